@@ -1,0 +1,1 @@
+"""The alerting service: Alertmanager's webhook in, one Slack message per incident out."""

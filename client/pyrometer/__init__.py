@@ -1,0 +1,1 @@
+"""Training-side client: one fixed-size record per step into shared memory."""

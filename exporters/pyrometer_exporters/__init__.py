@@ -1,0 +1,1 @@
+"""Prometheus exporters: what runs on every GPU node."""

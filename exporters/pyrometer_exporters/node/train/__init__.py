@@ -1,0 +1,1 @@
+"""Training steps, through the client's rings."""

@@ -1,0 +1,1 @@
+"""A cluster simulated at its hardware boundaries, around the real programs."""
