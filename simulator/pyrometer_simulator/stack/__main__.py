@@ -1,0 +1,29 @@
+"""`python -m pyrometer_simulator.stack`: where the tools are, and in which version."""
+
+import sys
+
+from pyrometer_simulator.stack import StackError, find_stack
+from pyrometer_simulator.stack.versions import version_line
+
+
+def main() -> int:
+    """Print one line per tool; 2 with one line on stderr when a tool cannot be had."""
+    try:
+        stack = find_stack()
+    except StackError as error:
+        print(f"stack: {error}", file=sys.stderr)
+        return 2
+    commands = {
+        "prometheus": (str(stack.prometheus),),
+        "promtool": (str(stack.promtool),),
+        "alertmanager": stack.alertmanager_command,
+        "amtool": stack.amtool_command,
+    }
+    for tool, command in commands.items():
+        version = version_line(command).partition(" (")[0].partition("version ")[2]
+        print(f"stack: {tool} {version}: {command[-1]}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
