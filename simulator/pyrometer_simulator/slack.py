@@ -1,0 +1,342 @@
+"""A stand-in for Slack's Web API that enforces Slack's shapes, limits and errors, with a page that shows the channel.
+
+    with FakeSlack(channel_names=["gpu-alerts"], token="xoxb-test") as slack:
+        ...  # --slack.api-url is slack.url
+        slack.messages("gpu-alerts")
+
+Faults are injected per method: `slack.inject("chat.postMessage", kind="close_after")` handles the next post and hangs
+up without an answer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import math
+import socket
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, Literal, TypeAlias
+from urllib.parse import parse_qs, urlsplit
+
+from pyrometer_simulator.slack_blocks import SlackError
+from pyrometer_simulator.slack_channel import BOT_USER, Channel, RateLimiter, RateLimits, page_of
+from pyrometer_simulator.slack_page import render_page
+
+FaultKind: TypeAlias = Literal[
+    "status", "error", "ratelimit", "hang_before", "hang_after", "close_before", "close_after"
+]
+
+MAX_BODY_BYTES = 4 << 20
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What happens to one call: `*_before` loses the request, `*_after` handles it and loses the answer.
+
+    `status` is the HTTP status, `error` Slack's code, `seconds` how long to hang or the Retry-After of a rate limit.
+    """
+
+    kind: FaultKind
+    status: int = 500
+    error: str = "internal_error"
+    seconds: float = 1.0
+
+
+@dataclass(frozen=True)
+class Call:
+    """One request as it arrived; `outcome` is `ok`, Slack's error code or the injected fault."""
+
+    time: float
+    method: str
+    args: Mapping[str, Any]
+    outcome: str
+
+
+@dataclass
+class Answer:
+    """What goes back on the wire."""
+
+    body: Mapping[str, Any] | bytes
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+    content_type: str = "application/json; charset=utf-8"
+
+
+class FakeSlack:
+    """The server and what was said to it. State survives `down()` and `up()`, so an outage can be played."""
+
+    def __init__(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        *,
+        channel_names: Iterable[str] = ("gpu-alerts",),
+        token: str = "xoxb-fake-token",  # noqa: S107 - a made-up token for a made-up Slack
+        limits: RateLimits | None = None,
+    ) -> None:
+        self._host, self._port, self._token = host, port, token
+        self._limiter = RateLimiter(limits or RateLimits())
+        self._faults: dict[str, deque[Fault]] = defaultdict(deque)
+        self._lock = threading.RLock()
+        self._server: ThreadingHTTPServer | None = None
+        self._thread: threading.Thread | None = None
+        self.calls: list[Call] = []
+        self.channels = {
+            f"C{index:09d}": Channel(id=f"C{index:09d}", name=name.lstrip("#"))
+            for index, name in enumerate(channel_names, start=1)
+        }
+
+    def __enter__(self) -> FakeSlack:  # noqa: PYI034 - typing.Self needs Python 3.11
+        self.up()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.down()
+
+    def up(self) -> None:
+        """Listen; the port stays the same after the first time. Raises OSError when it is taken."""
+        server = _Server((self._host, self._port), _Handler)
+        server.slack = self
+        self._server, self._port = server, server.server_address[1]
+        self._thread = threading.Thread(target=server.serve_forever, args=(0.02,), name="fake-slack", daemon=True)
+        self._thread.start()
+
+    def down(self) -> None:
+        """Stop listening: connections are refused from now on. Keeps what was said."""
+        if self._server is not None and self._thread is not None:
+            self._server.shutdown()
+            self._server.server_close()
+            self._thread.join()
+            self._server = None
+
+    @property
+    def url(self) -> str:
+        """The base for --slack.api-url."""
+        return f"http://{self._host}:{self._port}/api/"
+
+    @property
+    def page_url(self) -> str:
+        """The channel as a page."""
+        return f"http://{self._host}:{self._port}/"
+
+    def inject(self, method: str, kind: FaultKind, *, times: int = 1, **details: Any) -> None:  # noqa: ANN401 - Fault's fields
+        """Let the next `times` calls of `method` fail as `kind`; further keywords are Fault's fields."""
+        with self._lock:
+            self._faults[method].extend([Fault(kind=kind, **details)] * times)
+
+    def messages(self, channel: str) -> list[dict[str, Any]]:
+        """Root messages of a channel (name or id), oldest first, each with `replies` and `versions`."""
+        with self._lock:
+            found = self.channel(channel)
+            return [
+                message.to_json()
+                | {"replies": [reply.to_json() for reply in message.replies], "versions": list(message.versions)}
+                for message in found.messages.values()
+            ]
+
+    def channel(self, name_or_id: str) -> Channel:
+        """The channel by id or name; channel_not_found otherwise."""
+        for channel in self.channels.values():
+            if name_or_id in (channel.id, channel.name, f"#{channel.name}"):
+                return channel
+        raise SlackError("channel_not_found")
+
+    def page(self) -> bytes:
+        """The HTML of all channels."""
+        with self._lock:
+            return render_page(self.channels.values(), time.time()).encode()
+
+    def answer(self, method: str, args: Mapping[str, Any], authorization: str) -> Answer | None:
+        """Handle one API call; None means: hang up without an answer."""
+        with self._lock:
+            fault = self._faults[method].popleft() if self._faults[method] else None
+        if fault is not None and not fault.kind.endswith("_after"):
+            self._record(method, args, fault.kind)
+            return _fail(fault)
+        with self._lock:
+            answer = self._handle(method, args, authorization)
+        if fault is not None:
+            return _fail(fault)
+        return answer
+
+    def _handle(self, method: str, args: Mapping[str, Any], authorization: str) -> Answer:
+        try:
+            token = str(args.get("token") or authorization.removeprefix("Bearer "))
+            wait = self._check_call(method, token, args)
+            if wait > 0:
+                self._record(method, args, "ratelimited")
+                return _rate_limited(wait)
+            result = self._dispatch(method, args)
+        except SlackError as error:
+            self._record(method, args, error.code)
+            return Answer({"ok": False, "error": error.code})
+        self._record(method, args, "ok")
+        return Answer({"ok": True, **result})
+
+    def _check_call(self, method: str, token: str, args: Mapping[str, Any]) -> float:
+        if not token:
+            raise SlackError("not_authed")
+        if token != self._token:
+            raise SlackError("invalid_auth")
+        return self._limiter.wait_seconds(method, str(args.get("channel", "")))
+
+    def _dispatch(self, method: str, args: Mapping[str, Any]) -> dict[str, Any]:
+        if method == "auth.test":
+            return {
+                "url": self.page_url,
+                "team": "Fake",
+                "user": "pyrometer",
+                "user_id": BOT_USER,
+                "bot_id": "B0PYROMETER",
+            }
+        handlers = {
+            "chat.postMessage": self._post,
+            "chat.update": self._update,
+            "chat.delete": self._delete,
+            "conversations.history": self._history,
+            "conversations.replies": self._replies,
+        }
+        if method not in handlers:
+            raise SlackError("unknown_method")
+        if not args.get("channel"):
+            raise SlackError("channel_not_found")
+        return handlers[method](args)
+
+    def _post(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        channel = self.channel(str(args["channel"]))
+        message = channel.post(args)
+        return {"channel": channel.id, "ts": message.ts, "message": message.to_json()}
+
+    def _update(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        channel = self._channel_by_id(args)
+        message = channel.update(args)
+        return {"channel": channel.id, "ts": message.ts, "text": message.text, "message": message.to_json()}
+
+    def _delete(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        channel = self._channel_by_id(args)
+        channel.delete(str(args.get("ts", "")))
+        return {"channel": channel.id, "ts": args.get("ts")}
+
+    def _history(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        channel = self._channel_by_id(args)
+        return page_of(list(reversed(channel.messages.values())), args)
+
+    def _replies(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        channel = self._channel_by_id(args)
+        return page_of(channel.thread(str(args.get("ts", ""))), args)
+
+    def _channel_by_id(self, args: Mapping[str, Any]) -> Channel:
+        """Only chat.postMessage takes a channel's name; everything else wants the id."""
+        if str(args["channel"]) not in self.channels:
+            raise SlackError("channel_not_found")
+        return self.channels[str(args["channel"])]
+
+    def _record(self, method: str, args: Mapping[str, Any], outcome: str) -> None:
+        shown = {name: value for name, value in args.items() if name != "token"}
+        with self._lock:
+            self.calls.append(Call(time=time.time(), method=method, args=shown, outcome=outcome))
+
+
+def _rate_limited(seconds: float) -> Answer:
+    return Answer({"ok": False, "error": "ratelimited"}, 429, {"Retry-After": str(math.ceil(seconds))})
+
+
+def _fail(fault: Fault) -> Answer | None:
+    """Play the fault; the call itself was handled before or never will be."""
+    if fault.kind.startswith("hang"):
+        time.sleep(fault.seconds)
+    if fault.kind == "status":
+        return Answer(b"upstream says no", fault.status, {}, "text/plain")
+    if fault.kind == "error":
+        return Answer({"ok": False, "error": fault.error})
+    if fault.kind == "ratelimit":
+        return _rate_limited(fault.seconds)
+    return None
+
+
+class _Server(ThreadingHTTPServer):
+    """Knows its FakeSlack; threads die with the process so that a hanging fault cannot hold a test up."""
+
+    slack: FakeSlack
+    daemon_threads = True
+    allow_reuse_address = True
+    request_queue_size = 128
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """HTTP in, FakeSlack.answer, HTTP out."""
+
+    server: _Server
+    timeout = 30
+
+    def do_GET(self) -> None:
+        """Serve the page, or a reading API call with query arguments."""
+        parts = urlsplit(self.path)
+        if parts.path == "/":
+            self._send(Answer(self.server.slack.page(), content_type="text/html; charset=utf-8"))
+        elif parts.path.startswith("/api/"):
+            self._call(parts.path, {name: values[-1] for name, values in parse_qs(parts.query).items()})
+        else:
+            self._send(Answer(b"not found", 404, content_type="text/plain"))
+
+    def do_POST(self) -> None:
+        """Serve an API call with a JSON or form body."""
+        parts = urlsplit(self.path)
+        body = self.rfile.read(min(int(self.headers.get("Content-Length") or 0), MAX_BODY_BYTES))
+        args: dict[str, Any]
+        if self.headers.get_content_type() == "application/json":
+            try:
+                args = json.loads(body)
+            except ValueError:
+                self._send(Answer({"ok": False, "error": "invalid_json"}))
+                return
+        else:
+            args = {name: values[-1] for name, values in parse_qs(body.decode("utf-8", "replace")).items()}
+        self._call(parts.path, args)
+
+    def _call(self, path: str, args: Mapping[str, Any]) -> None:
+        answer = self.server.slack.answer(path.removeprefix("/api/"), args, self.headers.get("Authorization", ""))
+        if answer is None:
+            self.close_connection = True
+            with contextlib.suppress(OSError):
+                self.connection.shutdown(socket.SHUT_RDWR)
+            return
+        self._send(answer)
+
+    def _send(self, answer: Answer) -> None:
+        body = answer.body if isinstance(answer.body, bytes) else json.dumps(answer.body).encode()
+        with contextlib.suppress(OSError):  # the client may have given up: not our concern
+            self.send_response(answer.status)
+            for name, value in answer.headers.items():
+                self.send_header(name, value)
+            self.send_header("Content-Type", answer.content_type)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class names it so
+        """Stay silent: `calls` is the log."""
+
+
+def main() -> None:
+    """Run the fake Slack until interrupted."""
+    parser = argparse.ArgumentParser(prog="python -m pyrometer_simulator.slack", allow_abbrev=False)
+    parser.add_argument("--listen", default="127.0.0.1:9938", metavar="HOST:PORT")
+    parser.add_argument("--channel", action="append", metavar="NAME", help="may be repeated; default gpu-alerts")
+    options = parser.parse_args()
+    host, _, port = options.listen.rpartition(":")
+    with FakeSlack(host, int(port), channel_names=options.channel or ["gpu-alerts"]) as slack:
+        print(f"fake Slack: page {slack.page_url}  --slack.api-url {slack.url}  token xoxb-fake-token")
+        with contextlib.suppress(KeyboardInterrupt):
+            threading.Event().wait()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+"""What Slack accepts in a message: the limits of Block Kit and of `text`, as Slack's own error codes.
+
+Sources: the Block Kit reference (docs.slack.dev/reference/block-kit/blocks) for every limit per block, the reference of
+chat.postMessage for `text`, and bolt-js issue 2509 for the undocumented total of all blocks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+Json: TypeAlias = Mapping[str, Any]
+
+MAX_BLOCKS = 50
+MAX_SECTION_TEXT = 3000
+MAX_FIELDS = 10
+MAX_FIELD_TEXT = 2000
+MAX_HEADER_TEXT = 150
+MAX_CONTEXT_ELEMENTS = 10
+MAX_ACTIONS = 25
+MAX_BUTTON_TEXT = 75
+MAX_URL = 3000
+MAX_BLOCK_ID = 255
+MAX_TEXT = 40_000
+MAX_ALL_BLOCKS = 13_200
+MAX_METADATA = 8_000  # not documented: small enough to notice abuse
+
+
+class SlackError(Exception):
+    """Slack's answer `ok: false`; `code` is its error string."""
+
+    def __init__(self, code: str) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+def units(text: str) -> int:
+    """Length as JavaScript counts it (UTF-16 code units): never shorter than the number of characters."""
+    return len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+def check_message(args: Json) -> None:
+    """Raise SlackError when Slack would refuse this postMessage or update."""
+    text, blocks = args.get("text"), args.get("blocks")
+    if blocks is not None:
+        check_blocks(blocks)
+    if not text and not blocks:
+        raise SlackError("no_text")
+    if text is not None and (not isinstance(text, str) or units(text) > MAX_TEXT):
+        raise SlackError("msg_too_long")
+    check_metadata(args.get("metadata"))
+
+
+def check_metadata(metadata: object) -> None:
+    """Metadata is {event_type: str, event_payload: {name: scalar, list or object}}."""
+    if metadata is None:
+        return
+    if not isinstance(metadata, Mapping) or not isinstance(metadata.get("event_type"), str):
+        raise SlackError("invalid_metadata_format")
+    if not isinstance(metadata.get("event_payload"), Mapping):
+        raise SlackError("invalid_metadata_schema")
+    if len(json.dumps(metadata)) > MAX_METADATA:
+        raise SlackError("metadata_too_large")
+
+
+def check_blocks(blocks: object) -> None:
+    """Shape and limits of every block, then the total."""
+    if not isinstance(blocks, list) or not 1 <= len(blocks) <= MAX_BLOCKS:
+        raise SlackError("invalid_blocks")
+    for block in blocks:
+        if not isinstance(block, Mapping):
+            raise SlackError("invalid_blocks_format")
+        _check_block(block)
+    ids = [block["block_id"] for block in blocks if "block_id" in block]
+    if len(ids) != len(set(ids)):
+        raise SlackError("invalid_blocks")
+    if units(json.dumps(blocks, ensure_ascii=False)) > MAX_ALL_BLOCKS:
+        raise SlackError("msg_blocks_too_long")
+
+
+def _check_block(block: Json) -> None:
+    checks: dict[str, Callable[[Json], None]] = {
+        "section": _check_section,
+        "header": _check_header,
+        "context": _check_context,
+        "actions": _check_actions,
+        "divider": lambda _block: None,
+    }
+    check = checks.get(str(block.get("type")))
+    _require(check is not None)
+    _require(units(str(block.get("block_id", ""))) <= MAX_BLOCK_ID)
+    if check is not None:
+        check(block)
+
+
+def _check_section(block: Json) -> None:
+    _require("text" in block or "fields" in block)
+    if "text" in block:
+        _check_text(block["text"], MAX_SECTION_TEXT)
+    if "fields" in block:
+        fields = block["fields"]
+        _require(isinstance(fields, list) and 1 <= len(fields) <= MAX_FIELDS)
+        for field in fields:
+            _check_text(field, MAX_FIELD_TEXT)
+
+
+def _check_header(block: Json) -> None:
+    _check_text(block.get("text"), MAX_HEADER_TEXT, kinds=("plain_text",))
+
+
+def _check_context(block: Json) -> None:
+    elements = block.get("elements")
+    _require(isinstance(elements, list) and 1 <= len(elements) <= MAX_CONTEXT_ELEMENTS)
+    for element in elements if isinstance(elements, list) else []:
+        _check_text(element, MAX_SECTION_TEXT)
+
+
+def _check_actions(block: Json) -> None:
+    elements = block.get("elements")
+    _require(isinstance(elements, list) and 1 <= len(elements) <= MAX_ACTIONS)
+    for element in elements if isinstance(elements, list) else []:
+        _require(isinstance(element, Mapping) and element.get("type") == "button")
+        _check_text(element.get("text"), MAX_BUTTON_TEXT, kinds=("plain_text",))
+        url = element.get("url")
+        _require(url is None or (str(url).startswith(("http://", "https://")) and units(str(url)) <= MAX_URL))
+
+
+def _check_text(text: object, limit: int, kinds: Sequence[str] = ("plain_text", "mrkdwn")) -> None:
+    _require(isinstance(text, Mapping))
+    if isinstance(text, Mapping):
+        value = text.get("text")
+        _require(text.get("type") in kinds and isinstance(value, str))
+        _require(1 <= units(str(value)) <= limit)
+
+
+def _require(condition: bool) -> None:
+    if not condition:
+        raise SlackError("invalid_blocks")
