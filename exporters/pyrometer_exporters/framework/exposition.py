@@ -1,0 +1,112 @@
+"""The text that Prometheus reads: format 0.0.4 for ``/metrics``, OpenMetrics 1.0 where points carry timestamps.
+
+Our own writer, because measurement shows why: for 1,000 samples prometheus_client 0.26 took 11-16 ms and this
+approach (escaped label text kept between scrapes) 0.5-0.7 ms; a node has about 2,500 samples and 10 ms.
+``benchmarks/bench_exposition.py`` repeats the comparison.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pyrometer_exporters.framework.metrics import Family, Sample
+
+TEXT_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+OPENMETRICS_CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+
+# A job name or a model name can be anything; a longer value is cut, as it would cost every scrape.
+MAX_LABEL_CHARACTERS = 256
+# Label sets that come and go (runs, jobs) must not grow the cache for ever.
+MAX_CACHED_LABEL_SETS = 50_000
+
+_LABEL_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
+_HELP_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n"})
+
+
+def escape_label(value: str) -> str:
+    r"""A label value for the text format: ``\``, ``"`` and newline escaped, surrogates replaced, cut at 256.
+
+    >>> escape_label('a"b')
+    'a\\"b'
+    """
+    cut = value[:MAX_LABEL_CHARACTERS].translate(_LABEL_ESCAPES)
+    # One byte that isn't UTF-8 would lose the whole scrape.
+    return cut.encode("utf-8", "replace").decode("utf-8")
+
+
+def format_value(value: float) -> str:
+    """The shortest text that reads back as the same number; integers without a point."""
+    if value != value:  # noqa: PLR0124  NaN, without the cost of math.isnan on every sample
+        return "NaN"
+    if value in (float("inf"), float("-inf")):
+        return "+Inf" if value > 0 else "-Inf"
+    whole = int(value)
+    # Beyond 2**53 a float's digits are not all meant; repr keeps them honest.
+    return str(whole) if whole == value and abs(whole) < 1 << 63 else repr(float(value))
+
+
+class Renderer:
+    """Writes samples as text, keeping each series' escaped label text for the next scrape."""
+
+    def __init__(self) -> None:
+        self._prefixes: dict[tuple[Family, tuple[str, ...]], str] = {}
+
+    def text(self, samples: Iterable[Sample]) -> bytes:
+        """Format 0.0.4: families together and in order of first sight; a repeated series keeps its first sample."""
+        lines: list[str] = []
+        for family, members in _by_family(samples).items():
+            lines.append(_header(family, family.name))
+            lines.extend(self._unique_lines(members))
+        return "".join(lines).encode("utf-8")
+
+    def openmetrics(self, samples: Iterable[Sample]) -> bytes:
+        """OpenMetrics 1.0: points of one series stay together, in the order given; timestamps in seconds."""
+        lines: list[str] = []
+        for family, members in _by_family(samples).items():
+            # OpenMetrics names a counter without the suffix of its samples.
+            lines.append(_header(family, family.name.removesuffix("_total")))
+            members.sort(key=lambda sample: sample.labels)  # stable: points of a series keep their order
+            lines.extend(self._point(sample) for sample in members)
+        lines.append("# EOF\n")
+        return "".join(lines).encode("utf-8")
+
+    def _unique_lines(self, members: list[Sample]) -> Iterable[str]:
+        seen: set[tuple[str, ...]] = set()
+        for sample in members:
+            if sample.labels not in seen:
+                seen.add(sample.labels)
+                yield f"{self._prefix(sample)} {format_value(sample.value)}\n"
+
+    def _point(self, sample: Sample) -> str:
+        stamp = "" if sample.timestamp is None else f" {sample.timestamp:.3f}"
+        return f"{self._prefix(sample)} {format_value(sample.value)}{stamp}\n"
+
+    def _prefix(self, sample: Sample) -> str:
+        key = (sample.family, sample.labels)
+        prefix = self._prefixes.get(key)
+        if prefix is None:
+            if len(self._prefixes) >= MAX_CACHED_LABEL_SETS:
+                self._prefixes.clear()
+            prefix = self._prefixes[key] = _series(sample)
+        return prefix
+
+
+def _by_family(samples: Iterable[Sample]) -> dict[Family, list[Sample]]:
+    families: dict[Family, list[Sample]] = {}
+    for sample in samples:
+        families.setdefault(sample.family, []).append(sample)
+    return families
+
+
+def _header(family: Family, name: str) -> str:
+    return f"# HELP {name} {family.help.translate(_HELP_ESCAPES)}\n# TYPE {name} {family.type}\n"
+
+
+def _series(sample: Sample) -> str:
+    family = sample.family
+    if not family.labels:
+        return family.name
+    pairs = ",".join(
+        f'{name}="{escape_label(value)}"' for name, value in zip(family.labels, sample.labels, strict=True)
+    )
+    return f"{family.name}{{{pairs}}}"

@@ -1,0 +1,138 @@
+"""One scrape: all collectors side by side, each within its deadline, none able to hide another."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from pyrometer_exporters.framework.clock import Clock
+from pyrometer_exporters.framework.collector import Collector, CollectorSpec
+from pyrometer_exporters.framework.metrics import Down, Family, Sample
+from pyrometer_exporters.framework.worker import Outcome, Worker
+
+log = logging.getLogger(__name__)
+
+COLLECTOR_SUCCESS = Family(
+    "pyrometer_collector_success",
+    "gauge",
+    "1 if the collector ran to its end within its deadline, else 0. A node without the hardware is no failure.",
+    ("collector",),
+)
+COLLECTOR_DURATION = Family(
+    "pyrometer_collector_duration_seconds",
+    "gauge",
+    "How long the collector took in this scrape; where it missed its deadline, the deadline.",
+    ("collector",),
+)
+COLLECTOR_LAST_SUCCESS = Family(
+    "pyrometer_collector_last_success_timestamp_seconds",
+    "gauge",
+    "When the collector last ran to its end; absent until it first did.",
+    ("collector",),
+)
+DOWN_REASON = Family(
+    "pyrometer_down_reason_info",
+    "gauge",
+    "1 while a part of a collector (a GPU, a device; empty: all of it) can't be read, with the reason; else absent.",
+    ("collector", "part", "reason"),
+)
+FAMILIES = (COLLECTOR_SUCCESS, COLLECTOR_DURATION, COLLECTOR_LAST_SUCCESS, DOWN_REASON)
+
+
+@dataclass(frozen=True)
+class CollectorState:
+    """What a scrape learned about a collector; ``failed`` is None or the reason why nothing of it was served."""
+
+    name: str
+    failed: str | None
+    seconds: float
+    last_success: float | None
+    downs: tuple[Down, ...]
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """All samples of a scrape, those about the collectors included, and the collectors' states."""
+
+    samples: list[Sample]
+    states: tuple[CollectorState, ...]
+
+
+class Gatherer:
+    """Runs the collectors for a scrape. Not reentrant: the web server lets concurrent scrapes share one run."""
+
+    def __init__(self, collectors: Iterable[tuple[CollectorSpec, Collector]], clock: Clock) -> None:
+        self._collectors = list(collectors)
+        self._clock = clock
+        self._workers: dict[str, Worker[list[Sample | Down]]] = {
+            spec.name: Worker(spec.name) for spec, _ in self._collectors
+        }
+        self._last_success: dict[str, float] = {}
+        self._told: dict[tuple[str, str], str] = {}
+
+    def gather(self, seconds: float) -> Gathered:
+        """Run all collectors; returns after ``seconds`` at the latest, with what was ready by then."""
+        start = time.monotonic()
+        pending = []
+        for spec, collector in self._collectors:
+            until = start + min(spec.deadline_seconds, seconds)
+            # A collector is told a little less than its deadline, so that its own parts' outcomes still count.
+            job = self._workers[spec.name].start(_job(collector, start + 0.9 * (until - start)))
+            pending.append((spec, job, until))
+        states = []
+        samples: list[Sample] = []
+        for spec, job, until in pending:
+            state, found = self._settle(spec.name, job.outcome(until), time.monotonic() - start)
+            states.append(state)
+            samples.extend(found)
+        for state in states:
+            samples.extend(_about(state))
+        self._tell(states)
+        return Gathered(samples, tuple(states))
+
+    def close(self) -> None:
+        """Close all collectors; one that fails to close is logged."""
+        for spec, collector in self._collectors:
+            self._workers[spec.name].close()
+            try:
+                collector.close()
+            except Exception:
+                log.exception("collector %s did not close", spec.name)
+
+    def _settle(
+        self, name: str, outcome: Outcome[list[Sample | Down]], waited: float
+    ) -> tuple[CollectorState, list[Sample]]:
+        found = outcome.value if outcome.value is not None else []
+        samples = [item for item in found if isinstance(item, Sample)]
+        downs = [item for item in found if isinstance(item, Down)]
+        if outcome.reason is None:
+            self._last_success[name] = self._clock.wall()
+        else:
+            downs = [Down("", outcome.reason, outcome.detail)]
+        seconds = outcome.seconds or waited
+        return CollectorState(name, outcome.reason, seconds, self._last_success.get(name), tuple(downs)), samples
+
+    def _tell(self, states: Iterable[CollectorState]) -> None:
+        """Log each part that goes down or comes back, once, not on every scrape."""
+        now = {(s.name, d.part): f"{d.reason}: {d.detail}" if d.detail else d.reason for s in states for d in s.downs}
+        for key, why in now.items():
+            if key not in self._told:
+                log.warning("not available: collector %s %s: %s", *key, why)
+        for key in self._told.keys() - now.keys():
+            log.info("available again: collector %s %s", *key)
+        self._told = now
+
+
+def _job(collector: Collector, until: float) -> Callable[[], list[Sample | Down]]:
+    return lambda: list(collector.collect(until))
+
+
+def _about(state: CollectorState) -> Iterable[Sample]:
+    yield COLLECTOR_SUCCESS.sample(0 if state.failed else 1, state.name)
+    yield COLLECTOR_DURATION.sample(state.seconds, state.name)
+    if state.last_success is not None:
+        yield COLLECTOR_LAST_SUCCESS.sample(state.last_success, state.name)
+    for down in state.downs:
+        yield DOWN_REASON.sample(1, state.name, down.part, down.reason)

@@ -1,0 +1,37 @@
+"""The page at ``/``: what this exporter serves, and what it can't read and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from html import escape
+
+from pyrometer_exporters.framework.gather import CollectorState
+
+_STYLE = """
+:root{color-scheme:light dark}body{font:16px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:56rem;padding:0 1rem}
+h1{margin-bottom:0}p.version{margin-top:0;opacity:.7}table{border-collapse:collapse;width:100%}
+th,td{text-align:left;padding:.4rem .8rem .4rem 0;border-bottom:1px solid #8884;vertical-align:top}
+.ok{color:#1a7f37}.down{color:#b35900}.failed{color:#cf222e}code{font-size:.95em}
+"""
+
+
+def landing_page(title: str, version: str, links: Iterable[str], states: Iterable[CollectorState]) -> str:
+    """The page as HTML, from the states of the latest collection."""
+    items = "".join(f'<li><a href="{escape(link)}">{escape(link)}</a></li>' for link in links)
+    rows = "".join(_row(state) for state in states)
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
+        f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head><body>'
+        f'<h1>{escape(title)}</h1><p class="version">{escape(version)}</p><ul>{items}</ul>'
+        f"<table><tr><th>collector</th><th>state</th><th>took</th><th>not available</th></tr>{rows}</table>"
+        "</body></html>"
+    )
+
+
+def _row(state: CollectorState) -> str:
+    kind, word = ("failed", "failed") if state.failed else ("down", "partly") if state.downs else ("ok", "ok")
+    downs = "<br>".join(
+        f"<code>{escape(down.part or 'all')}</code>: {escape(down.detail or down.reason)}" for down in state.downs
+    )
+    took = f"{state.seconds * 1000:.1f} ms"
+    return f'<tr><td>{escape(state.name)}</td><td class="{kind}">{word}</td><td>{took}</td><td>{downs}</td></tr>'

@@ -1,0 +1,55 @@
+"""What a metric is here: a family defined once, under its full literal name, and samples of it.
+
+A family's definition drives the exposition, ``docs/metrics.md`` and the tests, so there is one place to look.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+MetricType = Literal["counter", "gauge"]
+
+
+class Sample(NamedTuple):
+    """One value of one series; ``timestamp`` in seconds since the epoch, only for points that carry their own."""
+
+    family: Family
+    labels: tuple[str, ...]
+    value: float
+    timestamp: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Family:
+    """A metric family.
+
+    Attributes:
+        name: the full name as scraped, ``_total`` included for counters, so that grep finds it.
+        type: ``counter`` or ``gauge``; an info metric is a gauge that is always 1.
+        help: one sentence, unit included, naming where the value comes from.
+        labels: label names, in the order in which samples give their values.
+    """
+
+    name: str
+    type: MetricType
+    help: str
+    labels: tuple[str, ...] = ()
+
+    def sample(self, value: float, *labels: str, timestamp: float | None = None) -> Sample:
+        """A sample of this family; as many label values as the family has names, else ``ValueError``."""
+        if len(labels) != len(self.labels):
+            msg = f"{self.name} has labels {self.labels}, got {labels}"
+            raise ValueError(msg)
+        return Sample(self, labels, value, timestamp)
+
+
+class Down(NamedTuple):
+    """A part of a collector (a GPU, a device, a group of files) that can't be read now, and why.
+
+    ``reason`` is a short fixed word such as ``deadline`` or ``no_driver``: it becomes a label value.
+    """
+
+    part: str
+    reason: str
+    detail: str = ""

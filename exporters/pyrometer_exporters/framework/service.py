@@ -1,0 +1,210 @@
+"""An exporter's program around its collectors: flags, web server, signals. The node and cluster exporters share it."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
+
+from pyrometer_exporters.framework import logs, webconfig
+from pyrometer_exporters.framework.clock import SystemClock
+from pyrometer_exporters.framework.collector import Collector, CollectorSpec, Context, Endpoint, discover
+from pyrometer_exporters.framework.exposition import TEXT_CONTENT_TYPE, Renderer
+from pyrometer_exporters.framework.flags import Flags, UsageError, address, fail, state_folder
+from pyrometer_exporters.framework.gather import Gathered, Gatherer
+from pyrometer_exporters.framework.landing import landing_page
+from pyrometer_exporters.framework.metrics import Family
+from pyrometer_exporters.framework.process import process_samples
+from pyrometer_exporters.framework.web import Handler, Request, Response, WebServer, text
+
+log = logging.getLogger(__name__)
+
+BUILD_INFO = Family(
+    "pyrometer_exporter_build_info", "gauge", "1; the version of the exporter that answers.", ("exporter", "version")
+)
+FAMILIES = (BUILD_INFO,)
+
+# Without Prometheus's header a scrape gets this long: its default timeout is 10 s.
+DEFAULT_SCRAPE_SECONDS = 9.5
+# The answer must be on its way before Prometheus gives up; blackbox_exporter takes the same half second off.
+SCRAPE_HEADROOM_SECONDS = 0.5
+MIN_SCRAPE_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class Exporter:
+    """What tells one exporter from another."""
+
+    prog: str
+    title: str
+    package: ModuleType
+    listen: str
+
+
+def run(exporter: Exporter, argv: Sequence[str] | None = None) -> int:
+    """The program: parse ``argv``, serve until SIGTERM or SIGINT; the exit status."""
+    specs = discover(exporter.package)
+    flags = _parser(exporter, specs).parse_args(argv)
+    logs.set_up(getattr(flags, "log.level"), getattr(flags, "log.format"))
+    try:
+        config = webconfig.load(getattr(flags, "web.config.file"))
+        context = _context(flags)
+        collectors = [(spec, spec.build(context)) for spec in specs if getattr(flags, f"collector.{spec.name}")]
+        return asyncio.run(_serve(exporter, flags, config, collectors))
+    except UsageError as error:
+        return fail(exporter.prog, error)
+
+
+def _parser(exporter: Exporter, specs: Sequence[CollectorSpec]) -> Flags:
+    parser = Flags(exporter.prog, exporter.title)
+    parser.add_argument("--version", action="version", version=f"%(prog)s {_version()}")
+    add = parser.add_argument
+    add("--web.listen-address", dest="web.listen-address", type=address, default=exporter.listen, metavar="HOST:PORT",
+        help="address to serve on (default: %(default)s)")  # fmt: skip
+    add("--web.config.file", dest="web.config.file", metavar="FILE", help="exporter-toolkit YAML: TLS and basic auth")
+    add(
+        "--path.sysfs", dest="path.sysfs", type=Path, default=Path("/sys"), metavar="DIR", help="where sysfs is mounted"
+    )
+    add(
+        "--path.procfs",
+        dest="path.procfs",
+        type=Path,
+        default=Path("/proc"),
+        metavar="DIR",
+        help="where procfs is mounted",
+    )
+    add("--path.rings", dest="path.rings", type=Path, default=Path("/dev/shm/pyrometer"), metavar="DIR",  # noqa: S108
+        help="where training ranks leave their rings (default: %(default)s)")  # fmt: skip
+    add("--path.state", dest="path.state", metavar="DIR",
+        help="folder for what survives a restart (default: $STATE_DIRECTORY, else /var/lib/pyrometer)")  # fmt: skip
+    add("--log.level", dest="log.level", choices=logs.LEVELS, default="info", help="(default: %(default)s)")
+    add("--log.format", dest="log.format", choices=("logfmt", "json"), default="logfmt", help="(default: %(default)s)")
+    for spec in specs:
+        group = parser.add_argument_group(f"collector {spec.name}", spec.help)
+        group.add_argument(f"--collector.{spec.name}", dest=f"collector.{spec.name}", default=spec.default_enabled,
+                           action=argparse.BooleanOptionalAction, help="use this collector")  # fmt: skip
+        spec.add_flags(group)
+    return parser
+
+
+def _context(flags: argparse.Namespace) -> Context:
+    default = Path(os.environ.get("STATE_DIRECTORY") or "/var/lib/pyrometer")
+    state = state_folder(getattr(flags, "path.state"), default)
+    if state is None:
+        log.warning("can't write to %s: counts start again at 0 after a restart; see --path.state", default)
+    paths = {name: getattr(flags, f"path.{name}") for name in ("sysfs", "procfs", "rings")}
+    return Context(flags=flags, clock=SystemClock(), state=state, **paths)
+
+
+async def _serve(
+    exporter: Exporter,
+    flags: argparse.Namespace,
+    config: webconfig.WebConfig,
+    collectors: list[tuple[CollectorSpec, Collector]],
+) -> int:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    gatherer = Gatherer(collectors, SystemClock())
+    app = _App(exporter, gatherer, [collector for _, collector in collectors])
+    server = WebServer(app.routes(), config)
+    where = getattr(flags, "web.listen-address")
+    port = await server.start(where)
+    log.info("%s %s listens on %s:%d", exporter.prog, _version(), where.host, port)
+    # Says in the log, before anyone scrapes, what is absent on this node.
+    first = asyncio.ensure_future(app.gather(DEFAULT_SCRAPE_SECONDS))
+    await stop.wait()
+    log.info("stopping")
+    await server.stop()
+    first.cancel()
+    gatherer.close()
+    return 0
+
+
+class _App:
+    """The routes of an exporter. Scrapes at the same time share one gathering."""
+
+    def __init__(self, exporter: Exporter, gatherer: Gatherer, collectors: Sequence[Collector]) -> None:
+        self._exporter = exporter
+        self._gatherer = gatherer
+        self._collectors = collectors
+        self._renderer = Renderer()
+        self._under_way: asyncio.Future[Gathered] | None = None
+        self._last: Gathered | None = None
+
+    def routes(self) -> dict[str, Handler]:
+        routes: dict[str, Handler] = {
+            "/": self._landing,
+            "/metrics": self._metrics,
+            "/-/healthy": self._healthy,
+            "/-/ready": self._ready,
+        }
+        for path, endpoint in self._own_endpoints().items():
+            routes[path] = _collector_route(endpoint)
+        return routes
+
+    async def gather(self, seconds: float) -> Gathered:
+        if self._under_way is None:
+            self._under_way = asyncio.ensure_future(asyncio.to_thread(self._gatherer.gather, seconds))
+            self._under_way.add_done_callback(self._gathered)
+        return await asyncio.shield(self._under_way)
+
+    def _gathered(self, done: asyncio.Future[Gathered]) -> None:
+        self._under_way = None
+        if not done.cancelled() and done.exception() is None:
+            self._last = done.result()
+
+    def _own_endpoints(self) -> Mapping[str, Endpoint]:
+        found: dict[str, Endpoint] = {}
+        for collector in self._collectors:
+            endpoints = getattr(collector, "endpoints", None)
+            found.update(endpoints() if endpoints else {})
+        return found
+
+    async def _metrics(self, request: Request) -> Response:
+        gathered = await self.gather(_scrape_seconds(request))
+        own = [BUILD_INFO.sample(1, self._exporter.prog, _version()), *process_samples()]
+        return Response(200, TEXT_CONTENT_TYPE, self._renderer.text([*gathered.samples, *own]))
+
+    async def _landing(self, _request: Request) -> Response:
+        gathered = self._last or await self.gather(DEFAULT_SCRAPE_SECONDS)
+        links = ["/metrics", *self._own_endpoints(), "/-/healthy", "/-/ready"]
+        page = landing_page(self._exporter.title, f"{self._exporter.prog} {_version()}", links, gathered.states)
+        return Response(200, "text/html; charset=utf-8", page.encode())
+
+    async def _healthy(self, _request: Request) -> Response:
+        return text(200, "healthy")
+
+    async def _ready(self, _request: Request) -> Response:
+        return text(200, "ready") if self._last else text(503, "the first collection is still under way")
+
+
+def _collector_route(endpoint: Endpoint) -> Handler:
+    async def handle(request: Request) -> Response:
+        reply = await asyncio.to_thread(endpoint, request.query)
+        return Response(200, reply.content_type, reply.body, reply.delivered)
+
+    return handle
+
+
+def _scrape_seconds(request: Request) -> float:
+    """How long a scrape may take, from the header that Prometheus sends with each."""
+    try:
+        timeout = float(request.headers.get("x-prometheus-scrape-timeout-seconds", ""))
+    except ValueError:
+        return DEFAULT_SCRAPE_SECONDS
+    return min(max(MIN_SCRAPE_SECONDS, timeout - SCRAPE_HEADROOM_SECONDS), 60.0)
+
+
+def _version() -> str:
+    try:
+        return metadata.version("pyrometer")
+    except metadata.PackageNotFoundError:  # run from a source tree that was never installed
+        return "unknown"

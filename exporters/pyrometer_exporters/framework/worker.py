@@ -1,0 +1,149 @@
+"""A thread that may hang, and callers that never do.
+
+A read of a sick GPU or a dead port can block for ever. Each part that can hang gets one worker: a caller waits until
+its deadline and goes on without it; the worker is busy until its call returns, so at most one thread is ever stuck.
+"""
+
+from __future__ import annotations
+
+import errno
+import queue
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class PartError(Exception):
+    """A part that can't be read, with the short fixed word that becomes the ``reason`` label."""
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        super().__init__(detail or reason)
+        self.reason = reason
+        self.detail = detail
+
+
+@dataclass(frozen=True)
+class Outcome(Generic[T]):
+    """What a part gave: a value, or the reason why not. Exactly one of the two is set."""
+
+    value: T | None
+    reason: str | None = None
+    detail: str = ""
+    seconds: float = 0.0
+
+
+class Worker(Generic[T]):
+    """One daemon thread, one job at a time.
+
+    Not a ThreadPoolExecutor: that one joins its threads at exit, and a thread stuck in a driver call would keep the
+    process from ending.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._jobs: queue.SimpleQueue[tuple[Future[T], Callable[[], T]] | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._current: Future[T] | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self, job: Callable[[], T]) -> Pending[T]:
+        """Begin ``job``; if the one before still runs, the returned :class:`Pending` is late from the start."""
+        started = time.monotonic()
+        with self._lock:
+            if self._current is not None and not self._current.done():
+                return Pending(None, started)
+            future: Future[T] = Future()
+            self._current = future
+            self._ensure_thread()
+        self._jobs.put((future, job))
+        return Pending(future, started)
+
+    def close(self) -> None:
+        """Let the thread end once its present job is done; doesn't wait."""
+        self._jobs.put(None)
+
+    def _ensure_thread(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name=f"worker-{self.name}", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        while (item := self._jobs.get()) is not None:
+            future, job = item
+            try:
+                future.set_result(job())
+            except BaseException as error:  # noqa: BLE001  whatever a driver binding raises belongs to this part alone
+                future.set_exception(error)
+            # Not kept until the next job: a result can be large and the next job may be a minute away.
+            del item, future, job
+
+
+@dataclass(frozen=True)
+class Pending(Generic[T]):
+    """A job under way; ``future`` is None where the worker was still busy with the job before."""
+
+    future: Future[T] | None
+    started: float
+
+    def outcome(self, until: float) -> Outcome[T]:
+        """Wait, at most until the monotonic time ``until``, and say what became of it. Never raises."""
+        if self.future is None:
+            return Outcome(None, "deadline", "still busy with an earlier read")
+        try:
+            value = self.future.result(max(0.0, until - time.monotonic()))
+        except (FutureTimeoutError, TimeoutError) as error:
+            if self.future.done():  # the job itself raised a timeout: that is its own failure
+                return self._failed(error)
+            return Outcome(None, "deadline", f"no answer in {time.monotonic() - self.started:.1f} s")
+        except PartError as error:
+            return Outcome(None, error.reason, error.detail, self._seconds())
+        except Exception as error:  # noqa: BLE001  see Worker._run
+            return self._failed(error)
+        return Outcome(value, seconds=self._seconds())
+
+    def _failed(self, error: BaseException) -> Outcome[T]:
+        return Outcome(None, reason_of(error), f"{type(error).__name__}: {error}", self._seconds())
+
+    def _seconds(self) -> float:
+        return time.monotonic() - self.started
+
+
+def reason_of(error: BaseException) -> str:
+    """A fixed word for an exception, fit for a label: errno names in lower case, else the class name.
+
+    >>> reason_of(OSError(5, "Input/output error"))
+    'eio'
+    """
+    if isinstance(error, OSError) and error.errno is not None:
+        return errno.errorcode.get(error.errno, "oserror").lower()
+    return type(error).__name__.lower()
+
+
+class Parts(Generic[T]):
+    """The workers of a collector's parts, by name: made when first needed, one each."""
+
+    def __init__(self, collector: str) -> None:
+        self._collector = collector
+        self._workers: dict[str, Worker[T]] = {}
+
+    def run(self, jobs: dict[str, Callable[[], T]], until: float) -> dict[str, Outcome[T]]:
+        """Run each part's job in its own worker, side by side; every part has an outcome at ``until`` at the latest."""
+        pending = {part: self._worker(part).start(job) for part, job in jobs.items()}
+        return {part: job.outcome(until) for part, job in pending.items()}
+
+    def close(self) -> None:
+        """Let all threads end."""
+        for worker in self._workers.values():
+            worker.close()
+
+    def _worker(self, part: str) -> Worker[T]:
+        worker = self._workers.get(part)
+        if worker is None:
+            worker = self._workers[part] = Worker(f"{self._collector}-{part}")
+        return worker
