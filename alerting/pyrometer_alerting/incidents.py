@@ -1,0 +1,142 @@
+"""The life of an incident, as pure functions: which alerts belong together, what a delivery changes, what is news."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from pyrometer_alerting.model import SEVERITIES, Alert, Incident
+
+# The same key firing again this soon after its resolve is the same trouble: flapping belongs into one message.
+REOPEN_SECONDS = 30 * 60
+MAX_EPISODES = 20
+CAUSE_ALERTS = frozenset(
+    {
+        "GpuThrottledThermal",
+        "GpuThrottledPowerBrake",
+        "GpuThrottledHardware",
+        "GpuXidCritical",
+        "GpuLost",
+        "NicLinkFlapping",
+        "NicLinkDown",
+        "NicLinkDegraded",
+    }
+)
+WATCHDOG = "Watchdog"
+
+
+@dataclass(frozen=True)
+class Change:
+    """What became of an incident; `events` (opened, reopened, worse, grown, resolved) are worth telling."""
+
+    incident: Incident
+    events: tuple[str, ...] = ()
+
+
+def key_of(alert: Alert) -> str:
+    """Cluster, name and run (else node): a JSON-free unambiguous text, since names may hold any character."""
+    place = alert.labels.get("run") or alert.labels.get("node") or ""
+    kind = "run" if alert.labels.get("run") else "node"
+    return "\x1f".join((alert.labels.get("cluster", ""), alert.name, kind, place))
+
+
+def is_stale(alert: Alert, known: Alert | None) -> bool:
+    """Whether a lagging peer tells an old story: a firing of an episode that ended, or a resolve of the one before."""
+    if known is None:
+        return False
+    if known.firing:
+        return alert.ends_at is not None and alert.ends_at < known.starts_at
+    return alert.firing and known.ends_at is not None and alert.starts_at <= known.ends_at
+
+
+def fold(latest: Incident | None, alerts: Sequence[Alert], truncated: int, now: float) -> Change | None:
+    """Apply one delivery's alerts of one key (no stale ones) to the latest incident of that key.
+
+    None when there is nothing to say: a resolve of something never seen.
+    """
+    firing = [alert for alert in alerts if alert.firing]
+    if latest is None or (not latest.firing and firing and not _reopens(latest, firing)):
+        return _open(alerts, truncated, now) if firing else None
+    members = _merged(latest.members, alerts)
+    if not latest.firing:
+        return _reopen(latest, members, firing, now) if firing else Change(replace(latest, members=members))
+    return _continue(latest, members, truncated, now)
+
+
+def _reopens(latest: Incident, firing: Iterable[Alert]) -> bool:
+    return min(alert.starts_at for alert in firing) <= (latest.resolved_at or 0.0) + REOPEN_SECONDS
+
+
+def _open(alerts: Sequence[Alert], truncated: int, now: float) -> Change:
+    speaking = next(alert for alert in alerts if alert.firing)
+    incident = Incident(
+        id=uuid.uuid4().hex,
+        key=key_of(speaking),
+        cluster=speaking.labels.get("cluster", ""),
+        alertname=speaking.name,
+        run=speaking.labels.get("run", ""),
+        severity=_worst(alerts),
+        component=speaking.labels.get("component", ""),
+        received_at=now,
+        started_at=min(alert.starts_at for alert in alerts if alert.firing),
+        members=tuple(alerts),
+        truncated=truncated,
+    )
+    return Change(incident, ("opened",))
+
+
+def _reopen(latest: Incident, members: tuple[Alert, ...], firing: Sequence[Alert], now: float) -> Change:
+    ended = (latest.started_at, latest.resolved_at or latest.started_at)
+    incident = replace(
+        latest,
+        received_at=now,
+        started_at=min(alert.starts_at for alert in firing),
+        resolved_at=None,
+        episodes=(*latest.episodes, ended)[-MAX_EPISODES:],
+        members=members,
+        severity=_worst([*firing]),
+        diagnosis=None,
+    )
+    return Change(incident, ("reopened",))
+
+
+def _continue(latest: Incident, members: tuple[Alert, ...], truncated: int, now: float) -> Change:
+    firing = [alert for alert in members if alert.firing]
+    if not firing:
+        ended = min(max((alert.ends_at or now for alert in members), default=now), now)
+        return Change(replace(latest, members=members, resolved_at=ended), ("resolved",))
+    severity = max(latest.severity, _worst(firing), key=_rank)
+    incident = replace(latest, members=members, severity=severity, truncated=truncated)
+    events = []
+    if _rank(severity) > _rank(latest.severity):
+        events.append("worse")
+    if len(firing) > sum(alert.firing for alert in latest.members):
+        events.append("grown")
+    return Change(incident, tuple(events))
+
+
+def _merged(before: Sequence[Alert], alerts: Sequence[Alert]) -> tuple[Alert, ...]:
+    """Members by fingerprint: news replace what was known, absent ones stay (absent is not resolved)."""
+    members = {alert.fingerprint: alert for alert in before}
+    for alert in alerts:
+        known = members.get(alert.fingerprint)
+        # A Prometheus restart moves startsAt while the alert keeps firing: the earlier one is the truth.
+        same = known is not None and known.firing and alert.firing
+        starts_at = min(known.starts_at, alert.starts_at) if known is not None and same else alert.starts_at
+        members[alert.fingerprint] = replace(alert, starts_at=starts_at)
+    return tuple(members.values())
+
+
+def _worst(alerts: Iterable[Alert]) -> str:
+    """The highest severity; one that we do not know is shown as a warning rather than dropped."""
+    return max((_severity(alert) for alert in alerts), key=_rank, default="warning")
+
+
+def _severity(alert: Alert) -> str:
+    severity = alert.labels.get("severity", "")
+    return severity if severity in SEVERITIES else "warning"
+
+
+def _rank(severity: str) -> int:
+    return SEVERITIES.index(severity)

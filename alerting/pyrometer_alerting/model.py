@@ -1,0 +1,140 @@
+"""What the service knows: alerts, incidents, causes. Plain values; times are Unix seconds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+SEVERITIES = ("info", "warning", "critical")  # DESIGN: digest only, look today, wake someone
+
+
+@dataclass(frozen=True)
+class Alert:
+    """One alert as Alertmanager last told it."""
+
+    fingerprint: str
+    firing: bool
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    starts_at: float
+    ends_at: float | None = None
+
+    @property
+    def name(self) -> str:
+        """The rule's name; an alert without one is still shown."""
+        return self.labels.get("alertname", "unnamed alert")
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A likely cause: the part in the channel's notation, why, what speaks for it and what against it."""
+
+    part: str
+    cause: str
+    evidence: tuple[str, ...] = ()
+    against: tuple[str, ...] = ()
+    since: float | None = None
+    score: float = 0.0
+    labels: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """Ranked causes at one moment, and which evidence was missing. `onset` is when the symptom began, where known."""
+
+    at: float
+    causes: tuple[Cause, ...] = ()
+    missing: tuple[str, ...] = ()
+    onset: float | None = None
+
+    def signature(self) -> tuple[object, ...]:
+        """What must be equal for two diagnoses to say the same thing with other numbers."""
+        return tuple((cause.part, cause.cause) for cause in self.causes), self.missing
+
+
+@dataclass(frozen=True)
+class Incident:
+    """One message in the channel: all alerts of one key, from first firing to resolve, and its repetitions."""
+
+    id: str
+    key: str
+    cluster: str
+    alertname: str
+    run: str
+    severity: str
+    component: str
+    received_at: float
+    started_at: float
+    resolved_at: float | None = None
+    episodes: tuple[tuple[float, float], ...] = ()
+    members: tuple[Alert, ...] = ()
+    truncated: int = 0
+    diagnosis: Diagnosis | None = None
+
+    @property
+    def firing(self) -> bool:
+        """Whether any member still fires."""
+        return self.resolved_at is None
+
+    @property
+    def posts(self) -> bool:
+        """Info is for the page (and the digest), not for the channel."""
+        return self.severity != "info"
+
+    @property
+    def wants_diagnosis(self) -> bool:
+        """A symptom of a training run has its cause elsewhere: that is what we look for."""
+        return bool(self.run) and self.component == "train"
+
+    def newest(self) -> Alert:
+        """The member that speaks for the incident: a firing one, the latest."""
+        return max(self.members, key=lambda alert: (alert.firing, alert.starts_at))
+
+
+def part_of(labels: Mapping[str, str]) -> str:
+    """The part that these labels mean, in the channel's notation; empty when they mean none."""
+    node = labels.get("node", "")
+    if node and labels.get("gpu"):
+        return f"{node} GPU {labels['gpu']}"
+    if node and labels.get("device"):
+        port = labels.get("port")
+        return f"{node} {labels['device']}/{port}" if port else f"{node} {labels['device']}"
+    if node:
+        return f"{node} rank {labels['rank']}" if labels.get("rank") else node
+    if labels.get("switch"):
+        return f"switch {labels['switch']}"
+    return f"rack {labels['rack']}" if labels.get("rack") else ""
+
+
+def culprits(incident: Incident) -> list[str]:
+    """The parts to blame: the members' own, else those of the diagnosis; no `unknown` among them."""
+    own = [part_of(alert.labels) for alert in incident.members if alert.firing == incident.firing]
+    found = [cause.part for cause in incident.diagnosis.causes if cause.labels] if incident.diagnosis else []
+    return list(dict.fromkeys(part for part in [*found, *own] if part))
+
+
+def to_json(incident: Incident) -> str:
+    """For the store: ASCII only, so that no odd character can make a write fail."""
+    return json.dumps(asdict(incident))
+
+
+def from_json(document: str) -> Incident:
+    """The inverse of to_json."""
+    raw: dict[str, Any] = json.loads(document)
+    diagnosis = raw["diagnosis"]
+    return replace(
+        Incident(**raw),
+        episodes=tuple((start, end) for start, end in raw["episodes"]),
+        members=tuple(Alert(**member) for member in raw["members"]),
+        diagnosis=None if diagnosis is None else _diagnosis(diagnosis),
+    )
+
+
+def _diagnosis(raw: Mapping[str, Any]) -> Diagnosis:
+    causes = tuple(
+        Cause(**{**cause, "evidence": tuple(cause["evidence"]), "against": tuple(cause["against"])})
+        for cause in raw["causes"]
+    )
+    return Diagnosis(at=raw["at"], causes=causes, missing=tuple(raw["missing"]), onset=raw["onset"])

@@ -1,0 +1,110 @@
+"""Untrusted text made fit to show: cleaned, escaped for Slack, cut to a limit.
+
+Labels and annotations come from whoever can name a pod, a job or a host. Slack interprets `<...>` (pings, links,
+dates) and `&`, so these three characters are escaped. Control, bidirectional and zero-width characters are dropped: they
+can make one name look like another.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Sequence
+from datetime import datetime, timezone
+
+# Cc control, Cf format (bidi overrides, zero width), Cs lone surrogates, Co private use, Cn unassigned.
+_DROPPED_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
+# Letters and marks by category, invisible on screen.
+_INVISIBLE = frozenset("\u115f\u1160\u2800\u3164\uffa0\u034f")
+_ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+ELLIPSIS = "\u2026"
+
+
+def clean(value: str) -> str:
+    """One line without control, bidi, zero-width or otherwise invisible characters."""
+    spaced = " ".join(value.split())  # every kind of white space, line and paragraph separators included
+    return "".join(char for char in spaced if _is_shown(char))
+
+
+def _is_shown(char: str) -> bool:
+    return char not in _INVISIBLE and unicodedata.category(char) not in _DROPPED_CATEGORIES
+
+
+def units(text: str) -> int:
+    """Length in UTF-16 code units, the strictest way Slack may count."""
+    return len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+def escape(value: str) -> str:
+    """Escape what Slack's mrkdwn interprets; the input must be clean already."""
+    return "".join(_ESCAPES.get(char, char) for char in value)
+
+
+def unescape(value: str) -> str:
+    """The inverse of escape, for the terminal and the page."""
+    return value.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
+
+
+def plain(value: str, limit: int) -> str:
+    """Clean text of at most `limit` units, for Slack's plain_text objects."""
+    return _cut(clean(value), limit, lambda char: char)
+
+
+def mrkdwn(value: str, limit: int) -> str:
+    """Clean, escaped text of at most `limit` units; an escape is never cut in half. Backticks would open code."""
+    return _cut(clean(value).replace("`", "'"), limit, lambda char: _ESCAPES.get(char, char))
+
+
+def _cut(value: str, limit: int, shown: Callable[[str], str]) -> str:
+    pieces = [shown(char) for char in value]
+    if sum(map(units, pieces)) <= limit:
+        return "".join(pieces)
+    kept, room = [], limit - 1
+    for piece in pieces:
+        room -= units(piece)
+        if room < 0:
+            break
+        kept.append(piece)
+    return "".join(kept) + ELLIPSIS
+
+
+def joined(lines: Sequence[str], limit: int) -> str:
+    """As many whole lines as fit into `limit` units; what is left out is counted in a last line."""
+    kept: list[str] = []
+    room = limit - 20  # for "... and 12345 more"
+    for line in lines:
+        room -= units(line) + 1
+        if room < 0:
+            kept.append(f"{ELLIPSIS} and {len(lines) - len(kept)} more")
+            break
+        kept.append(line)
+    return "\n".join(kept)
+
+
+def slack_time(unix: float, style: str = "{time_secs}") -> str:
+    """A time that Slack shows in the reader's zone, with UTC for those who cannot."""
+    return f"<!date^{int(unix)}^{style}|{utc(unix)}>"
+
+
+def utc(unix: float) -> str:
+    """`2026-11-21 03:12:05 UTC`."""
+    return datetime.fromtimestamp(unix, tz=timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def clock_utc(unix: float) -> str:
+    """`03:12:05 UTC`."""
+    return datetime.fromtimestamp(unix, tz=timezone.utc).strftime("%H:%M:%S UTC")
+
+
+def duration(seconds: float) -> str:
+    """`40 s`, `12 min`, `3 h 5 min`, `2 d 4 h`."""
+    whole = max(0, round(seconds))
+    if whole < 120:
+        return f"{whole} s"
+    minutes = whole // 60
+    if minutes < 120:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    days, hours = divmod(hours, 24)
+    return f"{days} d {hours} h" if hours else f"{days} d"
