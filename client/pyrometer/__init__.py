@@ -1,1 +1,21 @@
-"""Training-side client: one fixed-size record per step into shared memory."""
+"""Training-side client: one fixed-size record per step into shared memory, read by the node exporter.
+
+    import pyrometer
+
+    run = pyrometer.start(run="llama-8b", flops_per_token=51.47e9, tokens_per_step=4_194_304)
+    for batch in loader:
+        with run.step():
+            with run.part("data"):
+                ...
+            ...
+            run.record(loss=loss)   # a number you already have on the CPU
+    run.close()
+
+Nothing here raises into the training loop, blocks, locks, starts threads or opens sockets; where the ring can't be
+made, the same calls do nothing. The standard library is all it needs.
+"""
+
+from pyrometer._run import Run, start
+from pyrometer.ring import PARTS, TAGS
+
+__all__ = ["PARTS", "TAGS", "Run", "start"]

@@ -1,0 +1,85 @@
+"""Making the ring file, safely: whole before it is visible, its memory allocated before it is mapped."""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import struct
+import time
+
+from pyrometer import ring
+
+# A finished ring stays long enough for the exporter to read its end, even after a restart of the exporter.
+KEEP_SECONDS = 600.0
+
+
+def create(folder: str, name: str, meta: bytes) -> tuple[mmap.mmap, int, str]:
+    """Make a ring; returns the mapping, the descriptor that holds its lock, and its path. Raises OSError.
+
+    The lock lives as long as this process, however it ends: that is how the exporter tells a dead rank from a slow
+    one, across PID namespaces.
+    """
+    if len(meta) > ring.META_BYTES:
+        msg = f"the run's description is {len(meta)} bytes long; {ring.META_BYTES} fit"
+        raise OSError(msg)
+    _make_folder(folder)
+    path = os.path.join(folder, name + ring.SUFFIX)
+    hidden = os.path.join(folder, f".{name}.{os.getpid()}.new")
+    fd = os.open(hidden, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+    try:
+        # Writing to a page that a full /dev/shm can't provide is SIGBUS, the end of the job: take all pages now.
+        os.posix_fallocate(fd, 0, ring.FILE_BYTES)
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        mapping = mmap.mmap(fd, ring.FILE_BYTES)
+        _write_header(mapping, meta)
+        os.rename(hidden, path)
+    except BaseException:
+        os.close(fd)
+        _remove(hidden)
+        raise
+    return mapping, fd, path
+
+
+def sweep(folder: str) -> None:
+    """Remove this user's rings whose ranks ended more than KEEP_SECONDS ago; 260 kB of memory each. Raises OSError."""
+    for entry in os.scandir(folder):
+        if not entry.name.endswith(ring.SUFFIX) or not entry.is_file(follow_symlinks=False):
+            continue
+        stat = entry.stat(follow_symlinks=False)
+        # mmap writes don't reliably move mtime; a living rank holds the lock, so an old file alone means nothing.
+        if stat.st_uid == os.getuid() and time.time() - stat.st_mtime > KEEP_SECONDS and not _locked(entry.path):
+            _remove(entry.path)
+
+
+def _locked(path: str) -> bool:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def _make_folder(folder: str) -> None:
+    if os.path.isdir(folder):
+        return
+    os.makedirs(folder, exist_ok=True)
+    try:
+        os.chmod(folder, 0o1777)  # noqa: S103  ranks of other users need room here too
+    except OSError:
+        pass  # made by another rank a moment ago
+
+
+def _write_header(mapping: mmap.mmap, meta: bytes) -> None:
+    mapping[ring.META_OFFSET : ring.META_OFFSET + len(meta)] = meta
+    struct.pack_into("<4q", mapping, 0, ring.MAGIC, time.monotonic_ns(), os.getpid(), len(meta))
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        pass  # gone already

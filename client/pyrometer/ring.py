@@ -1,0 +1,55 @@
+"""The ring file: what a training rank writes and the node exporter reads.
+
+Version 1. Little-endian 64-bit slots throughout. One file per rank, 4,096 bytes of header, then ``CAPACITY`` records
+of eight slots. Slot numbers below count 8-byte slots from the start of the file (header) or of the record.
+
+The writer fills a record first and raises the header's count last, so a reader that reads the count, then records
+below it, then the count again, knows which of them were whole: those with ``count < sequence + CAPACITY``.
+Times are CLOCK_MONOTONIC nanoseconds, which the reader on the same machine shares; the wall clock may step.
+"""
+
+MAGIC = int.from_bytes(b"PYROMTR1", "little")
+SUFFIX = ".ring"
+DEFAULT_FOLDER = "/dev/shm/pyrometer"  # noqa: S108  shared memory on purpose: no disk under the training loop
+
+HEADER_BYTES = 4096
+META_OFFSET = 1024
+META_BYTES = HEADER_BYTES - META_OFFSET
+RECORD_SLOTS = 8
+RECORD_BYTES = 8 * RECORD_SLOTS
+CAPACITY = 4096  # a power of two; at 4 steps a second 17 minutes, and the exporter reads every second
+FILE_BYTES = HEADER_BYTES + CAPACITY * RECORD_BYTES
+FIRST_RECORD_SLOT = HEADER_BYTES // 8
+
+# Header slots, written once.
+MAGIC_SLOT = 0
+CREATED_SLOT = 1  # monotonic ns
+PID_SLOT = 2
+META_LENGTH_SLOT = 3  # bytes of JSON at META_OFFSET
+# Header slots that change.
+STATE_SLOT = 8  # RUNNING or CLOSED
+COUNT_SLOT = 9  # steps finished
+STEP_STARTED_SLOT = 10  # monotonic ns; a step is under way while this is later than the end of the last record
+STEP_TOTAL_SLOT = 11  # ns spent in finished steps
+PART_SLOT = 12  # 1 + index into PARTS of the part under way; 0 in none
+PART_STARTED_SLOT = 13  # monotonic ns
+TOKENS_EXTRA_SLOT = 14  # tokens of finished steps, above or below the default
+FLOPS_EXTRA_SLOT = 15  # the same for FLOPs, as a double
+PART_TOTALS_SLOT = 16  # ns per part, one slot each, in the order of PARTS
+
+RUNNING, CLOSED = 0, 1
+
+# Record slots.
+SEQUENCE = 0  # 1 + number of the step in this ring
+START = 1  # monotonic ns
+END = 2  # monotonic ns
+FLAGS = 3
+TOKENS = 4  # where FLAG_TOKENS is set
+FLOPS = 5  # double, where FLAG_FLOPS is set
+LOSS = 6  # double, where FLAG_LOSS is set
+GRAD_NORM = 7  # double, where FLAG_GRAD_NORM is set
+
+PARTS = ("data", "forward", "backward", "optimizer", "wait", "checkpoint", "eval", "gc")
+TAGS = ("checkpoint", "eval", "warmup", "ramp", "restart")
+TAG_BITS = {tag: 1 << bit for bit, tag in enumerate(TAGS)}
+FLAG_TOKENS, FLAG_FLOPS, FLAG_LOSS, FLAG_GRAD_NORM = 1 << 16, 1 << 17, 1 << 18, 1 << 19
