@@ -63,7 +63,7 @@ class Reply:
 
     content_type: str
     body: bytes
-    delivered: Callable[[bool], None] = field(default=lambda _ok: None)
+    delivered: Callable[[bool], None] | None = None
 
 
 class ServesEndpoints(Protocol):

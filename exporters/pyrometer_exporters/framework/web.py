@@ -12,7 +12,7 @@ import contextlib
 import gzip
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from urllib.parse import parse_qsl, urlsplit
 
 from pyrometer_exporters.framework.flags import Address, UsageError
@@ -47,7 +47,7 @@ class Response:
     status: int
     content_type: str
     body: bytes
-    delivered: Callable[[bool], None] = field(default=lambda _ok: None)
+    delivered: Callable[[bool], None] | None = None
 
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -103,6 +103,8 @@ class WebServer:
             writer.close()
             return
         self._connections += 1
+        # drain() then waits until the kernel has everything, so that an answer counts as delivered only when it left.
+        writer.transport.set_write_buffer_limits(high=0)
         try:
             await self._converse(reader, writer)
         except (OSError, asyncio.TimeoutError, asyncio.IncompleteReadError):
@@ -126,7 +128,7 @@ class WebServer:
                 await _write(writer, text(400, "not an HTTP/1 request"), keep=False, head=False, zipped=False)
                 return
             keep = _keeps_open(request)
-            task = asyncio.ensure_future(self._answer(request, writer, keep=keep))
+            task = asyncio.ensure_future(self._answer(request, reader, writer, keep=keep))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
             await task
@@ -134,15 +136,20 @@ class WebServer:
                 return
             wait = IDLE_SECONDS
 
-    async def _answer(self, request: Request, writer: asyncio.StreamWriter, *, keep: bool) -> None:
+    async def _answer(
+        self, request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, keep: bool
+    ) -> None:
         response = await self._respond(request)
         zipped = "gzip" in request.headers.get("accept-encoding", "") and len(response.body) >= GZIP_FROM
+        head = request.method == "HEAD"
+        whole = False
         try:
-            await _write(writer, response, keep=keep, head=request.method == "HEAD", zipped=zipped)
-        except BaseException:
-            response.delivered(False)  # noqa: FBT003  the callback has one argument
-            raise
-        response.delivered(request.method != "HEAD")
+            await _write(writer, response, keep=keep, head=head, zipped=zipped)
+            # A client that has hung up by now (Prometheus, after its timeout) has not read the answer.
+            whole = not head and not reader.at_eof()
+        finally:
+            if response.delivered is not None:
+                await asyncio.shield(asyncio.to_thread(response.delivered, whole))
 
     async def _respond(self, request: Request) -> Response:
         # In a thread, because checking a bcrypt hash takes some 60 ms.

@@ -1,0 +1,54 @@
+"""The families of ``/batches``: one timestamped sample per batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from pyrometer_exporters.framework.metrics import Family, Sample
+from pyrometer_exporters.node.train.points import Fresh, RunKey
+
+_RUN = ("run", "attempt")
+MFU = Family(
+    "pyrometer_train_batch_mfu_ratio",
+    "gauge",
+    "Model FLOPs utilisation of each batch, 0-1, timestamped with the batch's end; absent where the peak is unknown.",
+    _RUN,
+)
+FLOPS_PER_SECOND = Family(
+    "pyrometer_train_batch_flops_per_second",
+    "gauge",
+    "Model FLOP/s per GPU of each batch, timestamped; known even where the GPU's peak isn't.",
+    _RUN,
+)
+STEP_SECONDS = Family(
+    "pyrometer_train_batch_step_seconds", "gauge", "How long each batch took, timestamped with its end.", _RUN
+)
+STEP = Family("pyrometer_train_batch_step", "gauge", "Number of the step, timestamped with its end.", _RUN)
+LOSS = Family("pyrometer_train_batch_loss", "gauge", "Loss that the job recorded for the batch, timestamped.", _RUN)
+GRAD_NORM = Family(
+    "pyrometer_train_batch_grad_norm", "gauge", "Gradient norm that the job recorded for the batch, timestamped.", _RUN
+)
+TAG = Family(
+    "pyrometer_train_batch_tag",
+    "gauge",
+    "1 at each batch that was tagged (checkpoint, eval, warmup, ramp, restart), timestamped; absent at others.",
+    (*_RUN, "tag"),
+)
+FAMILIES = (MFU, FLOPS_PER_SECOND, STEP_SECONDS, STEP, LOSS, GRAD_NORM, TAG)
+
+
+_BY_NAME = {
+    "mfu": MFU, "flops_per_second": FLOPS_PER_SECOND, "seconds": STEP_SECONDS, "step": STEP, "loss": LOSS,
+    "grad_norm": GRAD_NORM,
+}  # fmt: skip
+
+
+def samples_of(fresh: Mapping[RunKey, Fresh]) -> Iterator[Sample]:
+    """The samples of runs' batches; those of one series in order of time."""
+    for (run, attempt), of_run in fresh.items():
+        for name, value, milliseconds in of_run.samples():
+            column, _, tag = name.partition(":")
+            if column == "tag":
+                yield TAG.sample(value, run, attempt, tag, timestamp=milliseconds / 1000)
+            else:
+                yield _BY_NAME[column].sample(value, run, attempt, timestamp=milliseconds / 1000)

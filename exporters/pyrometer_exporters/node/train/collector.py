@@ -1,0 +1,223 @@
+"""Training steps of this node's ranks, from the rings that the client writes (``import pyrometer``).
+
+Counters per rank on ``/metrics``; every batch of the reporting rank (rank 0 of the run) on ``/batches``, with its own
+timestamp, once per ``?consumer=``. One step in a ring: start and end in ns of CLOCK_MONOTONIC, tokens, FLOPs, loss,
+tags; its layout is in ``pyrometer.ring``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+
+from pyrometer.ring import PARTS
+from pyrometer_exporters.framework.collector import CollectorSpec, Context, Endpoint, Reply
+from pyrometer_exporters.framework.exposition import OPENMETRICS_CONTENT_TYPE, Renderer
+from pyrometer_exporters.framework.metrics import Down, Family, Sample
+from pyrometer_exporters.framework.worker import PartError
+from pyrometer_exporters.node.train import memory
+from pyrometer_exporters.node.train.batches import FAMILIES as BATCH_FAMILIES
+from pyrometer_exporters.node.train.batches import samples_of
+from pyrometer_exporters.node.train.points import PointStore
+from pyrometer_exporters.node.train.tracker import Rank, Tracker
+
+log = logging.getLogger(__name__)
+
+# A ring holds 4,096 steps; one poll a second loses none up to 4,000 steps/s, at eight small reads a second.
+POLL_SECONDS = 1.0
+LOCK_SECONDS = 3.0
+
+_RANK = ("run", "attempt", "rank")
+STEPS = Family("pyrometer_train_steps_total", "counter", "Steps that the rank has finished.", _RANK)
+STEP_SECONDS = Family(
+    "pyrometer_train_step_seconds_total", "counter", "Seconds that the rank spent in finished steps.", _RANK
+)
+TOKENS = Family(
+    "pyrometer_train_tokens_total",
+    "counter",
+    "Tokens trained on: the rank's share, so that the sum is the run's.",
+    _RANK,
+)
+FLOPS = Family(
+    "pyrometer_train_flops_total",
+    "counter",
+    "Model FLOPs done: the rank's share, so that rate()/peak is its exact average MFU over any window.",
+    _RANK,
+)
+PART_SECONDS = Family(
+    "pyrometer_train_step_part_seconds_total",
+    "counter",
+    "Seconds that the rank spent in each part of its steps; parts that it never named are absent.",
+    (*_RANK, "part"),
+)
+LAST_STEP = Family(
+    "pyrometer_train_last_step_timestamp_seconds",
+    "gauge",
+    "When the rank finished its latest step; absent before the first and after a run has closed.",
+    _RANK,
+)
+CURRENT_PART = Family(
+    "pyrometer_train_current_part_seconds",
+    "gauge",
+    "How long the rank has been in the part that it is in now; part is step inside a step but in no named part, "
+    "between outside.",
+    (*_RANK, "part"),
+)
+RANK_INFO = Family(
+    "pyrometer_train_rank_info",
+    "gauge",
+    "1; joins a rank to its GPU, pipeline stage and replica.",
+    (*_RANK, "local_rank", "gpu", "uuid", "stage", "replica"),
+)
+_RUN_TEXTS = (
+    "model", "convention", "dtype", "gpu_model", "global_batch_size", "micro_batch_size", "sequence_length",
+    "recompute", "job_id",
+)  # fmt: skip
+RUN_INFO = Family(
+    "pyrometer_train_run_info",
+    "gauge",
+    "1; what must be equal for MFU numbers to be comparable.",
+    ("run", "attempt", "world_size", *_RUN_TEXTS),
+)
+PEAK_FLOPS = Family(
+    "pyrometer_train_peak_flops_per_second",
+    "gauge",
+    "Peak dense FLOP/s of one GPU that MFU is counted against; absent, and MFU with it, where the GPU is unknown.",
+    ("run", "attempt"),
+)
+FAMILIES = (
+    STEPS, STEP_SECONDS, TOKENS, FLOPS, PART_SECONDS, LAST_STEP, CURRENT_PART, RANK_INFO, RUN_INFO, PEAK_FLOPS,
+)  # fmt: skip
+
+
+class TrainCollector:
+    """Follows the rings in a thread of its own and serves what it knows."""
+
+    def __init__(self, context: Context) -> None:
+        self._clock = context.clock
+        self._memory = memory.Memory(context.state)
+        cursors, resume = self._memory.load()
+        self._store = PointStore(cursors)
+        self._tracker = Tracker(context.rings, context.clock, self._store, resume)
+        self._renderer = Renderer()
+        self._lock = threading.Lock()
+        self._folder_down: Down | None = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._poll_for_ever, name="train-rings", daemon=True)
+        self._thread.start()
+
+    def collect(self, until: float) -> Iterable[Sample | Down]:
+        """See :class:`Collector`."""
+        with self._locked(until - time.monotonic()):
+            self._poll()
+            now, offset = self._clock.monotonic(), self._clock.wall() - self._clock.monotonic()
+            found: list[Sample | Down] = list(self._tracker.downs())
+            if self._folder_down is not None:
+                found.append(self._folder_down)
+            for rank in self._tracker.ranks():
+                found.extend(rank_samples(rank, now, offset))
+        return found
+
+    def endpoints(self) -> Mapping[str, Endpoint]:
+        """See :class:`ServesEndpoints`."""
+        return {"/batches": self.batches}
+
+    def batches(self, query: Mapping[str, str]) -> Reply:
+        """Every batch that ``consumer`` hasn't taken yet; without a consumer the same, and nothing counts as taken."""
+        consumer = query.get("consumer", "")
+        with self._locked():
+            self._poll()
+            fresh = self._store.fresh(consumer)
+        body = self._renderer.openmetrics(samples_of(fresh))
+
+        def delivered(whole: bool) -> None:
+            if whole and consumer:
+                with self._locked():
+                    self._store.taken(consumer, fresh)
+                    self._memory.save(self._store.cursors(), self._tracker.positions())
+
+        return Reply(OPENMETRICS_CONTENT_TYPE, body, delivered)
+
+    def close(self) -> None:
+        """See :class:`Collector`."""
+        self._stop.set()
+        self._thread.join(LOCK_SECONDS)
+        with self._locked():
+            self._tracker.close()
+
+    def _poll_for_ever(self) -> None:
+        while not self._stop.wait(POLL_SECONDS):
+            try:
+                with self._locked():
+                    self._poll()
+            except Exception:
+                log.exception("reading the rings failed; going on in %s s", POLL_SECONDS)
+
+    def _poll(self) -> None:
+        try:
+            self._tracker.poll()
+            self._folder_down = None
+        except OSError as error:
+            self._folder_down = self._tracker.folder_down(error)
+
+    @contextlib.contextmanager
+    def _locked(self, seconds: float = LOCK_SECONDS) -> Iterator[None]:
+        if not self._lock.acquire(timeout=max(0.0, seconds)):
+            reason = "deadline"
+            raise PartError(reason, "an earlier read of the rings is still under way")
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+
+def rank_samples(rank: Rank, now: float, offset: float) -> Iterator[Sample]:
+    """All samples of a rank; ``now`` monotonic seconds, ``offset`` the wall clock less that."""
+    meta, header = rank.meta, rank.header
+    labels = (meta.run, meta.attempt, meta.rank)
+    yield STEPS.sample(header.count, *labels)
+    yield STEP_SECONDS.sample(header.step_total / 1e9, *labels)
+    yield from _shares(rank, labels)
+    for part, nanoseconds in zip(PARTS, header.part_totals, strict=True):
+        if nanoseconds:
+            yield PART_SECONDS.sample(nanoseconds / 1e9, *labels, part)
+    if not header.closed:
+        yield from _position(rank, labels, now, offset)
+    info = (meta.texts[name] for name in ("gpu", "uuid", "stage", "replica"))
+    yield RANK_INFO.sample(1, *labels, meta.local_rank, *info)
+    texts = (meta.texts[name] for name in _RUN_TEXTS)
+    yield RUN_INFO.sample(1, meta.run, meta.attempt, str(meta.world_size), *texts)
+    if rank.peak is not None:
+        yield PEAK_FLOPS.sample(rank.peak, meta.run, meta.attempt)
+
+
+def _shares(rank: Rank, labels: tuple[str, ...]) -> Iterator[Sample]:
+    meta, header = rank.meta, rank.header
+    if meta.tokens_per_step is not None:
+        yield TOKENS.sample((header.count * meta.tokens_per_step + header.tokens_extra) / meta.world_size, *labels)
+    if meta.flops_per_step is not None:
+        yield FLOPS.sample((header.count * meta.flops_per_step + header.flops_extra) / meta.world_size, *labels)
+
+
+def _position(rank: Rank, labels: tuple[str, ...], now: float, offset: float) -> Iterator[Sample]:
+    header = rank.header
+    if rank.last_end:
+        yield LAST_STEP.sample(rank.last_end / 1e9 + offset, *labels)
+    if 0 < header.part <= len(PARTS):
+        part, since = PARTS[header.part - 1], header.part_started
+    elif header.step_started > rank.last_end:
+        part, since = "step", header.step_started
+    else:
+        part, since = "between", rank.last_end or header.created
+    yield CURRENT_PART.sample(max(0.0, now - since / 1e9), *labels, part)
+
+
+COLLECTOR = CollectorSpec(
+    name="train",
+    help="Training steps, from the rings that ranks write through the client.",
+    families=(*FAMILIES, *BATCH_FAMILIES),
+    build=TrainCollector,
+)

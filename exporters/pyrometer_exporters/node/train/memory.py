@@ -1,0 +1,55 @@
+"""What the train collector remembers over a restart: which batches each consumer has, so that none comes twice."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyrometer_exporters.node.train.points import RunKey
+
+log = logging.getLogger(__name__)
+
+Cursors = dict[str, dict[RunKey, int]]
+
+
+class Memory:
+    """A small JSON file in the state folder; without a folder nothing is remembered."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._path = None if folder is None else folder / "train.json"
+        self._failed = False
+
+    def load(self) -> tuple[Cursors, dict[str, int]]:
+        """Cursors by consumer and run, and the next record by ring; empty where there is nothing readable."""
+        try:
+            text = self._path.read_text(encoding="utf-8") if self._path else ""
+            found = json.loads(text) if text else {"consumers": {}, "rings": {}}
+            cursors = {
+                str(name): {(str(run), str(attempt)): int(newest) for run, attempt, newest in of}
+                for name, of in found["consumers"].items()
+            }
+            return cursors, {str(name): int(position) for name, position in found["rings"].items()}
+        except FileNotFoundError:
+            return {}, {}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            log.warning(
+                "%s is not readable (%s): batches still in the rings may be served once more", self._path, error
+            )
+            return {}, {}
+
+    def save(self, cursors: Mapping[str, Mapping[RunKey, int]], rings: Mapping[str, int]) -> None:
+        """Replace the file; failing is logged once. Not synced to disk: a power loss ends the ranks as well."""
+        if self._path is None:
+            return
+        consumers = {name: [[run, attempt, at] for (run, attempt), at in of.items()] for name, of in cursors.items()}
+        fresh = self._path.with_suffix(".new")
+        try:
+            fresh.write_text(json.dumps({"consumers": consumers, "rings": rings}), encoding="utf-8")
+            fresh.replace(self._path)
+            self._failed = False
+        except OSError as error:
+            if not self._failed:
+                log.warning("can't write %s: %s", self._path, error.strerror)
+            self._failed = True

@@ -1,0 +1,222 @@
+"""Reading the client's ring files: whole records only, and nothing a rank does to its file can hurt the exporter.
+
+Read with pread rather than mapped: a rank that truncates its file would turn a mapped read into SIGBUS.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import stat
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pyrometer import ring
+
+# A node has 8-16 ranks; leftovers of crashed runs come on top. More is somebody's mistake, not our memory.
+MAX_RINGS = 256
+
+_HEADER = struct.Struct(f"<{ring.PART_TOTALS_SLOT + len(ring.PARTS)}q")
+_RECORD = struct.Struct("<6q2d")
+_FLOPS = struct.Struct("<d")
+
+
+class BadRingError(Exception):
+    """A file that is no ring of a version we know; the message says why."""
+
+
+@dataclass(frozen=True)
+class Meta:
+    """What a rank said of itself and its run when it started. Unknown texts are empty, unknown numbers None."""
+
+    run: str
+    attempt: str
+    rank: str
+    local_rank: str
+    world_size: int
+    reporting: bool
+    first_step: int
+    warmup_steps: int
+    tokens_per_step: float | None
+    flops_per_token: float | None
+    peak_flops: float | None
+    texts: dict[str, str]
+
+    @property
+    def flops_per_step(self) -> float | None:
+        """FLOPs of one step over all ranks, where both factors are known."""
+        if self.tokens_per_step is None or self.flops_per_token is None:
+            return None
+        return self.tokens_per_step * self.flops_per_token
+
+
+@dataclass(frozen=True)
+class Header:
+    """The changing part of a ring's header; times are CLOCK_MONOTONIC nanoseconds."""
+
+    created: int
+    closed: bool
+    count: int
+    step_started: int
+    step_total: int
+    part: int
+    part_started: int
+    tokens_extra: int
+    flops_extra: float
+    part_totals: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Record:
+    """One finished step; ``sequence`` counts from 0 within the ring."""
+
+    sequence: int
+    start: int
+    end: int
+    flags: int
+    tokens: float | None
+    flops: float | None
+    loss: float | None
+    grad_norm: float | None
+
+
+class RingFile:
+    """One rank's ring, kept open."""
+
+    def __init__(self, path: str) -> None:
+        # O_NONBLOCK: a FIFO of that name must not hang us. O_NOFOLLOW: anyone may write into the folder.
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        self.path = path
+        try:
+            self.meta = self._read_meta()
+            self.first_header = self.header()
+        except BaseException:
+            os.close(self._fd)
+            raise
+
+    def header(self) -> Header:
+        """The header now. Raises OSError, BadRingError."""
+        slots = _HEADER.unpack(self._read(0, _HEADER.size))
+        (flops_extra,) = _FLOPS.unpack(struct.pack("<q", slots[ring.FLOPS_EXTRA_SLOT]))
+        return Header(
+            created=slots[ring.CREATED_SLOT],
+            closed=slots[ring.STATE_SLOT] == ring.CLOSED,
+            count=slots[ring.COUNT_SLOT],
+            step_started=slots[ring.STEP_STARTED_SLOT],
+            step_total=slots[ring.STEP_TOTAL_SLOT],
+            part=slots[ring.PART_SLOT],
+            part_started=slots[ring.PART_STARTED_SLOT],
+            tokens_extra=slots[ring.TOKENS_EXTRA_SLOT],
+            flops_extra=flops_extra,
+            part_totals=slots[ring.PART_TOTALS_SLOT :],
+        )
+
+    def records(self, first: int, count: int) -> Iterator[Record]:
+        """The records ``first`` to ``count - 1`` that are still whole; what the writer has overtaken is left out."""
+        first = max(first, count - ring.CAPACITY)
+        chunks = [(number, self._chunk(number, length)) for number, length in _runs(first, count)]
+        oldest_whole = self.header().count - ring.CAPACITY
+        for start, data in chunks:
+            for index, slots in enumerate(_RECORD.iter_unpack(data)):
+                number = start + index
+                # The sequence test also covers processors that make the count visible before the record.
+                if number > oldest_whole and slots[ring.SEQUENCE] == number + 1:
+                    yield _record(slots)
+
+    def alive(self) -> bool:
+        """Whether the rank's process still holds its lock; it doesn't after any kind of end, SIGKILL included."""
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        fcntl.flock(self._fd, fcntl.LOCK_UN)
+        return False
+
+    def close(self) -> None:
+        """Let go of the file."""
+        os.close(self._fd)
+
+    def _chunk(self, number: int, length: int) -> bytes:
+        place = ring.HEADER_BYTES + (number % ring.CAPACITY) * ring.RECORD_BYTES
+        return self._read(place, length * ring.RECORD_BYTES)
+
+    def _read(self, offset: int, size: int) -> bytes:
+        data = os.pread(self._fd, size, offset)
+        if len(data) != size:
+            msg = f"{self.path} is cut short"
+            raise BadRingError(msg)
+        return data
+
+    def _read_meta(self) -> Meta:
+        found = os.fstat(self._fd)
+        if not stat.S_ISREG(found.st_mode):
+            msg = f"{self.path} is not a regular file"
+            raise BadRingError(msg)
+        magic, _created, _pid, length = struct.unpack("<4q", self._read(0, 32))
+        if magic != ring.MAGIC or not 0 < length <= ring.META_BYTES:
+            msg = f"{self.path} is not a ring of version 1: the client and the exporter must be of one version"
+            raise BadRingError(msg)
+        return parse_meta(self.path, self._read(ring.META_OFFSET, length))
+
+
+def parse_meta(path: str, data: bytes) -> Meta:
+    """The description in a ring's header, JSON as :func:`pyrometer.start` writes it. Raises BadRingError."""
+    try:
+        found = json.loads(data)
+        return _meta(found)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        msg = f"{path} has an unreadable description: {type(error).__name__}"
+        raise BadRingError(msg) from None
+
+
+def _meta(found: dict[str, Any]) -> Meta:
+    text_keys = (
+        "model", "convention", "dtype", "gpu_model", "recompute", "job_id", "gpu", "uuid", "stage", "replica",
+        "global_batch_size", "micro_batch_size", "sequence_length",
+    )  # fmt: skip
+    return Meta(
+        run=str(found["run"]),
+        attempt=str(int(found["attempt"])),
+        rank=str(int(found["rank"])),
+        local_rank=str(int(found["local_rank"])),
+        world_size=max(1, int(found["world_size"])),
+        reporting=found["reporting"] is True,
+        first_step=int(found["first_step"]),
+        warmup_steps=int(found["warmup_steps"]),
+        tokens_per_step=_positive(found["tokens_per_step"]),
+        flops_per_token=_positive(found["flops_per_token"]),
+        peak_flops=_positive(found["peak_flops"]),
+        texts={key: "" if found[key] is None else str(found[key]) for key in text_keys},
+    )
+
+
+def _positive(value: float | None) -> float | None:
+    """A finite number above zero, or None: a rank's nonsense must not become a rate."""
+    number = 0.0 if value is None else float(value)
+    return number if 0.0 < number < 1e30 else None
+
+
+def _runs(first: int, count: int) -> Iterator[tuple[int, int]]:
+    """Stretches of record numbers that lie side by side in the file: one, or two where the ring turns over."""
+    while first < count:
+        length = min(count - first, ring.CAPACITY - first % ring.CAPACITY)
+        yield first, length
+        first += length
+
+
+def _record(slots: tuple[Any, ...]) -> Record:
+    flags = slots[ring.FLAGS]
+    (flops,) = _FLOPS.unpack(struct.pack("<q", slots[ring.FLOPS]))
+    return Record(
+        sequence=slots[ring.SEQUENCE] - 1,
+        start=slots[ring.START],
+        end=slots[ring.END],
+        flags=flags,
+        tokens=slots[ring.TOKENS] if flags & ring.FLAG_TOKENS else None,
+        flops=flops if flags & ring.FLAG_FLOPS else None,
+        loss=slots[ring.LOSS] if flags & ring.FLAG_LOSS else None,
+        grad_norm=slots[ring.GRAD_NORM] if flags & ring.FLAG_GRAD_NORM else None,
+    )

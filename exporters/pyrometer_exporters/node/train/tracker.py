@@ -1,0 +1,185 @@
+"""The ranks of this node, followed through their rings: which there are, which have ended, and their new batches."""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyrometer import ring
+from pyrometer_exporters.framework.clock import Clock
+from pyrometer_exporters.framework.metrics import Down
+from pyrometer_exporters.framework.worker import reason_of
+from pyrometer_exporters.node.train.peaks import peak_flops
+from pyrometer_exporters.node.train.points import Point, PointStore, RunKey
+from pyrometer_exporters.node.train.rings import MAX_RINGS, BadRingError, Header, Meta, Record, RingFile
+
+log = logging.getLogger(__name__)
+
+# A rank that ended stays visible: long enough for the last counts to be scraped at any usual interval, and for the
+# question "who fell silent first" to be asked after a crash.
+KEEP_CLOSED_SECONDS = 300.0
+KEEP_CRASHED_SECONDS = 600.0
+
+
+@dataclass
+class Rank:
+    """A rank of a run on this node and where it stands."""
+
+    file: RingFile
+    header: Header
+    next_record: int
+    peak: float | None
+    last_end: int = 0
+    ended_at: float | None = None
+
+    @property
+    def meta(self) -> Meta:
+        """What the rank said of itself."""
+        return self.file.meta
+
+    @property
+    def key(self) -> RunKey:
+        """Its run and attempt."""
+        return (self.meta.run, self.meta.attempt)
+
+
+class Tracker:
+    """Follows the rings in a folder. Not thread-safe: the collector locks around it."""
+
+    def __init__(self, folder: Path, clock: Clock, store: PointStore, resume: dict[str, int]) -> None:
+        """``resume`` tells, by ring file name, the record to go on with after a restart of the exporter."""
+        self._folder = folder
+        self._clock = clock
+        self._store = store
+        self._resume = resume
+        self._ranks: dict[str, Rank] = {}
+        self._bad: dict[str, str] = {}
+        self._done: set[str] = set()
+
+    def poll(self) -> None:
+        """Look for new, changed and ended rings, and put new batches into the store. Raises OSError."""
+        names = self._names()
+        for name in names - self._ranks.keys() - self._bad.keys() - self._done:
+            self._open(name)
+        self._bad = {name: why for name, why in self._bad.items() if name in names}
+        self._done &= names
+        now = self._clock.monotonic()
+        for name, rank in list(self._ranks.items()):
+            try:
+                self._follow(rank, now)
+            except (OSError, BadRingError) as error:
+                self._drop(name)
+                self._bad[name] = str(error)
+            else:
+                if self._expired(rank, now):
+                    self._drop(name)
+                    self._done.add(name)
+        self._store.forget(rank.key for rank in self._ranks.values())
+
+    def ranks(self) -> list[Rank]:
+        """The newest ring of each rank of each run, the ended but not yet expired included."""
+        newest: dict[tuple[RunKey, str], Rank] = {}
+        for rank in sorted(self._ranks.values(), key=lambda rank: rank.header.created):
+            newest[rank.key, rank.meta.rank] = rank
+        return list(newest.values())
+
+    def downs(self) -> list[Down]:
+        """The files that can't be read as rings."""
+        return [Down(name, "bad_ring", why) for name, why in self._bad.items()]
+
+    def positions(self) -> dict[str, int]:
+        """What to resume with, by ring file name."""
+        found = {}
+        for name, rank in self._ranks.items():
+            position = self._store.next_sequence(rank.key) if rank.meta.reporting else None
+            if position is not None:
+                found[name] = position
+        return found
+
+    def close(self) -> None:
+        """Let go of all files."""
+        for rank in self._ranks.values():
+            rank.file.close()
+        self._ranks.clear()
+
+    def _names(self) -> set[str]:
+        with os.scandir(self._folder) as entries:
+            names = [e.name for e in entries if e.name.endswith(ring.SUFFIX) and not e.name.startswith(".")]
+        return set(sorted(names)[:MAX_RINGS])
+
+    def _open(self, name: str) -> None:
+        try:
+            file = RingFile(str(self._folder / name))
+        except FileNotFoundError:
+            return  # gone since the folder was listed
+        except (OSError, BadRingError) as error:
+            self._bad[name] = str(error)
+            return
+        meta = file.meta
+        peak = meta.peak_flops or peak_flops(meta.texts["gpu_model"], meta.texts["dtype"])
+        self._ranks[name] = Rank(file, file.first_header, self._resume.pop(name, 0), peak)
+
+    def _follow(self, rank: Rank, now: float) -> None:
+        rank.header = header = rank.file.header()
+        if rank.meta.reporting:
+            self._take_batches(rank)
+        if header.count > rank.next_record or not rank.last_end:
+            for record in rank.file.records(header.count - 1, header.count):
+                rank.last_end = record.end
+        rank.next_record = header.count
+        if rank.ended_at is None and (header.closed or not rank.file.alive()):
+            # For a ring found after a restart of the exporter the end lies in the past.
+            rank.ended_at = min(now, max(rank.last_end, header.created) / 1e9) if rank.last_end else now
+
+    def _take_batches(self, rank: Rank) -> None:
+        offset = int((self._clock.wall() - self._clock.monotonic()) * 1000)
+        for record in rank.file.records(rank.next_record, rank.header.count):
+            self._store.add(rank.key, to_point(record, rank.meta, rank.peak, offset))
+
+    def _expired(self, rank: Rank, now: float) -> bool:
+        if rank.ended_at is None:
+            return False
+        return now - rank.ended_at > (KEEP_CLOSED_SECONDS if rank.header.closed else KEEP_CRASHED_SECONDS)
+
+    def _drop(self, name: str) -> None:
+        self._ranks.pop(name).file.close()
+
+    def folder_down(self, error: OSError) -> Down:
+        """The reason why the folder itself can't be read."""
+        if isinstance(error, FileNotFoundError):
+            return Down("rings", "no_rings", f"no folder {self._folder}: no training rank reported here yet")
+        return Down("rings", reason_of(error), f"{self._folder}: {error.strerror}")
+
+
+def to_point(record: Record, meta: Meta, peak: float | None, offset_ms: int) -> Point:
+    """A record as a batch; ``offset_ms`` is the wall clock less CLOCK_MONOTONIC, in milliseconds.
+
+    MFU = model FLOPs of the step / (step seconds x GPUs x peak FLOP/s of one GPU).
+    """
+    seconds = max(1, record.end - record.start) / 1e9
+    flops = _flops(record, meta)
+    rate = None if flops is None else flops / seconds / meta.world_size
+    tags = [tag for tag, bit in ring.TAG_BITS.items() if record.flags & bit]
+    if record.sequence < meta.warmup_steps and "warmup" not in tags:
+        tags.append("warmup")
+    return Point(
+        timestamp=record.end // 1_000_000 + offset_ms,
+        sequence=record.sequence,
+        step=meta.first_step + record.sequence,
+        seconds=seconds,
+        mfu=None if rate is None or peak is None else rate / peak,
+        flops_per_second=rate,
+        loss=record.loss,
+        grad_norm=record.grad_norm,
+        tags=tuple(tags),
+    )
+
+
+def _flops(record: Record, meta: Meta) -> float | None:
+    if record.flops is not None:
+        return record.flops
+    if record.tokens is not None and meta.flops_per_token is not None:
+        return record.tokens * meta.flops_per_token
+    return meta.flops_per_step
