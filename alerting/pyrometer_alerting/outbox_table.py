@@ -90,7 +90,7 @@ class Outbox:
         At most 500: the loop comes back for the rest.
         """
         rows = self._select(
-            "state IN ('ready', 'sending', 'lookup') AND (kind = 'root' OR (EXISTS (SELECT 1 FROM outbox AS root"
+            "state IN ('ready', 'lookup') AND (kind = 'root' OR (EXISTS (SELECT 1 FROM outbox AS root"
             " WHERE root.incident_id = outbox.incident_id AND root.kind = 'root' AND root.ts IS NOT NULL)"
             " AND NOT EXISTS (SELECT 1 FROM outbox AS older WHERE older.incident_id = outbox.incident_id"
             " AND older.kind = 'reply' AND older.seq < outbox.seq AND older.state IN ('ready', 'sending', 'lookup'))))"
@@ -116,8 +116,8 @@ class Outbox:
         """Slack has the state `operation.wanted`; ready again at once if more has changed since."""
         self._db.execute(
             "UPDATE outbox SET sent = ?, state = CASE WHEN wanted > ? THEN 'ready' ELSE 'done' END, channel = ?,"
-            " ts = ?, shown = ?, posted_at = coalesce(posted_at, ?), attempts = 0, lookups = 0, not_before = ?, since = CASE"
-            " WHEN wanted > ? THEN ? ELSE since END, error = NULL WHERE op_id = ?",
+            " ts = ?, shown = ?, posted_at = coalesce(posted_at, ?), attempts = 0, lookups = 0, not_before = ?,"
+            " since = CASE WHEN wanted > ? THEN ? ELSE since END, error = NULL WHERE op_id = ?",
             (operation.wanted, operation.wanted, channel, ts, shown, now, now, operation.wanted, now, operation.op_id),
         )
 

@@ -35,7 +35,8 @@ CREATE INDEX IF NOT EXISTS incident_by_key ON incident (key, number);
 CREATE INDEX IF NOT EXISTS incident_firing ON incident (firing);
 CREATE TABLE IF NOT EXISTS outbox (
     seq INTEGER PRIMARY KEY AUTOINCREMENT, op_id TEXT NOT NULL UNIQUE, incident_id TEXT NOT NULL,
-    kind TEXT NOT NULL CHECK (kind IN ('root', 'reply')), state TEXT NOT NULL CHECK (state IN ('ready', 'sending', 'lookup', 'done', 'dead')),
+    kind TEXT NOT NULL CHECK (kind IN ('root', 'reply')),
+    state TEXT NOT NULL CHECK (state IN ('ready', 'sending', 'lookup', 'done', 'dead')),
     since REAL NOT NULL, not_before REAL NOT NULL, wanted INTEGER NOT NULL, sent INTEGER NOT NULL,
     attempts INTEGER NOT NULL, lookups INTEGER NOT NULL, sent_at REAL, posted_at REAL, degrade INTEGER NOT NULL,
     channel TEXT, ts TEXT, shown TEXT, body TEXT, error TEXT

@@ -1,8 +1,8 @@
 """Untrusted text made fit to show: cleaned, escaped for Slack, cut to a limit.
 
 Labels and annotations come from whoever can name a pod, a job or a host. Slack interprets `<...>` (pings, links,
-dates) and `&`, so these three characters are escaped. Control, bidirectional and zero-width characters are dropped: they
-can make one name look like another.
+dates) and `&`, so these three characters are escaped. Control, bidirectional and zero-width characters are dropped:
+they can make one name look like another.
 """
 
 from __future__ import annotations

@@ -1,0 +1,270 @@
+"""From evidence to ranked causes: severity of what was found, weighed by how well its time fits the drop.
+
+The order of severity follows published practice for synchronous training (a lost GPU or link stops every rank; hardware
+thermal slowdown and power brake cut clocks hardest; software thermal slowdown is gentler). A cause must reach
+`CONVINCING` to be named; anything weaker is reported under `unknown`, never sold as a cause.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pandas as pd
+
+from pyrometer_alerting.evidence import WINDOW_SECONDS, Evidence
+from pyrometer_alerting.incidents import CAUSE_ALERTS
+from pyrometer_alerting.model import Alert, Cause, Diagnosis, Incident, part_of
+from pyrometer_alerting.text import clock_utc, duration
+
+CONVINCING = 25.0
+BROAD_GPUS = 8  # more throttling GPUs than one node has: no single part is to blame
+LATE_SECONDS = 15.0  # three scrapes of 5 s: a cause seen to begin later than that did not start the drop
+EARLY_SECONDS = 300.0
+STOPPED_SECONDS = 45.0  # three scrapes of 15 s without another increment
+FLAP_PAUSE_SECONDS = 120.0  # a flapping link rests between two downs
+LOW_CLOCK_RATIO = 0.9
+
+_THROTTLE = {
+    "hw_thermal": (100.0, "hardware thermal throttling"),
+    "hw_power_brake": (95.0, "power brake"),
+    "sw_thermal": (80.0, "software thermal throttling"),
+    "hw_slowdown": (85.0, "hardware slowdown"),
+}
+_ALERTS = {
+    "GpuLost": (120.0, "GPU lost"),
+    "GpuXidCritical": (115.0, "critical Xid"),
+    "NicLinkDown": (110.0, "link down"),
+    "NicLinkFlapping": (90.0, "link flapping"),
+    "NicLinkDegraded": (60.0, "link degraded"),
+    "GpuThrottledThermal": (90.0, "thermal throttling"),
+    "GpuThrottledPowerBrake": (90.0, "power brake"),
+    "GpuThrottledHardware": (85.0, "hardware slowdown"),
+}
+
+
+@dataclass
+class _Suspect:
+    """A cause while its score is being weighed."""
+
+    labels: dict[str, str]
+    cause: str
+    score: float
+    onset: float
+    evidence: list[str] = field(default_factory=list)
+    against: list[str] = field(default_factory=list)
+    last: float | None = None  # when it was last seen to go on
+    pause: float = STOPPED_SECONDS
+
+    def doubt(self, factor: float, reason: str) -> None:
+        self.score *= factor
+        self.against.append(reason)
+
+    def settled(self) -> Cause:
+        return Cause(
+            part=part_of(self.labels),
+            cause=self.cause,
+            evidence=tuple(self.evidence),
+            against=tuple(self.against),
+            since=self.onset,
+            score=round(self.score, 1),
+            labels=self.labels,
+        )
+
+
+def diagnose(incident: Incident, evidence: Evidence, others: Sequence[Incident], now: float) -> Diagnosis:
+    """Rank the likely causes of this incident; `others` are the recent incidents of our own store."""
+    onset = evidence.onset if evidence.onset is not None else incident.started_at
+    alerts = [alert for alert in _cause_alerts(others, incident.cluster) if _concerns(alert, evidence)]
+    suspects = _throttling(evidence) + _flapping(evidence) + _slow_clocks(evidence)
+    _join_alerts(suspects, alerts)
+    for suspect in suspects:
+        _weigh_time(suspect, onset, now)
+    ranked = sorted((suspect.settled() for suspect in suspects), key=lambda cause: -cause.score)
+    convincing = [cause for cause in ranked if cause.score >= CONVINCING]
+    weak = [cause for cause in ranked if cause.score < CONVINCING]
+    causes = _broadened(convincing, evidence) or [_unknown(evidence, weak, others, incident)]
+    return Diagnosis(at=now, causes=tuple(causes), missing=tuple(evidence.missing), onset=evidence.onset)
+
+
+def _throttling(evidence: Evidence) -> list[_Suspect]:
+    if evidence.throttles.empty:
+        return []
+    mine = evidence.throttles.merge(evidence.gpus.astype(str), on=["node", "gpu"])
+    clean = len(evidence.gpus) - len(mine[["node", "gpu"]].drop_duplicates())
+    # A thermal slowdown also counts as hardware slowdown: the most specific reason that explains most of it is named.
+    mine["weight"] = mine["seconds"] * mine["reason"].map({"hw_slowdown": 0.5}).fillna(1.0)
+    leading = mine.sort_values("weight", ascending=False).drop_duplicates(["node", "gpu"])
+    return [_throttled(row, evidence, clean) for row in leading.to_dict("records")]
+
+
+def _throttled(row: Mapping[Hashable, object], evidence: Evidence, clean: int) -> _Suspect:
+    labels = {"node": str(row["node"]), "gpu": str(row["gpu"])}
+    seconds, span = float(str(row["seconds"])), float(str(row["span"]))
+    base, cause = _THROTTLE[str(row["reason"])]
+    share = min(seconds / span, 1.0)
+    suspect = _Suspect(
+        labels, cause, base * (0.3 + 0.7 * share), float(str(row["onset"])), last=float(str(row["last"]))
+    )
+    suspect.evidence.append(f"throttled {seconds:.0f} s of {max(span, seconds):.0f} s since {clock_utc(suspect.onset)}")
+    _judge_clock(suspect, evidence)
+    if "thermal" in cause:
+        _judge_temperature(suspect, evidence)
+    if clean:
+        suspect.evidence.append(f"the other {clean} GPUs of the run do not throttle")
+    return suspect
+
+
+def _judge_clock(suspect: _Suspect, evidence: Evidence) -> None:
+    clock, median, count = _clock_against_others(suspect.labels, evidence)
+    if clock is None or median is None:
+        suspect.against.append("SM clock not known")
+        return
+    against = f"SM clock {clock:.0f} MHz against {median:.0f} MHz (median of the run's other {count} GPUs)"
+    if clock < 0.97 * median:
+        suspect.evidence.append(against)
+    else:
+        suspect.doubt(0.4, against)
+
+
+def _judge_temperature(suspect: _Suspect, evidence: Evidence) -> None:
+    row = _gpu_row(suspect.labels, evidence)
+    if row is None or pd.isna(row["celsius"]):
+        return
+    if float(row["celsius"]) < 70:  # H100 starts to slow down at 87 C; below 70 heat is an unlikely story
+        suspect.doubt(0.9, f"temperature normal ({float(row['celsius']):.0f} C)")
+    else:
+        suspect.evidence.append(f"{float(row['celsius']):.0f} C")
+
+
+def _flapping(evidence: Evidence) -> list[_Suspect]:
+    suspects = []
+    for row in evidence.flaps.to_dict("records"):
+        labels = {name: str(row[name]) for name in ("node", "device", "port") if row[name]}
+        downs, onset = round(float(row["downs"])), float(row["onset"])
+        cause, base = ("link flapping", 80.0) if downs > 1 else ("link went down", 55.0)
+        suspect = _Suspect(labels, cause, base, onset, last=float(row["last"]), pause=FLAP_PAUSE_SECONDS)
+        times = f"{downs} times since {clock_utc(onset)}, last" if downs > 1 else "once,"
+        suspect.evidence.append(f"link went down {times} at {clock_utc(float(row['last']))}")
+        suspects.append(suspect)
+    return suspects
+
+
+def _slow_clocks(evidence: Evidence) -> list[_Suspect]:
+    """GPUs far below the others' clock without a throttle counter that says why."""
+    clocks = _of_run(evidence)
+    if len(clocks) < 4:
+        return []
+    median = float(clocks["clock"].median())
+    throttled = set(zip(evidence.throttles.get("node", []), evidence.throttles.get("gpu", []), strict=True))
+    slow = clocks[clocks["clock"] < LOW_CLOCK_RATIO * median]
+    return [
+        _Suspect(
+            {"node": str(row["node"]), "gpu": str(row["gpu"])},
+            "low SM clock",
+            60.0,
+            onset=float("nan"),
+            evidence=[f"SM clock {row['clock']:.0f} MHz against {median:.0f} MHz (median of the run)"],
+            against=["no throttle reason counted"],
+        )
+        for row in slow.to_dict("records")
+        if (row["node"], row["gpu"]) not in throttled
+    ]
+
+
+def _weigh_time(suspect: _Suspect, onset: float, now: float) -> None:
+    """Agreement in time: a cause begins before or with its effect, not long before, and goes on with it."""
+    if math.isnan(suspect.onset):
+        return
+    lag = suspect.onset - onset
+    if lag > LATE_SECONDS:
+        suspect.doubt(0.35, f"began {duration(lag)} after the drop")
+    elif lag < -EARLY_SECONDS:
+        suspect.doubt(0.6, f"began {duration(-lag)} before the drop")
+    else:
+        suspect.score *= 1.2
+    if suspect.last is not None and now - suspect.last > suspect.pause:
+        suspect.doubt(0.4, f"stopped {duration(now - suspect.last)} ago")
+
+
+def _join_alerts(suspects: list[_Suspect], alerts: Iterable[Alert]) -> None:
+    """An alert on a suspect's part confirms it; one on another part of the run is a suspect of its own."""
+    for alert in alerts:
+        said = f"{alert.name} {'firing' if alert.firing else 'fired'} since {clock_utc(alert.starts_at)}"
+        same = [suspect for suspect in suspects if part_of(suspect.labels) == part_of(alert.labels)]
+        if same:
+            same[0].evidence.append(said)
+            same[0].score *= 1.1
+            continue
+        base, cause = _ALERTS.get(alert.name, (50.0, alert.name))
+        labels = {name: alert.labels[name] for name in ("node", "gpu", "device", "port") if alert.labels.get(name)}
+        suspects.append(_Suspect(labels, cause, base, alert.starts_at, [said]))
+
+
+def _cause_alerts(others: Iterable[Incident], cluster: str) -> list[Alert]:
+    return [
+        alert
+        for incident in others
+        if incident.alertname in CAUSE_ALERTS and incident.cluster == cluster
+        for alert in incident.members
+        if alert.firing or incident.firing
+    ]
+
+
+def _concerns(alert: Alert, evidence: Evidence) -> bool:
+    """Whether the alert's part belongs to the run: one of its GPUs, or any port of one of its nodes."""
+    node, gpu = alert.labels.get("node"), alert.labels.get("gpu")
+    if evidence.gpus.empty or node not in evidence.nodes:
+        return False
+    return gpu is None or bool(((evidence.gpus["node"] == node) & (evidence.gpus["gpu"] == gpu)).any())
+
+
+def _broadened(causes: list[Cause], evidence: Evidence) -> list[Cause]:
+    """Where many GPUs of the run throttle at once, none of them is the culprit: say so, and name the worst below."""
+    throttling = [cause for cause in causes if "throttling" in cause.cause and cause.labels and "gpu" in cause.labels]
+    if len(throttling) <= max(BROAD_GPUS, len(evidence.gpus) // 4):
+        return causes
+    nodes = sorted({cause.labels["node"] for cause in throttling if cause.labels})
+    said = f"{len(throttling)} of the run's {len(evidence.gpus)} GPUs throttle, on {len(nodes)} nodes"
+    return [Cause("no single part", throttling[0].cause, (said,), score=throttling[0].score + 1), *causes]
+
+
+def _unknown(evidence: Evidence, weak: Sequence[Cause], others: Sequence[Incident], incident: Incident) -> Cause:
+    """What was looked at, so that nobody looks there again; and what was seen but does not convince."""
+    said = []
+    if evidence.nodes and not evidence.missing:
+        counts = f"{len(evidence.gpus)} GPUs on {len(evidence.nodes)} nodes"
+        said.append(f"{counts}: no convincing throttling, flap or low clock in the last {WINDOW_SECONDS} s")
+    said += [
+        f"seen, not convincing: {cause.part} {cause.cause} ({'; '.join(cause.against) or 'too little'})"
+        for cause in weak[:2]
+    ]
+    if not evidence.nodes:
+        alerts = _cause_alerts(others, incident.cluster)
+        said += [
+            f"{part_of(alert.labels)} {alert.name} fires; whether the run uses it is not known" for alert in alerts[:3]
+        ]
+    return Cause("unknown", "", tuple(said))
+
+
+def _of_run(evidence: Evidence) -> pd.DataFrame:
+    if evidence.clocks.empty:
+        return pd.DataFrame(columns=["node", "gpu", "clock", "celsius"])
+    return evidence.clocks.merge(evidence.gpus.astype(str), on=["node", "gpu"]).dropna(subset=["clock"])
+
+
+def _gpu_row(labels: dict[str, str], evidence: Evidence) -> pd.Series[float] | None:
+    clocks = _of_run(evidence)
+    mine = clocks[(clocks["node"] == labels["node"]) & (clocks["gpu"] == labels["gpu"])]
+    return None if mine.empty else mine.iloc[0]
+
+
+def _clock_against_others(labels: dict[str, str], evidence: Evidence) -> tuple[float | None, float | None, int]:
+    """(this GPU's SM clock, the median of the run's other GPUs, how many they are), in MHz."""
+    clocks = _of_run(evidence)
+    mine = (clocks["node"] == labels["node"]) & (clocks["gpu"] == labels["gpu"])
+    own, others = clocks[mine], clocks[~mine]
+    if own.empty or others.empty:
+        return None, None, len(others)
+    return float(own["clock"].iloc[0]), float(others["clock"].median()), len(others)

@@ -1,0 +1,157 @@
+"""The worker that keeps the causes of open training incidents up to date, beside the message, never before it."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Protocol, cast
+
+from pyrometer_alerting.clock import Clock
+from pyrometer_alerting.metrics import Metrics
+from pyrometer_alerting.model import Cause, Diagnosis, Incident
+from pyrometer_alerting.prometheus import Prometheus
+from pyrometer_alerting.store import Store, StoreError
+
+_log = logging.getLogger(__name__)
+
+FAST_SECONDS = 10.0  # as long as evidence still comes in with each scrape
+FAST_FOR_SECONDS = 600.0
+SLOW_SECONDS = 60.0
+# Numbers alone (38 s throttled, 48 s, ...) are edited in this rarely: chat.update allows some 50 calls a minute in all.
+NUMBERS_SECONDS = 30.0
+RECENT_SECONDS = 600.0  # in which an incident on a node still counts as evidence
+
+
+class Diagnose(Protocol):
+    """Causes of one incident, from Prometheus and from the recent incidents of our own store."""
+
+    def __call__(self, prometheus: Prometheus, incident: Incident, others: list[Incident], now: float) -> Diagnosis:
+        """Never raises for missing evidence: that is said in the result."""
+
+
+def load_diagnose() -> Diagnose:
+    """Import pandas and what uses it: 0.5 to 1 s, so the worker does it once at its start."""
+    module = importlib.import_module("pyrometer_alerting.investigation")
+    return cast(Diagnose, module.investigate)
+
+
+class Diagnostician:
+    """Runs in its own thread; `changed` is called when a message has something new to say."""
+
+    def __init__(
+        self, store: Store, prometheus: Prometheus, *, clock: Clock, metrics: Metrics, changed: Callable[[], None]
+    ) -> None:
+        self._store, self._prometheus, self._clock = store, prometheus, clock
+        self._metrics, self._changed = metrics, changed
+        self._due: dict[str, float] = {}  # incident -> when to look again
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._stopped = False
+        self.load: Callable[[], Diagnose] = load_diagnose
+
+    def poke(self, incident_id: str) -> None:
+        """Look for this incident's cause now."""
+        with self._lock:
+            self._due[incident_id] = 0.0
+        self._wake.set()
+
+    def poke_all(self) -> None:
+        """A cause arrived: look again at everything open."""
+        with self._lock:
+            self._due = dict.fromkeys(self._due, 0.0)
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Let `run` return."""
+        self._stopped = True
+        self._wake.set()
+
+    def run(self) -> None:
+        """Diagnose until stopped; begins with what was open when the last process ended."""
+        diagnose = self.load()
+        self._resume()
+        while not self._stopped:
+            self._wake.clear()
+            wait = self.step(diagnose)
+            if wait > 0:
+                self._wake.wait(wait)
+
+    def step(self, diagnose: Diagnose) -> float:
+        """Diagnose the incident that waits longest, if one is due; return the seconds until the next."""
+        now = self._clock.now()
+        with self._lock:
+            incident_id, at = min(self._due.items(), key=lambda item: item[1], default=("", now + SLOW_SECONDS))
+            if at > now:
+                return at - now
+            # Removed before the work: a poke that comes during it must not be lost.
+            del self._due[incident_id]
+        try:
+            again = self._diagnose(diagnose, incident_id)
+        except Exception:  # noqa: BLE001 - a diagnosis that cannot be made must not end all others
+            _log.exception("diagnosis: incident %s", incident_id)
+            self._metrics.diagnoses.labels("error").inc()
+            again = SLOW_SECONDS
+        if again is not None:
+            with self._lock:
+                self._due.setdefault(incident_id, self._clock.now() + again)
+        return 0.0
+
+    def _resume(self) -> None:
+        try:
+            with self._store.transaction() as tx:
+                opened = [incident for incident in tx.recent_incidents(float("inf")) if incident.wants_diagnosis]
+        except StoreError as error:
+            _log.error("diagnosis: %s", error)
+            return
+        with self._lock:
+            for incident in opened:
+                self._due.setdefault(incident.id, 0.0)
+
+    def _diagnose(self, diagnose: Diagnose, incident_id: str) -> float | None:
+        """Diagnose one incident; the seconds until it should be looked at again, None when it is over."""
+        now = self._clock.now()
+        with self._store.transaction() as tx:
+            incident = tx.incident(incident_id)
+            others = tx.recent_incidents(now - RECENT_SECONDS)
+        if incident is None or not incident.firing:
+            return None
+        result = diagnose(self._prometheus, incident, others, now)
+        self._metrics.diagnoses.labels("missing_evidence" if result.missing else "complete").inc()
+        self._keep(incident_id, result)
+        return FAST_SECONDS if now - incident.received_at < FAST_FOR_SECONDS else SLOW_SECONDS
+
+    def _keep(self, incident_id: str, result: Diagnosis) -> None:
+        """Store the result if it says something new; the incident may have changed or ended meanwhile."""
+        now = self._clock.now()
+        with self._store.transaction() as tx:
+            incident = tx.incident(incident_id)
+            if incident is None or not incident.firing:
+                return
+            tx.outbox.hasten(incident_id, now)
+            merged = merge(incident.diagnosis, result)
+            if is_news(incident.diagnosis, merged):
+                tx.save_incident(replace(incident, diagnosis=merged), now)
+                if incident.posts:
+                    tx.outbox.want(incident_id, now, now)
+        self._changed()
+
+
+def merge(before: Diagnosis | None, now: Diagnosis) -> Diagnosis:
+    """Known causes outlive a Prometheus that stopped answering: they stay, and what is missing is said."""
+    if before is None or not now.missing or _names(now.causes) or not _names(before.causes):
+        return now
+    return replace(before, missing=now.missing)
+
+
+def is_news(before: Diagnosis | None, now: Diagnosis) -> bool:
+    """Other parts, causes or gaps at once; other numbers now and then."""
+    if before is None or before.signature() != now.signature():
+        return True
+    return before.causes != now.causes and now.at - before.at >= NUMBERS_SECONDS
+
+
+def _names(causes: tuple[Cause, ...]) -> bool:
+    return any(cause.labels for cause in causes)

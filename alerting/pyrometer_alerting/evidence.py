@@ -1,0 +1,181 @@
+"""What Prometheus knows about the GPUs and links of a training run, as pandas frames.
+
+Imported late, by the diagnosis worker: pandas takes half a second and nothing else needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pandas as pd
+
+from pyrometer_alerting.prometheus import Prometheus, PrometheusError, Series, matching, quoted
+from pyrometer_alerting.text import clock_utc
+
+WINDOW_SECONDS = 300  # in which a throttle or a flap counts
+LOOK_BACK_SECONDS = 900  # in which the drop's beginning is looked for
+STEP_SECONDS = 5  # the smallest scrape interval in use
+QUIET_SECONDS = 60  # a counter that rests this long has finished what it was counting
+THROTTLE_REASONS = ("hw_thermal", "sw_thermal", "hw_power_brake", "hw_slowdown")
+MAX_SUSPECT_NODES = 20
+
+
+@dataclass
+class Evidence:
+    """What was found; every frame may be empty.
+
+    Columns of `gpus`: node, gpu; of `throttles`: node, gpu, reason, seconds, onset, last, span; of `flaps`: node,
+    device, port, downs, onset, last, span; of `clocks`: node, gpu, clock (MHz), celsius.
+    """
+
+    nodes: tuple[str, ...] = ()
+    gpus: pd.DataFrame = field(default_factory=pd.DataFrame)
+    throttles: pd.DataFrame = field(default_factory=pd.DataFrame)
+    flaps: pd.DataFrame = field(default_factory=pd.DataFrame)
+    clocks: pd.DataFrame = field(default_factory=pd.DataFrame)
+    onset: float | None = None
+    missing: list[str] = field(default_factory=list)
+
+
+def gather(prometheus: Prometheus, cluster: str, run: str, now: float) -> Evidence:
+    """Ask everything; what cannot be asked is noted in `missing`, and after a first silence nothing more is asked."""
+    evidence = Evidence()
+    questions = _Questions(prometheus, cluster, run, now)
+    try:
+        evidence.gpus = questions.gpus()
+        evidence.nodes = tuple(sorted(set(evidence.gpus.get("node", pd.Series(dtype=str)))))
+        evidence.onset = drop_onset(questions.mfu())
+        if not evidence.nodes:
+            evidence.missing.append("no data on which nodes the run uses")
+            return evidence
+        evidence.throttles = questions.throttles(evidence.nodes)
+        evidence.flaps = questions.flaps(evidence.nodes)
+        evidence.clocks = questions.clocks(evidence.nodes)
+        evidence.missing += questions.silent(evidence.nodes, evidence.clocks)
+    except PrometheusError as error:
+        evidence.missing.append(str(error))
+    return evidence
+
+
+@dataclass(frozen=True)
+class _Questions:
+    """The queries for one run at one time."""
+
+    prometheus: Prometheus
+    cluster: str
+    run: str
+    now: float
+
+    def gpus(self) -> pd.DataFrame:
+        """node, gpu of the newest attempt's ranks, also of nodes that fell silent in the last quarter of an hour."""
+        selector = f"pyrometer_train_rank_info{{cluster={quoted(self.cluster)},run={quoted(self.run)}}}"
+        frame = _frame(self.prometheus.instant(f"last_over_time({selector}[{LOOK_BACK_SECONDS}s])", self.now))
+        if frame.empty or not {"node", "gpu"} <= set(frame.columns):
+            return pd.DataFrame(columns=["node", "gpu"])
+        if "attempt" in frame.columns:
+            attempts = pd.to_numeric(frame["attempt"], errors="coerce").fillna(-1)
+            frame = frame[attempts == attempts.max()]
+        return frame[["node", "gpu"]].drop_duplicates().reset_index(drop=True)
+
+    def mfu(self) -> pd.Series[float]:
+        """MFU by time over the look-back: one batch per point at steps of 5 s is enough to see where it fell."""
+        selector = f"pyrometer_train_batch_mfu_ratio{{cluster={quoted(self.cluster)},run={quoted(self.run)}}}"
+        query = f"max(avg_over_time({selector}[{STEP_SECONDS}s]))"
+        found = self.prometheus.range(query, self.now - LOOK_BACK_SECONDS, self.now, STEP_SECONDS)
+        return _series(found[0]) if found else pd.Series(dtype=float)
+
+    def throttles(self, nodes: Sequence[str]) -> pd.DataFrame:
+        """GPUs of these nodes that spent time under a slowing clock-event reason, and since when."""
+        labels = f"{matching('node', nodes)},{matching('reason', THROTTLE_REASONS)}"
+        name = "pyrometer_gpu_clock_event_seconds_total"
+        return self._rises(name, labels, ["node", "gpu", "reason"], "seconds", least=0.5)
+
+    def flaps(self, nodes: Sequence[str]) -> pd.DataFrame:
+        """Ports of these nodes whose link went down, how often and since when."""
+        keys = ["node", "device", "port"]
+        return self._rises("pyrometer_nic_link_down_events_total", matching("node", nodes), keys, "downs", least=0.5)
+
+    def _rises(self, name: str, labels: str, keys: list[str], amount: str, *, least: float) -> pd.DataFrame:
+        """Where a counter rose in the window: first who (cheap, over the fleet), then when (only for those)."""
+        columns = [*keys, amount, "onset", "last", "span"]
+        where = f"cluster={quoted(self.cluster)},{labels}"
+        risen = self.prometheus.instant(f"increase({name}{{{where}}}[{WINDOW_SECONDS}s]) > {least}", self.now)
+        if not risen:
+            return pd.DataFrame(columns=columns)
+        worst = sorted(risen, key=lambda series: -series.points[0][1])
+        nodes = list(dict.fromkeys(series.labels.get("node", "") for series in worst))[:MAX_SUSPECT_NODES]
+        query = f"{name}{{{where},{matching('node', nodes)}}}"
+        start = self.now - 2 * WINDOW_SECONDS
+        rows = [
+            {**{key: series.labels.get(key, "") for key in keys}, **rise}
+            for series in self.prometheus.range(query, start, self.now, STEP_SECONDS)
+            if (rise := last_rise(_series(series), amount, self.now)) is not None
+        ]
+        return pd.DataFrame(rows, columns=columns)
+
+    def clocks(self, nodes: Sequence[str]) -> pd.DataFrame:
+        """SM clock (MHz) and temperature of every GPU of these nodes, now."""
+        where = f"{{cluster={quoted(self.cluster)},{matching('node', nodes)}}}"
+        frames = []
+        for name, column in (("DCGM_FI_DEV_SM_CLOCK", "clock"), ("DCGM_FI_DEV_GPU_TEMP", "celsius")):
+            frame = _frame(self.prometheus.instant(f"max by (node, gpu) ({name}{where})", self.now))
+            frames.append(frame.rename(columns={"value": column}).reindex(columns=["node", "gpu", column]))
+        return frames[0].merge(frames[1], on=["node", "gpu"], how="left")
+
+    def silent(self, nodes: Sequence[str], clocks: pd.DataFrame) -> list[str]:
+        """`no data from gpu-300 since 03:12:05 UTC` for every node of the run without GPU data now."""
+        gone = sorted(set(nodes) - set(clocks["node"]))
+        if not gone:
+            return []
+        where = f"{{cluster={quoted(self.cluster)},{matching('node', gone)}}}"
+        query = f"max by (node) (timestamp(DCGM_FI_DEV_SM_CLOCK{where}))"
+        seen = {
+            series.labels.get("node", ""): series.points[-1][1]
+            for series in self.prometheus.range(query, self.now - 3600, self.now, 15)
+        }
+        notes = [
+            f"no data from {node} since {clock_utc(seen[node])}" if node in seen else f"no data from {node}"
+            for node in gone[:3]
+        ]
+        return notes + ([f"no data from {len(gone) - 3} more nodes"] if len(gone) > 3 else [])
+
+
+def drop_onset(mfu: pd.Series[float]) -> float | None:
+    """When the MFU last fell from its good level to the present one; None when it is not lower now."""
+    if len(mfu) < 6:
+        return None
+    smooth = mfu.rolling(3, center=True, min_periods=1).median()
+    good, present = float(smooth.quantile(0.9)), float(smooth.iloc[-3:].median())
+    if present > 0.95 * good:
+        return None
+    high = smooth[smooth > (good + present) / 2]
+    later = smooth.index[smooth.index > high.index[-1]] if len(high) else smooth.index
+    return float(later[0]) if len(later) else None
+
+
+def last_rise(counter: pd.Series[float], amount: str, now: float) -> dict[str, float] | None:
+    """The counter's last stretch of rising: how much, since when, until when, over how many seconds.
+
+    The first increment says more than the grid: a counter of seconds that rose by 3 began 3 s ago.
+    """
+    increments = counter.diff().clip(lower=0.0)
+    rising = increments[increments > 0]
+    rising = rising[rising.index > now - WINDOW_SECONDS]
+    if rising.empty:
+        return None
+    times = rising.index.to_series()
+    stretch = (times.diff() > QUIET_SECONDS).cumsum()
+    newest = rising[(stretch == stretch.iloc[-1]).to_numpy()]
+    first, last = float(newest.index[0]), float(newest.index[-1])
+    began = max(first - STEP_SECONDS, first - float(newest.iloc[0])) if amount == "seconds" else first
+    return {amount: float(newest.sum()), "onset": began, "last": last, "span": max(last - began, 1.0)}
+
+
+def _series(series: Series) -> pd.Series[float]:
+    times, values = zip(*series.points, strict=True) if series.points else ((), ())
+    return pd.Series(values, index=list(times), dtype=float).dropna()
+
+
+def _frame(vector: Sequence[Series]) -> pd.DataFrame:
+    return pd.DataFrame([{**series.labels, "value": series.points[0][1]} for series in vector])

@@ -1,0 +1,57 @@
+"""Links in messages: only http and https, only built from configured bases or from a rule's own runbook."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import quote, urlencode, urlsplit
+
+from pyrometer_alerting import text
+from pyrometer_alerting.model import Incident
+
+MAX_URL = 1000
+BEFORE_SECONDS = 15 * 60  # a board opens with some of the healthy time before the trouble
+AFTER_SECONDS = 10 * 60
+
+
+def is_web_url(url: str) -> bool:
+    """Whether this is an absolute http(s) URL with a host and nothing in it that could end Slack's link markup."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(host) and not re.search(r"[\s<>|\"'`\\]", url)
+
+
+def runbook_url(runbook: str) -> str:
+    """The runbook annotation as a link for mrkdwn, or empty when it is no web address."""
+    url = text.clean(runbook)
+    return text.escape(url) if is_web_url(url) and len(url) <= MAX_URL else ""
+
+
+def board_links(incident: Incident, grafana_url: str) -> list[tuple[str, str]]:
+    """(name, url for mrkdwn) of the boards that show this incident at its time."""
+    if not is_web_url(grafana_url):
+        return []
+    labels = incident.newest().labels
+    wanted = [
+        ("Run", "pyrometer-training-run", {"cluster": incident.cluster, "run": incident.run}, bool(incident.run)),
+        ("Node", "pyrometer-node", {"cluster": incident.cluster, "node": labels.get("node", "")}, "node" in labels),
+    ]
+    for index, node in enumerate(_blamed_nodes(incident)[:2], start=1):
+        if node != labels.get("node"):
+            wanted.append((f"Suspect {index}", "pyrometer-node", {"cluster": incident.cluster, "node": node}, True))
+    return [(name, _board(grafana_url, uid, variables, incident)) for name, uid, variables, shown in wanted if shown]
+
+
+def _blamed_nodes(incident: Incident) -> list[str]:
+    causes = incident.diagnosis.causes if incident.diagnosis is not None else ()
+    return list(dict.fromkeys(cause.labels["node"] for cause in causes if cause.labels and "node" in cause.labels))
+
+
+def _board(base: str, uid: str, variables: dict[str, str], incident: Incident) -> str:
+    start = int((incident.started_at - BEFORE_SECONDS) * 1000)
+    end = "now" if incident.resolved_at is None else int((incident.resolved_at + AFTER_SECONDS) * 1000)
+    query = {f"var-{name}": text.clean(value)[:200] for name, value in variables.items()}
+    address = f"{base.rstrip('/')}/d/{uid}?{urlencode({**query, 'from': start, 'to': end}, quote_via=quote)}"
+    return text.escape(address)

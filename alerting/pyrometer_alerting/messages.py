@@ -1,0 +1,234 @@
+"""An incident as a Slack message: Block Kit within every limit by construction, and the same in plain text.
+
+Limits (docs.slack.dev/reference/block-kit/blocks): 50 blocks, header 150, section 3000, 10 fields of 2000, text 4000
+recommended, about 13,200 in all. A full message here has at most 9 blocks and 150 + 1000 + 8 * 300 + 4 * ~1500
+characters, far below; a test with hostile labels keeps it so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from pyrometer_alerting import text
+from pyrometer_alerting.links import board_links, runbook_url
+from pyrometer_alerting.model import Cause, Incident, culprits, part_of
+
+Block: TypeAlias = dict[str, Any]
+
+MAX_CAUSES = 5
+MAX_MEMBERS = 12
+FIELD = 300
+PARAGRAPH = 900
+CAUSES = 2800
+DEGRADE_LEVELS = 3  # 0 everything, 1 without fields and context, 2 plain text only
+
+
+@dataclass(frozen=True)
+class Message:
+    """What goes to Slack: `text` for notifications and screen readers, `blocks` for the eye."""
+
+    text: str
+    blocks: list[Block] = field(default_factory=list)
+
+    def digest(self) -> str:
+        """Equal for messages that look the same."""
+        return hashlib.sha256(json.dumps([self.text, self.blocks]).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Style:
+    """What every message of this installation has in common."""
+
+    notice: str = ""
+    grafana_url: str = ""
+
+
+def build(incident: Incident, style: Style, degrade: int = 0) -> Message:
+    """The incident's message as it is now; higher `degrade` leaves more out."""
+    full = [
+        _header(incident),
+        _section(_what(incident)),
+        _fields(incident),
+        _section(causes_text(incident)),
+        _section(_members(incident)),
+        _section(_flaps(incident)),
+        _section(_what_to_do(incident)),
+        _context(_links(incident, style)),
+        _context(_footer(incident, style)),
+    ]
+    blocks = [block for block in full if block is not None]
+    if degrade == 1:
+        blocks = [block for block in blocks if block["type"] in ("header", "section") and "fields" not in block]
+    return Message(_summary(incident, style), [] if degrade >= 2 else blocks)
+
+
+def build_reply(incident: Incident, event: str, style: Style) -> Message:
+    """What the thread says about an event: an edit pings nobody, a reply does."""
+    alert = incident.newest()
+    said = {
+        "resolved": f"\u2705 Resolved after {text.duration(_lasted(incident))}",
+        "reopened": f"{sign(incident)} Firing again, {_times(incident)}",
+        "worse": f"{sign(incident)} Worse: now {incident.severity}",
+        "grown": f"{sign(incident)} Growing: {sum(member.firing for member in incident.members)} firing",
+    }[event]
+    detail = "" if event == "resolved" else text.mrkdwn(_measured(incident), PARAGRAPH)
+    part = "" if event == "resolved" else text.mrkdwn(part_of(alert.labels), FIELD)
+    notice = f"[{text.mrkdwn(style.notice, 75)}]" if style.notice else ""
+    line = " ".join(piece for piece in (said, part and f"({part})", notice) if piece)
+    shown = f"{line}\n{detail}" if detail else line
+    return Message(shown, [{"type": "section", "text": {"type": "mrkdwn", "text": shown}}])
+
+
+def headline(incident: Incident) -> str:
+    """What is wrong, in one line, with the culprit: clean but not escaped, at most 150 units."""
+    alert = incident.newest()
+    summary = text.clean(alert.annotations.get("summary", "")) or _fallback_summary(incident)
+    blamed = culprits(incident)
+    missing = [part for part in blamed[:2] if text.clean(part) not in summary]
+    more = f" (+{len(blamed) - 2})" if len(blamed) > 2 else ""
+    tail = f": {', '.join(missing)}{more}" if missing else ""
+    state = "" if incident.firing else "Resolved: "
+    # The culprit must survive the cut: the summary gives way.
+    tail = text.plain(tail, 70)
+    return f"{sign(incident)} {state}" + text.plain(summary, 130 - text.units(tail)) + tail
+
+
+def causes_text(incident: Incident) -> str:
+    """The numbered list under *Likely causes*; empty for incidents that are their own cause."""
+    if not incident.wants_diagnosis:
+        return ""
+    if incident.diagnosis is None:
+        return "*Likely causes*\n_looking for evidence_" if incident.firing else ""
+    shown = incident.diagnosis.causes[:MAX_CAUSES]
+    room = (CAUSES - 400) // max(len(shown), 1)
+    lines = [f"{index}. {text.mrkdwn(cause_line(cause), room)}" for index, cause in enumerate(shown, start=1)]
+    missing = [text.mrkdwn(note, 200) for note in incident.diagnosis.missing[:3]]
+    if missing:
+        lines.append("_Missing evidence:_ " + "; ".join(missing))
+    return "*Likely causes*\n" + text.joined(lines, CAUSES)
+
+
+def cause_line(cause: Cause) -> str:
+    """One cause as text: part, why, evidence, and what speaks against it."""
+    line = f"{cause.part}: {cause.cause}" if cause.cause else cause.part
+    if cause.evidence:
+        line += f"; {', '.join(cause.evidence)}"
+    return f"{line}. Against: {', '.join(cause.against)}" if cause.against else line
+
+
+def sign(incident: Incident) -> str:
+    """The state as one coloured character: readable in a list of channels and in a terminal."""
+    if not incident.firing:
+        return "\u2705"
+    return {"critical": "\U0001f534", "warning": "\U0001f7e0"}.get(incident.severity, "\U0001f535")
+
+
+def _summary(incident: Incident, style: Style) -> str:
+    """The accessible `text`: the headline and all that matters, for notifications, screen readers and plain clients."""
+    lines = [text.escape(headline(incident)), text.mrkdwn(_measured(incident), PARAGRAPH)]
+    lines.append(causes_text(incident))
+    if style.notice:
+        lines.append(f"[{text.mrkdwn(style.notice, 75)}]")
+    return text.joined([line for line in lines if line], 3900)
+
+
+def _fallback_summary(incident: Incident) -> str:
+    where = f" (run {text.clean(incident.run)})" if incident.run else ""
+    return f"{text.clean(incident.alertname)}{where}" or "unnamed alert"
+
+
+def _measured(incident: Incident) -> str:
+    return incident.newest().annotations.get("description", "")
+
+
+def _what(incident: Incident) -> str:
+    return text.mrkdwn(_measured(incident), PARAGRAPH)
+
+
+def _fields(incident: Incident) -> Block:
+    labels = incident.newest().labels
+    rows = [
+        ("Run", labels.get("run", "")),
+        ("Part", part_of(labels)),
+        ("Cluster", incident.cluster),
+        ("Severity", incident.severity),
+    ]
+    fields = [_mrkdwn(f"*{name}*\n{text.mrkdwn(value, FIELD)}") for name, value in rows if text.clean(value)]
+    fields.append(_mrkdwn(f"*Since*\n{text.slack_time(incident.started_at, '{date_short_pretty} {time_secs}')}"))
+    if incident.resolved_at is not None:
+        ended = text.slack_time(incident.resolved_at, "{date_short_pretty} {time_secs}")
+        fields.append(_mrkdwn(f"*Resolved*\n{ended} after {text.duration(_lasted(incident))}"))
+    return {"type": "section", "fields": fields}
+
+
+def _members(incident: Incident) -> str:
+    """Who is in it, where it is more than one; firing ones first."""
+    if len(incident.members) < 2 and not incident.truncated:
+        return ""
+    ordered = sorted(incident.members, key=lambda alert: (not alert.firing, alert.starts_at))
+    lines = [
+        ("\u2022 " if alert.firing else "\u2713 ") + text.mrkdwn(part_of(alert.labels) or alert.name, 100)
+        for alert in ordered
+    ]
+    hidden = len(lines) - MAX_MEMBERS
+    shown = lines[:MAX_MEMBERS] + ([f"{text.ELLIPSIS} and {hidden} more"] if hidden > 0 else [])
+    if incident.truncated:
+        shown.append(f"Alertmanager left out {incident.truncated} more alerts (max_alerts)")
+    firing = sum(alert.firing for alert in incident.members)
+    return text.joined([f"*{firing} of {len(incident.members)} firing*", *shown], 1800)
+
+
+def _flaps(incident: Incident) -> str:
+    if not incident.episodes:
+        return ""
+    lasted = [text.duration(end - start) for start, end in incident.episodes[-5:]]
+    return f"*Flapping*\nfired {_times(incident)}; before: {', '.join(lasted)}"
+
+
+def _times(incident: Incident) -> str:
+    first = incident.episodes[0][0] if incident.episodes else incident.started_at
+    return f"{len(incident.episodes) + 1} times in {text.duration(incident.started_at - first)}"
+
+
+def _what_to_do(incident: Incident) -> str:
+    annotations = incident.newest().annotations
+    runbook = annotations.get("runbook", "") or annotations.get("runbook_url", "")
+    if not text.clean(runbook):
+        return ""
+    url = runbook_url(runbook)
+    shown = f"<{url}|Runbook: {text.mrkdwn(incident.alertname, 100)}>" if url else text.mrkdwn(runbook, FIELD)
+    return f"*What to do*\n{shown}"
+
+
+def _links(incident: Incident, style: Style) -> list[str]:
+    return [f"<{url}|{name}>" for name, url in board_links(incident, style.grafana_url)]
+
+
+def _footer(incident: Incident, style: Style) -> list[str]:
+    notice = f"*{text.mrkdwn(style.notice, 75)}*" if style.notice else ""
+    diagnosed = f"diagnosed {text.slack_time(incident.diagnosis.at)}" if incident.diagnosis is not None else ""
+    return [piece for piece in (notice, text.mrkdwn(incident.alertname, 100), diagnosed) if piece]
+
+
+def _lasted(incident: Incident) -> float:
+    return (incident.resolved_at or incident.started_at) - incident.started_at
+
+
+def _header(incident: Incident) -> Block:
+    return {"type": "header", "text": {"type": "plain_text", "text": headline(incident), "emoji": True}}
+
+
+def _section(content: str) -> Block | None:
+    return {"type": "section", "text": _mrkdwn(content)} if content else None
+
+
+def _context(elements: Sequence[str]) -> Block | None:
+    return {"type": "context", "elements": [_mrkdwn(element) for element in elements]} if elements else None
+
+
+def _mrkdwn(content: str) -> Block:
+    return {"type": "mrkdwn", "text": content}

@@ -1,0 +1,305 @@
+"""Delivery: takes what the outbox holds to Slack, one call at a time, so that everything is said and nothing twice.
+
+The operation is marked `sending` on disk before the call and carries its op_id in the message's metadata. Whenever
+nobody can know whether Slack has the message (a crash, a time-out, a broken connection, `internal_error`), it is looked
+for in the channel before it is posted again.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyrometer_alerting.clock import Clock
+from pyrometer_alerting.messages import DEGRADE_LEVELS, Message, Style, build
+from pyrometer_alerting.metrics import Metrics
+from pyrometer_alerting.outbox_table import Operation
+from pyrometer_alerting.slack import Slack, SlackFailure, Trouble
+from pyrometer_alerting.store import Store, StoreError
+
+_log = logging.getLogger(__name__)
+
+# An edit that can never work: say it in a new message instead.
+_CANNOT_EDIT = frozenset({"cant_update_message", "edit_window_closed"})
+_CANNOT_LOOK = frozenset({"missing_scope", "not_allowed_token_type", "no_permission"})
+_CLOCK_SKEW_SECONDS = 60.0  # our clock against Slack's `ts`; NTP keeps it far smaller
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds. How soon after a post the history shows it is not documented: hence two looks, 2 s and 10 s later."""
+
+    first_look: float = 2.0
+    second_look: float = 10.0
+    probe: float = 60.0
+    backoff: float = 1.0
+    backoff_limit: float = 60.0
+    idle: float = 60.0
+
+
+class Courier:
+    """The one thread that calls Slack."""
+
+    def __init__(
+        self,
+        store: Store,
+        slack: Slack,
+        channel: str,
+        *,
+        style: Style,
+        clock: Clock,
+        metrics: Metrics,
+        timing: Timing | None = None,
+    ) -> None:
+        self._store, self._slack, self._channel = store, slack, channel
+        self._style, self._clock, self._metrics = style, clock, metrics
+        self._timing = timing or Timing()
+        self._free_at: dict[str, float] = {}  # method -> when its rate limit ends
+        self._blocked: tuple[SlackFailure, float] | None = None  # (why, when to try again)
+        self._wake = threading.Event()
+        self._stopped = False
+
+    @property
+    def blocked(self) -> str:
+        """Slack's word for why nothing can be sent now; empty when all is well."""
+        return self._blocked[0].code if self._blocked else ""
+
+    def wake(self) -> None:
+        """There may be something to send."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Let `run` return after the call in progress."""
+        self._stopped = True
+        self._wake.set()
+
+    def run(self) -> None:
+        """Deliver until stopped."""
+        recovered = False
+        while not self._stopped:
+            self._wake.clear()
+            try:
+                if not recovered:
+                    self.recover()
+                    recovered = True
+                wait = self.step()
+            except StoreError as error:
+                # A call may have succeeded without its outcome being written: treat it like a crash.
+                _log.error("outbox: %s", error)
+                recovered, wait = False, self._timing.backoff
+            if wait > 0:
+                self._wake.wait(wait)
+
+    def recover(self) -> None:
+        """What was being sent when the last process died is ambiguous (edits are not: they are simply repeated)."""
+        now = self._clock.now()
+        with self._store.transaction() as tx:
+            for operation in tx.outbox.interrupted():
+                if operation.kind == "root" and operation.ts is not None:
+                    tx.outbox.later(operation.op_id, now, "interrupted")
+                else:
+                    tx.outbox.look(operation.op_id, now + self._timing.first_look, "interrupted", 0)
+
+    def step(self) -> float:
+        """Do the oldest thing that can be done now; return how many seconds to wait before the next step."""
+        now = self._clock.now()
+        if self._blocked is not None and not self._probe(now):
+            return max(self._blocked[1] - now, 0.0)
+        with self._store.transaction() as tx:
+            due = tx.outbox.due()
+        wait = self._timing.idle
+        for operation in due:
+            at = max(operation.not_before, self._free_at.get(_method(operation), 0.0))
+            if at <= now:
+                self._work(operation, now)
+                return 0.0
+            wait = min(wait, at - now)
+        return wait
+
+    def _probe(self, now: float) -> bool:
+        """Whether sending may be tried again; asks Slack when the token was the trouble."""
+        if self._blocked is None:
+            return True
+        failure, until = self._blocked
+        if now < until:
+            return False
+        if failure.trouble is Trouble.AUTH:
+            try:
+                self._slack.check()
+            except SlackFailure as again:
+                self._count("auth.test", again.code)
+                self._blocked = (failure, now + max(self._timing.probe, again.retry_after))
+                return False
+            self._count("auth.test", "ok")
+        self._blocked = None
+        return True
+
+    def _work(self, operation: Operation, now: float) -> None:
+        try:
+            if operation.state == "lookup":
+                self._look(operation, now)
+            elif operation.kind == "root":
+                self._send_root(operation, now)
+            else:
+                self._send_reply(operation, now)
+        except StoreError:
+            raise
+        except Exception:  # noqa: BLE001 - one message that cannot be built must not keep the others from being sent
+            _log.exception("outbox: operation %s", operation.op_id)
+            self._postpone(operation, now + self._timing.probe)
+
+    def _postpone(self, operation: Operation, until: float) -> None:
+        with self._store.transaction() as tx:
+            current = tx.outbox.get(operation.op_id)
+            if current is not None and current.state == "sending" and current.ts is None:
+                tx.outbox.look(operation.op_id, until, "internal error", 0)
+            else:
+                tx.outbox.later(operation.op_id, until, "internal error")
+
+    def _send_root(self, operation: Operation, now: float) -> None:
+        with self._store.transaction() as tx:
+            incident = tx.incident(operation.incident_id)
+            if incident is None:
+                tx.outbox.die(operation.op_id, "the incident is gone")
+                return
+            message = build(incident, self._style, operation.degrade)
+            if operation.channel and operation.ts and message.digest() == operation.shown:
+                tx.outbox.finish(operation, operation.channel, operation.ts, message.digest(), now)
+                return
+            if operation.ts is None:
+                tx.outbox.drop_replies(operation.incident_id)
+            tx.outbox.start(operation.op_id, now)
+        known = (operation.channel, operation.ts) if operation.channel and operation.ts else None
+        where = self._attempt(operation, lambda: self._say(operation, message, known))
+        if where is not None and operation.posted_at is None:
+            self._metrics.latency.observe(max(self._clock.now() - incident.received_at, 0.0))
+
+    def _say(self, operation: Operation, message: Message, known: tuple[str, str] | None) -> tuple[str, str, str]:
+        metadata = {"op_id": operation.op_id, "incident_id": operation.incident_id}
+        if known is None:
+            channel, ts = self._slack.post(self._channel, message, metadata, None)
+        else:
+            channel, ts = known
+            self._slack.update(channel, ts, message, metadata)
+        return channel, ts, message.digest()
+
+    def _send_reply(self, operation: Operation, now: float) -> None:
+        with self._store.transaction() as tx:
+            root = tx.outbox.root(operation.incident_id)
+            tx.outbox.start(operation.op_id, now)
+        body = json.loads(operation.body or "{}")
+        message = Message(str(body.get("text", "")), [] if operation.degrade else list(body.get("blocks", [])))
+        channel, thread = (root.channel or self._channel, root.ts) if root is not None else (self._channel, None)
+        metadata = {"op_id": operation.op_id, "incident_id": operation.incident_id}
+        self._attempt(operation, lambda: (*self._slack.post(channel, message, metadata, thread), ""))
+
+    def _attempt(self, operation: Operation, call: Callable[[], tuple[str, str, str]]) -> tuple[str, str] | None:
+        """Make the call and write down its outcome; (channel, ts) when Slack has it."""
+        method = _method(operation)
+        try:
+            channel, ts, shown = call()
+        except SlackFailure as failure:
+            self._count(method, failure.code)
+            self._failed(operation, failure)
+            return None
+        self._count(method, "ok")
+        with self._store.transaction() as tx:
+            tx.outbox.finish(operation, channel, ts, shown, self._clock.now())
+            tx.save_fact(f"channel:{self._channel}", channel)
+        return channel, ts
+
+    def _failed(self, operation: Operation, failure: SlackFailure) -> None:
+        now = self._clock.now()
+        _log.warning("outbox: %s: %s (%s)", _method(operation), failure.code, failure.trouble.value)
+        if failure.trouble is Trouble.RATE:
+            self._free_at[_method(operation)] = now + failure.retry_after
+        if failure.trouble in (Trouble.AUTH, Trouble.CHANNEL):
+            self._blocked = (failure, now + self._timing.probe)
+        with self._store.transaction() as tx:
+            outbox, op_id = tx.outbox, operation.op_id
+            edits = operation.kind == "root" and operation.ts is not None
+            if failure.trouble in (Trouble.RATE, Trouble.AUTH, Trouble.CHANNEL):
+                outbox.later(op_id, now + failure.retry_after, failure.code, refund=True)
+            elif edits and (failure.trouble is Trouble.GONE or failure.code in _CANNOT_EDIT):
+                outbox.renew(operation, now)
+            elif failure.trouble is Trouble.AMBIGUOUS and not edits:
+                outbox.look(op_id, now + self._timing.first_look, failure.code, 0)
+            elif failure.trouble in (Trouble.SAFE, Trouble.AMBIGUOUS):
+                outbox.later(op_id, now + self._backoff(operation.attempts), failure.code)
+            elif failure.trouble is Trouble.PAYLOAD and operation.degrade + 1 < DEGRADE_LEVELS:
+                outbox.degrade(op_id, operation.degrade + 1, failure.code, now)
+            else:
+                outbox.die(op_id, failure.code)
+
+    def _look(self, operation: Operation, now: float) -> None:
+        """Look for our own message; say it again only when two looks have not found it."""
+        try:
+            channel = operation.channel or self._channel_id()
+            found = self._find(operation, channel)
+        except SlackFailure as failure:
+            self._count(_method(operation), failure.code)
+            self._could_not_look(operation, failure, now)
+            return
+        self._count(_method(operation), "ok")
+        with self._store.transaction() as tx:
+            if found:
+                tx.outbox.adopt(operation, channel, found[0], now)
+            elif operation.lookups == 0:
+                tx.outbox.look(operation.op_id, now + self._timing.second_look, "not found yet", 1)
+            else:
+                tx.outbox.later(operation.op_id, now, "not found: posting again")
+        for surplus in found[1:]:
+            self._delete(channel, surplus)
+
+    def _find(self, operation: Operation, channel: str) -> list[str]:
+        thread = None
+        if operation.kind == "reply":
+            with self._store.transaction() as tx:
+                root = tx.outbox.root(operation.incident_id)
+            thread = root.ts if root is not None else None
+        oldest = (operation.sent_at or operation.since) - _CLOCK_SKEW_SECONDS
+        return self._slack.find(channel, operation.op_id, oldest, thread)
+
+    def _could_not_look(self, operation: Operation, failure: SlackFailure, now: float) -> None:
+        with self._store.transaction() as tx:
+            if failure.code in _CANNOT_LOOK:
+                _log.warning("outbox: cannot look for own messages (%s): posting again may repeat one", failure.code)
+                tx.outbox.later(operation.op_id, now, failure.code)
+                return
+            wait = max(failure.retry_after, self._timing.first_look)
+            if failure.trouble is Trouble.RATE:
+                self._free_at[_method(operation)] = now + failure.retry_after
+            tx.outbox.look(operation.op_id, now + wait, failure.code, operation.lookups)
+        if failure.trouble in (Trouble.AUTH, Trouble.CHANNEL):
+            self._blocked = (failure, now + self._timing.probe)
+
+    def _channel_id(self) -> str:
+        with self._store.transaction() as tx:
+            known = tx.fact(f"channel:{self._channel}")
+        return known or self._slack.channel_id(self._channel)
+
+    def _delete(self, channel: str, ts: str) -> None:
+        try:
+            self._slack.delete(channel, ts)
+            self._count("chat.delete", "ok")
+        except SlackFailure as failure:
+            self._count("chat.delete", failure.code)
+
+    def _backoff(self, attempts: int) -> float:
+        """1, 2, 4 ... 60 s, each shortened by up to half so that many do not come back at once."""
+        longest = min(self._timing.backoff * float(2 ** min(attempts, 10)), self._timing.backoff_limit)
+        return longest * (1 - random.random() / 2)  # noqa: S311 - spreading load needs no secret
+
+    def _count(self, method: str, outcome: str) -> None:
+        self._metrics.slack_calls.labels(method, outcome).inc()
+
+
+def _method(operation: Operation) -> str:
+    """The Slack method that the operation needs next: rate limits are per method."""
+    if operation.state == "lookup":
+        return "conversations.replies" if operation.kind == "reply" else "conversations.history"
+    return "chat.update" if operation.kind == "root" and operation.ts is not None else "chat.postMessage"
