@@ -1,0 +1,241 @@
+"""The counters that are read, one line each: file, family, width, what the device does at its maximum.
+
+Names are node_exporter's (``node_infiniband_<counter>``) where it has one, else the kernel's file name. Widths are
+those of drivers/infiniband/core/sysfs.c (PORT_PMA_ATTR, the same in every kernel) and hw/mlx5/counters.c beside it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyrometer_exporters.framework.metrics import Family
+
+PORT_LABELS = ("device", "port")
+
+
+@dataclass(frozen=True, eq=False)
+class Counter:
+    """A counter file.
+
+    Attributes:
+        file: its name in sysfs.
+        family: what it is served as.
+        bits: how wide the device keeps it.
+        pins: True if it stays at its maximum (PMA), False if it starts again at 0.
+        factor: multiplies the device's value.
+    """
+
+    file: str
+    family: Family
+    bits: int
+    pins: bool = False
+    factor: int = 1
+
+    @property
+    def maximum(self) -> int:
+        """The largest value that the device can hold."""
+        return (1 << self.bits) - 1
+
+    @property
+    def saturates(self) -> bool:
+        """Whether a device has been seen to reach the maximum; 64 bits never are."""
+        return self.pins and self.bits < 64
+
+    @property
+    def name(self) -> str:
+        """The counter as its family spells it: the ``<counter>`` of ``pyrometer_nic_<counter>_total``."""
+        return self.family.name.removeprefix("pyrometer_nic_").removesuffix("_total")
+
+
+def _pma(file: str, name: str, bits: int, text: str, factor: int = 1) -> Counter:
+    where = f"{text} counters/{file}, {bits} bits" + (", stays at its maximum." if bits < 64 else ".")
+    return Counter(file, Family(name, "counter", where, PORT_LABELS), bits, pins=True, factor=factor)
+
+
+def _hardware(file: str, name: str, bits: int, text: str) -> Counter:
+    where = f"{text} hw_counters/{file}" + (", 32 bits, widened to 64." if bits < 64 else ".")
+    return Counter(file, Family(name, "counter", where, PORT_LABELS), bits)
+
+
+def _interface(file: str, name: str, text: str) -> Counter:
+    where = f"{text} Of the port's interface; RDMA traffic is not in it. statistics/{file}."
+    return Counter(file, Family(name, "counter", where, PORT_LABELS), 64)
+
+
+PMA = (
+    _pma("symbol_error", "pyrometer_nic_symbol_error_total", 16, "Minor link errors on one or more lanes."),
+    _pma("link_error_recovery", "pyrometer_nic_link_error_recovery_total", 8, "Link error recoveries that succeeded."),
+    _pma("link_downed", "pyrometer_nic_link_downed_total", 8, "Link error recoveries that failed: the link went down."),
+    _pma("port_rcv_errors", "pyrometer_nic_port_errors_received_total", 16, "Packets received with an error."),
+    _pma(
+        "port_rcv_remote_physical_errors",
+        "pyrometer_nic_port_receive_remote_physical_errors_total",
+        16,
+        "Packets received with an error that happened upstream.",
+    ),
+    _pma(
+        "port_rcv_switch_relay_errors",
+        "pyrometer_nic_port_receive_switch_relay_errors_total",
+        16,
+        "Packets that could not be forwarded by the switch.",
+    ),
+    _pma("port_xmit_discards", "pyrometer_nic_port_discards_transmitted_total", 16, "Packets dropped outbound."),
+    _pma(
+        "port_xmit_constraint_errors",
+        "pyrometer_nic_port_constraint_errors_transmitted_total",
+        8,
+        "Packets not sent: partition or raw filter.",
+    ),
+    _pma(
+        "port_rcv_constraint_errors",
+        "pyrometer_nic_port_constraint_errors_received_total",
+        8,
+        "Packets discarded on receipt: partition or raw filter.",
+    ),
+    _pma(
+        "local_link_integrity_errors",
+        "pyrometer_nic_local_link_integrity_errors_total",
+        4,
+        "Times that local physical errors exceeded their threshold.",
+    ),
+    _pma(
+        "excessive_buffer_overrun_errors",
+        "pyrometer_nic_excessive_buffer_overrun_errors_total",
+        4,
+        "Times that consecutive buffer overruns exceeded their threshold.",
+    ),
+    _pma("VL15_dropped", "pyrometer_nic_vl15_dropped_total", 16, "Management packets dropped."),
+    _pma(
+        "port_xmit_wait",
+        "pyrometer_nic_port_transmit_wait_total",
+        32,
+        "Ticks with data to send and no credit: congestion.",
+    ),
+    # In words of 4 octets, whatever the number of lanes.
+    _pma("port_xmit_data", "pyrometer_nic_port_data_transmitted_bytes_total", 64, "Bytes sent, RDMA included.", 4),
+    _pma("port_rcv_data", "pyrometer_nic_port_data_received_bytes_total", 64, "Bytes received, RDMA included.", 4),
+    _pma("port_xmit_packets", "pyrometer_nic_port_packets_transmitted_total", 64, "Packets sent."),
+    _pma(
+        "port_rcv_packets",
+        "pyrometer_nic_port_packets_received_total",
+        64,
+        "Packets received, those with errors included.",
+    ),
+    _pma("unicast_xmit_packets", "pyrometer_nic_unicast_packets_transmitted_total", 64, "Unicast packets sent."),
+    _pma("unicast_rcv_packets", "pyrometer_nic_unicast_packets_received_total", 64, "Unicast packets received."),
+    _pma("multicast_xmit_packets", "pyrometer_nic_multicast_packets_transmitted_total", 64, "Multicast packets sent."),
+    _pma("multicast_rcv_packets", "pyrometer_nic_multicast_packets_received_total", 64, "Multicast packets received."),
+)
+
+HARDWARE = (
+    _hardware(
+        "local_ack_timeout_err",
+        "pyrometer_nic_local_ack_timeout_errors_total",
+        32,
+        "Acknowledge timeouts, recovered: the first sign of a dying path.",
+    ),
+    _hardware(
+        "out_of_sequence", "pyrometer_nic_out_of_sequence_packets_received_total", 32, "Packets received out of order."
+    ),
+    _hardware(
+        "packet_seq_err", "pyrometer_nic_packet_sequence_errors_total", 32, "Sequence error NAKs received, recovered."
+    ),
+    _hardware(
+        "implied_nak_seq_err",
+        "pyrometer_nic_implied_nak_seq_errors_total",
+        32,
+        "Acknowledges beyond the expected packet.",
+    ),
+    _hardware(
+        "rnr_nak_retry_err",
+        "pyrometer_nic_rnr_nak_retry_packets_received_total",
+        32,
+        "Receiver-not-ready NAKs received, recovered.",
+    ),
+    _hardware(
+        "req_transport_retries_exceeded",
+        "pyrometer_nic_req_transport_retries_exceeded_total",
+        32,
+        "Transport retries exhausted: a connection died, NCCL error 12.",
+    ),
+    _hardware(
+        "req_rnr_retries_exceeded",
+        "pyrometer_nic_req_rnr_retries_exceeded_total",
+        32,
+        "Receiver-not-ready retries exhausted: a connection died.",
+    ),
+    _hardware("duplicate_request", "pyrometer_nic_duplicate_requests_packets_total", 32, "Requests received again."),
+    _hardware(
+        "out_of_buffer", "pyrometer_nic_out_of_buffer_drops_total", 32, "Packets dropped for lack of a receive buffer."
+    ),
+    _hardware(
+        "req_cqe_error", "pyrometer_nic_req_cqes_errors_total", 32, "Completions with an error at the requester."
+    ),
+    _hardware(
+        "resp_cqe_error", "pyrometer_nic_resp_cqes_errors_total", 32, "Completions with an error at the responder."
+    ),
+    _hardware("roce_adp_retrans", "pyrometer_nic_roce_adp_retransmits_total", 32, "Adaptive retransmissions."),
+    _hardware(
+        "roce_adp_retrans_to",
+        "pyrometer_nic_roce_adp_retransmits_timeout_total",
+        32,
+        "Adaptive retransmissions that timed out.",
+    ),
+    _hardware(
+        "roce_slow_restart", "pyrometer_nic_roce_slow_restart_used_total", 32, "Times that slow restart was used."
+    ),
+    _hardware(
+        "rp_cnp_handled",
+        "pyrometer_nic_rp_cnp_packets_handled_total",
+        64,
+        "Congestion notifications that slowed this sender.",
+    ),
+    _hardware(
+        "rp_cnp_ignored", "pyrometer_nic_rp_cnp_ignored_packets_received_total", 64, "Congestion notifications ignored."
+    ),
+    _hardware("np_cnp_sent", "pyrometer_nic_np_cnp_packets_sent_total", 64, "Congestion notifications sent."),
+    _hardware(
+        "np_ecn_marked_roce_packets",
+        "pyrometer_nic_np_ecn_marked_roce_packets_received_total",
+        64,
+        "RoCE packets received with a congestion mark.",
+    ),
+    _hardware(
+        "rx_icrc_encapsulated",
+        "pyrometer_nic_rx_icrc_encapsulated_errors_total",
+        64,
+        "RoCE packets received corrupted.",
+    ),
+)
+
+INTERFACE = (
+    _interface("rx_bytes", "pyrometer_nic_rx_bytes_total", "Bytes received."),
+    _interface("tx_bytes", "pyrometer_nic_tx_bytes_total", "Bytes sent."),
+    _interface("rx_packets", "pyrometer_nic_rx_packets_total", "Packets received."),
+    _interface("tx_packets", "pyrometer_nic_tx_packets_total", "Packets sent."),
+    _interface("rx_errors", "pyrometer_nic_rx_errors_total", "Bad packets received."),
+    _interface("tx_errors", "pyrometer_nic_tx_errors_total", "Packets that could not be sent."),
+    _interface("rx_dropped", "pyrometer_nic_rx_dropped_total", "Packets received and dropped."),
+    _interface("tx_dropped", "pyrometer_nic_tx_dropped_total", "Packets dropped before they were sent."),
+    _interface("rx_crc_errors", "pyrometer_nic_rx_crc_errors_total", "Packets received with a wrong checksum."),
+)
+
+CARRIER_DOWNS = Counter(
+    "carrier_down_count",
+    Family(
+        "pyrometer_nic_carrier_down_count_total",
+        "counter",
+        "Times that the interface's carrier was lost, those by an administrator included. carrier_down_count.",
+        PORT_LABELS,
+    ),
+    32,
+)
+
+SATURATED = Family(
+    "pyrometer_nic_counter_saturated",
+    "gauge",
+    "1 if the counter stands at its maximum and can't show further errors (its rate is unknown), else 0.",
+    (*PORT_LABELS, "counter"),
+)
+
+ALL = (*PMA, *HARDWARE, *INTERFACE, CARRIER_DOWNS)

@@ -1,0 +1,92 @@
+"""What sysfs writes about links, as values. Each parser takes any text; what it doesn't know is None, never a guess."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+
+# include/rdma/ib_verbs.h, enum ib_port_state and the phys_state names of drivers/infiniband/core/sysfs.c
+STATE_ACTIVE = 4
+STATE_ACTIVE_DEFER = 5
+PHYS_DISABLED = 3
+# include/uapi/linux/if.h
+IFF_UP = 0x1
+
+_CODE = re.compile(r"\s*(\d{1,9})\s*:", re.ASCII)
+_NUMBER = re.compile(r"\s*(\d{1,20})\s*", re.ASCII)
+_RATE = re.compile(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*Gb/sec\b", re.ASCII)
+_FLAGS = re.compile(r"\s*0[xX]([0-9a-fA-F]{1,8})\s*", re.ASCII)
+_GUID = re.compile(r"\s*([0-9a-fA-F]{4}(?::[0-9a-fA-F]{4}){3})\s*", re.ASCII)
+_GID = re.compile(r"\s*(?:[0-9a-fA-F]{4}:){4}([0-9a-fA-F]{4}(?::[0-9a-fA-F]{4}){3})\s*", re.ASCII)
+_PCI_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.ASCII)
+_ZERO_GUID = "0000:0000:0000:0000"
+
+
+def code(text: str) -> int | None:
+    """The number of ``4: ACTIVE``; the name after it differs between drivers and is never needed.
+
+    >>> code("7: Phy Test")
+    7
+    """
+    match = _CODE.match(text)
+    return int(match[1]) if match else None
+
+
+def number(text: str) -> int | None:
+    """A counter such as ``42``; None for ``N/A (no PMA)``, a negative number or more digits than 64 bits have.
+
+    >>> number("N/A (no PMA)") is None
+    True
+    """
+    match = _NUMBER.fullmatch(text)
+    return int(match[1]) if match else None
+
+
+def rate(text: str) -> int | None:
+    """Bits per second of ``400 Gb/sec (4X NDR)``, exactly.
+
+    >>> rate("2.5 Gb/sec (1X SDR)")
+    2500000000
+    """
+    match = _RATE.match(text)
+    # Decimal, as 2.5e9 from a 32-bit float is what others got wrong.
+    return int(Decimal(match[1]) * 1_000_000_000) if match else None
+
+
+def speed(text: str) -> int | None:
+    """Bits per second of an interface's ``400000`` (Mb/s); None for ``-1``, which means unknown, and for 0."""
+    megabits = number(text)
+    # SPEED_UNKNOWN is -1; some drivers print it unsigned.
+    return megabits * 1_000_000 if megabits and megabits != 0xFFFFFFFF else None
+
+
+def admin_up(text: str) -> bool | None:
+    """Whether the flags ``0x1003`` of an interface have IFF_UP."""
+    match = _FLAGS.fullmatch(text)
+    return bool(int(match[1], 16) & IFF_UP) if match else None
+
+
+def guid(text: str) -> str:
+    """A GUID such as ``506b:4b03:005f:a1e2`` in lower case; empty where it is all zeros or none."""
+    match = _GUID.fullmatch(text)
+    return _real(match[1].lower()) if match else ""
+
+
+def gid_guid(text: str) -> str:
+    """The port GUID, which is the last half of the port's first GID ``fe80:0000:0000:0000:506b:4b03:005f:a1e2``."""
+    match = _GID.fullmatch(text)
+    return _real(match[1].lower()) if match else ""
+
+
+def pci_address(path: str) -> str:
+    """The last PCI address in a device's path: its own, or that of the function it sits on; empty if none.
+
+    >>> pci_address("/sys/devices/pci0000:00/0000:00:03.0/virtio2")
+    '0000:00:03.0'
+    """
+    found = _PCI_ADDRESS.findall(path.lower())
+    return found[-1] if found else ""
+
+
+def _real(found: str) -> str:
+    return "" if found == _ZERO_GUID else found
