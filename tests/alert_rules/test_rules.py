@@ -1,0 +1,150 @@
+"""The alert rules as Prometheus itself sees them, and the three places of each alert: rule, test and runbook."""
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pyrometer_simulator.stack import Stack, StackError, find_stack
+
+ROOT = Path(__file__).resolve().parents[2]
+RULE_FILES = sorted((ROOT / "alert_rules").glob("*.rules.yaml"))
+TEST_FILES = sorted((ROOT / "alert_rules/tests").glob("*.test.yaml"))
+RUNBOOKS = (ROOT / "docs/alerts.md").read_text(encoding="utf-8")
+
+# The metric contract, as far as rules may use it; `up` is Prometheus' own.
+KNOWN_METRICS = re.compile(
+    r"""
+    up | ALERTS
+    | DCGM_FI_(DEV|PROF)_[A-Z0-9_]+
+    | pyrometer_gpu_(up|info|clock_event_(seconds_total|method_info)|xid_errors_total|energy_joules_total|job_info)
+    | pyrometer_gpu_(nvlink_(transmitted|received)_bytes_total|pcie_\w+_bytes_total)
+    | pyrometer_gpus_present
+    | pyrometer_down_reason_info
+    | pyrometer_nic_(info|up|link_up|expected_up|link_rate(_max)?_bits_per_second|link_down_events_total)
+    | pyrometer_nic_(driver_counter_total|counter_saturated)
+    | pyrometer_fabric_port_info
+    | pyrometer_train_batch_(mfu_ratio|step_seconds|step|loss|grad_norm|tag)
+    | pyrometer_train_(steps|step_seconds|tokens|flops|step_part_seconds)_total
+    | pyrometer_train_(last_step_timestamp_seconds|current_part_seconds|rank_info|run_info)
+    | pyrometer_kernel_events_total
+    | pyrometer_check_ok
+    | pyrometer_run_(seconds_total|signature)
+    | pyrometer_collector_(success|duration_seconds|last_success_timestamp_seconds)
+    """,
+    re.VERBOSE,
+)
+
+
+def _rules() -> list[dict[str, Any]]:
+    files = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in RULE_FILES]
+    return [rule for file in files for group in file["groups"] for rule in group["rules"]]
+
+
+ALERTS = {rule["alert"]: rule for rule in _rules() if "alert" in rule}
+RECORDS = {rule["record"] for rule in _rules() if "record" in rule}
+
+
+def _checks() -> Iterator[tuple[str, str, list[Any]]]:
+    """(name of the test, alert, expected alerts) of every check in the promtool tests."""
+    for path in TEST_FILES:
+        for test in yaml.safe_load(path.read_text(encoding="utf-8"))["tests"]:
+            for check in test["alert_rule_test"]:
+                yield test["name"], check["alertname"], check["exp_alerts"]
+
+
+@pytest.fixture(scope="session")
+def stack() -> Stack:
+    try:
+        return find_stack(lambda _: None)
+    except StackError as error:
+        pytest.skip(str(error))
+
+
+def _passes(*command: str | Path) -> None:
+    answer = subprocess.run(list(map(str, command)), cwd=ROOT, capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+
+
+@pytest.mark.parametrize("path", RULE_FILES, ids=lambda path: path.name)
+def test_promtool_accepts_the_rules(stack: Stack, path: Path) -> None:
+    _passes(stack.promtool, "check", "rules", "--lint=all", "--lint-fatal", path)
+
+
+@pytest.mark.parametrize("path", TEST_FILES, ids=lambda path: path.name)
+def test_the_rules_do_what_their_tests_say(stack: Stack, path: Path) -> None:
+    _passes(stack.promtool, "test", "rules", path)
+
+
+def test_each_rule_file_has_its_tests() -> None:
+    assert [path.name.split(".")[0] for path in RULE_FILES] == [path.name.split(".")[0] for path in TEST_FILES]
+
+
+@pytest.mark.parametrize("name", ALERTS)
+def test_an_alert_says_how_bad_it_is_and_whom_it_concerns(name: str) -> None:
+    labels = ALERTS[name]["labels"]
+    assert labels["severity"] in {"critical", "warning", "info"}
+    assert labels["component"] in {"gpu", "nic", "train", "host", "stack"}
+
+
+@pytest.mark.parametrize("name", ALERTS)
+def test_an_alert_has_a_summary_a_measured_value_and_a_runbook(name: str) -> None:
+    annotations = ALERTS[name]["annotations"]
+    assert annotations.keys() == {"summary", "description", "runbook"}
+    assert "$value" in annotations["description"]
+    assert annotations["runbook"] == f"docs/alerts.md#{name.lower()}"
+    assert f"\n## {name}\n" in RUNBOOKS
+
+
+@pytest.mark.parametrize("name", ALERTS)
+def test_a_runbook_says_what_how_and_what_to_do(name: str) -> None:
+    section = RUNBOOKS.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+    assert [part for part in ("Means", "Measured", "Do", "Against it") if f"**{part}.**" not in section] == []
+
+
+def test_no_runbook_is_left_over() -> None:
+    assert re.findall(r"^## (\w+)$", RUNBOOKS, re.MULTILINE) == [*dict.fromkeys(_in_order_of_docs())]
+
+
+def _in_order_of_docs() -> list[str]:
+    return sorted(ALERTS, key=lambda name: RUNBOOKS.find(f"\n## {name}\n"))
+
+
+@pytest.mark.parametrize("name", ALERTS)
+def test_an_alert_is_seen_firing_and_silent_and_resolved(name: str) -> None:
+    own = [(test, expected) for test, alert, expected in _checks() if alert == name]
+    assert any("fires" in test and expected for test, expected in own), "no test in which it fires"
+    assert any("must not fire" in test for test, _ in own), "no test in which it must not fire"
+    assert any("resolves" in test and expected for test, expected in own), "no test in which it resolves"
+    # Watchdog is the one that never resolves and never stays silent.
+    silent = [expected for test, expected in own if "must not fire" in test and not expected]
+    assert silent or name == "Watchdog"
+
+
+def test_a_firing_alert_is_compared_with_all_its_labels_and_annotations() -> None:
+    for test, _, expected in _checks():
+        for alert in expected:
+            assert alert["exp_labels"].keys() >= {"severity", "component"}, test
+            assert alert["exp_annotations"].keys() == {"summary", "description", "runbook"}, test
+
+
+@pytest.mark.parametrize("rule", _rules(), ids=lambda rule: rule.get("alert") or rule.get("record"))
+def test_a_rule_uses_only_metrics_of_the_contract(rule: dict[str, Any]) -> None:
+    text = "\n".join([rule["expr"], *rule.get("annotations", {}).values()])
+    text = re.sub(r"#.*|docs/\S+", "", text)
+    used = set(re.findall(r"\b(?:\w+:)*(?:pyrometer|DCGM_FI|node)_\w+(?::\w+)?|\bup\b(?=\{)", text))
+    assert {name for name in used if not KNOWN_METRICS.fullmatch(name)} - RECORDS == set()
+
+
+def test_training_alerts_carry_the_run_and_not_the_node_where_it_was_read() -> None:
+    run_level = [test for test, alert, _ in _checks() if alert in {"TrainMfuDropped", "TrainBatchPointsLost"}]
+    assert run_level
+    for _, alert, expected in _checks():
+        if alert in {"TrainMfuDropped", "TrainBatchPointsLost"}:
+            assert all(
+                firing["exp_labels"].keys() == {"severity", "component", "cluster", "run"} for firing in expected
+            )
