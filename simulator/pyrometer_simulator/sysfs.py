@@ -1,0 +1,146 @@
+"""A GPU node's sysfs and procfs as plain files, changed while a real exporter reads them.
+
+::
+
+    tree = SysfsTree(folder, hcas=8, gpus=8, ethernet=1)      # tree.sysfs, tree.procfs
+    tree.nic("mlx5_3").down()                                 # state, rate, link_downed, carrier: all consistent
+    tree.nic("mlx5_3").up()
+    tree.nic("mlx5_3").traffic(125_000_000)
+
+Values are written in place, into the same inode and always the same number of bytes (padded with newlines, which every
+reader of sysfs strips): an exporter that keeps its descriptors open sees the new value, and none sees an empty file.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyrometer_simulator.sysfs_layout import (
+    CPU_FUNCTION,
+    ETHERNET_ADDRESSES,
+    ETHERNET_FUNCTION,
+    GPU_ADDRESSES,
+    GPU_FUNCTION,
+    HCA_ADDRESSES,
+    HCA_FUNCTION,
+)
+from pyrometer_simulator.sysfs_nic import SimulatedInterface, SimulatedNic
+
+__all__ = ["SimulatedInterface", "SimulatedNic", "SysfsTree"]
+
+
+class SysfsTree:
+    """The files of one node under ``root``: ``sys`` and ``proc``."""
+
+    def __init__(self, root: Path, hcas: int = 8, gpus: int = 8, ethernet: int = 1, gbps: int = 400) -> None:
+        self.sysfs = root / "sys"
+        self.procfs = root / "proc"
+        for folder in ("class/infiniband", "class/net", "bus/pci/devices", "bus/pci/drivers"):
+            (self.sysfs / folder).mkdir(parents=True)
+        (self.sysfs / "class/net/bonding_masters").write_text("\n")
+        self.gpu_addresses = GPU_ADDRESSES[:gpus]
+        self._nics: dict[str, SimulatedNic] = {}
+        self._interfaces: dict[str, SimulatedInterface] = {}
+        self._function("0000:00:00.0", CPU_FUNCTION)
+        for address in self.gpu_addresses:
+            self._function(address, GPU_FUNCTION)
+        for index in range(hcas):
+            self._add_hca(index, gbps)
+        for index in range(ethernet):
+            self._add_ethernet(index)
+        (self.procfs / "sys/kernel/random").mkdir(parents=True)
+        self._new_boot()
+
+    @property
+    def nics(self) -> tuple[SimulatedNic, ...]:
+        """All HCAs, in order."""
+        return tuple(self._nics.values())
+
+    def nic(self, name: str) -> SimulatedNic:
+        """An HCA by its name; ``KeyError`` if there is none."""
+        return self._nics[name]
+
+    def interface(self, name: str) -> SimulatedInterface:
+        """An interface by its name, those of HCAs included; ``KeyError`` if there is none."""
+        return self._interfaces[name]
+
+    def reboot(self) -> None:
+        """A new boot: another boot id, and counters that begin again; the links come up once."""
+        self._new_boot()
+        for nic in self.nics:
+            nic.counters.zero()
+            nic.hw_counters.zero()
+            nic.up()
+        for interface in self._interfaces.values():
+            for name in ("carrier_changes", "carrier_down_count", "carrier_up_count"):
+                interface.values.set(name, 1)
+
+    def unplug(self, name: str) -> None:
+        """A device falls off the bus: nobody finds it any more, nor its interface."""
+        (self.sysfs / "class/infiniband" / name).unlink()
+        (self.sysfs / "class/net" / self._nics[name].interface.folder.name).unlink()
+
+    def plug(self, name: str) -> None:
+        """The device of :meth:`unplug` is back, or a new one appears."""
+        nic = self._nics[name]
+        self._link("class/infiniband", name, nic.folder)
+        self._link("class/net", nic.interface.folder.name, nic.interface.folder)
+
+    def rename(self, old: str, new: str) -> None:
+        """What a udev rule or ``rdma dev set name`` does."""
+        nic = self._nics.pop(old)
+        nic.folder.rename(nic.folder.with_name(new))
+        nic.moved(nic.folder.with_name(new))
+        self._nics[new] = nic
+        (self.sysfs / "class/infiniband" / old).unlink()
+        self._link("class/infiniband", new, nic.folder)
+
+    def reload_driver(self, name: str) -> None:
+        """The device's folder and its interface are made anew, its counters begin again, its link comes up once."""
+        nic = self._nics[name]
+        old = nic.folder.with_name(f"{name}.old")
+        nic.folder.rename(old)
+        shutil.copytree(old, nic.folder, symlinks=True)
+        shutil.rmtree(old)
+        nic.counters.zero()
+        nic.hw_counters.zero()
+        nic.interface.values.add("ifindex", 100)
+        nic.interface.values.set("carrier_down_count", 1)
+
+    def _add_hca(self, index: int, gbps: int) -> None:
+        name = f"mlx5_{index}"
+        folder = self._function(HCA_ADDRESSES[index], HCA_FUNCTION)
+        nic = self._nics[name] = SimulatedNic(folder, name, index, gbps)
+        self._interfaces[f"ib{index}"] = nic.interface
+        self.plug(name)
+
+    def _add_ethernet(self, index: int) -> None:
+        name = f"eth{index}"
+        folder = self._function(ETHERNET_ADDRESSES[index], ETHERNET_FUNCTION)
+        interface = self._interfaces[name] = SimulatedInterface(folder, name, 2 + index, 100, kind=1)
+        self._link("class/net", name, interface.folder)
+
+    def _function(self, address: str, attributes: Mapping[str, str]) -> Path:
+        """A PCI function with its driver; the folder."""
+        folder = self.sysfs / "devices" / f"pci{address[:7]}" / address
+        folder.mkdir(parents=True)
+        for name, value in attributes.items():
+            if name != "driver":
+                (folder / name).write_text(f"{value}\n")
+        self._link("bus/pci/devices", address, folder)
+        if driver := attributes.get("driver"):
+            home = self.sysfs / "bus/pci/drivers" / driver
+            home.mkdir(exist_ok=True)
+            (folder / "driver").symlink_to(os.path.relpath(home, folder))
+        return folder
+
+    def _link(self, folder: str, name: str, target: Path) -> None:
+        # Relative, as in the kernel's own, so that the tree can be mounted elsewhere.
+        (self.sysfs / folder / name).symlink_to(os.path.relpath(target, self.sysfs / folder))
+
+    def _new_boot(self) -> None:
+        (self.procfs / "sys/kernel/random/boot_id").write_text(f"{uuid.uuid4()}\n")
