@@ -1,0 +1,149 @@
+"""Why a GPU's clocks are low, and for how long: eleven reasons, from the driver's counters or from our sampler.
+
+The driver counts nanoseconds per reason under field ids that NVIDIA has renumbered twice: on the wrong driver the id
+of "software thermal slowdown" reads a power-smoothing switch. So the ids are chosen from the driver's version, never
+from the binding's constants, and a counter that does what time can't do is not believed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+Method = Literal["counter", "sampled"]
+NANOSECONDS = 1e9
+
+
+@dataclass(frozen=True)
+class Reason:
+    """A clock-event reason: its label, its bit in the bitmask, and the first driver whose bitmask has that bit."""
+
+    name: str
+    bit: int
+    since_driver: int = 0
+
+
+# Names are those of dcgm-exporter's DCGM_EXP_CLOCK_EVENTS_COUNT, the last two ours; bits are nvml.h's.
+REASONS = (
+    Reason("gpu_idle", 0x1),
+    Reason("clocks_setting", 0x2),
+    Reason("power_cap", 0x4),
+    Reason("hw_slowdown", 0x8),
+    Reason("sync_boost", 0x10),
+    Reason("sw_thermal", 0x20),
+    Reason("hw_thermal", 0x40),
+    Reason("hw_power_brake", 0x80),
+    Reason("display_clocks", 0x100),
+    # Before R615 the bitmask can't show these two, so sampling it would call an unknown 0.
+    Reason("board_limit", 0x200, since_driver=615),
+    Reason("reliability", 0x400, since_driver=615),
+)
+KNOWN_BITS = 0x7FF
+
+# NVML_FI_DEV_PERF_POLICY_*: the same ids since Volta.
+_STABLE_FIELDS = {"power_cap": 74, "sync_boost": 76, "board_limit": 77, "reliability": 79}
+_THERMAL_REASONS = ("sw_thermal", "hw_thermal", "hw_power_brake")
+
+# A driver may add up its counters only now and then; more than this ahead of time is no counter of nanoseconds.
+COUNTER_SLACK_SECONDS = 2.0
+
+
+def version_numbers(driver: str) -> tuple[int, ...]:
+    """A driver's version to compare with; empty where it isn't numbers.
+
+    >>> version_numbers("580.65.06")
+    (580, 65, 6)
+    """
+    parts = driver.split(".")
+    return tuple(int(part) for part in parts) if all(part.isdecimal() for part in parts) else ()
+
+
+def counter_fields(driver: str) -> dict[str, int]:
+    """The field id of each reason's nanosecond counter on this driver; reasons without one are left out.
+
+    NVIDIA's list of known issues: ids 251-273 differ between CUDA 13.0 and 13.0 U1. In 575 and up to 580.65 the three
+    thermal and brake counters are 251-253; from 580.82 on 269-271, and 251 is the power-smoothing switch; between
+    these nobody says, and below 575 there are none.
+    """
+    return {**_STABLE_FIELDS, **_thermal_fields(version_numbers(driver))}
+
+
+def _thermal_fields(version: tuple[int, ...]) -> dict[str, int]:
+    if version < (575,) or (580, 66) <= version < (580, 82):
+        return {}
+    first = 251 if version < (580, 66) else 269
+    return {name: first + offset for offset, name in enumerate(_THERMAL_REASONS)}
+
+
+def sampled_reasons(driver: str) -> frozenset[str]:
+    """The reasons that this driver's bitmask can show."""
+    major = (version_numbers(driver) or (0,))[0]
+    return frozenset(reason.name for reason in REASONS if major >= reason.since_driver)
+
+
+def seconds_by_reason(seconds_by_mask: Mapping[int, float]) -> dict[str, float]:
+    """Seconds per reason from seconds per bitmask; all eleven reasons, 0 for those never seen."""
+    return {
+        reason.name: sum(seconds for mask, seconds in seconds_by_mask.items() if mask & reason.bit)
+        for reason in REASONS
+    }
+
+
+class ClockEvent(NamedTuple):
+    """A reason's accumulated time in seconds and how it was come by."""
+
+    reason: str
+    seconds: float
+    method: Method
+
+
+class ClockEvents:
+    """One GPU's accumulated times, each from the best source that has proved honest.
+
+    Per reason: the driver's counter if the first read has one, else the sampler. A counter that goes backwards while
+    the GPU stayed open, grows faster than time or stops answering isn't asked again; the sampler carries the sum on
+    from there, so that what we export never falls.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[float, float]] = {}  # reason -> (the counter's seconds, when read)
+        self._sum: dict[str, float] = {}
+        self._sampler_at: dict[str, float] = {}  # reason -> the sampler's seconds at the last update
+        self._by_sampler: set[str] = set()
+
+    def reopened(self) -> None:
+        """The GPU was away: counters may have begun again at 0, which is no lie."""
+        self._last.clear()
+
+    def update(self, counters: Mapping[str, float], sampled: Mapping[str, float], now: float) -> list[ClockEvent]:
+        """Times as of the monotonic time ``now``.
+
+        Args:
+            counters: the driver's nanoseconds, for the reasons that have a counter.
+            sampled: the sampler's seconds, for the reasons that it can see.
+            now: when ``counters`` were read.
+        """
+        events = [self._event(reason.name, counters, sampled, now) for reason in REASONS]
+        self._sampler_at = dict(sampled)
+        return [event for event in events if event is not None]
+
+    def _event(
+        self, reason: str, counters: Mapping[str, float], sampled: Mapping[str, float], now: float
+    ) -> ClockEvent | None:
+        seconds = counters[reason] / NANOSECONDS if reason in counters else -1.0
+        if reason not in self._by_sampler and self._plausible(reason, seconds, now):
+            self._last[reason] = (seconds, now)
+            self._sum[reason] = seconds
+            return ClockEvent(reason, seconds, "counter")
+        if reason not in sampled:
+            return None
+        self._by_sampler.add(reason)
+        # From the last sum on; where there is none, all that the sampler has seen.
+        grown = sampled[reason] - self._sampler_at.get(reason, sampled[reason] if reason in self._sum else 0.0)
+        self._sum[reason] = self._sum.get(reason, 0.0) + max(0.0, grown)
+        return ClockEvent(reason, self._sum[reason], "sampled")
+
+    def _plausible(self, reason: str, seconds: float, now: float) -> bool:
+        before, when = self._last.get(reason, (max(0.0, seconds), now))
+        return 0 <= seconds - before <= (now - when) + COUNTER_SLACK_SECONDS

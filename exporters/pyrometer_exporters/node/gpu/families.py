@@ -1,0 +1,152 @@
+"""The GPU collector's metric families: DCGM's where DCGM has a correct one, else ours.
+
+The ``DCGM_FI_*`` names, units and labels are dcgm-exporter's, so that dashboards and rules made for it work unchanged;
+its label for the host is ``Hostname`` up to release 4.8.2 and ``hostname`` after, hence ``--gpu.hostname-label``.
+"""
+
+from __future__ import annotations
+
+from pyrometer_exporters.framework.metrics import Family
+
+HOSTNAME_LABEL = "Hostname"
+DCGM_LABELS = ("gpu", "UUID", "pci_bus_id", "device", "modelName", HOSTNAME_LABEL, "DCGM_FI_DRIVER_VERSION")
+GPU_LABELS = ("gpu", "uuid")
+
+SM_CLOCK = Family(
+    "DCGM_FI_DEV_SM_CLOCK",
+    "gauge",
+    "Clock of the streaming multiprocessors in MHz, from nvmlDeviceGetClockInfo(NVML_CLOCK_SM).",
+    DCGM_LABELS,
+)
+MEM_CLOCK = Family(
+    "DCGM_FI_DEV_MEM_CLOCK",
+    "gauge",
+    "Clock of the memory in MHz, from nvmlDeviceGetClockInfo(NVML_CLOCK_MEM).",
+    DCGM_LABELS,
+)
+GPU_TEMP = Family(
+    "DCGM_FI_DEV_GPU_TEMP",
+    "gauge",
+    "Temperature of the GPU die in degrees Celsius, from nvmlDeviceGetTemperatureV.",
+    DCGM_LABELS,
+)
+MEMORY_TEMP = Family(
+    "DCGM_FI_DEV_MEMORY_TEMP",
+    "gauge",
+    "Temperature of the memory in degrees Celsius, from NVML field 82; absent where the memory has no sensor.",
+    DCGM_LABELS,
+)
+POWER_USAGE = Family(
+    "DCGM_FI_DEV_POWER_USAGE",
+    "gauge",
+    "Power drawn by the GPU in W, from nvmlDeviceGetPowerUsage: a mean over 1 s on most GPUs since Ampere.",
+    DCGM_LABELS,
+)
+ENFORCED_POWER_LIMIT = Family(
+    "DCGM_FI_DEV_ENFORCED_POWER_LIMIT",
+    "gauge",
+    "Lowest power limit in force in W, from nvmlDeviceGetEnforcedPowerLimit.",
+    DCGM_LABELS,
+)
+TOTAL_ENERGY = Family(
+    "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION",
+    "counter",
+    "Energy used since the driver was loaded in mJ, from NVML field 83.",
+    DCGM_LABELS,
+)
+GPU_UTIL = Family(
+    "DCGM_FI_DEV_GPU_UTIL",
+    "gauge",
+    "Share of time in which any kernel ran in %, from nvmlDeviceGetUtilizationRates; not how well the GPU was used.",
+    DCGM_LABELS,
+)
+MEM_COPY_UTIL = Family(
+    "DCGM_FI_DEV_MEM_COPY_UTIL",
+    "gauge",
+    "Share of time in which memory was read or written in %, from nvmlDeviceGetUtilizationRates.",
+    DCGM_LABELS,
+)
+FB_FREE = Family(
+    "DCGM_FI_DEV_FB_FREE", "gauge", "Free frame buffer in MiB, from nvmlDeviceGetMemoryInfo_v2.", DCGM_LABELS
+)
+FB_USED = Family(
+    "DCGM_FI_DEV_FB_USED",
+    "gauge",
+    "Used frame buffer in MiB, without what is reserved, from nvmlDeviceGetMemoryInfo_v2.",
+    DCGM_LABELS,
+)
+FB_RESERVED = Family(
+    "DCGM_FI_DEV_FB_RESERVED",
+    "gauge",
+    "Frame buffer kept by driver and firmware in MiB, from nvmlDeviceGetMemoryInfo_v2.",
+    DCGM_LABELS,
+)
+CLOCKS_EVENT_REASONS = Family(
+    "DCGM_FI_DEV_CLOCKS_EVENT_REASONS",
+    "gauge",
+    "Bitmask of why clocks are where they are at this moment, from nvmlDeviceGetCurrentClocksEventReasons; "
+    "pyrometer_gpu_clock_event_seconds_total misses nothing between two scrapes.",
+    DCGM_LABELS,
+)
+DCGM_FAMILIES = (
+    SM_CLOCK,
+    MEM_CLOCK,
+    GPU_TEMP,
+    MEMORY_TEMP,
+    POWER_USAGE,
+    ENFORCED_POWER_LIMIT,
+    TOTAL_ENERGY,
+    GPU_UTIL,
+    MEM_COPY_UTIL,
+    FB_FREE,
+    FB_USED,
+    FB_RESERVED,
+    CLOCKS_EVENT_REASONS,
+)
+
+UP = Family(
+    "pyrometer_gpu_up",
+    "gauge",
+    "1 if the GPU answered all calls within its deadline and with plausible values, else 0; "
+    "why not is in pyrometer_down_reason_info.",
+    GPU_LABELS,
+)
+INFO = Family(
+    "pyrometer_gpu_info",
+    "gauge",
+    "1; what the GPU is, as it said when it was first opened. pci_bus_id is spelled as the kernel does.",
+    (*GPU_LABELS, "pci_bus_id", "model", "serial", "vbios", "driver"),
+)
+PRESENT = Family(
+    "pyrometer_gpus_present",
+    "gauge",
+    "NVIDIA GPUs that the PCI bus has (source=pci, from sysfs) and that the driver presents (source=nvml).",
+    ("source",),
+)
+ENERGY = Family(
+    "pyrometer_gpu_energy_joules_total",
+    "counter",
+    "Energy used since the driver was loaded in J, from NVML field 83.",
+    GPU_LABELS,
+)
+CLOCK_EVENT_SECONDS = Family(
+    "pyrometer_gpu_clock_event_seconds_total",
+    "counter",
+    "Time in s for which the reason held the GPU's clocks; how it was measured is in "
+    "pyrometer_gpu_clock_event_method_info.",
+    (*GPU_LABELS, "reason"),
+)
+CLOCK_EVENT_METHOD = Family(
+    "pyrometer_gpu_clock_event_method_info",
+    "gauge",
+    "1; where the reason's seconds come from: the driver's own nanosecond counter, or our sampling of the bitmask.",
+    (*GPU_LABELS, "reason", "method"),
+)
+CLOCK_EVENT_SAMPLED = Family(
+    "pyrometer_gpu_clock_event_sampled_seconds_total",
+    "counter",
+    "Time in s that the sampler of the bitmask covered; where it grows slower than time, sampled reasons are too low.",
+    GPU_LABELS,
+)
+OWN_FAMILIES = (UP, INFO, PRESENT, ENERGY, CLOCK_EVENT_SECONDS, CLOCK_EVENT_METHOD, CLOCK_EVENT_SAMPLED)
+FAMILIES = (*DCGM_FAMILIES, *OWN_FAMILIES)

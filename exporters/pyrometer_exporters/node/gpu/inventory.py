@@ -1,0 +1,97 @@
+"""Which GPUs there are before any is opened, and which of them are to be left alone.
+
+Sources: ``<sysfs>/bus/pci/devices/0000:18:00.0/vendor`` (``0x10de``) and ``class`` (``0x030200``: a 3D controller);
+``<procfs>/driver/nvidia/gpus/0000:18:00.0/information``, a line of which is ``GPU UUID: 	 GPU-4cf8db2d-...``.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+NVIDIA_VENDOR = "0x10de"
+DISPLAY_CLASS = "0x03"  # VGA controllers 0x0300, 3D controllers 0x0302; an NVSwitch is a bridge, 0x0680
+
+
+def kernel_pci_id(pci_bus_id: str) -> str:
+    """A PCI address as the kernel spells it.
+
+    >>> kernel_pci_id("00000000:AF:00.0")
+    '0000:af:00.0'
+    """
+    domain, _, rest = pci_bus_id.lower().partition(":")
+    return f"{domain.lstrip('0'):0>4}:{rest}"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A GPU that hasn't been opened: its number in NVML's order, and what is known of it without NVML."""
+
+    index: int
+    pci_bus_id: str | None = None
+    uuid: str | None = None
+
+
+@dataclass(frozen=True)
+class Selection:
+    """``--collector.gpu.device-include`` and ``-exclude``: matched with index, UUID and PCI address."""
+
+    include: re.Pattern[str] | None = None
+    exclude: re.Pattern[str] | None = None
+
+    def takes(self, index: int, pci_bus_id: str | None, uuid: str | None) -> bool:
+        """Whether a GPU is to be used; what isn't known of it doesn't match."""
+        names = [str(index), uuid or "", pci_bus_id or "", kernel_pci_id(pci_bus_id) if pci_bus_id else ""]
+        if self.include is not None:
+            return any(self.include.match(name) for name in names if name)
+        return self.exclude is None or not any(self.exclude.match(name) for name in names if name)
+
+
+class PciBus:
+    """The NVIDIA GPUs on the PCI bus. What a device is, is read once: hundreds of devices never change."""
+
+    def __init__(self, sysfs: Path) -> None:
+        self._folder = sysfs / "bus" / "pci" / "devices"
+        self._is_gpu: dict[str, bool] = {}
+
+    def gpus(self) -> list[str] | None:
+        """PCI addresses in order, or None where sysfs can't be read."""
+        try:
+            addresses = sorted(entry.name for entry in self._folder.iterdir())
+        except OSError:
+            return None
+        self._is_gpu = {address: self._known_or_read(address) for address in addresses}
+        return [address for address, is_gpu in self._is_gpu.items() if is_gpu]
+
+    def _known_or_read(self, address: str) -> bool:
+        known = self._is_gpu.get(address)
+        return known if known is not None else _is_nvidia_gpu(self._folder / address)
+
+
+def _is_nvidia_gpu(device: Path) -> bool:
+    try:
+        vendor = (device / "vendor").read_text(encoding="ascii", errors="replace").strip()
+        return vendor == NVIDIA_VENDOR and (device / "class").read_text(errors="replace").startswith(DISPLAY_CLASS)
+    except OSError:  # unplugged between listing and reading
+        return False
+
+
+def candidates(count: int, on_bus: list[str] | None, procfs: Path) -> list[Candidate]:
+    """The GPUs that NVML presents, with PCI address and UUID where these can be known without opening them.
+
+    NVML numbers GPUs in the order of their PCI addresses; in a container it may present fewer than the bus has, and
+    then only the number is known.
+    """
+    if on_bus is None or len(on_bus) != count:
+        return [Candidate(index) for index in range(count)]
+    return [Candidate(index, address, _uuid_from_proc(procfs, address)) for index, address in enumerate(on_bus)]
+
+
+def _uuid_from_proc(procfs: Path, address: str) -> str | None:
+    try:
+        text = (procfs / "driver/nvidia/gpus" / address / "information").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    found = re.search(r"^GPU UUID:\s*(GPU-[0-9a-fA-F-]+)\s*$", text, re.MULTILINE)
+    return found.group(1) if found else None

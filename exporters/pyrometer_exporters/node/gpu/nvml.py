@@ -1,0 +1,254 @@
+"""NVML behind a protocol: pynvml's untyped functions get types, and its error codes become reason words.
+
+Every call goes through ctypes' ``CDLL``, which releases the GIL while the driver is at it: a call that hangs holds
+up the thread that made it and no other. Nothing here is called at import time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, NewType, Protocol
+
+import pynvml
+
+from pyrometer_exporters.framework.worker import PartError
+
+Handle = NewType("Handle", object)
+"""What NVML knows a GPU by until the library is initialised again."""
+
+REASONS = {
+    pynvml.NVML_ERROR_UNINITIALIZED: "uninitialized",
+    pynvml.NVML_ERROR_NOT_SUPPORTED: "not_supported",
+    pynvml.NVML_ERROR_NO_PERMISSION: "no_permission",
+    pynvml.NVML_ERROR_NOT_FOUND: "not_found",
+    pynvml.NVML_ERROR_INSUFFICIENT_POWER: "insufficient_power",
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "driver_not_loaded",
+    pynvml.NVML_ERROR_TIMEOUT: "timeout",
+    pynvml.NVML_ERROR_IRQ_ISSUE: "irq_issue",
+    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "no_driver",
+    pynvml.NVML_ERROR_CORRUPTED_INFOROM: "corrupted_inforom",
+    pynvml.NVML_ERROR_GPU_IS_LOST: "gpu_is_lost",
+    pynvml.NVML_ERROR_RESET_REQUIRED: "reset_required",
+    pynvml.NVML_ERROR_OPERATING_SYSTEM: "operating_system",
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "driver_version_mismatch",
+    pynvml.NVML_ERROR_IN_USE: "in_use",
+    pynvml.NVML_ERROR_MEMORY: "out_of_memory",
+    pynvml.NVML_ERROR_NOT_READY: "not_ready",
+    pynvml.NVML_ERROR_GPU_NOT_FOUND: "gpu_not_found",
+    pynvml.NVML_ERROR_UNKNOWN: "unknown_error",
+}
+
+# These say that one value can't be had here; the GPU itself is well. Every other code is about the GPU or the driver.
+_ABOUT_ONE_VALUE = frozenset(
+    {
+        pynvml.NVML_ERROR_INVALID_ARGUMENT,  # an id or sensor that this driver doesn't know
+        pynvml.NVML_ERROR_NOT_SUPPORTED,
+        pynvml.NVML_ERROR_NO_PERMISSION,
+        pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,  # a library older than the function
+        pynvml.NVML_ERROR_CORRUPTED_INFOROM,
+        pynvml.NVML_ERROR_NO_DATA,
+        pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
+        pynvml.NVML_ERROR_DEPRECATED,
+    }
+)
+
+# c_nvmlValue_t's member for each NVML_VALUE_TYPE_* (nvml.h, nvmlValueType_t).
+_VALUE_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
+
+
+class NvmlError(PartError):
+    """An NVML call that failed; ``reason`` is one of :data:`REASONS` or ``nvml_error_<code>``."""
+
+    def __init__(self, code: int, call: str) -> None:
+        super().__init__(REASONS.get(code, f"nvml_error_{code}"), f"{call} returned {code}")
+        self.about_one_value = code in _ABOUT_ONE_VALUE
+        self.driver_gone = code in (pynvml.NVML_ERROR_UNINITIALIZED, pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
+
+
+class Memory(NamedTuple):
+    """Frame buffer in bytes; ``used`` does not contain ``reserved``."""
+
+    total: int
+    reserved: int
+    free: int
+    used: int
+
+
+class Nvml(Protocol):
+    """The part of NVML that is used here; every method raises :class:`NvmlError`."""
+
+    def init(self) -> None:
+        """Load the library and attach to the driver."""
+
+    def shutdown(self) -> None:
+        """Detach from the driver; all handles become invalid."""
+
+    def driver_version(self) -> str:
+        """Such as ``590.48.01``."""
+
+    def device_count(self) -> int:
+        """GPUs that the driver presents to this process."""
+
+    def open_index(self, index: int) -> Handle:
+        """The handle of a GPU by NVML's index; initialises that GPU."""
+
+    def open_pci(self, pci_bus_id: str) -> Handle:
+        """The handle of a GPU by PCI address, ``0000:18:00.0``; initialises that GPU and no other."""
+
+    def index(self, handle: Handle) -> int:
+        """NVML's index of a GPU: what nvidia-smi and DCGM call its number."""
+
+    def text(self, handle: Handle, what: str) -> str:
+        """``UUID``, ``Name``, ``Serial`` or ``VbiosVersion``."""
+
+    def pci_bus_id(self, handle: Handle) -> str:
+        """NVML's spelling, ``00000000:18:00.0``."""
+
+    def sm_clock_mhz(self, handle: Handle) -> int:
+        """The streaming multiprocessors' clock now."""
+
+    def memory_clock_mhz(self, handle: Handle) -> int:
+        """The memory's clock now."""
+
+    def temperature_celsius(self, handle: Handle) -> int:
+        """The GPU die's sensor."""
+
+    def power_milliwatts(self, handle: Handle) -> int:
+        """Mean over the last second on Ampere (but GA100) and newer, of the moment on older ones."""
+
+    def enforced_power_limit_milliwatts(self, handle: Handle) -> int:
+        """The lowest of all limits in force."""
+
+    def utilisation_percent(self, handle: Handle) -> tuple[int, int]:
+        """Share of the last sample period with a kernel running, and with memory being read or written."""
+
+    def memory(self, handle: Handle) -> Memory:
+        """The frame buffer."""
+
+    def clock_event_reasons(self, handle: Handle) -> int:
+        """The bitmask of why clocks are where they are."""
+
+    def fields(self, handle: Handle, ids: Iterable[int]) -> dict[int, float]:
+        """Field values in one call; those that this GPU or driver doesn't have are left out."""
+
+
+class Pynvml:
+    """NVML through nvidia-ml-py."""
+
+    def init(self) -> None:
+        """nvmlInitWithFlags(0)."""
+        _call(pynvml.nvmlInit)
+
+    def shutdown(self) -> None:
+        """Calls nvmlShutdown."""
+        _call(pynvml.nvmlShutdown)
+
+    def driver_version(self) -> str:
+        """Calls nvmlSystemGetDriverVersion."""
+        return str(_call(pynvml.nvmlSystemGetDriverVersion))
+
+    def device_count(self) -> int:
+        """nvmlDeviceGetCount_v2."""
+        return int(_call(pynvml.nvmlDeviceGetCount))
+
+    def open_index(self, index: int) -> Handle:
+        """nvmlDeviceGetHandleByIndex_v2."""
+        return Handle(_call(pynvml.nvmlDeviceGetHandleByIndex, index))
+
+    def open_pci(self, pci_bus_id: str) -> Handle:
+        """nvmlDeviceGetHandleByPciBusId_v2."""
+        return Handle(_call(pynvml.nvmlDeviceGetHandleByPciBusId, pci_bus_id))
+
+    def index(self, handle: Handle) -> int:
+        """Calls nvmlDeviceGetIndex."""
+        return int(_call(pynvml.nvmlDeviceGetIndex, handle))
+
+    def text(self, handle: Handle, what: str) -> str:
+        """nvmlDeviceGetUUID, nvmlDeviceGetName, nvmlDeviceGetSerial, nvmlDeviceGetVbiosVersion."""
+        return str(_call(getattr(pynvml, f"nvmlDeviceGet{what}"), handle))
+
+    def pci_bus_id(self, handle: Handle) -> str:
+        """nvmlDeviceGetPciInfo_v3."""
+        found = _call(pynvml.nvmlDeviceGetPciInfo, handle).busId
+        return found.decode() if isinstance(found, bytes) else str(found)  # bytes in older releases of the binding
+
+    def sm_clock_mhz(self, handle: Handle) -> int:
+        """nvmlDeviceGetClockInfo(NVML_CLOCK_SM)."""
+        return int(_call(pynvml.nvmlDeviceGetClockInfo, handle, pynvml.NVML_CLOCK_SM))
+
+    def memory_clock_mhz(self, handle: Handle) -> int:
+        """nvmlDeviceGetClockInfo(NVML_CLOCK_MEM)."""
+        return int(_call(pynvml.nvmlDeviceGetClockInfo, handle, pynvml.NVML_CLOCK_MEM))
+
+    def temperature_celsius(self, handle: Handle) -> int:
+        """nvmlDeviceGetTemperatureV; before driver 570 or nvidia-ml-py 12.570, nvmlDeviceGetTemperature."""
+        return int(
+            _newer_or_older(
+                "nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature", handle, pynvml.NVML_TEMPERATURE_GPU
+            )
+        )
+
+    def power_milliwatts(self, handle: Handle) -> int:
+        """Calls nvmlDeviceGetPowerUsage."""
+        return int(_call(pynvml.nvmlDeviceGetPowerUsage, handle))
+
+    def enforced_power_limit_milliwatts(self, handle: Handle) -> int:
+        """Calls nvmlDeviceGetEnforcedPowerLimit."""
+        return int(_call(pynvml.nvmlDeviceGetEnforcedPowerLimit, handle))
+
+    def utilisation_percent(self, handle: Handle) -> tuple[int, int]:
+        """Calls nvmlDeviceGetUtilizationRates."""
+        rates = _call(pynvml.nvmlDeviceGetUtilizationRates, handle)
+        return int(rates.gpu), int(rates.memory)
+
+    def memory(self, handle: Handle) -> Memory:
+        """nvmlDeviceGetMemoryInfo_v2: version 1 counts what is reserved as used."""
+        found = _call(pynvml.nvmlDeviceGetMemoryInfo, handle, pynvml.nvmlMemory_v2)
+        return Memory(int(found.total), int(found.reserved), int(found.free), int(found.used))
+
+    def clock_event_reasons(self, handle: Handle) -> int:
+        """nvmlDeviceGetCurrentClocksEventReasons; before driver 535, ...ClocksThrottleReasons, the same bits."""
+        return int(
+            _newer_or_older(
+                "nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons", handle
+            )
+        )
+
+    def fields(self, handle: Handle, ids: Iterable[int]) -> dict[int, float]:
+        """nvmlDeviceGetFieldValues: one call, and a return code of its own in every entry."""
+        try:
+            entries = _call(pynvml.nvmlDeviceGetFieldValues, handle, list(ids))
+        except NvmlError as error:
+            if error.about_one_value:
+                return {}
+            raise
+        return dict(_entry_values(entries))
+
+
+def _entry_values(entries: Iterable[Any]) -> Iterable[tuple[int, float]]:
+    for entry in entries:
+        if entry.nvmlReturn != pynvml.NVML_SUCCESS:
+            error = NvmlError(entry.nvmlReturn, f"field {entry.fieldId}")
+            if not error.about_one_value:
+                raise error
+        elif 0 <= entry.valueType < len(_VALUE_MEMBERS):
+            yield entry.fieldId, getattr(entry.value, _VALUE_MEMBERS[entry.valueType])
+
+
+def _call(function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401  pynvml is untyped
+    try:
+        return function(*arguments)
+    except pynvml.NVMLError as error:
+        raise NvmlError(error.value, function.__name__) from None
+    except UnicodeDecodeError:
+        raise PartError("implausible", f"{function.__name__} gave no text") from None
+
+
+def _newer_or_older(newer: str, older: str, *arguments: object) -> Any:  # noqa: ANN401  pynvml is untyped
+    """The newer of two calls for one value, or the older where the library or the binding lacks the newer."""
+    try:
+        return getattr(pynvml, newer)(*arguments)
+    except (AttributeError, pynvml.NVMLError_FunctionNotFound):
+        return _call(getattr(pynvml, older), *arguments)
+    except pynvml.NVMLError as error:
+        raise NvmlError(error.value, newer) from None

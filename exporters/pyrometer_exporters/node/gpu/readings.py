@@ -1,0 +1,113 @@
+"""The values of one GPU at one moment, checked: a driver in trouble answers nonsense before it stops to answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from pyrometer_exporters.framework.metrics import Family
+from pyrometer_exporters.framework.worker import PartError
+from pyrometer_exporters.node.gpu import families
+from pyrometer_exporters.node.gpu.nvml import Handle, Nvml, NvmlError
+
+T = TypeVar("T")
+
+MEMORY_TEMP_FIELD = 82  # NVML_FI_DEV_MEMORY_TEMP, degrees Celsius
+TOTAL_ENERGY_FIELD = 83  # NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION, mJ since the driver was loaded
+BYTES_PER_MIB = 1 << 20
+
+# No value can be above these; -1 in an unsigned is above all of them.
+MOST_CELSIUS = 200  # where DCGM draws the line as well
+MOST_MEGAHERTZ = 20_000
+MOST_WATTS = 20_000
+MOST_PERCENT = 100
+MOST_COUNT = 1 << 63
+
+
+@dataclass(frozen=True)
+class Values:
+    """What a GPU said; families that it doesn't support are left out."""
+
+    by_family: dict[Family, float]
+    energy_millijoules: float | None
+    fields: dict[int, float]
+
+
+@dataclass(frozen=True)
+class Gauge:
+    """A family whose value is one NVML call, and the most that can be true."""
+
+    family: Family
+    read: Callable[[Nvml, Handle], float]
+    most: float
+
+
+GAUGES = (
+    Gauge(families.SM_CLOCK, lambda nvml, handle: nvml.sm_clock_mhz(handle), MOST_MEGAHERTZ),
+    Gauge(families.MEM_CLOCK, lambda nvml, handle: nvml.memory_clock_mhz(handle), MOST_MEGAHERTZ),
+    Gauge(families.GPU_TEMP, lambda nvml, handle: nvml.temperature_celsius(handle), MOST_CELSIUS),
+    Gauge(families.POWER_USAGE, lambda nvml, handle: nvml.power_milliwatts(handle) / 1000, MOST_WATTS),
+    Gauge(
+        families.ENFORCED_POWER_LIMIT,
+        lambda nvml, handle: nvml.enforced_power_limit_milliwatts(handle) / 1000,
+        MOST_WATTS,
+    ),
+    Gauge(families.CLOCKS_EVENT_REASONS, lambda nvml, handle: nvml.clock_event_reasons(handle), MOST_COUNT),
+)
+
+
+def read_values(nvml: Nvml, handle: Handle, counter_fields: Iterable[int]) -> Values:
+    """All values of a GPU, the field values in one call.
+
+    Errors: PartError for the GPU as a whole; ``implausible`` where one value can't be true, for then none is trusted.
+    """
+    found: dict[Family, float] = {}
+    for gauge in GAUGES:
+        value = _or_none(lambda gauge=gauge: gauge.read(nvml, handle))  # type: ignore[misc]
+        if value is not None:
+            found[gauge.family] = _checked(gauge.family.name, value, gauge.most)
+    found.update(_utilisation(nvml, handle))
+    found.update(_memory(nvml, handle))
+    fields = nvml.fields(handle, [MEMORY_TEMP_FIELD, TOTAL_ENERGY_FIELD, *counter_fields])
+    energy = fields.get(TOTAL_ENERGY_FIELD)
+    if energy is not None:
+        found[families.TOTAL_ENERGY] = _checked(families.TOTAL_ENERGY.name, energy, MOST_COUNT)
+    # GDDR boards answer 0 degrees instead of "not supported".
+    if memory_temperature := fields.get(MEMORY_TEMP_FIELD):
+        found[families.MEMORY_TEMP] = _checked(families.MEMORY_TEMP.name, memory_temperature, MOST_CELSIUS)
+    return Values(found, energy, fields)
+
+
+def _utilisation(nvml: Nvml, handle: Handle) -> Iterable[tuple[Family, float]]:
+    rates = _or_none(lambda: nvml.utilisation_percent(handle))
+    if rates is not None:
+        yield families.GPU_UTIL, _checked(families.GPU_UTIL.name, rates[0], MOST_PERCENT)
+        yield families.MEM_COPY_UTIL, _checked(families.MEM_COPY_UTIL.name, rates[1], MOST_PERCENT)
+
+
+def _memory(nvml: Nvml, handle: Handle) -> Iterable[tuple[Family, float]]:
+    memory = _or_none(lambda: nvml.memory(handle))
+    if memory is not None:
+        for family, size in (
+            (families.FB_FREE, memory.free),
+            (families.FB_USED, memory.used),
+            (families.FB_RESERVED, memory.reserved),
+        ):
+            # Whole MiB, as DCGM gives them.
+            yield family, _checked(family.name, size, memory.total) // BYTES_PER_MIB
+
+
+def _or_none(read: Callable[[], T]) -> T | None:
+    try:
+        return read()
+    except NvmlError as error:
+        if error.about_one_value:
+            return None
+        raise
+
+
+def _checked(name: str, value: float, most: float) -> float:
+    if 0 <= value <= most:
+        return value
+    raise PartError("implausible", f"{name} reads {value:g}")

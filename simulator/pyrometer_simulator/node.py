@@ -1,0 +1,35 @@
+"""A node of the simulated cluster: the real node exporter over a simulated NVIDIA driver.
+
+    python -m pyrometer_simulator.node --gpus FILE -- --web.listen-address=127.0.0.1:9935
+
+FILE is made by :class:`pyrometer_simulator.nvml.SimulatedGpus`; whoever holds it changes the GPUs while this runs.
+With ``--make COUNT`` the file is made first, with GPUs at work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from pyrometer_exporters.node.main import main as node_exporter
+from pyrometer_simulator.nvml import SimulatedGpus, installed
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the node exporter; what comes after ``--`` are its own flags."""
+    parser = argparse.ArgumentParser(prog="python -m pyrometer_simulator.node", description=__doc__.split("\n")[0])
+    parser.add_argument("--gpus", type=Path, required=True, metavar="FILE", help="state of the simulated GPUs")
+    parser.add_argument("--make", type=int, metavar="COUNT", help="make FILE first, with so many GPUs at work")
+    parser.add_argument("exporter", nargs="*", metavar="-- FLAGS", help="flags of the node exporter")
+    flags = parser.parse_args(argv)
+    if flags.make is not None:
+        for gpu in SimulatedGpus(flags.gpus, count=flags.make, noise=0.01):
+            gpu.load()
+    with installed(flags.gpus):
+        return node_exporter(flags.exporter)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,257 @@
+"""The director's side of a node's simulated GPUs: loads, throttles, pulses and faults."""
+
+from __future__ import annotations
+
+import random
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyrometer_simulator.nvml.layout import FEATURES, MAGIC, MOST_GPUS, GpuRecord, StateFile
+from pyrometer_simulator.nvml.moment import Moment
+
+MIB = 1 << 20
+REASON_BITS = {
+    "gpu_idle": 0x1,
+    "clocks_setting": 0x2,
+    "power_cap": 0x4,
+    "hw_slowdown": 0x8,
+    "sync_boost": 0x10,
+    "sw_thermal": 0x20,
+    "hw_thermal": 0x40,
+    "hw_power_brake": 0x80,
+    "display_clocks": 0x100,
+    "board_limit": 0x200,
+    "reliability": 0x400,
+}
+# Hardware sets its general bit along with either of the particular ones (nvml.h, nvmlClocksEventReasonHwSlowdown).
+_IMPLIED = {0x40: 0x8, 0x80: 0x8}
+
+GPU_IS_LOST, RESET_REQUIRED = 15, 16  # nvmlReturn_t
+
+# PCI addresses of the eight GPUs of an HGX H100 board, as its users show them; beyond these, invented.
+_HGX_BUSES = (0x18, 0x2A, 0x3A, 0x5D, 0x9A, 0xAB, 0xBA, 0xDB)
+
+
+class SimulatedGpu:
+    """One GPU; every change is seen by the exporter's next call."""
+
+    def __init__(self, file: StateFile, index: int, monotonic: Callable[[], float]) -> None:
+        self._file = file
+        self._monotonic = monotonic
+        self.index = index
+
+    @property
+    def uuid(self) -> str:
+        """``GPU-...``."""
+        return str(self._file.record(self.index).uuid.decode())
+
+    @property
+    def pci_bus_id(self) -> str:
+        """NVML's spelling, ``00000000:18:00.0``."""
+        return str(self._file.record(self.index).pci_bus_id.decode())
+
+    @property
+    def opened(self) -> int:
+        """How often anyone asked the driver for this GPU."""
+        return int(self._file.record(self.index).opened)
+
+    def reason_seconds(self, reason: str) -> float:
+        """The truth about how long a reason has held the clocks."""
+        moment = Moment(self._file.snapshot(self.index), self._monotonic())
+        return moment.reason_seconds(REASON_BITS[reason].bit_length() - 1)
+
+    def load(
+        self,
+        *,
+        utilisation: int = 99,
+        power_watts: float = 650.0,
+        temperature: int = 62,
+        sm_clock: int = 1980,
+        memory_used_mib: int = 68_000,
+    ) -> None:
+        """Work at this rate; 0 % is idle, with the bit that says so. A throttle that is on stays on."""
+        with self._changing() as record:
+            record.utilisation = utilisation
+            record.memory_utilisation = utilisation // 2
+            record.power_mw = round(power_watts * 1000)
+            record.temperature = temperature
+            record.memory_temperature = temperature + 6
+            record.sm_clock = sm_clock
+            record.memory_used = memory_used_mib * MIB
+            record.reasons = (record.reasons & ~0x1) | (0 if utilisation else 0x1)
+
+    def idle(self) -> None:
+        """Nothing runs."""
+        self.load(utilisation=0, power_watts=72, temperature=31, sm_clock=345, memory_used_mib=4)
+
+    def throttle(self, *reasons: str, sm_clock: int = 0, temperature: int = 0, power_watts: float = 0.0) -> None:
+        """Hold the clocks for these reasons, until :meth:`recover`; values of 0 stay as they are."""
+        with self._changing() as record:
+            record.reasons = (record.reasons & 0x1) | _mask(reasons)
+            record.throttled_sm_clock = sm_clock
+            record.throttled_temperature = temperature
+            record.throttled_power_mw = round(power_watts * 1000)
+
+    def pulse(self, *reasons: str, seconds: float, every: float = 0.0, delay: float = 0.0, sm_clock: int = 0) -> None:
+        """Hold the clocks for ``seconds``, once or ``every`` so many seconds; needs no process to end it."""
+        with self._changing() as record:
+            record.pulse_reasons = _mask(reasons)
+            record.pulse_start = self._monotonic() + delay
+            record.pulse_seconds = seconds
+            record.pulse_every = every
+            record.pulse_sm_clock = sm_clock
+
+    def recover(self) -> None:
+        """No throttle, no pulse, no fault; the load stays, and so do counters."""
+        with self._changing() as record:
+            record.reasons &= 0x1
+            record.pulse_reasons = 0
+            record.throttled_sm_clock = record.throttled_temperature = record.throttled_power_mw = 0
+            record.fault = record.hangs = record.lies = record.lacks = record.hidden = 0
+            record.delay_seconds = 0.0
+            record.counter_steps_back = 0
+
+    def lose(self) -> None:
+        """Fall off the bus (Xid 79): GPU_IS_LOST from every call."""
+        self.fail(GPU_IS_LOST)
+
+    def require_reset(self) -> None:
+        """RESET_REQUIRED from every call."""
+        self.fail(RESET_REQUIRED)
+
+    def fail(self, code: int) -> None:
+        """This nvmlReturn_t from every call."""
+        with self._changing() as record:
+            record.fault = code
+
+    def hang(self) -> None:
+        """Calls don't return (Xid 119) until :meth:`recover`."""
+        with self._changing() as record:
+            record.hangs = 1
+
+    def slow(self, seconds: float) -> None:
+        """Every call takes this long."""
+        with self._changing() as record:
+            record.delay_seconds = seconds
+
+    def lie(self) -> None:
+        """All values read as -1, in NVML's unsigned types."""
+        with self._changing() as record:
+            record.lies = 1
+
+    def lack(self, *features: str) -> None:
+        """NOT_SUPPORTED for these; see layout.FEATURES."""
+        with self._changing() as record:
+            record.lacks = sum(1 << FEATURES.index(feature) for feature in features)
+
+    def step_counters_back(self, seconds: int) -> None:
+        """The nanosecond counters read less than they did: they are no longer to be believed."""
+        with self._changing() as record:
+            record.counter_steps_back = seconds
+
+    def reset_counters(self) -> None:
+        """Energy and times begin again at 0, as after a GPU reset."""
+        with self._changing() as record:
+            record.energy_mj = 0.0
+            record.reason_seconds[:] = [0.0] * len(record.reason_seconds)
+
+    @contextmanager
+    def _changing(self) -> Iterator[GpuRecord]:
+        with self._file.writing(self.index) as record:
+            Moment(record, self._monotonic()).fold()
+            yield record
+
+
+class SimulatedGpus:
+    """The GPUs of a node, made anew in ``path``; with ``create=False`` those that are there."""
+
+    def __init__(
+        self,
+        path: Path,
+        count: int = 8,
+        model: str = "NVIDIA H100 80GB HBM3",
+        driver: str = "590.48.01",
+        *,
+        seed: int = 0,
+        noise: float = 0.0,
+        create: bool = True,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if not 0 <= count <= MOST_GPUS:
+            msg = f"a node has 0 to {MOST_GPUS} GPUs, not {count}"
+            raise ValueError(msg)
+        self._file = StateFile(path, create=create)
+        self.path = path
+        if create:
+            header = self._file.header
+            header.count, header.seed, header.noise = count, seed, noise
+            header.driver, header.model = driver.encode(), model.encode()
+            self._make_up_gpus(monotonic())
+        self._gpus = [SimulatedGpu(self._file, index, monotonic) for index in range(self._file.header.count)]
+
+    def __getitem__(self, index: int) -> SimulatedGpu:
+        return self._gpus[index]
+
+    def __iter__(self) -> Iterator[SimulatedGpu]:
+        return iter(self._gpus)
+
+    def __len__(self) -> int:
+        return len(self._gpus)
+
+    def fail_init(self, code: int) -> None:
+        """What nvmlInit returns: 12 no library, 9 no driver, 18 version mismatch; 0 all is well."""
+        self._file.header.init_error = code
+
+    def hang_init(self, *, hangs: bool = True) -> None:
+        """Whether nvmlInit returns at all."""
+        self._file.header.init_hangs = int(hangs)
+
+    def reload_driver(self, driver: str | None = None) -> None:
+        """The driver is unloaded and loaded again: handles are invalid, counters begin again at 0."""
+        if driver is not None:
+            self._file.header.driver = driver.encode()
+        self._file.header.epoch += 1
+        for gpu in self:
+            gpu.reset_counters()
+
+    def write_pci_tree(self, sysfs: Path) -> None:
+        """The GPUs' entries in ``<sysfs>/bus/pci/devices``."""
+        for gpu in self:
+            folder = sysfs / "bus" / "pci" / "devices" / gpu.pci_bus_id[4:].lower()
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "vendor").write_text("0x10de\n")
+            (folder / "class").write_text("0x030200\n")
+
+    def _make_up_gpus(self, now: float) -> None:
+        header = self._file.header
+        chance = random.Random(header.seed)
+        for index in range(header.count):
+            record = self._file.record(index)
+            _make_up_gpu(record, index, uuid.UUID(int=chance.getrandbits(128), version=4))
+            record.since = now
+            SimulatedGpu(self._file, index, lambda: now).idle()
+        # Last: a reader that comes too early is told so instead of reading half a node.
+        header.magic = MAGIC
+
+
+def _make_up_gpu(record: GpuRecord, index: int, identity: uuid.UUID) -> None:
+    bus = _HGX_BUSES[index] if index < len(_HGX_BUSES) else 0xE0 + index
+    record.uuid = f"GPU-{identity}".encode()
+    record.serial = b"SIMULATED"
+    record.vbios = b"96.00.89.00.01"
+    record.pci_bus_id = f"00000000:{bus:02X}:00.0".encode()
+    record.memory_clock = 2619
+    record.power_limit_mw = 700_000
+    record.memory_total = 81_559 * MIB
+    record.memory_reserved = 551 * MIB
+
+
+def _mask(reasons: tuple[str, ...]) -> int:
+    mask = 0
+    for reason in reasons:
+        bit = REASON_BITS[reason]
+        mask |= bit | _IMPLIED.get(bit, 0)
+    return mask

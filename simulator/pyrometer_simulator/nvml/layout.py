@@ -1,0 +1,132 @@
+"""The file through which a director changes a node's simulated GPUs while an exporter reads them.
+
+One header, then a fixed number of GPU records, all of plain C types. One process writes, any number read; each record
+has a sequence number that is odd while it is being written, so that nobody reads half a change.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+MAGIC = 0x31524750  # "PGR1"
+MOST_GPUS = 16
+REASON_COUNT = 11  # bits 0x1 to 0x400 of nvmlDeviceGetCurrentClocksEventReasons
+
+
+class Header(ctypes.Structure):
+    """What the GPUs of a node have in common."""
+
+    _fields_ = (
+        ("magic", ctypes.c_uint32),
+        ("count", ctypes.c_uint32),
+        ("seed", ctypes.c_uint32),
+        ("epoch", ctypes.c_uint32),  # driver loads: handles of an earlier one are invalid
+        ("init_error", ctypes.c_uint32),  # what nvmlInit returns
+        ("init_hangs", ctypes.c_uint32),
+        ("noise", ctypes.c_double),  # relative, 0 for none
+        ("driver", ctypes.c_char * 80),
+        ("model", ctypes.c_char * 96),
+    )
+
+
+class GpuRecord(ctypes.Structure):
+    """One GPU. Times are seconds of CLOCK_MONOTONIC, which all processes of a machine share."""
+
+    _fields_ = (
+        ("sequence", ctypes.c_uint32),
+        ("fault", ctypes.c_uint32),  # the NVML error that every call returns; 0 for none
+        ("hangs", ctypes.c_uint32),
+        ("lies", ctypes.c_uint32),
+        ("hidden", ctypes.c_uint32),  # not enumerated at the next nvmlInit
+        ("opened", ctypes.c_uint32),  # how often a handle was asked for; the only field the reader writes
+        ("lacks", ctypes.c_uint64),  # bits of FEATURES that return NOT_SUPPORTED
+        ("delay_seconds", ctypes.c_double),  # every call takes this long
+        ("uuid", ctypes.c_char * 96),
+        ("serial", ctypes.c_char * 32),
+        ("vbios", ctypes.c_char * 32),
+        ("pci_bus_id", ctypes.c_char * 32),
+        ("sm_clock", ctypes.c_uint32),
+        ("memory_clock", ctypes.c_uint32),
+        ("temperature", ctypes.c_uint32),
+        ("memory_temperature", ctypes.c_uint32),
+        ("power_mw", ctypes.c_uint32),
+        ("power_limit_mw", ctypes.c_uint32),
+        ("utilisation", ctypes.c_uint32),
+        ("memory_utilisation", ctypes.c_uint32),
+        ("throttled_sm_clock", ctypes.c_uint32),  # these three replace the values above while they aren't 0
+        ("throttled_temperature", ctypes.c_uint32),
+        ("throttled_power_mw", ctypes.c_uint32),
+        ("memory_total", ctypes.c_uint64),
+        ("memory_reserved", ctypes.c_uint64),
+        ("memory_used", ctypes.c_uint64),
+        ("since", ctypes.c_double),  # when the sums below were made up
+        ("energy_mj", ctypes.c_double),
+        ("reasons", ctypes.c_uint64),
+        ("reason_seconds", ctypes.c_double * REASON_COUNT),
+        ("pulse_reasons", ctypes.c_uint64),
+        ("pulse_start", ctypes.c_double),
+        ("pulse_seconds", ctypes.c_double),
+        ("pulse_every", ctypes.c_double),  # 0 for a single one
+        ("pulse_sm_clock", ctypes.c_uint32),
+        ("counter_steps_back", ctypes.c_uint32),  # nanosecond counters read this many seconds less
+    )
+
+
+# What a board may lack, in the order of the bits of ``GpuRecord.lacks``.
+FEATURES = (
+    "clocks", "temperature", "memory_temperature", "power", "power_limit", "energy", "utilisation", "memory",
+    "reasons", "counters", "serial",
+)  # fmt: skip
+
+SIZE = ctypes.sizeof(Header) + MOST_GPUS * ctypes.sizeof(GpuRecord)
+
+
+class StateFile:
+    """The mapped file of a node."""
+
+    def __init__(self, path: Path, *, create: bool = False) -> None:
+        if create:
+            # A new file under the old name: an exporter over the old one keeps what it has.
+            path.unlink(missing_ok=True)
+            path.write_bytes(bytes(SIZE))
+        with path.open("r+b") as file:
+            self._map = mmap.mmap(file.fileno(), SIZE)
+        self.header = Header.from_buffer(self._map)
+        if not create and self.header.magic != MAGIC:
+            msg = f"{path} holds no simulated GPUs: make it with SimulatedGpus({str(path)!r})"
+            raise ValueError(msg)
+
+    def record(self, index: int) -> GpuRecord:
+        """A GPU's record in place: changes are seen by all readers."""
+        return GpuRecord.from_buffer(self._map, _offset(index))
+
+    def snapshot(self, index: int) -> GpuRecord:
+        """A copy of a GPU's record that no change cuts in two."""
+        live = self.record(index)
+        for _ in range(1000):
+            before = live.sequence
+            copy = GpuRecord.from_buffer_copy(self._map, _offset(index))
+            if before % 2 == 0 and live.sequence == before:
+                return copy
+            time.sleep(0.0001)
+        msg = f"the record of GPU {index} was left half written"
+        raise RuntimeError(msg)
+
+    @contextmanager
+    def writing(self, index: int) -> Iterator[GpuRecord]:
+        """Change a GPU's record; readers wait meanwhile."""
+        record = self.record(index)
+        record.sequence += 1
+        try:
+            yield record
+        finally:
+            record.sequence += 1
+
+
+def _offset(index: int) -> int:
+    return ctypes.sizeof(Header) + index * ctypes.sizeof(GpuRecord)

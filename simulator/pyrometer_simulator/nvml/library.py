@@ -1,0 +1,299 @@
+"""The fake ``libnvidia-ml``: an object in place of ``pynvml.nvmlLib``, so that pynvml's own wrappers do their work.
+
+Functions take what ctypes would hand to C (pointers by ``byref``, buffers, structures by value) and fill the caller's
+structures. Signatures and error codes are nvml.h's.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pynvml
+
+from pyrometer_simulator.nvml.layout import FEATURES, GpuRecord, StateFile
+from pyrometer_simulator.nvml.moment import Moment
+
+SUCCESS, UNINITIALIZED, INVALID_ARGUMENT, NOT_SUPPORTED, NOT_FOUND, GPU_IS_LOST = 0, 1, 2, 3, 6, 15
+_HANDLE_BASE = 0x10000
+_U32, _U64 = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
+_UNSIGNED_INT, _UNSIGNED_LONG_LONG = 1, 3  # nvmlValueType_t
+_HANG_POLL_SECONDS = 0.01
+
+Body = Callable[..., int]
+
+
+class _Function:
+    """A foreign function as ctypes has them: callable, with a ``restype`` that callers may set."""
+
+    restype: object = None
+    argtypes: object = None
+
+    def __init__(self, body: Callable[..., object]) -> None:
+        self._body = body
+
+    def __call__(self, *arguments: object) -> object:
+        return self._body(*arguments)
+
+
+class FakeLibrary:
+    """The library over one node's state file."""
+
+    def __init__(self, path: Path, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._file = StateFile(path)
+        self._monotonic = monotonic
+        self._attached: int | None = None  # the driver's epoch at nvmlInit
+        self._visible: list[int] = []
+        self._released = threading.Event()
+        self.calls: dict[str, int] = {}
+        """How often each function was called."""
+        self._functions = {name: _Function(self._counted(name, body)) for name, body in self._bodies().items()}
+
+    def __getattr__(self, name: str) -> _Function:
+        try:
+            return self.__dict__["_functions"][name]  # type: ignore[no-any-return]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def remove_function(self, name: str) -> None:
+        """Be a library too old to have this function."""
+        del self._functions[name]
+
+    def release(self) -> None:
+        """Let calls that hang return."""
+        self._released.set()
+
+    def _counted(self, name: str, body: Body) -> Body:
+        def call(*arguments: object) -> int:
+            self.calls[name] = self.calls.get(name, 0) + 1
+            return body(*arguments)
+
+        return call
+
+    def _bodies(self) -> dict[str, Body]:
+        device = self._device_function
+        return {
+            "nvmlInitWithFlags": self._init,
+            "nvmlShutdown": self._shutdown,
+            "nvmlSystemGetDriverVersion": self._driver_version,
+            "nvmlDeviceGetCount_v2": self._count,
+            "nvmlDeviceGetHandleByIndex_v2": self._open_index,
+            "nvmlDeviceGetHandleByPciBusId_v2": self._open_pci,
+            "nvmlDeviceGetIndex": device(self._index),
+            "nvmlDeviceGetUUID": device(lambda moment, *out: _put_text(moment.record.uuid, *out)),
+            "nvmlDeviceGetName": device(lambda _moment, *out: _put_text(self._file.header.model, *out)),
+            "nvmlDeviceGetSerial": device(lambda moment, *out: _put_text(moment.record.serial, *out), "serial"),
+            "nvmlDeviceGetVbiosVersion": device(lambda moment, *out: _put_text(moment.record.vbios, *out)),
+            "nvmlDeviceGetPciInfo_v3": device(_pci_info),
+            "nvmlDeviceGetClockInfo": device(_clock, "clocks"),
+            "nvmlDeviceGetTemperature": device(_temperature, "temperature"),
+            "nvmlDeviceGetTemperatureV": device(_temperature_v, "temperature"),
+            "nvmlDeviceGetPowerUsage": device(lambda m, out: _put(out, m, m.power_mw()), "power"),
+            "nvmlDeviceGetEnforcedPowerLimit": device(
+                lambda m, out: _put(out, m, m.record.power_limit_mw), "power_limit"
+            ),
+            "nvmlDeviceGetTotalEnergyConsumption": device(lambda m, out: _put(out, m, m.energy_mj()), "energy"),
+            "nvmlDeviceGetUtilizationRates": device(_utilisation, "utilisation"),
+            "nvmlDeviceGetMemoryInfo_v2": device(_memory, "memory"),
+            "nvmlDeviceGetCurrentClocksEventReasons": device(self._reasons, "reasons"),
+            "nvmlDeviceGetCurrentClocksThrottleReasons": device(self._reasons, "reasons"),
+            "nvmlDeviceGetFieldValues": device(self._fields),
+        }
+
+    def _init(self, _flags: int) -> int:
+        while self._file.header.init_hangs and not self._released.wait(_HANG_POLL_SECONDS):
+            pass
+        if self._file.header.init_error:
+            return int(self._file.header.init_error)
+        if self._attached != self._file.header.epoch:
+            self._attached = int(self._file.header.epoch)
+            self._visible = [i for i in range(self._file.header.count) if not self._file.snapshot(i).hidden]
+        return SUCCESS
+
+    def _shutdown(self) -> int:
+        known, self._attached = self._attached is not None, None
+        return SUCCESS if known else UNINITIALIZED
+
+    def _away(self) -> bool:
+        return self._attached != int(self._file.header.epoch)
+
+    def _driver_version(self, buffer: Any, _length: object) -> int:  # noqa: ANN401  a ctypes array
+        return UNINITIALIZED if self._away() else _put_text(self._file.header.driver, buffer)
+
+    def _count(self, out: Any) -> int:  # noqa: ANN401  what byref() makes
+        if self._away():
+            return UNINITIALIZED
+        out._obj.value = len(self._visible)  # noqa: SLF001  how a pointer made by byref() is followed
+        return SUCCESS
+
+    def _open_index(self, index: Any, out: Any) -> int:  # noqa: ANN401
+        if self._away():
+            return UNINITIALIZED
+        return self._open(self._visible[index.value], out) if index.value < len(self._visible) else INVALID_ARGUMENT
+
+    def _open_pci(self, pci: Any, out: Any) -> int:  # noqa: ANN401
+        if self._away():
+            return UNINITIALIZED
+        wanted = pci.value.decode().lower().removeprefix("0000")
+        for index in self._visible:
+            if self._file.record(index).pci_bus_id.decode().lower().removeprefix("0000").endswith(wanted):
+                return self._open(index, out)
+        return NOT_FOUND
+
+    def _open(self, index: int, out: Any) -> int:  # noqa: ANN401
+        self._file.record(index).opened += 1
+        # A lost GPU's handle can still be had by those who know its address; calls on it tell.
+        address = ctypes.addressof(out._obj)  # noqa: SLF001
+        ctypes.c_void_p.from_address(address).value = _HANDLE_BASE * (1 + int(self._attached or 0)) + index
+        return self._trouble(self._file.snapshot(index), index) or SUCCESS
+
+    def _device_function(self, body: Body, feature: str | None = None) -> Body:
+        lacked = 1 << FEATURES.index(feature) if feature else 0
+
+        def call(handle: Any, *arguments: object) -> int:  # noqa: ANN401
+            value = ctypes.c_void_p.from_buffer(handle).value or 0
+            index = value % _HANDLE_BASE
+            if self._away() or value // _HANDLE_BASE != self._attached + 1:  # type: ignore[operator]
+                return UNINITIALIZED
+            record = self._file.snapshot(index)
+            if trouble := self._trouble(record, index):
+                return trouble
+            if record.lacks & lacked:
+                return NOT_SUPPORTED
+            header = self._file.header
+            return body(Moment(record, self._monotonic(), header.noise, header.seed), *arguments)
+
+        return call
+
+    def _trouble(self, record: GpuRecord, index: int) -> int:
+        if record.delay_seconds:
+            time.sleep(record.delay_seconds)
+        while record.hangs:
+            if self._released.wait(_HANG_POLL_SECONDS):
+                return GPU_IS_LOST
+            record = self._file.snapshot(index)
+        return int(record.fault)
+
+    def _index(self, moment: Moment, out: Any) -> int:  # noqa: ANN401
+        for number, index in enumerate(self._visible):
+            if self._file.record(index).uuid == moment.record.uuid:
+                return _put(out, None, number)
+        return NOT_FOUND
+
+    def _major(self) -> int:
+        return int(self._file.header.driver.split(b".")[0])
+
+    def _reasons(self, moment: Moment, out: Any) -> int:  # noqa: ANN401
+        # The last two bits came with R615.
+        return _put(out, moment, moment.reasons() & (0x7FF if self._major() >= 615 else 0x1FF))
+
+    def _fields(self, moment: Moment, count: Any, values: Any) -> int:  # noqa: ANN401
+        for entry in values._obj[: count.value]:  # noqa: SLF001
+            entry.timestamp = int(self._monotonic() * 1e6)
+            found = self._field(moment, entry.fieldId)
+            entry.nvmlReturn = NOT_SUPPORTED if found is None else SUCCESS
+            if found is not None:
+                kind, value = found
+                entry.valueType = kind
+                _fill_value(entry, kind, _U64 if moment.record.lies else value)
+        return SUCCESS
+
+    def _field(self, moment: Moment, field: int) -> tuple[int, int] | None:
+        def has(feature: str) -> bool:
+            return not moment.record.lacks & (1 << FEATURES.index(feature))
+
+        if field == 82:
+            return (_UNSIGNED_INT, int(moment.record.memory_temperature)) if has("memory_temperature") else None
+        if field == 83:
+            return (_UNSIGNED_LONG_LONG, moment.energy_mj()) if has("energy") else None
+        bit = self._counter_bits().get(field)
+        if bit is not None and has("counters"):
+            seconds = moment.reason_seconds(bit) - moment.record.counter_steps_back
+            return _UNSIGNED_LONG_LONG, max(0, int(seconds * 1e9))
+        # The trap of the renumbering: on most drivers 251 is the power-smoothing switch, and answers.
+        return (_UNSIGNED_INT, 1) if field == 251 else None
+
+    def _counter_bits(self) -> dict[int, int]:
+        """Bit numbers by field id of the nanosecond counters, as this driver numbers them."""
+        version = tuple(int(part) for part in self._file.header.driver.decode().split("."))
+        fields = {74: 2, 76: 4, 77: 9, 78: 0, 79: 10}
+        if (575,) <= version < (580, 66):
+            fields |= {251: 5, 252: 6, 253: 7}
+        elif version >= (580, 82):
+            fields |= {269: 5, 270: 6, 271: 7}
+        return fields
+
+
+@contextmanager
+def installed(path: Path, monotonic: Callable[[], float] = time.monotonic) -> Iterator[FakeLibrary]:
+    """Put the fake library under pynvml for the length of the block; calls that hang end with it."""
+    library = FakeLibrary(path, monotonic)
+    _put_under_pynvml(library)
+    try:
+        yield library
+    finally:
+        library.release()
+        _put_under_pynvml(None)
+
+
+def _put_under_pynvml(library: FakeLibrary | None) -> None:
+    # pynvml keeps function pointers for the life of the process, for it never unloads a library.
+    pynvml._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001
+    pynvml.nvmlLib = library
+
+
+def _put(out: Any, moment: Moment | None, value: int) -> int:  # noqa: ANN401
+    target = out._obj  # noqa: SLF001
+    target.value = -1 if moment is not None and moment.record.lies else value
+    return SUCCESS
+
+
+def _put_text(text: bytes, buffer: Any, _length: object = None) -> int:  # noqa: ANN401
+    buffer.value = text
+    return SUCCESS
+
+
+def _pci_info(moment: Moment, out: Any) -> int:  # noqa: ANN401
+    info, address = out._obj, moment.record.pci_bus_id  # noqa: SLF001
+    info.busId, info.busIdLegacy = address, address[4:]
+    info.bus = int(address.split(b":")[1], 16)
+    return SUCCESS
+
+
+def _clock(moment: Moment, which: Any, out: Any) -> int:  # noqa: ANN401
+    return _put(out, moment, int(moment.record.memory_clock) if which.value == 2 else moment.sm_clock())
+
+
+def _temperature(moment: Moment, _sensor: object, out: Any) -> int:  # noqa: ANN401
+    return _put(out, moment, moment.temperature())
+
+
+def _temperature_v(moment: Moment, out: Any) -> int:  # noqa: ANN401
+    out._obj.temperature = -1 if moment.record.lies else moment.temperature()  # noqa: SLF001
+    return SUCCESS
+
+
+def _utilisation(moment: Moment, out: Any) -> int:  # noqa: ANN401
+    rates = out._obj  # noqa: SLF001
+    rates.gpu = _U32 if moment.record.lies else moment.utilisation()
+    rates.memory = _U32 if moment.record.lies else moment.record.memory_utilisation
+    return SUCCESS
+
+
+def _memory(moment: Moment, out: Any) -> int:  # noqa: ANN401
+    record, memory = moment.record, out._obj  # noqa: SLF001
+    memory.total, memory.reserved, memory.used = record.memory_total, record.memory_reserved, record.memory_used
+    memory.free = _U64 if record.lies else record.memory_total - record.memory_reserved - record.memory_used
+    return SUCCESS
+
+
+def _fill_value(entry: Any, kind: int, value: int) -> None:  # noqa: ANN401
+    if kind == _UNSIGNED_INT:
+        entry.value.uiVal = value & _U32
+    else:
+        entry.value.ullVal = value
