@@ -133,5 +133,5 @@ def run_quietly(command: Sequence[str], cwd: Path | None = None) -> str:
 def _last_complaint(log: str) -> str:
     """The first error apt printed, else its last line; without a password that stood in an address."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
-    errors = [line for line in lines if line.startswith(("E:", "Err:", "W: Failed", "dpkg"))]
+    errors = [line for line in lines if line.startswith(("E:", "W: Failed", "dpkg"))]
     return re.sub(r"//[^/@\s]+@", "//", (errors or lines[-1:] or ["no message"])[0])

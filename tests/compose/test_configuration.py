@@ -1,0 +1,88 @@
+"""The configuration of Prometheus and Alertmanager, laid out as the demo and compose lay it out."""
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pyrometer_simulator.stack import Stack, StackError, find_stack
+
+ROOT = Path(__file__).resolve().parents[2]
+PROMETHEUS = ROOT / "compose/prometheus/prometheus.yaml"
+ALERTMANAGER = ROOT / "compose/alertmanager/alertmanager.yaml"
+
+
+@pytest.fixture(scope="session")
+def stack() -> Stack:
+    try:
+        return find_stack(lambda _: None)
+    except StackError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def laid_out(tmp_path: Path) -> Path:
+    """A folder with the configuration by symbolic link, the rules and one target of each kind."""
+    (tmp_path / "prometheus.yaml").symlink_to(PROMETHEUS)
+    (tmp_path / "alertmanager.yaml").symlink_to(ALERTMANAGER)
+    (tmp_path / "rules").symlink_to(ROOT / "alert_rules")
+    (tmp_path / "targets").mkdir()
+    for name in ("nodes-r07", "alerting", "prometheus", "alertmanager"):
+        target = [{"targets": ["127.0.0.1:1"], "labels": {"cluster": "c1"}}]
+        (tmp_path / "targets" / f"{name}.yaml").write_text(yaml.safe_dump(target), encoding="utf-8")
+    return tmp_path
+
+
+def _output(*command: str | Path) -> str:
+    answer = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    return answer.stdout + answer.stderr
+
+
+def _load(path: Path) -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return loaded
+
+
+def test_prometheus_accepts_its_configuration_and_finds_rules_and_targets(stack: Stack, laid_out: Path) -> None:
+    output = _output(stack.promtool, "check", "config", laid_out / "prometheus.yaml")
+    assert f"{len(list((ROOT / 'alert_rules').glob('*.rules.yaml')))} rule files found" in output
+    assert "WARNING" not in output
+
+
+def test_alertmanager_accepts_its_configuration(stack: Stack, laid_out: Path) -> None:
+    assert "SUCCESS" in _output(*stack.amtool_command, "check-config", laid_out / "alertmanager.yaml")
+
+
+@pytest.mark.parametrize(
+    "labels", [["alertname=Watchdog"], ["alertname=TrainMfuDropped", "run=a", "severity=critical"]]
+)
+def test_every_alert_reaches_the_alerting_service(stack: Stack, laid_out: Path, labels: list[str]) -> None:
+    file = f"--config.file={laid_out / 'alertmanager.yaml'}"
+    route = [*stack.amtool_command, "config", "routes", "test", file, "--verify.receivers=pyrometer"]
+    _output(*route, *labels)
+
+
+def test_nodes_and_batches_are_scraped_from_the_same_targets() -> None:
+    jobs = {job["job_name"]: job for job in _load(PROMETHEUS)["scrape_configs"]}
+    assert jobs["batches"]["file_sd_configs"] == jobs["node"]["file_sd_configs"]
+    assert jobs["batches"]["metrics_path"] == "/batches"
+    assert jobs["batches"]["params"] == {"consumer": ["prom-a"]}
+    assert jobs["batches"]["track_timestamps_staleness"] is True
+
+
+def test_no_alert_is_held_back_or_cut_off() -> None:
+    config = _load(ALERTMANAGER)
+    assert "inhibit_rules" not in config
+    (receiver,) = config["receivers"]
+    (webhook,) = receiver["webhook_configs"]
+    assert (webhook["send_resolved"], webhook["max_alerts"]) == (True, 0)
+
+
+def test_a_fault_is_in_slack_within_ten_seconds_on_average() -> None:
+    """Half a scrape, half an evaluation and the group's wait, in seconds; the rest is the service's."""
+    timing = _load(PROMETHEUS)["global"]
+    seconds = [int(timing[key].rstrip("s")) for key in ("scrape_interval", "evaluation_interval")]
+    assert sum(seconds) / 2 + int(_load(ALERTMANAGER)["route"]["group_wait"].rstrip("s")) <= 10
