@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pyrometer_alerting.clock import Clock
@@ -30,9 +29,7 @@ class Outcome:
 class Intake:
     """Applies deliveries; raises StoreError when they could not be kept."""
 
-    def __init__(
-        self, store: Store, *, style: Style, clock: Clock, metrics: Metrics, diagnoses: Callable[[], bool]
-    ) -> None:
+    def __init__(self, store: Store, *, style: Style, clock: Clock, metrics: Metrics, diagnoses: bool) -> None:
         self._store, self._style, self._clock, self._metrics = store, style, clock, metrics
         self._diagnoses = diagnoses
 
@@ -93,5 +90,5 @@ class Intake:
 
     def _settle(self, incident: Incident) -> float:
         """How long the first post may wait for its cause."""
-        waits = incident.wants_diagnosis and incident.firing and incident.diagnosis is None and self._diagnoses()
+        waits = incident.wants_diagnosis and incident.firing and incident.diagnosis is None and self._diagnoses
         return SETTLE_SECONDS if waits else 0.0

@@ -26,6 +26,7 @@ _log = logging.getLogger(__name__)
 # An edit that can never work: say it in a new message instead.
 _CANNOT_EDIT = frozenset({"cant_update_message", "edit_window_closed"})
 _CANNOT_LOOK = frozenset({"missing_scope", "not_allowed_token_type", "no_permission"})
+TERMINAL = "terminal"  # the channel of a service without a token: nothing there can be edited from Slack
 _CLOCK_SKEW_SECONDS = 60.0  # our clock against Slack's `ts`; NTP keeps it far smaller
 
 
@@ -98,6 +99,8 @@ class Courier:
         """What was being sent when the last process died is ambiguous (edits are not: they are simply repeated)."""
         now = self._clock.now()
         with self._store.transaction() as tx:
+            if self._channel != TERMINAL:
+                tx.outbox.leave(TERMINAL)
             for operation in tx.outbox.interrupted():
                 if operation.kind == "root" and operation.ts is not None:
                     tx.outbox.later(operation.op_id, now, "interrupted")

@@ -178,6 +178,10 @@ class Outbox:
             (now, incident_id),
         )
 
+    def leave(self, channel: str) -> None:
+        """Messages of that channel are out of reach: what is still to say is said anew elsewhere."""
+        self._db.execute("UPDATE outbox SET channel = NULL, ts = NULL, shown = NULL WHERE channel = ?", (channel,))
+
     def interrupted(self) -> list[Operation]:
         """What was being sent when the process died."""
         return list(self._select("state = 'sending'"))

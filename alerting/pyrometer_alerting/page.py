@@ -1,4 +1,4 @@
-"""The local page: the incidents, newest first, from exactly the blocks that Slack gets. No script, nothing from elsewhere."""
+"""The local page: incidents, newest first, from exactly the blocks that Slack gets; no script, nothing external."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ def render(shown: Sequence[Shown], banner: Banner, now: float) -> str:
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f"<title>{html.escape(state)} - Pyrometer</title>"
-        '<meta name="viewport" content="width=device-width,initial-scale=1"><meta name="color-scheme" content="light dark">'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">'
+        '<meta name="color-scheme" content="light dark">'
         f'<meta http-equiv="refresh" content="5"><style>{_style()}</style></head><body>'
         f'<header><h1>Pyrometer</h1><span class="state {"hot" if firing else "calm"}">{state}</span>'
         f"<time>{utc(now)}</time></header>{notice}{trouble}<main>{cards}</main></body></html>"

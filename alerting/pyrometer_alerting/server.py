@@ -1,7 +1,7 @@
-"""A small HTTP server that cannot be held up: whole-header deadline, bounded bodies and connections, TLS with a deadline.
+"""A small HTTP server that cannot be held up: a deadline for the whole header, bounded bodies and connections, TLS.
 
 Threads of the standard library's server time out per read, so one byte every two seconds keeps them busy for ever, and
-its TLS handshake blocks the accept loop. asyncio streams in one thread have neither defect; handlers run in a small pool.
+its TLS handshake blocks the accept loop. asyncio streams in one thread have neither defect; handlers run in a pool.
 """
 
 from __future__ import annotations

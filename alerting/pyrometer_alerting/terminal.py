@@ -1,5 +1,6 @@
 """The channel in a terminal: what happens without a Slack token. The same blocks, readable, coloured only on a tty."""
 
+# ruff: noqa: ARG002 - the Slack protocol names what a terminal has no use for
 from __future__ import annotations
 
 import textwrap

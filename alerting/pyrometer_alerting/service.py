@@ -1,0 +1,245 @@
+"""The parts put together: routes over store, intake, courier and diagnostician."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from pyrometer_alerting import page
+from pyrometer_alerting.clock import Clock
+from pyrometer_alerting.diagnostician import Diagnostician
+from pyrometer_alerting.intake import WATCHDOG_FACT, Intake
+from pyrometer_alerting.messages import Style, build, cause_line
+from pyrometer_alerting.metrics import Metrics
+from pyrometer_alerting.model import Incident, culprits
+from pyrometer_alerting.outbox import Courier
+from pyrometer_alerting.outbox_table import Operation
+from pyrometer_alerting.prometheus import Prometheus
+from pyrometer_alerting.server import Request, Response
+from pyrometer_alerting.slack import Slack
+from pyrometer_alerting.store import KEPT_RESOLVED_SECONDS, Store, StoreError
+from pyrometer_alerting.webconfig import Authenticator
+from pyrometer_alerting.webhook import BadDelivery, parse
+
+_log = logging.getLogger(__name__)
+
+WEBHOOK_PATH = "/api/v1/alertmanager"
+_HTML = "text/html; charset=utf-8"
+_JSON = "application/json; charset=utf-8"
+_PAGE_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+_CLEAN_UP_SECONDS = 3600.0
+
+
+class Service:
+    """Everything behind the HTTP server. `start` runs the two workers, `stop` ends them and closes the store."""
+
+    def __init__(
+        self,
+        store: Store,
+        slack: Slack,
+        channel: str,
+        *,
+        prometheus: Prometheus | None,
+        style: Style,
+        clock: Clock,
+        auth: Authenticator,
+    ) -> None:
+        self.metrics = Metrics()
+        self._store, self._style, self._clock, self._auth = store, style, clock, auth
+        self.courier = Courier(store, slack, channel, style=style, clock=clock, metrics=self.metrics)
+        self.diagnostician = (
+            Diagnostician(store, prometheus, clock=clock, metrics=self.metrics, changed=self.courier.wake)
+            if prometheus is not None
+            else None
+        )
+        self._intake = Intake(
+            store, style=style, clock=clock, metrics=self.metrics, diagnoses=self.diagnostician is not None
+        )
+        self.metrics.serve_gauges(self._gauges)
+        self._threads: list[threading.Thread] = []
+        self._stopping = threading.Event()
+
+    def start(self) -> None:
+        """Run delivery, diagnosis and clean-up."""
+        targets: list[Callable[[], None]] = [self.courier.run, self._clean_up]
+        if self.diagnostician is not None:
+            targets.append(self.diagnostician.run)
+        self._threads = [threading.Thread(target=target, daemon=True, name=target.__qualname__) for target in targets]
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Finish the call in progress, keep the rest for the next start."""
+        self._stopping.set()
+        self.courier.stop()
+        if self.diagnostician is not None:
+            self.diagnostician.stop()
+        for thread in self._threads:
+            thread.join(timeout=15.0)
+        self._store.close()
+
+    def handle(self, request: Request) -> Response:
+        """Answer one request."""
+        if not self._auth.allows(request.path, request.headers.get("authorization", ""), WEBHOOK_PATH):
+            self.metrics.rejected.labels("credentials").inc()
+            return Response(401, b"credentials required\n", headers={"WWW-Authenticate": 'Basic realm="pyrometer"'})
+        if request.path == WEBHOOK_PATH:
+            return self._webhook(request)
+        routes: dict[str, Callable[[], Response]] = {
+            "/": self._page,
+            "/metrics": lambda: Response(200, self.metrics.render(), "text/plain; version=0.0.4; charset=utf-8"),
+            "/-/healthy": lambda: Response(200, b"healthy\n"),
+            "/-/ready": self._ready,
+            "/api/v1/incidents": self._incidents,
+        }
+        if request.path not in routes:
+            return Response(404, b"not found\n")
+        if request.method not in ("GET", "HEAD"):
+            return Response(405, b"method not allowed\n", headers={"Allow": "GET, HEAD"})
+        try:
+            return routes[request.path]()
+        except StoreError as error:
+            _log.error("%s: %s", request.path, error)
+            return Response(503, b"the store cannot be read now\n")
+
+    def _webhook(self, request: Request) -> Response:
+        if request.method != "POST":
+            return Response(405, b"method not allowed\n", headers={"Allow": "POST"})
+        response = self._receive(request.body)
+        self.metrics.webhooks.labels(str(response.status)).inc()
+        return response
+
+    def _receive(self, body: bytes) -> Response:
+        """2xx only after the commit; 503 makes Alertmanager try again, any 4xx would make it give up."""
+        try:
+            outcome = self._intake.apply(parse(body))
+        except BadDelivery as error:
+            self.metrics.rejected.labels(error.reason).inc()
+            _log.warning("webhook: %s", error)
+            return Response(400, f"{error}\n".encode())
+        except StoreError as error:
+            _log.error("webhook: %s", error)
+            return Response(503, b"the store cannot take it now\n")
+        if self.diagnostician is not None:
+            if outcome.cause_arrived:
+                self.diagnostician.poke_all()
+            for incident_id in outcome.diagnose:
+                self.diagnostician.poke(incident_id)
+        self.courier.wake()
+        return Response(200, b"ok\n")
+
+    def _ready(self) -> Response:
+        with self._store.transaction() as tx:
+            tx.outbox.depth()
+        return Response(200, b"ready\n")
+
+    def _page(self) -> Response:
+        now = self._clock.now()
+        with self._store.transaction() as tx:
+            listed = [(incident, tx.outbox.root(incident.id)) for incident in tx.incidents(50)]
+            depth, oldest, dead = tx.outbox.depth()
+        shown = [page.Shown(incident, build(incident, self._style), _delivery(root)) for incident, root in listed]
+        banner = page.Banner(self._style.notice, self._trouble(depth, oldest, dead, now))
+        return Response(200, page.render(shown, banner, now).encode(), _HTML, _PAGE_HEADERS)
+
+    def _trouble(self, depth: int, oldest: float | None, dead: int, now: float) -> tuple[str, ...]:
+        lines = []
+        if self.courier.blocked:
+            lines.append(f"Slack refuses everything: {self.courier.blocked}. {depth} messages are kept and wait.")
+        elif oldest is not None and now - oldest > 30:
+            lines.append(f"{depth} messages wait for Slack, the oldest for {now - oldest:.0f} s.")
+        if dead:
+            lines.append(f"{dead} messages were refused by Slack for good: see the log.")
+        return tuple(lines)
+
+    def _incidents(self) -> Response:
+        with self._store.transaction() as tx:
+            listed = [(incident, tx.outbox.root(incident.id)) for incident in tx.incidents()]
+        document = {"incidents": [self._as_json(incident, root) for incident, root in listed]}
+        return Response(200, json.dumps(document).encode(), _JSON, {"Cache-Control": "no-store"})
+
+    def _as_json(self, incident: Incident, root: Operation | None) -> dict[str, Any]:
+        diagnosis = incident.diagnosis
+        causes = diagnosis.causes if diagnosis is not None else ()
+        return {
+            "id": incident.id,
+            "alertname": incident.alertname,
+            "cluster": incident.cluster,
+            "run": incident.run,
+            "severity": incident.severity,
+            "status": "firing" if incident.firing else "resolved",
+            "received_at": incident.received_at,
+            "started_at": incident.started_at,
+            "posted_at": root.posted_at if root is not None else None,
+            "resolved_at": incident.resolved_at,
+            "times": len(incident.episodes) + 1,
+            "culprits": culprits(incident),
+            "causes": [
+                {
+                    "part": cause.part,
+                    "cause": cause.cause,
+                    "evidence": list(cause.evidence),
+                    "against": list(cause.against),
+                    "since": cause.since,
+                    "score": cause.score,
+                    "labels": dict(cause.labels or {}),
+                    "text": cause_line(cause),
+                }
+                for cause in causes
+            ],
+            "missing_evidence": list(diagnosis.missing) if diagnosis is not None else [],
+            "diagnosed_at": diagnosis.at if diagnosis is not None else None,
+            "onset": diagnosis.onset if diagnosis is not None else None,
+            "alerts": [
+                {"fingerprint": alert.fingerprint, "firing": alert.firing, "labels": dict(alert.labels)}
+                for alert in incident.members
+            ],
+            "slack": {"channel": root.channel, "ts": root.ts, "state": root.state} if root is not None else None,
+            "text": build(incident, self._style).text,
+        }
+
+    def _gauges(self) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
+        """The gauges of the moment; empty while the store cannot be read (absent, not zero)."""
+        try:
+            with self._store.transaction() as tx:
+                depth, oldest, dead = tx.outbox.depth()
+                firing, watchdog = tx.firing_count(), tx.fact(WATCHDOG_FACT)
+        except StoreError:
+            return {}
+        age = self._clock.now() - oldest if oldest is not None else 0.0
+        gauges: dict[str, dict[tuple[tuple[str, str], ...], float]] = {
+            "pyrometer_alerting_incidents_open": {(("severity", name),): count for name, count in firing.items()},
+            "pyrometer_alerting_outbox_depth": {(): depth},
+            "pyrometer_alerting_outbox_oldest_age_seconds": {(): max(age, 0.0)},
+            "pyrometer_alerting_outbox_dead": {(): dead},
+            "pyrometer_alerting_slack_blocked": {
+                (("reason", self.courier.blocked),): 1.0 if self.courier.blocked else 0.0
+            },
+        }
+        if watchdog is not None:
+            gauges["pyrometer_alerting_watchdog_last_seen_timestamp_seconds"] = {(): float(watchdog)}
+        return gauges
+
+    def _clean_up(self) -> None:
+        """Forget old resolved incidents now and then."""
+        while not self._stopping.wait(_CLEAN_UP_SECONDS):
+            try:
+                with self._store.transaction() as tx:
+                    tx.forget(self._clock.now() - KEPT_RESOLVED_SECONDS)
+            except StoreError as error:
+                _log.error("clean-up: %s", error)
+
+
+def _delivery(root: Operation | None) -> str:
+    """How far the message got, for the page's corner."""
+    if root is None:
+        return "page only"
+    words = {"done": "in the channel", "dead": f"refused: {root.error}", "lookup": "checking whether Slack has it"}
+    return words.get(root.state, "on its way" if root.ts is None else "being edited")

@@ -1,0 +1,199 @@
+"""Flags, the optional configuration file, secrets from files or the environment: all checked before anything starts.
+
+The file has the flags' names, nested at the dots; a flag wins over the file:
+
+    slack:
+      channel: "#gpu-alerts"
+      bot-token-file: /etc/pyrometer/slack-bot-token
+    prometheus:
+      url: http://127.0.0.1:9090
+    notice: SIMULATED CLUSTER
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import stat
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+from urllib.parse import urlsplit
+
+from pyrometer_alerting.links import is_web_url
+from pyrometer_alerting.yamlfile import SettingsError, entries, read_text
+
+TOKEN_VARIABLE = "PYROMETER_SLACK_BOT_TOKEN"  # noqa: S105 - the name of a variable, not a token
+SLACK_API_URL = "https://slack.com/api/"
+
+_DEFAULTS: Mapping[str, str] = {
+    "web.listen-address": "127.0.0.1:9937",
+    "web.config.file": "",
+    "web.bearer-token-file": "",
+    "prometheus.url": "",
+    "alertmanager.url": "",
+    "grafana.url": "",
+    "slack.api-url": SLACK_API_URL,
+    "slack.bot-token-file": "",
+    "slack.channel": "",
+    "storage.path": "./pyrometer-alerting",
+    "log.level": "info",
+    "log.format": "logfmt",
+    "notice": "",
+}
+_HELP: Mapping[str, str] = {
+    "web.listen-address": "where to listen for Alertmanager, the page and /metrics",
+    "web.config.file": "TLS and basic authentication, as in Prometheus' exporter-toolkit",
+    "web.bearer-token-file": "file with a token that Alertmanager must present (authorization.credentials_file)",
+    "prometheus.url": "where the causes of training alerts are looked up; without it none are",
+    "alertmanager.url": "Alertmanager's own address, for links",
+    "grafana.url": "Grafana's address, for links to the boards",
+    "slack.api-url": "base of Slack's Web API; another one only for tests and the demo",
+    "slack.bot-token-file": f"file with the bot token (xoxb-...); or the variable {TOKEN_VARIABLE}; "
+    "without either, messages go to the terminal and the page",
+    "slack.channel": "channel id (C0123456789) or #name; the bot must be a member",
+    "storage.path": "folder of the database; made when missing",
+    "log.level": "debug, info, warning or error",
+    "log.format": "logfmt or json",
+    "notice": "text shown on every message and page, such as SIMULATED CLUSTER",
+}
+_CHOICES = {"log.level": ("debug", "info", "warning", "error"), "log.format": ("logfmt", "json")}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything the service needs to know. `slack_token` is empty when there is none; it is never shown."""
+
+    host: str
+    port: int
+    web_config: Path | None
+    bearer_token: str
+    prometheus_url: str
+    alertmanager_url: str
+    grafana_url: str
+    slack_api_url: str
+    slack_token: str
+    slack_channel: str
+    storage_path: Path
+    log_level: str
+    log_format: str
+    notice: str
+
+    def __repr__(self) -> str:
+        """Without secrets, whoever prints it."""
+        return f"Settings(host={self.host!r}, port={self.port}, slack_channel={self.slack_channel!r})"
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise SettingsError(f"{message}; see --help")
+
+
+def load(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
+    """Read flags, file and secrets; raise SettingsError with one line for whatever is wrong."""
+    given = vars(_parser().parse_args(list(arguments)))
+    config_file = given.pop("config.file")
+    from_file = _from_file(Path(config_file)) if config_file else {}
+    flags = {name: value for name, value in given.items() if value is not None}
+    values = {**_DEFAULTS, **from_file, **flags}
+    for name, choices in _CHOICES.items():
+        if values[name] not in choices:
+            raise SettingsError(f"--{name}={values[name]}: must be one of {', '.join(choices)}")
+    return _settings(values, environment)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="pyrometer-alerting", allow_abbrev=False, description="Alertmanager in, Slack out.")
+    for name, default in _DEFAULTS.items():
+        shown = f" (default {default})" if default else ""
+        parser.add_argument(f"--{name}", dest=name, metavar="VALUE", help=_HELP[name] + shown)
+    parser.add_argument("--config.file", dest="config.file", metavar="VALUE", help="YAML file with these settings")
+    return parser
+
+
+def _from_file(path: Path) -> dict[str, str]:
+    values = {}
+    for entry in entries(path):
+        if entry.path not in _DEFAULTS:
+            raise SettingsError(
+                f"{entry.place}: unknown setting {entry.path}; known are {', '.join(sorted(_DEFAULTS))}"
+            )
+        values[entry.path] = entry.value
+    return values
+
+
+def _settings(values: Mapping[str, str], environment: Mapping[str, str]) -> Settings:
+    host, port = listen_address(values["web.listen-address"])
+    token = _slack_token(values["slack.bot-token-file"], environment)
+    if token and not values["slack.channel"]:
+        raise SettingsError("--slack.channel is missing: name the channel (its id is best) that the bot is a member of")
+    api_url = _url("slack.api-url", values["slack.api-url"])
+    bearer = values["web.bearer-token-file"]
+    return Settings(
+        host=host,
+        port=port,
+        web_config=Path(values["web.config.file"]) if values["web.config.file"] else None,
+        bearer_token=secret("web.bearer-token-file", Path(bearer)) if bearer else "",
+        prometheus_url=_url("prometheus.url", values["prometheus.url"]),
+        alertmanager_url=_url("alertmanager.url", values["alertmanager.url"]),
+        grafana_url=_url("grafana.url", values["grafana.url"]),
+        slack_api_url=api_url if api_url.endswith("/") else f"{api_url}/",
+        slack_token=token,
+        slack_channel=values["slack.channel"],
+        storage_path=Path(values["storage.path"]),
+        log_level=values["log.level"],
+        log_format=values["log.format"],
+        notice=values["notice"],
+    )
+
+
+def listen_address(value: str) -> tuple[str, int]:
+    """`host:port`, `[::1]:port` or `:port` (every interface) as (host, port)."""
+    host, colon, port = value.rpartition(":")
+    if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        raise SettingsError(f"--web.listen-address={value}: expected host:port, such as 127.0.0.1:9937")
+    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - what `:9937` means in the Prometheus ecosystem
+
+
+def _url(name: str, value: str) -> str:
+    """An absolute http(s) URL or nothing; a password in it is not repeated in the error."""
+    if not value:
+        return ""
+    try:
+        port_is_good = urlsplit(value).port != 0
+    except ValueError:
+        port_is_good = False
+    if not is_web_url(value) or not port_is_good:
+        shown = value.rpartition("@")[2]
+        raise SettingsError(f"--{name}={shown}: expected an address such as http://127.0.0.1:9090")
+    return value
+
+
+def _slack_token(file: str, environment: Mapping[str, str]) -> str:
+    where = f"--slack.bot-token-file={file}" if file else TOKEN_VARIABLE
+    token = secret("slack.bot-token-file", Path(file)) if file else environment.get(TOKEN_VARIABLE, "").strip()
+    if not file and not token:
+        return ""
+    if not token.startswith("xoxb-") or not token.isascii() or any(char.isspace() for char in token):
+        raise SettingsError(f"{where}: not a bot token: it must start with xoxb- (Slack app, OAuth & Permissions)")
+    return token
+
+
+def secret(name: str, path: Path) -> str:
+    """The content of a secret file; refused when anyone on the machine could read it."""
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        raise SettingsError(f"--{name}={path}: {os.strerror(error.errno or 0)}") from None
+    if not stat.S_ISREG(mode):
+        raise SettingsError(f"--{name}={path}: not a file")
+    if mode & stat.S_IROTH:
+        raise SettingsError(f"--{name}={path}: everyone on this machine can read it: chmod 600 {path}")
+    try:
+        content = read_text(path).strip()
+    except SettingsError as error:
+        raise SettingsError(f"--{name}={error}") from None
+    if not content:
+        raise SettingsError(f"--{name}={path}: the file is empty: put the secret into it")
+    return content
