@@ -7,12 +7,14 @@ from pyrometer_simulator.stack.versions import version_line
 
 
 def main() -> int:
-    """Print one line per tool; 2 with one line on stderr when a tool cannot be had."""
+    """Print one line per tool; the exit status is 2, with one line on stderr, when a tool cannot be had."""
     try:
         stack = find_stack()
     except StackError as error:
         print(f"stack: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        return 130  # what a shell says of a program ended by Ctrl-C; the cache is whole
     commands = {
         "prometheus": (str(stack.prometheus),),
         "promtool": (str(stack.promtool),),

@@ -28,7 +28,10 @@ TOOLS = {
 def cache_folder() -> Path:
     """`$XDG_CACHE_HOME/pyrometer/stack`, else `~/.cache/pyrometer/stack`; not made here."""
     base = os.environ.get("XDG_CACHE_HOME", "")
-    home = Path(base) if Path(base).is_absolute() else Path.home() / ".cache"
+    try:
+        home = Path(base) if Path(base).is_absolute() else Path.home() / ".cache"
+    except RuntimeError:  # a user id without an entry in passwd and without HOME, as in some containers
+        raise StackError("no home folder for the cache: set XDG_CACHE_HOME to a folder of yours") from None
     return home / "pyrometer" / "stack"
 
 
