@@ -40,7 +40,7 @@ def read_rdma_device(
     names = sorted((name for name in folders.get(f"{path}/ports").names if name.isdecimal()), key=int)
     reader = _PortReader(folders, path, net, candidates, only_port=len(names) == 1, node_guid=node_guid)
     ports = tuple(reader.read(name) for name in names)
-    if ports and all(port.active is None and not port.counts and port.failed for port in ports):
+    if ports and not reader.answered and ports[0].failed:
         raise PartError(ports[0].failed[0][1], f"no file of {path} can be read")
     firmware = folder.text("fw_ver") or ""
     return DeviceReading(
@@ -54,7 +54,7 @@ def _link_is_constant(place: Place, path: str) -> bool:
 
 
 class _PortReader:
-    """Reads the ports of one device in one look."""
+    """Reads the ports of one device in one look; ``answered`` tells whether any of its files could be read."""
 
     def __init__(
         self, folders: Folders, path: str, net: str, candidates: Sequence[str], *, only_port: bool, node_guid: str
@@ -65,6 +65,7 @@ class _PortReader:
         self._candidates = candidates
         self._only_port = only_port
         self._node_guid = node_guid
+        self.answered = False
 
     def read(self, port: str) -> PortReading:
         path = f"{self._path}/ports/{port}"
@@ -75,6 +76,7 @@ class _PortReader:
         link_layer = folder.text("link_layer") or ""
         interface = self._interface(folder, port, link_layer)
         active = self._active(folder, failed)
+        self.answered = self.answered or bool(counts) or active is not None
         phys_state = parse.code(folder.text("phys_state") or "")
         # A port that is down reports 10 Gb/sec or another constant.
         rate = parse.rate(folder.text("rate") or "") if active else None

@@ -1,0 +1,144 @@
+"""A simulated node under the NIC collector, with files that can fail, hang and tell what was opened."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyrometer_exporters.framework.collector import Context
+from pyrometer_exporters.framework.metrics import Down, Sample
+from pyrometer_exporters.node.nic.collector import NicCollector
+from pyrometer_exporters.node.nic.sysfs import SystemFiles
+from pyrometer_simulator.sysfs import SysfsTree
+
+
+class ManualClock:
+    def __init__(self) -> None:
+        self.now = 1_800_000_000.0
+
+    def wall(self) -> float:
+        return self.now
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+class FaultyFiles(SystemFiles):
+    """Paths are given by their end, such as ``mlx5_0/ports/1/state``."""
+
+    def __init__(self) -> None:
+        self.opened: list[str] = []
+        self.reads: list[str] = []
+        self.errors: dict[str, int] = {}
+        self.texts: dict[str, bytes] = {}
+        self.hangs: dict[str, threading.Event] = {}
+        self.paths: dict[int, str] = {}
+        self._lock = threading.Lock()
+
+    def open(self, path: str) -> int:
+        with self._lock:
+            self.opened.append(path)
+            descriptor = super().open(path)
+            self.paths[descriptor] = path
+        return descriptor
+
+    def close(self, descriptor: int) -> None:
+        with self._lock:
+            del self.paths[descriptor]
+            super().close(descriptor)
+
+    def pread(self, descriptor: int) -> bytes:
+        path = self.paths[descriptor]
+        self.reads.append(path)
+        for end, event in list(self.hangs.items()):
+            if path.endswith(end):
+                event.wait(30)
+        for end, number in self.errors.items():
+            if end in path:
+                raise OSError(number, os.strerror(number))
+        for end, text in self.texts.items():
+            if path.endswith(end):
+                return text
+        return super().pread(descriptor)
+
+
+class Scrape:
+    """What one collect gave."""
+
+    def __init__(self, found: list[Sample | Down]) -> None:
+        self.samples = [item for item in found if isinstance(item, Sample)]
+        self.downs = {item.part: item.reason for item in found if isinstance(item, Down)}
+        self._values = {(s.family.name, s.labels): s.value for s in self.samples}
+        assert len(self._values) == len(self.samples), "a series was given twice"
+
+    def value(self, name: str, *labels: str) -> float | None:
+        return self._values.get((f"pyrometer_nic_{name}", labels))
+
+    def events(self, device: str = "mlx5_0", port: str = "1") -> float | None:
+        return self.value("link_down_events_total", device, port)
+
+    def info(self, device: str) -> dict[str, str]:
+        return next(
+            dict(zip(s.family.labels, s.labels, strict=True))
+            for s in self.samples
+            if s.family.name == "pyrometer_nic_info" and s.labels[0] == device
+        )
+
+    def devices(self) -> set[str]:
+        return {s.labels[0] for s in self.samples}
+
+
+class Node:
+    """A simulated node and the collector on it."""
+
+    def __init__(self, folder: Path, **tree: Any) -> None:
+        self.tree = SysfsTree(folder / "node", **tree)
+        self.sysfs = self.tree.sysfs
+        self.state: Path | None = folder / "state"
+        self.state.mkdir()
+        self.clock = ManualClock()
+        self.files = FaultyFiles()
+        self.flags: dict[str, Any] = {}
+        self._collector: NicCollector | None = None
+
+    @property
+    def nic(self) -> Any:
+        return self.tree.nic("mlx5_0")
+
+    def context(self) -> Context:
+        return Context(
+            flags=argparse.Namespace(**self.flags),
+            clock=self.clock,
+            sysfs=self.sysfs,
+            procfs=self.tree.procfs,
+            rings=Path("/nonexistent"),
+            state=self.state,
+        )
+
+    def scrape(self, seconds: float = 5.0) -> Scrape:
+        if self._collector is None:
+            self._collector = NicCollector(self.context(), self.files)
+        return Scrape(list(self._collector.collect(time.monotonic() + seconds)))
+
+    def stop(self) -> None:
+        """The exporter ends; the next scrape starts another."""
+        if self._collector is not None:
+            self._collector.close()
+        self._collector = None
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    """Two HCAs and an Ethernet interface."""
+    made = Node(tmp_path, hcas=2, gpus=0, ethernet=1)
+    yield made
+    for event in made.files.hangs.values():
+        event.set()
+    made.stop()

@@ -1,0 +1,361 @@
+"""Losses of a link are counted once, whatever happens between two looks."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyrometer_exporters.node.nic.link_down import Look, PortMemory
+
+
+def look(
+    active: bool | None = True, *, boot: str = "b", inode: int = 1, admin_down: bool = False, **sources: int
+) -> Look:
+    return Look(boot, inode, 7, active, admin_down, sources)
+
+
+def test_a_port_starts_at_zero_whatever_its_counters_say(node: Any) -> None:
+    node.nic.counters.set("link_downed", 9)
+    node.nic.interface.values.set("carrier_down_count", 12)
+    scrape = node.scrape()
+    assert scrape.events() == 0
+    assert scrape.value("link_downed_total", "mlx5_0", "1") == 9
+    assert scrape.value("link_last_down_timestamp_seconds", "mlx5_0", "1") is None
+
+
+def test_a_flap_between_two_scrapes_counts(node: Any) -> None:
+    node.scrape()
+    node.nic.flap()
+    scrape = node.scrape()
+    assert scrape.value("link_up", "mlx5_0", "1") == 1
+    assert scrape.events() == 1
+    assert scrape.value("link_last_down_timestamp_seconds", "mlx5_0", "1") == node.clock.now
+    assert scrape.events("mlx5_1") == 0
+
+
+def test_a_flap_of_an_interface_without_rdma_counts(node: Any) -> None:
+    node.scrape()
+    node.tree.interface("eth0").flap()
+    assert node.scrape().events("eth0", "") == 1
+
+
+def test_a_link_that_stays_down_counts_once(node: Any) -> None:
+    node.scrape()
+    node.nic.down()
+    assert [node.scrape().events() for _ in range(3)] == [1, 1, 1]
+    node.nic.up()
+    assert node.scrape().events() == 1
+
+
+def test_sources_are_merged_by_their_largest_increase(node: Any) -> None:
+    node.scrape()
+    node.nic.count("link_downed", 2)
+    node.nic.interface.values.add("carrier_down_count", 3)
+    assert node.scrape().events() == 3
+
+
+def test_a_saturated_counter_leaves_it_to_the_others(node: Any) -> None:
+    node.nic.counters.set("link_downed", 255)
+    node.scrape()
+    node.nic.flap()
+    assert node.scrape().events() == 1
+
+
+def test_a_loss_that_no_counter_saw_counts_by_the_state(node: Any) -> None:
+    node.nic.counters.set("link_downed", 255)
+    (node.sysfs / "class/net/ib0").unlink()
+    node.scrape()
+    node.nic.down()
+    assert node.scrape().events() == 1
+    assert node.scrape().events() == 1
+    node.nic.up()
+    node.scrape()
+    node.nic.down()
+    assert node.scrape().events() == 2
+
+
+def test_a_flap_while_the_exporter_was_down_counts(node: Any) -> None:
+    node.nic.counters.set("link_downed", 4)
+    node.scrape()
+    node.stop()
+    node.nic.flap()
+    node.nic.flap()
+    assert node.scrape().events() == 2
+
+
+def test_counts_survive_a_restart(node: Any) -> None:
+    node.scrape()
+    node.nic.flap()
+    before = node.scrape()
+    node.stop()
+    after = node.scrape()
+    for name in ("link_down_events_total", "link_last_down_timestamp_seconds", "link_rate_max_bits_per_second"):
+        assert after.value(name, "mlx5_0", "1") == before.value(name, "mlx5_0", "1")
+
+
+def test_a_port_that_went_down_while_the_exporter_was_down_is_still_expected_up(node: Any) -> None:
+    node.scrape()
+    node.stop()
+    node.nic.down()
+    scrape = node.scrape()
+    assert scrape.value("expected_up", "mlx5_0", "1") == 1
+    assert scrape.events() == 1
+
+
+def test_without_a_state_folder_counts_are_kept_in_memory(node: Any) -> None:
+    node.state = None
+    node.scrape()
+    node.nic.flap()
+    assert node.scrape().events() == 1
+    node.stop()
+    assert node.scrape().events() == 0
+
+
+def test_a_reboot_is_no_event_and_keeps_the_count(node: Any) -> None:
+    node.scrape()
+    node.nic.flap()
+    node.scrape()
+    node.stop()
+    node.tree.reboot()
+    node.nic.count("link_downed", 3)
+    scrape = node.scrape()
+    assert scrape.events() == 1
+    node.nic.flap()
+    assert node.scrape().events() == 2
+
+
+def test_a_reboot_with_the_link_down_is_no_event_even_when_it_comes_up(node: Any) -> None:
+    node.scrape()
+    node.stop()
+    node.tree.reboot()
+    node.nic.down()
+    assert node.scrape().events() == 0
+    node.nic.flap()
+    node.nic.up()
+    assert node.scrape().events() == 0
+
+
+def test_a_driver_reload_is_no_event(node: Any) -> None:
+    node.nic.counters.set("link_downed", 5)
+    node.scrape()
+    node.tree.reload_driver("mlx5_0")
+    assert node.scrape().events() == 0
+    node.nic.flap()
+    assert node.scrape().events() == 1
+
+
+def test_a_driver_reload_that_keeps_the_counters_is_no_event(node: Any) -> None:
+    node.scrape()
+    node.tree.reload_driver("mlx5_0")
+    node.nic.counters.set("link_downed", 2)
+    assert node.scrape().events() == 0
+
+
+def test_clearing_the_counters_is_no_event(node: Any) -> None:
+    node.nic.counters.set("link_downed", 200)
+    node.scrape()
+    node.nic.clear()
+    assert node.scrape().events() == 0
+    node.nic.flap()
+    assert node.scrape().events() == 1
+
+
+def test_events_after_a_clear_count(node: Any) -> None:
+    node.nic.counters.set("link_downed", 200)
+    node.scrape()
+    node.nic.clear()
+    node.nic.flap()
+    assert node.scrape().events() == 1
+
+
+def test_a_disabled_port_is_no_event_and_not_expected_up(node: Any) -> None:
+    node.scrape()
+    node.nic.admin_down()
+    scrape = node.scrape()
+    assert scrape.events() == 0
+    assert scrape.value("expected_up", "mlx5_0", "1") == 0
+    node.nic.up()
+    assert node.scrape().events() == 0
+    node.nic.flap()
+    assert node.scrape().events() == 1
+
+
+def test_an_interface_that_is_switched_off_is_no_event(node: Any) -> None:
+    node.scrape()
+    node.tree.interface("eth0").admin_down()
+    scrape = node.scrape()
+    assert scrape.events("eth0", "") == 0
+    assert scrape.value("link_up", "eth0", "") == 0
+    node.tree.interface("eth0").admin_up()
+    assert node.scrape().events("eth0", "") == 0
+
+
+def test_switching_off_ipoib_says_nothing_about_the_port(node: Any) -> None:
+    node.scrape()
+    node.nic.interface.admin_down()
+    scrape = node.scrape()
+    assert scrape.events() == 0
+    assert scrape.value("expected_up", "mlx5_0", "1") == 1
+    node.nic.flap()
+    assert node.scrape().events() == 1
+
+
+def test_switching_ipoib_on_again_is_no_event(node: Any) -> None:
+    node.scrape()
+    node.nic.interface.admin_down()
+    node.scrape()
+    node.nic.interface.admin_up()
+    assert node.scrape().events() == 0
+
+
+def test_a_renamed_device_keeps_its_count(node: Any) -> None:
+    node.scrape()
+    node.nic.flap()
+    node.scrape()
+    node.tree.rename("mlx5_0", "rocep24s0")
+    scrape = node.scrape()
+    assert scrape.events("rocep24s0") == 1
+    assert scrape.events("mlx5_0") is None
+    node.tree.nic("rocep24s0").flap()
+    assert node.scrape().events("rocep24s0") == 2
+
+
+def test_a_device_without_a_guid_keeps_its_count_by_its_pci_address(node: Any) -> None:
+    (node.nic.folder / "node_guid").write_text("0000:0000:0000:0000\n")
+    node.scrape()
+    node.nic.flap()
+    node.scrape()
+    node.tree.rename("mlx5_0", "mlx5_9")
+    assert node.scrape().events("mlx5_9") == 1
+
+
+def test_devices_with_the_same_guid_are_told_apart(node: Any) -> None:
+    for name in ("mlx5_0", "mlx5_1"):
+        (node.tree.nic(name).folder / "node_guid").write_text("a088:c203:00f1:0001\n")
+    node.scrape()
+    node.nic.flap()
+    scrape = node.scrape()
+    assert (scrape.events("mlx5_0"), scrape.events("mlx5_1")) == (1, 0)
+
+
+def test_a_device_that_was_unplugged_keeps_its_count(node: Any) -> None:
+    node.scrape()
+    node.nic.flap()
+    node.scrape()
+    node.tree.unplug("mlx5_0")
+    assert node.scrape().events() is None
+    node.tree.plug("mlx5_0")
+    assert node.scrape().events() == 1
+
+
+UNUSABLE_STATES = [
+    "",
+    "{",
+    "[]",
+    "\x00" * 99,
+    "[" * 100_000,
+    '{"version": 1}',
+    '{"version": 9, "ports": {}}',
+    '{"version": 1, "ports": {"a": 3}}',
+    '{"version": 1, "ports": {"a": {"events": -1}}}',
+]
+
+
+@pytest.mark.parametrize("text", UNUSABLE_STATES, ids=range(len(UNUSABLE_STATES)))
+def test_a_state_file_that_cannot_be_used_is_set_aside(node: Any, text: str, caplog: pytest.LogCaptureFixture) -> None:
+    (node.state / "nic.json").write_text(text)
+    with caplog.at_level(logging.WARNING):
+        assert node.scrape().events() == 0
+        node.nic.flap()
+        assert node.scrape().events() == 1
+    assert len(caplog.records) == 1
+    assert (node.state / "nic.json.corrupt").read_text() == text
+    json.loads((node.state / "nic.json").read_text())
+
+
+def test_the_state_is_written_only_when_it_changed(node: Any) -> None:
+    node.scrape()
+    written = (node.state / "nic.json").stat()
+    node.nic.traffic(1_000_000)
+    node.scrape()
+    assert (node.state / "nic.json").stat() == written
+
+
+def test_a_state_that_cannot_be_written_is_told_and_written_later(node: Any) -> None:
+    (node.state / "nic.json.new").mkdir()
+    scrape = node.scrape()
+    assert scrape.downs == {"state": "eisdir"}
+    assert scrape.events() == 0
+    (node.state / "nic.json.new").rmdir()
+    assert node.scrape().downs == {}
+    assert (node.state / "nic.json").exists()
+
+
+def test_a_counter_that_is_late_is_not_counted_twice() -> None:
+    memory = PortMemory()
+    memory.advance(look(link_downed=0, carrier_down_count=0), 0)
+    memory.advance(look(active=False, link_downed=0, carrier_down_count=0), 1)
+    memory.advance(look(active=False, link_downed=1, carrier_down_count=0), 2)
+    assert memory.events == 1
+
+
+def test_a_source_that_could_not_be_read_catches_up_without_counting_twice() -> None:
+    memory = PortMemory()
+    memory.advance(look(link_downed=0, carrier_down_count=0), 0)
+    for carrier in (1, 2):
+        unread = Look(
+            "b", 1, 7, active=True, admin_down=False, sources={"link_downed": None, "carrier_down_count": carrier}
+        )
+        memory.advance(unread, 1)
+    memory.advance(look(link_downed=2, carrier_down_count=2), 2)
+    assert memory.events == 2
+    memory.advance(look(link_downed=3, carrier_down_count=3), 3)
+    assert memory.events == 3
+
+
+def test_a_state_that_could_not_be_read_is_no_event() -> None:
+    memory = PortMemory()
+    memory.advance(look(link_downed=0), 0)
+    memory.advance(look(active=None, link_downed=0), 1)
+    memory.advance(look(link_downed=0), 2)
+    assert memory.events == 0
+
+
+WINDOWS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=30)
+
+
+@given(WINDOWS)
+def test_the_merged_count_is_never_the_sum_and_never_below_any_source(windows: list[tuple[int, int]]) -> None:
+    memory = PortMemory()
+    downed = carrier = 0
+    memory.advance(look(link_downed=0, carrier_down_count=0), 0)
+    for more_downed, more_carrier in windows:
+        downed, carrier = downed + more_downed, carrier + more_carrier
+        memory.advance(look(link_downed=downed, carrier_down_count=carrier), 1)
+    assert max(downed, carrier) <= memory.events <= sum(max(window) for window in windows)
+
+
+@given(st.lists(st.integers(0, 5), max_size=30))
+def test_sources_that_agree_are_counted_once(windows: list[int]) -> None:
+    memory = PortMemory()
+    memory.advance(look(link_downed=0, carrier_down_count=0), 0)
+    total = 0
+    for more in windows:
+        total += more
+        memory.advance(look(link_downed=total, carrier_down_count=total), 1)
+    assert memory.events == total
+
+
+@given(st.lists(st.integers(0, 255), min_size=1, max_size=30))
+def test_the_count_never_falls_and_never_jumps_by_more_than_the_counter_shows(raws: list[int]) -> None:
+    memory = PortMemory()
+    memory.advance(look(link_downed=0), 0)
+    for raw in raws:
+        before = memory.events
+        memory.advance(look(link_downed=raw), 1)
+        assert before <= memory.events <= before + raw
