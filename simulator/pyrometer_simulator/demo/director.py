@@ -1,0 +1,141 @@
+"""Playing the scenario: waits, faults, recovery, and a look at the channel all the while."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from pyrometer_simulator.demo import scenario, verdict
+from pyrometer_simulator.demo.hardware import Node
+from pyrometer_simulator.demo.observe import Prometheus
+from pyrometer_simulator.demo.processes import DemoError, Processes
+from pyrometer_simulator.demo.programs import CHANNEL, RUN
+from pyrometer_simulator.demo.verdict import Finding, Report
+from pyrometer_simulator.slack import FakeSlack
+
+TICK_SECONDS = 0.1
+TRAFFIC_SECONDS = 1.0
+START_SECONDS = 60.0
+# One scrape interval and a bit: by then Prometheus has every batch of a minute that ended so long ago.
+SETTLE_SECONDS = 7.0
+
+
+@dataclass
+class Director:
+    """Plays the scenario once; ``say`` prints a line for people."""
+
+    nodes: dict[str, Node]
+    prometheus: Prometheus
+    slack: FakeSlack
+    processes: Processes
+    say: Callable[[str], None]
+    report: Report = field(default_factory=Report)
+    faults: dict[str, float] = field(default_factory=dict)
+    _traffic_at: float = field(default_factory=time.monotonic)
+    _shown: int = 0
+
+    def play(self) -> Report:
+        """The whole scenario; the report says what the channel showed. Raises DemoError if a program ends."""
+        self._wait_for_first_batches()
+        start = time.time()
+        self._pulse()
+        self.say(f"training at 4 steps/s; {scenario.QUIET_SECONDS:.0f} s of quiet make the baseline for drops")
+        self._pass_until(start + scenario.QUIET_SECONDS)
+        quiet_end = time.time()
+        self._flap()
+        self._pass(scenario.HEAT_AFTER_FLAPS_SECONDS)
+        self._heat()
+        self.report.measured |= verdict.batches_measured(self.prometheus, RUN, quiet_end)
+        self.report.measured |= verdict.short_events_measured(self.prometheus)
+        self._wait_for_resolves()
+        messages = self.slack.messages(CHANNEL)
+        self.report.measured |= {
+            "out_of_order_samples": self._out_of_order(),
+            "slack_calls": float(len(self.slack.calls)),
+        }
+        self.report.problems = verdict.problems_of(self.report, messages, scenario.FLAPS)
+        return self.report
+
+    def idle(self) -> None:
+        """Keep the machine room alive for one tick."""
+        now = time.monotonic()
+        if now - self._traffic_at >= TRAFFIC_SECONDS:
+            for node in self.nodes.values():
+                node.traffic(now - self._traffic_at)
+            self._traffic_at = now
+            self.processes.check()
+        for finding in self.report.findings:
+            self._look(finding)
+        time.sleep(TICK_SECONDS)
+
+    def _wait_for_first_batches(self) -> None:
+        deadline = time.time() + START_SECONDS
+        while not self.prometheus.values(f'pyrometer_train_batch_mfu_ratio{{run="{RUN}"}}'):
+            if time.time() > deadline:
+                msg = f"no batch of run {RUN} reached Prometheus in {START_SECONDS:.0f} s: see its /targets page"
+                raise DemoError(msg)
+            self.idle()
+        self.say("the first batches are in Prometheus")
+
+    def _pulse(self) -> None:
+        gpu = self.nodes[scenario.PULSE_NODE].gpus[scenario.PULSE_GPU]
+        gpu.pulse("hw_thermal", seconds=scenario.PULSE_SECONDS, delay=scenario.PULSE_AT)
+        self.say(
+            f"{scenario.PULSE_NODE} GPU {scenario.PULSE_GPU} will slow down for 0.2 s: too short for an alert, "
+            "but its counter shall show it"
+        )
+
+    def _flap(self) -> None:
+        nic = self.nodes[scenario.FLAPPING_NODE].tree.nic(scenario.FLAPPING_DEVICE)
+        for number in range(1, scenario.FLAPS + 1):
+            self.say(f"{scenario.FLAPPING_NODE} {scenario.FLAPPING_DEVICE} loses its link for a second ({number} of 3)")
+            self.faults["third flap"] = time.time()
+            nic.down()
+            self._pass(scenario.FLAP_SECONDS)
+            nic.up()
+            if number < scenario.FLAPS:
+                self._pass(scenario.FLAP_EVERY_SECONDS - scenario.FLAP_SECONDS)
+
+    def _heat(self) -> None:
+        gpu = self.nodes[scenario.HOT_NODE].gpus[scenario.HOT_GPU]
+        place = f"{scenario.HOT_NODE} GPU {scenario.HOT_GPU}"
+        self.say(
+            f"{place} overheats: its SM clock falls from 1980 to {scenario.HOT_CLOCK_MHZ} MHz, and all 64 wait for it"
+        )
+        self.faults["heat"] = time.time()
+        gpu.throttle("hw_thermal", sm_clock=scenario.HOT_CLOCK_MHZ, temperature=scenario.HOT_CELSIUS)
+        self.report.findings = verdict.expected_findings(self.faults)
+        self._pass(scenario.HEAT_SECONDS)
+        gpu.recover()
+        self.say(f"{place} has cooled down; the rules hold their alerts for one to two minutes, in case it comes back")
+
+    def _wait_for_resolves(self) -> None:
+        deadline = time.time() + scenario.RESOLVE_SECONDS
+        while any(f.resolved_at is None for f in self.report.findings) and time.time() < deadline:
+            if time.time() > deadline - scenario.RESOLVE_SECONDS + scenario.POST_SECONDS and not self._all_named():
+                return  # a message that hasn't come by now never will: say so at once
+            self.idle()
+
+    def _all_named(self) -> bool:
+        return all(finding.named_at is not None for finding in self.report.findings)
+
+    def _look(self, finding: Finding) -> None:
+        named, resolved = finding.named_at, finding.resolved_at
+        verdict.look_for(finding, self.slack.messages(CHANNEL))
+        if named is None and finding.named_at is not None:
+            self.say(
+                f"Slack: {finding.alertname} names {finding.culprit}, {finding.seconds:.1f} s after the {finding.fault}"
+            )
+        if resolved is None and finding.resolved_at is not None:
+            self.say(f"Slack: {finding.alertname} is resolved")
+
+    def _out_of_order(self) -> float | None:
+        return self.prometheus.value("prometheus_target_scrapes_sample_out_of_order_total")
+
+    def _pass(self, seconds: float) -> None:
+        self._pass_until(time.time() + seconds)
+
+    def _pass_until(self, when: float) -> None:
+        while time.time() < when:
+            self.idle()

@@ -1,0 +1,67 @@
+"""The simulated hardware of the demo's nodes: made and changed by the director, felt by the training loop."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from pyrometer_simulator.nvml import SimulatedGpus
+from pyrometer_simulator.nvml.layout import StateFile
+from pyrometer_simulator.nvml.moment import Moment
+from pyrometer_simulator.sysfs import SysfsTree
+
+HCAS = 8
+# 400 Gb/s links that gradients use about a third of the time.
+BYTES_PER_SECOND = 400e9 / 8 / 3
+
+
+class Node:
+    """A node as the director holds it: its GPUs and its links, at work."""
+
+    def __init__(self, folder: Path, number: int, gpus: int) -> None:
+        folder.mkdir(parents=True)
+        (folder / "rings").mkdir()
+        self.tree = SysfsTree(folder, hcas=HCAS, gpus=gpus)
+        self.gpus = SimulatedGpus(folder / "gpus", count=gpus, seed=number, noise=0.01)
+        for gpu in self.gpus:
+            gpu.load(temperature=58 + (gpu.index * 3 + number) % 9)
+
+    def traffic(self, seconds: float) -> None:
+        """Count what the links moved in so many seconds."""
+        for nic in self.tree.nics:
+            nic.traffic(int(BYTES_PER_SECOND * seconds))
+
+
+class Hardware:
+    """The nodes as the training loop feels them; read from the same files that the exporters read."""
+
+    def __init__(self, folder: Path, nodes: Sequence[str], gpus: int) -> None:
+        self._states = {node: StateFile(folder / node / "gpus") for node in nodes}
+        self._gpus = gpus
+        self._ports = [
+            os.open(port / "state", os.O_RDONLY)
+            for node in nodes
+            for port in sorted((folder / node / "sys/class/infiniband").glob("*/ports/*"))
+        ]
+
+    def uuid(self, node: str, gpu: int) -> str:
+        """A GPU's UUID."""
+        return str(self._states[node].record(gpu).uuid.decode())
+
+    def slowest(self) -> tuple[tuple[str, int] | None, float]:
+        """The GPU with the lowest clock against its normal one, and how much longer it needs; (None, 1.0) if none."""
+        place: tuple[str, int] | None = None
+        now, worst = time.monotonic(), 1.0
+        for node, state in self._states.items():
+            for gpu in range(self._gpus):
+                record = state.snapshot(gpu)
+                factor = int(record.sm_clock) / max(1, Moment(record, now).sm_clock())
+                if factor > worst:
+                    worst, place = factor, (node, gpu)
+        return place, worst
+
+    def links_up(self) -> bool:
+        """Whether every port of the run is ACTIVE: a collective needs them all."""
+        return all(os.pread(port, 1, 0) == b"4" for port in self._ports)

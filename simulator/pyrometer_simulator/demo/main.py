@@ -1,0 +1,121 @@
+"""The program ``pyrometer-demo``: a simulated cluster end to end, on real programs, on one machine."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from pyrometer_simulator.demo.director import Director
+from pyrometer_simulator.demo.hardware import Node
+from pyrometer_simulator.demo.observe import Prometheus
+from pyrometer_simulator.demo.processes import DemoError, Processes
+from pyrometer_simulator.demo.programs import CHANNEL, GPUS_PER_NODE, NODES, TOKEN, Programs
+from pyrometer_simulator.demo.verdict import Report
+from pyrometer_simulator.slack import FakeSlack
+from pyrometer_simulator.stack import StackError, find_stack
+
+
+class _Flags(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the demo: 0 if all went as it should, 1 if the channel did not say it, 2 if the demo can't run here."""
+    parser = _Flags(prog="pyrometer-demo", description=__doc__, allow_abbrev=False)
+    parser.add_argument("--exit-after-scenario", action="store_true", help="play once, then say whether all was right")
+    parser.add_argument("--report", type=Path, metavar="FILE", help="write what was measured there, as JSON")
+    parser.add_argument("--keep", action="store_true", help="keep logs and data after the end")
+    flags = parser.parse_args(argv)
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        return _run(flags)
+    except (DemoError, StackError) as error:
+        sys.stderr.write(f"pyrometer-demo: {error}\n")
+        return 2
+    except KeyboardInterrupt:
+        _say("stopped")
+        return 130
+
+
+def _run(flags: argparse.Namespace) -> int:
+    stack = find_stack(_say)
+    with contextlib.ExitStack() as opened:
+        folder = Path(tempfile.mkdtemp(prefix="pyrometer-demo-"))
+        if not flags.keep:
+            opened.callback(shutil.rmtree, folder, ignore_errors=True)
+        logs = folder / "logs"
+        logs.mkdir()
+        slack = opened.enter_context(FakeSlack(channel_names=(CHANNEL,), token=TOKEN))
+        processes = opened.enter_context(Processes(logs))
+        programs = Programs(folder, processes, stack, slack)
+        _say("making eight simulated nodes with 8 GPUs and 8 HCAs each, and starting a real node exporter for each")
+        nodes = {
+            node: Node(programs.node_folder(node), number, GPUS_PER_NODE) for number, node in enumerate(NODES, start=1)
+        }
+        programs.start_all()
+        _where_to_look(programs, slack, logs)
+        programs.start_training()
+        prometheus = Prometheus(programs.addresses.url(programs.addresses.prometheus))
+        return _play(flags, Director(nodes, prometheus, slack, processes, _say))
+
+
+def _play(flags: argparse.Namespace, director: Director) -> int:
+    report = director.play()
+    if flags.report is not None:
+        flags.report.write_text(json.dumps(report.to_json(), indent=2) + "\n")
+    _tell(report)
+    if not flags.exit_after_scenario:
+        _say("the cluster stays up for you to look around; Ctrl-C ends it")
+        while True:
+            director.idle()
+    return 1 if report.problems else 0
+
+
+def _where_to_look(programs: Programs, slack: FakeSlack, logs: Path) -> None:
+    where = programs.addresses
+    _say("everything is up. Where to look (all simulated parts say so):")
+    for what, url in (
+        ("the Slack channel (a stand-in)", slack.page_url),
+        ("the alerting service's own page", where.url(where.alerting)),
+        ("Prometheus", where.url(where.prometheus)),
+        ("Alertmanager", where.url(where.alertmanager)),
+        (f"the exporter of {NODES[0]}", where.url(where.nodes[NODES[0]])),
+        ("the exporter of this machine's own links", where.url(where.own_node)),
+        ("logs", str(logs)),
+    ):
+        print(f"    {what:<42} {url}", flush=True)
+
+
+def _tell(report: Report) -> None:
+    for finding in report.findings:
+        seconds = "never" if finding.seconds is None else f"{finding.seconds:.1f} s"
+        resolved = "resolved" if finding.resolved_at else "NOT resolved"
+        _say(f"{finding.alertname}: {finding.culprit} named {seconds} after the {finding.fault}, {resolved}")
+    for name, value in report.measured.items():
+        _say(f"{name}: {'unknown' if value is None else round(value, 3)}")
+    for problem in report.problems:
+        _say(f"WRONG: {problem}")
+    if not report.problems:
+        _say("all three incidents were posted, named the right culprit, and were resolved")
+
+
+def _say(line: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {line}", flush=True)
+
+
+def _interrupt(_number: int, _frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,60 @@
+"""Looking at the demo from outside: Prometheus's API, the alerting service's API, the fake Slack's channel."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.parse
+import urllib.request
+from dataclasses import dataclass
+from typing import Any
+
+
+def get_json(url: str) -> Any:  # noqa: ANN401  whatever the address answers
+    """A JSON document. Raises OSError, ValueError."""
+    with urllib.request.urlopen(url, timeout=5) as response:  # noqa: S310  our own loopback addresses
+        return json.load(response)
+
+
+@dataclass(frozen=True)
+class Prometheus:
+    """Instant queries."""
+
+    url: str
+
+    def value(self, query: str, at: float | None = None) -> float | None:
+        """The value of a query with one series, at a Unix time or now; None where it has none or fails."""
+        values = self.values(query, at)
+        return next(iter(values.values())) if len(values) == 1 else None
+
+    def values(self, query: str, at: float | None = None) -> dict[str, float]:
+        """All values of a query by their labels as JSON; empty where Prometheus does not answer."""
+        parameters = {"query": query} | ({} if at is None else {"time": f"{at:.3f}"})
+        try:
+            found = get_json(f"{self.url}/api/v1/query?{urllib.parse.urlencode(parameters)}")
+        except (OSError, ValueError):
+            return {}
+        result = found.get("data", {}).get("result", [])
+        return {json.dumps(series["metric"], sort_keys=True): float(series["value"][1]) for series in result}
+
+
+def incidents(url: str) -> list[dict[str, Any]]:
+    """The incidents as the alerting service tells them; empty where it does not answer."""
+    try:
+        found = get_json(f"{url}/api/v1/incidents")
+    except (OSError, ValueError):
+        return []
+    return list(found["incidents"] if isinstance(found, dict) else found)
+
+
+def shown_text(message: dict[str, Any]) -> str:
+    """All text that a Slack message shows, its blocks included."""
+    return "\n".join([str(message.get("text", "")), *_strings(message.get("blocks", []))])
+
+
+def _strings(value: Any) -> list[str]:  # noqa: ANN401  any part of a Block Kit message
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, dict):
+        return [text for part in value.values() for text in _strings(part)]
+    return [text for part in value for text in _strings(part)] if isinstance(value, list) else []

@@ -1,0 +1,165 @@
+"""Starting everything: eight simulated nodes, this machine's own, Prometheus, Alertmanager, the alerting service."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyrometer_simulator.demo.processes import DemoError, Processes, free_port
+from pyrometer_simulator.demo.trainer import Settings
+from pyrometer_simulator.slack import FakeSlack
+from pyrometer_simulator.stack import Stack
+
+NODES = tuple(f"gpu-{number:03d}" for number in range(1, 9))
+GPUS_PER_NODE = 8
+RUN = "demo-mlp"
+CLUSTER = "simulated"
+OWN_CLUSTER = "this-machine"
+CHANNEL = "gpu-alerts"
+TOKEN = "xoxb-fake-token"  # noqa: S105  the fake Slack's
+NOTICE = "SIMULATED HARDWARE: the GPUs, links and Slack of this demo are not real"
+
+# One thread per program: numpy would else start one per core in each, and they would fight for the same two.
+_ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
+
+@dataclass
+class Addresses:
+    """Where everything listens; all on loopback."""
+
+    prometheus: int = field(default_factory=free_port)
+    alertmanager: int = field(default_factory=free_port)
+    alerting: int = field(default_factory=free_port)
+    own_node: int = field(default_factory=free_port)
+    nodes: dict[str, int] = field(default_factory=lambda: {node: free_port() for node in NODES})
+
+    def url(self, port: int) -> str:
+        """The address of a port."""
+        return f"http://127.0.0.1:{port}"
+
+
+class Programs:
+    """Starts the programs in the order in which they need each other."""
+
+    def __init__(self, folder: Path, processes: Processes, stack: Stack, slack: FakeSlack) -> None:
+        self.folder = folder
+        self.addresses = Addresses()
+        self._processes = processes
+        self._stack = stack
+        self._slack = slack
+
+    def start_all(self) -> None:
+        """Start everything and wait until it answers. Raises DemoError."""
+        self._write_configuration()
+        self._start_nodes()
+        self._start_alerting()
+        self._start_alertmanager()
+        self._start_prometheus()
+        self._processes.wait_until_ready(dict(self._ready_urls()))
+
+    def start_training(self) -> None:
+        """Start the training run."""
+        settings = Settings(RUN, str(self.folder / "nodes"), NODES, GPUS_PER_NODE)
+        command = [sys.executable, "-m", "pyrometer_simulator.demo.trainer", settings.json()]
+        self._processes.start("training", command, env=_ONE_THREAD)
+
+    def node_folder(self, node: str) -> Path:
+        """Where a simulated node's driver state, sysfs and rings are."""
+        return self.folder / "nodes" / node
+
+    def _write_configuration(self) -> None:
+        """The project's own configuration, beside it what differs: rules, targets and the address of the service."""
+        for name in ("prometheus", "alertmanager"):
+            shutil.copytree(_project() / "compose" / name, self.folder / name, dirs_exist_ok=True)
+        rules = self.folder / "prometheus" / "rules"
+        if not rules.exists():
+            rules.symlink_to(_project() / "alert_rules")
+        targets = self.folder / "prometheus" / "targets"
+        targets.mkdir(exist_ok=True)
+        for name, content in self._targets():
+            (targets / f"{name}.yaml").write_text(json.dumps(content))  # JSON is YAML
+        url = f"{self.addresses.url(self.addresses.alerting)}/api/v1/alertmanager"
+        (self.folder / "alertmanager" / "alerting.url").write_text(url)
+
+    def _targets(self) -> Iterator[tuple[str, list[dict[str, object]]]]:
+        where = self.addresses
+        nodes = [_target(port, cluster=CLUSTER, node=node, rack=_rack(node)) for node, port in where.nodes.items()]
+        own = _target(where.own_node, cluster=OWN_CLUSTER, node=socket.gethostname())
+        yield "nodes", [*nodes, own]
+        yield "alerting", [_target(where.alerting, cluster=CLUSTER)]
+        yield "prometheus", [_target(where.prometheus, cluster=CLUSTER)]
+        yield "alertmanager", [_target(where.alertmanager, cluster=CLUSTER)]
+
+    def _start_nodes(self) -> None:
+        for node, port in self.addresses.nodes.items():
+            folder = self.node_folder(node)
+            command = [
+                sys.executable, "-m", "pyrometer_simulator.node", f"--gpus={folder / 'gpus'}", "--",
+                f"--web.listen-address=127.0.0.1:{port}", f"--path.sysfs={folder / 'sys'}",
+                f"--path.procfs={folder / 'proc'}", f"--path.rings={folder / 'rings'}",
+                f"--path.state={folder / 'state'}",
+            ]  # fmt: skip
+            self._processes.start(node, command, env=_ONE_THREAD)
+        # This machine's own links and (where it has them) GPUs, at the default paths.
+        own = [
+            sys.executable, "-m", "pyrometer_exporters.node.main",
+            f"--web.listen-address=127.0.0.1:{self.addresses.own_node}", f"--path.state={self.folder / 'own-state'}",
+        ]  # fmt: skip
+        self._processes.start("this-machine", own)
+
+    def _start_alerting(self) -> None:
+        token = self.folder / "slack-token"
+        token.touch(mode=0o600)
+        token.write_text(TOKEN)
+        where = self.addresses
+        command = [
+            sys.executable, "-m", "pyrometer_alerting.main", f"--web.listen-address=127.0.0.1:{where.alerting}",
+            f"--prometheus.url={where.url(where.prometheus)}", f"--alertmanager.url={where.url(where.alertmanager)}",
+            f"--slack.api-url={self._slack.url}", f"--slack.bot-token-file={token}", f"--slack.channel={CHANNEL}",
+            f"--storage.path={self.folder / 'alerting'}", f"--notice={NOTICE}",
+        ]  # fmt: skip
+        self._processes.start("alerting", command, env=_ONE_THREAD)
+
+    def _start_alertmanager(self) -> None:
+        folder = self.folder / "alertmanager"
+        command = [
+            *self._stack.alertmanager_command, "--config.file=alertmanager.yaml", "--storage.path=data",
+            f"--web.listen-address=127.0.0.1:{self.addresses.alertmanager}", "--cluster.listen-address=",
+        ]  # fmt: skip
+        self._processes.start("alertmanager", command, env={"URL_FILE_BASE": str(folder)}, cwd=folder)
+
+    def _start_prometheus(self) -> None:
+        command = [
+            str(self._stack.prometheus), "--config.file=prometheus.yaml", "--storage.tsdb.path=data",
+            f"--web.listen-address=127.0.0.1:{self.addresses.prometheus}", "--storage.tsdb.retention.time=6h",
+        ]  # fmt: skip
+        self._processes.start("prometheus", command, cwd=self.folder / "prometheus")
+
+    def _ready_urls(self) -> Iterator[tuple[str, str]]:
+        where = self.addresses
+        for name, port in {**where.nodes, "this-machine": where.own_node, "alerting": where.alerting}.items():
+            yield name, f"{where.url(port)}/-/ready"
+        yield "alertmanager", f"{where.url(where.alertmanager)}/-/ready"
+        yield "prometheus", f"{where.url(where.prometheus)}/-/ready"
+
+
+def _target(port: int, **labels: str) -> dict[str, object]:
+    return {"targets": [f"127.0.0.1:{port}"], "labels": labels}
+
+
+def _rack(node: str) -> str:
+    return f"r{(NODES.index(node) // 4) + 1:02d}"
+
+
+def _project() -> Path:
+    """The project's root: the demo runs from a source tree, as its configuration isn't part of the wheel."""
+    for folder in Path(__file__).resolve().parents:
+        if (folder / "alert_rules").is_dir() and (folder / "compose").is_dir():
+            return folder
+    msg = "pyrometer-demo: no alert_rules and compose folders above it: run it from a checkout, with make demo"
+    raise DemoError(msg)

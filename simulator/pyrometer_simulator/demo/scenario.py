@@ -1,0 +1,43 @@
+"""What happens in the demo, and when. Times are seconds after all programs are up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+HOT_NODE, HOT_GPU = "gpu-003", 5
+FLAPPING_NODE, FLAPPING_DEVICE = "gpu-006", "mlx5_3"
+PULSE_NODE, PULSE_GPU = "gpu-002", 1
+
+# A GPU that trips its thermal limit falls from 1980 to about 1200 MHz (an H100's hw_thermal halves the clock at worst).
+HOT_CLOCK_MHZ, HOT_CELSIUS = 1200, 93
+
+# MFU is compared with at least 200 earlier batches, which take 50 s at 4 steps/s after the ten of the warm-up; and one
+# whole undisturbed minute is measured before anything big happens.
+QUIET_SECONDS = 66.0
+PULSE_AT = 5.0
+PULSE_SECONDS = 0.2
+FLAPS = 3
+FLAP_SECONDS = 1.0
+FLAP_EVERY_SECONDS = 3.0
+HEAT_AFTER_FLAPS_SECONDS = 4.0
+HEAT_SECONDS = 28.0
+
+# What must be over by then: the rules hold a throttling and an MFU alert for 90 s after its end, a flap for 120 s.
+RESOLVE_SECONDS = 150.0
+POST_SECONDS = 40.0
+
+
+@dataclass(frozen=True)
+class Expected:
+    """An incident that the channel must show: which alert, naming whom, and after which fault."""
+
+    alertname: str
+    culprit: str
+    fault: str
+
+
+EXPECTED = (
+    Expected("NicLinkFlapping", f"{FLAPPING_NODE} {FLAPPING_DEVICE}/1", "third flap"),
+    Expected("GpuThrottledThermal", f"{HOT_NODE} GPU {HOT_GPU}", "heat"),
+    Expected("TrainMfuDropped", f"{HOT_NODE} GPU {HOT_GPU}", "heat"),
+)

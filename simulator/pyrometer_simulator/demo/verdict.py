@@ -1,0 +1,122 @@
+"""Did the channel say what happened? Each fault against the message it should have caused, and the numbers."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from pyrometer_simulator.demo.observe import Prometheus, shown_text
+from pyrometer_simulator.demo.scenario import EXPECTED, FLAPPING_DEVICE, FLAPPING_NODE, PULSE_GPU, PULSE_NODE, Expected
+
+
+@dataclass
+class Finding:
+    """One expected incident: when the channel first showed it with its culprit, and when it was resolved."""
+
+    alertname: str
+    culprit: str
+    fault: str
+    fault_at: float
+    named_at: float | None = None
+    resolved_at: float | None = None
+
+    @property
+    def seconds(self) -> float | None:
+        """From the fault to the message that names the culprit."""
+        return None if self.named_at is None else self.named_at - self.fault_at
+
+
+@dataclass
+class Report:
+    """What the scenario showed; ``problems`` is empty if all of it was right."""
+
+    findings: list[Finding] = field(default_factory=list)
+    measured: dict[str, float | None] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """For a file: findings with their seconds, measured values, problems."""
+        found = [asdict(finding) | {"seconds": finding.seconds} for finding in self.findings]
+        return {"findings": found, "measured": self.measured, "problems": self.problems}
+
+
+def look_for(finding: Finding, messages: list[dict[str, Any]]) -> None:
+    """Update a finding from the channel's messages, in the moment that they are seen."""
+    for message in messages:
+        if finding.alertname not in shown_text(message) and finding.alertname != _alertname(message):
+            continue
+        if finding.named_at is None and names(message, finding):
+            finding.named_at = time.time()
+        if finding.named_at is not None and finding.resolved_at is None and "resolved" in message["text"].lower():
+            finding.resolved_at = time.time()
+
+
+def names(message: dict[str, Any], finding: Finding) -> bool:
+    """Whether a message names the culprit: an MFU drop as its first likely cause, others anywhere."""
+    text = shown_text(message)
+    if finding.alertname != "TrainMfuDropped":
+        return finding.culprit in text
+    causes = text.partition("Likely causes")[2]
+    first = next((line for line in causes.splitlines() if line.strip().startswith("1.")), "")
+    return finding.culprit in first
+
+
+def unexpected(messages: list[dict[str, Any]]) -> list[str]:
+    """Messages that no fault of the scenario explains: the channel must be believed."""
+    known = {expected.alertname for expected in EXPECTED}
+    return [message["text"] for message in messages if _alertname(message) not in known]
+
+
+def expected_findings(faults: dict[str, float]) -> list[Finding]:
+    """A finding per expected incident, from when each fault happened."""
+    return [_finding(expected, faults) for expected in EXPECTED]
+
+
+def batches_measured(prometheus: Prometheus, run: str, at: float) -> dict[str, float | None]:
+    """In the minute before ``at``: batches stored, steps taken, and samples refused as out of order since the start."""
+    return {
+        "batches_stored_1m": prometheus.value(
+            f'count_over_time(pyrometer_train_batch_mfu_ratio{{run="{run}"}}[1m])', at
+        ),
+        "steps_taken_1m": prometheus.value(f'increase(pyrometer_train_steps_total{{run="{run}",rank="0"}}[1m])', at),
+        "out_of_order_samples": prometheus.value("prometheus_target_scrapes_sample_out_of_order_total"),
+        "duplicate_samples": prometheus.value("prometheus_target_scrapes_sample_duplicate_timestamp_total"),
+    }
+
+
+def short_events_measured(prometheus: Prometheus) -> dict[str, float | None]:
+    """What the counters say afterwards of the 200 ms thermal slowdown and of the link flaps of one second."""
+    pulse = f'node="{PULSE_NODE}",gpu="{PULSE_GPU}",reason="hw_thermal"'
+    link = f'node="{FLAPPING_NODE}",device="{FLAPPING_DEVICE}"'
+    return {
+        "thermal_slowdown_200ms_seconds": prometheus.value(f"pyrometer_gpu_clock_event_seconds_total{{{pulse}}}"),
+        "link_down_events": prometheus.value(f"pyrometer_nic_link_down_events_total{{{link}}}"),
+    }
+
+
+def problems_of(report: Report, messages: list[dict[str, Any]], flaps: int) -> list[str]:
+    """Everything that wasn't as it should be, a line each."""
+    found = [f"{f.alertname}: no message named {f.culprit}" for f in report.findings if f.named_at is None]
+    found += [f"{f.alertname} was not resolved" for f in report.findings if f.named_at and f.resolved_at is None]
+    found += [f"a message that nothing explains: {text}" for text in unexpected(messages)]
+    stored, taken = report.measured.get("batches_stored_1m"), report.measured.get("steps_taken_1m")
+    if stored is None or taken is None or abs(stored - taken) > 1:
+        found.append(f"{stored} batches stored in a minute in which {taken} steps were taken")
+    if report.measured.get("out_of_order_samples") != 0:
+        found.append(f"{report.measured.get('out_of_order_samples')} samples refused as out of order")
+    pulse = report.measured.get("thermal_slowdown_200ms_seconds")
+    if pulse is None or not 0.15 <= pulse <= 0.3:
+        found.append(f"a thermal slowdown of 0.2 s shows as {pulse} s in the counter")
+    if report.measured.get("link_down_events") != flaps:
+        found.append(f"{flaps} link flaps show as {report.measured.get('link_down_events')} in the counter")
+    return found
+
+
+def _finding(expected: Expected, faults: dict[str, float]) -> Finding:
+    return Finding(expected.alertname, expected.culprit, expected.fault, faults[expected.fault])
+
+
+def _alertname(message: dict[str, Any]) -> str:
+    payload = (message.get("metadata") or {}).get("event_payload") or {}
+    return str(payload.get("alertname", ""))
