@@ -132,6 +132,11 @@ class SimulatedGpu:
         with self._changing() as record:
             record.hangs = 1
 
+    def hide(self) -> None:
+        """Be missing from the driver's list from the next nvmlInit on."""
+        with self._changing() as record:
+            record.hidden = 1
+
     def slow(self, seconds: float) -> None:
         """Every call takes this long."""
         with self._changing() as record:

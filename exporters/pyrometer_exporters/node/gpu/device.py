@@ -89,16 +89,17 @@ class Gpu:
         if self.excluded:
             return []
         link = self._shared.driver.link
+        if link is None:
+            self._let_go()
+            raise PartError(self._shared.driver.error.reason, self._shared.driver.error.detail)
         try:
-            if link is None:
-                raise PartError(self._shared.driver.error.reason, self._shared.driver.error.detail)
             handle = self._opened(link)
             if handle is None:
                 return []
             values = read_values(self._shared.nvml, handle, self._fields.values())
         except PartError as error:
             self._let_go()
-            self._shared.driver.failed(error)
+            self._shared.driver.failed(error, link)
             raise
         return [*self._dcgm_samples(values), *self._own_samples(values)]
 

@@ -42,24 +42,24 @@ class Driver:
 
         Errors: PartError with the reason, without a call to the driver where the next try isn't due yet.
         """
-        if self.link is None:
-            self._connect()
+        link = self.link or self._connect()
         try:
             return self._nvml.device_count()
         except NvmlError as error:
-            self.failed(error)
+            self.failed(error, link)
             raise
 
-    def failed(self, error: PartError) -> None:
-        """Take note of an error of any call; only one that says that the driver is gone ends the connection.
+    def failed(self, error: PartError, link: Link) -> None:
+        """Take note of an error of a call under ``link``; only one that says that the driver is gone ends it.
 
-        A lost GPU never does: to initialise again would take the healthy ones away as well.
+        A lost GPU never does: to initialise again would take the healthy ones away as well. Nor does a late answer to
+        a call that was made before the present connection.
         """
-        if isinstance(error, NvmlError) and error.driver_gone:
+        if isinstance(error, NvmlError) and error.driver_gone and link is self.link:
             self.error = error
             self.link = None
 
-    def _connect(self) -> None:
+    def _connect(self) -> Link:
         now = self._clock.monotonic()
         if now < self._retry_at:
             raise PartError(self.error.reason, self.error.detail)
@@ -77,4 +77,5 @@ class Driver:
             raise
         self._generation += 1
         self._retry_seconds = FIRST_RETRY_SECONDS
-        self.link = Link(self._generation, version)
+        self.link = link = Link(self._generation, version)
+        return link

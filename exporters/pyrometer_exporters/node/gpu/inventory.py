@@ -24,6 +24,16 @@ def kernel_pci_id(pci_bus_id: str) -> str:
     return f"{domain.lstrip('0'):0>4}:{rest}"
 
 
+def nvml_pci_id(pci_bus_id: str) -> str:
+    """A PCI address as NVML and DCGM spell it.
+
+    >>> nvml_pci_id("0000:af:00.0")
+    '00000000:AF:00.0'
+    """
+    domain, _, rest = pci_bus_id.upper().partition(":")
+    return f"{domain:0>8}:{rest}"
+
+
 @dataclass(frozen=True)
 class Candidate:
     """A GPU that hasn't been opened: its number in NVML's order, and what is known of it without NVML."""
@@ -42,10 +52,14 @@ class Selection:
 
     def takes(self, index: int, pci_bus_id: str | None, uuid: str | None) -> bool:
         """Whether a GPU is to be used; what isn't known of it doesn't match."""
-        names = [str(index), uuid or "", pci_bus_id or "", kernel_pci_id(pci_bus_id) if pci_bus_id else ""]
+        names = [str(index)]
+        if uuid:
+            names.append(uuid)
+        if pci_bus_id:
+            names += [kernel_pci_id(pci_bus_id), nvml_pci_id(pci_bus_id)]
         if self.include is not None:
-            return any(self.include.match(name) for name in names if name)
-        return self.exclude is None or not any(self.exclude.match(name) for name in names if name)
+            return any(self.include.match(name) for name in names)
+        return self.exclude is None or not any(self.exclude.match(name) for name in names)
 
 
 class PciBus:

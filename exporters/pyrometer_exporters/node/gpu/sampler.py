@@ -1,7 +1,7 @@
 """Watches the clock-event bitmask of all GPUs 20 times a second, for the reasons that the driver doesn't count.
 
 One thread reads all GPUs in turn: eight threads cost six times as much (measured: 1.9 % of a core against 0.3 %), for
-waking up. A GPU that hangs holds that thread; a second one looks after it five times a second and starts a successor,
+waking up. A GPU that hangs holds that thread; a second one looks after it ten times a second and starts a successor,
 which leaves out the GPU that still has its predecessor. At most one thread per hung GPU is ever stuck.
 """
 
@@ -18,10 +18,10 @@ from pyrometer_exporters.node.gpu.clock_events import KNOWN_BITS
 log = logging.getLogger(__name__)
 
 DEFAULT_FREQUENCY = 20.0
-# Longer than this between two reads and nobody knows what was in between: neither throttled nor not. It is more than
-# WATCH_SECONDS twice and a turn, so that a hung GPU costs its neighbours nothing.
-MAX_GAP_SECONDS = 0.5
-WATCH_SECONDS = 0.2
+# Longer than this between two reads and nobody knows what was in between: neither throttled nor not. It is as long as
+# a hung GPU can hold up its neighbours: until the second look finds the thread in the same call, and one turn more.
+MAX_GAP_SECONDS = 0.25
+WATCH_SECONDS = 0.1
 # A GPU that failed is left alone for a while: calls to a sick one can be slow.
 REST_SECONDS = 1.0
 # A read that takes this long (a healthy one: well under 1 ms) would slow down the others' cadence.

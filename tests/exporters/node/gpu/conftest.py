@@ -1,0 +1,126 @@
+"""A node with simulated GPUs under the real pynvml, and the GPU collector over it."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from pyrometer_exporters.framework.collector import Context
+from pyrometer_exporters.framework.metrics import Down, Sample
+from pyrometer_exporters.node.gpu.collector import GpuCollector, add_flags, build
+from pyrometer_simulator.nvml import FakeLibrary, SimulatedGpus, installed
+
+
+class ManualClock:
+    """Stands still unless told to go on."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def wall(self) -> float:
+        return 1.7e9 + self.now
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@dataclass
+class Scrape:
+    """What one collection gave."""
+
+    samples: list[Sample]
+    downs: dict[str, str]
+
+    def values(self, name: str, **labels: str) -> dict[tuple[str, ...], float]:
+        found = {}
+        for sample in self.samples:
+            named = dict(zip(sample.family.labels, sample.labels, strict=True))
+            if sample.family.name == name and labels.items() <= named.items():
+                found[sample.labels] = sample.value
+        return found
+
+    def value(self, name: str, **labels: str) -> float | None:
+        found = list(self.values(name, **labels).values())
+        assert len(found) <= 1, f"{name} {labels} has {len(found)} series"
+        return found[0] if found else None
+
+    def names_of(self, gpu: str) -> set[str]:
+        return {
+            s.family.name for s in self.samples if dict(zip(s.family.labels, s.labels, strict=True)).get("gpu") == gpu
+        }
+
+
+@dataclass
+class Node:
+    """The simulated GPUs, the library and the collector of one node."""
+
+    gpus: SimulatedGpus
+    library: FakeLibrary
+    collector: GpuCollector
+    clock: ManualClock | None
+    rebuild: Callable[[], GpuCollector]
+
+    def scrape(self, seconds: float = 4.0) -> Scrape:
+        found = list(self.collector.collect(time.monotonic() + seconds))
+        downs = {item.part: item.reason for item in found if isinstance(item, Down)}
+        return Scrape([item for item in found if isinstance(item, Sample)], downs)
+
+    def restarted(self) -> Node:
+        """The node with an exporter that has just been started."""
+        self.collector.close()
+        return replace(self, collector=self.rebuild())
+
+
+MakeNode = Callable[..., Node]
+
+
+@pytest.fixture
+def sysfs(tmp_path: Path) -> Path:
+    return tmp_path / "sys"
+
+
+@pytest.fixture
+def make_node(tmp_path: Path, sysfs: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeNode]:
+    """Make a node; ``flags`` are the collector's, ``still`` stops its clock, ``setup`` runs before the collector."""
+    monkeypatch.setenv("NODE_NAME", "gpu-042")
+    with ExitStack() as stack:
+
+        def make(
+            *flags: str,
+            count: int = 3,
+            driver: str = "590.48.01",
+            still: bool = False,
+            setup: Callable[[SimulatedGpus], None] = lambda _gpus: None,
+        ) -> Node:
+            clock = ManualClock() if still else None
+            monotonic = clock.monotonic if clock else time.monotonic
+            gpus = SimulatedGpus(tmp_path / "gpus", count=count, driver=driver, monotonic=monotonic)
+            gpus.write_pci_tree(sysfs)
+            setup(gpus)
+            library = stack.enter_context(installed(gpus.path, monotonic))
+            parser = argparse.ArgumentParser()
+            add_flags(parser)
+            context = Context(parser.parse_args(flags), clock or RealClock(), sysfs, tmp_path / "proc", tmp_path, None)
+
+            def rebuild() -> GpuCollector:
+                collector = build(context)
+                stack.callback(collector.close)
+                return collector
+
+            return Node(gpus, library, rebuild(), clock, rebuild)
+
+        yield make
+
+
+class RealClock:
+    def wall(self) -> float:
+        return time.time()
+
+    def monotonic(self) -> float:
+        return time.monotonic()

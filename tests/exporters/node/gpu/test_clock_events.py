@@ -1,0 +1,142 @@
+"""Which counter is which on which driver, and what becomes of counters that lie."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyrometer_exporters.node.gpu.clock_events import (
+    KNOWN_BITS,
+    REASONS,
+    ClockEvents,
+    counter_fields,
+    sampled_reasons,
+    seconds_by_reason,
+    version_numbers,
+)
+
+THERMAL = ("sw_thermal", "hw_thermal", "hw_power_brake")
+
+
+@pytest.mark.parametrize(
+    ("driver", "ids"),
+    [
+        ("450.80.02", None),
+        ("535.183.01", None),
+        ("570.124.06", None),
+        ("574.99", None),
+        ("575.51.03", (251, 252, 253)),
+        ("576.02", (251, 252, 253)),
+        ("580.65.06", (251, 252, 253)),
+        ("580.66", None),
+        ("580.76.05", None),
+        ("580.81", None),
+        ("580.82.07", (269, 270, 271)),
+        ("580.173.02", (269, 270, 271)),
+        ("590.48.01", (269, 270, 271)),
+        ("615.71.05", (269, 270, 271)),
+        ("", None),
+        ("590.48.beta", None),
+    ],
+)
+def test_thermal_counters_have_the_ids_of_their_driver(driver: str, ids: tuple[int, ...] | None) -> None:
+    fields = counter_fields(driver)
+    assert tuple(fields[name] for name in THERMAL if name in fields) == (ids or ())
+    assert {name: fields[name] for name in fields if name not in THERMAL} == {
+        "power_cap": 74,
+        "sync_boost": 76,
+        "board_limit": 77,
+        "reliability": 79,
+    }
+
+
+def test_reasons_have_one_bit_each_and_cover_the_known_ones() -> None:
+    assert sorted(reason.bit for reason in REASONS) == [1 << number for number in range(11)]
+    assert sum(reason.bit for reason in REASONS) == KNOWN_BITS
+
+
+def test_the_newest_bits_are_sampled_only_where_the_driver_has_them() -> None:
+    assert sampled_reasons("615.71.05") - sampled_reasons("610.43") == {"board_limit", "reliability"}
+    assert len(sampled_reasons("")) == 9
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"), [("580.65.06", (580, 65, 6)), ("590", (590,)), ("", ()), ("a.b", ()), ("580.", ())]
+)
+def test_versions(text: str, numbers: tuple[int, ...]) -> None:
+    assert version_numbers(text) == numbers
+
+
+def test_seconds_of_a_mask_count_for_each_of_its_bits() -> None:
+    seconds = seconds_by_reason({0x48: 2.0, 0x40: 0.5, 0: 9.0})
+    assert (seconds["hw_thermal"], seconds["hw_slowdown"], seconds["gpu_idle"]) == (2.5, 2.0, 0)
+
+
+def _one(events: ClockEvents, nanoseconds: float | None, sampled: float, now: float) -> tuple[float, str]:
+    counters = {} if nanoseconds is None else {"hw_thermal": nanoseconds}
+    (event,) = events.update(counters, {"hw_thermal": sampled}, now)
+    return event.seconds, event.method
+
+
+def test_a_counter_is_served_as_the_driver_has_it() -> None:
+    events = ClockEvents()
+    assert _one(events, 5e9, 0.0, 100) == (5.0, "counter")
+    assert _one(events, 7e9, 1.0, 115) == (7.0, "counter")
+
+
+def test_a_counter_that_goes_backwards_is_replaced_by_the_sampler_from_there_on() -> None:
+    events = ClockEvents()
+    assert _one(events, 5e9, 1.0, 100) == (5.0, "counter")
+    assert _one(events, 4e9, 1.5, 115) == (5.5, "sampled")
+    assert _one(events, 9e9, 2.5, 130) == (6.5, "sampled")
+
+
+def test_a_counter_that_outruns_time_is_not_believed() -> None:
+    events = ClockEvents()
+    _one(events, 0, 0.0, 100)
+    assert _one(events, 60e9, 0.25, 115) == (0.25, "sampled")
+
+
+def test_a_counter_that_stops_answering_is_carried_on_by_the_sampler() -> None:
+    events = ClockEvents()
+    _one(events, 5e9, 0.0, 100)
+    assert _one(events, None, 2.0, 115) == (7.0, "sampled")
+
+
+def test_a_counter_may_begin_again_after_the_gpu_was_away() -> None:
+    events = ClockEvents()
+    _one(events, 5e9, 0.0, 100)
+    events.reopened()
+    assert _one(events, 1e9, 0.0, 115) == (1.0, "counter")
+
+
+def test_without_counter_and_sampler_there_is_no_value() -> None:
+    assert ClockEvents().update({}, {}, 100) == []
+
+
+@pytest.mark.parametrize("garbage", [-1.0, float("nan")])
+def test_an_impossible_first_value_is_not_believed(garbage: float) -> None:
+    assert _one(ClockEvents(), garbage, 0.5, 100) == (0.5, "sampled")
+
+
+steps = st.lists(
+    st.tuples(
+        st.one_of(st.none(), st.floats(-1e12, 1e12, allow_nan=False)),  # the counter, honest or not
+        st.floats(0, 15),  # what the sampler saw meanwhile
+        st.floats(0.01, 60),  # time since the read before
+    ),
+    max_size=30,
+)
+
+
+@given(steps)
+def test_what_is_served_never_falls_and_never_outruns_time(reads: list[tuple[float | None, float, float]]) -> None:
+    events, sampled, now, last = ClockEvents(), 0.0, 0.0, None
+    for nanoseconds, grown, elapsed in reads:
+        now += elapsed
+        sampled += min(grown, elapsed)
+        seconds, _method = _one(events, nanoseconds, sampled, now)
+        if last is not None:
+            assert last - 1e-6 <= seconds <= last + elapsed + 2.0 + 1e-6
+        last = seconds

@@ -1,0 +1,224 @@
+"""One sick GPU, a missing driver, a hung call: nothing of it reaches the healthy ones."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyrometer_exporters.framework.flags import UsageError
+
+MakeNode = Callable[..., Any]
+
+FAULTS = {
+    "gpu_is_lost": lambda gpu: gpu.lose(),
+    "reset_required": lambda gpu: gpu.require_reset(),
+    "unknown_error": lambda gpu: gpu.fail(999),
+    "timeout": lambda gpu: gpu.fail(10),
+    "nvml_error_77": lambda gpu: gpu.fail(77),
+    "implausible": lambda gpu: gpu.lie(),
+}
+
+
+@pytest.mark.parametrize("reason", FAULTS)
+def test_a_sick_gpu_loses_its_series_and_says_why_while_its_neighbours_go_on(make_node: MakeNode, reason: str) -> None:
+    node = make_node()
+    healthy = node.scrape()
+    FAULTS[reason](node.gpus[1])
+    scrape = node.scrape()
+    assert scrape.downs == {"1": reason}
+    assert scrape.value("pyrometer_gpu_up", gpu="1", uuid=node.gpus[1].uuid) == 0
+    assert scrape.names_of("1") == {"pyrometer_gpu_up", "pyrometer_gpu_info"}
+    for neighbour in ("0", "2"):
+        assert scrape.value("pyrometer_gpu_up", gpu=neighbour) == 1
+        assert scrape.names_of(neighbour) == healthy.names_of(neighbour)
+
+
+@pytest.mark.parametrize("reason", FAULTS)
+def test_a_sick_gpu_comes_back_by_itself_without_initialising_the_driver_again(
+    make_node: MakeNode, reason: str
+) -> None:
+    node = make_node()
+    healthy = node.scrape()
+    FAULTS[reason](node.gpus[1])
+    node.scrape()
+    node.gpus[1].recover()
+    scrape = node.scrape()
+    assert scrape.downs == {}
+    assert scrape.names_of("1") == healthy.names_of("1")
+    assert node.library.calls["nvmlInitWithFlags"] == 1
+
+
+def test_a_temperature_above_200_degrees_is_not_served(make_node: MakeNode) -> None:
+    node = make_node()
+    node.gpus[0].load(temperature=201)
+    assert node.scrape().downs == {"0": "implausible"}
+
+
+def test_a_hung_gpu_costs_one_deadline_once(make_node: MakeNode) -> None:
+    node = make_node()
+    node.scrape()
+    node.gpus[1].hang()
+    for seconds in (0.3, 0.3):
+        start = time.monotonic()
+        scrape = node.scrape(seconds)
+        assert time.monotonic() - start < 1
+        assert scrape.downs == {"1": "deadline"}
+        assert scrape.value("pyrometer_gpu_up", gpu="1", uuid=node.gpus[1].uuid) == 0
+        assert scrape.value("DCGM_FI_DEV_SM_CLOCK", gpu="0") == 345
+    node.gpus[1].recover()
+    _until(lambda: node.scrape().downs == {})
+
+
+def test_a_gpu_that_hangs_from_the_start_is_down_without_an_identity(make_node: MakeNode, sysfs: Path) -> None:
+    node = make_node(setup=lambda gpus: gpus[2].hang())
+    scrape = node.scrape(0.4)
+    assert scrape.downs == {"2": "deadline"}
+    assert scrape.value("pyrometer_gpu_up", gpu="2") == 0
+    assert scrape.values("pyrometer_gpu_info", gpu="2") == {}
+
+
+@pytest.mark.parametrize(
+    ("feature", "families"),
+    [
+        ("clocks", {"DCGM_FI_DEV_SM_CLOCK", "DCGM_FI_DEV_MEM_CLOCK"}),
+        ("temperature", {"DCGM_FI_DEV_GPU_TEMP"}),
+        ("memory_temperature", {"DCGM_FI_DEV_MEMORY_TEMP"}),
+        ("power", {"DCGM_FI_DEV_POWER_USAGE"}),
+        ("power_limit", {"DCGM_FI_DEV_ENFORCED_POWER_LIMIT"}),
+        ("energy", {"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "pyrometer_gpu_energy_joules_total"}),
+        ("utilisation", {"DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_MEM_COPY_UTIL"}),
+        ("memory", {"DCGM_FI_DEV_FB_FREE", "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_RESERVED"}),
+        ("reasons", {"DCGM_FI_DEV_CLOCKS_EVENT_REASONS", "pyrometer_gpu_clock_event_sampled_seconds_total"}),
+        ("counters", set()),
+        ("serial", set()),
+    ],
+)
+def test_what_one_board_does_not_support_is_absent_there_and_nowhere_else(
+    make_node: MakeNode, feature: str, families: set[str]
+) -> None:
+    node = make_node(setup=lambda gpus: gpus[1].lack(feature))
+    scrape = node.scrape()
+    assert scrape.downs == {}
+    assert scrape.names_of("0") - scrape.names_of("1") == families
+
+
+@pytest.mark.parametrize(
+    "function", ["nvmlDeviceGetTemperatureV", "nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetMemoryInfo_v2"]
+)
+def test_a_library_older_than_a_function_serves_all_the_rest(make_node: MakeNode, function: str) -> None:
+    node = make_node()
+    node.library.remove_function(function)
+    scrape = node.scrape()
+    assert scrape.downs == {}
+    assert scrape.value("DCGM_FI_DEV_GPU_TEMP", gpu="0") == 31
+    assert scrape.value("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", gpu="0") == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"), [(12, "no_driver"), (9, "driver_not_loaded"), (18, "driver_version_mismatch")]
+)
+def test_without_a_driver_the_bus_is_still_counted(make_node: MakeNode, code: int, reason: str) -> None:
+    scrape = make_node(setup=lambda gpus: gpus.fail_init(code)).scrape()
+    assert scrape.downs == {"nvml": reason}
+    assert [(sample.labels, sample.value) for sample in scrape.samples] == [(("pci",), 3)]
+
+
+def test_without_sysfs_the_bus_is_not_counted(make_node: MakeNode, sysfs: Path) -> None:
+    node = make_node(count=0)
+    assert not sysfs.exists()
+    assert node.scrape().values("pyrometer_gpus_present") == {("nvml",): 0}
+
+
+def test_a_missing_driver_is_tried_again_with_growing_pauses(make_node: MakeNode) -> None:
+    node = make_node(still=True, setup=lambda gpus: gpus.fail_init(9))
+    tries = []
+    for _ in range(200):
+        node.scrape()
+        tries.append(node.library.calls["nvmlInitWithFlags"])
+        node.clock.now += 1
+    pauses = [tries.count(number) for number in sorted(set(tries))]
+    assert pauses[:7] == [1, 2, 4, 8, 16, 32, 60]
+    node.gpus.fail_init(0)
+    node.clock.now += 60
+    node.scrape()
+    assert node.scrape().value("pyrometer_gpu_up", gpu="0") == 1
+
+
+def test_an_init_that_hangs_holds_up_nobody_and_is_not_tried_twice_at_once(make_node: MakeNode) -> None:
+    node = make_node(setup=lambda gpus: gpus.hang_init())
+    for _ in range(2):
+        scrape = node.scrape(0.1)
+        assert scrape.downs == {"nvml": "deadline"}
+    assert node.library.calls["nvmlInitWithFlags"] == 1
+    node.gpus.hang_init(hangs=False)
+    _until(lambda: node.scrape().value("pyrometer_gpu_up", gpu="2") == 1)
+
+
+def test_a_reloaded_driver_is_found_again_under_the_same_gpus(make_node: MakeNode) -> None:
+    node = make_node(still=True)
+    before = node.scrape()
+    node.gpus.reload_driver("595.45.04")
+    for _ in range(3):
+        node.clock.now += 15
+        scrape = node.scrape()
+    assert scrape.downs == {}
+    assert scrape.values("pyrometer_gpu_up") == before.values("pyrometer_gpu_up")
+    assert scrape.value("pyrometer_gpu_info", gpu="0", driver="595.45.04") == 1
+
+
+def test_gpus_keep_their_numbers_when_the_driver_comes_back_without_a_neighbour(make_node: MakeNode) -> None:
+    node = make_node(still=True)
+    node.scrape()
+    node.gpus[0].hide()
+    node.gpus.reload_driver()
+    for _ in range(3):
+        node.clock.now += 15
+        scrape = node.scrape()
+    assert scrape.downs == {"0": "not_found"}
+    assert scrape.value("pyrometer_gpu_up", gpu="0", uuid=node.gpus[0].uuid) == 0
+    assert scrape.value("pyrometer_gpu_up", gpu="2", uuid=node.gpus[2].uuid) == 1
+    assert scrape.values("pyrometer_gpus_present") == {("pci",): 3, ("nvml",): 2}
+
+
+@pytest.mark.parametrize("flag", ["1", "0000:2a:00.0", "00000000:2A:00.0"])
+def test_an_excluded_gpu_is_never_opened(make_node: MakeNode, flag: str) -> None:
+    node = make_node(f"--collector.gpu.device-exclude={flag}")
+    scrape = node.scrape()
+    assert [gpu.opened for gpu in node.gpus] == [1, 0, 1]
+    assert {labels[0] for labels in scrape.values("pyrometer_gpu_up")} == {"0", "2"}
+    assert scrape.downs == {}
+
+
+def test_a_gpu_excluded_by_uuid_is_never_opened_where_procfs_knows_it(make_node: MakeNode, tmp_path: Path) -> None:
+    def tell_procfs(gpus: Any) -> None:
+        for gpu in gpus:
+            folder = tmp_path / "proc/driver/nvidia/gpus" / gpu.pci_bus_id[4:].lower()
+            folder.mkdir(parents=True)
+            (folder / "information").write_text(f"Model: \t\t NVIDIA H100\nGPU UUID: \t {gpu.uuid}\n")
+
+    uuid = make_node().gpus[2].uuid  # the same in every node with the same seed
+    node = make_node(f"--collector.gpu.device-exclude={uuid}", setup=tell_procfs)
+    node.scrape()
+    assert [gpu.opened for gpu in node.gpus] == [1, 1, 0]
+
+
+def test_only_included_gpus_are_opened(make_node: MakeNode) -> None:
+    node = make_node("--collector.gpu.device-include=0|2")
+    node.scrape()
+    assert [gpu.opened for gpu in node.gpus] == [1, 0, 1]
+
+
+def test_include_and_exclude_together_are_refused(make_node: MakeNode) -> None:
+    with pytest.raises(UsageError, match="exclude each other"):
+        make_node("--collector.gpu.device-include=0", "--collector.gpu.device-exclude=1")
+
+
+def _until(condition: Callable[[], bool], seconds: float = 3.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)

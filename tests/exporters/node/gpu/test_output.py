@@ -1,0 +1,124 @@
+"""What the GPU collector serves when all is well."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from pyrometer_exporters.framework.exposition import Renderer
+from pyrometer_exporters.node.gpu import families
+from pyrometer_exporters.node.gpu.clock_events import REASONS
+
+GOLDEN = Path(__file__).parent / "golden" / "metrics.txt"
+MakeNode = Callable[..., Any]
+
+
+@pytest.fixture
+def text(make_node: MakeNode) -> str:
+    node = make_node(count=2, still=True)
+    node.gpus[0].load()
+    node.gpus[1].throttle("hw_thermal", sm_clock=1200, temperature=91)
+    node.clock.now += 10
+    return Renderer().text(node.scrape().samples).decode()
+
+
+def test_output_is_the_golden_one(text: str) -> None:
+    if os.environ.get("PYROMETER_UPDATE_GOLDEN"):
+        GOLDEN.write_text(text)
+    assert text == GOLDEN.read_text(), "if that was meant: PYROMETER_UPDATE_GOLDEN=1 pytest tests/exporters/node/gpu"
+
+
+def test_output_survives_the_round_trip_through_prometheus_parser(text: str) -> None:
+    parsed = {sample.name: family.type for family in text_string_to_metric_families(text) for sample in family.samples}
+    # The parser gives every counter the suffix that DCGM's lacks.
+    expected = {
+        family.name.removesuffix("_total") + ("_total" if family.type == "counter" else ""): family.type
+        for family in families.FAMILIES
+    }
+    assert parsed == expected
+
+
+def test_series_of_one_family_differ_in_their_labels(make_node: MakeNode) -> None:
+    samples = make_node().scrape().samples
+    assert len({(s.family.name, s.labels) for s in samples}) == len(samples)
+
+
+def test_host_label_can_be_spelled_as_the_newer_dcgm_exporter_does(make_node: MakeNode) -> None:
+    scrape = make_node("--gpu.hostname-label=hostname", count=1).scrape()
+    assert scrape.value("DCGM_FI_DEV_SM_CLOCK", hostname="gpu-042") == 345
+    assert scrape.value("DCGM_FI_DEV_SM_CLOCK", Hostname="gpu-042") is None
+
+
+def test_dcgm_units(make_node: MakeNode) -> None:
+    node = make_node(count=1, still=True)
+    node.gpus[0].load(power_watts=500, memory_used_mib=1024)
+    node.clock.now += 2
+    scrape = node.scrape()
+    assert scrape.value("DCGM_FI_DEV_POWER_USAGE") == 500
+    assert scrape.value("DCGM_FI_DEV_FB_USED") == 1024
+    assert scrape.value("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION") == 1_000_000
+    assert scrape.value("pyrometer_gpu_energy_joules_total") == 1000
+
+
+def test_every_reason_has_a_value_and_one_method_from_first_sight_on(make_node: MakeNode) -> None:
+    scrape = make_node(count=1).scrape()
+    seconds = scrape.values("pyrometer_gpu_clock_event_seconds_total")
+    methods = scrape.values("pyrometer_gpu_clock_event_method_info")
+    assert {labels[2] for labels in seconds} == {reason.name for reason in REASONS}
+    assert sorted(labels[2] for labels in methods) == sorted(reason.name for reason in REASONS)
+
+
+@pytest.mark.parametrize(
+    ("driver", "sampled"),
+    [
+        ("570.86.15", {"sw_thermal", "hw_thermal", "hw_power_brake"}),
+        ("575.51.03", set()),
+        ("580.65.06", set()),
+        ("580.76.05", {"sw_thermal", "hw_thermal", "hw_power_brake"}),
+        ("580.82.07", set()),
+        ("615.71.05", set()),
+    ],
+)
+def test_thermal_times_are_right_on_every_driver_and_say_their_method(
+    make_node: MakeNode, driver: str, sampled: set[str]
+) -> None:
+    node = make_node(count=1, driver=driver, still=True)
+    node.scrape()
+    node.gpus[0].throttle("hw_thermal")
+    node.clock.now += 3
+    scrape = node.scrape()
+    methods = {labels[2]: labels[3] for labels in scrape.values("pyrometer_gpu_clock_event_method_info")}
+    always = {"gpu_idle", "clocks_setting", "hw_slowdown", "display_clocks"}
+    assert {reason for reason, method in methods.items() if method == "sampled"} == sampled | always
+    expected = 0 if sampled else 3  # the clock jumped three seconds: a gap that the sampler leaves alone
+    assert scrape.value("pyrometer_gpu_clock_event_seconds_total", reason="hw_thermal") == expected
+
+
+def test_reasons_that_an_old_bitmask_cannot_show_are_absent_without_their_counters(make_node: MakeNode) -> None:
+    node = make_node(count=2, driver="590.48.01")
+    node.gpus[0].lack("counters")
+    reasons = {labels[2] for labels in node.scrape().values("pyrometer_gpu_clock_event_seconds_total", gpu="0")}
+    assert reasons == {reason.name for reason in REASONS} - {"board_limit", "reliability"}
+
+
+def test_field_values_are_read_in_one_call_per_gpu(make_node: MakeNode) -> None:
+    node = make_node(count=2)
+    node.scrape()
+    before = node.library.calls["nvmlDeviceGetFieldValues"]
+    node.scrape()
+    assert node.library.calls["nvmlDeviceGetFieldValues"] - before == 2
+
+
+def test_after_a_restart_the_drivers_counters_go_on_and_the_samplers_begin_at_0(make_node: MakeNode) -> None:
+    node = make_node(count=1, still=True)
+    node.scrape()
+    node.gpus[0].throttle("hw_thermal")
+    node.clock.now += 30
+    restarted = node.restarted().scrape()
+    seconds = {k[2]: v for k, v in restarted.values("pyrometer_gpu_clock_event_seconds_total").items()}
+    assert (seconds["hw_thermal"], seconds["hw_slowdown"]) == (30, 0)

@@ -1,0 +1,160 @@
+"""What the sampler counts, and that nothing stops it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyrometer_exporters.framework.worker import PartError
+from pyrometer_exporters.node.gpu.sampler import ALL_ONES, MAX_GAP_SECONDS, Sampler, Watched
+
+MakeNode = Callable[..., Any]
+
+
+@pytest.fixture
+def sampler() -> Iterator[Sampler]:
+    sampler = Sampler(20)
+    yield sampler
+    sampler.close()
+
+
+def test_time_between_two_reads_counts_for_the_bits_seen_at_its_end() -> None:
+    watched = Watched()
+    for now, mask in ((1.0, 0), (1.05, 0x40), (1.1, 0x40), (1.15, 0)):
+        watched.take(mask, now)
+    assert watched.by_mask() == pytest.approx({0x40: 0.1, 0: 0.05})
+
+
+def test_a_gap_counts_for_nothing() -> None:
+    watched = Watched()
+    watched.take(0x40, 1.0)
+    watched.take(0x40, 1.01 + MAX_GAP_SECONDS)
+    assert watched.by_mask() == {}
+
+
+@pytest.mark.parametrize("break_it", [lambda w: w.missed(0), lambda w: w.take(ALL_ONES, 1.02)])
+def test_a_failed_read_is_not_bridged(break_it: Callable[[Watched], None]) -> None:
+    watched = Watched()
+    watched.take(0x40, 1.0)
+    break_it(watched)
+    watched.take(0x40, 1.05)
+    assert watched.by_mask() == {}
+
+
+@given(st.lists(st.tuples(st.floats(-1, 3), st.integers(0, ALL_ONES)), max_size=50))
+def test_seconds_only_grow_and_never_sum_to_more_than_elapsed(reads: list[tuple[float, int]]) -> None:
+    watched, now, total, elapsed = Watched(), 100.0, 0.0, 0.0
+    for step, mask in reads:
+        now += step
+        elapsed += max(0.0, step)
+        watched.take(mask, now)
+        grown = sum(watched.by_mask().values())
+        assert total <= grown <= elapsed + 1e-6
+        total = grown
+    assert len(watched.by_mask()) <= 2048
+
+
+def test_a_pulse_of_200_ms_between_two_scrapes_is_visible_afterwards_by_either_way(make_node: MakeNode) -> None:
+    node = make_node(count=1)
+    node.scrape()
+    node.gpus[0].pulse("hw_thermal", seconds=0.2, delay=0.1)
+    time.sleep(0.5)
+    scrape = node.scrape()
+    counted = scrape.value("pyrometer_gpu_clock_event_seconds_total", reason="hw_thermal")
+    sampled = scrape.value("pyrometer_gpu_clock_event_seconds_total", reason="hw_slowdown")
+    assert counted == pytest.approx(0.2)
+    assert 0.04 <= sampled <= 0.4  # a loaded machine may have missed reads, but not all
+    assert scrape.value("DCGM_FI_DEV_CLOCKS_EVENT_REASONS") == 1  # the gauge never saw it
+
+
+def test_a_gpu_that_hangs_does_not_stop_the_others(sampler: Sampler) -> None:
+    node = _Fake(3)
+    for watched in node.watched:
+        sampler.watch(watched)
+    _until(lambda: all(node.reads))
+    node.hangs[1] = True
+    _until(lambda: node.stuck[1])
+    before = list(node.reads)
+    time.sleep(1.0)
+    after = list(node.reads)
+    node.hangs[1] = False
+    assert after[1] == before[1]
+    # 20 in a second, less at most 5 until it was noticed; half of that for a machine under load.
+    assert min(after[0] - before[0], after[2] - before[2]) >= 8
+    _until(lambda: node.reads[1] > after[1])
+
+
+def test_a_slow_gpu_is_read_less_often_and_the_others_keep_their_cadence(sampler: Sampler) -> None:
+    node = _Fake(2)
+    node.delay[0] = 0.08
+    for watched in node.watched:
+        sampler.watch(watched)
+    time.sleep(1.0)
+    assert node.reads[0] <= 2
+    assert node.reads[1] >= 8
+
+
+def test_a_gpu_that_fails_rests_and_returns(sampler: Sampler) -> None:
+    node = _Fake(1)
+    node.error[0] = PartError("gpu_is_lost")
+    sampler.watch(node.watched[0])
+    time.sleep(0.2)
+    assert node.reads[0] == 1
+    node.error[0] = None
+    _until(lambda: node.reads[0] > 5)
+
+
+def test_an_unforeseen_error_does_not_end_the_sampler(sampler: Sampler, caplog: pytest.LogCaptureFixture) -> None:
+    node = _Fake(2)
+    node.error[0] = ValueError("unforeseen")
+    for watched in node.watched:
+        sampler.watch(watched)
+    _until(lambda: node.reads[1] > 3)
+    assert "unforeseen" in caplog.text
+
+
+def test_nothing_is_read_after_the_end(sampler: Sampler) -> None:
+    node = _Fake(1)
+    sampler.watch(node.watched[0])
+    _until(lambda: node.reads[0] > 0)
+    sampler.close()
+    time.sleep(0.1)
+    reads = node.reads[0]
+    time.sleep(0.15)
+    assert node.reads[0] == reads
+
+
+class _Fake:
+    """GPUs as the sampler sees them."""
+
+    def __init__(self, count: int) -> None:
+        self.watched = [Watched() for _ in range(count)]
+        self.reads = [0] * count
+        self.hangs = [False] * count
+        self.stuck = [False] * count
+        self.delay = [0.0] * count
+        self.error: list[Exception | None] = [None] * count
+        for index, watched in enumerate(self.watched):
+            watched.read = lambda index=index: self._read(index)  # type: ignore[misc]
+
+    def _read(self, index: int) -> int:
+        while self.hangs[index]:
+            self.stuck[index] = True
+            time.sleep(0.01)
+        time.sleep(self.delay[index])
+        self.reads[index] += 1
+        if (error := self.error[index]) is not None:
+            raise error
+        return 0
+
+
+def _until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
