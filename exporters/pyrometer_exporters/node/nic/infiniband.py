@@ -126,7 +126,7 @@ class _PortReader:
     def _interface(self, folder: Folder, port: str, link_layer: str) -> Interface | None:
         name = self._interface_name(folder, port, link_layer)
         try:
-            return read_interface(self._folders, f"{self._net}/{name}") if name else None
+            return read_interface(self._folders, f"{self._net}/{name}", with_rate=False) if name else None
         except OSError:
             return None  # it went away meanwhile: the port is served without
 

@@ -39,8 +39,12 @@ class Interface:
     failed: str | None
 
 
-def read_interface(folders: Folders, path: str) -> Interface:
-    """Read the interface at ``path``; what can't be read is None. Raises ``OSError`` if it can't even be looked at."""
+def read_interface(folders: Folders, path: str, *, with_rate: bool) -> Interface:
+    """Read the interface at ``path``; what can't be read is None. Raises ``OSError`` if it can't even be looked at.
+
+    Without ``with_rate`` nothing is read that waits for the kernel's RTNL lock, which took others more than 5 s
+    (node_exporter issue 1841): an RDMA port has its own rate and must not wait for its interface's.
+    """
     folder = folders.present(path)
     # Counters before the state: a link lost in between then shows in the state now and in the counter the next time,
     # never the other way round, and link_down.py takes it for the one event it is.
@@ -53,14 +57,15 @@ def read_interface(folders: Folders, path: str) -> Interface:
         downs = None if changes is None else changes // 2
     admin_up = _parsed_flags(folder)
     link_up = _link_up(folder)
-    rate = parse.speed(folder.text("speed") or "") if link_up else None  # EINVAL while the link is down
+    # EINVAL while the link is down.
+    rate = parse.speed(folder.text("speed") or "") if link_up and with_rate else None
     ifindex = _number(folder, "ifindex") or 0
     return Interface(path.rpartition("/")[2], ifindex, admin_up, link_up, rate, downs, counts, failed)
 
 
 def read_interface_device(folders: Folders, hardware: Hardware, path: str) -> DeviceReading:
     """An interface without RDMA as a device of its own. Raises ``PartError`` where nothing of it can be read."""
-    found = read_interface(folders, path)
+    found = read_interface(folders, path, with_rate=True)
     folder = folders.get(path)
     if found.link_up is None and found.admin_up is None and not found.counts:
         try:

@@ -42,7 +42,7 @@ class SystemFiles:
 
     def open(self, path: str) -> int:
         """See :class:`Files`."""
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def pread(self, descriptor: int) -> bytes:
         """See :class:`Files`."""

@@ -109,6 +109,23 @@ def test_a_device_that_hangs_is_down_and_hides_no_other(node: Any) -> None:
     assert scrape.downs == {}
 
 
+def test_a_file_whose_open_hangs_is_a_device_that_hangs(node: Any) -> None:
+    node.scrape()
+    state = node.nic.port.folder / "state"
+    state.unlink()
+    os.mkfifo(state)
+    scrape = node.scrape(seconds=0.3)
+    assert scrape.downs == {"mlx5_0": "deadline"}
+    assert scrape.value("link_up", "mlx5_1", "1") == 1
+    with state.open("w"):  # lets the reader go
+        node.stop()
+
+
+def test_an_rdma_port_does_not_wait_for_what_needs_the_rtnl_lock(node: Any) -> None:
+    node.scrape()
+    assert [path for path in node.files.opened if path.endswith(("net/ib0/speed", "net/ib0/carrier"))] == []
+
+
 def test_a_hanging_device_costs_one_thread_however_often_it_is_asked(node: Any) -> None:
     release = node.files.hangs["infiniband/mlx5_0/ports/1/state"] = threading.Event()
     node.scrape(seconds=0.2)
