@@ -108,7 +108,7 @@ class Director:
         self.report.findings = verdict.expected_findings(self.faults)
         self._pass(scenario.HEAT_SECONDS)
         gpu.recover()
-        self.say(f"{place} has cooled down; the rules hold their alerts for one to two minutes, in case it comes back")
+        self.say(f"{place} has cooled down; the rules hold their alerts for a minute or two, in case it comes back")
 
     def _wait_for_resolves(self) -> None:
         deadline = time.time() + scenario.RESOLVE_SECONDS

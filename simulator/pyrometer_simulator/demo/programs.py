@@ -137,6 +137,8 @@ class Programs:
         command = [
             str(self._stack.prometheus), "--config.file=prometheus.yaml", "--storage.tsdb.path=data",
             f"--web.listen-address=127.0.0.1:{self.addresses.prometheus}", "--storage.tsdb.retention.time=6h",
+            # An alert that Alertmanager, still starting, could not take is sent again after this; 1 min by default.
+            "--rules.alert.resend-delay=15s",
         ]  # fmt: skip
         self._processes.start("prometheus", command, cwd=self.folder / "prometheus")
 

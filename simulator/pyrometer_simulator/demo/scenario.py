@@ -13,7 +13,7 @@ HOT_CLOCK_MHZ, HOT_CELSIUS = 1200, 93
 
 # MFU is compared with at least 200 earlier batches, which take 50 s at 4 steps/s after the ten of the warm-up; and one
 # whole undisturbed minute is measured before anything big happens.
-QUIET_SECONDS = 66.0
+QUIET_SECONDS = 64.0
 PULSE_AT = 5.0
 PULSE_SECONDS = 0.2
 FLAPS = 3
@@ -22,7 +22,7 @@ FLAP_EVERY_SECONDS = 3.0
 HEAT_AFTER_FLAPS_SECONDS = 4.0
 HEAT_SECONDS = 28.0
 
-# What must be over by then: the rules hold a throttling and an MFU alert for 90 s after its end, a flap for 120 s.
+# What must be over by then: the rules hold throttling and an MFU drop for 90 s after their end, a flap for 120 s.
 RESOLVE_SECONDS = 150.0
 POST_SECONDS = 40.0
 
