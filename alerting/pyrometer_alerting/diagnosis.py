@@ -133,9 +133,9 @@ def _judge_temperature(suspect: _Suspect, evidence: Evidence) -> None:
     if row is None or pd.isna(row["celsius"]):
         return
     if float(row["celsius"]) < 70:  # H100 starts to slow down at 87 C; below 70 heat is an unlikely story
-        suspect.doubt(0.9, f"temperature normal ({float(row['celsius']):.0f} C)")
+        suspect.doubt(0.9, f"temperature normal ({float(row['celsius']):.0f} \u00b0C)")
     else:
-        suspect.evidence.append(f"{float(row['celsius']):.0f} C")
+        suspect.evidence.append(f"{float(row['celsius']):.0f} \u00b0C")
 
 
 def _flapping(evidence: Evidence) -> list[_Suspect]:

@@ -14,6 +14,9 @@ from pyrometer_alerting.mrkdwn import Span, texts
 from pyrometer_alerting.text import duration, utc
 
 
+_DOTS = {"\U0001f534": "critical", "\U0001f7e0": "warning", "\U0001f535": "info", "\u2705": "resolved"}
+
+
 @dataclass(frozen=True)
 class Shown:
     """An incident with its message and how far the message got (`delivery`: a short word for the corner)."""
@@ -70,13 +73,20 @@ def _card(item: Shown, now: float) -> str:
 def _block(block: dict[str, Any]) -> str:
     pieces = ["".join(_span(span) for span in piece) for piece in texts(block)]
     if block["type"] == "header":
-        return f"<h2>{pieces[0]}</h2>"
+        return f"<h2>{_with_dots(pieces[0])}</h2>"
     if block["type"] == "context":
         return '<footer class="context">' + "".join(f"<span>{piece}</span>" for piece in pieces) + "</footer>"
     if "fields" in block:
         return '<div class="fields">' + "".join(f"<p>{piece}</p>" for piece in pieces) + "</div>"
     kind = "causes" if pieces[0].startswith("<b>Likely causes</b>") else "text"
     return f'<p class="{kind}">{pieces[0]}</p>'
+
+
+def _with_dots(shown: str) -> str:
+    """State signs as drawn dots: not every machine has an emoji font."""
+    for sign, kind in _DOTS.items():
+        shown = shown.replace(sign, f'<i class="dot {kind}"></i>')
+    return shown
 
 
 def _span(span: Span) -> str:

@@ -19,6 +19,8 @@ _EMOJI = {
     ":white_check_mark:": "✅",
     ":warning:": "⚠️",
 }
+# Drawn, since not every machine has an emoji font.
+_DRAWN = {"🔴": "#e01e5a", "🟠": "#e8912d", "🔵": "#1264a3", "✅": "#2eb67d"}
 _MARKUP = re.compile(r"<([^<>\n]+)>")
 
 
@@ -123,6 +125,8 @@ def _inline(text: str) -> str:
 def _emoji(shown: str) -> str:
     for name, sign in _EMOJI.items():
         shown = shown.replace(name, sign)
+    for sign, colour in _DRAWN.items():
+        shown = shown.replace(sign, f'<i class="em" style="background:{colour}"></i>')
     return shown
 
 

@@ -1,0 +1,141 @@
+"""Stand-ins for everything outside the alerting service, in one place: clock, Prometheus, deliveries."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from datetime import datetime, timezone
+from typing import Any
+
+from pyrometer_alerting.model import Alert, Incident
+from pyrometer_alerting.prometheus import PrometheusError, Series
+
+START = 1_795_300_000.0
+
+
+class FakeClock:
+    """Stands still until told."""
+
+    def __init__(self, now: float = START) -> None:
+        self.time = now
+
+    def now(self) -> float:
+        return self.time
+
+    def advance(self, seconds: float) -> None:
+        self.time += seconds
+
+
+class FakePrometheus:
+    """Answers by the first pattern that a query matches; a counter per query."""
+
+    def __init__(self) -> None:
+        self.answers: list[tuple[str, list[Series] | Exception]] = []
+        self.queries: list[str] = []
+
+    def on(self, pattern: str, answer: list[Series] | Exception) -> None:
+        self.answers.append((pattern, answer))
+
+    def instant(self, query: str, at: float) -> list[Series]:
+        return self._answer(query)
+
+    def range(self, query: str, start: float, end: float, step: float) -> list[Series]:
+        return self._answer(query)
+
+    def _answer(self, query: str) -> list[Series]:
+        self.queries.append(query)
+        for pattern, answer in self.answers:
+            if re.search(pattern, query):
+                if isinstance(answer, Exception):
+                    raise answer
+                return answer
+        return []
+
+
+SILENT = PrometheusError("Prometheus did not answer (ConnectTimeout)")
+
+
+def iso(unix: float) -> str:
+    return datetime.fromtimestamp(unix, tz=timezone.utc).isoformat().replace("+00:00", "Z")
+
+
+def raw_alert(
+    name: str = "GpuLost",
+    *,
+    firing: bool = True,
+    starts_at: float = START - 10,
+    ends_at: float | None = None,
+    fingerprint: str = "",
+    annotations: Mapping[str, str] | None = None,
+    **labels: str,
+) -> dict[str, Any]:
+    named = {"alertname": name, "cluster": "c1", "severity": "critical", **labels}
+    return {
+        "status": "firing" if firing else "resolved",
+        "labels": named,
+        "annotations": dict(annotations or {"summary": f"{name} summary", "description": "measured 1.5 of 2"}),
+        "startsAt": iso(starts_at),
+        "endsAt": "0001-01-01T00:00:00Z" if firing else iso(ends_at if ends_at is not None else starts_at + 60),
+        "generatorURL": "http://prometheus/graph",
+        "fingerprint": fingerprint or re.sub(r"\W", "", json.dumps(sorted(named.items())))[-16:],
+    }
+
+
+def body(*alerts: Mapping[str, Any], **more: Any) -> bytes:
+    document = {
+        "version": "4",
+        "groupKey": '{}:{alertname="x"}',
+        "receiver": "pyrometer",
+        "status": "firing",
+        "alerts": list(alerts),
+        "truncatedAlerts": 0,
+        "externalURL": "http://am-1:9093",
+        **more,
+    }
+    return json.dumps(document).encode()
+
+
+def alert(name: str = "GpuLost", *, firing: bool = True, **kwargs: Any) -> Alert:
+    labels = {"alertname": name, "cluster": "c1", "severity": "critical", **kwargs.pop("labels", {})}
+    defaults: dict[str, Any] = {
+        "fingerprint": kwargs.pop("fingerprint", "f1"),
+        "starts_at": START,
+        "annotations": {},
+        "ends_at": None if firing else START + 60,
+    }
+    return Alert(firing=firing, labels=labels, **{**defaults, **kwargs})
+
+
+def training_incident(**kwargs: Any) -> Incident:
+    member = alert(
+        "TrainMfuDropped",
+        labels={"run": "llama-70b", "component": "train"},
+        annotations={
+            "summary": "MFU of run llama-70b fell by 27 %",
+            "description": "MFU of run llama-70b is 32.9 %, 27 % below the 45.0 % of its best hour.",
+            "runbook": "docs/alerts.md#trainmfudropped",
+        },
+    )
+    defaults: dict[str, Any] = {
+        "id": "incident-1",
+        "key": "k",
+        "cluster": "c1",
+        "alertname": "TrainMfuDropped",
+        "run": "llama-70b",
+        "severity": "critical",
+        "component": "train",
+        "received_at": START + 5,
+        "started_at": START,
+        "members": (member,),
+    }
+    return Incident(**{**defaults, **kwargs})
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 8.0) -> None:
+    import time
+
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.01)

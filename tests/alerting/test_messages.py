@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from alerting_fakes import START, alert, training_incident
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyrometer_alerting import page, terminal, text
+from pyrometer_alerting.incidents import fold
+from pyrometer_alerting.messages import Style, build, build_reply
+from pyrometer_alerting.model import Cause, Diagnosis
+from pyrometer_simulator.slack_blocks import check_message
+
+GOLDEN = Path(__file__).with_name("golden")
+STYLE = Style(notice="SIMULATED CLUSTER", grafana_url="http://127.0.0.1:3000")
+HEAT = Cause(
+    "gpu-042 GPU 3",
+    "hardware thermal throttling",
+    ("throttled 38 s of 41 s since 03:12:05 UTC", "SM clock 1230 MHz against 1980 MHz"),
+    (),
+    START,
+    120.0,
+    {"node": "gpu-042", "gpu": "3"},
+)
+FLAP = Cause(
+    "gpu-174 mlx5_5/1",
+    "link went down",
+    ("link went down once, at 03:13:05 UTC",),
+    ("began 40 s after the drop",),
+    START,
+    30.0,
+    {"node": "gpu-174", "device": "mlx5_5", "port": "1"},
+)
+DIAGNOSED = Diagnosis(START + 6, (HEAT, FLAP), ("no data from gpu-300 since 03:12:00 UTC",))
+TRANSCRIPT = {
+    "firing": training_incident(),
+    "diagnosed": training_incident(diagnosis=DIAGNOSED),
+    "unknown": training_incident(diagnosis=Diagnosis(START, (Cause("unknown", ""),), ("Prometheus did not answer",))),
+    "resolved": training_incident(
+        diagnosis=DIAGNOSED,
+        resolved_at=START + 300,
+        members=(replace(training_incident().members[0], firing=False, ends_at=START + 300),),
+    ),
+    "flapping_link": fold(
+        None,
+        [
+            alert(
+                "NicLinkFlapping",
+                labels={"node": "gpu-174", "device": "mlx5_5", "port": "1", "severity": "warning"},
+                annotations={"summary": "gpu-174 mlx5_5/1 is flapping", "runbook": "https://example.org/r#flap"},
+            )
+        ],
+        0,
+        START,
+    ).incident,
+}
+
+
+@pytest.mark.parametrize("name", TRANSCRIPT)
+def test_messages_are_as_committed(name, request):
+    incident = replace(TRANSCRIPT[name], id="incident-1")
+    message = build(incident, STYLE)
+    check_message({"text": message.text, "blocks": message.blocks})
+    shown = {"text": message.text, "blocks": message.blocks, "terminal": terminal.render(message).splitlines()}
+    file = GOLDEN / f"{name}.json"
+    if request.config.getoption("--update-golden", default=False):
+        file.write_text(json.dumps(shown, indent=1, ensure_ascii=False) + "\n")
+    assert shown == json.loads(file.read_text()), "pytest --update-golden rewrites the files"
+
+
+def test_the_headline_names_the_culprit_and_the_causes_are_numbered():
+    message = build(TRANSCRIPT["diagnosed"], STYLE)
+    assert message.blocks[0]["text"]["text"] == "🔴 MFU of run llama-70b fell by 27 %: gpu-042 GPU 3, gpu-174 mlx5_5/1"
+    causes = message.text.split("*Likely causes*\n")[1].splitlines()
+    assert causes[0].startswith("1. gpu-042 GPU 3: hardware thermal throttling; ")
+    assert causes[1].startswith("2. gpu-174 mlx5_5/1: ") and "Against: began 40 s after the drop" in causes[1]
+    assert causes[2] == "_Missing evidence:_ no data from gpu-300 since 03:12:00 UTC"
+
+
+def test_the_message_does_not_depend_on_the_moment_it_is_built():
+    assert build(TRANSCRIPT["diagnosed"], STYLE).digest() == build(TRANSCRIPT["diagnosed"], STYLE).digest()
+
+
+def test_flap_memory_is_shown():
+    incident = training_incident(episodes=((START - 600, START - 420), (START - 300, START - 260)))
+    assert "fired 3 times in 10 min; before: 3 min, 40 s" in json.dumps(build(incident, STYLE).blocks)
+
+
+def test_degraded_messages_carry_less():
+    incident = TRANSCRIPT["diagnosed"]
+    assert all("fields" not in block for block in build(incident, STYLE, 1).blocks)
+    assert build(incident, STYLE, 2).blocks == [] and "gpu-042" in build(incident, STYLE, 2).text
+
+
+def test_only_web_links_become_links():
+    for runbook in ("javascript:alert(1)", "http://a/<!channel>", "//host/x", "http:///x", "docs/alerts.md#x"):
+        incident = training_incident(members=(alert("X", annotations={"runbook": runbook}),))
+        shown = json.dumps(build(incident, Style()).blocks)
+        assert "|Runbook" not in shown and "<!channel" not in shown
+
+
+hostile = st.text(max_size=200) | st.sampled_from(
+    [
+        "<!channel>",
+        "<@U1>",
+        "&lt;!here>",
+        "a" * 20_000,
+        "\u202egpj.exe",
+        "<http://x|y>",
+        "*`_~" * 50,
+        "😀" * 3000,
+        "\n" * 99,
+    ]
+)
+
+
+@given(
+    labels=st.fixed_dictionaries(
+        {name: hostile for name in ("alertname", "cluster", "run", "node", "gpu", "severity", "component")}
+    ),
+    annotations=st.fixed_dictionaries({name: hostile for name in ("summary", "description", "runbook")}),
+    members=st.integers(1, 60),
+    strings=st.lists(hostile, min_size=3, max_size=8),
+    firing=st.booleans(),
+)
+def test_hostile_labels_stay_within_limits_and_ping_nobody(labels, annotations, members, strings, firing):
+    alerts = [alert(fingerprint=str(n), labels=labels, annotations=annotations) for n in range(members)]
+    incident = fold(None, alerts, 3, START).incident
+    causes = tuple(Cause(part, part, tuple(strings), tuple(strings), START, 9.0, {"node": part}) for part in strings)
+    incident = replace(
+        incident,
+        run=labels["run"] or "r",
+        component="train",
+        diagnosis=Diagnosis(START, causes, tuple(strings)),
+        resolved_at=None if firing else START + 9,
+        episodes=((START - 9.0, START - 5.0),) * 20,
+    )
+    style = Style(notice=strings[0], grafana_url="https://grafana.example/")
+    for message in (*(build(incident, style, level) for level in range(3)), build_reply(incident, "grown", style)):
+        check_message({"text": message.text, "blocks": message.blocks or None})
+        for shown in [message.text, json.dumps(message.blocks, ensure_ascii=False)]:
+            assert not re.search(r"<(?!!date\^|https?://)", shown.replace("\\n", " "))
+            assert not re.search("[\u200b-\u200f\u202a-\u202e\u2066-\u2069\x00-\x08\x7f]", shown)
+        terminal.render(message)
+    rendered = page.render([page.Shown(incident, build(incident, style), "x")], page.Banner(strings[0]), START)
+    assert "<script" not in rendered and "<!channel" not in rendered
+
+
+def test_cut_text_never_ends_inside_an_escape():
+    for limit in range(1, 40):
+        cut = text.mrkdwn("<&>" * 20, limit)
+        assert text.units(cut) <= limit and re.fullmatch(r"(&lt;|&amp;|&gt;)*…?", cut)
+
+
+def test_durations_read_well():
+    shown = [text.duration(seconds) for seconds in (0, 40, 119, 720, 3600 * 3 + 300, 3600 * 52)]
+    assert shown == ["0 s", "40 s", "119 s", "12 min", "3 h 5 min", "2 d 4 h"]
