@@ -15,7 +15,7 @@ from pyrometer_simulator.sysfs_nic import write_value
 
 @pytest.fixture
 def tree(tmp_path: Path) -> SysfsTree:
-    return SysfsTree(tmp_path / "node")
+    return SysfsTree(tmp_path / "node", hcas=4)
 
 
 def text(path: Path) -> str:

@@ -19,7 +19,7 @@ from pyrometer_exporters.node.nic.memory import Memories
 from pyrometer_exporters.node.nic.netdev import read_interface_device
 from pyrometer_exporters.node.nic.readings import DeviceReading
 from pyrometer_exporters.node.nic.state import Store
-from pyrometer_exporters.node.nic.sysfs import Files, Folders, SystemFiles
+from pyrometer_exporters.node.nic.sysfs import Files, Folders, SystemFiles, allow_descriptors
 
 # A node with 22 PMA files per port was read in 0.113 s all in all (node_exporter issue 3265); reads blocked on the
 # kernel's RTNL lock took more than 5 s (issue 1841), and nothing is gained by waiting for those.
@@ -180,6 +180,7 @@ def _add_flags(group: FlagGroup) -> None:
 
 def build(context: Context) -> NicCollector:
     """The collector over the real files; ``UsageError`` for flags that exclude each other."""
+    allow_descriptors()
     return NicCollector(context)
 
 

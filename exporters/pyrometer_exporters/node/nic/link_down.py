@@ -22,6 +22,7 @@ class Look:
     Attributes:
         boot: the kernel's boot id.
         inode: of the device's folder: another one means that the driver was reloaded.
+        ifindex: of the port's interface, which another one says too; 0 where there is no interface.
         active: whether the link is up; None where that couldn't be read.
         sources: raw counts by source. None: it exists but couldn't be read; missing: it says nothing about the link.
     """
@@ -63,11 +64,10 @@ class PortMemory:
 
     def advance(self, look: Look, now: float) -> int:
         """Take a look at the wall time ``now`` into account; how many losses it added."""
-        if (self.boot, self.inode) != (look.boot, look.inode):
+        remade = self.ifindex and look.ifindex and self.ifindex != look.ifindex
+        if remade or (self.boot, self.inode) != (look.boot, look.inode):
             self._start_over(look)
-        if look.ifindex != self.ifindex:
-            self.ifindex = look.ifindex
-            self.sources.pop("carrier_down_count", None)
+        self.ifindex = look.ifindex or self.ifindex
         if look.admin_down:
             self.armed = False
         added = self._added(look) if self.armed else 0

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import Protocol
+import resource
+from typing import NamedTuple, Protocol
 
 # A sysfs attribute is at most one page.
 PAGE = 4096
@@ -22,6 +23,17 @@ LAST_RETRY_SECONDS = 3600.0
 # sysfs doesn't touch a folder's times when a file is added (kernfs_add_one), so a folder listed while its driver was
 # still making its files would stay incomplete for ever.
 RELIST_SECONDS = 60.0
+
+
+def allow_descriptors(wanted: int = 8192) -> None:
+    """Raise the process's soft limit of open files towards ``wanted``, as Go's runtime does at start.
+
+    A node with 8 HCAs needs 480; 32 would reach the usual soft limit of 1,024, which is there for select() only.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    aim = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < aim:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (aim, hard))
 
 
 class Files(Protocol):
@@ -53,6 +65,13 @@ class SystemFiles:
         os.close(descriptor)
 
 
+class _Refusal(NamedTuple):
+    retry_at: float
+    wait: float
+    errno: int
+    message: str
+
+
 class Folder:
     """One sysfs folder, its names and the descriptors of those of its files that were read.
 
@@ -69,7 +88,7 @@ class Folder:
         self._relist_at = 0.0
         self._signature: tuple[int, int, int] | None = None
         self._descriptors: dict[str, int] = {}
-        self._refused: dict[str, tuple[float, float, OSError]] = {}
+        self._refused: dict[str, _Refusal] = {}
 
     def refresh(self, now: float) -> None:
         """Look, at the monotonic time ``now``, whether this is still the folder it was; if not, let go of its files.
@@ -93,15 +112,16 @@ class Folder:
     def read(self, name: str) -> str:
         """The text of a file without its line end; bytes that aren't UTF-8 are replaced. Raises ``OSError``."""
         refused = self._refused.get(name)
-        if refused is not None and self._now < refused[0]:
-            raise refused[2]
+        if refused is not None and self._now < refused.retry_at:
+            raise OSError(refused.errno, refused.message)
         try:
             text = self._pread(name).decode("utf-8", "replace").strip()
         except OSError as error:
             self._forget(name)
             if self._back_off and error.errno in _UNSUPPORTED:
-                wait = min(LAST_RETRY_SECONDS, 2 * refused[1]) if refused else FIRST_RETRY_SECONDS
-                self._refused[name] = (self._now + wait, wait, error)
+                wait = min(LAST_RETRY_SECONDS, 2 * refused.wait) if refused else FIRST_RETRY_SECONDS
+                # Not the exception itself: it would gather a traceback on every raise.
+                self._refused[name] = _Refusal(self._now + wait, wait, error.errno or 0, error.strerror or "")
             raise
         if refused is not None:
             del self._refused[name]

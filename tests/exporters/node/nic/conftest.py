@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -135,10 +136,12 @@ class Node:
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Iterator[Node]:
-    """Two HCAs and an Ethernet interface."""
-    made = Node(tmp_path, hcas=2, gpus=0, ethernet=1)
-    yield made
-    for event in made.files.hangs.values():
-        event.set()
-    made.stop()
+def node() -> Iterator[Node]:
+    """Two HCAs and an Ethernet interface, in memory where there is room: hundreds of small files a test."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as folder:
+        made = Node(Path(folder), hcas=2, gpus=0, ethernet=1)
+        yield made
+        for event in made.files.hangs.values():
+            event.set()
+        made.stop()

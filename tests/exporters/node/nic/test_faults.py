@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import threading
 import time
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from pyrometer_exporters.framework.flags import UsageError, regexp
+from pyrometer_exporters.node.nic.collector import COLLECTOR
 
 
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.EIO, errno.EACCES, errno.ENODEV, errno.EOPNOTSUPP])
@@ -190,6 +192,17 @@ def test_descriptors_are_kept_open_between_scrapes(node: Any) -> None:
     opened = len(node.files.opened)
     node.scrape()
     assert node.files.opened[opened:] == []
+
+
+def test_the_limit_of_open_files_is_raised_as_far_as_allowed(node: Any) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+        COLLECTOR.build(node.context()).close()
+        raised = resource.getrlimit(resource.RLIMIT_NOFILE)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert raised == (8192 if hard == resource.RLIM_INFINITY else min(8192, hard), hard)
 
 
 def test_a_file_that_was_replaced_is_read_anew(node: Any) -> None:

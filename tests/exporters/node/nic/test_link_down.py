@@ -44,6 +44,23 @@ def test_a_flap_of_an_interface_without_rdma_counts(node: Any) -> None:
     assert node.scrape().events("eth0", "") == 1
 
 
+def test_kernels_that_count_both_directions_together_are_understood(node: Any) -> None:
+    (node.tree.interface("eth0").folder / "carrier_down_count").unlink()
+    node.scrape()
+    node.tree.interface("eth0").flap()
+    node.tree.interface("eth0").flap()
+    assert node.scrape().events("eth0", "") == 2
+
+
+def test_an_interface_made_anew_is_a_driver_reload(node: Any) -> None:
+    node.scrape()
+    node.nic.interface.values.set("ifindex", 99)
+    node.nic.flap()
+    assert node.scrape().events() == 0
+    node.nic.flap()
+    assert node.scrape().events() == 1
+
+
 def test_a_link_that_stays_down_counts_once(node: Any) -> None:
     node.scrape()
     node.nic.down()
