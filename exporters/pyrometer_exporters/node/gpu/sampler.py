@@ -32,7 +32,7 @@ ALL_ONES = 0xFFFFFFFFFFFFFFFF
 class Watched:
     """One GPU's bitmask over time: seconds per bitmask seen, kept while the GPU comes and goes."""
 
-    __slots__ = ("_at", "busy", "read", "rests_until", "seconds")
+    __slots__ = ("_at", "busy", "read", "rests_until", "seconds", "told")
 
     def __init__(self) -> None:
         self.read: Callable[[], int] | None = None
@@ -40,6 +40,7 @@ class Watched:
         self.seconds: dict[int, float] = {}
         self.busy = False
         self.rests_until = 0.0
+        self.told = False
         self._at: float | None = None
 
     def take(self, mask: int, now: float) -> None:
@@ -127,7 +128,9 @@ class Sampler:
         except PartError:
             watched.missed(start + REST_SECONDS)
         except Exception:
-            log.exception("sampling a GPU failed")
+            if not watched.told:  # once: it would be every second
+                watched.told = True
+                log.exception("a GPU can't be sampled")
             watched.missed(start + REST_SECONDS)
         else:
             now = self._monotonic()

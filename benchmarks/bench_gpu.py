@@ -1,0 +1,180 @@
+"""What the GPU collector costs: the sampler's share of a core, and a collection of eight GPUs.
+
+    .venv/bin/python benchmarks/bench_gpu.py [seconds]
+
+The driver's own time isn't in it: the sampler is measured over a C function of libc that returns at once (so pynvml
+and ctypes are part of the cost), over a Python function (our part alone) and over the simulated driver, which is
+Python too and much slower than a driver's library.
+"""
+
+# ruff: noqa: ARG002  a stand-in has the parameters of what it stands for
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import math
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pynvml
+
+from pyrometer_exporters.framework.clock import SystemClock
+from pyrometer_exporters.framework.collector import Context
+from pyrometer_exporters.framework.exposition import Renderer
+from pyrometer_exporters.node.gpu.collector import add_flags, build
+from pyrometer_exporters.node.gpu.nvml import Handle, Memory, Nvml, Pynvml
+from pyrometer_exporters.node.gpu.sampler import Sampler, Watched
+from pyrometer_simulator.nvml import SimulatedGpus, installed
+
+GPUS = 8
+BUDGET_PERCENT = 0.5
+
+
+class FreeNvml:
+    """A driver that costs nothing."""
+
+    def init(self) -> None: ...
+
+    def shutdown(self) -> None: ...
+
+    def driver_version(self) -> str:
+        return "590.48.01"
+
+    def device_count(self) -> int:
+        return GPUS
+
+    def open_index(self, index: int) -> Handle:
+        return Handle(index)
+
+    def open_pci(self, pci_bus_id: str) -> Handle:
+        return Handle(int(pci_bus_id.split(":")[1], 16))
+
+    def index(self, handle: Handle) -> int:
+        return int(handle)  # type: ignore[call-overload]
+
+    def text(self, handle: Handle, what: str) -> str:
+        return f"{what}-{handle}"
+
+    def pci_bus_id(self, handle: Handle) -> str:
+        return f"00000000:{handle:02X}:00.0"
+
+    def sm_clock_mhz(self, handle: Handle) -> int:
+        return 1980
+
+    def memory_clock_mhz(self, handle: Handle) -> int:
+        return 2619
+
+    def temperature_celsius(self, handle: Handle) -> int:
+        return 62
+
+    def power_milliwatts(self, handle: Handle) -> int:
+        return 650_123
+
+    def enforced_power_limit_milliwatts(self, handle: Handle) -> int:
+        return 700_000
+
+    def utilisation_percent(self, handle: Handle) -> tuple[int, int]:
+        return 99, 50
+
+    def memory(self, handle: Handle) -> Memory:
+        return Memory(80 << 30, 1 << 29, 10 << 30, 69 << 30)
+
+    def clock_event_reasons(self, handle: Handle) -> int:
+        return 4
+
+    def fields(self, handle: Handle, ids: object) -> dict[int, float]:
+        return {82: 68, 83: 123456789, 74: 1, 76: 1, 77: 1, 79: 1, 269: 1, 270: 1, 271: 1}
+
+
+def sampler_percent(reads: list[Callable[[], int]], seconds: float) -> float:
+    """CPU of this process, in percent of a core, while a sampler watches so many GPUs."""
+    sampler = Sampler(20)
+    for read in reads:
+        watched = Watched()
+        watched.read = read
+        sampler.watch(watched)
+    time.sleep(0.2)
+    before, started = time.process_time(), time.monotonic()
+    time.sleep(seconds)
+    percent = 100 * (time.process_time() - before) / (time.monotonic() - started)
+    sampler.close()
+    time.sleep(0.2)
+    return percent
+
+
+class _InstantLibrary:
+    """NVML's bitmask call as a real foreign function that returns 0 at once: pthread_equal of two unequal things."""
+
+    def __init__(self) -> None:
+        self.nvmlDeviceGetCurrentClocksEventReasons = ctypes.CDLL(None).pthread_equal
+
+
+def over_c_function(seconds: float) -> float:
+    pynvml._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001
+    pynvml.nvmlLib = _InstantLibrary()
+    try:
+        nvml = Pynvml()
+        handles = [Handle(pynvml.c_nvmlDevice_t()) for _ in range(GPUS)]
+        return sampler_percent([lambda h=h: nvml.clock_event_reasons(h) for h in handles], seconds)
+    finally:
+        pynvml.nvmlLib = None
+        pynvml._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001
+
+
+def over_simulated_driver(folder: Path, seconds: float) -> float:
+    gpus = SimulatedGpus(folder / "gpus", count=GPUS)
+    with installed(gpus.path):
+        nvml = Pynvml()
+        nvml.init()
+        handles = [nvml.open_index(index) for index in range(GPUS)]
+        return sampler_percent([lambda h=h: nvml.clock_event_reasons(h) for h in handles], seconds)
+
+
+def collect_milliseconds(folder: Path, nvml: Nvml, rounds: int) -> tuple[float, float, float, int]:
+    """Median and 99th percentile of a collection, median of rendering it, in ms, and how many samples."""
+    parser = argparse.ArgumentParser()
+    add_flags(parser)
+    flags = parser.parse_args(["--collector.gpu.sampler-frequency=5"])
+    collector = build(Context(flags, SystemClock(), folder, folder, folder, None), nvml)
+    renderer = Renderer()
+    collected, rendered, samples = [], [], []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        samples = list(collector.collect(time.monotonic() + 5))
+        middle = time.perf_counter()
+        renderer.text(samples)  # type: ignore[arg-type]  # no part is down here
+        collected.append(1000 * (middle - start))
+        rendered.append(1000 * (time.perf_counter() - middle))
+    collector.close()
+    worst = sorted(collected[1:])[math.ceil(0.99 * (rounds - 1)) - 1]
+    return statistics.median(collected[1:]), worst, statistics.median(rendered[1:]), len(samples)
+
+
+def main() -> None:
+    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 20.0
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "bus/pci/devices").mkdir(parents=True)
+        ours = sampler_percent([lambda: 4] * GPUS, seconds)
+        binding = over_c_function(seconds)
+        simulated = over_simulated_driver(folder, seconds)
+        print(f"sampler, 20 Hz over {GPUS} GPUs, {seconds:g} s each:")
+        print(f"  our part alone            {ours:6.3f} % of a core ({ours / BUDGET_PERCENT:.0%} of the budget)")
+        print(f"  and pynvml and ctypes     {binding:6.3f} % of a core ({binding / BUDGET_PERCENT:.0%} of the budget)")
+        print(f"  over the simulated driver {simulated:6.3f} % of a core (x{simulated / binding:.1f})")
+        free = collect_milliseconds(folder, FreeNvml(), 1000)
+        gpus = SimulatedGpus(folder / "gpus", count=GPUS)
+        with installed(gpus.path):
+            faked = collect_milliseconds(folder, Pynvml(), 1000)
+    for title, (median, worst, render, count) in (("a free driver", free), ("the simulated driver", faked)):
+        print(f"collect of {GPUS} GPUs, {count} samples, over {title}:")
+        print(f"  p50 {median:.2f} ms, p99 {worst:.2f} ms; rendering {render:.2f} ms")
+
+
+if __name__ == "__main__":
+    main()
