@@ -92,10 +92,10 @@ def _memory(data: Any) -> PortMemory:  # noqa: ANN401  whatever the file holds
     if not isinstance(data, dict):
         msg = "a port is not an object"
         raise ValueError(msg)
-    last_down = data.get("last_down")
+    last_down = data.get("last_down")  # the clock gives floats
     return PortMemory(
         events=_count(data, "events"),
-        last_down=float(last_down) if isinstance(last_down, (int, float)) else None,
+        last_down=last_down if isinstance(last_down, float) else None,
         ever_active=data.get("ever_active") is True,
         rate_max=_count(data, "rate_max"),
         boot=str(data.get("boot", "")),

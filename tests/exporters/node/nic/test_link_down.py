@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import logging
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -105,16 +102,6 @@ def test_a_flap_while_the_exporter_was_down_counts(node: Any) -> None:
     assert node.scrape().events() == 2
 
 
-def test_counts_survive_a_restart(node: Any) -> None:
-    node.scrape()
-    node.nic.flap()
-    before = node.scrape()
-    node.stop()
-    after = node.scrape()
-    for name in ("link_down_events_total", "link_last_down_timestamp_seconds", "link_rate_max_bits_per_second"):
-        assert after.value(name, "mlx5_0", "1") == before.value(name, "mlx5_0", "1")
-
-
 def test_a_port_that_went_down_while_the_exporter_was_down_is_still_expected_up(node: Any) -> None:
     node.scrape()
     node.stop()
@@ -122,15 +109,6 @@ def test_a_port_that_went_down_while_the_exporter_was_down_is_still_expected_up(
     scrape = node.scrape()
     assert scrape.value("expected_up", "mlx5_0", "1") == 1
     assert scrape.events() == 1
-
-
-def test_without_a_state_folder_counts_are_kept_in_memory(node: Any) -> None:
-    node.state = None
-    node.scrape()
-    node.nic.flap()
-    assert node.scrape().events() == 1
-    node.stop()
-    assert node.scrape().events() == 0
 
 
 def test_a_reboot_is_no_event_and_keeps_the_count(node: Any) -> None:
@@ -268,49 +246,6 @@ def test_a_device_that_was_unplugged_keeps_its_count(node: Any) -> None:
     assert node.scrape().events() is None
     node.tree.plug("mlx5_0")
     assert node.scrape().events() == 1
-
-
-UNUSABLE_STATES = [
-    "",
-    "{",
-    "[]",
-    "\x00" * 99,
-    "[" * 100_000,
-    '{"version": 1}',
-    '{"version": 9, "ports": {}}',
-    '{"version": 1, "ports": {"a": 3}}',
-    '{"version": 1, "ports": {"a": {"events": -1}}}',
-]
-
-
-@pytest.mark.parametrize("text", UNUSABLE_STATES, ids=range(len(UNUSABLE_STATES)))
-def test_a_state_file_that_cannot_be_used_is_set_aside(node: Any, text: str, caplog: pytest.LogCaptureFixture) -> None:
-    (node.state / "nic.json").write_text(text)
-    with caplog.at_level(logging.WARNING):
-        assert node.scrape().events() == 0
-        node.nic.flap()
-        assert node.scrape().events() == 1
-    assert len(caplog.records) == 1
-    assert (node.state / "nic.json.corrupt").read_text() == text
-    json.loads((node.state / "nic.json").read_text())
-
-
-def test_the_state_is_written_only_when_it_changed(node: Any) -> None:
-    node.scrape()
-    written = (node.state / "nic.json").stat()
-    node.nic.traffic(1_000_000)
-    node.scrape()
-    assert (node.state / "nic.json").stat() == written
-
-
-def test_a_state_that_cannot_be_written_is_told_and_written_later(node: Any) -> None:
-    (node.state / "nic.json.new").mkdir()
-    scrape = node.scrape()
-    assert scrape.downs == {"state": "eisdir"}
-    assert scrape.events() == 0
-    (node.state / "nic.json.new").rmdir()
-    assert node.scrape().downs == {}
-    assert (node.state / "nic.json").exists()
 
 
 def test_a_counter_that_is_late_is_not_counted_twice() -> None:

@@ -1,0 +1,138 @@
+"""What is kept across restarts of the exporter, and what happens when it can't be."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyrometer_exporters.node.nic.link_down import PortMemory
+from pyrometer_exporters.node.nic.memory import MAX_PORTS, Memories
+from pyrometer_exporters.node.nic.readings import DeviceReading, PortReading
+from pyrometer_exporters.node.nic.state import Store, decode, encode
+from pyrometer_exporters.node.nic.widening import Widening
+
+UNUSABLE_STATES = [
+    "",
+    "{",
+    "[]",
+    "\x00" * 99,
+    "[" * 100_000,
+    '{"version": 1}',
+    '{"version": 9, "ports": {}}',
+    '{"version": 1, "ports": {"a": 3}}',
+    '{"version": 1, "ports": {"a": {"events": -1}}}',
+]
+
+
+@pytest.mark.parametrize("text", UNUSABLE_STATES, ids=range(len(UNUSABLE_STATES)))
+def test_a_state_file_that_cannot_be_used_is_set_aside(node: Any, text: str, caplog: pytest.LogCaptureFixture) -> None:
+    (node.state / "nic.json").write_text(text)
+    with caplog.at_level(logging.WARNING):
+        assert node.scrape().events() == 0
+        node.nic.flap()
+        assert node.scrape().events() == 1
+    assert len(caplog.records) == 1
+    assert (node.state / "nic.json.corrupt").read_text() == text
+    json.loads((node.state / "nic.json").read_text())
+
+
+def test_the_state_is_written_only_when_it_changed(node: Any) -> None:
+    node.scrape()
+    written = (node.state / "nic.json").stat()
+    node.nic.traffic(1_000_000)
+    node.scrape()
+    assert (node.state / "nic.json").stat() == written
+
+
+def test_a_state_that_cannot_be_written_is_told_and_written_later(node: Any) -> None:
+    (node.state / "nic.json.new").mkdir()
+    scrape = node.scrape()
+    assert scrape.downs == {"state": "eisdir"}
+    assert scrape.events() == 0
+    (node.state / "nic.json.new").rmdir()
+    assert node.scrape().downs == {}
+    assert (node.state / "nic.json").exists()
+
+
+def test_counts_survive_a_restart(node: Any) -> None:
+    node.scrape()
+    node.nic.flap()
+    before = node.scrape()
+    node.stop()
+    after = node.scrape()
+    for name in ("link_down_events_total", "link_last_down_timestamp_seconds", "link_rate_max_bits_per_second"):
+        assert after.value(name, "mlx5_0", "1") == before.value(name, "mlx5_0", "1")
+
+
+def test_without_a_state_folder_counts_are_kept_in_memory(node: Any) -> None:
+    node.state = None
+    node.scrape()
+    node.nic.flap()
+    assert node.scrape().events() == 1
+    node.stop()
+    assert node.scrape().events() == 0
+
+
+COUNTS = st.dictionaries(st.text(max_size=5), st.integers(0, 2**40), max_size=3)
+MEMORIES = st.builds(
+    PortMemory,
+    events=st.integers(0, 2**40),
+    last_down=st.none() | st.floats(0, 2e9),
+    ever_active=st.booleans(),
+    rate_max=st.integers(0, 10**12),
+    boot=st.text(max_size=40),
+    inode=st.integers(0, 2**64 - 1),
+    ifindex=st.integers(0, 2**31),
+    armed=st.booleans(),
+    active=st.booleans(),
+    sources=COUNTS,
+    widening=st.builds(Widening, wraps=COUNTS),
+)
+
+
+@given(st.dictionaries(st.text(max_size=10), MEMORIES, max_size=4))
+def test_any_memory_reads_back_the_same(ports: dict[str, PortMemory]) -> None:
+    assert decode(encode(ports)) == ports
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@given(JSON, st.sampled_from(["events", "sources", "wraps", "last_down", "boot", "ports", "version", "port"]))
+def test_a_state_of_any_shape_is_read_or_refused(value: Any, place: str) -> None:
+    port: dict[str, Any] = json.loads(encode({"k": PortMemory()}))["ports"]["k"]
+    whole: dict[str, Any] = {"version": 1, "ports": {"k": {**port, place: value}}}
+    if place in whole:
+        whole[place] = value
+    if place == "port":
+        whole["ports"] = {"k": value}
+    with contextlib.suppress(ValueError):
+        decode(json.dumps(whole))
+
+
+def test_ports_that_are_long_gone_are_forgotten_when_there_are_too_many(tmp_path: Path) -> None:
+    boot_id = tmp_path / "boot_id"
+    memories = Memories(Store(None), boot_id)
+
+    def see(count: int, boot: str, first: int = 0) -> None:
+        boot_id.write_text(boot)
+        port = PortReading("1", active=True, admin_down=False, rate=None)
+        guids = [f"guid{first + index}" for index in range(count)]
+        list(memories.take_in([DeviceReading(guid, 1, guid, "", "", "", (port,)) for guid in guids], 0))
+
+    see(MAX_PORTS, "a")
+    see(1, "b")
+    assert len(memories.ports) == MAX_PORTS
+    see(2, "b", first=MAX_PORTS)
+    assert set(memories.ports) == {f"guid:guid{n}/1" for n in (0, MAX_PORTS, MAX_PORTS + 1)}
