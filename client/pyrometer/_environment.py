@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Any
 
 # In order of trust: torchrun, Slurm, Open MPI, PMI (MPICH, Intel MPI).
 _RANK = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
@@ -45,8 +49,57 @@ def gpu(environ: Mapping[str, str], local: int) -> tuple[str, str]:
     ``CUDA_VISIBLE_DEVICES`` may hold indices (``4,5,6,7``) or UUIDs (``GPU-8f3a...``).
     """
     visible = [name.strip() for name in environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
-    name = visible[local] if local < len(visible) else "" if visible else str(local)
+    if len(visible) == 1:  # as Slurm's --gpus-per-task and Ray do: each rank sees its own GPU only
+        name = visible[0]
+    else:
+        name = visible[local] if local < len(visible) else "" if visible else str(local)
     return ("", name) if name.startswith(("GPU-", "MIG-")) else (name, "")
+
+
+def describe(given: Mapping[str, Any], warmup_steps: int) -> dict[str, Any]:
+    """The run's description as it stands in the ring's header, from start()'s arguments and the environment."""
+    env = os.environ
+    local = _int(given["local_rank"], local_rank(env))
+    index, uuid = gpu(env, local)
+    number = _int(given["rank"], rank(env))
+    plain = ("model", "convention", "dtype", "stage", "replica", "recompute")
+    meta: dict[str, Any] = {key: str(given[key]) for key in plain}
+    meta.update(
+        run=str(given["run"]),
+        rank=number,
+        local_rank=local,
+        world_size=_int(given["world_size"], world_size(env)),
+        attempt=_int(given["attempt"], attempt(env)),
+        job_id=_str(given["job_id"], job_id(env)),
+        gpu=_str(given["gpu"], index),
+        uuid=_str(given["uuid"], uuid),
+        gpu_model=_str(given["gpu_model"], _torch_gpu_model()),
+        reporting=number == 0,
+        first_step=_int(given["first_step"], 0),
+        warmup_steps=_int(given["warmup_steps"], warmup_steps),
+    )
+    for key in ("tokens_per_step", "global_batch_size", "micro_batch_size", "sequence_length"):
+        meta[key] = None if given[key] is None else int(given[key])
+    for key in ("flops_per_token", "peak_flops"):
+        meta[key] = None if given[key] is None else float(given[key])
+    return meta
+
+
+def _int(value: int | str | None, default: int) -> int:
+    return default if value is None else int(value)
+
+
+def _str(value: object, default: str) -> str:
+    return default if value is None else str(value)
+
+
+def _torch_gpu_model() -> str:
+    """The GPU's name where torch is loaded and has CUDA up already; torch is never imported or woken for it."""
+    torch = sys.modules.get("torch")
+    try:
+        return str(torch.cuda.get_device_name()) if torch and torch.cuda.is_initialized() else ""
+    except Exception:  # noqa: BLE001  a stubbed or half-imported torch
+        return ""
 
 
 def _integer(environ: Mapping[str, str], names: tuple[str, ...], default: int) -> int:

@@ -23,6 +23,9 @@ _now = time.monotonic_ns
 _COUNT, _STEP_STARTED, _STEP_TOTAL = ring.COUNT_SLOT, ring.STEP_STARTED_SLOT, ring.STEP_TOTAL_SLOT
 _PART, _PART_STARTED = ring.PART_SLOT, ring.PART_STARTED_SLOT
 _FIRST, _END, _SLOTS = ring.FIRST_RECORD_SLOT, ring.FILE_BYTES // 8, ring.RECORD_SLOTS
+_OVERRIDES = ring.FLAG_TOKENS | ring.FLAG_FLOPS
+# Beyond these a number is a mistake; the sums in the header could not hold it.
+_MAX_TOKENS, _MAX_FLOPS = 1 << 53, 1e30
 
 
 class _Step:
@@ -32,15 +35,22 @@ class _Step:
     the place of the next record is kept rather than computed.
     """
 
-    __slots__ = ("at", "count", "flags", "slots", "started", "total")
+    __slots__ = ("at", "count", "doubles", "flags", "flops_per_token", "slots", "started", "tokens", "total")
 
-    def __init__(self, slots: memoryview[int]) -> None:
-        self.slots = slots
+    def __init__(self, memory: memoryview, tokens: int, flops_per_token: float) -> None:
+        self.tokens = tokens
+        self.flops_per_token = flops_per_token
         self.at = ring.FIRST_RECORD_SLOT
         self.count = 0
         self.total = 0
         self.flags = 0
         self.started = 0
+        self.use(memory)
+
+    def use(self, memory: memoryview) -> None:
+        """Write into this memory from now on."""
+        self.slots: memoryview[int] = memory.cast("q")
+        self.doubles: memoryview[float] = memory.cast("d")
 
     def __enter__(self) -> None:
         self.started = self.slots[_STEP_STARTED] = _now()
@@ -51,20 +61,40 @@ class _Step:
         end = _now()
         slots = self.slots
         if kind is not None:
-            slots[_STEP_STARTED] = 0  # a step left by an exception did not happen: no record, no time
+            # A step left by an exception did not happen: no record, no time, and its values are not the next step's.
+            slots[_STEP_STARTED] = 0
+            self.flags = 0
             return
         at = self.at
         started = self.started
+        flags = self.flags
         self.count = count = self.count + 1
         slots[at] = count
         slots[at + 1] = started
         slots[at + 2] = end
-        slots[at + 3] = self.flags
+        slots[at + 3] = flags
         self.total = slots[_STEP_TOTAL] = self.total + end - started
+        if flags & _OVERRIDES:
+            self.settle(at, flags)
         slots[_COUNT] = count  # last: a record below the count is whole
         self.flags = 0
         at += _SLOTS
         self.at = at if at < _END else _FIRST
+
+    def settle(self, at: int, flags: int) -> None:
+        """Add what a finished step had above or below the default to the header.
+
+        Only now, not in :meth:`Run.record`: the header's totals count finished steps, and a counter that took a small
+        step's difference before the step itself would go back for a moment, which Prometheus takes for a restart.
+        """
+        slots, doubles, usual = self.slots, self.doubles, self.tokens
+        tokens = slots[at + ring.TOKENS] if flags & ring.FLAG_TOKENS else usual
+        flops = doubles[at + ring.FLOPS] if flags & ring.FLAG_FLOPS else tokens * self.flops_per_token
+        try:
+            slots[ring.TOKENS_EXTRA_SLOT] += tokens - usual
+            doubles[ring.FLOPS_EXTRA_SLOT] += flops - usual * self.flops_per_token
+        except (ValueError, OverflowError):
+            pass  # 2**63 tokens: not in this universe
 
 
 class _Part:
@@ -104,9 +134,9 @@ class Run:
         self.disabled: str | None = None
         self.path = ""
         self._fd = -1
-        self._tokens_per_step = tokens_per_step
-        self._flops_per_token = flops_per_token
-        self._use(memory)
+        self._step = _Step(memory, tokens_per_step, flops_per_token)
+        self._parts = {name: _Part(self._step.slots, number) for number, name in enumerate(PARTS)}
+        self._no_part = _Part(_scratch().cast("q"), 0)
 
     def step(self) -> _Step:
         """One training step: ``with run.step():`` around everything that belongs to it, data loading included."""
@@ -114,74 +144,80 @@ class Run:
 
     def part(self, name: str) -> _Part:
         """A part of the step: one of PARTS. An unknown name is measured nowhere."""
-        return self._parts.get(name, self._no_part)
+        try:
+            return self._parts[name]
+        except Exception:  # noqa: BLE001  an unknown name, or one that can't be hashed
+            return self._no_part
 
     def tag(self, name: str) -> None:
         """Mark the step under way (or, between steps, the next) as one of TAGS; tagged steps never alert."""
-        self._step.flags |= ring.TAG_BITS.get(name, 0)
+        try:
+            self._step.flags |= ring.TAG_BITS[name]
+        except Exception:  # noqa: BLE001  as in part
+            pass
 
     def record(
         self, *, loss: float | None = None, grad_norm: float | None = None, tokens: int | None = None,
-        flops: float | None = None,
+        flops: float | None = None, **_unknown: object,
     ) -> None:  # fmt: skip
         """Values of the step under way: loss, gradient norm, and tokens or FLOPs where they differ from the default.
 
         Give numbers that are on the CPU already: turning a GPU tensor into a number here would wait for the GPU.
+        What is not a number (of tokens or FLOPs: not a finite one from 0 on) is absent; the step counts all the same.
         """
-        step = self._step
-        at = step.at
-        try:
-            if loss is not None:
-                self._doubles[at + ring.LOSS] = loss
-                step.flags |= ring.FLAG_LOSS
-            if grad_norm is not None:
-                self._doubles[at + ring.GRAD_NORM] = grad_norm
-                step.flags |= ring.FLAG_GRAD_NORM
-            if tokens is not None:
-                self._override_tokens(at, tokens)
-            if flops is not None:
-                self._override_flops(at, flops)
-        except (TypeError, ValueError, OverflowError):
-            pass  # not a number: the step counts, the value is absent
+        if loss is not None:
+            self._put(ring.LOSS, ring.FLAG_LOSS, loss)
+        if grad_norm is not None:
+            self._put(ring.GRAD_NORM, ring.FLAG_GRAD_NORM, grad_norm)
+        if tokens is not None or flops is not None:
+            self._override(tokens, flops)
 
     def close(self) -> None:
-        """The run has ended well: its series end, and its silence is no hang. Called at exit as well."""
+        """The run has ended well: its series end, and its silence is no hang.
+
+        Called at exit as well, unless an uncaught exception was what ended the process.
+        """
         self._step.slots[ring.STATE_SLOT] = ring.CLOSED
         self._stop("closed")
 
-    def _override_tokens(self, at: int, tokens: int) -> None:
-        slots = self._step.slots
-        before = slots[at + ring.TOKENS] if self._step.flags & ring.FLAG_TOKENS else self._tokens_per_step
-        slots[at + ring.TOKENS] = tokens
-        slots[ring.TOKENS_EXTRA_SLOT] += tokens - before
-        self._step.flags |= ring.FLAG_TOKENS
-        if not self._step.flags & ring.FLAG_FLOPS:
-            self._doubles[ring.FLOPS_EXTRA_SLOT] += (tokens - before) * self._flops_per_token
+    def __del__(self) -> None:
+        """A run that nobody holds any more has ended; its descriptor, and with it the lock, must not stay behind."""
+        if getattr(self, "_fd", -1) >= 0:
+            self.close()
 
-    def _override_flops(self, at: int, flops: float) -> None:
-        flags, slots = self._step.flags, self._step.slots
-        tokens = slots[at + ring.TOKENS] if flags & ring.FLAG_TOKENS else self._tokens_per_step
-        before = self._doubles[at + ring.FLOPS] if flags & ring.FLAG_FLOPS else tokens * self._flops_per_token
-        self._doubles[at + ring.FLOPS] = flops
-        self._doubles[ring.FLOPS_EXTRA_SLOT] += flops - before
-        self._step.flags |= ring.FLAG_FLOPS
+    def _put(self, slot: int, flag: int, value: float) -> None:
+        step = self._step
+        try:
+            step.doubles[step.at + slot] = value
+        except Exception:  # noqa: BLE001  a tensor of several elements raises RuntimeError, others whatever they like
+            return
+        step.flags |= flag
 
-    def _use(self, memory: memoryview) -> None:
-        slots: memoryview[int] = memory.cast("q")
-        self._doubles: memoryview[float] = memory.cast("d")
-        self._step = _Step(slots)
-        self._parts = {name: _Part(slots, number) for number, name in enumerate(PARTS)}
-        self._no_part = _Part(memoryview(bytearray(ring.HEADER_BYTES)).cast("q"), 0)
+    def _override(self, tokens: int | None, flops: float | None) -> None:
+        step = self._step
+        try:
+            if tokens is not None and 0 <= tokens < _MAX_TOKENS:
+                step.slots[step.at + ring.TOKENS] = int(tokens)
+                step.flags |= ring.FLAG_TOKENS
+        except Exception:  # noqa: BLE001  as in _put
+            pass
+        try:
+            if flops is not None and 0 <= flops < _MAX_FLOPS:
+                step.doubles[step.at + ring.FLOPS] = flops
+                step.flags |= ring.FLAG_FLOPS
+        except Exception:  # noqa: BLE001  as in _put
+            pass
 
     def _stop(self, why: str) -> None:
-        """From now on all calls write into memory of nobody's: no check is needed on the hot path."""
+        """From now on all calls write into memory of nobody's: no check is needed on the hot path.
+
+        The objects stay, as a surrounding ``with`` may hold them; but nothing may hold the ring any more.
+        """
         if self.disabled is None:
             self.disabled = why
-            # The objects that a surrounding `with` still holds must let go of the ring too.
-            held: list[_Step | _Part] = [self._step, *self._parts.values()]
-            self._use(_scratch())
-            for item in held:
-                item.slots = self._step.slots
+            self._step.use(_scratch())
+            for part in self._parts.values():
+                part.slots = self._step.slots
             if self._fd >= 0:
                 os.close(self._fd)
                 self._fd = -1
@@ -249,19 +285,19 @@ def start(
         made = _start(given)
     except Exception as error:  # noqa: BLE001  the promise of this module
         made = Run(_scratch(), 0, 0.0)
-        made.disabled = f"{type(error).__name__}: {error}"
-        _tell(given, f"not recording run {run!r}: {made.disabled}")
+        made.disabled = type(error).__name__
+        _tell(given, "not recording run {0!r}: {1}: {2}", run, made.disabled, error)
     if unknown:
-        _tell(given, f"unknown settings ignored: {', '.join(sorted(unknown))}")
+        _tell(given, "unknown settings ignored: {0}", ", ".join(sorted(unknown)))
     return made
 
 
 def _start(given: dict[str, Any]) -> Run:
     import json  # noqa: PLC0415  3 ms that `import pyrometer` need not cost
 
-    meta = _meta(given)
+    meta = _environment.describe(given, WARMUP_STEPS)
     folder = str(given["rings"] or os.environ.get("PYROMETER_RINGS") or ring.DEFAULT_FOLDER)
-    safe = "".join(c if c.isalnum() or c in "-_" else "_" for c in str(meta["run"]))[:64]
+    safe = "".join(c if (c.isascii() and c.isalnum()) or c in "-_" else "_" for c in str(meta["run"]))[:64]
     name = f"{safe}.{meta['rank']}.{os.getpid()}.{_now()}"
     mapping, fd, path = _writer.create(folder, name, json.dumps(meta).encode())
     run = Run(memoryview(mapping), int(meta["tokens_per_step"] or 0), float(meta["flops_per_token"] or 0.0))
@@ -275,63 +311,17 @@ def _start(given: dict[str, Any]) -> Run:
     return run
 
 
-def _meta(given: dict[str, Any]) -> dict[str, Any]:
-    """The run's description as it stands in the ring's header."""
-    env = os.environ
-    local = _int(given["local_rank"], _environment.local_rank(env))
-    index, uuid = _environment.gpu(env, local)
-    rank = _int(given["rank"], _environment.rank(env))
-    plain = ("model", "convention", "dtype", "stage", "replica", "recompute")
-    meta: dict[str, Any] = {key: str(given[key]) for key in plain}
-    meta.update(
-        run=str(given["run"]),
-        rank=rank,
-        local_rank=local,
-        world_size=_int(given["world_size"], _environment.world_size(env)),
-        attempt=_int(given["attempt"], _environment.attempt(env)),
-        job_id=_str(given["job_id"], _environment.job_id(env)),
-        gpu=_str(given["gpu"], index),
-        uuid=_str(given["uuid"], uuid),
-        gpu_model=_str(given["gpu_model"], _torch_gpu_model()),
-        reporting=rank == 0,
-        first_step=_int(given["first_step"], 0),
-        warmup_steps=_int(given["warmup_steps"], WARMUP_STEPS),
-    )
-    for key in ("tokens_per_step", "global_batch_size", "micro_batch_size", "sequence_length"):
-        meta[key] = None if given[key] is None else int(given[key])
-    for key in ("flops_per_token", "peak_flops"):
-        meta[key] = None if given[key] is None else float(given[key])
-    return meta
-
-
-def _int(value: int | str | None, default: int) -> int:
-    return default if value is None else int(value)
-
-
-def _str(value: object, default: str) -> str:
-    return default if value is None else str(value)
-
-
-def _torch_gpu_model() -> str:
-    """The GPU's name where torch is loaded and has CUDA up already; torch is never imported or woken for it."""
-    torch = sys.modules.get("torch")
-    try:
-        return str(torch.cuda.get_device_name()) if torch and torch.cuda.is_initialized() else ""
-    except Exception:  # noqa: BLE001  a stubbed or half-imported torch
-        return ""
-
-
 def _scratch() -> memoryview:
     return memoryview(bytearray(ring.FILE_BYTES))
 
 
-def _tell(given: dict[str, Any], message: str) -> None:
+def _tell(given: dict[str, Any], form: str, *values: object) -> None:
     """One line, from one rank of a node, at the start only."""
-    if not given.get("local_rank") and _environment.local_rank(os.environ) == 0:
-        try:
-            sys.stderr.write(f"pyrometer: {message}\n")
-        except Exception:  # noqa: BLE001  a closed or replaced stderr
-            pass
+    try:
+        if not given.get("local_rank") and _environment.local_rank(os.environ) == 0:
+            sys.stderr.write(f"pyrometer: {form.format(*values)}\n")
+    except Exception:  # noqa: BLE001  a closed or replaced stderr, a run's name that can't be printed
+        pass
 
 
 class _Minder:
@@ -343,8 +333,14 @@ class _Minder:
         os.register_at_fork(after_in_child=self.cut_all)
 
     def close_all(self) -> None:
+        # After an uncaught exception the run has not ended well: its ring shall look like a crash, which it was.
+        # Ctrl-C is no Exception: whoever pressed it knows.
+        uncaught = getattr(sys, "last_type", None)
+        crashed = isinstance(uncaught, type) and issubclass(uncaught, Exception)
         for run in list(self.runs):
-            if run.disabled is None:
+            if crashed:
+                run._stop("crashed")  # noqa: SLF001
+            elif run.disabled is None:
                 run.close()
 
     def cut_all(self) -> None:

@@ -12,6 +12,7 @@ from pyrometer import ring
 
 # A finished ring stays long enough for the exporter to read its end, even after a restart of the exporter.
 KEEP_SECONDS = 600.0
+_UNFINISHED = ".ring.new"
 
 
 def create(folder: str, name: str, meta: bytes) -> tuple[mmap.mmap, int, str]:
@@ -25,7 +26,7 @@ def create(folder: str, name: str, meta: bytes) -> tuple[mmap.mmap, int, str]:
         raise OSError(msg)
     _make_folder(folder)
     path = os.path.join(folder, name + ring.SUFFIX)
-    hidden = os.path.join(folder, f".{name}.{os.getpid()}.new")
+    hidden = os.path.join(folder, f".{name}{_UNFINISHED}")
     fd = os.open(hidden, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
     try:
         # Writing to a page that a full /dev/shm can't provide is SIGBUS, the end of the job: take all pages now.
@@ -43,24 +44,45 @@ def create(folder: str, name: str, meta: bytes) -> tuple[mmap.mmap, int, str]:
 
 def sweep(folder: str) -> None:
     """Remove this user's rings whose ranks ended more than KEEP_SECONDS ago; 260 kB of memory each. Raises OSError."""
-    for entry in os.scandir(folder):
-        if not entry.name.endswith(ring.SUFFIX) or not entry.is_file(follow_symlinks=False):
-            continue
-        stat = entry.stat(follow_symlinks=False)
-        # mmap writes don't reliably move mtime; a living rank holds the lock, so an old file alone means nothing.
-        if stat.st_uid == os.getuid() and time.time() - stat.st_mtime > KEEP_SECONDS and not _locked(entry.path):
-            _remove(entry.path)
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            try:
+                if _is_left_over(entry):
+                    os.unlink(entry.path)
+            except OSError:
+                pass  # another rank swept it a moment ago, or it can't be read: the others still are to be swept
 
 
-def _locked(path: str) -> bool:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+def _is_left_over(entry: os.DirEntry[str]) -> bool:
+    # Also what a rank leaves that is killed while it makes its ring.
+    if not entry.name.endswith((ring.SUFFIX, _UNFINISHED)) or not entry.is_file(follow_symlinks=False):
+        return False
+    stat = entry.stat(follow_symlinks=False)
+    if stat.st_uid != os.getuid() or time.time() - stat.st_mtime < KEEP_SECONDS:
+        return False
+    fd = os.open(entry.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        return not _locked(fd) and _idle_seconds(fd) > KEEP_SECONDS
+    finally:
+        os.close(fd)
+
+
+def _locked(fd: int) -> bool:
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
         return True
-    finally:
-        os.close(fd)
     return False
+
+
+def _idle_seconds(fd: int) -> float:
+    """How long ago the rank began its last step or part. The file's own times tell only when it was made."""
+    header = os.pread(fd, ring.META_OFFSET, 0)
+    if len(header) < ring.META_OFFSET:
+        return float("inf")
+    slots = struct.unpack(f"<{ring.META_OFFSET // 8}q", header)
+    latest: int = max(slots[number] for number in (ring.CREATED_SLOT, ring.STEP_STARTED_SLOT, ring.PART_STARTED_SLOT))
+    return (time.monotonic_ns() - latest) / 1e9
 
 
 def _make_folder(folder: str) -> None:

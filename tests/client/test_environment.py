@@ -1,0 +1,63 @@
+"""Who the rank is, from what launchers put into the environment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pyrometer import _environment
+
+
+@pytest.mark.parametrize(
+    ("environ", "rank", "local", "world"),
+    [
+        ({}, 0, 0, 1),
+        ({"RANK": "9", "LOCAL_RANK": "1", "WORLD_SIZE": "16"}, 9, 1, 16),
+        ({"SLURM_PROCID": "9", "SLURM_LOCALID": "1", "SLURM_NTASKS": "16"}, 9, 1, 16),
+        ({"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_LOCAL_RANK": "3", "OMPI_COMM_WORLD_SIZE": "8"}, 3, 3, 8),
+        ({"PMI_RANK": "2", "PMI_SIZE": "4"}, 2, 0, 4),
+        ({"RANK": "1", "SLURM_PROCID": "0"}, 1, 0, 1),
+        ({"RANK": "", "SLURM_PROCID": "5"}, 5, 0, 1),
+        ({"RANK": "-1", "WORLD_SIZE": "0"}, 0, 0, 1),
+        ({"RANK": "one", "SLURM_PROCID": "5"}, 5, 0, 1),
+    ],
+)
+def test_launchers(environ: Any, rank: Any, local: Any, world: Any) -> None:
+    found = (_environment.rank(environ), _environment.local_rank(environ), _environment.world_size(environ))
+    assert found == (rank, local, world)
+
+
+@pytest.mark.parametrize(
+    ("visible", "local", "found"),
+    [
+        (None, 3, ("3", "")),
+        ("4,5,6,7", 1, ("5", "")),
+        (" 4 , 5 ", 1, ("5", "")),
+        ("GPU-8f3a,GPU-77aa", 1, ("", "GPU-77aa")),
+        ("MIG-1", 0, ("", "MIG-1")),
+        ("3", 3, ("3", "")),
+        ("GPU-8f3a", 5, ("", "GPU-8f3a")),
+        ("0,1", 5, ("", "")),
+    ],
+)
+def test_the_gpu_behind_a_local_rank(visible: Any, local: Any, found: Any) -> None:
+    environ = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    assert _environment.gpu(environ, local) == found
+
+
+def test_the_job_and_the_attempt() -> None:
+    assert _environment.job_id({"SLURM_JOB_ID": "12", "TORCHELASTIC_RUN_ID": "x"}) == "12"
+    assert _environment.job_id({}) == ""
+    assert _environment.attempt({"TORCHELASTIC_RESTART_COUNT": "2"}) == 2
+    assert _environment.attempt({"SLURM_RESTART_COUNT": "3"}) == 3
+
+
+def test_what_is_given_goes_before_what_launchers_say(rings: str, seen: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    import pyrometer
+
+    monkeypatch.setenv("RANK", "4")
+    monkeypatch.setenv("SLURM_JOB_ID", "77")
+    run = pyrometer.start("r", rings=rings, rank=0, job_id="mine")
+    meta = seen(run.path).meta
+    assert (meta.rank, meta.reporting, meta.texts["job_id"]) == ("0", True, "mine")
