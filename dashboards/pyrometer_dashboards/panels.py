@@ -1,0 +1,86 @@
+"""The few kinds of panel that all boards are made of, so that they look alike.
+
+grafanalib's types stay in this package: it is frozen upstream, and what it doesn't know is added here as plain JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from grafanalib import core
+from grafanalib._gen import DashboardEncoder
+
+DATASOURCE = "${datasource}"
+WIDTH = 24
+HEIGHT = 8
+
+
+def query(expression: str, legend: str) -> core.Target:
+    """A PromQL query over the board's time range, with Grafana's legend format."""
+    return core.Target(expr=expression, legendFormat=legend)
+
+
+def time_series(
+    title: str,
+    description: str,
+    queries: Sequence[core.Target],
+    *,
+    unit: str,
+    stacked: bool = False,
+    points: bool = False,
+) -> core.TimeSeries:
+    """Lines over time; with ``points`` each sample as a dot, for series that have one sample per batch."""
+    return core.TimeSeries(
+        title=title,
+        description=description,
+        dataSource=DATASOURCE,
+        targets=[_with_ref(target, number) for number, target in enumerate(queries)],
+        unit=unit,
+        stacking={"mode": "normal"} if stacked else {},
+        fillOpacity=30 if stacked else 0,
+        drawStyle="points" if points else "line",
+        pointSize=4,
+        legendDisplayMode="list",
+        legendPlacement="bottom",
+    )
+
+
+def arranged(rows: Sequence[Sequence[core.TimeSeries]]) -> list[core.TimeSeries]:
+    """Give every panel its place: rows from top to bottom, the panels of a row side by side and equally wide."""
+    placed = []
+    for number, row in enumerate(rows):
+        width = WIDTH // len(row)
+        for column, panel in enumerate(row):
+            panel.gridPos = core.GridPos(h=HEIGHT, w=width, x=column * width, y=number * HEIGHT)
+            placed.append(panel)
+    return placed
+
+
+def variable(name: str, label: str, values: str, *, several: bool = False) -> core.Template:
+    """A choice at the top of the board; ``values`` is a label_values() query."""
+    return core.Template(
+        name=name,
+        label=label,
+        query=values,
+        dataSource=DATASOURCE,
+        refresh=core.REFRESH_ON_TIME_RANGE_CHANGE,
+        multi=several,
+        includeAll=several,
+        sort=1,
+    )
+
+
+def datasource() -> core.Template:
+    """The choice of Prometheus, first on every board."""
+    return core.Template(name="datasource", label="Prometheus", type="datasource", query="prometheus")
+
+
+def to_json(board: core.Dashboard) -> str:
+    """A board as the JSON text that Grafana's provisioning reads."""
+    return json.dumps(board.auto_panel_ids(), indent=2, sort_keys=True, cls=DashboardEncoder) + "\n"
+
+
+def _with_ref(target: core.Target, number: int) -> core.Target:
+    target.refId = chr(ord("A") + number)
+    return target
