@@ -7,6 +7,7 @@ up the thread that made it and no other. Nothing here is called at import time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from enum import IntEnum
 from typing import Any, NamedTuple, NewType, Protocol
 
 import pynvml
@@ -16,39 +17,47 @@ from pyrometer_exporters.framework.worker import PartError
 Handle = NewType("Handle", object)
 """What NVML knows a GPU by until the library is initialised again."""
 
-REASONS = {
-    pynvml.NVML_ERROR_UNINITIALIZED: "uninitialized",
-    pynvml.NVML_ERROR_NOT_SUPPORTED: "not_supported",
-    pynvml.NVML_ERROR_NO_PERMISSION: "no_permission",
-    pynvml.NVML_ERROR_NOT_FOUND: "not_found",
-    pynvml.NVML_ERROR_INSUFFICIENT_POWER: "insufficient_power",
-    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "driver_not_loaded",
-    pynvml.NVML_ERROR_TIMEOUT: "timeout",
-    pynvml.NVML_ERROR_IRQ_ISSUE: "irq_issue",
-    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "no_driver",
-    pynvml.NVML_ERROR_CORRUPTED_INFOROM: "corrupted_inforom",
-    pynvml.NVML_ERROR_GPU_IS_LOST: "gpu_is_lost",
-    pynvml.NVML_ERROR_RESET_REQUIRED: "reset_required",
-    pynvml.NVML_ERROR_OPERATING_SYSTEM: "operating_system",
-    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "driver_version_mismatch",
-    pynvml.NVML_ERROR_IN_USE: "in_use",
-    pynvml.NVML_ERROR_MEMORY: "out_of_memory",
-    pynvml.NVML_ERROR_NOT_READY: "not_ready",
-    pynvml.NVML_ERROR_GPU_NOT_FOUND: "gpu_not_found",
-    pynvml.NVML_ERROR_UNKNOWN: "unknown_error",
-}
+
+class Code(IntEnum):
+    """nvmlReturn_t, as nvml.h numbers it: not taken from pynvml, older releases of which lack the newer names."""
+
+    UNINITIALIZED = 1
+    INVALID_ARGUMENT = 2
+    NOT_SUPPORTED = 3
+    NO_PERMISSION = 4
+    NOT_FOUND = 6
+    INSUFFICIENT_POWER = 8
+    DRIVER_NOT_LOADED = 9
+    TIMEOUT = 10
+    IRQ_ISSUE = 11
+    NO_DRIVER = 12  # NVML_ERROR_LIBRARY_NOT_FOUND: the library is part of the driver
+    FUNCTION_NOT_FOUND = 13
+    CORRUPTED_INFOROM = 14
+    GPU_IS_LOST = 15
+    RESET_REQUIRED = 16
+    OPERATING_SYSTEM = 17
+    DRIVER_VERSION_MISMATCH = 18  # NVML_ERROR_LIB_RM_VERSION_MISMATCH: upgraded under a running kernel module
+    IN_USE = 19
+    OUT_OF_MEMORY = 20  # NVML_ERROR_MEMORY
+    NO_DATA = 21
+    ARGUMENT_VERSION_MISMATCH = 25
+    DEPRECATED = 26
+    NOT_READY = 27
+    GPU_NOT_FOUND = 28
+    UNKNOWN_ERROR = 999  # NVML_ERROR_UNKNOWN
+
 
 # These say that one value can't be had here; the GPU itself is well. Every other code is about the GPU or the driver.
 _ABOUT_ONE_VALUE = frozenset(
     {
-        pynvml.NVML_ERROR_INVALID_ARGUMENT,  # an id or sensor that this driver doesn't know
-        pynvml.NVML_ERROR_NOT_SUPPORTED,
-        pynvml.NVML_ERROR_NO_PERMISSION,
-        pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,  # a library older than the function
-        pynvml.NVML_ERROR_CORRUPTED_INFOROM,
-        pynvml.NVML_ERROR_NO_DATA,
-        pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
-        pynvml.NVML_ERROR_DEPRECATED,
+        Code.INVALID_ARGUMENT,  # an id or sensor that this driver doesn't know
+        Code.NOT_SUPPORTED,
+        Code.NO_PERMISSION,
+        Code.FUNCTION_NOT_FOUND,  # a library older than the function
+        Code.CORRUPTED_INFOROM,
+        Code.NO_DATA,
+        Code.ARGUMENT_VERSION_MISMATCH,
+        Code.DEPRECATED,
     }
 )
 
@@ -57,12 +66,19 @@ _VALUE_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal"
 
 
 class NvmlError(PartError):
-    """An NVML call that failed; ``reason`` is one of :data:`REASONS` or ``nvml_error_<code>``."""
+    """An NVML call that failed; ``reason`` is a :class:`Code` in lower case, or ``nvml_error_<code>``."""
 
     def __init__(self, code: int, call: str) -> None:
-        super().__init__(REASONS.get(code, f"nvml_error_{code}"), f"{call} returned {code}")
+        super().__init__(_reason(code), f"{call} returned {code}")
         self.about_one_value = code in _ABOUT_ONE_VALUE
-        self.driver_gone = code in (pynvml.NVML_ERROR_UNINITIALIZED, pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
+        self.driver_gone = code in (Code.UNINITIALIZED, Code.DRIVER_NOT_LOADED)
+
+
+def _reason(code: int) -> str:
+    try:
+        return Code(code).name.lower()
+    except ValueError:
+        return f"nvml_error_{code}"
 
 
 class Memory(NamedTuple):
