@@ -41,7 +41,8 @@ def board_links(incident: Incident, grafana_url: str) -> list[tuple[str, str]]:
     for index, node in enumerate(_blamed_nodes(incident)[:2], start=1):
         if node != labels.get("node"):
             wanted.append((f"Suspect {index}", "pyrometer-node", {"cluster": incident.cluster, "node": node}, True))
-    return [(name, _board(grafana_url, uid, variables, incident)) for name, uid, variables, shown in wanted if shown]
+    links = [(name, _board(grafana_url, uid, variables, incident)) for name, uid, variables, shown in wanted if shown]
+    return [(name, url) for name, url in links if len(url) <= MAX_URL]
 
 
 def _blamed_nodes(incident: Incident) -> list[str]:

@@ -196,6 +196,9 @@ class FakeSlack:
                 "user_id": BOT_USER,
                 "bot_id": "B0PYROMETER",
             }
+        if method == "conversations.list":
+            listed = [{"id": channel.id, "name": channel.name} for channel in self.channels.values()]
+            return {"channels": listed, "response_metadata": {"next_cursor": ""}}
         handlers = {
             "chat.postMessage": self._post,
             "chat.update": self._update,
@@ -293,7 +296,7 @@ class _Handler(BaseHTTPRequestHandler):
         args: dict[str, Any]
         if self.headers.get_content_type() == "application/json":
             try:
-                args = json.loads(body)
+                args = json.loads(body or b"{}")  # slack_sdk's auth.test says JSON and sends nothing
             except ValueError:
                 self._send(Answer({"ok": False, "error": "invalid_json"}))
                 return

@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from alerting_fakes import SILENT, START, FakePrometheus, alert, training_incident
+
+from pyrometer_alerting.diagnostician import is_news, merge
+from pyrometer_alerting.incidents import fold
+from pyrometer_alerting.investigation import investigate
+from pyrometer_alerting.model import Cause, Diagnosis, culprits
+from pyrometer_alerting.prometheus import Series, matching, quoted
+
+NOW = START + 60
+DROP = NOW - 40
+NODES = [f"gpu-{number:03d}" for number in range(40, 48)]
+
+
+def point(value, **labels):
+    return Series(labels, ((NOW, float(value)),))
+
+
+def ramp(began, *, per_second=1.0, until=NOW, **labels):
+    times = [NOW - 600 + 5 * step for step in range(121)]
+    points = tuple((at, max(0.0, min(at, until) - began) * per_second) for at in times)
+    return Series(labels, points)
+
+
+def steps(*events, **labels):
+    times = [NOW - 600 + 5 * step for step in range(121)]
+    return Series(labels, tuple((at, float(sum(event <= at for event in events))) for at in times))
+
+
+class Cluster(FakePrometheus):
+    """A run of 64 GPUs on 8 nodes whose MFU fell at DROP; faults are added."""
+
+    def __init__(self):
+        super().__init__()
+        self.throttled: list[Series] = []
+        self.flapping: list[Series] = []
+        self.clocks: dict[tuple[str, str], float] = {}
+        self.hot: dict[tuple[str, str], float] = {}
+        self.silent: set[str] = set()
+
+    def _answer(self, query):
+        self.queries.append(query)
+        ranges = not query.startswith("increase(")
+        if "rank_info" in query:
+            return [point(1, node=node, gpu=str(gpu), attempt="2") for node in NODES for gpu in range(8)] + [
+                point(1, node="gpu-999", gpu="0", attempt="1")
+            ]
+        if "mfu_ratio" in query:
+            times = [NOW - 900 + 5 * step for step in range(181)]
+            return [Series({}, tuple((at, 0.45 if at < DROP else 0.33) for at in times))]
+        for name, found in (("clock_event_seconds", self.throttled), ("link_down_events", self.flapping)):
+            if name in query:
+                return found if ranges else [point(s.points[-1][1], **s.labels) for s in found if s.points[-1][1]]
+        if "timestamp" in query:
+            return [Series({"node": node}, ((NOW - 30, NOW - 200),)) for node in self.silent]
+        known, usual = (self.clocks, 1980.0) if "SM_CLOCK" in query else (self.hot, 62.0)
+        return [
+            point(known.get((node, str(gpu)), usual), node=node, gpu=str(gpu))
+            for node in NODES
+            if node not in self.silent
+            for gpu in range(8)
+        ]
+
+    def heat(self, node="gpu-042", gpu="3", began=DROP - 2, until=NOW, clock=1230.0, celsius=89.0, reason="hw_thermal"):
+        self.throttled.append(ramp(began, until=until, node=node, gpu=gpu, reason=reason))
+        self.clocks[node, gpu], self.hot[node, gpu] = clock, celsius
+
+
+@pytest.fixture
+def cluster():
+    return Cluster()
+
+
+def diagnose(prometheus, others=()):
+    return investigate(prometheus, training_incident(), list(others), NOW)
+
+
+def test_a_throttling_gpu_is_named_with_its_numbers(cluster):
+    cluster.heat()
+    result = diagnose(cluster)
+    (cause,) = result.causes
+    assert (cause.part, cause.cause, cause.against) == ("gpu-042 GPU 3", "hardware thermal throttling", ())
+    assert cause.evidence[0].startswith("throttled 42 s of 42 s since ")
+    assert cause.evidence[1] == "SM clock 1230 MHz against 1980 MHz (median of the run's other 63 GPUs)"
+    assert cause.evidence[2:] == ("89 °C", "the other 63 GPUs of the run do not throttle")
+    assert result.missing == () and result.onset == DROP
+    assert culprits(training_incident(diagnosis=result)) == ["gpu-042 GPU 3"]
+
+
+def test_the_most_specific_reason_is_named(cluster):
+    cluster.heat()
+    cluster.heat(reason="hw_slowdown")
+    assert [cause.cause for cause in diagnose(cluster).causes] == ["hardware thermal throttling"]
+
+
+def test_a_flapping_link_is_named(cluster):
+    cluster.flapping.append(steps(DROP, DROP + 15, DROP + 30, node="gpu-044", device="mlx5_5", port="1"))
+    (cause,) = diagnose(cluster).causes
+    assert (cause.part, cause.cause) == ("gpu-044 mlx5_5/1", "link flapping")
+    assert cause.evidence[0].startswith("link went down 3 times since ")
+
+
+def test_what_began_after_the_drop_ranks_below_and_says_so(cluster):
+    cluster.heat(began=DROP + 30)
+    cluster.flapping.append(steps(DROP, DROP + 10, node="gpu-044", device="mlx5_5", port="1"))
+    causes = diagnose(cluster).causes
+    assert [cause.part for cause in causes] == ["gpu-044 mlx5_5/1", "gpu-042 GPU 3"]
+    assert causes[1].against == ("began 30 s after the drop",)
+
+
+def test_heat_of_another_run_is_not_a_cause(cluster):
+    cluster.heat(node="gpu-200")
+    assert diagnose(cluster).causes[0].part == "unknown"
+
+
+def test_throttling_that_ended_long_ago_is_not_sold_as_a_cause(cluster):
+    cluster.heat(began=NOW - 250, until=NOW - 200, clock=1980.0, celsius=60.0)
+    (cause,) = diagnose(cluster).causes
+    assert cause.part == "unknown" and "seen, not convincing: gpu-042 GPU 3" in cause.evidence[1]
+
+
+def test_nothing_found_is_unknown_with_what_was_looked_at(cluster):
+    (cause,) = diagnose(cluster).causes
+    assert cause.part == "unknown" and cause.evidence[0].startswith("64 GPUs on 8 nodes: no convincing")
+    assert culprits(training_incident(diagnosis=diagnose(cluster))) == []
+
+
+def test_a_silent_node_is_missing_evidence(cluster):
+    cluster.heat()
+    cluster.silent.add("gpu-047")
+    assert diagnose(cluster).missing[0].startswith("no data from gpu-047 since ")
+
+
+def test_a_silent_prometheus_is_said_and_asked_only_once():
+    prometheus = FakePrometheus()
+    prometheus.on(".", SILENT)
+    result = diagnose(prometheus, [heat_incident()])
+    assert result.missing == ("Prometheus did not answer (ConnectTimeout)",) and len(prometheus.queries) == 1
+    assert result.causes[0].part == "unknown"
+    assert "whether the run uses it is not known" in result.causes[0].evidence[0]
+
+
+def heat_incident(**labels):
+    member = alert("GpuThrottledThermal", labels={"node": "gpu-042", "gpu": "3", **labels})
+    return fold(None, [member], 0, START).incident
+
+
+def test_an_alert_of_our_own_confirms_or_stands_alone(cluster):
+    alone = diagnose(cluster, [heat_incident()]).causes[0]
+    assert (alone.part, alone.cause) == ("gpu-042 GPU 3", "thermal throttling")
+    cluster.heat()
+    confirmed = diagnose(cluster, [heat_incident()]).causes
+    assert len(confirmed) == 1 and confirmed[0].evidence[-1].startswith("GpuThrottledThermal firing since ")
+
+
+def test_alerts_of_other_clusters_and_nodes_do_not_count(cluster):
+    others = [heat_incident(cluster="c2"), heat_incident(node="gpu-200")]
+    assert diagnose(cluster, others).causes[0].part == "unknown"
+
+
+def test_many_hot_gpus_are_no_single_part(cluster):
+    for node in NODES[:4]:
+        for gpu in range(8):
+            cluster.heat(node=node, gpu=str(gpu))
+    causes = diagnose(cluster).causes
+    assert causes[0].part == "no single part"
+    assert causes[0].evidence == ("32 of the run's 64 GPUs throttle, on 4 nodes",)
+
+
+def test_a_slow_clock_without_a_reason_is_seen(cluster):
+    cluster.clocks["gpu-041", "5"] = 1200.0
+    (cause,) = diagnose(cluster).causes
+    assert (cause.part, cause.against) == ("gpu-041 GPU 5", ("no throttle reason counted",))
+
+
+def test_equal_clocks_and_normal_temperature_speak_against(cluster):
+    cluster.heat(clock=1980.0, celsius=60.0)
+    (cause,) = diagnose(cluster).causes
+    assert "temperature normal (60 °C)" in cause.against and cause.score < 60
+
+
+def test_promql_values_are_escaped():
+    assert quoted('a"}\n\\') == '"a\\"}\\n\\\\"'
+    assert matching("node", ["a.b", 'c"|d']) == 'node=~"a\\\\.b|c\\"\\\\|d"'
+
+
+def test_known_causes_outlive_a_silent_prometheus():
+    known = Diagnosis(1.0, (Cause("p", "c", labels={"node": "n"}),))
+    silent = Diagnosis(2.0, (Cause("unknown", ""),), ("Prometheus did not answer",))
+    assert merge(known, silent) == replace(known, missing=silent.missing)
+    assert merge(None, silent) == silent
+
+
+def test_numbers_alone_are_news_only_now_and_then():
+    before = Diagnosis(0.0, (Cause("p", "c", ("1 s",)),))
+    assert not is_news(before, Diagnosis(10.0, (Cause("p", "c", ("11 s",)),)))
+    assert is_news(before, Diagnosis(31.0, (Cause("p", "c", ("32 s",)),)))
+    assert is_news(before, Diagnosis(1.0, (Cause("q", "c", ("1 s",)),)))
+    assert not is_news(before, Diagnosis(99.0, before.causes))

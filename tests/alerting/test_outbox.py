@@ -1,0 +1,273 @@
+"""Delivery against the fake Slack: everything said, nothing twice, whatever breaks."""
+
+from __future__ import annotations
+
+import pytest
+from alerting_fakes import START, body, raw_alert
+
+from pyrometer_alerting.intake import Intake
+from pyrometer_alerting.messages import Style
+from pyrometer_alerting.metrics import Metrics
+from pyrometer_alerting.outbox import Courier, Timing
+from pyrometer_alerting.slack import WebSlack
+from pyrometer_alerting.webhook import parse
+
+
+class Crash(BaseException):
+    """The process dies here."""
+
+
+class Bench:
+    """Store, intake and courier on a clock that stands still."""
+
+    def __init__(self, store, slack, clock, channel="#gpu-alerts"):
+        self.store, self.slack, self.clock, self.channel = store, slack, clock, channel
+        self.metrics = Metrics()
+        self.intake = Intake(store, style=Style(), clock=clock, metrics=self.metrics, diagnoses=False)
+        self.web = WebSlack("xoxb-test", slack.url)
+        self.restart()
+
+    def restart(self):
+        self.courier = Courier(
+            self.store, self.web, self.channel, style=Style(), clock=self.clock, metrics=self.metrics, timing=Timing()
+        )
+        self.courier.recover()
+
+    def receive(self, *alerts):
+        self.intake.apply(parse(body(*alerts)))
+
+    def deliver(self, seconds=300.0):
+        """Step until nothing is left to do or so many seconds have passed."""
+        end = self.clock.time + seconds
+        while (wait := self.courier.step()) < 60.0 or self.depth():
+            if self.clock.time + wait > end:
+                break
+            self.clock.advance(wait + 0.001)
+
+    def depth(self):
+        with self.store.transaction() as tx:
+            return tx.outbox.depth()[0]
+
+    @property
+    def messages(self):
+        return self.slack.messages("gpu-alerts")
+
+    def count(self, method, outcome=None):
+        return sum(call.method == method and outcome in (None, call.outcome) for call in self.slack.calls)
+
+
+@pytest.fixture
+def bench(store, slack, clock):
+    # The fake's `ts` is real time: the clock must agree with it, as Slack's does with ours.
+    import time
+
+    clock.time = time.time()
+    return Bench(store, slack, clock)
+
+
+FIRING = raw_alert(node="gpu-042", gpu="3")
+RESOLVED = raw_alert(node="gpu-042", gpu="3", firing=False)
+
+
+def test_one_message_edited_in_place_and_a_reply_at_the_end(bench):
+    bench.receive(FIRING)
+    bench.deliver()
+    bench.receive(RESOLVED)
+    bench.deliver()
+    (message,) = bench.messages
+    assert "Resolved" in message["blocks"][0]["text"]["text"] and len(message["versions"]) == 1
+    assert [reply["text"] for reply in message["replies"]] == ["✅ Resolved after 60 s"]
+    assert message["metadata"]["event_type"] == "pyrometer_incident"
+
+
+def test_what_fired_and_resolved_during_an_outage_is_said_once_as_resolved(bench):
+    bench.slack.down()
+    bench.receive(FIRING)
+    bench.deliver(20)
+    bench.receive(RESOLVED)
+    bench.deliver(20)
+    bench.slack.up()
+    bench.deliver()
+    (message,) = bench.messages
+    assert "Resolved" in message["text"] and message["replies"] == [] and message["versions"] == []
+
+
+def test_a_repeated_delivery_changes_nothing(bench):
+    bench.receive(FIRING)
+    bench.receive(FIRING)
+    bench.deliver()
+    assert bench.count("chat.postMessage") == 1 and bench.count("chat.update") == 0
+
+
+@pytest.mark.parametrize("kind", ["close_after", "close_before", "hang_after"])
+def test_a_lost_answer_leads_to_one_message(bench, kind, monkeypatch):
+    bench.web._client.timeout = 0.2
+    bench.slack.inject("chat.postMessage", kind, seconds=0.5)
+    bench.receive(FIRING)
+    bench.deliver()
+    assert len(bench.messages) == 1
+    assert bench.count("chat.postMessage", "ok") == 1
+
+
+@pytest.mark.parametrize("status", [500, 502])
+def test_a_gateway_error_is_looked_up_before_posting_again(bench, status):
+    bench.slack.inject("chat.postMessage", "status", status=status)
+    bench.receive(FIRING)
+    bench.deliver()
+    assert len(bench.messages) == 1 and bench.count("conversations.history") == 2
+
+
+@pytest.mark.parametrize("error", ["internal_error", "fatal_error"])
+def test_slacks_own_doubt_is_looked_up(bench, error):
+    bench.slack.inject("chat.postMessage", "error", error=error)
+    bench.receive(FIRING)
+    bench.deliver()
+    assert len(bench.messages) == 1 and bench.count("conversations.history") == 2
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("what", ["post", "update", "reply"])
+def test_a_crash_at_any_point_loses_and_repeats_nothing(bench, monkeypatch, after, what):
+    bench.receive(FIRING)
+    if what != "post":
+        bench.deliver()
+        bench.receive(RESOLVED)
+    target = "update" if what == "update" else "post"
+    real = getattr(bench.web, target)
+
+    def dies(*args):
+        if what == "reply" and args[3] is None:
+            return real(*args)
+        if after:
+            real(*args)
+        raise Crash
+
+    monkeypatch.setattr(bench.web, target, dies)
+    with pytest.raises(Crash):
+        bench.deliver()
+    monkeypatch.undo()
+    bench.restart()
+    if what == "post":
+        bench.deliver()
+        bench.receive(RESOLVED)
+    bench.deliver()
+    (message,) = bench.messages
+    assert "Resolved" in message["text"]
+    assert len(message["replies"]) == 1
+    assert bench.depth() == 0
+
+
+def test_rate_limits_are_waited_out_per_method(bench):
+    bench.receive(FIRING)
+    bench.deliver()
+    bench.slack.inject("chat.postMessage", "ratelimit", seconds=20)
+    start = bench.clock.time
+    bench.receive(RESOLVED)
+    bench.deliver()
+    (message,) = bench.messages
+    assert len(message["versions"]) == 1 and len(message["replies"]) == 1
+    assert 20 <= bench.clock.time - start < 40
+
+
+def test_a_bad_token_keeps_the_queue_and_is_probed(bench):
+    bench.slack.inject("chat.postMessage", "error", error="token_revoked")
+    bench.slack.inject("auth.test", "error", times=2, error="invalid_auth")
+    bench.receive(FIRING)
+    bench.deliver(30)
+    assert bench.courier.blocked == "token_revoked" and bench.messages == []
+    bench.deliver()
+    assert len(bench.messages) == 1 and bench.courier.blocked == "" and bench.count("auth.test") == 3
+
+
+def test_an_archived_channel_keeps_the_queue(bench):
+    bench.slack.channel("gpu-alerts").archived = True
+    bench.receive(FIRING)
+    bench.deliver(100)
+    assert bench.courier.blocked == "is_archived"
+    bench.slack.channel("gpu-alerts").archived = False
+    bench.deliver()
+    assert len(bench.messages) == 1
+
+
+def test_refused_content_is_degraded_to_plain_text(bench):
+    bench.slack.inject("chat.postMessage", "error", times=2, error="invalid_blocks")
+    bench.receive(FIRING)
+    bench.deliver()
+    assert bench.messages[0]["blocks"] == [] and "gpu-042 GPU 3" in bench.messages[0]["text"]
+
+
+def test_content_that_is_always_refused_is_dead_and_counted(bench):
+    bench.slack.inject("chat.postMessage", "error", times=3, error="invalid_blocks")
+    bench.receive(FIRING)
+    bench.deliver()
+    with bench.store.transaction() as tx:
+        assert tx.outbox.depth() == (0, None, 1)
+    bench.receive(RESOLVED)
+    bench.deliver()
+    assert "Resolved" in bench.messages[0]["text"]  # a change of the incident tries again
+
+
+def test_a_deleted_message_is_posted_anew(bench):
+    bench.receive(FIRING)
+    bench.deliver()
+    bench.slack.channel("gpu-alerts").delete(bench.messages[0]["ts"])
+    bench.receive(RESOLVED)
+    bench.deliver()
+    assert len(bench.messages) == 1 and "Resolved" in bench.messages[0]["text"]
+
+
+def test_without_the_right_to_read_history_it_is_posted_again(bench):
+    bench.slack.inject("chat.postMessage", "close_before")
+    bench.slack.inject("conversations.history", "error", error="missing_scope")
+    bench.receive(FIRING)
+    bench.deliver()
+    assert len(bench.messages) == 1
+
+
+def test_info_and_the_watchdog_are_not_posted(bench):
+    bench.receive(raw_alert("Watchdog"), raw_alert("GpuIdle", severity="info", node="gpu-001"))
+    bench.deliver()
+    assert bench.messages == []
+    with bench.store.transaction() as tx:
+        assert [incident.alertname for incident in tx.incidents()] == ["GpuIdle"]
+        assert tx.fact("watchdog_last_seen") is not None
+
+
+def test_a_flap_reopens_the_message_and_says_so_in_the_thread(bench):
+    now = bench.clock.time
+    for start in (now - 300, now - 100):
+        bench.receive(raw_alert(node="n", fingerprint="f", starts_at=start))
+        bench.deliver()
+        bench.receive(raw_alert(node="n", fingerprint="f", firing=False, starts_at=start, ends_at=start + 30))
+        bench.deliver()
+    (message,) = bench.messages
+    said = [reply["text"].splitlines()[0] for reply in message["replies"]]
+    assert said == ["✅ Resolved after 30 s", "🔴 Firing again, 2 times in 3 min (n)", "✅ Resolved after 30 s"]
+
+
+def test_a_stale_firing_of_a_lagging_peer_is_fenced(bench):
+    bench.receive(FIRING)
+    bench.receive(RESOLVED)
+    bench.receive(raw_alert(node="gpu-042", gpu="3", annotations={"summary": "late"}))
+    bench.deliver()
+    assert len(bench.messages) == 1 and "Resolved" in bench.messages[0]["text"]
+
+
+def test_the_channel_may_be_given_by_id(store, slack, clock):
+    bench = Bench(store, slack, clock, channel="C000000001")
+    clock.time = __import__("time").time()
+    slack.inject("chat.postMessage", "close_after")
+    bench.receive(FIRING)
+    bench.deliver()
+    assert len(bench.messages) == 1
+
+
+def test_messages_shown_in_a_terminal_are_posted_once_there_is_a_token(bench):
+    bench.receive(FIRING)
+    with bench.store.transaction() as tx:
+        (operation,) = tx.outbox.due()
+        tx.outbox.finish(operation, "terminal", "1.x", "", START)
+    bench.restart()
+    bench.receive(RESOLVED)
+    bench.deliver()
+    assert "Resolved" in bench.messages[0]["text"]
