@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from pyrometer_simulator.demo import scenario, verdict
 from pyrometer_simulator.demo.hardware import Node
-from pyrometer_simulator.demo.observe import Prometheus
+from pyrometer_simulator.demo.observe import Prometheus, incidents
 from pyrometer_simulator.demo.processes import DemoError, Processes
 from pyrometer_simulator.demo.programs import CHANNEL, RUN
-from pyrometer_simulator.demo.verdict import Finding, Report
+from pyrometer_simulator.demo.verdict import Report
 from pyrometer_simulator.slack import FakeSlack
 
 TICK_SECONDS = 0.1
@@ -28,12 +29,12 @@ class Director:
     nodes: dict[str, Node]
     prometheus: Prometheus
     slack: FakeSlack
+    alerting_url: str
     processes: Processes
     say: Callable[[str], None]
     report: Report = field(default_factory=Report)
     faults: dict[str, float] = field(default_factory=dict)
     _traffic_at: float = field(default_factory=time.monotonic)
-    _shown: int = 0
 
     def play(self) -> Report:
         """The whole scenario; the report says what the channel showed. Raises DemoError if a program ends."""
@@ -49,7 +50,7 @@ class Director:
         self.report.measured |= verdict.batches_measured(self.prometheus, RUN, quiet_end)
         self.report.measured |= verdict.short_events_measured(self.prometheus)
         self._wait_for_resolves()
-        messages = self.slack.messages(CHANNEL)
+        messages = self._messages()
         self.report.measured |= {
             "out_of_order_samples": self._out_of_order(),
             "slack_calls": float(len(self.slack.calls)),
@@ -65,8 +66,7 @@ class Director:
                 node.traffic(now - self._traffic_at)
             self._traffic_at = now
             self.processes.check()
-        for finding in self.report.findings:
-            self._look(finding)
+        self._look()
         time.sleep(TICK_SECONDS)
 
     def _wait_for_first_batches(self) -> None:
@@ -120,15 +120,22 @@ class Director:
     def _all_named(self) -> bool:
         return all(finding.named_at is not None for finding in self.report.findings)
 
-    def _look(self, finding: Finding) -> None:
-        named, resolved = finding.named_at, finding.resolved_at
-        verdict.look_for(finding, self.slack.messages(CHANNEL))
-        if named is None and finding.named_at is not None:
-            self.say(
-                f"Slack: {finding.alertname} names {finding.culprit}, {finding.seconds:.1f} s after the {finding.fault}"
-            )
-        if resolved is None and finding.resolved_at is not None:
-            self.say(f"Slack: {finding.alertname} is resolved")
+    def _look(self) -> None:
+        open_findings = [finding for finding in self.report.findings if finding.resolved_at is None]
+        if not open_findings:
+            return
+        messages = self._messages()
+        for finding in open_findings:
+            named = finding.named_at
+            verdict.look_for(finding, messages)
+            if named is None and finding.named_at is not None:
+                what = f"{finding.alertname} names {finding.culprit}"
+                self.say(f"Slack: {what}, {finding.seconds:.1f} s after the {finding.fault}")
+            if finding.resolved_at is not None:
+                self.say(f"Slack: {finding.alertname} is resolved")
+
+    def _messages(self) -> list[dict[str, Any]]:
+        return verdict.with_alertnames(self.slack.messages(CHANNEL), incidents(self.alerting_url))
 
     def _out_of_order(self) -> float | None:
         return self.prometheus.value("prometheus_target_scrapes_sample_out_of_order_total")

@@ -65,8 +65,9 @@ def _run(flags: argparse.Namespace) -> int:
         programs.start_all()
         _where_to_look(programs, slack, logs)
         programs.start_training()
-        prometheus = Prometheus(programs.addresses.url(programs.addresses.prometheus))
-        return _play(flags, Director(nodes, prometheus, slack, processes, _say))
+        where = programs.addresses
+        prometheus = Prometheus(where.url(where.prometheus))
+        return _play(flags, Director(nodes, prometheus, slack, where.url(where.alerting), processes, _say))
 
 
 def _play(flags: argparse.Namespace, director: Director) -> int:

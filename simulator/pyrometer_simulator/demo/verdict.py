@@ -20,6 +20,7 @@ class Finding:
     fault_at: float
     named_at: float | None = None
     resolved_at: float | None = None
+    named_when_resolved: bool | None = None
 
     @property
     def seconds(self) -> float | None:
@@ -44,12 +45,13 @@ class Report:
 def look_for(finding: Finding, messages: list[dict[str, Any]]) -> None:
     """Update a finding from the channel's messages, in the moment that they are seen."""
     for message in messages:
-        if finding.alertname not in shown_text(message) and finding.alertname != _alertname(message):
+        if message["alertname"] != finding.alertname:
             continue
         if finding.named_at is None and names(message, finding):
             finding.named_at = time.time()
         if finding.named_at is not None and finding.resolved_at is None and "resolved" in message["text"].lower():
             finding.resolved_at = time.time()
+            finding.named_when_resolved = names(message, finding)
 
 
 def names(message: dict[str, Any], finding: Finding) -> bool:
@@ -65,7 +67,13 @@ def names(message: dict[str, Any], finding: Finding) -> bool:
 def unexpected(messages: list[dict[str, Any]]) -> list[str]:
     """Messages that no fault of the scenario explains: the channel must be believed."""
     known = {expected.alertname for expected in EXPECTED}
-    return [message["text"] for message in messages if _alertname(message) not in known]
+    return [message["text"].splitlines()[0] for message in messages if message["alertname"] not in known]
+
+
+def with_alertnames(messages: list[dict[str, Any]], incidents: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The channel's messages, each with the alert of the incident that its metadata names."""
+    alertnames = {incident["id"]: incident["alertname"] for incident in incidents}
+    return [message | {"alertname": alertnames.get(_incident_id(message), "")} for message in messages]
 
 
 def expected_findings(faults: dict[str, float]) -> list[Finding]:
@@ -99,6 +107,7 @@ def problems_of(report: Report, messages: list[dict[str, Any]], flaps: int) -> l
     """Everything that wasn't as it should be, a line each."""
     found = [f"{f.alertname}: no message named {f.culprit}" for f in report.findings if f.named_at is None]
     found += [f"{f.alertname} was not resolved" for f in report.findings if f.named_at and f.resolved_at is None]
+    found += [f"{f.alertname}: resolved without {f.culprit}" for f in report.findings if f.named_when_resolved is False]
     found += [f"a message that nothing explains: {text}" for text in unexpected(messages)]
     stored, taken = report.measured.get("batches_stored_1m"), report.measured.get("steps_taken_1m")
     if stored is None or taken is None or abs(stored - taken) > 1:
@@ -117,6 +126,6 @@ def _finding(expected: Expected, faults: dict[str, float]) -> Finding:
     return Finding(expected.alertname, expected.culprit, expected.fault, faults[expected.fault])
 
 
-def _alertname(message: dict[str, Any]) -> str:
+def _incident_id(message: dict[str, Any]) -> str:
     payload = (message.get("metadata") or {}).get("event_payload") or {}
-    return str(payload.get("alertname", ""))
+    return str(payload.get("incident_id", ""))

@@ -1,0 +1,62 @@
+"""The demo's scenario on real Prometheus, Alertmanager, exporters and alerting service: the main job, end to end."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(330)]
+
+LONGEST_SECONDS = 240  # the whole scenario, from start to end
+LATENCY_SECONDS = 10  # the median from a fault to the message that names its culprit
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The report of one scenario, with its exit status, output and duration."""
+    report = tmp_path_factory.mktemp("demo") / "report.json"
+    command = [sys.executable, "-m", "pyrometer_simulator.demo.main", "--exit-after-scenario", f"--report={report}"]
+    start = time.monotonic()
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    sys.stdout.write(done.stdout + done.stderr)  # shown by pytest where a test fails
+    found = json.loads(report.read_text()) if report.exists() else {}
+    return found | {"status": done.returncode, "output": done.stdout, "seconds": time.monotonic() - start}
+
+
+def test_the_scenario_ends_with_every_incident_posted_named_and_resolved(played: dict[str, Any]) -> None:
+    assert played["problems"] == []
+    assert played["status"] == 0
+    assert {finding["alertname"] for finding in played["findings"] if finding["resolved_at"]} == {
+        "GpuThrottledThermal", "NicLinkFlapping", "TrainMfuDropped",
+    }  # fmt: skip
+
+
+def test_every_step_of_a_minute_is_a_sample_in_prometheus_and_none_is_out_of_order(played: dict[str, Any]) -> None:
+    measured = played["measured"]
+    assert measured["batches_stored_1m"] == pytest.approx(measured["steps_taken_1m"], abs=1)
+    assert measured["batches_stored_1m"] == pytest.approx(240, abs=8)  # 4 steps/s
+    assert measured["out_of_order_samples"] == 0
+    assert measured["duplicate_samples"] == 0
+
+
+def test_events_between_two_scrapes_are_in_the_counters_afterwards(played: dict[str, Any]) -> None:
+    assert played["measured"]["thermal_slowdown_200ms_seconds"] == pytest.approx(0.2, abs=0.05)
+    assert played["measured"]["link_down_events"] == 3
+
+
+def test_the_median_fault_is_named_in_slack_within_ten_seconds(played: dict[str, Any]) -> None:
+    seconds = sorted(finding["seconds"] for finding in played["findings"])
+    assert seconds[len(seconds) // 2] <= LATENCY_SECONDS
+
+
+def test_the_scenario_takes_less_than_four_minutes(played: dict[str, Any]) -> None:
+    assert played["seconds"] < LONGEST_SECONDS
+
+
+def test_the_channel_costs_few_slack_calls(played: dict[str, Any]) -> None:
+    assert played["measured"]["slack_calls"] <= 20
