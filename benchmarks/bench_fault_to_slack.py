@@ -1,9 +1,11 @@
 """From a fault to the Slack message that names it: 24 faults on a simulated cluster of 8 nodes, all programs real.
 
 16 GPUs overheat (two on each node) and 8 links flap three times, one after another at random moments, so that every
-phase of the 5 s scrape and the 5 s evaluation is met. The clock of a flap starts with its third loss, because two are no
-flapping. Run: .venv/bin/python benchmarks/bench_fault_to_slack.py   (about 4 minutes)
+phase of the 5 s scrape and the 5 s evaluation is met. The clock of a flap starts with its third loss, because two
+are no flapping. Run: .venv/bin/python benchmarks/bench_fault_to_slack.py   (about 4 minutes)
 """
+
+from __future__ import annotations
 
 import contextlib
 import random
@@ -24,7 +26,7 @@ from pyrometer_simulator.stack import find_stack
 GIVE_UP_SECONDS = 40.0
 
 
-def named(slack, culprit, since):  # type: ignore[no-untyped-def]
+def named(slack: FakeSlack, culprit: str, since: float) -> float | None:
     """Seconds from ``since`` until a message names the culprit; None if none does in time."""
     while time.time() - since < GIVE_UP_SECONDS:
         if any(culprit in shown_text(message) for message in slack.messages(CHANNEL)):
@@ -33,12 +35,13 @@ def named(slack, culprit, since):  # type: ignore[no-untyped-def]
     return None
 
 
-def heat(node, gpu):  # type: ignore[no-untyped-def]
+def heat(node: Node, gpu: int) -> float:
     node.gpus[gpu].pulse("hw_thermal", seconds=12.0, sm_clock=1200)
     return time.time()
 
 
-def flap(node, device):  # type: ignore[no-untyped-def]
+def flap(node: Node, device: str) -> float:
+    since = 0.0
     for _ in range(3):
         since = time.time()
         node.tree.nic(device).flap(0.3)

@@ -1,0 +1,114 @@
+"""The demo's verdict: it must not pass when the channel is silent, wrong or noisy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pyrometer_simulator.demo import verdict
+from pyrometer_simulator.demo.verdict import Finding, Report
+
+GOOD = {
+    "batches_stored_1m": 239.0,
+    "steps_taken_1m": 240.0,
+    "out_of_order_samples": 0.0,
+    "thermal_slowdown_200ms_seconds": 0.2,
+    "link_down_events": 3.0,
+}
+
+
+def _message(alertname: str, text: str, *blocks: str) -> dict[str, Any]:
+    shown = [{"type": "section", "text": {"type": "mrkdwn", "text": block}} for block in blocks]
+    return {"alertname": alertname, "text": text, "blocks": shown}
+
+
+def _finding(alertname: str = "GpuThrottledThermal") -> Finding:
+    return Finding(alertname, "gpu-003 GPU 5", "heat", fault_at=0.0)
+
+
+def _report(finding: Finding, **measured: float | None) -> Report:
+    return Report(findings=[finding], measured={**GOOD, **measured})
+
+
+def _seen() -> Finding:
+    finding = _finding()
+    finding.named_at, finding.resolved_at, finding.named_when_resolved = 5.0, 90.0, True
+    return finding
+
+
+def test_a_message_that_names_the_culprit_and_is_resolved_counts() -> None:
+    finding = _finding()
+    verdict.look_for(finding, [_message("GpuThrottledThermal", "hot", "gpu-003 GPU 5 is slowed down by heat")])
+    assert finding.named_at is not None
+    assert finding.resolved_at is None
+    verdict.look_for(finding, [_message("GpuThrottledThermal", "✅ Resolved: gpu-003 GPU 5 is slowed down by heat")])
+    assert finding.resolved_at is not None
+    assert finding.named_when_resolved is True
+
+
+def test_a_message_of_another_alert_does_not_count() -> None:
+    finding = _finding()
+    verdict.look_for(finding, [_message("NicLinkFlapping", "gpu-003 GPU 5")])
+    assert finding.named_at is None
+
+
+@pytest.mark.parametrize(
+    ("causes", "named"),
+    [
+        ("*Likely causes*\n1. gpu-003 GPU 5: hardware thermal throttling\n2. gpu-006 mlx5_3/1: link flapping", True),
+        ("*Likely causes*\n1. gpu-006 mlx5_3/1: link flapping\n2. gpu-003 GPU 5: thermal throttling", False),
+        ("gpu-003 GPU 5 is among the run's GPUs", False),
+    ],
+)
+def test_an_mfu_drop_names_its_culprit_as_the_first_likely_cause(causes: str, *, named: bool) -> None:
+    assert verdict.names(_message("TrainMfuDropped", "fell", causes), _finding("TrainMfuDropped")) is named
+
+
+def test_nothing_wrong_is_no_problem() -> None:
+    assert verdict.problems_of(_report(_seen()), [_message("NicLinkFlapping", "expected")], flaps=3) == []
+
+
+@pytest.mark.parametrize(
+    ("measured", "said"),
+    [
+        ({"batches_stored_1m": 200.0}, "200.0 batches stored"),
+        ({"batches_stored_1m": None}, "None batches stored"),
+        ({"out_of_order_samples": 2.0}, "2.0 samples refused"),
+        ({"out_of_order_samples": None}, "None samples refused"),
+        ({"thermal_slowdown_200ms_seconds": 0.0}, "shows as 0.0 s"),
+        ({"link_down_events": 2.0}, "show as 2.0"),
+    ],
+)
+def test_a_number_that_is_off_is_a_problem(measured: dict[str, float | None], said: str) -> None:
+    problems = verdict.problems_of(_report(_seen(), **measured), [], flaps=3)
+    assert len(problems) == 1
+    assert said in problems[0]
+
+
+def test_silence_is_a_problem() -> None:
+    assert verdict.problems_of(_report(_finding()), [], flaps=3) == [
+        "GpuThrottledThermal: no message named gpu-003 GPU 5"
+    ]
+
+
+def test_an_incident_that_stays_open_or_forgets_its_culprit_is_a_problem() -> None:
+    finding = _seen()
+    finding.resolved_at = None
+    assert "was not resolved" in verdict.problems_of(_report(finding), [], flaps=3)[0]
+    finding = _seen()
+    finding.named_when_resolved = False
+    assert "resolved without gpu-003 GPU 5" in verdict.problems_of(_report(finding), [], flaps=3)[0]
+
+
+def test_a_message_that_nothing_explains_is_a_problem() -> None:
+    noise = _message("NodeExporterDown", "No data from gpu-001\nmore")
+    assert verdict.problems_of(_report(_seen()), [noise], flaps=3) == [
+        "a message that nothing explains: No data from gpu-001"
+    ]
+
+
+def test_messages_get_their_alert_from_the_incident_they_carry() -> None:
+    message = {"text": "x", "metadata": {"event_payload": {"incident_id": "i1"}}}
+    found = verdict.with_alertnames([message, {"text": "y"}], [{"id": "i1", "alertname": "NicLinkFlapping"}])
+    assert [each["alertname"] for each in found] == ["NicLinkFlapping", ""]
