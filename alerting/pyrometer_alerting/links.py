@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -43,6 +44,16 @@ def board_links(incident: Incident, grafana_url: str) -> list[tuple[str, str]]:
             wanted.append((f"Suspect {index}", "pyrometer-node", {"cluster": incident.cluster, "node": node}, True))
     links = [(name, _board(grafana_url, uid, variables, incident)) for name, uid, variables, shown in wanted if shown]
     return [(name, url) for name, url in links if len(url) <= MAX_URL]
+
+
+def alertmanager_link(incident: Incident, alertmanager_url: str) -> str:
+    """The incident's alerts in Alertmanager, where they can be silenced; url for mrkdwn, empty without a base."""
+    if not is_web_url(alertmanager_url):
+        return ""
+    name = text.clean(incident.alertname)[:200]
+    matcher = quote(f"{{alertname={json.dumps(name, ensure_ascii=False)}}}", safe="")
+    address = f"{alertmanager_url.rstrip('/')}/#/alerts?filter={matcher}"
+    return text.escape(address) if len(address) <= MAX_URL else ""
 
 
 def _blamed_nodes(incident: Incident) -> list[str]:

@@ -66,7 +66,7 @@ def _service(chosen: Settings, auth: webconfig.Authenticator) -> Service:
         slack,
         chosen.slack_channel if chosen.slack_token else "terminal",
         prometheus=HttpPrometheus(chosen.prometheus_url) if chosen.prometheus_url else None,
-        style=Style(notice=chosen.notice, grafana_url=chosen.grafana_url),
+        style=Style(notice=chosen.notice, grafana_url=chosen.grafana_url, alertmanager_url=chosen.alertmanager_url),
         clock=SystemClock(),
         auth=auth,
     )

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from pyrometer_alerting import text
-from pyrometer_alerting.links import board_links, runbook_url
+from pyrometer_alerting.links import alertmanager_link, board_links, runbook_url
 from pyrometer_alerting.model import Cause, Incident, culprits, part_of
 
 Block: TypeAlias = dict[str, Any]
@@ -45,6 +45,7 @@ class Style:
 
     notice: str = ""
     grafana_url: str = ""
+    alertmanager_url: str = ""
 
 
 def build(incident: Incident, style: Style, degrade: int = 0) -> Message:
@@ -205,7 +206,10 @@ def _what_to_do(incident: Incident) -> str:
 
 
 def _links(incident: Incident, style: Style) -> list[str]:
-    return [f"<{url}|{name}>" for name, url in board_links(incident, style.grafana_url)]
+    links = [*board_links(incident, style.grafana_url)]
+    if alertmanager := alertmanager_link(incident, style.alertmanager_url):
+        links.append(("Alertmanager", alertmanager))
+    return [f"<{url}|{name}>" for name, url in links]
 
 
 def _footer(incident: Incident, style: Style) -> list[str]:

@@ -17,7 +17,9 @@ from pyrometer_alerting.model import Cause, Diagnosis
 from pyrometer_simulator.slack_blocks import check_message
 
 GOLDEN = Path(__file__).with_name("golden")
-STYLE = Style(notice="SIMULATED CLUSTER", grafana_url="http://127.0.0.1:3000")
+STYLE = Style(
+    notice="SIMULATED CLUSTER", grafana_url="http://127.0.0.1:3000", alertmanager_url="http://127.0.0.1:9093/"
+)
 HEAT = Cause(
     "gpu-042 GPU 3",
     "hardware thermal throttling",
@@ -142,7 +144,7 @@ def test_hostile_labels_stay_within_limits_and_ping_nobody(labels, annotations, 
         resolved_at=None if firing else START + 9,
         episodes=((START - 9.0, START - 5.0),) * 20,
     )
-    style = Style(notice=strings[0], grafana_url="https://grafana.example/")
+    style = Style(notice=strings[0], grafana_url="https://grafana.example/", alertmanager_url="https://am.example")
     for message in (*(build(incident, style, level) for level in range(3)), build_reply(incident, "grown", style)):
         check_message({"text": message.text, "blocks": message.blocks or None})
         for shown in [message.text, *_mrkdwn_texts(message.blocks)]:

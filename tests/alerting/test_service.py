@@ -1,0 +1,255 @@
+"""The whole service over HTTP, and killed as a process at the worst moments."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+from alerting_fakes import SILENT, FakePrometheus, body, raw_alert, wait_until
+from prometheus_client.parser import text_string_to_metric_families
+
+from pyrometer_alerting import main
+from pyrometer_alerting.messages import Style
+from pyrometer_alerting.server import HttpServer
+from pyrometer_alerting.service import WEBHOOK_PATH, Service
+from pyrometer_alerting.slack import WebSlack
+from pyrometer_alerting.store import Store, StoreError
+from pyrometer_alerting.webconfig import Authenticator
+
+
+class Running:
+    """A service with its server on a free port."""
+
+    def __init__(self, store, slack, prometheus=None):
+        self.service = Service(
+            store,
+            slack,
+            "#gpu-alerts",
+            prometheus=prometheus,
+            style=Style(notice="SIMULATED CLUSTER"),
+            clock=__import__("pyrometer_alerting.clock", fromlist=["SystemClock"]).SystemClock(),
+            auth=Authenticator(),
+        )
+        self.server = HttpServer("127.0.0.1", 0, self.service.handle)
+
+    def __enter__(self):
+        self.server.start()
+        self.service.start()
+        return self
+
+    def __exit__(self, *_):
+        self.server.stop()
+        self.service.stop()
+
+    def ask(self, path, data=None, method=None):
+        url = f"http://127.0.0.1:{self.server.port}{path}"
+        try:
+            with urllib.request.urlopen(urllib.request.Request(url, data=data, method=method), timeout=5) as answer:
+                return answer.status, answer.read()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read()
+
+    def incidents(self):
+        return json.loads(self.ask("/api/v1/incidents")[1])["incidents"]
+
+
+@pytest.fixture
+def running(tmp_path, slack):
+    with Running(Store(tmp_path / "s"), WebSlack("xoxb-test", slack.url)) as it:
+        yield it
+
+
+def test_an_alert_becomes_a_message_a_page_and_json(running, slack):
+    started = time.monotonic()
+    assert running.ask(WEBHOOK_PATH, body(raw_alert(node="gpu-042", gpu="3")))[0] == 200
+    wait_until(lambda: slack.messages("gpu-alerts"))
+    assert time.monotonic() - started < 1.0
+    wait_until(lambda: running.incidents()[0]["posted_at"])
+    (incident,) = running.incidents()
+    assert incident["culprits"] == ["gpu-042 GPU 3"] and incident["status"] == "firing"
+    assert incident["slack"]["ts"] == slack.messages("gpu-alerts")[0]["ts"]
+    assert incident["text"] == slack.messages("gpu-alerts")[0]["text"].replace("&amp;", "&")
+    status, page = running.ask("/")
+    assert status == 200 and b"GpuLost summary" in page and page.count(b"SIMULATED CLUSTER") >= 2
+
+
+def test_the_other_routes(running):
+    assert running.ask("/-/healthy")[0] == running.ask("/-/ready")[0] == 200
+    assert running.ask("/", method="HEAD") == (200, b"")
+    assert running.ask("/nothing")[0] == 404
+    assert running.ask("/metrics", data=b"x")[0] == 405
+    assert running.ask(WEBHOOK_PATH)[0] == 405
+    running.ask(WEBHOOK_PATH, body(raw_alert("Watchdog")))
+    names = {family.name for family in text_string_to_metric_families(running.ask("/metrics")[1].decode())}
+    assert {
+        "pyrometer_alerting_outbox_depth",
+        "pyrometer_alerting_outbox_oldest_age_seconds",
+        "pyrometer_alerting_webhook_to_slack_seconds",
+        "pyrometer_alerting_incidents_open",
+        "pyrometer_alerting_watchdog_last_seen_timestamp_seconds",
+    } <= names
+
+
+def test_what_is_not_alertmanagers_is_refused_and_counted(running):
+    status, said = running.ask(WEBHOOK_PATH, b"{]")
+    assert (status, said) == (400, b"the body is not JSON\n")
+    assert b'webhook_rejected_total{reason="not_json"} 1.0' in running.ask("/metrics")[1]
+    assert running.ask("/-/healthy")[0] == 200
+
+
+def test_a_store_that_cannot_take_it_is_a_503(running, monkeypatch):
+    monkeypatch.setattr(
+        running.service._intake, "apply", lambda _delivery: (_ for _ in ()).throw(StoreError("disk full"))
+    )
+    assert running.ask(WEBHOOK_PATH, body(raw_alert()))[0] == 503
+
+
+def test_a_thousand_alerts_are_taken_in_a_second(running):
+    alerts = [raw_alert(node="n", gpu=str(number), fingerprint=f"{number:016x}") for number in range(1000)]
+    started = time.monotonic()
+    assert running.ask(WEBHOOK_PATH, body(*alerts))[0] == 200
+    assert time.monotonic() - started < 2.0  # generous: 0.1 s where it was written
+    assert len(running.incidents()) == 1
+
+
+def test_the_message_does_not_wait_for_a_slow_prometheus(tmp_path, slack):
+    release = threading.Event()
+
+    class Slow(FakePrometheus):
+        def _answer(self, query):
+            release.wait(10)
+            raise SILENT
+
+    with Running(Store(tmp_path / "s"), WebSlack("xoxb-test", slack.url), Slow()) as running:
+        started = time.monotonic()
+        running.ask(WEBHOOK_PATH, body(raw_alert("TrainMfuDropped", run="r", component="train")))
+        wait_until(lambda: slack.messages("gpu-alerts"))
+        assert time.monotonic() - started < 1.5
+        assert "looking for evidence" in slack.messages("gpu-alerts")[0]["text"]
+        release.set()
+        wait_until(lambda: "Prometheus did not answer" in slack.messages("gpu-alerts")[0]["text"])
+        assert "1. unknown" in slack.messages("gpu-alerts")[0]["text"]
+
+
+def test_a_cause_that_arrives_later_is_looked_for_at_once(tmp_path, slack):
+    prometheus = FakePrometheus()
+    with Running(Store(tmp_path / "s"), WebSlack("xoxb-test", slack.url), prometheus) as running:
+        running.ask(WEBHOOK_PATH, body(raw_alert("TrainMfuDropped", run="r", component="train")))
+        wait_until(lambda: "unknown" in slack.messages("gpu-alerts")[0]["text"] if slack.messages("gpu-alerts") else 0)
+        asked = len(prometheus.queries)
+        running.ask(WEBHOOK_PATH, body(raw_alert("GpuThrottledThermal", node="n", gpu="1"), groupKey="other"))
+        wait_until(lambda: len(prometheus.queries) > asked, seconds=3)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"GET / HTTP/1.1\r\nX: " + b"a" * 20_000 + b"\r\n\r\n",
+        b"nonsense\r\n\r\n",
+        b"POST /api/v1/alertmanager HTTP/1.1\r\nContent-Length: 99999999\r\n\r\n",
+        b"POST /api/v1/alertmanager HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
+        b"POST /api/v1/alertmanager HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n",
+    ],
+)
+def test_bad_requests_are_answered_with_4xx(running, raw):
+    with socket.create_connection(("127.0.0.1", running.server.port), timeout=5) as client:
+        client.sendall(raw)
+        assert client.recv(100).startswith(b"HTTP/1.1 4")
+
+
+def test_a_truncated_request_is_no_request_and_silent_clients_do_not_block(running):
+    silent = [socket.create_connection(("127.0.0.1", running.server.port)) for _ in range(20)]
+    with socket.create_connection(("127.0.0.1", running.server.port), timeout=5) as client:
+        client.sendall(b"GET / HTTP/1.1\r\nX-a: ")
+        client.shutdown(socket.SHUT_WR)
+        assert client.recv(100) == b""
+    assert running.ask("/-/healthy")[0] == 200
+    for client in silent:
+        client.close()
+
+
+def test_without_a_token_messages_go_to_the_terminal(tmp_path, capsys):
+    stop = threading.Event()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    arguments = [f"--web.listen-address=127.0.0.1:{port}", f"--storage.path={tmp_path / 'new' / 'folder'}"]
+    thread = threading.Thread(target=main.run, args=(arguments, {}, stop))
+    thread.start()
+    post(port, body(raw_alert(node="gpu-042", gpu="3")))
+    shown = ""
+
+    def appeared():
+        nonlocal shown
+        shown += capsys.readouterr().out
+        return "GpuLost summary: gpu-042 GPU 3" in shown and "Part: gpu-042 GPU 3" in shown
+
+    wait_until(appeared)
+    stop.set()
+    thread.join(5)
+    assert "\x1b" not in shown
+
+
+def post(port, data, path=WEBHOOK_PATH):
+    for _ in range(200):
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", data=data, timeout=5) as answer:
+                return answer.read()
+        except urllib.error.URLError:
+            time.sleep(0.05)
+    raise AssertionError("never came up")
+
+
+class Process:
+    """The service as a process of its own, to be killed."""
+
+    def __init__(self, tmp_path, slack):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self._arguments = [
+            sys.executable,
+            "-m",
+            "pyrometer_alerting.main",
+            f"--web.listen-address=127.0.0.1:{self.port}",
+            f"--storage.path={tmp_path}",
+            f"--slack.api-url={slack.url}",
+            "--slack.channel=C000000001",
+        ]
+        self.start()
+
+    def start(self):
+        environment = {**os.environ, "PYROMETER_SLACK_BOT_TOKEN": "xoxb-test"}
+        self._process = subprocess.Popen(self._arguments, env=environment, stderr=subprocess.DEVNULL)
+
+    def end(self, number=signal.SIGKILL):
+        self._process.send_signal(number)
+        return self._process.wait(10)
+
+
+@pytest.mark.parametrize("moment", ["before_slack", "in_the_call", "after_slack"])
+def test_kill_9_loses_nothing_and_repeats_nothing(tmp_path, slack, moment):
+    fault = {"before_slack": "ratelimit", "in_the_call": "hang_after", "after_slack": None}[moment]
+    if fault:
+        slack.inject("chat.postMessage", fault, seconds=1 if fault == "ratelimit" else 30)
+    process = Process(tmp_path / "s", slack)
+    post(process.port, body(raw_alert(node="gpu-042", gpu="3")))
+    wait_until(lambda: slack.messages("gpu-alerts") if moment != "before_slack" else slack.calls)
+    process.end()
+    process.start()
+    try:
+        post(process.port, body(raw_alert(node="gpu-042", gpu="3", firing=False)))
+        wait_until(lambda: slack.messages("gpu-alerts") and "Resolved" in slack.messages("gpu-alerts")[0]["text"])
+    finally:
+        assert process.end(signal.SIGTERM) == 0
+    assert len(slack.messages("gpu-alerts")) == 1

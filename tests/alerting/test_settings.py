@@ -1,0 +1,153 @@
+"""Bad input: one line on stderr that names the thing and the way out, exit code 2, no trace, no secret."""
+
+from __future__ import annotations
+
+import socket
+
+import bcrypt
+import pytest
+
+from pyrometer_alerting import main, settings, webconfig
+from pyrometer_alerting.yamlfile import SettingsError
+
+TOKEN = "xoxb-1-s3cr3t"
+
+
+def secret(tmp_path, content=TOKEN, mode=0o600, name="token"):
+    file = tmp_path / name
+    file.write_text(content)
+    file.chmod(mode)
+    return file
+
+
+def yaml(tmp_path, content):
+    file = tmp_path / "config.yaml"
+    file.write_text(content)
+    return file
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--slack.chanel=x"], "unrecognized arguments: --slack.chanel=x; see --help"),
+        (["--slack.chan=x"], "unrecognized arguments"),
+        (["stray"], "unrecognized arguments: stray"),
+        (["--web.listen-address=nine"], "--web.listen-address=nine: expected host:port"),
+        (["--web.listen-address=127.0.0.1:70000"], "expected host:port"),
+        (["--prometheus.url=localhost:9090"], "--prometheus.url=localhost:9090: expected an address"),
+        (["--prometheus.url=http://me:pw@[bad"], "expected an address"),
+        (["--grafana.url=javascript:alert(1)"], "expected an address"),
+        (["--slack.api-url=ftp://x/"], "expected an address"),
+        (["--log.format=xml"], "--log.format=xml: must be one of logfmt, json"),
+        (["--config.file=/nonexistent.yaml"], "/nonexistent.yaml: No such file or directory"),
+        (["--web.config.file=/nonexistent.yaml"], "/nonexistent.yaml: No such file or directory"),
+        (["--slack.bot-token-file=/nonexistent"], "/nonexistent: No such file or directory"),
+        (["--slack.bot-token-file=/"], "not a file"),
+        (["--storage.path=/proc/nope"], "/proc/nope"),
+        (["--storage.path=/dev/null"], "/dev/null"),
+    ],
+)
+def test_bad_flags(arguments, said, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main.run(arguments, {}) == 2
+    captured = capsys.readouterr()
+    assert said in captured.err and captured.err.count("\n") == 1 and captured.out == ""
+    assert "pw" not in captured.err and "Traceback" not in captured.err
+
+
+@pytest.mark.parametrize(
+    ("content", "mode", "said"),
+    [
+        ("", 0o600, "the file is empty"),
+        (" \n", 0o600, "the file is empty"),
+        ("xapp-1-s3cr3t", 0o600, "not a bot token: it must start with xoxb-"),
+        ("xoxb-1 s3cr3t", 0o600, "not a bot token"),
+        ("xoxb-1-é-s3cr3t", 0o600, "not a bot token"),
+        (TOKEN, 0o644, "everyone on this machine can read it: chmod 600"),
+    ],
+)
+def test_bad_tokens_are_refused_and_not_repeated(content, mode, said, capsys, tmp_path):
+    file = secret(tmp_path, content, mode)
+    assert main.run([f"--slack.bot-token-file={file}", "--slack.channel=C1"], {}) == 2
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1 and "s3cr3t" not in error
+
+
+def test_a_wrong_token_in_the_environment_is_refused(capsys):
+    assert main.run([], {settings.TOKEN_VARIABLE: "hunter2"}) == 2
+    error = capsys.readouterr().err
+    assert settings.TOKEN_VARIABLE in error and "hunter2" not in error
+
+
+def test_a_token_needs_a_channel(capsys):
+    assert main.run([], {settings.TOKEN_VARIABLE: TOKEN}) == 2
+    assert "--slack.channel is missing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("slack:\n  chanel: x\n", "config.yaml:2: unknown setting slack.chanel; known are"),
+        ("slack: [1]\n", "config.yaml:1: slack must not be a list"),
+        ("notice: a\nnotice: b\n", "config.yaml:2: notice is given twice"),
+        ("notice: 'a\n", "config.yaml:2: malformed YAML"),
+        ("just text\n", "config.yaml:1: expected settings as `name: value`"),
+        ("a: &x {b: 1}\nc: *x\n", "config.yaml:1: YAML aliases"),
+        ("notice: &x a\nlog: {level: *x}\n", "aliases are not supported"),
+        ("log:\n  level: loud\n", "must be one of debug"),
+    ],
+)
+def test_bad_configuration_files_are_named_with_their_line(content, said, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main.run([f"--config.file={yaml(tmp_path, content)}"], {}) == 2
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1
+
+
+def test_a_port_in_use(capsys, tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        assert main.run([f"--web.listen-address={address}", f"--storage.path={tmp_path}"], {}) == 2
+    assert f"{address}: Address already in use: choose another --web.listen-address" in capsys.readouterr().err
+
+
+def test_flags_win_over_the_file(tmp_path):
+    file = yaml(tmp_path, "notice: from file\nslack:\n  channel: '#a'\nprometheus:\n  url: http://p:9090\n")
+    chosen = settings.load([f"--config.file={file}", "--notice=from flag"], {settings.TOKEN_VARIABLE: TOKEN})
+    assert (chosen.notice, chosen.slack_channel, chosen.prometheus_url) == ("from flag", "#a", "http://p:9090")
+    assert TOKEN not in repr(chosen)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("tls_server_config:\n  cert_file: a.pem\n", "tls_server_config.key_file is missing"),
+        ("tls_server_config:\n  cert_file: a.pem\n  key_file: b.pem\n", "No such file"),
+        ("tls_server_config:\n  certificate: a.pem\n", "unknown setting tls_server_config.certificate"),
+        ("basic_auth_users:\n  me: plaintext\n", "the password of me must be a bcrypt hash"),
+    ],
+)
+def test_bad_web_configurations(content, said, tmp_path):
+    with pytest.raises(SettingsError, match=said):
+        webconfig.load(yaml(tmp_path, content))
+
+
+def test_basic_and_bearer_authentication():
+    import base64
+
+    def basic(user, password):
+        return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+    users = {"me": bcrypt.hashpw(b"right", bcrypt.gensalt(4))}
+    hook = "/api/v1/alertmanager"
+    auth = webconfig.Authenticator(users, "hook-token")
+    assert auth.allows("/", basic("me", "right"), hook)
+    assert auth.allows("/", basic("me", "right"), hook)
+    for bad in ("", "Basic !!!", basic("me", "wrong"), basic("you", "right"), "Bearer hook-token"):
+        assert not auth.allows("/", bad, hook)
+    assert auth.allows(hook, "Bearer hook-token", hook)
+    assert not auth.allows(hook, "Bearer wrong", hook)
+    assert not webconfig.Authenticator({}, "t").allows(hook, "", hook)
+    assert webconfig.Authenticator().allows(hook, "", hook)
