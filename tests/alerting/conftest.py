@@ -15,7 +15,8 @@ from pyrometer_simulator.slack import FakeSlack
 from pyrometer_simulator.slack_channel import RateLimits
 
 _spec = importlib.util.spec_from_file_location("alerting_fakes", Path(__file__).with_name("fakes.py"))
-assert _spec is not None and _spec.loader is not None
+assert _spec is not None
+assert _spec.loader is not None
 _module = importlib.util.module_from_spec(_spec)
 sys.modules.setdefault("alerting_fakes", _module)
 _spec.loader.exec_module(_module)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from alerting_fakes import SILENT, START, FakePrometheus, alert, training_incident
@@ -16,17 +17,17 @@ DROP = NOW - 40
 NODES = [f"gpu-{number:03d}" for number in range(40, 48)]
 
 
-def point(value, **labels):
+def point(value: Any, **labels: Any) -> Any:
     return Series(labels, ((NOW, float(value)),))
 
 
-def ramp(began, *, per_second=1.0, until=NOW, **labels):
+def ramp(began: Any, *, per_second: Any = 1.0, until: Any = NOW, **labels: Any) -> Any:
     times = [NOW - 600 + 5 * step for step in range(121)]
     points = tuple((at, max(0.0, min(at, until) - began) * per_second) for at in times)
     return Series(labels, points)
 
 
-def steps(*events, **labels):
+def steps(*events: Any, **labels: Any) -> Any:
     times = [NOW - 600 + 5 * step for step in range(121)]
     return Series(labels, tuple((at, float(sum(event <= at for event in events))) for at in times))
 
@@ -34,7 +35,7 @@ def steps(*events, **labels):
 class Cluster(FakePrometheus):
     """A run of 64 GPUs on 8 nodes whose MFU fell at DROP; faults are added."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.throttled: list[Series] = []
         self.flapping: list[Series] = []
@@ -42,7 +43,7 @@ class Cluster(FakePrometheus):
         self.hot: dict[tuple[str, str], float] = {}
         self.silent: set[str] = set()
 
-    def _answer(self, query):
+    def _answer(self, query: Any) -> Any:
         self.queries.append(query)
         ranges = not query.startswith("increase(")
         if "rank_info" in query:
@@ -65,21 +66,31 @@ class Cluster(FakePrometheus):
             for gpu in range(8)
         ]
 
-    def heat(self, node="gpu-042", gpu="3", began=DROP - 2, until=NOW, clock=1230.0, celsius=89.0, reason="hw_thermal"):
+    def heat(
+        self,
+        *,
+        node: Any = "gpu-042",
+        gpu: Any = "3",
+        began: Any = DROP - 2,
+        until: Any = NOW,
+        clock: Any = 1230.0,
+        celsius: Any = 89.0,
+        reason: Any = "hw_thermal",
+    ) -> None:
         self.throttled.append(ramp(began, until=until, node=node, gpu=gpu, reason=reason))
         self.clocks[node, gpu], self.hot[node, gpu] = clock, celsius
 
 
 @pytest.fixture
-def cluster():
+def cluster() -> Any:
     return Cluster()
 
 
-def diagnose(prometheus, others=()):
+def diagnose(prometheus: Any, others: Any = ()) -> Any:
     return investigate(prometheus, training_incident(), list(others), NOW)
 
 
-def test_a_throttling_gpu_is_named_with_its_numbers(cluster):
+def test_a_throttling_gpu_is_named_with_its_numbers(cluster: Any) -> None:
     cluster.heat()
     result = diagnose(cluster)
     (cause,) = result.causes
@@ -87,24 +98,25 @@ def test_a_throttling_gpu_is_named_with_its_numbers(cluster):
     assert cause.evidence[0].startswith("throttled 42 s of 42 s since ")
     assert cause.evidence[1] == "SM clock 1230 MHz against 1980 MHz (median of the run's other 63 GPUs)"
     assert cause.evidence[2:] == ("89 °C", "the other 63 GPUs of the run do not throttle")
-    assert result.missing == () and result.onset == DROP
+    assert result.missing == ()
+    assert result.onset == DROP
     assert culprits(training_incident(diagnosis=result)) == ["gpu-042 GPU 3"]
 
 
-def test_the_most_specific_reason_is_named(cluster):
+def test_the_most_specific_reason_is_named(cluster: Any) -> None:
     cluster.heat()
     cluster.heat(reason="hw_slowdown")
     assert [cause.cause for cause in diagnose(cluster).causes] == ["hardware thermal throttling"]
 
 
-def test_a_flapping_link_is_named(cluster):
+def test_a_flapping_link_is_named(cluster: Any) -> None:
     cluster.flapping.append(steps(DROP, DROP + 15, DROP + 30, node="gpu-044", device="mlx5_5", port="1"))
     (cause,) = diagnose(cluster).causes
     assert (cause.part, cause.cause) == ("gpu-044 mlx5_5/1", "link flapping")
     assert cause.evidence[0].startswith("link went down 3 times since ")
 
 
-def test_what_began_after_the_drop_ranks_below_and_says_so(cluster):
+def test_what_began_after_the_drop_ranks_below_and_says_so(cluster: Any) -> None:
     cluster.heat(began=DROP + 30)
     cluster.flapping.append(steps(DROP, DROP + 10, node="gpu-044", device="mlx5_5", port="1"))
     causes = diagnose(cluster).causes
@@ -112,57 +124,61 @@ def test_what_began_after_the_drop_ranks_below_and_says_so(cluster):
     assert causes[1].against == ("began 30 s after the drop",)
 
 
-def test_heat_of_another_run_is_not_a_cause(cluster):
+def test_heat_of_another_run_is_not_a_cause(cluster: Any) -> None:
     cluster.heat(node="gpu-200")
     assert diagnose(cluster).causes[0].part == "unknown"
 
 
-def test_throttling_that_ended_long_ago_is_not_sold_as_a_cause(cluster):
+def test_throttling_that_ended_long_ago_is_not_sold_as_a_cause(cluster: Any) -> None:
     cluster.heat(began=NOW - 250, until=NOW - 200, clock=1980.0, celsius=60.0)
     (cause,) = diagnose(cluster).causes
-    assert cause.part == "unknown" and "seen, not convincing: gpu-042 GPU 3" in cause.evidence[1]
+    assert cause.part == "unknown"
+    assert "seen, not convincing: gpu-042 GPU 3" in cause.evidence[1]
 
 
-def test_nothing_found_is_unknown_with_what_was_looked_at(cluster):
+def test_nothing_found_is_unknown_with_what_was_looked_at(cluster: Any) -> None:
     (cause,) = diagnose(cluster).causes
-    assert cause.part == "unknown" and cause.evidence[0].startswith("64 GPUs on 8 nodes: no convincing")
+    assert cause.part == "unknown"
+    assert cause.evidence[0].startswith("64 GPUs on 8 nodes: no convincing")
     assert culprits(training_incident(diagnosis=diagnose(cluster))) == []
 
 
-def test_a_silent_node_is_missing_evidence(cluster):
+def test_a_silent_node_is_missing_evidence(cluster: Any) -> None:
     cluster.heat()
     cluster.silent.add("gpu-047")
     assert diagnose(cluster).missing[0].startswith("no data from gpu-047 since ")
 
 
-def test_a_silent_prometheus_is_said_and_asked_only_once():
+def test_a_silent_prometheus_is_said_and_asked_only_once() -> None:
     prometheus = FakePrometheus()
     prometheus.on(".", SILENT)
     result = diagnose(prometheus, [heat_incident()])
-    assert result.missing == ("Prometheus did not answer (ConnectTimeout)",) and len(prometheus.queries) == 1
+    assert result.missing == ("Prometheus did not answer (ConnectTimeout)",)
+    assert len(prometheus.queries) == 1
     assert result.causes[0].part == "unknown"
     assert "whether the run uses it is not known" in result.causes[0].evidence[0]
 
 
-def heat_incident(**labels):
+def heat_incident(**labels: Any) -> Any:
     member = alert("GpuThrottledThermal", labels={"node": "gpu-042", "gpu": "3", **labels})
     return fold(None, [member], 0, START).incident
 
 
-def test_an_alert_of_our_own_confirms_or_stands_alone(cluster):
+def test_an_alert_of_our_own_confirms_or_stands_alone(cluster: Any) -> None:
     alone = diagnose(cluster, [heat_incident()]).causes[0]
     assert (alone.part, alone.cause) == ("gpu-042 GPU 3", "thermal throttling")
     cluster.heat()
     confirmed = diagnose(cluster, [heat_incident()]).causes
-    assert len(confirmed) == 1 and confirmed[0].evidence[-1].startswith("GpuThrottledThermal firing since ")
+    assert len(confirmed) == 1
+    assert confirmed[0].evidence[-1].startswith("GpuThrottledThermal firing since ")
 
 
-def test_alerts_of_other_clusters_and_nodes_do_not_count(cluster):
+def test_alerts_of_other_clusters_and_nodes_do_not_count(cluster: Any) -> None:
     others = [heat_incident(cluster="c2"), heat_incident(node="gpu-200")]
     assert diagnose(cluster, others).causes[0].part == "unknown"
 
 
-def test_many_hot_gpus_are_no_single_part(cluster):
+def test_many_hot_gpus_are_no_single_part(cluster: Any) -> None:
     for node in NODES[:4]:
         for gpu in range(8):
             cluster.heat(node=node, gpu=str(gpu))
@@ -171,31 +187,32 @@ def test_many_hot_gpus_are_no_single_part(cluster):
     assert causes[0].evidence == ("32 of the run's 64 GPUs throttle, on 4 nodes",)
 
 
-def test_a_slow_clock_without_a_reason_is_seen(cluster):
+def test_a_slow_clock_without_a_reason_is_seen(cluster: Any) -> None:
     cluster.clocks["gpu-041", "5"] = 1200.0
     (cause,) = diagnose(cluster).causes
     assert (cause.part, cause.against) == ("gpu-041 GPU 5", ("no throttle reason counted",))
 
 
-def test_equal_clocks_and_normal_temperature_speak_against(cluster):
+def test_equal_clocks_and_normal_temperature_speak_against(cluster: Any) -> None:
     cluster.heat(clock=1980.0, celsius=60.0)
     (cause,) = diagnose(cluster).causes
-    assert "temperature normal (60 °C)" in cause.against and cause.score < 60
+    assert "temperature normal (60 °C)" in cause.against
+    assert cause.score < 60
 
 
-def test_promql_values_are_escaped():
+def test_promql_values_are_escaped() -> None:
     assert quoted('a"}\n\\') == '"a\\"}\\n\\\\"'
     assert matching("node", ["a.b", 'c"|d']) == 'node=~"a\\\\.b|c\\"\\\\|d"'
 
 
-def test_known_causes_outlive_a_silent_prometheus():
+def test_known_causes_outlive_a_silent_prometheus() -> None:
     known = Diagnosis(1.0, (Cause("p", "c", labels={"node": "n"}),))
     silent = Diagnosis(2.0, (Cause("unknown", ""),), ("Prometheus did not answer",))
     assert merge(known, silent) == replace(known, missing=silent.missing)
     assert merge(None, silent) == silent
 
 
-def test_numbers_alone_are_news_only_now_and_then():
+def test_numbers_alone_are_news_only_now_and_then() -> None:
     before = Diagnosis(0.0, (Cause("p", "c", ("1 s",)),))
     assert not is_news(before, Diagnosis(10.0, (Cause("p", "c", ("11 s",)),)))
     assert is_news(before, Diagnosis(31.0, (Cause("p", "c", ("32 s",)),)))

@@ -9,55 +9,60 @@ from pyrometer_alerting.incidents import fold, is_stale, key_of
 from pyrometer_alerting.model import Cause, Diagnosis, part_of
 
 
-def test_an_incident_opens_grows_and_resolves_with_its_last_member():
+def test_an_incident_opens_grows_and_resolves_with_its_last_member() -> None:
     one, two = alert(fingerprint="1"), alert(fingerprint="2", labels={"gpu": "1"})
     opened = fold(None, [one], 0, START)
     grown = fold(opened.incident, [one, two], 0, START + 5)
     assert (opened.events, grown.events) == (("opened",), ("grown",))
     still = fold(grown.incident, [replace(one, firing=False, ends_at=START + 8)], 0, START + 9)
-    assert still.incident.firing and still.events == ()
+    assert still.incident.firing
+    assert still.events == ()
     ended = fold(still.incident, [replace(two, firing=False, ends_at=START + 20)], 0, START + 21)
-    assert ended.events == ("resolved",) and ended.incident.resolved_at == START + 20
+    assert ended.events == ("resolved",)
+    assert ended.incident.resolved_at == START + 20
 
 
-def test_absent_is_not_resolved():
+def test_absent_is_not_resolved() -> None:
     opened = fold(None, [alert(fingerprint="1"), alert(fingerprint="2")], 0, START).incident
     assert len(fold(opened, [alert(fingerprint="1")], 0, START).incident.members) == 2
 
 
-def test_a_resolve_of_something_never_seen_says_nothing():
+def test_a_resolve_of_something_never_seen_says_nothing() -> None:
     assert fold(None, [alert(firing=False)], 0, START) is None
 
 
-def test_the_same_key_within_half_an_hour_reopens_the_same_incident():
+def test_the_same_key_within_half_an_hour_reopens_the_same_incident() -> None:
     ended = fold(fold(None, [alert()], 0, START).incident, [alert(firing=False)], 0, START + 60).incident
     again = fold(ended, [alert(starts_at=START + 60 + 1799)], 0, START + 2000)
-    assert again.events == ("reopened",) and again.incident.id == ended.id
-    assert again.incident.episodes == ((START, START + 60),) and again.incident.firing
+    assert again.events == ("reopened",)
+    assert again.incident.id == ended.id
+    assert again.incident.episodes == ((START, START + 60),)
+    assert again.incident.firing
 
 
-def test_later_it_is_a_new_incident():
+def test_later_it_is_a_new_incident() -> None:
     ended = fold(fold(None, [alert()], 0, START).incident, [alert(firing=False)], 0, START + 60).incident
     assert fold(ended, [alert(starts_at=START + 60 + 1801)], 0, START + 3000).incident.id != ended.id
 
 
-def test_severity_rises_and_never_falls():
+def test_severity_rises_and_never_falls() -> None:
     opened = fold(None, [alert(labels={"severity": "warning"})], 0, START).incident
     worse = fold(opened, [alert(labels={"severity": "critical"})], 0, START)
-    assert worse.events == ("worse",) and worse.incident.severity == "critical"
+    assert worse.events == ("worse",)
+    assert worse.incident.severity == "critical"
     assert fold(worse.incident, [alert(labels={"severity": "warning"})], 0, START).incident.severity == "critical"
 
 
-def test_unknown_severity_is_a_warning_and_not_lost():
+def test_unknown_severity_is_a_warning_and_not_lost() -> None:
     assert fold(None, [alert(labels={"severity": "page"})], 0, START).incident.severity == "warning"
 
 
-def test_a_restart_of_prometheus_keeps_the_earlier_start():
+def test_a_restart_of_prometheus_keeps_the_earlier_start() -> None:
     opened = fold(None, [alert()], 0, START).incident
     assert fold(opened, [alert(starts_at=START + 300)], 0, START).incident.members[0].starts_at == START
 
 
-def test_old_stories_are_stale():
+def test_old_stories_are_stale() -> None:
     ended = alert(firing=False, ends_at=START + 60)
     assert is_stale(alert(starts_at=START), ended)
     assert is_stale(alert(starts_at=START + 60), ended)
@@ -66,7 +71,7 @@ def test_old_stories_are_stale():
     assert not is_stale(alert(), None)
 
 
-def test_keys_separate_clusters_runs_and_nodes():
+def test_keys_separate_clusters_runs_and_nodes() -> None:
     keys = {
         key_of(alert(labels=labels))
         for labels in ({}, {"node": "a"}, {"run": "a"}, {"run": "a", "node": "b"}, {"run": "b"}, {"cluster": "c2"})
@@ -74,7 +79,7 @@ def test_keys_separate_clusters_runs_and_nodes():
     assert len(keys) == 5  # a run's alerts are one incident whatever the node
 
 
-def test_parts_have_one_notation():
+def test_parts_have_one_notation() -> None:
     assert part_of({"node": "gpu-042", "gpu": "3"}) == "gpu-042 GPU 3"
     assert part_of({"node": "gpu-174", "device": "mlx5_5", "port": "1"}) == "gpu-174 mlx5_5/1"
     assert part_of({"node": "gpu-010", "rank": "77"}) == "gpu-010 rank 77"
@@ -83,7 +88,7 @@ def test_parts_have_one_notation():
     assert part_of({}) == ""
 
 
-def test_incidents_survive_the_store():
+def test_incidents_survive_the_store() -> None:
     cause = Cause("gpu-042 GPU 3", "heat", ("a",), ("b",), START, 1.0, {"node": "gpu-042"})
     incident = training_incident(diagnosis=Diagnosis(START, (cause,), ("gap",)), episodes=((1.0, 2.0),))
     assert model.from_json(model.to_json(incident)) == incident

@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from alerting_fakes import START, alert, training_incident
@@ -64,7 +65,7 @@ TRANSCRIPT = {
 
 
 @pytest.mark.parametrize("name", TRANSCRIPT)
-def test_messages_are_as_committed(name, request):
+def test_messages_are_as_committed(name: Any, request: pytest.FixtureRequest) -> None:
     incident = replace(TRANSCRIPT[name], id="incident-1")
     message = build(incident, STYLE)
     check_message({"text": message.text, "blocks": message.blocks})
@@ -75,35 +76,38 @@ def test_messages_are_as_committed(name, request):
     assert shown == json.loads(file.read_text()), "pytest --update-golden rewrites the files"
 
 
-def test_the_headline_names_the_culprit_and_the_causes_are_numbered():
+def test_the_headline_names_the_culprit_and_the_causes_are_numbered() -> None:
     message = build(TRANSCRIPT["diagnosed"], STYLE)
     assert message.blocks[0]["text"]["text"] == "🔴 MFU of run llama-70b fell by 27 %: gpu-042 GPU 3, gpu-174 mlx5_5/1"
     causes = message.text.split("*Likely causes*\n")[1].splitlines()
     assert causes[0].startswith("1. gpu-042 GPU 3: hardware thermal throttling; ")
-    assert causes[1].startswith("2. gpu-174 mlx5_5/1: ") and "Against: began 40 s after the drop" in causes[1]
+    assert causes[1].startswith("2. gpu-174 mlx5_5/1: ")
+    assert "Against: began 40 s after the drop" in causes[1]
     assert causes[2] == "_Missing evidence:_ no data from gpu-300 since 03:12:00 UTC"
 
 
-def test_the_message_does_not_depend_on_the_moment_it_is_built():
+def test_the_message_does_not_depend_on_the_moment_it_is_built() -> None:
     assert build(TRANSCRIPT["diagnosed"], STYLE).digest() == build(TRANSCRIPT["diagnosed"], STYLE).digest()
 
 
-def test_flap_memory_is_shown():
+def test_flap_memory_is_shown() -> None:
     incident = training_incident(episodes=((START - 600, START - 420), (START - 300, START - 260)))
     assert "fired 3 times in 10 min; before: 3 min, 40 s" in json.dumps(build(incident, STYLE).blocks)
 
 
-def test_degraded_messages_carry_less():
+def test_degraded_messages_carry_less() -> None:
     incident = TRANSCRIPT["diagnosed"]
     assert all("fields" not in block for block in build(incident, STYLE, 1).blocks)
-    assert build(incident, STYLE, 2).blocks == [] and "gpu-042" in build(incident, STYLE, 2).text
+    assert build(incident, STYLE, 2).blocks == []
+    assert "gpu-042" in build(incident, STYLE, 2).text
 
 
-def test_only_web_links_become_links():
+def test_only_web_links_become_links() -> None:
     for runbook in ("javascript:alert(1)", "http://a/<!channel>", "//host/x", "http:///x", "docs/alerts.md#x"):
         incident = training_incident(members=(alert("X", annotations={"runbook": runbook}),))
         shown = json.dumps(build(incident, Style()).blocks)
-        assert "|Runbook" not in shown and "<!channel" not in shown
+        assert "|Runbook" not in shown
+        assert "<!channel" not in shown
 
 
 hostile = st.text(max_size=200) | st.sampled_from(
@@ -125,14 +129,16 @@ hostile = st.text(max_size=200) | st.sampled_from(
 @settings(deadline=None, max_examples=60, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 @given(
     labels=st.fixed_dictionaries(
-        {name: hostile for name in ("alertname", "cluster", "run", "node", "gpu", "severity", "component")}
+        dict.fromkeys(("alertname", "cluster", "run", "node", "gpu", "severity", "component"), hostile)
     ),
-    annotations=st.fixed_dictionaries({name: hostile for name in ("summary", "description", "runbook")}),
+    annotations=st.fixed_dictionaries(dict.fromkeys(("summary", "description", "runbook"), hostile)),
     members=st.integers(1, 60),
     strings=st.lists(hostile, min_size=3, max_size=8),
     firing=st.booleans(),
 )
-def test_hostile_labels_stay_within_limits_and_ping_nobody(labels, annotations, members, strings, firing):
+def test_hostile_labels_stay_within_limits_and_ping_nobody(
+    labels: Any, annotations: Any, members: Any, strings: Any, firing: Any
+) -> None:
     alerts = [alert(fingerprint=str(n), labels=labels, annotations=annotations) for n in range(members)]
     incident = fold(None, alerts, 3, START).incident
     causes = tuple(Cause(part, part, tuple(strings), tuple(strings), START, 9.0, {"node": part}) for part in strings)
@@ -152,22 +158,24 @@ def test_hostile_labels_stay_within_limits_and_ping_nobody(labels, annotations, 
             assert not re.search("[\u200b-\u200f\u202a-\u202e\u2066-\u2069\x00-\x08\x7f]", shown)
         terminal.render(message)
     rendered = page.render([page.Shown(incident, build(incident, style), "x")], page.Banner(strings[0]), START)
-    assert "<script" not in rendered and "<!channel" not in rendered
+    assert "<script" not in rendered
+    assert "<!channel" not in rendered
 
 
-def _mrkdwn_texts(blocks):
+def _mrkdwn_texts(blocks: Any) -> Any:
     objects = [
         item for block in blocks for item in (block.get("text"), *block.get("fields", []), *block.get("elements", []))
     ]
     return [item["text"] for item in objects if item is not None and item["type"] == "mrkdwn"]
 
 
-def test_cut_text_never_ends_inside_an_escape():
+def test_cut_text_never_ends_inside_an_escape() -> None:
     for limit in range(1, 40):
         cut = text.mrkdwn("<&>" * 20, limit)
-        assert text.units(cut) <= limit and re.fullmatch(r"(&lt;|&amp;|&gt;)*…?", cut)
+        assert text.units(cut) <= limit
+        assert re.fullmatch(r"(&lt;|&amp;|&gt;)*…?", cut)
 
 
-def test_durations_read_well():
+def test_durations_read_well() -> None:
     shown = [text.duration(seconds) for seconds in (0, 40, 119, 720, 3600 * 3 + 300, 3600 * 52)]
     assert shown == ["0 s", "40 s", "119 s", "12 min", "3 h 5 min", "2 d 4 h"]

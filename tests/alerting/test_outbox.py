@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from alerting_fakes import START, body, raw_alert
 
@@ -10,6 +12,7 @@ from pyrometer_alerting.messages import Style
 from pyrometer_alerting.metrics import Metrics
 from pyrometer_alerting.outbox import Courier, Timing
 from pyrometer_alerting.slack import WebSlack
+from pyrometer_alerting.store import Store
 from pyrometer_alerting.webhook import parse
 
 
@@ -20,23 +23,23 @@ class Crash(BaseException):
 class Bench:
     """Store, intake and courier on a clock that stands still."""
 
-    def __init__(self, store, slack, clock, channel="#gpu-alerts"):
+    def __init__(self, store: Store, slack: Any, clock: Any, channel: Any = "#gpu-alerts") -> None:
         self.store, self.slack, self.clock, self.channel = store, slack, clock, channel
         self.metrics = Metrics()
         self.intake = Intake(store, style=Style(), clock=clock, metrics=self.metrics, diagnoses=False)
         self.web = WebSlack("xoxb-test", slack.url)
         self.restart()
 
-    def restart(self):
+    def restart(self) -> None:
         self.courier = Courier(
             self.store, self.web, self.channel, style=Style(), clock=self.clock, metrics=self.metrics, timing=Timing()
         )
         self.courier.recover()
 
-    def receive(self, *alerts):
+    def receive(self, *alerts: Any) -> None:
         self.intake.apply(parse(body(*alerts)))
 
-    def deliver(self, seconds=300.0):
+    def deliver(self, seconds: Any = 300.0) -> None:
         """Step until nothing is left to do or so many seconds have passed."""
         end = self.clock.time + seconds
         while (wait := self.courier.step()) < 60.0 or self.depth():
@@ -44,20 +47,20 @@ class Bench:
                 break
             self.clock.advance(wait + 0.001)
 
-    def depth(self):
+    def depth(self) -> Any:
         with self.store.transaction() as tx:
             return tx.outbox.depth()[0]
 
     @property
-    def messages(self):
+    def messages(self) -> Any:
         return self.slack.messages("gpu-alerts")
 
-    def count(self, method, outcome=None):
+    def count(self, method: Any, outcome: Any = None) -> Any:
         return sum(call.method == method and outcome in (None, call.outcome) for call in self.slack.calls)
 
 
 @pytest.fixture
-def bench(store, slack, clock):
+def bench(store: Store, slack: Any, clock: Any) -> Any:
     # The fake's `ts` is real time: the clock must agree with it, as Slack's does with ours.
     import time
 
@@ -69,18 +72,19 @@ FIRING = raw_alert(node="gpu-042", gpu="3")
 RESOLVED = raw_alert(node="gpu-042", gpu="3", firing=False)
 
 
-def test_one_message_edited_in_place_and_a_reply_at_the_end(bench):
+def test_one_message_edited_in_place_and_a_reply_at_the_end(bench: Any) -> None:
     bench.receive(FIRING)
     bench.deliver()
     bench.receive(RESOLVED)
     bench.deliver()
     (message,) = bench.messages
-    assert "Resolved" in message["blocks"][0]["text"]["text"] and len(message["versions"]) == 1
+    assert "Resolved" in message["blocks"][0]["text"]["text"]
+    assert len(message["versions"]) == 1
     assert [reply["text"] for reply in message["replies"]] == ["✅ Resolved after 60 s"]
     assert message["metadata"]["event_type"] == "pyrometer_incident"
 
 
-def test_what_fired_and_resolved_during_an_outage_is_said_once_as_resolved(bench):
+def test_what_fired_and_resolved_during_an_outage_is_said_once_as_resolved(bench: Any) -> None:
     bench.slack.down()
     bench.receive(FIRING)
     bench.deliver(20)
@@ -89,18 +93,21 @@ def test_what_fired_and_resolved_during_an_outage_is_said_once_as_resolved(bench
     bench.slack.up()
     bench.deliver()
     (message,) = bench.messages
-    assert "Resolved" in message["text"] and message["replies"] == [] and message["versions"] == []
+    assert "Resolved" in message["text"]
+    assert message["replies"] == []
+    assert message["versions"] == []
 
 
-def test_a_repeated_delivery_changes_nothing(bench):
+def test_a_repeated_delivery_changes_nothing(bench: Any) -> None:
     bench.receive(FIRING)
     bench.receive(FIRING)
     bench.deliver()
-    assert bench.count("chat.postMessage") == 1 and bench.count("chat.update") == 0
+    assert bench.count("chat.postMessage") == 1
+    assert bench.count("chat.update") == 0
 
 
 @pytest.mark.parametrize("kind", ["close_after", "close_before", "hang_after"])
-def test_a_lost_answer_leads_to_one_message(bench, kind, monkeypatch):
+def test_a_lost_answer_leads_to_one_message(bench: Any, kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.web._client.timeout = 0.2
     bench.slack.inject("chat.postMessage", kind, seconds=0.5)
     bench.receive(FIRING)
@@ -110,24 +117,28 @@ def test_a_lost_answer_leads_to_one_message(bench, kind, monkeypatch):
 
 
 @pytest.mark.parametrize("status", [500, 502])
-def test_a_gateway_error_is_looked_up_before_posting_again(bench, status):
+def test_a_gateway_error_is_looked_up_before_posting_again(bench: Any, status: Any) -> None:
     bench.slack.inject("chat.postMessage", "status", status=status)
     bench.receive(FIRING)
     bench.deliver()
-    assert len(bench.messages) == 1 and bench.count("conversations.history") == 2
+    assert len(bench.messages) == 1
+    assert bench.count("conversations.history") == 2
 
 
 @pytest.mark.parametrize("error", ["internal_error", "fatal_error"])
-def test_slacks_own_doubt_is_looked_up(bench, error):
+def test_slacks_own_doubt_is_looked_up(bench: Any, error: Any) -> None:
     bench.slack.inject("chat.postMessage", "error", error=error)
     bench.receive(FIRING)
     bench.deliver()
-    assert len(bench.messages) == 1 and bench.count("conversations.history") == 2
+    assert len(bench.messages) == 1
+    assert bench.count("conversations.history") == 2
 
 
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("what", ["post", "update", "reply"])
-def test_a_crash_at_any_point_loses_and_repeats_nothing(bench, monkeypatch, after, what):
+def test_a_crash_at_any_point_loses_and_repeats_nothing(
+    bench: Any, monkeypatch: pytest.MonkeyPatch, after: Any, what: Any
+) -> Any:
     bench.receive(FIRING)
     if what != "post":
         bench.deliver()
@@ -135,7 +146,7 @@ def test_a_crash_at_any_point_loses_and_repeats_nothing(bench, monkeypatch, afte
     target = "update" if what == "update" else "post"
     real = getattr(bench.web, target)
 
-    def dies(*args):
+    def dies(*args: Any) -> Any:
         if what == "reply" and args[3] is None:
             return real(*args)
         if after:
@@ -157,7 +168,7 @@ def test_a_crash_at_any_point_loses_and_repeats_nothing(bench, monkeypatch, afte
     assert bench.depth() == 0
 
 
-def test_rate_limits_are_waited_out_per_method(bench):
+def test_rate_limits_are_waited_out_per_method(bench: Any) -> None:
     bench.receive(FIRING)
     bench.deliver()
     bench.slack.inject("chat.postMessage", "ratelimit", seconds=20)
@@ -165,21 +176,25 @@ def test_rate_limits_are_waited_out_per_method(bench):
     bench.receive(RESOLVED)
     bench.deliver()
     (message,) = bench.messages
-    assert len(message["versions"]) == 1 and len(message["replies"]) == 1
+    assert len(message["versions"]) == 1
+    assert len(message["replies"]) == 1
     assert 20 <= bench.clock.time - start < 40
 
 
-def test_a_bad_token_keeps_the_queue_and_is_probed(bench):
+def test_a_bad_token_keeps_the_queue_and_is_probed(bench: Any) -> None:
     bench.slack.inject("chat.postMessage", "error", error="token_revoked")
     bench.slack.inject("auth.test", "error", times=2, error="invalid_auth")
     bench.receive(FIRING)
     bench.deliver(30)
-    assert bench.courier.blocked == "token_revoked" and bench.messages == []
+    assert bench.courier.blocked == "token_revoked"
+    assert bench.messages == []
     bench.deliver()
-    assert len(bench.messages) == 1 and bench.courier.blocked == "" and bench.count("auth.test") == 3
+    assert len(bench.messages) == 1
+    assert bench.courier.blocked == ""
+    assert bench.count("auth.test") == 3
 
 
-def test_an_archived_channel_keeps_the_queue(bench):
+def test_an_archived_channel_keeps_the_queue(bench: Any) -> None:
     bench.slack.channel("gpu-alerts").archived = True
     bench.receive(FIRING)
     bench.deliver(100)
@@ -189,14 +204,15 @@ def test_an_archived_channel_keeps_the_queue(bench):
     assert len(bench.messages) == 1
 
 
-def test_refused_content_is_degraded_to_plain_text(bench):
+def test_refused_content_is_degraded_to_plain_text(bench: Any) -> None:
     bench.slack.inject("chat.postMessage", "error", times=2, error="invalid_blocks")
     bench.receive(FIRING)
     bench.deliver()
-    assert bench.messages[0]["blocks"] == [] and "gpu-042 GPU 3" in bench.messages[0]["text"]
+    assert bench.messages[0]["blocks"] == []
+    assert "gpu-042 GPU 3" in bench.messages[0]["text"]
 
 
-def test_content_that_is_always_refused_is_dead_and_counted(bench):
+def test_content_that_is_always_refused_is_dead_and_counted(bench: Any) -> None:
     bench.slack.inject("chat.postMessage", "error", times=3, error="invalid_blocks")
     bench.receive(FIRING)
     bench.deliver()
@@ -207,16 +223,17 @@ def test_content_that_is_always_refused_is_dead_and_counted(bench):
     assert "Resolved" in bench.messages[0]["text"]  # a change of the incident tries again
 
 
-def test_a_deleted_message_is_posted_anew(bench):
+def test_a_deleted_message_is_posted_anew(bench: Any) -> None:
     bench.receive(FIRING)
     bench.deliver()
     bench.slack.channel("gpu-alerts").delete(bench.messages[0]["ts"])
     bench.receive(RESOLVED)
     bench.deliver()
-    assert len(bench.messages) == 1 and "Resolved" in bench.messages[0]["text"]
+    assert len(bench.messages) == 1
+    assert "Resolved" in bench.messages[0]["text"]
 
 
-def test_without_the_right_to_read_history_it_is_posted_again(bench):
+def test_without_the_right_to_read_history_it_is_posted_again(bench: Any) -> None:
     bench.slack.inject("chat.postMessage", "close_before")
     bench.slack.inject("conversations.history", "error", error="missing_scope")
     bench.receive(FIRING)
@@ -224,7 +241,7 @@ def test_without_the_right_to_read_history_it_is_posted_again(bench):
     assert len(bench.messages) == 1
 
 
-def test_info_and_the_watchdog_are_not_posted(bench):
+def test_info_and_the_watchdog_are_not_posted(bench: Any) -> None:
     bench.receive(raw_alert("Watchdog"), raw_alert("GpuIdle", severity="info", node="gpu-001"))
     bench.deliver()
     assert bench.messages == []
@@ -233,7 +250,7 @@ def test_info_and_the_watchdog_are_not_posted(bench):
         assert tx.fact("watchdog_last_seen") is not None
 
 
-def test_a_flap_reopens_the_message_and_says_so_in_the_thread(bench):
+def test_a_flap_reopens_the_message_and_says_so_in_the_thread(bench: Any) -> None:
     now = bench.clock.time
     for start in (now - 300, now - 100):
         bench.receive(raw_alert(node="n", fingerprint="f", starts_at=start))
@@ -245,15 +262,16 @@ def test_a_flap_reopens_the_message_and_says_so_in_the_thread(bench):
     assert said == ["✅ Resolved after 30 s", "🔴 Firing again, 2 times in 3 min (n)", "✅ Resolved after 30 s"]
 
 
-def test_a_stale_firing_of_a_lagging_peer_is_fenced(bench):
+def test_a_stale_firing_of_a_lagging_peer_is_fenced(bench: Any) -> None:
     bench.receive(FIRING)
     bench.receive(RESOLVED)
     bench.receive(raw_alert(node="gpu-042", gpu="3", annotations={"summary": "late"}))
     bench.deliver()
-    assert len(bench.messages) == 1 and "Resolved" in bench.messages[0]["text"]
+    assert len(bench.messages) == 1
+    assert "Resolved" in bench.messages[0]["text"]
 
 
-def test_the_channel_may_be_given_by_id(store, slack, clock):
+def test_the_channel_may_be_given_by_id(store: Store, slack: Any, clock: Any) -> None:
     bench = Bench(store, slack, clock, channel="C000000001")
     clock.time = __import__("time").time()
     slack.inject("chat.postMessage", "close_after")
@@ -262,7 +280,7 @@ def test_the_channel_may_be_given_by_id(store, slack, clock):
     assert len(bench.messages) == 1
 
 
-def test_messages_shown_in_a_terminal_are_posted_once_there_is_a_token(bench):
+def test_messages_shown_in_a_terminal_are_posted_once_there_is_a_token(bench: Any) -> None:
     bench.receive(FIRING)
     with bench.store.transaction() as tx:
         (operation,) = tx.outbox.due()

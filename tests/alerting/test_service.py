@@ -12,6 +12,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from typing import Any
 
 import pytest
 from alerting_fakes import SILENT, FakePrometheus, body, raw_alert, wait_until
@@ -29,7 +30,7 @@ from pyrometer_alerting.webconfig import Authenticator
 class Running:
     """A service with its server on a free port."""
 
-    def __init__(self, store, slack, prometheus=None):
+    def __init__(self, store: Store, slack: Any, prometheus: Any = None) -> None:
         self.service = Service(
             store,
             slack,
@@ -41,16 +42,16 @@ class Running:
         )
         self.server = HttpServer("127.0.0.1", 0, self.service.handle)
 
-    def __enter__(self):
+    def __enter__(self) -> Any:
         self.server.start()
         self.service.start()
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.server.stop()
         self.service.stop()
 
-    def ask(self, path, data=None, method=None):
+    def ask(self, path: Any, data: Any = None, method: Any = None) -> Any:
         url = f"http://127.0.0.1:{self.server.port}{path}"
         try:
             with urllib.request.urlopen(urllib.request.Request(url, data=data, method=method), timeout=5) as answer:
@@ -59,31 +60,34 @@ class Running:
             with error:
                 return error.code, error.read()
 
-    def incidents(self):
+    def incidents(self) -> Any:
         return json.loads(self.ask("/api/v1/incidents")[1])["incidents"]
 
 
 @pytest.fixture
-def running(tmp_path, slack):
+def running(tmp_path: Any, slack: Any) -> Any:
     with Running(Store(tmp_path / "s"), WebSlack("xoxb-test", slack.url)) as it:
         yield it
 
 
-def test_an_alert_becomes_a_message_a_page_and_json(running, slack):
+def test_an_alert_becomes_a_message_a_page_and_json(running: Any, slack: Any) -> None:
     started = time.monotonic()
     assert running.ask(WEBHOOK_PATH, body(raw_alert(node="gpu-042", gpu="3")))[0] == 200
     wait_until(lambda: slack.messages("gpu-alerts"))
     assert time.monotonic() - started < 1.0
     wait_until(lambda: running.incidents()[0]["posted_at"])
     (incident,) = running.incidents()
-    assert incident["culprits"] == ["gpu-042 GPU 3"] and incident["status"] == "firing"
+    assert incident["culprits"] == ["gpu-042 GPU 3"]
+    assert incident["status"] == "firing"
     assert incident["slack"]["ts"] == slack.messages("gpu-alerts")[0]["ts"]
     assert incident["text"] == slack.messages("gpu-alerts")[0]["text"].replace("&amp;", "&")
     status, page = running.ask("/")
-    assert status == 200 and b"GpuLost summary" in page and page.count(b"SIMULATED CLUSTER") >= 2
+    assert status == 200
+    assert b"GpuLost summary" in page
+    assert page.count(b"SIMULATED CLUSTER") >= 2
 
 
-def test_the_other_routes(running):
+def test_the_other_routes(running: Any) -> None:
     assert running.ask("/-/healthy")[0] == running.ask("/-/ready")[0] == 200
     assert running.ask("/", method="HEAD") == (200, b"")
     assert running.ask("/nothing")[0] == 404
@@ -100,21 +104,21 @@ def test_the_other_routes(running):
     } <= names
 
 
-def test_what_is_not_alertmanagers_is_refused_and_counted(running):
+def test_what_is_not_alertmanagers_is_refused_and_counted(running: Any) -> None:
     status, said = running.ask(WEBHOOK_PATH, b"{]")
     assert (status, said) == (400, b"the body is not JSON\n")
     assert b'webhook_rejected_total{reason="not_json"} 1.0' in running.ask("/metrics")[1]
     assert running.ask("/-/healthy")[0] == 200
 
 
-def test_a_store_that_cannot_take_it_is_a_503(running, monkeypatch):
+def test_a_store_that_cannot_take_it_is_a_503(running: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         running.service._intake, "apply", lambda _delivery: (_ for _ in ()).throw(StoreError("disk full"))
     )
     assert running.ask(WEBHOOK_PATH, body(raw_alert()))[0] == 503
 
 
-def test_a_thousand_alerts_are_taken_in_a_second(running):
+def test_a_thousand_alerts_are_taken_in_a_second(running: Any) -> None:
     alerts = [raw_alert(node="n", gpu=str(number), fingerprint=f"{number:016x}") for number in range(1000)]
     started = time.monotonic()
     assert running.ask(WEBHOOK_PATH, body(*alerts))[0] == 200
@@ -122,11 +126,11 @@ def test_a_thousand_alerts_are_taken_in_a_second(running):
     assert len(running.incidents()) == 1
 
 
-def test_the_message_does_not_wait_for_a_slow_prometheus(tmp_path, slack):
+def test_the_message_does_not_wait_for_a_slow_prometheus(tmp_path: Any, slack: Any) -> None:
     release = threading.Event()
 
     class Slow(FakePrometheus):
-        def _answer(self, query):
+        def _answer(self, query: Any) -> None:
             release.wait(10)
             raise SILENT
 
@@ -141,7 +145,7 @@ def test_the_message_does_not_wait_for_a_slow_prometheus(tmp_path, slack):
         assert "1. unknown" in slack.messages("gpu-alerts")[0]["text"]
 
 
-def test_a_cause_that_arrives_later_is_looked_for_at_once(tmp_path, slack):
+def test_a_cause_that_arrives_later_is_looked_for_at_once(tmp_path: Any, slack: Any) -> None:
     prometheus = FakePrometheus()
     with Running(Store(tmp_path / "s"), WebSlack("xoxb-test", slack.url), prometheus) as running:
         running.ask(WEBHOOK_PATH, body(raw_alert("TrainMfuDropped", run="r", component="train")))
@@ -161,13 +165,13 @@ def test_a_cause_that_arrives_later_is_looked_for_at_once(tmp_path, slack):
         b"POST /api/v1/alertmanager HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n",
     ],
 )
-def test_bad_requests_are_answered_with_4xx(running, raw):
+def test_bad_requests_are_answered_with_4xx(running: Any, raw: Any) -> None:
     with socket.create_connection(("127.0.0.1", running.server.port), timeout=5) as client:
         client.sendall(raw)
         assert client.recv(100).startswith(b"HTTP/1.1 4")
 
 
-def test_a_truncated_request_is_no_request_and_silent_clients_do_not_block(running):
+def test_a_truncated_request_is_no_request_and_silent_clients_do_not_block(running: Any) -> None:
     silent = [socket.create_connection(("127.0.0.1", running.server.port)) for _ in range(20)]
     with socket.create_connection(("127.0.0.1", running.server.port), timeout=5) as client:
         client.sendall(b"GET / HTTP/1.1\r\nX-a: ")
@@ -178,7 +182,7 @@ def test_a_truncated_request_is_no_request_and_silent_clients_do_not_block(runni
         client.close()
 
 
-def test_without_a_token_messages_go_to_the_terminal(tmp_path, capsys):
+def test_without_a_token_messages_go_to_the_terminal(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> Any:
     stop = threading.Event()
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -189,7 +193,7 @@ def test_without_a_token_messages_go_to_the_terminal(tmp_path, capsys):
     post(port, body(raw_alert(node="gpu-042", gpu="3")))
     shown = ""
 
-    def appeared():
+    def appeared() -> Any:
         nonlocal shown
         shown += capsys.readouterr().out
         return "GpuLost summary: gpu-042 GPU 3" in shown and "Part: gpu-042 GPU 3" in shown
@@ -200,7 +204,7 @@ def test_without_a_token_messages_go_to_the_terminal(tmp_path, capsys):
     assert "\x1b" not in shown
 
 
-def post(port, data, path=WEBHOOK_PATH):
+def post(port: Any, data: Any, path: Any = WEBHOOK_PATH) -> Any:
     for _ in range(200):
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", data=data, timeout=5) as answer:
@@ -213,7 +217,7 @@ def post(port, data, path=WEBHOOK_PATH):
 class Process:
     """The service as a process of its own, to be killed."""
 
-    def __init__(self, tmp_path, slack):
+    def __init__(self, tmp_path: Any, slack: Any) -> None:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
@@ -228,17 +232,17 @@ class Process:
         ]
         self.start()
 
-    def start(self):
+    def start(self) -> None:
         environment = {**os.environ, "PYROMETER_SLACK_BOT_TOKEN": "xoxb-test"}
         self._process = subprocess.Popen(self._arguments, env=environment, stderr=subprocess.DEVNULL)
 
-    def end(self, number=signal.SIGKILL):
+    def end(self, number: Any = signal.SIGKILL) -> Any:
         self._process.send_signal(number)
         return self._process.wait(10)
 
 
 @pytest.mark.parametrize("moment", ["before_slack", "in_the_call", "after_slack"])
-def test_kill_9_loses_nothing_and_repeats_nothing(tmp_path, slack, moment):
+def test_kill_9_loses_nothing_and_repeats_nothing(tmp_path: Any, slack: Any, moment: Any) -> None:
     fault = {"before_slack": "ratelimit", "in_the_call": "hang_after", "after_slack": None}[moment]
     if fault:
         slack.inject("chat.postMessage", fault, seconds=1 if fault == "ratelimit" else 30)

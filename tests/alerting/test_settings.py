@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from typing import Any
 
 import bcrypt
 import pytest
@@ -13,14 +14,14 @@ from pyrometer_alerting.yamlfile import SettingsError
 TOKEN = "xoxb-1-s3cr3t"
 
 
-def secret(tmp_path, content=TOKEN, mode=0o600, name="token"):
+def secret(tmp_path: Any, content: Any = TOKEN, mode: Any = 0o600, name: Any = "token") -> Any:
     file = tmp_path / name
     file.write_text(content)
     file.chmod(mode)
     return file
 
 
-def yaml(tmp_path, content):
+def yaml(tmp_path: Any, content: Any) -> Any:
     file = tmp_path / "config.yaml"
     file.write_text(content)
     return file
@@ -47,12 +48,17 @@ def yaml(tmp_path, content):
         (["--storage.path=/dev/null"], "/dev/null"),
     ],
 )
-def test_bad_flags(arguments, said, capsys, tmp_path, monkeypatch):
+def test_bad_flags(
+    arguments: Any, said: Any, capsys: pytest.CaptureFixture[str], tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert main.run(arguments, {}) == 2
     captured = capsys.readouterr()
-    assert said in captured.err and captured.err.count("\n") == 1 and captured.out == ""
-    assert "pw" not in captured.err and "Traceback" not in captured.err
+    assert said in captured.err
+    assert captured.err.count("\n") == 1
+    assert captured.out == ""
+    assert "pw" not in captured.err
+    assert "Traceback" not in captured.err
 
 
 @pytest.mark.parametrize(
@@ -66,20 +72,25 @@ def test_bad_flags(arguments, said, capsys, tmp_path, monkeypatch):
         (TOKEN, 0o644, "everyone on this machine can read it: chmod 600"),
     ],
 )
-def test_bad_tokens_are_refused_and_not_repeated(content, mode, said, capsys, tmp_path):
+def test_bad_tokens_are_refused_and_not_repeated(
+    content: Any, mode: Any, said: Any, capsys: pytest.CaptureFixture[str], tmp_path: Any
+) -> None:
     file = secret(tmp_path, content, mode)
     assert main.run([f"--slack.bot-token-file={file}", "--slack.channel=C1"], {}) == 2
     error = capsys.readouterr().err
-    assert said in error and error.count("\n") == 1 and "s3cr3t" not in error
+    assert said in error
+    assert error.count("\n") == 1
+    assert "s3cr3t" not in error
 
 
-def test_a_wrong_token_in_the_environment_is_refused(capsys):
+def test_a_wrong_token_in_the_environment_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run([], {settings.TOKEN_VARIABLE: "hunter2"}) == 2
     error = capsys.readouterr().err
-    assert settings.TOKEN_VARIABLE in error and "hunter2" not in error
+    assert settings.TOKEN_VARIABLE in error
+    assert "hunter2" not in error
 
 
-def test_a_token_needs_a_channel(capsys):
+def test_a_token_needs_a_channel(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run([], {settings.TOKEN_VARIABLE: TOKEN}) == 2
     assert "--slack.channel is missing" in capsys.readouterr().err
 
@@ -97,14 +108,17 @@ def test_a_token_needs_a_channel(capsys):
         ("log:\n  level: loud\n", "must be one of debug"),
     ],
 )
-def test_bad_configuration_files_are_named_with_their_line(content, said, capsys, tmp_path, monkeypatch):
+def test_bad_configuration_files_are_named_with_their_line(
+    content: Any, said: Any, capsys: pytest.CaptureFixture[str], tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert main.run([f"--config.file={yaml(tmp_path, content)}"], {}) == 2
     error = capsys.readouterr().err
-    assert said in error and error.count("\n") == 1
+    assert said in error
+    assert error.count("\n") == 1
 
 
-def test_a_port_in_use(capsys, tmp_path):
+def test_a_port_in_use(capsys: pytest.CaptureFixture[str], tmp_path: Any) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -113,7 +127,7 @@ def test_a_port_in_use(capsys, tmp_path):
     assert f"{address}: Address already in use: choose another --web.listen-address" in capsys.readouterr().err
 
 
-def test_flags_win_over_the_file(tmp_path):
+def test_flags_win_over_the_file(tmp_path: Any) -> None:
     file = yaml(tmp_path, "notice: from file\nslack:\n  channel: '#a'\nprometheus:\n  url: http://p:9090\n")
     chosen = settings.load([f"--config.file={file}", "--notice=from flag"], {settings.TOKEN_VARIABLE: TOKEN})
     assert (chosen.notice, chosen.slack_channel, chosen.prometheus_url) == ("from flag", "#a", "http://p:9090")
@@ -129,15 +143,15 @@ def test_flags_win_over_the_file(tmp_path):
         ("basic_auth_users:\n  me: plaintext\n", "the password of me must be a bcrypt hash"),
     ],
 )
-def test_bad_web_configurations(content, said, tmp_path):
+def test_bad_web_configurations(content: Any, said: Any, tmp_path: Any) -> None:
     with pytest.raises(SettingsError, match=said):
         webconfig.load(yaml(tmp_path, content))
 
 
-def test_basic_and_bearer_authentication():
+def test_basic_and_bearer_authentication() -> Any:
     import base64
 
-    def basic(user, password):
+    def basic(user: Any, password: Any) -> Any:
         return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
 
     users = {"me": bcrypt.hashpw(b"right", bcrypt.gensalt(4))}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import urllib.request
+from typing import Any
 
 import pytest
 from slack_sdk import WebClient
@@ -14,41 +15,43 @@ from pyrometer_simulator.slack_channel import RateLimits
 
 
 @pytest.fixture
-def slack():
+def slack() -> Any:
     with FakeSlack(channel_names=["#gpu-alerts"], token="xoxb-test") as fake:
         yield fake
 
 
 @pytest.fixture
-def client(slack):
+def client(slack: FakeSlack) -> Any:
     return connect(slack)
 
 
-def connect(slack, token="xoxb-test"):
+def connect(slack: FakeSlack, token: str = "xoxb-test") -> Any:  # noqa: S107 - of a fake
     return WebClient(token, base_url=slack.url, timeout=2, retry_handlers=[])
 
 
-def section(text="x"):
+def section(text: Any = "x") -> Any:
     return {"type": "section", "text": {"type": "mrkdwn", "text": text}}
 
 
-def error_of(call):
+def error_of(call: Any) -> Any:
     with pytest.raises(SlackApiError) as caught:
         call()
     return caught.value.response["error"]
 
 
-def test_post_update_reply_history_and_delete(client, slack):
+def test_post_update_reply_history_and_delete(client: WebClient, slack: FakeSlack) -> None:
     metadata = {"event_type": "e", "event_payload": {"op_id": "1"}}
     posted = client.chat_postMessage(channel="#gpu-alerts", text="one", blocks=[section()], metadata=metadata)
     channel, ts = posted["channel"], posted["ts"]
     client.chat_update(channel=channel, ts=ts, text="two", metadata=metadata)
     client.chat_postMessage(channel=channel, text="reply", thread_ts=ts)
     (message,) = slack.messages("gpu-alerts")
-    assert message["text"] == "two" and message["versions"][0]["text"] == "one"
+    assert message["text"] == "two"
+    assert message["versions"][0]["text"] == "one"
     assert [reply["text"] for reply in message["replies"]] == ["reply"]
     history = client.conversations_history(channel=channel, include_all_metadata=True)["messages"]
-    assert history[0]["metadata"] == metadata and len(history) == 1
+    assert history[0]["metadata"] == metadata
+    assert len(history) == 1
     assert "metadata" not in client.conversations_history(channel=channel)["messages"][0]
     assert len(client.conversations_replies(channel=channel, ts=ts)["messages"]) == 2
     client.chat_delete(channel=channel, ts=ts)
@@ -56,7 +59,7 @@ def test_post_update_reply_history_and_delete(client, slack):
     assert [call.outcome for call in slack.calls] == ["ok"] * len(slack.calls)
 
 
-def test_history_comes_in_pages_newest_first(client):
+def test_history_comes_in_pages_newest_first(client: WebClient) -> None:
     for number in range(5):
         channel = client.chat_postMessage(channel="gpu-alerts", text=str(number))["channel"]
     first = client.conversations_history(channel=channel, limit=2)
@@ -65,7 +68,7 @@ def test_history_comes_in_pages_newest_first(client):
     assert [message["text"] for message in [*first["messages"], *second["messages"]]] == ["4", "3", "2", "1"]
 
 
-def test_errors_have_slacks_names(client, slack):
+def test_errors_have_slacks_names(client: WebClient, slack: FakeSlack) -> None:
     channel = client.conversations_list()["channels"][0]["id"]
     assert error_of(lambda: connect(slack, "xoxb-wrong").auth_test()) == "invalid_auth"
     assert error_of(lambda: client.chat_postMessage(channel="nowhere", text="x")) == "channel_not_found"
@@ -97,13 +100,13 @@ def test_errors_have_slacks_names(client, slack):
         ({"text": "x", "metadata": {"event_type": 1}}, "invalid_metadata_format"),
     ],
 )
-def test_limits_of_block_kit(args, code):
+def test_limits_of_block_kit(args: Any, code: Any) -> None:
     with pytest.raises(SlackError) as caught:
         check_message(args)
     assert caught.value.code == code
 
 
-def test_rate_limits_answer_429_with_a_time():
+def test_rate_limits_answer_429_with_a_time() -> None:
     with FakeSlack(token="xoxb-test", limits=RateLimits(post_burst=2)) as slack:
         client = connect(slack)
         for _ in range(2):
@@ -115,7 +118,7 @@ def test_rate_limits_answer_429_with_a_time():
         client.auth_test()  # other methods go on
 
 
-def test_injected_faults_lose_the_request_or_the_answer(client, slack):
+def test_injected_faults_lose_the_request_or_the_answer(client: WebClient, slack: FakeSlack) -> None:
     slack.inject("chat.postMessage", "close_before")
     slack.inject("chat.postMessage", "close_after")
     slack.inject("chat.postMessage", "status", status=503)
@@ -126,7 +129,7 @@ def test_injected_faults_lose_the_request_or_the_answer(client, slack):
         assert len(slack.messages("gpu-alerts")) == expected
 
 
-def test_an_outage_keeps_what_was_said(client, slack):
+def test_an_outage_keeps_what_was_said(client: WebClient, slack: FakeSlack) -> None:
     client.chat_postMessage(channel="gpu-alerts", text="before")
     slack.down()
     with pytest.raises(OSError, match="refused"):
@@ -136,11 +139,15 @@ def test_an_outage_keeps_what_was_said(client, slack):
     assert [message["text"] for message in slack.messages("gpu-alerts")] == ["before", "after"]
 
 
-def test_the_page_shows_the_channel_and_escapes_it(client, slack):
+def test_the_page_shows_the_channel_and_escapes_it(client: WebClient, slack: FakeSlack) -> None:
     text = "*bold* <https://x/|link> <script>alert(1)</script> &lt;b&gt;"
     ts = client.chat_postMessage(channel="gpu-alerts", text="x", blocks=[section(text)])["ts"]
     client.chat_postMessage(channel="gpu-alerts", text="in the thread", thread_ts=ts)
-    with urllib.request.urlopen(slack.page_url) as answer:
+    with urllib.request.urlopen(slack.page_url) as answer:  # noqa: S310 - our own loopback
         page = answer.read().decode()
-    assert "<b>bold</b>" in page and '<a href="https://x/">link</a>' in page and "in the thread" in page
-    assert "<script" not in page and "&lt;b&gt;" in page and "fake Slack" in page
+    assert "<b>bold</b>" in page
+    assert '<a href="https://x/">link</a>' in page
+    assert "in the thread" in page
+    assert "<script" not in page
+    assert "&lt;b&gt;" in page
+    assert "fake Slack" in page
