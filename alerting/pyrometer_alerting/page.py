@@ -13,7 +13,6 @@ from pyrometer_alerting.model import Incident
 from pyrometer_alerting.mrkdwn import Span, texts
 from pyrometer_alerting.text import duration, utc
 
-
 _DOTS = {"\U0001f534": "critical", "\U0001f7e0": "warning", "\U0001f535": "info", "\u2705": "resolved"}
 
 

@@ -11,7 +11,6 @@ from typing import Any
 
 from pyrometer_simulator.slack_channel import Channel, Message
 
-
 _EMOJI = {
     ":red_circle:": "🔴",
     ":large_orange_circle:": "🟠",
