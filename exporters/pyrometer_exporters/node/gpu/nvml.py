@@ -65,11 +65,22 @@ _ABOUT_ONE_VALUE = frozenset(
 _VALUE_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 
 
+# What an operator needs to know beside the number; the landing page and the log show it.
+_HINTS = {
+    Code.NO_DRIVER: "no libnvidia-ml.so.1, so no NVIDIA driver on this node",
+    Code.DRIVER_NOT_LOADED: "the NVIDIA kernel module is not loaded",
+    Code.DRIVER_VERSION_MISMATCH: "the library and the loaded kernel module differ; reload the driver or reboot",
+    Code.GPU_IS_LOST: "the GPU has fallen off the bus",
+    Code.RESET_REQUIRED: "the GPU needs a reset",
+}
+
+
 class NvmlError(PartError):
     """An NVML call that failed; ``reason`` is a :class:`Code` in lower case, or ``nvml_error_<code>``."""
 
     def __init__(self, code: int, call: str) -> None:
-        super().__init__(_reason(code), f"{call} returned {code}")
+        hint = _HINTS.get(code)
+        super().__init__(_reason(code), f"{call} returned {code}{f': {hint}' if hint else ''}")
         self.about_one_value = code in _ABOUT_ONE_VALUE
         self.driver_gone = code in (Code.UNINITIALIZED, Code.DRIVER_NOT_LOADED)
 
