@@ -143,7 +143,7 @@ def _flapping(evidence: Evidence) -> list[_Suspect]:
     for row in evidence.flaps.to_dict("records"):
         labels = {name: str(row[name]) for name in ("node", "device", "port") if row[name]}
         downs, onset = round(float(row["downs"])), float(row["onset"])
-        cause, base = ("link flapping", 80.0) if downs > 1 else ("link went down", 55.0)
+        cause, base = ("link flapping", 80.0) if downs > 1 else ("a single link flap", 55.0)
         suspect = _Suspect(labels, cause, base, onset, last=float(row["last"]), pause=FLAP_PAUSE_SECONDS)
         times = f"{downs} times since {clock_utc(onset)}, last" if downs > 1 else "once,"
         suspect.evidence.append(f"link went down {times} at {clock_utc(float(row['last']))}")
