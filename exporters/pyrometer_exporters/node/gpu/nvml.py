@@ -66,7 +66,7 @@ _VALUE_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal"
 
 
 # What an operator needs to know beside the number; the landing page and the log show it.
-_HINTS = {
+_HINTS: dict[int, str] = {
     Code.NO_DRIVER: "no libnvidia-ml.so.1, so no NVIDIA driver on this node",
     Code.DRIVER_NOT_LOADED: "the NVIDIA kernel module is not loaded",
     Code.DRIVER_VERSION_MISMATCH: "the library and the loaded kernel module differ; reload the driver or reboot",
