@@ -92,7 +92,9 @@ def _throttling(evidence: Evidence) -> list[_Suspect]:
     if evidence.throttles.empty:
         return []
     mine = evidence.throttles.merge(evidence.gpus.astype(str), on=["node", "gpu"])
-    clean = len(evidence.gpus) - len(mine[["node", "gpu"]].drop_duplicates())
+    # Only GPUs that report can be called clean: of a silent node nothing is known.
+    reporting = _of_run(evidence)[["node", "gpu"]]
+    clean = len(reporting) - len(reporting.merge(mine[["node", "gpu"]].drop_duplicates(), on=["node", "gpu"]))
     # A thermal slowdown also counts as hardware slowdown: the most specific reason that explains most of it is named.
     mine["weight"] = mine["seconds"] * mine["reason"].map({"hw_slowdown": 0.5}).fillna(1.0)
     leading = mine.sort_values("weight", ascending=False).drop_duplicates(["node", "gpu"])

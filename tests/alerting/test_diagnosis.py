@@ -146,7 +146,9 @@ def test_nothing_found_is_unknown_with_what_was_looked_at(cluster: Any) -> None:
 def test_a_silent_node_is_missing_evidence(cluster: Any) -> None:
     cluster.heat()
     cluster.silent.add("gpu-047")
-    assert diagnose(cluster).missing[0].startswith("no data from gpu-047 since ")
+    result = diagnose(cluster)
+    assert result.missing[0].startswith("no data from gpu-047 since ")
+    assert "the other 55 GPUs of the run do not throttle" in result.causes[0].evidence
 
 
 def test_a_silent_prometheus_is_said_and_asked_only_once() -> None:
