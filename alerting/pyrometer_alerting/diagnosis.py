@@ -123,7 +123,7 @@ def _judge_clock(suspect: _Suspect, evidence: Evidence) -> None:
     if clock is None or median is None:
         suspect.against.append("SM clock not known")
         return
-    against = f"SM clock {clock:.0f} MHz against {median:.0f} MHz (median of the run's other {count} GPUs)"
+    against = f"SM clock down to {clock:.0f} MHz against {median:.0f} MHz (median of the run's other {count} GPUs)"
     if clock < 0.97 * median:
         suspect.evidence.append(against)
     else:
@@ -158,16 +158,16 @@ def _slow_clocks(evidence: Evidence) -> list[_Suspect]:
     clocks = _of_run(evidence)
     if len(clocks) < 4:
         return []
-    median = float(clocks["clock"].median())
+    median = float(clocks["highest"].median())
     throttled = set(zip(evidence.throttles.get("node", []), evidence.throttles.get("gpu", []), strict=True))
-    slow = clocks[clocks["clock"] < LOW_CLOCK_RATIO * median]
+    slow = clocks[clocks["highest"] < LOW_CLOCK_RATIO * median]  # all the last minute
     return [
         _Suspect(
             {"node": str(row["node"]), "gpu": str(row["gpu"])},
             "low SM clock",
             60.0,
             onset=float("nan"),
-            evidence=[f"SM clock {row['clock']:.0f} MHz against {median:.0f} MHz (median of the run)"],
+            evidence=[f"SM clock {row['highest']:.0f} MHz against {median:.0f} MHz (median of the run)"],
             against=["no throttle reason counted"],
         )
         for row in slow.to_dict("records")
@@ -252,8 +252,8 @@ def _unknown(evidence: Evidence, weak: Sequence[Cause], others: Sequence[Inciden
 
 def _of_run(evidence: Evidence) -> pd.DataFrame:
     if evidence.clocks.empty:
-        return pd.DataFrame(columns=["node", "gpu", "clock", "celsius"])
-    return evidence.clocks.merge(evidence.gpus.astype(str), on=["node", "gpu"]).dropna(subset=["clock"])
+        return pd.DataFrame(columns=["node", "gpu", "lowest", "highest", "celsius"])
+    return evidence.clocks.merge(evidence.gpus.astype(str), on=["node", "gpu"]).dropna(subset=["lowest"])
 
 
 def _gpu_row(labels: dict[str, str], evidence: Evidence) -> pd.Series[float] | None:
@@ -263,10 +263,10 @@ def _gpu_row(labels: dict[str, str], evidence: Evidence) -> pd.Series[float] | N
 
 
 def _clock_against_others(labels: dict[str, str], evidence: Evidence) -> tuple[float | None, float | None, int]:
-    """(this GPU's SM clock, the median of the run's other GPUs, how many they are), in MHz."""
+    """(this GPU's lowest SM clock, the median of the run's other GPUs, how many they are), in MHz."""
     clocks = _of_run(evidence)
     mine = (clocks["node"] == labels["node"]) & (clocks["gpu"] == labels["gpu"])
     own, others = clocks[mine], clocks[~mine]
     if own.empty or others.empty:
         return None, None, len(others)
-    return float(own["clock"].iloc[0]), float(others["clock"].median()), len(others)
+    return float(own["lowest"].iloc[0]), float(others["lowest"].median()), len(others)

@@ -140,10 +140,16 @@ class Diagnostician:
 
 
 def merge(before: Diagnosis | None, now: Diagnosis) -> Diagnosis:
-    """Known causes outlive a Prometheus that stopped answering: they stay, and what is missing is said."""
-    if before is None or not now.missing or _names(now.causes) or not _names(before.causes):
+    """What the message should say of the causes, from what it says and what is found now.
+
+    Known causes outlive a Prometheus that stopped answering: they stay, and what is missing is said. They also outlive
+    the drop: an alert is held for a while after its end, and what is found then speaks of the recovery.
+    """
+    if before is None or not _names(before.causes):
         return now
-    return replace(before, missing=now.missing)
+    if now.missing and not _names(now.causes):
+        return replace(before, missing=now.missing)
+    return before if before.onset is not None and now.onset is None else now
 
 
 def is_news(before: Diagnosis | None, now: Diagnosis) -> bool:

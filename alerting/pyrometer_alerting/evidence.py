@@ -16,6 +16,7 @@ from pyrometer_alerting.text import clock_utc
 WINDOW_SECONDS = 300  # in which a throttle or a flap counts
 LOOK_BACK_SECONDS = 900  # in which the drop's beginning is looked for
 STEP_SECONDS = 5  # the smallest scrape interval in use
+CLOCK_SECONDS = 60  # over which a clock is judged: four scrapes of 15 s
 QUIET_SECONDS = 60  # a counter that rests this long has finished what it was counting
 THROTTLE_REASONS = ("hw_thermal", "sw_thermal", "hw_power_brake", "hw_slowdown")
 MAX_SUSPECT_NODES = 20
@@ -26,7 +27,7 @@ class Evidence:
     """What was found; every frame may be empty.
 
     Columns of `gpus`: node, gpu; of `throttles`: node, gpu, reason, seconds, onset, last, span; of `flaps`: node,
-    device, port, downs, onset, last, span; of `clocks`: node, gpu, clock (MHz), celsius.
+    device, port, downs, onset, last, span; of `clocks`: node, gpu, lowest and highest (SM clock, MHz), celsius.
     """
 
     nodes: tuple[str, ...] = ()
@@ -115,13 +116,22 @@ class _Questions:
         return pd.DataFrame(rows, columns=columns)
 
     def clocks(self, nodes: Sequence[str]) -> pd.DataFrame:
-        """SM clock (MHz) and temperature of every GPU of these nodes, now."""
-        where = f"{{cluster={quoted(self.cluster)},{matching('node', nodes)}}}"
+        """Lowest and highest SM clock and highest temperature of every GPU of these nodes, over the last minute.
+
+        Not the values of this moment: a GPU that cools down has its clock back before the batches show it, and would
+        look innocent just then.
+        """
+        where = f"{{cluster={quoted(self.cluster)},{matching('node', nodes)}}}[{CLOCK_SECONDS}s]"
         frames = []
-        for name, column in (("DCGM_FI_DEV_SM_CLOCK", "clock"), ("DCGM_FI_DEV_GPU_TEMP", "celsius")):
-            frame = _frame(self.prometheus.instant(f"max by (node, gpu) ({name}{where})", self.now))
+        for column, expression in (
+            ("lowest", f"min by (node, gpu) (min_over_time(DCGM_FI_DEV_SM_CLOCK{where}))"),
+            ("highest", f"max by (node, gpu) (max_over_time(DCGM_FI_DEV_SM_CLOCK{where}))"),
+            ("celsius", f"max by (node, gpu) (max_over_time(DCGM_FI_DEV_GPU_TEMP{where}))"),
+        ):
+            frame = _frame(self.prometheus.instant(expression, self.now))
             frames.append(frame.rename(columns={"value": column}).reindex(columns=["node", "gpu", column]))
-        return frames[0].merge(frames[1], on=["node", "gpu"], how="left")
+        clocks = frames[0].merge(frames[1], on=["node", "gpu"], how="left")
+        return clocks.merge(frames[2], on=["node", "gpu"], how="left")
 
     def silent(self, nodes: Sequence[str], clocks: pd.DataFrame) -> list[str]:
         """`no data from gpu-300 since 03:12:05 UTC` for every node of the run without GPU data now."""

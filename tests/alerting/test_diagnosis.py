@@ -42,6 +42,7 @@ class Cluster(FakePrometheus):
         self.clocks: dict[tuple[str, str], float] = {}
         self.hot: dict[tuple[str, str], float] = {}
         self.silent: set[str] = set()
+        self.recovered: set[tuple[str, str]] = set()
 
     def _answer(self, query: Any) -> Any:
         self.queries.append(query)
@@ -59,6 +60,8 @@ class Cluster(FakePrometheus):
         if "timestamp" in query:
             return [Series({"node": node}, ((NOW - 30, NOW - 200),)) for node in self.silent]
         known, usual = (self.clocks, 1980.0) if "SM_CLOCK" in query else (self.hot, 62.0)
+        if "max_over_time(DCGM_FI_DEV_SM_CLOCK" in query:
+            known = {place: clock for place, clock in known.items() if place not in self.recovered}
         return [
             point(known.get((node, str(gpu)), usual), node=node, gpu=str(gpu))
             for node in NODES
@@ -96,7 +99,7 @@ def test_a_throttling_gpu_is_named_with_its_numbers(cluster: Any) -> None:
     (cause,) = result.causes
     assert (cause.part, cause.cause, cause.against) == ("gpu-042 GPU 3", "hardware thermal throttling", ())
     assert cause.evidence[0].startswith("throttled 42 s of 42 s since ")
-    assert cause.evidence[1] == "SM clock 1230 MHz against 1980 MHz (median of the run's other 63 GPUs)"
+    assert cause.evidence[1] == "SM clock down to 1230 MHz against 1980 MHz (median of the run's other 63 GPUs)"
     assert cause.evidence[2:] == ("89 °C", "the other 63 GPUs of the run do not throttle")
     assert result.missing == ()
     assert result.onset == DROP
@@ -205,6 +208,23 @@ def test_equal_clocks_and_normal_temperature_speak_against(cluster: Any) -> None
 def test_promql_values_are_escaped() -> None:
     assert quoted('a"}\n\\') == '"a\\"}\\n\\\\"'
     assert matching("node", ["a.b", 'c"|d']) == 'node=~"a\\\\.b|c\\"\\\\|d"'
+
+
+def test_a_gpu_that_has_just_cooled_down_does_not_look_innocent(cluster: Any) -> None:
+    cluster.heat(until=NOW - 5)
+    cluster.recovered.add(("gpu-042", "3"))
+    cluster.flapping.append(steps(DROP - 12, DROP - 9, DROP - 6, node="gpu-044", device="mlx5_5", port="1"))
+    assert [cause.part for cause in diagnose(cluster).causes] == ["gpu-042 GPU 3", "gpu-044 mlx5_5/1"]
+
+
+def test_known_causes_outlive_the_drop() -> None:
+    hot = Cause("gpu-042 GPU 3", "hardware thermal throttling", labels={"node": "gpu-042", "gpu": "3"})
+    link = Cause("gpu-044 mlx5_5/1", "link flapping", labels={"node": "gpu-044", "device": "mlx5_5", "port": "1"})
+    during = Diagnosis(at=NOW, causes=(hot,), onset=DROP)
+    after = Diagnosis(at=NOW + 60, causes=(link,), onset=None)
+    assert merge(during, after) == during
+    assert merge(during, replace(after, onset=DROP)) == replace(after, onset=DROP)
+    assert merge(replace(during, causes=(Cause("unknown", ""),)), after) == after
 
 
 def test_known_causes_outlive_a_silent_prometheus() -> None:
