@@ -46,7 +46,30 @@ def time_series(
     )
 
 
-def arranged(rows: Sequence[Sequence[core.TimeSeries]]) -> list[core.TimeSeries]:
+def dashboard(
+    *,
+    title: str,
+    uid: str,
+    description: str,
+    variables: Sequence[core.Template],
+    rows: Sequence[Sequence[core.TimeSeries]],
+) -> core.Dashboard:
+    """A board with what all boards have in common: the choice of Prometheus, tags, refresh, a shared crosshair."""
+    return core.Dashboard(
+        title=title,
+        uid=uid,
+        description=description,
+        tags=["pyrometer"],
+        timezone="browser",
+        refresh="10s",
+        time=core.Time("now-30m", "now"),
+        sharedCrosshair=True,
+        templating=core.Templating(list=[_datasource(), *variables]),
+        panels=_arranged(rows),
+    )
+
+
+def _arranged(rows: Sequence[Sequence[core.TimeSeries]]) -> list[core.TimeSeries]:
     """Give every panel its place: rows from top to bottom, the panels of a row side by side and equally wide."""
     placed = []
     for number, row in enumerate(rows):
@@ -71,7 +94,7 @@ def variable(name: str, label: str, values: str, *, several: bool = False) -> co
     )
 
 
-def datasource() -> core.Template:
+def _datasource() -> core.Template:
     """The choice of Prometheus, first on every board."""
     return core.Template(name="datasource", label="Prometheus", type="datasource", query="prometheus")
 

@@ -13,23 +13,15 @@ _ON_RUN_NODES = f"and on (cluster, node) pyrometer_train_rank_info{{{_RUN}}}"
 
 def board() -> core.Dashboard:
     """The board as grafanalib knows it."""
-    return core.Dashboard(
+    return panels.dashboard(
         title="Pyrometer / Training run",
         uid="pyrometer-training-run",
         description="Every batch of a run, and the throttling, flaps and waiting that can explain a slow one.",
-        tags=["pyrometer"],
-        timezone="browser",
-        refresh="10s",
-        time=core.Time("now-30m", "now"),
-        sharedCrosshair=True,
-        templating=core.Templating(
-            list=[
-                panels.datasource(),
-                panels.variable("cluster", "Cluster", "label_values(pyrometer_train_run_info, cluster)", several=True),
-                panels.variable("run", "Run", 'label_values(pyrometer_train_run_info{cluster=~"$cluster"}, run)'),
-            ]
-        ),
-        panels=panels.arranged([[_mfu()], [_step_seconds(), _parts()], [_throttling(), _link_downs()]]),
+        variables=[
+            panels.variable("cluster", "Cluster", "label_values(pyrometer_train_run_info, cluster)", several=True),
+            panels.variable("run", "Run", 'label_values(pyrometer_train_run_info{cluster=~"$cluster"}, run)'),
+        ],
+        rows=[[_mfu()], [_step_seconds(), _parts()], [_throttling(), _link_downs()]],
     )
 
 
