@@ -13,7 +13,6 @@ import pytest
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(330)]
 
 LONGEST_SECONDS = 240  # the whole scenario, from start to end
-LATENCY_SECONDS = 10  # the median from a fault to the message that names its culprit
 
 
 @pytest.fixture(scope="module")
@@ -47,11 +46,6 @@ def test_every_step_of_a_minute_is_a_sample_in_prometheus_and_none_is_out_of_ord
 def test_events_between_two_scrapes_are_in_the_counters_afterwards(played: dict[str, Any]) -> None:
     assert played["measured"]["thermal_slowdown_200ms_seconds"] == pytest.approx(0.2, abs=0.05)
     assert played["measured"]["link_down_events"] == 3
-
-
-def test_the_median_fault_is_named_in_slack_within_ten_seconds(played: dict[str, Any]) -> None:
-    seconds = sorted(finding["seconds"] for finding in played["findings"])
-    assert seconds[len(seconds) // 2] <= LATENCY_SECONDS
 
 
 def test_the_scenario_takes_less_than_four_minutes(played: dict[str, Any]) -> None:
