@@ -54,28 +54,32 @@ class Renderer:
     def text(self, samples: Iterable[Sample]) -> bytes:
         """Format 0.0.4: families together and in order of first sight; a repeated series keeps its first sample."""
         lines: list[str] = []
-        for family, members in _by_family(samples).items():
-            lines.append(_header(family, family.name))
+        for members in _by_family(samples):
+            family = members[0].family
+            lines.append(_header(family, family.name, _HELP_ESCAPES))
             lines.extend(self._unique_lines(members))
-        return "".join(lines).encode("utf-8")
+        return "".join(lines).encode("utf-8", "replace")
 
     def openmetrics(self, samples: Iterable[Sample]) -> bytes:
         """OpenMetrics 1.0: points of one series stay together, in the order given; timestamps in seconds."""
         lines: list[str] = []
-        for family, members in _by_family(samples).items():
-            # OpenMetrics names a counter without the suffix of its samples.
-            lines.append(_header(family, family.name.removesuffix("_total")))
-            members.sort(key=lambda sample: sample.labels)  # stable: points of a series keep their order
+        for members in _by_family(samples):
+            family = members[0].family
+            # OpenMetrics names a counter without the suffix of its samples, and escapes quotes in help texts too.
+            lines.append(_header(family, family.name.removesuffix("_total"), _LABEL_ESCAPES))
+            members.sort(key=self._prefix)  # stable: points of a series keep their order
             lines.extend(self._point(sample) for sample in members)
         lines.append("# EOF\n")
-        return "".join(lines).encode("utf-8")
+        return "".join(lines).encode("utf-8", "replace")
 
     def _unique_lines(self, members: list[Sample]) -> Iterable[str]:
-        seen: set[tuple[str, ...]] = set()
+        # By the text, not by the labels: cut or with surrogates replaced, two label sets can become one series.
+        seen: set[str] = set()
         for sample in members:
-            if sample.labels not in seen:
-                seen.add(sample.labels)
-                yield f"{self._prefix(sample)} {format_value(sample.value)}\n"
+            prefix = self._prefix(sample)
+            if prefix not in seen:
+                seen.add(prefix)
+                yield f"{prefix} {format_value(sample.value)}\n"
 
     def _point(self, sample: Sample) -> str:
         stamp = "" if sample.timestamp is None else f" {sample.timestamp:.3f}"
@@ -91,15 +95,16 @@ class Renderer:
         return prefix
 
 
-def _by_family(samples: Iterable[Sample]) -> dict[Family, list[Sample]]:
-    families: dict[Family, list[Sample]] = {}
+def _by_family(samples: Iterable[Sample]) -> Iterable[list[Sample]]:
+    # By name: were two collectors to define one family each, two headers of one name would spoil the whole scrape.
+    families: dict[str, list[Sample]] = {}
     for sample in samples:
-        families.setdefault(sample.family, []).append(sample)
-    return families
+        families.setdefault(sample.family.name, []).append(sample)
+    return families.values()
 
 
-def _header(family: Family, name: str) -> str:
-    return f"# HELP {name} {family.help.translate(_HELP_ESCAPES)}\n# TYPE {name} {family.type}\n"
+def _header(family: Family, name: str, escapes: dict[int, str]) -> str:
+    return f"# HELP {name} {family.help.translate(escapes)}\n# TYPE {name} {family.type}\n"
 
 
 def _series(sample: Sample) -> str:

@@ -84,7 +84,7 @@ class Gatherer:
         states = []
         samples: list[Sample] = []
         for spec, job, until in pending:
-            state, found = self._settle(spec.name, job.outcome(until), time.monotonic() - start)
+            state, found = self._settle(spec.name, job.outcome(until), until - start)
             states.append(state)
             samples.extend(found)
         for state in states:
@@ -102,7 +102,7 @@ class Gatherer:
                 log.exception("collector %s did not close", spec.name)
 
     def _settle(
-        self, name: str, outcome: Outcome[list[Sample | Down]], waited: float
+        self, name: str, outcome: Outcome[list[Sample | Down]], allowed: float
     ) -> tuple[CollectorState, list[Sample]]:
         found = outcome.value if outcome.value is not None else []
         samples = [item for item in found if isinstance(item, Sample)]
@@ -111,7 +111,7 @@ class Gatherer:
             self._last_success[name] = self._clock.wall()
         else:
             downs = [Down("", outcome.reason, outcome.detail)]
-        seconds = outcome.seconds or waited
+        seconds = allowed if outcome.reason == "deadline" else outcome.seconds
         return CollectorState(name, outcome.reason, seconds, self._last_success.get(name), tuple(downs)), samples
 
     def _tell(self, states: Iterable[CollectorState]) -> None:
@@ -126,7 +126,28 @@ class Gatherer:
 
 
 def _job(collector: Collector, until: float) -> Callable[[], list[Sample | Down]]:
-    return lambda: list(collector.collect(until))
+    return lambda: list(_sound(collector.collect(until)))
+
+
+def _sound(items: Iterable[Sample | Down]) -> Iterable[Sample | Down]:
+    """The items that can be written; for the others, which would cost everyone the scrape, one Down."""
+    bad: list[str] = []
+    for item in items:
+        try:
+            if isinstance(item, Sample):
+                float(item.value + 0.0)  # the sum refuses texts, which float() alone would not
+                texts, fits = item.labels, len(item.labels) == len(item.family.labels)
+            else:
+                texts, fits = item, isinstance(item, Down)
+            "".join(texts)
+        except (TypeError, ValueError, OverflowError, AttributeError):
+            fits = False
+        if fits:
+            yield item
+        else:
+            bad.append(str(getattr(getattr(item, "family", None), "name", type(item).__name__)))
+    if bad:
+        yield Down("", "bad_sample", f"{len(bad)} samples that can't be served, the first of {bad[0]}")
 
 
 def _about(state: CollectorState) -> Iterable[Sample]:

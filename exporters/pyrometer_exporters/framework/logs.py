@@ -52,5 +52,6 @@ def set_up(level: str, form: str) -> None:
 
 
 def _quoted(value: str) -> str:
-    plain = value and not any(c in value for c in ' "=\n\\')
+    # What can't be printed is escaped too: a carriage return would overwrite the line on a terminal.
+    plain = value and value.isprintable() and not any(c in value for c in ' "=\\')
     return value if plain else json.dumps(value, ensure_ascii=False)

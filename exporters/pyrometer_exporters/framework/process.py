@@ -22,8 +22,10 @@ def process_samples() -> Iterator[Sample]:
 def bridged(metrics: Iterable[Metric]) -> Iterator[Sample]:
     """The counters and gauges of prometheus_client's metrics as our samples."""
     for metric in metrics:
-        kind: MetricType = "counter" if metric.type == "counter" else "gauge"
         for sample in metric.samples:
+            # prometheus_client gives a counter's samples a `_created` beside the `_total`: a timestamp, not a count.
+            counts = metric.type == "counter" and sample.name.endswith("_total")
+            kind: MetricType = "counter" if counts else "gauge"
             names = tuple(sorted(sample.labels))
             family = _family(sample.name, kind, metric.documentation, names)
             yield family.sample(sample.value, *(sample.labels[name] for name in names))

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import logging
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 
 from pyrometer_exporters.framework import logs, webconfig
+from pyrometer_exporters.framework.background import in_thread
 from pyrometer_exporters.framework.clock import SystemClock
 from pyrometer_exporters.framework.collector import Collector, CollectorSpec, Context, Endpoint, discover
 from pyrometer_exporters.framework.exposition import TEXT_CONTENT_TYPE, Renderer
 from pyrometer_exporters.framework.flags import Flags, UsageError, address, fail, state_folder
 from pyrometer_exporters.framework.gather import Gathered, Gatherer
 from pyrometer_exporters.framework.landing import landing_page
-from pyrometer_exporters.framework.metrics import Family
+from pyrometer_exporters.framework.metrics import Down, Family, Sample
 from pyrometer_exporters.framework.process import process_samples
 from pyrometer_exporters.framework.web import Handler, Request, Response, WebServer, text
 
@@ -36,6 +38,7 @@ DEFAULT_SCRAPE_SECONDS = 9.5
 # The answer must be on its way before Prometheus gives up; blackbox_exporter takes the same half second off.
 SCRAPE_HEADROOM_SECONDS = 0.5
 MIN_SCRAPE_SECONDS = 0.2
+CLOSE_SECONDS = 0.7
 
 
 @dataclass(frozen=True)
@@ -56,10 +59,38 @@ def run(exporter: Exporter, argv: Sequence[str] | None = None) -> int:
     try:
         config = webconfig.load(getattr(flags, "web.config.file"))
         context = _context(flags)
-        collectors = [(spec, spec.build(context)) for spec in specs if getattr(flags, f"collector.{spec.name}")]
+        collectors = [(spec, _build(spec, context)) for spec in specs if getattr(flags, f"collector.{spec.name}")]
         return asyncio.run(_serve(exporter, flags, config, collectors))
     except UsageError as error:
         return fail(exporter.prog, error)
+
+
+class _Unbuilt:
+    """A collector that could not be built: each scrape says so, and tries again, as the reason may have gone away."""
+
+    def __init__(self, spec: CollectorSpec, context: Context) -> None:
+        self._spec = spec
+        self._context = context
+        self._built: Collector | None = None
+
+    def collect(self, until: float) -> Iterable[Sample | Down]:
+        if self._built is None:
+            self._built = self._spec.build(self._context)
+        return self._built.collect(until)
+
+    def close(self) -> None:
+        if self._built is not None:
+            self._built.close()
+
+
+def _build(spec: CollectorSpec, context: Context) -> Collector:
+    try:
+        return spec.build(context)
+    except UsageError:
+        raise
+    except Exception:
+        log.exception("collector %s could not be built; trying again at each scrape", spec.name)
+        return _Unbuilt(spec, context)
 
 
 def _parser(exporter: Exporter, specs: Sequence[CollectorSpec]) -> Flags:
@@ -124,7 +155,9 @@ async def _serve(
     log.info("stopping")
     await server.stop()
     first.cancel()
-    gatherer.close()
+    # A collector that hangs must not keep the exporter from ending.
+    with contextlib.suppress(asyncio.TimeoutError):
+        await asyncio.wait_for(in_thread(gatherer.close), CLOSE_SECONDS)
     return 0
 
 
@@ -138,6 +171,7 @@ class _App:
         self._renderer = Renderer()
         self._under_way: asyncio.Future[Gathered] | None = None
         self._last: Gathered | None = None
+        self._rendered: tuple[Gathered, bytes] | None = None
 
     def routes(self) -> dict[str, Handler]:
         routes: dict[str, Handler] = {
@@ -152,7 +186,7 @@ class _App:
 
     async def gather(self, seconds: float) -> Gathered:
         if self._under_way is None:
-            self._under_way = asyncio.ensure_future(asyncio.to_thread(self._gatherer.gather, seconds))
+            self._under_way = in_thread(self._gatherer.gather, seconds)
             self._under_way.add_done_callback(self._gathered)
         return await asyncio.shield(self._under_way)
 
@@ -170,14 +204,17 @@ class _App:
 
     async def _metrics(self, request: Request) -> Response:
         gathered = await self.gather(_scrape_seconds(request))
-        own = [BUILD_INFO.sample(1, self._exporter.prog, _version()), *process_samples()]
-        return Response(200, TEXT_CONTENT_TYPE, self._renderer.text([*gathered.samples, *own]))
+        # Scrapes that shared a gathering share its text too.
+        if self._rendered is None or self._rendered[0] is not gathered:
+            own = [BUILD_INFO.sample(1, self._exporter.prog, _version()), *process_samples()]
+            self._rendered = gathered, self._renderer.text([*gathered.samples, *own])
+        return Response(200, TEXT_CONTENT_TYPE, self._rendered[1])
 
     async def _landing(self, _request: Request) -> Response:
         gathered = self._last or await self.gather(DEFAULT_SCRAPE_SECONDS)
         links = ["/metrics", *self._own_endpoints(), "/-/healthy", "/-/ready"]
         page = landing_page(self._exporter.title, f"{self._exporter.prog} {_version()}", links, gathered.states)
-        return Response(200, "text/html; charset=utf-8", page.encode())
+        return Response(200, "text/html; charset=utf-8", page.encode(errors="replace"))
 
     async def _healthy(self, _request: Request) -> Response:
         return text(200, "healthy")
@@ -188,7 +225,7 @@ class _App:
 
 def _collector_route(endpoint: Endpoint) -> Handler:
     async def handle(request: Request) -> Response:
-        reply = await asyncio.to_thread(endpoint, request.query)
+        reply = await in_thread(endpoint, request.query)
         return Response(200, reply.content_type, reply.body, reply.delivered)
 
     return handle

@@ -9,12 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import fcntl
 import gzip
 import logging
+import struct
+import termios
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from typing import cast
 from urllib.parse import parse_qsl, urlsplit
 
+from pyrometer_exporters.framework.background import in_thread
 from pyrometer_exporters.framework.flags import Address, UsageError
 from pyrometer_exporters.framework.webconfig import WebConfig
 
@@ -24,7 +30,10 @@ HEADER_SECONDS = 5.0  # for the whole header: http.server's per-read timeout let
 HEADER_BYTES = 16 * 1024
 WRITE_SECONDS = 10.0  # Prometheus has given up by then (its scrape timeout is 10 s by default)
 IDLE_SECONDS = 65.0  # keep-alive: longer than the usual 60 s scrape interval
-MAX_CONNECTIONS = 64  # a handful of Prometheus servers and people; each connection costs ~10 kB
+LINGER_SECONDS = 1.0  # for a client to hang up after its last answer
+# Each connection costs ~10 kB, ~50 kB with TLS. Beyond, whoever has kept us waiting longest for a request makes room,
+# so that no number of silent clients keeps Prometheus out.
+MAX_CONNECTIONS = 128
 BACKLOG = 128  # with 5, bursts waited seconds for SYN retransmits
 GZIP_FROM = 1400  # one packet
 
@@ -42,7 +51,11 @@ class Request:
 
 @dataclass(frozen=True)
 class Response:
-    """An answer; ``delivered`` is called with whether the client took all of it."""
+    """An answer; ``delivered`` is called once, with whether the client took all of it.
+
+    Not when the kernel has it all: its buffers hold megabytes that a client which gives up never sees. But when the
+    client asks again on the same connection, or hangs up and nothing is left unread.
+    """
 
     status: int
     content_type: str
@@ -56,6 +69,7 @@ _REASONS = {
     200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found", 405: "Method Not Allowed",
     431: "Request Header Fields Too Large", 500: "Internal Server Error", 503: "Service Unavailable",
 }  # fmt: skip
+_EXTRA = {401: 'WWW-Authenticate: Basic realm="pyrometer"', 405: "Allow: GET, HEAD"}
 
 
 def text(status: int, message: str) -> Response:
@@ -69,9 +83,11 @@ class WebServer:
     def __init__(self, routes: Mapping[str, Handler], config: WebConfig) -> None:
         self._routes = dict(routes)
         self._config = config
-        self._connections = 0
         self._server: asyncio.Server | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._stopping = False
+        self._connections: set[asyncio.Task[None]] = set()
+        self._waiting: dict[asyncio.Task[None], asyncio.StreamWriter] = {}  # for a request; longest first
+        self._hashing = asyncio.Lock()
 
     async def start(self, where: Address) -> int:
         """Listen; the port in use (for port 0: the one given). ``UsageError`` where that can't be."""
@@ -80,82 +96,128 @@ class WebServer:
                 self._accept, where.host or None, where.port, limit=HEADER_BYTES, backlog=BACKLOG, ssl=self._config.tls,
                 ssl_handshake_timeout=HEADER_SECONDS if self._config.tls else None,
             )  # fmt: skip
-        except OSError as error:
-            why = "the port is in use by another program" if error.errno == 98 else (error.strerror or str(error))
+        except (OSError, UnicodeError) as error:  # UnicodeError: a host such as a..b, which no one can look up
+            why = getattr(error, "strerror", None) or str(error)
+            if getattr(error, "errno", None) == errno.EADDRINUSE:
+                why = "the port is in use by another program"
             msg = f"--web.listen-address: can't listen on {where.host}:{where.port}: {why}; give another address"
             raise UsageError(msg) from None
         return int(self._server.sockets[0].getsockname()[1])
 
-    async def stop(self, seconds: float = 1.5) -> None:
-        """Stop listening, let answers under way finish, at most ``seconds``."""
+    async def stop(self, seconds: float = 1.0) -> None:
+        """Stop listening, end idle connections, let answers under way finish, at most ``seconds``."""
+        self._stopping = True
         if self._server is not None:
             self._server.close()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=seconds)
-        for task in self._tasks:
+        for task in self._waiting:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._connections:
+            await asyncio.wait(self._connections, timeout=seconds)
+        late = list(self._connections)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._connections >= MAX_CONNECTIONS:
-            with contextlib.suppress(OSError):
-                await _write(writer, text(503, "too many connections"), keep=False, head=False, zipped=False)
-            writer.close()
-            return
-        self._connections += 1
-        # drain() then waits until the kernel has everything, so that an answer counts as delivered only when it left.
+        task = cast("asyncio.Task[None]", asyncio.current_task())
+        full = len(self._connections) >= MAX_CONNECTIONS and not self._make_room()
+        self._connections.add(task)
+        # drain() then waits until the kernel has everything.
         writer.transport.set_write_buffer_limits(high=0)
         try:
-            await self._converse(reader, writer)
-        except (OSError, asyncio.TimeoutError, asyncio.IncompleteReadError):
-            pass  # the client went away or fell silent: nothing of ours is wrong
+            if full:
+                await _write(writer, text(503, "too many connections"))
+            else:
+                await self._converse(task, reader, writer)
+        except (OSError, asyncio.TimeoutError):
+            # The client went away or fell silent: nothing of ours is wrong. What it has not read is dropped: close()
+            # alone would keep that, and the descriptor, until the client is so kind as to read on.
+            writer.transport.abort()
+        except asyncio.CancelledError:
+            # By stop(): a task that ends as cancelled here makes asyncio log a traceback.
+            if not self._stopping:
+                raise
         finally:
-            self._connections -= 1
+            self._connections.discard(task)
             writer.close()
+            if self._config.tls:  # a client that doesn't answer the closing handshake would hold us for 30 s
+                asyncio.get_running_loop().call_later(LINGER_SECONDS, writer.transport.abort)
 
-    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _make_room(self) -> bool:
+        """Drop the connection that has been waiting longest for its client to say something; whether there is one."""
+        for task, writer in self._waiting.items():
+            del self._waiting[task]
+            self._connections.discard(task)
+            writer.transport.abort()
+            return True
+        return False
+
+    async def _converse(
+        self, task: asyncio.Task[None], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        unsettled: Callable[[bool], None] | None = None  # of an answer that the kernel took, and the client perhaps
         wait = HEADER_SECONDS
-        while True:
-            try:
+        try:
+            while True:
+                self._waiting[task] = writer
                 header = await _header(reader, wait)
-            except asyncio.LimitOverrunError:
-                await _write(writer, text(431, "header too large"), keep=False, head=False, zipped=False)
-                return
-            if header is None:
-                return
-            request = _parse(header)
-            if request is None:
-                await _write(writer, text(400, "not an HTTP/1 request"), keep=False, head=False, zipped=False)
-                return
-            keep = _keeps_open(request)
-            task = asyncio.ensure_future(self._answer(request, reader, writer, keep=keep))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-            await task
-            if not keep:
-                return
-            wait = IDLE_SECONDS
+                self._waiting.pop(task, None)
+                await _settle(unsettled, whole=header is not None or _all_acknowledged(writer))
+                unsettled = None
+                if header is None:
+                    return
+                request = _parse(header)
+                keep = request is not None and _keeps_open(request) and not self._stopping
+                unsettled = await self._answer(request, reader, writer, keep=keep)
+                if not keep or self._stopping:
+                    await self._see_off(task, reader, writer)
+                    return
+                wait = IDLE_SECONDS
+        except asyncio.LimitOverrunError:
+            await _write(writer, text(431, "header too large"))
+            await self._see_off(task, reader, writer)
+        except ConnectionError:
+            # A reset: the client hung up with some of the answer unread.
+            whole, unsettled = unsettled, None
+            await _settle(whole, whole=False)
+            raise
+        finally:
+            self._waiting.pop(task, None)
+            await _settle(unsettled, whole=True)
+
+    async def _see_off(
+        self, task: asyncio.Task[None], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """Wait a moment for the client to hang up first: closing on what it still sends would cost it our answer."""
+        if self._stopping or not writer.can_write_eof():
+            return
+        self._waiting[task] = writer
+        writer.write_eof()
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(_read_on(reader), LINGER_SECONDS)
 
     async def _answer(
-        self, request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, keep: bool
-    ) -> None:
+        self, request: Request | None, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, keep: bool
+    ) -> Callable[[bool], None] | None:
+        """Answer; what is still to be told whether the client took it."""
+        if request is None:
+            await _write(writer, text(400, "not an HTTP/1 request"))
+            return None
         response = await self._respond(request)
         zipped = "gzip" in request.headers.get("accept-encoding", "") and len(response.body) >= GZIP_FROM
         head = request.method == "HEAD"
         whole = False
         try:
             await _write(writer, response, keep=keep, head=head, zipped=zipped)
-            # A client that has hung up by now (Prometheus, after its timeout) has not read the answer.
+            # A client that had hung up by then (Prometheus, after its timeout) gets nothing of it.
             whole = not head and not reader.at_eof()
         finally:
-            if response.delivered is not None:
-                await asyncio.shield(asyncio.to_thread(response.delivered, whole))
+            if not whole:
+                await _settle(response.delivered, whole=False)
+        return response.delivered if whole else None
 
     async def _respond(self, request: Request) -> Response:
-        # In a thread, because checking a bcrypt hash takes some 60 ms.
-        if self._config.users and not await asyncio.to_thread(
-            self._config.allows, request.headers.get("authorization", "")
-        ):
+        if not await self._allows(request.headers.get("authorization", "")):
             return text(401, "authentication required")
         if request.method not in ("GET", "HEAD"):
             return text(405, "only GET and HEAD")
@@ -167,6 +229,37 @@ class WebServer:
         except Exception:
             log.exception("%s failed", request.path)
             return text(500, "internal error; the exporter's log says more")
+
+    async def _allows(self, authorization: str) -> bool:
+        if self._config.remembers(authorization):
+            return True
+        # In a thread, because checking a bcrypt hash takes some 60 ms; one at a time, because guessing passwords must
+        # not cost the node more than a core.
+        async with self._hashing:
+            return await in_thread(self._config.allows, authorization)
+
+
+async def _settle(delivered: Callable[[bool], None] | None, *, whole: bool) -> None:
+    if delivered is None:
+        return
+    try:
+        await in_thread(delivered, whole)
+    except Exception:
+        log.exception("an answer's delivery could not be noted")
+
+
+def _all_acknowledged(writer: asyncio.StreamWriter) -> bool:
+    """Whether the client's kernel has everything that we sent; after a hang-up without a reset: the client, too."""
+    try:
+        (left,) = struct.unpack("i", fcntl.ioctl(writer.get_extra_info("socket").fileno(), termios.TIOCOUTQ, b"\0" * 4))
+    except (OSError, ValueError):  # closed already, which is no proof of anything
+        return False
+    return bool(left == 0)
+
+
+async def _read_on(reader: asyncio.StreamReader) -> None:
+    while await reader.read(HEADER_BYTES):
+        pass
 
 
 async def _header(reader: asyncio.StreamReader, seconds: float) -> bytes | None:
@@ -201,7 +294,9 @@ def _keeps_open(request: Request) -> bool:
     return request.version == "HTTP/1.1" and not has_body and headers.get("connection", "").lower() != "close"
 
 
-async def _write(writer: asyncio.StreamWriter, response: Response, *, keep: bool, head: bool, zipped: bool) -> None:
+async def _write(
+    writer: asyncio.StreamWriter, response: Response, *, keep: bool = False, head: bool = False, zipped: bool = False
+) -> None:
     # Level 1: on 344 kB of metrics 1.2 ms against 25 ms for level 9, at less than twice the size.
     body = gzip.compress(response.body, 1) if zipped else response.body
     lines = [
@@ -213,7 +308,7 @@ async def _write(writer: asyncio.StreamWriter, response: Response, *, keep: bool
     ]
     if zipped:
         lines.append("Content-Encoding: gzip")
-    if response.status == 401:
-        lines.append('WWW-Authenticate: Basic realm="pyrometer"')
+    if response.status in _EXTRA:
+        lines.append(_EXTRA[response.status])
     writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + (b"" if head else body))
     await asyncio.wait_for(writer.drain(), WRITE_SECONDS)

@@ -8,8 +8,8 @@ are ``tls_server_config`` (``cert_file``, ``key_file``, ``client_ca_file``, ``cl
 from __future__ import annotations
 
 import base64
-import binascii
 import hmac
+import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,9 +18,12 @@ from typing import Any
 
 from pyrometer_exporters.framework.flags import UsageError
 
+# Of a password longer than bcrypt's 72 bytes there are any number that open the door.
+_MAX_REMEMBERED = 1000
 _TLS_KEYS = {"cert_file", "key_file", "client_ca_file", "client_auth_type", "min_version"}
 _MIN_VERSIONS = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
 # A hash of a random password at the usual cost, so that an unknown user takes as long as a known one.
+_HASH = re.compile(r"\$2[aby]\$(0[4-9]|[12]\d|3[01])\$[./A-Za-z0-9]{53}")
 _NOBODY = b"$2b$10$QOauhQNbBCuQDKes6eFzPeMqBSjb7Mr5DUmpZ/VcEd00UAV/LDeSi"
 
 
@@ -32,6 +35,13 @@ class WebConfig:
     users: Mapping[str, bytes] = field(default_factory=dict)
     _accepted: set[bytes] = field(default_factory=set)
 
+    def remembers(self, authorization: str) -> bool:
+        """Whether this ``Authorization`` header has opened the door before, or there is no door. Takes no time."""
+        if not self.users:
+            return True
+        name, _, password = _basic(authorization)
+        return self._key(name, password) in self._accepted
+
     def allows(self, authorization: str) -> bool:
         """Whether an ``Authorization`` header opens the door; True for anything where there are no users."""
         if not self.users:
@@ -41,19 +51,23 @@ class WebConfig:
             return False
         return self._check(name, password)
 
+    def _key(self, name: str, password: str) -> bytes:
+        # A digest of both with a length, so that no other pair spells the same bytes (CVE-2022-46146).
+        text = f"{len(name)}:{name}:{password}"
+        return hmac.digest(self.users.get(name, _NOBODY), text.encode(), "sha256")
+
     def _check(self, name: str, password: str) -> bool:
         import bcrypt  # noqa: PLC0415  only where users are configured: 2 MB that others need not load
 
-        # bcrypt takes ~60 ms by design; Prometheus sends the same password on each scrape. The key is a digest of
-        # both with a length, so that no other pair spells the same bytes (CVE-2022-46146).
-        secret = password.encode()[:72]  # bcrypt's own limit; longer is refused by newer releases
+        # bcrypt takes ~60 ms by design; Prometheus sends the same password on each scrape, so what was right is kept.
         stored = self.users.get(name)
-        key = hmac.digest(stored or _NOBODY, f"{len(name)}:{name}:{password}".encode(), "sha256")
-        if key in self._accepted:
-            return True
-        good = bcrypt.checkpw(secret, stored or _NOBODY) and stored is not None
-        if good:
-            self._accepted.add(key)
+        try:
+            # 72 bytes is bcrypt's own limit; longer is refused by newer releases.
+            good = bcrypt.checkpw(password.encode()[:72], stored or _NOBODY) and stored is not None
+        except ValueError:  # releases differ in what they refuse, a NUL byte for one
+            return False
+        if good and len(self._accepted) < _MAX_REMEMBERED:
+            self._accepted.add(self._key(name, password))
         return good
 
 
@@ -63,8 +77,16 @@ def load(path: str | None) -> WebConfig:
         return WebConfig()
     data = _yaml(path)
     _refuse_unknown(path, "", data, {"tls_server_config", "basic_auth_users"})
-    tls = data.get("tls_server_config")
-    return WebConfig(_tls(path, tls) if tls else None, _users(path, data.get("basic_auth_users") or {}))
+    tls, users = (_section(path, data, key) for key in ("tls_server_config", "basic_auth_users"))
+    return WebConfig(_tls(path, tls) if tls else None, _users(path, users))
+
+
+def _section(path: str, data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    section = data.get(key) or {}
+    if not isinstance(section, dict):
+        msg = f"--web.config.file: {path}: {key} must hold keys and values, found a {type(section).__name__}"
+        raise UsageError(msg)
+    return section
 
 
 def _yaml(path: str) -> dict[str, Any]:
@@ -84,6 +106,9 @@ def _yaml(path: str) -> dict[str, Any]:
         where = f"{path}:{mark.line + 1}" if mark else path
         msg = f"--web.config.file: {where}: not valid YAML: {getattr(error, 'problem', None) or 'unreadable'}"
         raise UsageError(msg) from None
+    except (ValueError, RecursionError) as error:  # a date such as 2026-13-45; a thousand brackets
+        msg = f"--web.config.file: {path}: not valid YAML: {error}"
+        raise UsageError(msg) from None
     if not isinstance(data or {}, dict):
         msg = (
             f"--web.config.file: {path}: expected tls_server_config and basic_auth_users, found a {type(data).__name__}"
@@ -101,6 +126,10 @@ def _refuse_unknown(path: str, within: str, data: Mapping[str, Any], known: set[
 
 def _tls(path: str, data: Mapping[str, Any]) -> ssl.SSLContext:
     _refuse_unknown(path, "tls_server_config.", data, _TLS_KEYS)
+    for key, value in data.items():
+        if not isinstance(value, str):
+            msg = f"--web.config.file: {path}: tls_server_config.{key} must be a text, found a {type(value).__name__}"
+            raise UsageError(msg)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     version = data.get("min_version", "TLS12")
     if version not in _MIN_VERSIONS:
@@ -109,7 +138,8 @@ def _tls(path: str, data: Mapping[str, Any]) -> ssl.SSLContext:
     context.minimum_version = _MIN_VERSIONS[version]
     folder = Path(path).parent  # relative names are meant from the file's own folder
     try:
-        context.load_cert_chain(folder / data["cert_file"], folder / data["key_file"])
+        # Without a password of ours OpenSSL would ask for an encrypted key's on the terminal, and wait.
+        context.load_cert_chain(folder / data["cert_file"], folder / data["key_file"], password="")
         _client_certificates(path, context, folder, data)
     except KeyError as error:
         msg = f"--web.config.file: {path}: tls_server_config needs {error.args[0]}"
@@ -139,7 +169,7 @@ def _client_certificates(path: str, context: ssl.SSLContext, folder: Path, data:
 def _users(path: str, data: Mapping[str, Any]) -> dict[str, bytes]:
     users = {}
     for name, hashed in data.items():
-        if not str(hashed).startswith(("$2a$", "$2b$", "$2y$")):
+        if not _HASH.fullmatch(str(hashed)):
             way_out = f"make one with htpasswd -nBC 10 {name}"
             msg = f"--web.config.file: {path}: basic_auth_users.{name} is not a bcrypt hash; {way_out}"
             raise UsageError(msg)
@@ -153,5 +183,5 @@ def _basic(authorization: str) -> tuple[str, str, str]:
         return "", "", ""
     try:
         return base64.b64decode(encoded, validate=True).decode().partition(":")
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:  # not base64, not ASCII, not UTF-8
         return "", "", ""

@@ -19,6 +19,12 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
+class _Timed(Future[T]):
+    """A future that knows when its job ended, which may be long before anyone asks."""
+
+    ended = 0.0
+
+
 class PartError(Exception):
     """A part that can't be read, with the short fixed word that becomes the ``reason`` label."""
 
@@ -47,9 +53,9 @@ class Worker(Generic[T]):
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._jobs: queue.SimpleQueue[tuple[Future[T], Callable[[], T]] | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[tuple[_Timed[T], Callable[[], T]] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
-        self._current: Future[T] | None = None
+        self._current: _Timed[T] | None = None
         self._thread: threading.Thread | None = None
 
     def start(self, job: Callable[[], T]) -> Pending[T]:
@@ -58,9 +64,14 @@ class Worker(Generic[T]):
         with self._lock:
             if self._current is not None and not self._current.done():
                 return Pending(None, started)
-            future: Future[T] = Future()
+            future: _Timed[T] = _Timed()
+            try:
+                self._ensure_thread()
+            except RuntimeError as error:  # no thread to be had now; perhaps at the next scrape
+                future.ended = started
+                future.set_exception(error)
+                return Pending(future, started)
             self._current = future
-            self._ensure_thread()
         self._jobs.put((future, job))
         return Pending(future, started)
 
@@ -70,16 +81,22 @@ class Worker(Generic[T]):
 
     def _ensure_thread(self) -> None:
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name=f"worker-{self.name}", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name=f"worker-{self.name}", daemon=True)
+            thread.start()
+            self._thread = thread
 
     def _run(self) -> None:
         while (item := self._jobs.get()) is not None:
             future, job = item
             try:
-                future.set_result(job())
+                result = job()
             except BaseException as error:  # noqa: BLE001  whatever a driver binding raises belongs to this part alone
+                future.ended = time.monotonic()
                 future.set_exception(error)
+            else:
+                future.ended = time.monotonic()
+                future.set_result(result)
+                del result
             # Not kept until the next job: a result can be large and the next job may be a minute away.
             del item, future, job
 
@@ -88,7 +105,7 @@ class Worker(Generic[T]):
 class Pending(Generic[T]):
     """A job under way; ``future`` is None where the worker was still busy with the job before."""
 
-    future: Future[T] | None
+    future: _Timed[T] | None
     started: float
 
     def outcome(self, until: float) -> Outcome[T]:
@@ -96,22 +113,15 @@ class Pending(Generic[T]):
         if self.future is None:
             return Outcome(None, "deadline", "still busy with an earlier read")
         try:
-            value = self.future.result(max(0.0, until - time.monotonic()))
-        except (FutureTimeoutError, TimeoutError) as error:
-            if self.future.done():  # the job itself raised a timeout: that is its own failure
-                return self._failed(error)
+            error = self.future.exception(max(0.0, until - time.monotonic()))
+        except FutureTimeoutError:
             return Outcome(None, "deadline", f"no answer in {time.monotonic() - self.started:.1f} s")
-        except PartError as error:
-            return Outcome(None, error.reason, error.detail, self._seconds())
-        except Exception as error:  # noqa: BLE001  see Worker._run
-            return self._failed(error)
-        return Outcome(value, seconds=self._seconds())
-
-    def _failed(self, error: BaseException) -> Outcome[T]:
-        return Outcome(None, reason_of(error), f"{type(error).__name__}: {error}", self._seconds())
-
-    def _seconds(self) -> float:
-        return time.monotonic() - self.started
+        seconds = self.future.ended - self.started
+        if error is None:
+            return Outcome(self.future.result(), seconds=seconds)
+        if isinstance(error, PartError):
+            return Outcome(None, error.reason, error.detail, seconds)
+        return Outcome(None, reason_of(error), f"{type(error).__name__}: {error}", seconds)
 
 
 def reason_of(error: BaseException) -> str:

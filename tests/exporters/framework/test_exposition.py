@@ -1,0 +1,147 @@
+"""What we write must read back the same in the parsers of others."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+from pyrometer_exporters.framework import exposition
+from pyrometer_exporters.framework.exposition import MAX_LABEL_CHARACTERS, Renderer, escape_label, format_value
+from pyrometer_exporters.framework.metrics import Family, Sample
+from pyrometer_simulator.stack.cache import cache_folder
+
+GAUGE = Family("x_ratio", "gauge", 'Half of "it", \\ and\na second line.', ("a", "b"))
+COUNTER = Family("x_events_total", "counter", "Events.", ("a",))
+PLAIN = Family("x_up", "gauge", "Up.")
+
+HOSTILE = [
+    '"', "\\", "\n", "\\n", '\\"', "a\\", "\r\n", "\0", "\t", " ", "", "#", "{}", "a=b,c", "<!channel>", "</script>",
+    "\U0001f525", "é", "\ud800", "\udcff", "\u2028", "\x85", "\ufeff", "x" * 10_000, "\U0001f525" * 300, '"' * 300,
+]  # fmt: skip
+LABELS = st.one_of(st.sampled_from(HOSTILE), st.text(max_size=20), st.text(st.characters(), max_size=8))
+NUMBERS = st.one_of(st.floats(), st.integers(-(2**70), 2**70))
+
+
+def expected(label: str) -> str:
+    return label[:MAX_LABEL_CHARACTERS].encode("utf-8", "replace").decode()
+
+
+def same(a: float, b: float) -> bool:
+    return a == b or (math.isnan(a) and math.isnan(b))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(LABELS, LABELS, NUMBERS), max_size=10))
+def test_text_reads_back_the_same(rows: list[tuple[str, str, float]]) -> None:
+    text = Renderer().text([GAUGE.sample(value, a, b) for a, b, value in rows])
+    found = {}
+    for family in parse_text(text.decode("utf-8")):
+        assert family.documentation == GAUGE.help
+        for sample in family.samples:
+            key = (sample.labels["a"], sample.labels["b"])
+            assert key not in found, "a series twice"
+            found[key] = sample.value
+    wanted: dict[tuple[str, str], float] = {}
+    for a, b, value in rows:
+        wanted.setdefault((expected(a), expected(b)), float(value))
+    assert found.keys() == wanted.keys()
+    assert all(same(float(found[key]), value) for key, value in wanted.items())
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(HOSTILE), NUMBERS), max_size=10), st.integers(1, 2**41))
+def test_openmetrics_reads_back_the_same_with_its_timestamps(rows: list[tuple[str, float]], start: int) -> None:
+    points = [GAUGE.sample(v, a, "", timestamp=(start + n) / 1000) for n, (a, v) in enumerate(rows)]
+    text = Renderer().openmetrics(points).decode("utf-8")
+    assert text.endswith("# EOF\n")
+    found = [sample for family in parse_openmetrics(text) for sample in family.samples]
+    assert len(found) == len(rows)
+    by_series: dict[str, list[tuple[float, float]]] = {}
+    for sample in found:
+        by_series.setdefault(sample.labels["a"], []).append((float(sample.timestamp), sample.value))
+    for label, seen in by_series.items():
+        wanted = [(p.timestamp, p.value) for p in points if expected(p.labels[0]) == label]
+        assert len(seen) == len(wanted)
+        for (stamp, value), (at, number) in zip(seen, wanted, strict=True):
+            assert stamp == pytest.approx(at, abs=1e-4)
+            assert same(float(value), float(number))
+
+
+def test_openmetrics_names_a_counter_without_its_suffix() -> None:
+    text = Renderer().openmetrics([COUNTER.sample(3, "x", timestamp=1.5)]).decode()
+    assert "# TYPE x_events counter\n" in text
+    assert 'x_events_total{a="x"} 3 1.500\n' in text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0"), (1.0, "1"), (-2.5, "-2.5"), (float("nan"), "NaN"), (float("inf"), "+Inf"), (float("-inf"), "-Inf"),
+     (2**63, "9.223372036854776e+18"), (2**62, "4611686018427387904"), (1e300, "1e+300"), (0.1, "0.1"),
+     (True, "1"), (-0.0, "0")],
+)  # fmt: skip
+def test_numbers_are_short_and_exact(value: float, text: str) -> None:
+    assert format_value(value) == text
+
+
+def test_one_byte_that_is_not_utf8_never_gets_out() -> None:
+    odd = Family("x_odd", "gauge", "Help \ud800.", ("l",))
+    Renderer().text([odd.sample(1, "\udcff")]).decode("utf-8")
+    Renderer().openmetrics([odd.sample(1, "\udcff")]).decode("utf-8")
+
+
+def test_labels_are_cut_before_they_are_escaped() -> None:
+    assert escape_label('"' * 10_000) == '\\"' * MAX_LABEL_CHARACTERS
+
+
+def test_two_label_sets_that_are_cut_to_one_are_one_series() -> None:
+    samples = [GAUGE.sample(n, "x" * 300 + str(n), "\ud800" if n else "?") for n in range(2)]
+    assert Renderer().text(samples).decode().count("\nx_ratio{") == 1
+
+
+def test_a_series_given_twice_keeps_its_first_sample() -> None:
+    text = Renderer().text([PLAIN.sample(1), PLAIN.sample(0)]).decode()
+    assert text.endswith("gauge\nx_up 1\n")
+
+
+def test_a_family_is_together_however_its_samples_come_and_whoever_defined_it() -> None:
+    twin = Family("x_events_total", "counter", "The same name, from another collector.", ("a",))
+    text = Renderer().text([COUNTER.sample(1, "1"), PLAIN.sample(1), twin.sample(2, "2"), COUNTER.sample(3, "3")])
+    names = [line.split("{")[0].split()[0] for line in text.decode().splitlines() if not line.startswith("#")]
+    assert names == ["x_events_total"] * 3 + ["x_up"]
+    assert text.decode().count("# TYPE x_events_total") == 1
+
+
+def test_points_of_a_series_stay_in_order_and_together() -> None:
+    points = [COUNTER.sample(n, "ab"[n % 2], timestamp=n) for n in range(10)]
+    lines = [line for line in Renderer().openmetrics(points).decode().splitlines() if not line.startswith("#")]
+    assert [line.split()[-1] for line in lines] == [f"{n}.000" for n in (0, 2, 4, 6, 8, 1, 3, 5, 7, 9)]
+
+
+def test_the_cache_of_label_texts_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exposition, "MAX_CACHED_LABEL_SETS", 10)
+    renderer = Renderer()
+    for n in range(100):
+        renderer.text([COUNTER.sample(1, str(n))])
+        assert len(renderer._prefixes) <= 10
+
+
+def test_as_many_label_values_as_names() -> None:
+    with pytest.raises(ValueError, match="x_ratio has labels"):
+        GAUGE.sample(1, "only one")
+
+
+def test_promtool_accepts_it() -> None:
+    promtool: Path = cache_folder() / "promtool/usr/bin/promtool"
+    if not promtool.exists():
+        pytest.skip(f"no promtool at {promtool}: `make stack` fetches it")
+    samples: list[Sample] = [GAUGE.sample(n, label, "") for n, label in enumerate(HOSTILE)]
+    text = Renderer().text([*samples, COUNTER.sample(1, "é"), PLAIN.sample(float("nan"))])
+    done = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, check=False, timeout=30)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")

@@ -1,0 +1,233 @@
+"""One scrape: no collector can hide another, and the exporter says how each fared."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+
+import pytest
+
+from pyrometer_exporters.framework.collector import Collector, CollectorSpec
+from pyrometer_exporters.framework.exposition import Renderer
+from pyrometer_exporters.framework.gather import Gathered, Gatherer
+from pyrometer_exporters.framework.metrics import Down, Family, Sample
+
+VALUE = Family("x_value", "gauge", "A value.", ("who",))
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def wall(self) -> float:
+        return self.now
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+class Fake:
+    def __init__(self, collect: Callable[[float], Iterable[Sample | Down]]) -> None:
+        self.collect = collect
+        self.closed = 0
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def spec(name: str, deadline: float = 5.0) -> CollectorSpec:
+    def never(_: object) -> Collector:
+        raise AssertionError
+
+    return CollectorSpec(name, "help", (VALUE,), never, deadline_seconds=deadline)
+
+
+Make = Callable[..., Gatherer]
+
+
+@pytest.fixture
+def gatherer() -> Iterator[Make]:
+    made = []
+
+    def make(deadline: float = 5.0, **collectors: Callable[[float], Iterable[Sample | Down]]) -> Gatherer:
+        pairs = [(spec(name, deadline), Fake(collect)) for name, collect in collectors.items()]
+        made.append(Gatherer(pairs, Clock()))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+@pytest.fixture
+def gate() -> Iterator[threading.Event]:
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def good(_: float) -> Iterable[Sample | Down]:
+    return [VALUE.sample(1, "good")]
+
+
+def values(gathered: Gathered) -> dict[tuple[str, ...], float]:
+    return {(s.family.name, *s.labels): s.value for s in gathered.samples}
+
+
+def raises(_: float) -> Iterable[Sample | Down]:
+    yield VALUE.sample(1, "half")
+    raise RuntimeError("driver went away")
+
+
+def test_one_that_raises_half_way_gives_nothing_and_leaves_the_others(gatherer: Make) -> None:
+    found = values(gatherer(bad=raises, fine=good).gather(5))
+    assert found["x_value", "good"] == 1
+    assert ("x_value", "half") not in found
+    assert found["pyrometer_collector_success", "bad"] == 0
+    assert found["pyrometer_collector_success", "fine"] == 1
+    assert found["pyrometer_down_reason_info", "bad", "", "runtimeerror"] == 1
+    assert ("pyrometer_collector_last_success_timestamp_seconds", "bad") not in found
+    assert found["pyrometer_collector_last_success_timestamp_seconds", "fine"] == 1000.0
+
+
+def test_one_that_exits_does_not_take_the_exporter_along(gatherer: Make) -> None:
+    def leaves(_: float) -> Iterable[Sample | Down]:
+        raise SystemExit(1)
+
+    found = values(gatherer(bad=leaves, fine=good).gather(5))
+    assert found["pyrometer_collector_success", "bad"] == 0
+    assert found["x_value", "good"] == 1
+
+
+def test_one_that_hangs_costs_its_deadline_and_nothing_else(gatherer: Make, gate: threading.Event) -> None:
+    def hangs(_: float) -> Iterable[Sample | Down]:
+        gate.wait()
+        return []
+
+    threads = threading.active_count()
+    gather = gatherer(deadline=0.2, hangs=hangs, fine=good)
+    for _ in range(3):
+        began = time.monotonic()
+        found = values(gather.gather(5))
+        assert time.monotonic() - began < 1.5
+        assert found["x_value", "good"] == 1
+        assert found["pyrometer_collector_success", "hangs"] == 0
+        assert found["pyrometer_down_reason_info", "hangs", "", "deadline"] == 1
+        assert found["pyrometer_collector_duration_seconds", "hangs"] == pytest.approx(0.2, abs=0.05)
+        assert found["pyrometer_collector_duration_seconds", "fine"] < 0.15
+    assert threading.active_count() <= threads + 2
+
+
+def test_the_scrapes_own_time_bounds_all_collectors(gatherer: Make, gate: threading.Event) -> None:
+    untils = []
+
+    def hangs(until: float) -> Iterable[Sample | Down]:
+        untils.append(until - time.monotonic())
+        gate.wait()
+        return []
+
+    began = time.monotonic()
+    gatherer(hangs=hangs).gather(0.3)
+    assert time.monotonic() - began < 1
+    assert 0.2 < untils[0] < 0.3, "told a little less, so that the outcomes of its parts still count"
+
+
+def test_it_recovers(gatherer: Make, gate: threading.Event) -> None:
+    calls = []
+
+    def first_hangs(_: float) -> Iterable[Sample | Down]:
+        calls.append(1)
+        if len(calls) == 1:
+            gate.wait()
+        return [VALUE.sample(len(calls), "late")]
+
+    gather = gatherer(deadline=0.1, late=first_hangs)
+    assert values(gather.gather(5))["pyrometer_collector_success", "late"] == 0
+    gate.set()
+    time.sleep(0.1)
+    found = values(gather.gather(5))
+    assert found["pyrometer_collector_success", "late"] == 1
+    assert found["x_value", "late"] == 2
+
+
+def test_last_success_stays_while_it_fails(gatherer: Make) -> None:
+    fail: list[int] = []
+
+    def sometimes(_: float) -> Iterable[Sample | Down]:
+        if fail:
+            raise OSError(5, "Input/output error")
+        return []
+
+    gather = gatherer(some=sometimes)
+    gather.gather(5)
+    fail.append(1)
+    found = values(gather.gather(5))
+    assert found["pyrometer_collector_last_success_timestamp_seconds", "some"] == 1000.0
+    assert found["pyrometer_down_reason_info", "some", "", "eio"] == 1
+
+
+def test_down_parts_come_and_go_and_are_told_once_each(gatherer: Make, caplog: pytest.LogCaptureFixture) -> None:
+    down = [Down("gpu 3", "deadline", "no answer in 2.0 s")]
+
+    def collect(_: float) -> Iterable[Sample | Down]:
+        return [VALUE.sample(1, "other"), *down]
+
+    gather = gatherer(gpu=collect)
+    with caplog.at_level(logging.INFO):
+        for _ in range(3):
+            found = values(gather.gather(5))
+            assert found["pyrometer_down_reason_info", "gpu", "gpu 3", "deadline"] == 1
+            assert found["x_value", "other"] == 1
+            assert found["pyrometer_collector_success", "gpu"] == 1
+        down.clear()
+        found = values(gather.gather(5))
+        gather.gather(5)
+    assert not [key for key in found if key[0] == "pyrometer_down_reason_info"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "not available: collector gpu gpu 3: deadline: no answer in 2.0 s", "available again: collector gpu gpu 3"
+    ]  # fmt: skip
+
+
+GARBAGE = [
+    None, 5, "text", object(), (1, 2), Sample(VALUE, ("a", "b"), 1), Sample(VALUE, (), 1), Sample(VALUE, (5,), 1),  # type: ignore[arg-type]
+    Sample(VALUE, ("a",), None), Sample(VALUE, ("a",), "1"), Sample(VALUE, ("a",), 10**400), Sample(None, ("a",), 1),  # type: ignore[arg-type]
+    Sample(VALUE, ("a",), [1]), Sample(VALUE, ("a",), 1j), Down("x", 5), Down(None, "x"),  # type: ignore[arg-type]
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("item", GARBAGE, ids=repr)
+def test_garbage_among_samples_is_dropped_told_and_harms_nobody(gatherer: Make, item: Sample | Down) -> None:
+    def lies(_: float) -> Iterable[Sample | Down]:
+        return [VALUE.sample(1, "before"), item, VALUE.sample(1, "after")]
+
+    gathered = gatherer(lies=lies, fine=good).gather(5)
+    found = values(gathered)
+    assert {key[1] for key in found if key[0] == "x_value"} == {"before", "after", "good"}
+    assert found["pyrometer_down_reason_info", "lies", "", "bad_sample"] == 1
+    assert b"good" in Renderer().text(gathered.samples)
+
+
+@pytest.mark.parametrize("given", [None, 5, [None], "abc"], ids=repr)
+def test_something_that_is_no_list_of_samples(gatherer: Make, given: Iterable[Sample | Down]) -> None:
+    found = values(gatherer(lies=lambda _: given, fine=good).gather(5))
+    assert found["x_value", "good"] == 1
+    assert [key for key in found if key[:2] == ("pyrometer_down_reason_info", "lies")]
+
+
+def test_nan_and_infinity_are_values(gatherer: Make) -> None:
+    gathered = gatherer(odd=lambda _: [VALUE.sample(float("nan"), "a"), VALUE.sample(float("inf"), "b")]).gather(5)
+    text = Renderer().text(gathered.samples).decode()
+    assert 'x_value{who="a"} NaN\nx_value{who="b"} +Inf\n' in text
+
+
+def test_closing_closes_all_even_if_one_cannot(caplog: pytest.LogCaptureFixture) -> None:
+    class Bad(Fake):
+        def close(self) -> None:
+            raise OSError
+
+    bad, fine = Bad(good), Fake(good)
+    Gatherer([(spec("bad"), bad), (spec("fine"), fine)], Clock()).close()
+    assert fine.closed == 1
+    assert "did not close" in caplog.text
