@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import random
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from pyrometer_simulator.nvml.layout import FEATURES, MAGIC, MOST_GPUS, GpuRecord, StateFile
+from pyrometer_simulator.nvml.layout import EXTRAS_BYTES, FEATURES, MAGIC, MOST_GPUS, GpuRecord, StateFile
 from pyrometer_simulator.nvml.moment import Moment
 
 MIB = 1 << 20
@@ -162,6 +164,16 @@ class SimulatedGpu:
         with self._changing() as record:
             record.energy_mj = 0.0
             record.reason_seconds[:] = [0.0] * len(record.reason_seconds)
+
+    def set(self, **extras: Any) -> None:  # noqa: ANN401  whatever JSON can hold
+        """Set what a feature reads, by the names that its file in ``features/`` documents; None forgets a name."""
+        with self._changing() as record:
+            known = json.loads(record.extras or b"{}") | extras
+            text = json.dumps({name: value for name, value in known.items() if value is not None}).encode()
+            if len(text) >= EXTRAS_BYTES:
+                msg = f"{len(text)} bytes of extras; {EXTRAS_BYTES - 1} fit"
+                raise ValueError(msg)
+            record.extras = text
 
     @contextmanager
     def _changing(self) -> Iterator[GpuRecord]:

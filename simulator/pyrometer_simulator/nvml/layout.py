@@ -15,6 +15,7 @@ from pathlib import Path
 
 MAGIC = 0x31524750  # "PGR1"
 MOST_GPUS = 16
+EXTRAS_BYTES = 16384
 REASON_COUNT = 11  # bits 0x1 to 0x400 of nvmlDeviceGetCurrentClocksEventReasons
 
 
@@ -74,6 +75,7 @@ class GpuRecord(ctypes.Structure):
         ("pulse_every", ctypes.c_double),  # 0 for a single one
         ("pulse_sm_clock", ctypes.c_uint32),
         ("counter_steps_back", ctypes.c_uint32),  # nanosecond counters read this many seconds less
+        ("extras", ctypes.c_char * EXTRAS_BYTES),  # JSON: what only one feature knows, by its own names
     )
 
 

@@ -7,22 +7,27 @@ structures. Signatures and error codes are nvml.h's.
 from __future__ import annotations
 
 import ctypes
+import importlib
+import json
+import pkgutil
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pynvml
 
+from pyrometer_simulator.nvml import features
 from pyrometer_simulator.nvml.layout import FEATURES, GpuRecord, StateFile
 from pyrometer_simulator.nvml.moment import Moment
 
 SUCCESS, UNINITIALIZED, INVALID_ARGUMENT, NOT_SUPPORTED, NOT_FOUND, GPU_IS_LOST = 0, 1, 2, 3, 6, 15
 _HANDLE_BASE = 0x10000
 _U32, _U64 = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
-_UNSIGNED_INT, _UNSIGNED_LONG_LONG = 1, 3  # nvmlValueType_t
+UNSIGNED_INT, UNSIGNED_LONG_LONG = 1, 3  # nvmlValueType_t
 _HANG_POLL_SECONDS = 0.01
 
 Body = Callable[..., int]
@@ -50,6 +55,8 @@ class FakeLibrary:
         self._attached: int | None = None  # the driver's epoch at nvmlInit
         self._visible: list[int] = []
         self._released = threading.Event()
+        self._extras: dict[bytes, dict[str, Any]] = {}
+        self._features = _features()
         self.calls: dict[str, int] = {}
         """How often each function was called."""
         self._functions = {name: _Function(self._counted(name, body)) for name, body in self._bodies().items()}
@@ -76,7 +83,7 @@ class FakeLibrary:
         return call
 
     def _bodies(self) -> dict[str, Body]:
-        device = self._device_function
+        device = self.device
         return {
             "nvmlInitWithFlags": self._init,
             "nvmlShutdown": self._shutdown,
@@ -85,24 +92,25 @@ class FakeLibrary:
             "nvmlDeviceGetHandleByIndex_v2": self._open_index,
             "nvmlDeviceGetHandleByPciBusId_v2": self._open_pci,
             "nvmlDeviceGetIndex": device(self._index),
-            "nvmlDeviceGetUUID": device(lambda moment, *out: _put_text(moment.record.uuid, *out)),
-            "nvmlDeviceGetName": device(lambda _moment, *out: _put_text(self._file.header.model, *out)),
-            "nvmlDeviceGetSerial": device(lambda moment, *out: _put_text(moment.record.serial, *out), "serial"),
-            "nvmlDeviceGetVbiosVersion": device(lambda moment, *out: _put_text(moment.record.vbios, *out)),
+            "nvmlDeviceGetUUID": device(lambda moment, *out: put_text(moment.record.uuid, *out)),
+            "nvmlDeviceGetName": device(lambda _moment, *out: put_text(self._file.header.model, *out)),
+            "nvmlDeviceGetSerial": device(lambda moment, *out: put_text(moment.record.serial, *out), "serial"),
+            "nvmlDeviceGetVbiosVersion": device(lambda moment, *out: put_text(moment.record.vbios, *out)),
             "nvmlDeviceGetPciInfo_v3": device(_pci_info),
             "nvmlDeviceGetClockInfo": device(_clock, "clocks"),
             "nvmlDeviceGetTemperature": device(_temperature, "temperature"),
             "nvmlDeviceGetTemperatureV": device(_temperature_v, "temperature"),
-            "nvmlDeviceGetPowerUsage": device(lambda m, out: _put(out, m, m.power_mw()), "power"),
+            "nvmlDeviceGetPowerUsage": device(lambda m, out: put(out, m, m.power_mw()), "power"),
             "nvmlDeviceGetEnforcedPowerLimit": device(
-                lambda m, out: _put(out, m, m.record.power_limit_mw), "power_limit"
+                lambda m, out: put(out, m, m.record.power_limit_mw), "power_limit"
             ),
-            "nvmlDeviceGetTotalEnergyConsumption": device(lambda m, out: _put(out, m, m.energy_mj()), "energy"),
+            "nvmlDeviceGetTotalEnergyConsumption": device(lambda m, out: put(out, m, m.energy_mj()), "energy"),
             "nvmlDeviceGetUtilizationRates": device(_utilisation, "utilisation"),
             "nvmlDeviceGetMemoryInfo_v2": device(_memory, "memory"),
             "nvmlDeviceGetCurrentClocksEventReasons": device(self._reasons, "reasons"),
             "nvmlDeviceGetCurrentClocksThrottleReasons": device(self._reasons, "reasons"),
             "nvmlDeviceGetFieldValues": device(self._fields),
+            **{name: body for feature in self._features for name, body in feature.functions(self).items()},
         }
 
     def _init(self, _flags: int) -> int:
@@ -123,7 +131,7 @@ class FakeLibrary:
         return self._attached != int(self._file.header.epoch)
 
     def _driver_version(self, buffer: Any, _length: object) -> int:  # noqa: ANN401  a ctypes array
-        return UNINITIALIZED if self._away() else _put_text(self._file.header.driver, buffer)
+        return UNINITIALIZED if self._away() else put_text(self._file.header.driver, buffer)
 
     def _count(self, out: Any) -> int:  # noqa: ANN401  what byref() makes
         if self._away():
@@ -152,7 +160,28 @@ class FakeLibrary:
         ctypes.c_void_p.from_address(address).value = _HANDLE_BASE * (1 + int(self._attached or 0)) + index
         return self._trouble(self._file.snapshot(index), index) or SUCCESS
 
-    def _device_function(self, body: Body, feature: str | None = None) -> Body:
+    @property
+    def driver(self) -> tuple[int, ...]:
+        """The simulated driver's version, such as (590, 48, 1)."""
+        return tuple(int(part) for part in self._file.header.driver.decode().split("."))
+
+    @property
+    def monotonic(self) -> float:
+        """The time that state is computed for."""
+        return self._monotonic()
+
+    def extra(self, moment: Moment, name: str, default: Any = None) -> Any:  # noqa: ANN401  whatever JSON can hold
+        """What ``SimulatedGpu.set`` left under a name."""
+        text = bytes(moment.record.extras)
+        found = self._extras.get(text)
+        if found is None:
+            if len(self._extras) > 64:  # one text for each GPU and change; old ones are not needed
+                self._extras.clear()
+            found = self._extras[text] = json.loads(text or b"{}")
+        return found.get(name, default)
+
+    def device(self, body: Body, feature: str | None = None) -> Body:
+        """A function of a GPU's handle: checks handle, faults and ``feature``, then calls ``body(moment, ...)``."""
         lacked = 1 << FEATURES.index(feature) if feature else 0
 
         def call(handle: Any, *arguments: object) -> int:  # noqa: ANN401
@@ -182,7 +211,7 @@ class FakeLibrary:
     def _index(self, moment: Moment, out: Any) -> int:  # noqa: ANN401
         for number, index in enumerate(self._visible):
             if self._file.record(index).uuid == moment.record.uuid:
-                return _put(out, None, number)
+                return put(out, None, number)
         return NOT_FOUND
 
     def _major(self) -> int:
@@ -190,12 +219,12 @@ class FakeLibrary:
 
     def _reasons(self, moment: Moment, out: Any) -> int:  # noqa: ANN401
         # The last two bits came with R615.
-        return _put(out, moment, moment.reasons() & (0x7FF if self._major() >= 615 else 0x1FF))
+        return put(out, moment, moment.reasons() & (0x7FF if self._major() >= 615 else 0x1FF))
 
     def _fields(self, moment: Moment, count: Any, values: Any) -> int:  # noqa: ANN401
         for entry in values._obj[: count.value]:  # noqa: SLF001
             entry.timestamp = int(self._monotonic() * 1e6)
-            found = self._field(moment, entry.fieldId)
+            found = self._field(moment, entry.fieldId, entry.scopeId)
             entry.nvmlReturn = NOT_SUPPORTED if found is None else SUCCESS
             if found is not None:
                 kind, value = found
@@ -203,30 +232,51 @@ class FakeLibrary:
                 _fill_value(entry, kind, _U64 if moment.record.lies else value)
         return SUCCESS
 
-    def _field(self, moment: Moment, field: int) -> tuple[int, int] | None:
+    def _field(self, moment: Moment, field: int, scope: int) -> tuple[int, int] | None:
         def has(feature: str) -> bool:
             return not moment.record.lacks & (1 << FEATURES.index(feature))
 
         if field == 82:
-            return (_UNSIGNED_INT, int(moment.record.memory_temperature)) if has("memory_temperature") else None
+            return (UNSIGNED_INT, int(moment.record.memory_temperature)) if has("memory_temperature") else None
         if field == 83:
-            return (_UNSIGNED_LONG_LONG, moment.energy_mj()) if has("energy") else None
+            return (UNSIGNED_LONG_LONG, moment.energy_mj()) if has("energy") else None
         bit = self._counter_bits().get(field)
         if bit is not None and has("counters"):
             seconds = moment.reason_seconds(bit) - moment.record.counter_steps_back
-            return _UNSIGNED_LONG_LONG, max(0, int(seconds * 1e9))
+            return UNSIGNED_LONG_LONG, max(0, int(seconds * 1e9))
+        for feature in self._features:
+            if (found := feature.field(self, moment, field, scope)) is not None:
+                return found
         # The trap of the renumbering: on most drivers 251 is the power-smoothing switch, and answers.
-        return (_UNSIGNED_INT, 1) if field == 251 else None
+        return (UNSIGNED_INT, 1) if field == 251 else None
 
     def _counter_bits(self) -> dict[int, int]:
         """Bit numbers by field id of the nanosecond counters, as this driver numbers them."""
-        version = tuple(int(part) for part in self._file.header.driver.decode().split("."))
+        version = self.driver
         fields = {74: 2, 76: 4, 77: 9, 78: 0, 79: 10}
         if (575,) <= version < (580, 66):
             fields |= {251: 5, 252: 6, 253: 7}
         elif version >= (580, 82):
             fields |= {269: 5, 270: 6, 271: 7}
         return fields
+
+
+@dataclass(frozen=True)
+class _Feature:
+    functions: Callable[[FakeLibrary], dict[str, Body]]
+    field: Callable[[FakeLibrary, Moment, int, int], tuple[int, int] | None]
+
+
+def _features() -> list[_Feature]:
+    names = [module.name for module in pkgutil.iter_modules(features.__path__, f"{features.__name__}.")]
+    modules = [importlib.import_module(name) for name in sorted(names)]
+    return [
+        _Feature(
+            getattr(module, "functions", lambda _library: {}),
+            getattr(module, "field", lambda _library, _moment, _field, _scope: None),
+        )
+        for module in modules
+    ]
 
 
 @contextmanager
@@ -247,13 +297,15 @@ def _put_under_pynvml(library: FakeLibrary | None) -> None:
     pynvml.nvmlLib = library
 
 
-def _put(out: Any, moment: Moment | None, value: int) -> int:  # noqa: ANN401
+def put(out: Any, moment: Moment | None, value: int) -> int:  # noqa: ANN401
+    """Write a number through a pointer made by byref(); -1 where the GPU lies."""
     target = out._obj  # noqa: SLF001
     target.value = -1 if moment is not None and moment.record.lies else value
     return SUCCESS
 
 
-def _put_text(text: bytes, buffer: Any, _length: object = None) -> int:  # noqa: ANN401
+def put_text(text: bytes, buffer: Any, _length: object = None) -> int:  # noqa: ANN401
+    """Write a text into a buffer made by create_string_buffer()."""
     buffer.value = text
     return SUCCESS
 
@@ -266,11 +318,11 @@ def _pci_info(moment: Moment, out: Any) -> int:  # noqa: ANN401
 
 
 def _clock(moment: Moment, which: Any, out: Any) -> int:  # noqa: ANN401
-    return _put(out, moment, int(moment.record.memory_clock) if which.value == 2 else moment.sm_clock())
+    return put(out, moment, int(moment.record.memory_clock) if which.value == 2 else moment.sm_clock())
 
 
 def _temperature(moment: Moment, _sensor: object, out: Any) -> int:  # noqa: ANN401
-    return _put(out, moment, moment.temperature())
+    return put(out, moment, moment.temperature())
 
 
 def _temperature_v(moment: Moment, out: Any) -> int:  # noqa: ANN401
@@ -293,7 +345,7 @@ def _memory(moment: Moment, out: Any) -> int:  # noqa: ANN401
 
 
 def _fill_value(entry: Any, kind: int, value: int) -> None:  # noqa: ANN401
-    if kind == _UNSIGNED_INT:
+    if kind == UNSIGNED_INT:
         entry.value.uiVal = value & _U32
     else:
         entry.value.ullVal = value

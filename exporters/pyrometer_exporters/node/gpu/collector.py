@@ -18,11 +18,12 @@ from pyrometer_exporters.framework.collector import CollectorSpec, Context, Flag
 from pyrometer_exporters.framework.flags import UsageError, regexp
 from pyrometer_exporters.framework.metrics import Down, Family, Sample
 from pyrometer_exporters.framework.worker import Outcome, Parts
-from pyrometer_exporters.node.gpu import families, inventory
+from pyrometer_exporters.node.gpu import families, inventory, subject
 from pyrometer_exporters.node.gpu.device import Gpu, Shared
 from pyrometer_exporters.node.gpu.driver import Driver
 from pyrometer_exporters.node.gpu.nvml import Nvml, Pynvml
 from pyrometer_exporters.node.gpu.sampler import DEFAULT_FREQUENCY, Sampler
+from pyrometer_exporters.node.gpu.subject import SubjectSpec
 
 # A healthy GPU answers all of this in milliseconds; one that needs longer than this is waiting for its firmware
 # (Xid 119, 120), where calls take from many seconds to for ever. The rest of the node shouldn't wait along.
@@ -134,6 +135,7 @@ def build(context: Context, nvml: Nvml | None = None) -> GpuCollector:
         msg = f"--{INCLUDE_FLAG} and --{EXCLUDE_FLAG} exclude each other: give one of them"
         raise UsageError(msg)
     nvml = nvml or Pynvml()
+    subjects = subject.discover()
     shared = Shared(
         nvml=nvml,
         driver=Driver(nvml, context.clock),
@@ -142,22 +144,31 @@ def build(context: Context, nvml: Nvml | None = None) -> GpuCollector:
         selection=inventory.Selection(include, exclude),
         # As dcgm-exporter does: in a container the host's own name comes from the environment.
         hostname=os.environ.get("NODE_NAME") or socket.gethostname(),
-        dcgm=_served(getattr(context.flags, HOSTNAME_FLAG)),
+        subjects=subjects,
+        dcgm=_served(getattr(context.flags, HOSTNAME_FLAG), (*families.FAMILIES, *_families_of(subjects))),
     )
     return GpuCollector(shared, context)
 
 
-def _served(hostname_label: str) -> dict[Family, Family]:
+def _served(hostname_label: str, defined: Iterable[Family]) -> dict[Family, Family]:
+    dcgm = [family for family in defined if families.HOSTNAME_LABEL in family.labels]
     if hostname_label == families.HOSTNAME_LABEL:
-        return {family: family for family in families.DCGM_FAMILIES}
-    labels = tuple(hostname_label if name == families.HOSTNAME_LABEL else name for name in families.DCGM_LABELS)
-    return {family: dataclasses.replace(family, labels=labels) for family in families.DCGM_FAMILIES}
+        return {family: family for family in dcgm}
+    return {family: dataclasses.replace(family, labels=_renamed(family.labels, hostname_label)) for family in dcgm}
+
+
+def _renamed(labels: Iterable[str], hostname_label: str) -> tuple[str, ...]:
+    return tuple(hostname_label if name == families.HOSTNAME_LABEL else name for name in labels)
+
+
+def _families_of(subjects: Iterable[SubjectSpec]) -> tuple[Family, ...]:
+    return tuple(family for spec in subjects for family in spec.families)
 
 
 COLLECTOR = CollectorSpec(
     name="gpu",
     help="GPUs through NVML",
-    families=families.FAMILIES,
+    families=(*families.FAMILIES, *_families_of(subject.discover())),
     build=build,
     add_flags=add_flags,
 )

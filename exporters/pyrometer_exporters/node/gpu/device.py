@@ -11,9 +11,10 @@ from pyrometer_exporters.framework.worker import PartError
 from pyrometer_exporters.node.gpu import clock_events, families
 from pyrometer_exporters.node.gpu.driver import Driver, Link
 from pyrometer_exporters.node.gpu.inventory import Candidate, Selection, kernel_pci_id
-from pyrometer_exporters.node.gpu.nvml import Handle, Nvml, NvmlError
+from pyrometer_exporters.node.gpu.nvml import FieldKey, Handle, Nvml, NvmlError
 from pyrometer_exporters.node.gpu.readings import Values, read_values
 from pyrometer_exporters.node.gpu.sampler import Sampler, Watched
+from pyrometer_exporters.node.gpu.subject import Opened, SubjectSpec
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ class Shared:
     clock: Clock
     selection: Selection
     hostname: str
+    subjects: tuple[SubjectSpec, ...]
     dcgm: Mapping[Family, Family]
     """Each DCGM family as it is served, its host label renamed where that was asked for."""
 
@@ -70,6 +72,7 @@ class Gpu:
         self._events = clock_events.ClockEvents()
         self._watched = Watched()
         self._samplable: frozenset[str] = frozenset()
+        self._subjects = [spec.make() for spec in shared.subjects]
         self.identity = Identity(candidate.index, candidate.uuid or "", candidate.pci_bus_id or "")
         self.known = False
         """Whether the identity was read from the GPU itself."""
@@ -96,12 +99,13 @@ class Gpu:
             handle = self._opened(link)
             if handle is None:
                 return []
-            values = read_values(self._shared.nvml, handle, self._fields.values())
+            values = read_values(self._shared.nvml, handle, [*self._fields.values(), *self._subject_fields()])
+            more = [sample for subject in self._subjects for sample in subject.read(values.fields)]
         except PartError as error:
             self._let_go()
             self._shared.driver.failed(error, link)
             raise
-        return [*self._dcgm_samples(values), *self._own_samples(values)]
+        return [*self._dcgm_samples(values), *self._own_samples(values), *more]
 
     def _opened(self, link: Link) -> Handle | None:
         if self._handle is not None and self._generation == link.generation:
@@ -115,13 +119,18 @@ class Gpu:
         if not self._shared.selection.takes(identity.index, identity.pci_bus_id, identity.uuid):
             self.excluded = True
             return None
-        self._handle, self._generation = handle, link.generation
         self._fields = clock_events.counter_fields(link.driver)
         self._samplable = clock_events.sampled_reasons(link.driver)
         self._events.reopened()
+        for subject in self._subjects:
+            subject.open(Opened(handle, identity, self._shared))
         self._watched.read = _reader(nvml, handle)
         self._shared.sampler.watch(self._watched)
+        self._handle, self._generation = handle, link.generation
         return handle
+
+    def _subject_fields(self) -> Iterable[FieldKey]:
+        return dict.fromkeys(key for subject in self._subjects for key in subject.fields())
 
     def _let_go(self) -> None:
         self._handle = None

@@ -6,7 +6,7 @@ up the thread that made it and no other. Nothing here is called at import time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple, NewType, Protocol
 
@@ -64,6 +64,9 @@ _ABOUT_ONE_VALUE = frozenset(
 # c_nvmlValue_t's member for each NVML_VALUE_TYPE_* (nvml.h, nvmlValueType_t).
 _VALUE_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 
+
+FieldKey = int | tuple[int, int]
+"""A field id, or a field id with its scope (such as a link number)."""
 
 # What an operator needs to know beside the number; the landing page and the log show it.
 _HINTS: dict[int, str] = {
@@ -155,8 +158,11 @@ class Nvml(Protocol):
     def clock_event_reasons(self, handle: Handle) -> int:
         """The bitmask of why clocks are where they are."""
 
-    def fields(self, handle: Handle, ids: Iterable[int]) -> dict[int, float]:
+    def fields(self, handle: Handle, keys: Sequence[FieldKey]) -> dict[FieldKey, float]:
         """Field values in one call; those that this GPU or driver doesn't have are left out."""
+
+    def ask(self, function: str, *arguments: object) -> Any:  # noqa: ANN401  pynvml is untyped
+        """The binding's function of that name, for what only one subject needs; typed where it is used."""
 
 
 class Pynvml:
@@ -241,25 +247,33 @@ class Pynvml:
             )
         )
 
-    def fields(self, handle: Handle, ids: Iterable[int]) -> dict[int, float]:
+    def ask(self, function: str, *arguments: object) -> Any:  # noqa: ANN401  pynvml is untyped
+        """A function that this release of the binding lacks counts as one that the driver lacks."""
+        try:
+            found = getattr(pynvml, function)
+        except AttributeError:
+            raise NvmlError(Code.FUNCTION_NOT_FOUND, function) from None
+        return _call(found, *arguments)
+
+    def fields(self, handle: Handle, keys: Sequence[FieldKey]) -> dict[FieldKey, float]:
         """nvmlDeviceGetFieldValues: one call, and a return code of its own in every entry."""
         try:
-            entries = _call(pynvml.nvmlDeviceGetFieldValues, handle, list(ids))
+            entries = _call(pynvml.nvmlDeviceGetFieldValues, handle, list(keys))
         except NvmlError as error:
             if error.about_one_value:
                 return {}
             raise
-        return dict(_entry_values(entries))
+        return dict(_entry_values(keys, entries))
 
 
-def _entry_values(entries: Iterable[Any]) -> Iterable[tuple[int, float]]:
-    for entry in entries:
+def _entry_values(keys: Iterable[FieldKey], entries: Iterable[Any]) -> Iterable[tuple[FieldKey, float]]:
+    for key, entry in zip(keys, entries, strict=True):
         if entry.nvmlReturn != pynvml.NVML_SUCCESS:
             error = NvmlError(entry.nvmlReturn, f"field {entry.fieldId}")
             if not error.about_one_value:
                 raise error
         elif 0 <= entry.valueType < len(_VALUE_MEMBERS):
-            yield entry.fieldId, getattr(entry.value, _VALUE_MEMBERS[entry.valueType])
+            yield key, getattr(entry.value, _VALUE_MEMBERS[entry.valueType])
 
 
 def _call(function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401  pynvml is untyped

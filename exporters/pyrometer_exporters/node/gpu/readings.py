@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TypeVar
 
 from pyrometer_exporters.framework.metrics import Family
 from pyrometer_exporters.framework.worker import PartError
 from pyrometer_exporters.node.gpu import families
-from pyrometer_exporters.node.gpu.nvml import Handle, Nvml, NvmlError
-
-T = TypeVar("T")
+from pyrometer_exporters.node.gpu.nvml import FieldKey, Handle, Nvml
+from pyrometer_exporters.node.gpu.subject import value_or_none
 
 MEMORY_TEMP_FIELD = 82  # NVML_FI_DEV_MEMORY_TEMP, degrees Celsius
 TOTAL_ENERGY_FIELD = 83  # NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION, mJ since the driver was loaded
@@ -31,7 +29,7 @@ class Values:
 
     by_family: dict[Family, float]
     energy_millijoules: float | None
-    fields: dict[int, float]
+    fields: dict[FieldKey, float]
 
 
 @dataclass(frozen=True)
@@ -57,37 +55,37 @@ GAUGES = (
 )
 
 
-def read_values(nvml: Nvml, handle: Handle, counter_fields: Iterable[int]) -> Values:
+def read_values(nvml: Nvml, handle: Handle, more_fields: Iterable[FieldKey]) -> Values:
     """All values of a GPU, the field values in one call.
 
     Errors: PartError for the GPU as a whole; ``implausible`` where one value can't be true, for then none is trusted.
     """
     found: dict[Family, float] = {}
     for gauge in GAUGES:
-        value = _or_none(lambda gauge=gauge: gauge.read(nvml, handle))  # type: ignore[misc]
+        value = value_or_none(lambda gauge=gauge: gauge.read(nvml, handle))  # type: ignore[misc]
         if value is not None:
-            found[gauge.family] = _checked(gauge.family.name, value, gauge.most)
+            found[gauge.family] = checked(gauge.family.name, value, gauge.most)
     found.update(_utilisation(nvml, handle))
     found.update(_memory(nvml, handle))
-    fields = nvml.fields(handle, [MEMORY_TEMP_FIELD, TOTAL_ENERGY_FIELD, *counter_fields])
+    fields = nvml.fields(handle, [MEMORY_TEMP_FIELD, TOTAL_ENERGY_FIELD, *more_fields])
     energy = fields.get(TOTAL_ENERGY_FIELD)
     if energy is not None:
-        found[families.TOTAL_ENERGY] = _checked(families.TOTAL_ENERGY.name, energy, MOST_COUNT)
+        found[families.TOTAL_ENERGY] = checked(families.TOTAL_ENERGY.name, energy, MOST_COUNT)
     # GDDR boards answer 0 degrees instead of "not supported".
     if memory_temperature := fields.get(MEMORY_TEMP_FIELD):
-        found[families.MEMORY_TEMP] = _checked(families.MEMORY_TEMP.name, memory_temperature, MOST_CELSIUS)
+        found[families.MEMORY_TEMP] = checked(families.MEMORY_TEMP.name, memory_temperature, MOST_CELSIUS)
     return Values(found, energy, fields)
 
 
 def _utilisation(nvml: Nvml, handle: Handle) -> Iterable[tuple[Family, float]]:
-    rates = _or_none(lambda: nvml.utilisation_percent(handle))
+    rates = value_or_none(lambda: nvml.utilisation_percent(handle))
     if rates is not None:
-        yield families.GPU_UTIL, _checked(families.GPU_UTIL.name, rates[0], MOST_PERCENT)
-        yield families.MEM_COPY_UTIL, _checked(families.MEM_COPY_UTIL.name, rates[1], MOST_PERCENT)
+        yield families.GPU_UTIL, checked(families.GPU_UTIL.name, rates[0], MOST_PERCENT)
+        yield families.MEM_COPY_UTIL, checked(families.MEM_COPY_UTIL.name, rates[1], MOST_PERCENT)
 
 
 def _memory(nvml: Nvml, handle: Handle) -> Iterable[tuple[Family, float]]:
-    memory = _or_none(lambda: nvml.memory(handle))
+    memory = value_or_none(lambda: nvml.memory(handle))
     if memory is not None:
         for family, size in (
             (families.FB_FREE, memory.free),
@@ -95,19 +93,11 @@ def _memory(nvml: Nvml, handle: Handle) -> Iterable[tuple[Family, float]]:
             (families.FB_RESERVED, memory.reserved),
         ):
             # Whole MiB, as DCGM gives them.
-            yield family, _checked(family.name, size, memory.total) // BYTES_PER_MIB
+            yield family, checked(family.name, size, memory.total) // BYTES_PER_MIB
 
 
-def _or_none(read: Callable[[], T]) -> T | None:
-    try:
-        return read()
-    except NvmlError as error:
-        if error.about_one_value:
-            return None
-        raise
-
-
-def _checked(name: str, value: float, most: float) -> float:
+def checked(name: str, value: float, most: float) -> float:
+    """``value`` if it lies between 0 and ``most``. Errors: PartError ``implausible``."""
     if 0 <= value <= most:
         return value
     raise PartError("implausible", f"{name} reads {value:g}")

@@ -1,0 +1,89 @@
+"""A subject: one kind of thing that a GPU tells (its memory errors, its PCIe link), in a file of its own.
+
+A file in ``subjects/`` that defines ``SUBJECT`` is found by itself; nothing else has to be touched to add one.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from pyrometer_exporters.framework.metrics import Family, Sample
+from pyrometer_exporters.node.gpu.nvml import FieldKey, Handle, Nvml, NvmlError
+
+if TYPE_CHECKING:
+    from pyrometer_exporters.node.gpu.device import Identity, Shared
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A GPU whose handle is good, as a subject sees it."""
+
+    handle: Handle
+    identity: Identity
+    shared: Shared
+
+    @property
+    def nvml(self) -> Nvml:
+        """The driver's library."""
+        return self.shared.nvml
+
+    @property
+    def labels(self) -> tuple[str, str]:
+        """Values of families.GPU_LABELS."""
+        return self.identity.labels()
+
+    def dcgm(self, family: Family, value: float, *more: str) -> Sample:
+        """A sample of a DCGM family; ``more`` are the values of labels that it has beyond families.DCGM_LABELS."""
+        labels = (*self.identity.dcgm_labels(self.shared.hostname), *more)
+        return self.shared.dcgm[family].sample(value, *labels)
+
+
+class Subject(Protocol):
+    """What is kept of a subject for one GPU. Only that GPU's worker calls it."""
+
+    def open(self, gpu: Opened) -> None:
+        """The GPU has been opened, or opened again after a loss or a driver reload. May ask it what it supports."""
+
+    def fields(self) -> Sequence[FieldKey]:
+        """Field values that :meth:`read` wants; those of all subjects are asked in one call."""
+
+    def read(self, fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
+        """The samples of now; ``fields`` holds those of the wanted that this GPU and driver have.
+
+        An NvmlError or PartError out of here means that the GPU as a whole can't be read; a value that is merely not
+        to be had is left out (:func:`value_or_none`).
+        """
+
+
+@dataclass(frozen=True)
+class SubjectSpec:
+    """A subject's registration, the value of ``SUBJECT`` in its own file."""
+
+    name: str
+    families: tuple[Family, ...]
+    make: Callable[[], Subject]
+
+
+def discover() -> tuple[SubjectSpec, ...]:
+    """The subjects in ``subjects/``, by name."""
+    from pyrometer_exporters.node.gpu import subjects  # noqa: PLC0415  its modules import this one
+
+    names = [module.name for module in pkgutil.iter_modules(subjects.__path__, f"{subjects.__name__}.")]
+    found = [importlib.import_module(name).SUBJECT for name in names]
+    return tuple(sorted(found, key=lambda spec: spec.name))
+
+
+def value_or_none(read: Callable[[], T]) -> T | None:
+    """What ``read`` gives; None where this value can't be had here though the GPU is well."""
+    try:
+        return read()
+    except NvmlError as error:
+        if error.about_one_value:
+            return None
+        raise

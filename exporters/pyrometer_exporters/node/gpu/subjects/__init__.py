@@ -1,0 +1,1 @@
+"""What a GPU tells beyond the basics, one subject per file."""
