@@ -252,8 +252,9 @@ def test_nothing_of_the_library_stays_behind(tmp_path: Path) -> None:
         pynvml.nvmlDeviceGetCount()
 
 
-def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "gpus").write_bytes(bytes(100_000))
+@pytest.mark.parametrize("size", [0, 100_000, 1 << 20])
+def test_a_file_of_something_else_is_refused(tmp_path: Path, size: int) -> None:
+    (tmp_path / "gpus").write_bytes(bytes(size))
     with pytest.raises(ValueError, match="holds no simulated GPUs"):
         StateFile(tmp_path / "gpus")
 

@@ -96,12 +96,14 @@ class StateFile:
             # A new file under the old name: an exporter over the old one keeps what it has.
             path.unlink(missing_ok=True)
             path.write_bytes(bytes(SIZE))
+        nothing = f"{path} holds no simulated GPUs: make it with SimulatedGpus({str(path)!r})"
+        if path.stat().st_size < SIZE:
+            raise ValueError(nothing)
         with path.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), SIZE)
         self.header = Header.from_buffer(self._map)
         if not create and self.header.magic != MAGIC:
-            msg = f"{path} holds no simulated GPUs: make it with SimulatedGpus({str(path)!r})"
-            raise ValueError(msg)
+            raise ValueError(nothing)
 
     def record(self, index: int) -> GpuRecord:
         """A GPU's record in place: changes are seen by all readers."""
