@@ -7,14 +7,11 @@ structures. Signatures and error codes are nvml.h's.
 from __future__ import annotations
 
 import ctypes
-import importlib
 import json
-import pkgutil
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +23,10 @@ from pyrometer_simulator.nvml.moment import Moment
 
 SUCCESS, UNINITIALIZED, INVALID_ARGUMENT, NOT_SUPPORTED, NOT_FOUND, GPU_IS_LOST = 0, 1, 2, 3, 6, 15
 _HANDLE_BASE = 0x10000
+_PART_BASE = 0x100  # a MIG device's number within its GPU is counted from here
 _U32, _U64 = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
 UNSIGNED_INT, UNSIGNED_LONG_LONG = 1, 3  # nvmlValueType_t
+UNTOUCHED = -1  # in place of a type: SUCCESS, and nothing written, as drivers do for ECC counters with ECC off
 _HANG_POLL_SECONDS = 0.01
 
 Body = Callable[..., int]
@@ -55,8 +54,9 @@ class FakeLibrary:
         self._attached: int | None = None  # the driver's epoch at nvmlInit
         self._visible: list[int] = []
         self._released = threading.Event()
+        self._calling = threading.local()  # the name of the function that this thread is in
         self._extras: dict[bytes, dict[str, Any]] = {}
-        self._features = _features()
+        self._features = features.discover()
         self.calls: dict[str, int] = {}
         """How often each function was called."""
         self._functions = {name: _Function(self._counted(name, body)) for name, body in self._bodies().items()}
@@ -78,6 +78,7 @@ class FakeLibrary:
     def _counted(self, name: str, body: Body) -> Body:
         def call(*arguments: object) -> int:
             self.calls[name] = self.calls.get(name, 0) + 1
+            self._calling.name = name
             return body(*arguments)
 
         return call
@@ -186,7 +187,7 @@ class FakeLibrary:
 
         def call(handle: Any, *arguments: object) -> int:  # noqa: ANN401
             value = ctypes.c_void_p.from_buffer(handle).value or 0
-            index = value % _HANDLE_BASE
+            part, index = divmod(value % _HANDLE_BASE, _PART_BASE)
             if self._away() or value // _HANDLE_BASE != self._attached + 1:  # type: ignore[operator]
                 return UNINITIALIZED
             record = self._file.snapshot(index)
@@ -195,7 +196,10 @@ class FakeLibrary:
             if record.lacks & lacked:
                 return NOT_SUPPORTED
             header = self._file.header
-            return body(Moment(record, self._monotonic(), header.noise, header.seed), *arguments)
+            moment = Moment(record, self._monotonic(), header.noise, header.seed, part)
+            if error := self.extra(moment, "errors", {}).get(self._calling.name):
+                return int(error)
+            return body(moment, *arguments)
 
         return call
 
@@ -222,12 +226,13 @@ class FakeLibrary:
         return put(out, moment, moment.reasons() & (0x7FF if self._major() >= 615 else 0x1FF))
 
     def _fields(self, moment: Moment, count: Any, values: Any) -> int:  # noqa: ANN401
+        errors = self.extra(moment, "field_errors", {})
         for entry in values._obj[: count.value]:  # noqa: SLF001
-            entry.timestamp = int(self._monotonic() * 1e6)
             found = self._field(moment, entry.fieldId, entry.scopeId)
-            entry.nvmlReturn = NOT_SUPPORTED if found is None else SUCCESS
-            if found is not None:
+            entry.nvmlReturn = errors.get(str(entry.fieldId), NOT_SUPPORTED if found is None else SUCCESS)
+            if found is not None and found[0] != UNTOUCHED:
                 kind, value = found
+                entry.timestamp = int(self._monotonic() * 1e6)
                 entry.valueType = kind
                 _fill_value(entry, kind, _U64 if moment.record.lies else value)
         return SUCCESS
@@ -259,24 +264,6 @@ class FakeLibrary:
         elif version >= (580, 82):
             fields |= {269: 5, 270: 6, 271: 7}
         return fields
-
-
-@dataclass(frozen=True)
-class _Feature:
-    functions: Callable[[FakeLibrary], dict[str, Body]]
-    field: Callable[[FakeLibrary, Moment, int, int], tuple[int, int] | None]
-
-
-def _features() -> list[_Feature]:
-    names = [module.name for module in pkgutil.iter_modules(features.__path__, f"{features.__name__}.")]
-    modules = [importlib.import_module(name) for name in sorted(names)]
-    return [
-        _Feature(
-            getattr(module, "functions", lambda _library: {}),
-            getattr(module, "field", lambda _library, _moment, _field, _scope: None),
-        )
-        for module in modules
-    ]
 
 
 @contextmanager

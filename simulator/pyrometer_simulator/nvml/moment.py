@@ -10,8 +10,10 @@ from pyrometer_simulator.nvml.layout import REASON_COUNT, GpuRecord
 class Moment:
     """A GPU's record at the monotonic time ``now``."""
 
-    def __init__(self, record: GpuRecord, now: float, noise: float = 0.0, seed: int = 0) -> None:
+    def __init__(self, record: GpuRecord, now: float, noise: float = 0.0, seed: int = 0, part: int = 0) -> None:
         self.record = record
+        self.part = part
+        """The MIG device that the handle stands for, from 1 on; 0 for the whole GPU."""
         self._now = now
         self._noise = noise
         self._seed = seed

@@ -25,7 +25,9 @@ class Code(IntEnum):
     INVALID_ARGUMENT = 2
     NOT_SUPPORTED = 3
     NO_PERMISSION = 4
+    ALREADY_INITIALIZED = 5
     NOT_FOUND = 6
+    INSUFFICIENT_SIZE = 7
     INSUFFICIENT_POWER = 8
     DRIVER_NOT_LOADED = 9
     TIMEOUT = 10
@@ -40,10 +42,14 @@ class Code(IntEnum):
     IN_USE = 19
     OUT_OF_MEMORY = 20  # NVML_ERROR_MEMORY
     NO_DATA = 21
+    VGPU_ECC_NOT_SUPPORTED = 22
+    INSUFFICIENT_RESOURCES = 23
+    FREQ_NOT_SUPPORTED = 24
     ARGUMENT_VERSION_MISMATCH = 25
     DEPRECATED = 26
     NOT_READY = 27
     GPU_NOT_FOUND = 28
+    INVALID_STATE = 29
     UNKNOWN_ERROR = 999  # NVML_ERROR_UNKNOWN
 
 
@@ -56,13 +62,25 @@ _ABOUT_ONE_VALUE = frozenset(
         Code.FUNCTION_NOT_FOUND,  # a library older than the function
         Code.CORRUPTED_INFOROM,
         Code.NO_DATA,
+        Code.VGPU_ECC_NOT_SUPPORTED,
+        Code.FREQ_NOT_SUPPORTED,
         Code.ARGUMENT_VERSION_MISMATCH,
         Code.DEPRECATED,
     }
 )
 
+# These say that no call on the GPU will do; any other code, from a call for one optional value, speaks of that call.
+_ABOUT_THE_WHOLE_GPU = frozenset(
+    {Code.UNINITIALIZED, Code.DRIVER_NOT_LOADED, Code.TIMEOUT, Code.GPU_IS_LOST, Code.RESET_REQUIRED}
+)
+
 # c_nvmlValue_t's member for each NVML_VALUE_TYPE_* (nvml.h, nvmlValueType_t).
 _VALUE_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
+_DOUBLE, _UNSIGNED_LONG_LONG = 0, 3
+
+# NVML_FI_DEV_ECC_SBE_VOL_TOTAL to NVML_FI_DEV_ECC_DBE_AGG_CBU: drivers give some of these the wrong valueType, though
+# all are unsigned long long (NVIDIA bug 2032468, which DCGM works around in the same way).
+_ECC_COUNTER_FIELDS = range(3, 29)
 
 
 FieldKey = int | tuple[int, int]
@@ -85,6 +103,7 @@ class NvmlError(PartError):
         hint = _HINTS.get(code)
         super().__init__(_reason(code), f"{call} returned {code}{f': {hint}' if hint else ''}")
         self.about_one_value = code in _ABOUT_ONE_VALUE
+        self.about_whole_gpu = code in _ABOUT_THE_WHOLE_GPU
         self.driver_gone = code in (Code.UNINITIALIZED, Code.DRIVER_NOT_LOADED)
 
 
@@ -115,6 +134,9 @@ class Nvml(Protocol):
 
     def driver_version(self) -> str:
         """Such as ``590.48.01``."""
+
+    def library_version(self) -> str:
+        """The library's own, such as ``13.590.48.01``; answers even where :meth:`init` failed."""
 
     def device_count(self) -> int:
         """GPUs that the driver presents to this process."""
@@ -179,6 +201,10 @@ class Pynvml:
     def driver_version(self) -> str:
         """Calls nvmlSystemGetDriverVersion."""
         return str(_call(pynvml.nvmlSystemGetDriverVersion))
+
+    def library_version(self) -> str:
+        """Calls nvmlSystemGetNVMLVersion, which needs no nvmlInit."""
+        return str(_call(pynvml.nvmlSystemGetNVMLVersion))
 
     def device_count(self) -> int:
         """nvmlDeviceGetCount_v2."""
@@ -270,10 +296,20 @@ def _entry_values(keys: Iterable[FieldKey], entries: Iterable[Any]) -> Iterable[
     for key, entry in zip(keys, entries, strict=True):
         if entry.nvmlReturn != pynvml.NVML_SUCCESS:
             error = NvmlError(entry.nvmlReturn, f"field {entry.fieldId}")
-            if not error.about_one_value:
+            if error.about_whole_gpu:
                 raise error
-        elif 0 <= entry.valueType < len(_VALUE_MEMBERS):
-            yield key, getattr(entry.value, _VALUE_MEMBERS[entry.valueType])
+        elif not _left_untouched(entry):
+            kind = _UNSIGNED_LONG_LONG if entry.fieldId in _ECC_COUNTER_FIELDS else entry.valueType
+            if 0 <= kind < len(_VALUE_MEMBERS):
+                yield key, getattr(entry.value, _VALUE_MEMBERS[kind])
+
+
+def _left_untouched(entry: Any) -> bool:  # noqa: ANN401  pynvml is untyped
+    """Whether the driver calls an entry good that it never filled in: so it is for ECC counters while ECC is off.
+
+    NVIDIA bug 2009232; what is in the value is whatever the memory held.
+    """
+    return bool(entry.valueType == _DOUBLE and entry.timestamp == 0 and entry.latencyUsec == 0)
 
 
 def _call(function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401  pynvml is untyped

@@ -87,3 +87,17 @@ def value_or_none(read: Callable[[], T]) -> T | None:
         if error.about_one_value:
             return None
         raise
+
+
+def optional(read: Callable[[], T]) -> T | None:
+    """As :func:`value_or_none`, for calls that few boards and drivers know: any error that isn't the GPU's is None.
+
+    An exotic call that ends in UNKNOWN must not take temperature and clocks along; where the GPU itself is ill, the
+    everyday calls say so.
+    """
+    try:
+        return read()
+    except NvmlError as error:
+        if error.about_whole_gpu:
+            raise
+        return None
