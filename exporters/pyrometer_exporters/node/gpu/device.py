@@ -99,7 +99,7 @@ class Gpu:
             handle = self._opened(link)
             if handle is None:
                 return []
-            values = read_values(self._shared.nvml, handle, [*self._fields.values(), *self._subject_fields()])
+            values = read_values(self._shared.nvml, handle, self._wanted_fields())
             more = [sample for subject in self._subjects for sample in subject.read(values.fields)]
         except PartError as error:
             self._let_go()
@@ -129,8 +129,10 @@ class Gpu:
         self._handle, self._generation = handle, link.generation
         return handle
 
-    def _subject_fields(self) -> Iterable[FieldKey]:
-        return dict.fromkeys(key for subject in self._subjects for key in subject.fields())
+    def _wanted_fields(self) -> Iterable[FieldKey]:
+        """Each once, whoever wants it."""
+        of_subjects = (key for subject in self._subjects for key in subject.fields())
+        return dict.fromkeys((*self._fields.values(), *of_subjects))
 
     def _let_go(self) -> None:
         self._handle = None

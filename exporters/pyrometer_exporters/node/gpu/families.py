@@ -81,6 +81,15 @@ FB_RESERVED = Family(
     "Frame buffer kept by driver and firmware in MiB, from nvmlDeviceGetMemoryInfo_v2.",
     DCGM_LABELS,
 )
+FB_TOTAL = Family(
+    "DCGM_FI_DEV_FB_TOTAL", "gauge", "Size of the frame buffer in MiB, from nvmlDeviceGetMemoryInfo_v2.", DCGM_LABELS
+)
+FB_USED_PERCENT = Family(
+    "DCGM_FI_DEV_FB_USED_PERCENT",
+    "gauge",
+    "Used share of the frame buffer that isn't reserved, from nvmlDeviceGetMemoryInfo_v2; 0 to 1 in spite of its name.",
+    DCGM_LABELS,
+)
 CLOCKS_EVENT_REASONS = Family(
     "DCGM_FI_DEV_CLOCKS_EVENT_REASONS",
     "gauge",
@@ -101,6 +110,8 @@ DCGM_FAMILIES = (
     FB_FREE,
     FB_USED,
     FB_RESERVED,
+    FB_TOTAL,
+    FB_USED_PERCENT,
     CLOCKS_EVENT_REASONS,
 )
 

@@ -94,6 +94,9 @@ def _memory(nvml: Nvml, handle: Handle) -> Iterable[tuple[Family, float]]:
         ):
             # Whole MiB, as DCGM gives them.
             yield family, checked(family.name, size, memory.total) // BYTES_PER_MIB
+        yield families.FB_TOTAL, memory.total // BYTES_PER_MIB
+        if memory.total > memory.reserved:
+            yield families.FB_USED_PERCENT, memory.used / (memory.total - memory.reserved)
 
 
 def checked(name: str, value: float, most: float) -> float:
