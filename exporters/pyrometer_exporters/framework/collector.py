@@ -31,6 +31,8 @@ class Context:
     rings: Path
     state: Path | None
     """Folder for what must survive a restart; None where there is none to write to."""
+    kmsg: Path = Path("/dev/kmsg")
+    """The kernel's log, or a file or pipe in its record format."""
 
 
 class Collector(Protocol):

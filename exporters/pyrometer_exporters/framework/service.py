@@ -111,6 +111,8 @@ def _parser(exporter: Exporter, specs: Sequence[CollectorSpec]) -> Flags:
         metavar="DIR",
         help="where procfs is mounted",
     )
+    add("--path.kmsg", dest="path.kmsg", type=Path, default=Path("/dev/kmsg"), metavar="FILE",
+        help="the kernel's log, or a file or pipe in its record format (default: %(default)s)")  # fmt: skip
     add("--path.rings", dest="path.rings", type=Path, default=Path("/dev/shm/pyrometer"), metavar="DIR",  # noqa: S108
         help="where training ranks leave their rings (default: %(default)s)")  # fmt: skip
     add("--path.state", dest="path.state", metavar="DIR",
@@ -130,7 +132,7 @@ def _context(flags: argparse.Namespace) -> Context:
     state = state_folder(getattr(flags, "path.state"), default)
     if state is None:
         log.warning("can't write to %s: counts start again at 0 after a restart; see --path.state", default)
-    paths = {name: getattr(flags, f"path.{name}") for name in ("sysfs", "procfs", "rings")}
+    paths = {name: getattr(flags, f"path.{name}") for name in ("sysfs", "procfs", "rings", "kmsg")}
     return Context(flags=flags, clock=SystemClock(), state=state, **paths)
 
 

@@ -1,0 +1,1 @@
+"""The kernel's log: what it says about the node's hardware."""

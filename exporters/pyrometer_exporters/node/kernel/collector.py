@@ -1,0 +1,175 @@
+"""The collector ``kernel``: events of the kernel's log, counted over restarts of exporter and node.
+
+A sample line: ``pyrometer_kernel_events_total{kind="sxid"} 1``, from the record
+``3,1234,5140900123,-;nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30 LTSSM Fault Up``.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pyrometer_exporters.framework.collector import CollectorSpec, Context
+from pyrometer_exporters.framework.metrics import Down, Family, Sample
+from pyrometer_exporters.framework.statefile import StateFile
+from pyrometer_exporters.framework.worker import Worker
+from pyrometer_exporters.node.kernel.events import KINDS, kind_of, sxid
+from pyrometer_exporters.node.kernel.follow import Follower
+from pyrometer_exporters.node.kernel.kmsg import Record
+
+EVENTS = Family(
+    "pyrometer_kernel_events_total",
+    "counter",
+    "Events in the kernel's log (/dev/kmsg), each once, by kind; soft_lockup is any CPU or task found stuck, link a "
+    "lost network link or bad cable, other what the kernel calls critical or worse.",
+    ("kind",),
+)
+SXIDS = Family(
+    "pyrometer_nvswitch_sxid_errors_total",
+    "counter",
+    "Errors of an NVSwitch by SXid code, from the kernel's log; severity is the driver's word, fatal or non_fatal; "
+    "link is the switch's port, empty where the error is of none.",
+    ("switch", "pci_bus_id", "sxid", "severity", "link"),
+)
+LOST = Family(
+    "pyrometer_kernel_log_lost_records_total",
+    "counter",
+    "Records that the kernel overwrote before this exporter read them: events may be missing from the other counts.",
+)
+FAMILIES = (EVENTS, SXIDS, LOST)
+
+PART = "kmsg"
+# A full ring of 1 MiB is read in a tenth of this.
+SETTLE_SECONDS = 2.0
+VERSION = 1
+# So many different switch errors are no list any more; the sum by kind goes on.
+MOST_SXIDS = 512
+
+
+class _State(NamedTuple):
+    boot: str
+    sequence: int
+    kinds: dict[str, int]
+    sxids: dict[tuple[str, ...], int]
+
+
+class KernelCollector:
+    """Follows the log from when it is built; :meth:`collect` reads only memory."""
+
+    def __init__(self, context: Context) -> None:
+        self._file = StateFile(context.state, "kernel.json")
+        self._boot = boot_id(context.procfs)
+        kept = self._file.load(_decode) or _State("", -1, {}, {})
+        self._kinds = Counter(kept.kinds)
+        self._sxids = Counter(kept.sxids)
+        self._sequence = -1
+        self._lock = threading.Lock()
+        self._saver: Worker[None] = Worker("kernel-state")
+        self._saved_at = self._sequence
+        after = kept.sequence if kept.boot == self._boot else None
+        self._follower = follow(context.kmsg, self._take, self._file, after)
+
+    def collect(self, until: float) -> Iterable[Sample | Down]:
+        """The counts; see :class:`~pyrometer_exporters.framework.collector.Collector`."""
+        down = why_not(self._follower)
+        if down is not None:
+            yield down
+            return
+        with self._lock:
+            kinds, sxids = dict(self._kinds), dict(self._sxids)
+        for kind in KINDS:
+            yield EVENTS.sample(kinds.get(kind, 0), kind)
+        for labels, count in sxids.items():
+            yield SXIDS.sample(count, *labels)
+        yield LOST.sample(self._follower.lost)
+        yield from self._save(until)
+
+    def close(self) -> None:
+        """Stop following."""
+        self._follower.close()
+        self._saver.close()
+
+    def _take(self, record: Record) -> None:
+        error = sxid(record.text)
+        kind = "sxid" if error is not None else kind_of(record)
+        if kind is None:
+            return
+        with self._lock:
+            self._kinds[kind] += 1
+            self._sequence = record.sequence
+            if error is not None:
+                severity = "fatal" if error.fatal else "non_fatal"
+                labels = (error.switch, error.pci_bus_id, error.code, severity, error.link)
+                if labels in self._sxids or len(self._sxids) < MOST_SXIDS:
+                    self._sxids[labels] += 1
+
+    def _save(self, until: float) -> Iterable[Down]:
+        with self._lock:
+            sequence = self._sequence
+            if sequence == self._saved_at:
+                return
+            # Up to the last record that counted: those after it change nothing when they are read again.
+            data = _encode(_State(self._boot, sequence, dict(self._kinds), dict(self._sxids)))
+        # In a worker: a disk that hangs must not take the metrics along.
+        outcome = self._saver.start(lambda: self._file.save(data)).outcome(until)
+        if outcome.reason is None:
+            self._saved_at = sequence
+        else:
+            yield Down("state", outcome.reason, outcome.detail)
+
+
+def boot_id(procfs: Path) -> str:
+    """The kernel's boot id, ``4f1d5c2e-...``; empty where procfs is missing, and then boots can't be told apart."""
+    try:
+        return (procfs / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return ""
+
+
+def why_not(follower: Follower) -> Down | None:
+    """Waits for the follower to have read what was there; a Down where it can't, or hasn't yet.
+
+    Counts must not be served before: what rises after the first scrape would look as if it had happened just now.
+    """
+    if not follower.wait_settled(SETTLE_SECONDS):
+        return Down(PART, "catching_up", "the log is still being read")
+    error = follower.error
+    return Down(PART, error.reason, error.detail) if error is not None else None
+
+
+def follow(path: Path, take: Callable[[Record], None], file: StateFile, after: int | None) -> Follower:
+    """A follower that goes on where the counts in ``file`` end.
+
+    Without them the log is read from its beginning, so that the counts are those of this boot; but not where nothing
+    can be kept, or what was kept is unknown: then each restart would count the same events again, and fewer of them
+    once the kernel has overwritten some, which looks like new ones.
+    """
+    return Follower(path, take, after=after, from_end=not file.kept or file.unusable)
+
+
+def _encode(state: _State) -> dict[str, Any]:
+    sxids = [[*labels, count] for labels, count in state.sxids.items()]
+    return {"version": VERSION, "boot": state.boot, "sequence": state.sequence, "kinds": state.kinds, "sxids": sxids}
+
+
+def _decode(data: Mapping[str, Any]) -> _State:
+    if data["version"] != VERSION:
+        msg = f"version {data['version']!r} instead of {VERSION}"
+        raise ValueError(msg)
+    kinds = {kind: int(data["kinds"].get(kind, 0)) for kind in KINDS}
+    sxids = {tuple(map(str, labels)): int(count) for *labels, count in data["sxids"]}
+    if any(len(labels) != len(SXIDS.labels) for labels in sxids):
+        msg = "sxids don't have all labels"
+        raise ValueError(msg)
+    return _State(str(data["boot"]), int(data["sequence"]), kinds, sxids)
+
+
+COLLECTOR = CollectorSpec(
+    name="kernel",
+    help="the kernel's log",
+    families=FAMILIES,
+    build=KernelCollector,
+)

@@ -1,0 +1,91 @@
+"""What a line of the kernel's log tells about the hardware: the kind of event, or nothing.
+
+One line for each event: where the kernel prints several, the one that it prints exactly once. Sample lines are beside
+the patterns, which are anchored so that a program's own message that quotes one doesn't count.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from pyrometer_exporters.node.kernel.kmsg import Record
+
+KINDS = ("oom_kill", "machine_check", "pcie_aer", "sxid", "nvme", "link", "soft_lockup", "other")
+CRITICAL_LEVEL = 2
+
+_DEVICE = r"\S+ [0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
+_PATTERNS = {
+    # Memory cgroup out of memory: Killed process 4711 (python) total-vm:...; Kill, before Linux 5.0
+    "oom_kill": r"(?:Memory cgroup )?[Oo]ut of memory(?: \([^)]*\))?: Kill(?:ed)? process \d",
+    # mce: [Hardware Error]: CPU 3: Machine Check: 0 Bank 7: ...; EDAC MC0: 1 CE memory read error on ...;
+    # {1}[Hardware Error]: Hardware error from APEI Generic Hardware Error Source: 4
+    "machine_check": (
+        r"mce: \[Hardware Error\]: (?:CPU \d+: Machine Check|Machine check events logged)"
+        r"|EDAC \S+: \d+ [CU]E |\{\d+\}\[Hardware Error\]: Hardware error from APEI"
+    ),
+    # pcieport 0000:3a:00.0: AER: Multiple Corrected error received: 0000:3b:00.0; newer: Correctable error message;
+    # pcieport 0000:3a:00.0: DPC: containment event, status:0x1f01 source:0x0000
+    "pcie_aer": rf"{_DEVICE}: (?:AER: (?:Multiple )?(?:Unc|C)orrect[^:]* error (?:message )?received|DPC: containment)",
+    # nvme nvme0: I/O 22 QID 3 timeout, aborting; I/O error, dev nvme0n1, sector 2048 op 0x0:(READ) ...
+    "nvme": (
+        r"nvme nvme\d+: .*(?:timeout|controller is down|Removing after probe failure|Device not ready)"
+        r"|(?:blk_update_request: )?(?:I/O|critical \w+) error, dev nvme"
+    ),
+    # mlx5_core 0000:18:00.0 ens1f0np0: Link down; bnxt_en 0000:af:00.0 eth0: NIC Link is Down;
+    # mlx5_core 0000:18:00.0: Port module event[error]: module 0, Cable error, High Temperature
+    "link": rf"(?:{_DEVICE}(?: \S+)?|[\w.-]+): (?:(?:NIC )?[Ll]ink (?:is )?[Dd]own|Port module event\[error\])",
+    # watchdog: BUG: soft lockup - CPU#3 stuck for 22s! [python:4711]; INFO: task python:4711 blocked for more than ...;
+    # rcu: INFO: rcu_sched self-detected stall on CPU; NMI watchdog: Watchdog detected hard LOCKUP on cpu 3
+    "soft_lockup": (
+        r"(?:(?:NMI )?watchdog: )?(?:BUG: soft lockup|Watchdog detected hard LOCKUP)"
+        r"|INFO: task \S+ blocked for more than|(?:rcu: )?INFO: rcu_\w+ (?:self-)?detected"
+    ),
+    # BUG: unable to handle page fault for address: ...; Kernel panic - not syncing: ...
+    "other": r"BUG: |kernel BUG at |Kernel panic |Oops: |general protection fault|Unable to handle kernel ",
+}
+_KIND = re.compile("|".join(f"(?P<{kind}>{pattern})" for kind, pattern in _PATTERNS.items()))
+
+_SXID = re.compile(
+    r"nvidia-nvswitch(?P<switch>\d+): SXid \(PCI:(?P<pci>[0-9a-fA-F:.]+)\): (?P<code>\d{1,6}), "
+    r"(?P<severity>Fatal|Non-fatal)(?:, (?:.*?\b)?Link (?P<link>-?\d+))?"
+)
+
+
+@dataclass(frozen=True)
+class Sxid:
+    """An NVSwitch's error.
+
+    ``nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30 LTSSM Fault Up``; the lines with Severity and
+    Data that follow repeat the number and are no events of their own.
+    """
+
+    switch: str
+    pci_bus_id: str
+    code: str
+    fatal: bool
+    link: str
+    """Empty where the error is of no link."""
+
+
+def sxid(text: str) -> Sxid | None:
+    """The NVSwitch error that a line begins; None for all other lines."""
+    found = _SXID.match(text)
+    if found is None:
+        return None
+    link = found["link"] or ""
+    return Sxid(
+        found["switch"], found["pci"].lower(), found["code"], found["severity"] == "Fatal", link.removeprefix("-1")
+    )
+
+
+def kind_of(record: Record) -> str | None:
+    """The kind of event of a record that is no SXid, one of KINDS; None for what is no event.
+
+    What no pattern knows is ``other`` if the kernel calls it critical or worse. The NVIDIA driver's Xids are no kernel
+    events: the GPU collector counts them.
+    """
+    found = _KIND.match(record.text)
+    if found is not None:
+        return found.lastgroup
+    return "other" if record.level <= CRITICAL_LEVEL and not record.text.startswith("NVRM:") else None
