@@ -43,6 +43,10 @@ class Opened:
         labels = (*self.identity.dcgm_labels(self.shared.hostname), *more)
         return self.shared.dcgm[family].sample(value, *labels)
 
+    def own(self, family: Family, value: float, *more: str) -> Sample:
+        """A sample of a family of ours; ``more`` are the values of labels that it has beyond families.GPU_LABELS."""
+        return family.sample(value, *self.labels, *more)
+
 
 class Subject(Protocol):
     """What is kept of a subject for one GPU. Only that GPU's worker calls it."""

@@ -1,0 +1,111 @@
+"""MIG: whether the GPU is divided, its instances and their memory.
+
+Source: nvmlDeviceGetMigMode, nvmlDeviceGetMigDeviceHandleByIndex; of each instance nvmlDeviceGetName,
+nvmlDeviceGetUUID, nvmlDeviceGetGpuInstanceId and nvmlDeviceGetMemoryInfo_v2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from pyrometer_exporters.framework.metrics import Family, Sample
+from pyrometer_exporters.node.gpu import families
+from pyrometer_exporters.node.gpu.field_subject import FieldSubject, dcgm_family, own_family
+from pyrometer_exporters.node.gpu.nvml import FieldKey, Handle, NvmlError
+from pyrometer_exporters.node.gpu.readings import BYTES_PER_MIB
+from pyrometer_exporters.node.gpu.subject import SubjectSpec, optional
+
+# dcgm-exporter's labels for a GPU instance, beyond those of its GPU.
+INSTANCE_LABELS = (*families.DCGM_LABELS, "GPU_I_PROFILE", "GPU_I_ID")
+
+MODE = dcgm_family(
+    "DCGM_FI_DEV_MIG_MODE",
+    "gauge",
+    "1 if the GPU is in MIG mode, else 0, from nvmlDeviceGetMigMode; absent where it can't be.",
+    seldom=True,
+)
+INFO = own_family(
+    "pyrometer_gpu_mig_instance_info",
+    "gauge",
+    "1; a MIG device: its GPU instance's id and profile, and the UUID under which CUDA and Kubernetes know it",
+    "GPU_I_ID",
+    "GPU_I_PROFILE",
+    "mig_uuid",
+    seldom=True,
+)
+# The names of the whole GPU's families, as dcgm-exporter has it: series with GPU_I_ID are instances, the one without is
+# the GPU.
+FB_FREE = Family("DCGM_FI_DEV_FB_FREE", "gauge", families.FB_FREE.help, INSTANCE_LABELS)
+FB_USED = Family("DCGM_FI_DEV_FB_USED", "gauge", families.FB_USED.help, INSTANCE_LABELS)
+FB_RESERVED = Family("DCGM_FI_DEV_FB_RESERVED", "gauge", families.FB_RESERVED.help, INSTANCE_LABELS)
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A GPU instance, by the first MIG device in it."""
+
+    handle: Handle
+    id: str
+    profile: str
+    """Such as ``1g.10gb``."""
+
+
+class _Mig(FieldSubject):
+    def __init__(self) -> None:
+        super().__init__()
+        self._instances: dict[str, Instance] = {}
+
+    def rare(self, _fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
+        """Mode and instances; they are changed by hand."""
+        self._instances = {}
+        mode = self.ask("nvmlDeviceGetMigMode")
+        if mode is None:
+            return
+        current = int(mode[0])
+        yield self.gpu.dcgm(MODE, current)
+        if current:
+            yield from self._found()
+
+    def _found(self) -> Iterable[Sample]:
+        for index in range(int(self.ask_number("nvmlDeviceGetMaxMigDeviceCount") or 0)):
+            handle = self.ask("nvmlDeviceGetMigDeviceHandleByIndex", index)  # NOT_FOUND where there is none
+            instance, uuid = optional(lambda handle=handle: self._described(handle)) or (None, "")  # type: ignore[misc]
+            if instance is not None:
+                # An instance can hold several compute instances, each a device of its own, over one memory.
+                self._instances.setdefault(instance.id, instance)
+                yield self.gpu.own(INFO, 1, instance.id, instance.profile, uuid)
+
+    def _described(self, handle: Handle | None) -> tuple[Instance, str] | None:
+        if handle is None:
+            return None
+        nvml = self.gpu.nvml
+        found = str(nvml.ask("nvmlDeviceGetGpuInstanceId", handle))
+        return Instance(handle, found, profile_of(nvml.text(handle, "Name"))), nvml.text(handle, "UUID")
+
+    def now(self, _fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
+        """The instances' memory."""
+        for instance in self._instances.values():
+            try:
+                memory = self.gpu.nvml.memory(instance.handle)
+            except NvmlError:
+                # Destroyed since it was found. Whether the GPU itself is ill, its own calls tell.
+                self.again()
+                continue
+            sizes = ((FB_FREE, memory.free), (FB_USED, memory.used), (FB_RESERVED, memory.reserved))
+            for family, size in sizes:
+                yield self.gpu.dcgm(family, size // BYTES_PER_MIB, instance.profile, instance.id)
+
+
+def profile_of(name: str) -> str:
+    """The GPU instance's profile from a MIG device's name.
+
+    >>> profile_of("NVIDIA H100 80GB HBM3 MIG 1c.2g.20gb")
+    '2g.20gb'
+    """
+    profile = name.rpartition("MIG ")[2]
+    slices, _, rest = profile.partition(".")
+    return rest if slices.endswith("c") and rest else profile
+
+
+SUBJECT = SubjectSpec("mig", (MODE, INFO, FB_FREE, FB_USED, FB_RESERVED), _Mig)

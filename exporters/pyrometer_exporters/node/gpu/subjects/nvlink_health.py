@@ -1,0 +1,121 @@
+"""NVLink: which links are up, and their errors.
+
+Source: nvmlDeviceGetNvLinkState per link; nvmlDeviceGetFieldValues with the link as scope: up to Hopper fields 161-163
+(nvml.h, NVML_FI_DEV_NVLINK_ERROR_DL_*) and the totals 38, 45, 52 and 59; from NVLink 5 on fields 205-215, 219 and 221
+(NVML_FI_DEV_NVLINK_COUNT_*), for all links together with the scope 0xFFFFFFFF.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from pyrometer_exporters.framework.metrics import Sample
+from pyrometer_exporters.node.gpu.field_subject import FieldSample, FieldSubject, dcgm_family, own_family
+from pyrometer_exporters.node.gpu.nvml import FieldKey
+from pyrometer_exporters.node.gpu.subject import Opened, SubjectSpec
+
+LINK_COUNT_FIELD = 91  # NVML_FI_DEV_NVLINK_LINK_COUNT
+MOST_LINKS = 36  # NVML_NVLINK_MAX_LINKS
+ALL_LINKS = 0xFFFFFFFF
+NVLINK5_DRIVER = (560,)  # the first whose nvml.h has fields 201-222
+
+UP = own_family(
+    "pyrometer_gpu_nvlink_up",
+    "gauge",
+    "1 if the NVLink is up, from nvmlDeviceGetNvLinkState; 0 also where nothing is connected to it.",
+    "link",
+)
+CRC_FLIT = dcgm_family(
+    "DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL",
+    "counter",
+    "Flow-control units received over NVLink with a wrong checksum, up to Hopper, from NVML field 38.",
+)
+CRC_DATA = dcgm_family(
+    "DCGM_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL",
+    "counter",
+    "Data received over NVLink with a wrong checksum, up to Hopper, from NVML field 45.",
+)
+REPLAY = dcgm_family(
+    "DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL",
+    "counter",
+    "Retransmissions over NVLink, up to Hopper, from NVML field 52.",
+)
+RECOVERY = dcgm_family(
+    "DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL",
+    "counter",
+    "NVLinks that had to be trained again, up to Hopper, from NVML field 59.",
+)
+ERRORS = own_family(
+    "pyrometer_gpu_nvlink_errors_total",
+    "counter",
+    "Errors of all NVLinks of the GPU together from NVLink 5 (Blackwell) on, from NVML fields 205-215, 219 and 221.",
+    "error",
+)
+LINK_ERRORS = own_family(
+    "pyrometer_gpu_nvlink_link_errors_total",
+    "counter",
+    "Errors of one NVLink: replay, recovery and crc from NVML fields 161-163 up to Hopper, link_recovery_failed, "
+    "link_recovery and effective from fields 214, 215 and 219 from NVLink 5 on",
+    "link",
+    "error",
+    seldom=True,
+)
+
+_HOPPER_LINK_ERRORS = {161: "replay", 162: "recovery", 163: "crc"}
+_NVLINK5_LINK_ERRORS = {214: "link_recovery_failed", 215: "link_recovery", 219: "effective"}
+_NVLINK5_ERRORS = {
+    205: "vl15_dropped",
+    206: "malformed_packet",
+    207: "buffer_overrun",
+    208: "receive",
+    209: "receive_remote",
+    210: "receive_general",
+    211: "local_link_integrity",
+    212: "transmit_discard",
+    213: "link_recovery_successful",
+    214: "link_recovery_failed",
+    215: "link_recovery",
+    219: "effective",
+    221: "symbol",
+}
+_TOTALS = [
+    FieldSample(38, CRC_FLIT),
+    FieldSample(45, CRC_DATA),
+    FieldSample(52, REPLAY),
+    FieldSample(59, RECOVERY),
+    *(
+        FieldSample((field, ALL_LINKS), ERRORS, (error,), since_driver=NVLINK5_DRIVER)
+        for field, error in _NVLINK5_ERRORS.items()
+    ),
+]
+
+
+class _NvlinkHealth(FieldSubject):
+    def __init__(self) -> None:
+        super().__init__()
+        self._links: list[int] = []
+
+    def defined(self, gpu: Opened) -> tuple[Sequence[FieldSample], Sequence[FieldSample]]:
+        """None for a GPU without links."""
+        found = gpu.nvml.fields(gpu.handle, [LINK_COUNT_FIELD]).get(LINK_COUNT_FIELD, 0)
+        self._links = list(range(int(found))) if 0 <= found <= MOST_LINKS else []
+        if not self._links:
+            return (), ()
+        return _TOTALS, [*self._of_links(_HOPPER_LINK_ERRORS), *self._of_links(_NVLINK5_LINK_ERRORS, NVLINK5_DRIVER)]
+
+    def _of_links(self, errors: Mapping[int, str], since: tuple[int, ...] = ()) -> Sequence[FieldSample]:
+        return [
+            FieldSample((field, link), LINK_ERRORS, (str(link), error), since_driver=since)
+            for link in self._links
+            for field, error in errors.items()
+        ]
+
+    def now(self, _fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
+        """Which links are up."""
+        for link in self._links:
+            state = self.ask_number("nvmlDeviceGetNvLinkState", link)
+            if state is not None:
+                yield self.gpu.own(UP, 1 if state else 0, str(link))
+
+
+SUBJECT = SubjectSpec("nvlink_health", (UP, CRC_FLIT, CRC_DATA, REPLAY, RECOVERY, ERRORS, LINK_ERRORS), _NvlinkHealth)

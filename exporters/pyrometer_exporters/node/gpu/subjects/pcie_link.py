@@ -1,0 +1,75 @@
+"""The PCIe link: how wide and fast it is, how wide and fast it could be, and its errors.
+
+Source: nvmlDeviceGetCurrPcieLinkWidth and its three sisters; nvmlDeviceGetFieldValues, fields 169 and 173-183 (nvml.h,
+NVML_FI_DEV_PCIE_*).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from pyrometer_exporters.framework.metrics import Sample
+from pyrometer_exporters.node.gpu.field_subject import FieldSample, FieldSubject, dcgm_family, own_family
+from pyrometer_exporters.node.gpu.nvml import FieldKey
+from pyrometer_exporters.node.gpu.subject import SubjectSpec
+
+LINK_WIDTH = dcgm_family(
+    "DCGM_FI_DEV_PCIE_LINK_WIDTH", "gauge", "Lanes of the PCIe link in use, from nvmlDeviceGetCurrPcieLinkWidth."
+)
+LINK_GEN = dcgm_family(
+    "DCGM_FI_DEV_PCIE_LINK_GEN",
+    "gauge",
+    "Generation of PCIe in use, from nvmlDeviceGetCurrPcieLinkGeneration; lower while the GPU is idle, to save power.",
+)
+MAX_LINK_WIDTH = dcgm_family(
+    "DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH",
+    "gauge",
+    "Most lanes that GPU and slot can have, from nvmlDeviceGetMaxPcieLinkWidth.",
+    seldom=True,
+)
+MAX_LINK_GEN = dcgm_family(
+    "DCGM_FI_DEV_PCIE_MAX_LINK_GEN",
+    "gauge",
+    "Newest generation of PCIe that GPU and slot can have, from nvmlDeviceGetMaxPcieLinkGeneration.",
+    seldom=True,
+)
+ERRORS = own_family(
+    "pyrometer_gpu_pcie_errors_total",
+    "counter",
+    "Errors of the PCIe link as the GPU counts them, from NVML fields 169 and 173-183; l0_to_recovery are retrainings.",
+    "error",
+    seldom=True,
+)
+
+_ERRORS = {
+    169: "l0_to_recovery",
+    173: "correctable",
+    174: "naks_received",
+    175: "receiver",
+    176: "bad_tlp",
+    177: "naks_sent",
+    178: "bad_dllp",
+    179: "non_fatal",
+    180: "fatal",
+    181: "unsupported_request",
+    182: "lcrc",
+    183: "lane",
+}
+
+
+class _PcieLink(FieldSubject):
+    def __init__(self) -> None:
+        super().__init__(seldom=[FieldSample(field, ERRORS, (error,)) for field, error in _ERRORS.items()])
+
+    def now(self, _fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
+        """What the link is."""
+        yield from self.dcgm_number(LINK_WIDTH, "nvmlDeviceGetCurrPcieLinkWidth")
+        yield from self.dcgm_number(LINK_GEN, "nvmlDeviceGetCurrPcieLinkGeneration")
+
+    def rare(self, _fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
+        """What the link could be."""
+        yield from self.dcgm_number(MAX_LINK_WIDTH, "nvmlDeviceGetMaxPcieLinkWidth")
+        yield from self.dcgm_number(MAX_LINK_GEN, "nvmlDeviceGetMaxPcieLinkGeneration")
+
+
+SUBJECT = SubjectSpec("pcie_link", (LINK_WIDTH, LINK_GEN, MAX_LINK_WIDTH, MAX_LINK_GEN, ERRORS), _PcieLink)
