@@ -1,0 +1,114 @@
+"""GPM, the profiling counters that NVML itself can read from Hopper on: one GPU's samples and what lies between two.
+
+A sample is an opaque object of the library, filled by nvmlGpmSampleGet; nvmlGpmMetricsGet computes metrics from two of
+them without touching the GPU. Samples are kept from one scrape to the next, so that no scrape has to wait.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import math
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import pynvml
+
+from pyrometer_exporters.node.gpu.nvml import Handle, Nvml, NvmlError
+from pyrometer_exporters.node.gpu.spaced import Spaced
+from pyrometer_exporters.node.gpu.subject import optional
+
+# c_nvmlGpmMetric_t: metricId, nvmlReturn, value, and three pointers to names that nobody reads here. Unpacked at once:
+# through ctypes, field by field, sixty metrics would cost as much as all the rest of a GPU.
+_ENTRY = struct.Struct("=IId24x")
+_VERSION = 1  # NVML_GPM_METRICS_GET_VERSION
+
+
+class Gpm:
+    """One GPU's samples. Errors: NvmlError of the GPU as a whole; whatever else fails leaves values out."""
+
+    def __init__(self) -> None:
+        self._nvml: Nvml | None = None
+        self._handle: Handle | None = None
+        self._supported = False
+        self._samples: Spaced[Any] = Spaced()
+        self._spare: list[Any] = []
+        self._request: Any = None
+        self._asked: Sequence[int] = ()
+        self._last: dict[int, float] | None = None
+
+    def open(self, nvml: Nvml, handle: Handle) -> bool:
+        """Begin anew with a GPU just opened; whether it has GPM (nvmlGpmQueryDeviceSupport)."""
+        self.release()
+        self._nvml, self._handle = nvml, handle
+        found = optional(lambda: nvml.ask("nvmlGpmQueryDeviceSupport", handle))
+        self._supported = found is not None and bool(found.isSupportedDevice)
+        return self._supported
+
+    def release(self) -> None:
+        """Give all samples back to the library (nvmlGpmSampleFree)."""
+        for sample in (*self._samples.forget(), *self._spare):
+            self._free(sample)
+        self._spare, self._last = [], None
+
+    def read(self, now: float, metrics: Sequence[int]) -> dict[int, float] | None:
+        """Values of these metric ids between an earlier sample and one of now; those that can't be had are left out.
+
+        None while there is nothing to compare with. Called again within 100 ms it gives the same values again.
+        ``metrics`` should be the same object every time.
+        """
+        nvml = self._nvml
+        if nvml is None or not self._supported:
+            return None
+        if self._samples.too_early(now):
+            return self._last
+        sample = optional(lambda: self._taken(nvml))
+        if sample is None:
+            return None
+        before = self._samples.before(now)
+        found = None if before is None else self._between(nvml, before[1], sample, metrics) or {}
+        unneeded = self._samples.keep(now, sample)
+        if unneeded is not None:
+            self._spare.append(unneeded)
+        self._last = found
+        return found
+
+    def _taken(self, nvml: Nvml) -> Any:  # noqa: ANN401  an opaque pointer
+        sample = self._spare.pop() if self._spare else nvml.ask("nvmlGpmSampleAlloc")
+        try:
+            return nvml.ask("nvmlGpmSampleGet", self._handle, sample)
+        except NvmlError:
+            self._spare.append(sample)
+            raise
+
+    def _between(
+        self,
+        nvml: Nvml,
+        before: Any,  # noqa: ANN401
+        sample: Any,  # noqa: ANN401
+        metrics: Sequence[int],
+    ) -> dict[int, float] | None:
+        if self._request is None or self._asked is not metrics:
+            self._request, self._asked = _request(metrics), metrics
+        request = self._request
+        request.sample1, request.sample2 = before, sample
+        if optional(lambda: nvml.ask("nvmlGpmMetricsGet", request)) is None:
+            return None
+        answered = ctypes.string_at(ctypes.addressof(request.metrics), request.numMetrics * _ENTRY.size)
+        # A metric that is not a number is one that wasn't counted.
+        return {m: value for m, code, value in _ENTRY.iter_unpack(answered) if code == 0 and not math.isnan(value)}
+
+    def _free(self, sample: Any) -> None:  # noqa: ANN401
+        with contextlib.suppress(NvmlError):  # the memory is the library's; there is nothing else to be done with it
+            if self._nvml is not None:
+                self._nvml.ask("nvmlGpmSampleFree", sample)
+
+
+def _request(metrics: Sequence[int]) -> Any:  # noqa: ANN401
+    request = pynvml.c_nvmlGpmMetricsGet_t()
+    wanted = metrics[: len(request.metrics)]  # an older binding has room for fewer
+    request.version, request.numMetrics = _VERSION, len(wanted)
+    for entry, metric in zip(request.metrics, wanted, strict=False):
+        entry.metricId = metric
+    return request

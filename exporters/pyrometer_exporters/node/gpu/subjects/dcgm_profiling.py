@@ -1,0 +1,162 @@
+"""What the GPU's units really did: DCGM's profiling fields and exact counters of cycles, both from GPM.
+
+``DCGM_FI_DEV_GPU_UTIL`` says that a kernel ran; these say whether it used the GPU. From Hopper on; older GPUs need
+DCGM's own profiling module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from pyrometer_exporters.framework.metrics import Family, Sample
+from pyrometer_exporters.node.gpu.clock_events import version_numbers
+from pyrometer_exporters.node.gpu.families import GPU_LABELS
+from pyrometer_exporters.node.gpu.gpm import Gpm
+from pyrometer_exporters.node.gpu.nvml import FieldKey
+from pyrometer_exporters.node.gpu.profiling import RATES, RATIOS
+from pyrometer_exporters.node.gpu.subject import Opened, SubjectSpec
+from pyrometer_exporters.node.gpu.throughput import (
+    PCIE_RECEIVED,
+    PCIE_TRANSMITTED,
+    PcieCounters,
+    Traffic,
+    pcie_fields,
+)
+
+SM_CYCLES = Family(
+    "pyrometer_gpu_sm_cycles_total",
+    "counter",
+    "Cycles of the streaming multiprocessors since the node was booted, GPM metric 248; R595 and newer.",
+    GPU_LABELS,
+)
+SM_ACTIVE_CYCLES = Family(
+    "pyrometer_gpu_sm_active_cycles_total",
+    "counter",
+    "Cycles in which the streaming multiprocessors had work, GPM metric 249; divided by "
+    "pyrometer_gpu_sm_cycles_total it is the exact average over any time.",
+    GPU_LABELS,
+)
+PIPE_ACTIVE_CYCLES = Family(
+    "pyrometer_gpu_pipe_active_cycles_total",
+    "counter",
+    "Cycles in which a pipe of the streaming multiprocessors was busy, GPM metrics 250 to 260; pipe=tensor is all of "
+    "the tensor cores' work, pipe=tensor_hmma and the like are its kinds.",
+    (*GPU_LABELS, "pipe"),
+)
+NVLINK_LINK_TRANSMITTED = Family(
+    "pyrometer_gpu_nvlink_link_transmitted_bytes_total",
+    "counter",
+    "Bytes sent over one NVLink since the node was booted, GPM metrics from 262 on; R595 and newer.",
+    (*GPU_LABELS, "link"),
+)
+NVLINK_LINK_RECEIVED = Family(
+    "pyrometer_gpu_nvlink_link_received_bytes_total",
+    "counter",
+    "Bytes received over one NVLink since the node was booted, GPM metrics from 261 on; R595 and newer.",
+    (*GPU_LABELS, "link"),
+)
+
+BYTES_PER_MIB = 1 << 20
+_SM_CYCLES, _SM_ACTIVE_CYCLES = 248, 249
+_PIPES = {
+    250: "tensor", 251: "tensor_dmma", 252: "tensor_hmma", 253: "tensor_imma", 254: "tensor_dfma",
+    257: "int", 258: "fp64", 259: "fp32", 260: "fp16",
+}  # fmt: skip
+_PCIE_TX, _PCIE_RX = 255, 256
+_FIRST_LINK_RX = 261  # received by link 0, sent by link 0, received by link 1, ...
+_LINKS = 18  # of Hopper and Blackwell
+
+_AVERAGES = (*RATIOS, *RATES)
+_SINCE_BOOT = (
+    _SM_CYCLES, _SM_ACTIVE_CYCLES, *_PIPES, _PCIE_TX, _PCIE_RX,
+    *range(_FIRST_LINK_RX, _FIRST_LINK_RX + 2 * _LINKS),
+)  # fmt: skip
+# Only a little above what can be: two counters that aren't read at the same instant may give 100.1 %.
+_MOST_RATIO = 1.05
+
+
+class Profiling:
+    """One GPU's GPM; the counters of bytes over PCIe too, which come from GPM or else from field values."""
+
+    def __init__(self) -> None:
+        self._gpu: Opened | None = None
+        self._gpm = Gpm()
+        self._metrics: Sequence[int] = ()
+        self._pcie = PcieCounters()
+        self._pcie_from_gpm: bool | None = False  # None while that isn't known
+
+    def open(self, gpu: Opened) -> None:
+        """Ask whether there is GPM; begin anew with samples."""
+        self._gpu = gpu
+        supported = self._gpm.open(gpu.nvml, gpu.handle)
+        has_totals = supported and version_numbers(gpu.identity.driver) >= (595,)
+        self._metrics = (*_AVERAGES, *_SINCE_BOOT) if has_totals else _AVERAGES
+        self._pcie = PcieCounters()
+        self._pcie_from_gpm = None if has_totals else False
+
+    def fields(self) -> Sequence[FieldKey]:
+        """The counters of bytes over PCIe."""
+        return () if self._gpu is None else pcie_fields(self._gpu.identity.driver)
+
+    def read(self, fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
+        """DCGM's averages since an earlier scrape, and our counters."""
+        gpu = self._gpu
+        if gpu is None:
+            return
+        found = self._gpm.read(gpu.shared.clock.monotonic(), self._metrics)
+        if found is not None:
+            if not found:  # the whole request was refused: not again with what few drivers know
+                self._metrics = _AVERAGES
+            if self._pcie_from_gpm is None:
+                self._pcie_from_gpm = _PCIE_TX in found and _PCIE_RX in found
+            yield from _averages(gpu, found)
+            yield from _totals(gpu, found)
+        traffic = self._pcie.read(fields) if self._pcie_from_gpm is False else _pcie_of(found or {})
+        if traffic is not None:
+            yield PCIE_TRANSMITTED.sample(traffic.transmitted, *gpu.labels)
+            yield PCIE_RECEIVED.sample(traffic.received, *gpu.labels)
+
+
+def _averages(gpu: Opened, found: Mapping[int, float]) -> Iterable[Sample]:
+    for metric, family in RATIOS.items():
+        ratio = found.get(metric, -1) / 100
+        if 0 <= ratio <= _MOST_RATIO:
+            yield gpu.dcgm(family, ratio)
+    for metric, family in RATES.items():
+        if found.get(metric, -1) >= 0:
+            yield gpu.dcgm(family, int(found[metric] * BYTES_PER_MIB))
+
+
+def _totals(gpu: Opened, found: Mapping[int, float]) -> Iterable[Sample]:
+    for metric, family in ((_SM_CYCLES, SM_CYCLES), (_SM_ACTIVE_CYCLES, SM_ACTIVE_CYCLES)):
+        if metric in found:
+            yield family.sample(found[metric], *gpu.labels)
+    for metric, pipe in _PIPES.items():
+        if metric in found:
+            yield PIPE_ACTIVE_CYCLES.sample(found[metric], *gpu.labels, pipe)
+    for link in range(_LINKS):
+        received = _FIRST_LINK_RX + 2 * link
+        if received in found and received + 1 in found:
+            yield NVLINK_LINK_RECEIVED.sample(found[received], *gpu.labels, str(link))
+            yield NVLINK_LINK_TRANSMITTED.sample(found[received + 1], *gpu.labels, str(link))
+
+
+def _pcie_of(found: Mapping[int, float]) -> Traffic | None:
+    return Traffic(found[_PCIE_TX], found[_PCIE_RX]) if _PCIE_TX in found and _PCIE_RX in found else None
+
+
+SUBJECT = SubjectSpec(
+    name="dcgm_profiling",
+    families=(
+        *RATIOS.values(),
+        *RATES.values(),
+        SM_CYCLES,
+        SM_ACTIVE_CYCLES,
+        PIPE_ACTIVE_CYCLES,
+        NVLINK_LINK_TRANSMITTED,
+        NVLINK_LINK_RECEIVED,
+        PCIE_TRANSMITTED,
+        PCIE_RECEIVED,
+    ),
+    make=Profiling,
+)

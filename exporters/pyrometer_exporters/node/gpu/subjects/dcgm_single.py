@@ -1,0 +1,190 @@
+"""DCGM's fields that are one NVML call or one field value each: clocks, limits, power, engines, PCIe replays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from pyrometer_exporters.framework.metrics import Family, Sample
+from pyrometer_exporters.node.gpu.families import DCGM_LABELS
+from pyrometer_exporters.node.gpu.nvml import FieldKey, Handle, Nvml
+from pyrometer_exporters.node.gpu.readings import MOST_CELSIUS, MOST_COUNT, MOST_MEGAHERTZ, MOST_PERCENT, MOST_WATTS
+from pyrometer_exporters.node.gpu.subject import Opened, SubjectSpec, optional
+
+VIDEO_CLOCK = Family(
+    "DCGM_FI_DEV_VIDEO_CLOCK",
+    "gauge",
+    "Clock of the video engines in MHz, from nvmlDeviceGetClockInfo(NVML_CLOCK_VIDEO).",
+    DCGM_LABELS,
+)
+MAX_SM_CLOCK = Family(
+    "DCGM_FI_DEV_MAX_SM_CLOCK",
+    "gauge",
+    "Highest clock of the streaming multiprocessors in MHz, from nvmlDeviceGetMaxClockInfo when the GPU was opened.",
+    DCGM_LABELS,
+)
+MAX_MEM_CLOCK = Family(
+    "DCGM_FI_DEV_MAX_MEM_CLOCK",
+    "gauge",
+    "Highest clock of the memory in MHz, from nvmlDeviceGetMaxClockInfo when the GPU was opened.",
+    DCGM_LABELS,
+)
+SLOWDOWN_TEMP = Family(
+    "DCGM_FI_DEV_SLOWDOWN_TEMP",
+    "gauge",
+    "Temperature at which the hardware slows down in degrees Celsius, from nvmlDeviceGetTemperatureThreshold.",
+    DCGM_LABELS,
+)
+SHUTDOWN_TEMP = Family(
+    "DCGM_FI_DEV_SHUTDOWN_TEMP",
+    "gauge",
+    "Temperature at which the GPU shuts down in degrees Celsius, from nvmlDeviceGetTemperatureThreshold.",
+    DCGM_LABELS,
+)
+PSTATE = Family(
+    "DCGM_FI_DEV_PSTATE",
+    "gauge",
+    "Performance state, 0 for the highest to 15, from nvmlDeviceGetPerformanceState; 32 where the driver can't say.",
+    DCGM_LABELS,
+)
+ENC_UTIL = Family(
+    "DCGM_FI_DEV_ENC_UTIL",
+    "gauge",
+    "Share of time in which the video encoders worked in %, from nvmlDeviceGetEncoderUtilization.",
+    DCGM_LABELS,
+)
+DEC_UTIL = Family(
+    "DCGM_FI_DEV_DEC_UTIL",
+    "gauge",
+    "Share of time in which the video decoders worked in %, from nvmlDeviceGetDecoderUtilization.",
+    DCGM_LABELS,
+)
+POWER_USAGE_INSTANT = Family(
+    "DCGM_FI_DEV_POWER_USAGE_INSTANT",
+    "gauge",
+    "Power drawn by the GPU at this moment in W, from NVML field 186; DCGM_FI_DEV_POWER_USAGE is a mean.",
+    DCGM_LABELS,
+)
+POWER_MGMT_LIMIT = Family(
+    "DCGM_FI_DEV_POWER_MGMT_LIMIT",
+    "gauge",
+    "Power limit that was asked for in W, from NVML field 192 or nvmlDeviceGetPowerManagementLimit; what is in force "
+    "is DCGM_FI_DEV_ENFORCED_POWER_LIMIT.",
+    DCGM_LABELS,
+)
+POWER_MGMT_LIMIT_MIN = Family(
+    "DCGM_FI_DEV_POWER_MGMT_LIMIT_MIN", "gauge", "Lowest power limit that can be set in W, NVML field 187.", DCGM_LABELS
+)
+POWER_MGMT_LIMIT_MAX = Family(
+    "DCGM_FI_DEV_POWER_MGMT_LIMIT_MAX",
+    "gauge",
+    "Highest power limit that can be set in W, NVML field 188.",
+    DCGM_LABELS,
+)
+POWER_MGMT_LIMIT_DEF = Family(
+    "DCGM_FI_DEV_POWER_MGMT_LIMIT_DEF", "gauge", "Power limit as delivered in W, NVML field 189.", DCGM_LABELS
+)
+PCIE_REPLAY_COUNTER = Family(
+    "DCGM_FI_DEV_PCIE_REPLAY_COUNTER",
+    "counter",
+    "PCIe packets that had to be sent again, from NVML field 94 or nvmlDeviceGetPcieReplayCounter.",
+    DCGM_LABELS,
+)
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A family whose value is one call, and the most that can be true."""
+
+    family: Family
+    read: Callable[[Nvml, Handle], float]
+    most: float
+
+
+@dataclass(frozen=True)
+class _Field:
+    """A family whose value is one field value divided by ``scale``, or on drivers without that field, a call's."""
+
+    family: Family
+    key: int
+    scale: int
+    most: float
+    call: str = ""
+
+
+# nvml.h: nvmlClockType_t, nvmlTemperatureThresholds_t.
+_SM, _MEMORY, _VIDEO = 1, 2, 3
+_SHUTDOWN, _SLOWDOWN = 0, 1
+_MOST_PSTATE = 32  # NVML_PSTATE_UNKNOWN
+
+_CALLS = (
+    _Call(VIDEO_CLOCK, lambda nvml, gpu: nvml.ask("nvmlDeviceGetClockInfo", gpu, _VIDEO), MOST_MEGAHERTZ),
+    _Call(PSTATE, lambda nvml, gpu: nvml.ask("nvmlDeviceGetPerformanceState", gpu), _MOST_PSTATE),
+    _Call(ENC_UTIL, lambda nvml, gpu: nvml.ask("nvmlDeviceGetEncoderUtilization", gpu)[0], MOST_PERCENT),
+    _Call(DEC_UTIL, lambda nvml, gpu: nvml.ask("nvmlDeviceGetDecoderUtilization", gpu)[0], MOST_PERCENT),
+)
+# What a board is built for; read when the GPU is opened.
+_CONSTANTS = (
+    _Call(MAX_SM_CLOCK, lambda nvml, gpu: nvml.ask("nvmlDeviceGetMaxClockInfo", gpu, _SM), MOST_MEGAHERTZ),
+    _Call(MAX_MEM_CLOCK, lambda nvml, gpu: nvml.ask("nvmlDeviceGetMaxClockInfo", gpu, _MEMORY), MOST_MEGAHERTZ),
+    _Call(SHUTDOWN_TEMP, lambda nvml, gpu: nvml.ask("nvmlDeviceGetTemperatureThreshold", gpu, _SHUTDOWN), MOST_CELSIUS),
+    _Call(SLOWDOWN_TEMP, lambda nvml, gpu: nvml.ask("nvmlDeviceGetTemperatureThreshold", gpu, _SLOWDOWN), MOST_CELSIUS),
+)
+_FIELDS = (
+    _Field(POWER_USAGE_INSTANT, 186, 1000, MOST_WATTS),
+    _Field(POWER_MGMT_LIMIT, 192, 1000, MOST_WATTS, "nvmlDeviceGetPowerManagementLimit"),
+    _Field(POWER_MGMT_LIMIT_MIN, 187, 1000, MOST_WATTS),
+    _Field(POWER_MGMT_LIMIT_MAX, 188, 1000, MOST_WATTS),
+    _Field(POWER_MGMT_LIMIT_DEF, 189, 1000, MOST_WATTS),
+    _Field(PCIE_REPLAY_COUNTER, 94, 1, MOST_COUNT, "nvmlDeviceGetPcieReplayCounter"),
+)
+
+
+class SingleValues:
+    """Values that can't be true are left out: the everyday readings judge whether the GPU can be trusted at all."""
+
+    def __init__(self) -> None:
+        self._gpu: Opened | None = None
+        self._constants: list[tuple[Family, float]] = []
+
+    def open(self, gpu: Opened) -> None:
+        """Read what never changes."""
+        self._gpu = gpu
+        self._constants = list(_asked(gpu, _CONSTANTS))
+
+    def fields(self) -> list[FieldKey]:
+        """NVML_FI_DEV_PCIE_REPLAY_COUNTER and NVML_FI_DEV_POWER_*: the same ids since R525."""
+        return [field.key for field in _FIELDS]
+
+    def read(self, fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
+        """DCGM's samples."""
+        gpu = self._gpu
+        if gpu is None:
+            return
+        for family, value in (*self._constants, *_asked(gpu, _CALLS)):
+            yield gpu.dcgm(family, value)
+        for field in _FIELDS:
+            found = fields[field.key] if field.key in fields else _by_call(gpu, field)
+            if found is not None and 0 <= found / field.scale <= field.most:
+                yield gpu.dcgm(field.family, found / field.scale)
+
+
+def _asked(gpu: Opened, calls: Iterable[_Call]) -> Iterable[tuple[Family, float]]:
+    for call in calls:
+        value = optional(lambda call=call: call.read(gpu.nvml, gpu.handle))  # type: ignore[misc]
+        if value is not None and 0 <= value <= call.most:
+            yield call.family, value
+
+
+def _by_call(gpu: Opened, field: _Field) -> float | None:
+    if not field.call:
+        return None
+    found = optional(lambda: gpu.nvml.ask(field.call, gpu.handle))
+    return None if found is None else float(found)
+
+
+SUBJECT = SubjectSpec(
+    name="dcgm_single",
+    families=(*(call.family for call in (*_CALLS, *_CONSTANTS)), *(field.family for field in _FIELDS)),
+    make=SingleValues,
+)

@@ -1,0 +1,94 @@
+"""DCGM's violation counters: for how long policies held the clocks below what was asked for.
+
+``pyrometer_gpu_clock_event_seconds_total`` tells the same in seconds and for all reasons; these are for rules that
+were written for DCGM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from pyrometer_exporters.framework.metrics import Family, Sample
+from pyrometer_exporters.node.gpu.families import DCGM_LABELS
+from pyrometer_exporters.node.gpu.nvml import FieldKey
+from pyrometer_exporters.node.gpu.readings import MOST_COUNT
+from pyrometer_exporters.node.gpu.subject import Opened, SubjectSpec
+
+POWER_VIOLATION = Family(
+    "DCGM_FI_DEV_POWER_VIOLATION",
+    "counter",
+    "Time in ns for which the power limit held the clocks down, NVML field 74; normal under full load.",
+    DCGM_LABELS,
+)
+THERMAL_VIOLATION = Family(
+    "DCGM_FI_DEV_THERMAL_VIOLATION",
+    "counter",
+    "Time in ns for which a temperature held the clocks down, NVML field 75.",
+    DCGM_LABELS,
+)
+SYNC_BOOST_VIOLATION = Family(
+    "DCGM_FI_DEV_SYNC_BOOST_VIOLATION",
+    "counter",
+    "Time in ns for which GPUs that boost together held the clocks down, NVML field 76.",
+    DCGM_LABELS,
+)
+BOARD_LIMIT_VIOLATION = Family(
+    "DCGM_FI_DEV_BOARD_LIMIT_VIOLATION",
+    "counter",
+    "Time in ns for which the board's current or voltage limit held the clocks down, NVML field 77.",
+    DCGM_LABELS,
+)
+LOW_UTIL_VIOLATION = Family(
+    "DCGM_FI_DEV_LOW_UTIL_VIOLATION",
+    "counter",
+    "Time in ns for which clocks were low because there was little to do, NVML field 78; grows on every idle GPU.",
+    DCGM_LABELS,
+)
+RELIABILITY_VIOLATION = Family(
+    "DCGM_FI_DEV_RELIABILITY_VIOLATION",
+    "counter",
+    "Time in ns for which the highest reliable voltage held the clocks down, NVML field 79.",
+    DCGM_LABELS,
+)
+TOTAL_BASE_CLOCKS_VIOLATION = Family(
+    "DCGM_FI_DEV_TOTAL_BASE_CLOCKS_VIOLATION",
+    "counter",
+    "Time in ns for which clocks were below the base clock for whatever reason, NVML field 81.",
+    DCGM_LABELS,
+)
+
+# NVML_FI_DEV_PERF_POLICY_*; 80, below the application clocks, goes with those (deprecated by NVIDIA).
+_FIELDS: dict[FieldKey, Family] = {
+    74: POWER_VIOLATION,
+    75: THERMAL_VIOLATION,
+    76: SYNC_BOOST_VIOLATION,
+    77: BOARD_LIMIT_VIOLATION,
+    78: LOW_UTIL_VIOLATION,
+    79: RELIABILITY_VIOLATION,
+    81: TOTAL_BASE_CLOCKS_VIOLATION,
+}
+
+
+class Violations:
+    """As the driver counts them since it was loaded."""
+
+    def __init__(self) -> None:
+        self._gpu: Opened | None = None
+
+    def open(self, gpu: Opened) -> None:
+        """Nothing to ask."""
+        self._gpu = gpu
+
+    def fields(self) -> list[FieldKey]:
+        """The same ids since Volta."""
+        return list(_FIELDS)
+
+    def read(self, fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
+        """DCGM's samples."""
+        if self._gpu is not None:
+            for key, family in _FIELDS.items():
+                if 0 <= fields.get(key, -1) <= MOST_COUNT:
+                    yield self._gpu.dcgm(family, fields[key])
+
+
+SUBJECT = SubjectSpec(name="dcgm_violations", families=tuple(_FIELDS.values()), make=Violations)

@@ -1,0 +1,102 @@
+"""How much a GPU's NVLinks carried: as the counters that they are, and beside them in DCGM's way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from pyrometer_exporters.framework.metrics import Family, Sample
+from pyrometer_exporters.node.gpu.families import DCGM_LABELS, GPU_LABELS
+from pyrometer_exporters.node.gpu.nvml import FieldKey
+from pyrometer_exporters.node.gpu.spaced import Spaced
+from pyrometer_exporters.node.gpu.subject import Opened, SubjectSpec
+from pyrometer_exporters.node.gpu.throughput import ALL_LINKS, BYTES_PER_KIB, NvlinkCounters, Traffic, nvlink_fields
+
+TRANSMITTED = Family(
+    "pyrometer_gpu_nvlink_transmitted_bytes_total",
+    "counter",
+    "Bytes sent over all NVLinks since the driver was loaded, NVML field 138 (payload), from NVLink 5 on 202.",
+    GPU_LABELS,
+)
+RECEIVED = Family(
+    "pyrometer_gpu_nvlink_received_bytes_total",
+    "counter",
+    "Bytes received over all NVLinks since the driver was loaded, NVML field 139 (payload), from NVLink 5 on 204.",
+    GPU_LABELS,
+)
+BANDWIDTH_TOTAL = Family(
+    "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL",
+    "counter",
+    "Both directions of all NVLinks in 1000 KiB/s since an earlier scrape: a rate, though DCGM calls it a counter; "
+    "use rate() on pyrometer_gpu_nvlink_transmitted_bytes_total instead.",
+    DCGM_LABELS,
+)
+BANDWIDTH_L0 = Family(
+    "DCGM_FI_DEV_NVLINK_BANDWIDTH_L0",
+    "counter",
+    "Both directions of NVLink 0 in 1000 KiB/s since an earlier scrape: a rate, though DCGM calls it a counter.",
+    DCGM_LABELS,
+)
+
+
+class NvlinkThroughput:
+    """Absent on GPUs without NVLink."""
+
+    def __init__(self) -> None:
+        self._gpu: Opened | None = None
+        self._begin()
+
+    def open(self, gpu: Opened) -> None:
+        """Begin anew: the counters may have done so too."""
+        self._gpu = gpu
+        self._begin()
+
+    def _begin(self) -> None:
+        self._all, self._link0 = NvlinkCounters(ALL_LINKS), NvlinkCounters(0)
+        self._rates = {BANDWIDTH_TOTAL: _Rate(), BANDWIDTH_L0: _Rate()}
+
+    def fields(self) -> Sequence[FieldKey]:
+        """Of all links together, and of the first."""
+        if self._gpu is None:
+            return ()
+        driver = self._gpu.identity.driver
+        return [*nvlink_fields(driver, ALL_LINKS), *nvlink_fields(driver, 0)]
+
+    def read(self, fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
+        """Counters from the first scrape on, DCGM's rates from the second."""
+        gpu = self._gpu
+        if gpu is None:
+            return
+        now = gpu.shared.clock.monotonic()
+        traffic = self._all.read(fields)
+        if traffic is not None:
+            yield TRANSMITTED.sample(traffic.transmitted, *gpu.labels)
+            yield RECEIVED.sample(traffic.received, *gpu.labels)
+        for family, counted in ((BANDWIDTH_TOTAL, traffic), (BANDWIDTH_L0, self._link0.read(fields))):
+            rate = None if counted is None else self._rates[family].since_earlier(now, counted)
+            if rate is not None:
+                yield gpu.dcgm(family, rate)
+
+
+class _Rate:
+    def __init__(self) -> None:
+        self._earlier: Spaced[float] = Spaced()
+        self._last: float | None = None
+
+    def since_earlier(self, now: float, traffic: Traffic) -> float | None:
+        """DCGM's unit: KiB per second, divided by 1000, cut to a whole number."""
+        if self._earlier.too_early(now):
+            return self._last
+        counted = sum(traffic)
+        before = self._earlier.before(now)
+        self._earlier.keep(now, counted)
+        self._last = None
+        if before is not None and counted >= before[1]:
+            self._last = float(int((counted - before[1]) / BYTES_PER_KIB / 1000 / (now - before[0])))
+        return self._last
+
+
+SUBJECT = SubjectSpec(
+    name="nvlink_throughput",
+    families=(TRANSMITTED, RECEIVED, BANDWIDTH_TOTAL, BANDWIDTH_L0),
+    make=NvlinkThroughput,
+)

@@ -1,0 +1,159 @@
+"""GPM: samples, and metrics between two of them, as nvml.h's nvmlGpm* functions give them from Hopper on.
+
+State: ``gpm={"5": 55.0}`` sets metrics by their id, in NVML's units (percent, MiB/s); None as a value is NaN. Left
+alone, they follow the utilisation and the bytes counted; ``gpm_supported`` overrides what the model's name says.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import math
+import re
+from typing import Any, NamedTuple
+
+from pyrometer_simulator.nvml.features import throughput
+from pyrometer_simulator.nvml.library import INVALID_ARGUMENT, NOT_SUPPORTED, SUCCESS, Body, FakeLibrary
+from pyrometer_simulator.nvml.moment import Moment
+
+_HAS_GPM = re.compile(r"\b(H20|H100|H200|H800|GH200|B200|B300|GB200|GB300)\b")
+_MIB = 1 << 20
+_CYCLES_PER_SECOND = 1.98e9
+_TRAINING_MILLIWATTS = 650_000
+# What share of the utilisation shows in each unit while a large model is trained.
+_SHARES = {
+    1: 1.0,
+    2: 0.92,
+    3: 0.4,
+    4: 0.1,
+    5: 0.55,
+    6: 0.0,
+    7: 0.55,
+    8: 0.0,
+    9: 0.0,
+    10: 0.45,
+    11: 0.0,
+    12: 0.12,
+    13: 0.03,
+}
+_PIPES = {
+    250: 5,
+    251: 8,
+    252: 7,
+    253: 9,
+    254: 6,
+    257: 4,
+    258: 11,
+    259: 12,
+    260: 13,
+}  # cycles: the metric of their share
+_LAST_METRIC = {595: 404, 0: 209}  # by driver
+
+
+class _Sample(NamedTuple):
+    at: float
+    utilisation: float
+    busy_mj: float
+    nvlink: tuple[int, int]
+    pcie: tuple[int, int]
+    links: int
+    given: dict[str, float | None]
+
+
+class _Gpm:
+    def __init__(self, library: FakeLibrary) -> None:
+        self._library = library
+        self._samples: dict[int, _Sample | None] = {}
+        self._addresses = itertools.count(0x1000, 0x1000)
+
+    def query(self, moment: Moment, out: Any) -> int:  # noqa: ANN401
+        out._obj.isSupportedDevice = int(self._supported(moment))  # noqa: SLF001
+        return SUCCESS
+
+    def alloc(self, out: Any) -> int:  # noqa: ANN401
+        address = next(self._addresses)
+        self._samples[address] = None
+        ctypes.c_void_p.from_address(ctypes.addressof(out._obj)).value = address  # noqa: SLF001
+        return SUCCESS
+
+    def free(self, sample: Any) -> int:  # noqa: ANN401
+        return (
+            SUCCESS if self._samples.pop(_address(sample), INVALID_ARGUMENT) != INVALID_ARGUMENT else INVALID_ARGUMENT
+        )
+
+    def take(self, moment: Moment, sample: Any) -> int:  # noqa: ANN401
+        if not self._supported(moment):
+            return NOT_SUPPORTED
+        if _address(sample) not in self._samples:
+            return INVALID_ARGUMENT
+        library = self._library
+        self._samples[_address(sample)] = _Sample(
+            library.monotonic,
+            moment.utilisation(),
+            throughput.busy_mj(moment),
+            throughput.nvlink_bytes(library, moment),
+            throughput.pcie_bytes(library, moment),
+            throughput.nvlinks(library, moment),
+            library.extra(moment, "gpm", {}),
+        )
+        return SUCCESS
+
+    def metrics(self, out: Any) -> int:  # noqa: ANN401
+        request = out._obj  # noqa: SLF001
+        before, after = (self._samples.get(_address(sample)) for sample in (request.sample1, request.sample2))
+        # NVML wants them 100 ms apart.
+        if request.version != 1 or before is None or after is None or after.at - before.at < 0.0999:
+            return INVALID_ARGUMENT
+        last = _LAST_METRIC[595 if self._library.driver >= (595,) else 0]
+        for entry in request.metrics[: request.numMetrics]:
+            value = _value(entry.metricId, before, after) if entry.metricId <= last else None
+            entry.nvmlReturn = NOT_SUPPORTED if value is None else SUCCESS
+            entry.value = 0.0 if value is None else value
+        return SUCCESS
+
+    def _supported(self, moment: Moment) -> bool:
+        return bool(self._library.extra(moment, "gpm_supported", _HAS_GPM.search(self._library.model) is not None))
+
+
+def _address(sample: Any) -> int:  # noqa: ANN401
+    return ctypes.cast(sample, ctypes.c_void_p).value or 0
+
+
+def _value(metric: int, before: _Sample, after: _Sample) -> float | None:
+    if str(metric) in after.given:
+        given = after.given[str(metric)]
+        return math.nan if given is None else given
+    if metric in _SHARES:
+        return after.utilisation * _SHARES[metric]
+    return _rate(metric, before, after) if metric < 248 else _since_boot(metric, after)
+
+
+def _rate(metric: int, before: _Sample, after: _Sample) -> float | None:
+    sources = {20: ("pcie", 0), 21: ("pcie", 1), 61: ("nvlink", 0), 60: ("nvlink", 1)}
+    if metric not in sources or (metric >= 60 and not after.links):
+        return None
+    name, direction = sources[metric]
+    grown = getattr(after, name)[direction] - getattr(before, name)[direction]
+    return float(grown / (after.at - before.at) / _MIB)
+
+
+def _since_boot(metric: int, sample: _Sample) -> float | None:
+    active = sample.busy_mj / _TRAINING_MILLIWATTS * _CYCLES_PER_SECOND
+    if metric in _PIPES:
+        return active * _SHARES[_PIPES[metric]]
+    if metric >= 261:
+        link, direction = divmod(metric - 261, 2)
+        return float(sample.nvlink[1 - direction] // sample.links) if link < sample.links else None
+    return {248: sample.at * _CYCLES_PER_SECOND, 249: active, 255: sample.pcie[0], 256: sample.pcie[1]}.get(metric)
+
+
+def functions(library: FakeLibrary) -> dict[str, Body]:
+    """Samples belong to the process, so they outlive nvmlShutdown."""
+    gpm = _Gpm(library)
+    return {
+        "nvmlGpmQueryDeviceSupport": library.device(gpm.query),
+        "nvmlGpmSampleAlloc": gpm.alloc,
+        "nvmlGpmSampleFree": gpm.free,
+        "nvmlGpmSampleGet": library.device(gpm.take),
+        "nvmlGpmMetricsGet": gpm.metrics,
+    }
