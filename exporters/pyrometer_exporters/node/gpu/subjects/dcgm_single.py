@@ -81,9 +81,6 @@ POWER_MGMT_LIMIT_MAX = Family(
     "Highest power limit that can be set in W, NVML field 188.",
     DCGM_LABELS,
 )
-POWER_MGMT_LIMIT_DEF = Family(
-    "DCGM_FI_DEV_POWER_MGMT_LIMIT_DEF", "gauge", "Power limit as delivered in W, NVML field 189.", DCGM_LABELS
-)
 PCIE_REPLAY_COUNTER = Family(
     "DCGM_FI_DEV_PCIE_REPLAY_COUNTER",
     "counter",
@@ -135,7 +132,6 @@ _FIELDS = (
     _Field(POWER_MGMT_LIMIT, 192, 1000, MOST_WATTS, "nvmlDeviceGetPowerManagementLimit"),
     _Field(POWER_MGMT_LIMIT_MIN, 187, 1000, MOST_WATTS),
     _Field(POWER_MGMT_LIMIT_MAX, 188, 1000, MOST_WATTS),
-    _Field(POWER_MGMT_LIMIT_DEF, 189, 1000, MOST_WATTS),
     _Field(PCIE_REPLAY_COUNTER, 94, 1, MOST_COUNT, "nvmlDeviceGetPcieReplayCounter"),
 )
 
