@@ -18,6 +18,9 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
+LATE = "deadline"
+"""The reason of a part that has not answered in time."""
+
 
 class _Timed(Future[T]):
     """A future that knows when its job ended, which may be long before anyone asks."""
@@ -111,11 +114,11 @@ class Pending(Generic[T]):
     def outcome(self, until: float) -> Outcome[T]:
         """Wait, at most until the monotonic time ``until``, and say what became of it. Never raises."""
         if self.future is None:
-            return Outcome(None, "deadline", "still busy with an earlier read")
+            return Outcome(None, LATE, "still busy with an earlier read")
         try:
             error = self.future.exception(max(0.0, until - time.monotonic()))
         except FutureTimeoutError:
-            return Outcome(None, "deadline", f"no answer in {time.monotonic() - self.started:.1f} s")
+            return Outcome(None, LATE, f"no answer in {time.monotonic() - self.started:.1f} s")
         seconds = self.future.ended - self.started
         if error is None:
             return Outcome(self.future.result(), seconds=seconds)

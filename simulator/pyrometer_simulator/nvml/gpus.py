@@ -31,7 +31,7 @@ REASON_BITS = {
 # Hardware sets its general bit along with either of the particular ones (nvml.h, nvmlClocksEventReasonHwSlowdown).
 _IMPLIED = {0x40: 0x8, 0x80: 0x8}
 
-GPU_IS_LOST, RESET_REQUIRED = 15, 16  # nvmlReturn_t
+GPU_IS_LOST, RESET_REQUIRED, LIB_RM_VERSION_MISMATCH = 15, 16, 18  # nvmlReturn_t
 
 # PCI addresses of the eight GPUs of an HGX H100 board, as its users show them; beyond these, invented.
 _HGX_BUSES = (0x18, 0x2A, 0x3A, 0x5D, 0x9A, 0xAB, 0xBA, 0xDB)
@@ -225,6 +225,11 @@ class SimulatedGpus:
     def hang_init(self, *, hangs: bool = True) -> None:
         """Whether nvmlInit returns at all."""
         self._file.header.init_hangs = int(hangs)
+
+    def upgrade_library(self, version: str) -> None:
+        """The library on disk is of another driver than the loaded module, so that nvmlInit refuses (code 18)."""
+        self._file.header.library = version.encode()
+        self._file.header.init_error = LIB_RM_VERSION_MISMATCH
 
     def reload_driver(self, driver: str | None = None) -> None:
         """The driver is unloaded and loaded again: handles are invalid, counters begin again at 0."""

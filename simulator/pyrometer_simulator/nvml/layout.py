@@ -32,6 +32,7 @@ class Header(ctypes.Structure):
         ("noise", ctypes.c_double),  # relative, 0 for none
         ("driver", ctypes.c_char * 80),
         ("model", ctypes.c_char * 96),
+        ("library", ctypes.c_char * 80),  # the library's own version; empty for that which goes with the driver
     )
 
 

@@ -17,9 +17,12 @@ from typing import Any
 
 import pynvml
 
-from pyrometer_simulator.nvml import features
+from pyrometer_simulator.nvml import answers, features
+from pyrometer_simulator.nvml.answers import put, put_text
 from pyrometer_simulator.nvml.layout import FEATURES, GpuRecord, StateFile
 from pyrometer_simulator.nvml.moment import Moment
+
+__all__ = ["FakeLibrary", "installed", "put", "put_text"]
 
 SUCCESS, UNINITIALIZED, INVALID_ARGUMENT, NOT_SUPPORTED, NOT_FOUND, GPU_IS_LOST = 0, 1, 2, 3, 6, 15
 _HANDLE_BASE = 0x10000
@@ -52,13 +55,19 @@ class FakeLibrary:
         self._file = StateFile(path)
         self._monotonic = monotonic
         self._attached: int | None = None  # the driver's epoch at nvmlInit
+        self._inits = 0  # the library counts: only the first attaches, only the last nvmlShutdown detaches
+        self._in_flight = 0
+        self._lock = threading.Lock()
         self._visible: list[int] = []
         self._released = threading.Event()
         self._calling = threading.local()  # the name of the function that this thread is in
         self._extras: dict[bytes, dict[str, Any]] = {}
         self._features = features.discover()
+        self._before = [feature.before for feature in self._features if feature.before]
         self.calls: dict[str, int] = {}
         """How often each function was called."""
+        self.unsafe_shutdowns = 0
+        """How often the library was shut down while another call was under way, which NVML doesn't allow."""
         self._functions = {name: _Function(self._counted(name, body)) for name, body in self._bodies().items()}
 
     def __getattr__(self, name: str) -> _Function:
@@ -77,9 +86,15 @@ class FakeLibrary:
 
     def _counted(self, name: str, body: Body) -> Body:
         def call(*arguments: object) -> int:
-            self.calls[name] = self.calls.get(name, 0) + 1
+            with self._lock:
+                self.calls[name] = self.calls.get(name, 0) + 1
+                self._in_flight += 1
             self._calling.name = name
-            return body(*arguments)
+            try:
+                return body(*arguments)
+            finally:
+                with self._lock:
+                    self._in_flight -= 1
 
         return call
 
@@ -89,6 +104,7 @@ class FakeLibrary:
             "nvmlInitWithFlags": self._init,
             "nvmlShutdown": self._shutdown,
             "nvmlSystemGetDriverVersion": self._driver_version,
+            "nvmlSystemGetNVMLVersion": self._library_version,
             "nvmlDeviceGetCount_v2": self._count,
             "nvmlDeviceGetHandleByIndex_v2": self._open_index,
             "nvmlDeviceGetHandleByPciBusId_v2": self._open_pci,
@@ -97,17 +113,17 @@ class FakeLibrary:
             "nvmlDeviceGetName": device(lambda _moment, *out: put_text(self._file.header.model, *out)),
             "nvmlDeviceGetSerial": device(lambda moment, *out: put_text(moment.record.serial, *out), "serial"),
             "nvmlDeviceGetVbiosVersion": device(lambda moment, *out: put_text(moment.record.vbios, *out)),
-            "nvmlDeviceGetPciInfo_v3": device(_pci_info),
-            "nvmlDeviceGetClockInfo": device(_clock, "clocks"),
-            "nvmlDeviceGetTemperature": device(_temperature, "temperature"),
-            "nvmlDeviceGetTemperatureV": device(_temperature_v, "temperature"),
+            "nvmlDeviceGetPciInfo_v3": device(answers.pci_info),
+            "nvmlDeviceGetClockInfo": device(answers.clock, "clocks"),
+            "nvmlDeviceGetTemperature": device(answers.temperature, "temperature"),
+            "nvmlDeviceGetTemperatureV": device(answers.temperature_v, "temperature"),
             "nvmlDeviceGetPowerUsage": device(lambda m, out: put(out, m, m.power_mw()), "power"),
             "nvmlDeviceGetEnforcedPowerLimit": device(
                 lambda m, out: put(out, m, m.record.power_limit_mw), "power_limit"
             ),
             "nvmlDeviceGetTotalEnergyConsumption": device(lambda m, out: put(out, m, m.energy_mj()), "energy"),
-            "nvmlDeviceGetUtilizationRates": device(_utilisation, "utilisation"),
-            "nvmlDeviceGetMemoryInfo_v2": device(_memory, "memory"),
+            "nvmlDeviceGetUtilizationRates": device(answers.utilisation, "utilisation"),
+            "nvmlDeviceGetMemoryInfo_v2": device(answers.memory, "memory"),
             "nvmlDeviceGetCurrentClocksEventReasons": device(self._reasons, "reasons"),
             "nvmlDeviceGetCurrentClocksThrottleReasons": device(self._reasons, "reasons"),
             "nvmlDeviceGetFieldValues": device(self._fields),
@@ -119,20 +135,30 @@ class FakeLibrary:
             pass
         if self._file.header.init_error:
             return int(self._file.header.init_error)
-        if self._attached != self._file.header.epoch:
+        self._inits += 1
+        if self._inits == 1:
             self._attached = int(self._file.header.epoch)
             self._visible = [i for i in range(self._file.header.count) if not self._file.snapshot(i).hidden]
         return SUCCESS
 
     def _shutdown(self) -> int:
-        known, self._attached = self._attached is not None, None
-        return SUCCESS if known else UNINITIALIZED
+        self.unsafe_shutdowns += self._in_flight > 1  # this call is one
+        if not self._inits:
+            return UNINITIALIZED
+        self._inits -= 1
+        if not self._inits:
+            self._attached = None
+        return SUCCESS
 
     def _away(self) -> bool:
         return self._attached != int(self._file.header.epoch)
 
     def _driver_version(self, buffer: Any, _length: object) -> int:  # noqa: ANN401  a ctypes array
         return UNINITIALIZED if self._away() else put_text(self._file.header.driver, buffer)
+
+    def _library_version(self, buffer: Any, _length: object) -> int:  # noqa: ANN401  a ctypes array
+        header = self._file.header
+        return put_text(header.library or b"13." + header.driver, buffer)
 
     def _count(self, out: Any) -> int:  # noqa: ANN401  what byref() makes
         if self._away():
@@ -202,11 +228,17 @@ class FakeLibrary:
                 return NOT_SUPPORTED
             header = self._file.header
             moment = Moment(record, self._monotonic(), header.noise, header.seed, part)
-            if error := self.extra(moment, "errors", {}).get(self._calling.name):
-                return int(error)
+            for before in self._before:
+                if (code := before(self, moment, self._calling.name, arguments)) is not None:
+                    return code
             return body(moment, *arguments)
 
         return call
+
+    def part_handle(self, moment: Moment, part: int) -> int:
+        """The handle of a GPU's MIG device."""
+        uuids = [self._file.record(index).uuid for index in range(self._file.header.count)]
+        return _HANDLE_BASE * (1 + int(self._attached or 0)) + part * _PART_BASE + uuids.index(moment.record.uuid)
 
     def _trouble(self, record: GpuRecord, index: int) -> int:
         if record.delay_seconds:
@@ -239,7 +271,7 @@ class FakeLibrary:
                 kind, value = found
                 entry.timestamp = int(self._monotonic() * 1e6)
                 entry.valueType = kind
-                _fill_value(entry, kind, _U64 if moment.record.lies else value)
+                answers.fill_value(entry, kind, _U64 if moment.record.lies else value)
         return SUCCESS
 
     def _field(self, moment: Moment, field: int, scope: int) -> tuple[int, int] | None:
@@ -257,8 +289,7 @@ class FakeLibrary:
         for feature in self._features:
             if (found := feature.field(self, moment, field, scope)) is not None:
                 return found
-        # The trap of the renumbering: on most drivers 251 is the power-smoothing switch, and answers.
-        return (UNSIGNED_INT, 1) if field == 251 else None
+        return None
 
     def _counter_bits(self) -> dict[int, int]:
         """Bit numbers by field id of the nanosecond counters, as this driver numbers them."""
@@ -287,59 +318,3 @@ def _put_under_pynvml(library: FakeLibrary | None) -> None:
     # pynvml keeps function pointers for the life of the process, for it never unloads a library.
     pynvml._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001
     pynvml.nvmlLib = library
-
-
-def put(out: Any, moment: Moment | None, value: int) -> int:  # noqa: ANN401
-    """Write a number through a pointer made by byref(); -1 where the GPU lies."""
-    target = out._obj  # noqa: SLF001
-    target.value = -1 if moment is not None and moment.record.lies else value
-    return SUCCESS
-
-
-def put_text(text: bytes, buffer: Any, _length: object = None) -> int:  # noqa: ANN401
-    """Write a text into a buffer made by create_string_buffer()."""
-    buffer.value = text
-    return SUCCESS
-
-
-def _pci_info(moment: Moment, out: Any) -> int:  # noqa: ANN401
-    info, address = out._obj, moment.record.pci_bus_id  # noqa: SLF001
-    info.busId, info.busIdLegacy = address, address[4:]
-    info.bus = int(address.split(b":")[1], 16)
-    return SUCCESS
-
-
-def _clock(moment: Moment, which: Any, out: Any) -> int:  # noqa: ANN401
-    # Memory has its own; the video engines' is four fifths of the SMs' (H100: 1545 and 1980 MHz).
-    clocks = {2: int(moment.record.memory_clock), 3: moment.sm_clock() * 4 // 5}
-    return put(out, moment, clocks.get(which.value, moment.sm_clock()))
-
-
-def _temperature(moment: Moment, _sensor: object, out: Any) -> int:  # noqa: ANN401
-    return put(out, moment, moment.temperature())
-
-
-def _temperature_v(moment: Moment, out: Any) -> int:  # noqa: ANN401
-    out._obj.temperature = -1 if moment.record.lies else moment.temperature()  # noqa: SLF001
-    return SUCCESS
-
-
-def _utilisation(moment: Moment, out: Any) -> int:  # noqa: ANN401
-    rates = out._obj  # noqa: SLF001
-    rates.gpu = _U32 if moment.record.lies else moment.utilisation()
-    rates.memory = _U32 if moment.record.lies else moment.record.memory_utilisation
-    return SUCCESS
-
-
-def _memory(moment: Moment, out: Any) -> int:  # noqa: ANN401
-    record, memory = moment.record, out._obj  # noqa: SLF001
-    memory.total, memory.reserved, memory.used = record.memory_total, record.memory_reserved, record.memory_used
-    memory.free = _U64 if record.lies else record.memory_total - record.memory_reserved - record.memory_used
-    return SUCCESS
-
-
-def _fill_value(entry: Any, kind: int, value: int) -> None:  # noqa: ANN401
-    if kind == UNSIGNED_INT:
-        entry.value.uiVal = value & _U32
-    else:
-        entry.value.ullVal = value

@@ -11,23 +11,25 @@ import dataclasses
 import os
 import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Final
 
 from pyrometer_exporters.framework.collector import CollectorSpec, Context, FlagGroup
 from pyrometer_exporters.framework.flags import UsageError, regexp
 from pyrometer_exporters.framework.metrics import Down, Family, Sample
-from pyrometer_exporters.framework.worker import Outcome, Parts
-from pyrometer_exporters.node.gpu import families, inventory, subject
+from pyrometer_exporters.framework.worker import LATE, Outcome, Pending, Worker
+from pyrometer_exporters.node.gpu import families, inventory, release, subject, versions
 from pyrometer_exporters.node.gpu.device import Gpu, Shared
 from pyrometer_exporters.node.gpu.driver import Driver
 from pyrometer_exporters.node.gpu.nvml import Nvml, Pynvml
+from pyrometer_exporters.node.gpu.patience import LONGEST_SECONDS, SHORTEST_SECONDS
+from pyrometer_exporters.node.gpu.release import ReleaseWatch
+from pyrometer_exporters.node.gpu.roster import Roster
 from pyrometer_exporters.node.gpu.sampler import DEFAULT_FREQUENCY, Sampler
 from pyrometer_exporters.node.gpu.subject import SubjectSpec
+from pyrometer_exporters.node.gpu.versions import Versions
 
-# A healthy GPU answers all of this in milliseconds; one that needs longer than this is waiting for its firmware
-# (Xid 119, 120), where calls take from many seconds to for ever. The rest of the node shouldn't wait along.
-GPU_DEADLINE_SECONDS = 2.0
+Outcomes = dict[Gpu, Outcome[list[Sample]]]
 
 
 class GpuCollector:
@@ -36,47 +38,66 @@ class GpuCollector:
     def __init__(self, shared: Shared, context: Context) -> None:
         self._shared = shared
         self._bus = inventory.PciBus(context.sysfs)
-        self._procfs = context.procfs
-        self._parts: Parts[list[Sample]] = Parts("gpu")
-        self._gpus: list[Gpu] = []
-        self._seen = 0  # indexes below this were considered: opened or left out
-        self._count = 0
+        self._roster = Roster(shared, context.procfs)
+        self._versions = Versions(shared.driver, context.procfs)
+        self._release = ReleaseWatch(shared.driver, context.state, getattr(context.flags, RELEASE_FLAG))
+        self._expected: int | None = getattr(context.flags, EXPECTED_FLAG)
+        self._driver_worker: Worker[list[Sample]] = Worker(f"gpu-{Driver.PART}")
 
     def collect(self, until: float) -> Iterable[Sample | Down]:
-        """The driver's view and every GPU's, side by side; only until GPUs are known, the driver comes first."""
+        """The driver's view and every GPU's, side by side; where there is no connection, the driver comes first."""
+        self._release.start()
         on_bus = self._bus.gpus()
-        outcomes = {}
-        if not self._seen:
-            outcomes = self._parts.run({Driver.PART: self._visit_driver}, until)
-            self._consider(on_bus)
-        jobs: dict[str, Callable[[], list[Sample]]] = {gpu.part: gpu.read for gpu in self._gpus}
-        if not outcomes:
-            jobs[Driver.PART] = self._visit_driver
-        outcomes |= self._parts.run(jobs, min(until, time.monotonic() + GPU_DEADLINE_SECONDS))
-        if on_bus is not None:
-            yield families.PRESENT.sample(len(on_bus), "pci")
-        yield from _told(Driver.PART, outcomes[Driver.PART])
-        for gpu in self._gpus:
+        connected = self._shared.driver.link is not None
+        visit = self._driver_worker.start(self._visit_driver)
+        if not connected:
+            visit.outcome(until)
+        self._take_up(on_bus)
+        start = time.monotonic()
+        pending = [(gpu, gpu.worker.start(gpu.read)) for gpu in self._roster.gpus]
+        outcomes = _awaited(pending, min(until, start + LONGEST_SECONDS))
+        told = visit.outcome(min(until, max(start + SHORTEST_SECONDS, time.monotonic())))
+        yield from self._present(on_bus)
+        yield from self._versions.samples()
+        yield release.RELEASED.sample(int(self._release.released))
+        yield from _told(Driver.PART, told)
+        for gpu, outcome in outcomes.items():
             if not gpu.excluded:
-                yield from _about(gpu, outcomes[gpu.part])
-        self._consider(on_bus)
+                yield from _about(gpu, outcome)
 
     def close(self) -> None:
         """Stop sampling; workers end once their present call is done."""
+        self._release.close()
         self._shared.sampler.close()
-        self._parts.close()
+        self._driver_worker.close()
+        for gpu in self._roster.gpus:
+            gpu.worker.close()
+
+    def _present(self, on_bus: list[str] | None) -> Iterable[Sample]:
+        if on_bus is not None:
+            yield families.PRESENT.sample(len(on_bus), "pci")
+        if self._expected is not None:
+            yield families.PRESENT.sample(self._expected, "expected")
 
     def _visit_driver(self) -> list[Sample]:
-        self._count = self._shared.driver.visit()
-        return [families.PRESENT.sample(self._count, "nvml")]
+        return [families.PRESENT.sample(self._shared.driver.visit(), "nvml")]
 
-    def _consider(self, on_bus: list[str] | None) -> None:
-        """Take up GPUs that the driver didn't present before."""
-        if self._count > self._seen:
-            for new in inventory.candidates(self._count, on_bus, self._procfs)[self._seen :]:
-                if self._shared.selection.takes(new.index, new.pci_bus_id, new.uuid):
-                    self._gpus.append(Gpu(new, self._shared))
-            self._seen = self._count
+    def _take_up(self, on_bus: list[str] | None) -> None:
+        link = self._shared.driver.link
+        if link is not None:
+            self._roster.update(link, on_bus)
+
+
+def _awaited(pending: list[tuple[Gpu, Pending[list[Sample]]]], until: float) -> Outcomes:
+    """Each GPU's outcome: waited for by what it usually takes, or until ``until`` where most of them are late.
+
+    One late GPU is sick; when most are late it is this process that was held up, or the driver.
+    """
+    outcomes = {gpu: job.outcome(min(until, job.started + gpu.patience.seconds)) for gpu, job in pending}
+    late = [outcome for outcome in outcomes.values() if outcome.reason == LATE]
+    if 2 * len(late) > len(pending):
+        outcomes = {gpu: job.outcome(until) for gpu, job in pending}
+    return outcomes
 
 
 def _told(part: str, outcome: Outcome[list[Sample]]) -> Iterable[Sample | Down]:
@@ -97,6 +118,8 @@ HOSTNAME_FLAG: Final = "gpu.hostname-label"
 INCLUDE_FLAG: Final = "collector.gpu.device-include"
 EXCLUDE_FLAG: Final = "collector.gpu.device-exclude"
 FREQUENCY_FLAG: Final = "collector.gpu.sampler-frequency"
+EXPECTED_FLAG: Final = "collector.gpu.expected"
+RELEASE_FLAG: Final = "collector.gpu.release-limit"
 
 
 def add_flags(group: FlagGroup) -> None:
@@ -114,6 +137,33 @@ def add_flags(group: FlagGroup) -> None:
         f"--{FREQUENCY_FLAG}", dest=FREQUENCY_FLAG, type=_frequency, default=DEFAULT_FREQUENCY, metavar="HZ",
         help="how often to read why clocks are low, for what the driver doesn't count itself (default: %(default)s)",
     )  # fmt: skip
+    group.add_argument(
+        f"--{EXPECTED_FLAG}", dest=EXPECTED_FLAG, type=_count, metavar="COUNT",
+        help="how many GPUs this node should have; served beside how many there are",
+    )  # fmt: skip
+    group.add_argument(
+        f"--{RELEASE_FLAG}", dest=RELEASE_FLAG, type=_seconds, default=release.DEFAULT_LIMIT_SECONDS, metavar="SECONDS",
+        help="a file gpu-release in --path.state makes the exporter let go of all GPUs (for a reset) until the file is "
+        "removed or this old; gpu-released appears beside it once that is done (default: %(default).0f)",
+    )  # fmt: skip
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) > 1000:
+        msg = f"{text!r} is not a number of GPUs"
+        raise argparse.ArgumentTypeError(msg)
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1e9:
+        msg = f"{text!r} is not a number of seconds"
+        raise argparse.ArgumentTypeError(msg)
+    return value
 
 
 def _frequency(text: str) -> float:
@@ -168,7 +218,7 @@ def _families_of(subjects: Iterable[SubjectSpec]) -> tuple[Family, ...]:
 COLLECTOR = CollectorSpec(
     name="gpu",
     help="GPUs through NVML",
-    families=(*families.FAMILIES, *_families_of(subject.discover())),
+    families=(*families.FAMILIES, *versions.FAMILIES, release.RELEASED, *_families_of(subject.discover())),
     build=build,
     add_flags=add_flags,
 )

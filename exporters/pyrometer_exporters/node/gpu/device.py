@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from pyrometer_exporters.framework.clock import Clock
 from pyrometer_exporters.framework.metrics import Family, Sample
-from pyrometer_exporters.framework.worker import PartError
-from pyrometer_exporters.node.gpu import clock_events, families
+from pyrometer_exporters.framework.worker import LATE, PartError, Worker
+from pyrometer_exporters.node.gpu import families
 from pyrometer_exporters.node.gpu.driver import Driver, Link
 from pyrometer_exporters.node.gpu.inventory import Candidate, Selection, kernel_pci_id
 from pyrometer_exporters.node.gpu.nvml import FieldKey, Handle, Nvml, NvmlError
+from pyrometer_exporters.node.gpu.patience import Patience
 from pyrometer_exporters.node.gpu.readings import Values, read_values
-from pyrometer_exporters.node.gpu.sampler import Sampler, Watched
+from pyrometer_exporters.node.gpu.sampler import HANGS_SECONDS, Sampler
 from pyrometer_exporters.node.gpu.subject import Opened, SubjectSpec
+from pyrometer_exporters.node.gpu.throttling import Throttling
 
 
 @dataclass(frozen=True)
@@ -58,31 +61,42 @@ class Shared:
     subjects: tuple[SubjectSpec, ...]
     dcgm: Mapping[Family, Family]
     """Each DCGM family as it is served, its host label renamed where that was asked for."""
+    owners: dict[str, Gpu] = field(default_factory=dict)
+    """Who has which PCI address, as NVML spells it."""
 
 
 class Gpu:
     """A GPU from first sight on. Only :meth:`read` touches the hardware; its worker alone calls it."""
 
-    def __init__(self, candidate: Candidate, shared: Shared) -> None:
+    def __init__(self, candidate: Candidate, shared: Shared, number: int | None = None) -> None:
         self._candidate = candidate
         self._shared = shared
         self._handle: Handle | None = None
         self._generation = 0
-        self._fields: dict[str, int] = {}
-        self._events = clock_events.ClockEvents()
-        self._watched = Watched()
-        self._samplable: frozenset[str] = frozenset()
+        self._throttling = Throttling()
         self._subjects = [spec.make() for spec in shared.subjects]
-        self.identity = Identity(candidate.index, candidate.uuid or "", candidate.pci_bus_id or "")
+        self.number = number
+        """The number to serve it under; None for NVML's own index."""
+        index = candidate.index if number is None else number
+        self.identity = Identity(index, candidate.uuid or "", candidate.pci_bus_id or "")
         self.known = False
         """Whether the identity was read from the GPU itself."""
         self.excluded = False
-        """Whether the selection leaves it out: seen only once it was open where nothing was known before."""
+        """Whether it is left out: by the selection, or as a double."""
+        self.double = False
+        """Whether another already stands for this GPU: seen only once it was open where nothing was known before."""
+        self.patience = Patience()
+        self.worker: Worker[list[Sample]] = Worker(f"gpu-{candidate.index}")
 
     @property
     def part(self) -> str:
-        """The GPU's index: the ``part`` label of pyrometer_down_reason_info."""
-        return str(self._candidate.index)
+        """The GPU's number: the ``part`` label of pyrometer_down_reason_info."""
+        return str(self.identity.index)
+
+    @property
+    def address(self) -> str | None:
+        """PCI address as the kernel spells it, where it is known."""
+        return kernel_pci_id(self.identity.pci_bus_id) if self.identity.pci_bus_id else None
 
     def read(self) -> list[Sample]:
         """Everything that the GPU tells now.
@@ -91,10 +105,22 @@ class Gpu:
         """
         if self.excluded:
             return []
-        link = self._shared.driver.link
-        if link is None:
-            self._let_go()
-            raise PartError(self._shared.driver.error.reason, self._shared.driver.error.detail)
+        lock = self._throttling.watched.lock
+        if self._throttling.watched.hangs or not lock.acquire(timeout=HANGS_SECONDS):
+            raise PartError(LATE, "the sampler's last call has not returned")
+        try:
+            with self._shared.driver.using() as link:
+                return self._read(link)
+        except PartError:
+            self._handle = None
+            self._throttling.let_go()
+            raise
+        finally:
+            lock.release()
+
+    def _read(self, link: Link) -> list[Sample]:
+        began = time.monotonic()
+        was_open = self._is_open(link)
         try:
             handle = self._opened(link)
             if handle is None:
@@ -102,41 +128,41 @@ class Gpu:
             values = read_values(self._shared.nvml, handle, self._wanted_fields())
             more = [sample for subject in self._subjects for sample in subject.read(values.fields)]
         except PartError as error:
-            self._let_go()
-            self._shared.driver.failed(error, link)
+            self.patience.failed()
+            self._shared.driver.failed(error, link, self)
             raise
+        self._shared.driver.works_for(self)
+        if was_open:
+            self.patience.took(time.monotonic() - began)
         return [*self._dcgm_samples(values), *self._own_samples(values), *more]
 
+    def _is_open(self, link: Link) -> bool:
+        return self._handle is not None and self._generation == link.generation
+
     def _opened(self, link: Link) -> Handle | None:
-        if self._handle is not None and self._generation == link.generation:
+        if self._is_open(link):
             return self._handle
         nvml = self._shared.nvml
         # By address where it is known: indexes shift when a neighbour is lost.
         address = self.identity.pci_bus_id
         handle = nvml.open_pci(address) if address else nvml.open_index(self._candidate.index)
-        identity = _identify(nvml, handle, link.driver, self.identity if self.known else None)
-        self.identity, self.known = identity, True
-        if not self._shared.selection.takes(identity.index, identity.pci_bus_id, identity.uuid):
+        identity = _identify(nvml, handle, link.driver, self.identity if self.known else None, self.number)
+        self.double = self._shared.owners.setdefault(identity.pci_bus_id, self) is not self
+        takes = self._shared.selection.takes(identity.index, identity.pci_bus_id, identity.uuid)
+        if self.double or not takes:
             self.excluded = True
             return None
-        self._fields = clock_events.counter_fields(link.driver)
-        self._samplable = clock_events.sampled_reasons(link.driver)
-        self._events.reopened()
+        self.identity, self.known = identity, True
+        self._throttling.open(nvml, handle, link, self._shared.driver, self._shared.sampler)
         for subject in self._subjects:
             subject.open(Opened(handle, identity, self._shared))
-        self._watched.read = _reader(nvml, handle)
-        self._shared.sampler.watch(self._watched)
         self._handle, self._generation = handle, link.generation
         return handle
 
     def _wanted_fields(self) -> Iterable[FieldKey]:
         """Each once, whoever wants it."""
         of_subjects = (key for subject in self._subjects for key in subject.fields())
-        return dict.fromkeys((*self._fields.values(), *of_subjects))
-
-    def _let_go(self) -> None:
-        self._handle = None
-        self._watched.read = None
+        return dict.fromkeys((*self._throttling.fields(), *of_subjects))
 
     def _dcgm_samples(self, values: Values) -> Iterable[Sample]:
         labels = self.identity.dcgm_labels(self._shared.hostname)
@@ -147,29 +173,17 @@ class Gpu:
         labels = self.identity.labels()
         if values.energy_millijoules is not None:
             yield families.ENERGY.sample(values.energy_millijoules / 1000, *labels)
-        by_mask = self._watched.by_mask()
-        sampled = {}
-        if families.CLOCKS_EVENT_REASONS in values.by_family:  # else the sampler can't read it either
-            by_reason = clock_events.seconds_by_reason(by_mask)
-            sampled = {reason: seconds for reason, seconds in by_reason.items() if reason in self._samplable}
-            yield families.CLOCK_EVENT_SAMPLED.sample(sum(by_mask.values()), *labels)
-        counters = {reason: values.fields[field] for reason, field in self._fields.items() if field in values.fields}
-        for reason, seconds, method in self._events.update(counters, sampled, self._shared.clock.monotonic()):
-            yield families.CLOCK_EVENT_SECONDS.sample(seconds, *labels, reason)
-            yield families.CLOCK_EVENT_METHOD.sample(1, *labels, reason, method)
+        yield from self._throttling.samples(values, self._shared.clock.monotonic(), labels)
 
 
-def _reader(nvml: Nvml, handle: Handle) -> Callable[[], int]:
-    return lambda: nvml.clock_event_reasons(handle)
-
-
-def _identify(nvml: Nvml, handle: Handle, driver: str, known: Identity | None) -> Identity:
-    """Who answers under ``handle``: ``known`` again, under its known index, unless the GPU was exchanged."""
+def _identify(nvml: Nvml, handle: Handle, driver: str, known: Identity | None, number: int | None) -> Identity:
+    """Who answers under ``handle``: ``known`` again unless the GPU was exchanged; ``number`` overrides NVML's index."""
     uuid = nvml.text(handle, "UUID")
+    index = nvml.index(handle) if number is None else number
     if known is not None and known.uuid == uuid and known.driver == driver:
-        return known
+        return replace(known, index=index) if known.index != index else known
     return Identity(
-        index=known.index if known is not None else nvml.index(handle),
+        index=index,
         uuid=uuid,
         pci_bus_id=nvml.pci_bus_id(handle),
         model=_text_or_empty(nvml, handle, "Name"),

@@ -1,9 +1,15 @@
-"""The connection to the NVIDIA driver: made once, made again only when the driver itself went away."""
+"""The connection to the NVIDIA driver: made once, made again only when the driver itself went away.
+
+Whoever calls NVML does it under :meth:`Driver.using`, so that the library is shut down (to reconnect, or to let go of
+the GPUs for a reset) only when no call is under way: NVML promises nothing for calls that are.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import threading
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Final
 
 from pyrometer_exporters.framework.clock import Clock
@@ -21,10 +27,12 @@ class Link:
 
     generation: int
     driver: str
+    count: int
+    """GPUs that the driver presents; it looks for them only when it is connected to."""
 
 
 class Driver:
-    """NVML's state as a whole. :meth:`visit` is for one thread alone; the rest can be read from any."""
+    """NVML's state as a whole. :meth:`visit` is for one thread alone; the rest can be used from any."""
 
     PART: Final = "nvml"
 
@@ -34,48 +42,161 @@ class Driver:
         self._retry_at = 0.0
         self._retry_seconds = FIRST_RETRY_SECONDS
         self._generation = 0
+        self._idle = threading.Condition()
+        self._calls = 0
+        self._attached = False
+        self._accusers: set[object] = set()
         self.link: Link | None = None
         self.error: PartError = PartError("no_driver", "not yet initialised")
+        self.library = ""
+        """The library's own version, such as ``13.590.48.01``; known also where the driver refused it."""
+        self.released = False
 
     def visit(self) -> int:
         """The number of GPUs that the driver presents; connects first where there is no connection.
 
         Errors: PartError with the reason, without a call to the driver where the next try isn't due yet.
         """
-        link = self.link or self._connect()
-        try:
-            return self._nvml.device_count()
-        except NvmlError as error:
-            self.failed(error, link)
-            raise
+        if self.link is None and not self.released:
+            self._connect()
+        with self.using() as link:
+            try:
+                return self._nvml.device_count()
+            except NvmlError as error:
+                self.failed(error, link)
+                raise
 
-    def failed(self, error: PartError, link: Link) -> None:
+    def using(self) -> _Use:
+        """A block in which NVML may be called and won't be shut down: ``with driver.using() as link:``.
+
+        Entering raises PartError with the reason where there is no connection.
+        """
+        return _Use(self)
+
+    def failed(self, error: PartError, link: Link, accuser: object = None) -> None:
         """Take note of an error of a call under ``link``; only one that says that the driver is gone ends it.
 
         A lost GPU never does: to initialise again would take the healthy ones away as well. Nor does a late answer to
-        a call that was made before the present connection.
+        a call that was made before the present connection, nor a single GPU (``accuser``) that calls the driver gone
+        while the driver itself still answers; only if all GPUs do.
         """
-        if isinstance(error, NvmlError) and error.driver_gone and link is self.link:
+        if not (isinstance(error, NvmlError) and error.driver_gone) or link is not self.link:
+            return
+        if accuser is not None and self._still_answers():
+            self._accusers.add(accuser)
+            if len(self._accusers) < link.count:
+                return
+        self._end(error)
+
+    def works_for(self, accuser: object) -> None:
+        """Take note that this GPU was read: it is evidence that the driver is there."""
+        if self._accusers:
+            self._accusers.discard(accuser)
+
+    def release(self, seconds: float) -> bool:
+        """Let go of all GPUs until :meth:`resume`: no new calls, and the library is shut down once none is under way.
+
+        Whether that is done; where a call has not returned after ``seconds`` it isn't, and the next try may go on.
+        """
+        with self._idle:
+            self.released = True
+        self._end(PartError("released", "the GPUs were let go on request, see gpu-release"))
+        with self._idle:
+            if not self._idle.wait_for(lambda: not self._calls, seconds):
+                return False
+            attached, self._attached = self._attached, False
+        if attached:
+            with contextlib.suppress(NvmlError):  # the driver was gone already: nothing of it is held
+                self._nvml.shutdown()
+        return True
+
+    def resume(self) -> None:
+        """Connect again at the next visit."""
+        with self._idle:
+            self.released = False
+            self.error = PartError("no_driver", "not yet initialised")
+        self._retry_at, self._retry_seconds = 0.0, FIRST_RETRY_SECONDS
+
+    def _end(self, error: PartError) -> None:
+        with self._idle:
             self.error = error
             self.link = None
+            self._accusers.clear()
 
-    def _connect(self) -> Link:
+    def _still_answers(self) -> bool:
+        try:
+            self._nvml.device_count()
+        except NvmlError as error:
+            return not error.driver_gone
+        return True
+
+    def _enter(self) -> Link:
+        with self._idle:
+            if self.link is None:
+                raise PartError(self.error.reason, self.error.detail)
+            self._calls += 1
+            return self.link
+
+    def _leave(self) -> None:
+        with self._idle:
+            self._calls -= 1
+            if not self._calls:
+                self._idle.notify_all()
+
+    def _connect(self) -> None:
         now = self._clock.monotonic()
         if now < self._retry_at:
             raise PartError(self.error.reason, self.error.detail)
+        with self._idle:
+            if self._calls:  # a call from before hasn't returned: what it uses can't be shut down under it
+                raise PartError(self.error.reason, f"{self._calls} earlier calls have not returned")
+            self._calls += 1
         # Set before the call: one that never returns must not be tried twice at once when a new worker takes over.
         self._retry_at = now + self._retry_seconds
         self._retry_seconds = min(2 * self._retry_seconds, LONGEST_RETRY_SECONDS)
-        if self._generation:
+        try:
+            found = self._attach()
+        except NvmlError as error:
+            self.error = error
+            raise
+        finally:
+            self._leave()
+        self._begin(*found)
+
+    def _attach(self) -> tuple[str, int]:
+        if self._attached:
+            self._attached = False
             with contextlib.suppress(NvmlError):  # the library counts how often it was initialised
                 self._nvml.shutdown()
         try:
             self._nvml.init()
-            version = self._nvml.driver_version()
-        except NvmlError as error:
-            self.error = error
-            raise
-        self._generation += 1
+        finally:
+            with contextlib.suppress(NvmlError):
+                self.library = self._nvml.library_version()
+        self._attached = True
+        return self._nvml.driver_version(), self._nvml.device_count()
+
+    def _begin(self, version: str, count: int) -> None:
+        with self._idle:
+            if self.released:  # asked for meanwhile: release() finds the library attached and shuts it down
+                return
+            self._generation += 1
+            self.link = Link(self._generation, version, count)
         self._retry_seconds = FIRST_RETRY_SECONDS
-        self.link = link = Link(self._generation, version)
-        return link
+
+
+class _Use:
+    """See :meth:`Driver.using`. A class, as the sampler enters it 160 times a second."""
+
+    __slots__ = ("_driver",)
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+
+    def __enter__(self) -> Link:
+        return self._driver._enter()  # noqa: SLF001  its own other half
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._driver._leave()  # noqa: SLF001

@@ -131,7 +131,8 @@ INFO = Family(
 PRESENT = Family(
     "pyrometer_gpus_present",
     "gauge",
-    "NVIDIA GPUs that the PCI bus has (source=pci, from sysfs) and that the driver presents (source=nvml).",
+    "NVIDIA GPUs that the PCI bus has (source=pci, from sysfs), that the driver presents (source=nvml) and that there "
+    "should be (source=expected, from --collector.gpu.expected).",
     ("source",),
 )
 ENERGY = Family(
@@ -147,6 +148,13 @@ CLOCK_EVENT_SECONDS = Family(
     "pyrometer_gpu_clock_event_method_info.",
     (*GPU_LABELS, "reason"),
 )
+CLOCK_EVENTS = Family(
+    "pyrometer_gpu_clock_events_total",
+    "counter",
+    "How often the reason came on since this exporter started, at least: rises that the sampler saw, and one for each "
+    "time between two scrapes that the driver's counter grew in though the sampler saw nothing.",
+    (*GPU_LABELS, "reason"),
+)
 CLOCK_EVENT_METHOD = Family(
     "pyrometer_gpu_clock_event_method_info",
     "gauge",
@@ -159,5 +167,5 @@ CLOCK_EVENT_SAMPLED = Family(
     "Time in s that the sampler of the bitmask covered; where it grows slower than time, sampled reasons are too low.",
     GPU_LABELS,
 )
-OWN_FAMILIES = (UP, INFO, PRESENT, ENERGY, CLOCK_EVENT_SECONDS, CLOCK_EVENT_METHOD, CLOCK_EVENT_SAMPLED)
+OWN_FAMILIES = (UP, INFO, PRESENT, ENERGY, CLOCK_EVENT_SECONDS, CLOCK_EVENTS, CLOCK_EVENT_METHOD, CLOCK_EVENT_SAMPLED)
 FAMILIES = (*DCGM_FAMILIES, *OWN_FAMILIES)

@@ -94,12 +94,22 @@ def _is_nvidia_gpu(device: Path) -> bool:
 def candidates(count: int, on_bus: list[str] | None, procfs: Path) -> list[Candidate]:
     """The GPUs that NVML presents, with PCI address and UUID where these can be known without opening them.
 
-    NVML numbers GPUs in the order of their PCI addresses; in a container it may present fewer than the bus has, and
-    then only the number is known.
+    NVML numbers GPUs in the order of their PCI addresses. It may present fewer than the bus has (in a container, or
+    where it can't use one): the kernel driver's own list may still match, else only the number is known.
     """
-    if on_bus is None or len(on_bus) != count:
-        return [Candidate(index) for index in range(count)]
-    return [Candidate(index, address, _uuid_from_proc(procfs, address)) for index, address in enumerate(on_bus)]
+    for addresses in (on_bus, _known_to_driver(procfs)):
+        if addresses is not None and len(addresses) == count:
+            return [
+                Candidate(index, address, _uuid_from_proc(procfs, address)) for index, address in enumerate(addresses)
+            ]
+    return [Candidate(index) for index in range(count)]
+
+
+def _known_to_driver(procfs: Path) -> list[str] | None:
+    try:
+        return sorted(entry.name for entry in (procfs / "driver/nvidia/gpus").iterdir())
+    except OSError:
+        return None
 
 
 def _uuid_from_proc(procfs: Path, address: str) -> str | None:

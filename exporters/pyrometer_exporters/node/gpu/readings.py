@@ -60,6 +60,8 @@ def read_values(nvml: Nvml, handle: Handle, more_fields: Iterable[FieldKey]) -> 
 
     Errors: PartError for the GPU as a whole; ``implausible`` where one value can't be true, for then none is trusted.
     """
+    # Before the bitmask: a counter that grew while the bit is off by now tells of a pulse that is over.
+    fields = nvml.fields(handle, [MEMORY_TEMP_FIELD, TOTAL_ENERGY_FIELD, *more_fields])
     found: dict[Family, float] = {}
     for gauge in GAUGES:
         value = value_or_none(lambda gauge=gauge: gauge.read(nvml, handle))  # type: ignore[misc]
@@ -67,7 +69,8 @@ def read_values(nvml: Nvml, handle: Handle, more_fields: Iterable[FieldKey]) -> 
             found[gauge.family] = checked(gauge.family.name, value, gauge.most)
     found.update(_utilisation(nvml, handle))
     found.update(_memory(nvml, handle))
-    fields = nvml.fields(handle, [MEMORY_TEMP_FIELD, TOTAL_ENERGY_FIELD, *more_fields])
+    if not found and not fields:
+        nvml.text(handle, "UUID")  # a GPU that tells nothing at all is not one that merely lacks values: raises why
     energy = fields.get(TOTAL_ENERGY_FIELD)
     if energy is not None:
         found[families.TOTAL_ENERGY] = checked(families.TOTAL_ENERGY.name, energy, MOST_COUNT)

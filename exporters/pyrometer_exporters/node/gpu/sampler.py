@@ -2,7 +2,8 @@
 
 One thread reads all GPUs in turn: eight threads cost six times as much (measured: 1.9 % of a core against 0.3 %), for
 waking up. A GPU that hangs holds that thread; a second one looks after it ten times a second and starts a successor,
-which leaves out the GPU that still has its predecessor. At most one thread per hung GPU is ever stuck.
+which leaves out the GPU that still has its predecessor. The sampler and the GPU's own worker take turns under one lock,
+so at most one thread per hung GPU is ever stuck, and mostly it is the sampler's: scrapes then needn't wait to know.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Callable
 
 from pyrometer_exporters.framework.worker import PartError
 from pyrometer_exporters.node.gpu.clock_events import KNOWN_BITS
+from pyrometer_exporters.node.gpu.edges import Rises
 
 log = logging.getLogger(__name__)
 
@@ -26,31 +28,45 @@ WATCH_SECONDS = 0.1
 REST_SECONDS = 1.0
 # A read that takes this long (a healthy one: well under 1 ms) would slow down the others' cadence.
 SLOW_READ_SECONDS = 0.02
+# A read under way for this long is a hang as far as a scrape is concerned.
+HANGS_SECONDS = 0.1
 ALL_ONES = 0xFFFFFFFFFFFFFFFF
 
 
 class Watched:
     """One GPU's bitmask over time: seconds per bitmask seen, kept while the GPU comes and goes."""
 
-    __slots__ = ("_at", "busy", "read", "rests_until", "seconds", "told")
+    __slots__ = ("_at", "began", "lock", "read", "rests_until", "rises", "seconds", "told")
 
     def __init__(self) -> None:
         self.read: Callable[[], int] | None = None
         """Reads the bitmask; None while the GPU isn't open. Raises PartError."""
+        self.lock = threading.Lock()
+        """Held while the sampler or the GPU's worker calls the driver about this GPU."""
         self.seconds: dict[int, float] = {}
-        self.busy = False
+        self.rises = Rises()
+        self.began: float | None = None
+        """When the sampler's present read began, on time.monotonic; None while there is none."""
         self.rests_until = 0.0
         self.told = False
         self._at: float | None = None
+
+    @property
+    def hangs(self) -> bool:
+        """Whether the sampler is stuck in a read."""
+        began = self.began
+        return began is not None and time.monotonic() - began > HANGS_SECONDS
 
     def take(self, mask: int, now: float) -> None:
         """Count the time since the read before as spent under ``mask``, unless that was too long ago."""
         before, self._at = self._at, now
         if mask == ALL_ONES:  # what a device that fell off the bus reads as
             self._at = None
-        elif before is not None and 0 < now - before <= MAX_GAP_SECONDS:
-            mask &= KNOWN_BITS  # also keeps the number of different masks bounded
+            return
+        mask &= KNOWN_BITS  # also keeps the number of different masks bounded
+        if before is not None and 0 < now - before <= MAX_GAP_SECONDS:
             self.seconds[mask] = self.seconds.get(mask, 0.0) + now - before
+        self.rises.take(mask, now)
 
     def missed(self, until: float) -> None:
         """The read failed: what was before can't be joined to what comes next; rest until ``until``."""
@@ -119,10 +135,10 @@ class Sampler:
     def _sample(self, watched: Watched, turn: _Turn) -> None:
         start = self._monotonic()
         read = watched.read
-        if read is None or watched.busy or start < watched.rests_until:
+        if read is None or start < watched.rests_until or not watched.lock.acquire(blocking=False):
             return
         turn.reads += 1
-        watched.busy = turn.reading = True
+        watched.began, turn.reading = time.monotonic(), True
         try:
             mask = read()
         except PartError:
@@ -139,7 +155,8 @@ class Sampler:
                 # It may take a twentieth of the thread's time, not more.
                 watched.rests_until = now + 20 * (now - start)
         finally:
-            watched.busy = turn.reading = False
+            watched.began, turn.reading = None, False
+            watched.lock.release()
 
 
 class _Turn:

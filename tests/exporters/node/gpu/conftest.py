@@ -97,6 +97,7 @@ def make_node(tmp_path: Path, sysfs: Path, monkeypatch: pytest.MonkeyPatch) -> I
             driver: str = "590.48.01",
             still: bool = False,
             setup: Callable[[SimulatedGpus], None] = lambda _gpus: None,
+            state: Path | None = None,
         ) -> Node:
             clock = ManualClock() if still else None
             monotonic = clock.monotonic if clock else time.monotonic
@@ -106,7 +107,7 @@ def make_node(tmp_path: Path, sysfs: Path, monkeypatch: pytest.MonkeyPatch) -> I
             library = stack.enter_context(installed(gpus.path, monotonic))
             parser = argparse.ArgumentParser()
             add_flags(parser)
-            context = Context(parser.parse_args(flags), clock or RealClock(), sysfs, tmp_path / "proc", tmp_path, None)
+            context = Context(parser.parse_args(flags), clock or RealClock(), sysfs, tmp_path / "proc", tmp_path, state)
 
             def rebuild() -> GpuCollector:
                 collector = build(context)

@@ -1,0 +1,83 @@
+"""Which GPUs this exporter knows, and under which number each is served.
+
+A number is NVML's index (what nvidia-smi and DCGM call the GPU) and the label ``gpu``. NVML counts anew each time that
+it is initialised: without a lost GPU, all behind it move up. So while a known GPU is missing, the others keep their
+numbers and a newcomer gets a free one; once all are there again, numbers are NVML's own. No two are ever the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from pyrometer_exporters.node.gpu import inventory
+from pyrometer_exporters.node.gpu.device import Gpu, Shared
+from pyrometer_exporters.node.gpu.driver import Link
+from pyrometer_exporters.node.gpu.inventory import Candidate
+from pyrometer_exporters.node.gpu.patience import Patience
+
+
+class Roster:
+    """The GPUs from first sight on; those left out by the selection are here too, and never read."""
+
+    def __init__(self, shared: Shared, procfs: Path) -> None:
+        self._shared = shared
+        self._procfs = procfs
+        self._all: list[Gpu] = []
+        self._generation = 0
+
+    @property
+    def gpus(self) -> list[Gpu]:
+        """Those to be read."""
+        return [gpu for gpu in self._all if not gpu.excluded]
+
+    def update(self, link: Link, on_bus: list[str] | None) -> None:
+        """Take note of a connection to the driver, perhaps a new one; ``on_bus`` are the PCI bus's GPUs, if known."""
+        if link.generation == self._generation:
+            return
+        self._generation = link.generation
+        self._all = [gpu for gpu in self._all if not gpu.double]
+        for gpu in self._all:
+            gpu.patience = Patience()  # it may have to be woken again
+        found = inventory.candidates(link.count, on_bus, self._procfs)
+        if not self._all:
+            self._all = [self._made(candidate, None) for candidate in found]
+        elif all(candidate.pci_bus_id for candidate in found):
+            self._merge(found)
+        else:
+            self._keep_numbers()
+            if link.count > len(self._all):  # who is new shows only when they are open
+                self._all += [self._made(candidate, number) for candidate, number in self._numbered(found)]
+
+    def _merge(self, found: list[Candidate]) -> None:
+        present = {candidate.pci_bus_id for candidate in found}
+        # One that was never open nor known by its address can't be told from the rest: it is among those found.
+        self._all = [gpu for gpu in self._all if gpu.address is not None]
+        known = {gpu.address for gpu in self._all}
+        newcomers = [candidate for candidate in found if candidate.pci_bus_id not in known]
+        if known <= present:
+            for gpu in self._all:
+                gpu.number = None
+            self._all += [self._made(candidate, None) for candidate in newcomers]
+        else:
+            self._keep_numbers()
+            self._all += [self._made(candidate, number) for candidate, number in self._numbered(newcomers)]
+
+    def _keep_numbers(self) -> None:
+        for gpu in self._all:
+            gpu.number = gpu.identity.index
+
+    def _numbered(self, newcomers: Iterable[Candidate]) -> Iterable[tuple[Candidate, int]]:
+        taken = {gpu.identity.index for gpu in self._all}
+        for candidate in newcomers:
+            number = candidate.index
+            while number in taken:
+                number += 1
+            taken.add(number)
+            yield candidate, number
+
+    def _made(self, candidate: Candidate, number: int | None) -> Gpu:
+        gpu = Gpu(candidate, self._shared, number)
+        takes = self._shared.selection.takes(gpu.identity.index, candidate.pci_bus_id, candidate.uuid)
+        gpu.excluded = not takes
+        return gpu

@@ -1,0 +1,66 @@
+"""Why one GPU's clocks are low: for how long, how often, and by which method that is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from pyrometer_exporters.framework.metrics import Sample
+from pyrometer_exporters.node.gpu import clock_events, families
+from pyrometer_exporters.node.gpu.driver import Driver, Link
+from pyrometer_exporters.node.gpu.edges import ClockEventCounts
+from pyrometer_exporters.node.gpu.nvml import Handle, Nvml
+from pyrometer_exporters.node.gpu.readings import Values
+from pyrometer_exporters.node.gpu.sampler import Sampler, Watched
+
+
+class Throttling:
+    """One GPU's clock events, kept while it comes and goes."""
+
+    def __init__(self) -> None:
+        self.watched = Watched()
+        self._fields: dict[str, int] = {}
+        self._samplable: frozenset[str] = frozenset()
+        self._times = clock_events.ClockEvents()
+        self._counts = ClockEventCounts(self.watched.rises)
+
+    def open(self, nvml: Nvml, handle: Handle, link: Link, driver: Driver, sampler: Sampler) -> None:
+        """The GPU has been opened, perhaps again."""
+        self._fields = clock_events.counter_fields(link.driver)
+        self._samplable = clock_events.sampled_reasons(link.driver)
+        self._times.reopened()
+        self._counts.reopened()
+        self.watched.read = _reader(nvml, handle, driver)
+        sampler.watch(self.watched)
+
+    def let_go(self) -> None:
+        """The GPU is no longer open."""
+        self.watched.read = None
+
+    def fields(self) -> Iterable[int]:
+        """The field values that :meth:`samples` wants."""
+        return self._fields.values()
+
+    def samples(self, values: Values, now: float, labels: tuple[str, str]) -> Iterable[Sample]:
+        """Everything about clock events as of the monotonic time ``now``."""
+        by_mask = self.watched.by_mask()
+        mask = values.by_family.get(families.CLOCKS_EVENT_REASONS)
+        sampled: dict[str, float] = {}
+        if mask is not None:  # else the sampler can't read it either
+            by_reason = clock_events.seconds_by_reason(by_mask)
+            sampled = {reason: seconds for reason, seconds in by_reason.items() if reason in self._samplable}
+            yield families.CLOCK_EVENT_SAMPLED.sample(sum(by_mask.values()), *labels)
+        counters = {reason: values.fields[field] for reason, field in self._fields.items() if field in values.fields}
+        events = self._times.update(counters, sampled, now)
+        counts = self._counts.update(events, sampled, int(mask or 0), now)
+        for reason, seconds, method in events:
+            yield families.CLOCK_EVENT_SECONDS.sample(seconds, *labels, reason)
+            yield families.CLOCK_EVENTS.sample(counts[reason], *labels, reason)
+            yield families.CLOCK_EVENT_METHOD.sample(1, *labels, reason, method)
+
+
+def _reader(nvml: Nvml, handle: Handle, driver: Driver) -> Callable[[], int]:
+    def read() -> int:
+        with driver.using():
+            return nvml.clock_event_reasons(handle)
+
+    return read

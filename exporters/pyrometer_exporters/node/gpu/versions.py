@@ -1,0 +1,81 @@
+"""Which driver runs and which library we loaded: after an upgrade without a reboot they differ, and NVML refuses.
+
+Source: ``<procfs>/driver/nvidia/version``, whose first line is ``NVRM version: NVIDIA UNIX x86_64 Kernel Module
+550.54.15  Tue Mar  5 22:23:56 UTC 2024`` or ``NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  590.48.01
+Release Build ...``; and NVML's nvmlSystemGetNVMLVersion, ``13.590.48.01``: CUDA's major number before the driver's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from pyrometer_exporters.framework.metrics import Family, Sample
+from pyrometer_exporters.node.gpu.clock_events import version_numbers
+from pyrometer_exporters.node.gpu.driver import Driver
+
+DRIVER_INFO = Family(
+    "pyrometer_gpu_driver_info",
+    "gauge",
+    "1; versions of the driver as NVML tells it, of the NVML library that this exporter loaded, and of the loaded "
+    "kernel module (from /proc/driver/nvidia/version); empty where unknown.",
+    ("driver", "library", "kernel_module"),
+)
+DRIVER_MISMATCH = Family(
+    "pyrometer_gpu_driver_mismatch",
+    "gauge",
+    "1 if library and kernel module are of different drivers, else 0: the node needs a driver reload or a reboot, "
+    "though running jobs go on; absent where one of the two is unknown.",
+)
+FAMILIES = (DRIVER_INFO, DRIVER_MISMATCH)
+
+_MODULE = re.compile(r"^NVRM version:.*?Kernel Module\b.*?\s(\d+(?:\.\d+)+)\s", re.MULTILINE)
+
+
+def kernel_module_version(procfs: Path) -> str:
+    """The loaded kernel module's version, or empty where there is none or it can't be read."""
+    try:
+        text = (procfs / "driver/nvidia/version").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    found = _MODULE.search(text)
+    return found.group(1) if found else ""
+
+
+def differ(library: str, kernel_module: str) -> bool | None:
+    """Whether the two are of different drivers; None where one is unknown.
+
+    >>> differ("13.590.48.01", "590.48.01"), differ("12.550.54", "550.54.15"), differ("13.590.48.01", "580.82.07")
+    (False, False, True)
+    """
+    ours, loaded = version_numbers(library), version_numbers(kernel_module)
+    if not ours or not loaded:
+        return None
+    if ours[0] < 100:  # CUDA's major number; drivers are in the hundreds
+        ours = ours[1:]
+    shared = min(len(ours), len(loaded))  # some releases leave out the last part
+    return ours[:shared] != loaded[:shared]
+
+
+class Versions:
+    """The samples of both families; the kernel module is looked up again whenever the connection changed."""
+
+    def __init__(self, driver: Driver, procfs: Path) -> None:
+        self._driver = driver
+        self._procfs = procfs
+        self._module = ""
+        self._as_of: object = self  # nothing is as of now
+
+    def samples(self) -> Iterable[Sample]:
+        """What is known now."""
+        link, library = self._driver.link, self._driver.library
+        if link is None or link is not self._as_of:
+            self._module, self._as_of = kernel_module_version(self._procfs), link
+        if library or self._module:
+            yield DRIVER_INFO.sample(1, link.driver if link else "", library, self._module)
+        mismatch = differ(library, self._module)
+        if self._driver.error.reason == "driver_version_mismatch" and link is None:
+            mismatch = True
+        if mismatch is not None:
+            yield DRIVER_MISMATCH.sample(int(mismatch))
