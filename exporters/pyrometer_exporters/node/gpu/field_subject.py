@@ -105,11 +105,11 @@ class FieldSubject:
         """What a call on the GPU's handle gives, None where it can't be had here."""
         return optional(lambda: self.gpu.nvml.ask(function, self.gpu.handle, *arguments))
 
-    def dcgm_number(self, family: Family, function: str, *, divisor: float = 1) -> Iterable[Sample]:
+    def dcgm_number(self, family: Family, function: str) -> Iterable[Sample]:
         """The sample of a DCGM family whose value is one call on the GPU's handle, if it can be had."""
         value = self.ask_number(function)
         if value is not None:
-            yield self.gpu.dcgm(family, value / divisor)
+            yield self.gpu.dcgm(family, value)
 
     def ask_number(self, function: str, *arguments: object) -> float | None:
         """What a call on the GPU's handle gives, where that is a number."""

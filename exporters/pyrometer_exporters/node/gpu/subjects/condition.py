@@ -1,8 +1,7 @@
-"""What the driver itself thinks of the GPU: what to do to heal it, repairs that wait, room before it gets too hot.
+"""What the driver itself thinks of the GPU: what to do to heal it, repairs that wait.
 
 Source: nvmlDeviceGetFieldValues, field 230 (nvml.h, NVML_FI_DEV_GET_GPU_RECOVERY_ACTION; driver 570 and newer),
-nvmlDeviceGetMarginTemperature, nvmlDeviceGetPowerManagementDefaultLimit, nvmlDeviceGetRepairStatus (driver 580) and
-nvmlDeviceGetUnrepairableMemoryFlag_v1 (driver 590).
+nvmlDeviceGetRepairStatus (driver 580) and nvmlDeviceGetUnrepairableMemoryFlag_v1 (driver 590).
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from pyrometer_exporters.framework.metrics import Sample
-from pyrometer_exporters.node.gpu.field_subject import FieldSample, FieldSubject, dcgm_family, own_family
+from pyrometer_exporters.node.gpu.field_subject import FieldSample, FieldSubject, own_family
 from pyrometer_exporters.node.gpu.nvml import FieldKey
 from pyrometer_exporters.node.gpu.subject import SubjectSpec
 
@@ -19,17 +18,6 @@ RECOVERY_ACTION = own_family(
     "gauge",
     "What the driver asks for to heal the GPU, from NVML field 230: 0 nothing, 1 GPU reset, 2 node reboot, 3 drain P2P "
     "traffic, 4 drain and reset, 5 recover the IMEX domain, 6 bus reset, 7 system reboot.",
-)
-TEMPERATURE_MARGIN = dcgm_family(
-    "DCGM_FI_DEV_GPU_TEMP_LIMIT",
-    "gauge",
-    "Degrees Celsius left before the GPU slows itself down, from nvmlDeviceGetMarginTemperature; negative beyond it.",
-)
-DEFAULT_POWER_LIMIT = dcgm_family(
-    "DCGM_FI_DEV_POWER_MGMT_LIMIT_DEF",
-    "gauge",
-    "Power limit in W that the board has by default, from nvmlDeviceGetPowerManagementDefaultLimit.",
-    seldom=True,
 )
 REPAIR_PENDING = own_family(
     "pyrometer_gpu_repair_pending",
@@ -51,13 +39,8 @@ class _Condition(FieldSubject):
     def __init__(self) -> None:
         super().__init__(always=[FieldSample(230, RECOVERY_ACTION, since_driver=(570,))])
 
-    def now(self, _fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
-        """The margin, which moves with the load."""
-        yield from self.dcgm_number(TEMPERATURE_MARGIN, "nvmlDeviceGetMarginTemperature")
-
     def rare(self, _fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
-        """What holds for the board, or until it is reset."""
-        yield from self.dcgm_number(DEFAULT_POWER_LIMIT, "nvmlDeviceGetPowerManagementDefaultLimit", divisor=1000)
+        """What waits for a reset, and what no reset mends."""
         repairs = self.ask("nvmlDeviceGetRepairStatus")
         for repair, waits in zip(("channel", "tpc"), repairs or (), strict=False):
             yield self.gpu.own(REPAIR_PENDING, int(waits), repair)
@@ -68,6 +51,6 @@ class _Condition(FieldSubject):
 
 SUBJECT = SubjectSpec(
     "condition",
-    (RECOVERY_ACTION, TEMPERATURE_MARGIN, DEFAULT_POWER_LIMIT, REPAIR_PENDING, UNREPAIRABLE_MEMORY),
+    (RECOVERY_ACTION, REPAIR_PENDING, UNREPAIRABLE_MEMORY),
     _Condition,
 )

@@ -1,0 +1,116 @@
+"""Memory errors, retired pages and remapped rows.
+
+``set(ecc="off")``: no ECC, and the counters' entries are left untouched; ``"mistyped"``: counters with a wrong
+valueType. Default ``"on"``.
+``set(ecc_errors={"volatile/device_memory/uncorrected": 2})``: counts by counter (volatile, aggregate), place (l1_cache,
+l2_cache, device_memory, register_file, texture_memory, cbu, sram) and type (corrected, uncorrected).
+``set(sram_exceeded=1)``. ``set(retired={"sbe": 1, "dbe": 0, "pending": 1})``: a GPU older than Ampere.
+``set(remapped={"corrected": 1, "uncorrected": 1, "pending": 1, "failure": 1})``, and of drivers 610 and 615
+``inactive_corrected``, ``inactive_uncorrected``, ``banks``, ``inactive_banks``, ``banks_pending``.
+``set(spare_banks=[2559, 1, 0, 0, 0])``: banks with all, most, a part, few and none of their spare rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyrometer_simulator.nvml.features import since
+from pyrometer_simulator.nvml.library import (
+    NOT_SUPPORTED,
+    SUCCESS,
+    UNSIGNED_INT,
+    UNSIGNED_LONG_LONG,
+    UNTOUCHED,
+    Body,
+    FakeLibrary,
+    put,
+)
+from pyrometer_simulator.nvml.moment import Moment
+
+DOUBLE = 0  # nvmlValueType_t
+_PLACES = ("l1_cache", "l2_cache", "device_memory", "register_file", "texture_memory")
+_COUNTERS = ("volatile", "aggregate")
+_TYPES = ("corrected", "uncorrected")
+_TOTALS = {
+    3: "volatile//corrected",
+    4: "volatile//uncorrected",
+    5: "aggregate//corrected",
+    6: "aggregate//uncorrected",
+}
+_BY_PLACE = {
+    **{7 + 2 * n + k: f"volatile/{place}/{kind}" for n, place in enumerate(_PLACES) for k, kind in enumerate(_TYPES)},
+    17: "volatile/cbu/uncorrected",
+    **{18 + 2 * n + k: f"aggregate/{place}/{kind}" for n, place in enumerate(_PLACES) for k, kind in enumerate(_TYPES)},
+    28: "aggregate/cbu/uncorrected",
+}
+_RETIRED = {29: "sbe", 30: "dbe", 31: "pending"}
+_REMAPPED = {142: "corrected", 143: "uncorrected", 144: "pending", 145: "failure"}
+_REMAPPED_610 = {301: "inactive_corrected", 302: "inactive_uncorrected"}
+_REMAPPED_615 = {303: "banks", 304: "inactive_banks", 307: "banks_pending"}
+# nvmlMemoryLocation_t of this generation: the DRAM and all of the chip's own.
+_LOCATIONS = {2: "device_memory", 7: "sram"}
+_H100_BANKS = (2560, 0, 0, 0, 0)
+
+
+def functions(library: FakeLibrary) -> dict[str, Body]:
+    """The functions beside the field values."""
+
+    def row_histogram(moment: Moment, out: Any) -> int:  # noqa: ANN401
+        banks = library.extra(moment, "spare_banks", _H100_BANKS)
+        target = out._obj  # noqa: SLF001
+        target.max, target.high, target.partial, target.low, target.none = banks
+        return SUCCESS
+
+    def memory_errors(moment: Moment, kind: Any, counter: Any, location: Any, out: Any) -> int:  # noqa: ANN401
+        place = _LOCATIONS.get(location.value)
+        if place is None or library.extra(moment, "ecc", "on") == "off":
+            return NOT_SUPPORTED
+        return put(out, moment, _errors(library, moment, f"{_COUNTERS[counter.value]}/{place}/{_TYPES[kind.value]}"))
+
+    def sram_status(moment: Moment, out: Any) -> int:  # noqa: ANN401
+        if library.extra(moment, "ecc", "on") == "off":
+            return NOT_SUPPORTED
+        out._obj.bThresholdExceeded = library.extra(moment, "sram_exceeded", 0)  # noqa: SLF001
+        return SUCCESS
+
+    return {
+        "nvmlDeviceGetRowRemapperHistogram": library.device(row_histogram),
+        "nvmlDeviceGetMemoryErrorCounter": library.device(memory_errors),
+        "nvmlDeviceGetSramEccErrorStatus": library.device(since(library, (535,), sram_status)),
+    }
+
+
+def field(library: FakeLibrary, moment: Moment, field: int, _scope: int) -> tuple[int, int] | None:
+    """Fields 1-31, 142-145, 301-304 and 307."""
+    if field in (1, 2):
+        return UNSIGNED_INT, int(library.extra(moment, "ecc", "on") != "off")
+    if field in _TOTALS or field in _BY_PLACE:
+        return _ecc_counter(library, moment, field)
+    if field in _RETIRED:
+        retired = library.extra(moment, "retired")
+        return None if retired is None else (UNSIGNED_LONG_LONG, retired.get(_RETIRED[field], 0))
+    names = {**_REMAPPED, **_newer(library)}
+    if field in names and library.extra(moment, "retired") is None:
+        return UNSIGNED_INT, library.extra(moment, "remapped", {}).get(names[field], 0)
+    return None
+
+
+def _newer(library: FakeLibrary) -> dict[int, str]:
+    newer = _REMAPPED_610 if library.driver >= (610,) else {}
+    return {**newer, **_REMAPPED_615} if library.driver >= (615,) else newer
+
+
+def _ecc_counter(library: FakeLibrary, moment: Moment, field: int) -> tuple[int, int]:
+    mode = library.extra(moment, "ecc", "on")
+    if mode == "off":
+        return UNTOUCHED, 0
+    kind = DOUBLE if mode == "mistyped" else UNSIGNED_LONG_LONG
+    if field in _BY_PLACE:
+        return kind, _errors(library, moment, _BY_PLACE[field])
+    counter, error = _TOTALS[field].split("//")
+    places = (*_PLACES, "cbu", "sram")
+    return kind, sum(_errors(library, moment, f"{counter}/{place}/{error}") for place in places)
+
+
+def _errors(library: FakeLibrary, moment: Moment, name: str) -> int:
+    return int(library.extra(moment, "ecc_errors", {}).get(name, 0))
