@@ -12,12 +12,14 @@ from pyrometer_exporters.framework.worker import LATE, PartError, Worker
 from pyrometer_exporters.node.gpu import families
 from pyrometer_exporters.node.gpu.driver import Driver, Link
 from pyrometer_exporters.node.gpu.inventory import Candidate, Selection, kernel_pci_id
+from pyrometer_exporters.node.gpu.jobs import Jobs
 from pyrometer_exporters.node.gpu.nvml import FieldKey, Handle, Nvml, NvmlError
 from pyrometer_exporters.node.gpu.patience import Patience
 from pyrometer_exporters.node.gpu.readings import Values, read_values
 from pyrometer_exporters.node.gpu.sampler import HANGS_SECONDS, Sampler
 from pyrometer_exporters.node.gpu.subject import Opened, SubjectSpec
 from pyrometer_exporters.node.gpu.throttling import Throttling
+from pyrometer_exporters.node.gpu.xid.watch import XidWatch
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,8 @@ class Shared:
     subjects: tuple[SubjectSpec, ...]
     dcgm: Mapping[Family, Family]
     """Each DCGM family as it is served, its host label renamed where that was asked for."""
+    jobs: Jobs
+    xids: XidWatch
     owners: dict[str, Gpu] = field(default_factory=dict)
     """Who has which PCI address, as NVML spells it."""
 
@@ -77,6 +81,8 @@ class Gpu:
         self._subjects = [spec.make() for spec in shared.subjects]
         self.number = number
         """The number to serve it under; None for NVML's own index."""
+        self.numbered_for = 0
+        """The generation of the connection for which that holds; under another the GPU isn't opened."""
         index = candidate.index if number is None else number
         self.identity = Identity(index, candidate.uuid or "", candidate.pci_bus_id or "")
         self.known = False
@@ -142,6 +148,8 @@ class Gpu:
     def _opened(self, link: Link) -> Handle | None:
         if self._is_open(link):
             return self._handle
+        if link.generation != self.numbered_for:
+            raise PartError(self._shared.driver.error.reason, "connected again a moment ago")
         nvml = self._shared.nvml
         # By address where it is known: indexes shift when a neighbour is lost.
         address = self.identity.pci_bus_id

@@ -31,14 +31,17 @@ class Roster:
         """Those to be read."""
         return [gpu for gpu in self._all if not gpu.excluded]
 
+    @property
+    def left_out(self) -> set[str]:
+        """PCI addresses, where known, of those that aren't served."""
+        return {gpu.address for gpu in self._all if gpu.excluded and gpu.address is not None}
+
     def update(self, link: Link, on_bus: list[str] | None) -> None:
         """Take note of a connection to the driver, perhaps a new one; ``on_bus`` are the PCI bus's GPUs, if known."""
         if link.generation == self._generation:
             return
         self._generation = link.generation
         self._all = [gpu for gpu in self._all if not gpu.double]
-        for gpu in self._all:
-            gpu.patience = Patience()  # it may have to be woken again
         found = inventory.candidates(link.count, on_bus, self._procfs)
         if not self._all:
             self._all = [self._made(candidate, None) for candidate in found]
@@ -48,6 +51,9 @@ class Roster:
             self._keep_numbers()
             if link.count > len(self._all):  # who is new shows only when they are open
                 self._all += [self._made(candidate, number) for candidate, number in self._numbered(found)]
+        for gpu in self._all:
+            gpu.numbered_for = link.generation
+            gpu.patience = Patience()  # it may have to be woken again
 
     def _merge(self, found: list[Candidate]) -> None:
         present = {candidate.pci_bus_id for candidate in found}
