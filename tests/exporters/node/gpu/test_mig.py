@@ -1,0 +1,89 @@
+"""GPUs divided into MIG instances."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pyrometer_exporters.node.gpu.subjects.mig import profile_of
+
+MakeNode = Callable[..., Any]
+
+INSTANCES = [
+    {"id": 7, "profile": "1g.10gb", "used_mib": 1200, "total_mib": 9984},
+    None,
+    {"id": 5, "profile": "1c.2g.20gb", "used_mib": 30, "total_mib": 20096},
+]
+
+
+@pytest.fixture
+def node(make_node: MakeNode) -> Any:
+    return make_node(count=2, still=True, setup=lambda gpus: gpus[1].set(mig=INSTANCES))
+
+
+def test_each_instance_has_its_memory_under_dcgm_exporters_labels(node: Any) -> None:
+    scrape = node.scrape()
+    assert scrape.value("DCGM_FI_DEV_FB_USED", gpu="1", GPU_I_ID="7", GPU_I_PROFILE="1g.10gb") == 1200
+    assert scrape.value("DCGM_FI_DEV_FB_FREE", gpu="1", GPU_I_ID="7") == 9984 - 1200 - 16
+    assert scrape.value("DCGM_FI_DEV_FB_USED", gpu="1", GPU_I_ID="5", GPU_I_PROFILE="2g.20gb") == 30
+    assert len(scrape.values("DCGM_FI_DEV_FB_USED", gpu="1")) == 3  # the whole GPU's beside them
+    assert len(scrape.values("DCGM_FI_DEV_FB_USED", gpu="0")) == 1
+
+
+def test_each_instance_can_be_found_by_its_uuid(node: Any) -> None:
+    found = node.scrape().values("pyrometer_gpu_mig_instance_info", gpu="1")
+    assert sorted(labels[2:4] for labels in found) == [("5", "2g.20gb"), ("7", "1g.10gb")]
+    assert all(labels[4].startswith("MIG-") for labels in found)
+
+
+def test_a_divided_gpu_loses_only_what_nvml_no_longer_gives(node: Any) -> None:
+    scrape = node.scrape()
+    assert scrape.downs == {}
+    assert scrape.value("DCGM_FI_DEV_MIG_MODE", gpu="1") == 1
+    assert scrape.value("DCGM_FI_DEV_MIG_MODE", gpu="0") == 0
+    gone = scrape.names_of("0") - scrape.names_of("1")
+    assert {"DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_MEM_COPY_UTIL"} <= gone
+    assert not [name for name in gone if "REMAP" in name or "ECC" in name or "ecc" in name or "nvlink" in name]
+
+
+def test_mig_mode_without_instances(make_node: MakeNode) -> None:
+    scrape = make_node(count=1, setup=lambda gpus: gpus[0].set(mig=[])).scrape()
+    assert scrape.value("DCGM_FI_DEV_MIG_MODE") == 1
+    assert len(scrape.values("DCGM_FI_DEV_FB_USED")) == 1
+
+
+def test_a_gpu_that_cannot_be_divided_has_no_mode(make_node: MakeNode) -> None:
+    scrape = make_node(count=1, setup=lambda gpus: gpus[0].set(mig="incapable")).scrape()
+    assert scrape.downs == {}
+    assert scrape.values("DCGM_FI_DEV_MIG_MODE") == {}
+
+
+def test_an_instance_that_is_destroyed_goes_without_its_neighbours(node: Any) -> None:
+    node.scrape()
+    node.gpus[1].set(mig=[None, None, INSTANCES[2]])
+    node.clock.now += 5
+    scrape = node.scrape()
+    assert scrape.downs == {}
+    assert scrape.values("DCGM_FI_DEV_FB_USED", gpu="1", GPU_I_ID="7") == {}
+    assert scrape.value("DCGM_FI_DEV_FB_USED", gpu="1", GPU_I_ID="5") == 30
+
+
+def test_a_new_instance_is_seen_within_a_minute(node: Any) -> None:
+    node.scrape()
+    node.gpus[1].set(mig=[*INSTANCES, {"id": 9, "profile": "1g.10gb"}])
+    node.clock.now += 60
+    assert node.scrape().value("DCGM_FI_DEV_FB_USED", gpu="1", GPU_I_ID="9") == 12
+
+
+@pytest.mark.parametrize(
+    ("name", "profile"),
+    [
+        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", "1g.10gb"),
+        ("NVIDIA A100-SXM4-40GB MIG 1c.3g.20gb", "3g.20gb"),
+        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb+me", "1g.10gb+me"),
+    ],
+)
+def test_the_profile_is_the_gpu_instances(name: str, profile: str) -> None:
+    assert profile_of(name) == profile
