@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from pyrometer_simulator.kmsg import KernelLog
 from pyrometer_simulator.nvml import SimulatedGpus
 from pyrometer_simulator.nvml.layout import StateFile
 from pyrometer_simulator.nvml.moment import Moment
@@ -23,6 +24,7 @@ class Node:
     def __init__(self, folder: Path, number: int, gpus: int) -> None:
         folder.mkdir(parents=True)
         (folder / "rings").mkdir()
+        self.log = KernelLog(folder / "kmsg")
         self.tree = SysfsTree(folder, hcas=HCAS, gpus=gpus)
         self.gpus = SimulatedGpus(folder / "gpus", count=gpus, seed=number, noise=0.01)
         for gpu in self.gpus:

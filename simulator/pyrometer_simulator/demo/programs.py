@@ -102,7 +102,7 @@ class Programs:
                 sys.executable, "-m", "pyrometer_simulator.node", f"--gpus={folder / 'gpus'}", "--",
                 f"--web.listen-address=127.0.0.1:{port}", f"--path.sysfs={folder / 'sys'}",
                 f"--path.procfs={folder / 'proc'}", f"--path.rings={folder / 'rings'}",
-                f"--path.state={folder / 'state'}",
+                f"--path.state={folder / 'state'}", f"--path.kmsg={folder / 'kmsg'}",
             ]  # fmt: skip
             self._processes.start(node, command, env=_ONE_THREAD)
         # This machine's own links and (where it has them) GPUs, at the default paths.

@@ -175,6 +175,10 @@ class SimulatedGpu:
                 raise ValueError(msg)
             record.extras = text
 
+    def get(self, name: str, default: Any = None) -> Any:  # noqa: ANN401  whatever JSON can hold
+        """What :meth:`set` left under a name."""
+        return json.loads(self._file.record(self.index).extras or b"{}").get(name, default)
+
     @contextmanager
     def _changing(self) -> Iterator[GpuRecord]:
         with self._file.writing(self.index) as record:

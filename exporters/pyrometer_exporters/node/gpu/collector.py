@@ -12,6 +12,7 @@ import os
 import socket
 import time
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Final
 
 from pyrometer_exporters.framework.collector import CollectorSpec, Context, FlagGroup
@@ -21,6 +22,7 @@ from pyrometer_exporters.framework.worker import LATE, Outcome, Pending, Worker
 from pyrometer_exporters.node.gpu import families, inventory, release, subject, versions
 from pyrometer_exporters.node.gpu.device import Gpu, Shared
 from pyrometer_exporters.node.gpu.driver import Driver
+from pyrometer_exporters.node.gpu.jobs import Jobs
 from pyrometer_exporters.node.gpu.nvml import Nvml, Pynvml
 from pyrometer_exporters.node.gpu.patience import LONGEST_SECONDS, SHORTEST_SECONDS
 from pyrometer_exporters.node.gpu.release import ReleaseWatch
@@ -28,6 +30,9 @@ from pyrometer_exporters.node.gpu.roster import Roster
 from pyrometer_exporters.node.gpu.sampler import DEFAULT_FREQUENCY, Sampler
 from pyrometer_exporters.node.gpu.subject import SubjectSpec
 from pyrometer_exporters.node.gpu.versions import Versions
+from pyrometer_exporters.node.gpu.xid import families as xid_families
+from pyrometer_exporters.node.gpu.xid.catalogue import Classes, load_overrides
+from pyrometer_exporters.node.gpu.xid.watch import XidWatch
 
 Outcomes = dict[Gpu, Outcome[list[Sample]]]
 
@@ -64,10 +69,12 @@ class GpuCollector:
         for gpu, outcome in outcomes.items():
             if not gpu.excluded:
                 yield from _about(gpu, outcome)
+        yield from self._xids(until)
 
     def close(self) -> None:
         """Stop sampling; workers end once their present call is done."""
         self._release.close()
+        self._shared.xids.close()
         self._shared.sampler.close()
         self._driver_worker.close()
         for gpu in self._roster.gpus:
@@ -78,6 +85,15 @@ class GpuCollector:
             yield families.PRESENT.sample(len(on_bus), "pci")
         if self._expected is not None:
             yield families.PRESENT.sample(self._expected, "expected")
+
+    def _xids(self, until: float) -> Iterable[Sample | Down]:
+        """Of the sick ones too: why a GPU is gone is what an Xid tells."""
+        shared = self._shared
+        gpus = [
+            (gpu.identity, gpu.identity.dcgm_labels(shared.hostname) if gpu.known else None)
+            for gpu in self._roster.gpus
+        ]
+        return shared.xids.collect(gpus, self._roster.left_out, shared.dcgm[xid_families.DCGM_XID_ERRORS], until)
 
     def _visit_driver(self) -> list[Sample]:
         return [families.PRESENT.sample(self._shared.driver.visit(), "nvml")]
@@ -120,6 +136,7 @@ EXCLUDE_FLAG: Final = "collector.gpu.device-exclude"
 FREQUENCY_FLAG: Final = "collector.gpu.sampler-frequency"
 EXPECTED_FLAG: Final = "collector.gpu.expected"
 RELEASE_FLAG: Final = "collector.gpu.release-limit"
+XID_CLASSES_FLAG: Final = "collector.gpu.xid-classes"
 
 
 def add_flags(group: FlagGroup) -> None:
@@ -145,6 +162,10 @@ def add_flags(group: FlagGroup) -> None:
         f"--{RELEASE_FLAG}", dest=RELEASE_FLAG, type=_seconds, default=release.DEFAULT_LIMIT_SECONDS, metavar="SECONDS",
         help="a file gpu-release in --path.state makes the exporter let go of all GPUs (for a reset) until the file is "
         "removed or this old; gpu-released appears beside it once that is done (default: %(default).0f)",
+    )  # fmt: skip
+    group.add_argument(
+        f"--{XID_CLASSES_FLAG}", dest=XID_CLASSES_FLAG, type=Path, metavar="FILE",
+        help="YAML with classes of this site's own for Xids: lines such as 79: critical (app, info, warning, critical)",
     )  # fmt: skip
 
 
@@ -184,11 +205,14 @@ def build(context: Context, nvml: Nvml | None = None) -> GpuCollector:
     if include is not None and exclude is not None:
         msg = f"--{INCLUDE_FLAG} and --{EXCLUDE_FLAG} exclude each other: give one of them"
         raise UsageError(msg)
+    overrides = getattr(context.flags, XID_CLASSES_FLAG)
+    classes = Classes(load_overrides(overrides) if overrides is not None else None)
     nvml = nvml or Pynvml()
     subjects = subject.discover()
+    driver, jobs = Driver(nvml, context.clock), Jobs(context.procfs, context.clock.monotonic)
     shared = Shared(
         nvml=nvml,
-        driver=Driver(nvml, context.clock),
+        driver=driver,
         sampler=Sampler(getattr(context.flags, FREQUENCY_FLAG), context.clock.monotonic),
         clock=context.clock,
         selection=inventory.Selection(include, exclude),
@@ -196,6 +220,8 @@ def build(context: Context, nvml: Nvml | None = None) -> GpuCollector:
         hostname=os.environ.get("NODE_NAME") or socket.gethostname(),
         subjects=subjects,
         dcgm=_served(getattr(context.flags, HOSTNAME_FLAG), (*families.FAMILIES, *_families_of(subjects))),
+        jobs=jobs,
+        xids=XidWatch(context, nvml, driver, jobs, classes),
     )
     return GpuCollector(shared, context)
 

@@ -71,6 +71,7 @@ class KernelCollector:
         self._saved_at = self._sequence
         after = kept.sequence if kept.boot == self._boot else None
         self._follower = follow(context.kmsg, self._take, self._file, after)
+        self._follower.start()
 
     def collect(self, until: float) -> Iterable[Sample | Down]:
         """The counts; see :class:`~pyrometer_exporters.framework.collector.Collector`."""
@@ -141,7 +142,7 @@ def why_not(follower: Follower) -> Down | None:
 
 
 def follow(path: Path, take: Callable[[Record], None], file: StateFile, after: int | None) -> Follower:
-    """A follower that goes on where the counts in ``file`` end.
+    """A follower, yet to be started, that goes on where the counts in ``file`` end.
 
     Without them the log is read from its beginning, so that the counts are those of this boot; but not where nothing
     can be kept, or what was kept is unknown: then each restart would count the same events again, and fewer of them

@@ -61,6 +61,9 @@ class Follower:
         """Whether what is read now happens now: all that was there at the start has been read."""
         self.lost = 0
         """Records that the kernel overwrote before they were read."""
+
+    def start(self) -> None:
+        """Begin to follow. Once."""
         threading.Thread(target=self._run, name="kmsg", daemon=True).start()
 
     def wait_settled(self, seconds: float) -> bool:

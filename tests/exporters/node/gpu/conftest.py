@@ -14,6 +14,7 @@ import pytest
 from pyrometer_exporters.framework.collector import Context
 from pyrometer_exporters.framework.metrics import Down, Sample
 from pyrometer_exporters.node.gpu.collector import GpuCollector, add_flags, build
+from pyrometer_simulator.kmsg import KernelLog
 from pyrometer_simulator.nvml import FakeLibrary, SimulatedGpus, installed
 
 
@@ -65,6 +66,7 @@ class Node:
     collector: GpuCollector
     clock: ManualClock | None
     rebuild: Callable[[], GpuCollector]
+    log: KernelLog
 
     def scrape(self, seconds: float = 4.0) -> Scrape:
         found = list(self.collector.collect(time.monotonic() + seconds))
@@ -107,14 +109,17 @@ def make_node(tmp_path: Path, sysfs: Path, monkeypatch: pytest.MonkeyPatch) -> I
             library = stack.enter_context(installed(gpus.path, monotonic))
             parser = argparse.ArgumentParser()
             add_flags(parser)
-            context = Context(parser.parse_args(flags), clock or RealClock(), sysfs, tmp_path / "proc", tmp_path, state)
+            log = KernelLog(tmp_path / "kmsg", monotonic)
+            context = Context(
+                parser.parse_args(flags), clock or RealClock(), sysfs, tmp_path / "proc", tmp_path, state, log.path
+            )
 
             def rebuild() -> GpuCollector:
                 collector = build(context)
                 stack.callback(collector.close)
                 return collector
 
-            return Node(gpus, library, rebuild(), clock, rebuild)
+            return Node(gpus, library, rebuild(), clock, rebuild, log)
 
         yield make
 

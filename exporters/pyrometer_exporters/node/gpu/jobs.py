@@ -1,0 +1,142 @@
+"""Whose process a process is: its job and user, from its cgroup and nothing of its environment.
+
+Sources: ``<procfs>/<pid>/cgroup``, such as ``0::/system.slice/slurmstepd.scope/job_4711/step_0/user/task_0`` (Slurm
+with cgroup v2), ``9:devices:/slurm/uid_1000/job_4711/step_0`` (v1), ``0::/kubepods.slice/kubepods-burstable.slice/
+kubepods-burstable-pod2c48913c_b29f_11e7_9350_020968147796.slice/cri-containerd-1b9e.scope`` (Kubernetes); and
+``<procfs>/<pid>/status``, a line of which is ``Uid:	1000	1000	1000	1000``.
+"""
+
+from __future__ import annotations
+
+import pwd
+import re
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyrometer_exporters.framework.worker import Worker
+
+# slurmd puts its node's name in front where several run on one machine: /slurm_n1/uid_1000/..., n1_slurmstepd.scope.
+_SLURM = re.compile(r"/[^/\n]*slurm[^/\n]*(?:/uid_\d+)?/job_(\d+)(?=/|$)", re.MULTILINE)
+# A slice has _ for -, a static pod's uid is a bare hash; seen from another cgroup namespace, what is above is missing.
+_POD = re.compile(
+    r"[/-]pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?:\.slice)?(?=/|$)", re.MULTILINE
+)
+_UID = re.compile(r"^Uid:\s+(\d+)", re.MULTILINE)
+# A process that caused an Xid is often gone when the error is read; its number isn't soon given to another.
+REMEMBER_SECONDS = 600.0
+MOST_REMEMBERED = 4096
+# Names can come from a directory server far away; until it has answered, the number stands for the name.
+NAME_SECONDS = 0.1
+NAME_KEPT_SECONDS = 3600.0
+
+
+@dataclass(frozen=True)
+class Job:
+    """A Slurm job's number or a Kubernetes pod's uid, and who runs it."""
+
+    job_id: str
+    user: str
+    """The name; the number where it has none or isn't known; empty where not even that is."""
+
+
+class Jobs:
+    """Looks processes up. May be used from any thread."""
+
+    def __init__(
+        self,
+        procfs: Path,
+        monotonic: Callable[[], float] = time.monotonic,
+        name_of: Callable[[int], str] | None = None,
+    ) -> None:
+        self._procfs = procfs
+        self._monotonic = monotonic
+        self._users = _Users(name_of or _name_of(procfs), monotonic)
+        self._seen: dict[int, tuple[float, Job]] = {}
+
+    def visible(self, pid: int) -> bool:
+        """Whether the process can be seen: it may have ended, or live where its number means nothing here."""
+        return (self._procfs / str(pid)).exists()
+
+    def of(self, pid: int) -> Job | None:
+        """The job of a process; None where it belongs to none or can't be seen."""
+        try:
+            job_id = job_of_cgroup((self._procfs / str(pid) / "cgroup").read_text(errors="replace"))
+        except OSError:
+            return None
+        if job_id is None:
+            return None
+        job = Job(job_id, self._user(pid))
+        self._remember(pid, job)
+        return job
+
+    def of_the_late(self, pid: int) -> Job | None:
+        """The job of a process that may have ended within the last minutes."""
+        found = self.of(pid)
+        if found is not None or self.visible(pid):  # the number was given to another
+            return found
+        at, job = self._seen.get(pid, (0.0, None))
+        return job if job is not None and self._monotonic() - at <= REMEMBER_SECONDS else None
+
+    def _user(self, pid: int) -> str:
+        try:
+            found = _UID.search((self._procfs / str(pid) / "status").read_text(errors="replace"))
+        except OSError:
+            return ""
+        return self._users.name(int(found[1])) if found else ""
+
+    def _remember(self, pid: int, job: Job) -> None:
+        now = self._monotonic()
+        if len(self._seen) >= MOST_REMEMBERED:
+            fresh = {pid: seen for pid, seen in self._seen.copy().items() if now - seen[0] <= REMEMBER_SECONDS}
+            self._seen = fresh if len(fresh) < MOST_REMEMBERED else {}
+        self._seen[pid] = now, job
+
+
+class _Users:
+    """Names of users, looked up in a thread that may hang and remembered for an hour."""
+
+    def __init__(self, name_of: Callable[[int], str], monotonic: Callable[[], float]) -> None:
+        self._name_of = name_of
+        self._monotonic = monotonic
+        self._names: dict[int, tuple[float, str]] = {}
+        self._worker: Worker[None] = Worker("user-names")
+        self._lock = threading.Lock()
+
+    def name(self, uid: int) -> str:
+        at, name = self._names.get(uid, (None, str(uid)))
+        if at is None or self._monotonic() - at > NAME_KEPT_SECONDS:
+            with self._lock:
+                pending = self._worker.start(lambda: self._look_up(uid))
+            pending.outcome(time.monotonic() + NAME_SECONDS)
+            _, name = self._names.get(uid, (None, name))
+        return name
+
+    def _look_up(self, uid: int) -> None:
+        self._names[uid] = self._monotonic(), self._name_of(uid) or str(uid)
+
+
+def _name_of(procfs: Path) -> Callable[[int], str]:
+    def name(uid: int) -> str:
+        try:
+            return pwd.getpwuid(uid).pw_name
+        except KeyError:
+            return ""
+
+    # Processes of another procfs than our own are the host's, seen from a container whose list of users is another.
+    return name if procfs == Path("/proc") else lambda _uid: ""
+
+
+def job_of_cgroup(text: str) -> str | None:
+    """The job in a ``/proc/<pid>/cgroup``: Slurm's before Kubernetes', where Slurm itself runs in pods.
+
+    >>> job_of_cgroup("0::/system.slice/slurmstepd.scope/job_4711/step_0/user/task_0")
+    '4711'
+    """
+    if slurm := _SLURM.search(text):
+        return slurm[1]
+    if pod := _POD.search(text):
+        return pod[1].replace("_", "-")
+    return None

@@ -1,0 +1,73 @@
+"""Whose processes are on a GPU: one info series for each job, to be joined with, and none of the device's widened.
+
+Source: nvmlDeviceGetComputeRunningProcesses_v3, whose answer has process numbers, and their cgroups. A sample line:
+``pyrometer_gpu_job_info{gpu="0",uuid="GPU-4cf8db2d-...",job_id="4711",user="alice",job_name=""} 1``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from pyrometer_exporters.framework.metrics import Family, Sample
+from pyrometer_exporters.node.gpu.families import GPU_LABELS
+from pyrometer_exporters.node.gpu.jobs import Job
+from pyrometer_exporters.node.gpu.nvml import FieldKey
+from pyrometer_exporters.node.gpu.subject import Opened, SubjectSpec, value_or_none
+
+INFO = Family(
+    "pyrometer_gpu_job_info",
+    "gauge",
+    "1 for each job with a process on the GPU: a Slurm job's number or a Kubernetes pod's uid, from the processes' "
+    "cgroups. job_name is empty: a cgroup has none.",
+    (*GPU_LABELS, "job_id", "user", "job_name"),
+)
+PROCESSES = Family(
+    "pyrometer_gpu_processes",
+    "gauge",
+    "Processes that compute on the GPU, by what is known of them: attribution is job, none (of no job) or hidden (the "
+    "number can't be seen from here: another PID namespace, or --path.procfs isn't the host's).",
+    (*GPU_LABELS, "attribution"),
+)
+ATTRIBUTIONS = ("job", "none", "hidden")
+
+
+class JobSubject:
+    """One GPU's processes."""
+
+    def __init__(self) -> None:
+        self._gpu: Opened | None = None
+
+    def open(self, gpu: Opened) -> None:
+        """See Subject."""
+        self._gpu = gpu
+
+    def fields(self) -> Sequence[FieldKey]:
+        """None: processes have a call of their own."""
+        return ()
+
+    def read(self, _fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
+        """The jobs of now."""
+        gpu = self._gpu
+        if gpu is None:
+            return
+        found = value_or_none(lambda: gpu.nvml.ask("nvmlDeviceGetComputeRunningProcesses_v3", gpu.handle))
+        if found is None:
+            return
+        jobs: set[Job] = set()
+        attributions = Counter(_attribution(gpu, int(process.pid), jobs) for process in found)
+        for job in sorted(jobs, key=lambda job: (job.job_id, job.user)):
+            yield INFO.sample(1, *gpu.labels, job.job_id, job.user, "")
+        for attribution in ATTRIBUTIONS:
+            yield PROCESSES.sample(attributions[attribution], *gpu.labels, attribution)
+
+
+def _attribution(gpu: Opened, pid: int, jobs: set[Job]) -> str:
+    job = gpu.shared.jobs.of(pid)
+    if job is not None:
+        jobs.add(job)
+        return "job"
+    return "none" if gpu.shared.jobs.visible(pid) else "hidden"
+
+
+SUBJECT = SubjectSpec("job", (INFO, PROCESSES), JobSubject)

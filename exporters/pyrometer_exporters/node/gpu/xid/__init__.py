@@ -1,0 +1,1 @@
+"""The GPUs' error messages: heard from the driver and from the kernel's log, counted once."""

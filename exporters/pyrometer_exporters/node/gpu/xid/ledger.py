@@ -1,0 +1,215 @@
+"""How often each Xid came: several sources, one count.
+
+The driver tells of an error twice, through NVML's events and in the kernel's log; either can miss some (NVML those of a
+GPU that is gone, the log those that were overwritten or that we may not read). An event that a source brings is taken
+for one that another brought shortly before, if there is one which this source has not told of yet. So what counts is
+the larger number, never the sum: correct wherever one of the sources is complete, in whatever order they come.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from pyrometer_exporters.node.gpu.xid.catalogue import Classes
+from pyrometer_exporters.node.gpu.xid.lines import FALLEN_OFF_BUS, XidEvent
+
+VERSION = 1
+# How far apart the times may be that two sources give for one event: the kernel's log has a clock that is never
+# adjusted. As long as one source is complete, longer than needed does no harm (see above).
+WINDOW_SECONDS = 60.0
+# A GPU in a storm of errors: the oldest of so many have been told by all who will.
+MOST_RECENT = 4096
+# A damaged line could name any GPU and number; nobody has so many.
+MOST_SERIES = 1024
+
+
+class Key(NamedTuple):
+    """A GPU by PCI address and an Xid."""
+
+    pci: str
+    xid: int
+
+
+@dataclass
+class Seen:
+    """One event, and who told of it."""
+
+    key: Key
+    since: float
+    """It came after this, and before ``at``; CLOCK_MONOTONIC, which an exporter's restart doesn't touch."""
+    at: float
+    sources: set[str]
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Whose process an Xid named, if that is known."""
+
+    job_id: str = ""
+    user: str = ""
+
+
+@dataclass(frozen=True)
+class Last:
+    """The latest Xid of a GPU."""
+
+    event: XidEvent
+    owner: Owner = Owner()
+
+
+@dataclass
+class Ledger:
+    """The counts of a node. Not safe for threads by itself.
+
+    Attributes:
+        boot: the kernel's boot id; events of another boot can't be told of twice.
+        sequence: number of the last record of the kernel's log that counted, in ``boot``.
+        counts: events by GPU, Xid and class.
+        consequences: those of them that the driver called a consequence of an earlier Xid, by that.
+        at: when the latest of each came, seconds since the epoch.
+        last: the latest Xid of each GPU.
+        gone: GPUs that have fallen off the bus and not answered since.
+        uuids: which GPU the counts of a PCI address belong to.
+    """
+
+    boot: str = ""
+    sequence: int = -1
+    counts: Counter[tuple[Key, str]] = field(default_factory=Counter)
+    consequences: Counter[tuple[Key, str]] = field(default_factory=Counter)
+    at: dict[Key, float] = field(default_factory=dict)
+    last: dict[str, Last] = field(default_factory=dict)
+    gone: set[str] = field(default_factory=set)
+    uuids: dict[str, str] = field(default_factory=dict)
+    recent: list[Seen] = field(default_factory=list)
+    heard: dict[str, float] = field(default_factory=dict)
+    """When NVML was last asked for a GPU's events: what came since may yet be told. Not kept over a restart."""
+    changes: int = 0
+    """Grows whenever something changed that must survive a restart."""
+
+    def booted(self, boot: str) -> None:
+        """Say which boot this is. After another, what was told of before it can't be told of again."""
+        if boot != self.boot:
+            self.boot, self.sequence = boot, -1
+            self.recent.clear()
+            self.gone.clear()
+
+    def take(
+        self, event: XidEvent, classes: Classes, came: tuple[float, float], wall: float, owner: Owner | None = None
+    ) -> bool:
+        """Take note of what a source tells; whether it is a new event.
+
+        Args:
+            event: the event; what the kernel's log adds to one already counted is kept too.
+            classes: which class an Xid has.
+            came: between which two moments, seconds of CLOCK_MONOTONIC; the same where the source has the time.
+            wall: when it happened, seconds since the epoch.
+            owner: whose process it was.
+        """
+        key = Key(event.pci, event.xid)
+        self._expire(came[1])
+        if event.source == "bus_loss" and self._known_gone(key):
+            return False
+        new = not self._told_by_another(key, event.source, came)
+        counted = (key, classes.of(event.xid, event.message))
+        if new and counted not in self.counts and len(self.counts) >= MOST_SERIES:
+            return False
+        self.changes += 1
+        if new:
+            self.counts[counted] += 1
+            self.at[key] = wall
+        if event.caused_by:
+            self.consequences[key, event.caused_by] += 1
+        if event.xid == FALLEN_OFF_BUS:
+            self.gone.add(event.pci)
+        if new or event.source == "kernel_log":  # the log names process and cause, NVML doesn't
+            self.last[event.pci] = Last(event, owner or Owner())
+        return new
+
+    def answered(self, pci: str, uuid: str) -> None:
+        """A GPU has answered: it is on the bus; if it is another than before, its counts begin anew."""
+        if pci in self.gone:
+            self.gone.discard(pci)
+            self.changes += 1
+        if self.uuids.get(pci) == uuid:
+            return
+        if pci in self.uuids:
+            self._forget(pci)
+        self.uuids[pci] = uuid
+        self.changes += 1
+
+    def _known_gone(self, key: Key) -> bool:
+        """Whether a line without an Xid repeats what is known: the driver prints one for each call on a lost GPU."""
+        return key.pci in self.gone or any(seen.key == key for seen in self.recent)
+
+    def _told_by_another(self, key: Key, source: str, came: tuple[float, float]) -> bool:
+        since, at = came
+        for seen in self.recent:
+            near = seen.since - WINDOW_SECONDS <= at and since - WINDOW_SECONDS <= seen.at
+            if near and seen.key == key and source not in seen.sources:
+                seen.sources.add(source)
+                return True
+        self.recent.append(Seen(key, since, at, {source}))
+        return False
+
+    def _expire(self, now: float) -> None:
+        """Forget what nobody can tell of any more."""
+        if self.recent:
+            self.recent = [
+                seen
+                for seen in self.recent[-MOST_RECENT:]
+                if seen.at >= min(now, self.heard.get(seen.key.pci, now)) - WINDOW_SECONDS
+            ]
+
+    def _forget(self, pci: str) -> None:
+        self.counts = Counter({key: count for key, count in self.counts.items() if key[0].pci != pci})
+        self.consequences = Counter({key: count for key, count in self.consequences.items() if key[0].pci != pci})
+        self.at = {key: at for key, at in self.at.items() if key.pci != pci}
+        self.last.pop(pci, None)
+
+
+def encode(ledger: Ledger) -> dict[str, Any]:
+    """What must survive a restart, as JSON."""
+    return {
+        "version": VERSION,
+        "boot": ledger.boot,
+        "sequence": ledger.sequence,
+        "counts": [[*key, name, count] for (key, name), count in ledger.counts.items()],
+        "consequences": [[*key, cause, count] for (key, cause), count in ledger.consequences.items()],
+        "at": [[*key, at] for key, at in ledger.at.items()],
+        "last": {pci: [vars(last.event), vars(last.owner)] for pci, last in ledger.last.items()},
+        "gone": sorted(ledger.gone),
+        "uuids": ledger.uuids,
+        "recent": [[*seen.key, seen.since, seen.at, sorted(seen.sources)] for seen in ledger.recent],
+    }
+
+
+def decode(data: Mapping[str, Any]) -> Ledger:
+    """The ledger that :func:`encode` wrote. Errors: ValueError, KeyError, TypeError where it is none."""
+    if data["version"] != VERSION:
+        msg = f"version {data['version']!r} instead of {VERSION}"
+        raise ValueError(msg)
+    return Ledger(
+        boot=str(data["boot"]),
+        sequence=int(data["sequence"]),
+        counts=_counter(data["counts"]),
+        consequences=_counter(data["consequences"]),
+        at={_key(pci, xid): float(at) for pci, xid, at in data["at"]},
+        last={str(pci): Last(XidEvent(**event), Owner(**owner)) for pci, (event, owner) in data["last"].items()},
+        gone={str(pci) for pci in data["gone"]},
+        uuids={str(pci): str(uuid) for pci, uuid in data["uuids"].items()},
+        recent=[
+            Seen(_key(pci, xid), float(since), float(at), set(sources))
+            for pci, xid, since, at, sources in data["recent"]
+        ],
+    )
+
+
+def _counter(rows: Any) -> Counter[tuple[Key, str]]:  # noqa: ANN401  whatever the file holds
+    return Counter({(_key(pci, xid), str(name)): int(count) for pci, xid, name, count in rows})
+
+
+def _key(pci: object, xid: object) -> Key:
+    return Key(str(pci), int(str(xid)))

@@ -1,0 +1,112 @@
+"""Xids as NVML tells them: one event set for each GPU, so that one that is lost or hangs keeps no other from telling.
+
+The driver keeps the events until they are fetched, so that each scrape fetches what came since the last: nothing is
+lost to that, no thread has to wake up in between, and no call is under way for long that would hold up a GPU reset.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from pyrometer_exporters.framework.worker import PartError
+from pyrometer_exporters.node.gpu.driver import Driver
+from pyrometer_exporters.node.gpu.nvml import Handle, Nvml, NvmlError
+from pyrometer_exporters.node.gpu.xid.lines import XidEvent
+
+XID_EVENT: Final = 0x8  # nvmlEventTypeXidCriticalError; all Xids, despite its name
+NO_INSTANCE = 0xFFFFFFFF
+WAIT_MILLISECONDS = 1
+# A storm of errors doesn't hold up a scrape for ever; the rest comes with the next one.
+MOST_EVENTS = 1000
+LOCK_SECONDS = 0.1
+
+
+Tell = Callable[[list[XidEvent], tuple[float, float]], None]
+
+
+class _Recording:
+    """An event set in which the driver keeps a GPU's events; whoever asks it holds the lock."""
+
+    def __init__(self, event_set: object, generation: int) -> None:
+        self.event_set = event_set
+        self.generation = generation
+        self.lock = threading.Lock()
+
+
+class Listener:
+    """One GPU's events. :meth:`listen` is for the GPU's own worker, :meth:`fetch` for a worker beside it.
+
+    ``tell`` gets what came and between which two moments of CLOCK_MONOTONIC. It is told rather than given back: what
+    a call brings that hung for a while must not be lost because nobody waited for it any more.
+    """
+
+    def __init__(self, pci: str, nvml: Nvml, driver: Driver, tell: Tell, monotonic: Callable[[], float]) -> None:
+        self._pci = pci
+        self._nvml = nvml
+        self._driver = driver
+        self._tell = tell
+        self._monotonic = monotonic
+        self._recording: _Recording | None = None
+        self._since = 0.0
+
+    def listen(self, handle: Handle, generation: int) -> None:
+        """Begin to record: the GPU was just opened. Events from before can't be had.
+
+        Errors: NvmlError where the GPU is in trouble; a driver that has no events for it is none.
+        """
+        self._let_go(generation)
+        try:
+            event_set = self._nvml.ask("nvmlEventSetCreate")
+            self._nvml.ask("nvmlDeviceRegisterEvents", handle, XID_EVENT, event_set)
+        except NvmlError as error:
+            if not error.about_one_value:
+                raise
+        else:
+            self._since = self._monotonic()
+            self._recording = _Recording(event_set, generation)
+
+    def fetch(self) -> None:
+        """Tell what came since the last time; nothing where nothing can be had now. Can hang."""
+        recording = self._recording
+        if recording is None:
+            return
+        with recording.lock, contextlib.suppress(PartError), self._driver.using() as link:
+            if link.generation == recording.generation:
+                self._fetch(recording)
+
+    def _fetch(self, recording: _Recording) -> None:
+        began = self._monotonic()
+        # Of a lost GPU NVML tells nothing more; the kernel's log does.
+        events = list(self._events(recording.event_set))
+        self._tell(events, (self._since, self._monotonic()))
+        self._since = began
+
+    def _let_go(self, generation: int) -> None:
+        """Fetch the rest and free the event set; one that a call hangs in stays with that call."""
+        recording, self._recording = self._recording, None
+        if recording is None or recording.generation != generation or not recording.lock.acquire(timeout=LOCK_SECONDS):
+            return
+        try:
+            self._fetch(recording)
+            self._nvml.ask("nvmlEventSetFree", recording.event_set)
+        except NvmlError:
+            pass
+        finally:
+            recording.lock.release()
+
+    def _events(self, event_set: object) -> Iterator[XidEvent]:
+        for _ in range(MOST_EVENTS):
+            try:
+                event = self._nvml.ask("nvmlEventSetWait_v2", event_set, WAIT_MILLISECONDS)
+            except NvmlError:  # timeout: that was all; any other: it was all that can be had
+                return
+            if event.eventType & XID_EVENT:
+                instances = _instance(event.gpuInstanceId), _instance(event.computeInstanceId)
+                yield XidEvent(self._pci, int(event.eventData), "nvml", *instances)
+
+
+def _instance(number: int) -> str:
+    return "" if number == NO_INSTANCE else str(number)

@@ -1,0 +1,190 @@
+"""Watches over the Xids of all GPUs of a node: brings the sources together and keeps the counts."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from pyrometer_exporters.framework.collector import Context
+from pyrometer_exporters.framework.metrics import Down, Family, Sample
+from pyrometer_exporters.framework.statefile import StateFile
+from pyrometer_exporters.framework.worker import Parts, Worker
+from pyrometer_exporters.node.gpu.driver import Driver
+from pyrometer_exporters.node.gpu.inventory import kernel_pci_id
+from pyrometer_exporters.node.gpu.jobs import Jobs
+from pyrometer_exporters.node.gpu.nvml import Handle, Nvml
+from pyrometer_exporters.node.gpu.xid import families
+from pyrometer_exporters.node.gpu.xid.catalogue import Classes, meaning
+from pyrometer_exporters.node.gpu.xid.ledger import Key, Ledger, Owner, decode, encode
+from pyrometer_exporters.node.gpu.xid.lines import LineParser, XidEvent
+from pyrometer_exporters.node.gpu.xid.listener import Listener
+from pyrometer_exporters.node.kernel.collector import boot_id, follow, why_not
+from pyrometer_exporters.node.kernel.kmsg import Record
+
+if TYPE_CHECKING:
+    from pyrometer_exporters.node.gpu.device import Identity
+
+log = logging.getLogger(__name__)
+
+# Fetching is a matter of milliseconds; a GPU that needs longer hangs, and its events come with a later scrape.
+FETCH_SECONDS = 0.2
+
+
+class XidWatch:
+    """Follows the kernel's log from when it is built; NVML's events are fetched when GPUs are scraped."""
+
+    def __init__(self, context: Context, nvml: Nvml, driver: Driver, jobs: Jobs, classes: Classes) -> None:
+        self._nvml = nvml
+        self._driver = driver
+        self._clock = context.clock
+        self._jobs = jobs
+        self._classes = classes
+        self._critical = classes.critical_codes()
+        self._file = StateFile(context.state, "gpu_xid.json")
+        self._ledger = self._file.load(decode) or Ledger()
+        self._ledger.booted(boot_id(context.procfs))
+        self._saved = self._ledger.changes
+        self._lock = threading.Lock()
+        self._listeners: dict[str, Listener] = {}
+        self._parts: Parts[None] = Parts("gpu-events")
+        self._saver: Worker[None] = Worker("gpu-xid-state")
+        self._lines = LineParser()
+        sequence = self._ledger.sequence
+        self._follower = follow(context.kmsg, self._read_line, self._file, sequence if sequence >= 0 else None)
+        self._follower.start()
+
+    def opened(self, handle: Handle, identity: Identity) -> None:
+        """A GPU was opened, by its own worker. Errors: NvmlError where it is in trouble."""
+        link = self._driver.link
+        if link is None:
+            return
+        pci = kernel_pci_id(identity.pci_bus_id)
+        listener = self._listeners.get(pci)
+        if listener is None:
+            listener = Listener(pci, self._nvml, self._driver, self._hear(pci), self._clock.monotonic)
+            self._listeners[pci] = listener
+        listener.listen(handle, link.generation)
+
+    def answered(self, identity: Identity) -> None:
+        """A GPU was read."""
+        with self._lock:
+            self._ledger.answered(kernel_pci_id(identity.pci_bus_id), identity.uuid)
+
+    def collect(
+        self,
+        identities: Sequence[tuple[Identity, tuple[str, ...] | None]],
+        left_out: Collection[str],
+        dcgm: Family,
+        until: float,
+    ) -> Iterable[Sample | Down]:
+        """The samples of all GPUs, sick ones included.
+
+        Args:
+            identities: the GPUs served, each with its DCGM labels; None for one that was never open.
+            left_out: PCI addresses, as the kernel spells them, of those that aren't to be served.
+            dcgm: DCGM_FI_DEV_XID_ERRORS as it is served.
+            until: monotonic time.
+        """
+        down = why_not(self._follower)
+        if down is not None:
+            yield down
+            if down.reason == "catching_up":
+                return
+        fetch = {pci: listener.fetch for pci, listener in self._listeners.copy().items()}
+        self._parts.run(fetch, min(until, time.monotonic() + FETCH_SECONDS))
+        with self._lock:
+            found = list(self._samples(identities, left_out, dcgm))
+        yield from found
+        yield from self._save(until)
+
+    def close(self) -> None:
+        """Stop following; what changed is kept."""
+        self._follower.close()
+        self._parts.close()
+        self._saver.close()
+        with self._lock:
+            data = encode(self._ledger) if self._ledger.changes != self._saved else None
+        try:
+            if data is not None:
+                self._file.save(data)
+        except OSError as error:
+            log.warning("counts of Xids can't be kept: %s", error)
+
+    def _read_line(self, record: Record) -> None:
+        event = self._lines.feed(record.text)
+        if event is None:
+            return
+        now = self._clock.monotonic()
+        # What is read now was not written now, when the exporter was just started.
+        at = now if self._follower.live else min(now, record.seconds)
+        job = self._jobs.of_the_late(int(event.pid)) if event.pid else None
+        with self._lock:
+            wall = self._clock.wall() - (now - at)
+            owner = Owner(job.job_id, job.user) if job else None
+            self._ledger.take(event, self._classes, (at, at), wall, owner)
+            self._ledger.sequence = record.sequence
+
+    def _hear(self, pci: str) -> Callable[[list[XidEvent], tuple[float, float]], None]:
+        def hear(events: list[XidEvent], came: tuple[float, float]) -> None:
+            log_read = self._follower.error is None
+            with self._lock:
+                for event in events:
+                    # Where the message decides, the number alone would have to guess what the log is about to say.
+                    if not (log_read and self._classes.needs_text(event.xid)):
+                        self._ledger.take(event, self._classes, came, self._clock.wall())
+                self._ledger.heard[pci] = came[1]
+
+        return hear
+
+    def _samples(
+        self,
+        identities: Sequence[tuple[Identity, tuple[str, ...] | None]],
+        left_out: Collection[str],
+        dcgm: Family,
+    ) -> Iterable[Sample]:
+        labels = {kernel_pci_id(i.pci_bus_id): i.labels() for i, _ in identities if i.pci_bus_id}
+        ledger = self._ledger
+        # A GPU that NVML has never presented: its address is all that is known.
+        unknown = {key.pci for key, _ in ledger.counts} - labels.keys() - set(left_out)
+        labels |= {pci: (pci, "") for pci in unknown}
+        counts = {
+            (Key(pci, code), "critical"): 0 for pci in labels if pci not in unknown for code in self._critical
+        } | ledger.counts
+        for (key, xid_class), count in counts.items():
+            if key.pci in labels:
+                yield families.ERRORS.sample(count, *labels[key.pci], str(key.xid), xid_class)
+        for (key, cause), count in ledger.consequences.items():
+            if key.pci in labels:
+                yield families.CONSEQUENCES.sample(count, *labels[key.pci], str(key.xid), cause)
+        for key, at in ledger.at.items():
+            if key.pci in labels:
+                yield families.LAST_TIMESTAMP.sample(at, *labels[key.pci], str(key.xid))
+        for pci, last in ledger.last.items():
+            if pci in labels:
+                event, owner = last.event, last.owner
+                told = event.caused_by, event.gpu_instance, event.compute_instance, event.pid, event.process
+                yield families.LAST_INFO.sample(1, *labels[pci], str(event.xid), *told, owner.job_id, owner.user)
+        yield from self._dcgm(identities, dcgm)
+
+    def _dcgm(self, identities: Sequence[tuple[Identity, tuple[str, ...] | None]], family: Family) -> Iterable[Sample]:
+        for identity, labels in identities:
+            if labels is not None:
+                last = self._ledger.last.get(kernel_pci_id(identity.pci_bus_id))
+                code = last.event.xid if last else 0
+                yield family.sample(code, *labels, str(code), meaning(code) if code else "No Error")
+
+    def _save(self, until: float) -> Iterable[Down]:
+        with self._lock:
+            changes = self._ledger.changes
+            if changes == self._saved:
+                return
+            data = encode(self._ledger)
+        # In a worker: a disk that hangs must not take the metrics along.
+        outcome = self._saver.start(lambda: self._file.save(data)).outcome(until)
+        if outcome.reason is None:
+            self._saved = changes
+        else:
+            yield Down("xid_state", outcome.reason, outcome.detail)
