@@ -1,0 +1,253 @@
+"""The driver as a whole: its versions, its error codes, and letting go of it."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyrometer_exporters.node.gpu.clock_events import version_numbers
+from pyrometer_exporters.node.gpu.nvml import Code
+from pyrometer_exporters.node.gpu.versions import differ, kernel_module_version
+
+MakeNode = Callable[..., Any]
+
+# nvmlReturn_t of nvml.h (CUDA 13.3), NVML_ERROR_ left out, and what we call those of other names.
+CODES = {
+    1: "uninitialized", 2: "invalid_argument", 3: "not_supported", 4: "no_permission", 5: "already_initialized",
+    6: "not_found", 7: "insufficient_size", 8: "insufficient_power", 9: "driver_not_loaded", 10: "timeout",
+    11: "irq_issue", 12: "no_driver", 13: "function_not_found", 14: "corrupted_inforom", 15: "gpu_is_lost",
+    16: "reset_required", 17: "operating_system", 18: "driver_version_mismatch", 19: "in_use", 20: "out_of_memory",
+    21: "no_data", 22: "vgpu_ecc_not_supported", 23: "insufficient_resources", 24: "freq_not_supported",
+    25: "argument_version_mismatch", 26: "deprecated", 27: "not_ready", 28: "gpu_not_found", 29: "invalid_state",
+    999: "unknown_error",
+}  # fmt: skip
+DRIVERS = (
+    "535.183.01",
+    "550.54.15",
+    "570.86.15",
+    "575.51.03",
+    "580.65.06",
+    "580.82.07",
+    "590.48.01",
+    "610.43",
+    "615.71",
+)
+
+
+def test_every_code_of_the_header_has_its_word() -> None:
+    assert {int(code): code.name.lower() for code in Code} == CODES
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_any_error_of_one_gpu_has_its_reason_and_leaves_the_neighbours_alone(make_node: MakeNode, code: int) -> None:
+    node = make_node()
+    healthy = node.scrape()
+    node.gpus[1].fail(code)
+    for _ in range(3):
+        scrape = node.scrape()
+        assert scrape.downs == {"1": CODES[code]}
+        assert scrape.value("pyrometer_gpu_up", gpu="1") == 0
+        for neighbour in ("0", "2"):
+            assert scrape.value("pyrometer_gpu_up", gpu=neighbour) == 1
+            assert scrape.names_of(neighbour) >= healthy.names_of(neighbour)
+    node.gpus[1].recover()
+    assert node.scrape().downs == {}
+    assert node.library.calls["nvmlInitWithFlags"] == 1
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_any_error_of_the_driver_is_named_and_passes(make_node: MakeNode, code: int) -> None:
+    node = make_node(still=True, setup=lambda gpus: gpus.fail_init(code))
+    assert node.scrape().downs == {"nvml": CODES[code]}
+    node.gpus.fail_init(0)
+    node.clock.now += 1
+    assert node.scrape().value("pyrometer_gpu_up", gpu="0") == 1
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_on_every_driver_a_throttle_is_timed_by_its_own_counter_or_by_the_sampler(
+    make_node: MakeNode, driver: str
+) -> None:
+    node = make_node(count=1, driver=driver)
+    first = node.scrape()
+    assert first.downs == {}
+    assert first.value("pyrometer_gpu_info", gpu="0", driver=driver) == 1
+    for reason in ("sw_thermal", "hw_thermal", "hw_power_brake"):
+        assert first.value("pyrometer_gpu_clock_event_seconds_total", reason=reason) == 0
+    node.gpus[0].throttle("hw_power_brake")
+    time.sleep(0.4)
+    scrape = node.scrape()
+    method = "counter" if version_numbers(driver) >= (575,) else "sampled"
+    assert scrape.value("pyrometer_gpu_clock_event_method_info", reason="hw_power_brake", method=method) == 1
+    assert 0.1 <= scrape.value("pyrometer_gpu_clock_event_seconds_total", reason="hw_power_brake") <= 1
+    assert scrape.value("pyrometer_gpu_clock_event_seconds_total", reason="hw_thermal") == 0
+
+
+def _module(tmp_path: Path, line: str) -> Path:
+    folder = tmp_path / "proc/driver/nvidia"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "version").write_text(f"NVRM version: {line}\nGCC version:  gcc version 12.2.0 (Debian 12.2.0-14)\n")
+    return tmp_path / "proc"
+
+
+@pytest.mark.parametrize(
+    ("line", "version"),
+    [
+        ("NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024", "550.54.15"),
+        ("NVIDIA UNIX Open Kernel Module for x86_64  590.48.01  Release Build  (dvs-builder@U22)", "590.48.01"),
+        ("NVIDIA UNIX Open Kernel Module for aarch64  610.43  Release Build", "610.43"),
+        ("something else", ""),
+    ],
+)
+def test_the_kernel_modules_version_is_read_from_procfs(tmp_path: Path, line: str, version: str) -> None:
+    assert kernel_module_version(_module(tmp_path, line)) == version
+
+
+@pytest.mark.parametrize(
+    ("library", "module", "mismatch"),
+    [
+        ("13.590.48.01", "590.48.01", False),
+        ("590.48.01", "590.48.01", False),
+        ("12.550.54", "550.54.15", False),
+        ("13.590.48.01", "580.82.07", True),
+        ("13.590.48.01", "590.44.01", True),
+        ("", "590.48.01", None),
+        ("13.590.48.01", "", None),
+    ],
+)
+def test_library_and_module_are_compared_by_the_drivers_version(
+    library: str, module: str, mismatch: bool | None
+) -> None:
+    assert differ(library, module) is mismatch
+
+
+def test_a_driver_upgraded_under_a_running_module_is_told_with_both_versions(
+    make_node: MakeNode, tmp_path: Path
+) -> None:
+    _module(tmp_path, "NVIDIA UNIX x86_64 Kernel Module  580.82.07  Tue")
+    scrape = make_node(setup=lambda gpus: gpus.upgrade_library("13.590.48.01")).scrape()
+    assert scrape.downs == {"nvml": "driver_version_mismatch"}
+    assert scrape.values("pyrometer_gpu_driver_info") == {("", "13.590.48.01", "580.82.07"): 1}
+    assert scrape.values("pyrometer_gpu_driver_mismatch") == {(): 1}
+
+
+def test_versions_that_agree_are_no_mismatch(make_node: MakeNode, tmp_path: Path) -> None:
+    _module(tmp_path, "NVIDIA UNIX x86_64 Kernel Module  590.48.01  Tue")
+    scrape = make_node().scrape()
+    assert scrape.values("pyrometer_gpu_driver_info") == {("590.48.01", "13.590.48.01", "590.48.01"): 1}
+    assert scrape.values("pyrometer_gpu_driver_mismatch") == {(): 0}
+
+
+def test_gpus_that_all_call_the_driver_gone_are_believed(make_node: MakeNode) -> None:
+    node = make_node(still=True)
+    node.scrape()
+    for gpu in node.gpus:
+        gpu.fail(9)
+    node.scrape()
+    for gpu in node.gpus:
+        gpu.recover()
+    for _ in range(2):
+        node.clock.now += 60
+        scrape = node.scrape()
+    assert scrape.downs == {}
+    assert node.library.calls["nvmlInitWithFlags"] == 2
+    assert node.library.unsafe_shutdowns == 0
+
+
+class TestRelease:
+    """The file gpu-release: made by whoever wants to reset a GPU."""
+
+    @pytest.fixture
+    def state(self, tmp_path: Path) -> Path:
+        folder = tmp_path / "state"
+        folder.mkdir()
+        return folder
+
+    def test_gpus_are_let_go_on_request_and_taken_again_after_it(self, make_node: MakeNode, state: Path) -> None:
+        node = make_node(state=state)
+        assert node.scrape().value("pyrometer_gpu_released") == 0
+        (state / "gpu-release").touch()
+        _until((state / "gpu-released").exists)
+        assert node.library.calls["nvmlShutdown"] == 1
+        before = dict(node.library.calls)
+        time.sleep(0.2)
+        scrape = node.scrape()
+        assert node.library.calls == before  # neither scrape nor sampler touches the driver
+        assert scrape.value("pyrometer_gpu_released") == 1
+        assert scrape.downs == dict.fromkeys(("nvml", "0", "1", "2"), "released")
+        (state / "gpu-release").unlink()
+        _until(lambda: not (state / "gpu-released").exists())
+        _until(lambda: node.scrape().downs == {})
+        assert node.library.unsafe_shutdowns == 0
+
+    def test_a_restarted_exporter_leaves_them_alone(self, make_node: MakeNode, state: Path) -> None:
+        (state / "gpu-release").touch()
+        node = make_node(state=state)
+        assert node.scrape().value("pyrometer_gpu_released") == 1
+        assert "nvmlInitWithFlags" not in node.library.calls
+
+    def test_a_forgotten_request_ends(self, make_node: MakeNode, state: Path, caplog: pytest.LogCaptureFixture) -> None:
+        (state / "gpu-release").touch()
+        hour_ago = time.time() - 3600
+        os.utime(state / "gpu-release", (hour_ago, hour_ago))
+        node = make_node(state=state)
+        assert node.scrape().downs == {}
+        assert "forgotten" in caplog.text
+
+    def test_a_call_under_way_is_waited_for_and_never_cut(self, make_node: MakeNode, state: Path) -> None:
+        node = make_node(state=state)
+        node.scrape()
+        node.gpus[1].hang()
+        node.scrape()
+        (state / "gpu-release").touch()
+        _until(lambda: node.scrape().downs.get("0") == "released")
+        time.sleep(0.6)
+        assert not (state / "gpu-released").exists()
+        assert "nvmlShutdown" not in node.library.calls
+        node.gpus[1].recover()
+        _until((state / "gpu-released").exists)
+        assert node.library.unsafe_shutdowns == 0
+
+    def test_a_link_in_place_of_the_answer_is_not_followed(self, make_node: MakeNode, state: Path) -> None:
+        node = make_node(state=state)
+        node.scrape()
+        (state / "precious").write_text("kept")
+        (state / "gpu-released").symlink_to(state / "precious")
+        (state / "gpu-release").touch()
+        _until(lambda: node.library.calls.get("nvmlShutdown") == 1)
+        time.sleep(0.1)
+        assert (state / "precious").read_text() == "kept"
+
+    def test_it_holds_while_scrapes_come_from_all_sides(self, make_node: MakeNode, state: Path) -> None:
+        node = make_node(state=state)
+        stop = threading.Event()
+
+        def ask_and_withdraw() -> None:
+            while not stop.is_set():
+                (state / "gpu-release").touch()
+                time.sleep(0.3)
+                (state / "gpu-release").unlink()
+                time.sleep(0.3)
+
+        thread = threading.Thread(target=ask_and_withdraw)
+        thread.start()
+        end = time.monotonic() + 2
+        while time.monotonic() < end:
+            node.scrape()
+        stop.set()
+        thread.join()
+        assert node.library.unsafe_shutdowns == 0
+        _until(lambda: node.scrape().downs == {})
+
+
+def _until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
