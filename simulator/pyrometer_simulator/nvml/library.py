@@ -80,6 +80,11 @@ class FakeLibrary:
         """Be a library too old to have this function."""
         del self._functions[name]
 
+    @property
+    def in_flight(self) -> int:
+        """Calls that have not returned."""
+        return self._in_flight
+
     def release(self) -> None:
         """Let calls that hang return."""
         self._released.set()

@@ -1,0 +1,160 @@
+"""How long a scrape waits for a GPU, and what a hung one costs the rest."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyrometer_exporters.node.gpu.patience import LONGEST_SECONDS, SHORTEST_SECONDS, Patience
+from pyrometer_simulator.nvml import SimulatedGpus
+
+MakeNode = Callable[..., Any]
+
+
+def test_a_gpu_that_was_never_read_may_take_long_to_wake() -> None:
+    assert Patience().seconds == LONGEST_SECONDS
+
+
+def test_the_wait_follows_what_the_gpu_takes_and_forgets_slowly() -> None:
+    patience = Patience()
+    patience.took(0.01)
+    assert patience.seconds == SHORTEST_SECONDS
+    patience.took(0.3)
+    assert patience.seconds == pytest.approx(1.2)
+    patience.took(0.01)
+    assert 0.9 < patience.seconds < 1.2
+    patience.took(60)
+    assert patience.seconds == LONGEST_SECONDS
+
+
+def test_a_gpu_that_failed_is_not_waited_for_as_one_being_woken() -> None:
+    patience = Patience()
+    patience.failed()
+    assert patience.seconds == SHORTEST_SECONDS
+
+
+def test_one_hung_gpu_costs_a_scrape_a_moment_and_the_next_nothing(make_node: MakeNode) -> None:
+    node = make_node(count=4)
+    for _ in range(2):
+        node.scrape()
+    node.gpus[1].hang()
+    took = []
+    for _ in range(4):
+        start = time.monotonic()
+        assert node.scrape().downs == {"1": "deadline"}
+        took.append(time.monotonic() - start)
+    assert took[0] < LONGEST_SECONDS / 2
+    assert sorted(took)[1] < SHORTEST_SECONDS
+
+
+def test_a_gpu_that_gets_slower_is_missed_once_and_then_waited_for(make_node: MakeNode) -> None:
+    node = make_node(count=4)
+    for _ in range(2):
+        node.scrape()
+    node.gpus[1].slow(0.012)
+    outcomes = []
+    for _ in range(6):
+        outcomes.append(node.scrape().downs)
+        time.sleep(0.3)
+    assert outcomes[-1] == {}
+    assert all(downs in ({}, {"1": "deadline"}) for downs in outcomes)
+
+
+def test_when_all_are_late_they_are_waited_for(make_node: MakeNode) -> None:
+    node = make_node(count=3)
+    for _ in range(2):
+        node.scrape()
+    for gpu in node.gpus:
+        gpu.slow(0.008)
+    assert node.scrape().downs == {}
+
+
+def test_a_hung_gpu_holds_one_thread_only(make_node: MakeNode) -> None:
+    node = make_node(count=3)
+    node.scrape()
+    node.gpus[1].hang()
+    for _ in range(3):
+        node.scrape()
+        time.sleep(0.15)
+    # Others' calls come and go; the hung one's stays.
+    assert min(_watched(lambda: node.library.in_flight, 0.5)) == 1
+
+
+def _watched(read: Callable[[], int], seconds: float) -> Iterator[int]:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        yield read()
+        time.sleep(0.002)
+
+
+def test_a_real_exporter_serves_seven_gpus_on_every_scrape_while_the_eighth_hangs(tmp_path: Path) -> None:
+    gpus = SimulatedGpus(tmp_path / "gpus", count=8)
+    gpus.write_pci_tree(tmp_path / "sys")
+    with _exporter(tmp_path) as (pid, port):
+        _until(lambda: len(_up(port)) == 8)
+        for _ in range(3):
+            _up(port)
+        gpus[3].hang()
+        took, threads = [], []
+        end = time.monotonic() + 3
+        while time.monotonic() < end:
+            start = time.monotonic()
+            up = _up(port)
+            took.append(time.monotonic() - start)
+            threads.append(_threads(pid))
+            assert [gpu for gpu, value in sorted(up.items()) if value == 1] == ["0", "1", "2", "4", "5", "6", "7"]
+        gpus[3].recover()
+        _until(lambda: set(_up(port).values()) == {1})
+    assert max(took) < LONGEST_SECONDS / 2
+    assert sorted(took)[len(took) // 2] < SHORTEST_SECONDS
+    assert max(threads) - min(threads) <= 2
+
+
+@contextmanager
+def _exporter(folder: Path) -> Iterator[tuple[int, int]]:
+    """The node exporter as a process of its own, over the simulated GPUs of a folder: its pid and port."""
+    flags = ["--web.listen-address=127.0.0.1:0", f"--path.sysfs={folder}/sys", f"--path.procfs={folder}/proc",
+             f"--path.state={folder}/state", f"--path.kmsg={folder}/kmsg", f"--path.rings={folder}/rings"]  # fmt: skip
+    command = [sys.executable, "-m", "pyrometer_simulator.node", "--gpus", str(folder / "gpus"), "--", *flags]
+    log = folder / "log"
+    with log.open("w") as file, subprocess.Popen(command, stderr=file) as process:
+        try:
+            _until(lambda: "listens on" in log.read_text())
+            found = re.search(r"listens on 127.0.0.1:(\d+)", log.read_text())
+            assert found
+            yield process.pid, int(found.group(1))
+        finally:
+            process.terminate()
+            assert process.wait(5) == 0
+
+
+def _text(port: int) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        return str(answer.read().decode())
+
+
+def _up(port: int) -> dict[str, int]:
+    lines = [line for line in _text(port).splitlines() if line.startswith("pyrometer_gpu_up{")]
+    return {line.split('"')[1]: int(line.rsplit(" ", 1)[1]) for line in lines}
+
+
+def _threads(pid: int) -> int:
+    found = re.search(r"^Threads:\s+(\d+)$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    assert found
+    return int(found.group(1))
+
+
+def _until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
