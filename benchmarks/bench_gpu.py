@@ -18,8 +18,9 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pynvml
 
@@ -27,7 +28,7 @@ from pyrometer_exporters.framework.clock import SystemClock
 from pyrometer_exporters.framework.collector import Context
 from pyrometer_exporters.framework.exposition import Renderer
 from pyrometer_exporters.node.gpu.collector import add_flags, build
-from pyrometer_exporters.node.gpu.nvml import Handle, Memory, Nvml, Pynvml
+from pyrometer_exporters.node.gpu.nvml import Code, FieldKey, Handle, Memory, Nvml, NvmlError, Pynvml
 from pyrometer_exporters.node.gpu.sampler import Sampler, Watched
 from pyrometer_simulator.nvml import SimulatedGpus, installed
 
@@ -43,7 +44,10 @@ class FreeNvml:
     def shutdown(self) -> None: ...
 
     def driver_version(self) -> str:
-        return "590.48.01"
+        return "595.45.04"
+
+    def library_version(self) -> str:
+        return "13.595.45.04"
 
     def device_count(self) -> int:
         return GPUS
@@ -87,8 +91,23 @@ class FreeNvml:
     def clock_event_reasons(self, handle: Handle) -> int:
         return 4
 
-    def fields(self, handle: Handle, ids: object) -> dict[int, float]:
-        return {82: 68, 83: 123456789, 74: 1, 76: 1, 77: 1, 79: 1, 269: 1, 270: 1, 271: 1}
+    def fields(self, handle: Handle, keys: Iterable[FieldKey]) -> dict[FieldKey, float]:
+        return dict.fromkeys(keys, 1)
+
+    def ask(self, function: str, *arguments: object) -> object:
+        """GPM in full (all metrics are 0), numbers and texts; nothing that only few boards have."""
+        if function.startswith("nvmlGpm"):
+            return self._gpm(function, arguments)
+        if function in ("nvmlDeviceGetEncoderUtilization", "nvmlDeviceGetDecoderUtilization"):
+            return [0, 1_000_000]
+        if function.endswith(("Info", "Threshold", "Limit", "State", "Temperature", "Width", "Generation", "Brand")):
+            return 16
+        raise NvmlError(Code.NOT_SUPPORTED, function)
+
+    def _gpm(self, function: str, arguments: tuple[object, ...]) -> object:
+        if function == "nvmlGpmQueryDeviceSupport":
+            return SimpleNamespace(isSupportedDevice=1)
+        return arguments[-1] if arguments else pynvml.c_nvmlGpmSample_t()
 
 
 def sampler_percent(reads: list[Callable[[], int]], seconds: float) -> float:
@@ -168,7 +187,7 @@ def main() -> None:
         print(f"  and pynvml and ctypes     {binding:6.3f} % of a core ({binding / BUDGET_PERCENT:.0%} of the budget)")
         print(f"  over the simulated driver {simulated:6.3f} % of a core (x{simulated / binding:.1f})")
         free = collect_milliseconds(folder, FreeNvml(), 1000)
-        gpus = SimulatedGpus(folder / "gpus", count=GPUS)
+        gpus = SimulatedGpus(folder / "gpus", count=GPUS, driver="595.45.04")
         with installed(gpus.path):
             faked = collect_milliseconds(folder, Pynvml(), 1000)
     for title, (median, worst, render, count) in (("a free driver", free), ("the simulated driver", faked)):

@@ -9,6 +9,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from pyrometer_exporters.framework.metrics import Family, Sample
@@ -33,15 +34,19 @@ class Opened:
         """The driver's library."""
         return self.shared.nvml
 
-    @property
+    @cached_property
     def labels(self) -> tuple[str, str]:
         """Values of families.GPU_LABELS."""
         return self.identity.labels()
 
     def dcgm(self, family: Family, value: float, *more: str) -> Sample:
         """A sample of a DCGM family; ``more`` are the values of labels that it has beyond families.DCGM_LABELS."""
-        labels = (*self.identity.dcgm_labels(self.shared.hostname), *more)
-        return self.shared.dcgm[family].sample(value, *labels)
+        return self.shared.dcgm[family].sample(value, *self._dcgm_labels, *more)
+
+    @cached_property
+    def _dcgm_labels(self) -> tuple[str, ...]:
+        # Made once: a GPU has a hundred samples with them per scrape.
+        return self.identity.dcgm_labels(self.shared.hostname)
 
     def own(self, family: Family, value: float, *more: str) -> Sample:
         """A sample of a family of ours; ``more`` are the values of labels that it has beyond families.GPU_LABELS."""
