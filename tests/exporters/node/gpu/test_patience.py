@@ -78,15 +78,15 @@ def test_when_all_are_late_they_are_waited_for(make_node: MakeNode) -> None:
     assert node.scrape().downs == {}
 
 
-def test_a_hung_gpu_holds_one_thread_only(make_node: MakeNode) -> None:
+def test_a_hung_gpu_holds_one_thread_for_its_values_and_one_for_its_events_at_most(make_node: MakeNode) -> None:
     node = make_node(count=3)
     node.scrape()
     node.gpus[1].hang()
     for _ in range(3):
         node.scrape()
         time.sleep(0.15)
-    # Others' calls come and go; the hung one's stays.
-    assert min(_watched(lambda: node.library.in_flight, 0.5)) == 1
+    # Others' calls come and go; the hung one's stay.
+    assert min(_watched(lambda: node.library.in_flight, 0.5)) in (1, 2)
 
 
 def _watched(read: Callable[[], int], seconds: float) -> Iterator[int]:
