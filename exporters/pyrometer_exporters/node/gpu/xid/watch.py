@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 # Fetching is a matter of milliseconds; a GPU that needs longer hangs, and its events come with a later scrape.
-FETCH_SECONDS = 0.2
+FETCH_SECONDS = 0.05
 
 
 class XidWatch:
