@@ -1,0 +1,242 @@
+"""The kernel collector: counts over restarts, boots, rotations and overruns."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from pyrometer_exporters.framework.exposition import Renderer
+from pyrometer_exporters.framework.metrics import Sample
+from pyrometer_exporters.node.kernel import follow
+from pyrometer_exporters.node.kernel.collector import COLLECTOR
+from pyrometer_exporters.node.kernel.events import KINDS
+from pyrometer_exporters.node.kernel.follow import Follower
+from pyrometer_exporters.node.kernel.kmsg import Record
+
+EVENTS, LOST = "pyrometer_kernel_events_total", "pyrometer_kernel_log_lost_records_total"
+
+
+def test_every_kind_is_there_from_the_start_at_0(node: Any) -> None:
+    found = node.scrape()
+    assert {key[1]: value for key, value in found.items() if key[0] == EVENTS} == dict.fromkeys(KINDS, 0)
+    assert found[LOST,] == 0
+    assert node.downs == {}
+
+
+def test_an_event_is_counted_once_by_kind(node: Any) -> None:
+    node.scrape()
+    node.log.oom_kill(4711, "python")
+    node.log.write("usb 1-1: new high-speed USB device")
+    node.until({"oom_kill": 1})
+    assert node.kinds() == {"oom_kill": 1}
+
+
+def test_an_sxid_counts_on_its_head_line_with_code_link_and_severity(node: Any) -> None:
+    node.log.sxid(3, "0000:c1:00.0", 20034, "LTSSM Fault Up", fatal=True, link=30)
+    node.log.sxid(3, "0000:c1:00.0", 11012, "Ingress ECC soft limit error", fatal=False, link=30)
+    found = node.scrape()
+    assert found["pyrometer_nvswitch_sxid_errors_total", "3", "0000:c1:00.0", "20034", "fatal", "30"] == 1
+    assert found["pyrometer_nvswitch_sxid_errors_total", "3", "0000:c1:00.0", "11012", "non_fatal", "30"] == 1
+    assert found[EVENTS, "sxid"] == 2
+
+
+def test_what_the_log_holds_at_the_first_start_is_in_the_first_scrape(node: Any) -> None:
+    # Else a rise between the first two scrapes would look like something that has just happened.
+    for pid in range(5):
+        node.log.oom_kill(pid, "x")
+    assert node.kinds() == {"oom_kill": 5}
+
+
+def test_a_restart_counts_nothing_twice_and_what_came_meanwhile_once(node: Any) -> None:
+    node.log.oom_kill(1, "a")
+    assert node.kinds() == {"oom_kill": 1}
+    node.log.write("nothing of note")
+    node.collector.close()
+    node.log.oom_kill(2, "b")
+    node.start()
+    assert node.kinds() == {"oom_kill": 2}
+    node.start()
+    assert node.kinds() == {"oom_kill": 2}
+
+
+def test_a_new_boot_begins_its_log_anew_and_the_counts_go_on(node: Any) -> None:
+    node.log.oom_kill(1, "a")
+    node.log.oom_kill(2, "b")
+    assert node.kinds() == {"oom_kill": 2}
+    node.reboot("boot-2")
+    node.log.truncate()
+    node.log.sequence = 0
+    node.log.oom_kill(3, "early in the boot, before the exporter")
+    node.start()
+    assert node.kinds() == {"oom_kill": 3}
+
+
+def test_without_a_state_folder_a_restart_begins_at_0_and_at_the_logs_end(node: Any) -> None:
+    node.state = None
+    node.log.oom_kill(1, "before")
+    assert node.kinds() == {}
+    node.log.oom_kill(2, "after")
+    node.until({"oom_kill": 1})
+    node.start()
+    assert node.kinds() == {}
+
+
+def test_a_damaged_state_file_is_set_aside_and_old_events_are_not_counted_as_new(node: Any) -> None:
+    node.log.oom_kill(1, "a")
+    (node.state / "kernel.json").write_text('{"version": 1, "kinds": 3}')
+    assert node.kinds() == {}
+    assert (node.state / "kernel.json.corrupt").exists()
+
+
+def test_a_state_that_cannot_be_saved_costs_no_metrics(node: Any) -> None:
+    node.log.oom_kill(1, "a")
+    (node.state / "kernel.json.new").mkdir()
+    assert node.kinds() == {"oom_kill": 1}
+    assert node.downs == {"state": "eisdir"}
+
+
+@pytest.mark.parametrize("change", ["rotate", "truncate"])
+def test_a_plain_file_may_be_rotated_and_truncated(node: Any, change: str) -> None:
+    node.scrape()
+    node.log.oom_kill(1, "a")
+    node.until({"oom_kill": 1})
+    getattr(node.log, change)()
+    time.sleep(0.03)  # a file truncated and filled again between two looks can't be told from one that grew
+    node.log.oom_kill(2, "b")
+    node.until({"oom_kill": 2})
+    node.log.oom_kill(3, "c")
+    node.until({"oom_kill": 3})
+
+
+def test_a_record_written_in_two_pieces_is_one(node: Any) -> None:
+    node.scrape()
+    with node.log.path.open("ab", buffering=0) as file:
+        file.write(b"3,0,1,-;Out of memory: Kil")
+        time.sleep(0.03)
+        file.write(b"led process 1 (a)\n DEVICE=x\n")
+    node.until({"oom_kill": 1})
+
+
+def test_a_fifo_is_followed_over_its_writers(node: Any) -> None:
+    node.log.path.unlink()
+    os.mkfifo(node.log.path)
+    node.scrape()
+    for count in (1, 2):  # each opens the pipe and closes it again
+        node.log.oom_kill(count, "a")
+        node.until({"oom_kill": count})
+
+
+def test_a_log_that_may_not_be_read_is_down_with_the_reason_and_is_read_once_it_may(
+    node: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: str, _flags: int) -> int:
+        raise PermissionError(1, "Operation not permitted", path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(follow, "_without_blocking", refuse)
+        node.start()
+        assert node.scrape() == {}
+        assert node.downs == {"kmsg": "no_permission"}
+    node.log.oom_kill(1, "a")
+    node.until({"oom_kill": 1})
+    assert node.downs == {}
+
+
+def test_a_missing_log_is_down_as_missing(node: Any) -> None:
+    node.log.path.unlink()
+    node.scrape()
+    assert node.downs == {"kmsg": "enoent"}
+
+
+class Device:
+    """What os.read gives of a /dev/kmsg, step by step."""
+
+    def __init__(self, *steps: bytes | OSError) -> None:
+        self._steps = list(steps)
+
+    def read(self, _descriptor: int, _size: int) -> bytes:
+        step = self._steps.pop(0) if self._steps else BlockingIOError()
+        if isinstance(step, OSError):
+            raise step
+        return step
+
+
+def _followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *steps: bytes | OSError
+) -> tuple[list[Record], Follower]:
+    path = tmp_path / "kmsg"
+    os.mkfifo(path)
+    monkeypatch.setattr(follow.os, "read", Device(*steps).read)
+    records: list[Record] = []
+    follower = Follower(path, records.append)
+    follower.start()
+    assert follower.wait_settled(5)
+    follower.close()
+    return records, follower
+
+
+def test_an_overrun_loses_what_was_overwritten_and_says_how_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records, follower = _followed(
+        tmp_path, monkeypatch, b"6,10,1,-;a\n", BrokenPipeError(), b"6,15,2,-;b\n D=1\n", b"6,16,3,-;c\n"
+    )
+    assert [record.sequence for record in records] == [10, 15, 16]
+    assert follower.lost == 4
+    assert follower.error is None
+
+
+def test_a_record_that_its_reader_fails_on_costs_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "kmsg"
+    path.write_bytes(b"6,1,1,-;bad\n6,2,1,-;good\n")
+    taken = []
+
+    def take(record: Record) -> None:
+        if record.text == "bad":
+            raise KeyError
+        taken.append(record.text)
+
+    follower = Follower(path, take)
+    follower.start()
+    assert follower.wait_settled(5)
+    follower.close()
+    assert taken == ["good"]
+
+
+def test_nothing_is_left_when_it_is_closed(tmp_path: Path) -> None:
+    path = tmp_path / "kmsg"
+    os.mkfifo(path)
+    writer = os.open(path, os.O_RDWR)
+    pipes = set(Path("/proc/self/fd").iterdir())
+    followers = [Follower(path, lambda _record: None) for _ in range(5)]
+    for follower in followers:
+        follower.start()
+        assert follower.wait_settled(5)
+        follower.close()
+    end = time.monotonic() + 5
+    while any(thread.name == "kmsg" for thread in threading.enumerate()):
+        assert time.monotonic() < end
+        time.sleep(0.005)
+    assert set(Path("/proc/self/fd").iterdir()) <= pipes
+    os.close(writer)
+
+
+def test_output_is_the_golden_one(node: Any) -> None:
+    node.log.oom_kill(1, "a")
+    node.log.sxid(3, "0000:c1:00.0", 20034, "LTSSM Fault Up", fatal=True, link=30)
+    node.start()
+    samples = [item for item in node.collector.collect(time.monotonic() + 4) if isinstance(item, Sample)]
+    text = Renderer().text(samples).decode()
+    golden = Path(__file__).parent / "golden" / "metrics.txt"
+    if os.environ.get("PYROMETER_UPDATE_GOLDEN"):
+        golden.parent.mkdir(exist_ok=True)
+        golden.write_text(text)
+    assert text == golden.read_text()
+    parsed = {family.name for family in text_string_to_metric_families(text)}
+    assert parsed == {family.name.removesuffix("_total") for family in COLLECTOR.families}
