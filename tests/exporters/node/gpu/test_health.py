@@ -119,6 +119,7 @@ def test_each_nvlink_says_whether_it_is_up(make_node: MakeNode) -> None:
     scrape = _node(make_node, nvlinks_down=[3, 17]).scrape()
     down = {labels[2] for labels, up in scrape.values("pyrometer_gpu_nvlink_up", gpu="1").items() if up == 0}
     assert down == {"3", "17"}
+    assert scrape.value("pyrometer_gpu_nvlinks_up", gpu="1") == 16
     assert list(scrape.values("pyrometer_gpu_nvlink_up", gpu="0").values()) == [1] * 18
 
 
@@ -193,7 +194,7 @@ def test_a_gpu_without_a_fabric_has_nothing_of_it(make_node: MakeNode) -> None:
 @pytest.mark.parametrize(
     ("function", "families"),
     [
-        ("nvmlDeviceGetNvLinkState", {"pyrometer_gpu_nvlink_up"}),
+        ("nvmlDeviceGetNvLinkState", {"pyrometer_gpu_nvlink_up", "pyrometer_gpu_nvlinks_up"}),
         ("nvmlDeviceGetCurrPcieLinkWidth", {"DCGM_FI_DEV_PCIE_LINK_WIDTH"}),
         ("nvmlDeviceGetMaxPcieLinkGeneration", {"DCGM_FI_DEV_PCIE_MAX_LINK_GEN"}),
         ("nvmlDeviceGetRowRemapperHistogram", set(HISTOGRAM)),

@@ -25,6 +25,11 @@ UP = own_family(
     "1 if the NVLink is up, from nvmlDeviceGetNvLinkState; 0 also where nothing is connected to it.",
     "link",
 )
+LINKS_UP = own_family(
+    "pyrometer_gpu_nvlinks_up",
+    "gauge",
+    "How many of the GPU's NVLinks are up, from nvmlDeviceGetNvLinkState; 18 on an H100 SXM that is well.",
+)
 CRC_FLIT = dcgm_family(
     "DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL",
     "counter",
@@ -112,10 +117,12 @@ class _NvlinkHealth(FieldSubject):
 
     def now(self, _fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
         """Which links are up."""
-        for link in self._links:
-            state = self.ask_number("nvmlDeviceGetNvLinkState", link)
-            if state is not None:
-                yield self.gpu.own(UP, 1 if state else 0, str(link))
+        states = {link: self.ask_number("nvmlDeviceGetNvLinkState", link) for link in self._links}
+        known = {link: state for link, state in states.items() if state is not None}
+        for link, state in known.items():
+            yield self.gpu.own(UP, 1 if state else 0, str(link))
+        if known:
+            yield self.gpu.own(LINKS_UP, sum(1 for state in known.values() if state))
 
 
-SUBJECT = SubjectSpec("nvlink_health", (UP, CRC_FLIT, CRC_DATA, REPLAY, RECOVERY, ERRORS, LINK_ERRORS), _NvlinkHealth)
+SUBJECT = SubjectSpec("nvlink_health", (UP, LINKS_UP, CRC_FLIT, CRC_DATA, REPLAY, RECOVERY, ERRORS, LINK_ERRORS), _NvlinkHealth)
