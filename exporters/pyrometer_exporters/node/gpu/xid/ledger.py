@@ -20,8 +20,8 @@ VERSION = 1
 # How far apart the times may be that two sources give for one event: the kernel's log has a clock that is never
 # adjusted. As long as one source is complete, longer than needed does no harm (see above).
 WINDOW_SECONDS = 60.0
-# A GPU in a storm of errors: the oldest of so many have been told by all who will.
-MOST_RECENT = 4096
+# Of one Xid in a storm: the oldest of so many have been told by all who will.
+MOST_RECENT = 2048
 # A damaged line could name any GPU and number; nobody has so many.
 MOST_SERIES = 1024
 
@@ -37,7 +37,6 @@ class Key(NamedTuple):
 class Seen:
     """One event, and who told of it."""
 
-    key: Key
     since: float
     """It came after this, and before ``at``; CLOCK_MONOTONIC, which an exporter's restart doesn't touch."""
     at: float
@@ -83,7 +82,8 @@ class Ledger:
     last: dict[str, Last] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
     uuids: dict[str, str] = field(default_factory=dict)
-    recent: list[Seen] = field(default_factory=list)
+    recent: dict[Key, list[Seen]] = field(default_factory=dict)
+    """What others may still tell of, the oldest first."""
     heard: dict[str, float] = field(default_factory=dict)
     """When NVML was last asked for a GPU's events: what came since may yet be told. Not kept over a restart."""
     changes: int = 0
@@ -109,7 +109,7 @@ class Ledger:
             owner: whose process it was.
         """
         key = Key(event.pci, event.xid)
-        self._expire(came[1])
+        self._expire(key, came[1])
         if event.source == "bus_loss" and self._known_gone(key):
             return False
         new = not self._told_by_another(key, event.source, came)
@@ -142,26 +142,29 @@ class Ledger:
 
     def _known_gone(self, key: Key) -> bool:
         """Whether a line without an Xid repeats what is known: the driver prints one for each call on a lost GPU."""
-        return key.pci in self.gone or any(seen.key == key for seen in self.recent)
+        return key.pci in self.gone or bool(self.recent.get(key))
 
     def _told_by_another(self, key: Key, source: str, came: tuple[float, float]) -> bool:
         since, at = came
-        for seen in self.recent:
-            near = seen.since - WINDOW_SECONDS <= at and since - WINDOW_SECONDS <= seen.at
-            if near and seen.key == key and source not in seen.sources:
+        recent = self.recent.setdefault(key, [])
+        for seen in recent:
+            if source in seen.sources:
+                continue
+            if seen.since - WINDOW_SECONDS <= at and since - WINDOW_SECONDS <= seen.at:
                 seen.sources.add(source)
                 return True
-        self.recent.append(Seen(key, since, at, {source}))
+        recent.append(Seen(since, at, {source}))
+        del recent[:-MOST_RECENT]
         return False
 
-    def _expire(self, now: float) -> None:
+    def _expire(self, key: Key, now: float) -> None:
         """Forget what nobody can tell of any more."""
-        if self.recent:
-            self.recent = [
-                seen
-                for seen in self.recent[-MOST_RECENT:]
-                if seen.at >= min(now, self.heard.get(seen.key.pci, now)) - WINDOW_SECONDS
-            ]
+        if len(self.recent) >= MOST_SERIES:
+            self.recent.clear()
+        recent = self.recent.get(key)
+        horizon = min(now, self.heard.get(key.pci, now)) - WINDOW_SECONDS
+        if recent and recent[0].at < horizon:
+            self.recent[key] = [seen for seen in recent if seen.at >= horizon]
 
     def _forget(self, pci: str) -> None:
         self.counts = Counter({key: count for key, count in self.counts.items() if key[0].pci != pci})
@@ -182,7 +185,11 @@ def encode(ledger: Ledger) -> dict[str, Any]:
         "last": {pci: [vars(last.event), vars(last.owner)] for pci, last in ledger.last.items()},
         "gone": sorted(ledger.gone),
         "uuids": ledger.uuids,
-        "recent": [[*seen.key, seen.since, seen.at, sorted(seen.sources)] for seen in ledger.recent],
+        "recent": [
+            [*key, seen.since, seen.at, sorted(seen.sources)]
+            for key, recent in ledger.recent.items()
+            for seen in recent
+        ],
     }
 
 
@@ -191,6 +198,9 @@ def decode(data: Mapping[str, Any]) -> Ledger:
     if data["version"] != VERSION:
         msg = f"version {data['version']!r} instead of {VERSION}"
         raise ValueError(msg)
+    recent: dict[Key, list[Seen]] = {}
+    for pci, xid, since, at, sources in data["recent"]:
+        recent.setdefault(_key(pci, xid), []).append(Seen(float(since), float(at), set(sources)))
     return Ledger(
         boot=str(data["boot"]),
         sequence=int(data["sequence"]),
@@ -200,10 +210,7 @@ def decode(data: Mapping[str, Any]) -> Ledger:
         last={str(pci): Last(XidEvent(**event), Owner(**owner)) for pci, (event, owner) in data["last"].items()},
         gone={str(pci) for pci in data["gone"]},
         uuids={str(pci): str(uuid) for pci, uuid in data["uuids"].items()},
-        recent=[
-            Seen(_key(pci, xid), float(since), float(at), set(sources))
-            for pci, xid, since, at, sources in data["recent"]
-        ],
+        recent=recent,
     )
 
 
