@@ -21,7 +21,7 @@ from pyrometer_exporters.framework.metrics import Down, Family, Sample
 from pyrometer_exporters.framework.worker import LATE, Outcome, Pending, Worker
 from pyrometer_exporters.node.gpu import families, inventory, release, subject, versions
 from pyrometer_exporters.node.gpu.device import Gpu, Shared
-from pyrometer_exporters.node.gpu.driver import Driver
+from pyrometer_exporters.node.gpu.driver import RELEASED, Driver
 from pyrometer_exporters.node.gpu.jobs import Jobs
 from pyrometer_exporters.node.gpu.nvml import Nvml, Pynvml
 from pyrometer_exporters.node.gpu.patience import LONGEST_SECONDS, SHORTEST_SECONDS
@@ -59,6 +59,7 @@ class GpuCollector:
             visit.outcome(until)
         self._take_up(on_bus)
         start = time.monotonic()
+        self._shared.xids.fetch()
         pending = [(gpu, gpu.worker.start(gpu.read)) for gpu in self._roster.gpus]
         outcomes = _awaited(pending, min(until, start + LONGEST_SECONDS))
         told = visit.outcome(min(until, max(start + SHORTEST_SECONDS, time.monotonic())))
@@ -124,7 +125,8 @@ def _told(part: str, outcome: Outcome[list[Sample]]) -> Iterable[Sample | Down]:
 
 
 def _about(gpu: Gpu, outcome: Outcome[list[Sample]]) -> Iterable[Sample | Down]:
-    yield families.UP.sample(1 if outcome.reason is None else 0, *gpu.identity.labels())
+    if outcome.reason != RELEASED:  # nobody asked it: neither up nor down
+        yield families.UP.sample(1 if outcome.reason is None else 0, *gpu.identity.labels())
     if gpu.known:
         yield gpu.identity.info()
     yield from _told(gpu.part, outcome)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pyrometer_exporters.framework.collector import Context
 from pyrometer_exporters.framework.metrics import Down, Family, Sample
 from pyrometer_exporters.framework.statefile import StateFile
-from pyrometer_exporters.framework.worker import Parts, Worker
+from pyrometer_exporters.framework.worker import Pending, Worker
 from pyrometer_exporters.node.gpu.driver import Driver
 from pyrometer_exporters.node.gpu.inventory import kernel_pci_id
 from pyrometer_exporters.node.gpu.jobs import Jobs
@@ -49,7 +49,8 @@ class XidWatch:
         self._saved = self._ledger.changes
         self._lock = threading.Lock()
         self._listeners: dict[str, Listener] = {}
-        self._parts: Parts[None] = Parts("gpu-events")
+        self._fetchers: dict[str, Worker[None]] = {}
+        self._fetches: list[Pending[None]] = []
         self._saver: Worker[None] = Worker("gpu-xid-state")
         self._lines = LineParser()
         sequence = self._ledger.sequence
@@ -73,6 +74,13 @@ class XidWatch:
         with self._lock:
             self._ledger.answered(kernel_pci_id(identity.pci_bus_id), identity.uuid)
 
+    def fetch(self) -> None:
+        """Begin to fetch NVML's events, beside the reads of the GPUs and by other workers: of a sick one too."""
+        listeners = self._listeners.copy()
+        for pci in listeners.keys() - self._fetchers.keys():
+            self._fetchers[pci] = Worker(f"gpu-events-{pci}")
+        self._fetches = [self._fetchers[pci].start(listener.fetch) for pci, listener in listeners.items()]
+
     def collect(
         self,
         identities: Sequence[tuple[Identity, tuple[str, ...] | None]],
@@ -80,7 +88,7 @@ class XidWatch:
         dcgm: Family,
         until: float,
     ) -> Iterable[Sample | Down]:
-        """The samples of all GPUs, sick ones included.
+        """The samples of all GPUs, sick ones included, with what :meth:`fetch` brought.
 
         Args:
             identities: the GPUs served, each with its DCGM labels; None for one that was never open.
@@ -93,8 +101,9 @@ class XidWatch:
             yield down
             if down.reason == "catching_up":
                 return
-        fetch = {pci: listener.fetch for pci, listener in self._listeners.copy().items()}
-        self._parts.run(fetch, min(until, time.monotonic() + FETCH_SECONDS))
+        fetched_until = min(until, time.monotonic() + FETCH_SECONDS)
+        for fetch in self._fetches:
+            fetch.outcome(fetched_until)
         with self._lock:
             found = list(self._samples(identities, left_out, dcgm))
         yield from found
@@ -103,7 +112,8 @@ class XidWatch:
     def close(self) -> None:
         """Stop following; what changed is kept."""
         self._follower.close()
-        self._parts.close()
+        for fetcher in self._fetchers.values():
+            fetcher.close()
         self._saver.close()
         with self._lock:
             data = encode(self._ledger) if self._ledger.changes != self._saved else None

@@ -1,0 +1,218 @@
+"""Whose processes are on a GPU."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyrometer_exporters.node.gpu import jobs
+from pyrometer_exporters.node.gpu.jobs import Job, Jobs, job_of_cgroup
+
+MakeNode = Callable[..., Any]
+POD = "2c48913c-b29f-11e7-9350-020968147796"
+POD_ = POD.replace("-", "_")
+STATIC_POD = "0123456789abcdef0123456789abcdef"
+SLICE = "/kubepods.slice"
+CONTAINER = "1b9e5e0e7a1f4d2c8b7a6d5c4b3a29181716151413121110f0e0d0c0b0a09080"
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "job"),
+    [
+        ("11:devices:/slurm/uid_1000/job_4711/step_0/task_0\n1:name=systemd:/system.slice/slurmd.service", "4711"),
+        ("9:memory:/slurm/uid_1000/job_4711/step_batch", "4711"),
+        ("4:cpuset:/slurm_node01/uid_1000/job_4711/step_0", "4711"),
+        ("4:freezer:/slurm/uid_1000/job_4711", "4711"),
+        ("0::/system.slice/slurmstepd.scope/job_4711/step_0/user/task_0", "4711"),
+        ("0::/system.slice/node01_slurmstepd.scope/job_4711/step_extern/user/task_special", "4711"),
+        ("0::/system.slice/slurmstepd.scope/job_4711/step_0/slurm", "4711"),
+        (f"11:memory:/kubepods/burstable/pod{POD}/{CONTAINER}", POD),
+        (f"11:memory:/kubepods/pod{POD}/{CONTAINER}", POD),
+        (f"0::{SLICE}/kubepods-burstable.slice/kubepods-burstable-pod{POD_}.slice/cri-containerd-{CONTAINER}.scope", POD),
+        (f"0::/kubepods.slice/kubepods-pod{POD_}.slice/crio-{CONTAINER}.scope/container", POD),
+        (f"0::/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-besteffort-pod{POD_}.slice/crio-1.scope", POD),
+        (f"0::{SLICE}/kubepods-burstable.slice/kubepods-burstable-pod{STATIC_POD}.slice/crio-1.scope", STATIC_POD),
+        (f"0::/../../pod{POD}/{CONTAINER}", POD),
+        (f"0::/kubepods.slice/kubepods-pod{POD_}.slice/crio-1.scope/system.slice/slurmstepd.scope/job_12/step_0", "12"),
+        ("0::/user.slice/user-1000.slice/session-3.scope", None),
+        ("0::/", None),
+        ("", None),
+        ("0::/system.slice/slurmd.service", None),
+        ("0::/user.slice/job_4711/step_0", None),
+        ("0::/system.slice/docker-4711.scope", None),
+        ("0::/podman/pod12", None),
+    ],
+)  # fmt: skip
+def test_a_cgroup_names_its_job(cgroup: str, job: str | None) -> None:
+    assert job_of_cgroup(cgroup) == job
+
+
+@given(st.text())
+def test_nothing_makes_it_fail(text: str) -> None:
+    job_of_cgroup(text)
+    job_of_cgroup(f"0::/system.slice/slurmstepd.scope/job_{text}")
+
+
+class Processes:
+    """A procfs with processes of these jobs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.now = 0.0
+
+    def add(self, pid: int, cgroup: str, uid: int | None = 1000) -> None:
+        (self.folder / str(pid)).mkdir(parents=True)
+        (self.folder / str(pid) / "cgroup").write_text(f"0::{cgroup}\n")
+        if uid is not None:
+            (self.folder / str(pid) / "status").write_text(f"Name:\tpython\nUid:\t{uid}\t0\t0\t0\nGid:\t5\t5\t5\t5\n")
+
+    def remove(self, pid: int) -> None:
+        for file in (self.folder / str(pid)).iterdir():
+            file.unlink()
+        (self.folder / str(pid)).rmdir()
+
+    def slurm(self, pid: int, job: int, uid: int | None = 1000) -> None:
+        self.add(pid, f"/system.slice/slurmstepd.scope/job_{job}/step_0/user/task_0", uid)
+
+
+@pytest.fixture
+def processes(tmp_path: Path) -> Processes:
+    return Processes(tmp_path / "proc")
+
+
+def test_a_process_has_a_job_and_a_user(processes: Processes) -> None:
+    processes.slurm(7, 4711)
+    found = Jobs(processes.folder, name_of={1000: "alice"}.__getitem__)
+    assert found.of(7) == Job("4711", "alice")
+    assert found.of(8) is None
+
+
+@pytest.mark.parametrize(("uid", "user"), [(1000, "1000"), (None, "")])
+def test_a_user_without_a_name_is_a_number_and_without_that_nothing(
+    processes: Processes, uid: int | None, user: str
+) -> None:
+    processes.slurm(7, 4711, uid)
+    assert Jobs(processes.folder).of(7) == Job("4711", user)
+
+
+def test_own_processes_have_the_machines_user_names() -> None:
+    assert jobs._name_of(Path("/proc"))(0) == "root"
+    assert jobs._name_of(Path("/proc"))(987_654_321) == ""
+    assert jobs._name_of(Path("/host/proc"))(0) == ""
+
+
+def test_a_directory_of_users_that_hangs_is_asked_once_and_the_number_stands_for_the_name(processes: Processes) -> None:
+    released, calls = threading.Event(), []
+
+    def slow(uid: int) -> str:
+        calls.append(uid)
+        released.wait(10)
+        return "alice"
+
+    processes.slurm(7, 4711)
+    found = Jobs(processes.folder, name_of=slow)
+    start = time.monotonic()
+    assert [found.of(7) for _ in range(5)] == [Job("4711", "1000")] * 5
+    assert time.monotonic() - start < 1
+    assert calls == [1000]
+    released.set()
+    end = time.monotonic() + 5
+    while found.of(7) != Job("4711", "alice"):
+        assert time.monotonic() < end
+
+
+def test_the_job_of_a_process_that_ended_is_remembered_for_some_minutes(processes: Processes) -> None:
+    found = Jobs(processes.folder, lambda: processes.now)
+    processes.slurm(7, 4711)
+    assert found.of(7) == Job("4711", "1000")
+    processes.remove(7)
+    assert found.of(7) is None
+    assert found.of_the_late(7) == Job("4711", "1000")
+    processes.now = jobs.REMEMBER_SECONDS + 1
+    assert found.of_the_late(7) is None
+
+
+def test_a_number_given_to_another_process_is_not_the_late_ones(processes: Processes) -> None:
+    found = Jobs(processes.folder, lambda: processes.now)
+    processes.slurm(7, 4711)
+    found.of(7)
+    processes.remove(7)
+    processes.add(7, "/system.slice/cron.service")
+    assert found.of_the_late(7) is None
+
+
+def test_memory_of_ended_processes_is_bounded(processes: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "MOST_REMEMBERED", 3)
+    found = Jobs(processes.folder, lambda: processes.now)
+    for pid in range(1, 10):
+        processes.slurm(pid, pid)
+        found.of(pid)
+    assert len(found._seen) <= 3
+
+
+def _info(node: Any) -> set[tuple[str, ...]]:
+    return {(labels[0], *labels[2:]) for labels in node.scrape().values("pyrometer_gpu_job_info")}
+
+
+def _processes(node: Any, gpu: str) -> dict[str, float]:
+    return {labels[2]: value for labels, value in node.scrape().values("pyrometer_gpu_processes", gpu=gpu).items()}
+
+
+def test_each_job_on_a_gpu_has_one_series(make_node: MakeNode, processes: Processes) -> None:
+    node = make_node(count=3)
+    for pid, job in ((1, 10), (2, 10), (3, 11)):
+        processes.slurm(pid, job)
+    processes.add(4, "/user.slice/session-1.scope")
+    node.gpus[0].set(processes=[[1, 1 << 30], [2, 1 << 30], [3, 1 << 30], [4, 1 << 20]])
+    node.gpus[1].set(processes=[[3, 1 << 30]])
+    assert _info(node) == {("0", "10", "1000", ""), ("0", "11", "1000", ""), ("1", "11", "1000", "")}
+    assert _processes(node, "0") == {"job": 3, "none": 1, "hidden": 0}
+    assert _processes(node, "2") == {"job": 0, "none": 0, "hidden": 0}
+
+
+def test_a_job_that_ended_is_gone_with_the_next_scrape(make_node: MakeNode, processes: Processes) -> None:
+    node = make_node(count=1)
+    processes.slurm(1, 10)
+    node.gpus[0].set(processes=[[1, 1 << 30]])
+    assert _info(node) == {("0", "10", "1000", "")}
+    node.gpus[0].set(processes=None)
+    assert _info(node) == set()
+
+
+def test_processes_of_another_pid_namespace_have_no_job_and_are_said_to_be_hidden(make_node: MakeNode) -> None:
+    node = make_node(count=1)
+    node.gpus[0].set(processes=[[1, 1 << 30], [2, 1 << 30]])
+    assert _info(node) == set()
+    assert _processes(node, "0") == {"job": 0, "none": 0, "hidden": 2}
+
+
+def test_a_driver_that_does_not_list_processes_costs_these_series_alone(make_node: MakeNode) -> None:
+    node = make_node(count=1, setup=lambda gpus: gpus[0].set(errors={"nvmlDeviceGetComputeRunningProcesses_v3": 3}))
+    scrape = node.scrape()
+    assert scrape.downs == {}
+    assert scrape.values("pyrometer_gpu_processes") == {}
+    assert scrape.value("pyrometer_gpu_up") == 1
+
+
+def test_no_environment_is_read(make_node: MakeNode, processes: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    real = Path.read_text
+
+    def spy(path: Path, *arguments: Any, **settings: Any) -> str:
+        read.append(os.fspath(path))
+        return real(path, *arguments, **settings)
+
+    node = make_node(count=1)
+    processes.slurm(1, 10)
+    node.gpus[0].set(processes=[[1, 1 << 30]])
+    monkeypatch.setattr(Path, "read_text", spy)
+    assert _info(node)
+    assert {Path(path).name for path in read if "/proc/1/" in path} == {"cgroup", "status"}
