@@ -84,7 +84,9 @@ class FieldSubject:
     def read(self, fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
         """See subject.Subject; errors: NvmlError only where the GPU as a whole is ill."""
         if self.due:
-            self._read_at = self._asked_at
+            # The first time, GPUs part ways: else all eight would read everything in the same scrape of each minute.
+            early = SELDOM_SECONDS * (self.gpu.identity.index % 4) / 4 if self._read_at is None else 0.0
+            self._read_at = self._asked_at - early
             self._kept = (*_samples(self._seldom, fields), *self.rare(fields))
         kept = self._kept
         return (*_samples(self._always, fields), *self.now(fields), *kept)

@@ -131,6 +131,7 @@ def test_nvlink_errors_up_to_hopper(make_node: MakeNode) -> None:
     told = {labels[2:]: value for labels, value in per_link.items() if value}
     assert told == {("3", "replay"): 5, ("3", "crc"): 2, ("17", "recovery"): 1}
     assert len(per_link) == 3 * 18
+    assert scrape.values("pyrometer_gpu_nvlink_link_errors_total", gpu="0") == {}  # nothing to tell apart
     assert scrape.values("pyrometer_gpu_nvlink_errors_total") == {}
 
 

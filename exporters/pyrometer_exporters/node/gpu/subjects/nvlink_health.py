@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from pyrometer_exporters.framework.metrics import Sample
+from pyrometer_exporters.node.gpu.clock_events import version_numbers
 from pyrometer_exporters.node.gpu.field_subject import FieldSample, FieldSubject, dcgm_family, own_family
 from pyrometer_exporters.node.gpu.nvml import FieldKey
 from pyrometer_exporters.node.gpu.subject import Opened, SubjectSpec
@@ -60,7 +61,8 @@ LINK_ERRORS = own_family(
     "pyrometer_gpu_nvlink_link_errors_total",
     "counter",
     "Errors of one NVLink: replay, recovery and crc from NVML fields 161-163 up to Hopper, link_recovery_failed, "
-    "link_recovery and effective from fields 214, 215 and 219 from NVLink 5 on",
+    "link_recovery and effective from fields 214, 215 and 219 from NVLink 5 on; absent for an error that no link of "
+    "the GPU has had",
     "link",
     "error",
     seldom=True,
@@ -99,21 +101,29 @@ class _NvlinkHealth(FieldSubject):
     def __init__(self) -> None:
         super().__init__()
         self._links: list[int] = []
+        self._link_fields: dict[int, str] = {}
 
     def defined(self, gpu: Opened) -> tuple[Sequence[FieldSample], Sequence[FieldSample]]:
         """None for a GPU without links."""
         found = gpu.nvml.fields(gpu.handle, [LINK_COUNT_FIELD]).get(LINK_COUNT_FIELD, 0)
         self._links = list(range(int(found))) if 0 <= found <= MOST_LINKS else []
-        if not self._links:
-            return (), ()
-        return _TOTALS, [*self._of_links(_HOPPER_LINK_ERRORS), *self._of_links(_NVLINK5_LINK_ERRORS, NVLINK5_DRIVER)]
+        self._link_fields = {**_HOPPER_LINK_ERRORS, **_newer(gpu.identity.driver)}
+        return (_TOTALS, ()) if self._links else ((), ())
 
-    def _of_links(self, errors: Mapping[int, str], since: tuple[int, ...] = ()) -> Sequence[FieldSample]:
-        return [
-            FieldSample((field, link), LINK_ERRORS, (str(link), error), since_driver=since)
-            for link in self._links
-            for field, error in errors.items()
-        ]
+    def fields(self) -> Sequence[FieldKey]:
+        """Each kind of error of each link as well, seldom."""
+        wanted = super().fields()
+        if not self.due:
+            return wanted
+        return [*wanted, *((field, link) for link in self._links for field in self._link_fields)]
+
+    def rare(self, fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
+        """Which link the errors are of; 54 zeros for each healthy GPU would be most of its series."""
+        for field, error in self._link_fields.items():
+            counts = {link: fields[field, link] for link in self._links if (field, link) in fields}
+            if any(counts.values()):
+                for link, count in counts.items():
+                    yield self.gpu.own(LINK_ERRORS, count, str(link), error)
 
     def now(self, _fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
         """Which links are up."""
@@ -125,4 +135,10 @@ class _NvlinkHealth(FieldSubject):
             yield self.gpu.own(LINKS_UP, sum(1 for state in known.values() if state))
 
 
-SUBJECT = SubjectSpec("nvlink_health", (UP, LINKS_UP, CRC_FLIT, CRC_DATA, REPLAY, RECOVERY, ERRORS, LINK_ERRORS), _NvlinkHealth)
+def _newer(driver: str) -> dict[int, str]:
+    return _NVLINK5_LINK_ERRORS if version_numbers(driver) >= NVLINK5_DRIVER else {}
+
+
+SUBJECT = SubjectSpec(
+    "nvlink_health", (UP, LINKS_UP, CRC_FLIT, CRC_DATA, REPLAY, RECOVERY, ERRORS, LINK_ERRORS), _NvlinkHealth
+)
