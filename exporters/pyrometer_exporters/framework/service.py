@@ -54,12 +54,12 @@ class Exporter:
 def run(exporter: Exporter, argv: Sequence[str] | None = None) -> int:
     """The program: parse ``argv``, serve until SIGTERM or SIGINT; the exit status."""
     specs = discover(exporter.package)
-    flags = _parser(exporter, specs).parse_args(argv)
+    flags = parser(exporter, specs).parse_args(argv)
     logs.set_up(getattr(flags, "log.level"), getattr(flags, "log.format"))
     try:
         config = webconfig.load(getattr(flags, "web.config.file"))
         context = _context(flags)
-        collectors = [(spec, _build(spec, context)) for spec in specs if getattr(flags, f"collector.{spec.name}")]
+        collectors = [(spec, build(spec, context)) for spec in specs if getattr(flags, f"collector.{spec.name}")]
         return asyncio.run(_serve(exporter, flags, config, collectors))
     except UsageError as error:
         return fail(exporter.prog, error)
@@ -83,7 +83,8 @@ class _Unbuilt:
             self._built.close()
 
 
-def _build(spec: CollectorSpec, context: Context) -> Collector:
+def build(spec: CollectorSpec, context: Context) -> Collector:
+    """A collector; one that can't be built now tries again at each scrape. Raises UsageError for flags it can't use."""
     try:
         return spec.build(context)
     except UsageError:
@@ -93,10 +94,11 @@ def _build(spec: CollectorSpec, context: Context) -> Collector:
         return _Unbuilt(spec, context)
 
 
-def _parser(exporter: Exporter, specs: Sequence[CollectorSpec]) -> Flags:
-    parser = Flags(exporter.prog, exporter.title)
-    parser.add_argument("--version", action="version", version=f"%(prog)s {_version()}")
-    add = parser.add_argument
+def parser(exporter: Exporter, specs: Sequence[CollectorSpec]) -> Flags:
+    """All flags: the exporter's own and its collectors'."""
+    flags = Flags(exporter.prog, exporter.title)
+    flags.add_argument("--version", action="version", version=f"%(prog)s {_version()}")
+    add = flags.add_argument
     add("--web.listen-address", dest="web.listen-address", type=address, default=exporter.listen, metavar="HOST:PORT",
         help="address to serve on (default: %(default)s)")  # fmt: skip
     add("--web.config.file", dest="web.config.file", metavar="FILE", help="exporter-toolkit YAML: TLS and basic auth")
@@ -120,11 +122,11 @@ def _parser(exporter: Exporter, specs: Sequence[CollectorSpec]) -> Flags:
     add("--log.level", dest="log.level", choices=logs.LEVELS, default="info", help="(default: %(default)s)")
     add("--log.format", dest="log.format", choices=("logfmt", "json"), default="logfmt", help="(default: %(default)s)")
     for spec in specs:
-        group = parser.add_argument_group(f"collector {spec.name}", spec.help)
+        group = flags.add_argument_group(f"collector {spec.name}", spec.help)
         group.add_argument(f"--collector.{spec.name}", dest=f"collector.{spec.name}", default=spec.default_enabled,
                            action=argparse.BooleanOptionalAction, help="use this collector")  # fmt: skip
         spec.add_flags(group)
-    return parser
+    return flags
 
 
 def _context(flags: argparse.Namespace) -> Context:
@@ -132,6 +134,11 @@ def _context(flags: argparse.Namespace) -> Context:
     state = state_folder(getattr(flags, "path.state"), default)
     if state is None:
         log.warning("can't write to %s: counts start again at 0 after a restart; see --path.state", default)
+    return context_of(flags, state)
+
+
+def context_of(flags: argparse.Namespace, state: Path | None = None) -> Context:
+    """What collectors are built from; without ``state``, nothing of theirs is kept."""
     paths = {name: getattr(flags, f"path.{name}") for name in ("sysfs", "procfs", "rings", "kmsg")}
     return Context(flags=flags, clock=SystemClock(), state=state, **paths)
 

@@ -19,6 +19,8 @@ from pyrometer_exporters.node.gpu.nvml import Nvml, NvmlError
 FIRST_RETRY_SECONDS = 1.0
 # A driver that is missing for a minute was not forgotten but removed; initialising costs it a round of every GPU.
 LONGEST_RETRY_SECONDS = 60.0
+RELEASED: Final = "released"
+"""The reason why GPUs can't be read that were let go on request."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ class Driver:
         """
         with self._idle:
             self.released = True
-        self._end(PartError("released", "the GPUs were let go on request, see gpu-release"))
+        self._end(PartError(RELEASED, "the GPUs were let go on request, see gpu-release"))
         with self._idle:
             if not self._idle.wait_for(lambda: not self._calls, seconds):
                 return False

@@ -180,6 +180,7 @@ class TestRelease:
         scrape = node.scrape()
         assert node.library.calls == before  # neither scrape nor sampler touches the driver
         assert scrape.value("pyrometer_gpu_released") == 1
+        assert scrape.values("pyrometer_gpu_up") == {}
         assert scrape.downs == dict.fromkeys(("nvml", "0", "1", "2"), "released")
         (state / "gpu-release").unlink()
         _until(lambda: not (state / "gpu-released").exists())

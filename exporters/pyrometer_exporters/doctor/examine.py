@@ -1,0 +1,111 @@
+"""Runs the real collectors in this process, as the exporter would, and looks at what they gave."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from pyrometer_exporters.doctor import readout
+from pyrometer_exporters.doctor.recording import Recording
+from pyrometer_exporters.doctor.report import Attribution, CollectorFound, Report
+from pyrometer_exporters.framework import service
+from pyrometer_exporters.framework.clock import SystemClock
+from pyrometer_exporters.framework.collector import Collector, CollectorSpec, Context
+from pyrometer_exporters.framework.gather import CollectorState, Gatherer
+from pyrometer_exporters.framework.metrics import Sample
+from pyrometer_exporters.framework.worker import reason_of
+from pyrometer_exporters.node.gpu import collector as gpu_collector
+from pyrometer_exporters.node.gpu.nvml import Pynvml
+from pyrometer_exporters.node.gpu.release import REQUEST
+
+# Together with what it takes to start, below 15 s whatever hangs.
+FIRST_SECONDS, SECOND_SECONDS = 6.0, 4.0
+CLOSE_SECONDS = 1.0
+# Rates and GPM's shares need two looks at least 100 ms apart.
+PAUSE_SECONDS = 0.5
+
+
+def examine(flags: argparse.Namespace, specs: Sequence[CollectorSpec]) -> Report:
+    """Everything that can be found out in some 12 s. Raises UsageError for flags that a collector can't use."""
+    recording = Recording(Pynvml())
+    context = service.context_of(flags)
+    wanted = [spec for spec in specs if getattr(flags, f"collector.{spec.name}")]
+    released = _released(flags)
+    if released:
+        wanted = [spec for spec in wanted if spec.name != gpu_collector.COLLECTOR.name]
+    samples, states = _gathered([(spec, _built(spec, context, recording)) for spec in wanted])
+    readings = readout.Readings(samples)
+    down = {(state.name, part.part): part.reason for state in states for part in state.downs}
+    report = Report(
+        host=socket.gethostname(),
+        driver=readout.driver(readings),
+        present=readout.present(readings),
+        gpus=readout.gpus(readings, down, recording.failures),
+        attribution=_attribution(context.procfs, readings),
+        links=readout.links(readings),
+        rings=readout.rings(readings),
+        collectors=[_collector(state) for state in states],
+    )
+    if released:
+        report.notes.append(f"GPUs were not looked at: {released} asks all to let go of them")
+    report.notes.extend(readout.notes(report))
+    if any(spec.name == gpu_collector.COLLECTOR.name for spec in wanted):
+        report.problems.extend(readout.problems(report, readings))
+    report.problems.extend(f"collector {c.name} failed: {c.state}" for c in report.collectors if _failed(c))
+    return report
+
+
+def _built(spec: CollectorSpec, context: Context, recording: Recording) -> Collector:
+    if spec.name == gpu_collector.COLLECTOR.name:
+        return gpu_collector.build(context, recording.as_nvml())
+    return service.build(spec, context)
+
+
+def _gathered(collectors: list[tuple[CollectorSpec, Collector]]) -> tuple[list[Sample], Iterable[CollectorState]]:
+    gatherer = Gatherer(collectors, SystemClock())
+    gatherer.gather(FIRST_SECONDS)
+    time.sleep(PAUSE_SECONDS)
+    second = gatherer.gather(SECOND_SECONDS)
+    _within(gatherer.close, CLOSE_SECONDS)
+    return second.samples, second.states
+
+
+def _within(close: Callable[[], None], seconds: float) -> None:
+    thread = threading.Thread(target=close, daemon=True)
+    thread.start()
+    thread.join(seconds)
+
+
+def _released(flags: argparse.Namespace) -> str:
+    given = getattr(flags, "path.state") or os.environ.get("STATE_DIRECTORY") or "/var/lib/pyrometer"
+    request = Path(given) / REQUEST
+    try:
+        age = time.time() - request.stat().st_mtime
+    except OSError:
+        return ""
+    return str(request) if age <= getattr(flags, gpu_collector.RELEASE_FLAG) else ""
+
+
+def _attribution(procfs: Path, readings: readout.Readings) -> Attribution:
+    try:
+        (procfs / "1" / "cgroup").read_bytes()
+        cgroups = "readable"
+    except OSError as error:
+        cgroups = reason_of(error)
+    processes = readings.summed("pyrometer_gpu_processes", "attribution")
+    return Attribution(cgroups, processes)
+
+
+def _collector(state: CollectorState) -> CollectorFound:
+    down = {part.part: part.reason for part in state.downs if part.part}
+    word = state.failed or ("partly" if state.downs else "ok")
+    return CollectorFound(state.name, word, round(1000 * state.seconds, 1), down)
+
+
+def _failed(found: CollectorFound) -> bool:
+    return found.state not in ("ok", "partly")

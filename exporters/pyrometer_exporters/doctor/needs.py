@@ -1,0 +1,33 @@
+"""What the alert rules can't do without: absent on a GPU that answers, an alert can never fire there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Need:
+    """A family, where it matters with one value of its ``reason`` label, and the alerts that live on it."""
+
+    family: str
+    alerts: str
+    reason: str = ""
+
+    @property
+    def name(self) -> str:
+        """As one would ask Prometheus for it."""
+        return f'{self.family}{{reason="{self.reason}"}}' if self.reason else self.family
+
+
+_SECONDS = "pyrometer_gpu_clock_event_seconds_total"
+
+NEEDS = (
+    Need(_SECONDS, "GpuThrottledThermal", "hw_thermal"),
+    Need(_SECONDS, "GpuThrottledThermal", "sw_thermal"),
+    Need(_SECONDS, "GpuThrottledPowerBrake", "hw_power_brake"),
+    Need(_SECONDS, "GpuThrottledHardware", "hw_slowdown"),
+    Need(_SECONDS, "GpuPowerCapOutlier", "power_cap"),
+    Need("DCGM_FI_DEV_SM_CLOCK", "GpuClockOutlier and the text of throttling alerts"),
+    Need("DCGM_FI_DEV_GPU_TEMP", "the text of throttling alerts"),
+    Need("pyrometer_gpu_xid_errors_total", "GpuXidCritical"),
+)

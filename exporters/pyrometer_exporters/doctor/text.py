@@ -1,0 +1,103 @@
+"""The report for people: aligned columns, GPUs of the same complaint in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from pyrometer_exporters.doctor.report import GpuFound, Report
+
+
+def text(report: Report) -> str:
+    """The report, ending in a newline; problems last, where the eye is when it scrolled by."""
+    sections = [
+        ("Driver", _driver(report)),
+        ("GPUs", _table(("GPU", "MODEL", "PCI ADDRESS", "STATE", "METRICS", "WHY CLOCKS ARE LOW"), _gpus(report))),
+        ("Not available", _table(("GPU", "METRIC", "WHY"), _absent(report.gpus))),
+        ("Jobs", _jobs(report)),
+        ("Links and rings", _links(report)),
+        ("Collectors", _table(("NAME", "STATE", "TOOK", "NOT AVAILABLE"), _collectors(report))),
+        ("Notes", report.notes),
+        ("Problems: alerts that can't work", report.problems),
+    ]
+    head = f"Pyrometer on {report.host}: {_verdict(report)}"
+    return "\n".join([head, *_laid_out(sections)]) + "\n"
+
+
+def _verdict(report: Report) -> str:
+    count = len(report.problems)
+    return f"{count} problem{'s' * (count != 1)}" if count else "the alert rules have all they need"
+
+
+def _laid_out(sections: Iterable[tuple[str, Iterable[str]]]) -> Iterator[str]:
+    for title, lines in sections:
+        found = list(lines)
+        if found:
+            yield from ("", title, *(f"  {line}".rstrip() for line in found))
+
+
+def _driver(report: Report) -> Iterator[str]:
+    versions = [f"{name.replace('_', ' ')} {version or 'unknown'}" for name, version in report.driver.items()]
+    yield ", ".join(versions)
+    words = {"pci": "on the PCI bus", "nvml": "presented by the driver", "expected": "expected"}
+    counts = [f"{count} {words.get(source, source)}" for source, count in report.present.items()]
+    yield f"GPUs: {', '.join(counts) or 'unknown'}"
+
+
+def _gpus(report: Report) -> Iterator[tuple[str, ...]]:
+    for gpu in report.gpus:
+        state = f"down: {gpu.down}" if gpu.down else "up"
+        yield gpu.gpu, gpu.model or "unknown", gpu.pci_bus_id or "unknown", state, str(gpu.metrics), _methods(gpu)
+
+
+def _methods(gpu: GpuFound) -> str:
+    methods = list(gpu.clock_events.values())
+    known = [(methods.count(method), word) for method, word in (("counter", "counted"), ("sampled", "sampled"))]
+    return ", ".join(f"{count} reasons {word}" for count, word in known if count)
+
+
+def _absent(gpus: Sequence[GpuFound]) -> Iterator[tuple[str, ...]]:
+    by_complaint: dict[tuple[str, str], list[str]] = {}
+    for gpu in gpus:
+        for absent in gpu.absent:
+            by_complaint.setdefault((absent.metric, absent.why), []).append(gpu.gpu)
+    for (metric, why), numbers in sorted(by_complaint.items()):
+        yield _range(numbers), metric, why
+
+
+def _range(numbers: Sequence[str]) -> str:
+    """``0-7`` for all of a row, else the numbers.
+
+    >>> _range(["0", "1", "2"]), _range(["0", "2"])
+    ('0-2', '0,2')
+    """
+    known = [int(number) for number in numbers if number.isdecimal()]
+    whole = len(known) > 2 and known == list(range(known[0], known[0] + len(numbers)))
+    return f"{known[0]}-{known[-1]}" if whole else ",".join(numbers)
+
+
+def _jobs(report: Report) -> Iterator[str]:
+    yield f"cgroups of processes: {report.attribution.cgroups}"
+    words = {"job": "of a job", "none": "of no job", "hidden": "that can't be seen from here"}
+    counts = [f"{count} {words.get(kind, kind)}" for kind, count in report.attribution.processes.items()]
+    yield f"processes on GPUs: {', '.join(counts) or 'none, so attribution could not be tried'}"
+
+
+def _links(report: Report) -> Iterator[str]:
+    found = report.links
+    yield f"network ports: {found['ports_up']} up, {found['ports_down']} down"
+    yield f"NVLinks: {found['nvlinks_up']} up, {found['nvlinks_down']} down"
+    yield f"training: {report.rings['ranks']} ranks of {report.rings['runs']} runs"
+
+
+def _collectors(report: Report) -> Iterator[tuple[str, ...]]:
+    for found in report.collectors:
+        downs = ", ".join(f"{part} ({reason})" for part, reason in found.down.items())
+        yield found.name, found.state, f"{found.milliseconds:.0f} ms", downs
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
+    body = list(rows)
+    if body:
+        widths = [max(len(row[column]) for row in (head, *body)) for column in range(len(head))]
+        for row in (head, *body):
+            yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
