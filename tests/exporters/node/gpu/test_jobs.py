@@ -36,7 +36,7 @@ CONTAINER = "1b9e5e0e7a1f4d2c8b7a6d5c4b3a29181716151413121110f0e0d0c0b0a09080"
         ("0::/system.slice/slurmstepd.scope/job_4711/step_0/slurm", "4711"),
         (f"11:memory:/kubepods/burstable/pod{POD}/{CONTAINER}", POD),
         (f"11:memory:/kubepods/pod{POD}/{CONTAINER}", POD),
-        (f"0::{SLICE}/kubepods-burstable.slice/kubepods-burstable-pod{POD_}.slice/cri-containerd-{CONTAINER}.scope", POD),
+        (f"0::{SLICE}/kubepods-burstable.slice/kubepods-burstable-pod{POD_}.slice/cri-containerd-1b9e.scope", POD),
         (f"0::/kubepods.slice/kubepods-pod{POD_}.slice/crio-{CONTAINER}.scope/container", POD),
         (f"0::/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-besteffort-pod{POD_}.slice/crio-1.scope", POD),
         (f"0::{SLICE}/kubepods-burstable.slice/kubepods-burstable-pod{STATIC_POD}.slice/crio-1.scope", STATIC_POD),
