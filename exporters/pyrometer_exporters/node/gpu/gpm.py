@@ -26,11 +26,15 @@ _VERSION = 1  # NVML_GPM_METRICS_GET_VERSION
 
 
 class Gpm:
-    """One GPU's samples. Errors: NvmlError of the GPU as a whole; whatever else fails leaves values out."""
+    """The samples of one GPU, or of one of its MIG instances.
+
+    Errors: NvmlError of the GPU as a whole; whatever else fails leaves values out.
+    """
 
     def __init__(self) -> None:
         self._nvml: Nvml | None = None
         self._handle: Handle | None = None
+        self._instance: int | None = None
         self._supported = False
         self._samples: Spaced[Any] = Spaced()
         self._spare: list[Any] = []
@@ -38,10 +42,13 @@ class Gpm:
         self._asked: Sequence[int] = ()
         self._last: dict[int, float] | None = None
 
-    def open(self, nvml: Nvml, handle: Handle) -> bool:
-        """Begin anew with a GPU just opened; whether it has GPM (nvmlGpmQueryDeviceSupport)."""
+    def open(self, nvml: Nvml, handle: Handle, instance: int | None = None) -> bool:
+        """Begin anew with a GPU just opened, or its GPU instance of that id; whether it has GPM.
+
+        Calls nvmlGpmQueryDeviceSupport.
+        """
         self.release()
-        self._nvml, self._handle = nvml, handle
+        self._nvml, self._handle, self._instance = nvml, handle, instance
         found = optional(lambda: nvml.ask("nvmlGpmQueryDeviceSupport", handle))
         self._supported = found is not None and bool(found.isSupportedDevice)
         return self._supported
@@ -77,6 +84,8 @@ class Gpm:
     def _taken(self, nvml: Nvml) -> Any:  # noqa: ANN401  an opaque pointer
         sample = self._spare.pop() if self._spare else nvml.ask("nvmlGpmSampleAlloc")
         try:
+            if self._instance is not None:
+                return nvml.ask("nvmlGpmMigSampleGet", self._handle, self._instance, sample)
             return nvml.ask("nvmlGpmSampleGet", self._handle, sample)
         except NvmlError:
             self._spare.append(sample)

@@ -87,16 +87,29 @@ class _Gpm:
         if _address(sample) not in self._samples:
             return INVALID_ARGUMENT
         library = self._library
-        self._samples[_address(sample)] = _Sample(
+        self._samples[_address(sample)] = self._now(moment, library.extra(moment, "gpm", {}))
+        return SUCCESS
+
+    def take_of_instance(self, moment: Moment, instance: int, sample: Any) -> int:  # noqa: ANN401
+        found = [one for one in self._library.extra(moment, "mig") or () if one and one["id"] == instance]
+        if not found or _address(sample) not in self._samples:
+            return INVALID_ARGUMENT
+        if not self._supported(moment):
+            return NOT_SUPPORTED
+        self._samples[_address(sample)] = self._now(moment, found[0].get("gpm", {}))
+        return SUCCESS
+
+    def _now(self, moment: Moment, given: dict[str, float | None]) -> _Sample:
+        library = self._library
+        return _Sample(
             library.monotonic,
             moment.utilisation(),
             throughput.busy_mj(moment),
             throughput.nvlink_bytes(library, moment),
             throughput.pcie_bytes(library, moment),
             throughput.nvlinks(library, moment),
-            library.extra(moment, "gpm", {}),
+            given,
         )
-        return SUCCESS
 
     def metrics(self, out: Any) -> int:  # noqa: ANN401
         request = out._obj  # noqa: SLF001
@@ -155,5 +168,6 @@ def functions(library: FakeLibrary) -> dict[str, Body]:
         "nvmlGpmSampleAlloc": gpm.alloc,
         "nvmlGpmSampleFree": gpm.free,
         "nvmlGpmSampleGet": library.device(gpm.take),
+        "nvmlGpmMigSampleGet": library.device(gpm.take_of_instance),
         "nvmlGpmMetricsGet": gpm.metrics,
     }

@@ -2,7 +2,8 @@
 
 ``set(mig=[{"id": 7, "profile": "1g.10gb", "used_mib": 12, "total_mib": 9984}])``: the GPU is in MIG mode with these
 instances; an entry may be None for a place without one, and a profile may name a compute instance (``1c.2g.20gb``). An
-empty list is MIG mode without instances, None no MIG mode. ``set(mig="incapable")``: a GPU that has no MIG.
+entry's ``gpm`` is as that of the GPU (``gpm.py``). An empty list is MIG mode without instances, None no MIG mode.
+``set(mig="incapable")``: a GPU that has no MIG.
 """
 
 from __future__ import annotations

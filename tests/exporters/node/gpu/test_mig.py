@@ -48,6 +48,28 @@ def test_a_divided_gpu_loses_only_what_nvml_no_longer_gives(node: Any) -> None:
     assert not [name for name in gone if "REMAP" in name or "ECC" in name or "ecc" in name or "nvlink" in name]
 
 
+def test_each_instance_has_its_own_profiling(node: Any) -> None:
+    first = {**INSTANCES[0], "gpm": {"1": 80.0, "5": 40.0}}
+    second = {**INSTANCES[2], "gpm": {"1": 0.0}}
+    node.gpus[1].set(mig=[first, None, second])
+    assert node.scrape().values("DCGM_FI_PROF_GR_ENGINE_ACTIVE", GPU_I_ID="7") == {}  # nothing to compare with yet
+    node.clock.now += 15
+    scrape = node.scrape()
+    assert scrape.value("DCGM_FI_PROF_GR_ENGINE_ACTIVE", gpu="1", GPU_I_ID="7", GPU_I_PROFILE="1g.10gb") == 0.8
+    assert scrape.value("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", gpu="1", GPU_I_ID="7") == 0.4
+    assert scrape.value("DCGM_FI_PROF_GR_ENGINE_ACTIVE", gpu="1", GPU_I_ID="5") == 0
+
+
+def test_an_instance_without_profiling_keeps_its_memory(node: Any) -> None:
+    node.gpus[1].set(errors={"nvmlGpmMigSampleGet": 3})
+    node.scrape()
+    node.clock.now += 15
+    scrape = node.scrape()
+    assert scrape.downs == {}
+    assert scrape.values("DCGM_FI_PROF_GR_ENGINE_ACTIVE", gpu="1", GPU_I_ID="7") == {}
+    assert scrape.value("DCGM_FI_DEV_FB_USED", gpu="1", GPU_I_ID="7") == 1200
+
+
 def test_mig_mode_without_instances(make_node: MakeNode) -> None:
     scrape = make_node(count=1, setup=lambda gpus: gpus[0].set(mig=[])).scrape()
     assert scrape.value("DCGM_FI_DEV_MIG_MODE") == 1

@@ -1,20 +1,21 @@
-"""MIG: whether the GPU is divided, its instances and their memory.
+"""MIG: whether the GPU is divided, its instances, their memory and their work.
 
 Source: nvmlDeviceGetMigMode, nvmlDeviceGetMigDeviceHandleByIndex; of each instance nvmlDeviceGetName,
-nvmlDeviceGetUUID, nvmlDeviceGetGpuInstanceId and nvmlDeviceGetMemoryInfo_v2.
+nvmlDeviceGetUUID, nvmlDeviceGetGpuInstanceId, nvmlDeviceGetMemoryInfo_v2 and, from Hopper on, nvmlGpmMigSampleGet.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyrometer_exporters.framework.metrics import Family, Sample
-from pyrometer_exporters.node.gpu import families
+from pyrometer_exporters.node.gpu import families, profiling
 from pyrometer_exporters.node.gpu.field_subject import FieldSubject, dcgm_family, own_family
+from pyrometer_exporters.node.gpu.gpm import Gpm
 from pyrometer_exporters.node.gpu.nvml import FieldKey, Handle, NvmlError
 from pyrometer_exporters.node.gpu.readings import BYTES_PER_MIB
-from pyrometer_exporters.node.gpu.subject import SubjectSpec, optional
+from pyrometer_exporters.node.gpu.subject import Opened, SubjectSpec, optional
 
 # dcgm-exporter's labels for a GPU instance, beyond those of its GPU.
 INSTANCE_LABELS = (*families.DCGM_LABELS, "GPU_I_PROFILE", "GPU_I_ID")
@@ -39,6 +40,10 @@ INFO = own_family(
 FB_FREE = Family("DCGM_FI_DEV_FB_FREE", "gauge", families.FB_FREE.help, INSTANCE_LABELS)
 FB_USED = Family("DCGM_FI_DEV_FB_USED", "gauge", families.FB_USED.help, INSTANCE_LABELS)
 FB_RESERVED = Family("DCGM_FI_DEV_FB_RESERVED", "gauge", families.FB_RESERVED.help, INSTANCE_LABELS)
+# GPM's ratios, of the instance's own share of the GPU; a divided GPU has no DCGM_FI_DEV_GPU_UTIL.
+RATIOS = {metric: replace(family, labels=INSTANCE_LABELS) for metric, family in profiling.RATIOS.items()}
+_METRICS = tuple(RATIOS)
+_MOST_PERCENT = 105  # as profiling allows it
 
 
 @dataclass(frozen=True)
@@ -55,17 +60,33 @@ class _Mig(FieldSubject):
     def __init__(self) -> None:
         super().__init__()
         self._instances: dict[str, Instance] = {}
+        self._gpms: dict[str, Gpm] = {}
+
+    def open(self, gpu: Opened) -> None:
+        """Samples from before a loss are of no use."""
+        for gpm in self._gpms.values():
+            gpm.release()
+        self._gpms = {}
+        super().open(gpu)
 
     def rare(self, _fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
         """Mode and instances; they are changed by hand."""
         self._instances = {}
         mode = self.ask("nvmlDeviceGetMigMode")
-        if mode is None:
-            return
-        current = int(mode[0])
-        yield self.gpu.dcgm(MODE, current)
-        if current:
-            yield from self._found()
+        if mode is not None:
+            current = int(mode[0])
+            yield self.gpu.dcgm(MODE, current)
+            if current:
+                yield from self._found()
+        self._follow()
+
+    def _follow(self) -> None:
+        """Profiling of the instances that there are, and of no others."""
+        for gone in self._gpms.keys() - self._instances.keys():
+            self._gpms.pop(gone).release()
+        for new in self._instances.keys() - self._gpms.keys():
+            self._gpms[new] = Gpm()
+            self._gpms[new].open(self.gpu.nvml, self.gpu.handle, int(new))
 
     def _found(self) -> Iterable[Sample]:
         for index in range(int(self.ask_number("nvmlDeviceGetMaxMigDeviceCount") or 0)):
@@ -84,7 +105,7 @@ class _Mig(FieldSubject):
         return Instance(handle, found, profile_of(nvml.text(handle, "Name"))), nvml.text(handle, "UUID")
 
     def now(self, _fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
-        """The instances' memory."""
+        """The instances' memory and work."""
         for instance in self._instances.values():
             try:
                 memory = self.gpu.nvml.memory(instance.handle)
@@ -95,6 +116,14 @@ class _Mig(FieldSubject):
             sizes = ((FB_FREE, memory.free), (FB_USED, memory.used), (FB_RESERVED, memory.reserved))
             for family, size in sizes:
                 yield self.gpu.dcgm(family, size // BYTES_PER_MIB, instance.profile, instance.id)
+            yield from self._profiled(instance)
+
+    def _profiled(self, instance: Instance) -> Iterable[Sample]:
+        # Without a compute instance in it a GPU instance has no samples.
+        found = self._gpms[instance.id].read(self.gpu.shared.clock.monotonic(), _METRICS) or {}
+        for metric, family in RATIOS.items():
+            if 0 <= found.get(metric, -1) <= _MOST_PERCENT:
+                yield self.gpu.dcgm(family, found[metric] / 100, instance.profile, instance.id)
 
 
 def profile_of(name: str) -> str:
@@ -108,4 +137,4 @@ def profile_of(name: str) -> str:
     return rest if slices.endswith("c") and rest else profile
 
 
-SUBJECT = SubjectSpec("mig", (MODE, INFO, FB_FREE, FB_USED, FB_RESERVED), _Mig)
+SUBJECT = SubjectSpec("mig", (MODE, INFO, FB_FREE, FB_USED, FB_RESERVED, *RATIOS.values()), _Mig)
