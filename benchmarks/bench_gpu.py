@@ -36,6 +36,7 @@ from pyrometer_simulator.nvml import SimulatedGpus, installed
 
 GPUS = 8
 BUDGET_PERCENT = 0.5
+SCRAPE_SECONDS, SCRAPE_PERCENT = 15, 0.1
 
 
 class FreeNvml:
@@ -209,6 +210,12 @@ def main() -> None:
         print(f"collect of {GPUS} GPUs, {cost.samples} samples, over {title}:")
         print(f"  p50 {cost.median:.2f} ms, p99 {cost.worst:.2f} ms, of which CPU {cost.cpu:.2f} ms")
         print(f"  rendering {cost.render:.2f} ms")
+    milliseconds = free.cpu + free.render
+    percent = milliseconds / 1000 / SCRAPE_SECONDS * 100
+    print(
+        f"a scrape without device time: {milliseconds:.2f} ms of CPU (budget 10 ms, with NICs), which is {percent:.3f} %"
+    )
+    print(f"  of a core at one each {SCRAPE_SECONDS} s (budget {SCRAPE_PERCENT} %, with NICs)")
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ MAX_LABEL_CHARACTERS = 256
 # Label sets that come and go (runs, jobs) must not grow the cache for ever.
 MAX_CACHED_LABEL_SETS = 50_000
 
+_BEYOND, _INFINITY = 1 << 63, float("inf")
 _LABEL_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 _HELP_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n"})
 
@@ -36,13 +37,15 @@ def escape_label(value: str) -> str:
 
 def format_value(value: float) -> str:
     """The shortest text that reads back as the same number; integers without a point."""
-    if value != value:  # noqa: PLR0124  NaN, without the cost of math.isnan on every sample
-        return "NaN"
-    if value in (float("inf"), float("-inf")):
-        return "+Inf" if value > 0 else "-Inf"
-    whole = int(value)
     # Beyond 2**53 a float's digits are not all meant; repr keeps them honest.
-    return str(whole) if whole == value and abs(whole) < 1 << 63 else repr(float(value))
+    if -_BEYOND < value < _BEYOND:  # neither infinite nor NaN
+        whole = int(value)
+        return str(whole) if whole == value else repr(float(value))
+    if value != value:  # noqa: PLR0124  NaN, without the cost of math.isnan
+        return "NaN"
+    if value in (_INFINITY, -_INFINITY):
+        return "+Inf" if value > 0 else "-Inf"
+    return repr(float(value))
 
 
 class Renderer:
