@@ -212,9 +212,7 @@ def main() -> None:
         print(f"  rendering {cost.render:.2f} ms")
     milliseconds = free.cpu + free.render
     percent = milliseconds / 1000 / SCRAPE_SECONDS * 100
-    print(
-        f"a scrape without device time: {milliseconds:.2f} ms of CPU (budget 10 ms, with NICs), which is {percent:.3f} %"
-    )
+    print(f"a scrape without device time: {milliseconds:.2f} ms of CPU (budget 10 ms, with NICs), so {percent:.3f} %")
     print(f"  of a core at one each {SCRAPE_SECONDS} s (budget {SCRAPE_PERCENT} %, with NICs)")
 
 
