@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 
 # Fetching is a matter of milliseconds; a GPU that needs longer hangs, and its events come with a later scrape.
 FETCH_SECONDS = 0.05
+SAVE_SECONDS = 0.1
 
 
 class XidWatch:
@@ -189,11 +190,12 @@ class XidWatch:
     def _save(self, until: float) -> Iterable[Down]:
         with self._lock:
             changes = self._ledger.changes
-            if changes == self._saved:
+            if changes == self._saved or not self._file.kept:
                 return
             data = encode(self._ledger)
-        # In a worker: a disk that hangs must not take the metrics along.
-        outcome = self._saver.start(lambda: self._file.save(data)).outcome(until)
+        # In a worker: a disk that hangs must not take the metrics along. A hung GPU may have used up all the time.
+        saved_until = max(until, time.monotonic() + SAVE_SECONDS)
+        outcome = self._saver.start(lambda: self._file.save(data)).outcome(saved_until)
         if outcome.reason is None:
             self._saved = changes
         else:
