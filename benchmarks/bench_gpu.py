@@ -29,6 +29,7 @@ from pyrometer_exporters.framework.clock import SystemClock
 from pyrometer_exporters.framework.collector import Context
 from pyrometer_exporters.framework.exposition import Renderer
 from pyrometer_exporters.framework.metrics import Sample
+from pyrometer_exporters.framework.service import settle_memory
 from pyrometer_exporters.node.gpu.collector import add_flags, build
 from pyrometer_exporters.node.gpu.nvml import Code, FieldKey, Handle, Memory, Nvml, NvmlError, Pynvml
 from pyrometer_exporters.node.gpu.sampler import Sampler, Watched
@@ -168,14 +169,27 @@ class Collections:
     samples: int
 
 
+class ScrapeClock(SystemClock):
+    """Is a scrape's interval further each time that it is told so: what is read at most so often is read as in life."""
+
+    ahead = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.ahead
+
+
 def collections(folder: Path, nvml: Nvml, rounds: int) -> Collections:
     parser = argparse.ArgumentParser()
     add_flags(parser)
     flags = parser.parse_args(["--collector.gpu.sampler-frequency=5"])
-    collector = build(Context(flags, SystemClock(), folder, folder, folder, None), nvml)
+    clock = ScrapeClock()
+    collector = build(Context(flags, clock, folder, folder, folder, None), nvml)
     renderer = Renderer()
     collected, rendered, used, samples = [], [], [], []
-    for _ in range(rounds):
+    for number in range(rounds):
+        if number == 1:
+            settle_memory()  # as the exporter does after its first collection
+        clock.ahead += SCRAPE_SECONDS
         start, cpu = time.perf_counter(), time.process_time()
         found = list(collector.collect(time.monotonic() + 5))
         middle = time.perf_counter()

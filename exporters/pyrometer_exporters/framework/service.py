@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import signal
@@ -202,6 +203,8 @@ class _App:
     def _gathered(self, done: asyncio.Future[Gathered]) -> None:
         self._under_way = None
         if not done.cancelled() and done.exception() is None:
+            if self._last is None:
+                settle_memory()
             self._last = done.result()
 
     def _own_endpoints(self) -> Mapping[str, Endpoint]:
@@ -230,6 +233,12 @@ class _App:
 
     async def _ready(self, _request: Request) -> Response:
         return text(200, "ready") if self._last else text(503, "the first collection is still under way")
+
+
+def settle_memory() -> None:
+    """Take what is loaded by now out of the garbage collector's rounds, which cost one scrape in a hundred 4 ms."""
+    gc.collect()
+    gc.freeze()
 
 
 def _collector_route(endpoint: Endpoint) -> Handler:
