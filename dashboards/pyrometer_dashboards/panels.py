@@ -21,6 +21,14 @@ def query(expression: str, legend: str) -> core.Target:
     return core.Target(expr=expression, legendFormat=legend)
 
 
+def every_batch(series: str, legend: str) -> core.Target:
+    """All samples of a per-batch series in the board's time range, each at its own time.
+
+    A range selector in an instant query: a range query would draw one batch per step of the panel and hide the rest.
+    """
+    return core.Target(expr=f"{series}[$__range]", legendFormat=legend, instant=True)
+
+
 def time_series(
     title: str,
     description: str,
