@@ -22,6 +22,7 @@ FAST_FOR_SECONDS = 600.0
 SLOW_SECONDS = 60.0
 # Numbers alone (38 s throttled, 48 s, ...) are edited in this rarely: chat.update allows some 50 calls a minute in all.
 NUMBERS_SECONDS = 30.0
+ANOTHER_DROP_SECONDS = 30.0  # the beginning of one drop is found within 10 s or so (steps of 5 s, smoothed)
 RECENT_SECONDS = 600.0  # in which an incident on a node still counts as evidence
 
 
@@ -143,13 +144,21 @@ def merge(before: Diagnosis | None, now: Diagnosis) -> Diagnosis:
     """What the message should say of the causes, from what it says and what is found now.
 
     Known causes outlive a Prometheus that stopped answering: they stay, and what is missing is said. They also outlive
-    the drop: an alert is held for a while after its end, and what is found then speaks of the recovery.
+    the drop: an alert is held for a while after its end, and what is found then speaks of the recovery. A second drop
+    in that time, which nothing explains, comes after them: the first one is still explained.
     """
     if before is None or not _names(before.causes):
         return now
     if now.missing and not _names(now.causes):
         return replace(before, missing=now.missing)
-    return before if before.onset is not None and now.onset is None else now
+    if before.onset is None:
+        return now
+    if now.onset is None:
+        return before
+    if now.onset - before.onset > ANOTHER_DROP_SECONDS and not _names(now.causes):
+        explained = tuple(cause for cause in before.causes if cause.labels)
+        return replace(now, causes=(*explained, *now.causes), onset=before.onset)
+    return now
 
 
 def is_news(before: Diagnosis | None, now: Diagnosis) -> bool:

@@ -227,6 +227,17 @@ def test_known_causes_outlive_the_drop() -> None:
     assert merge(replace(during, causes=(Cause("unknown", ""),)), after) == after
 
 
+def test_a_second_drop_without_a_cause_does_not_take_the_first_ones_away() -> None:
+    hot = Cause("gpu-042 GPU 3", "hardware thermal throttling", labels={"node": "gpu-042", "gpu": "3"})
+    first = Diagnosis(at=NOW, causes=(hot,), onset=DROP)
+    second = Diagnosis(at=NOW + 60, causes=(Cause("unknown", "", ("nothing",)),), onset=DROP + 70)
+    both = merge(first, second)
+    assert [cause.part for cause in both.causes] == ["gpu-042 GPU 3", "unknown"]
+    assert merge(both, replace(second, at=NOW + 70)) == replace(both, at=NOW + 70)  # and it does not pile up
+    doubted = replace(second, onset=DROP + 5)
+    assert merge(first, doubted) == doubted  # the same drop, better known: no longer convincing
+
+
 def test_known_causes_outlive_a_silent_prometheus() -> None:
     known = Diagnosis(1.0, (Cause("p", "c", labels={"node": "n"}),))
     silent = Diagnosis(2.0, (Cause("unknown", ""),), ("Prometheus did not answer",))
