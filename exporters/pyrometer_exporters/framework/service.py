@@ -38,7 +38,7 @@ DEFAULT_SCRAPE_SECONDS = 9.5
 # The answer must be on its way before Prometheus gives up; blackbox_exporter takes the same half second off.
 SCRAPE_HEADROOM_SECONDS = 0.5
 MIN_SCRAPE_SECONDS = 0.2
-CLOSE_SECONDS = 0.7
+CLOSE_SECONDS = 0.4
 
 
 @dataclass(frozen=True)
