@@ -11,6 +11,10 @@ from pyrometer_alerting.model import SEVERITIES, Alert, Incident
 # The same key firing again this soon after its resolve is the same trouble: flapping belongs into one message.
 REOPEN_SECONDS = 30 * 60
 MAX_EPISODES = 20
+# So long after a resolve a lagging Alertmanager peer may repeat the firing (each waits 15 s for the one before it).
+# Later it is true: Alertmanager itself ends what Prometheus could not tell it of for 4 minutes, and when they find each
+# other again the alert comes with the start that it always had.
+LAGGING_SECONDS = 60.0
 CAUSE_ALERTS = frozenset(
     {
         "GpuThrottledThermal",
@@ -28,7 +32,7 @@ WATCHDOG = "Watchdog"
 
 @dataclass(frozen=True)
 class Change:
-    """What became of an incident; `events` (opened, reopened, worse, grown, resolved) are worth telling."""
+    """What became of an incident; `events` (opened, reopened, resumed, worse, grown, resolved) are worth telling."""
 
     incident: Incident
     events: tuple[str, ...] = ()
@@ -41,13 +45,20 @@ def key_of(alert: Alert) -> str:
     return "\x1f".join((alert.labels.get("cluster", ""), alert.name, kind, place))
 
 
-def is_stale(alert: Alert, known: Alert | None) -> bool:
-    """Whether a lagging peer tells an old story: a firing of an episode that ended, or a resolve of the one before."""
+def is_stale(alert: Alert, known: Alert | None, heard: float) -> bool:
+    """Whether a lagging peer tells an old story: a firing of an episode that ended, or a resolve of the one before.
+
+    `heard` is how many seconds ago the `known` arrived.
+    """
     if known is None:
         return False
     if known.firing:
         return alert.ends_at is not None and alert.ends_at < known.starts_at
-    return alert.firing and known.ends_at is not None and alert.starts_at <= known.ends_at
+    return alert.firing and _had_not_ended(alert, known) and heard < LAGGING_SECONDS
+
+
+def _had_not_ended(alert: Alert, known: Alert) -> bool:
+    return known.ends_at is not None and alert.starts_at <= known.ends_at
 
 
 def fold(latest: Incident | None, alerts: Sequence[Alert], truncated: int, now: float) -> Change | None:
@@ -87,6 +98,10 @@ def _open(alerts: Sequence[Alert], truncated: int, now: float) -> Change:
 
 
 def _reopen(latest: Incident, members: tuple[Alert, ...], firing: Sequence[Alert], now: float) -> Change:
+    before = {alert.fingerprint: alert for alert in latest.members}
+    if any(alert.fingerprint in before and _had_not_ended(alert, before[alert.fingerprint]) for alert in firing):
+        resumed = replace(latest, received_at=now, resolved_at=None, members=members, diagnosis=None)
+        return Change(resumed, ("resumed",))
     ended = (latest.started_at, latest.resolved_at or latest.started_at)
     incident = replace(
         latest,

@@ -73,6 +73,7 @@ def build_reply(incident: Incident, event: str, style: Style) -> Message:
     said = {
         "resolved": f"\u2705 Resolved after {text.duration(_lasted(incident))}",
         "reopened": f"{sign(incident)} Firing again, {_times(incident)}",
+        "resumed": f"{sign(incident)} Still firing: Alertmanager only had no news of it for a while",
         "worse": f"{sign(incident)} Worse: now {incident.severity}",
         "grown": f"{sign(incident)} Growing: {sum(member.firing for member in incident.members)} firing",
     }[event]

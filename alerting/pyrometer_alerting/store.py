@@ -67,12 +67,12 @@ class Transaction:
         self._db.execute("INSERT OR REPLACE INTO delivery VALUES (?, ?, ?)", (group, digest, now))
         return row is not None and row[0] == digest
 
-    def known_alert(self, fingerprint: str) -> Alert | None:
-        """What this alert last said (without its labels)."""
+    def known_alert(self, fingerprint: str) -> tuple[Alert | None, float]:
+        """What this alert last said (without its labels), and when."""
         row = self._db.execute(
-            "SELECT firing, starts_at, ends_at FROM alert WHERE fingerprint = ?", (fingerprint,)
+            "SELECT firing, starts_at, ends_at, seen_at FROM alert WHERE fingerprint = ?", (fingerprint,)
         ).fetchone()
-        return None if row is None else Alert(fingerprint, bool(row[0]), {}, {}, row[1], row[2])
+        return (None, 0.0) if row is None else (Alert(fingerprint, bool(row[0]), {}, {}, row[1], row[2]), row[3])
 
     def save_alert(self, alert: Alert, incident_id: str | None, now: float) -> None:
         """Remember what this alert says now."""

@@ -64,11 +64,23 @@ def test_a_restart_of_prometheus_keeps_the_earlier_start() -> None:
 
 def test_old_stories_are_stale() -> None:
     ended = alert(firing=False, ends_at=START + 60)
-    assert is_stale(alert(starts_at=START), ended)
-    assert is_stale(alert(starts_at=START + 60), ended)
-    assert not is_stale(alert(starts_at=START + 61), ended)
-    assert is_stale(alert(firing=False, ends_at=START - 1), alert(starts_at=START))
-    assert not is_stale(alert(), None)
+    assert is_stale(alert(starts_at=START), ended, heard=5)
+    assert is_stale(alert(starts_at=START + 60), ended, heard=5)
+    assert not is_stale(alert(starts_at=START + 61), ended, heard=5)
+    assert is_stale(alert(firing=False, ends_at=START - 1), alert(starts_at=START), heard=5)
+    assert not is_stale(alert(), None, heard=0)
+
+
+def test_an_alert_that_never_ended_comes_back_with_its_old_start() -> None:
+    """Alertmanager ends what Prometheus could not tell it of for 4 minutes (seen on a real one)."""
+    ended = alert(firing=False, ends_at=START + 240)
+    assert not is_stale(alert(), ended, heard=61)
+    closed = fold(fold(None, [alert()], 0, START).incident, [ended], 0, START + 240).incident
+    again = fold(closed, [alert()], 0, START + 400)
+    assert again.events == ("resumed",)
+    assert again.incident.firing
+    assert again.incident.started_at == START
+    assert again.incident.episodes == ()  # no flap: it fired all the time
 
 
 def test_keys_separate_clusters_runs_and_nodes() -> None:
