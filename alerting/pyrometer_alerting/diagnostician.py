@@ -85,7 +85,7 @@ class Diagnostician:
         now = self._clock.now()
         with self._lock:
             incident_id, at = min(self._due.items(), key=lambda item: item[1], default=("", now + SLOW_SECONDS))
-            if at > now:
+            if now < at <= now + SLOW_SECONDS:  # nothing is planned for later: then the clock was set back
                 return at - now
             # Removed before the work: a poke that comes during it must not be lost.
             del self._due[incident_id]
