@@ -53,6 +53,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(flags: argparse.Namespace) -> int:
+    if flags.report is not None:
+        _try_to_write(flags.report)
     stack = find_stack(_say)
     with contextlib.ExitStack() as opened:
         folder = Path(tempfile.mkdtemp(prefix="pyrometer-demo-"))
@@ -114,6 +116,14 @@ def _tell(report: Report) -> None:
         _say(f"WRONG: {problem}")
     if not report.problems:
         _say("all three incidents were posted, named the right culprit, and were resolved")
+
+
+def _try_to_write(path: Path) -> None:
+    """Better now than after the scenario."""
+    try:
+        path.touch()
+    except OSError as error:
+        raise DemoError(f"--report={path}: {error.strerror}") from None
 
 
 def _clear(folder: Path, kind: type[BaseException] | None, _error: object, _traceback: object) -> None:

@@ -59,6 +59,13 @@ def test_two_signals_end_everything(number: signal.Signals, tmp_path: Path) -> N
     assert not folder.exists()
 
 
+def test_a_report_that_cannot_be_written_is_said_before_the_scenario(capsys: pytest.CaptureFixture[str]) -> None:
+    from pyrometer_simulator.demo import main
+
+    assert main.main(["--report=/nonexistent/x"]) == 2
+    assert capsys.readouterr().err == "pyrometer-demo: --report=/nonexistent/x: No such file or directory\n"
+
+
 def test_logs_that_an_error_names_are_kept(tmp_path: Path) -> None:
     from pyrometer_simulator.demo import main
 
