@@ -82,15 +82,29 @@ def expected_findings(faults: dict[str, float]) -> list[Finding]:
 
 
 def batches_measured(prometheus: Prometheus, run: str, at: float) -> dict[str, float | None]:
-    """In the minute before ``at``: batches stored, steps taken, and samples refused as out of order since the start."""
+    """In the minute before ``at``: batches stored, steps taken, and samples refused as out of order since the start.
+
+    Asked at five moments, a second apart, and the middle difference taken: `increase` extrapolates from scrapes 5 s
+    apart to the ends of the minute, and is off by a step at some of them.
+    """
+    moments = [_batches_at(prometheus, run, at - seconds) for seconds in range(5)]
+    known = sorted(
+        (stored - taken, stored, taken) for stored, taken in moments if stored is not None and taken is not None
+    )
+    _, stored, taken = known[len(known) // 2] if known else (None, None, None)
     return {
-        "batches_stored_1m": prometheus.value(
-            f'count_over_time(pyrometer_train_batch_mfu_ratio{{run="{run}"}}[1m])', at
-        ),
-        "steps_taken_1m": prometheus.value(f'increase(pyrometer_train_steps_total{{run="{run}",rank="0"}}[1m])', at),
+        "batches_stored_1m": stored,
+        "steps_taken_1m": taken,
         "out_of_order_samples": prometheus.value("prometheus_target_scrapes_sample_out_of_order_total"),
         "duplicate_samples": prometheus.value("prometheus_target_scrapes_sample_duplicate_timestamp_total"),
     }
+
+
+def _batches_at(prometheus: Prometheus, run: str, at: float) -> tuple[float | None, float | None]:
+    return (
+        prometheus.value(f'count_over_time(pyrometer_train_batch_mfu_ratio{{run="{run}"}}[1m])', at),
+        prometheus.value(f'increase(pyrometer_train_steps_total{{run="{run}",rank="0"}}[1m])', at),
+    )
 
 
 def short_events_measured(prometheus: Prometheus) -> dict[str, float | None]:

@@ -112,3 +112,27 @@ def test_messages_get_their_alert_from_the_incident_they_carry() -> None:
     message = {"text": "x", "metadata": {"event_payload": {"incident_id": "i1"}}}
     found = verdict.with_alertnames([message, {"text": "y"}], [{"id": "i1", "alertname": "NicLinkFlapping"}])
     assert [each["alertname"] for each in found] == ["NicLinkFlapping", ""]
+
+
+class _Answers:
+    """Prometheus as far as the verdict asks it: stored and taken batches by moment."""
+
+    def __init__(self, stored: list[float | None], taken: list[float | None]) -> None:
+        self.stored, self.taken = stored, taken
+
+    def value(self, query: str, at: float | None = None) -> float | None:
+        if at is None:
+            return 0.0
+        return (self.stored if query.startswith("count") else self.taken)[int(100 - at)]
+
+
+def test_one_moment_at_which_extrapolation_is_off_decides_nothing() -> None:
+    prometheus: Any = _Answers([240, 240, 240, 240, 240], [240.2, 242.0, 239.9, 238.4, 240.0])
+    measured = verdict.batches_measured(prometheus, "r", 100)
+    assert (measured["batches_stored_1m"], measured["steps_taken_1m"]) == (240, 240.0)
+
+
+def test_lost_batches_show_at_most_moments() -> None:
+    prometheus: Any = _Answers([237, 236, 237, 240, None], [240.0] * 5)
+    measured = verdict.batches_measured(prometheus, "r", 100)
+    assert measured["batches_stored_1m"] == 237
