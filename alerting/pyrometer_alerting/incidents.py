@@ -11,6 +11,8 @@ from pyrometer_alerting.model import SEVERITIES, Alert, Incident
 # The same key firing again this soon after its resolve is the same trouble: flapping belongs into one message.
 REOPEN_SECONDS = 30 * 60
 MAX_EPISODES = 20
+# Of an incident that never ends while its alerts come and go (pods, jobs), or it would grow for ever.
+MAX_ENDED_MEMBERS = 1000
 # So long after a resolve a lagging Alertmanager peer may repeat the firing (each waits 15 s for the one before it).
 # Later it is true: Alertmanager itself ends what Prometheus could not tell it of for 4 minutes, and when they find each
 # other again the alert comes with the start that it always had.
@@ -140,6 +142,9 @@ def _merged(before: Sequence[Alert], alerts: Sequence[Alert]) -> tuple[Alert, ..
         same = known is not None and known.firing and alert.firing
         starts_at = min(known.starts_at, alert.starts_at) if known is not None and same else alert.starts_at
         members[alert.fingerprint] = replace(alert, starts_at=starts_at)
+    ended = sorted((alert for alert in members.values() if not alert.firing), key=lambda alert: alert.ends_at or 0.0)
+    for alert in ended[:-MAX_ENDED_MEMBERS]:
+        del members[alert.fingerprint]
     return tuple(members.values())
 
 

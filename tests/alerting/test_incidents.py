@@ -5,7 +5,7 @@ from dataclasses import replace
 from alerting_fakes import START, alert, training_incident
 
 from pyrometer_alerting import model
-from pyrometer_alerting.incidents import fold, is_stale, key_of
+from pyrometer_alerting.incidents import MAX_ENDED_MEMBERS, fold, is_stale, key_of
 from pyrometer_alerting.model import Cause, Diagnosis, part_of
 
 
@@ -25,6 +25,15 @@ def test_an_incident_opens_grows_and_resolves_with_its_last_member() -> None:
 def test_absent_is_not_resolved() -> None:
     opened = fold(None, [alert(fingerprint="1"), alert(fingerprint="2")], 0, START).incident
     assert len(fold(opened, [alert(fingerprint="1")], 0, START).incident.members) == 2
+
+
+def test_an_incident_that_never_ends_does_not_grow_for_ever() -> None:
+    incident = fold(None, [alert(fingerprint="always")], 0, START).incident
+    ended = [alert(fingerprint=str(n), firing=False, ends_at=START + n) for n in range(MAX_ENDED_MEMBERS + 50)]
+    members = fold(incident, ended, 0, START).incident.members
+    assert len(members) == MAX_ENDED_MEMBERS + 1
+    assert members[0].firing
+    assert members[1].fingerprint == "50"  # the oldest went
 
 
 def test_a_resolve_of_something_never_seen_says_nothing() -> None:
