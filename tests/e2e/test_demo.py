@@ -38,7 +38,7 @@ def test_the_scenario_ends_with_every_incident_posted_named_and_resolved(played:
 def test_every_step_of_a_minute_is_a_sample_in_prometheus_and_none_is_out_of_order(played: dict[str, Any]) -> None:
     measured = played["measured"]
     assert measured["batches_stored_1m"] == pytest.approx(measured["steps_taken_1m"], abs=1)
-    assert measured["batches_stored_1m"] == pytest.approx(240, abs=8)  # 4 steps/s
+    assert measured["batches_stored_1m"] > 120  # 240 at 4 steps/s, fewer where the machine is busy
     assert measured["out_of_order_samples"] == 0
     assert measured["duplicate_samples"] == 0
 
