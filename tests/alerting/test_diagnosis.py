@@ -127,6 +127,16 @@ def test_what_began_after_the_drop_ranks_below_and_says_so(cluster: Any) -> None
     assert causes[1].against == ("began 30 s after the drop",)
 
 
+def test_what_ended_before_the_drop_is_not_its_cause(cluster: Any) -> None:
+    flaps = (DROP - 66, DROP - 63, DROP - 60)
+    cluster.flapping.append(steps(*flaps, node="gpu-044", device="mlx5_5", port="1"))
+    fired = alert("NicLinkFlapping", labels={"node": "gpu-044", "device": "mlx5_5", "port": "1"}, starts_at=DROP - 58)
+    other = replace(training_incident(), alertname="NicLinkFlapping", members=(fired,), run="")
+    (cause,) = diagnose(cluster, [other]).causes
+    assert cause.part == "unknown"
+    assert "gpu-044 mlx5_5/1 link flapping (ended 60 s before the drop" in cause.evidence[1]
+
+
 def test_heat_of_another_run_is_not_a_cause(cluster: Any) -> None:
     cluster.heat(node="gpu-200")
     assert diagnose(cluster).causes[0].part == "unknown"
