@@ -144,8 +144,8 @@ def merge(before: Diagnosis | None, now: Diagnosis) -> Diagnosis:
     """What the message should say of the causes, from what it says and what is found now.
 
     Known causes outlive a Prometheus that stopped answering: they stay, and what is missing is said. They also outlive
-    the drop: an alert is held for a while after its end, and what is found then speaks of the recovery. A second drop
-    in that time, which nothing explains, comes after them: the first one is still explained.
+    the drop: an alert is held for a while after its end, and what is found then speaks of the recovery. What is found
+    for a second drop in that time comes after them: the first one is still explained.
     """
     if before is None or not _names(before.causes):
         return now
@@ -155,10 +155,14 @@ def merge(before: Diagnosis | None, now: Diagnosis) -> Diagnosis:
         return now
     if now.onset is None:
         return before
-    if now.onset - before.onset > ANOTHER_DROP_SECONDS and not _names(now.causes):
-        explained = tuple(cause for cause in before.causes if cause.labels)
-        return replace(now, causes=(*explained, *now.causes), onset=before.onset)
-    return now
+    return _after(before, now) if now.onset - before.onset > ANOTHER_DROP_SECONDS else now
+
+
+def _after(before: Diagnosis, now: Diagnosis) -> Diagnosis:
+    explained = tuple(cause for cause in before.causes if cause.labels)
+    known = {(cause.part, cause.cause) for cause in explained}
+    fresh = tuple(cause for cause in now.causes if (cause.part, cause.cause) not in known)
+    return replace(now, causes=(*explained, *fresh), onset=before.onset)
 
 
 def is_news(before: Diagnosis | None, now: Diagnosis) -> bool:

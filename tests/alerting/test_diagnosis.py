@@ -237,13 +237,16 @@ def test_known_causes_outlive_the_drop() -> None:
     assert merge(replace(during, causes=(Cause("unknown", ""),)), after) == after
 
 
-def test_a_second_drop_without_a_cause_does_not_take_the_first_ones_away() -> None:
+def test_a_second_drop_does_not_take_the_first_ones_causes_away() -> None:
     hot = Cause("gpu-042 GPU 3", "hardware thermal throttling", labels={"node": "gpu-042", "gpu": "3"})
     first = Diagnosis(at=NOW, causes=(hot,), onset=DROP)
     second = Diagnosis(at=NOW + 60, causes=(Cause("unknown", "", ("nothing",)),), onset=DROP + 70)
     both = merge(first, second)
     assert [cause.part for cause in both.causes] == ["gpu-042 GPU 3", "unknown"]
     assert merge(both, replace(second, at=NOW + 70)) == replace(both, at=NOW + 70)  # and it does not pile up
+    link = Cause("gpu-044 mlx5_5/1", "link flapping", labels={"node": "gpu-044", "device": "mlx5_5"})
+    other = merge(first, replace(second, causes=(link,)))
+    assert [cause.part for cause in other.causes] == ["gpu-042 GPU 3", "gpu-044 mlx5_5/1"]
     doubted = replace(second, onset=DROP + 5)
     assert merge(first, doubted) == doubted  # the same drop, better known: no longer convincing
 
