@@ -1,4 +1,5 @@
 # Every target sets up what it needs in .venv and says what it is doing.
+SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
@@ -13,12 +14,26 @@ help:
 
 setup: $(STAMP)
 
+# A .venv whose Python is gone (an upgrade of the system) or that belongs to another checkout (a copied folder) is made anew.
+OWN := import os, pyrometer_simulator as p; assert p.__file__.startswith(os.getcwd() + os.sep)
+ifneq ($(wildcard $(STAMP)),)
+ifneq ($(shell $(BIN)/python -c '$(OWN)' 2>&1 || echo broken),)
+.PHONY: $(STAMP)
+CLEAR := --clear
+endif
+endif
+
 $(STAMP): pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) not found: apt-get install python3 python3-venv" >&2; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
+		|| { echo "make: $$($(PYTHON) --version) is too old: Python 3.10 or newer is needed (make PYTHON=...)" >&2; exit 2; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
+		|| { echo "make: $(PYTHON) has no venv module: apt-get install python3-venv" >&2; exit 2; }
 	@echo ">> creating .venv and installing pyrometer with its development tools (a few minutes the first time)"
-	@$(PYTHON) -m venv .venv || { echo "make: no venv module: apt-get install python3-venv" >&2; exit 2; }
-	@$(BIN)/python -m pip install --quiet --upgrade pip
-	@$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@$(PYTHON) -m venv $(CLEAR) .venv
+	@set -o pipefail; $(BIN)/python -m pip install --disable-pip-version-check --editable '.[dev]' \
+		| sed -un 's/^ *\(Downloading\|Using cached\) \([^ ]*\).*(\(.*\))$$/   \2 (\3)/p; s/^Installing collected.*/   installing/p' \
+		|| { echo "make: pip could not install (see above): it needs PyPI, or a mirror of it in pip's configuration" >&2; exit 2; }
 	@touch $@
 
 stack: $(STAMP)

@@ -182,6 +182,8 @@ def _weigh_time(suspect: _Suspect, onset: float, now: float) -> None:
     lag = suspect.onset - onset
     if lag > LATE_SECONDS:
         suspect.doubt(0.35, f"began {duration(lag)} after the drop")
+    elif suspect.last is not None and onset - suspect.last > LATE_SECONDS:
+        suspect.doubt(0.25, f"ended {duration(onset - suspect.last)} before the drop")
     elif lag < -EARLY_SECONDS:
         suspect.doubt(0.6, f"began {duration(-lag)} before the drop")
     else:

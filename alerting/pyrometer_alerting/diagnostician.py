@@ -22,6 +22,7 @@ FAST_FOR_SECONDS = 600.0
 SLOW_SECONDS = 60.0
 # Numbers alone (38 s throttled, 48 s, ...) are edited in this rarely: chat.update allows some 50 calls a minute in all.
 NUMBERS_SECONDS = 30.0
+ANOTHER_DROP_SECONDS = 30.0  # the beginning of one drop is found within 10 s or so (steps of 5 s, smoothed)
 RECENT_SECONDS = 600.0  # in which an incident on a node still counts as evidence
 
 
@@ -84,7 +85,7 @@ class Diagnostician:
         now = self._clock.now()
         with self._lock:
             incident_id, at = min(self._due.items(), key=lambda item: item[1], default=("", now + SLOW_SECONDS))
-            if at > now:
+            if now < at <= now + SLOW_SECONDS:  # nothing is planned for later: then the clock was set back
                 return at - now
             # Removed before the work: a poke that comes during it must not be lost.
             del self._due[incident_id]
@@ -143,13 +144,25 @@ def merge(before: Diagnosis | None, now: Diagnosis) -> Diagnosis:
     """What the message should say of the causes, from what it says and what is found now.
 
     Known causes outlive a Prometheus that stopped answering: they stay, and what is missing is said. They also outlive
-    the drop: an alert is held for a while after its end, and what is found then speaks of the recovery.
+    the drop: an alert is held for a while after its end, and what is found then speaks of the recovery. What is found
+    for a second drop in that time comes after them: the first one is still explained.
     """
     if before is None or not _names(before.causes):
         return now
     if now.missing and not _names(now.causes):
         return replace(before, missing=now.missing)
-    return before if before.onset is not None and now.onset is None else now
+    if before.onset is None:
+        return now
+    if now.onset is None:
+        return before
+    return _after(before, now) if now.onset - before.onset > ANOTHER_DROP_SECONDS else now
+
+
+def _after(before: Diagnosis, now: Diagnosis) -> Diagnosis:
+    explained = tuple(cause for cause in before.causes if cause.labels)
+    known = {(cause.part, cause.cause) for cause in explained}
+    fresh = tuple(cause for cause in now.causes if (cause.part, cause.cause) not in known)
+    return replace(now, causes=(*explained, *fresh), onset=before.onset)
 
 
 def is_news(before: Diagnosis | None, now: Diagnosis) -> bool:

@@ -11,6 +11,12 @@ from pyrometer_alerting.model import SEVERITIES, Alert, Incident
 # The same key firing again this soon after its resolve is the same trouble: flapping belongs into one message.
 REOPEN_SECONDS = 30 * 60
 MAX_EPISODES = 20
+# Of an incident that never ends while its alerts come and go (pods, jobs), or it would grow for ever.
+MAX_ENDED_MEMBERS = 1000
+# So long after a resolve a lagging Alertmanager peer may repeat the firing (each waits 15 s for the one before it).
+# Later it is true: Alertmanager itself ends what Prometheus could not tell it of for 4 minutes, and when they find each
+# other again the alert comes with the start that it always had.
+LAGGING_SECONDS = 60.0
 CAUSE_ALERTS = frozenset(
     {
         "GpuThrottledThermal",
@@ -28,7 +34,7 @@ WATCHDOG = "Watchdog"
 
 @dataclass(frozen=True)
 class Change:
-    """What became of an incident; `events` (opened, reopened, worse, grown, resolved) are worth telling."""
+    """What became of an incident; `events` (opened, reopened, resumed, worse, grown, resolved) are worth telling."""
 
     incident: Incident
     events: tuple[str, ...] = ()
@@ -41,13 +47,20 @@ def key_of(alert: Alert) -> str:
     return "\x1f".join((alert.labels.get("cluster", ""), alert.name, kind, place))
 
 
-def is_stale(alert: Alert, known: Alert | None) -> bool:
-    """Whether a lagging peer tells an old story: a firing of an episode that ended, or a resolve of the one before."""
+def is_stale(alert: Alert, known: Alert | None, heard: float) -> bool:
+    """Whether a lagging peer tells an old story: a firing of an episode that ended, or a resolve of the one before.
+
+    `heard` is how many seconds ago the `known` arrived.
+    """
     if known is None:
         return False
     if known.firing:
         return alert.ends_at is not None and alert.ends_at < known.starts_at
-    return alert.firing and known.ends_at is not None and alert.starts_at <= known.ends_at
+    return alert.firing and _had_not_ended(alert, known) and heard < LAGGING_SECONDS
+
+
+def _had_not_ended(alert: Alert, known: Alert) -> bool:
+    return known.ends_at is not None and alert.starts_at <= known.ends_at
 
 
 def fold(latest: Incident | None, alerts: Sequence[Alert], truncated: int, now: float) -> Change | None:
@@ -87,6 +100,10 @@ def _open(alerts: Sequence[Alert], truncated: int, now: float) -> Change:
 
 
 def _reopen(latest: Incident, members: tuple[Alert, ...], firing: Sequence[Alert], now: float) -> Change:
+    before = {alert.fingerprint: alert for alert in latest.members}
+    if any(alert.fingerprint in before and _had_not_ended(alert, before[alert.fingerprint]) for alert in firing):
+        resumed = replace(latest, received_at=now, resolved_at=None, members=members, diagnosis=None)
+        return Change(resumed, ("resumed",))
     ended = (latest.started_at, latest.resolved_at or latest.started_at)
     incident = replace(
         latest,
@@ -124,7 +141,14 @@ def _merged(before: Sequence[Alert], alerts: Sequence[Alert]) -> tuple[Alert, ..
         # A Prometheus restart moves startsAt while the alert keeps firing: the earlier one is the truth.
         same = known is not None and known.firing and alert.firing
         starts_at = min(known.starts_at, alert.starts_at) if known is not None and same else alert.starts_at
-        members[alert.fingerprint] = replace(alert, starts_at=starts_at)
+        # A resolve tells the last value that was still over the threshold, or one held after it: it would say of a drop
+        # of 40 % that it was one of 16 %. What was said while it fired is what happened.
+        ended = known is not None and known.firing and not alert.firing
+        annotations = known.annotations if known is not None and ended else alert.annotations
+        members[alert.fingerprint] = replace(alert, starts_at=starts_at, annotations=annotations)
+    over = sorted((alert for alert in members.values() if not alert.firing), key=lambda alert: alert.ends_at or 0.0)
+    for alert in over[:-MAX_ENDED_MEMBERS]:
+        del members[alert.fingerprint]
     return tuple(members.values())
 
 

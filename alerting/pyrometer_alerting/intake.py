@@ -43,7 +43,7 @@ class Intake:
             if tx.is_repeated(delivery.group, delivery.digest, now):
                 counts["repeated"] = len(delivery.alerts)
             else:
-                by_key = self._fresh_by_key(tx, delivery, counts)
+                by_key = self._fresh_by_key(tx, delivery, counts, now)
                 for key, alerts in by_key.items():
                     change = fold(tx.latest_incident(key), alerts, delivery.truncated, now)
                     self._keep(tx, alerts, change, now, outcome)
@@ -55,12 +55,15 @@ class Intake:
         if any(alert.name == WATCHDOG and alert.firing for alert in delivery.alerts):
             tx.save_fact(WATCHDOG_FACT, repr(now))
 
-    def _fresh_by_key(self, tx: Transaction, delivery: Delivery, counts: dict[str, int]) -> dict[str, list[Alert]]:
+    def _fresh_by_key(
+        self, tx: Transaction, delivery: Delivery, counts: dict[str, int], now: float
+    ) -> dict[str, list[Alert]]:
         by_key: dict[str, list[Alert]] = {}
         for alert in delivery.alerts:
             if alert.name == WATCHDOG:
                 continue
-            if is_stale(alert, tx.known_alert(alert.fingerprint)):
+            known, seen_at = tx.known_alert(alert.fingerprint)
+            if is_stale(alert, known, now - seen_at):
                 counts["stale"] += 1
                 continue
             counts["applied"] += 1

@@ -37,8 +37,12 @@ def run(arguments: Sequence[str], environment: Mapping[str, str], stop: threadin
         tls, users = webconfig.load(chosen.web_config) if chosen.web_config is not None else (None, {})
         logs.configure(chosen.log_level, chosen.log_format)
         service = _service(chosen, webconfig.Authenticator(users, chosen.bearer_token))
-    except (SettingsError, StoreError) as error:
+    except SettingsError as error:
         print(f"pyrometer-alerting: {error}", file=sys.stderr)  # noqa: T201 - before there is a log
+        return 2
+    except StoreError as error:
+        way_out = "choose another --storage.path"
+        print(f"pyrometer-alerting: {error}: {way_out}", file=sys.stderr)  # noqa: T201 - before there is a log
         return 2
     server = HttpServer(chosen.host, chosen.port, service.handle, tls)
     try:

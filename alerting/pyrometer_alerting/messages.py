@@ -73,6 +73,7 @@ def build_reply(incident: Incident, event: str, style: Style) -> Message:
     said = {
         "resolved": f"\u2705 Resolved after {text.duration(_lasted(incident))}",
         "reopened": f"{sign(incident)} Firing again, {_times(incident)}",
+        "resumed": f"{sign(incident)} Still firing: Alertmanager only had no news of it for a while",
         "worse": f"{sign(incident)} Worse: now {incident.severity}",
         "grown": f"{sign(incident)} Growing: {sum(member.firing for member in incident.members)} firing",
     }[event]
@@ -89,9 +90,9 @@ def headline(incident: Incident) -> str:
     alert = incident.newest()
     summary = text.clean(alert.annotations.get("summary", "")) or _fallback_summary(incident)
     blamed = culprits(incident)
-    missing = [part for part in blamed[:2] if text.clean(part) not in summary]
-    more = f" (+{len(blamed) - 2})" if len(blamed) > 2 else ""
-    tail = f": {', '.join(missing)}{more}" if missing else ""
+    # The likeliest alone: two names side by side would read as two culprits.
+    more = f" (+{len(blamed) - 1})" if len(blamed) > 1 else ""
+    tail = f": {blamed[0]}{more}" if blamed and text.clean(blamed[0]) not in summary else ""
     state = "" if incident.firing else "Resolved: "
     # The culprit must survive the cut: the summary gives way.
     tail = text.plain(tail, 70)

@@ -18,7 +18,7 @@ from pyrometer_alerting.clock import Clock
 from pyrometer_alerting.messages import DEGRADE_LEVELS, Message, Style, build
 from pyrometer_alerting.metrics import Metrics
 from pyrometer_alerting.outbox_table import Operation
-from pyrometer_alerting.slack import Slack, SlackFailure, Trouble
+from pyrometer_alerting.slack import LONGEST_WAIT_SECONDS, Slack, SlackFailure, Trouble
 from pyrometer_alerting.store import Store, StoreError
 
 _log = logging.getLogger(__name__)
@@ -61,6 +61,7 @@ class Courier:
         self._timing = timing or Timing()
         self._free_at: dict[str, float] = {}  # method -> when its rate limit ends
         self._blocked: tuple[SlackFailure, float] | None = None  # (why, when to try again)
+        self._stepped_at = 0.0
         self._wake = threading.Event()
         self._stopped = False
 
@@ -99,6 +100,7 @@ class Courier:
         """What was being sent when the last process died is ambiguous (edits are not: they are simply repeated)."""
         now = self._clock.now()
         with self._store.transaction() as tx:
+            tx.outbox.hurry(now, now + LONGEST_WAIT_SECONDS)  # the clock may have been set back meanwhile
             if self._channel != TERMINAL:
                 tx.outbox.leave(TERMINAL)
             for operation in tx.outbox.interrupted():
@@ -110,6 +112,9 @@ class Courier:
     def step(self) -> float:
         """Do the oldest thing that can be done now; return how many seconds to wait before the next step."""
         now = self._clock.now()
+        if now < self._stepped_at:
+            self._set_back(now)
+        self._stepped_at = now
         if self._blocked is not None and not self._probe(now):
             return max(self._blocked[1] - now, 0.0)
         with self._store.transaction() as tx:
@@ -122,6 +127,14 @@ class Courier:
                 return 0.0
             wait = min(wait, at - now)
         return wait
+
+    def _set_back(self, now: float) -> None:
+        """The clock was set back: whatever waits for a time would wait for so much longer."""
+        self._free_at.clear()
+        if self._blocked is not None:
+            self._blocked = (self._blocked[0], now)
+        with self._store.transaction() as tx:
+            tx.outbox.hurry(now, now + self._timing.idle)
 
     def _probe(self, now: float) -> bool:
         """Whether sending may be tried again; asks Slack when the token was the trouble."""
@@ -212,7 +225,8 @@ class Courier:
         self._count(method, "ok")
         with self._store.transaction() as tx:
             tx.outbox.finish(operation, channel, ts, shown, self._clock.now())
-            tx.save_fact(f"channel:{self._channel}", channel)
+            if operation.kind == "root" and operation.ts is None:  # else it is where the message was, maybe another one
+                tx.save_fact(f"channel:{self._channel}", channel)
         return channel, ts
 
     def _failed(self, operation: Operation, failure: SlackFailure) -> None:

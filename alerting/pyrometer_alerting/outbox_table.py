@@ -178,6 +178,12 @@ class Outbox:
             (now, incident_id),
         )
 
+    def hurry(self, now: float, later_than: float) -> None:
+        """Nothing waits for a time later than that."""
+        self._db.execute(
+            "UPDATE outbox SET not_before = ? WHERE state IN ('ready', 'lookup') AND not_before > ?", (now, later_than)
+        )
+
     def leave(self, channel: str) -> None:
         """Messages of that channel are out of reach: what is still to say is said anew elsewhere."""
         self._db.execute("UPDATE outbox SET channel = NULL, ts = NULL, shown = NULL WHERE channel = ?", (channel,))

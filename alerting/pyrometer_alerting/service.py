@@ -20,7 +20,8 @@ from pyrometer_alerting.outbox_table import Operation
 from pyrometer_alerting.prometheus import Prometheus
 from pyrometer_alerting.server import Request, Response
 from pyrometer_alerting.slack import Slack
-from pyrometer_alerting.store import KEPT_RESOLVED_SECONDS, Store, StoreError
+from pyrometer_alerting.store import KEPT_RESOLVED_SECONDS, Store, StoreError, Transaction
+from pyrometer_alerting.text import duration
 from pyrometer_alerting.webconfig import Authenticator
 from pyrometer_alerting.webhook import BadDelivery, parse
 
@@ -35,6 +36,7 @@ _PAGE_HEADERS = {
     "Cache-Control": "no-store",
 }
 _CLEAN_UP_SECONDS = 3600.0
+_WATCHDOG_SECONDS = 180.0  # it comes each minute: two may be lost to a restart
 
 
 class Service:
@@ -144,13 +146,20 @@ class Service:
         now = self._clock.now()
         with self._store.transaction() as tx:
             listed = [(incident, tx.outbox.root(incident.id)) for incident in tx.incidents(50)]
-            depth, oldest, dead = tx.outbox.depth()
+            trouble = self._trouble(tx, now)
         shown = [page.Shown(incident, build(incident, self._style), _delivery(root)) for incident, root in listed]
-        banner = page.Banner(self._style.notice, self._trouble(depth, oldest, dead, now))
+        banner = page.Banner(self._style.notice, trouble)
         return Response(200, page.render(shown, banner, now).encode(), _HTML, _PAGE_HEADERS)
 
-    def _trouble(self, depth: int, oldest: float | None, dead: int, now: float) -> tuple[str, ...]:
+    def _trouble(self, tx: Transaction, now: float) -> tuple[str, ...]:
+        depth, oldest, dead = tx.outbox.depth()
+        heartbeat = tx.fact(WATCHDOG_FACT)
         lines = []
+        if heartbeat is not None and now - float(heartbeat) > _WATCHDOG_SECONDS:
+            lines.append(
+                f"No Watchdog for {duration(now - float(heartbeat))}: Prometheus, Alertmanager or the way from them is"
+                " broken, and no other alert can be trusted to arrive."
+            )
         if self.courier.blocked:
             lines.append(f"Slack refuses everything: {self.courier.blocked}. {depth} messages are kept and wait.")
         elif oldest is not None and now - oldest > 30:

@@ -54,11 +54,11 @@ _HELP: Mapping[str, str] = {
     "without either, messages go to the terminal and the page",
     "slack.channel": "channel id (C0123456789) or #name; the bot must be a member",
     "storage.path": "folder of the database; made when missing",
-    "log.level": "debug, info, warning or error",
+    "log.level": "debug, info, warn or error",
     "log.format": "logfmt or json",
     "notice": "text shown on every message and page, such as SIMULATED CLUSTER",
 }
-_CHOICES = {"log.level": ("debug", "info", "warning", "error"), "log.format": ("logfmt", "json")}
+_CHOICES = {"log.level": ("debug", "info", "warn", "error"), "log.format": ("logfmt", "json")}
 
 
 @dataclass(frozen=True)

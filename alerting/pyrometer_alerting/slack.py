@@ -22,6 +22,7 @@ from pyrometer_alerting.messages import Message
 
 # Slack's own answers take 0.1-1 s; beyond this the connection is dead and the look-up will tell.
 TIMEOUT_SECONDS = 10
+LONGEST_WAIT_SECONDS = 3600.0  # for a rate limit, whatever Slack asks for
 MAX_HISTORY_PAGES = 5
 EVENT_TYPE = "pyrometer_incident"
 
@@ -254,7 +255,7 @@ def _failure(error: SlackApiError) -> SlackFailure:
 def _retry_after(headers: Mapping[str, Any]) -> float:
     value = next((content for name, content in headers.items() if name.lower() == "retry-after"), "")
     try:
-        return min(max(float(value[0] if isinstance(value, list) else value), 1.0), 3600.0)
+        return min(max(float(value[0] if isinstance(value, list) else value), 1.0), LONGEST_WAIT_SECONDS)
     except (TypeError, ValueError, IndexError):
         return 30.0  # Slack names a time with every 429; without one, half a minute is its usual answer
 

@@ -1,17 +1,20 @@
 """What survives a crash: incidents, what each alert last said, and the outbox, in one SQLite file.
 
 WAL with synchronous=FULL: a commit is on the disk when it returns, so Alertmanager may be answered (measured: 0.16 ms
-for one alert, 12 ms for a thousand). One connection and one lock: there is a single writer by construction.
+for one alert, 12 ms for a thousand). One connection and one lock: there is a single writer by construction. A second
+process is refused: two would each deliver the same message.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from pyrometer_alerting import model
 from pyrometer_alerting.model import Alert, Incident
@@ -64,12 +67,12 @@ class Transaction:
         self._db.execute("INSERT OR REPLACE INTO delivery VALUES (?, ?, ?)", (group, digest, now))
         return row is not None and row[0] == digest
 
-    def known_alert(self, fingerprint: str) -> Alert | None:
-        """What this alert last said (without its labels)."""
+    def known_alert(self, fingerprint: str) -> tuple[Alert | None, float]:
+        """What this alert last said (without its labels), and when."""
         row = self._db.execute(
-            "SELECT firing, starts_at, ends_at FROM alert WHERE fingerprint = ?", (fingerprint,)
+            "SELECT firing, starts_at, ends_at, seen_at FROM alert WHERE fingerprint = ?", (fingerprint,)
         ).fetchone()
-        return None if row is None else Alert(fingerprint, bool(row[0]), {}, {}, row[1], row[2])
+        return (None, 0.0) if row is None else (Alert(fingerprint, bool(row[0]), {}, {}, row[1], row[2]), row[3])
 
     def save_alert(self, alert: Alert, incident_id: str | None, now: float) -> None:
         """Remember what this alert says now."""
@@ -147,6 +150,7 @@ class Store:
         self._lock = threading.RLock()
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._owner = _own(folder / "lock")
             # isolation_level=None: transactions are begun by us, with BEGIN IMMEDIATE.
             self._db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False, timeout=5.0)
         except (OSError, sqlite3.Error) as error:
@@ -154,7 +158,7 @@ class Store:
         try:
             self._prepare()
         except (OSError, sqlite3.Error) as error:
-            self._db.close()
+            self.close()
             raise StoreError(f"{self._path}: {_reason(error)}") from None
 
     def _prepare(self) -> None:
@@ -188,6 +192,18 @@ class Store:
         """Close the file; what was committed is safe."""
         with self._lock:
             self._db.close()
+            self._owner.close()
+
+
+def _own(path: Path) -> IO[str]:
+    """An open file that holds the folder for this process; the kernel lets go of it however the process ends."""
+    file = path.open("a")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise StoreError(f"{path.parent}: another pyrometer-alerting uses this folder") from None
+    return file
 
 
 def _reason(error: Exception) -> str:

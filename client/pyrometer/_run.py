@@ -224,7 +224,7 @@ class Run:
 
 
 def start(
-    run: str,
+    run: str = "unnamed",
     *,
     flops_per_token: float | None = None,
     tokens_per_step: int | None = None,
@@ -254,7 +254,7 @@ def start(
     """Begin reporting; call once per rank, before the loop. Never raises: what fails gives a run that records nothing.
 
     Args:
-        run: the run's name; stays the same over restarts.
+        run: the run's name; stays the same over restarts. Optional only because nothing here may raise.
         flops_per_token: model FLOPs per token, forward and backward.
         tokens_per_step: tokens of the whole global batch.
         peak_flops: peak dense FLOP/s of one GPU, where its name alone would not tell.

@@ -127,6 +127,16 @@ def test_what_began_after_the_drop_ranks_below_and_says_so(cluster: Any) -> None
     assert causes[1].against == ("began 30 s after the drop",)
 
 
+def test_what_ended_before_the_drop_is_not_its_cause(cluster: Any) -> None:
+    flaps = (DROP - 66, DROP - 63, DROP - 60)
+    cluster.flapping.append(steps(*flaps, node="gpu-044", device="mlx5_5", port="1"))
+    fired = alert("NicLinkFlapping", labels={"node": "gpu-044", "device": "mlx5_5", "port": "1"}, starts_at=DROP - 58)
+    other = replace(training_incident(), alertname="NicLinkFlapping", members=(fired,), run="")
+    (cause,) = diagnose(cluster, [other]).causes
+    assert cause.part == "unknown"
+    assert "gpu-044 mlx5_5/1 link flapping (ended 60 s before the drop" in cause.evidence[1]
+
+
 def test_heat_of_another_run_is_not_a_cause(cluster: Any) -> None:
     cluster.heat(node="gpu-200")
     assert diagnose(cluster).causes[0].part == "unknown"
@@ -225,6 +235,20 @@ def test_known_causes_outlive_the_drop() -> None:
     assert merge(during, after) == during
     assert merge(during, replace(after, onset=DROP)) == replace(after, onset=DROP)
     assert merge(replace(during, causes=(Cause("unknown", ""),)), after) == after
+
+
+def test_a_second_drop_does_not_take_the_first_ones_causes_away() -> None:
+    hot = Cause("gpu-042 GPU 3", "hardware thermal throttling", labels={"node": "gpu-042", "gpu": "3"})
+    first = Diagnosis(at=NOW, causes=(hot,), onset=DROP)
+    second = Diagnosis(at=NOW + 60, causes=(Cause("unknown", "", ("nothing",)),), onset=DROP + 70)
+    both = merge(first, second)
+    assert [cause.part for cause in both.causes] == ["gpu-042 GPU 3", "unknown"]
+    assert merge(both, replace(second, at=NOW + 70)) == replace(both, at=NOW + 70)  # and it does not pile up
+    link = Cause("gpu-044 mlx5_5/1", "link flapping", labels={"node": "gpu-044", "device": "mlx5_5"})
+    other = merge(first, replace(second, causes=(link,)))
+    assert [cause.part for cause in other.causes] == ["gpu-042 GPU 3", "gpu-044 mlx5_5/1"]
+    doubted = replace(second, onset=DROP + 5)
+    assert merge(first, doubted) == doubted  # the same drop, better known: no longer convincing
 
 
 def test_known_causes_outlive_a_silent_prometheus() -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from alerting_fakes import START, alert, training_incident
 
 from pyrometer_alerting import model
-from pyrometer_alerting.incidents import fold, is_stale, key_of
+from pyrometer_alerting.incidents import MAX_ENDED_MEMBERS, fold, is_stale, key_of
 from pyrometer_alerting.model import Cause, Diagnosis, part_of
 
 
@@ -25,6 +25,15 @@ def test_an_incident_opens_grows_and_resolves_with_its_last_member() -> None:
 def test_absent_is_not_resolved() -> None:
     opened = fold(None, [alert(fingerprint="1"), alert(fingerprint="2")], 0, START).incident
     assert len(fold(opened, [alert(fingerprint="1")], 0, START).incident.members) == 2
+
+
+def test_an_incident_that_never_ends_does_not_grow_for_ever() -> None:
+    incident = fold(None, [alert(fingerprint="always")], 0, START).incident
+    ended = [alert(fingerprint=str(n), firing=False, ends_at=START + n) for n in range(MAX_ENDED_MEMBERS + 50)]
+    members = fold(incident, ended, 0, START).incident.members
+    assert len(members) == MAX_ENDED_MEMBERS + 1
+    assert members[0].firing
+    assert members[1].fingerprint == "50"  # the oldest went
 
 
 def test_a_resolve_of_something_never_seen_says_nothing() -> None:
@@ -64,11 +73,23 @@ def test_a_restart_of_prometheus_keeps_the_earlier_start() -> None:
 
 def test_old_stories_are_stale() -> None:
     ended = alert(firing=False, ends_at=START + 60)
-    assert is_stale(alert(starts_at=START), ended)
-    assert is_stale(alert(starts_at=START + 60), ended)
-    assert not is_stale(alert(starts_at=START + 61), ended)
-    assert is_stale(alert(firing=False, ends_at=START - 1), alert(starts_at=START))
-    assert not is_stale(alert(), None)
+    assert is_stale(alert(starts_at=START), ended, heard=5)
+    assert is_stale(alert(starts_at=START + 60), ended, heard=5)
+    assert not is_stale(alert(starts_at=START + 61), ended, heard=5)
+    assert is_stale(alert(firing=False, ends_at=START - 1), alert(starts_at=START), heard=5)
+    assert not is_stale(alert(), None, heard=0)
+
+
+def test_an_alert_that_never_ended_comes_back_with_its_old_start() -> None:
+    """Alertmanager ends what Prometheus could not tell it of for 4 minutes (seen on a real one)."""
+    ended = alert(firing=False, ends_at=START + 240)
+    assert not is_stale(alert(), ended, heard=61)
+    closed = fold(fold(None, [alert()], 0, START).incident, [ended], 0, START + 240).incident
+    again = fold(closed, [alert()], 0, START + 400)
+    assert again.events == ("resumed",)
+    assert again.incident.firing
+    assert again.incident.started_at == START
+    assert again.incident.episodes == ()  # no flap: it fired all the time
 
 
 def test_keys_separate_clusters_runs_and_nodes() -> None:
@@ -92,3 +113,14 @@ def test_incidents_survive_the_store() -> None:
     cause = Cause("gpu-042 GPU 3", "heat", ("a",), ("b",), START, 1.0, {"node": "gpu-042"})
     incident = training_incident(diagnosis=Diagnosis(START, (cause,), ("gap",)), episodes=((1.0, 2.0),))
     assert model.from_json(model.to_json(incident)) == incident
+
+
+def test_a_resolve_leaves_what_was_said_while_it_fired() -> None:
+    firing = alert(annotations={"summary": "MFU fell by 40 %"})
+    opened = fold(None, [firing], 0, START).incident
+    held = replace(firing, firing=False, ends_at=START + 90, annotations={"summary": "MFU fell by 16 %"})
+    ended = fold(opened, [held], 0, START + 91).incident
+    assert not ended.firing
+    assert ended.newest().annotations["summary"] == "MFU fell by 40 %"
+    again = fold(ended, [replace(firing, starts_at=START + 200, annotations={"summary": "by 30 %"})], 0, START + 200)
+    assert again.incident.newest().annotations["summary"] == "by 30 %"

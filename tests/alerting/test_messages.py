@@ -78,7 +78,7 @@ def test_messages_are_as_committed(name: Any, request: pytest.FixtureRequest) ->
 
 def test_the_headline_names_the_culprit_and_the_causes_are_numbered() -> None:
     message = build(TRANSCRIPT["diagnosed"], STYLE)
-    assert message.blocks[0]["text"]["text"] == "🔴 MFU of run llama-70b fell by 27 %: gpu-042 GPU 3, gpu-174 mlx5_5/1"
+    assert message.blocks[0]["text"]["text"] == "🔴 MFU of run llama-70b fell by 27 %: gpu-042 GPU 3 (+1)"
     causes = message.text.split("*Likely causes*\n")[1].splitlines()
     assert causes[0].startswith("1. gpu-042 GPU 3: hardware thermal throttling; ")
     assert causes[1].startswith("2. gpu-174 mlx5_5/1: ")

@@ -271,6 +271,39 @@ def test_a_stale_firing_of_a_lagging_peer_is_fenced(bench: Any) -> None:
     assert "Resolved" in bench.messages[0]["text"]
 
 
+def test_an_alert_that_never_ended_is_not_taken_for_an_old_story(bench: Any) -> None:
+    bench.receive(FIRING)
+    bench.receive(RESOLVED)
+    bench.deliver()
+    bench.clock.advance(300)
+    bench.receive(FIRING)
+    bench.deliver()
+    (message,) = bench.messages
+    assert "Resolved" not in message["text"]
+    assert "Still firing" in message["replies"][-1]["text"]
+
+
+def test_a_clock_that_is_set_back_delays_nothing(bench: Any) -> None:
+    bench.slack.down()
+    bench.receive(FIRING)
+    bench.courier.step()
+    bench.slack.up()
+    bench.clock.advance(-3600)
+    bench.deliver(60)
+    assert len(bench.messages) == 1
+
+
+def test_another_channel_is_not_taken_for_the_old_one(bench: Any) -> None:
+    bench.receive(FIRING)
+    bench.deliver()
+    bench.channel = "#elsewhere"
+    bench.restart()
+    bench.receive(RESOLVED)  # still edited where it was posted
+    bench.deliver()
+    with bench.store.transaction() as tx:
+        assert tx.fact("channel:#elsewhere") is None
+
+
 def test_the_channel_may_be_given_by_id(store: Store, slack: Any, clock: Any) -> None:
     bench = Bench(store, slack, clock, channel="C000000001")
     clock.time = __import__("time").time()

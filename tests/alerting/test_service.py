@@ -87,6 +87,14 @@ def test_an_alert_becomes_a_message_a_page_and_json(running: Any, slack: Any) ->
     assert page.count(b"SIMULATED CLUSTER") >= 2
 
 
+def test_a_watchdog_that_stays_away_is_said_on_the_page(running: Any) -> None:
+    running.ask(WEBHOOK_PATH, body(raw_alert("Watchdog", severity="info")))
+    assert b"No Watchdog" not in running.ask("/")[1]
+    with running.service._store.transaction() as tx:
+        tx.save_fact("watchdog_last_seen", repr(time.time() - 300))
+    assert b"No Watchdog for 5 min: Prometheus, Alertmanager or the way" in running.ask("/")[1]
+
+
 def test_the_other_routes(running: Any) -> None:
     assert running.ask("/-/healthy")[0] == running.ask("/-/ready")[0] == 200
     assert running.ask("/", method="HEAD") == (200, b"")

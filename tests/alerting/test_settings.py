@@ -9,6 +9,7 @@ import bcrypt
 import pytest
 
 from pyrometer_alerting import main, settings, webconfig
+from pyrometer_alerting.store import Store
 from pyrometer_alerting.yamlfile import SettingsError
 
 TOKEN = "xoxb-1-s3cr3t"
@@ -44,7 +45,7 @@ def yaml(tmp_path: Any, content: Any) -> Any:
         (["--web.config.file=/nonexistent.yaml"], "/nonexistent.yaml: No such file or directory"),
         (["--slack.bot-token-file=/nonexistent"], "/nonexistent: No such file or directory"),
         (["--slack.bot-token-file=/"], "not a file"),
-        (["--storage.path=/proc/nope"], "/proc/nope"),
+        (["--storage.path=/proc/nope"], "/proc/nope/alerting.sqlite3: No such file or directory: choose another"),
         (["--storage.path=/dev/null"], "/dev/null"),
     ],
 )
@@ -125,6 +126,16 @@ def test_a_port_in_use(capsys: pytest.CaptureFixture[str], tmp_path: Any) -> Non
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         assert main.run([f"--web.listen-address={address}", f"--storage.path={tmp_path}"], {}) == 2
     assert f"{address}: Address already in use: choose another --web.listen-address" in capsys.readouterr().err
+
+
+def test_two_services_never_share_a_folder(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    first = Store(tmp_path)
+    assert main.run([f"--storage.path={tmp_path}"], {}) == 2
+    assert f"{tmp_path}: another pyrometer-alerting uses this folder: choose another --storage.path" in (
+        capsys.readouterr().err
+    )
+    first.close()
+    Store(tmp_path).close()
 
 
 def test_flags_win_over_the_file(tmp_path: Any) -> None:

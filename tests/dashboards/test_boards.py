@@ -55,8 +55,17 @@ def test_every_query_names_metrics_that_exist() -> None:
     assert named - known == set()
 
 
+def test_per_batch_series_are_shown_batch_by_batch() -> None:
+    boards = [json.loads(text) for text in rendered().values()]
+    targets = [target for board in boards for panel in board["panels"] for target in panel["targets"]]
+    batches = [target for target in targets if target["expr"].startswith("pyrometer_train_batch_")]
+    assert batches
+    assert all(target["expr"].endswith("[$__range]") and target["instant"] for target in batches)
+
+
 def test_every_query_is_promql(tmp_path: Path) -> None:
-    expressions = [query.replace("$__rate_interval", "1m") for query in _all_queries()]
+    # A rule can't record a range; without its brackets the selector is the same one.
+    expressions = [query.replace("$__rate_interval", "1m").removesuffix("[$__range]") for query in _all_queries()]
     rules = [{"record": f"board:query:{number}", "expr": query} for number, query in enumerate(expressions)]
     path = tmp_path / "queries.rules.yaml"
     path.write_text(yaml.safe_dump({"groups": [{"name": "boards", "rules": rules}]}))

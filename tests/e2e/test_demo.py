@@ -37,8 +37,10 @@ def test_the_scenario_ends_with_every_incident_posted_named_and_resolved(played:
 
 def test_every_step_of_a_minute_is_a_sample_in_prometheus_and_none_is_out_of_order(played: dict[str, Any]) -> None:
     measured = played["measured"]
-    assert measured["batches_stored_1m"] == pytest.approx(measured["steps_taken_1m"], abs=1)
-    assert measured["batches_stored_1m"] == pytest.approx(240, abs=8)  # 4 steps/s
+    assert measured["batches_stored"] == pytest.approx(measured["steps_taken"], abs=1)
+    assert measured["batches_stored"] > 110  # 220 at 4 steps/s in 55 s, fewer where the machine is busy
+    # As people ask it; `increase` may be off by a step for its extrapolation from 55 s to a minute, 60/55.
+    assert measured["batches_count_over_time_1m"] == pytest.approx(measured["steps_increase_1m"], abs=2.1)
     assert measured["out_of_order_samples"] == 0
     assert measured["duplicate_samples"] == 0
 

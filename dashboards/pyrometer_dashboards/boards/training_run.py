@@ -31,7 +31,7 @@ def _mfu() -> core.TimeSeries:
         "Model FLOPs utilisation, one dot per batch with the batch's own time. Beside it the best of the last 3 hours "
         "with the same configuration, which TrainMfuDropped compares with.",
         [
-            panels.query(f"pyrometer_train_batch_mfu_ratio{{{_RUN}}}", "attempt {{attempt}}"),
+            panels.every_batch(f"pyrometer_train_batch_mfu_ratio{{{_RUN}}}", "attempt {{attempt}}"),
             panels.query(f"run:pyrometer_train_batch_mfu_ratio:best3h{{{_RUN}}}", "best of 3 h"),
         ],
         unit="percentunit",
@@ -43,7 +43,7 @@ def _step_seconds() -> core.TimeSeries:
     return panels.time_series(
         "Step time of every batch",
         "One dot per batch.",
-        [panels.query(f"pyrometer_train_batch_step_seconds{{{_RUN}}}", "attempt {{attempt}}")],
+        [panels.every_batch(f"pyrometer_train_batch_step_seconds{{{_RUN}}}", "attempt {{attempt}}")],
         unit="s",
         points=True,
     )

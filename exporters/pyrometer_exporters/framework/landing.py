@@ -11,19 +11,22 @@ _STYLE = """
 :root{color-scheme:light dark}body{font:16px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:56rem;padding:0 1rem}
 h1{margin-bottom:0}p.version{margin-top:0;opacity:.7}table{border-collapse:collapse;width:100%}
 th,td{text-align:left;padding:.4rem .8rem .4rem 0;border-bottom:1px solid #8884;vertical-align:top}
-.ok{color:#1a7f37}.down{color:#b35900}.failed{color:#cf222e}code{font-size:.95em}
+.ok{color:#1a7f37}.down{color:#b35900}.failed{color:#cf222e}
+p.notice{border:1px dashed #b35900;color:#b35900;padding:.5rem .8rem;border-radius:.4rem;font-weight:600}
+code{font-size:.95em}
 """
 
 
-def landing_page(title: str, version: str, links: Iterable[str], states: Iterable[CollectorState]) -> str:
-    """The page as HTML, from the states of the latest collection."""
+def landing_page(title: str, version: str, notice: str, links: Iterable[str], states: Iterable[CollectorState]) -> str:
+    """The page as HTML, from the states of the latest collection; ``notice`` stands on top unless it is empty."""
+    said = f'<p class="notice">{escape(notice)}</p>' if notice else ""
     items = "".join(f'<li><a href="{escape(link)}">{escape(link)}</a></li>' for link in links)
     rows = "".join(_row(state) for state in states)
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
         f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head><body>'
-        f'<h1>{escape(title)}</h1><p class="version">{escape(version)}</p><ul>{items}</ul>'
-        f"<table><tr><th>collector</th><th>state</th><th>took</th><th>not available</th></tr>{rows}</table>"
+        f'<h1>{escape(title)}</h1><p class="version">{escape(version)}</p>{said}<ul>{items}</ul>'
+        f"<table><tr><th>collector</th><th>state</th><th>took, latest</th><th>not available</th></tr>{rows}</table>"
         "</body></html>"
     )
 

@@ -39,7 +39,7 @@ DEFAULT_SCRAPE_SECONDS = 9.5
 # The answer must be on its way before Prometheus gives up; blackbox_exporter takes the same half second off.
 SCRAPE_HEADROOM_SECONDS = 0.5
 MIN_SCRAPE_SECONDS = 0.2
-CLOSE_SECONDS = 0.7
+CLOSE_SECONDS = 0.4
 
 
 @dataclass(frozen=True)
@@ -120,6 +120,8 @@ def parser(exporter: Exporter, specs: Sequence[CollectorSpec]) -> Flags:
         help="where training ranks leave their rings (default: %(default)s)")  # fmt: skip
     add("--path.state", dest="path.state", metavar="DIR",
         help="folder for what survives a restart (default: $STATE_DIRECTORY, else /var/lib/pyrometer)")  # fmt: skip
+    add("--web.notice", dest="web.notice", default="", metavar="TEXT",
+        help="shown on the landing page, such as MAINTENANCE UNTIL NOON")  # fmt: skip
     add("--log.level", dest="log.level", choices=logs.LEVELS, default="info", help="(default: %(default)s)")
     add("--log.format", dest="log.format", choices=("logfmt", "json"), default="logfmt", help="(default: %(default)s)")
     for spec in specs:
@@ -154,7 +156,7 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     gatherer = Gatherer(collectors, SystemClock())
-    app = _App(exporter, gatherer, [collector for _, collector in collectors])
+    app = _App(exporter, gatherer, [collector for _, collector in collectors], getattr(flags, "web.notice"))
     server = WebServer(app.routes(), config)
     where = getattr(flags, "web.listen-address")
     port = await server.start(where)
@@ -174,7 +176,10 @@ async def _serve(
 class _App:
     """The routes of an exporter. Scrapes at the same time share one gathering."""
 
-    def __init__(self, exporter: Exporter, gatherer: Gatherer, collectors: Sequence[Collector]) -> None:
+    def __init__(
+        self, exporter: Exporter, gatherer: Gatherer, collectors: Sequence[Collector], notice: str = ""
+    ) -> None:
+        self._notice = notice
         self._exporter = exporter
         self._gatherer = gatherer
         self._collectors = collectors
@@ -225,7 +230,8 @@ class _App:
     async def _landing(self, _request: Request) -> Response:
         gathered = self._last or await self.gather(DEFAULT_SCRAPE_SECONDS)
         links = ["/metrics", *self._own_endpoints(), "/-/healthy", "/-/ready"]
-        page = landing_page(self._exporter.title, f"{self._exporter.prog} {_version()}", links, gathered.states)
+        version = f"{self._exporter.prog} {_version()}"
+        page = landing_page(self._exporter.title, version, self._notice, links, gathered.states)
         return Response(200, "text/html; charset=utf-8", page.encode(errors="replace"))
 
     async def _healthy(self, _request: Request) -> Response:

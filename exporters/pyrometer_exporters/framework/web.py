@@ -104,7 +104,7 @@ class WebServer:
             raise UsageError(msg) from None
         return int(self._server.sockets[0].getsockname()[1])
 
-    async def stop(self, seconds: float = 1.0) -> None:
+    async def stop(self, seconds: float = 0.8) -> None:
         """Stop listening, end idle connections, let answers under way finish, at most ``seconds``."""
         self._stopping = True
         if self._server is not None:

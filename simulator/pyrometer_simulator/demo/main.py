@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -22,6 +23,9 @@ from pyrometer_simulator.demo.programs import CHANNEL, GPUS_PER_NODE, NODES, TOK
 from pyrometer_simulator.demo.verdict import Report
 from pyrometer_simulator.slack import FakeSlack
 from pyrometer_simulator.stack import StackError, find_stack
+
+# Ctrl-C, kill, and a terminal that is closed.
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class _Flags(argparse.ArgumentParser):
@@ -36,7 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--report", type=Path, metavar="FILE", help="write what was measured there, as JSON")
     parser.add_argument("--keep", action="store_true", help="keep logs and data after the end")
     flags = parser.parse_args(argv)
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in _SIGNALS:
+        signal.signal(number, _interrupt)
     try:
         return _run(flags)
     except (DemoError, StackError) as error:
@@ -48,15 +53,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(flags: argparse.Namespace) -> int:
+    if flags.report is not None:
+        _try_to_write(flags.report)
     stack = find_stack(_say)
     with contextlib.ExitStack() as opened:
         folder = Path(tempfile.mkdtemp(prefix="pyrometer-demo-"))
         if not flags.keep:
-            opened.callback(shutil.rmtree, folder, ignore_errors=True)
+            opened.push(partial(_clear, folder))
         logs = folder / "logs"
         logs.mkdir()
         slack = opened.enter_context(FakeSlack(channel_names=(CHANNEL,), token=TOKEN))
         processes = opened.enter_context(Processes(logs))
+        opened.callback(_ignore_signals)
         programs = Programs(folder, processes, stack, slack)
         _say("making eight simulated nodes with 8 GPUs and 8 HCAs each, and starting a real node exporter for each")
         nodes = {
@@ -110,11 +118,32 @@ def _tell(report: Report) -> None:
         _say("all three incidents were posted, named the right culprit, and were resolved")
 
 
+def _try_to_write(path: Path) -> None:
+    """Better now than after the scenario."""
+    try:
+        path.touch()
+    except OSError as error:
+        raise DemoError(f"--report={path}: {error.strerror}") from None
+
+
+def _clear(folder: Path, kind: type[BaseException] | None, _error: object, _traceback: object) -> None:
+    """Remove the demo's files, but not the logs that an error has just named."""
+    if kind is None or not issubclass(kind, DemoError):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _ignore_signals() -> None:
+    """From here on the demo only ends what it started, within seconds: a second signal would leave the rest running."""
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
 def _say(line: str) -> None:
     print(f"{time.strftime('%H:%M:%S')} {line}", flush=True)
 
 
 def _interrupt(_number: int, _frame: object) -> None:
+    _ignore_signals()  # make passes on a signal that the whole process group got already
     raise KeyboardInterrupt
 
 

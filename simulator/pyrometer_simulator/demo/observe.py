@@ -37,6 +37,16 @@ class Prometheus:
         result = found.get("data", {}).get("result", [])
         return {json.dumps(series["metric"], sort_keys=True): float(series["value"][1]) for series in result}
 
+    def samples(self, selector: str, at: float) -> list[tuple[float, float]]:
+        """The stored samples (Unix time, value) of a range selector with one series; empty where it has not one."""
+        parameters = urllib.parse.urlencode({"query": selector, "time": f"{at:.3f}"})
+        try:
+            found = get_json(f"{self.url}/api/v1/query?{parameters}")
+        except (OSError, ValueError):
+            return []
+        result = found.get("data", {}).get("result", [])
+        return [(float(when), float(value)) for when, value in result[0]["values"]] if len(result) == 1 else []
+
 
 def incidents(url: str) -> list[dict[str, Any]]:
     """The incidents as the alerting service tells them; empty where it does not answer."""

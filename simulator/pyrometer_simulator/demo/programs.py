@@ -22,6 +22,7 @@ CLUSTER = "simulated"
 OWN_CLUSTER = "this-machine"
 CHANNEL = "gpu-alerts"
 TOKEN = "xoxb-fake-token"  # noqa: S105  the fake Slack's
+NODE_NOTICE = "SIMULATED HARDWARE: the GPUs and links of this node are not real"
 NOTICE = "SIMULATED HARDWARE: the GPUs, links and Slack of this demo are not real"
 
 # One thread per program: numpy would else start one per core in each, and they would fight for the same two.
@@ -103,6 +104,7 @@ class Programs:
                 f"--web.listen-address=127.0.0.1:{port}", f"--path.sysfs={folder / 'sys'}",
                 f"--path.procfs={folder / 'proc'}", f"--path.rings={folder / 'rings'}",
                 f"--path.state={folder / 'state'}", f"--path.kmsg={folder / 'kmsg'}",
+                f"--web.notice={NODE_NOTICE}",
             ]  # fmt: skip
             self._processes.start(node, command, env=_ONE_THREAD)
         # This machine's own links and (where it has them) GPUs, at the default paths.

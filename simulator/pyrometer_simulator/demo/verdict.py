@@ -82,12 +82,24 @@ def expected_findings(faults: dict[str, float]) -> list[Finding]:
 
 
 def batches_measured(prometheus: Prometheus, run: str, at: float) -> dict[str, float | None]:
-    """In the minute before ``at``: batches stored, steps taken, and samples refused as out of order since the start."""
+    """In the minute before ``at``: batches stored, steps taken, and samples refused as out of order since the start.
+
+    Steps and batches are counted exactly, between the first and the last scrape of that minute; `increase`, which is
+    beside them, extrapolates from these scrapes to the ends of the minute and can be off by a step for it.
+    """
+    batches = f'pyrometer_train_batch_mfu_ratio{{run="{run}"}}[1m]'
+    steps = f'pyrometer_train_steps_total{{run="{run}",rank="0"}}[1m]'
+    scrapes = prometheus.samples(steps, at)
+    stored = taken = None
+    if len(scrapes) > 1:
+        (first, before), (last, after) = scrapes[0], scrapes[-1]
+        taken = after - before
+        stored = float(sum(first < when <= last for when, _ in prometheus.samples(batches, at)))
     return {
-        "batches_stored_1m": prometheus.value(
-            f'count_over_time(pyrometer_train_batch_mfu_ratio{{run="{run}"}}[1m])', at
-        ),
-        "steps_taken_1m": prometheus.value(f'increase(pyrometer_train_steps_total{{run="{run}",rank="0"}}[1m])', at),
+        "batches_stored": stored,
+        "steps_taken": taken,
+        "batches_count_over_time_1m": prometheus.value(f"count_over_time({batches})", at),
+        "steps_increase_1m": prometheus.value(f"increase({steps})", at),
         "out_of_order_samples": prometheus.value("prometheus_target_scrapes_sample_out_of_order_total"),
         "duplicate_samples": prometheus.value("prometheus_target_scrapes_sample_duplicate_timestamp_total"),
     }
@@ -109,7 +121,7 @@ def problems_of(report: Report, messages: list[dict[str, Any]], flaps: int) -> l
     found += [f"{f.alertname} was not resolved" for f in report.findings if f.named_at and f.resolved_at is None]
     found += [f"{f.alertname}: resolved without {f.culprit}" for f in report.findings if f.named_when_resolved is False]
     found += [f"a message that nothing explains: {text}" for text in unexpected(messages)]
-    stored, taken = report.measured.get("batches_stored_1m"), report.measured.get("steps_taken_1m")
+    stored, taken = report.measured.get("batches_stored"), report.measured.get("steps_taken")
     if stored is None or taken is None or abs(stored - taken) > 1:
         found.append(f"{stored} batches stored in a minute in which {taken} steps were taken")
     if report.measured.get("out_of_order_samples") != 0:

@@ -55,8 +55,9 @@ def test_get_and_head(serving: Serving) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [("GET", "/nothing", 404), ("GET", "//", 404), ("GET", "/../etc/passwd", 404), ("POST", "/", 405),
-     ("PUT", "/", 405),     ("DELETE", "/nothing", 405), ("get", "/", 405), ("GET", "/breaks", 500), ("GET", "http://x/", 200),
-     ("GET", "*", 404), ("GET", "/?" + "&".join(f"a{n}=1" for n in range(100)), 400), ("GET", "//[", 400)],
+     ("PUT", "/", 405), ("DELETE", "/nothing", 405), ("get", "/", 405), ("GET", "/breaks", 500),
+     ("GET", "http://x/", 200), ("GET", "*", 404),
+     ("GET", "/?" + "&".join(f"a{n}=1" for n in range(100)), 400), ("GET", "//[", 400)],
 )  # fmt: skip
 def test_statuses(serving: Serving, method: str, path: str, status: int) -> None:
     async def scenario() -> None:
@@ -177,148 +178,6 @@ def test_gzip_where_it_pays_and_is_asked_for(serving: Serving) -> None:
             assert headers["content-encoding"] == "gzip"
             assert gzip.decompress(body) == (await s.get("/large"))[2]
             assert "content-encoding" not in (await s.get("/", Accept_Encoding="gzip"))[1]
-
-    play(scenario)
-
-
-@pytest.fixture
-def told() -> list[bool]:
-    return []
-
-
-@pytest.fixture
-def routes(told: list[bool]) -> dict[str, web.Handler]:
-    async def endpoint(_: Request) -> Response:
-        return Response(200, "text/plain", b"x" * 8_000_000, told.append)
-
-    async def small(_: Request) -> Response:
-        return Response(200, "text/plain", b"x", told.append)
-
-    return {"/endpoint": endpoint, "/small": small}
-
-
-async def until(condition: Callable[[], object], seconds: float = 5) -> None:
-    end = asyncio.get_running_loop().time() + seconds
-    while not condition() and asyncio.get_running_loop().time() < end:
-        await asyncio.sleep(0.01)
-
-
-def test_an_answer_is_delivered_when_the_next_request_comes(
-    serving: Serving, routes: dict[str, web.Handler], told: list[bool]
-) -> None:
-    async def scenario() -> None:
-        async with serving(routes) as s:
-            client = await s.connect()
-            await client.get("/endpoint")
-            await asyncio.sleep(0.05)
-            assert told == [], "the kernel has it: that says nothing of the client"
-            await client.get("/small")
-            assert told == [True]
-
-    play(scenario)
-
-
-@pytest.mark.parametrize("close", [False, True])
-def test_an_answer_is_delivered_when_the_client_hangs_up_with_nothing_unread(
-    serving: Serving, routes: dict[str, web.Handler], told: list[bool], close: bool
-) -> None:
-    async def scenario() -> None:
-        async with serving(routes) as s:
-            client = await s.connect()
-            await client.get("/small", **({"Connection": "close"} if close else {}))
-            client.writer.close()
-            await until(lambda: told)
-            assert told == [True]
-
-    play(scenario)
-
-
-@pytest.mark.parametrize("path", ["/endpoint", "/small"])
-def test_an_answer_is_not_delivered_to_a_client_that_hangs_up_on_it(
-    serving: Serving, routes: dict[str, web.Handler], told: list[bool], path: str
-) -> None:
-    """As Prometheus does when its timeout is over: what it has not read is lost, wherever in the kernels it was."""
-
-    async def scenario() -> None:
-        async with serving(routes) as s:
-            client = await s.connect()
-            client.writer.transport.pause_reading()
-            client.send(f"GET {path} HTTP/1.1\r\n\r\n".encode())
-            await asyncio.sleep(0.2)
-            client.reset()
-            await until(lambda: told)
-            assert told == [False]
-
-    play(scenario)
-
-
-def test_an_answer_is_not_delivered_to_a_client_gone_before_it_or_asking_for_the_head_only(
-    serving: Serving, told: list[bool]
-) -> None:
-    async def slow(_: Request) -> Response:
-        await asyncio.sleep(0.2)
-        return Response(200, "text/plain", b"x", told.append)
-
-    async def scenario() -> None:
-        async with serving({"/": slow}) as s:
-            client = await s.connect()
-            client.send(b"GET / HTTP/1.1\r\n\r\n")
-            await asyncio.sleep(0.05)
-            client.writer.close()
-            await until(lambda: told)
-            assert told == [False]
-            await s.get("/", "HEAD")
-            await until(lambda: len(told) > 1)
-            assert told == [False, False]
-
-    play(scenario)
-
-
-def test_stopping_counts_an_answer_that_nobody_complained_of_as_delivered(
-    serving: Serving, routes: dict[str, web.Handler], told: list[bool]
-) -> None:
-    async def scenario() -> None:
-        async with serving(routes) as s:
-            client = await s.connect()
-            await client.get("/small")
-            await asyncio.sleep(0.05)
-            await s.server.stop()
-            assert told == [True]
-
-    play(scenario)
-
-
-def test_a_callback_that_fails_costs_nothing(serving: Serving, caplog: pytest.LogCaptureFixture) -> None:
-    def fails(_: bool) -> None:
-        raise ValueError
-
-    async def endpoint(_: Request) -> Response:
-        return Response(200, "text/plain", b"x", fails)
-
-    async def scenario() -> None:
-        async with serving({"/": endpoint}) as s:
-            client = await s.connect()
-            assert [(await client.get())[0] for _ in range(3)] == [200] * 3
-
-    play(scenario)
-    assert "delivery could not be noted" in caplog.text
-
-
-def test_a_client_that_does_not_read_is_dropped_with_what_it_did_not_read(
-    serving: Serving, routes: dict[str, web.Handler], told: list[bool], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(web, "WRITE_SECONDS", 0.3)
-
-    async def scenario() -> None:
-        async with serving(routes) as s:
-            client = await s.connect()
-            client.writer.transport.pause_reading()
-            client.send(b"GET /endpoint HTTP/1.1\r\n\r\n")
-            await until(lambda: told)
-            assert told == [False]
-            await until(lambda: not s.server._connections)
-            client.writer.transport.resume_reading()
-            assert await client.ended(2), "close() alone would have kept eight megabytes for it"
 
     play(scenario)
 

@@ -10,8 +10,8 @@ from pyrometer_simulator.demo import verdict
 from pyrometer_simulator.demo.verdict import Finding, Report
 
 GOOD = {
-    "batches_stored_1m": 239.0,
-    "steps_taken_1m": 240.0,
+    "batches_stored": 239.0,
+    "steps_taken": 240.0,
     "out_of_order_samples": 0.0,
     "thermal_slowdown_200ms_seconds": 0.2,
     "link_down_events": 3.0,
@@ -72,8 +72,8 @@ def test_nothing_wrong_is_no_problem() -> None:
 @pytest.mark.parametrize(
     ("measured", "said"),
     [
-        ({"batches_stored_1m": 200.0}, "200.0 batches stored"),
-        ({"batches_stored_1m": None}, "None batches stored"),
+        ({"batches_stored": 200.0}, "200.0 batches stored"),
+        ({"batches_stored": None}, "None batches stored"),
         ({"out_of_order_samples": 2.0}, "2.0 samples refused"),
         ({"out_of_order_samples": None}, "None samples refused"),
         ({"thermal_slowdown_200ms_seconds": 0.0}, "shows as 0.0 s"),
@@ -112,3 +112,35 @@ def test_messages_get_their_alert_from_the_incident_they_carry() -> None:
     message = {"text": "x", "metadata": {"event_payload": {"incident_id": "i1"}}}
     found = verdict.with_alertnames([message, {"text": "y"}], [{"id": "i1", "alertname": "NicLinkFlapping"}])
     assert [each["alertname"] for each in found] == ["NicLinkFlapping", ""]
+
+
+class _Answers:
+    """Prometheus as far as the verdict asks it: scrapes of the step counter, and batches."""
+
+    def __init__(self, scrapes: list[tuple[float, float]], batches: list[float]) -> None:
+        self.scrapes = scrapes
+        self.batches = [(when, 0.2) for when in batches]
+
+    def value(self, query: str, at: float | None = None) -> float | None:
+        return 0.0
+
+    def samples(self, selector: str, at: float) -> list[tuple[float, float]]:
+        return self.batches if "batch" in selector else self.scrapes
+
+
+def test_batches_are_counted_between_the_scrapes_that_counted_the_steps() -> None:
+    steps = [40.1 + 0.25 * number for number in range(240)]
+    prometheus: Any = _Answers([(44.0, 16.0), (99.0, 236.0)], steps)
+    measured = verdict.batches_measured(prometheus, "r", 100)
+    assert (measured["batches_stored"], measured["steps_taken"]) == (220, 220)
+
+
+def test_a_lost_batch_shows() -> None:
+    prometheus: Any = _Answers([(44.0, 16.0), (46.0, 24.0)], [44.25, 44.5, 45.0, 45.25, 45.5, 45.75, 46.0])
+    assert verdict.batches_measured(prometheus, "r", 100)["batches_stored"] == 7
+
+
+def test_a_silent_prometheus_is_unknown_and_not_zero() -> None:
+    measured = verdict.batches_measured(_Answers([], []), "r", 100)  # type: ignore[arg-type]
+    assert measured["batches_stored"] is None
+    assert measured["steps_taken"] is None

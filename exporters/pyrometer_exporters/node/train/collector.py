@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -99,9 +100,8 @@ class TrainCollector:
     def __init__(self, context: Context) -> None:
         self._clock = context.clock
         self._memory = memory.Memory(context.state)
-        cursors, resume = self._memory.load()
-        self._store = PointStore(cursors)
-        self._tracker = Tracker(context.rings, context.clock, self._store, resume)
+        self._store = PointStore(self._memory.load())
+        self._tracker = Tracker(context.rings, context.clock, self._store)
         self._renderer = Renderer()
         self._lock = threading.Lock()
         self._folder_down: Down | None = None
@@ -137,7 +137,7 @@ class TrainCollector:
             if whole and consumer:
                 with self._locked():
                     self._store.taken(consumer, fresh)
-                    self._memory.save(self._store.cursors(), self._tracker.positions())
+                    self._memory.save(self._store.cursors())
 
         return Reply(OPENMETRICS_CONTENT_TYPE, body, delivered)
 
@@ -195,11 +195,15 @@ def rank_samples(rank: Rank, now: float, offset: float) -> Iterator[Sample]:
 
 
 def _shares(rank: Rank, labels: tuple[str, ...]) -> Iterator[Sample]:
+    """Without a default per step the sums are those of the steps that the job gave numbers for."""
     meta, header = rank.meta, rank.header
-    if meta.tokens_per_step is not None:
-        yield TOKENS.sample((header.count * meta.tokens_per_step + header.tokens_extra) / meta.world_size, *labels)
-    if meta.flops_per_step is not None:
-        yield FLOPS.sample((header.count * meta.flops_per_step + header.flops_extra) / meta.world_size, *labels)
+    for family, per_step, extra in (
+        (TOKENS, meta.tokens_per_step, header.tokens_extra),
+        (FLOPS, meta.flops_per_step, header.flops_extra),
+    ):
+        total = header.count * (per_step or 0.0) + extra
+        if (per_step is not None or extra) and 0.0 <= total < math.inf:
+            yield family.sample(total / meta.world_size, *labels)
 
 
 def _position(rank: Rank, labels: tuple[str, ...], now: float, offset: float) -> Iterator[Sample]:

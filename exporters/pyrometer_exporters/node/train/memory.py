@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
 from pathlib import Path
 
-from pyrometer_exporters.node.train.points import RunKey
+from pyrometer_exporters.node.train.points import Cursor, Cursors
 
 log = logging.getLogger(__name__)
-
-Cursors = dict[str, dict[RunKey, int]]
 
 
 class Memory:
@@ -21,32 +18,38 @@ class Memory:
         self._path = None if folder is None else folder / "train.json"
         self._failed = False
 
-    def load(self) -> tuple[Cursors, dict[str, int]]:
-        """Cursors by consumer and run, and the next record by ring; empty where there is nothing readable."""
+    def load(self) -> Cursors:
+        """Cursors by consumer and run; empty where there is nothing readable."""
         try:
             text = self._path.read_text(encoding="utf-8") if self._path else ""
-            found = json.loads(text) if text else {"consumers": {}, "rings": {}}
-            cursors = {
-                str(name): {(str(run), str(attempt)): int(newest) for run, attempt, newest in of}
+            found = json.loads(text) if text else {"consumers": {}}
+            return {
+                str(name): {
+                    (str(run), str(attempt)): Cursor(int(newest), {str(ring): int(at) for ring, at in rings.items()})
+                    for run, attempt, newest, rings in of
+                    if rings
+                }
                 for name, of in found["consumers"].items()
             }
-            return cursors, {str(name): int(position) for name, position in found["rings"].items()}
         except FileNotFoundError:
-            return {}, {}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            return {}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             log.warning(
                 "%s is not readable (%s): batches still in the rings may be served once more", self._path, error
             )
-            return {}, {}
+            return {}
 
-    def save(self, cursors: Mapping[str, Mapping[RunKey, int]], rings: Mapping[str, int]) -> None:
+    def save(self, cursors: Cursors) -> None:
         """Replace the file; failing is logged once. Not synced to disk: a power loss ends the ranks as well."""
         if self._path is None:
             return
-        consumers = {name: [[run, attempt, at] for (run, attempt), at in of.items()] for name, of in cursors.items()}
+        consumers = {
+            name: [[run, attempt, cursor.newest, cursor.rings] for (run, attempt), cursor in of.items()]
+            for name, of in cursors.items()
+        }
         fresh = self._path.with_suffix(".new")
         try:
-            fresh.write_text(json.dumps({"consumers": consumers, "rings": rings}), encoding="utf-8")
+            fresh.write_text(json.dumps({"consumers": consumers}), encoding="utf-8")
             fresh.replace(self._path)
             self._failed = False
         except OSError as error:

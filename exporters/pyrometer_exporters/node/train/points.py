@@ -20,17 +20,19 @@ MAX_POINTS = 20_000
 MAX_POINTS_PER_REPLY = 2_000
 # Two Prometheus servers and an agent are common; each name costs a few hundred bytes.
 MAX_CONSUMERS = 16
+# Rings of one run and attempt on one node, one after the other: restarts that kept the attempt's number.
+MAX_RINGS_PER_CURSOR = 16
 
 RunKey = tuple[str, str]
 """Run and attempt."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)  # 20,000 of them may be kept
 class Point:
     """One batch; None is unknown.
 
-    ``timestamp`` is the end of the step in milliseconds since the epoch, ``sequence`` its number in the rank's ring,
-    ``step`` its number in the run.
+    ``timestamp`` is the end of the step in milliseconds since the epoch, ``sequence`` its number in the rank's ring
+    (``ring`` is that file's name), ``step`` its number in the run.
     """
 
     timestamp: int
@@ -42,6 +44,7 @@ class Point:
     loss: float | None
     grad_norm: float | None
     tags: tuple[str, ...]
+    ring: str = ""
 
     def columns(self) -> Iterator[tuple[str, float]]:
         """The values that this batch has, by the name of their series; a tag is ``tag:checkpoint`` with value 1."""
@@ -70,75 +73,117 @@ class Fresh:
 
 
 @dataclass
+class Cursor:
+    """What a consumer has taken of a run: the newest timestamp, and by ring the first record that it hasn't.
+
+    Both are needed: after a restart of the exporter records are read from the rings once more, and a clock that was
+    set meanwhile gives them other timestamps. The ring that was read last is the last in ``rings``.
+    """
+
+    newest: int = 0
+    rings: dict[str, int] = field(default_factory=dict)
+
+    def has(self, point: Point) -> bool:
+        """Whether the consumer took this point."""
+        return point.sequence < self.rings.get(point.ring, 0)
+
+    def is_newest(self, point: Point) -> bool:
+        """Whether this is the newest point that the consumer took."""
+        return next(reversed(self.rings), None) == point.ring and point.sequence == self.rings[point.ring] - 1
+
+    def take(self, points: Iterable[Point]) -> None:
+        """The consumer got these."""
+        for point in points:
+            self.newest = max(self.newest, point.timestamp)
+            self.rings[point.ring] = max(point.sequence + 1, self.rings.pop(point.ring, 0))
+        while len(self.rings) > MAX_RINGS_PER_CURSOR:
+            del self.rings[next(iter(self.rings))]
+
+
+Cursors = dict[str, dict[RunKey, Cursor]]
+"""By consumer and run."""
+
+
+@dataclass
 class _Series:
     points: deque[Point] = field(default_factory=lambda: deque(maxlen=MAX_POINTS))
     newest: int = 0
     latest: dict[str, Point] = field(default_factory=dict)
+    added: dict[str, int] = field(default_factory=dict)  # by ring, the first record that isn't here yet
 
     def add(self, point: Point) -> None:
         self.newest = point.timestamp
+        self.added[point.ring] = point.sequence + 1
         self.points.append(point)
         self.latest.update((name, point) for name, _ in point.columns())
         while self.points[0].timestamp < point.timestamp - KEEP_SECONDS * 1000:
             self.points.popleft()
 
-    def since(self, cursor: int) -> Fresh:
-        points = tuple(_after(self.points, cursor)[:MAX_POINTS_PER_REPLY])
-        again = {name: point for name, point in self.latest.items() if point.timestamp <= cursor}
-        return Fresh(points, again)
+    def since(self, cursor: Cursor) -> Fresh:
+        news = [point for point in _after(self.points, cursor.newest) if not cursor.has(point)]
+        points = tuple(news[:MAX_POINTS_PER_REPLY])
+        missing = self.latest.keys() - {name for point in points for name, _ in point.columns()}
+        return Fresh(points, {name: point for name in missing if (point := self._newest_of(name, cursor.newest))})
+
+    def _newest_of(self, name: str, cursor: int) -> Point | None:
+        """The newest point of a series that the consumer has, by whatever is still here."""
+        latest = self.latest[name]
+        if latest.timestamp <= cursor:
+            return latest
+        # A backlog of several replies: the series goes on in a later one and must not seem to end in this.
+        old = (p for p in reversed(self.points) if p.timestamp <= cursor and any(name == n for n, _ in p.columns()))
+        return next(old, None)
 
 
 class PointStore:
     """The points of all runs that report on this node. Not thread-safe: the collector locks around it."""
 
-    def __init__(self, cursors: Mapping[str, Mapping[RunKey, int]] | None = None) -> None:
-        """``cursors`` are those of an earlier life: consumer, then run, then the newest timestamp it took."""
+    def __init__(self, cursors: Cursors | None = None) -> None:
+        """``cursors`` are those of an earlier life."""
         self._series: dict[RunKey, _Series] = {}
-        self._cursors: dict[str, dict[RunKey, int]] = {name: dict(of) for name, of in (cursors or {}).items()}
+        self._cursors: Cursors = cursors or {}
 
     def add(self, key: RunKey, point: Point) -> None:
-        """Append a point; if the clock went back, it follows its predecessor by a millisecond, so that none is lost."""
+        """Append a point, once; if the clock went back, it follows its predecessor by a millisecond."""
         series = self._series.get(key)
         if series is None:
-            series = self._series[key] = _Series(newest=self._newest_taken(key))
-        if point.timestamp <= series.newest:
-            point = replace(point, timestamp=series.newest + 1)
-        series.add(point)
+            series = self._series[key] = _Series()
+        if point.sequence < series.added.get(point.ring, 0):
+            return
+        cursors = [of[key] for of in self._cursors.values() if key in of]
+        # A point read once more after a restart keeps the timestamp under which it is served again.
+        stamp = next((cursor.newest for cursor in cursors if cursor.is_newest(point)), point.timestamp)
+        floor = max((cursor.newest for cursor in cursors if not cursor.has(point)), default=0)
+        series.add(replace(point, timestamp=max(stamp, series.newest + 1, floor + 1)))
 
-    def next_sequence(self, key: RunKey) -> int | None:
-        """The first ring record that some consumer has still to take; None where nothing was taken."""
-        cursors = [cursors[key] for cursors in self._cursors.values() if key in cursors]
-        series = self._series.get(key)
-        if not cursors or series is None:
-            return None
-        slowest = min(cursors)
-        taken = [point.sequence for point in series.points if point.timestamp <= slowest]
-        return taken[-1] + 1 if taken else None
+    def resume(self, key: RunKey, ring: str) -> int:
+        """The record from which on to read a ring: the newest one that its slowest consumer has, to be served again."""
+        taken = [of[key].rings.get(ring, 0) for of in self._cursors.values() if key in of]
+        return max(0, min(taken, default=0) - 1)
 
     def fresh(self, consumer: str) -> dict[RunKey, Fresh]:
         """Per run what the consumer is to get now."""
         cursors = self._cursors.get(consumer, {})
-        return {key: series.since(cursors.get(key, 0)) for key, series in self._series.items()}
+        return {key: series.since(cursors.get(key, Cursor())) for key, series in self._series.items()}
 
     def taken(self, consumer: str, fresh: Mapping[RunKey, Fresh]) -> None:
-        """The consumer has these: its cursor moves on."""
+        """The consumer has these: its cursor moves on, and never back, in whatever order its answers are confirmed."""
         cursors = self._cursors.pop(consumer, {})
-        cursors.update({key: of.points[-1].timestamp for key, of in fresh.items() if of.points})
+        for key, of in fresh.items():
+            if of.points:
+                cursors.setdefault(key, Cursor()).take(of.points)
         self._cursors[consumer] = {key: cursor for key, cursor in cursors.items() if key in self._series}
         while len(self._cursors) > MAX_CONSUMERS:
             del self._cursors[next(iter(self._cursors))]  # the one that asked longest ago
 
-    def cursors(self) -> dict[str, dict[RunKey, int]]:
+    def cursors(self) -> Cursors:
         """All cursors, for :class:`PointStore` of the next life."""
-        return {name: dict(of) for name, of in self._cursors.items()}
+        return self._cursors
 
     def forget(self, keep: Iterable[RunKey]) -> None:
         """Drop all runs but these."""
         kept = set(keep)
         self._series = {key: series for key, series in self._series.items() if key in kept}
-
-    def _newest_taken(self, key: RunKey) -> int:
-        return max((cursors.get(key, 0) for cursors in self._cursors.values()), default=0)
 
 
 def _after(points: deque[Point], cursor: int) -> list[Point]:

@@ -22,6 +22,9 @@ MAX_RINGS = 256
 _HEADER = struct.Struct(f"<{ring.PART_TOTALS_SLOT + len(ring.PARTS)}q")
 _RECORD = struct.Struct("<6q2d")
 _FLOPS = struct.Struct("<d")
+_HEADER_TRIES = 3
+# No count of steps, ranks or restarts comes near; beyond 2**53 a number is no longer exact in a sample.
+_MAX_NUMBER = 1 << 53
 
 
 class BadRingError(Exception):
@@ -98,9 +101,21 @@ class RingFile:
             raise
 
     def header(self) -> Header:
-        """The header now. Raises OSError, BadRingError."""
-        slots = _HEADER.unpack(self._read(0, _HEADER.size))
+        """The header now. Raises OSError, BadRingError.
+
+        The end of a step is several writes. Read between two of them, the sums could stand at what they never were,
+        and a counter seem to go back; so it is read until it says the same twice, which it does at once.
+        """
+        data = self._read(0, _HEADER.size)
+        for _ in range(_HEADER_TRIES):
+            before, data = data, self._read(0, _HEADER.size)
+            if before == data:
+                break
+        slots = _HEADER.unpack(data)
         (flops_extra,) = _FLOPS.unpack(struct.pack("<q", slots[ring.FLOPS_EXTRA_SLOT]))
+        if min(slots[ring.COUNT_SLOT], slots[ring.STEP_TOTAL_SLOT], *slots[ring.PART_TOTALS_SLOT :]) < 0:
+            msg = f"{self.path} counts below zero"
+            raise BadRingError(msg)
         return Header(
             created=slots[ring.CREATED_SLOT],
             closed=slots[ring.STATE_SLOT] == ring.CLOSED,
@@ -116,7 +131,7 @@ class RingFile:
 
     def records(self, first: int, count: int) -> Iterator[Record]:
         """The records ``first`` to ``count - 1`` that are still whole; what the writer has overtaken is left out."""
-        first = max(first, count - ring.CAPACITY)
+        first = max(first, count - ring.CAPACITY, 0)
         chunks = [(number, self._chunk(number, length)) for number, length in _runs(first, count)]
         oldest_whole = self.header().count - ring.CAPACITY
         for start, data in chunks:
@@ -167,7 +182,7 @@ def parse_meta(path: str, data: bytes) -> Meta:
     try:
         found = json.loads(data)
         return _meta(found)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         msg = f"{path} has an unreadable description: {type(error).__name__}"
         raise BadRingError(msg) from None
 
@@ -179,18 +194,26 @@ def _meta(found: dict[str, Any]) -> Meta:
     )  # fmt: skip
     return Meta(
         run=str(found["run"]),
-        attempt=str(int(found["attempt"])),
-        rank=str(int(found["rank"])),
-        local_rank=str(int(found["local_rank"])),
-        world_size=max(1, int(found["world_size"])),
+        attempt=str(_whole(found["attempt"])),
+        rank=str(_whole(found["rank"])),
+        local_rank=str(_whole(found["local_rank"])),
+        world_size=max(1, _whole(found["world_size"])),
         reporting=found["reporting"] is True,
-        first_step=int(found["first_step"]),
-        warmup_steps=int(found["warmup_steps"]),
+        first_step=_whole(found["first_step"]),
+        warmup_steps=_whole(found["warmup_steps"]),
         tokens_per_step=_positive(found["tokens_per_step"]),
         flops_per_token=_positive(found["flops_per_token"]),
         peak_flops=_positive(found["peak_flops"]),
         texts={key: "" if found[key] is None else str(found[key]) for key in text_keys},
     )
+
+
+def _whole(value: float) -> int:
+    number = int(value)
+    if abs(number) > _MAX_NUMBER:
+        msg = "too large"
+        raise ValueError(msg)
+    return number
 
 
 def _positive(value: float | None) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pyrometer import ring
@@ -44,16 +44,20 @@ class Rank:
         """Its run and attempt."""
         return (self.meta.run, self.meta.attempt)
 
+    @property
+    def age(self) -> tuple[int, str]:
+        """For sorting, oldest first."""
+        return (self.header.created, self.file.path)
+
 
 class Tracker:
     """Follows the rings in a folder. Not thread-safe: the collector locks around it."""
 
-    def __init__(self, folder: Path, clock: Clock, store: PointStore, resume: dict[str, int]) -> None:
-        """``resume`` tells, by ring file name, the record to go on with after a restart of the exporter."""
+    def __init__(self, folder: Path, clock: Clock, store: PointStore) -> None:
         self._folder = folder
         self._clock = clock
         self._store = store
-        self._resume = resume
+        self._left_out = 0
         self._ranks: dict[str, Rank] = {}
         self._bad: dict[str, str] = {}
         self._done: set[str] = set()
@@ -61,12 +65,14 @@ class Tracker:
     def poll(self) -> None:
         """Look for new, changed and ended rings, and put new batches into the store. Raises OSError."""
         names = self._names()
-        for name in names - self._ranks.keys() - self._bad.keys() - self._done:
+        # Bad ones too, each time: what was out of descriptors or not yet readable may be well by now.
+        self._bad = {}
+        for name in names - self._ranks.keys() - self._done:
             self._open(name)
-        self._bad = {name: why for name, why in self._bad.items() if name in names}
         self._done &= names
         now = self._clock.monotonic()
-        for name, rank in list(self._ranks.items()):
+        # Older rings first: a run's batches must come in order, over restarts of its process too.
+        for name, rank in sorted(self._ranks.items(), key=lambda item: item[1].age):
             try:
                 self._follow(rank, now)
             except (OSError, BadRingError) as error:
@@ -81,21 +87,15 @@ class Tracker:
     def ranks(self) -> list[Rank]:
         """The newest ring of each rank of each run, the ended but not yet expired included."""
         newest: dict[tuple[RunKey, str], Rank] = {}
-        for rank in sorted(self._ranks.values(), key=lambda rank: rank.header.created):
+        for rank in sorted(self._ranks.values(), key=lambda rank: rank.age):
             newest[rank.key, rank.meta.rank] = rank
         return list(newest.values())
 
     def downs(self) -> list[Down]:
         """The files that can't be read as rings."""
-        return [Down(name, "bad_ring", why) for name, why in self._bad.items()]
-
-    def positions(self) -> dict[str, int]:
-        """What to resume with, by ring file name."""
-        found = {}
-        for name, rank in self._ranks.items():
-            position = self._store.next_sequence(rank.key) if rank.meta.reporting else None
-            if position is not None:
-                found[name] = position
+        found = [Down(name, "bad_ring", why) for name, why in self._bad.items()]
+        if self._left_out:
+            found.append(Down("rings", "too_many_rings", f"{self._left_out} of the oldest files are not looked at"))
         return found
 
     def close(self) -> None:
@@ -106,8 +106,11 @@ class Tracker:
 
     def _names(self) -> set[str]:
         with os.scandir(self._folder) as entries:
-            names = [e.name for e in entries if e.name.endswith(ring.SUFFIX) and not e.name.startswith(".")]
-        return set(sorted(names)[:MAX_RINGS])
+            found = [e for e in entries if e.name.endswith(ring.SUFFIX) and not e.name.startswith(".")]
+            if len(found) > MAX_RINGS:  # a job that crashes in a loop leaves many; the living are the newest
+                found.sort(key=_made, reverse=True)
+        self._left_out = max(0, len(found) - MAX_RINGS)
+        return {entry.name for entry in found[:MAX_RINGS]}
 
     def _open(self, name: str) -> None:
         try:
@@ -119,7 +122,8 @@ class Tracker:
             return
         meta = file.meta
         peak = meta.peak_flops or peak_flops(meta.texts["gpu_model"], meta.texts["dtype"])
-        self._ranks[name] = Rank(file, file.first_header, self._resume.pop(name, 0), peak)
+        key = (meta.run, meta.attempt)
+        self._ranks[name] = Rank(file, file.first_header, self._store.resume(key, name), peak)
 
     def _follow(self, rank: Rank, now: float) -> None:
         rank.header = header = rank.file.header()
@@ -136,7 +140,8 @@ class Tracker:
     def _take_batches(self, rank: Rank) -> None:
         offset = int((self._clock.wall() - self._clock.monotonic()) * 1000)
         for record in rank.file.records(rank.next_record, rank.header.count):
-            self._store.add(rank.key, to_point(record, rank.meta, rank.peak, offset))
+            point = to_point(record, rank.meta, rank.peak, offset)
+            self._store.add(rank.key, replace(point, ring=os.path.basename(rank.file.path)))  # noqa: PTH119
 
     def _expired(self, rank: Rank, now: float) -> bool:
         if rank.ended_at is None:
@@ -151,6 +156,13 @@ class Tracker:
         if isinstance(error, FileNotFoundError):
             return Down("rings", "no_rings", f"no folder {self._folder}: no training rank reported here yet")
         return Down("rings", reason_of(error), f"{self._folder}: {error.strerror}")
+
+
+def _made(entry: os.DirEntry[str]) -> int:
+    try:
+        return entry.stat(follow_symlinks=False).st_mtime_ns
+    except OSError:  # gone since
+        return 0
 
 
 def to_point(record: Record, meta: Meta, peak: float | None, offset_ms: int) -> Point:

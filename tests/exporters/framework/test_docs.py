@@ -1,0 +1,86 @@
+"""docs/metrics.md says what the code says, and every family keeps the house's rules."""
+
+from __future__ import annotations
+
+import collections
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pyrometer_exporters.framework.docs import OWN_FAMILIES, REFRESH, exporters, main, metrics_page
+from pyrometer_exporters.framework.exposition import Renderer
+from pyrometer_exporters.framework.metrics import Family
+
+PAGE = Path(__file__).parents[3] / "docs" / "metrics.md"
+FAMILIES = [*OWN_FAMILIES, *(family for _, _, specs in exporters() for spec in specs for family in spec.families)]
+OURS = [family for family in FAMILIES if not family.name.startswith("DCGM_FI_")]
+
+# Target labels come from the scrape configuration. The one family that speaks of other targets than its own is named.
+RESERVED = {"cluster", "node", "rack", "job", "instance", "env", "region", "service", "type", "le", "quantile"}
+SPEAKS_OF_OTHERS = {"pyrometer_fabric_port_info": {"node"}}
+NOT_BASE_UNITS = {
+    "milliseconds", "microseconds", "nanoseconds", "ms", "us", "ns", "s", "minutes", "hours", "days", "kb", "mb", "gb",
+    "kilobytes", "megabytes", "gigabytes", "mib", "gib", "bits", "percent", "millijoules", "milliwatts", "kilowatts",
+    "mhz", "megahertz", "kelvin", "fahrenheit", "watts", "tflops",
+}  # fmt: skip
+# Network rates are quoted in bits, by everyone.
+UNITS_EXEMPT = {"pyrometer_nic_link_rate_bits_per_second", "pyrometer_nic_link_rate_max_bits_per_second"}
+
+
+def test_the_page_is_up_to_date() -> None:
+    text = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
+    assert text == metrics_page(), f"docs/metrics.md is not what the code says; run: {REFRESH}"
+
+
+def test_every_family_is_on_the_page() -> None:
+    page = metrics_page()
+    assert [family.name for family in FAMILIES if f"| `{family.name}` |" not in page] == []
+    assert all(line.count("|") - line.count(r"\|") == 5 for line in page.splitlines() if line.startswith("|"))
+
+
+def test_the_command_writes_the_page(tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "error", "-m", "pyrometer_exporters.framework.docs", str(tmp_path / "m.md")]
+    subprocess.run(command, check=True, timeout=60)
+    assert (tmp_path / "m.md").read_text(encoding="utf-8") == metrics_page()
+    assert main([]) == 2
+
+
+def test_each_name_is_defined_once() -> None:
+    counts = collections.Counter(family.name for family in FAMILIES)
+    assert [name for name, count in counts.items() if count > 1] == []
+
+
+@pytest.mark.parametrize("family", OURS, ids=lambda family: family.name)
+def test_names_types_and_labels(family: Family) -> None:
+    words = family.name.split("_")
+    assert re.fullmatch(r"pyrometer(_[a-z0-9]+)+", family.name), "snake_case, our prefix"
+    assert (family.type == "counter") == family.name.endswith("_total"), "counters, and only they, end in _total"
+    assert family.name in UNITS_EXEMPT or not set(words) & NOT_BASE_UNITS, "base units"
+    assert all(re.fullmatch(r"[a-z][a-z0-9_]*", label) for label in family.labels)
+    assert not (RESERVED - SPEAKS_OF_OTHERS.get(family.name, set())) & set(family.labels)
+    assert len(set(family.labels)) == len(family.labels)
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_help_is_a_sentence(family: Family) -> None:
+    assert len(family.help) > 3
+    assert "\n" not in family.help
+    assert family.type in ("counter", "gauge")
+
+
+def test_promtool_finds_nothing_to_say_of_ours() -> None:
+    from pyrometer_simulator.stack.cache import cache_folder
+
+    promtool = cache_folder() / "promtool/usr/bin/promtool"
+    if not promtool.exists():
+        pytest.skip(f"no promtool at {promtool}: `make stack` fetches it")
+    text = Renderer().text(family.sample(1, *("x" for _ in family.labels)) for family in OURS)
+    done = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, check=False, timeout=30)
+    said = [
+        line for line in (done.stdout + done.stderr).decode().splitlines()
+        if line.split(" ")[0] not in UNITS_EXEMPT
+    ]  # fmt: skip
+    assert said == []

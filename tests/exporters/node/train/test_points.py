@@ -1,0 +1,263 @@
+"""Every batch once to each consumer, in order, whatever happens."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from pyrometer_exporters.node.train import points
+from pyrometer_exporters.node.train.memory import Memory
+from pyrometer_exporters.node.train.points import Cursor, Fresh, Point, PointStore
+
+KEY = ("run", "0")
+
+
+def point(timestamp: int, sequence: int, ring: str = "r", **values: float) -> Point:
+    tags = ("checkpoint",) if values.pop("tagged", 0) else ()
+    return Point(timestamp, sequence, 100 + sequence, 1.0, 0.5, 1.0, values.get("loss"), None, tags, ring)
+
+
+def filled(numbers: Iterable[int], store: PointStore | None = None) -> PointStore:
+    store = store or PointStore()
+    for n in numbers:
+        store.add(KEY, point(1000 * n, n))
+    return store
+
+
+def take(store: PointStore, consumer: str) -> list[int]:
+    fresh = store.fresh(consumer)
+    store.taken(consumer, fresh)
+    return [p.sequence for p in fresh[KEY].points]
+
+
+def test_each_consumer_gets_each_point_once_and_what_failed_again() -> None:
+    store = filled(range(3))
+    assert take(store, "a") == [0, 1, 2]
+    assert take(store, "a") == []
+    assert [p.sequence for p in store.fresh("b")[KEY].points] == [0, 1, 2]
+    filled([3], store)
+    assert take(store, "b") == [0, 1, 2, 3]
+    assert take(store, "a") == [3]
+
+
+def test_the_newest_of_each_series_is_served_again_the_same() -> None:
+    store = PointStore()
+    store.add(KEY, point(1000, 0, loss=2.0))
+    store.add(KEY, point(2000, 1, tagged=1))
+    first = list(store.fresh("a")[KEY].samples())
+    take(store, "a")
+    again = list(store.fresh("a")[KEY].samples())
+    assert again
+    assert set(again) <= set(first)
+    assert {name for name, _, _ in again} == {name for name, _, _ in first}
+
+
+def test_without_a_consumer_nothing_counts_as_taken_and_nothing_is_again() -> None:
+    store = filled(range(2))
+    assert store.fresh("")[KEY].again == {}
+    assert [p.sequence for p in store.fresh("")[KEY].points] == [0, 1]
+
+
+def test_a_backlog_comes_in_several_replies_and_no_series_seems_to_end_in_between(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(points, "MAX_POINTS_PER_REPLY", 2)
+    store = PointStore()
+    store.add(KEY, point(1000, 0, tagged=1))
+    take(store, "a")
+    for n in range(1, 6):
+        store.add(KEY, point(1000 * (n + 1), n, tagged=n == 5))
+    names = []
+    while (fresh := store.fresh("a"))[KEY].points:
+        names.append({name for name, _, _ in fresh[KEY].samples()})
+        store.taken("a", fresh)
+    assert len(names) == 3
+    assert all("tag:checkpoint" in of for of in names)
+
+
+def test_answers_confirmed_out_of_order_never_move_a_cursor_back() -> None:
+    store = filled(range(2))
+    early = store.fresh("a")
+    filled([2, 3], store)
+    late = store.fresh("a")
+    store.taken("a", late)
+    store.taken("a", early)
+    assert take(store, "a") == []
+
+
+def test_after_a_restart_the_faster_of_two_consumers_gets_nothing_twice() -> None:
+    store = filled(range(5))
+    take(store, "slow")
+    filled(range(5, 10), store)
+    take(store, "fast")
+    # The clock was set back by an hour meanwhile; the rings are read again from where the slow one stands.
+    again = PointStore(store.cursors())
+    start = again.resume(KEY, "r")
+    assert start == 4
+    for n in range(start, 12):
+        again.add(KEY, point(1000 * n - 3_600_000, n))
+    slow, fast = again.fresh("slow")[KEY], again.fresh("fast")[KEY]
+    assert [p.sequence for p in slow.points] == [5, 6, 7, 8, 9, 10, 11]
+    assert [p.sequence for p in fast.points] == [10, 11]
+    assert min(p.timestamp for p in slow.points) > 4000
+    assert min(p.timestamp for p in fast.points) > 9000
+
+
+def test_after_a_restart_the_newest_point_is_served_again_with_its_old_timestamp() -> None:
+    store = filled(range(5))
+    take(store, "a")
+    again = PointStore(store.cursors())
+    for n in range(again.resume(KEY, "r"), 5):
+        again.add(KEY, point(1000 * n + 7, n))  # the clock was slewed a little
+    fresh = again.fresh("a")[KEY]
+    assert fresh.points == ()
+    assert {p.timestamp for p in fresh.again.values()} == {4000}
+
+
+def test_points_too_old_for_prometheus_are_dropped_and_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = filled([0, int(points.KEEP_SECONDS) + 10])
+    assert [p.sequence for p in store.fresh("a")[KEY].points] == [int(points.KEEP_SECONDS) + 10]
+    for n in range(40):
+        store.taken(f"consumer{n}", store.fresh(f"consumer{n}"))
+    assert len(store.cursors()) == points.MAX_CONSUMERS
+    assert "consumer39" in store.cursors()
+    for n in range(40):
+        store.add(KEY, point(10**9 + n, 0, ring=f"ring{n}"))
+        take(store, "consumer39")
+    assert len(store.cursors()["consumer39"][KEY].rings) == points.MAX_RINGS_PER_CURSOR
+
+
+def test_a_run_that_is_gone_takes_its_cursors_along() -> None:
+    store = filled(range(2))
+    take(store, "a")
+    store.forget([])
+    store.add(("other", "0"), point(1, 0))
+    store.taken("a", store.fresh("a"))
+    assert store.cursors()["a"].keys() == {("other", "0")}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "null", "5", '{"consumers": []}', '{"consumers": {"a": [["r"]]}}', '{"consumers": {"a": 5}}',
+     '{"consumers": {"a": [["r", "0", "x", {}]]}}', '{"consumers": {"a": [["r", "0", 1e999, {"r": 1}]]}}',
+     '{"consumers": {"a": [["r", "0", 5, [1]]]}}', "\x00", "[" * 100_000],
+)  # fmt: skip
+def test_a_broken_memory_is_an_empty_one(tmp_path: Path, text: str) -> None:
+    (tmp_path / "train.json").write_text(text)
+    assert not any(Memory(tmp_path).load().values())
+
+
+def test_memory_survives_hostile_names_and_a_folder_that_is_gone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cursors = {"\ud800\n": {('"', "0"): Cursor(5, {"\udcff.ring": 7})}}
+    Memory(tmp_path).save(cursors)
+    assert Memory(tmp_path).load() == cursors
+    gone = Memory(tmp_path / "gone")
+    for _ in range(3):
+        gone.save(cursors)
+    assert caplog.text.count("can't write") == 1
+    Memory(None).save(cursors)
+    assert Memory(None).load() == {}
+
+
+class Everyday(RuleBasedStateMachine):
+    """Ranks that step and restart, consumers that come, fail and overlap, a clock that is set, an exporter restarted.
+
+    The rings are lists here; the store reads them as the tracker does.
+    """
+
+    consumers = st.sampled_from(["prom-a", "prom-b"])
+
+    @initialize()
+    def begin(self) -> None:
+        self.rings: dict[str, list[int]] = {}
+        self.now = 1_000_000
+        self.offset = 1_790_000_000_000
+        self.store = PointStore()
+        self.saved: dict[str, dict[tuple[str, str], Cursor]] = {}
+        self.read: dict[str, int] = {}
+        self.in_flight: list[tuple[str, dict[tuple[str, str], Fresh]]] = []
+        self.accepted: dict[str, list[Point]] = {"prom-a": [], "prom-b": []}
+        self.new_ring()
+
+    @rule()
+    def new_ring(self) -> None:
+        self.rings[f"ring{len(self.rings):03d}"] = []
+
+    @rule(steps=st.integers(1, 5), milliseconds=st.integers(0, 3))
+    def train(self, steps: int, milliseconds: int) -> None:
+        ring = max(self.rings)
+        for _ in range(steps):
+            self.now += milliseconds
+            self.rings[ring].append(self.now)
+
+    @rule(milliseconds=st.integers(-5_000, 5_000))
+    def set_clock(self, milliseconds: int) -> None:
+        self.offset += milliseconds
+
+    @rule()
+    def poll(self) -> None:
+        for ring, ends in self.rings.items():
+            if ring not in self.read:
+                self.read[ring] = self.store.resume(KEY, ring)
+            for n in range(self.read[ring], len(ends)):
+                self.store.add(KEY, point(ends[n] + self.offset, n, ring))
+            self.read[ring] = len(ends)
+
+    @rule()
+    def restart_exporter(self) -> None:
+        self.store = PointStore({n: {k: Cursor(c.newest, dict(c.rings)) for k, c in of.items()}
+                                 for n, of in self.saved.items()})  # fmt: skip
+        self.read = {}
+        self.in_flight = []
+        self.poll()
+
+    @rule(consumer=consumers)
+    def request(self, consumer: str) -> None:
+        """A consumer has one request at a time: the next is only sent once the one before is settled."""
+        self.poll()
+        if all(name != consumer for name, _ in self.in_flight):
+            self.in_flight.append((consumer, self.store.fresh(consumer)))
+
+    @rule(index=st.integers(0, 3), whole=st.booleans())
+    def settle(self, index: int, whole: bool) -> None:
+        if index >= len(self.in_flight):
+            return
+        consumer, fresh = self.in_flight.pop(index)
+        if whole:
+            self.store.taken(consumer, fresh)
+            self.saved = {n: {k: Cursor(c.newest, dict(c.rings)) for k, c in of.items()}
+                          for n, of in self.store.cursors().items()}  # fmt: skip
+            self.accepted[consumer].extend(fresh[KEY].points if KEY in fresh else ())
+
+    @invariant()
+    def every_accepted_point_came_once_in_order_and_with_rising_timestamps(self) -> None:
+        for accepted in getattr(self, "accepted", {}).values():
+            order = [(p.ring, p.sequence) for p in accepted]
+            assert order == sorted(set(order))
+            stamps = [p.timestamp for p in accepted]
+            assert all(a < b for a, b in itertools.pairwise(stamps))
+
+    def teardown(self) -> None:
+        if not hasattr(self, "store"):
+            return
+        self.poll()
+        everything = [(ring, n) for ring, ends in self.rings.items() for n in range(len(ends))]
+        for consumer, accepted in self.accepted.items():
+            last = self.store.fresh(consumer)
+            found = [*accepted, *(last[KEY].points if KEY in last else ())]
+            order = [(p.ring, p.sequence) for p in found]
+            if accepted:  # a consumer that never came before may start wherever the rings are read from
+                assert order == everything
+            assert all(a.timestamp < b.timestamp for a, b in itertools.pairwise(found))
+
+
+TestEveryday = Everyday.TestCase
+TestEveryday.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)

@@ -1,0 +1,191 @@
+"""Which ranks there are, which have ended, and which of two rings of one rank counts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyrometer_exporters.node.train import tracker as tracker_module
+from pyrometer_exporters.node.train.points import PointStore
+from pyrometer_exporters.node.train.tracker import KEEP_CLOSED_SECONDS, KEEP_CRASHED_SECONDS, Tracker
+
+Rings = Callable[..., Any]
+KEY = ("llama", "0")
+
+
+@pytest.fixture
+def store() -> PointStore:
+    return PointStore()
+
+
+@pytest.fixture
+def tracker(folder: Path, clock: Any, store: PointStore) -> Any:
+    folder.mkdir(exist_ok=True)
+    made = Tracker(folder, clock, store)
+    yield made
+    made.close()
+
+
+def sequences(store: PointStore, key: tuple[str, str] = KEY) -> list[int]:
+    return [p.sequence for p in store.fresh("c")[key].points]
+
+
+def test_batches_of_the_reporting_rank_only(tracker: Tracker, rings: Rings, store: PointStore) -> None:
+    rings("r0").step(1000, 1001)
+    other = rings("r1", rank=1, reporting=False)
+    other.step(1000, 1001)
+    tracker.poll()
+    assert sequences(store) == [0]
+    assert sorted(rank.meta.rank for rank in tracker.ranks()) == ["0", "1"]
+
+
+def test_new_steps_are_followed_over_the_turn_of_the_ring(tracker: Tracker, rings: Rings, store: PointStore) -> None:
+    made = rings()
+    for n in range(9000):
+        made.step(1000 + n, 1000.5 + n)
+        if n % 1000 == 0:
+            tracker.poll()
+    tracker.poll()
+    (fresh,) = store.fresh("c").values()
+    # Fifty minutes are kept, whatever the ring holds.
+    assert fresh.points[-1].sequence in range(5998, 9000)
+    assert store._series[KEY].newest == max(p.timestamp for p in store._series[KEY].points)
+    found = [p.sequence for p in store._series[KEY].points]
+    assert found == list(range(found[0], 9000))
+
+
+@pytest.mark.parametrize(("end", "keep"), [("close", KEEP_CLOSED_SECONDS), ("crash", KEEP_CRASHED_SECONDS)])
+def test_an_ended_rank_stays_for_a_while(  # noqa: PLR0917  fixtures
+    tracker: Tracker, rings: Rings, clock: Any, store: PointStore, end: str, keep: float
+) -> None:
+    made = rings()
+    made.step(999, 1000)
+    tracker.poll()
+    getattr(made, end)()
+    clock.advance(5)
+    tracker.poll()
+    clock.advance(keep - 10)
+    tracker.poll()
+    assert len(tracker.ranks()) == 1
+    clock.advance(20)
+    for _ in range(3):
+        tracker.poll()
+        assert tracker.ranks() == []
+        assert store.fresh("c") == {}
+        assert tracker.downs() == []
+
+
+def test_a_slow_rank_is_not_a_dead_one(tracker: Tracker, rings: Rings, clock: Any) -> None:
+    rings().step(999, 1000)
+    for _ in range(5):
+        clock.advance(10_000)
+        tracker.poll()
+    assert len(tracker.ranks()) == 1
+
+
+def test_the_end_of_a_ring_found_after_a_restart_lies_in_the_past(tracker: Tracker, rings: Rings, clock: Any) -> None:
+    made = rings()
+    made.step(999, 1000)
+    made.close()
+    clock.advance(KEEP_CLOSED_SECONDS + 10)
+    tracker.poll()
+    assert tracker.ranks() == []
+
+
+def test_a_newer_ring_of_the_same_rank_supersedes(
+    tracker: Tracker, rings: Rings, clock: Any, store: PointStore
+) -> None:
+    # In the folder the newer one comes first by name.
+    old = rings("z")
+    old.step(1000, 1001)
+    old.crash()
+    clock.advance(60)
+    rings("a").step(1050, 1051)
+    tracker.poll()
+    (rank,) = tracker.ranks()
+    assert rank.file.path.endswith("a.ring")
+    stamps = [(p.ring, p.timestamp) for p in store.fresh("c")[KEY].points]
+    assert [ring for ring, _ in stamps] == ["z.ring", "a.ring"]
+    assert stamps[1][1] - stamps[0][1] == 50_000
+
+
+def test_another_attempt_is_another_series(tracker: Tracker, rings: Rings, store: PointStore) -> None:
+    rings("a", attempt=0).step(1000, 1001)
+    rings("b", attempt=1).step(1000, 1001)
+    tracker.poll()
+    assert set(store.fresh("c")) == {("llama", "0"), ("llama", "1")}
+
+
+def test_a_ring_unlinked_by_the_next_start_is_followed_to_its_end(
+    tracker: Tracker, rings: Rings, clock: Any, store: PointStore
+) -> None:
+    made = rings()
+    made.step(1000, 1001)
+    tracker.poll()
+    made.path.unlink()
+    made.step(1001, 1002)
+    tracker.poll()
+    assert sequences(store) == [0, 1]
+    made.crash()
+    tracker.poll()
+    clock.advance(KEEP_CRASHED_SECONDS + 10)
+    tracker.poll()
+    assert tracker.ranks() == []
+
+
+def test_with_too_many_files_the_newest_are_followed_and_it_is_said(
+    tracker: Tracker, rings: Rings, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that crashes in a loop leaves a ring per rank and restart."""
+    monkeypatch.setattr(tracker_module, "MAX_RINGS", 10)
+    for n in range(20):
+        (folder / f"a{n}.ring").touch()
+        os.utime(folder / f"a{n}.ring", (1, 1))
+    rings("zzz")
+    tracker.poll()
+    assert len(tracker.ranks()) == 1
+    assert [down.detail for down in tracker.downs() if down.reason == "too_many_rings"] == [
+        "11 of the oldest files are not looked at"
+    ]
+
+
+def test_other_files_are_none_of_ours(tracker: Tracker, folder: Path) -> None:
+    for name in (".r.ring", ".r.ring.new", "notes.txt", "ring"):
+        (folder / name).write_text("x")
+    tracker.poll()
+    assert tracker.downs() == []
+
+
+def test_a_backward_clock_moves_points_forward_by_a_millisecond(
+    tracker: Tracker, rings: Rings, clock: Any, store: PointStore
+) -> None:
+    made = rings()
+    made.step(999, 1000)
+    tracker.poll()
+    clock.offset -= 3600
+    for n in range(3):
+        made.step(1000 + n, 1001 + n)
+    tracker.poll()
+    stamps = [p.timestamp for p in store.fresh("c")[KEY].points]
+    assert [b - a for a, b in zip(stamps, stamps[1:], strict=False)] == [1, 1, 1]  # noqa: RUF007  as it reads
+
+
+def test_mfu_of_a_batch(tracker: Tracker, rings: Rings, store: PointStore) -> None:
+    made = rings()
+    made.step(1000, 1002, loss=2.5)
+    made.step(1002, 1004, tokens=500_000)
+    made.step(1004, 1006, flops=1e15)
+    made.step(1006, 1006)
+    tracker.poll()
+    first, second, third, instant = store.fresh("c")[KEY].points
+    # 1e6 tokens x 6e9 FLOPs over 2 s and 8 GPUs of 989.4 TFLOP/s.
+    assert first.mfu == pytest.approx(6e15 / 2 / 8 / 989.4e12)
+    assert (first.step, first.loss, first.tags) == (100, 2.5, ("warmup",))
+    assert second.flops_per_second == pytest.approx(3e15 / 2 / 8)
+    assert third.flops_per_second == pytest.approx(1e15 / 2 / 8)
+    assert third.tags == ()
+    assert instant.seconds > 0

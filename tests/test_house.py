@@ -1,0 +1,207 @@
+"""The rules of the house that no tool checks: who may import whom, sizes, names, version, commands."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    tomllib = pytest.importorskip("tomli")
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = {
+    "pyrometer": ROOT / "client" / "pyrometer",
+    "pyrometer_exporters": ROOT / "exporters" / "pyrometer_exporters",
+    "pyrometer_alerting": ROOT / "alerting" / "pyrometer_alerting",
+    "pyrometer_dashboards": ROOT / "dashboards" / "pyrometer_dashboards",
+    "pyrometer_simulator": ROOT / "simulator" / "pyrometer_simulator",
+}
+MAX_FILE_LINES = 400
+MAX_FUNCTION_LINES = 80
+
+# Which modules of ours a package may import beside its own.
+MAY_IMPORT = {
+    "pyrometer": (),
+    "pyrometer_exporters": ("pyrometer.ring",),
+    "pyrometer_alerting": (),
+    "pyrometer_dashboards": (),
+    "pyrometer_simulator": ("pyrometer", "pyrometer_exporters"),
+}
+
+
+def sources(folder: Path) -> Iterator[Path]:
+    return (path for path in sorted(folder.rglob("*.py")) if "__pycache__" not in path.parts)
+
+
+def all_sources() -> list[Path]:
+    folders = [*PACKAGES.values(), ROOT / "tests", ROOT / "benchmarks"]
+    return [path for folder in folders for path in sources(folder)]
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Full names of all modules that a file imports, wherever in it; of ``from a import b`` both ``a`` and ``a.b``."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative imports can't be grepped"
+            yield from (f"{node.module}.{name.name}" for name in node.names)
+
+
+def within(name: str, module: str) -> bool:
+    return name == module or name.startswith(f"{module}.")
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_who_may_import_whom(package: str) -> None:
+    wrong = []
+    for path in sources(PACKAGES[package]):
+        for name in imported(path):
+            ours = name.partition(".")[0] in PACKAGES
+            allowed = any(within(name, module) for module in (package, *MAY_IMPORT[package]))
+            if ours and not allowed:
+                wrong.append(f"{path.relative_to(ROOT)} imports {name}")
+    assert wrong == []
+
+
+def test_the_client_imports_the_standard_library_only() -> None:
+    names = {name.partition(".")[0] for path in sources(PACKAGES["pyrometer"]) for name in imported(path)}
+    assert names - sys.stdlib_module_names == {"pyrometer"}
+
+
+def test_files_stay_small() -> None:
+    sizes = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in all_sources()}
+    assert {str(path.relative_to(ROOT)): size for path, size in sizes.items() if size > MAX_FILE_LINES} == {}
+
+
+def test_functions_stay_small() -> None:
+    """Without decorators and docstring, which are no code to hold in one's head."""
+    long = {}
+    for path in all_sources():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                body = node.body[1:] if ast.get_docstring(node) and len(node.body) > 1 else node.body
+                lines = (body[-1].end_lineno or 0) - body[0].lineno + 1
+                if lines > MAX_FUNCTION_LINES:
+                    long[f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"] = lines
+    assert long == {}
+
+
+def test_nothing_is_left_lying_about() -> None:
+    found = []
+    for package, folder in PACKAGES.items():
+        for path in sources(folder):
+            text = path.read_text(encoding="utf-8")
+            found += [f"{path.name}: {word}" for word in re.findall(r"\b(TODO|FIXME|XXX|HACK)\b", text)]
+            if package != "pyrometer_simulator":
+                # With file= it is a message to someone; without, it was left over.
+                calls = (n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Call) and not n.keywords)
+                names = [node.func.id for node in calls if isinstance(node.func, ast.Name)]
+                found += [f"{path.name}: {name}" for name in names if name in ("print", "breakpoint")]
+    assert found == []
+
+
+def test_every_package_is_typed_and_every_module_says_what_it_is() -> None:
+    assert [name for name, folder in PACKAGES.items() if not (folder / "py.typed").exists()] == []
+    modules = [path for folder in PACKAGES.values() for path in sources(folder)]
+    silent = [path for path in modules if not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))]
+    assert [str(path.relative_to(ROOT)) for path in silent] == []
+
+
+def test_the_tests_mirror_the_packages() -> None:
+    """tests/exporters/node/train/test_*.py tests exporters/pyrometer_exporters/node/train."""
+    roots = {folder.parent.name: folder for folder in PACKAGES.values()}
+    strays = []
+    for path in sources(ROOT / "tests"):
+        top, *rest = path.parent.relative_to(ROOT / "tests").parts or ("",)
+        mirrored = roots[top].joinpath(*rest).is_dir() if top in roots else top in ("", "alert_rules", "compose", "e2e")
+        holds_tests = any(
+            isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+            for node in ast.parse(path.read_text(encoding="utf-8")).body
+        )
+        if not mirrored or (holds_tests and not path.name.startswith("test_")):
+            strays.append(path)
+    assert [str(path.relative_to(ROOT)) for path in strays] == []
+    assert list((ROOT / "tests").rglob("__init__.py")) == []
+
+
+def project() -> dict[str, object]:
+    with open(ROOT / "pyproject.toml", "rb") as file:
+        found: dict[str, object] = tomllib.load(file)["project"]
+    return found
+
+
+def test_the_version_is_the_changelogs() -> None:
+    headings = re.findall(r"^## \[?([^\]\s]+)\]?", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert headings[0] == "Unreleased"
+    assert headings[1] == project()["version"]
+
+
+def test_commands_lead_somewhere() -> None:
+    scripts = project()["scripts"]
+    assert isinstance(scripts, dict)
+    for target in scripts.values():
+        module, _, function = target.partition(":")
+        path = PACKAGES[module.partition(".")[0]].joinpath(*module.split(".")[1:]).with_suffix(".py")
+        assert path.exists(), target
+        names = [
+            node.name for node in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(node, ast.FunctionDef)
+        ]
+        assert function in names, target
+
+
+def test_no_dependency_is_mandatory() -> None:
+    assert project()["dependencies"] == []
+
+
+def make_targets() -> set[str]:
+    return set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "Makefile"])
+def test_pages_name_only_make_targets_that_exist(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    named = set(re.findall(r"(?:^|[`\"\s$])make ([a-z][a-z-]*)(?=[`\s]|$)", "\n".join(code(text)), re.MULTILINE))
+    assert named <= make_targets()
+
+
+def code(markdown: str) -> Iterator[str]:
+    """What stands in backticks or quotes, in code blocks, or in a Makefile's recipes: prose may make anything."""
+    yield from re.findall(r"`[^`\n]+`", markdown)
+    yield from re.findall(r"^```[a-z]*\n(.*?)^```", markdown, re.MULTILINE | re.DOTALL)
+    yield from re.findall(r'"make [^"]*"', markdown)
+
+
+def test_pages_link_only_to_files_that_exist() -> None:
+    missing = []
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8")):
+            if "://" not in target and not (page.parent / target).exists():
+                missing.append(f"{page.name}: {target}")
+    assert missing == []
+
+
+def test_nothing_speaks_of_the_place_where_it_was_made() -> None:
+    """Absolute paths of one machine are of no use on another."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a checkout: no list of files")
+    files = (
+        subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout.decode().split("\0")
+    )
+    places = re.compile(r"/(work|home|Users)/[a-z]+/")
+    found = []
+    for name in files:
+        path = ROOT / name
+        if path.suffix in (".py", ".md", ".yaml", ".yml", ".toml", "") and path.is_file():
+            match = places.search(path.read_text(encoding="utf-8", errors="replace"))
+            if match and name != "tests/test_house.py":
+                found.append(f"{name}: {match[0]}")
+    assert found == []
