@@ -107,11 +107,11 @@ def test_remapped_rows_and_spare_banks(make_node: MakeNode) -> None:
 def test_remappings_that_wait_and_whole_banks_on_the_drivers_that_tell(make_node: MakeNode) -> None:
     rows = {"inactive_uncorrected": 2, "banks": 1, "banks_pending": 1}
     scrape = _node(make_node, "615.71.05", remapped=rows).scrape()
-    assert scrape.value("pyrometer_gpu_inactive_row_remappings", gpu="1", type="uncorrected") == 2
+    assert scrape.value("pyrometer_gpu_inactive_row_remappings", gpu="1", error="uncorrected") == 2
     assert scrape.value("pyrometer_gpu_bank_remappings", gpu="1", state="active") == 1
     assert scrape.value("pyrometer_gpu_bank_remapping_pending", gpu="1") == 1
     older = _node(make_node, "610.43.02", remapped=rows).scrape()
-    assert older.value("pyrometer_gpu_inactive_row_remappings", gpu="1", type="uncorrected") == 2
+    assert older.value("pyrometer_gpu_inactive_row_remappings", gpu="1", error="uncorrected") == 2
     assert older.values("pyrometer_gpu_bank_remappings") == {}
 
 

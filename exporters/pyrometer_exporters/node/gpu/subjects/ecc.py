@@ -42,7 +42,7 @@ BY_LOCATION = own_family(
     "the GPU.",
     "counter",
     "location",
-    "type",
+    "error",
     seldom=True,
 )
 SRAM_EXCEEDED = own_family(

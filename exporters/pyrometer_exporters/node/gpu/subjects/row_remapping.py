@@ -64,7 +64,7 @@ INACTIVE = own_family(
     "pyrometer_gpu_inactive_row_remappings",
     "gauge",
     "Rows that will be remapped at the next reset, from NVML fields 301 and 302 (driver 610 and newer).",
-    "type",
+    "error",
     seldom=True,
 )
 BANK_REMAPPINGS = own_family(
