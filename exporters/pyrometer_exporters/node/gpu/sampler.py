@@ -123,27 +123,30 @@ class Sampler:
     def _run(self, turn: _Turn) -> None:
         due = self._monotonic()
         while self._turn is turn:
+            now = self._monotonic()
             for watched in self._watched:
-                self._sample(watched, turn)
+                # The end of one read is the beginning of the next: a clock read costs as much as the counting.
+                now = self._sample(watched, turn, now)
                 if self._turn is not turn:
                     return
             # A turn that ran late doesn't make the next ones hurry.
-            now = self._monotonic()
             due = max(due + self._interval, now)
             time.sleep(due - now)
 
-    def _sample(self, watched: Watched, turn: _Turn) -> None:
-        start = self._monotonic()
+    def _sample(self, watched: Watched, turn: _Turn, start: float) -> float:
+        """Read one GPU, beginning at ``start``; when that was over."""
         read = watched.read
         if read is None or start < watched.rests_until or not watched.lock.acquire(blocking=False):
-            return
+            return start
         turn.reads += 1
         watched.began, turn.reading = time.monotonic(), True
         try:
             mask = read()
         except PartError:
+            now = self._monotonic()
             watched.missed(start + REST_SECONDS)
         except Exception:
+            now = self._monotonic()
             if not watched.told:  # once: it would be every second
                 watched.told = True
                 log.exception("a GPU can't be sampled")
@@ -157,6 +160,7 @@ class Sampler:
         finally:
             watched.began, turn.reading = None, False
             watched.lock.release()
+        return now
 
 
 class _Turn:
