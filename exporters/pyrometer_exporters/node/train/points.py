@@ -156,11 +156,6 @@ class PointStore:
         floor = max((cursor.newest for cursor in cursors if not cursor.has(point)), default=0)
         series.add(replace(point, timestamp=max(stamp, series.newest + 1, floor + 1)))
 
-    def resume(self, key: RunKey, ring: str) -> int:
-        """The record from which on to read a ring: the newest one that its slowest consumer has, to be served again."""
-        taken = [of[key].rings.get(ring, 0) for of in self._cursors.values() if key in of]
-        return max(0, min(taken, default=0) - 1)
-
     def fresh(self, consumer: str) -> dict[RunKey, Fresh]:
         """Per run what the consumer is to get now."""
         cursors = self._cursors.get(consumer, {})

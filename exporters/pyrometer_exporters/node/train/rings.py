@@ -53,7 +53,7 @@ class Meta:
         """FLOPs of one step over all ranks, where both factors are known."""
         if self.tokens_per_step is None or self.flops_per_token is None:
             return None
-        return self.tokens_per_step * self.flops_per_token
+        return _positive(self.tokens_per_step * self.flops_per_token)
 
 
 @dataclass(frozen=True)

@@ -122,8 +122,8 @@ class Tracker:
             return
         meta = file.meta
         peak = meta.peak_flops or peak_flops(meta.texts["gpu_model"], meta.texts["dtype"])
-        key = (meta.run, meta.attempt)
-        self._ranks[name] = Rank(file, file.first_header, self._store.resume(key, name), peak)
+        # From its first record, whoever has it already: a consumer that comes for the first time gets the whole ring.
+        self._ranks[name] = Rank(file, file.first_header, 0, peak)
 
     def _follow(self, rank: Rank, now: float) -> None:
         rank.header = header = rank.file.header()
