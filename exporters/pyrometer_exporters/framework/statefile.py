@@ -48,12 +48,16 @@ class StateFile:
             return None
 
     def save(self, data: Mapping[str, Any]) -> None:
+        """Replace the file with ``data``; see :meth:`replace`."""
+        self.replace(json.dumps(data))
+
+    def replace(self, text: str) -> None:
         """Replace the file, so that a crash leaves the old or the new one whole. Raises ``OSError``."""
         if self._path is None:
             return
         new = self._path.with_name(f"{self._path.name}.new")
         with new.open("w", encoding="utf-8") as file:
-            json.dump(data, file)
+            file.write(text)
             file.flush()
             os.fsync(file.fileno())
         new.replace(self._path)

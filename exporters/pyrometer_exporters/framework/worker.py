@@ -136,27 +136,3 @@ def reason_of(error: BaseException) -> str:
     if isinstance(error, OSError) and error.errno is not None:
         return errno.errorcode.get(error.errno, "oserror").lower()
     return type(error).__name__.lower()
-
-
-class Parts(Generic[T]):
-    """The workers of a collector's parts, by name: made when first needed, one each."""
-
-    def __init__(self, collector: str) -> None:
-        self._collector = collector
-        self._workers: dict[str, Worker[T]] = {}
-
-    def run(self, jobs: dict[str, Callable[[], T]], until: float) -> dict[str, Outcome[T]]:
-        """Run each part's job in its own worker, side by side; every part has an outcome at ``until`` at the latest."""
-        pending = {part: self._worker(part).start(job) for part, job in jobs.items()}
-        return {part: job.outcome(until) for part, job in pending.items()}
-
-    def close(self) -> None:
-        """Let all threads end."""
-        for worker in self._workers.values():
-            worker.close()
-
-    def _worker(self, part: str) -> Worker[T]:
-        worker = self._workers.get(part)
-        if worker is None:
-            worker = self._workers[part] = Worker(f"{self._collector}-{part}")
-        return worker

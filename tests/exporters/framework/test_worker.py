@@ -6,11 +6,11 @@ import gc
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from pyrometer_exporters.framework.worker import PartError, Parts, Worker, reason_of
+from pyrometer_exporters.framework.worker import PartError, Worker, reason_of
 
 
 @pytest.fixture
@@ -122,15 +122,18 @@ def test_parts_run_side_by_side_and_one_that_hangs_hides_none(gate: threading.Ev
     def fails() -> int:
         raise PartError("gone")
 
-    parts: Parts[int | bool] = Parts("gpu")
-    jobs = {"0": slow, "1": gate.wait, "2": slow, "3": fails}
+    jobs: dict[str, Callable[[], int | bool]] = {"0": slow, "1": gate.wait, "2": slow, "3": fails}
+    workers: dict[str, Worker[int | bool]] = {part: Worker(f"gpu-{part}") for part in jobs}
     began = time.monotonic()
-    found = parts.run(jobs, soon(0.6))
+    pending = {part: worker.start(jobs[part]) for part, worker in workers.items()}
+    until = soon(0.6)
+    found = {part: job.outcome(until) for part, job in pending.items()}
     assert time.monotonic() - began < 1
     assert {part: (o.value, o.reason) for part, o in found.items()} == {
         "0": (1, None), "1": (None, "deadline"), "2": (1, None), "3": (None, "gone")
     }  # fmt: skip
-    parts.close()
+    for worker in workers.values():
+        worker.close()
 
 
 def test_closing_does_not_wait(gate: threading.Event) -> None:

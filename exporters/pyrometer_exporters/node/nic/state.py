@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import logging
-import os
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from pyrometer_exporters.framework.statefile import StateFile
 from pyrometer_exporters.node.nic.link_down import PortMemory
 from pyrometer_exporters.node.nic.widening import Widening
-
-log = logging.getLogger(__name__)
 
 VERSION = 1
 _TRANSIENT = frozenset({"widening", "behind"})
@@ -23,44 +20,27 @@ class Store:
     """The file ``nic.json``; without a folder, nothing is kept."""
 
     def __init__(self, folder: Path | None) -> None:
-        self._path = folder / "nic.json" if folder else None
+        self._file = StateFile(folder, "nic.json")
         self._saved = ""
 
     def load(self) -> dict[str, PortMemory]:
         """What was kept, by port key. A file that can't be used is set aside with one warning: counts start at 0."""
-        if self._path is None:
+        ports = self._file.load(decode)
+        if ports is None:
             return {}
-        try:
-            text = self._path.read_text(encoding="utf-8")
-            ports = decode(text)
-        except FileNotFoundError:
-            return {}
-        except (OSError, ValueError) as error:
-            log.warning("%s can't be used, link-down counts start again at 0: %s", self._path, error)
-            with contextlib.suppress(OSError):
-                self._path.replace(self._path.with_suffix(".json.corrupt"))
-            return {}
-        self._saved = text
+        self._saved = encode(ports)
         return ports
 
     def changed(self, ports: dict[str, PortMemory]) -> str | None:
         """The text to save; None where the file has it already or there is no folder."""
-        if self._path is None:
+        if not self._file.kept:
             return None
         text = encode(ports)
         return None if text == self._saved else text
 
     def save(self, text: str) -> None:
         """Replace the file, so that a crash leaves the old or the new one whole. Raises ``OSError``."""
-        if self._path is None:
-            return
-        new = self._path.with_suffix(".json.new")
-        with new.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(self._path)
-        _sync_folder(self._path.parent)
+        self._file.replace(text)
         self._saved = text
 
 
@@ -69,13 +49,8 @@ def encode(ports: dict[str, PortMemory]) -> str:
     return json.dumps({"version": VERSION, "ports": {key: _plain(port) for key, port in sorted(ports.items())}})
 
 
-def decode(text: str) -> dict[str, PortMemory]:
-    """The memories of a file's text; ``ValueError`` where it isn't what :func:`encode` writes."""
-    try:
-        data = json.loads(text)
-    except RecursionError as error:
-        msg = "nested too deeply"
-        raise ValueError(msg) from error
+def decode(data: Mapping[str, Any]) -> dict[str, PortMemory]:
+    """The memories in a file's JSON; ``ValueError`` where it isn't what :func:`encode` writes."""
     if not isinstance(data, dict) or data.get("version") != VERSION or not isinstance(data.get("ports"), dict):
         msg = f"not a state file of version {VERSION}"
         raise ValueError(msg)
@@ -122,11 +97,3 @@ def _counts(data: dict[str, Any], name: str) -> dict[str, int]:
         msg = f"{name} is not an object: {found!r}"
         raise ValueError(msg)
     return {key: _count(found, key) for key in found}
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
