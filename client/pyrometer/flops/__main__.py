@@ -45,7 +45,8 @@ def _read(path: Path) -> dict[str, object]:
 
 
 def _table(shape: Shape, asked: argparse.Namespace) -> Iterator[str]:
-    yield f"{shape.parameters / 1e9:.3f}e9 parameters, {shape.active_parameters / 1e9:.3f}e9 meet a token; GFLOP per token:"
+    total, active = shape.parameters / 1e9, shape.active_parameters / 1e9
+    yield f"{total:.3f}e9 parameters, {active:.3f}e9 meet a token; GFLOP per token:"
     speed = asked.tokens_per_second if asked.peak_flops else None
     yield f"{'convention':<12} {'model':>10} {'hardware':>10}" + ("     MFU     HFU" if speed else "")
     for name in CONVENTIONS:
