@@ -10,7 +10,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
-from pyrometer_alerting import logs, settings, webconfig
+from pyrometer_alerting import commands, logs, settings, webconfig
 from pyrometer_alerting.alertmanager import HttpAlertmanager
 from pyrometer_alerting.clock import SystemClock
 from pyrometer_alerting.messages import Style
@@ -34,6 +34,9 @@ def main() -> None:
 def run(arguments: Sequence[str], environment: Mapping[str, str], stop: threading.Event | None = None) -> int:
     """Run until a signal (or `stop`); 2 with one line on stderr when something must be changed first."""
     try:
+        command = commands.find(arguments, environment)
+        if command is not None:
+            return command()
         chosen = settings.load(arguments, environment)
         tls, users = webconfig.load(chosen.web_config) if chosen.web_config is not None else (None, {})
         logs.configure(chosen.log_level, chosen.log_format)
