@@ -45,6 +45,9 @@ _ALERTS = {
     "GpuThrottledThermal": (90.0, "thermal throttling"),
     "GpuThrottledPowerBrake": (90.0, "power brake"),
     "GpuThrottledHardware": (85.0, "hardware slowdown"),
+    "NvswitchFatalError": (110.0, "NVSwitch with a fatal error"),
+    "GpuPowerCapOutlier": (70.0, "power cap, unlike its peers"),
+    "GpuClockOutlier": (65.0, "clock lower than its peers"),
 }
 
 

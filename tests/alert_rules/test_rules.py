@@ -33,6 +33,7 @@ KNOWN_METRICS = re.compile(
     | pyrometer_train_(steps|step_seconds|tokens|flops|step_part_seconds)_total
     | pyrometer_train_(last_step_timestamp_seconds|current_part_seconds|rank_info|run_info)
     | pyrometer_kernel_events_total
+    | pyrometer_nvswitch_(errors|sxid_errors)_total
     | pyrometer_check_ok
     | pyrometer_run_(seconds_total|signature)
     | pyrometer_collector_(success|duration_seconds|last_success_timestamp_seconds)
