@@ -217,9 +217,9 @@ def _cause_alerts(others: Iterable[Incident], cluster: str) -> list[Alert]:
     return [
         alert
         for incident in others
-        if incident.alertname in CAUSE_ALERTS and incident.cluster == cluster
+        if incident.cluster == cluster
         for alert in incident.members
-        if alert.firing or incident.firing
+        if alert.name in CAUSE_ALERTS and (alert.firing or incident.firing)
     ]
 
 
