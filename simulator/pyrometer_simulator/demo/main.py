@@ -116,7 +116,7 @@ def tell(report: Report) -> None:
     for problem in report.problems:
         _say(f"WRONG: {problem}")
     if not report.problems:
-        _say("all three incidents were posted, named the right culprit, and were resolved")
+        _say("one message per fault, of the hot GPU and the MFU drop together: each named its culprit and was resolved")
 
 
 def _try_to_write(path: Path) -> None:
