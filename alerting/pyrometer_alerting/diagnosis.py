@@ -45,6 +45,9 @@ _ALERTS = {
     "GpuThrottledThermal": (90.0, "thermal throttling"),
     "GpuThrottledPowerBrake": (90.0, "power brake"),
     "GpuThrottledHardware": (85.0, "hardware slowdown"),
+    "NvswitchFatalError": (110.0, "NVSwitch with a fatal error"),
+    "GpuPowerCapOutlier": (70.0, "power cap, unlike its peers"),
+    "GpuClockOutlier": (65.0, "clock lower than its peers"),
 }
 
 
@@ -214,9 +217,9 @@ def _cause_alerts(others: Iterable[Incident], cluster: str) -> list[Alert]:
     return [
         alert
         for incident in others
-        if incident.alertname in CAUSE_ALERTS and incident.cluster == cluster
+        if incident.cluster == cluster
         for alert in incident.members
-        if alert.firing or incident.firing
+        if alert.name in CAUSE_ALERTS and (alert.firing or incident.firing)
     ]
 
 

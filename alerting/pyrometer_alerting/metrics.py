@@ -52,6 +52,12 @@ class Metrics:
         self.diagnoses = Counter(
             "pyrometer_alerting_diagnoses_total", "Diagnoses by outcome.", ["outcome"], registry=self.registry
         )
+        self.corrections = Counter(
+            "pyrometer_alerting_reconcile_corrections_total",
+            "What Alertmanager had not told and was set right: closed, refired, undelivered, missed, watchdog.",
+            ["kind"],
+            registry=self.registry,
+        )
         self.latency = Histogram(
             "pyrometer_alerting_webhook_to_slack_seconds",
             "From the webhook's arrival to Slack's answer, for first posts.",

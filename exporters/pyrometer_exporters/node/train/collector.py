@@ -110,9 +110,15 @@ PEAK_FLOPS = Family(
     "Peak dense FLOP/s of one GPU that MFU is counted against; absent, and MFU with it, where the GPU is unknown.",
     ("run", "attempt"),
 )
+PEAK_UNKNOWN = Family(
+    "pyrometer_train_peak_flops_unknown",
+    "gauge",
+    "1 where the run's FLOPs are counted but no peak is known for this GPU and dtype: it has no MFU.",
+    ("run", "attempt", "gpu_model", "dtype"),
+)
 FAMILIES = (
     STEPS, STEP_SECONDS, TOKENS, FLOPS, PART_SECONDS, LAST_STEP, CURRENT_PART, RANK_UP, GC_PAUSES, GC_PAUSE_SECONDS,
-    LAST_GC_STEP, RANK_INFO, RUN_INFO, PEAK_FLOPS,
+    LAST_GC_STEP, RANK_INFO, RUN_INFO, PEAK_FLOPS, PEAK_UNKNOWN,
 )  # fmt: skip
 
 
@@ -216,6 +222,8 @@ def rank_samples(rank: Rank, now: float, offset: float) -> Iterator[Sample]:
     yield RUN_INFO.sample(1, meta.run, meta.attempt, str(meta.world_size), *texts)
     if rank.peak is not None:
         yield PEAK_FLOPS.sample(rank.peak, meta.run, meta.attempt)
+    elif meta.flops_per_token is not None or header.flops_extra:
+        yield PEAK_UNKNOWN.sample(1, meta.run, meta.attempt, meta.texts["gpu_model"], meta.texts["dtype"])
 
 
 def _shares(rank: Rank, labels: tuple[str, ...]) -> Iterator[Sample]:

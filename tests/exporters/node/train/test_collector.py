@@ -104,12 +104,14 @@ def test_an_unknown_gpu_has_flops_but_no_mfu(collector: TrainCollector, rings: R
     assert "mfu_ratio" not in names
     assert ("flops_total", "llama", "0", "0") in samples
     assert ("peak_flops_per_second", "llama", "0") not in samples
+    assert samples["peak_flops_unknown", "llama", "0", "NVIDIA Unheard-Of", "bf16"] == 1
 
 
 def test_a_given_peak_goes_before_the_table(collector: TrainCollector, rings: Rings) -> None:
     rings(gpu_model="NVIDIA Unheard-Of", peak_flops=1e15).step(998, 1000)
     samples, _ = collect(collector)
     assert samples["peak_flops_per_second", "llama", "0"] == 1e15
+    assert not any(key[0] == "peak_flops_unknown" for key in samples)
     assert [v for name, v, _ in batches(collector) if name == "mfu_ratio"] == [pytest.approx(6e15 / 2 / 8 / 1e15)]
 
 
