@@ -8,22 +8,10 @@ import numpy as np
 import pandas as pd
 
 from pyrometer_alerting.batches import good_level, selected
-from pyrometer_alerting.prometheus import Prometheus, Series, quoted
+from pyrometer_alerting.prometheus import Prometheus, Series
 from pyrometer_alerting.shapes import Floats
 
-# What must be equal for two MFUs to be comparable: the labels of run:pyrometer_train_batch_mfu_ratio:recent.
-CONFIGURATION = (
-    "model",
-    "convention",
-    "dtype",
-    "gpu_model",
-    "world_size",
-    "global_batch_size",
-    "micro_batch_size",
-    "sequence_length",
-    "recompute",
-)
-HISTORY = "7d:5m"  # other runs of this configuration and earlier hours of this one; the rule's series is not per batch
+HISTORY = "7d:5m"  # earlier days of the run; the rule's series is not per batch, so a subquery loses nothing
 WAVE_SECONDS = 2 * 86_400  # two whole days, or a wave of a day is only a guess
 
 
@@ -41,9 +29,9 @@ class Expectation:
 
 
 def expectation(prometheus: Prometheus, cluster: str, run: str, frame: pd.DataFrame, end: float) -> Expectation | None:
-    """The best answer there is for a run with these batches: given or learned, of its configuration, else its own.
+    """The best answer there is for a run with these batches; None when there are none. Raises PrometheusError.
 
-    None when there is no batch. Raises PrometheusError.
+    Given by the job or learned of its configuration (a recording rule does that), else the run's own best.
     """
     clean = frame.loc[~frame["tagged"].astype(bool), "mfu"].to_numpy(dtype=float)
     if not len(clean):
@@ -51,29 +39,15 @@ def expectation(prometheus: Prometheus, cluster: str, run: str, frame: pd.DataFr
     own = good_level(clean)
     start = float(frame["at"].iloc[0])
     before = _value(prometheus, f"max(quantile_over_time(0.9, {_RECENT}{selected(cluster, run)}[{HISTORY}]))", start)
-    given = _value(prometheus, f"max(pyrometer_train_expected_mfu_ratio{selected(cluster, run)})", end)
+    given = _value(prometheus, f"max(run:pyrometer_train_batch_mfu_ratio:expected{selected(cluster, run)})", end)
     if given is not None:
         return Expectation(given, "expected for this configuration", own=False, best_before=before)
-    others = _configuration_best(prometheus, cluster, run, end)
-    if others is not None and others > own:
-        return Expectation(others, "best of 7 days with this configuration", own=False, best_before=before)
     best = max(own, before or 0.0)
     said = "own best of 7 days" if before is not None and before > own else "own best of the window"
-    # Other runs of the configuration reach no more than this one does: its own best is what can be expected.
-    return Expectation(best, said, own=others is None, best_before=before)
+    return Expectation(best, said, own=True, best_before=before)
 
 
 _RECENT = "run:pyrometer_train_batch_mfu_ratio:recent"
-
-
-def _configuration_best(prometheus: Prometheus, cluster: str, run: str, now: float) -> float | None:
-    """What other runs of the same configuration reached."""
-    found = prometheus.instant(f"topk(1, {_RECENT}{selected(cluster, run)})", now)
-    if not found:
-        return None
-    same = ",".join(f"{name}={quoted(found[0].labels.get(name, ''))}" for name in CONFIGURATION)
-    where = f"{{cluster={quoted(cluster)},run!={quoted(run)},{same}}}"
-    return _value(prometheus, f"max(quantile_over_time(0.9, {_RECENT}{where}[{HISTORY}]))", now)
 
 
 def daily_wave(prometheus: Prometheus, cluster: str, run: str, now: float) -> float:

@@ -75,26 +75,27 @@ def test_the_window_holds_600_steps_but_not_too_many_samples() -> None:
     assert Run("c", "r", 400_000.0).window() == pytest.approx(360.0)
 
 
-def test_other_runs_of_the_configuration_say_what_to_expect() -> None:
+def test_what_the_configuration_is_expected_to_reach_comes_first() -> None:
     run = trace("third_from_start", 3, 3.0)
     prometheus = Stored(run)
-    prometheus.on("topk", [point(0.1, model="llama", world_size="64")])
-    prometheus.on(r"run!=.*model=\"llama\".*world_size=\"64\"", [point(run.expected)])
+    prometheus.on("mfu_ratio:expected", [point(run.expected)])
     found = examine(prometheus, RUN, START)
     assert found is not None
     shape = found.shape()
     assert shape is not None
     assert shape.kind == "third_from_start"
-    assert found.expectation.source == "best of 7 days with this configuration"
+    assert found.expectation.source == "expected for this configuration"
     assert "nvidia_peermem" in shape.look_at
 
 
-def test_a_given_expectation_comes_first() -> None:
-    prometheus = Stored(trace("steady", 3, 3.0))
-    prometheus.on("expected_mfu_ratio", [point(0.9)])
+def test_else_the_run_is_compared_with_its_own_best() -> None:
+    run = trace("steady", 3, 3.0)
+    prometheus = Stored(run)
+    prometheus.on(r"quantile_over_time.*:recent\{", [point(2 * run.expected)])
     found = examine(prometheus, RUN, START)
     assert found is not None
-    assert (found.expectation.mfu, found.expectation.own) == (0.9, False)
+    assert found.expectation.mfu == 2 * run.expected
+    assert (found.expectation.source, found.expectation.own) == ("own best of 7 days", True)
 
 
 def test_a_run_that_stands_is_stopped_and_one_that_ended_is_nothing() -> None:
