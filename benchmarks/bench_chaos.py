@@ -1,7 +1,7 @@
 """The service killed with SIGKILL a thousand times at random points of its outbox, while Slack misbehaves.
 
-Slack enforces its limits (scaled to 10 posts/s and 1,200 other calls/min, bursts of 10 and 50), and at three deliveries in
-ten a call fails in one of eight ways: Slack own errors, 5xx, rate limits, connections that break, no answer.
+Slack enforces its limits (scaled: 10 posts/s, 1,200 other calls/min, bursts of 10 and 50), and at three deliveries in
+ten a call fails in one of eight ways: Slack's own errors, 5xx, rate limits, broken connections, no answer.
 Run: .venv/bin/python benchmarks/bench_chaos.py [kills] [seed]   (some minutes; tests/alerting/test_chaos.py is short)
 """
 
