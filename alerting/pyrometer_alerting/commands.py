@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from pyrometer_alerting import settings
+from pyrometer_alerting import routing, settings, webconfig
 from pyrometer_alerting.clock import SystemClock
 from pyrometer_alerting.store import Store
 from pyrometer_alerting.yamlfile import SettingsError
@@ -45,7 +45,12 @@ def replay(arguments: Sequence[str]) -> int:
 
 def check_config(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     """Check flags and configuration file as the service does at its start, and start nothing."""
-    settings.load(arguments, environment)
+    chosen = settings.load(arguments, environment)
+    if chosen.web_config is not None:
+        webconfig.load(chosen.web_config)
+    if chosen.bearer_file is not None:
+        settings.bearer_tokens(chosen.bearer_file)
+    routing.load(chosen.config_file, chosen.slack_channel)
     _say(["the configuration is good"])
     return 0
 

@@ -19,6 +19,7 @@ from pyrometer_alerting.messages import DEGRADE_LEVELS, Message, Style, build
 from pyrometer_alerting.metrics import Metrics
 from pyrometer_alerting.model import Incident
 from pyrometer_alerting.outbox_table import Operation
+from pyrometer_alerting.routing import Routing
 from pyrometer_alerting.slack import LONGEST_WAIT_SECONDS, Slack, SlackFailure, Trouble
 from pyrometer_alerting.store import Store, StoreError
 
@@ -62,6 +63,7 @@ class Courier:
         self._store, self._slack, self._channel = store, slack, channel
         self._style, self._clock, self._metrics = style, clock, metrics
         self._timing = timing or Timing()
+        self.routing = Routing()
         self._free_at: dict[tuple[str, str], float] = {}  # (method, channel where it counts) -> end of its rate limit
         self._blocked: tuple[SlackFailure, float] | None = None  # (why, when to try again)
         self._parked: dict[str, tuple[str, float]] = {}  # channel -> (why, when to try again)
@@ -211,7 +213,7 @@ class Courier:
             if incident is None:
                 tx.outbox.die(operation.op_id, "the incident is gone")
                 return
-            message = build(self._placed(operation, incident), self._style, operation.degrade)
+            message = self._build(operation, incident)
             if operation.channel and operation.ts and message.digest() == operation.shown:
                 tx.outbox.finish(operation, operation.channel, operation.ts, message.digest(), now)
                 return
@@ -223,6 +225,11 @@ class Courier:
         where = self._attempt(operation, lambda: self._say(operation, message, known))
         if where is not None and operation.posted_at is None:
             self._metrics.latency.observe(max(self._clock.now() - incident.received_at, 0.0))
+
+    def _build(self, operation: Operation, incident: Incident) -> Message:
+        """The message as its channel may see it, with those who are to be called."""
+        placed = self.routing.shown(self._placed(operation, incident))
+        return self.routing.addressed(build(placed, self._style, operation.degrade), incident)
 
     def _placed(self, operation: Operation, incident: Incident) -> Incident:
         """The incident, saying so where its own channel could not take it."""

@@ -9,10 +9,12 @@ from __future__ import annotations
 import http.client
 import json
 import random
+import sqlite3
 import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -174,8 +176,9 @@ class Chaos:
         return 1.0
 
     def _judge(self) -> Verdict:
-        found = json.loads(self._ask("GET", "/api/v1/incidents") or b"{}")["incidents"]
-        nodes = {incident["id"]: incident["cluster"].removeprefix("c-") for incident in found}
+        with closing(sqlite3.connect(self._folder / "store" / "alerting.sqlite3")) as database:
+            found = database.execute("SELECT id, json_extract(document, '$.cluster') FROM incident")
+            nodes = {row[0]: row[1].removeprefix("c-") for row in found}
         verdict = Verdict(kills=self._kills, incidents=len(self._truth))
         shown: dict[str, list[dict[str, Any]]] = {}
         for message in self._slack.messages("gpu-alerts"):
