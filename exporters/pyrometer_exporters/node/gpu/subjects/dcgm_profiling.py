@@ -34,14 +34,14 @@ SM_ACTIVE_CYCLES = Family(
     "pyrometer_gpu_sm_active_cycles_total",
     "counter",
     "Cycles in which the streaming multiprocessors had work, GPM metric 249; divided by "
-    "pyrometer_gpu_sm_cycles_total it is the exact average over any time.",
+    "pyrometer_gpu_sm_cycles_total it is the exact average over any time; R595 and newer.",
     GPU_LABELS,
 )
 PIPE_ACTIVE_CYCLES = Family(
     "pyrometer_gpu_pipe_active_cycles_total",
     "counter",
     "Cycles in which a pipe of the streaming multiprocessors was busy, GPM metrics 250 to 260; pipe=tensor is all of "
-    "the tensor cores' work, pipe=tensor_hmma and the like are its kinds.",
+    "the tensor cores' work, pipe=tensor_hmma and the like are its kinds; R595 and newer.",
     (*GPU_LABELS, "pipe"),
 )
 NVLINK_LINK_TRANSMITTED = Family(
