@@ -1,8 +1,8 @@
 """A board's clocks, limits, engines and versions, beyond the basics.
 
 State: ``max_clocks=[sm, memory]`` in MHz, ``limits_mw=[lowest, highest, default]``, ``requested_limit_mw``,
-``encoder`` and ``decoder`` in percent, ``fan`` in percent (without it there is none), ``replays``, ``license`` (None for
-hardware that needs none, else 0 or 1), ``inforom=[image, oem, ecc, power]``.
+``encoder`` and ``decoder`` in percent, ``fan`` in percent (without it there is none), ``replays``, ``license`` (None
+for hardware that needs none, else 0 or 1), ``inforom=[image, oem, ecc, power]``.
 """
 
 from __future__ import annotations
