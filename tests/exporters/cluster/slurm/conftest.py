@@ -6,6 +6,7 @@ import argparse
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,16 +18,6 @@ from pyrometer_exporters.framework.metrics import Down, Sample
 from pyrometer_simulator.slurm import FakeSlurm
 
 
-class Scraped:
-    """One scrape: values by family name and labels, downs by part."""
-
-    def __init__(self, found: list[Sample | Down]) -> None:
-        self.samples = [item for item in found if isinstance(item, Sample)]
-        self.values = {(item.family.name, *item.labels): item.value for item in self.samples}
-        self.downs = {item.part: item.reason for item in found if isinstance(item, Down)}
-        self.details = {item.part: item.detail for item in found if isinstance(item, Down)}
-
-
 def context_of(*argv: str) -> Context:
     parser = Flags("test", "")
     COLLECTOR.add_flags(parser)
@@ -35,7 +26,8 @@ def context_of(*argv: str) -> Context:
 
 
 class Cluster:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, scraped: Callable[[list[Sample | Down]], Any]) -> None:
+        self._scraped = scraped
         self.slurm = FakeSlurm(folder / "bin")
         self.collector: SlurmCollector | None = None
 
@@ -44,11 +36,11 @@ class Cluster:
         pace = ("--collector.slurm.interval=1", "--collector.slurm.timeout=1")
         self.collector = SlurmCollector(context_of(*commands, *pace, *argv))
 
-    def scrape(self) -> Scraped:
+    def scrape(self) -> Any:
         assert self.collector is not None
-        return Scraped(list(self.collector.collect(time.monotonic() + 4)))
+        return self._scraped(list(self.collector.collect(time.monotonic() + 4)))
 
-    def until(self, met: Callable[[Scraped], bool]) -> Scraped:
+    def until(self, met: Callable[[Any], bool]) -> Any:
         end = time.monotonic() + 8
         while not met(found := self.scrape()):
             assert time.monotonic() < end, (found.values, found.downs)
@@ -57,8 +49,8 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    made = Cluster(tmp_path)
+def cluster(tmp_path: Path, scraped: Any) -> Iterator[Cluster]:
+    made = Cluster(tmp_path, scraped)
     yield made
     if made.collector is not None:
         made.collector.close()
