@@ -121,12 +121,21 @@ class PortMemory:
         fresh = {source: max(0, by - self.behind.get(source, 0)) for source, by in moved.items()}
         lost = max([*fresh.values(), int(self.active and look.active is False)])
         for source in self.sources:
-            raw = look.sources.get(source)
-            if raw is None:  # it catches up with all it missed when it can be read again
+            if source not in moved:  # it catches up with all it missed when it can be read again
                 self.behind[source] = self.behind.get(source, 0) + lost
             else:
-                self.behind[source] = 0 if _pinned(source, raw) else lost - fresh[source]
+                self.behind[source] = int(lost > fresh[source] and self._may_be_late(look, source))
         return lost
+
+    @staticmethod
+    def _may_be_late(look: Look, source: str) -> bool:
+        """Whether a source may show a loss at the next look that others showed at this one.
+
+        Only the loss of a link that is down still, lost in the middle of the look. What a source doesn't show of a link
+        that came back it never will.
+        """
+        pinned = source == LINK_DOWNED and look.sources[source] == LINK_DOWNED_MAXIMUM
+        return look.active is False and not pinned
 
     def _judge(self, look: Look, lost: int) -> int:
         """How many of the losses count; the others are put down to their cause."""
@@ -159,7 +168,3 @@ class PortMemory:
 def _increase(last: int, raw: int) -> int:
     """A counter that went back was cleared: what it shows now came since."""
     return raw - last if raw >= last else raw
-
-
-def _pinned(source: str, raw: int) -> bool:
-    return source == LINK_DOWNED and raw >= LINK_DOWNED_MAXIMUM
