@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
 from pyrometer_alerting import logs, settings, webconfig
+from pyrometer_alerting.alertmanager import HttpAlertmanager
 from pyrometer_alerting.clock import SystemClock
 from pyrometer_alerting.messages import Style
 from pyrometer_alerting.prometheus import HttpPrometheus
@@ -70,9 +71,14 @@ def _service(chosen: Settings, auth: webconfig.Authenticator) -> Service:
         slack,
         chosen.slack_channel if chosen.slack_token else "terminal",
         prometheus=HttpPrometheus(chosen.prometheus_url) if chosen.prometheus_url else None,
-        style=Style(notice=chosen.notice, grafana_url=chosen.grafana_url, alertmanager_url=chosen.alertmanager_url),
+        style=Style(
+            notice=chosen.notice,
+            grafana_url=chosen.grafana_url,
+            alertmanager_url=next(iter(chosen.alertmanager_urls), ""),
+        ),
         clock=SystemClock(),
         auth=auth,
+        alertmanagers=[HttpAlertmanager(url) for url in chosen.alertmanager_urls],
     )
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 _COLUMNS = (
     "op_id, incident_id, kind, state, since, not_before, wanted, sent, attempts, lookups, sent_at, posted_at,"
-    " degrade, channel, ts, shown, body, error"
+    " degrade, channel, ts, shown, body, error, target"
 )
 
 
@@ -44,6 +44,7 @@ class Operation:
     shown: str | None
     body: str | None
     error: str | None
+    target: str
 
 
 class Outbox:
@@ -52,10 +53,10 @@ class Outbox:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._db = connection
 
-    def want(self, incident_id: str, now: float, not_before: float) -> None:
-        """The incident changed: its message must be posted or edited, not before that time."""
+    def want(self, incident_id: str, now: float, not_before: float, target: str = "") -> None:
+        """The incident changed: its message must be posted (in `target`) or edited, not before that time."""
         if self.root(incident_id) is None:
-            self._insert(incident_id, "root", "done", now, not_before, wanted=0, body=None)
+            self._insert(incident_id, "root", "done", now, not_before, wanted=0, body=None, target=target)
         self._db.execute(
             "UPDATE outbox SET wanted = wanted + 1,"
             " since = CASE WHEN state IN ('done', 'dead') THEN ? ELSE since END,"
@@ -73,15 +74,26 @@ class Outbox:
             "DELETE FROM outbox WHERE incident_id = ? AND kind = 'reply' AND state = 'ready' AND attempts = 0",
             (incident_id,),
         )
-        self._insert(incident_id, "reply", "ready", now, now, wanted=1, body=body)
+        root = self.root(incident_id)
+        target = "" if root is None else root.target
+        self._insert(incident_id, "reply", "ready", now, now, wanted=1, body=body, target=target)
 
     def _insert(
-        self, incident_id: str, kind: str, state: str, since: float, not_before: float, *, wanted: int, body: str | None
+        self,
+        incident_id: str,
+        kind: str,
+        state: str,
+        since: float,
+        not_before: float,
+        *,
+        wanted: int,
+        body: str | None,
+        target: str,
     ) -> None:
         self._db.execute(
             "INSERT INTO outbox (op_id, incident_id, kind, state, since, not_before, wanted, sent, attempts, lookups,"
-            " degrade, body) VALUES (?, ?, ?, ?, ?, ?, ?, 0, 0, 0, 0, ?)",
-            (uuid.uuid4().hex, incident_id, kind, state, since, not_before, wanted, body),
+            " degrade, body, target) VALUES (?, ?, ?, ?, ?, ?, ?, 0, 0, 0, 0, ?, ?)",
+            (uuid.uuid4().hex, incident_id, kind, state, since, not_before, wanted, body, target),
         )
 
     def due(self) -> list[Operation]:
@@ -101,6 +113,11 @@ class Outbox:
     def root(self, incident_id: str) -> Operation | None:
         """The message of an incident."""
         return next(self._select("incident_id = ? AND kind = 'root'", incident_id), None)
+
+    def is_said(self, incident_id: str) -> bool:
+        """Whether the channel has the incident's message, or may have it."""
+        root = self.root(incident_id)
+        return root is not None and (root.ts is not None or root.state in ("sending", "lookup"))
 
     def get(self, op_id: str) -> Operation | None:
         """One operation."""

@@ -5,23 +5,26 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pyrometer_alerting import page
+from pyrometer_alerting.alertmanager import Alertmanager
 from pyrometer_alerting.clock import Clock
 from pyrometer_alerting.diagnostician import Diagnostician
-from pyrometer_alerting.intake import WATCHDOG_FACT, Intake
+from pyrometer_alerting.intake import WATCHDOG_FACT, Intake, Outcome
 from pyrometer_alerting.messages import Style, build, cause_line
 from pyrometer_alerting.metrics import Metrics
 from pyrometer_alerting.model import Incident, culprits
 from pyrometer_alerting.outbox import Courier
 from pyrometer_alerting.outbox_table import Operation
 from pyrometer_alerting.prometheus import Prometheus
+from pyrometer_alerting.reconcile import Reconciler
 from pyrometer_alerting.server import Request, Response
 from pyrometer_alerting.slack import Slack
 from pyrometer_alerting.store import KEPT_RESOLVED_SECONDS, Store, StoreError, Transaction
 from pyrometer_alerting.text import duration
+from pyrometer_alerting.watch import SignatureWatch
 from pyrometer_alerting.webconfig import Authenticator
 from pyrometer_alerting.webhook import BadDelivery, parse
 
@@ -52,17 +55,28 @@ class Service:
         style: Style,
         clock: Clock,
         auth: Authenticator,
+        alertmanagers: Sequence[Alertmanager] = (),
     ) -> None:
         self.metrics = Metrics()
         self._store, self._style, self._clock, self._auth = store, style, clock, auth
         self.courier = Courier(store, slack, channel, style=style, clock=clock, metrics=self.metrics)
         self.diagnostician = (
-            Diagnostician(store, prometheus, clock=clock, metrics=self.metrics, changed=self.courier.wake)
+            Diagnostician(store, prometheus, style=style, clock=clock, metrics=self.metrics, changed=self.courier.wake)
             if prometheus is not None
             else None
         )
+        self.watch = SignatureWatch(prometheus, clock=clock, metrics=self.metrics) if prometheus is not None else None
         self._intake = Intake(
             store, style=style, clock=clock, metrics=self.metrics, diagnoses=self.diagnostician is not None
+        )
+        self.reconciler = Reconciler(
+            store,
+            self._intake,
+            alertmanagers,
+            prometheus,
+            clock=clock,
+            metrics=self.metrics,
+            changed=self._changed,
         )
         self.metrics.serve_gauges(self._gauges)
         self._threads: list[threading.Thread] = []
@@ -70,9 +84,12 @@ class Service:
 
     def start(self) -> None:
         """Run delivery, diagnosis and clean-up."""
-        targets: list[Callable[[], None]] = [self.courier.run, self._clean_up]
+        targets: list[Callable[[], None]] = [self.courier.run, self.reconciler.run, self._clean_up]
         if self.diagnostician is not None:
             targets.append(self.diagnostician.run)
+        if self.watch is not None:
+            targets.append(self.watch.run)
+            self.metrics.serve_gauges(lambda: {"pyrometer_run_signature": self.watch.gauge() if self.watch else {}})
         self._threads = [threading.Thread(target=target, daemon=True, name=target.__qualname__) for target in targets]
         for thread in self._threads:
             thread.start()
@@ -81,8 +98,11 @@ class Service:
         """Finish the call in progress, keep the rest for the next start."""
         self._stopping.set()
         self.courier.stop()
+        self.reconciler.stop()
         if self.diagnostician is not None:
             self.diagnostician.stop()
+        if self.watch is not None:
+            self.watch.stop()
         for thread in self._threads:
             thread.join(timeout=15.0)
         self._store.close()
@@ -129,13 +149,19 @@ class Service:
         except StoreError as error:
             _log.error("webhook: %s", error)
             return Response(503, b"the store cannot take it now\n")
+        self._changed(outcome)
+        return Response(200, b"ok\n")
+
+    def _changed(self, outcome: Outcome) -> None:
+        """Wake those who have something to do now."""
         if self.diagnostician is not None:
             if outcome.cause_arrived:
                 self.diagnostician.poke_all()
             for incident_id in outcome.diagnose:
                 self.diagnostician.poke(incident_id)
+        if outcome.doubted:
+            self.reconciler.poke()
         self.courier.wake()
-        return Response(200, b"ok\n")
 
     def _ready(self) -> Response:
         with self._store.transaction() as tx:
@@ -183,7 +209,10 @@ class Service:
             "cluster": incident.cluster,
             "run": incident.run,
             "severity": incident.severity,
-            "status": "firing" if incident.firing else "resolved",
+            "status": "joined" if incident.joined_into else "firing" if incident.firing else "resolved",
+            "joined_into": incident.joined_into or None,
+            "domain": incident.domain,
+            "note": incident.note,
             "received_at": incident.received_at,
             "started_at": incident.started_at,
             "posted_at": root.posted_at if root is not None else None,
@@ -242,6 +271,7 @@ class Service:
             try:
                 with self._store.transaction() as tx:
                     tx.forget(self._clock.now() - KEPT_RESOLVED_SECONDS)
+                self._store.shrink()
             except StoreError as error:
                 _log.error("clean-up: %s", error)
 

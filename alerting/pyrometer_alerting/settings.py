@@ -47,7 +47,7 @@ _HELP: Mapping[str, str] = {
     "web.config.file": "TLS and basic authentication, as in Prometheus' exporter-toolkit",
     "web.bearer-token-file": "file with a token that Alertmanager must present (authorization.credentials_file)",
     "prometheus.url": "where the causes of training alerts are looked up; without it none are",
-    "alertmanager.url": "Alertmanager's own address, for links",
+    "alertmanager.url": "Alertmanager's address: it is asked for what its webhook does not tell; several with commas",
     "grafana.url": "Grafana's address, for links to the boards",
     "slack.api-url": "base of Slack's Web API; another one only for tests and the demo",
     "slack.bot-token-file": f"file with the bot token (xoxb-...); or the variable {TOKEN_VARIABLE}; "
@@ -70,7 +70,7 @@ class Settings:
     web_config: Path | None
     bearer_token: str
     prometheus_url: str
-    alertmanager_url: str
+    alertmanager_urls: tuple[str, ...]
     grafana_url: str
     slack_api_url: str
     slack_token: str
@@ -136,7 +136,7 @@ def _settings(values: Mapping[str, str], environment: Mapping[str, str]) -> Sett
         web_config=Path(values["web.config.file"]) if values["web.config.file"] else None,
         bearer_token=secret("web.bearer-token-file", Path(bearer)) if bearer else "",
         prometheus_url=_url("prometheus.url", values["prometheus.url"]),
-        alertmanager_url=_url("alertmanager.url", values["alertmanager.url"]),
+        alertmanager_urls=_urls("alertmanager.url", values["alertmanager.url"]),
         grafana_url=_url("grafana.url", values["grafana.url"]),
         slack_api_url=api_url if api_url.endswith("/") else f"{api_url}/",
         slack_token=token,
@@ -168,6 +168,10 @@ def _url(name: str, value: str) -> str:
         shown = value.rpartition("@")[2]
         raise SettingsError(f"--{name}={shown}: expected an address such as http://127.0.0.1:9090")
     return value
+
+
+def _urls(name: str, value: str) -> tuple[str, ...]:
+    return tuple(_url(name, part.strip()) for part in value.split(",") if part.strip())
 
 
 def _slack_token(file: str, environment: Mapping[str, str]) -> str:

@@ -32,7 +32,9 @@ KNOWN_METRICS = re.compile(
     | pyrometer_train_batch_(mfu_ratio|step_seconds|step|loss|grad_norm|tag)
     | pyrometer_train_(steps|step_seconds|tokens|flops|step_part_seconds)_total
     | pyrometer_train_(last_step_timestamp_seconds|current_part_seconds|rank_info|run_info)
+    | pyrometer_train_(expected_mfu_ratio|peak_flops_unknown)
     | pyrometer_kernel_events_total
+    | pyrometer_nvswitch_(errors|sxid_errors)_total
     | pyrometer_check_ok
     | pyrometer_run_(seconds_total|signature)
     | pyrometer_collector_(success|duration_seconds|last_success_timestamp_seconds)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -43,3 +44,10 @@ def slack() -> Iterator[FakeSlack]:
     limits = RateLimits(post_per_second=1000, post_burst=1000, tier3_per_minute=60000, tier3_burst=1000)
     with FakeSlack(channel_names=["gpu-alerts"], token="xoxb-test", limits=limits) as fake:
         yield fake
+
+
+@pytest.fixture
+def bench(store: Store, slack: FakeSlack, clock: Any) -> Any:
+    # The fake's `ts` is real time: the clock must agree with it, as Slack's does with ours.
+    clock.time = time.time()
+    return _module.Bench(store, slack, clock)

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from typing import Any
 
+from pyrometer_alerting.intake import Intake, Outcome
+from pyrometer_alerting.messages import Style
+from pyrometer_alerting.metrics import Metrics
 from pyrometer_alerting.model import Alert, Incident
+from pyrometer_alerting.outbox import Courier, Timing
 from pyrometer_alerting.prometheus import PrometheusError, Series
+from pyrometer_alerting.slack import WebSlack
+from pyrometer_alerting.store import Store
+from pyrometer_alerting.webhook import parse
 
 START = 1_795_300_000.0
 
@@ -41,6 +49,9 @@ class FakePrometheus:
         return self._answer(query)
 
     def range(self, query: str, start: float, end: float, step: float) -> list[Series]:
+        return self._answer(query)
+
+    def samples(self, query: str, at: float) -> list[Series]:
         return self._answer(query)
 
     def _answer(self, query: str) -> list[Series]:
@@ -78,7 +89,7 @@ def raw_alert(
         "startsAt": iso(starts_at),
         "endsAt": "0001-01-01T00:00:00Z" if firing else iso(ends_at if ends_at is not None else starts_at + 60),
         "generatorURL": "http://prometheus/graph",
-        "fingerprint": fingerprint or re.sub(r"\W", "", json.dumps(sorted(named.items())))[-16:],
+        "fingerprint": fingerprint or hashlib.sha256(json.dumps(sorted(named.items())).encode()).hexdigest()[:16],
     }
 
 
@@ -139,3 +150,42 @@ def wait_until(condition: Callable[[], object], seconds: float = 8.0) -> None:
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.01)
+
+
+class Bench:
+    """Store, intake and courier on a clock that stands still."""
+
+    def __init__(self, store: Store, slack: Any, clock: Any, channel: Any = "#gpu-alerts") -> None:
+        self.store, self.slack, self.clock, self.channel = store, slack, clock, channel
+        self.metrics = Metrics()
+        self.intake = Intake(store, style=Style(), clock=clock, metrics=self.metrics, diagnoses=False)
+        self.web = WebSlack("xoxb-test", slack.url)
+        self.restart()
+
+    def restart(self) -> None:
+        self.courier = Courier(
+            self.store, self.web, self.channel, style=Style(), clock=self.clock, metrics=self.metrics, timing=Timing()
+        )
+        self.courier.recover()
+
+    def receive(self, *alerts: Any, **more: Any) -> Outcome:
+        return self.intake.apply(parse(body(*alerts, **more)))
+
+    def deliver(self, seconds: Any = 300.0) -> None:
+        """Step until nothing is left to do or so many seconds have passed."""
+        end = self.clock.time + seconds
+        while (wait := self.courier.step()) < 60.0 or self.depth():
+            if self.clock.time + wait > end:
+                break
+            self.clock.advance(wait + 0.001)
+
+    def depth(self) -> Any:
+        with self.store.transaction() as tx:
+            return tx.outbox.depth()[0]
+
+    @property
+    def messages(self) -> Any:
+        return self.slack.messages("gpu-alerts")
+
+    def count(self, method: Any, outcome: Any = None) -> Any:
+        return sum(call.method == method and outcome in (None, call.outcome) for call in self.slack.calls)

@@ -9,10 +9,12 @@ from pyrometer_exporters.doctor.report import Absent, GpuFound, Report
 from pyrometer_exporters.doctor.why import why_absent
 from pyrometer_exporters.framework.metrics import Family, Sample
 from pyrometer_exporters.node.gpu.collector import COLLECTOR
+from pyrometer_exporters.node.gpu.profiling import ENGINES
 
 # Parts of other labels than a GPU's, or absent wherever all is well: nothing to explain.
 _UNEXPLAINED = {"pyrometer_gpu_xid_consequences_total", "pyrometer_gpu_xid_last_timestamp_seconds",
-                "pyrometer_gpu_xid_last_info", "pyrometer_gpu_job_info", "pyrometer_gpu_processes"}  # fmt: skip
+                "pyrometer_gpu_xid_last_info", "pyrometer_gpu_job_info", "pyrometer_gpu_processes",
+                *(family.name for family in ENGINES.values())}  # fmt: skip
 
 
 class Readings:

@@ -116,6 +116,8 @@ class Gpu:
             raise PartError(LATE, "the sampler's last call has not returned")
         try:
             with self._shared.driver.using() as link:
+                # First, as a GPU that is lost has told why. Here, as a GPU that hangs may hold no second thread.
+                self._shared.xids.fetch(self.identity, link.generation)
                 return self._read(link)
         except PartError:
             self._handle = None

@@ -13,7 +13,7 @@ from pyrometer_exporters.node.gpu.clock_events import version_numbers
 from pyrometer_exporters.node.gpu.families import GPU_LABELS
 from pyrometer_exporters.node.gpu.gpm import Gpm
 from pyrometer_exporters.node.gpu.nvml import FieldKey
-from pyrometer_exporters.node.gpu.profiling import RATES, RATIOS
+from pyrometer_exporters.node.gpu.profiling import ENGINES, RATES, RATIOS
 from pyrometer_exporters.node.gpu.subject import Opened, SubjectSpec
 from pyrometer_exporters.node.gpu.throughput import (
     PCIE_RECEIVED,
@@ -66,7 +66,7 @@ _PCIE_TX, _PCIE_RX = 255, 256
 _FIRST_LINK_RX = 261  # received by link 0, sent by link 0, received by link 1, ...
 _LINKS = 18  # of Hopper and Blackwell
 
-_AVERAGES = (*RATIOS, *RATES)
+_AVERAGES = (*RATIOS, *RATES, *ENGINES)
 _SINCE_BOOT = (
     _SM_CYCLES, _SM_ACTIVE_CYCLES, *_PIPES, _PCIE_TX, _PCIE_RX,
     *range(_FIRST_LINK_RX, _FIRST_LINK_RX + 2 * _LINKS),
@@ -84,6 +84,8 @@ class Profiling:
         self._metrics: Sequence[int] = ()
         self._pcie = PcieCounters()
         self._pcie_from_gpm: bool | None = False  # None while that isn't known
+        self._worked: set[int] = set()
+        """Media engines that have worked since the GPU was first opened, by GPM metric."""
 
     def open(self, gpu: Opened) -> None:
         """Ask whether there is GPM; begin anew with samples."""
@@ -110,11 +112,19 @@ class Profiling:
             if self._pcie_from_gpm is None:
                 self._pcie_from_gpm = _PCIE_TX in found and _PCIE_RX in found
             yield from _averages(gpu, found)
+            yield from self._engines(gpu, found)
             yield from _totals(gpu, found)
         traffic = self._pcie.read(fields) if self._pcie_from_gpm is False else _pcie_of(found or {})
         if traffic is not None:
             yield PCIE_TRANSMITTED.sample(traffic.transmitted, *gpu.labels)
             yield PCIE_RECEIVED.sample(traffic.received, *gpu.labels)
+
+    def _engines(self, gpu: Opened, found: Mapping[int, float]) -> Iterable[Sample]:
+        self._worked.update(metric for metric in ENGINES if found.get(metric, 0) > 0)
+        for metric in sorted(self._worked):
+            ratio = found.get(metric, -1) / 100
+            if 0 <= ratio <= _MOST_RATIO:
+                yield gpu.dcgm(ENGINES[metric], ratio)
 
 
 def _averages(gpu: Opened, found: Mapping[int, float]) -> Iterable[Sample]:
@@ -150,6 +160,7 @@ SUBJECT = SubjectSpec(
     families=(
         *RATIOS.values(),
         *RATES.values(),
+        *ENGINES.values(),
         SM_CYCLES,
         SM_ACTIVE_CYCLES,
         PIPE_ACTIVE_CYCLES,
