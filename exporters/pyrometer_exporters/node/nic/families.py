@@ -84,7 +84,7 @@ IGNORED = Family(
     (*PORT_LABELS, "cause"),
 )
 RESETS = Family(
-    "pyrometer_nic_counter_resets_total",
+    "pyrometer_nic_resets_total",
     "counter",
     "How often counters of the port began again: each that wrapped, those cleared together once, reboots, driver "
     "reloads.",

@@ -44,7 +44,7 @@ def test_resets_are_told_apart(node: Any) -> None:
     def resets() -> dict[str, float | None]:
         scrape = node.scrape()
         reasons = ("wrap", "cleared", "reboot", "driver_reload")
-        return {reason: scrape.value("counter_resets_total", "mlx5_0", "1", reason) for reason in reasons}
+        return {reason: scrape.value("resets_total", "mlx5_0", "1", reason) for reason in reasons}
 
     node.nic.count("symbol_error", 7)
     node.nic.count("link_downed", 7)
