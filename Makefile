@@ -61,6 +61,7 @@ test-compose: stack
 docs: $(STAMP)
 	@$(BIN)/python -m pyrometer_exporters.framework.docs docs/metrics.md
 	@$(BIN)/pyrometer-dashboards generate dashboards/json
+	@$(BIN)/python benchmarks/signature_confusion.py --write >/dev/null
 
 bench: $(STAMP)
 	@for b in benchmarks/bench_*.py; do echo ">> $$b"; $(BIN)/python $$b; done

@@ -23,6 +23,7 @@ _log = logging.getLogger(__name__)
 
 FAST_SECONDS = 10.0  # as long as evidence still comes in with each scrape
 FAST_FOR_SECONDS = 600.0
+THOROUGH_SECONDS = 1.0  # after the quick first look, which the message waits for, the whole one
 SLOW_SECONDS = 60.0
 # Numbers alone (38 s throttled, 48 s, ...) are edited in this rarely: chat.update allows some 50 calls a minute in all.
 NUMBERS_SECONDS = 30.0
@@ -136,6 +137,8 @@ class Diagnostician:
         if survivor != incident_id:
             self.poke(survivor)
             return None
+        if incident.diagnosis is None:
+            return THOROUGH_SECONDS
         return FAST_SECONDS if now - incident.received_at < FAST_FOR_SECONDS else SLOW_SECONDS
 
     def _keep(self, incident_id: str, result: Diagnosis) -> str:

@@ -41,6 +41,17 @@ class Cause:
 
 
 @dataclass(frozen=True)
+class Shape:
+    """Which known trouble the run's MFU curve looks like: kind, confidence 0-1, in words; the next likely kind."""
+
+    kind: str
+    confidence: float
+    said: str
+    also: str = ""
+    look_at: str = ""
+
+
+@dataclass(frozen=True)
 class Diagnosis:
     """Ranked causes at one moment, and which evidence was missing. `onset` is when the symptom began, where known."""
 
@@ -48,10 +59,12 @@ class Diagnosis:
     causes: tuple[Cause, ...] = ()
     missing: tuple[str, ...] = ()
     onset: float | None = None
+    shape: Shape | None = None
 
     def signature(self) -> tuple[object, ...]:
         """What must be equal for two diagnoses to say the same thing with other numbers."""
-        return tuple((cause.part, cause.cause) for cause in self.causes), self.missing
+        parts = tuple((cause.part, cause.cause) for cause in self.causes)
+        return parts, self.missing, self.shape.kind if self.shape is not None else ""
 
 
 @dataclass(frozen=True)
@@ -148,4 +161,11 @@ def _diagnosis(raw: Mapping[str, Any]) -> Diagnosis:
         Cause(**{**cause, "evidence": tuple(cause["evidence"]), "against": tuple(cause["against"])})
         for cause in raw["causes"]
     )
-    return Diagnosis(at=raw["at"], causes=causes, missing=tuple(raw["missing"]), onset=raw["onset"])
+    shape = raw.get("shape")
+    return Diagnosis(
+        at=raw["at"],
+        causes=causes,
+        missing=tuple(raw["missing"]),
+        onset=raw["onset"],
+        shape=None if shape is None else Shape(**shape),
+    )

@@ -24,6 +24,7 @@ from pyrometer_alerting.server import Request, Response
 from pyrometer_alerting.slack import Slack
 from pyrometer_alerting.store import KEPT_RESOLVED_SECONDS, Store, StoreError, Transaction
 from pyrometer_alerting.text import duration
+from pyrometer_alerting.watch import SignatureWatch
 from pyrometer_alerting.webconfig import Authenticator
 from pyrometer_alerting.webhook import BadDelivery, parse
 
@@ -64,6 +65,7 @@ class Service:
             if prometheus is not None
             else None
         )
+        self.watch = SignatureWatch(prometheus, clock=clock, metrics=self.metrics) if prometheus is not None else None
         self._intake = Intake(
             store, style=style, clock=clock, metrics=self.metrics, diagnoses=self.diagnostician is not None
         )
@@ -85,6 +87,9 @@ class Service:
         targets: list[Callable[[], None]] = [self.courier.run, self.reconciler.run, self._clean_up]
         if self.diagnostician is not None:
             targets.append(self.diagnostician.run)
+        if self.watch is not None:
+            targets.append(self.watch.run)
+            self.metrics.serve_gauges(lambda: {"pyrometer_run_signature": self.watch.gauge() if self.watch else {}})
         self._threads = [threading.Thread(target=target, daemon=True, name=target.__qualname__) for target in targets]
         for thread in self._threads:
             thread.start()
@@ -96,6 +101,8 @@ class Service:
         self.reconciler.stop()
         if self.diagnostician is not None:
             self.diagnostician.stop()
+        if self.watch is not None:
+            self.watch.stop()
         for thread in self._threads:
             thread.join(timeout=15.0)
         self._store.close()

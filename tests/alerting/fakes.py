@@ -51,6 +51,9 @@ class FakePrometheus:
     def range(self, query: str, start: float, end: float, step: float) -> list[Series]:
         return self._answer(query)
 
+    def samples(self, query: str, at: float) -> list[Series]:
+        return self._answer(query)
+
     def _answer(self, query: str) -> list[Series]:
         self.queries.append(query)
         for pattern, answer in self.answers:
