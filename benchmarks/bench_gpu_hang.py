@@ -3,7 +3,9 @@
     .venv/bin/python benchmarks/bench_gpu_hang.py [seconds]
 
 A scrape once a second; prints how many scrapes had the other seven, how long scrapes took before and during the hang,
-how many threads the exporter had at most, and how soon the GPU was back.
+how many of the exporter's threads were stuck in a call on the hung GPU (counted by the simulated driver, 50 times a
+second), how many threads it had at all, and how soon the GPU was back. Ends with status 1 where a scrape lacked one of
+the seven, or more than one thread was stuck.
 """
 
 from __future__ import annotations
@@ -18,9 +20,11 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pyrometer_simulator.nvml import SimulatedGpus
+from pyrometer_simulator.nvml.gpus import SimulatedGpu
 
 GPUS = 8
 HUNG = 3
@@ -57,16 +61,29 @@ def threads(pid: int) -> int:
     return int(found.group(1))
 
 
-def watch(pid: int, port: int, seconds: float) -> tuple[list[float], list[dict[str, float]], int]:
-    took, ups, most = [], [], 0
+@dataclass
+class Watched:
+    """What a time of scraping showed."""
+
+    took: list[float] = field(default_factory=list)
+    ups: list[dict[str, float]] = field(default_factory=list)
+    threads: int = 0
+    stuck: int = 0
+
+
+def watch(pid: int, port: int, hung: SimulatedGpu, seconds: float) -> Watched:
+    found = Watched()
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         elapsed, up = scrape(port)
-        took.append(elapsed)
-        ups.append(up)
-        most = max(most, threads(pid))
-        time.sleep(max(0.0, 1 - elapsed))
-    return took, ups, most
+        found.took.append(elapsed)
+        found.ups.append(up)
+        found.threads = max(found.threads, threads(pid))
+        next_scrape = time.monotonic() + 1 - elapsed
+        while time.monotonic() < next_scrape:
+            found.stuck = max(found.stuck, hung.stuck)
+            time.sleep(0.02)
+    return found
 
 
 def told(title: str, took: list[float]) -> None:
@@ -76,7 +93,7 @@ def told(title: str, took: list[float]) -> None:
           f"first {next(milliseconds):6.1f} ms, worst {next(milliseconds):6.1f} ms, {len(took)} scrapes")  # fmt: skip
 
 
-def main() -> None:
+def main() -> int:
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 60.0
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -84,21 +101,24 @@ def main() -> None:
         gpus.write_pci_tree(folder / "sysfs")
         with exporter(folder) as (pid, port):
             scrape(port)
-            before, _ups, usual = watch(pid, port, 10)
+            before = watch(pid, port, gpus[HUNG], 10)
             gpus[HUNG].hang()
-            during, ups, most = watch(pid, port, seconds)
+            during = watch(pid, port, gpus[HUNG], seconds)
             gpus[HUNG].recover()
             start = time.monotonic()
             while len([gpu for gpu, value in scrape(port)[1].items() if value]) < GPUS:
                 time.sleep(0.1)
             back = time.monotonic() - start
-    seven = sum(len([gpu for gpu, value in up.items() if value]) == GPUS - 1 for up in ups)
+    seven = sum(all(up[str(gpu)] for gpu in range(GPUS) if gpu != HUNG) for up in during.ups)
     print(f"GPU {HUNG} of {GPUS} hangs for {seconds:g} s, one scrape a second, over the simulated driver:")
-    print(f"  the other seven were served in {seven} of {len(ups)} scrapes")
-    told("before", before)
-    told("during", during)
-    print(f"  threads: {usual} before, {most} at most during; the GPU was back {back:.1f} s after it recovered")
+    print(f"  the other seven were served in {seven} of {len(during.ups)} scrapes")
+    told("before", before.took)
+    told("during", during.took)
+    print(f"  threads stuck in a call on the hung GPU: {during.stuck} at most")
+    print(f"  threads in all: {before.threads} before, {during.threads} at most during")
+    print(f"  the GPU was back {back:.1f} s after it recovered")
+    return int(seven < len(during.ups) or during.stuck > 1)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

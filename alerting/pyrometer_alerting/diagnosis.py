@@ -7,22 +7,19 @@ thermal slowdown and power brake cut clocks hardest; software thermal slowdown i
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import pandas as pd
 
+from pyrometer_alerting.accusations import from_hosts, from_ranks, least_waiting
 from pyrometer_alerting.evidence import WINDOW_SECONDS, Evidence
 from pyrometer_alerting.incidents import CAUSE_ALERTS
 from pyrometer_alerting.model import Alert, Cause, Diagnosis, Incident, part_of
-from pyrometer_alerting.text import clock_utc, duration
+from pyrometer_alerting.suspects import NOBODY, Suspect, weigh_shape, weigh_time
+from pyrometer_alerting.text import clock_utc
 
 CONVINCING = 25.0
 BROAD_GPUS = 8  # more throttling GPUs than one node has: no single part is to blame
-LATE_SECONDS = 15.0  # three scrapes of 5 s: a cause seen to begin later than that did not start the drop
-EARLY_SECONDS = 300.0
-STOPPED_SECONDS = 45.0  # three scrapes of 15 s without another increment
 FLAP_PAUSE_SECONDS = 120.0  # a flapping link rests between two downs
 LOW_CLOCK_RATIO = 0.9
 
@@ -45,36 +42,10 @@ _ALERTS = {
     "GpuThrottledThermal": (90.0, "thermal throttling"),
     "GpuThrottledPowerBrake": (90.0, "power brake"),
     "GpuThrottledHardware": (85.0, "hardware slowdown"),
+    "NvswitchFatalError": (110.0, "NVSwitch with a fatal error"),
+    "GpuPowerCapOutlier": (70.0, "power cap, unlike its peers"),
+    "GpuClockOutlier": (65.0, "clock lower than its peers"),
 }
-
-
-@dataclass
-class _Suspect:
-    """A cause while its score is being weighed."""
-
-    labels: dict[str, str]
-    cause: str
-    score: float
-    onset: float
-    evidence: list[str] = field(default_factory=list)
-    against: list[str] = field(default_factory=list)
-    last: float | None = None  # when it was last seen to go on
-    pause: float = STOPPED_SECONDS
-
-    def doubt(self, factor: float, reason: str) -> None:
-        self.score *= factor
-        self.against.append(reason)
-
-    def settled(self) -> Cause:
-        return Cause(
-            part=part_of(self.labels),
-            cause=self.cause,
-            evidence=tuple(self.evidence),
-            against=tuple(self.against),
-            since=self.onset,
-            score=round(self.score, 1),
-            labels=self.labels,
-        )
 
 
 def diagnose(incident: Incident, evidence: Evidence, others: Sequence[Incident], now: float) -> Diagnosis:
@@ -82,17 +53,43 @@ def diagnose(incident: Incident, evidence: Evidence, others: Sequence[Incident],
     onset = evidence.onset if evidence.onset is not None else incident.started_at
     alerts = [alert for alert in _cause_alerts(others, incident.cluster) if _concerns(alert, evidence)]
     suspects = _throttling(evidence) + _flapping(evidence) + _slow_clocks(evidence)
+    suspects = _one_per_part([*suspects, *from_hosts(evidence.hosts, evidence.gpus), *from_ranks(evidence.ranks)])
     _join_alerts(suspects, alerts)
     for suspect in suspects:
-        _weigh_time(suspect, onset, now)
+        weigh_time(suspect, onset, now)
+        weigh_shape(suspect, evidence.shape)
+        _weigh_wait(suspect, evidence)
     ranked = sorted((suspect.settled() for suspect in suspects), key=lambda cause: -cause.score)
     convincing = [cause for cause in ranked if cause.score >= CONVINCING]
     weak = [cause for cause in ranked if cause.score < CONVINCING]
     causes = _broadened(convincing, evidence) or [_unknown(evidence, weak, others, incident)]
-    return Diagnosis(at=now, causes=tuple(causes), missing=tuple(evidence.missing), onset=evidence.onset)
+    missing = (*evidence.missing, *evidence.hosts.missing, *evidence.ranks.missing)
+    return Diagnosis(now, tuple(causes), missing, onset=evidence.onset, shape=evidence.shape)
 
 
-def _throttling(evidence: Evidence) -> list[_Suspect]:
+def _one_per_part(suspects: Sequence[Suspect]) -> list[Suspect]:
+    """What is found of one part in several ways is one suspect: the gravest names it, the others confirm."""
+    kept: dict[str, Suspect] = {}
+    for suspect in sorted(suspects, key=lambda found: -found.score):
+        part = part_of(suspect.labels) or suspect.cause
+        if part in kept:
+            kept[part].confirm(1.1, f"{suspect.cause} ({', '.join(suspect.evidence)})")
+        else:
+            kept[part] = suspect
+    return list(kept.values())
+
+
+def _weigh_wait(suspect: Suspect, evidence: Evidence) -> None:
+    """The rank that waits least is on another node: then the run waits for that one, not for this part."""
+    found = least_waiting(evidence.ranks.waits)
+    if found is None or suspect.kind not in ("throttle", "clock", "pcie") or "node" not in suspect.labels:
+        return
+    labels, _wait, _median = found
+    if labels["node"] != suspect.labels["node"]:
+        suspect.doubt(0.7, f"the ranks wait for rank {labels['rank']} on {labels['node']}, not for this one")
+
+
+def _throttling(evidence: Evidence) -> list[Suspect]:
     if evidence.throttles.empty:
         return []
     mine = evidence.throttles.merge(evidence.gpus.astype(str), on=["node", "gpu"])
@@ -105,13 +102,18 @@ def _throttling(evidence: Evidence) -> list[_Suspect]:
     return [_throttled(row, evidence, clean) for row in leading.to_dict("records")]
 
 
-def _throttled(row: Mapping[Hashable, object], evidence: Evidence, clean: int) -> _Suspect:
+def _throttled(row: Mapping[Hashable, object], evidence: Evidence, clean: int) -> Suspect:
     labels = {"node": str(row["node"]), "gpu": str(row["gpu"])}
     seconds, span = float(str(row["seconds"])), float(str(row["span"]))
     base, cause = _THROTTLE[str(row["reason"])]
     share = min(seconds / span, 1.0)
-    suspect = _Suspect(
-        labels, cause, base * (0.3 + 0.7 * share), float(str(row["onset"])), last=float(str(row["last"]))
+    suspect = Suspect(
+        labels,
+        cause,
+        base * (0.3 + 0.7 * share),
+        float(str(row["onset"])),
+        last=float(str(row["last"])),
+        kind="throttle",
     )
     suspect.evidence.append(f"throttled {seconds:.0f} s of {max(span, seconds):.0f} s since {clock_utc(suspect.onset)}")
     _judge_clock(suspect, evidence)
@@ -122,7 +124,7 @@ def _throttled(row: Mapping[Hashable, object], evidence: Evidence, clean: int) -
     return suspect
 
 
-def _judge_clock(suspect: _Suspect, evidence: Evidence) -> None:
+def _judge_clock(suspect: Suspect, evidence: Evidence) -> None:
     clock, median, count = _clock_against_others(suspect.labels, evidence)
     if clock is None or median is None:
         suspect.against.append("SM clock not known")
@@ -134,7 +136,7 @@ def _judge_clock(suspect: _Suspect, evidence: Evidence) -> None:
         suspect.doubt(0.4, against)
 
 
-def _judge_temperature(suspect: _Suspect, evidence: Evidence) -> None:
+def _judge_temperature(suspect: Suspect, evidence: Evidence) -> None:
     row = _gpu_row(suspect.labels, evidence)
     if row is None or pd.isna(row["celsius"]):
         return
@@ -144,20 +146,20 @@ def _judge_temperature(suspect: _Suspect, evidence: Evidence) -> None:
         suspect.evidence.append(f"{float(row['celsius']):.0f} \u00b0C")
 
 
-def _flapping(evidence: Evidence) -> list[_Suspect]:
+def _flapping(evidence: Evidence) -> list[Suspect]:
     suspects = []
     for row in evidence.flaps.to_dict("records"):
         labels = {name: str(row[name]) for name in ("node", "device", "port") if row[name]}
         downs, onset = round(float(row["downs"])), float(row["onset"])
         cause, base = ("link flapping", 80.0) if downs > 1 else ("a single link flap", 55.0)
-        suspect = _Suspect(labels, cause, base, onset, last=float(row["last"]), pause=FLAP_PAUSE_SECONDS)
+        suspect = Suspect(labels, cause, base, onset, last=float(row["last"]), pause=FLAP_PAUSE_SECONDS, kind="link")
         times = f"{downs} times since {clock_utc(onset)}, last" if downs > 1 else "once,"
         suspect.evidence.append(f"link went down {times} at {clock_utc(float(row['last']))}")
         suspects.append(suspect)
     return suspects
 
 
-def _slow_clocks(evidence: Evidence) -> list[_Suspect]:
+def _slow_clocks(evidence: Evidence) -> list[Suspect]:
     """GPUs far below the others' clock without a throttle counter that says why."""
     clocks = _of_run(evidence)
     if len(clocks) < 4:
@@ -166,37 +168,21 @@ def _slow_clocks(evidence: Evidence) -> list[_Suspect]:
     throttled = set(zip(evidence.throttles.get("node", []), evidence.throttles.get("gpu", []), strict=True))
     slow = clocks[clocks["highest"] < LOW_CLOCK_RATIO * median]  # all the last minute
     return [
-        _Suspect(
+        Suspect(
             {"node": str(row["node"]), "gpu": str(row["gpu"])},
             "low SM clock",
             60.0,
             onset=float("nan"),
             evidence=[f"SM clock {row['highest']:.0f} MHz against {median:.0f} MHz (median of the run)"],
             against=["no throttle reason counted"],
+            kind="clock",
         )
         for row in slow.to_dict("records")
         if (row["node"], row["gpu"]) not in throttled
     ]
 
 
-def _weigh_time(suspect: _Suspect, onset: float, now: float) -> None:
-    """Agreement in time: a cause begins before or with its effect, not long before, and goes on with it."""
-    if math.isnan(suspect.onset):
-        return
-    lag = suspect.onset - onset
-    if lag > LATE_SECONDS:
-        suspect.doubt(0.35, f"began {duration(lag)} after the drop")
-    elif suspect.last is not None and onset - suspect.last > LATE_SECONDS:
-        suspect.doubt(0.25, f"ended {duration(onset - suspect.last)} before the drop")
-    elif lag < -EARLY_SECONDS:
-        suspect.doubt(0.6, f"began {duration(-lag)} before the drop")
-    else:
-        suspect.score *= 1.2
-    if suspect.last is not None and now - suspect.last > suspect.pause:
-        suspect.doubt(0.4, f"stopped {duration(now - suspect.last)} ago")
-
-
-def _join_alerts(suspects: list[_Suspect], alerts: Iterable[Alert]) -> None:
+def _join_alerts(suspects: list[Suspect], alerts: Iterable[Alert]) -> None:
     """An alert on a suspect's part confirms it; one on another part of the run is a suspect of its own."""
     for alert in alerts:
         said = f"{alert.name} {'firing' if alert.firing else 'fired'} since {clock_utc(alert.starts_at)}"
@@ -207,16 +193,21 @@ def _join_alerts(suspects: list[_Suspect], alerts: Iterable[Alert]) -> None:
             continue
         base, cause = _ALERTS.get(alert.name, (50.0, alert.name))
         labels = {name: alert.labels[name] for name in ("node", "gpu", "device", "port") if alert.labels.get(name)}
-        suspects.append(_Suspect(labels, cause, base, alert.starts_at, [said]))
+        suspects.append(Suspect(labels, cause, base, alert.starts_at, [said], kind=_kind_of(alert.name)))
+
+
+def _kind_of(alertname: str) -> str:
+    families = {"GpuThrottled": "throttle", "Nic": "link", "GpuXid": "xid", "GpuLost": "xid", "GpuPcie": "pcie"}
+    return next((kind for prefix, kind in families.items() if alertname.startswith(prefix)), "gpu")
 
 
 def _cause_alerts(others: Iterable[Incident], cluster: str) -> list[Alert]:
     return [
         alert
         for incident in others
-        if incident.alertname in CAUSE_ALERTS and incident.cluster == cluster
+        if incident.cluster == cluster
         for alert in incident.members
-        if alert.firing or incident.firing
+        if alert.name in CAUSE_ALERTS and (alert.firing or incident.firing)
     ]
 
 
@@ -235,7 +226,7 @@ def _broadened(causes: list[Cause], evidence: Evidence) -> list[Cause]:
         return causes
     nodes = sorted({cause.labels["node"] for cause in throttling if cause.labels})
     said = f"{len(throttling)} of the run's {len(evidence.gpus)} GPUs throttle, on {len(nodes)} nodes"
-    return [Cause("no single part", throttling[0].cause, (said,), score=throttling[0].score + 1), *causes]
+    return [Cause(NOBODY, throttling[0].cause, (said,), score=throttling[0].score + 1), *causes]
 
 
 def _unknown(evidence: Evidence, weak: Sequence[Cause], others: Sequence[Incident], incident: Incident) -> Cause:
@@ -244,6 +235,8 @@ def _unknown(evidence: Evidence, weak: Sequence[Cause], others: Sequence[Inciden
     if evidence.nodes and not evidence.missing:
         counts = f"{len(evidence.gpus)} GPUs on {len(evidence.nodes)} nodes"
         said.append(f"{counts}: no convincing throttling, flap or low clock in the last {WINDOW_SECONDS} s")
+    if evidence.shape is not None and evidence.shape.look_at:
+        said.append(f"MFU curve: {evidence.shape.said}; look at {evidence.shape.look_at}")
     said += [
         f"seen, not convincing: {cause.part} {cause.cause} ({'; '.join(cause.against) or 'too little'})"
         for cause in weak[:2]

@@ -10,15 +10,21 @@ from dataclasses import replace
 from typing import Protocol, cast
 
 from pyrometer_alerting.clock import Clock
+from pyrometer_alerting.correlation import explained_by
+from pyrometer_alerting.intake import announce
+from pyrometer_alerting.joining import join
+from pyrometer_alerting.messages import Style
 from pyrometer_alerting.metrics import Metrics
 from pyrometer_alerting.model import Cause, Diagnosis, Incident
 from pyrometer_alerting.prometheus import Prometheus
+from pyrometer_alerting.routing import Routing
 from pyrometer_alerting.store import Store, StoreError
 
 _log = logging.getLogger(__name__)
 
 FAST_SECONDS = 10.0  # as long as evidence still comes in with each scrape
 FAST_FOR_SECONDS = 600.0
+THOROUGH_SECONDS = 1.0  # after the quick first look, which the message waits for, the whole one
 SLOW_SECONDS = 60.0
 # Numbers alone (38 s throttled, 48 s, ...) are edited in this rarely: chat.update allows some 50 calls a minute in all.
 NUMBERS_SECONDS = 30.0
@@ -43,10 +49,18 @@ class Diagnostician:
     """Runs in its own thread; `changed` is called when a message has something new to say."""
 
     def __init__(
-        self, store: Store, prometheus: Prometheus, *, clock: Clock, metrics: Metrics, changed: Callable[[], None]
+        self,
+        store: Store,
+        prometheus: Prometheus,
+        *,
+        style: Style,
+        clock: Clock,
+        metrics: Metrics,
+        changed: Callable[[], None],
     ) -> None:
-        self._store, self._prometheus, self._clock = store, prometheus, clock
+        self._store, self._prometheus, self._clock, self._style = store, prometheus, clock, style
         self._metrics, self._changed = metrics, changed
+        self.routing = Routing()
         self._due: dict[str, float] = {}  # incident -> when to look again
         self._lock = threading.Lock()
         self._wake = threading.Event()
@@ -121,23 +135,37 @@ class Diagnostician:
             return None
         result = diagnose(self._prometheus, incident, others, now)
         self._metrics.diagnoses.labels("missing_evidence" if result.missing else "complete").inc()
-        self._keep(incident_id, result)
+        survivor = self._keep(incident_id, result)
+        if survivor != incident_id:
+            self.poke(survivor)
+            return None
+        if incident.diagnosis is None:
+            return THOROUGH_SECONDS
         return FAST_SECONDS if now - incident.received_at < FAST_FOR_SECONDS else SLOW_SECONDS
 
-    def _keep(self, incident_id: str, result: Diagnosis) -> None:
-        """Store the result if it says something new; the incident may have changed or ended meanwhile."""
+    def _keep(self, incident_id: str, result: Diagnosis) -> str:
+        """Store the result if it says something new; the incident may have changed or ended meanwhile.
+
+        Where a firing incident turns out to be the cause, the two become one. Returns the id of the one that stays.
+        """
         now = self._clock.now()
         with self._store.transaction() as tx:
             incident = tx.incident(incident_id)
             if incident is None or not incident.firing:
-                return
-            tx.outbox.hasten(incident_id, now)
-            merged = merge(incident.diagnosis, result)
-            if is_news(incident.diagnosis, merged):
-                tx.save_incident(replace(incident, diagnosis=merged), now)
+                return incident_id
+            found = merge(incident.diagnosis, result)
+            causes = explained_by(incident, found, tx.recent_incidents(float("inf")))
+            if causes:
+                change = join(tx, [replace(incident, diagnosis=found), *causes], "", now)
+                announce(tx, change, self._style, self.routing, now=now, not_before=now)
+                incident_id = change.incident.id
+            elif is_news(incident.diagnosis, found):
+                tx.save_incident(replace(incident, diagnosis=found), now)
                 if incident.posts:
                     tx.outbox.want(incident_id, now, now)
+            tx.outbox.hasten(incident_id, now)
         self._changed()
+        return incident_id
 
 
 def merge(before: Diagnosis | None, now: Diagnosis) -> Diagnosis:

@@ -10,6 +10,11 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
+from pyrometer_alerting.batches import run_of
+from pyrometer_alerting.evidence_host import HostEvidence, gather_host
+from pyrometer_alerting.evidence_ranks import RankEvidence, gather_ranks
+from pyrometer_alerting.examination import examine
+from pyrometer_alerting.model import Shape
 from pyrometer_alerting.prometheus import Prometheus, PrometheusError, Series, matching, quoted
 from pyrometer_alerting.text import clock_utc
 
@@ -35,12 +40,18 @@ class Evidence:
     throttles: pd.DataFrame = field(default_factory=pd.DataFrame)
     flaps: pd.DataFrame = field(default_factory=pd.DataFrame)
     clocks: pd.DataFrame = field(default_factory=pd.DataFrame)
+    hosts: HostEvidence = field(default_factory=HostEvidence)
+    ranks: RankEvidence = field(default_factory=RankEvidence)
+    shape: Shape | None = None
     onset: float | None = None
     missing: list[str] = field(default_factory=list)
 
 
-def gather(prometheus: Prometheus, cluster: str, run: str, now: float) -> Evidence:
-    """Ask everything; what cannot be asked is noted in `missing`, and after a first silence nothing more is asked."""
+def gather(prometheus: Prometheus, cluster: str, run: str, now: float, *, quick: bool = False) -> Evidence:
+    """Ask everything; what cannot be asked is noted in `missing`, and after a first silence nothing more is asked.
+
+    `quick` asks only what names the culprit of most drops: the first message waits for it.
+    """
     evidence = Evidence()
     questions = _Questions(prometheus, cluster, run, now)
     try:
@@ -54,9 +65,20 @@ def gather(prometheus: Prometheus, cluster: str, run: str, now: float) -> Eviden
         evidence.flaps = questions.flaps(evidence.nodes)
         evidence.clocks = questions.clocks(evidence.nodes)
         evidence.missing += questions.silent(evidence.nodes, evidence.clocks)
+        if not quick:
+            _gather_more(questions, evidence)
     except PrometheusError as error:
         evidence.missing.append(str(error))
     return evidence
+
+
+def _gather_more(questions: _Questions, evidence: Evidence) -> None:
+    prometheus, cluster, run, now = questions.prometheus, questions.cluster, questions.run, questions.now
+    onset = evidence.onset if evidence.onset is not None else now - WINDOW_SECONDS
+    evidence.ranks = gather_ranks(prometheus, cluster, run, onset, now)
+    evidence.hosts = gather_host(prometheus, cluster, evidence.nodes, onset, now)
+    looked = examine(prometheus, run_of(prometheus, cluster, run, now), now)
+    evidence.shape = looked.shape() if looked is not None else None
 
 
 @dataclass(frozen=True)

@@ -28,11 +28,16 @@ CAUSE_ALERTS = frozenset(
         "GpuRowRemapFailed",
         "GpuPcieDegraded",
         "NvlinkDown",
+        "NvswitchFatalError",
+        "GpuPowerCapOutlier",
+        "GpuClockOutlier",
         "NicLinkFlapping",
         "NicLinkDown",
         "NicLinkDegraded",
     }
 )
+# What one slow or standing run shows itself as, one after the other: one incident, and a cause to be looked for.
+RUN_SYMPTOMS = frozenset({"TrainMfuDropped", "TrainMfuLow", "TrainStalled", "TrainStraggler", "TrainGarbageCollection"})
 WATCHDOG = "Watchdog"
 
 
@@ -46,9 +51,11 @@ class Change:
 
 def key_of(alert: Alert) -> str:
     """Cluster, name and run (else node): a JSON-free unambiguous text, since names may hold any character."""
-    place = alert.labels.get("run") or alert.labels.get("node") or ""
-    kind = "run" if alert.labels.get("run") else "node"
-    return "\x1f".join((alert.labels.get("cluster", ""), alert.name, kind, place))
+    run = alert.labels.get("run")
+    name = "slow run" if run and alert.name in RUN_SYMPTOMS else alert.name
+    place = run or alert.labels.get("node") or alert.labels.get("switch") or ""
+    kind = "run" if run else "node" if alert.labels.get("node") else "switch"
+    return "\x1f".join((alert.labels.get("cluster", ""), name, kind, place))
 
 
 def is_stale(alert: Alert, known: Alert | None, heard: float) -> bool:
@@ -127,10 +134,10 @@ def _continue(latest: Incident, members: tuple[Alert, ...], truncated: int, now:
     if not firing:
         ended = min(max((alert.ends_at or now for alert in members), default=now), now)
         return Change(replace(latest, members=members, resolved_at=ended), ("resolved",))
-    severity = max(latest.severity, _worst(firing), key=_rank)
+    severity = max(latest.severity, _worst(firing), key=rank)
     incident = replace(latest, members=members, severity=severity, truncated=truncated)
     events = []
-    if _rank(severity) > _rank(latest.severity):
+    if rank(severity) > rank(latest.severity):
         events.append("worse")
     if len(firing) > sum(alert.firing for alert in latest.members):
         events.append("grown")
@@ -158,7 +165,7 @@ def _merged(before: Sequence[Alert], alerts: Sequence[Alert]) -> tuple[Alert, ..
 
 def _worst(alerts: Iterable[Alert]) -> str:
     """The highest severity; one that we do not know is shown as a warning rather than dropped."""
-    return max((_severity(alert) for alert in alerts), key=_rank, default="warning")
+    return max((_severity(alert) for alert in alerts), key=rank, default="warning")
 
 
 def _severity(alert: Alert) -> str:
@@ -166,5 +173,6 @@ def _severity(alert: Alert) -> str:
     return severity if severity in SEVERITIES else "warning"
 
 
-def _rank(severity: str) -> int:
+def rank(severity: str) -> int:
+    """0 for info to 2 for critical."""
     return SEVERITIES.index(severity)

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 from pyrometer_alerting.clock import Clock
+from pyrometer_alerting.correlation import Topology, groups
 from pyrometer_alerting.incidents import CAUSE_ALERTS, WATCHDOG, Change, fold, is_stale, key_of
+from pyrometer_alerting.joining import join
 from pyrometer_alerting.messages import Style, build_reply
 from pyrometer_alerting.metrics import Metrics
 from pyrometer_alerting.model import Alert, Incident
+from pyrometer_alerting.routing import Routing
 from pyrometer_alerting.store import Store, Transaction
 from pyrometer_alerting.webhook import Delivery
 
-# Most first diagnoses are there within 100 ms; a message that pings once should name the culprit when it does.
+# Effect and cause come in different groups, most within 100 ms of each other; most first diagnoses are there within
+# 100 ms as well. A message that pings once should name the culprit when it does.
 SETTLE_SECONDS = 0.5
+# While a possible cause is open, a run's first message waits longer for the answer whether they are one.
+JOIN_SECONDS = 2.0
 WATCHDOG_FACT = "watchdog_last_seen"
+_TOLD = frozenset({"reopened", "resumed", "worse", "joined", "resolved"})  # in the thread; all else edits
 
 
 @dataclass
@@ -24,14 +32,17 @@ class Outcome:
 
     diagnose: list[str] = field(default_factory=list)
     cause_arrived: bool = False
+    doubted: bool = False
 
 
 class Intake:
-    """Applies deliveries; raises StoreError when they could not be kept."""
+    """Applies deliveries; raises StoreError when they could not be kept. `topology` is replaced when it is known."""
 
     def __init__(self, store: Store, *, style: Style, clock: Clock, metrics: Metrics, diagnoses: bool) -> None:
         self._store, self._style, self._clock, self._metrics = store, style, clock, metrics
         self._diagnoses = diagnoses
+        self.topology = Topology()
+        self.routing = Routing()
 
     def apply(self, delivery: Delivery) -> Outcome:
         """Keep everything the delivery says, atomically."""
@@ -43,55 +54,112 @@ class Intake:
             if tx.is_repeated(delivery.group, delivery.digest, now):
                 counts["repeated"] = len(delivery.alerts)
             else:
-                by_key = self._fresh_by_key(tx, delivery, counts, now)
-                for key, alerts in by_key.items():
-                    change = fold(tx.latest_incident(key), alerts, delivery.truncated, now)
-                    self._keep(tx, alerts, change, now, outcome)
+                fresh = self._fresh(tx, delivery, counts, now)
+                self.fold(tx, fresh, delivery.truncated, now, outcome)
         for name, count in counts.items():
             self._metrics.alerts.labels(name).inc(count)
+        outcome.doubted = counts["stale"] > 0
         return outcome
+
+    def fold(self, tx: Transaction, alerts: Sequence[Alert], truncated: int, now: float, outcome: Outcome) -> None:
+        """Change the incidents that these alerts belong to, join what is one, and say what is news."""
+        changes = []
+        for incident, members in self._by_incident(tx, alerts):
+            change = self._routed(fold(incident, members, truncated, now))
+            for alert in members:
+                tx.save_alert(alert, change.incident.id if change is not None else None, now)
+            if change is not None and change.incident != incident:
+                changes.append(change)
+        for change in self._joined(tx, changes, now):
+            self._keep(tx, change, now, outcome)
+        outcome.cause_arrived |= any(alert.name in CAUSE_ALERTS and alert.firing for alert in alerts)
+
+    def _routed(self, change: Change | None) -> Change | None:
+        """Where a new incident is told is decided once: a message cannot move."""
+        if change is None or "opened" not in change.events:
+            return change
+        channel = self.routing.channel(change.incident.newest())
+        return replace(change, incident=replace(change.incident, channel=channel))
 
     def _note_watchdog(self, tx: Transaction, delivery: Delivery, now: float) -> None:
         if any(alert.name == WATCHDOG and alert.firing for alert in delivery.alerts):
             tx.save_fact(WATCHDOG_FACT, repr(now))
 
-    def _fresh_by_key(
-        self, tx: Transaction, delivery: Delivery, counts: dict[str, int], now: float
-    ) -> dict[str, list[Alert]]:
-        by_key: dict[str, list[Alert]] = {}
+    def _fresh(self, tx: Transaction, delivery: Delivery, counts: dict[str, int], now: float) -> list[Alert]:
+        fresh = []
         for alert in delivery.alerts:
             if alert.name == WATCHDOG:
                 continue
             known, seen_at = tx.known_alert(alert.fingerprint)
             if is_stale(alert, known, now - seen_at):
                 counts["stale"] += 1
+                if alert.firing:
+                    tx.doubt(alert)
                 continue
             counts["applied"] += 1
-            by_key.setdefault(key_of(alert), []).append(alert)
-        return by_key
+            fresh.append(alert)
+        return fresh
 
-    def _keep(self, tx: Transaction, alerts: list[Alert], change: Change | None, now: float, outcome: Outcome) -> None:
+    def _by_incident(self, tx: Transaction, alerts: Sequence[Alert]) -> list[tuple[Incident | None, list[Alert]]]:
+        """The alerts with the incident that each belongs to: by its key, else the one it is a member of."""
+        by_key: dict[str, list[Alert]] = {}
         for alert in alerts:
-            tx.save_alert(alert, change.incident.id if change is not None else None, now)
-        if change is None or change.incident == tx.incident(change.incident.id):
-            return
-        tx.save_incident(change.incident, now)
+            by_key.setdefault(key_of(alert), []).append(alert)
+        found: dict[str, tuple[Incident | None, list[Alert]]] = {}
+        for key, members in by_key.items():
+            incident = tx.latest_incident(key)
+            if incident is None and (home := tx.home_of(members[0].fingerprint)):
+                incident = tx.incident(home)
+            found.setdefault(incident.id if incident else key, (incident, []))[1].extend(members)
+        return list(found.values())
+
+    def _joined(self, tx: Transaction, changes: list[Change], now: float) -> list[Change]:
+        """The changes, those of incidents that turn out to be one replaced by theirs."""
+        opened = {
+            change.incident.id: change
+            for change in changes
+            if change.incident.firing and {"opened", "reopened", "grown"} & set(change.events)
+        }
+        if not opened:
+            return changes
+        touched = {change.incident.id for change in changes}
+        current = [incident for incident in tx.recent_incidents(float("inf")) if incident.id not in touched]
+        others = [change.incident for change in changes if change.incident.firing and change.incident.id not in opened]
+        found = groups([change.incident for change in opened.values()], [*current, *others], self.topology)
+        absorbed = {incident.id for group in found for incident in group.incidents}
+        kept = [change for change in changes if change.incident.id not in absorbed]
+        return kept + [join(tx, group.incidents, group.domain, now) for group in found]
+
+    def _keep(self, tx: Transaction, change: Change, now: float, outcome: Outcome) -> None:
+        incident = change.incident
+        tx.save_incident(incident, now)
         self._announce(tx, change, now)
-        outcome.cause_arrived |= change.incident.alertname in CAUSE_ALERTS
-        if change.incident.firing and change.incident.wants_diagnosis:
-            outcome.diagnose.append(change.incident.id)
+        if incident.firing and incident.wants_diagnosis:
+            outcome.diagnose.append(incident.id)
 
     def _announce(self, tx: Transaction, change: Change, now: float) -> None:
-        incident = change.incident
-        if not incident.posts:
-            return
-        tx.outbox.want(incident.id, now, now + self._settle(incident))
-        for event in change.events:
-            if event != "opened":
-                message = build_reply(incident, event, self._style)
-                tx.outbox.reply(incident.id, json.dumps({"text": message.text, "blocks": message.blocks}), now)
+        not_before = max(now + self._settle(tx, change.incident), self.routing.not_before(change.incident, now))
+        announce(tx, change, self._style, self.routing, now=now, not_before=not_before)
 
-    def _settle(self, incident: Incident) -> float:
-        """How long the first post may wait for its cause."""
-        waits = incident.wants_diagnosis and incident.firing and incident.diagnosis is None and self._diagnoses
-        return SETTLE_SECONDS if waits else 0.0
+    def _settle(self, tx: Transaction, incident: Incident) -> float:
+        """How long the first post may wait for more of the same, and for its cause."""
+        if tx.outbox.is_said(incident.id) or not incident.firing:
+            return 0.0
+        if incident.wants_diagnosis and incident.diagnosis is None and self._diagnoses:
+            causes = (other for other in tx.recent_incidents(float("inf")) if other.cluster == incident.cluster)
+            return JOIN_SECONDS if any(CAUSE_ALERTS & set(other.alertnames()) for other in causes) else SETTLE_SECONDS
+        return SETTLE_SECONDS
+
+
+def announce(tx: Transaction, change: Change, style: Style, routing: Routing, *, now: float, not_before: float) -> None:
+    """Have the message posted or edited, and its thread told of what deserves it."""
+    incident = change.incident
+    if not incident.posts:
+        return
+    tx.outbox.want(incident.id, now, not_before, incident.channel)
+    for event in change.events:
+        if event in _TOLD:
+            message = build_reply(routing.shown(incident), event, style)
+            if event == "worse":
+                message = routing.addressed(message, incident)
+            tx.outbox.reply(incident.id, json.dumps({"text": message.text, "blocks": message.blocks}), now)

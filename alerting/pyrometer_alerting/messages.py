@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 from pyrometer_alerting import text
 from pyrometer_alerting.links import alertmanager_link, board_links, runbook_url
-from pyrometer_alerting.model import Cause, Incident, culprits, part_of
+from pyrometer_alerting.model import Alert, Cause, Incident, culprits, part_of
 
 Block: TypeAlias = dict[str, Any]
 
@@ -50,6 +50,8 @@ class Style:
 
 def build(incident: Incident, style: Style, degrade: int = 0) -> Message:
     """The incident's message as it is now; higher `degrade` leaves more out."""
+    if incident.joined_into:
+        return _pointer(incident, style)
     full = [
         _header(incident),
         _section(_what(incident)),
@@ -75,7 +77,7 @@ def build_reply(incident: Incident, event: str, style: Style) -> Message:
         "reopened": f"{sign(incident)} Firing again, {_times(incident)}",
         "resumed": f"{sign(incident)} Still firing: Alertmanager only had no news of it for a while",
         "worse": f"{sign(incident)} Worse: now {incident.severity}",
-        "grown": f"{sign(incident)} Growing: {sum(member.firing for member in incident.members)} firing",
+        "joined": f"{sign(incident)} One incident with {', '.join(map(_name, incident.alertnames()[1:4]))}",
     }[event]
     detail = "" if event == "resolved" else text.mrkdwn(_measured(incident), PARAGRAPH)
     part = "" if event == "resolved" else text.mrkdwn(part_of(alert.labels), FIELD)
@@ -89,6 +91,8 @@ def headline(incident: Incident) -> str:
     """What is wrong, in one line, with the culprit: clean but not escaped, at most 150 units."""
     alert = incident.newest()
     summary = text.clean(alert.annotations.get("summary", "")) or _fallback_summary(incident)
+    if incident.domain and not incident.run:
+        summary = _domain_summary(incident)
     blamed = culprits(incident)
     # The likeliest alone: two names side by side would read as two culprits.
     more = f" (+{len(blamed) - 1})" if len(blamed) > 1 else ""
@@ -97,6 +101,15 @@ def headline(incident: Incident) -> str:
     # The culprit must survive the cut: the summary gives way.
     tail = text.plain(tail, 70)
     return f"{sign(incident)} {state}" + text.plain(summary, 130 - text.units(tail)) + tail
+
+
+def _domain_summary(incident: Incident) -> str:
+    """What a switch, a rack or a storm took along: `NicLinkFlapping at 300 parts of 38 nodes`."""
+    names = incident.alertnames()
+    parts = {part_of(alert.labels) for alert in incident.members}
+    nodes = {alert.labels["node"] for alert in incident.members if "node" in alert.labels}
+    more = f" (and {len(names) - 1} other alerts)" if len(names) > 1 else ""
+    return f"{text.clean(names[0])}{more} at {len(parts)} parts of {len(nodes)} nodes"
 
 
 def causes_text(incident: Incident) -> str:
@@ -173,8 +186,7 @@ def _members(incident: Incident) -> str:
         return ""
     ordered = sorted(incident.members, key=lambda alert: (not alert.firing, alert.starts_at))
     lines = [
-        ("\u2022 " if alert.firing else "\u2713 ") + text.mrkdwn(part_of(alert.labels) or alert.name, 100)
-        for alert in ordered
+        ("\u2022 " if alert.firing else "\u2713 ") + text.mrkdwn(_member(alert, incident), 100) for alert in ordered
     ]
     hidden = len(lines) - MAX_MEMBERS
     shown = lines[:MAX_MEMBERS] + ([f"{text.ELLIPSIS} and {hidden} more"] if hidden > 0 else [])
@@ -182,6 +194,26 @@ def _members(incident: Incident) -> str:
         shown.append(f"Alertmanager left out {incident.truncated} more alerts (max_alerts)")
     firing = sum(alert.firing for alert in incident.members)
     return text.joined([f"*{firing} of {len(incident.members)} firing*", *shown], 1800)
+
+
+def _member(alert: Alert, incident: Incident) -> str:
+    """The part, and the alert's name where the incident has several."""
+    part = part_of(alert.labels) or (f"run {alert.labels['run']}" if alert.labels.get("run") else "")
+    return f"{part}: {alert.name}" if part and len(incident.alertnames()) > 1 else part or alert.name
+
+
+def _pointer(incident: Incident, style: Style) -> Message:
+    """What is left of a message whose incident became part of another one."""
+    alert = incident.newest()
+    summary = text.plain(alert.annotations.get("summary", ""), 100) or _fallback_summary(incident)
+    shown = f"\u21aa {text.mrkdwn(summary, 120)}: now part of another incident's message"
+    if style.notice:
+        shown += f" [{text.mrkdwn(style.notice, 75)}]"
+    return Message(shown, [{"type": "section", "text": _mrkdwn(shown)}])
+
+
+def _name(name: str) -> str:
+    return text.mrkdwn(name, 100)
 
 
 def _flaps(incident: Incident) -> str:
@@ -216,7 +248,10 @@ def _links(incident: Incident, style: Style) -> list[str]:
 def _footer(incident: Incident, style: Style) -> list[str]:
     notice = f"*{text.mrkdwn(style.notice, 75)}*" if style.notice else ""
     diagnosed = f"diagnosed {text.slack_time(incident.diagnosis.at)}" if incident.diagnosis is not None else ""
-    return [piece for piece in (notice, text.mrkdwn(incident.alertname, 100), diagnosed) if piece]
+    known = text.mrkdwn(incident.note, FIELD)
+    acknowledged = f"acknowledged by {text.mrkdwn(incident.acknowledged, 100)}" if incident.acknowledged else ""
+    names = text.mrkdwn(incident.alertname, 100)
+    return [piece for piece in (notice, names, diagnosed, known, acknowledged) if piece]
 
 
 def _lasted(incident: Incident) -> float:

@@ -19,6 +19,7 @@ GAUGES = {
     "pyrometer_alerting_outbox_oldest_age_seconds": "Age of the oldest of them; 0 when there is none.",
     "pyrometer_alerting_outbox_dead": "Messages that Slack refused for good.",
     "pyrometer_alerting_slack_blocked": "1 while nothing can be sent, with Slack's reason.",
+    "pyrometer_run_signature": "Which known trouble a run's MFU curve looks like now: confidence, 0-1, by signature.",
     "pyrometer_alerting_watchdog_last_seen_timestamp_seconds": "When the Watchdog alert last arrived; absent before.",
 }
 
@@ -51,6 +52,18 @@ class Metrics:
         )
         self.diagnoses = Counter(
             "pyrometer_alerting_diagnoses_total", "Diagnoses by outcome.", ["outcome"], registry=self.registry
+        )
+        self.signatures = Counter(
+            "pyrometer_alerting_signatures_total",
+            "Looks at the MFU curve of a run: named, unknown, too_few_batches, no_answer or error.",
+            ["outcome"],
+            registry=self.registry,
+        )
+        self.corrections = Counter(
+            "pyrometer_alerting_reconcile_corrections_total",
+            "What Alertmanager had not told and was set right: closed, refired, undelivered, missed, watchdog.",
+            ["kind"],
+            registry=self.registry,
         )
         self.latency = Histogram(
             "pyrometer_alerting_webhook_to_slack_seconds",

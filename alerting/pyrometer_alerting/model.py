@@ -41,6 +41,17 @@ class Cause:
 
 
 @dataclass(frozen=True)
+class Shape:
+    """Which known trouble the run's MFU curve looks like: kind, confidence 0-1, in words; the next likely kind."""
+
+    kind: str
+    confidence: float
+    said: str
+    also: str = ""
+    look_at: str = ""
+
+
+@dataclass(frozen=True)
 class Diagnosis:
     """Ranked causes at one moment, and which evidence was missing. `onset` is when the symptom began, where known."""
 
@@ -48,10 +59,12 @@ class Diagnosis:
     causes: tuple[Cause, ...] = ()
     missing: tuple[str, ...] = ()
     onset: float | None = None
+    shape: Shape | None = None
 
     def signature(self) -> tuple[object, ...]:
         """What must be equal for two diagnoses to say the same thing with other numbers."""
-        return tuple((cause.part, cause.cause) for cause in self.causes), self.missing
+        parts = tuple((cause.part, cause.cause) for cause in self.causes)
+        return parts, self.missing, self.shape.kind if self.shape is not None else ""
 
 
 @dataclass(frozen=True)
@@ -72,6 +85,12 @@ class Incident:
     members: tuple[Alert, ...] = ()
     truncated: int = 0
     diagnosis: Diagnosis | None = None
+    keys: tuple[str, ...] = ()  # of the incidents that were joined into this one
+    domain: str = ""  # what all members have in common, in the channel's notation: `switch leaf-12`, `rack r07`
+    joined_into: str = ""  # the incident that this one became part of after it had its own message
+    note: str = ""  # what else is known of its state: silenced, inhibited, its resolve was lost
+    acknowledged: str = ""  # by whom
+    channel: str = ""  # where it is told; empty for the service's own channel
 
     @property
     def firing(self) -> bool:
@@ -89,8 +108,12 @@ class Incident:
         return bool(self.run) and self.component == "train"
 
     def newest(self) -> Alert:
-        """The member that speaks for the incident: a firing one, the latest."""
-        return max(self.members, key=lambda alert: (alert.firing, alert.starts_at))
+        """The member that speaks for the incident: a firing one, of the alert it is named after, the latest."""
+        return max(self.members, key=lambda alert: (alert.firing, alert.name == self.alertname, alert.starts_at))
+
+    def alertnames(self) -> list[str]:
+        """The alerts in it, the one it is named after first."""
+        return list(dict.fromkeys([self.alertname, *(alert.name for alert in self.members)]))
 
 
 def part_of(labels: Mapping[str, str]) -> str:
@@ -109,10 +132,10 @@ def part_of(labels: Mapping[str, str]) -> str:
 
 
 def culprits(incident: Incident) -> list[str]:
-    """The parts to blame: the members' own, else those of the diagnosis; no `unknown` among them."""
+    """The parts to blame: of the diagnosis, what all members share, the members' own; no `unknown` among them."""
     own = [part_of(alert.labels) for alert in incident.members if alert.firing == incident.firing]
     found = [cause.part for cause in incident.diagnosis.causes if cause.labels] if incident.diagnosis else []
-    return list(dict.fromkeys(part for part in [*found, *own] if part))
+    return list(dict.fromkeys(part for part in [*found, incident.domain, *own] if part))
 
 
 def to_json(incident: Incident) -> str:
@@ -128,6 +151,7 @@ def from_json(document: str) -> Incident:
         Incident(**raw),
         episodes=tuple((start, end) for start, end in raw["episodes"]),
         members=tuple(Alert(**member) for member in raw["members"]),
+        keys=tuple(raw.get("keys", ())),
         diagnosis=None if diagnosis is None else _diagnosis(diagnosis),
     )
 
@@ -137,4 +161,11 @@ def _diagnosis(raw: Mapping[str, Any]) -> Diagnosis:
         Cause(**{**cause, "evidence": tuple(cause["evidence"]), "against": tuple(cause["against"])})
         for cause in raw["causes"]
     )
-    return Diagnosis(at=raw["at"], causes=causes, missing=tuple(raw["missing"]), onset=raw["onset"])
+    shape = raw.get("shape")
+    return Diagnosis(
+        at=raw["at"],
+        causes=causes,
+        missing=tuple(raw["missing"]),
+        onset=raw["onset"],
+        shape=None if shape is None else Shape(**shape),
+    )

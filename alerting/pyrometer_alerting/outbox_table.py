@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 _COLUMNS = (
     "op_id, incident_id, kind, state, since, not_before, wanted, sent, attempts, lookups, sent_at, posted_at,"
-    " degrade, channel, ts, shown, body, error"
+    " degrade, channel, ts, shown, body, error, target"
 )
 
 
@@ -44,6 +44,19 @@ class Operation:
     shown: str | None
     body: str | None
     error: str | None
+    target: str
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """An operation that was posted twice, maybe: `ts` is the known one, `thread` the root's ts of a reply."""
+
+    op_id: str
+    channel: str
+    ts: str
+    thread: str | None
+    oldest: float
+    due: float
 
 
 class Outbox:
@@ -52,10 +65,10 @@ class Outbox:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._db = connection
 
-    def want(self, incident_id: str, now: float, not_before: float) -> None:
-        """The incident changed: its message must be posted or edited, not before that time."""
+    def want(self, incident_id: str, now: float, not_before: float, target: str = "") -> None:
+        """The incident changed: its message must be posted (in `target`) or edited, not before that time."""
         if self.root(incident_id) is None:
-            self._insert(incident_id, "root", "done", now, not_before, wanted=0, body=None)
+            self._insert(incident_id, "root", "done", now, not_before, wanted=0, body=None, target=target)
         self._db.execute(
             "UPDATE outbox SET wanted = wanted + 1,"
             " since = CASE WHEN state IN ('done', 'dead') THEN ? ELSE since END,"
@@ -73,15 +86,26 @@ class Outbox:
             "DELETE FROM outbox WHERE incident_id = ? AND kind = 'reply' AND state = 'ready' AND attempts = 0",
             (incident_id,),
         )
-        self._insert(incident_id, "reply", "ready", now, now, wanted=1, body=body)
+        root = self.root(incident_id)
+        target = "" if root is None else root.target
+        self._insert(incident_id, "reply", "ready", now, now, wanted=1, body=body, target=target)
 
     def _insert(
-        self, incident_id: str, kind: str, state: str, since: float, not_before: float, *, wanted: int, body: str | None
+        self,
+        incident_id: str,
+        kind: str,
+        state: str,
+        since: float,
+        not_before: float,
+        *,
+        wanted: int,
+        body: str | None,
+        target: str,
     ) -> None:
         self._db.execute(
             "INSERT INTO outbox (op_id, incident_id, kind, state, since, not_before, wanted, sent, attempts, lookups,"
-            " degrade, body) VALUES (?, ?, ?, ?, ?, ?, ?, 0, 0, 0, 0, ?)",
-            (uuid.uuid4().hex, incident_id, kind, state, since, not_before, wanted, body),
+            " degrade, body, target) VALUES (?, ?, ?, ?, ?, ?, ?, 0, 0, 0, 0, ?, ?)",
+            (uuid.uuid4().hex, incident_id, kind, state, since, not_before, wanted, body, target),
         )
 
     def due(self) -> list[Operation]:
@@ -102,14 +126,24 @@ class Outbox:
         """The message of an incident."""
         return next(self._select("incident_id = ? AND kind = 'root'", incident_id), None)
 
+    def is_said(self, incident_id: str) -> bool:
+        """Whether the channel has the incident's message, or may have it."""
+        root = self.root(incident_id)
+        return root is not None and (root.ts is not None or root.state in ("sending", "lookup"))
+
     def get(self, op_id: str) -> Operation | None:
         """One operation."""
         return next(self._select("op_id = ?", op_id), None)
 
-    def start(self, op_id: str, now: float) -> None:
-        """About to call Slack. Committed before the call, so that a crash in it is known afterwards."""
+    def start(self, op_id: str, now: float, target: str) -> None:
+        """About to call Slack for that channel. Committed before the call, so that a crash in it is known afterwards.
+
+        The first time counts: what is looked for later may be as old as that.
+        """
         self._db.execute(
-            "UPDATE outbox SET state = 'sending', sent_at = ?, attempts = attempts + 1 WHERE op_id = ?", (now, op_id)
+            "UPDATE outbox SET state = 'sending', sent_at = CASE WHEN ts IS NULL THEN coalesce(sent_at, ?) ELSE ? END,"
+            " attempts = attempts + 1, target = ? WHERE op_id = ?",
+            (now, now, target, op_id),
         )
 
     def finish(self, operation: Operation, channel: str, ts: str, shown: str, now: float) -> None:
@@ -187,6 +221,44 @@ class Outbox:
     def leave(self, channel: str) -> None:
         """Messages of that channel are out of reach: what is still to say is said anew elsewhere."""
         self._db.execute("UPDATE outbox SET channel = NULL, ts = NULL, shown = NULL WHERE channel = ?", (channel,))
+
+    def sweep_later(self, op_id: str, channel: str, ts: str, oldest: float, due: float) -> None:
+        """Look then whether this operation is in the channel twice; the one with this ts is the known one."""
+        thread = self._db.execute(
+            "SELECT root.ts FROM outbox JOIN outbox AS root ON root.incident_id = outbox.incident_id"
+            " AND root.kind = 'root' WHERE outbox.op_id = ? AND outbox.kind = 'reply'",
+            (op_id,),
+        ).fetchone()
+        self._db.execute(
+            "INSERT OR REPLACE INTO sweep VALUES (?, ?, ?, ?, ?, ?)",
+            (op_id, channel, ts, thread[0] if thread else None, oldest, due),
+        )
+
+    def sweeps(self) -> list[Sweep]:
+        """What is to be looked through, soonest first."""
+        rows = self._db.execute("SELECT op_id, channel, ts, thread, oldest, due FROM sweep ORDER BY due")
+        return [Sweep(*row) for row in rows]
+
+    def sweep_again(self, op_id: str, due: float) -> None:
+        """It could not be looked through."""
+        self._db.execute("UPDATE sweep SET due = ? WHERE op_id = ?", (due, op_id))
+
+    def swept(self, op_id: str) -> None:
+        """It is in the channel once."""
+        self._db.execute("DELETE FROM sweep WHERE op_id = ?", (op_id,))
+
+    def dead(self) -> list[Operation]:
+        """What Slack refused for good, oldest first."""
+        return list(self._select("state = 'dead' ORDER BY seq"))
+
+    def replay(self, op_id: str, now: float) -> bool:
+        """Try a dead operation again from the start; whether there was one."""
+        changed = self._db.execute(
+            "UPDATE outbox SET state = 'ready', not_before = ?, since = ?, attempts = 0, degrade = 0, lookups = 0"
+            " WHERE op_id = ? AND state = 'dead'",
+            (now, now, op_id),
+        )
+        return changed.rowcount > 0
 
     def interrupted(self) -> list[Operation]:
         """What was being sent when the process died."""

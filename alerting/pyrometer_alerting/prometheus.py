@@ -29,13 +29,16 @@ class Series:
 
 
 class Prometheus(Protocol):
-    """What the diagnosis asks. Both raise PrometheusError."""
+    """What the diagnosis asks. All raise PrometheusError."""
 
     def instant(self, query: str, at: float) -> list[Series]:
         """The vector at that time."""
 
     def range(self, query: str, start: float, end: float, step: float) -> list[Series]:
         """The matrix between start and end."""
+
+    def samples(self, query: str, at: float) -> list[Series]:
+        """The stored samples of a range selector such as `name[5m]` that ends at that time, with their own times."""
 
 
 class HttpPrometheus:
@@ -56,6 +59,11 @@ class HttpPrometheus:
         """POST /api/v1/query_range."""
         form = {"query": query, "start": f"{start:.3f}", "end": f"{end:.3f}", "step": f"{step:.3f}"}
         result = self._ask("/api/v1/query_range", form)
+        return [Series(item["metric"], tuple(map(_point, item["values"]))) for item in result]
+
+    def samples(self, query: str, at: float) -> list[Series]:
+        """POST /api/v1/query with a range selector: a matrix of what is stored, as it is."""
+        result = self._ask("/api/v1/query", {"query": query, "time": f"{at:.3f}"})
         return [Series(item["metric"], tuple(map(_point, item["values"]))) for item in result]
 
     def close(self) -> None:

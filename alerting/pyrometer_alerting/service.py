@@ -5,25 +5,30 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pyrometer_alerting import page
+from pyrometer_alerting.alertmanager import Alertmanager
 from pyrometer_alerting.clock import Clock
 from pyrometer_alerting.diagnostician import Diagnostician
-from pyrometer_alerting.intake import WATCHDOG_FACT, Intake
+from pyrometer_alerting.intake import WATCHDOG_FACT, Intake, Outcome
 from pyrometer_alerting.messages import Style, build, cause_line
 from pyrometer_alerting.metrics import Metrics
 from pyrometer_alerting.model import Incident, culprits
 from pyrometer_alerting.outbox import Courier
 from pyrometer_alerting.outbox_table import Operation
 from pyrometer_alerting.prometheus import Prometheus
+from pyrometer_alerting.reconcile import Reconciler
+from pyrometer_alerting.routing import Routing
 from pyrometer_alerting.server import Request, Response
 from pyrometer_alerting.slack import Slack
 from pyrometer_alerting.store import KEPT_RESOLVED_SECONDS, Store, StoreError, Transaction
 from pyrometer_alerting.text import duration
+from pyrometer_alerting.watch import SignatureWatch
 from pyrometer_alerting.webconfig import Authenticator
 from pyrometer_alerting.webhook import BadDelivery, parse
+from pyrometer_alerting.yamlfile import SettingsError
 
 _log = logging.getLogger(__name__)
 
@@ -52,27 +57,52 @@ class Service:
         style: Style,
         clock: Clock,
         auth: Authenticator,
+        alertmanagers: Sequence[Alertmanager] = (),
+        reload: Callable[[], Routing] = Routing,
     ) -> None:
         self.metrics = Metrics()
         self._store, self._style, self._clock, self._auth = store, style, clock, auth
         self.courier = Courier(store, slack, channel, style=style, clock=clock, metrics=self.metrics)
         self.diagnostician = (
-            Diagnostician(store, prometheus, clock=clock, metrics=self.metrics, changed=self.courier.wake)
+            Diagnostician(store, prometheus, style=style, clock=clock, metrics=self.metrics, changed=self.courier.wake)
             if prometheus is not None
             else None
         )
+        self.watch = SignatureWatch(prometheus, clock=clock, metrics=self.metrics) if prometheus is not None else None
         self._intake = Intake(
             store, style=style, clock=clock, metrics=self.metrics, diagnoses=self.diagnostician is not None
         )
+        self.reconciler = Reconciler(
+            store,
+            self._intake,
+            alertmanagers,
+            prometheus,
+            clock=clock,
+            metrics=self.metrics,
+            changed=self._changed,
+        )
+        self._reload = reload
+        self.reload()
         self.metrics.serve_gauges(self._gauges)
         self._threads: list[threading.Thread] = []
         self._stopping = threading.Event()
 
+    def reload(self) -> None:
+        """Read routing and secrets again; raises SettingsError and keeps what was, when something is wrong."""
+        routing = self._reload()
+        self._auth.refresh()
+        self._intake.routing = self.courier.routing = routing
+        if self.diagnostician is not None:
+            self.diagnostician.routing = routing
+
     def start(self) -> None:
         """Run delivery, diagnosis and clean-up."""
-        targets: list[Callable[[], None]] = [self.courier.run, self._clean_up]
+        targets: list[Callable[[], None]] = [self.courier.run, self.reconciler.run, self._clean_up]
         if self.diagnostician is not None:
             targets.append(self.diagnostician.run)
+        if self.watch is not None:
+            targets.append(self.watch.run)
+            self.metrics.serve_gauges(lambda: {"pyrometer_run_signature": self.watch.gauge() if self.watch else {}})
         self._threads = [threading.Thread(target=target, daemon=True, name=target.__qualname__) for target in targets]
         for thread in self._threads:
             thread.start()
@@ -81,8 +111,11 @@ class Service:
         """Finish the call in progress, keep the rest for the next start."""
         self._stopping.set()
         self.courier.stop()
+        self.reconciler.stop()
         if self.diagnostician is not None:
             self.diagnostician.stop()
+        if self.watch is not None:
+            self.watch.stop()
         for thread in self._threads:
             thread.join(timeout=15.0)
         self._store.close()
@@ -92,8 +125,9 @@ class Service:
         if not self._auth.allows(request.path, request.headers.get("authorization", ""), WEBHOOK_PATH):
             self.metrics.rejected.labels("credentials").inc()
             return Response(401, b"credentials required\n", headers={"WWW-Authenticate": 'Basic realm="pyrometer"'})
-        if request.path == WEBHOOK_PATH:
-            return self._webhook(request)
+        posts = {WEBHOOK_PATH: self._webhook, "/-/reload": self._reloaded}
+        if request.path in posts:
+            return posts[request.path](request)
         routes: dict[str, Callable[[], Response]] = {
             "/": self._page,
             "/metrics": lambda: Response(200, self.metrics.render(), "text/plain; version=0.0.4; charset=utf-8"),
@@ -129,13 +163,29 @@ class Service:
         except StoreError as error:
             _log.error("webhook: %s", error)
             return Response(503, b"the store cannot take it now\n")
+        self._changed(outcome)
+        return Response(200, b"ok\n")
+
+    def _changed(self, outcome: Outcome) -> None:
+        """Wake those who have something to do now."""
         if self.diagnostician is not None:
             if outcome.cause_arrived:
                 self.diagnostician.poke_all()
             for incident_id in outcome.diagnose:
                 self.diagnostician.poke(incident_id)
+        if outcome.doubted:
+            self.reconciler.poke()
         self.courier.wake()
-        return Response(200, b"ok\n")
+
+    def _reloaded(self, request: Request) -> Response:
+        if request.method not in ("POST", "PUT"):
+            return Response(405, b"method not allowed\n", headers={"Allow": "POST, PUT"})
+        try:
+            self.reload()
+        except SettingsError as error:
+            _log.error("reload: %s: the configuration stays as it was", error)
+            return Response(500, f"{error}\n".encode())
+        return Response(200, b"reloaded\n")
 
     def _ready(self) -> Response:
         with self._store.transaction() as tx:
@@ -164,8 +214,10 @@ class Service:
             lines.append(f"Slack refuses everything: {self.courier.blocked}. {depth} messages are kept and wait.")
         elif oldest is not None and now - oldest > 30:
             lines.append(f"{depth} messages wait for Slack, the oldest for {now - oldest:.0f} s.")
+        for channel, why in self.courier.parked.items():
+            lines.append(f"{channel} cannot be reached ({why}): what is new there goes to the service's own channel.")
         if dead:
-            lines.append(f"{dead} messages were refused by Slack for good: see the log.")
+            lines.append(f"{dead} messages were refused by Slack for good: pyrometer-alerting replay tries them again.")
         return tuple(lines)
 
     def _incidents(self) -> Response:
@@ -183,7 +235,10 @@ class Service:
             "cluster": incident.cluster,
             "run": incident.run,
             "severity": incident.severity,
-            "status": "firing" if incident.firing else "resolved",
+            "status": "joined" if incident.joined_into else "firing" if incident.firing else "resolved",
+            "joined_into": incident.joined_into or None,
+            "domain": incident.domain,
+            "note": incident.note,
             "received_at": incident.received_at,
             "started_at": incident.started_at,
             "posted_at": root.posted_at if root is not None else None,
@@ -242,6 +297,7 @@ class Service:
             try:
                 with self._store.transaction() as tx:
                     tx.forget(self._clock.now() - KEPT_RESOLVED_SECONDS)
+                self._store.shrink()
             except StoreError as error:
                 _log.error("clean-up: %s", error)
 

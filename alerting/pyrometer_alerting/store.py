@@ -7,12 +7,15 @@ process is refused: two would each deliver the same message.
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import json
 import os
 import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO
 
@@ -20,7 +23,7 @@ from pyrometer_alerting import model
 from pyrometer_alerting.model import Alert, Incident
 from pyrometer_alerting.outbox_table import Outbox
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 KEPT_RESOLVED_SECONDS = 14 * 24 * 3600.0
 MAX_LISTED = 200
 
@@ -28,13 +31,13 @@ _SCHEMA = """
 CREATE TABLE IF NOT EXISTS delivery (group_key TEXT PRIMARY KEY, digest TEXT NOT NULL, seen_at REAL NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS alert (
     fingerprint TEXT PRIMARY KEY, firing INTEGER NOT NULL, starts_at REAL NOT NULL, ends_at REAL,
-    incident_id TEXT, seen_at REAL NOT NULL
+    incident_id TEXT, seen_at REAL NOT NULL, doubted TEXT
 ) STRICT;
 CREATE TABLE IF NOT EXISTS incident (
     number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, key TEXT NOT NULL, firing INTEGER NOT NULL,
     changed_at REAL NOT NULL, document TEXT NOT NULL
 ) STRICT;
-CREATE INDEX IF NOT EXISTS incident_by_key ON incident (key, number);
+CREATE TABLE IF NOT EXISTS incident_key (key TEXT PRIMARY KEY, incident_id TEXT NOT NULL) STRICT;
 CREATE INDEX IF NOT EXISTS incident_firing ON incident (firing);
 CREATE TABLE IF NOT EXISTS outbox (
     seq INTEGER PRIMARY KEY AUTOINCREMENT, op_id TEXT NOT NULL UNIQUE, incident_id TEXT NOT NULL,
@@ -42,11 +45,26 @@ CREATE TABLE IF NOT EXISTS outbox (
     state TEXT NOT NULL CHECK (state IN ('ready', 'sending', 'lookup', 'done', 'dead')),
     since REAL NOT NULL, not_before REAL NOT NULL, wanted INTEGER NOT NULL, sent INTEGER NOT NULL,
     attempts INTEGER NOT NULL, lookups INTEGER NOT NULL, sent_at REAL, posted_at REAL, degrade INTEGER NOT NULL,
-    channel TEXT, ts TEXT, shown TEXT, body TEXT, error TEXT
+    channel TEXT, ts TEXT, shown TEXT, body TEXT, error TEXT, target TEXT NOT NULL DEFAULT ''
 ) STRICT;
 CREATE INDEX IF NOT EXISTS outbox_by_incident ON outbox (incident_id, kind, seq);
 CREATE INDEX IF NOT EXISTS outbox_open ON outbox (state, not_before);
+CREATE TABLE IF NOT EXISTS sweep (
+    op_id TEXT PRIMARY KEY, channel TEXT NOT NULL, ts TEXT NOT NULL, thread TEXT, oldest REAL NOT NULL,
+    due REAL NOT NULL
+) STRICT;
+CREATE TABLE IF NOT EXISTS audit (
+    at REAL NOT NULL, user TEXT NOT NULL, action TEXT NOT NULL, incident_id TEXT NOT NULL, detail TEXT NOT NULL
+) STRICT;
 CREATE TABLE IF NOT EXISTS fact (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
+"""
+
+# From schema 1 (release 0.1.0): one incident had one key.
+_FROM_1 = """
+ALTER TABLE alert ADD COLUMN doubted TEXT;
+ALTER TABLE outbox ADD COLUMN target TEXT NOT NULL DEFAULT '';
+INSERT OR REPLACE INTO incident_key SELECT key, id FROM incident ORDER BY number;
+DROP INDEX incident_by_key;
 """
 
 
@@ -77,16 +95,50 @@ class Transaction:
     def save_alert(self, alert: Alert, incident_id: str | None, now: float) -> None:
         """Remember what this alert says now."""
         self._db.execute(
-            "INSERT OR REPLACE INTO alert VALUES (?, ?, ?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO alert (fingerprint, firing, starts_at, ends_at, incident_id, seen_at)"
+            " VALUES (?, ?, ?, ?, ?, ?)",
             (alert.fingerprint, int(alert.firing), alert.starts_at, alert.ends_at, incident_id, now),
         )
 
+    def doubt(self, alert: Alert) -> None:
+        """Keep a firing that looks like an old story, until somebody who knows has been asked."""
+        self._db.execute(
+            "UPDATE alert SET doubted = ? WHERE fingerprint = ?", (json.dumps(asdict(alert)), alert.fingerprint)
+        )
+
+    def doubted(self) -> list[tuple[Alert, float]]:
+        """What is doubted, each with when the end that it contradicts was heard."""
+        rows = self._db.execute("SELECT doubted, seen_at FROM alert WHERE doubted IS NOT NULL")
+        return [(Alert(**json.loads(row[0])), row[1]) for row in rows]
+
+    def trust(self, fingerprint: str) -> None:
+        """The doubt is settled, one way or the other."""
+        self._db.execute("UPDATE alert SET doubted = NULL WHERE fingerprint = ?", (fingerprint,))
+
     def latest_incident(self, key: str) -> Incident | None:
-        """The newest incident of this key."""
+        """The newest incident of this key, or the one that it was joined into."""
         row = self._db.execute(
-            "SELECT document FROM incident WHERE key = ? ORDER BY number DESC LIMIT 1", (key,)
+            "SELECT document FROM incident WHERE id = (SELECT incident_id FROM incident_key WHERE key = ?)", (key,)
         ).fetchone()
         return None if row is None else model.from_json(row[0])
+
+    def home_of(self, fingerprint: str) -> str | None:
+        """The id of the firing incident that this alert is a member of."""
+        row = self._db.execute(
+            "SELECT incident.id FROM alert JOIN incident ON incident.id = alert.incident_id"
+            " WHERE fingerprint = ? AND incident.firing = 1",
+            (fingerprint,),
+        ).fetchone()
+        return None if row is None else str(row[0])
+
+    def move_alerts(self, source: str, target: str) -> None:
+        """The alerts of one incident belong to another from now on."""
+        self._db.execute("UPDATE alert SET incident_id = ? WHERE incident_id = ?", (target, source))
+
+    def drop_incident(self, incident_id: str) -> None:
+        """Forget an incident that nobody was told of."""
+        self._db.execute("DELETE FROM outbox WHERE incident_id = ?", (incident_id,))
+        self._db.execute("DELETE FROM incident WHERE id = ?", (incident_id,))
 
     def incident(self, incident_id: str) -> Incident | None:
         """The incident of this id."""
@@ -99,11 +151,11 @@ class Transaction:
         return [model.from_json(row[0]) for row in rows]
 
     def recent_incidents(self, since: float) -> list[Incident]:
-        """Incidents that fire now or changed since then, newest first."""
+        """Incidents that fire now or changed since then, newest first; not those that became part of another."""
         rows = self._db.execute(
             "SELECT document FROM incident WHERE firing = 1 OR changed_at >= ? ORDER BY number DESC", (since,)
         )
-        return [model.from_json(row[0]) for row in rows]
+        return [found for found in (model.from_json(row[0]) for row in rows) if not found.joined_into]
 
     def firing_count(self) -> dict[str, int]:
         """How many incidents fire, by severity."""
@@ -120,6 +172,9 @@ class Transaction:
             " document = excluded.document",
             (incident.id, incident.key, int(incident.firing), now, model.to_json(incident)),
         )
+        if not incident.joined_into:
+            keys = [(key, incident.id) for key in (incident.key, *incident.keys)]
+            self._db.executemany("INSERT OR REPLACE INTO incident_key VALUES (?, ?)", keys)
 
     def fact(self, name: str) -> str | None:
         """A remembered single value: channel ids, when the Watchdog was last seen."""
@@ -129,6 +184,10 @@ class Transaction:
     def save_fact(self, name: str, value: str) -> None:
         """Remember a single value."""
         self._db.execute("INSERT OR REPLACE INTO fact VALUES (?, ?)", (name, value))
+
+    def forget_fact(self, name: str) -> None:
+        """Forget a single value."""
+        self._db.execute("DELETE FROM fact WHERE name = ?", (name,))
 
     def forget(self, before: float) -> None:
         """Drop what was resolved and said before that time, so that the file stays small."""
@@ -140,17 +199,24 @@ class Transaction:
         )
         self._db.execute("DELETE FROM alert WHERE firing = 0 AND seen_at < ?", (before,))
         self._db.execute("DELETE FROM delivery WHERE seen_at < ?", (before,))
+        self._db.execute("DELETE FROM incident_key WHERE incident_id NOT IN (SELECT id FROM incident)")
+        self._db.execute("DELETE FROM audit WHERE at < ?", (before,))
 
 
 class Store:
     """The file. Raises StoreError with one line naming it whenever SQLite or the disk says no."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, alone: bool = True) -> None:
+        """`alone` takes the folder for this process; a command that only changes a row works beside the service."""
         self._path = folder / "alerting.sqlite3"
         self._lock = threading.RLock()
+        self._owner: IO[str] | None = None
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._owner = _own(folder / "lock")
+            if alone:
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                self._owner = _own(folder / "lock")
+            elif not self._path.is_file():
+                raise FileNotFoundError(errno.ENOENT, "")
             # isolation_level=None: transactions are begun by us, with BEGIN IMMEDIATE.
             self._db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False, timeout=5.0)
         except (OSError, sqlite3.Error) as error:
@@ -165,10 +231,14 @@ class Store:
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = FULL")
         version = self._db.execute("PRAGMA user_version").fetchone()[0]
-        if version not in (0, SCHEMA_VERSION):
+        if version not in (0, 1, SCHEMA_VERSION):
             raise sqlite3.DatabaseError(f"written by another version (schema {version}, this is {SCHEMA_VERSION})")
-        self._db.executescript(_SCHEMA)
-        self._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        if version != SCHEMA_VERSION:
+            self._db.execute("PRAGMA auto_vacuum = INCREMENTAL")
+            self._db.execute("VACUUM")  # what turns it on for a file that exists
+        # One transaction: a crash in the middle leaves the old schema, whole.
+        upgrade = _FROM_1 if version == 1 else ""
+        self._db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} {upgrade} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
         self._path.chmod(0o600)
 
     @contextmanager
@@ -188,11 +258,21 @@ class Store:
                     self._db.execute("ROLLBACK")
                 raise StoreError(f"{self._path}: {_reason(error)}") from error
 
+    def shrink(self) -> None:
+        """Give the space of what was forgotten back to the disk."""
+        with self._lock:
+            try:
+                self._db.execute("PRAGMA incremental_vacuum").fetchall()
+                self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            except sqlite3.Error as error:
+                raise StoreError(f"{self._path}: {_reason(error)}") from error
+
     def close(self) -> None:
         """Close the file; what was committed is safe."""
         with self._lock:
             self._db.close()
-            self._owner.close()
+            if self._owner is not None:
+                self._owner.close()
 
 
 def _own(path: Path) -> IO[str]:

@@ -95,6 +95,12 @@ def clock_utc(unix: float) -> str:
     return datetime.fromtimestamp(unix, tz=timezone.utc).strftime("%H:%M:%S UTC")
 
 
+def percent(ratio: float) -> str:
+    """`60.9 %`, `8.9 %`, `0.04 %`: one digit after the point as everywhere, more only where it would be nothing."""
+    shown = 100 * ratio
+    return f"{shown:.1f} %" if abs(shown) >= 0.1 or shown == 0 else f"{shown:.2g} %"
+
+
 def duration(seconds: float) -> str:
     """`40 s`, `12 min`, `3 h 5 min`, `2 d 4 h`."""
     whole = max(0, round(seconds))

@@ -73,7 +73,7 @@ def _alert(index: int, item: object) -> Alert:
     if not isinstance(item, dict) or item.get("status") not in ("firing", "resolved"):
         raise BadDelivery("alert", f"alerts[{index}] has no status firing or resolved")
     labels = _strings(index, "labels", item.get("labels"))
-    starts_at = _time(item.get("startsAt"))
+    starts_at = rfc3339(item.get("startsAt"))
     if starts_at is None:
         raise BadDelivery("alert", f"alerts[{index}] has no startsAt")
     firing = item["status"] == "firing"
@@ -84,7 +84,7 @@ def _alert(index: int, item: object) -> Alert:
         annotations=_strings(index, "annotations", item.get("annotations") or {}),
         starts_at=starts_at,
         # A firing alert carries Prometheus' "if you hear nothing more" time or year 1: not an end.
-        ends_at=None if firing else _time(item.get("endsAt")) or starts_at,
+        ends_at=None if firing else rfc3339(item.get("endsAt")) or starts_at,
     )
 
 
@@ -101,7 +101,7 @@ def _text(value: object) -> str:
     return value[:MAX_VALUE].encode("utf-8", "replace").decode() if isinstance(value, str) else ""
 
 
-def _time(value: object) -> float | None:
+def rfc3339(value: object) -> float | None:
     """RFC 3339 with up to nanoseconds as Unix seconds; None for year 1 (Go's zero) and for what is no time."""
     match = _TIME.fullmatch(value) if isinstance(value, str) else None
     if match is None:

@@ -10,12 +10,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-# In order of trust: torchrun, Slurm, Open MPI, PMI (MPICH, Intel MPI).
-_RANK = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+# In order of trust: torchrun (and Kubernetes' training operators), Slurm, Open MPI, PMI (MPICH, Intel MPI), and the
+# pods of an indexed Job in Kubernetes.
+_RANK = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "JOB_COMPLETION_INDEX")
 _LOCAL_RANK = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
 _WORLD_SIZE = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
-_ATTEMPT = ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT")
 _JOB_ID = ("SLURM_JOB_ID", "TORCHELASTIC_RUN_ID", "JOB_NAME")
+# torchrun's restarts within one start of the job; nobody allows a thousand.
+_RESTARTS_PER_REQUEUE = 1000
 
 
 def rank(environ: Mapping[str, str]) -> int:
@@ -34,13 +36,21 @@ def world_size(environ: Mapping[str, str]) -> int:
 
 
 def attempt(environ: Mapping[str, str]) -> int:
-    """How often the launcher has restarted the job."""
-    return _integer(environ, _ATTEMPT, 0)
+    """How often the run has been restarted, the same on all ranks and never less than before.
+
+    torchrun begins to count anew when Slurm requeues the job, so both counts make the number: 2001 is the first
+    restart after the second requeue. A new job that goes on with the run is the same attempt again, unless the job
+    says better in ``PYROMETER_ATTEMPT``.
+    """
+    requeued = _integer(environ, ("SLURM_RESTART_COUNT",), 0)
+    restarted = _integer(environ, ("TORCHELASTIC_RESTART_COUNT",), 0)
+    return _integer(environ, ("PYROMETER_ATTEMPT",), requeued * _RESTARTS_PER_REQUEUE + restarted)
 
 
 def job_id(environ: Mapping[str, str]) -> str:
     """The scheduler's id of the job, or an empty string."""
-    return next((environ[name] for name in _JOB_ID if environ.get(name)), "")
+    # torchrun says "none" where it was given no --rdzv-id.
+    return next((environ[name] for name in _JOB_ID if environ.get(name) not in (None, "", "none")), "")
 
 
 def gpu(environ: Mapping[str, str], local: int) -> tuple[str, str]:

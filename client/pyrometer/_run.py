@@ -1,14 +1,16 @@
-"""The run object: what the training loop calls. The hot path is :class:`_Step` and :class:`_Part`."""
+"""The run object: what the training loop calls."""
 
 from __future__ import annotations
 
-import atexit
 import os
 import sys
 import time
-import weakref
 
 from pyrometer import _environment, _writer, ring
+from pyrometer._cuda import LateValues, WaitPart
+from pyrometer._minder import mind
+from pyrometer._pauses import Pauses
+from pyrometer._step import Part, PlacePart, Step, TaggedPart, scratch
 from pyrometer.ring import PARTS
 
 TYPE_CHECKING = False  # typing.TYPE_CHECKING without importing typing, which takes half of what the import may cost
@@ -19,131 +21,51 @@ if TYPE_CHECKING:
 # The first steps compile, tune and fill caches; mfu.md's sources leave out the first ten.
 WARMUP_STEPS = 10
 
-_now = time.monotonic_ns
-_COUNT, _STEP_STARTED, _STEP_TOTAL = ring.COUNT_SLOT, ring.STEP_STARTED_SLOT, ring.STEP_TOTAL_SLOT
-_PART, _PART_STARTED = ring.PART_SLOT, ring.PART_STARTED_SLOT
-_FIRST, _END, _SLOTS = ring.FIRST_RECORD_SLOT, ring.FILE_BYTES // 8, ring.RECORD_SLOTS
-_OVERRIDES = ring.FLAG_TOKENS | ring.FLAG_FLOPS
 # Beyond these a number is a mistake; the sums in the header could not hold it.
 _MAX_TOKENS, _MAX_FLOPS = 1 << 53, 1e30
 
 
-class _Step:
-    """``with run.step():``, one object for all steps of a run, so that a step allocates nothing.
-
-    ``benchmarks/bench_client.py`` measures it. Item assignment on a memoryview costs a tenth of struct.pack_into;
-    the place of the next record is kept rather than computed.
-    """
-
-    __slots__ = ("at", "count", "doubles", "flags", "flops_per_token", "slots", "started", "tokens", "total")
-
-    def __init__(self, memory: memoryview, tokens: int, flops_per_token: float) -> None:
-        self.tokens = tokens
-        self.flops_per_token = flops_per_token
-        self.at = ring.FIRST_RECORD_SLOT
-        self.count = 0
-        self.total = 0
-        self.flags = 0
-        self.started = 0
-        self.use(memory)
-
-    def use(self, memory: memoryview) -> None:
-        """Write into this memory from now on."""
-        self.slots: memoryview[int] = memory.cast("q")
-        self.doubles: memoryview[float] = memory.cast("d")
-
-    def __enter__(self) -> None:
-        self.started = self.slots[_STEP_STARTED] = _now()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        end = _now()
-        slots = self.slots
-        if kind is not None:
-            # A step left by an exception did not happen: no record, no time, and its values are not the next step's.
-            slots[_STEP_STARTED] = 0
-            self.flags = 0
-            return
-        at = self.at
-        started = self.started
-        flags = self.flags
-        self.count = count = self.count + 1
-        slots[at] = count
-        slots[at + 1] = started
-        slots[at + 2] = end
-        slots[at + 3] = flags
-        self.total = slots[_STEP_TOTAL] = self.total + end - started
-        if flags & _OVERRIDES:
-            self.settle(at, flags)
-        slots[_COUNT] = count  # last: a record below the count is whole
-        self.flags = 0
-        at += _SLOTS
-        self.at = at if at < _END else _FIRST
-
-    def settle(self, at: int, flags: int) -> None:
-        """Add what a finished step had above or below the default to the header.
-
-        Only now, not in :meth:`Run.record`: the header's totals count finished steps, and a counter that took a small
-        step's difference before the step itself would go back for a moment, which Prometheus takes for a restart.
-        """
-        slots, doubles, usual = self.slots, self.doubles, self.tokens
-        tokens = slots[at + ring.TOKENS] if flags & ring.FLAG_TOKENS else usual
-        flops = doubles[at + ring.FLOPS] if flags & ring.FLAG_FLOPS else tokens * self.flops_per_token
-        try:
-            slots[ring.TOKENS_EXTRA_SLOT] += tokens - usual
-            doubles[ring.FLOPS_EXTRA_SLOT] += flops - usual * self.flops_per_token
-        except (ValueError, OverflowError):
-            pass  # 2**63 tokens: not in this universe
-
-
-class _Part:
-    """``with run.part("data"):``, one object per part."""
-
-    __slots__ = ("number", "slots", "started", "total")
-
-    def __init__(self, slots: memoryview[int], number: int) -> None:
-        self.slots = slots
-        self.number = number
-        self.total = 0
-        self.started = 0
-
-    def __enter__(self) -> None:
-        slots = self.slots
-        self.started = slots[_PART_STARTED] = _now()
-        slots[_PART] = self.number + 1
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.total = total = self.total + _now() - self.started
-        slots = self.slots
-        slots[ring.PART_TOTALS_SLOT + self.number] = total
-        slots[_PART] = 0
-
-
 class Run:
     """A rank's part of a training run. Made by :func:`start`; every method is safe to call in any state.
+
+    As a context manager it is closed at the end of the block, and left as crashed by an exception: the way to be exact
+    about how a run ends.
 
     Attributes:
         disabled: None while records are written, else why not.
         path: the ring file; empty where there is none.
     """
 
-    def __init__(self, memory: memoryview, tokens_per_step: int, flops_per_token: float) -> None:
+    def __init__(self, memory: memoryview, meta: dict[str, Any]) -> None:
         self.disabled: str | None = None
         self.path = ""
         self._fd = -1
-        self._step = _Step(memory, tokens_per_step, flops_per_token)
-        self._parts = {name: _Part(self._step.slots, number) for number, name in enumerate(PARTS)}
-        self._no_part = _Part(_scratch().cast("q"), 0)
+        self._usual = {name: meta.get(name) or 0 for name in ("global_batch_size", "sequence_length")}
+        self._step = Step(memory, int(meta.get("tokens_per_step") or 0), float(meta.get("flops_per_token") or 0.0))
+        self._parts = {name: _part(self._step, number, name) for number, name in enumerate(PARTS)}
+        self._no_part = Part(scratch().cast("q"), 0)
+        self._late: LateValues | None = None
+        self._pauses: Pauses | None = None
 
-    def step(self) -> _Step:
+    def step(self) -> Step:
         """One training step: ``with run.step():`` around everything that belongs to it, data loading included."""
         return self._step
 
-    def part(self, name: str) -> _Part:
-        """A part of the step: one of PARTS. An unknown name is measured nowhere."""
+    def tick(self, **values: Any) -> None:  # noqa: ANN401  those of record
+        """Where there is no block to put ``step`` around: a step is from one tick to the next. ``values`` as in record.
+
+        A hang is noticed later than with ``step``: between ticks a job may as well be evaluating, or done.
+        """
+        if values:
+            self.record(**values)
+        self._step.tick()
+
+    def part(self, name: str) -> Part:
+        """A part of the step: one of PARTS. An unknown name is measured nowhere.
+
+        ``wait`` is timed on the GPU where torch uses one; ``checkpoint`` and ``eval`` tag the step; of ``gc`` the time
+        is that of all collections, wherever they happen.
+        """
         try:
             return self._parts[name]
         except Exception:  # noqa: BLE001  an unknown name, or one that can't be hashed
@@ -158,12 +80,16 @@ class Run:
 
     def record(
         self, *, loss: float | None = None, grad_norm: float | None = None, tokens: int | None = None,
-        flops: float | None = None, **_unknown: object,
+        flops: float | None = None, **lasting: object,
     ) -> None:  # fmt: skip
         """Values of the step under way: loss, gradient norm, and tokens or FLOPs where they differ from the default.
 
-        Give numbers that are on the CPU already: turning a GPU tensor into a number here would wait for the GPU.
         What is not a number (of tokens or FLOPs: not a finite one from 0 on) is absent; the step counts all the same.
+        A tensor on a GPU is not waited for: its number stands at the next step that records one.
+
+        ``global_batch_size``, ``sequence_length``, ``recompute``, ``tokens_per_step`` and ``flops_per_token`` hold from
+        this step on: give them where they change. Tokens per step follow the first two; FLOPs per token don't, so give
+        those along with a new sequence length.
         """
         if loss is not None:
             self._put(ring.LOSS, ring.FLAG_LOSS, loss)
@@ -171,23 +97,81 @@ class Run:
             self._put(ring.GRAD_NORM, ring.FLAG_GRAD_NORM, grad_norm)
         if tokens is not None or flops is not None:
             self._override(tokens, flops)
+        if lasting:
+            self._change(lasting)
 
     def close(self) -> None:
         """The run has ended well: its series end, and its silence is no hang.
 
-        Called at exit as well, unless an uncaught exception was what ended the process.
+        Called at exit as well, unless an uncaught exception or ``sys.exit`` with an error was what ended the process.
         """
         self._step.slots[ring.STATE_SLOT] = ring.CLOSED
-        self._stop("closed")
+        self.abandon("closed")
+
+    def abandon(self, why: str) -> None:
+        """Record nothing any more, without a good end: the rank looks as if it had crashed.
+
+        From now on all calls write into memory of nobody's: no check is needed on the hot path. The objects stay, as a
+        surrounding ``with`` may hold them; but nothing may hold the ring any more.
+        """
+        if self.disabled is None:
+            self.disabled = why
+            self._step.slots[ring.STACK_SIGNAL_SLOT] = 0
+            self._step.use(scratch())
+            for part in self._parts.values():
+                part.slots = self._step.slots
+            if self._pauses is not None:
+                self._pauses.stop()
+            if self._fd >= 0:
+                os.close(self._fd)
+                self._fd = -1
+
+    def attach(self, fd: int, path: str) -> None:
+        """The ring's descriptor, which holds its lock, and its path: from now on this is a run in earnest."""
+        self._fd = fd
+        self.path = path
+        self._pauses = Pauses(self._step)
+
+    def dump_stacks(self, wanted: object) -> None:
+        """Have a signal dump the stacks beside the ring. Raises what :func:`pyrometer._stacks.arrange` does."""
+        from pyrometer import _stacks  # noqa: PLC0415  needed by few
+
+        path = self.path.removesuffix(ring.SUFFIX) + ring.STACKS_SUFFIX
+        self._step.slots[ring.STACK_SIGNAL_SLOT] = _stacks.arrange(path, wanted)
+
+    def steps_finished(self) -> int:
+        """How many steps were recorded."""
+        return self._step.count
+
+    def left_badly(self) -> bool:
+        """Whether the last thing that happened was ``sys.exit`` with an error inside a step."""
+        return self._step.left_at == self._step.count
+
+    def __enter__(self) -> Run:  # noqa: PYI034  typing has no Self in Python 3.10
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        well = kind is None or kind is KeyboardInterrupt or (isinstance(error, SystemExit) and error.code in (None, 0))
+        if well:
+            self.close()
+        else:
+            self.abandon("crashed")
 
     def __del__(self) -> None:
         """A run that nobody holds any more has ended; its descriptor, and with it the lock, must not stay behind."""
         if getattr(self, "_fd", -1) >= 0:
             self.close()
 
-    def _put(self, slot: int, flag: int, value: float) -> None:
+    def _put(self, slot: int, flag: int, value: Any) -> None:  # noqa: ANN401  a number, or what the job thinks is one
         step = self._step
         try:
+            if type(value) is not float and getattr(value, "is_cuda", False) is True:
+                self._late = self._late or LateValues()
+                value = self._late.swap(slot, value)
+                if value is None:
+                    return
             step.doubles[step.at + slot] = value
         except Exception:  # noqa: BLE001  a tensor of several elements raises RuntimeError, others whatever they like
             return
@@ -208,19 +192,53 @@ class Run:
         except Exception:  # noqa: BLE001  as in _put
             pass
 
-    def _stop(self, why: str) -> None:
-        """From now on all calls write into memory of nobody's: no check is needed on the hot path.
+    def _change(self, lasting: dict[str, object]) -> None:
+        for name, value in lasting.items():
+            try:
+                self._change_one(name, value)
+            except Exception:  # noqa: BLE001  as in _put
+                pass
 
-        The objects stay, as a surrounding ``with`` may hold them; but nothing may hold the ring any more.
-        """
-        if self.disabled is None:
-            self.disabled = why
-            self._step.use(_scratch())
-            for part in self._parts.values():
-                part.slots = self._step.slots
-            if self._fd >= 0:
-                os.close(self._fd)
-                self._fd = -1
+    def _change_one(self, name: str, value: Any) -> None:  # noqa: ANN401  as in _put
+        step = self._step
+        if value is None:
+            return
+        if name == "recompute":
+            step.recompute = ring.RECOMPUTE.index(value)
+            step.keep(ring.FLAG_RECOMPUTE)
+        elif name == "flops_per_token" and 0 < value < _MAX_FLOPS:
+            step.set_flops_per_token(float(value))
+        elif name == "tokens_per_step" and 0 < value < _MAX_TOKENS:
+            step.set_tokens(int(value))
+        elif name == "global_batch_size" and 0 < value < _MAX_TOKENS:
+            step.batch = int(value)
+            step.keep(ring.FLAG_GLOBAL_BATCH_SIZE)
+            self._change_tokens()
+        elif name == "sequence_length" and 0 < value < _MAX_TOKENS:
+            step.length = int(value)
+            step.keep(ring.FLAG_SEQUENCE_LENGTH)
+            self._change_tokens()
+
+    def _change_tokens(self) -> None:
+        """Tokens per step in proportion to what they were; else batch size times length, where both are known."""
+        step, usual_batch, usual_length = self._step, self._usual["global_batch_size"], self._usual["sequence_length"]
+        batch, length = step.batch or usual_batch, step.length or usual_length
+        known = (usual_batch or not step.batch) and (usual_length or not step.length)
+        if step.usual_tokens and known:
+            was = (usual_batch or 1) * (usual_length or 1)
+            step.set_tokens(step.usual_tokens * (batch or 1) * (length or 1) // was)
+        elif batch and length:
+            step.set_tokens(batch * length)
+
+
+def _part(step: Step, number: int, name: str) -> Part:
+    if name == "wait":
+        return WaitPart(step.slots, number, step)
+    if name == "gc":
+        return PlacePart(step.slots, number)
+    if name in ring.TAG_BITS:
+        return TaggedPart(step.slots, number, step, ring.TAG_BITS[name])
+    return Part(step.slots, number)
 
 
 def start(
@@ -249,6 +267,7 @@ def start(
     first_step: int = 0,
     warmup_steps: int = WARMUP_STEPS,
     rings: str | None = None,
+    stacks: object = None,
     **unknown: object,
 ) -> Run:
     """Begin reporting; call once per rank, before the loop. Never raises: what fails gives a run that records nothing.
@@ -278,13 +297,15 @@ def start(
         first_step: number of the first step, after a restart from a checkpoint.
         warmup_steps: how many first steps don't count for alerts.
         rings: folder of the rings; $PYROMETER_RINGS or /dev/shm/pyrometer if not given.
+        stacks: True to have the exporter ask this rank for its stacks when the run hangs, with SIGUSR2 (or with the
+            signal given); $PYROMETER_STACKS=1 if not given. Not where the job uses that signal itself.
         unknown: anything else is named on standard error and ignored: a typing error must not cost a job its start.
     """
     given = dict(locals())
     try:
         made = _start(given)
     except Exception as error:  # noqa: BLE001  the promise of this module
-        made = Run(_scratch(), 0, 0.0)
+        made = Run(scratch(), {})
         made.disabled = type(error).__name__
         _tell(given, "not recording run {0!r}: {1}: {2}", run, made.disabled, error)
     if unknown:
@@ -298,12 +319,12 @@ def _start(given: dict[str, Any]) -> Run:
     meta = _environment.describe(given, WARMUP_STEPS)
     folder = str(given["rings"] or os.environ.get("PYROMETER_RINGS") or ring.DEFAULT_FOLDER)
     safe = "".join(c if (c.isascii() and c.isalnum()) or c in "-_" else "_" for c in str(meta["run"]))[:64]
-    name = f"{safe}.{meta['rank']}.{os.getpid()}.{_now()}"
+    name = f"{safe}.{meta['rank']}.{os.getpid()}.{time.monotonic_ns()}"
     mapping, fd, path = _writer.create(folder, name, json.dumps(meta).encode())
-    run = Run(memoryview(mapping), int(meta["tokens_per_step"] or 0), float(meta["flops_per_token"] or 0.0))
-    run.path = path
-    run._fd = fd  # noqa: SLF001
-    _mind(run)
+    run = Run(memoryview(mapping), meta)
+    run.attach(fd, path)
+    mind(run)
+    _arrange_stacks(run, given)
     try:
         _writer.sweep(folder)
     except OSError:
@@ -311,8 +332,15 @@ def _start(given: dict[str, Any]) -> Run:
     return run
 
 
-def _scratch() -> memoryview:
-    return memoryview(bytearray(ring.FILE_BYTES))
+def _arrange_stacks(run: Run, given: dict[str, Any]) -> None:
+    wanted = given["stacks"]
+    try:
+        if wanted is None:
+            wanted = os.environ.get("PYROMETER_STACKS") == "1"
+        if wanted:
+            run.dump_stacks(wanted)
+    except Exception as error:  # noqa: BLE001  the promise of this module
+        _tell(given, "no stack dumps: {0}", error)
 
 
 def _tell(given: dict[str, Any], form: str, *values: object) -> None:
@@ -322,37 +350,3 @@ def _tell(given: dict[str, Any], form: str, *values: object) -> None:
             sys.stderr.write(f"pyrometer: {form.format(*values)}\n")
     except Exception:  # noqa: BLE001  a closed or replaced stderr, a run's name that can't be printed
         pass
-
-
-class _Minder:
-    """Closes runs at exit and cuts them off in forked children, such as data loader workers."""
-
-    def __init__(self) -> None:
-        self.runs: weakref.WeakSet[Run] = weakref.WeakSet()
-        atexit.register(self.close_all)
-        os.register_at_fork(after_in_child=self.cut_all)
-
-    def close_all(self) -> None:
-        # After an uncaught exception the run has not ended well: its ring shall look like a crash, which it was.
-        # Ctrl-C is no Exception: whoever pressed it knows.
-        uncaught = getattr(sys, "last_type", None)
-        crashed = isinstance(uncaught, type) and issubclass(uncaught, Exception)
-        for run in list(self.runs):
-            if crashed:
-                run._stop("crashed")  # noqa: SLF001
-            elif run.disabled is None:
-                run.close()
-
-    def cut_all(self) -> None:
-        for run in list(self.runs):
-            run._stop("forked child")  # noqa: SLF001
-
-
-_minder: _Minder | None = None
-
-
-def _mind(run: Run) -> None:
-    global _minder  # noqa: PLW0603  one hook per process: os.register_at_fork has no way to unregister
-    if _minder is None:
-        _minder = _Minder()
-    _minder.runs.add(run)

@@ -43,11 +43,11 @@ def create(folder: str, name: str, meta: bytes) -> tuple[mmap.mmap, int, str]:
 
 
 def sweep(folder: str) -> None:
-    """Remove this user's rings whose ranks ended more than KEEP_SECONDS ago; 260 kB of memory each. Raises OSError."""
+    """Remove this user's rings whose ranks ended more than KEEP_SECONDS ago; 400 kB of memory each. Raises OSError."""
     with os.scandir(folder) as entries:
         for entry in entries:
             try:
-                if _is_left_over(entry):
+                if _is_left_over(entry) or _is_left_over_dump(entry):
                     os.unlink(entry.path)
             except OSError:
                 pass  # another rank swept it a moment ago, or it can't be read: the others still are to be swept
@@ -65,6 +65,15 @@ def _is_left_over(entry: os.DirEntry[str]) -> bool:
         return not _locked(fd) and _idle_seconds(fd) > KEEP_SECONDS
     finally:
         os.close(fd)
+
+
+def _is_left_over_dump(entry: os.DirEntry[str]) -> bool:
+    """Stacks whose ring is gone."""
+    if not entry.name.endswith(ring.STACKS_SUFFIX) or not entry.is_file(follow_symlinks=False):
+        return False
+    stat = entry.stat(follow_symlinks=False)
+    ended = not os.path.exists(entry.path.removesuffix(ring.STACKS_SUFFIX) + ring.SUFFIX)
+    return ended and stat.st_uid == os.getuid() and time.time() - stat.st_mtime > KEEP_SECONDS
 
 
 def _locked(fd: int) -> bool:

@@ -1,21 +1,26 @@
 """The ring file: what a training rank writes and the node exporter reads.
 
-Version 1. Little-endian 64-bit slots throughout. One file per rank, 4,096 bytes of header, then ``CAPACITY`` records
-of eight slots. Slot numbers below count 8-byte slots from the start of the file (header) or of the record.
+Version 2. Little-endian 64-bit slots throughout. One file per rank, 4,096 bytes of header, then ``CAPACITY`` records
+of twelve slots. Slot numbers below count 8-byte slots from the start of the file (header) or of the record. A ring of
+version 1 has records of the first eight slots only and zeros where the header has grown; the exporter reads both, so
+that nodes can be updated before or after the jobs on them.
 
 The writer fills a record first and raises the header's count last, so a reader that reads the count, then records
 below it, then the count again, knows which of them were whole: those with ``count < sequence + CAPACITY``.
 Times are CLOCK_MONOTONIC nanoseconds, which the reader on the same machine shares; the wall clock may step.
 """
 
-MAGIC = int.from_bytes(b"PYROMTR1", "little")
+MAGIC = int.from_bytes(b"PYROMTR2", "little")
+MAGIC_V1 = int.from_bytes(b"PYROMTR1", "little")
 SUFFIX = ".ring"
+STACKS_SUFFIX = ".stacks"
 DEFAULT_FOLDER = "/dev/shm/pyrometer"  # noqa: S108  shared memory on purpose: no disk under the training loop
 
 HEADER_BYTES = 4096
 META_OFFSET = 1024
 META_BYTES = HEADER_BYTES - META_OFFSET
-RECORD_SLOTS = 8
+RECORD_SLOTS = 12
+RECORD_SLOTS_V1 = 8
 RECORD_BYTES = 8 * RECORD_SLOTS
 CAPACITY = 4096  # a power of two; at 4 steps a second 17 minutes, and the exporter reads every second
 FILE_BYTES = HEADER_BYTES + CAPACITY * RECORD_BYTES
@@ -36,6 +41,13 @@ PART_STARTED_SLOT = 13  # monotonic ns
 TOKENS_EXTRA_SLOT = 14  # tokens of finished steps, above or below the default
 FLOPS_EXTRA_SLOT = 15  # the same for FLOPs, as a double
 PART_TOTALS_SLOT = 16  # ns per part, one slot each, in the order of PARTS
+GC_PAUSES_SLOT = 24  # how often the garbage collector paused the rank for LONG_PAUSE_NS or more
+GC_PAUSE_TOTAL_SLOT = 25  # ns of these pauses
+GC_STEP_SLOT = 26  # 1 + number of the step in this ring that the last of them fell into
+STACK_SIGNAL_SLOT = 27  # the signal that makes the rank write its stacks beside the ring; 0: none
+
+# A GPU has a few ms of work queued: shorter pauses of the process that feeds it don't show.
+LONG_PAUSE_NS = 5_000_000
 
 RUNNING, CLOSED = 0, 1
 
@@ -48,8 +60,13 @@ TOKENS = 4  # where FLAG_TOKENS is set
 FLOPS = 5  # double, where FLAG_FLOPS is set
 LOSS = 6  # double, where FLAG_LOSS is set
 GRAD_NORM = 7  # double, where FLAG_GRAD_NORM is set
+GLOBAL_BATCH_SIZE = 8  # sequences, where FLAG_GLOBAL_BATCH_SIZE is set: it is no longer as in the description
+SEQUENCE_LENGTH = 9  # tokens, where FLAG_SEQUENCE_LENGTH is set
+RECOMPUTE_NUMBER = 10  # index into RECOMPUTE, where FLAG_RECOMPUTE is set; slot 11 is unused
 
 PARTS = ("data", "forward", "backward", "optimizer", "wait", "checkpoint", "eval", "gc")
 TAGS = ("checkpoint", "eval", "warmup", "ramp", "restart")
 TAG_BITS = {tag: 1 << bit for bit, tag in enumerate(TAGS)}
+RECOMPUTE = ("none", "selective", "full")
 FLAG_TOKENS, FLAG_FLOPS, FLAG_LOSS, FLAG_GRAD_NORM = 1 << 16, 1 << 17, 1 << 18, 1 << 19
+FLAG_GLOBAL_BATCH_SIZE, FLAG_SEQUENCE_LENGTH, FLAG_RECOMPUTE = 1 << 20, 1 << 21, 1 << 22

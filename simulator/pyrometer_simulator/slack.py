@@ -15,10 +15,11 @@ import contextlib
 import json
 import math
 import socket
+import sys
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -147,6 +148,13 @@ class FakeSlack:
             if name_or_id in (channel.id, channel.name, f"#{channel.name}"):
                 return channel
         raise SlackError("channel_not_found")
+
+    def channel_json(self, name: str) -> Answer:
+        """What `messages` and `calls` say, for a test in another process; not a part of Slack's API, and no call."""
+        try:
+            return Answer({"messages": self.messages(name), "calls": len(self.calls)})
+        except SlackError as error:
+            return Answer({"error": error.code}, 404)
 
     def page(self) -> bytes:
         """The HTML of all channels."""
@@ -280,10 +288,12 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 30
 
     def do_GET(self) -> None:
-        """Serve the page, or a reading API call with query arguments."""
+        """Serve the page, a channel as JSON for whoever watches from outside, or a reading API call."""
         parts = urlsplit(self.path)
         if parts.path == "/":
             self._send(Answer(self.server.slack.page(), content_type="text/html; charset=utf-8"))
+        elif parts.path.startswith("/channels/"):
+            self._send(self.server.slack.channel_json(parts.path.removeprefix("/channels/").removesuffix(".json")))
         elif parts.path.startswith("/api/"):
             self._call(parts.path, {name: values[-1] for name, values in parse_qs(parts.query).items()})
         else:
@@ -328,18 +338,19 @@ class _Handler(BaseHTTPRequestHandler):
         """Stay silent: `calls` is the log."""
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run the fake Slack until interrupted."""
     parser = argparse.ArgumentParser(prog="python -m pyrometer_simulator.slack", allow_abbrev=False)
     parser.add_argument("--listen", default="127.0.0.1:9938", metavar="HOST:PORT")
     parser.add_argument("--channel", action="append", metavar="NAME", help="may be repeated; default gpu-alerts")
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     host, _, port = options.listen.rpartition(":")
     with FakeSlack(host, int(port), channel_names=options.channel or ["gpu-alerts"]) as slack:
-        print(f"fake Slack: page {slack.page_url}  --slack.api-url {slack.url}  token xoxb-fake-token")
+        print(f"fake Slack: page {slack.page_url}  --slack.api-url {slack.url}  token xoxb-fake-token", flush=True)
         with contextlib.suppress(KeyboardInterrupt):
             threading.Event().wait()
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

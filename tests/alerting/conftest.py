@@ -1,9 +1,10 @@
-"""Makes fakes.py importable as `alerting_fakes` (the tests have no packages) and offers the common fixtures."""
+"""Makes fakes.py, real.py and chaos.py importable as `alerting_*` (the tests have no packages); the common fixtures."""
 
 from __future__ import annotations
 
 import importlib.util
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,20 @@ from pyrometer_alerting.store import Store
 from pyrometer_simulator.slack import FakeSlack
 from pyrometer_simulator.slack_channel import RateLimits
 
-_spec = importlib.util.spec_from_file_location("alerting_fakes", Path(__file__).with_name("fakes.py"))
-assert _spec is not None
-assert _spec.loader is not None
-_module = importlib.util.module_from_spec(_spec)
-sys.modules.setdefault("alerting_fakes", _module)
-_spec.loader.exec_module(_module)
+
+def _load(name: str, file: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(file))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(name, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+_module = _load("alerting_fakes", "fakes.py")
+_load("alerting_real", "real.py")
+_load("alerting_chaos", "chaos.py")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -43,3 +52,10 @@ def slack() -> Iterator[FakeSlack]:
     limits = RateLimits(post_per_second=1000, post_burst=1000, tier3_per_minute=60000, tier3_burst=1000)
     with FakeSlack(channel_names=["gpu-alerts"], token="xoxb-test", limits=limits) as fake:
         yield fake
+
+
+@pytest.fixture
+def bench(store: Store, slack: FakeSlack, clock: Any) -> Any:
+    # The fake's `ts` is real time: the clock must agree with it, as Slack's does with ours.
+    clock.time = time.time()
+    return _module.Bench(store, slack, clock)

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
+from pyrometer_alerting.alertmanager import AlertmanagerError, Matcher, Seen, Silence
+from pyrometer_alerting.intake import Intake, Outcome
+from pyrometer_alerting.messages import Style
+from pyrometer_alerting.metrics import Metrics
 from pyrometer_alerting.model import Alert, Incident
+from pyrometer_alerting.outbox import Courier, Timing
 from pyrometer_alerting.prometheus import PrometheusError, Series
+from pyrometer_alerting.slack import WebSlack
+from pyrometer_alerting.store import Store
+from pyrometer_alerting.webhook import parse
 
 START = 1_795_300_000.0
 
@@ -43,6 +52,9 @@ class FakePrometheus:
     def range(self, query: str, start: float, end: float, step: float) -> list[Series]:
         return self._answer(query)
 
+    def samples(self, query: str, at: float) -> list[Series]:
+        return self._answer(query)
+
     def _answer(self, query: str) -> list[Series]:
         self.queries.append(query)
         for pattern, answer in self.answers:
@@ -51,6 +63,54 @@ class FakePrometheus:
                     raise answer
                 return answer
         return []
+
+
+class FakeAlertmanager:
+    """Knows what it is told; `silent` when it does not answer."""
+
+    def __init__(self) -> None:
+        self.known: list[Seen] = []
+        self.silent = False
+        self.made: list[Any] = []
+        self.ended: list[str] = []
+        self.muting: list[Silence] = []
+
+    def alerts(self, matchers: Sequence[Matcher] = ()) -> list[Seen]:
+        if self.silent:
+            raise AlertmanagerError("Alertmanager did not answer (ConnectionError)")
+        return [seen for seen in self.known if all(_matches(matcher, seen) for matcher in matchers)]
+
+    def silences(self) -> list[Silence]:
+        if self.silent:
+            raise AlertmanagerError("Alertmanager did not answer (ConnectionError)")
+        return self.muting
+
+    def silence(self, matchers: Sequence[Matcher], ends_at: float, created_by: str, comment: str) -> str:
+        if self.silent:
+            raise AlertmanagerError("Alertmanager did not answer (ConnectionError)")
+        self.made.append((tuple(matchers), ends_at, created_by, comment))
+        self.muting.append(Silence(f"s{len(self.made)}", ends_at, created_by, comment))
+        return f"s{len(self.made)}"
+
+    def expire(self, silence_id: str) -> None:
+        self.ended.append(silence_id)
+
+    def knows(self, *raw: Mapping[str, Any], muted: bool = False) -> None:
+        self.known = [
+            Seen(
+                str(each["fingerprint"]),
+                each["labels"],
+                each["annotations"],
+                datetime.fromisoformat(each["startsAt"].replace("Z", "+00:00")).timestamp(),
+                muted=muted,
+            )
+            for each in raw
+        ]
+
+
+def _matches(matcher: Matcher, seen: Seen) -> bool:
+    value = seen.labels.get(matcher.name, "")
+    return re.fullmatch(matcher.value, value) is not None if matcher.is_regex else value == matcher.value
 
 
 SILENT = PrometheusError("Prometheus did not answer (ConnectTimeout)")
@@ -78,7 +138,7 @@ def raw_alert(
         "startsAt": iso(starts_at),
         "endsAt": "0001-01-01T00:00:00Z" if firing else iso(ends_at if ends_at is not None else starts_at + 60),
         "generatorURL": "http://prometheus/graph",
-        "fingerprint": fingerprint or re.sub(r"\W", "", json.dumps(sorted(named.items())))[-16:],
+        "fingerprint": fingerprint or hashlib.sha256(json.dumps(sorted(named.items())).encode()).hexdigest()[:16],
     }
 
 
@@ -139,3 +199,42 @@ def wait_until(condition: Callable[[], object], seconds: float = 8.0) -> None:
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.01)
+
+
+class Bench:
+    """Store, intake and courier on a clock that stands still."""
+
+    def __init__(self, store: Store, slack: Any, clock: Any, channel: Any = "#gpu-alerts") -> None:
+        self.store, self.slack, self.clock, self.channel = store, slack, clock, channel
+        self.metrics = Metrics()
+        self.intake = Intake(store, style=Style(), clock=clock, metrics=self.metrics, diagnoses=False)
+        self.web = WebSlack("xoxb-test", slack.url)
+        self.restart()
+
+    def restart(self) -> None:
+        self.courier = Courier(
+            self.store, self.web, self.channel, style=Style(), clock=self.clock, metrics=self.metrics, timing=Timing()
+        )
+        self.courier.recover()
+
+    def receive(self, *alerts: Any, **more: Any) -> Outcome:
+        return self.intake.apply(parse(body(*alerts, **more)))
+
+    def deliver(self, seconds: Any = 300.0) -> None:
+        """Step until nothing is left to do or so many seconds have passed."""
+        end = self.clock.time + seconds
+        while (wait := self.courier.step()) < Timing().idle or self.depth():
+            if self.clock.time + wait > end:
+                break
+            self.clock.advance(wait + 0.001)
+
+    def depth(self) -> Any:
+        with self.store.transaction() as tx:
+            return tx.outbox.depth()[0]
+
+    @property
+    def messages(self) -> Any:
+        return self.slack.messages("gpu-alerts")
+
+    def count(self, method: Any, outcome: Any = None) -> Any:
+        return sum(call.method == method and outcome in (None, call.outcome) for call in self.slack.calls)

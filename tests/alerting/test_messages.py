@@ -151,7 +151,7 @@ def test_hostile_labels_stay_within_limits_and_ping_nobody(
         episodes=((START - 9.0, START - 5.0),) * 20,
     )
     style = Style(notice=strings[0], grafana_url="https://grafana.example/", alertmanager_url="https://am.example")
-    for message in (*(build(incident, style, level) for level in range(3)), build_reply(incident, "grown", style)):
+    for message in (*(build(incident, style, level) for level in range(3)), build_reply(incident, "joined", style)):
         check_message({"text": message.text, "blocks": message.blocks or None})
         for shown in [message.text, *_mrkdwn_texts(message.blocks)]:
             assert not re.search(r"<(?!!date\^|https?://)", shown)

@@ -5,67 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from alerting_fakes import START, body, raw_alert
+from alerting_fakes import START, Bench, raw_alert
 
-from pyrometer_alerting.intake import Intake
-from pyrometer_alerting.messages import Style
-from pyrometer_alerting.metrics import Metrics
-from pyrometer_alerting.outbox import Courier, Timing
-from pyrometer_alerting.slack import WebSlack
 from pyrometer_alerting.store import Store
-from pyrometer_alerting.webhook import parse
 
 
 class Crash(BaseException):
     """The process dies here."""
-
-
-class Bench:
-    """Store, intake and courier on a clock that stands still."""
-
-    def __init__(self, store: Store, slack: Any, clock: Any, channel: Any = "#gpu-alerts") -> None:
-        self.store, self.slack, self.clock, self.channel = store, slack, clock, channel
-        self.metrics = Metrics()
-        self.intake = Intake(store, style=Style(), clock=clock, metrics=self.metrics, diagnoses=False)
-        self.web = WebSlack("xoxb-test", slack.url)
-        self.restart()
-
-    def restart(self) -> None:
-        self.courier = Courier(
-            self.store, self.web, self.channel, style=Style(), clock=self.clock, metrics=self.metrics, timing=Timing()
-        )
-        self.courier.recover()
-
-    def receive(self, *alerts: Any) -> None:
-        self.intake.apply(parse(body(*alerts)))
-
-    def deliver(self, seconds: Any = 300.0) -> None:
-        """Step until nothing is left to do or so many seconds have passed."""
-        end = self.clock.time + seconds
-        while (wait := self.courier.step()) < 60.0 or self.depth():
-            if self.clock.time + wait > end:
-                break
-            self.clock.advance(wait + 0.001)
-
-    def depth(self) -> Any:
-        with self.store.transaction() as tx:
-            return tx.outbox.depth()[0]
-
-    @property
-    def messages(self) -> Any:
-        return self.slack.messages("gpu-alerts")
-
-    def count(self, method: Any, outcome: Any = None) -> Any:
-        return sum(call.method == method and outcome in (None, call.outcome) for call in self.slack.calls)
-
-
-@pytest.fixture
-def bench(store: Store, slack: Any, clock: Any) -> Any:
-    # The fake's `ts` is real time: the clock must agree with it, as Slack's does with ours.
-    import time
-
-    clock.time = time.time()
-    return Bench(store, slack, clock)
 
 
 FIRING = raw_alert(node="gpu-042", gpu="3")

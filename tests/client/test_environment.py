@@ -21,6 +21,7 @@ from pyrometer import _environment
         ({"RANK": "", "SLURM_PROCID": "5"}, 5, 0, 1),
         ({"RANK": "-1", "WORLD_SIZE": "0"}, 0, 0, 1),
         ({"RANK": "one", "SLURM_PROCID": "5"}, 5, 0, 1),
+        ({"JOB_COMPLETION_INDEX": "3"}, 3, 0, 1),
     ],
 )
 def test_launchers(environ: Any, rank: Any, local: Any, world: Any) -> None:
@@ -49,8 +50,23 @@ def test_the_gpu_behind_a_local_rank(visible: Any, local: Any, found: Any) -> No
 def test_the_job_and_the_attempt() -> None:
     assert _environment.job_id({"SLURM_JOB_ID": "12", "TORCHELASTIC_RUN_ID": "x"}) == "12"
     assert _environment.job_id({}) == ""
+    assert _environment.job_id({"TORCHELASTIC_RUN_ID": "none", "JOB_NAME": "llama-0"}) == "llama-0"
     assert _environment.attempt({"TORCHELASTIC_RESTART_COUNT": "2"}) == 2
-    assert _environment.attempt({"SLURM_RESTART_COUNT": "3"}) == 3
+
+
+@pytest.mark.parametrize(
+    ("environ", "attempt"),
+    [
+        ({}, 0),
+        ({"TORCHELASTIC_RESTART_COUNT": "2"}, 2),
+        ({"SLURM_RESTART_COUNT": "3"}, 3000),
+        ({"SLURM_RESTART_COUNT": "2", "TORCHELASTIC_RESTART_COUNT": "0"}, 2000),
+        ({"SLURM_RESTART_COUNT": "2", "TORCHELASTIC_RESTART_COUNT": "1"}, 2001),
+        ({"SLURM_RESTART_COUNT": "2", "PYROMETER_ATTEMPT": "77"}, 77),
+    ],
+)
+def test_the_attempt_never_goes_back_when_a_requeued_job_is_restarted(environ: Any, attempt: Any) -> None:
+    assert _environment.attempt(environ) == attempt
 
 
 def test_what_is_given_goes_before_what_launchers_say(rings: str, seen: Any, monkeypatch: pytest.MonkeyPatch) -> None:

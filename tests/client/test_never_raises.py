@@ -40,7 +40,7 @@ BAD = [Bomb(), object(), "x", b"\xff", [], {}, -1, 1e400, float("nan"), 10**400,
 SETTINGS = [
     "run", "flops_per_token", "tokens_per_step", "peak_flops", "model", "convention", "dtype", "gpu_model", "rank",
     "local_rank", "world_size", "attempt", "stage", "replica", "global_batch_size", "micro_batch_size",
-    "sequence_length", "recompute", "job_id", "gpu", "uuid", "first_step", "warmup_steps",
+    "sequence_length", "recompute", "job_id", "gpu", "uuid", "first_step", "warmup_steps", "stacks",
 ]  # fmt: skip
 
 
@@ -64,7 +64,13 @@ def test_unknown_settings_are_named_and_ignored(rings: str, capfd: pytest.Captur
     assert capfd.readouterr().err == "pyrometer: unknown settings ignored: token_per_step\n"
 
 
-@pytest.mark.parametrize("name", ["loss", "grad_norm", "tokens", "flops", "accuracy"])
+RECORDED = [
+    "loss", "grad_norm", "tokens", "flops", "accuracy", "global_batch_size", "sequence_length", "recompute",
+    "tokens_per_step", "flops_per_token",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RECORDED)
 def test_any_value_of_a_record(name: str, rings: str, seen: Any) -> None:
     run = pyrometer.start("r", rings=rings)
     for value in BAD:
@@ -127,7 +133,7 @@ def test_a_folder_that_may_not_be_written(tmp_path: Path) -> None:
     assert run.disabled == "PermissionError"
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOMEM])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOMEM, errno.EROFS])
 def test_a_full_or_broken_shared_memory_leaves_no_file_behind(
     number: int, rings: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

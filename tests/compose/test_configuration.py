@@ -29,7 +29,7 @@ def laid_out(tmp_path: Path) -> Path:
     (tmp_path / "alertmanager.yaml").symlink_to(ALERTMANAGER)
     (tmp_path / "rules").symlink_to(ROOT / "alert_rules")
     (tmp_path / "targets").mkdir()
-    for name in ("nodes-r07", "alerting", "prometheus", "alertmanager"):
+    for name in ("nodes-r07", "hosts", "cluster", "alerting", "prometheus", "alertmanager", "grafana"):
         target = [{"targets": ["127.0.0.1:1"], "labels": {"cluster": "c1"}}]
         (tmp_path / "targets" / f"{name}.yaml").write_text(yaml.safe_dump(target), encoding="utf-8")
     return tmp_path
@@ -86,3 +86,40 @@ def test_a_fault_is_in_slack_within_ten_seconds_on_average() -> None:
     timing = _load(PROMETHEUS)["global"]
     seconds = [int(timing[key].rstrip("s")) for key in ("scrape_interval", "evaluation_interval")]
     assert sum(seconds) / 2 + int(_load(ALERTMANAGER)["route"]["group_wait"].rstrip("s")) <= 10
+
+
+def test_watchdog_says_whose_heart_has_stopped() -> None:
+    assert _load(PROMETHEUS)["global"]["external_labels"] == {"cluster": "${PYROMETER_CLUSTER}"}
+
+
+def test_every_target_of_the_cluster_has_limits() -> None:
+    for job in _load(PROMETHEUS)["scrape_configs"][:4]:
+        assert {"sample_limit", "label_limit", "label_value_length_limit", "body_size_limit"} <= set(job), job[
+            "job_name"
+        ]
+
+
+def test_vmagent_scrapes_what_prometheus_scrapes() -> None:
+    expected = []
+    for job in _load(PROMETHEUS)["scrape_configs"]:
+        for name in ("label_value_length_limit", "track_timestamps_staleness"):
+            job.pop(name, None)
+        if "body_size_limit" in job:
+            job["max_scrape_size"] = job.pop("body_size_limit")
+        if "params" in job:
+            job["params"] = {"consumer": ["victoria"]}
+        expected.append(job)
+    theirs, ours = _load(ROOT / "compose/victoria/scrape.yaml"), _load(PROMETHEUS)["global"]
+    assert [job for job in theirs["scrape_configs"] if job["job_name"] != "victoria"] == expected
+    assert theirs["global"]["scrape_interval"] == ours["scrape_interval"]
+    assert theirs["global"]["scrape_timeout"] == ours["scrape_timeout"]
+
+
+@pytest.mark.parametrize("folder", ["targets", "demo/targets"])
+def test_targets_are_in_the_form_of_file_sd(folder: str) -> None:
+    files = sorted((ROOT / "compose" / folder).glob("*.yaml"))
+    assert files
+    for path in files:
+        for group in yaml.safe_load(path.read_text(encoding="utf-8")):
+            assert set(group) <= {"targets", "labels"}
+            assert all(target.rpartition(":")[2].isdecimal() for target in group["targets"]), path

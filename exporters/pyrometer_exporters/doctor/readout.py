@@ -9,10 +9,12 @@ from pyrometer_exporters.doctor.report import Absent, GpuFound, Report
 from pyrometer_exporters.doctor.why import why_absent
 from pyrometer_exporters.framework.metrics import Family, Sample
 from pyrometer_exporters.node.gpu.collector import COLLECTOR
+from pyrometer_exporters.node.gpu.profiling import ENGINES
 
 # Parts of other labels than a GPU's, or absent wherever all is well: nothing to explain.
 _UNEXPLAINED = {"pyrometer_gpu_xid_consequences_total", "pyrometer_gpu_xid_last_timestamp_seconds",
-                "pyrometer_gpu_xid_last_info", "pyrometer_gpu_job_info", "pyrometer_gpu_processes"}  # fmt: skip
+                "pyrometer_gpu_xid_last_info", "pyrometer_gpu_job_info", "pyrometer_gpu_processes",
+                *(family.name for family in ENGINES.values())}  # fmt: skip
 
 
 class Readings:
@@ -106,6 +108,15 @@ def problems(report: Report, readings: Readings) -> list[str]:
         if without:
             found.append(f"GPU {', '.join(without)}: no {need.name}, which {need.alerts} needs")
     return found
+
+
+def log_problems(report: Report) -> list[str]:
+    """What the alert rules need of the kernel's log and don't get."""
+    why = [collector.down["kmsg"] for collector in report.collectors if "kmsg" in collector.down]
+    if not why:
+        return []
+    needed = "no SXids and no Xids of lost GPUs, which NvswitchFatalError and GpuXidCritical need"
+    return [f"the kernel's log can't be read ({why[0]}): {needed}"]
 
 
 def notes(report: Report) -> list[str]:

@@ -9,11 +9,10 @@ from typing import Any
 
 from pyrometer_simulator.demo import scenario, verdict
 from pyrometer_simulator.demo.hardware import Node
-from pyrometer_simulator.demo.observe import Prometheus, incidents
+from pyrometer_simulator.demo.observe import Prometheus, SlackView, incidents
 from pyrometer_simulator.demo.processes import DemoError, Processes
 from pyrometer_simulator.demo.programs import CHANNEL, RUN
 from pyrometer_simulator.demo.verdict import Report
-from pyrometer_simulator.slack import FakeSlack
 
 TICK_SECONDS = 0.1
 TRAFFIC_SECONDS = 1.0
@@ -28,10 +27,11 @@ class Director:
 
     nodes: dict[str, Node]
     prometheus: Prometheus
-    slack: FakeSlack
+    slack: SlackView
     alerting_url: str
     processes: Processes
     say: Callable[[str], None]
+    start_seconds: float = START_SECONDS
     report: Report = field(default_factory=Report)
     faults: dict[str, float] = field(default_factory=dict)
     _traffic_at: float = field(default_factory=time.monotonic)
@@ -70,10 +70,10 @@ class Director:
         time.sleep(TICK_SECONDS)
 
     def _wait_for_first_batches(self) -> None:
-        deadline = time.time() + START_SECONDS
+        deadline = time.time() + self.start_seconds
         while not self.prometheus.values(f'pyrometer_train_batch_mfu_ratio{{run="{RUN}"}}'):
             if time.time() > deadline:
-                msg = f"no batch of run {RUN} reached Prometheus in {START_SECONDS:.0f} s: see its /targets page"
+                msg = f"no batch of run {RUN} reached Prometheus in {self.start_seconds:.0f} s: see its /targets page"
                 raise DemoError(msg)
             self.idle()
         self.say("the first batches are in Prometheus")

@@ -82,7 +82,7 @@ def _play(flags: argparse.Namespace, director: Director) -> int:
     report = director.play()
     if flags.report is not None:
         flags.report.write_text(json.dumps(report.to_json(), indent=2) + "\n")
-    _tell(report)
+    tell(report)
     if not flags.exit_after_scenario:
         _say("the cluster stays up for you to look around; Ctrl-C ends it")
         while True:
@@ -105,7 +105,8 @@ def _where_to_look(programs: Programs, slack: FakeSlack, logs: Path) -> None:
         print(f"    {what:<42} {url}", flush=True)
 
 
-def _tell(report: Report) -> None:
+def tell(report: Report) -> None:
+    """Print what was found and measured, for people."""
     for finding in report.findings:
         seconds = "never" if finding.seconds is None else f"{finding.seconds:.1f} s"
         resolved = "resolved" if finding.resolved_at else "NOT resolved"
@@ -115,7 +116,7 @@ def _tell(report: Report) -> None:
     for problem in report.problems:
         _say(f"WRONG: {problem}")
     if not report.problems:
-        _say("all three incidents were posted, named the right culprit, and were resolved")
+        _say("one message per fault, of the hot GPU and the MFU drop together: each named its culprit and was resolved")
 
 
 def _try_to_write(path: Path) -> None:

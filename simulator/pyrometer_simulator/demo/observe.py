@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 
 def get_json(url: str) -> Any:  # noqa: ANN401  whatever the address answers
@@ -46,6 +48,43 @@ class Prometheus:
             return []
         result = found.get("data", {}).get("result", [])
         return [(float(when), float(value)) for when, value in result[0]["values"]] if len(result) == 1 else []
+
+
+class SlackView(Protocol):
+    """The fake Slack as the director looks at it."""
+
+    @property
+    def calls(self) -> Sequence[object]:
+        """All calls so far."""
+
+    def messages(self, channel: str) -> list[dict[str, Any]]:
+        """Root messages of a channel, oldest first."""
+
+
+class RemoteSlack:
+    """A fake Slack that runs elsewhere; asked every half second at most. Nothing is seen while it doesn't answer."""
+
+    def __init__(self, url: str, every_seconds: float = 0.5) -> None:
+        self._url = url
+        self._every = every_seconds
+        self._asked: dict[str, float] = {}
+        self._channels: dict[str, list[dict[str, Any]]] = {}
+        self.calls: Sequence[object] = ()
+
+    def messages(self, channel: str) -> list[dict[str, Any]]:
+        """Root messages of a channel, oldest first."""
+        now = time.monotonic()
+        if now - self._asked.get(channel, -self._every) >= self._every:
+            self._asked[channel] = now
+            self._look(channel)
+        return self._channels.get(channel, [])
+
+    def _look(self, channel: str) -> None:
+        try:
+            found = get_json(f"{self._url}/channels/{channel}.json")
+        except (OSError, ValueError):
+            return
+        self._channels[channel], self.calls = found["messages"], range(found["calls"])
 
 
 def incidents(url: str) -> list[dict[str, Any]]:

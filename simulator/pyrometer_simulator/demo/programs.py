@@ -142,7 +142,8 @@ class Programs:
             # An alert that Alertmanager, still starting, could not take is sent again after this; 1 min by default.
             "--rules.alert.resend-delay=15s",
         ]  # fmt: skip
-        self._processes.start("prometheus", command, cwd=self.folder / "prometheus")
+        folder = self.folder / "prometheus"
+        self._processes.start("prometheus", command, env={"PYROMETER_CLUSTER": CLUSTER}, cwd=folder)
 
     def _ready_urls(self) -> Iterator[tuple[str, str]]:
         where = self.addresses

@@ -45,7 +45,7 @@ class Report:
 def look_for(finding: Finding, messages: list[dict[str, Any]]) -> None:
     """Update a finding from the channel's messages, in the moment that they are seen."""
     for message in messages:
-        if message["alertname"] != finding.alertname:
+        if finding.alertname not in message["alertnames"]:
             continue
         if finding.named_at is None and names(message, finding):
             finding.named_at = time.time()
@@ -67,13 +67,26 @@ def names(message: dict[str, Any], finding: Finding) -> bool:
 def unexpected(messages: list[dict[str, Any]]) -> list[str]:
     """Messages that no fault of the scenario explains: the channel must be believed."""
     known = {expected.alertname for expected in EXPECTED}
-    return [message["text"].splitlines()[0] for message in messages if message["alertname"] not in known]
+    return [message["text"].splitlines()[0] for message in messages if not known & message["alertnames"]]
+
+
+def apart(messages: list[dict[str, Any]]) -> list[str]:
+    """Cause and effect that are not one message, or strangers that are: the flap has nothing to do with the drop."""
+    faults = {expected.fault for expected in EXPECTED}
+    found = [f"{len(messages)} messages for {len(faults)} faults"] if len(messages) != len(faults) else []
+    if any({"NicLinkFlapping", "TrainMfuDropped"} <= message["alertnames"] for message in messages):
+        found.append("the link flap and the MFU drop are one message")
+    if not any({"GpuThrottledThermal", "TrainMfuDropped"} <= message["alertnames"] for message in messages):
+        found.append("the hot GPU and the MFU drop that it caused are not one message")
+    return found
 
 
 def with_alertnames(messages: list[dict[str, Any]], incidents: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The channel's messages, each with the alert of the incident that its metadata names."""
-    alertnames = {incident["id"]: incident["alertname"] for incident in incidents}
-    return [message | {"alertname": alertnames.get(_incident_id(message), "")} for message in messages]
+    """The channel's messages, each with the alerts of the incident that its metadata names."""
+    alertnames = {
+        incident["id"]: {alert["labels"]["alertname"] for alert in incident["alerts"]} for incident in incidents
+    }
+    return [message | {"alertnames": alertnames.get(_incident_id(message), set())} for message in messages]
 
 
 def expected_findings(faults: dict[str, float]) -> list[Finding]:
@@ -120,6 +133,7 @@ def problems_of(report: Report, messages: list[dict[str, Any]], flaps: int) -> l
     found = [f"{f.alertname}: no message named {f.culprit}" for f in report.findings if f.named_at is None]
     found += [f"{f.alertname} was not resolved" for f in report.findings if f.named_at and f.resolved_at is None]
     found += [f"{f.alertname}: resolved without {f.culprit}" for f in report.findings if f.named_when_resolved is False]
+    found += apart(messages)
     found += [f"a message that nothing explains: {text}" for text in unexpected(messages)]
     stored, taken = report.measured.get("batches_stored"), report.measured.get("steps_taken")
     if stored is None or taken is None or abs(stored - taken) > 1:

@@ -60,6 +60,11 @@ class SimulatedGpu:
         """How often anyone asked the driver for this GPU."""
         return int(self._file.record(self.index).opened)
 
+    @property
+    def stuck(self) -> int:
+        """How many calls on this GPU hang now: the threads of an exporter that it holds."""
+        return int(self._file.record(self.index).stuck)
+
     def reason_seconds(self, reason: str) -> float:
         """The truth about how long a reason has held the clocks."""
         moment = Moment(self._file.snapshot(self.index), self._monotonic())

@@ -248,11 +248,19 @@ class FakeLibrary:
     def _trouble(self, record: GpuRecord, index: int) -> int:
         if record.delay_seconds:
             time.sleep(record.delay_seconds)
-        while record.hangs:
-            if self._released.wait(_HANG_POLL_SECONDS):
-                return GPU_IS_LOST
+        if record.hangs:
+            self._hang(index)
             record = self._file.snapshot(index)
-        return int(record.fault)
+        return GPU_IS_LOST if record.hangs else int(record.fault)
+
+    def _hang(self, index: int) -> None:
+        live = self._file.record(index)
+        with self._lock:
+            live.stuck += 1
+        while live.hangs and not self._released.wait(_HANG_POLL_SECONDS):
+            pass
+        with self._lock:
+            live.stuck -= 1
 
     def _index(self, moment: Moment, out: Any) -> int:  # noqa: ANN401
         for number, index in enumerate(self._visible):

@@ -20,7 +20,10 @@ GOOD = {
 
 def _message(alertname: str, text: str, *blocks: str) -> dict[str, Any]:
     shown = [{"type": "section", "text": {"type": "mrkdwn", "text": block}} for block in blocks]
-    return {"alertname": alertname, "text": text, "blocks": shown}
+    return {"alertnames": set(alertname.split()), "text": text, "blocks": shown}
+
+
+EXPECTED = [_message("NicLinkFlapping", "flap"), _message("GpuThrottledThermal TrainMfuDropped", "heat and drop")]
 
 
 def _finding(alertname: str = "GpuThrottledThermal") -> Finding:
@@ -66,7 +69,20 @@ def test_an_mfu_drop_names_its_culprit_as_the_first_likely_cause(causes: str, *,
 
 
 def test_nothing_wrong_is_no_problem() -> None:
-    assert verdict.problems_of(_report(_seen()), [_message("NicLinkFlapping", "expected")], flaps=3) == []
+    assert verdict.problems_of(_report(_seen()), EXPECTED, flaps=3) == []
+
+
+@pytest.mark.parametrize(
+    ("alertnames", "said"),
+    [
+        (["NicLinkFlapping", "GpuThrottledThermal", "TrainMfuDropped"], "3 messages for 2 faults"),
+        (["NicLinkFlapping", "TrainMfuDropped"], "the hot GPU and the MFU drop that it caused are not one message"),
+        (["NicLinkFlapping TrainMfuDropped", "GpuThrottledThermal"], "the link flap and the MFU drop are one message"),
+    ],
+)
+def test_cause_and_effect_must_be_one_message_and_strangers_two(alertnames: list[str], said: str) -> None:
+    messages = [_message(name, "x") for name in alertnames]
+    assert said in verdict.problems_of(_report(_seen()), messages, flaps=3)
 
 
 @pytest.mark.parametrize(
@@ -81,13 +97,13 @@ def test_nothing_wrong_is_no_problem() -> None:
     ],
 )
 def test_a_number_that_is_off_is_a_problem(measured: dict[str, float | None], said: str) -> None:
-    problems = verdict.problems_of(_report(_seen(), **measured), [], flaps=3)
+    problems = verdict.problems_of(_report(_seen(), **measured), EXPECTED, flaps=3)
     assert len(problems) == 1
     assert said in problems[0]
 
 
 def test_silence_is_a_problem() -> None:
-    assert verdict.problems_of(_report(_finding()), [], flaps=3) == [
+    assert verdict.problems_of(_report(_finding()), EXPECTED, flaps=3) == [
         "GpuThrottledThermal: no message named gpu-003 GPU 5"
     ]
 
@@ -95,23 +111,25 @@ def test_silence_is_a_problem() -> None:
 def test_an_incident_that_stays_open_or_forgets_its_culprit_is_a_problem() -> None:
     finding = _seen()
     finding.resolved_at = None
-    assert "was not resolved" in verdict.problems_of(_report(finding), [], flaps=3)[0]
+    assert "was not resolved" in verdict.problems_of(_report(finding), EXPECTED, flaps=3)[0]
     finding = _seen()
     finding.named_when_resolved = False
-    assert "resolved without gpu-003 GPU 5" in verdict.problems_of(_report(finding), [], flaps=3)[0]
+    assert "resolved without gpu-003 GPU 5" in verdict.problems_of(_report(finding), EXPECTED, flaps=3)[0]
 
 
 def test_a_message_that_nothing_explains_is_a_problem() -> None:
     noise = _message("NodeExporterDown", "No data from gpu-001\nmore")
-    assert verdict.problems_of(_report(_seen()), [noise], flaps=3) == [
-        "a message that nothing explains: No data from gpu-001"
+    assert verdict.problems_of(_report(_seen()), [*EXPECTED, noise], flaps=3) == [
+        "3 messages for 2 faults",
+        "a message that nothing explains: No data from gpu-001",
     ]
 
 
 def test_messages_get_their_alert_from_the_incident_they_carry() -> None:
     message = {"text": "x", "metadata": {"event_payload": {"incident_id": "i1"}}}
-    found = verdict.with_alertnames([message, {"text": "y"}], [{"id": "i1", "alertname": "NicLinkFlapping"}])
-    assert [each["alertname"] for each in found] == ["NicLinkFlapping", ""]
+    flap = {"labels": {"alertname": "NicLinkFlapping"}}
+    found = verdict.with_alertnames([message, {"text": "y"}], [{"id": "i1", "alerts": [flap]}])
+    assert [each["alertnames"] for each in found] == [{"NicLinkFlapping"}, set()]
 
 
 class _Answers:

@@ -21,7 +21,7 @@ from pyrometer_exporters.framework.metrics import Down, Family, Sample
 from pyrometer_exporters.framework.worker import LATE, Outcome, Pending, Worker
 from pyrometer_exporters.node.gpu import families, inventory, release, subject, versions
 from pyrometer_exporters.node.gpu.device import Gpu, Shared
-from pyrometer_exporters.node.gpu.driver import RELEASED, Driver
+from pyrometer_exporters.node.gpu.driver import RELEASED, RELEASING, Driver
 from pyrometer_exporters.node.gpu.jobs import Jobs
 from pyrometer_exporters.node.gpu.nvml import Nvml, Pynvml
 from pyrometer_exporters.node.gpu.patience import LONGEST_SECONDS, SHORTEST_SECONDS
@@ -32,7 +32,7 @@ from pyrometer_exporters.node.gpu.subject import SubjectSpec
 from pyrometer_exporters.node.gpu.versions import Versions
 from pyrometer_exporters.node.gpu.xid import families as xid_families
 from pyrometer_exporters.node.gpu.xid.catalogue import Classes, load_overrides
-from pyrometer_exporters.node.gpu.xid.watch import XidWatch
+from pyrometer_exporters.node.gpu.xid.watch import Served, XidWatch
 
 Outcomes = dict[Gpu, Outcome[list[Sample]]]
 
@@ -59,7 +59,6 @@ class GpuCollector:
             visit.outcome(until)
         self._take_up(on_bus)
         start = time.monotonic()
-        self._shared.xids.fetch()
         pending = [(gpu, gpu.worker.start(gpu.read)) for gpu in self._roster.gpus]
         # Not to the last moment: what the Xids have to tell of a GPU that hangs comes after it.
         outcomes = _awaited(pending, min(start + 0.8 * (until - start), start + LONGEST_SECONDS))
@@ -71,7 +70,7 @@ class GpuCollector:
         for gpu, outcome in outcomes.items():
             if not gpu.excluded:
                 yield from _about(gpu, outcome)
-        yield from self._xids(until)
+        yield from self._xids(on_bus, until)
 
     def close(self) -> None:
         """Stop sampling; workers end once their present call is done."""
@@ -88,14 +87,16 @@ class GpuCollector:
         if self._expected is not None:
             yield families.PRESENT.sample(self._expected, "expected")
 
-    def _xids(self, until: float) -> Iterable[Sample | Down]:
+    def _xids(self, on_bus: list[str] | None, until: float) -> Iterable[Sample | Down]:
         """Of the sick ones too: why a GPU is gone is what an Xid tells."""
         shared = self._shared
         gpus = [
             (gpu.identity, gpu.identity.dcgm_labels(shared.hostname) if gpu.known else None)
             for gpu in self._roster.gpus
         ]
-        return shared.xids.collect(gpus, self._roster.left_out, shared.dcgm[xid_families.DCGM_XID_ERRORS], until)
+        addresses = [pci for pci in on_bus or () if shared.selection.takes(None, pci, None)]
+        served = Served(gpus, addresses if self._roster.addressed else (), self._roster.left_out)
+        return shared.xids.collect(served, shared.dcgm[xid_families.DCGM_XID_ERRORS], until)
 
     def _visit_driver(self) -> list[Sample]:
         return [families.PRESENT.sample(self._shared.driver.visit(), "nvml")]
@@ -126,7 +127,7 @@ def _told(part: str, outcome: Outcome[list[Sample]]) -> Iterable[Sample | Down]:
 
 
 def _about(gpu: Gpu, outcome: Outcome[list[Sample]]) -> Iterable[Sample | Down]:
-    if outcome.reason != RELEASED:  # nobody asked it: neither up nor down
+    if outcome.reason not in (RELEASED, RELEASING):  # nobody asked it: neither up nor down
         yield families.UP.sample(1 if outcome.reason is None else 0, *gpu.identity.labels())
     if gpu.known:
         yield gpu.identity.info()

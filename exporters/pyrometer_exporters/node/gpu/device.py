@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -116,6 +117,8 @@ class Gpu:
             raise PartError(LATE, "the sampler's last call has not returned")
         try:
             with self._shared.driver.using() as link:
+                # First, as a GPU that is lost has told why. Here, as a GPU that hangs may hold no second thread.
+                self._shared.xids.fetch(self.identity, link.generation)
                 return self._read(link)
         except PartError:
             self._handle = None
@@ -169,8 +172,8 @@ class Gpu:
 
     def _wanted_fields(self) -> Iterable[FieldKey]:
         """Each once, whoever wants it."""
-        of_subjects = (key for subject in self._subjects for key in subject.fields())
-        return dict.fromkeys((*self._throttling.fields(), *of_subjects))
+        of_subjects = [subject.fields() for subject in self._subjects]
+        return dict.fromkeys(itertools.chain(self._throttling.fields(), *of_subjects))
 
     def _dcgm_samples(self, values: Values) -> Iterable[Sample]:
         labels = self.identity.dcgm_labels(self._shared.hostname)

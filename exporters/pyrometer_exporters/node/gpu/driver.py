@@ -2,6 +2,16 @@
 
 Whoever calls NVML does it under :meth:`Driver.using`, so that the library is shut down (to reconnect, or to let go of
 the GPUs for a reset) only when no call is under way: NVML promises nothing for calls that are.
+
+What follows while a call hangs, on one GPU or for the driver as a whole:
+
+- Release: no new call is made, so within moments only the hung one is left; the library is shut down, and the release
+  answered, when that returns. Until then GPUs are down as ``releasing``. Withdrawn before that, nothing has changed:
+  the connection from before goes on, and with it all GPUs but the hung one.
+- Reconnect (the driver says that it was unloaded): not before the hung call returns; until then GPUs are down as
+  ``earlier_call_hangs``. The kernel can't unload a driver with a call inside, so this hardly happens on its own.
+
+Where the call never returns, only the end of the process frees the GPUs: stop or restart the exporter.
 """
 
 from __future__ import annotations
@@ -19,8 +29,14 @@ from pyrometer_exporters.node.gpu.nvml import Nvml, NvmlError
 FIRST_RETRY_SECONDS = 1.0
 # A driver that is missing for a minute was not forgotten but removed; initialising costs it a round of every GPU.
 LONGEST_RETRY_SECONDS = 60.0
+# Healthy GPUs' calls, under way when the driver went, are over by then.
+LAST_CALLS_SECONDS = 0.1
 RELEASED: Final = "released"
 """The reason why GPUs can't be read that were let go on request."""
+RELEASING: Final = "releasing"
+"""The same while a call from before has not returned."""
+CALL_HANGS: Final = "earlier_call_hangs"
+"""The reason why the driver isn't connected to again: a call from before has not returned."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +64,7 @@ class Driver:
         self._calls = 0
         self._attached = False
         self._accusers: set[object] = set()
+        self._before_release: Link | None = None
         self.link: Link | None = None
         self.error: PartError = PartError("no_driver", "not yet initialised")
         self.library = ""
@@ -102,28 +119,34 @@ class Driver:
         """
         with self._idle:
             self.released = True
-        self._end(PartError(RELEASED, "the GPUs were let go on request, see gpu-release"))
-        with self._idle:
+            self._before_release = self.link or self._before_release
+            self.error = PartError(RELEASING, f"{self._calls} calls have not returned, see gpu-release")
+            self._unlink()
             if not self._idle.wait_for(lambda: not self._calls, seconds):
                 return False
-            attached, self._attached = self._attached, False
+            self.error = PartError(RELEASED, "the GPUs were let go on request, see gpu-release")
+            attached, self._attached, self._before_release = self._attached, False, None
         if attached:
             with contextlib.suppress(NvmlError):  # the driver was gone already: nothing of it is held
                 self._nvml.shutdown()
         return True
 
     def resume(self) -> None:
-        """Connect again at the next visit."""
+        """Connect again at the next visit; where the library was not shut down yet, be connected as before."""
         with self._idle:
             self.released = False
             self.error = PartError("no_driver", "not yet initialised")
+            self.link, self._before_release = self._before_release, None
         self._retry_at, self._retry_seconds = 0.0, FIRST_RETRY_SECONDS
 
     def _end(self, error: PartError) -> None:
         with self._idle:
             self.error = error
-            self.link = None
-            self._accusers.clear()
+            self._unlink()
+
+    def _unlink(self) -> None:
+        self.link = None
+        self._accusers.clear()
 
     def _still_answers(self) -> bool:
         try:
@@ -150,8 +173,12 @@ class Driver:
         if now < self._retry_at:
             raise PartError(self.error.reason, self.error.detail)
         with self._idle:
-            if self._calls:  # a call from before hasn't returned: what it uses can't be shut down under it
-                raise PartError(self.error.reason, f"{self._calls} earlier calls have not returned")
+            # What an earlier call uses can't be shut down under it.
+            if not self._idle.wait_for(lambda: not self._calls, LAST_CALLS_SECONDS):
+                if self.error.reason != CALL_HANGS:
+                    detail = f"{self.error.reason}; {self._calls} earlier calls have not returned: restart the exporter"
+                    self.error = PartError(CALL_HANGS, detail)
+                raise PartError(self.error.reason, self.error.detail)
             self._calls += 1
         # Set before the call: one that never returns must not be tried twice at once when a new worker takes over.
         self._retry_at = now + self._retry_seconds

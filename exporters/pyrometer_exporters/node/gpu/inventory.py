@@ -50,9 +50,9 @@ class Selection:
     include: re.Pattern[str] | None = None
     exclude: re.Pattern[str] | None = None
 
-    def takes(self, index: int, pci_bus_id: str | None, uuid: str | None) -> bool:
+    def takes(self, index: int | None, pci_bus_id: str | None, uuid: str | None) -> bool:
         """Whether a GPU is to be used; what isn't known of it doesn't match."""
-        names = [str(index)]
+        names = [] if index is None else [str(index)]
         if uuid:
             names.append(uuid)
         if pci_bus_id:

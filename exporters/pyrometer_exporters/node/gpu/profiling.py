@@ -16,6 +16,16 @@ def _rate(name: str, what: str, metric: int) -> Family:
     return Family(name, "gauge", text, DCGM_LABELS)
 
 
+def _engine(name: str, what: str, metric: int) -> Family:
+    return Family(
+        name,
+        "gauge",
+        f"Share of time in which {what} was busy, 0 to 1, GPM metric {metric}; the average since an earlier scrape, "
+        "absent until it has worked once.",
+        DCGM_LABELS,
+    )
+
+
 _TENSOR = "time in which the tensor cores did"
 
 # GPM gives percent; DCGM and we divide by 100.
@@ -39,4 +49,25 @@ RATES = {
     21: _rate("DCGM_FI_PROF_PCIE_RX_BYTES", "received over PCIe, headers included", 21),
     61: _rate("DCGM_FI_PROF_NVLINK_TX_BYTES", "sent over all NVLinks, headers included", 61),
     60: _rate("DCGM_FI_PROF_NVLINK_RX_BYTES", "received over all NVLinks, headers included", 60),
+}
+# Few GPUs in a cluster ever use these; zeros of all 15 that an H100 has would be a tenth of its series.
+ENGINES = {
+    30: _engine("DCGM_FI_PROF_NVDEC0_ACTIVE", "video decoder 0", 30),
+    31: _engine("DCGM_FI_PROF_NVDEC1_ACTIVE", "video decoder 1", 31),
+    32: _engine("DCGM_FI_PROF_NVDEC2_ACTIVE", "video decoder 2", 32),
+    33: _engine("DCGM_FI_PROF_NVDEC3_ACTIVE", "video decoder 3", 33),
+    34: _engine("DCGM_FI_PROF_NVDEC4_ACTIVE", "video decoder 4", 34),
+    35: _engine("DCGM_FI_PROF_NVDEC5_ACTIVE", "video decoder 5", 35),
+    36: _engine("DCGM_FI_PROF_NVDEC6_ACTIVE", "video decoder 6", 36),
+    37: _engine("DCGM_FI_PROF_NVDEC7_ACTIVE", "video decoder 7", 37),
+    40: _engine("DCGM_FI_PROF_NVJPG0_ACTIVE", "JPEG decoder 0", 40),
+    41: _engine("DCGM_FI_PROF_NVJPG1_ACTIVE", "JPEG decoder 1", 41),
+    42: _engine("DCGM_FI_PROF_NVJPG2_ACTIVE", "JPEG decoder 2", 42),
+    43: _engine("DCGM_FI_PROF_NVJPG3_ACTIVE", "JPEG decoder 3", 43),
+    44: _engine("DCGM_FI_PROF_NVJPG4_ACTIVE", "JPEG decoder 4", 44),
+    45: _engine("DCGM_FI_PROF_NVJPG5_ACTIVE", "JPEG decoder 5", 45),
+    46: _engine("DCGM_FI_PROF_NVJPG6_ACTIVE", "JPEG decoder 6", 46),
+    47: _engine("DCGM_FI_PROF_NVJPG7_ACTIVE", "JPEG decoder 7", 47),
+    50: _engine("DCGM_FI_PROF_NVOFA0_ACTIVE", "optical flow accelerator 0", 50),
+    51: _engine("DCGM_FI_PROF_NVOFA1_ACTIVE", "optical flow accelerator 1", 51),
 }

@@ -11,8 +11,9 @@ it can be reached from the network::
     nvidia-smi --gpu-reset -i 3
     rm $state/gpu-release                                        # "take them again"
 
-Where the answer doesn't come, a call to the driver hangs: stop the exporter instead (the file keeps a restarted one
-from taking the GPUs again). A file older than ``--collector.gpu.release-limit`` is forgotten: someone's script died.
+Where the answer doesn't come, a call to the driver hangs, and the log says so: stop the exporter instead (the file
+keeps a restarted one from taking the GPUs again), or remove the file, and all GPUs but the hung one go on as before.
+A file older than ``--collector.gpu.release-limit`` is forgotten: someone's script died.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ RELEASED = Family(
     "pyrometer_gpu_released",
     "gauge",
     "1 while this exporter has let go of the GPUs because the file gpu-release in its state folder asks for it, "
-    "else 0; GPUs are then down with the reason released.",
+    "else 0; GPUs are then down with the reason released, or, while a call that hangs keeps it from that, "
+    "releasing.",
 )
 REQUEST, ANSWER = "gpu-release", "gpu-released"
 DEFAULT_LIMIT_SECONDS = 1800.0
@@ -50,6 +52,7 @@ class ReleaseWatch:
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
         self._overdue = False
+        self._waits = False
         self.released = False
         """Whether the GPUs are let go: nothing of the driver is held."""
         if state is not None:
@@ -77,15 +80,21 @@ class ReleaseWatch:
         with self._lock:
             wanted = self._wanted()
             if wanted and not self.released:
-                if self._driver.release(seconds):
-                    self._answer()
-                    self.released = True
-                    log.info("the GPUs are let go until %s is removed", self._path(REQUEST))
+                self._let_go(seconds)
             elif not wanted and self._driver.released:
                 self._path(ANSWER).unlink(missing_ok=True)
-                self.released = False
+                self.released = self._waits = False
                 self._driver.resume()
                 log.info("the GPUs are taken again")
+
+    def _let_go(self, seconds: float) -> None:
+        if self._driver.release(seconds):
+            self._answer()
+            self.released = True
+            log.info("the GPUs are let go until %s is removed", self._path(REQUEST))
+        elif seconds and not self._waits:
+            self._waits = True
+            log.warning("a call to the driver hangs: the GPUs can't be let go before it returns; stop this exporter")
 
     def _wanted(self) -> bool:
         try:

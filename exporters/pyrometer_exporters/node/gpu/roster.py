@@ -36,6 +36,11 @@ class Roster:
         """PCI addresses, where known, of those that aren't served."""
         return {gpu.address for gpu in self._all if gpu.excluded and gpu.address is not None}
 
+    @property
+    def addressed(self) -> bool:
+        """Whether the PCI address of every GPU is known: else one on the bus may be any of them."""
+        return all(gpu.address is not None for gpu in self._all)
+
     def update(self, link: Link, on_bus: list[str] | None) -> None:
         """Take note of a connection to the driver, perhaps a new one; ``on_bus`` are the PCI bus's GPUs, if known."""
         if link.generation == self._generation:

@@ -34,12 +34,19 @@ SXIDS = Family(
     "link is the switch's port, empty where the error is of none.",
     ("switch", "pci_bus_id", "sxid", "severity", "link"),
 )
+NVSWITCH_ERRORS = Family(
+    "pyrometer_nvswitch_errors_total",
+    "counter",
+    "The same by the driver's word alone, fatal or non_fatal, and there from the start: the first error is a rise.",
+    ("severity",),
+)
 LOST = Family(
     "pyrometer_kernel_log_lost_records_total",
     "counter",
     "Records that the kernel overwrote before this exporter read them: events may be missing from the other counts.",
 )
-FAMILIES = (EVENTS, SXIDS, LOST)
+FAMILIES = (EVENTS, SXIDS, NVSWITCH_ERRORS, LOST)
+SEVERITIES = ("fatal", "non_fatal")
 
 PART = "kmsg"
 # A full ring of 1 MiB is read in a tenth of this.
@@ -85,6 +92,8 @@ class KernelCollector:
             yield EVENTS.sample(kinds.get(kind, 0), kind)
         for labels, count in sxids.items():
             yield SXIDS.sample(count, *labels)
+        for severity in SEVERITIES:
+            yield NVSWITCH_ERRORS.sample(sum(n for labels, n in sxids.items() if labels[3] == severity), severity)
         yield LOST.sample(self._follower.lost)
         yield from self._save(until)
 
@@ -102,7 +111,7 @@ class KernelCollector:
             self._kinds[kind] += 1
             self._sequence = record.sequence
             if error is not None:
-                severity = "fatal" if error.fatal else "non_fatal"
+                severity = SEVERITIES[0 if error.fatal else 1]
                 labels = (error.switch, error.pci_bus_id, error.code, severity, error.link)
                 if labels in self._sxids or len(self._sxids) < MOST_SXIDS:
                     self._sxids[labels] += 1

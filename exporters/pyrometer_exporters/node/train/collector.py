@@ -60,12 +60,39 @@ LAST_STEP = Family(
     "When the rank finished its latest step; absent before the first and after a run has closed.",
     _RANK,
 )
+LAST_STEP_NUMBER = Family(
+    "pyrometer_train_last_step",
+    "gauge",
+    "Number of the latest step that the rank finished; the rank with the lowest is the one the others wait for.",
+    _RANK,
+)
 CURRENT_PART = Family(
     "pyrometer_train_current_part_seconds",
     "gauge",
     "How long the rank has been in the part that it is in now; part is step inside a step but in no named part, "
     "between outside.",
     (*_RANK, "part"),
+)
+RANK_UP = Family(
+    "pyrometer_train_rank_up",
+    "gauge",
+    "1 while the rank's process lives, 0 once it is gone without having closed its run; absent after a good end.",
+    _RANK,
+)
+GC_PAUSES = Family(
+    "pyrometer_train_gc_pauses_total", "counter", "Pauses of Python's garbage collector of 5 ms or more.", _RANK
+)
+GC_PAUSE_SECONDS = Family(
+    "pyrometer_train_gc_pause_seconds_total",
+    "counter",
+    "Seconds in pauses of the garbage collector of 5 ms or more; shorter ones hide behind the GPU's queue.",
+    _RANK,
+)
+LAST_GC_STEP = Family(
+    "pyrometer_train_last_gc_step",
+    "gauge",
+    "Number of the step that the latest pause of 5 ms or more fell into; equal on all ranks that collect together.",
+    _RANK,
 )
 RANK_INFO = Family(
     "pyrometer_train_rank_info",
@@ -89,8 +116,15 @@ PEAK_FLOPS = Family(
     "Peak dense FLOP/s of one GPU that MFU is counted against; absent, and MFU with it, where the GPU is unknown.",
     ("run", "attempt"),
 )
+PEAK_UNKNOWN = Family(
+    "pyrometer_train_peak_flops_unknown",
+    "gauge",
+    "1 where the run's FLOPs are counted but no peak is known for this GPU and dtype: it has no MFU.",
+    ("run", "attempt", "gpu_model", "dtype"),
+)
 FAMILIES = (
-    STEPS, STEP_SECONDS, TOKENS, FLOPS, PART_SECONDS, LAST_STEP, CURRENT_PART, RANK_INFO, RUN_INFO, PEAK_FLOPS,
+    STEPS, STEP_SECONDS, TOKENS, FLOPS, PART_SECONDS, LAST_STEP, LAST_STEP_NUMBER, CURRENT_PART, RANK_UP, GC_PAUSES,
+    GC_PAUSE_SECONDS, LAST_GC_STEP, RANK_INFO, RUN_INFO, PEAK_FLOPS, PEAK_UNKNOWN,
 )  # fmt: skip
 
 
@@ -185,13 +219,17 @@ def rank_samples(rank: Rank, now: float, offset: float) -> Iterator[Sample]:
         if nanoseconds:
             yield PART_SECONDS.sample(nanoseconds / 1e9, *labels, part)
     if not header.closed:
+        yield RANK_UP.sample(rank.ended_at is None, *labels)
         yield from _position(rank, labels, now, offset)
+    yield from _pauses(rank, labels)
     info = (meta.texts[name] for name in ("gpu", "uuid", "stage", "replica"))
     yield RANK_INFO.sample(1, *labels, meta.local_rank, *info)
-    texts = (meta.texts[name] for name in _RUN_TEXTS)
+    texts = (rank.text(name) for name in _RUN_TEXTS)
     yield RUN_INFO.sample(1, meta.run, meta.attempt, str(meta.world_size), *texts)
     if rank.peak is not None:
         yield PEAK_FLOPS.sample(rank.peak, meta.run, meta.attempt)
+    elif meta.flops_per_token is not None or header.flops_extra:
+        yield PEAK_UNKNOWN.sample(1, meta.run, meta.attempt, meta.texts["gpu_model"], meta.texts["dtype"])
 
 
 def _shares(rank: Rank, labels: tuple[str, ...]) -> Iterator[Sample]:
@@ -206,10 +244,21 @@ def _shares(rank: Rank, labels: tuple[str, ...]) -> Iterator[Sample]:
             yield family.sample(total / meta.world_size, *labels)
 
 
+def _pauses(rank: Rank, labels: tuple[str, ...]) -> Iterator[Sample]:
+    """Absent where the client doesn't count them: zero would say that there are none."""
+    header = rank.header
+    if header.part_totals[PARTS.index("gc")]:
+        yield GC_PAUSES.sample(header.gc_pauses, *labels)
+        yield GC_PAUSE_SECONDS.sample(header.gc_pause_total / 1e9, *labels)
+    if header.gc_step > 0:
+        yield LAST_GC_STEP.sample(rank.meta.first_step + header.gc_step - 1, *labels)
+
+
 def _position(rank: Rank, labels: tuple[str, ...], now: float, offset: float) -> Iterator[Sample]:
     header = rank.header
     if rank.last_end:
         yield LAST_STEP.sample(rank.last_end / 1e9 + offset, *labels)
+        yield LAST_STEP_NUMBER.sample(rank.meta.first_step + header.count - 1, *labels)
     if 0 < header.part <= len(PARTS):
         part, since = PARTS[header.part - 1], header.part_started
     elif header.step_started > rank.last_end:

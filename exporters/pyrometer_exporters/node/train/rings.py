@@ -19,8 +19,12 @@ from pyrometer import ring
 # A node has 8-16 ranks; leftovers of crashed runs come on top. More is somebody's mistake, not our memory.
 MAX_RINGS = 256
 
-_HEADER = struct.Struct(f"<{ring.PART_TOTALS_SLOT + len(ring.PARTS)}q")
-_RECORD = struct.Struct("<6q2d")
+_HEADER = struct.Struct(f"<{ring.STACK_SIGNAL_SLOT + 1}q")
+# By the ring's magic number: its version's record.
+_RECORDS = {
+    ring.MAGIC_V1: struct.Struct(f"<6q2d{ring.RECORD_SLOTS_V1 - 8}q"),
+    ring.MAGIC: struct.Struct(f"<6q2d{ring.RECORD_SLOTS - 8}q"),
+}
 _FLOPS = struct.Struct("<d")
 _HEADER_TRIES = 3
 # No count of steps, ranks or restarts comes near; beyond 2**53 a number is no longer exact in a sample.
@@ -70,6 +74,10 @@ class Header:
     tokens_extra: int
     flops_extra: float
     part_totals: tuple[int, ...]
+    gc_pauses: int
+    gc_pause_total: int
+    gc_step: int
+    stack_signal: int
 
 
 @dataclass(frozen=True)
@@ -84,6 +92,9 @@ class Record:
     flops: float | None
     loss: float | None
     grad_norm: float | None
+    global_batch_size: int | None = None
+    sequence_length: int | None = None
+    recompute: str | None = None
 
 
 class RingFile:
@@ -112,6 +123,7 @@ class RingFile:
             if before == data:
                 break
         slots = _HEADER.unpack(data)
+        totals = slots[ring.PART_TOTALS_SLOT : ring.PART_TOTALS_SLOT + len(ring.PARTS)]
         (flops_extra,) = _FLOPS.unpack(struct.pack("<q", slots[ring.FLOPS_EXTRA_SLOT]))
         if min(slots[ring.COUNT_SLOT], slots[ring.STEP_TOTAL_SLOT], *slots[ring.PART_TOTALS_SLOT :]) < 0:
             msg = f"{self.path} counts below zero"
@@ -126,7 +138,11 @@ class RingFile:
             part_started=slots[ring.PART_STARTED_SLOT],
             tokens_extra=slots[ring.TOKENS_EXTRA_SLOT],
             flops_extra=flops_extra,
-            part_totals=slots[ring.PART_TOTALS_SLOT :],
+            part_totals=totals,
+            gc_pauses=slots[ring.GC_PAUSES_SLOT],
+            gc_pause_total=slots[ring.GC_PAUSE_TOTAL_SLOT],
+            gc_step=slots[ring.GC_STEP_SLOT],
+            stack_signal=slots[ring.STACK_SIGNAL_SLOT],
         )
 
     def records(self, first: int, count: int) -> Iterator[Record]:
@@ -135,7 +151,7 @@ class RingFile:
         chunks = [(number, self._chunk(number, length)) for number, length in _runs(first, count)]
         oldest_whole = self.header().count - ring.CAPACITY
         for start, data in chunks:
-            for index, slots in enumerate(_RECORD.iter_unpack(data)):
+            for index, slots in enumerate(self._record.iter_unpack(data)):
                 number = start + index
                 # The sequence test also covers processors that make the count visible before the record.
                 if number > oldest_whole and slots[ring.SEQUENCE] == number + 1:
@@ -155,8 +171,8 @@ class RingFile:
         os.close(self._fd)
 
     def _chunk(self, number: int, length: int) -> bytes:
-        place = ring.HEADER_BYTES + (number % ring.CAPACITY) * ring.RECORD_BYTES
-        return self._read(place, length * ring.RECORD_BYTES)
+        place = ring.HEADER_BYTES + (number % ring.CAPACITY) * self._record.size
+        return self._read(place, length * self._record.size)
 
     def _read(self, offset: int, size: int) -> bytes:
         data = os.pread(self._fd, size, offset)
@@ -171,9 +187,10 @@ class RingFile:
             msg = f"{self.path} is not a regular file"
             raise BadRingError(msg)
         magic, _created, _pid, length = struct.unpack("<4q", self._read(0, 32))
-        if magic != ring.MAGIC or not 0 < length <= ring.META_BYTES:
-            msg = f"{self.path} is not a ring of version 1: the client and the exporter must be of one version"
+        if magic not in _RECORDS or not 0 < length <= ring.META_BYTES:
+            msg = f"{self.path} is not a ring of version 1 or 2: update the exporter to the client's version"
             raise BadRingError(msg)
+        self._record = _RECORDS[magic]
         return parse_meta(self.path, self._read(ring.META_OFFSET, length))
 
 
@@ -242,4 +259,21 @@ def _record(slots: tuple[Any, ...]) -> Record:
         flops=flops if flags & ring.FLAG_FLOPS else None,
         loss=slots[ring.LOSS] if flags & ring.FLAG_LOSS else None,
         grad_norm=slots[ring.GRAD_NORM] if flags & ring.FLAG_GRAD_NORM else None,
+        global_batch_size=_changed(slots, ring.GLOBAL_BATCH_SIZE, ring.FLAG_GLOBAL_BATCH_SIZE),
+        sequence_length=_changed(slots, ring.SEQUENCE_LENGTH, ring.FLAG_SEQUENCE_LENGTH),
+        recompute=_recompute(slots),
     )
+
+
+def _changed(slots: tuple[Any, ...], place: int, flag: int) -> int | None:
+    """A number that is no longer as in the description."""
+    if len(slots) <= place or not slots[ring.FLAGS] & flag or not 0 < slots[place] <= _MAX_NUMBER:
+        return None
+    return int(slots[place])
+
+
+def _recompute(slots: tuple[Any, ...]) -> str | None:
+    if len(slots) <= ring.RECOMPUTE_NUMBER or not slots[ring.FLAGS] & ring.FLAG_RECOMPUTE:
+        return None
+    number = slots[ring.RECOMPUTE_NUMBER]
+    return ring.RECOMPUTE[number] if 0 <= number < len(ring.RECOMPUTE) else None

@@ -31,8 +31,18 @@ class Rank:
     header: Header
     next_record: int
     peak: float | None
-    last_end: int = 0
+    latest: Record | None = None
     ended_at: float | None = None
+
+    @property
+    def last_end(self) -> int:
+        """When the latest step ended, in ns of CLOCK_MONOTONIC; 0 before the first."""
+        return self.latest.end if self.latest else 0
+
+    def text(self, name: str) -> str:
+        """A text of the run's description, as it is at the latest step."""
+        changed = getattr(self.latest, name, None)
+        return self.meta.texts[name] if changed is None else str(changed)
 
     @property
     def meta(self) -> Meta:
@@ -129,9 +139,9 @@ class Tracker:
         rank.header = header = rank.file.header()
         if rank.meta.reporting:
             self._take_batches(rank)
-        if header.count > rank.next_record or not rank.last_end:
+        if header.count > rank.next_record or rank.latest is None:
             for record in rank.file.records(header.count - 1, header.count):
-                rank.last_end = record.end
+                rank.latest = record
         rank.next_record = header.count
         if rank.ended_at is None and (header.closed or not rank.file.alive()):
             # For a ring found after a restart of the exporter the end lies in the past.

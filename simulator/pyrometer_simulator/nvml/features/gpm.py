@@ -35,6 +35,8 @@ _SHARES = {
     11: 0.0,
     12: 0.12,
     13: 0.03,
+    # An H100's seven video and seven JPEG decoders and its optical flow accelerator: no work for them in training.
+    **dict.fromkeys((*range(30, 37), *range(40, 47), 50), 0.0),
 }
 _PIPES = {
     250: 5,

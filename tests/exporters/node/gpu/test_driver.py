@@ -160,6 +160,28 @@ def test_gpus_that_all_call_the_driver_gone_are_believed(make_node: MakeNode) ->
     assert node.library.unsafe_shutdowns == 0
 
 
+def test_a_driver_that_was_reloaded_is_not_connected_to_under_a_call_that_hangs(make_node: MakeNode) -> None:
+    node = make_node(still=True)
+    node.scrape()
+    node.gpus[1].hang()
+    node.scrape()
+    node.gpus.reload_driver()
+    for _ in range(3):
+        node.clock.now += 60
+        scrape = node.scrape(1)
+    assert scrape.downs == {
+        "nvml": "earlier_call_hangs",
+        "0": "earlier_call_hangs",
+        "1": "deadline",
+        "2": "earlier_call_hangs",
+    }
+    assert node.library.calls["nvmlInitWithFlags"] == 1
+    node.gpus[1].recover()
+    _until(lambda: node.scrape().downs == {})
+    assert node.library.calls["nvmlInitWithFlags"] == 2
+    assert node.library.unsafe_shutdowns == 0
+
+
 class TestRelease:
     """The file gpu-release: made by whoever wants to reset a GPU."""
 
@@ -201,18 +223,42 @@ class TestRelease:
         assert node.scrape().downs == {}
         assert "forgotten" in caplog.text
 
-    def test_a_call_under_way_is_waited_for_and_never_cut(self, make_node: MakeNode, state: Path) -> None:
+    def test_a_call_under_way_is_waited_for_and_never_cut(
+        self, make_node: MakeNode, state: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
         node = make_node(state=state)
         node.scrape()
         node.gpus[1].hang()
         node.scrape()
         (state / "gpu-release").touch()
-        _until(lambda: node.scrape().downs.get("0") == "released")
-        time.sleep(0.6)
+        _until(lambda: node.scrape().downs.get("0") == "releasing")
+        _until(lambda: "a call to the driver hangs" in caplog.text)
+        scrape = node.scrape()
+        assert scrape.downs == {"nvml": "releasing", "0": "releasing", "1": "deadline", "2": "releasing"}
+        assert list(scrape.values("pyrometer_gpu_up")) == [("1", node.gpus[1].uuid)]
+        assert scrape.value("pyrometer_gpu_released") == 0
         assert not (state / "gpu-released").exists()
         assert "nvmlShutdown" not in node.library.calls
         node.gpus[1].recover()
         _until((state / "gpu-released").exists)
+        assert node.scrape().downs == dict.fromkeys(("nvml", "0", "1", "2"), "released")
+        assert node.library.unsafe_shutdowns == 0
+
+    def test_withdrawn_while_a_call_hangs_it_leaves_the_healthy_gpus_as_they_were(
+        self, make_node: MakeNode, state: Path
+    ) -> None:
+        node = make_node(state=state)
+        node.scrape()
+        node.gpus[1].hang()
+        node.scrape()
+        (state / "gpu-release").touch()
+        _until(lambda: node.scrape().downs.get("0") == "releasing")
+        (state / "gpu-release").unlink()
+        _until(lambda: node.scrape().downs == {"1": "deadline"})
+        assert node.scrape().value("DCGM_FI_DEV_SM_CLOCK", gpu="2") == 345
+        node.gpus[1].recover()
+        _until(lambda: node.scrape().downs == {})
+        assert node.library.calls["nvmlInitWithFlags"] == 1
         assert node.library.unsafe_shutdowns == 0
 
     def test_a_link_in_place_of_the_answer_is_not_followed(self, make_node: MakeNode, state: Path) -> None:

@@ -48,6 +48,18 @@ def test_units_are_those_of_dcgm(make_node: MakeNode) -> None:
     assert scrape.value("DCGM_FI_PROF_NVLINK_TX_BYTES") == 1 << 20
 
 
+def test_a_media_engine_is_served_from_when_it_first_worked(make_node: MakeNode) -> None:
+    node = make_node(count=1, still=True)
+    decoder = "DCGM_FI_PROF_NVDEC0_ACTIVE"
+    seen = []
+    for busy in (0.0, 0.0, 25.0, 0.0):
+        node.gpus[0].set(gpm={"30": busy})
+        node.clock.now += 15
+        seen.append(node.scrape().value(decoder))
+    assert seen == [None, None, 0.25, 0]
+    assert node.scrape().value("DCGM_FI_PROF_NVJPG0_ACTIVE") is None
+
+
 def test_rate_is_over_the_time_since_the_scrape_before(make_node: MakeNode) -> None:
     node = make_node(count=1, still=True)
     node.gpus[0].set(pcie_bytes=[0, 0])

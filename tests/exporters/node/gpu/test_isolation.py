@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pyrometer_exporters.framework.flags import UsageError
+from pyrometer_simulator.nvml.features.events import report_xid
 
 MakeNode = Callable[..., Any]
 
@@ -73,6 +74,32 @@ def test_a_hung_gpu_costs_one_deadline_once(make_node: MakeNode) -> None:
         assert scrape.value("DCGM_FI_DEV_SM_CLOCK", gpu="0") == 345
     node.gpus[1].recover()
     _until(lambda: node.scrape().downs == {})
+
+
+def test_a_hung_gpu_holds_one_thread_whatever_is_asked_of_it(make_node: MakeNode) -> None:
+    """Sampler, reads and the fetch of its Xids all call the driver about it: the first to hang is the only one."""
+    node = make_node()
+    node.scrape()
+    for _ in range(5):
+        node.gpus[1].hang()
+        for _ in range(10):
+            scrape = node.scrape(0.3)
+            assert node.gpus[1].stuck <= 1
+            assert scrape.value("pyrometer_gpu_up", gpu="0") == scrape.value("pyrometer_gpu_up", gpu="2") == 1
+            time.sleep(0.02)
+        assert node.gpus[1].stuck == 1
+        node.gpus[1].recover()
+        _until(lambda: node.scrape().downs == {})
+
+
+def test_xids_of_a_hung_gpu_come_when_its_call_returns(make_node: MakeNode) -> None:
+    node = make_node()
+    node.scrape()
+    node.gpus[1].hang()
+    assert node.scrape(0.3).downs == {"1": "deadline"}
+    report_xid(node.gpus[1], 119)
+    node.gpus[1].recover()
+    _until(lambda: node.scrape().value("pyrometer_gpu_xid_errors_total", gpu="1", xid="119") == 1)
 
 
 def test_a_gpu_that_hangs_from_the_start_is_down_without_an_identity(make_node: MakeNode, sysfs: Path) -> None:

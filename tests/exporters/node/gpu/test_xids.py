@@ -265,13 +265,37 @@ def test_a_damaged_state_file_costs_old_counts_and_nothing_else(make_node: MakeN
     _until(node, "0", {"62": 1})
 
 
-def test_an_xid_of_a_gpu_that_nvml_never_presented_has_its_address(make_node: MakeNode) -> None:
+def test_a_gpu_that_nvml_never_presented_has_its_address_and_its_critical_codes_from_the_start(
+    make_node: MakeNode,
+) -> None:
     node = make_node(count=2, setup=lambda gpus: gpus[1].hide())
-    node.scrape()
+    first = node.scrape().values(ERRORS, gpu="0000:2a:00.0", uuid="")
+    assert {int(labels[2]) for labels in first} == set(Classes().critical_codes())
+    assert set(first.values()) == {0}
     node.log.xid(node.gpus[1].pci_bus_id, 143, "GPU initialization failure")
     end = time.monotonic() + 5
-    while not node.scrape().values(ERRORS, gpu="0000:2a:00.0", uuid="", xid="143"):
+    while not node.scrape().value(ERRORS, gpu="0000:2a:00.0", uuid="", xid="143"):
         assert time.monotonic() < end
+
+
+def test_an_xid_of_a_gpu_that_only_the_log_knows_is_kept(make_node: MakeNode) -> None:
+    node = make_node(count=1)
+    node.scrape()
+    node.log.xid("0000:99:00.0", 79, "GPU has fallen off the bus.")
+    end = time.monotonic() + 5
+    while not node.scrape().value(ERRORS, gpu="0000:99:00.0", uuid="", xid="79"):
+        assert time.monotonic() < end
+
+
+def test_where_the_driver_does_not_start_its_gpus_have_their_codes_all_the_same(make_node: MakeNode) -> None:
+    scrape = make_node(count=2, setup=lambda gpus: gpus.fail_init(9)).scrape()
+    assert {labels[0] for labels in scrape.values(ERRORS)} == {"0000:18:00.0", "0000:2a:00.0"}
+
+
+@pytest.mark.parametrize("flag", ["--collector.gpu.device-exclude=0000:2a:00.0", "--collector.gpu.device-include=0"])
+def test_an_excluded_gpu_that_nvml_never_presented_stays_out(make_node: MakeNode, flag: str) -> None:
+    scrape = make_node(flag, count=2, setup=lambda gpus: gpus[1].hide()).scrape()
+    assert {labels[0] for labels in scrape.values(ERRORS)} == {"0"}
 
 
 def test_xids_of_an_excluded_gpu_are_not_served(make_node: MakeNode) -> None:

@@ -43,6 +43,8 @@ def test_an_sxid_counts_on_its_head_line_with_code_link_and_severity(node: Any) 
     found = node.scrape()
     assert found["pyrometer_nvswitch_sxid_errors_total", "3", "0000:c1:00.0", "20034", "fatal", "30"] == 1
     assert found["pyrometer_nvswitch_sxid_errors_total", "3", "0000:c1:00.0", "11012", "non_fatal", "30"] == 1
+    assert found["pyrometer_nvswitch_errors_total", "fatal"] == 1
+    assert found["pyrometer_nvswitch_errors_total", "non_fatal"] == 1
     assert found[EVENTS, "sxid"] == 2
 
 

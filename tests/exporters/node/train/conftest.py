@@ -45,15 +45,18 @@ class Clock:
 class Ring:
     """A ring written by hand, as a rank would, with the lock that tells that the rank lives."""
 
-    def __init__(self, folder: Path, name: str, created: float, **meta: Any) -> None:
+    def __init__(self, folder: Path, name: str, created: float, *, version: int = 2, **meta: Any) -> None:
         folder.mkdir(exist_ok=True)
         self.path = folder / f"{name}.ring"
         data = json.dumps({**META, **meta}).encode()
         self.fd = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
-        os.ftruncate(self.fd, ring.FILE_BYTES)
         fcntl.flock(self.fd, fcntl.LOCK_EX)
         os.pwrite(self.fd, data, ring.META_OFFSET)
-        os.pwrite(self.fd, struct.pack("<4q", ring.MAGIC, int(created * 1e9), 1, len(data)), 0)
+        magic, self.record_slots = {
+            1: (ring.MAGIC_V1, ring.RECORD_SLOTS_V1), 2: (ring.MAGIC, ring.RECORD_SLOTS),
+        }[version]  # fmt: skip
+        os.ftruncate(self.fd, ring.HEADER_BYTES + ring.CAPACITY * 8 * self.record_slots)
+        os.pwrite(self.fd, struct.pack("<4q", magic, int(created * 1e9), 1, len(data)), 0)
         self.count = 0
         self.total = 0
 
@@ -61,11 +64,14 @@ class Ring:
         os.pwrite(self.fd, struct.pack(f"<{form}", value), 8 * number)
 
     def step(self, start: float, end: float, flags: int = 0, **values: float) -> None:
-        at = ring.FIRST_RECORD_SLOT + (self.count % ring.CAPACITY) * ring.RECORD_SLOTS
+        at = ring.FIRST_RECORD_SLOT + (self.count % ring.CAPACITY) * self.record_slots
         self.count += 1
         for place, name, flag, form in (
             (ring.TOKENS, "tokens", ring.FLAG_TOKENS, "q"), (ring.FLOPS, "flops", ring.FLAG_FLOPS, "d"),
             (ring.LOSS, "loss", ring.FLAG_LOSS, "d"), (ring.GRAD_NORM, "grad_norm", ring.FLAG_GRAD_NORM, "d"),
+            (ring.GLOBAL_BATCH_SIZE, "global_batch_size", ring.FLAG_GLOBAL_BATCH_SIZE, "q"),
+            (ring.SEQUENCE_LENGTH, "sequence_length", ring.FLAG_SEQUENCE_LENGTH, "q"),
+            (ring.RECOMPUTE_NUMBER, "recompute", ring.FLAG_RECOMPUTE, "q"),
         ):  # fmt: skip
             if name in values:
                 flags |= flag

@@ -72,6 +72,9 @@ def scene(rings: Rings, clock: Any) -> Any:
     first.slot(ring.STEP_STARTED_SLOT, int(1008e9))
     first.slot(ring.PART_SLOT, 3)
     first.slot(ring.PART_STARTED_SLOT, int(1008.5e9))
+    second.slot(ring.PART_TOTALS_SLOT + ring.PARTS.index("gc"), 500_000_000)
+    for place, value in ((ring.GC_PAUSES_SLOT, 2), (ring.GC_PAUSE_TOTAL_SLOT, 480_000_000), (ring.GC_STEP_SLOT, 3)):
+        second.slot(place, value)
     clock.advance(10)
     return first
 
@@ -101,12 +104,14 @@ def test_an_unknown_gpu_has_flops_but_no_mfu(collector: TrainCollector, rings: R
     assert "mfu_ratio" not in names
     assert ("flops_total", "llama", "0", "0") in samples
     assert ("peak_flops_per_second", "llama", "0") not in samples
+    assert samples["peak_flops_unknown", "llama", "0", "NVIDIA Unheard-Of", "bf16"] == 1
 
 
 def test_a_given_peak_goes_before_the_table(collector: TrainCollector, rings: Rings) -> None:
     rings(gpu_model="NVIDIA Unheard-Of", peak_flops=1e15).step(998, 1000)
     samples, _ = collect(collector)
     assert samples["peak_flops_per_second", "llama", "0"] == 1e15
+    assert not any(key[0] == "peak_flops_unknown" for key in samples)
     assert [v for name, v, _ in batches(collector) if name == "mfu_ratio"] == [pytest.approx(6e15 / 2 / 8 / 1e15)]
 
 
@@ -166,6 +171,33 @@ def test_the_part_that_a_rank_is_in(collector: TrainCollector, rings: Rings, clo
     assert part() == {"between": 60.5}
 
 
+def test_a_rank_is_up_until_its_process_is_gone_and_absent_after_a_good_end(
+    collector: TrainCollector, rings: Rings
+) -> None:
+    lives, crashed, closed = (rings(f"r{n}", rank=n, reporting=n == 0) for n in range(3))
+    crashed.crash()
+    closed.close()
+    lives.step(999, 1000)
+    samples, _ = collect(collector)
+    assert {key[-1]: value for key, value in samples.items() if key[0] == "rank_up"} == {"0": 1, "1": 0}
+
+
+def test_the_description_is_that_of_the_latest_step(collector: TrainCollector, rings: Rings) -> None:
+    made = rings()
+    made.step(998, 999)
+
+    def described() -> tuple[str, ...]:
+        samples, _ = collect(collector)
+        ((_, _, _, _, *texts),) = (key for key in samples if key[0] == "run_info")
+        return tuple(texts[4:8])
+
+    assert described() == ("512", "1", "4096", "none")
+    made.step(999, 1000, global_batch_size=640, recompute=2)
+    assert described() == ("640", "1", "4096", "full")
+    made.step(999, 1000, sequence_length=8192, recompute=77)
+    assert described() == ("512", "1", "8192", "none")
+
+
 def test_a_closed_run_keeps_its_counters_but_is_no_hang(collector: TrainCollector, rings: Rings) -> None:
     made = rings()
     made.step(999, 1000)
@@ -173,7 +205,7 @@ def test_a_closed_run_keeps_its_counters_but_is_no_hang(collector: TrainCollecto
     samples, _ = collect(collector)
     names = {key[0] for key in samples}
     assert "steps_total" in names
-    assert not names & {"last_step_timestamp_seconds", "current_part_seconds"}
+    assert not names & {"last_step_timestamp_seconds", "last_step", "current_part_seconds", "rank_up"}
 
 
 def test_no_folder_is_absent_hardware_and_one_made_later_is_found(collector: TrainCollector, rings: Rings) -> None:

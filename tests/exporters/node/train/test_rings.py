@@ -54,7 +54,7 @@ BAD: dict[str, Callable[[Path], None]] = {
     "one byte": lambda path: path.write_bytes(b"P") and None,
     "random": lambda path: path.write_bytes(os.urandom(ring.FILE_BYTES)) and None,
     "zeros": lambda path: path.write_bytes(bytes(ring.FILE_BYTES)) and None,
-    "another version": lambda path: path.write_bytes(b"PYROMTR2" + bytes(ring.FILE_BYTES)) and None,
+    "another version": lambda path: path.write_bytes(b"PYROMTR3" + bytes(ring.FILE_BYTES)) and None,
     "cut in the header": lambda path: path.write_bytes(whole(path)[:100]) and None,
     "cut in the description": lambda path: path.write_bytes(whole(path)[: ring.META_OFFSET + 1]) and None,
     "description of no length": lambda path: path.write_bytes(struct.pack("<4q", ring.MAGIC, 1, 1, 0)) and None,

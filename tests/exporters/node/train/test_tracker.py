@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pyrometer import ring
 from pyrometer_exporters.node.train import tracker as tracker_module
 from pyrometer_exporters.node.train.points import PointStore
 from pyrometer_exporters.node.train.tracker import KEEP_CLOSED_SECONDS, KEEP_CRASHED_SECONDS, Tracker
@@ -172,6 +173,19 @@ def test_a_backward_clock_moves_points_forward_by_a_millisecond(
     tracker.poll()
     stamps = [p.timestamp for p in store.fresh("c")[KEY].points]
     assert [b - a for a, b in zip(stamps, stamps[1:], strict=False)] == [1, 1, 1]  # noqa: RUF007  as it reads
+
+
+def test_rings_of_version_1_are_read_as_well(tracker: Tracker, rings: Rings, store: PointStore) -> None:
+    old, new = rings("old", version=1), rings("new", run="new")
+    for made in (old, new):
+        for n in range(5000):
+            made.step(1000 + n / 10, 1000.05 + n / 10, loss=float(n))
+    tracker.poll()
+    for key in (KEY, ("new", "0")):
+        points = store.fresh("c")[key].points
+        assert [(p.sequence, p.loss) for p in points[-2:]] == [(p.sequence, p.sequence) for p in points[-2:]]
+        assert len(store._series[key].points) == ring.CAPACITY - 1
+    assert tracker.downs() == []
 
 
 def test_mfu_of_a_batch(tracker: Tracker, rings: Rings, store: PointStore) -> None:

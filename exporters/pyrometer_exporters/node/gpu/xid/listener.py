@@ -2,17 +2,16 @@
 
 The driver keeps the events until they are fetched, so that each scrape fetches what came since the last: nothing is
 lost to that, no thread has to wake up in between, and no call is under way for long that would hold up a GPU reset.
+While another call on the GPU hangs nobody fetches: a hung GPU may hold one thread, not two. The kernel's log tells
+meanwhile, and the events are still there when the call returns.
 """
 
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
-from pyrometer_exporters.framework.worker import PartError
-from pyrometer_exporters.node.gpu.driver import Driver
 from pyrometer_exporters.node.gpu.nvml import Handle, Nvml, NvmlError
 from pyrometer_exporters.node.gpu.xid.lines import XidEvent
 
@@ -21,32 +20,28 @@ NO_INSTANCE = 0xFFFFFFFF
 WAIT_MILLISECONDS = 1
 # A storm of errors doesn't hold up a scrape for ever; the rest comes with the next one.
 MOST_EVENTS = 1000
-LOCK_SECONDS = 0.1
 
 
 Tell = Callable[[list[XidEvent], tuple[float, float]], None]
 
 
-class _Recording:
-    """An event set in which the driver keeps a GPU's events; whoever asks it holds the lock."""
+class _Recording(NamedTuple):
+    """An event set in which the driver keeps a GPU's events."""
 
-    def __init__(self, event_set: object, generation: int) -> None:
-        self.event_set = event_set
-        self.generation = generation
-        self.lock = threading.Lock()
+    event_set: object
+    generation: int
 
 
 class Listener:
-    """One GPU's events. :meth:`listen` is for the GPU's own worker, :meth:`fetch` for a worker beside it.
+    """One GPU's events. For that GPU's own worker alone, which calls it under :meth:`Driver.using`.
 
     ``tell`` gets what came and between which two moments of CLOCK_MONOTONIC. It is told rather than given back: what
     a call brings that hung for a while must not be lost because nobody waited for it any more.
     """
 
-    def __init__(self, pci: str, nvml: Nvml, driver: Driver, tell: Tell, monotonic: Callable[[], float]) -> None:
+    def __init__(self, pci: str, nvml: Nvml, tell: Tell, monotonic: Callable[[], float]) -> None:
         self._pci = pci
         self._nvml = nvml
-        self._driver = driver
         self._tell = tell
         self._monotonic = monotonic
         self._recording: _Recording | None = None
@@ -68,16 +63,11 @@ class Listener:
             self._since = self._monotonic()
             self._recording = _Recording(event_set, generation)
 
-    def fetch(self) -> None:
+    def fetch(self, generation: int) -> None:
         """Tell what came since the last time; nothing where nothing can be had now. Can hang."""
         recording = self._recording
-        if recording is None:
+        if recording is None or recording.generation != generation:
             return
-        with recording.lock, contextlib.suppress(PartError), self._driver.using() as link:
-            if link.generation == recording.generation:
-                self._fetch(recording)
-
-    def _fetch(self, recording: _Recording) -> None:
         began = self._monotonic()
         # Of a lost GPU NVML tells nothing more; the kernel's log does.
         events = list(self._events(recording.event_set))
@@ -85,17 +75,12 @@ class Listener:
         self._since = began
 
     def _let_go(self, generation: int) -> None:
-        """Fetch the rest and free the event set; one that a call hangs in stays with that call."""
+        """Fetch the rest and free the event set; that of an earlier connection went with it."""
+        self.fetch(generation)
         recording, self._recording = self._recording, None
-        if recording is None or recording.generation != generation or not recording.lock.acquire(timeout=LOCK_SECONDS):
-            return
-        try:
-            self._fetch(recording)
-            self._nvml.ask("nvmlEventSetFree", recording.event_set)
-        except NvmlError:
-            pass
-        finally:
-            recording.lock.release()
+        if recording is not None and recording.generation == generation:
+            with contextlib.suppress(NvmlError):
+                self._nvml.ask("nvmlEventSetFree", recording.event_set)
 
     def _events(self, event_set: object) -> Iterator[XidEvent]:
         for _ in range(MOST_EVENTS):

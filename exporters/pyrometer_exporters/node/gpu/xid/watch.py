@@ -6,12 +6,12 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyrometer_exporters.framework.collector import Context
 from pyrometer_exporters.framework.metrics import Down, Family, Sample
 from pyrometer_exporters.framework.statefile import StateFile
-from pyrometer_exporters.framework.worker import Pending, Worker
+from pyrometer_exporters.framework.worker import Worker
 from pyrometer_exporters.node.gpu.driver import Driver
 from pyrometer_exporters.node.gpu.inventory import kernel_pci_id
 from pyrometer_exporters.node.gpu.jobs import Jobs
@@ -29,13 +29,22 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Fetching is a matter of milliseconds; a GPU that needs longer hangs, and its events come with a later scrape.
-FETCH_SECONDS = 0.05
 SAVE_SECONDS = 0.1
 
 
+class Served(NamedTuple):
+    """The GPUs whose Xids are to be served, or not."""
+
+    identities: Sequence[tuple[Identity, tuple[str, ...] | None]]
+    """Each GPU with its DCGM labels; None for one that was never open."""
+    on_bus: Collection[str]
+    """PCI addresses, as the kernel spells them, of GPUs that NVML may never have presented."""
+    left_out: Collection[str]
+    """PCI addresses of those that aren't to be served."""
+
+
 class XidWatch:
-    """Follows the kernel's log from when it is built; NVML's events are fetched when GPUs are scraped."""
+    """Follows the kernel's log from when it is built; NVML's events are fetched by the GPUs' workers."""
 
     def __init__(self, context: Context, nvml: Nvml, driver: Driver, jobs: Jobs, classes: Classes) -> None:
         self._nvml = nvml
@@ -50,8 +59,7 @@ class XidWatch:
         self._saved = self._ledger.changes
         self._lock = threading.Lock()
         self._listeners: dict[str, Listener] = {}
-        self._fetchers: dict[str, Worker[None]] = {}
-        self._fetches: list[Pending[None]] = []
+        self._zeros: tuple[dict[str, tuple[str, str]], dict[tuple[Key, str], Sample]] = {}, {}
         self._saver: Worker[None] = Worker("gpu-xid-state")
         self._lines = LineParser()
         sequence = self._ledger.sequence
@@ -66,7 +74,7 @@ class XidWatch:
         pci = kernel_pci_id(identity.pci_bus_id)
         listener = self._listeners.get(pci)
         if listener is None:
-            listener = Listener(pci, self._nvml, self._driver, self._hear(pci), self._clock.monotonic)
+            listener = Listener(pci, self._nvml, self._hear(pci), self._clock.monotonic)
             self._listeners[pci] = listener
         listener.listen(handle, link.generation)
 
@@ -75,46 +83,30 @@ class XidWatch:
         with self._lock:
             self._ledger.answered(kernel_pci_id(identity.pci_bus_id), identity.uuid)
 
-    def fetch(self) -> None:
-        """Begin to fetch NVML's events, beside the reads of the GPUs and by other workers: of a sick one too."""
-        listeners = self._listeners.copy()
-        for pci in listeners.keys() - self._fetchers.keys():
-            self._fetchers[pci] = Worker(f"gpu-events-{pci}")
-        self._fetches = [self._fetchers[pci].start(listener.fetch) for pci, listener in listeners.items()]
+    def fetch(self, identity: Identity, generation: int) -> None:
+        """Fetch what NVML kept of a GPU's events: for its own worker, before each read, also of one that is lost."""
+        listener = self._listeners.get(kernel_pci_id(identity.pci_bus_id)) if identity.pci_bus_id else None
+        if listener is not None:
+            listener.fetch(generation)
 
-    def collect(
-        self,
-        identities: Sequence[tuple[Identity, tuple[str, ...] | None]],
-        left_out: Collection[str],
-        dcgm: Family,
-        until: float,
-    ) -> Iterable[Sample | Down]:
-        """The samples of all GPUs, sick ones included, with what :meth:`fetch` brought.
+    def collect(self, gpus: Served, dcgm: Family, until: float) -> Iterable[Sample | Down]:
+        """The samples of all GPUs, sick ones included, with what their workers fetched.
 
-        Args:
-            identities: the GPUs served, each with its DCGM labels; None for one that was never open.
-            left_out: PCI addresses, as the kernel spells them, of those that aren't to be served.
-            dcgm: DCGM_FI_DEV_XID_ERRORS as it is served.
-            until: monotonic time.
+        ``dcgm`` is DCGM_FI_DEV_XID_ERRORS as it is served, ``until`` monotonic time.
         """
         down = why_not(self._follower)
         if down is not None:
             yield down
             if down.reason == "catching_up":
                 return
-        fetched_until = min(until, time.monotonic() + FETCH_SECONDS)
-        for fetch in self._fetches:
-            fetch.outcome(fetched_until)
         with self._lock:
-            found = list(self._samples(identities, left_out, dcgm))
+            found = list(self._samples(gpus, dcgm))
         yield from found
         yield from self._save(until)
 
     def close(self) -> None:
         """Stop following; what changed is kept."""
         self._follower.close()
-        for fetcher in self._fetchers.values():
-            fetcher.close()
         self._saver.close()
         with self._lock:
             data = encode(self._ledger) if self._ledger.changes != self._saved else None
@@ -150,23 +142,15 @@ class XidWatch:
 
         return hear
 
-    def _samples(
-        self,
-        identities: Sequence[tuple[Identity, tuple[str, ...] | None]],
-        left_out: Collection[str],
-        dcgm: Family,
-    ) -> Iterable[Sample]:
-        labels = {kernel_pci_id(i.pci_bus_id): i.labels() for i, _ in identities if i.pci_bus_id}
+    def _samples(self, gpus: Served, dcgm: Family) -> Iterable[Sample]:
         ledger = self._ledger
-        # A GPU that NVML has never presented: its address is all that is known.
-        unknown = {key.pci for key, _ in ledger.counts} - labels.keys() - set(left_out)
-        labels |= {pci: (pci, "") for pci in unknown}
-        counts = {
-            (Key(pci, code), "critical"): 0 for pci in labels if pci not in unknown for code in self._critical
-        } | ledger.counts
-        for (key, xid_class), count in counts.items():
-            if key.pci in labels:
-                yield families.ERRORS.sample(count, *labels[key.pci], str(key.xid), xid_class)
+        labels = self._labels(gpus)
+        counted = {
+            (key, xid_class): families.ERRORS.sample(count, *labels[key.pci], str(key.xid), xid_class)
+            for (key, xid_class), count in ledger.counts.items()
+            if key.pci in labels
+        }
+        yield from (self._before_anything(labels) | counted).values()
         for (key, cause), count in ledger.consequences.items():
             if key.pci in labels:
                 yield families.CONSEQUENCES.sample(count, *labels[key.pci], str(key.xid), cause)
@@ -178,7 +162,24 @@ class XidWatch:
                 event, owner = last.event, last.owner
                 told = event.caused_by, event.gpu_instance, event.compute_instance, event.pid, event.process
                 yield families.LAST_INFO.sample(1, *labels[pci], str(event.xid), *told, owner.job_id, owner.user)
-        yield from self._dcgm(identities, dcgm)
+        yield from self._dcgm(gpus.identities, dcgm)
+
+    def _before_anything(self, labels: dict[str, tuple[str, str]]) -> dict[tuple[Key, str], Sample]:
+        """Critical codes at 0. Kept while the GPUs are the same: they are a tenth of a node's samples."""
+        if labels != self._zeros[0]:
+            zeros = {
+                (Key(pci, code), "critical"): families.ERRORS.sample(0, *names, str(code), "critical")
+                for pci, names in labels.items()
+                for code in self._critical
+            }
+            self._zeros = labels, zeros
+        return self._zeros[1]
+
+    def _labels(self, gpus: Served) -> dict[str, tuple[str, str]]:
+        """Labels by PCI address; of a GPU that NVML has never presented the address is all that is known."""
+        labels = {kernel_pci_id(i.pci_bus_id): i.labels() for i, _ in gpus.identities if i.pci_bus_id}
+        known = {*gpus.on_bus, *(key.pci for key, _ in self._ledger.counts)}
+        return labels | {pci: (pci, "") for pci in sorted(known - labels.keys() - set(gpus.left_out))}
 
     def _dcgm(self, identities: Sequence[tuple[Identity, tuple[str, ...] | None]], family: Family) -> Iterable[Sample]:
         for identity, labels in identities:

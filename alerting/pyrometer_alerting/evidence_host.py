@@ -1,0 +1,97 @@
+"""What else may hold a run up: Xids, PCIe, port rates, kernel events, pressure on CPU, memory and disks of its hosts.
+
+Each answer is a frame; an empty one means that nothing was found or that nobody measures it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pandas as pd
+
+from pyrometer_alerting.prometheus import Prometheus, Series, matching, quoted
+
+PRESSURE_SECONDS = 120
+# node_exporter, from /proc/pressure: seconds in which some task had to wait for it.
+_PRESSURE = {
+    "CPU": "node_pressure_cpu_waiting_seconds_total",
+    "memory": "node_pressure_memory_waiting_seconds_total",
+    "disk and network storage": "node_pressure_io_waiting_seconds_total",
+}
+BAD_EVENTS = ("oom_kill", "machine_check", "pcie_aer", "sxid", "nvme", "soft_lockup")
+
+
+@dataclass
+class HostEvidence:
+    """Columns of `xids`: node, gpu, xid, count; `pcie`: node, gpu, lanes, full; `rates`: node, device, port, ratio.
+
+    Of `events`: node, kind, count; of `pressure`: node, resource, now, before, usual (the median of the run's nodes).
+    """
+
+    xids: pd.DataFrame = field(default_factory=pd.DataFrame)
+    pcie: pd.DataFrame = field(default_factory=pd.DataFrame)
+    rates: pd.DataFrame = field(default_factory=pd.DataFrame)
+    events: pd.DataFrame = field(default_factory=pd.DataFrame)
+    pressure: pd.DataFrame = field(default_factory=pd.DataFrame)
+    missing: list[str] = field(default_factory=list)
+
+
+def gather_host(prometheus: Prometheus, cluster: str, nodes: Sequence[str], onset: float, now: float) -> HostEvidence:
+    """Ask about these nodes now, and before the drop where a comparison is needed; raises PrometheusError."""
+    where = f"cluster={quoted(cluster)},{matching('node', nodes)}"
+    since = max(round(now - onset) + 120, 300)
+    found = HostEvidence()
+    xids = f'pyrometer_gpu_xid_errors_total{{{where},class=~"warning|critical"}}'
+    found.xids = _table(
+        prometheus.instant(f"round(increase({xids}[{since}s])) > 0", now), ["node", "gpu", "xid"], "count"
+    )
+    lanes, full = f"DCGM_FI_DEV_PCIE_LINK_WIDTH{{{where}}}", f"DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH{{{where}}}"
+    found.pcie = _table(
+        prometheus.instant(f"max by (node, gpu) ({lanes}) < max by (node, gpu) ({full})", now), ["node", "gpu"], "lanes"
+    )
+    rate, most = "pyrometer_nic_link_rate_bits_per_second", "pyrometer_nic_link_rate_max_bits_per_second"
+    by = "by (node, device, port)"
+    found.rates = _table(
+        prometheus.instant(f"max {by} ({rate}{{{where}}} > 0) / max {by} ({most}{{{where}}}) < 1", now),
+        ["node", "device", "port"],
+        "ratio",
+    )
+    events = f"pyrometer_kernel_events_total{{{where},{matching('kind', BAD_EVENTS)}}}"
+    found.events = _table(
+        prometheus.instant(f"round(increase({events}[{since}s])) > 0", now), ["node", "kind"], "count"
+    )
+    found.pressure = _pressures(prometheus, where, onset, now)
+    if found.pressure.empty and not _has_pressure(prometheus, where, now):
+        found.missing.append("no CPU, memory or disk pressure of the nodes (node_exporter is not scraped there)")
+    return found
+
+
+def _pressures(prometheus: Prometheus, where: str, onset: float, now: float) -> pd.DataFrame:
+    """Hosts whose tasks wait for more than a tenth of the time, clearly more than before and than the other hosts."""
+    frames = [
+        _pressure(prometheus, resource, f"max by (node) (rate({name}{{{where}}}[{PRESSURE_SECONDS}s]))", onset, now)
+        for resource, name in _PRESSURE.items()
+    ]
+    return pd.concat(frames, ignore_index=True)
+
+
+def _pressure(prometheus: Prometheus, resource: str, query: str, onset: float, now: float) -> pd.DataFrame:
+    current = _table(prometheus.instant(query, now), ["node"], "now")
+    if current.empty:
+        return pd.DataFrame(columns=["node", "resource", "now", "before", "usual"])
+    before = _table(prometheus.instant(query, onset - 30), ["node"], "before")
+    frame = current.merge(before, on="node", how="left").assign(resource=resource, usual=current["now"].median())
+    risen = (
+        (frame["now"] > 0.1) & (frame["now"] > 2 * frame["usual"]) & (frame["now"] > frame["before"].fillna(0) + 0.08)
+    )
+    return frame[risen]
+
+
+def _has_pressure(prometheus: Prometheus, where: str, now: float) -> bool:
+    return bool(prometheus.instant(f"count({_PRESSURE['CPU']}{{{where}}})", now))
+
+
+def _table(found: Sequence[Series], keys: list[str], value: str) -> pd.DataFrame:
+    rows = [{**{key: series.labels.get(key, "") for key in keys}, value: series.points[0][1]} for series in found]
+    return pd.DataFrame(rows, columns=[*keys, value])

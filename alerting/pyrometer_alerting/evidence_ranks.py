@@ -1,0 +1,65 @@
+"""Where the steps of a run's ranks go: who waits least, and whether loading, garbage collection or saving has grown.
+
+In synchronous training all ranks' steps take equally long, so the one that waits least is the one the others wait for
+(MegaScale; no clock shared between hosts is needed). Ranks are compared within their pipeline stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pandas as pd
+
+from pyrometer_alerting.prometheus import Prometheus, Series, quoted
+
+WINDOW = "2m"  # at 15 s scrapes eight samples; NVIDIA's resiliency extension reports every 5 minutes
+PARTS = ("data", "gc", "checkpoint", "eval")
+
+
+@dataclass
+class RankEvidence:
+    """Columns of `waits`: node, gpu, rank, stage, wait (share of the step); of `parts`: part, rank, worst, now, before.
+
+    `worst` is the rank with the largest share, `now` and `before` the median rank's share.
+    """
+
+    waits: pd.DataFrame = field(default_factory=pd.DataFrame)
+    parts: pd.DataFrame = field(default_factory=pd.DataFrame)
+    missing: list[str] = field(default_factory=list)
+
+
+def gather_ranks(prometheus: Prometheus, cluster: str, run: str, onset: float, now: float) -> RankEvidence:
+    """Ask for the shares now and before the drop; raises PrometheusError."""
+    where = f"cluster={quoted(cluster)},run={quoted(run)}"
+    found = RankEvidence()
+    found.waits = _table(prometheus.instant(_waits(where), now), ["node", "gpu", "rank", "stage"], "wait")
+    share = _share(where, "|".join(PARTS))
+    worst = _table(prometheus.instant(f"topk by (part) (1, {share})", now), ["part", "rank"], "worst")
+    median = _table(prometheus.instant(f"quantile by (part) (0.5, {share})", now), ["part"], "now")
+    before = _table(prometheus.instant(f"quantile by (part) (0.5, {share})", onset - 30), ["part"], "before")
+    if not worst.empty:
+        found.parts = worst.merge(median, on="part", how="left").merge(before, on="part", how="left")
+    if found.waits.empty and found.parts.empty:
+        found.missing.append("no parts of the steps: the job does not name them (run.part)")
+    return found
+
+
+def _share(where: str, parts: str) -> str:
+    """Share of each rank's step time in these parts."""
+    part = f'rate(pyrometer_train_step_part_seconds_total{{{where},part=~"{parts}"}}[{WINDOW}])'
+    step = f"rate(pyrometer_train_step_seconds_total{{{where}}}[{WINDOW}])"
+    by = "run, attempt, rank"
+    return f"(max by ({by}, part) ({part}) / on ({by}) group_left () max by ({by}) ({step} > 0))"
+
+
+def _waits(where: str) -> str:
+    """The waiting share of each rank, with the GPU that it runs on."""
+    info = f"max by (run, attempt, rank, node, gpu, stage) (pyrometer_train_rank_info{{{where}}})"
+    by = "run, attempt, rank"
+    return f"{info} * on ({by}) group_left () max by ({by}) {_share(where, 'wait')}"
+
+
+def _table(found: Sequence[Series], keys: list[str], value: str) -> pd.DataFrame:
+    rows = [{**{key: series.labels.get(key, "") for key in keys}, value: series.points[0][1]} for series in found]
+    return pd.DataFrame(rows, columns=[*keys, value])

@@ -1,0 +1,40 @@
+"""Making one incident of several, in the store: the oldest message stays and grows, the others point to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pyrometer_alerting.correlation import merged
+from pyrometer_alerting.incidents import Change, rank
+from pyrometer_alerting.model import Incident
+from pyrometer_alerting.store import Transaction
+
+
+def join(tx: Transaction, incidents: Sequence[Incident], domain: str, now: float) -> Change:
+    """Join and keep them. What nobody has been told of disappears without a word; what was told points to the rest.
+
+    The events are those of the surviving message: `worse` pings, `joined` is told in the thread.
+    """
+    ordered = sorted(incidents, key=lambda incident: (not tx.outbox.is_said(incident.id), incident.received_at))
+    survivor, *others = ordered
+    result = merged(ordered, domain)
+    for other in others:
+        _absorb(tx, other, result, now)
+    tx.save_incident(result, now)
+    if not tx.outbox.is_said(survivor.id):
+        return Change(result, ("opened",))
+    if rank(result.severity) > rank(survivor.severity):
+        return Change(result, ("worse",))
+    news = set(result.alertnames()) - set(survivor.alertnames())
+    return Change(result, ("joined",) if news else ("grown",))
+
+
+def _absorb(tx: Transaction, other: Incident, into: Incident, now: float) -> None:
+    tx.move_alerts(other.id, into.id)
+    if not tx.outbox.is_said(other.id):
+        tx.drop_incident(other.id)
+        return
+    tx.outbox.drop_replies(other.id)
+    tx.save_incident(replace(other, joined_into=into.id, resolved_at=other.resolved_at or now, diagnosis=None), now)
+    tx.outbox.want(other.id, now, now)

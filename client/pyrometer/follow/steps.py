@@ -1,0 +1,120 @@
+"""From lines to steps: which format it is, one line per step, how many steps it stands for, how long one took."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from pyrometer.follow.cleaning import clean
+from pyrometer.follow.logged import Format, Logged, Notice, Parser
+
+
+class Timed(NamedTuple):
+    """One line's worth of training.
+
+    Attributes:
+        logged: what the line says.
+        steps: how many steps it stands for, 1 where the log prints each.
+        seconds: of one step; None where nothing tells.
+        restarted: the count of steps went back (or began): another attempt of the run in the same log.
+        tags: what lay between the last line and this one.
+    """
+
+    logged: Logged
+    steps: int
+    seconds: float | None
+    restarted: bool
+    tags: frozenset[str]
+
+
+class Sizes(NamedTuple):
+    """What the log doesn't say and the caller knows; 0 is unknown."""
+
+    gpus: int = 0
+    samples: float = 0
+    sequence: float = 0
+    tokens: float = 0
+
+    def tokens_of(self, logged: Logged) -> float:
+        """Tokens of one step; the line's own numbers come first, for batches that grow."""
+        if logged.tokens:
+            return logged.tokens
+        samples, sequence = logged.samples or 0.0, logged.sequence or self.sequence
+        return (samples * sequence) or self.tokens or (self.samples * sequence)
+
+    def seconds_of(self, logged: Logged) -> float | None:
+        """The time of one step, from what the line says and these."""
+        if logged.seconds:
+            return logged.seconds
+        if logged.samples_per_second and (samples := logged.samples or self.samples):
+            return samples / logged.samples_per_second
+        tokens = self.tokens_of(logged)
+        if logged.gpu_tokens_per_second and self.gpus and tokens:
+            return tokens / (logged.gpu_tokens_per_second * self.gpus)
+        return None
+
+
+class Steps:
+    """Reads the lines of one log.
+
+    Args:
+        formats: by name; the first that understands a line is the log's from then on.
+        sizes: see :class:`Sizes`.
+    """
+
+    def __init__(self, formats: Mapping[str, Format], sizes: Sizes) -> None:
+        self._sizes = sizes
+        self._parsers: dict[str, Parser] = {name: found.parser() for name, found in formats.items()}
+        self._rank: str | None = None
+        self._last: Logged | None = None
+        self._last_seen = 0.0
+        self._tags: set[str] = set()
+        self.format: str | None = None
+        """The log's format, once a line told."""
+
+    def read(self, lines: Sequence[str], now: float) -> Iterator[Timed]:
+        """The steps in these lines, read at monotonic second ``now``."""
+        for line in lines:
+            text, rank = clean(line)
+            said = self._said(text, rank)
+            if isinstance(said, Notice):
+                self._tags.add(said.tag)
+            elif said is not None:
+                step = self._timed(said, now)
+                if step is not None:
+                    yield step
+
+    def _said(self, text: str, rank: str) -> Logged | Notice | None:
+        if self.format is None:
+            return self._recognised(text, rank)
+        # Every rank may print the step: one of them is enough, and only its own lines are one log.
+        return self._parsers[self.format].feed(text) if rank == self._rank else None
+
+    def _recognised(self, text: str, rank: str) -> Logged | Notice | None:
+        """Until the format is known, every one of them reads along; only a step's line decides."""
+        for name, parser in self._parsers.items():
+            said = parser.feed(text)
+            if isinstance(said, Logged):
+                self.format, self._rank = name, rank
+                return said
+        return None
+
+    def _timed(self, logged: Logged, now: float) -> Timed | None:
+        last, seen = self._last, self._last_seen
+        if last is not None and logged.step == last.step:
+            return None  # printed twice
+        back = last is not None and logged.step < last.step
+        steps = 1 if last is None or back else logged.step - last.step
+        seconds = self._sizes.seconds_of(logged) or _between(last if not back else None, logged, steps, now - seen)
+        tags, self._tags = frozenset(self._tags), set()
+        self._last, self._last_seen = logged, now
+        return Timed(logged, steps, seconds, restarted=last is None or back, tags=tags)
+
+
+def _between(last: Logged | None, logged: Logged, steps: int, waited: float) -> float | None:
+    """The time of one step by the log's own clock; without one, by when the lines came."""
+    if last is None:
+        return None
+    if logged.elapsed is not None and last.elapsed is not None:
+        waited = logged.elapsed - last.elapsed
+    return waited / steps if waited > 0 else None

@@ -1,0 +1,142 @@
+"""The demo's parts as containers: ``python -m pyrometer_simulator.demo.containers ROLE``, as compose.demo.yaml does.
+
+``director`` makes the simulated hardware in a folder that all roles share, plays the scenario and then keeps the
+machine room alive; ``node NAME`` is a real node exporter over that hardware; ``training`` the run; ``slack`` the
+stand-in for Slack. They may start in any order and be restarted at any time: each waits for the hardware, and ends when
+the director has made it anew, so that its restart policy puts it on the new one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from pyrometer_simulator import node, slack
+from pyrometer_simulator.demo import programs, trainer
+from pyrometer_simulator.demo.director import Director
+from pyrometer_simulator.demo.hardware import Node
+from pyrometer_simulator.demo.main import tell
+from pyrometer_simulator.demo.observe import Prometheus, RemoteSlack
+from pyrometer_simulator.demo.processes import DemoError, Processes
+
+# A monitoring host that pulls or builds its images while we are up already.
+START_SECONDS = 900.0
+LOOK_SECONDS = 1.0
+
+
+class Room:
+    """The folder with the hardware, ``<root>/<generation>/<node>``; ``<root>/current`` names the generation."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._current = root / "current"
+
+    def make(self) -> dict[str, Node]:
+        """New hardware in place of what was there."""
+        folder = self._root / f"hardware-{time.time_ns()}"
+        nodes = {
+            name: Node(folder / name, number, programs.GPUS_PER_NODE)
+            for number, name in enumerate(programs.NODES, start=1)
+        }
+        old = self._generation()
+        renamed = self._root / "current.new"
+        renamed.write_text(folder.name)
+        renamed.rename(self._current)
+        if old:
+            shutil.rmtree(self._root / old, ignore_errors=True)
+        return nodes
+
+    def wait(self) -> Path:
+        """The hardware's folder once there is one; from then on this process ends when it is replaced."""
+        while not (generation := self._generation()):
+            time.sleep(LOOK_SECONDS)
+        threading.Thread(target=self._end_with, args=(generation,), name="room", daemon=True).start()
+        return self._root / generation
+
+    def state(self, name: str) -> Path:
+        """What a node keeps over its own restarts and the director's."""
+        return self._root / "state" / name
+
+    def _generation(self) -> str:
+        try:
+            return self._current.read_text()
+        except FileNotFoundError:
+            return ""
+
+    def _end_with(self, generation: str) -> None:
+        while self._generation() == generation:
+            time.sleep(LOOK_SECONDS)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """One role, until SIGTERM; 2 with one line where it can't run."""
+    flags = _parser().parse_args(argv)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # the first process of a container has no default action
+    room = Room(flags.room)
+    if flags.role == "slack":
+        return slack.main([f"--listen={flags.listen}", f"--channel={programs.CHANNEL}"])
+    if flags.role == "node":
+        return _node(room, flags.name, flags.listen)
+    if flags.role == "training":
+        settings = trainer.Settings(programs.RUN, str(room.wait()), programs.NODES, programs.GPUS_PER_NODE)
+        trainer.main(settings.json())
+        return 0
+    try:
+        return _direct(room, flags)
+    except DemoError as error:
+        sys.stderr.write(f"director: {error}\n")
+        return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m pyrometer_simulator.demo.containers", allow_abbrev=False)
+    parser.add_argument("--room", type=Path, default=Path("/var/lib/pyrometer"), metavar="DIR", help="shared by all")
+    roles = parser.add_subparsers(dest="role", required=True, metavar="ROLE")
+    for name, listen in (("slack", "0.0.0.0:9938"), ("node", ":9935")):
+        role = roles.add_parser(name, allow_abbrev=False)
+        role.add_argument("--listen", default=listen, metavar="HOST:PORT")
+        if name == "node":
+            role.add_argument("name", choices=programs.NODES)
+    roles.add_parser("training", allow_abbrev=False)
+    director = roles.add_parser("director", allow_abbrev=False)
+    for name in ("prometheus", "alerting", "slack"):
+        director.add_argument(f"--{name}.url", dest=f"{name}_url", required=True, metavar="URL")
+    director.add_argument("--exit-after-scenario", action="store_true", help="0 if all was right, 1 if not")
+    director.add_argument("--report", type=Path, metavar="FILE", help="write what was measured there, as JSON")
+    return parser
+
+
+def _node(room: Room, name: str, listen: str) -> int:
+    folder = room.wait() / name
+    return node.main([
+        f"--gpus={folder / 'gpus'}", "--", f"--web.listen-address={listen}", f"--path.sysfs={folder / 'sys'}",
+        f"--path.procfs={folder / 'proc'}", f"--path.rings={folder / 'rings'}", f"--path.kmsg={folder / 'kmsg'}",
+        f"--path.state={room.state(name)}", f"--web.notice={programs.NODE_NOTICE}",
+    ])  # fmt: skip
+
+
+def _direct(room: Room, flags: argparse.Namespace) -> int:
+    director = Director(
+        room.make(), Prometheus(flags.prometheus_url), RemoteSlack(flags.slack_url), flags.alerting_url,
+        Processes(flags.room), lambda line: print(line, flush=True), start_seconds=START_SECONDS,
+    )  # fmt: skip
+    report = director.play()
+    if flags.report is not None:
+        flags.report.write_text(json.dumps(report.to_json(), indent=2) + "\n")
+    tell(report)
+    while not flags.exit_after_scenario:
+        director.idle()
+    return 1 if report.problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,156 @@
+"""What is one incident and what is not: parts, switches, racks, storms; and how several become one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from alerting_fakes import START, alert, training_incident
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyrometer_alerting.correlation import Topology, explained_by, groups, merged
+from pyrometer_alerting.incidents import fold
+from pyrometer_alerting.model import Cause, Diagnosis, Incident, culprits
+
+
+def opened(name: str = "NicLinkFlapping", *, at: float = START, **labels: str) -> Incident:
+    fingerprint = "-".join([name, *labels.values()])
+    component = "nic" if name.startswith("Nic") else "gpu"
+    change = fold(
+        None, [alert(name, labels={"component": component, **labels}, fingerprint=fingerprint, starts_at=at)], 0, at
+    )
+    assert change is not None
+    return change.incident
+
+
+def ports(count: int, **more: Any) -> list[Incident]:
+    return [opened(node=f"n{number}", device="mlx5_0", port="1", **more) for number in range(count)]
+
+
+LEAF = Topology(ports={("c1", f"n{number}", "mlx5_0", "1"): ("leaf-12", "0") for number in range(400)})
+RAIL = Topology(ports={("c1", f"n{number}", "mlx5_0", "1"): ("", "0") for number in range(400)})
+RACK = Topology(racks={("c1", f"n{number}"): "r07" for number in range(400)})
+
+
+def test_three_ports_of_one_switch_are_the_switch() -> None:
+    assert groups(ports(2), [], LEAF) == []
+    (group,) = groups(ports(3), [], LEAF)
+    assert (len(group.incidents), group.domain) == (3, "switch leaf-12")
+
+
+def test_a_rail_where_the_switch_is_not_known() -> None:
+    (group,) = groups(ports(3), [], RAIL)
+    assert group.domain == "rail 0"
+
+
+def test_the_third_port_takes_those_that_came_before_along() -> None:
+    early = ports(3)
+    (group,) = groups([early[2]], early[:2], LEAF)
+    assert len(group.incidents) == 3
+
+
+def test_what_began_long_before_is_a_coincidence() -> None:
+    assert groups([opened(node="n2", device="mlx5_0", port="1", at=START + 301)], ports(2), LEAF) == []
+
+
+def test_a_domain_that_fires_takes_its_late_comers_in() -> None:
+    (group,) = groups(ports(3), [], LEAF)
+    switch = merged(group.incidents, group.domain)
+    (late,) = groups([opened(node="n9", device="mlx5_0", port="1", at=START + 3000)], [switch], LEAF)
+    assert {incident.id for incident in late.incidents} >= {switch.id}
+    assert late.domain == "switch leaf-12"
+
+
+def test_three_hot_nodes_of_one_rack_are_the_rack() -> None:
+    hot = [opened("GpuThrottledThermal", node=f"n{number}", gpu="0") for number in range(3)]
+    assert groups(hot[:2], [], RACK) == []
+    (group,) = groups(hot, [], RACK)
+    assert group.domain == "rack r07"
+    assert groups(hot, [], Topology()) == []
+
+
+def test_different_alerts_on_one_gpu_are_one_without_a_domain() -> None:
+    one = [opened("GpuThrottledThermal", node="n1", gpu="3"), opened("GpuXidCritical", node="n1", gpu="3")]
+    (group,) = groups([one[1]], [one[0]], Topology())
+    assert group.domain == ""
+    assert groups([opened("GpuXidCritical", node="n1", gpu="4")], [one[0]], Topology()) == []
+
+
+def test_more_than_five_nodes_in_a_minute_are_a_storm() -> None:
+    assert groups(ports(5), [], Topology()) == []
+    (group,) = groups(ports(6), [], Topology())
+    assert group.domain == "no single part"
+    spread = [opened(node=f"n{number}", device="mlx5_0", port="1", at=START + 61 * number) for number in range(6)]
+    assert groups(spread, [], Topology()) == []
+
+
+def test_a_switch_alone_is_no_storm_and_300_ports_are_one() -> None:
+    (group,) = groups(ports(300), [], LEAF)
+    assert (len(group.incidents), group.domain) == (300, "switch leaf-12")
+
+
+def test_a_flood_of_different_alerts_is_one() -> None:
+    many = [opened(f"Alert{number}", node=f"n{number}") for number in range(11)]
+    assert groups(many[:10], [], Topology()) == []
+    (group,) = groups(many, [], Topology())
+    assert len(group.incidents) == 11
+
+
+def test_clusters_and_channels_are_never_joined() -> None:
+    other = [replace(incident, cluster="c2") for incident in ports(3)]
+    assert groups([*ports(2), *other[:2]], [], LEAF) == []
+    assert groups([replace(ports(1)[0], channel="#nic"), *ports(3)[1:]], [], LEAF) == []
+
+
+def test_a_mass_event_of_a_switch_stands_for_a_single_port_too() -> None:
+    event = opened("FabricMassEvent", switch="leaf-12")
+    (group,) = groups([event], ports(1), LEAF)
+    assert group.domain == "switch leaf-12"
+
+
+HEAT = Cause("n1 GPU 3", "heat", score=100.0, labels={"node": "n1", "gpu": "3"})
+WEAK = Cause("n2 mlx5_0/1", "link flapping", score=80.0, labels={"node": "n2"})
+
+
+def test_a_drop_is_explained_by_its_first_cause_only() -> None:
+    hot = opened("GpuThrottledThermal", node="n1", gpu="3")
+    flap = opened(node="n2", device="mlx5_0", port="1")
+    run = training_incident()
+    assert explained_by(run, Diagnosis(START, (HEAT, WEAK)), [hot, flap, run]) == [hot]
+    assert explained_by(run, Diagnosis(START, (Cause("unknown", ""),)), [hot, flap]) == []
+    assert explained_by(run, Diagnosis(START, (HEAT,)), [replace(hot, cluster="c2")]) == []
+    assert explained_by(run, Diagnosis(START, (HEAT,)), [replace(hot, run="another")]) == []
+    assert explained_by(run, Diagnosis(START, (HEAT,)), [replace(hot, resolved_at=START)]) == []
+
+
+def test_cause_and_effect_become_one_named_after_the_effect_at_the_place_of_the_cause() -> None:
+    hot = replace(opened("GpuThrottledThermal", node="n1", gpu="3", severity="warning"), episodes=((1.0, 2.0),))
+    run = training_incident(diagnosis=Diagnosis(START, (HEAT,)))
+    one = merged([hot, run], "")
+    assert (one.id, one.key, one.keys) == (hot.id, hot.key, (run.key,))
+    assert (one.alertname, one.run, one.severity) == ("TrainMfuDropped", "llama-70b", "critical")
+    assert one.diagnosis == run.diagnosis
+    assert culprits(one) == ["n1 GPU 3"]
+    assert one.newest().name == "TrainMfuDropped"
+    assert one.episodes == ((1.0, 2.0),)
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3), st.integers(0, 400)), min_size=1, max_size=40))
+def test_joining_never_loses_or_doubles_an_alert(drawn: list[tuple[int, int, int]]) -> None:
+    found = {
+        incident.key: incident
+        for node, device, later in drawn
+        if (incident := opened(node=f"n{node}", device=f"mlx5_{device}", port="1", at=START + later))
+    }
+    incidents = list(found.values())
+    half = len(incidents) // 2
+    together = groups(incidents[half:], incidents[:half], LEAF)
+    seen = [incident.id for group in together for incident in group.incidents]
+    assert len(seen) == len(set(seen))
+    for group in together:
+        one = merged(group.incidents, group.domain)
+        assert {alert.fingerprint for alert in one.members} == {
+            alert.fingerprint for incident in group.incidents for alert in incident.members
+        }
+        assert {one.key, *one.keys} == {incident.key for incident in group.incidents}

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyrometer_alerting.batches import active_runs
+from pyrometer_alerting.evidence import gather
+from pyrometer_alerting.examination import examine, wave_of_run
+from pyrometer_alerting.prometheus import HttpPrometheus, PrometheusError
+from pyrometer_simulator.demo.processes import free_port
+from pyrometer_simulator.mfu_traces import Trace, trace
+from pyrometer_simulator.stack import StackError, find_stack
+
+RUN = 'odd "name"\\'
+END = 60.0  # seconds ago that the newest batch was measured; promtool writes blocks, which end in the past
+
+
+@pytest.fixture(scope="module")
+def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[HttpPrometheus, float]]:
+    """A real Prometheus with the batches of a run that dips every few seconds, and of its ranks."""
+    try:
+        stack = find_stack()
+    except StackError as error:
+        pytest.skip(str(error))
+    folder = tmp_path_factory.mktemp("prometheus")
+    now = float(round(time.time()))
+    (folder / "batches.txt").write_text("\n".join([*lines(trace("frequent_dips", 4, 1.0), now), "# EOF", ""]))
+    (folder / "prometheus.yml").write_text("global: {}\n")
+    create = [stack.promtool, "tsdb", "create-blocks-from", "openmetrics", folder / "batches.txt", folder / "data"]
+    subprocess.run(create, check=True, capture_output=True)
+    port = free_port()
+    command: list[Any] = [
+        stack.prometheus,
+        f"--config.file={folder / 'prometheus.yml'}",
+        f"--storage.tsdb.path={folder / 'data'}",
+        f"--web.listen-address=127.0.0.1:{port}",
+    ]
+    with (folder / "log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
+        asked = HttpPrometheus(f"http://127.0.0.1:{port}")
+        try:
+            wait_for(asked, folder / "log")
+            yield asked, now
+        finally:
+            asked.close()
+            process.terminate()
+            process.wait(10)
+
+
+def wait_for(prometheus: HttpPrometheus, log: Path) -> None:
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            prometheus.instant("vector(1)", time.time())
+        except PrometheusError:
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.05)
+        else:
+            return
+
+
+def lines(run: Trace, now: float) -> Iterator[str]:
+    labels = '{cluster="c1",run="' + RUN.replace("\\", "\\\\").replace('"', '\\"') + '",attempt="0"'
+    times = run.at - run.at[-1] + now - END
+    for name, values in (("mfu_ratio", run.mfu), ("step", run.step)):
+        yield f"# TYPE pyrometer_train_batch_{name} gauge"
+        for at, value in zip(times, values, strict=True):
+            yield f"pyrometer_train_batch_{name}{labels}}} {value} {at}"
+    yield "# TYPE pyrometer_train_batch_tag gauge"
+    for at in times[run.tagged]:
+        yield f'pyrometer_train_batch_tag{labels},tag="checkpoint"}} 1 {at}'
+    yield "# TYPE pyrometer_train_rank_info gauge"
+    for rank in range(8):
+        for at in range(int(now) - 600, int(now), 15):
+            place = f'rank="{rank}",node="gpu-001",gpu="{rank}",stage=""'
+            yield f"pyrometer_train_rank_info{labels},{place}}} 1 {at}"
+    for name, share in (("step_seconds", None), ("step_part_seconds", {"wait": 0.6})):
+        yield f"# TYPE pyrometer_train_{name} counter"
+        for rank in range(8):
+            for at in range(int(now) - 600, int(now), 15):
+                part = ',part="wait"' if share else ""
+                value = at - now + 600
+                value *= 1.0 if share is None else (0.2 if rank == 3 else 0.6)
+                yield f'pyrometer_train_{name}_total{labels},rank="{rank}"{part}}} {value} {at}'
+
+
+def test_a_run_is_found_read_raw_and_recognised(prometheus: tuple[HttpPrometheus, float]) -> None:
+    asked, now = prometheus
+    (run,) = active_runs(asked, now - END)
+    assert run.name == RUN
+    found = examine(asked, run, now - END)
+    assert found is not None
+    assert len(found.frame) == 3600
+    assert found.frame["tagged"].sum() == 4
+    assert found.verdict is not None
+    assert found.verdict.kind == "frequent_dips"
+    assert wave_of_run(asked, run, now - END) == 0.0
+
+
+def test_every_query_of_a_diagnosis_is_understood(prometheus: tuple[HttpPrometheus, float]) -> None:
+    asked, now = prometheus
+    evidence = gather(asked, "c1", RUN, now - END)
+    assert evidence.nodes == ("gpu-001",)
+    assert not [note for note in evidence.missing if "refused" in note]
+    assert evidence.shape is not None
+    slow = evidence.ranks.waits.set_index("rank")["wait"]
+    assert slow["3"] == pytest.approx(0.2, abs=0.02)
+    assert slow["0"] == pytest.approx(0.6, abs=0.02)

@@ -1,0 +1,204 @@
+# ruff: noqa: E501  lines of logs, as they are printed
+"""One real-looking line per format and variant; the shapes are those of the trainers' own print statements."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyrometer.follow.cleaning import clean
+from pyrometer.follow.formats import all_formats
+from pyrometer.follow.logged import Logged, Notice
+
+FORMATS = all_formats()
+
+MEGATRON = (
+    " [2026-04-28 14:23:45.123456] iteration       42/    500 | consumed samples:        10752 | elapsed time per "
+    "iteration (ms): 892.1 | throughput per GPU (TFLOP/s/GPU): 245.3 | learning rate: 3.000000E-04 | global batch size:"
+    "   256 | lm loss: 3.214500E+00 | loss scale: 1.0 | grad norm: 0.543 | number of skipped iterations:   0 |"
+)
+MEGATRON_BARE = (
+    " iteration      100/  500 | consumed samples:  25600 | elapsed time per iteration (ms): 1000.0 | lm loss: nan |"
+)
+BLOOM = (
+    "[default7]: iteration    85376/  115311 | consumed samples:    158692272 | consumed tokens: 325001773056 | elapsed "
+    "time per iteration (s): 104.70 | learning rate: 1.150E-05 | global batch size:  2048 | lm loss: 1.979558E+00 | "
+    "grad norm: 0.132 | num zeros: 0.0 | number of skipped iterations:   0 | number of nan iterations:   0 | "
+    "samples per second: 19.561 | TFLOPs: 149.77 |"
+)
+BLOOM_FORK = (
+    " iteration       10/  115311 | elapsed time per iteration (ms): 14287.5 | global batch size:   768 | lm loss: "
+    "2.5E+00 | actual seqlen:  4096 | samples per second: 53.753 | tokens per gpu per second (tgs): 1146.733 | TFLOPs: 69.85 |"
+)
+DEEPSPEED = (
+    "[2023-11-07 01:55:23,714] [INFO] [timer.py:260:stop] epoch=0/micro_step=40/global_step=10, "
+    "RunningAvgSamplesPerSec=25.02, CurrSamplesPerSec=25.704280480541442, MemAllocated=4.32GB, MaxMemAllocated=38.49GB"
+)
+DEEPSPEED_OLD = (
+    "[INFO] [timer.py:198:stop] 0/20, RunningAvgSamplesPerSec=9.8, CurrSamplesPerSec=10.25, MemAllocated=1GB"
+)
+DEEPSPEED_PIPE = "steps: 200 loss: 5.5508 lm loss: 5.5103 iter time (s): 0.936 samples/sec: 136.706"
+TITAN = (
+    "[rank0]:[titan] 2026-02-24 19:46:17,508 - root - INFO - \x1b[31mstep:  4  \x1b[32mloss:  7.62585  \x1b[38;2;180;60;0m"
+    "grad_norm: 26.6250  \x1b[38;2;54;234;195mmemory: 66.91GiB(37.51%)  \x1b[34mtps: 10,050  \x1b[36mtflops: 314.69  "
+    "\x1b[35mmfu: 13.99%\x1b[39m"
+)
+TITAN_FP8 = "[titan] 2026-02-24 19:46:17,508 - root - INFO - step: 20  loss: 5.1  grad_norm: 1.2  memory: 60.1GiB(37.5%)  tps: 4,376  tflops: 253.41  mfu: N/A"
+NANOTRON = (
+    "12/21 01:39:51 [INFO|DP=0|TP=0|lrdn0007]: iteration: 211364 / 1500000 | consumed_tokens: 480B | "
+    "time_per_iteration_ms: 8.79K | tokens_per_sec: 182K | tokens_per_sec_per_gpu: 699 | global_batch_size: 1.6M | "
+    "grad_norm: 0.112 | lm_loss: 2.04 | lr: 0.0001 | model_tflops_per_gpu: 15.4 | eta: 131 days, 1:45:39"
+)
+NANOTRON_OLD = "[INFO|DP=0|PP=0|TP=0]: iteration: 3 / 10 | elapsed_time_per_iteration_ms: 900 | lm_loss: 9.1 | hardware_tflops_per_gpu: 20"
+NEMO = (
+    "Training epoch 0, iteration 45/99 | lr: 6.897e-06 | global_batch_size: 128 | global_step: 45 | max_memory_reserved: "
+    "127785762816 | reduced_train_loss: 11.96 | train_step_timing in s: 6.08 | TFLOPS_per_GPU: 1.249e+03 | consumed_samples: 5888"
+)
+NANOGPT = "iter 100: loss 3.1234, time 135.12ms, mfu 37.14%"
+NANOGPT_FIRST = "iter 0: loss 10.9888, time 30000.00ms, mfu -100.00%"
+SWIFT = "{'loss': 0.5, 'grad_norm': 1.0, 'global_step/max_steps': '7/60', 'train_speed(s/it)': '55.54'}"
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "expected"),
+    [
+        ("megatron", MEGATRON, Logged(42, seconds=0.8921, samples=256, teraflops=245.3, loss=3.2145, grad_norm=0.543)),
+        ("megatron", MEGATRON_BARE, Logged(100, seconds=1.0)),
+        ("megatron-deepspeed", BLOOM, Logged(85376, seconds=104.7, samples=2048, teraflops=149.77, loss=1.979558, grad_norm=0.132)),
+        ("megatron-deepspeed", BLOOM_FORK, Logged(10, seconds=14.2875, samples=768, sequence=4096, gpu_tokens_per_second=1146.733, teraflops=69.85, loss=2.5)),
+        ("deepspeed", DEEPSPEED, Logged(10, samples_per_second=25.704280480541442)),
+        ("deepspeed", DEEPSPEED_OLD, Logged(20, samples_per_second=10.25)),
+        ("deepspeed", DEEPSPEED_PIPE, Logged(200, seconds=0.936, samples_per_second=136.706, loss=5.5508)),
+        ("torchtitan", TITAN, Logged(4, gpu_tokens_per_second=10050, teraflops=314.69, mfu=0.1399, loss=7.62585, grad_norm=26.625)),
+        ("torchtitan", TITAN_FP8, Logged(20, gpu_tokens_per_second=4376, teraflops=253.41, loss=5.1, grad_norm=1.2)),
+        ("nanotron", NANOTRON, Logged(211364, seconds=8.79, tokens=1.6e6, gpu_tokens_per_second=699, teraflops=15.4, loss=2.04, grad_norm=0.112)),
+        ("nanotron", NANOTRON_OLD, Logged(3, seconds=0.9, loss=9.1)),
+        ("nemo", NEMO, Logged(45, seconds=6.08, samples=128, teraflops=1249, loss=11.96)),
+        ("nanogpt", NANOGPT, Logged(100, seconds=0.13512, mfu=0.3714, loss=3.1234)),
+        ("nanogpt", NANOGPT_FIRST, Logged(0, seconds=30.0, loss=10.9888)),
+        ("huggingface", SWIFT, Logged(7, loss=0.5, grad_norm=1.0)),
+    ],
+)  # fmt: skip
+def test_a_line_gives_its_step(name: str, line: str, expected: Logged) -> None:
+    said = FORMATS[name].parser().feed(clean(line).text)
+    assert isinstance(said, Logged)
+    assert {key: pytest.approx(value) for key, value in said._asdict().items() if value is not None} == {
+        key: value for key, value in expected._asdict().items() if value is not None
+    }
+
+
+@pytest.mark.parametrize("name", [name for name in FORMATS if name not in {"composer", "huggingface", "litgpt"}])
+def test_a_format_understands_its_own_lines_only(name: str) -> None:
+    theirs = {
+        "megatron": {MEGATRON, MEGATRON_BARE}, "megatron-deepspeed": {BLOOM, BLOOM_FORK}, "torchtitan": {TITAN, TITAN_FP8},
+        "deepspeed": {DEEPSPEED, DEEPSPEED_OLD, DEEPSPEED_PIPE}, "nanotron": {NANOTRON, NANOTRON_OLD}, "nemo": {NEMO},
+        "nanogpt": {NANOGPT, NANOGPT_FIRST},
+    }  # fmt: skip
+    every = set().union(*theirs.values())
+    understood = {line for line in every if isinstance(FORMATS[name].parser().feed(clean(line).text), Logged)}
+    assert understood == theirs[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "tag"),
+    [
+        ("megatron", "saving checkpoint at iteration     100 to /checkpoints", "checkpoint"),
+        ("megatron", "  successfully saved checkpoint from iteration     100 to /checkpoints", "checkpoint"),
+        ("megatron-deepspeed", " validation loss at iteration 100 on validation set | lm loss value: 2.1E+00 |", "eval"),
+        ("deepspeed", "[INFO] [engine.py:3] Saving model checkpoint: /c/global_step10/mp_rank_00_model_states.pt", "checkpoint"),
+        ("torchtitan", "[titan] - root - INFO - validate step:  4  loss:  7.1  memory: 1GiB(3%)  tps: 10,050", "eval"),
+        ("torchtitan", "[titan] - root - INFO - Saving the checkpoint (or staging if async is enabled).", "checkpoint"),
+        ("nanotron", "12/21 01:39:51 [WARNING|DP=0]: Saving checkpoint at checkpoints/10", "checkpoint"),
+        ("nemo", "Scheduled async checkpoint save for /results/model.ckpt", "checkpoint"),
+        ("nemo", "Validation DataLoader 0: 100%|##########| 10/10", "eval"),
+        ("nanogpt", "step 2000: train loss 3.4312, val loss 3.5201", "eval"),
+        ("nanogpt", "saving checkpoint to out", "checkpoint"),
+        ("litgpt", "iter 100: val loss 3.4, val time: 5231.20 ms", "eval"),
+        ("litgpt", "Saving checkpoint to 'out/step-00001000/lit_model.pth'", "checkpoint"),
+        ("composer", "         Eval metrics/eval/LanguageCrossEntropy: 3.1", "eval"),
+        ("huggingface", "{'eval_loss': 2.1, 'eval_runtime': 1.0, 'epoch': 1.0}", "eval"),
+    ],
+)  # fmt: skip
+def test_what_is_no_training_step_becomes_the_next_ones_tag(name: str, line: str, tag: str) -> None:
+    assert FORMATS[name].parser().feed(line) == Notice(tag)
+
+
+class TestComposer:
+    def test_a_block_is_one_step_once_it_has_ended(self) -> None:
+        parser = FORMATS["composer"].parser()
+        block = ["[batch=12/20]:", "         Train time/train: 0.0500", "         Train loss/train/total: 7.1", "         Train throughput/device/tokens_per_sec: 7785.3322", "         Train throughput/device/mfu: 0.4644"]  # fmt: skip
+        assert [parser.feed(line) for line in block] == [None] * 5
+        ended = Logged(12, elapsed=180.0, loss=7.1, gpu_tokens_per_second=7785.3322, mfu=0.4644)
+        assert parser.feed("[epoch=1][batch=13/20]:") == ended
+
+    def test_a_block_without_numbers_is_none(self) -> None:
+        parser = FORMATS["composer"].parser()
+        assert [parser.feed(line) for line in ("[batch=1/20]:", "something else", "[batch=2/20]:")] == [None] * 3
+
+
+class TestHuggingFace:
+    @pytest.mark.parametrize(
+        "values", ["{'loss': 5.072, 'grad_norm': 20.19, 'learning_rate': 0.0, 'epoch': 0.009}", "{'loss': '5.072', 'grad_norm': '20.19', 'learning_rate': '0', 'epoch': '0.009'}"]
+    )  # fmt: skip
+    def test_versions_4_and_5_take_step_and_time_from_the_bar(self, values: str) -> None:
+        parser = FORMATS["huggingface"].parser()
+        assert parser.feed("  2%|▏         | 1/60 [01:02:03<54:36, 55.53s/it]") is None
+        assert parser.feed(values) == Logged(1, elapsed=3723.0, loss=5.072, grad_norm=20.19)
+
+    def test_the_bar_may_stand_on_the_same_line(self) -> None:
+        line = "  7%|▋         | 4/60 [00:55<54:36,  1.53it/s]{'loss': 1.5, 'epoch': 0.1}"
+        assert FORMATS["huggingface"].parser().feed(line) == Logged(4, elapsed=55.0, loss=1.5)
+
+    def test_without_a_bar_a_loss_has_no_step(self) -> None:
+        assert FORMATS["huggingface"].parser().feed("{'loss': 1.5, 'epoch': 0.1}") is None
+
+    @pytest.mark.parametrize(
+        "line", ["{'loss': nan, 'epoch': 1}", "{'loss': }", "{'loss': " + "[" * 200 + "}", "{'loss'}"]
+    )
+    def test_a_dict_that_is_none_breaks_nothing(self, line: str) -> None:
+        parser = FORMATS["huggingface"].parser()
+        parser.feed("| 4/60 [00:55<54:36")
+        parser.feed(line)
+        assert parser.feed("{'loss': 1.5}") == Logged(4, elapsed=55.0, loss=1.5)
+
+
+class TestLitgpt:
+    def test_micro_batches_add_up_to_a_step(self) -> None:
+        parser = FORMATS["litgpt"].parser()
+        line = (
+            "Epoch 1 | iter {} step {} | loss train: 10.932, val: n/a | iter time: {:.2f} ms{} remaining time: 0:10:17"
+        )
+        assert parser.feed(line.format(1, 0, 300, "")) is None
+        assert parser.feed(line.format(2, 1, 350, " (step)")) == Logged(1, seconds=pytest.approx(0.65), loss=10.932)
+        assert parser.feed(line.format(3, 1, 100, "")) is None
+        assert parser.feed(line.format(4, 2, 100, " (step)")) == Logged(2, seconds=pytest.approx(0.2), loss=10.932)
+
+    def test_with_lines_left_out_the_time_is_unknown(self) -> None:
+        line = "Epoch 1 | iter 100 step 25 | loss train: 2.5, val: 2.6 | iter time: 100.00 ms (step) remaining time: 0:10:17"
+        assert FORMATS["litgpt"].parser().feed(line) == Logged(25, loss=2.5)
+
+
+_PIECES = [
+    MEGATRON,
+    BLOOM,
+    DEEPSPEED,
+    TITAN,
+    NANOTRON,
+    NEMO,
+    NANOGPT,
+    SWIFT,
+    "[batch=1/2]:",
+    "| 1/60 [00:55<",
+    "9" * 5000,
+]
+
+
+@given(st.lists(st.one_of(st.text(max_size=80), st.sampled_from(_PIECES)), max_size=8), st.integers(0, 400))
+def test_no_line_breaks_a_parser_and_no_number_is_not_a_number(pieces: list[str], cut: int) -> None:
+    for found in FORMATS.values():
+        parser = found.parser()
+        for line in (*pieces, "".join(pieces)[cut:], "".join(pieces)[:cut]):
+            said = parser.feed(clean(line).text)
+            if isinstance(said, Logged):
+                assert all(value == value and abs(value) < 1e300 for value in said if value is not None)  # noqa: PLR0124

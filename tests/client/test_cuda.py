@@ -1,0 +1,203 @@
+"""Waits and values that a GPU tells late, on a stand-in for torch that refuses to be waited for."""
+
+from __future__ import annotations
+
+import sys
+import types
+from typing import Any
+
+import pytest
+
+import pyrometer
+from pyrometer import _cuda, ring
+
+WAIT = ring.PARTS.index("wait")
+
+
+class Gpu:
+    """A GPU's stream: events are passed when the test says so; each wait takes ``wait_ms``."""
+
+    def __init__(self) -> None:
+        self.passed = 0
+        self.made: list[Event] = []
+        self.capturing = False
+        self.awake = True
+        self.wait_ms = 250.0
+
+    def pass_all(self) -> None:
+        self.passed = len([e for e in self.made if e.recorded])
+
+
+class Event:
+    gpu: Gpu
+
+    def __init__(self, enable_timing: bool = False) -> None:
+        self.recorded = 0
+        self.gpu.made.append(self)
+
+    def record(self) -> None:
+        self.recorded += 1
+
+    def query(self) -> bool:
+        return self.gpu.made.index(self) < self.gpu.passed
+
+    def elapsed_time(self, other: Event) -> float:
+        assert self.query()
+        assert other.query(), "this would wait for the GPU"
+        return self.gpu.wait_ms
+
+    def synchronize(self) -> None:
+        raise AssertionError("synchronised")
+
+
+class Tensor:
+    """A number on the GPU."""
+
+    is_cuda = True
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+
+    def detach(self) -> Tensor:
+        return self
+
+    def reshape(self, _shape: tuple[()]) -> Tensor:
+        return self
+
+    def __float__(self) -> float:
+        raise AssertionError("this would wait for the GPU")
+
+    item = __float__
+
+
+class Pinned:
+    def __init__(self) -> None:
+        self.value = 0.0
+
+    def copy_(self, source: Tensor, non_blocking: bool = False) -> None:
+        assert non_blocking
+        self.value = source.value
+
+    def __float__(self) -> float:
+        return self.value
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
+    made = Gpu()
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("synchronised")
+
+    torch = types.ModuleType("torch")
+    event = type("Event", (Event,), {"gpu": made})
+    torch.__dict__.update(
+        cuda=types.SimpleNamespace(
+            is_initialized=lambda: made.awake,
+            is_current_stream_capturing=lambda: made.capturing,
+            get_device_name=lambda: "NVIDIA H100 80GB HBM3",
+            Event=event,
+            synchronize=refuse,
+        ),
+        empty=lambda _shape, dtype, pin_memory: Pinned(),
+        float32="float32",
+    )
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    return made
+
+
+@pytest.fixture
+def run(rings: str) -> Any:
+    made = pyrometer.start("r", rings=rings)
+    yield made
+    made.close()
+
+
+def waited(run: Any, seen: Any) -> int:
+    return int(seen(run.path).header.part_totals[WAIT])
+
+
+def step(run: Any, waits: int = 1) -> None:
+    with run.step():
+        for _ in range(waits):
+            with run.part("wait"):
+                pass
+
+
+def test_a_wait_is_the_gpus_own_time_read_at_the_next_step(run: Any, seen: Any, gpu: Gpu) -> None:
+    step(run, waits=2)
+    gpu.pass_all()
+    assert waited(run, seen) == 0
+    step(run)
+    assert waited(run, seen) == 500_000_000
+
+
+def test_a_gpu_that_lags_behind_is_asked_again_and_never_waited_for(run: Any, seen: Any, gpu: Gpu) -> None:
+    for _ in range(5):
+        step(run)
+    assert waited(run, seen) == 0
+    gpu.pass_all()
+    step(run)
+    assert waited(run, seen) == 5 * 250_000_000
+
+
+def test_events_are_used_again(run: Any, gpu: Gpu) -> None:
+    for _ in range(100):
+        step(run, waits=3)
+        gpu.pass_all()
+    assert len(gpu.made) <= 12
+
+
+def test_a_gpu_that_never_answers_costs_bounded_memory(run: Any, gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_cuda, "_MAX_PENDING", 5)
+    for _ in range(20):
+        step(run)
+    assert len(gpu.made) == 10
+
+
+def test_waits_while_a_graph_is_captured_are_left_out(run: Any, seen: Any, gpu: Gpu) -> None:
+    gpu.capturing = True
+    step(run)
+    assert gpu.made == []
+
+
+def test_before_cuda_is_awake_the_wait_is_the_cpus(run: Any, seen: Any, gpu: Gpu) -> None:
+    gpu.awake = False
+    step(run)
+    assert 0 < waited(run, seen) < 250_000_000
+    assert gpu.made == []
+
+
+def test_a_failing_gpu_ends_the_measuring_and_nothing_else(
+    run: Any, seen: Any, gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step(run)
+    monkeypatch.setattr(Event, "query", lambda _self: 1 / 0)
+    for _ in range(3):
+        step(run)
+    assert seen(run.path).header.count == 4
+    assert waited(run, seen) == 0
+
+
+def test_the_part_under_way_is_told_on_a_gpu_too(run: Any, seen: Any, gpu: Gpu) -> None:
+    with run.step(), run.part("wait"):
+        assert seen(run.path).header.part == WAIT + 1
+    assert seen(run.path).header.part == 0
+
+
+def test_a_loss_on_the_gpu_is_read_one_step_late(run: Any, seen: Any, gpu: Gpu) -> None:
+    for value in (1.0, 2.0, 3.0):
+        with run.step():
+            run.record(loss=Tensor(value), grad_norm=0.5)
+        gpu.pass_all()
+    assert [(r.loss, r.grad_norm) for r in seen(run.path).records] == [(None, 0.5), (1.0, 0.5), (2.0, 0.5)]
+
+
+def test_a_loss_that_is_not_there_yet_is_left_out(run: Any, seen: Any, gpu: Gpu) -> None:
+    for value in (1.0, 2.0, 3.0):
+        with run.step():
+            run.record(loss=Tensor(value))
+    gpu.pass_all()
+    with run.step():
+        run.record(loss=Tensor(4.0))
+    assert [r.loss for r in seen(run.path).records] == [None, None, None, 1.0]

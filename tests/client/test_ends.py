@@ -1,0 +1,106 @@
+"""How a run ends, and what its ring tells of it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pyrometer
+
+Python = Callable[..., subprocess.CompletedProcess[str]]
+
+STEPS = """
+import sys, pyrometer
+run = pyrometer.start("r")
+for _ in range(3):
+    with run.step():
+        pass
+"""
+WELL = {
+    "falling off the end": "",
+    "sys.exit()": "sys.exit()",
+    "sys.exit(0)": "sys.exit(0)",
+    "Ctrl-C": "raise KeyboardInterrupt",
+    "a sys.exit(2) that was caught, and steps after it": (
+        "try:\n    sys.exit(2)\nexcept SystemExit:\n    pass\nwith run.step():\n    pass\n"
+    ),
+    "running out of data inside a step": (
+        "try:\n    with run.step():\n        next(iter([]))\nexcept StopIteration:\n    pass\n"
+    ),
+    "a block left with status 0": "with run:\n    sys.exit(0)",
+}
+BADLY = {
+    "sys.exit(1)": "sys.exit(1)",
+    "sys.exit with a message": "sys.exit('no GPU left')",
+    "raise SystemExit(3) inside a step": "with run.step():\n    raise SystemExit(3)",
+    "an exception": "raise ValueError('CUDA error')",
+    "a block left by an exception that is caught": (
+        "try:\n    with run:\n        raise ValueError\nexcept ValueError:\n    pass\n"
+    ),
+    "raise SystemExit(1) inside the run's block": "with run:\n    raise SystemExit(1)",
+    "os._exit(0)": "import os; os._exit(0)",
+    "SIGTERM": "import os, signal; os.kill(os.getpid(), signal.SIGTERM)",
+}
+
+
+def ended(python: Python, rings: str, seen: Any, script: str) -> Any:
+    python(script)
+    (path,) = Path(rings).iterdir()
+    found = seen(path)
+    assert not found.alive
+    assert found.header.count >= 3
+    return found.header
+
+
+@pytest.mark.parametrize("how", WELL)
+def test_good_ends(python: Python, rings: str, seen: Any, how: str) -> None:
+    assert ended(python, rings, seen, STEPS + WELL[how]).closed
+
+
+@pytest.mark.parametrize("how", BADLY)
+def test_bad_ends(python: Python, rings: str, seen: Any, how: str) -> None:
+    assert not ended(python, rings, seen, STEPS + BADLY[how]).closed
+
+
+def test_the_exit_status_of_the_job_stays_its_own(python: Python) -> None:
+    assert python(STEPS + "sys.exit(7)").returncode == 7
+    done = python(STEPS + "sys.exit('no GPU left')")
+    assert (done.returncode, done.stderr) == (1, "no GPU left\n")
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("end", ["", "raise ValueError"])
+def test_ranks_that_are_children_of_multiprocessing(
+    method: str, end: str, tmp_path: Path, rings: str, seen: Any
+) -> None:
+    script = tmp_path / "job.py"
+    script.write_text(
+        "import multiprocessing, sys, pyrometer\n"
+        "def work():\n"
+        "    run = pyrometer.start('r')\n"
+        "    for _ in range(3):\n"
+        "        with run.step():\n"
+        "            pass\n"
+        f"    {end}\n"
+        "if __name__ == '__main__':\n"
+        "    child = multiprocessing.get_context(sys.argv[1]).Process(target=work)\n"
+        "    child.start()\n"
+        "    child.join()\n"
+    )
+    environment = {"PYROMETER_RINGS": rings, "PATH": "/usr/bin:/bin"}
+    subprocess.run([sys.executable, str(script), method], timeout=60, env=environment, check=True, capture_output=True)
+    (path,) = Path(rings).iterdir()
+    assert seen(path).header.closed == (not end)
+
+
+def test_a_block_closes_its_run(rings: str, seen: Any) -> None:
+    with pyrometer.start("r", rings=rings) as run, run.step():
+        pass
+    found = seen(run.path)
+    assert found.header.closed
+    assert run.disabled == "closed"
