@@ -55,7 +55,7 @@ REASONS = {
 # The states of the goodput ledger: useful in quiet blue, what was lost in the colours of loss.
 LEDGER = {
     "useful": HEALTHY,
-    "checkpoint": "#c4a0e0",
+    "checkpoint": "#e0c8f5",
     "eval": "#8ab8ff",
     "init": "#f2cc0c",
     "rework": "#ff780a",

@@ -323,7 +323,7 @@ def _waits() -> Panel:
             "around 0; below 5 %.",
             "All ranks of the node: the host (CPU, memory, storage). One rank: its GPU.",
         ),
-        [Query(f"rank:pyrometer_train_wait:below_stage_median{{{NODE_IS}}}", "{{run}} rank {{rank}}")],
+        [Query(f"rank:pyrometer_train_spare_gap:with_gpu{{{NODE_IS}}}", "{{run}} rank {{rank}}")],
         unit="percentunit",
         limits=(-0.1, 0.5),
         no_value="no training here",

@@ -96,7 +96,7 @@ def _straggler() -> Panel:
             "below 5 %, and a different name every few minutes.",
             "Open its node. One name that stays is a slow GPU or a slow host; drain it.",
         ),
-        f"topk(1, rank:pyrometer_train_wait:below_stage_median{{{_RUN}}})",
+        f"topk(1, rank:pyrometer_train_spare_gap:with_gpu{{{_RUN}}})",
         unit="percentunit",
         decimals=0,
         steps=[(None, palette.QUIET), (0.05, palette.WATCH), (0.1, palette.BAD), (0.2, palette.WORST)],

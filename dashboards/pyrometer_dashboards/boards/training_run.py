@@ -41,7 +41,7 @@ _SOURCE = Variable(
 )
 
 # The nodes of the run: hardware series have no run label, they are joined by node.
-_ON_RUN_NODES = f"and on (cluster, node) pyrometer_train_rank_info{{{RUN_IS}}}"
+_ON_RUN_NODES = f"and on (cluster, node) node:pyrometer_train_run:member{{{RUN_IS}}}"
 
 
 def board() -> Board:
@@ -136,7 +136,7 @@ def _straggler() -> Panel:
             "below 5 %, with changing names.",
             "Open its node. One name that stays is a slow GPU or host.",
         ),
-        f"topk(1, rank:pyrometer_train_wait:below_stage_median{{{RUN_IS}}})",
+        f"topk(1, rank:pyrometer_train_spare_gap:with_gpu{{{RUN_IS}}})",
         unit="percentunit",
         decimals=0,
         steps=[(None, palette.QUIET), (0.05, palette.WATCH), (0.1, palette.BAD), (0.2, palette.WORST)],
@@ -263,7 +263,7 @@ def _slow_ranks() -> Panel:
             "all below 5 %.",
             "Open the node of the first row; a whole node here is the host, one GPU is the GPU.",
         ),
-        [Query(f"topk(10, rank:pyrometer_train_wait:below_stage_median{{{RUN_IS}}})", instant=True, table=True)],
+        [Query(f"topk(10, rank:pyrometer_train_spare_gap:with_gpu{{{RUN_IS}}})", instant=True, table=True)],
         {"node": "node", "gpu": "gpu", "rank": "rank", "stage": "stage", "Value": "costs"},
         unit="percentunit",
         steps=[(None, palette.QUIET), (0.05, palette.WATCH), (0.1, palette.BAD), (0.2, palette.WORST)],
@@ -282,7 +282,7 @@ def _where_now() -> Panel:
             "fractions of a step; a checkpoint is minutes.",
             "In a hang all wait but one: that one is first here with another part, or is missing.",
         ),
-        [Query(f"topk(10, pyrometer_train_current_part_seconds{{{RUN_IS}}})", instant=True, table=True)],
+        [Query(f"rank:pyrometer_train_current_part_seconds:longest{{{RUN_IS}}}", instant=True, table=True)],
         {"node": "node", "rank": "rank", "part": "part", "Value": "for"},
         unit="s",
         sort="for",

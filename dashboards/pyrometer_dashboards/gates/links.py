@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pyrometer_dashboards.gates.finding import Finding, Json, Surroundings, panels, targets, title
 
 _BUILT_IN = re.compile(r"__\w+|timeFilter")
-_USED = re.compile(r"\$\{(\w+)|\$(\w+)")
+_USED = re.compile(r"\$\{(\w+)|\$([A-Za-z_]\w*)")
 _BOARD = re.compile(r"/d/([\w-]+)")
 _VAR = re.compile(r"[?&]var-(\w+)=")
 _RUNBOOK = re.compile(r"docs/alerts\.md#([\w-]+)")

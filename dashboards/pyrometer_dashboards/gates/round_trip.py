@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
+import sys
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,33 +15,31 @@ from pyrometer_dashboards.gates.finding import Finding, Json, Surroundings
 _WAY_OUT = "A key that Grafana's types don't know is dropped when somebody saves; remove it."
 # Keys that the SDK does not know and Grafana 12.2 writes: Prometheus' own of annotations, and newer ones.
 _NEWER = (
-    "preload",
-    "showValues",
-    "useValueForTime",
-    "titleFormat",
-    "textFormat",
-    "expr",
-    "interval",
-    "definition",
-    "regex",
-)
+    "preload", "showValues", "useValueForTime", "titleFormat", "textFormat", "expr", "interval", "definition", "regex",
+    "footer", "frozenColumns",
+)  # fmt: skip
 
 
 def available() -> bool:
     """Whether the SDK is installed: it needs Python 3.11."""
-    try:
-        importlib.import_module("grafana_foundation_sdk.models.dashboard")
-    except (ImportError, SyntaxError):
-        return False
-    return True
+    return sys.version_info >= (3, 11) and importlib.util.find_spec("grafana_foundation_sdk") is not None
+
+
+def _models() -> tuple[Any, Any]:
+    """The SDK's type of a dashboard and its encoder. It advises everyone to write boards of the next schema."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        # Without its plugins the SDK passes options of panels on unread.
+        importlib.import_module("grafana_foundation_sdk.cog.plugins").register_default_plugins()
+        models = importlib.import_module("grafana_foundation_sdk.models.dashboard")
+        return models.Dashboard, importlib.import_module("grafana_foundation_sdk.cog.encoder").JSONEncoder
 
 
 def check(name: str, board: Json, around: Surroundings) -> Iterator[Finding]:  # noqa: ARG001  all checks look alike
     """What is lost or changed on the way through the SDK."""
-    models = importlib.import_module("grafana_foundation_sdk.models.dashboard")
-    encoder = importlib.import_module("grafana_foundation_sdk.cog.encoder").JSONEncoder
+    dashboard, encoder = _models()
     try:
-        back = json.loads(encoder(sort_keys=True, indent=2).encode(models.Dashboard.from_json(board)))
+        back = json.loads(encoder(sort_keys=True, indent=2).encode(dashboard.from_json(board)))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         yield Finding(name, "", f"the SDK can't read it: {error!r}"[:200], _WAY_OUT)
         return

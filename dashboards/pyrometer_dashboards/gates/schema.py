@@ -14,6 +14,7 @@ from pyrometer_dashboards.gates.finding import Finding, Json, Surroundings, cust
 # What Grafana 12.2 writes itself and its published types don't know (seen in its save model, all harmless).
 _UNPUBLISHED = {
     "timeseries.custom": ("showValues",),
+    "state-timeline.custom": ("insertNulls", "spanNulls"),
     "dashboard": ("preload", "description"),
 }
 _OF_MARKS = ("expr", "step", "tagKeys", "titleFormat", "textFormat", "useValueForTime", "target")

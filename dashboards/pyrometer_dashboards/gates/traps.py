@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from pyrometer_dashboards.gates.finding import Finding, Json, Surroundings, custom, panels, targets, title
@@ -108,8 +109,20 @@ def _points_colours(panel: Json) -> Problems:
     if panel.get("type") == "xychart" and mappings:
         if mappings[0].get("options", {}).get("match") != "null+nan":
             yield "null+nan is not the first mapping: to JavaScript nothing is not less than 0", "Put it first."
-        if not any(each.get("type") == "range" and "from" not in each["options"] for each in mappings):
+        if not _covered(each["options"] for each in mappings if each.get("type") == "range"):
             yield "with mappings it ignores thresholds: what no mapping covers is white", "Cover every value."
+
+
+def _covered(ranges: Iterable[Json]) -> bool:
+    """Whether every number lies in one of the ranges; one without an end goes on for ever."""
+    reached = -math.inf
+    ends = sorted(
+        (each.get("from") or -math.inf, math.inf if each.get("to") is None else each["to"]) for each in ranges
+    )
+    for start, end in ends:
+        if start <= reached:
+            reached = max(reached, end)
+    return reached == math.inf
 
 
 def _flags(panel: Json) -> Problems:

@@ -16,8 +16,7 @@ from threading import Lock
 
 from pyrometer_simulator.fleet.batches import batches
 from pyrometer_simulator.fleet.plan import HEALTHY, Plan, planted
-from pyrometer_simulator.fleet.series import Fleet
-from pyrometer_simulator.fleet.write import moment
+from pyrometer_simulator.fleet.write import families, moment
 
 LOST_AFTER = 180.0
 
@@ -29,7 +28,7 @@ class Feed:
         self._plan = plan
         # What is lost has to be seen once before: it goes away some minutes after the start.
         before = replace(plan, faults=replace(plan.faults, dead="", lost=None))
-        self._families = [list(Fleet(each).families()) for each in (before, plan)]
+        self._families = [families(each) for each in (before, plan)]
         self._start = time.time()
         self._told = self._start - 30
         self._lock = Lock()

@@ -65,6 +65,10 @@ class Plan:
         """The rack of the node at an index: four nodes in each."""
         return f"r{node // 4 + 1:03d}"
 
+    def index(self, where: tuple[str, int] | None) -> tuple[int, int] | None:
+        """A part by its node's place in ``names`` instead of its name."""
+        return (self.names().index(where[0]), where[1]) if where else None
+
     @property
     def idle(self) -> int:
         """How many nodes at the end are idle: spares."""
