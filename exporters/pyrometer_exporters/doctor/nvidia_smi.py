@@ -6,6 +6,7 @@ names that changed between drivers are given with all their spellings, the newes
 
 from __future__ import annotations
 
+import contextlib
 import re
 import subprocess
 import xml.etree.ElementTree as ET
@@ -18,6 +19,7 @@ from pyrometer_exporters.doctor.readout import Readings
 from pyrometer_exporters.framework.flags import UsageError
 
 SECONDS = 60.0  # a sick GPU makes it slow; one that hangs would make it wait for ever
+KILL_SECONDS = 1.0
 Verdict = Literal["same", "close", "differs", "only nvidia-smi", "only Pyrometer"]
 _WORDS = {"yes": 1.0, "no": 0.0, "active": 1.0, "not active": 0.0, "enabled": 1.0, "disabled": 0.0}
 _NUMBER = re.compile(r"P?(-?\d+(?:\.\d+)?)(?:x|\b)")
@@ -140,23 +142,35 @@ def read(path: Path | None) -> dict[str, ET.Element]:
 
 def _said(path: Path | None) -> str:
     try:
-        if path is not None:
-            return path.read_text(encoding="utf-8", errors="replace")
-        command = ["nvidia-smi", "-q", "-x"]
-        found = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
-    except subprocess.TimeoutExpired:
-        msg = f"nvidia-smi -q -x gave no answer in {SECONDS:.0f} s"
-        raise UsageError(msg) from None
+        return path.read_text(encoding="utf-8", errors="replace") if path is not None else _asked()
     except OSError as error:
         msg = f"{path or 'nvidia-smi'}: {error.strerror}; give a file with what nvidia-smi -q -x wrote"
         raise UsageError(msg) from None
-    return found.stdout
+
+
+def _asked() -> str:
+    command = ["nvidia-smi", "-q", "-x"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        return process.communicate(timeout=SECONDS)[0]
+    except subprocess.TimeoutExpired:
+        process.kill()
+        # Not waited for without a limit: one that hangs inside the driver can't be killed.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=KILL_SECONDS)
+        msg = f"nvidia-smi -q -x gave no answer in {SECONDS:.0f} s"
+        raise UsageError(msg) from None
 
 
 def compared(readings: Readings, theirs: Mapping[str, ET.Element]) -> list[Compared]:
-    """Every field of every GPU that either of the two knows."""
-    found = []
-    for labels, _up in readings.of("pyrometer_gpu_up"):
+    """Every field of every GPU that either of the two knows. Errors: UsageError where they have no GPU in common."""
+    ours_up = readings.of("pyrometer_gpu_up")
+    missing = theirs.keys() - {labels["uuid"] for labels, _up in ours_up}
+    if len(missing) == len(theirs):
+        msg = f"none of the {len(theirs)} GPUs that nvidia-smi tells of is read here"
+        raise UsageError(msg)
+    found = [Compared(uuid, "uuid = pyrometer_gpu_up", 1, None, "only nvidia-smi") for uuid in sorted(missing)]
+    for labels, _up in ours_up:
         gpu = theirs.get(labels["uuid"])
         for field in FIELDS:
             number = None if gpu is None else _number(gpu, field)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 
 from pyrometer_exporters.doctor import main as doctor
 from pyrometer_exporters.doctor import nvidia_smi
+from pyrometer_exporters.framework.flags import UsageError
 from pyrometer_exporters.node.gpu.collector import COLLECTOR
 from pyrometer_simulator.nvml import SimulatedGpus, installed
 
@@ -111,13 +111,24 @@ def test_without_nvidia_smi_it_says_what_to_do(compare: Compare, monkeypatch: py
     assert compare(flag="--compare-nvidia-smi")[0] == 2
 
 
-def test_an_nvidia_smi_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    def hang(*_arguments: object, **_more: object) -> None:
-        raise subprocess.TimeoutExpired("nvidia-smi", 60)
-
-    monkeypatch.setattr(subprocess, "run", hang)
-    with pytest.raises(nvidia_smi.UsageError, match="gave no answer"):
+def test_an_nvidia_smi_that_hangs_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\nexec sleep 60\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr(nvidia_smi, "SECONDS", 0.1)
+    with pytest.raises(UsageError, match="gave no answer"):
         nvidia_smi.read(None)
+
+
+def test_a_report_of_another_machine_is_refused(compare: Compare) -> None:
+    assert compare(lambda text: text.replace("<uuid>", "<uuid>GPU-of-another-"))[0] == 2
+
+
+def test_a_gpu_that_only_nvidia_smi_has_is_told(compare: Compare) -> None:
+    status, out = compare(lambda text: text.replace("</gpu>\n</nv", "</gpu><gpu><uuid>GPU-2</uuid></gpu>\n</nv"))
+    assert status == 1
+    assert "| GPU-2 | `uuid` | `pyrometer_gpu_up` | 1 |  | only nvidia-smi |" in out
 
 
 def test_every_field_names_a_family_that_is_served() -> None:
