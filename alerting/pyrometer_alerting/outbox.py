@@ -12,20 +12,23 @@ import logging
 import random
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyrometer_alerting.clock import Clock
-from pyrometer_alerting.messages import DEGRADE_LEVELS, Message, Style, build
+from pyrometer_alerting.messages import DEGRADE_LEVELS, WITHOUT_CHART, Message, Style, build, has_chart
 from pyrometer_alerting.metrics import Metrics
+from pyrometer_alerting.model import Incident
 from pyrometer_alerting.outbox_table import Operation
 from pyrometer_alerting.slack import LONGEST_WAIT_SECONDS, Slack, SlackFailure, Trouble
-from pyrometer_alerting.store import Store, StoreError
+from pyrometer_alerting.store import Store, StoreError, Transaction
 
 _log = logging.getLogger(__name__)
 
 # An edit that can never work: say it in a new message instead.
 _CANNOT_EDIT = frozenset({"cant_update_message", "edit_window_closed"})
 _CANNOT_LOOK = frozenset({"missing_scope", "not_allowed_token_type", "no_permission"})
+CHARTS_FACT = "charts_refused_at"
+CHARTS_RETRY_SECONDS = 7 * 86_400.0  # Slack turns features on workspace by workspace
 TERMINAL = "terminal"  # the channel of a service without a token: nothing there can be edited from Slack
 _CLOCK_SKEW_SECONDS = 60.0  # our clock against Slack's `ts`; NTP keeps it far smaller
 
@@ -40,6 +43,12 @@ class Timing:
     backoff: float = 1.0
     backoff_limit: float = 60.0
     idle: float = 60.0
+
+
+def has_native_charts(tx: Transaction, now: float) -> bool:
+    """Whether Slack's chart block may be used: it has not been refused within a week."""
+    refused = tx.fact(CHARTS_FACT)
+    return refused is None or now - float(refused) > CHARTS_RETRY_SECONDS
 
 
 class Courier:
@@ -182,7 +191,8 @@ class Courier:
             if incident is None:
                 tx.outbox.die(operation.op_id, "the incident is gone")
                 return
-            message = build(incident, self._style, operation.degrade)
+            native = has_native_charts(tx, now)
+            operation, message = self._content(operation, incident, native=native)
             if operation.channel and operation.ts and message.digest() == operation.shown:
                 tx.outbox.finish(operation, operation.channel, operation.ts, message.digest(), now)
                 return
@@ -193,6 +203,25 @@ class Courier:
         where = self._attempt(operation, lambda: self._say(operation, message, known))
         if where is not None and operation.posted_at is None:
             self._metrics.latency.observe(max(self._clock.now() - incident.received_at, 0.0))
+        if where is not None and operation.degrade == WITHOUT_CHART and native:
+            self._note_refusal(operation, has_chart(build(incident, self._style)), now)
+
+    def _content(self, operation: Operation, incident: Incident, *, native: bool) -> tuple[Operation, Message]:
+        """The message, and the operation with a level that leaves out something: never the same content again."""
+        level = operation.degrade
+        message = build(incident, self._style, level, native=native)
+        while 0 < level < DEGRADE_LEVELS - 1 and message == build(incident, self._style, level - 1, native=native):
+            level += 1
+            message = build(incident, self._style, level, native=native)
+        return replace(operation, degrade=level), message
+
+    def _note_refusal(self, operation: Operation, chart: bool, now: float) -> None:
+        """Slack took the message without its chart and refused it with it: the next ones come without, or a picture."""
+        if chart:
+            _log.info("outbox: this workspace has no chart block: charts are sent as pictures")
+            with self._store.transaction() as tx:
+                tx.save_fact(CHARTS_FACT, repr(now))
+                tx.outbox.restore(operation.op_id)
 
     def _say(self, operation: Operation, message: Message, known: tuple[str, str] | None) -> tuple[str, str, str]:
         metadata = {"op_id": operation.op_id, "incident_id": operation.incident_id}
