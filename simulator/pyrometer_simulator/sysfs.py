@@ -20,6 +20,7 @@ import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
+from pyrometer_simulator.sysfs_drivers import DriverFiles, write_counters, write_text
 from pyrometer_simulator.sysfs_layout import (
     CPU_FUNCTION,
     ETHERNET_ADDRESSES,
@@ -99,6 +100,24 @@ class SysfsTree:
         self._nics[new] = nic
         (self.sysfs / "class/infiniband" / old).unlink()
         self._link("class/infiniband", new, nic.folder)
+
+    def add_device(self, files: DriverFiles) -> Path:
+        """A device of another driver, its counters 1, 2, 3, ...; the folder of the device."""
+        address = f"0000:f0:{len(list((self.sysfs / 'class/infiniband').iterdir())):02x}.0"
+        function = self._function(address, {**HCA_FUNCTION, "driver": files.pci_driver})
+        device = function / "infiniband" / files.name
+        for name, text in files.texts.items():
+            write_text(device / name, text)
+        write_counters(device / "hw_counters", files.hw_counters)
+        for number, port in enumerate(files.ports, 1):
+            folder = device / "ports" / str(number)
+            for name in ("state", "phys_state", "rate", "link_layer"):
+                write_text(folder / name, getattr(port, name))
+            for name in ("counters", "counters_ext", "hw_counters"):
+                write_counters(folder / name, getattr(port, name))
+        (device / "device").symlink_to("../..")
+        self._link("class/infiniband", files.name, device)
+        return device
 
     def reload_driver(self, name: str) -> None:
         """The device's folder and its interface are made anew, its counters begin again, its link comes up once."""

@@ -7,8 +7,8 @@ from typing import Any
 
 from alerting_fakes import START, Bench, raw_alert
 
+from pyrometer_alerting.contents import CHARTS_RETRY_SECONDS
 from pyrometer_alerting.model import Curve, Diagnosis
-from pyrometer_alerting.outbox import CHARTS_RETRY_SECONDS
 
 DROP = raw_alert("TrainMfuDropped", run="llama", component="train")
 CURVE = Curve((START, START + 10, START + 20), (0.4, 0.4, 0.3), (0.4, 0.4, 0.2), 0.4)

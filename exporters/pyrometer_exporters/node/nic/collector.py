@@ -4,44 +4,37 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 
 from pyrometer_exporters.framework.collector import CollectorSpec, Context, FlagGroup
 from pyrometer_exporters.framework.flags import UsageError, regexp
 from pyrometer_exporters.framework.metrics import Down, Sample
-from pyrometer_exporters.framework.worker import Outcome, PartError, Worker, reason_of
-from pyrometer_exporters.node.nic.families import ALL, UP, port_samples
-from pyrometer_exporters.node.nic.hardware import Hardware
+from pyrometer_exporters.framework.worker import Outcome, Worker
+from pyrometer_exporters.node.nic.device import GONE, Device, Read, Reader
+from pyrometer_exporters.node.nic.families import ALL, UP, device_samples, port_samples
 from pyrometer_exporters.node.nic.infiniband import read_rdma_device
 from pyrometer_exporters.node.nic.inventory import Inventory, chosen, take_stock
 from pyrometer_exporters.node.nic.memory import Memories
 from pyrometer_exporters.node.nic.netdev import read_interface_device
+from pyrometer_exporters.node.nic.peers import expected_by_peers
 from pyrometer_exporters.node.nic.readings import DeviceReading
 from pyrometer_exporters.node.nic.state import Store
-from pyrometer_exporters.node.nic.sysfs import Files, Folders, SystemFiles, allow_descriptors
+from pyrometer_exporters.node.nic.sysfs import Files, SystemFiles, allow_descriptors
 
 # A node with 22 PMA files per port was read in 0.113 s all in all (node_exporter issue 3265); reads blocked on the
 # kernel's RTNL lock took more than 5 s (issue 1841), and nothing is gained by waiting for those.
 DEVICE_SECONDS = 2.0
 # Of the time there is, so that some is left to save the state; the file and its folder took 1-10 ms.
 DEVICE_SHARE = 0.8
-# The reason of a device that went away between being listed and being read: that is no failure.
-GONE = "gone"
-
-
-@dataclass(frozen=True)
-class Read:
-    """How to read a device, and its folder."""
-
-    path: str
-    device: Callable[[Folders, Hardware], DeviceReading]
+# Of a device's time, until it is looked whether one of its files hangs; the rest is for the others.
+FIRST_SHARE = 0.5
 
 
 class NicCollector:
     """Lists the devices anew on every scrape and reads each in a worker of its own."""
 
-    def __init__(self, context: Context, files: Files | None = None) -> None:
+    def __init__(self, context: Context, files: Files | None = None, *, every_time: bool = False) -> None:
+        """``every_time``: read all at every look, whatever its tier."""
         include = getattr(context.flags, "collector.nic.device-include", None)
         exclude = getattr(context.flags, "collector.nic.device-exclude", None)
         if include is not None and exclude is not None:
@@ -51,11 +44,11 @@ class NicCollector:
         self._not_excluded = chosen(None, exclude)
         self._sysfs = os.fspath(context.sysfs)
         self._clock = context.clock
-        self._files = files or SystemFiles()
+        self._new_reader = lambda hung: Reader(files or SystemFiles(), hung, every_time=every_time)
         self._store = Store(context.state)
-        self._memories = Memories(self._store, context.procfs / "sys/kernel/random/boot_id")
-        self._devices: dict[str, _Device] = {}
-        self._leaving: list[_Device] = []
+        self._memories = Memories(self._store, context.procfs)
+        self._devices: dict[str, Device] = {}
+        self._leaving: list[Device] = []
         self._saver: Worker[None] = Worker("nic-state")
 
     def collect(self, until: float) -> Iterable[Sample | Down]:
@@ -71,15 +64,16 @@ class NicCollector:
                 found.append(Down(device, outcome.reason or "", outcome.detail))
             else:
                 readings.append(outcome.value)
-        found.extend(self._ports(readings))
+        found.extend(self._samples(readings))
         found.extend(self._save(until))
         return found
 
     def close(self) -> None:
-        """Close all descriptors, save for those of a device that hangs."""
+        """Close all descriptors, save for those of a device that hangs; keep what is remembered."""
         self._leaving.extend(self._devices.values())
         self._devices.clear()
         self._let_go(wait=1.0)
+        self._saver.start(lambda: self._store.finish(self._memories.ports)).outcome(time.monotonic() + 1.0)
         self._saver.close()
 
     def _jobs(self, stock: Inventory) -> dict[str, Read]:
@@ -89,24 +83,32 @@ class NicCollector:
         jobs.update({n: _rdma_job(f"{infiniband}/{n}", net, behind) for n, behind in stock.rdma.items()})
         return jobs
 
-    def _read(self, jobs: dict[str, Read], until: float) -> Iterator[tuple[str, Outcome[DeviceReading | None]]]:
+    def _read(self, jobs: dict[str, Read], until: float) -> Iterator[tuple[str, Outcome[DeviceReading]]]:
         self._leaving.extend(self._devices.pop(name) for name in self._devices.keys() - jobs.keys())
         self._let_go()
         now = self._clock.monotonic()
         start = time.monotonic()
-        until = start + min(DEVICE_SECONDS, DEVICE_SHARE * (until - start))
-        pending = {}
+        allowed = min(DEVICE_SECONDS, DEVICE_SHARE * (until - start))
+        looks = []
         for name, read in jobs.items():
-            device = self._devices.setdefault(name, _Device(name, self._files))
-            pending[name] = device.worker.start(device.job(read, now))
-        for name, job in pending.items():
-            yield name, job.outcome(until)
+            device = self._devices.get(name)
+            if device is None:
+                device = self._devices[name] = Device(name, self._new_reader)
+            looks.append((name, device, device.look(read, now)))
+        # Those that hang are begun anew, all of them, before any is waited for again.
+        first = start + FIRST_SHARE * allowed
+        again = [(name, device.waited(look, first)) for name, device, look in looks]
+        for name, look in again:
+            yield name, look.outcome(start + allowed)
 
-    def _ports(self, readings: list[DeviceReading]) -> Iterator[Sample | Down]:
-        for device, port, memory in self._memories.take_in(readings, self._clock.wall()):
-            yield from port_samples(device, port, memory)
-            for group, reason in port.failed:
-                yield Down("/".join(filter(None, (device.name, port.port, group))), reason)
+    def _samples(self, readings: list[DeviceReading]) -> Iterator[Sample | Down]:
+        expected = expected_by_peers(readings)
+        for device, own, ports in self._memories.take_in(readings, self._clock.wall()):
+            yield from device_samples(device, own)
+            for port, memory in ports:
+                yield from port_samples(device, port, memory, peers_up=(device.name, port.port) in expected)
+                for group, reason in port.failed:
+                    yield Down("/".join(filter(None, (device.name, port.port, group))), reason)
 
     def _save(self, until: float) -> Iterator[Down]:
         text = self._store.changed(self._memories.ports)
@@ -122,49 +124,12 @@ class NicCollector:
         self._leaving = [device for device in self._leaving if not device.close(until)]
 
 
-class _Device:
-    """A device's worker and what only that worker touches."""
-
-    def __init__(self, name: str, files: Files) -> None:
-        self.worker: Worker[DeviceReading | None] = Worker(f"nic-{name}")
-        self._folders = Folders(files)
-        self._hardware = Hardware()
-
-    def job(self, read: Read, now: float) -> Callable[[], DeviceReading]:
-        """A read of the device at the monotonic time ``now``, for the worker."""
-
-        def look() -> DeviceReading:
-            self._folders.now = now
-            try:
-                return read.device(self._folders, self._hardware)
-            except (OSError, PartError) as error:
-                if not os.path.exists(read.path):  # noqa: PTH110
-                    raise PartError(GONE) from error
-                if isinstance(error, PartError):
-                    raise
-                raise PartError(reason_of(error), str(error)) from error
-
-        return look
-
-    def close(self, until: float) -> bool:
-        """Close the descriptors, waiting until the monotonic time ``until``; False if the worker is still busy."""
-        job = self.worker.start(self._close_files)
-        if job.future is None:
-            return False
-        job.outcome(until)
-        self.worker.close()
-        return True
-
-    def _close_files(self) -> None:
-        self._folders.close()
-
-
 def _rdma_job(path: str, net: str, candidates: tuple[str, ...]) -> Read:
-    return Read(path, lambda folders, hardware: read_rdma_device(folders, hardware, path, net, candidates))
+    return Read(path, lambda access: read_rdma_device(access, path, net, candidates))
 
 
 def _interface_job(path: str) -> Read:
-    return Read(path, lambda folders, hardware: read_interface_device(folders, hardware, path))
+    return Read(path, lambda access: read_interface_device(access, path))
 
 
 def _add_flags(group: FlagGroup) -> None:

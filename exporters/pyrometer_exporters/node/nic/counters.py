@@ -6,7 +6,7 @@ those of drivers/infiniband/core/sysfs.c (PORT_PMA_ATTR, the same in every kerne
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyrometer_exporters.framework.metrics import Family
 
@@ -15,14 +15,15 @@ PORT_LABELS = ("device", "port")
 
 @dataclass(frozen=True, eq=False)
 class Counter:
-    """A counter file.
+    """A counter file, or a gauge among the driver's.
 
     Attributes:
-        file: its name in sysfs.
+        file: its name in sysfs, or in ethtool's list.
         family: what it is served as.
         bits: how wide the device keeps it.
         pins: True if it stays at its maximum (PMA), False if it starts again at 0.
         factor: multiplies the device's value.
+        labels: those beyond the port's: the counter's name in a family of many counters.
     """
 
     file: str
@@ -30,6 +31,7 @@ class Counter:
     bits: int
     pins: bool = False
     factor: int = 1
+    labels: tuple[str, ...] = ()
 
     @property
     def maximum(self) -> int:
@@ -40,6 +42,16 @@ class Counter:
     def saturates(self) -> bool:
         """Whether a device has been seen to reach the maximum; 64 bits never are."""
         return self.pins and self.bits < 64
+
+    @property
+    def wraps(self) -> bool:
+        """Whether it starts again at 0 beyond its maximum; 64 bits never get there."""
+        return not self.pins and self.bits < 64
+
+    @property
+    def counts(self) -> bool:
+        """Whether it only ever grows, unless it is cleared."""
+        return self.family.type == "counter"
 
     @property
     def name(self) -> str:
@@ -53,8 +65,13 @@ def _pma(file: str, name: str, bits: int, text: str, factor: int = 1) -> Counter
 
 
 def _hardware(file: str, name: str, bits: int, text: str) -> Counter:
-    where = f"{text} hw_counters/{file}" + (", 32 bits, widened to 64." if bits < 64 else ".")
+    where = f"{text} hw_counters/{file}" + (", 32 bits on mlx5, widened to 64." if bits < 64 else ".")
     return Counter(file, Family(name, "counter", where, PORT_LABELS), bits)
+
+
+def _extended(file: str, name: str, text: str, factor: int = 1) -> Counter:
+    where = f"{text} counters_ext/{file}, 64 bits; kernels before 4.5, whose counters/ has 32."
+    return Counter(file, Family(name, "counter", where, PORT_LABELS), 64, pins=True, factor=factor)
 
 
 def _interface(file: str, name: str, text: str) -> Counter:
@@ -80,6 +97,7 @@ PMA = (
         "Packets that could not be forwarded by the switch.",
     ),
     _pma("port_xmit_discards", "pyrometer_nic_port_discards_transmitted_total", 16, "Packets dropped outbound."),
+    _pma("port_rcv_discards", "pyrometer_nic_port_discards_received_total", 16, "Packets dropped inbound."),
     _pma(
         "port_xmit_constraint_errors",
         "pyrometer_nic_port_constraint_errors_transmitted_total",
@@ -185,6 +203,48 @@ HARDWARE = (
         "roce_slow_restart", "pyrometer_nic_roce_slow_restart_used_total", 32, "Times that slow restart was used."
     ),
     _hardware(
+        "req_cqe_flush_error",
+        "pyrometer_nic_req_cqes_flush_errors_total",
+        32,
+        "Completions flushed at the requester: every end of a job does that.",
+    ),
+    _hardware(
+        "resp_cqe_flush_error",
+        "pyrometer_nic_resp_cqes_flush_errors_total",
+        32,
+        "Completions flushed at the responder: every end of a job does that.",
+    ),
+    _hardware(
+        "req_remote_access_errors",
+        "pyrometer_nic_req_remote_access_errors_total",
+        32,
+        "Remote access errors at the requester: wrong keys, a fault of software.",
+    ),
+    _hardware(
+        "req_remote_invalid_request",
+        "pyrometer_nic_req_remote_invalid_request_errors_total",
+        32,
+        "Invalid requests, as the remote side found.",
+    ),
+    _hardware(
+        "resp_remote_access_errors",
+        "pyrometer_nic_resp_remote_access_errors_total",
+        32,
+        "Remote access errors at the responder.",
+    ),
+    _hardware("resp_local_length_error", "pyrometer_nic_resp_local_length_errors_total", 32, "Wrong lengths received."),
+    _hardware("rx_write_requests", "pyrometer_nic_rx_write_requests_total", 32, "RDMA writes received."),
+    _hardware("rx_read_requests", "pyrometer_nic_rx_read_requests_total", 32, "RDMA reads received."),
+    _hardware("rx_atomic_requests", "pyrometer_nic_rx_atomic_requests_total", 32, "Atomic requests received."),
+    _hardware("rx_dct_connect", "pyrometer_nic_rx_dct_connect_requests_total", 32, "Dynamic connections asked for."),
+    _hardware(
+        "roce_slow_restart_cnps",
+        "pyrometer_nic_roce_slow_restart_cnps_total",
+        32,
+        "Congestion notifications made by slow restart.",
+    ),
+    _hardware("roce_slow_restart_trans", "pyrometer_nic_roce_slow_restart_total", 32, "Transitions into slow restart."),
+    _hardware(
         "rp_cnp_handled",
         "pyrometer_nic_rp_cnp_packets_handled_total",
         64,
@@ -205,6 +265,29 @@ HARDWARE = (
         "pyrometer_nic_rx_icrc_encapsulated_errors_total",
         64,
         "RoCE packets received corrupted.",
+    ),
+)
+
+EXTENDED = (
+    _extended("port_xmit_data_64", "pyrometer_nic_legacy_data_transmitted_bytes_total", "Bytes sent.", 4),
+    _extended("port_rcv_data_64", "pyrometer_nic_legacy_data_received_bytes_total", "Bytes received.", 4),
+    _extended("port_xmit_packets_64", "pyrometer_nic_legacy_packets_transmitted_total", "Packets sent."),
+    _extended("port_rcv_packets_64", "pyrometer_nic_legacy_packets_received_total", "Packets received."),
+    _extended(
+        "port_unicast_xmit_packets", "pyrometer_nic_legacy_unicast_packets_transmitted_total", "Unicast packets sent."
+    ),
+    _extended(
+        "port_unicast_rcv_packets", "pyrometer_nic_legacy_unicast_packets_received_total", "Unicast packets received."
+    ),
+    _extended(
+        "port_multicast_xmit_packets",
+        "pyrometer_nic_legacy_multicast_packets_transmitted_total",
+        "Multicast packets sent.",
+    ),
+    _extended(
+        "port_multicast_rcv_packets",
+        "pyrometer_nic_legacy_multicast_packets_received_total",
+        "Multicast packets received.",
     ),
 )
 
@@ -230,6 +313,28 @@ CARRIER_DOWNS = Counter(
     ),
     32,
 )
+CARRIER = (
+    Counter(
+        "carrier_up_count",
+        Family(
+            "pyrometer_nic_carrier_up_count_total",
+            "counter",
+            "Times that the interface's carrier came. carrier_up_count.",
+            PORT_LABELS,
+        ),
+        32,
+    ),
+    Counter(
+        "carrier_changes",
+        Family(
+            "pyrometer_nic_carrier_changes_total",
+            "counter",
+            "Times that the interface's carrier came or was lost. carrier_changes.",
+            PORT_LABELS,
+        ),
+        32,
+    ),
+)
 
 SATURATED = Family(
     "pyrometer_nic_counter_saturated",
@@ -238,4 +343,16 @@ SATURATED = Family(
     (*PORT_LABELS, "counter"),
 )
 
-ALL = (*PMA, *HARDWARE, *INTERFACE, CARRIER_DOWNS)
+# What tells of a lost link and of traffic: read every 5 s, the others every 30.
+LINK_FILES = frozenset({"link_downed", "link_error_recovery", "port_xmit_data", "port_rcv_data"})
+PMA_LINK = tuple(counter for counter in PMA if counter.file in LINK_FILES)
+PMA_REST = tuple(counter for counter in PMA if counter.file not in LINK_FILES)
+
+# Beside counters_ext/, which only kernels before 4.5 have, these have 32 bits and stay at their maximum.
+NARROW = {
+    counter: replace(counter, bits=32)
+    for counter in PMA
+    if counter.file in {"port_xmit_data", "port_rcv_data", "port_xmit_packets", "port_rcv_packets"}
+}
+
+ALL = (*PMA, *EXTENDED, *HARDWARE, *INTERFACE, CARRIER_DOWNS, *CARRIER)

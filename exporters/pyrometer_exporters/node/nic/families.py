@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable
 
 from pyrometer_exporters.framework.metrics import Family, Sample
-from pyrometer_exporters.node.nic import counters
+from pyrometer_exporters.node.nic import counters, drivers
 from pyrometer_exporters.node.nic.counters import PORT_LABELS, SATURATED
-from pyrometer_exporters.node.nic.link_down import PortMemory
-from pyrometer_exporters.node.nic.readings import DeviceReading, PortReading
+from pyrometer_exporters.node.nic.link_down import CAUSES, REBOOT, RELOAD, PortMemory
+from pyrometer_exporters.node.nic.readings import Counts, DeviceReading, PortReading
+from pyrometer_exporters.node.nic.tiers import TIERS
+from pyrometer_exporters.node.nic.widening import CLEARED, WRAP
+
+RESET_REASONS = (WRAP, CLEARED, REBOOT, RELOAD)
 
 UP = Family(
     "pyrometer_nic_up", "gauge", "1 if the device answered within its deadline, else 0. class/infiniband, class/net.",
@@ -18,7 +23,7 @@ INFO = Family(
     "pyrometer_nic_info",
     "gauge",
     "1; the port's identity: its interface, PCI function and driver, GUID. An interface without RDMA has no port.",
-    ("device", "port", "netdev", "pci_bus_id", "guid", "link_layer", "driver", "firmware"),
+    ("device", "port", "netdev", "pci_bus_id", "guid", "link_layer", "driver", "firmware", "board"),
 )
 LINK_UP = Family(
     "pyrometer_nic_link_up",
@@ -58,35 +63,142 @@ LAST_DOWN = Family(
     PORT_LABELS,
 )
 
+LAST_DOWN_REASON = Family(
+    "pyrometer_nic_link_last_down_info",
+    "gauge",
+    "1; why the link was lost the last time, as pyrometer_nic_link_down_reason_info says it; recovered_before_seen "
+    "where it was up again at the next look. Absent before the first loss.",
+    (*PORT_LABELS, "reason"),
+)
+DOWN_REASON = Family(
+    "pyrometer_nic_link_down_reason_info",
+    "gauge",
+    "1 while the link is down, with the reason: the kernel's (ethtool's extended state) or the physical state.",
+    (*PORT_LABELS, "reason"),
+)
+IGNORED = Family(
+    "pyrometer_nic_link_down_ignored_total",
+    "counter",
+    "Losses of the link that are not counted as events: within 15 minutes of a boot, after a driver reload, by an "
+    "administrator, or of a port that was never up.",
+    (*PORT_LABELS, "cause"),
+)
+RESETS = Family(
+    "pyrometer_nic_resets_total",
+    "counter",
+    "How often counters of the port began again: each that wrapped, those cleared together once, reboots, driver "
+    "reloads.",
+    (*PORT_LABELS, "reason"),
+)
+STATE_ID = Family(
+    "pyrometer_nic_state_id",
+    "gauge",
+    "The port's state: 1 down, 2 initialising, 3 armed, 4 active, 5 active and deferred. ports/<n>/state.",
+    PORT_LABELS,
+)
+PHYSICAL_STATE_ID = Family(
+    "pyrometer_nic_physical_state_id",
+    "gauge",
+    "The port's physical state: 1 sleep, 2 polling, 3 disabled, 4 training, 5 up, 6 error recovery, 7 test. "
+    "ports/<n>/phys_state.",
+    PORT_LABELS,
+)
+MTU = Family("pyrometer_nic_mtu_bytes", "gauge", "The interface's largest packet, in bytes. mtu.", PORT_LABELS)
+SETTING = Family(
+    "pyrometer_nic_interface_setting",
+    "gauge",
+    "A number that the port's interface is set to, under the file's name. class/net/<interface>/<setting>.",
+    (*PORT_LABELS, "setting"),
+)
+LIFESPAN = Family(
+    "pyrometer_nic_lifespan_seconds",
+    "gauge",
+    "For how long the kernel keeps hardware counters before it asks the device again. hw_counters/lifespan.",
+    PORT_LABELS,
+)
+READ_AGE = Family(
+    "pyrometer_nic_read_age_seconds",
+    "gauge",
+    "How long ago the oldest value of this tier was read from the device. A tier's files are read once per interval.",
+    ("device", "tier"),
+)
+UNREADABLE = Family(
+    "pyrometer_nic_unreadable_file_info",
+    "gauge",
+    "1 while a file of the device can't be read, with the errno; asked again later and later, at most after an hour.",
+    ("device", "file", "reason"),
+)
+
 ALL = (
-    UP, INFO, LINK_UP, EXPECTED_UP, LINK_RATE, LINK_RATE_MAX, LINK_DOWN_EVENTS, LAST_DOWN, SATURATED,
-    *(counter.family for counter in counters.ALL),
+    UP, INFO, LINK_UP, EXPECTED_UP, LINK_RATE, LINK_RATE_MAX, LINK_DOWN_EVENTS, LAST_DOWN, LAST_DOWN_REASON,
+    DOWN_REASON, IGNORED, RESETS, STATE_ID,
+    PHYSICAL_STATE_ID, MTU, SETTING, LIFESPAN, READ_AGE, UNREADABLE, SATURATED,
+    *(counter.family for counter in counters.ALL), *drivers.FAMILIES,
 )  # fmt: skip
 
 
-def port_samples(device: DeviceReading, port: PortReading, memory: PortMemory) -> Iterable[Sample]:
-    """Everything about one port; ``memory`` has taken this reading into account."""
+def device_samples(device: DeviceReading, memory: PortMemory | None) -> Iterable[Sample]:
+    """Everything about a device that is no port's; ``memory`` is that of the whole device, where it has counters."""
+    for tier in TIERS:
+        if tier in device.ages:
+            yield READ_AGE.sample(device.ages[tier], device.name, tier.name)
+    for file, number in device.failing:
+        yield UNREADABLE.sample(1, device.name, file, errno.errorcode.get(number, str(number)).lower())
+    if memory is not None:
+        yield from _counter_samples((device.name, ""), device.counts, memory)
+
+
+def port_samples(device: DeviceReading, port: PortReading, memory: PortMemory, *, peers_up: bool) -> Iterable[Sample]:
+    """Everything about one port; ``memory`` has taken this reading into account.
+
+    ``peers_up``: whether the links of all like ports of the node are up.
+    """
     at = (device.name, port.port)
     yield INFO.sample(
-        1, *at, port.netdev, device.pci_bus_id, port.guid, port.link_layer, device.driver, device.firmware
-    )
+        1, *at, port.netdev, device.place.pci_bus_id, port.guid, port.link_layer, device.place.driver,
+        device.firmware, device.board,
+    )  # fmt: skip
     if not device.link_is_constant:
-        yield from _link_samples(at, port, memory)
+        yield from _link_samples(at, port, memory, peers_up=peers_up)
+    for family, value in (
+        (STATE_ID, port.state_id),
+        (PHYSICAL_STATE_ID, port.physical_state_id),
+        (MTU, port.mtu),
+        (LIFESPAN, port.lifespan),
+    ):
+        if value is not None:
+            yield Sample(family, at, value)
+    for name, setting in port.settings:
+        yield Sample(SETTING, (*at, name), setting)
+    yield from _counter_samples(at, port.counts, memory)
+    for reason, times in memory.widening.settle().items():
+        memory.resets[reason] = memory.resets.get(reason, 0) + times
+    for reason in RESET_REASONS:
+        yield Sample(RESETS, (*at, reason), memory.resets.get(reason, 0))
+
+
+def _counter_samples(at: tuple[str, str], counts: Counts, memory: PortMemory) -> Iterable[Sample]:
     # Made directly: the check of Family.sample for each of a node's thousand counters is worth a fifth of a scrape.
-    for counter, raw in port.counts:
-        yield Sample(counter.family, at, memory.widening.value(counter, raw))
+    for counter, raw in counts:
+        labels = at + counter.labels if counter.labels else at
+        yield Sample(counter.family, labels, memory.widening.value(counter, raw))
         if counter.saturates:
-            yield Sample(SATURATED, (*at, counter.name), raw == counter.maximum)
+            yield Sample(SATURATED, (*at, counter.name), raw >= counter.maximum)
 
 
-def _link_samples(at: tuple[str, str], port: PortReading, memory: PortMemory) -> Iterable[Sample]:
+def _link_samples(at: tuple[str, str], port: PortReading, memory: PortMemory, *, peers_up: bool) -> Iterable[Sample]:
     if port.active is not None:
         yield LINK_UP.sample(port.active, *at)
-    yield EXPECTED_UP.sample(memory.ever_active and not port.admin_down, *at)
+    yield EXPECTED_UP.sample((memory.ever_active or peers_up) and not port.admin_down, *at)
     if port.rate:
         yield LINK_RATE.sample(port.rate, *at)
     if memory.rate_max:
         yield LINK_RATE_MAX.sample(memory.rate_max, *at)
     yield LINK_DOWN_EVENTS.sample(memory.events, *at)
+    for cause in CAUSES:
+        yield Sample(IGNORED, (*at, cause), memory.ignored.get(cause, 0))
     if memory.last_down is not None:
         yield LAST_DOWN.sample(memory.last_down, *at)
+        yield LAST_DOWN_REASON.sample(1, *at, memory.last_reason or "unknown")
+    if port.active is False:
+        yield DOWN_REASON.sample(1, *at, port.down_reason or "unknown")

@@ -12,123 +12,193 @@ Sample::
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
+from typing import NamedTuple
 
+from pyrometer_exporters.framework.metrics import Family
 from pyrometer_exporters.framework.worker import PartError, reason_of
 from pyrometer_exporters.node.nic import parse
-from pyrometer_exporters.node.nic.counters import HARDWARE, PMA
-from pyrometer_exporters.node.nic.hardware import Hardware, Place
-from pyrometer_exporters.node.nic.netdev import Interface, read_interface
-from pyrometer_exporters.node.nic.readings import Counts, DeviceReading, PortReading, read_counters
-from pyrometer_exporters.node.nic.sysfs import Folder, Folders
+from pyrometer_exporters.node.nic.counters import EXTENDED, NARROW, PMA_LINK, PMA_REST, Counter
+from pyrometer_exporters.node.nic.drivers import Driver, driver_of
+from pyrometer_exporters.node.nic.netdev import NO_INTERFACE, Interface, read_interface
+from pyrometer_exporters.node.nic.readings import Access, Counts, DeviceReading, PortReading, read_counters
+from pyrometer_exporters.node.nic.sysfs import Folder
+from pyrometer_exporters.node.nic.tiers import COUNTERS, IDENTITY, LINK, Tier
 
 ETHERNET = "Ethernet"
+# The down ones of enum ib_port_phys_state (include/rdma/ib_verbs.h).
+_PHYSICAL_STATES = {1: "sleep", 2: "polling", 3: "disabled", 4: "training", 6: "error_recovery", 7: "test"}
+Failed = tuple[tuple[str, str], ...]
 
 
-def read_rdma_device(
-    folders: Folders, hardware: Hardware, path: str, net: str, candidates: Sequence[str]
-) -> DeviceReading:
+class _Around(NamedTuple):
+    """What a port is read with.
+
+    ``net`` and ``candidates`` as in :func:`read_rdma_device`; ``only_guid`` is the device's GUID if it has one port
+    only, which is then that port's too, else None.
+    """
+
+    net: str
+    candidates: Sequence[str]
+    driver: Driver
+    only_guid: str | None
+
+
+class _Identity(NamedTuple):
+    """What doesn't change while a port lives."""
+
+    link_layer: str
+    netdev: str
+    guid: str
+    lifespan: float | None
+
+
+class _Link(NamedTuple):
+    """What tells of the link, read in this order: counters first, then the state, as in :func:`read_interface`."""
+
+    counts: Counts
+    interface: Interface
+    active: bool | None
+    state_id: int | None
+    physical_state_id: int | None
+    rate: int | None
+    counters_failed: str | None
+    state_failed: str | None
+
+
+def read_rdma_device(access: Access, path: str, net: str, candidates: Sequence[str]) -> DeviceReading:
     """Read the device at ``path``.
 
     ``net`` is the folder of interfaces, ``candidates`` the interfaces on the same PCI function that may be read.
     Raises ``PartError`` where nothing of any port could be read, ``OSError`` where the folder couldn't be.
     """
-    folder = folders.present(path)
-    place = hardware.of(folder)
-    constant = _link_is_constant(place, folder.path)
-    node_guid = parse.guid(folder.text("node_guid") or "")
-    names = sorted((name for name in folders.get(f"{path}/ports").names if name.isdecimal()), key=int)
-    reader = _PortReader(folders, path, net, candidates, only_port=len(names) == 1, node_guid=node_guid)
-    ports = tuple(reader.read(name) for name in names)
+    folder = access.folders.present(path)
+    name = path.rpartition("/")[2]
+    place = access.hardware.of(folder)
+    driver = driver_of(place.driver, name)
+    node_guid, firmware, board = access.kept.get(IDENTITY, path, lambda: _texts(folder))
+    numbers = sorted((name for name in access.folders.get(f"{path}/ports").names if name.isdecimal()), key=int)
+    only_guid = node_guid if len(numbers) == 1 else None
+    reader = _PortReader(access, path, _Around(net, candidates, driver, only_guid))
+    ports = tuple(reader.read(number) for number in numbers)
     if ports and not reader.answered and ports[0].failed:
         raise PartError(ports[0].failed[0][1], f"no file of {path} can be read")
-    firmware = folder.text("fw_ver") or ""
+    counts, _ = reader.group(COUNTERS, f"{path}/hw_counters", driver.device.values())
     return DeviceReading(
-        path.rpartition("/")[2], folder.inode, node_guid, place.pci_bus_id, place.driver, firmware, ports, constant
-    )
+        name, folder.inode, node_guid, place, firmware, ports, board, counts, driver.link_is_constant
+    )  # fmt: skip
 
 
-def _link_is_constant(place: Place, path: str) -> bool:
-    """EFA's driver answers ACTIVE, LinkUp and 100 Gb/sec whatever the link does (efa_verbs.c, efa_query_port)."""
-    return place.driver == "efa" or path.rpartition("/")[2].startswith("efa_")
+def _texts(folder: Folder) -> tuple[str, str, str]:
+    return parse.guid(folder.text("node_guid") or ""), folder.text("fw_ver") or "", folder.text("board_id") or ""
 
 
 class _PortReader:
     """Reads the ports of one device in one look; ``answered`` tells whether any of its files could be read."""
 
-    def __init__(
-        self, folders: Folders, path: str, net: str, candidates: Sequence[str], *, only_port: bool, node_guid: str
-    ) -> None:
-        self._folders = folders
+    def __init__(self, access: Access, path: str, around: _Around) -> None:
+        self._folders, self._kept = access.folders, access.kept
         self._path = path
-        self._net = net
-        self._candidates = candidates
-        self._only_port = only_port
-        self._node_guid = node_guid
+        self._net, self._candidates, self._driver, self._only_guid = around
+        self._access = access
         self.answered = False
 
     def read(self, port: str) -> PortReading:
         path = f"{self._path}/ports/{port}"
         folder = self._folders.get(path)
-        failed: list[tuple[str, str]] = []
-        # Counters before the state: see read_interface.
-        counts = self._counters(path, failed)
-        link_layer = folder.text("link_layer") or ""
-        interface = self._interface(folder, port, link_layer)
-        active = self._active(folder, failed)
-        self.answered = self.answered or bool(counts) or active is not None
-        phys_state = parse.code(folder.text("phys_state") or "")
-        # A port that is down reports 10 Gb/sec or another constant.
-        rate = parse.rate(folder.text("rate") or "") if active else None
-        roce_down = link_layer == ETHERNET and interface is not None and interface.admin_up is False
+        # The interfaces' names are in the key: one that was renamed is looked for at once.
+        key = (path, *self._candidates)
+        identity = self._kept.get(IDENTITY, key, lambda: self._identity(folder, port))
+        link = self._kept.get(LINK, (path, identity.netdev), lambda: self._link(folder, identity))
+        counts, failed = self._counters(path, link)
+        self.answered = self.answered or bool(counts) or link.active is not None
+        roce_down = identity.link_layer == ETHERNET and link.interface.admin_up is False
         return PortReading(
             port=port,
-            active=active,
-            admin_down=phys_state == parse.PHYS_DISABLED or roce_down,
-            rate=rate or None,
-            counts=counts + (interface.counts if interface else ()),
-            down_sources=_down_sources(folder, counts, interface),
-            ifindex=interface.ifindex if interface else 0,
-            netdev=interface.name if interface else "",
-            guid=self._guid(folder, link_layer),
-            link_layer=link_layer,
-            failed=tuple(failed),
+            active=link.active,
+            admin_down=link.physical_state_id == parse.PHYS_DISABLED or roce_down,
+            rate=link.rate,
+            counts=counts + link.interface.counts,
+            down_sources=_down_sources(folder, link, identity.link_layer),
+            ifindex=link.interface.ifindex,
+            netdev=link.interface.name,
+            guid=identity.guid,
+            link_layer=identity.link_layer,
+            state_id=link.state_id,
+            physical_state_id=link.physical_state_id,
+            mtu=link.interface.mtu,
+            settings=link.interface.settings,
+            lifespan=identity.lifespan,
+            down_reason="" if link.active else _PHYSICAL_STATES.get(link.physical_state_id or 0, ""),
+            failed=failed,
         )
 
-    def _counters(self, path: str, failed: list[tuple[str, str]]) -> Counts:
-        counts: Counts = ()
-        for group, table in (("counters", PMA), ("hw_counters", HARDWARE)):
-            try:
-                found, reason = read_counters(self._folders.get(f"{path}/{group}", back_off=True), table)
-            except OSError as error:
-                found, reason = (), reason_of(error)
-            counts += found
-            if reason:
-                failed.append((group, reason))
-        return counts
+    def group(self, tier: Tier, path: str, table: Iterable[Counter]) -> tuple[Counts, str | None]:
+        """The counters of a folder; the reason where there are some and none could be read."""
 
-    def _active(self, folder: Folder, failed: list[tuple[str, str]]) -> bool | None:
+        def read() -> tuple[Counts, str | None]:
+            try:
+                counts, reason = read_counters(self._folders.get(path), table)
+            except OSError as error:
+                return (), reason_of(error)
+            return _once(counts), reason
+
+        return self._kept.get(tier, path, read)
+
+    def _counters(self, path: str, link: _Link) -> tuple[Counts, Failed]:
+        rest, rest_failed = self.group(COUNTERS, f"{path}/counters", PMA_REST)
+        extended, _ = self.group(COUNTERS, f"{path}/counters_ext", EXTENDED)
+        hardware, hardware_failed = self.group(COUNTERS, f"{path}/hw_counters", self._driver.port.values())
+        pma = link.counts + rest
+        if extended:
+            pma = tuple((NARROW.get(counter, counter), raw) for counter, raw in pma)
+        if self._driver.repeats_pma:
+            hardware = _without(hardware, {counter.family for counter, _ in pma})
+        pma_failed = None if pma else link.counters_failed or rest_failed
+        failed = (("counters", pma_failed), ("hw_counters", hardware_failed), ("state", link.state_failed))
+        return pma + extended + hardware, tuple((group, reason) for group, reason in failed if reason)
+
+    def _link(self, folder: Folder, identity: _Identity) -> _Link:
+        try:
+            counts, counts_failed = read_counters(self._folders.get(f"{folder.path}/counters"), PMA_LINK)
+        except OSError as error:
+            counts, counts_failed = (), reason_of(error)
+        interface = self._interface(identity.netdev)
+        state, state_failed = self._state(folder)
+        physical = parse.code(folder.text("phys_state") or "")
+        active = None if state is None else state in (parse.STATE_ACTIVE, parse.STATE_ACTIVE_DEFER)
+        # A port that is down reports 10 Gb/sec or another constant.
+        rate = parse.rate(folder.text("rate") or "") if active else None
+        return _Link(counts, interface, active, state, physical, rate or None, counts_failed, state_failed)
+
+    def _state(self, folder: Folder) -> tuple[int | None, str | None]:
         try:
             state = parse.code(folder.read("state"))
         except OSError as error:
-            failed.append(("state", reason_of(error)))
-            return None
-        if state is None:
-            failed.append(("state", "unparsable"))
-            return None
-        return state in (parse.STATE_ACTIVE, parse.STATE_ACTIVE_DEFER)
+            return None, reason_of(error)
+        return state, "unparsable" if state is None else None
+
+    def _identity(self, folder: Folder, port: str) -> _Identity:
+        link_layer = folder.text("link_layer") or ""
+        try:
+            lifespan = parse.number(self._folders.get(f"{folder.path}/hw_counters").text("lifespan") or "")
+        except OSError:
+            lifespan = None
+        seconds = None if lifespan is None else lifespan / 1000
+        return _Identity(
+            link_layer, self._interface_name(folder, port, link_layer), self._guid(folder, link_layer), seconds
+        )
 
     def _guid(self, folder: Folder, link_layer: str) -> str:
         """The port's. A RoCE port's GIDs follow its addresses, and a device with one port has that port's GUID."""
         found = parse.gid_guid(folder.text("gids/0") or "") if link_layer != ETHERNET else ""
-        return found or (self._node_guid if self._only_port else "")
+        return found or self._only_guid or ""
 
-    def _interface(self, folder: Folder, port: str, link_layer: str) -> Interface | None:
-        name = self._interface_name(folder, port, link_layer)
+    def _interface(self, name: str) -> Interface:
         try:
-            return read_interface(self._folders, f"{self._net}/{name}", with_rate=False) if name else None
+            return read_interface(self._access, f"{self._net}/{name}", rtnl=False) if name else NO_INTERFACE
         except OSError:
-            return None  # it went away meanwhile: the port is served without
+            return NO_INTERFACE  # it went away meanwhile: the port is served without
 
     def _interface_name(self, folder: Folder, port: str, link_layer: str) -> str:
         """The port's own: the kernel's word for RoCE, else the interface on the same function with the same index."""
@@ -138,18 +208,31 @@ class _PortReader:
         # ib0 before its children ib0.8001.
         ordered = sorted(self._candidates, key=lambda name: (len(name), name))
         matching = [name for name in ordered if self._index(name) == int(port) - 1]
-        return next(iter(matching or (ordered if self._only_port else [])), "")
+        return next(iter(matching or (ordered if self._only_guid is not None else [])), "")
 
     def _index(self, name: str) -> int:
-        text = self._folders.get(f"{self._net}/{name}").text("dev_port")
+        try:
+            text = self._folders.get(f"{self._net}/{name}").text("dev_port")
+        except OSError:
+            return 0
         return (parse.number(text) if text is not None else 0) or 0
 
 
-def _down_sources(folder: Folder, counts: Counts, interface: Interface | None) -> dict[str, int | None]:
-    """The raw counts of link losses. An interface that is switched off says nothing about the port: IPoIB often is."""
+def _without(counts: Counts, families: Collection[Family]) -> Counts:
+    """The counters but for those of families that another folder gave already."""
+    return tuple((counter, raw) for counter, raw in counts if counter.family not in families)
+
+
+def _once(counts: Counts) -> Counts:
+    """Each series once, should a driver have the same under its old and its new name."""
+    return tuple({(counter.family, counter.labels): (counter, raw) for counter, raw in counts}.values())
+
+
+def _down_sources(folder: Folder, link: _Link, link_layer: str) -> dict[str, int | None]:
+    """The raw counts of link losses. IPoIB that is switched off, as it often is, says nothing about the port."""
     sources: dict[str, int | None] = {}
     if "counters" in folder.names:
-        sources["link_downed"] = next((raw for counter, raw in counts if counter.file == "link_downed"), None)
-    if interface is not None and interface.admin_up is not False:
-        sources["carrier_down_count"] = interface.carrier_downs
+        sources["link_downed"] = next((raw for counter, raw in link.counts if counter.file == "link_downed"), None)
+    if link.interface.name and (link_layer == ETHERNET or link.interface.admin_up is not False):
+        sources["carrier_down_count"] = link.interface.carrier_downs
     return sources

@@ -1,8 +1,11 @@
 """How often a link was lost: several sources, one count.
 
 ``link_downed`` has 8 bits and stays at 255, ``carrier_down_count`` needs an interface, the state shows only links that
-are down at the moment of a scrape. All three tell of the same events, so that what counts is the largest of their
+are down at the moment of a look. All of them tell of the same events, so that what counts is the largest of their
 increases between two looks, never their sum.
+
+Not every loss is a fault. A boot, a driver that is reloaded and an administrator take links down on purpose: such
+losses are counted apart, by cause. After any of these, losses count again from the first look that finds the link up.
 """
 
 from __future__ import annotations
@@ -12,7 +15,14 @@ from dataclasses import dataclass, field
 
 from pyrometer_exporters.node.nic.widening import Widening
 
-SAMPLED = "sampled"
+# Why a loss is not counted as one. NEW: a port that was never seen up.
+BOOT, RELOAD, ADMIN, NEW = "boot", "driver_reload", "admin", "never_up"
+CAUSES = (BOOT, RELOAD, ADMIN, NEW)
+# Why counters began again. WRAP and CLEARED are found by widening.py.
+REBOOT = "reboot"
+# link_downed's largest value (drivers/infiniband/core/sysfs.c: 8 bits), where it stays.
+LINK_DOWNED, LINK_DOWNED_MAXIMUM = "link_downed", 255
+RECOVERED = "recovered_before_seen"
 
 
 @dataclass(frozen=True)
@@ -25,6 +35,8 @@ class Look:
         ifindex: of the port's interface, which another one says too; 0 where there is no interface.
         active: whether the link is up; None where that couldn't be read.
         sources: raw counts by source. None: it exists but couldn't be read; missing: it says nothing about the link.
+        booting: whether the node was started so lately that its links may still come and go.
+        reason: why the link is down, as far as anybody says; empty while it is up.
     """
 
     boot: str
@@ -33,57 +45,73 @@ class Look:
     active: bool | None
     admin_down: bool
     sources: Mapping[str, int | None]
+    booting: bool = False
+    reason: str = ""
 
 
 @dataclass
 class PortMemory:
-    """What is remembered of a port. All but ``behind`` and the latest raw values of ``widening`` survive a restart.
+    """What is remembered of a port. All but the latest raw values of ``widening`` survive any end of the exporter.
 
     Attributes:
         events: losses of the link since the port was first seen.
+        ignored: losses that were no fault, by cause.
+        resets: how often counters began again, by reason.
         last_down: when the latest was noticed, seconds since the epoch.
+        last_reason: why the link was down then.
         ever_active: whether the port was ever seen active.
         rate_max: the largest rate seen, bits per second.
-        armed: whether losses count: from when the port is first active after a boot, driver reload or admin down.
+        unarmed: why losses don't count at present; empty where they do.
         sources: raw counts at the look before.
         behind: by how much a source lags what was counted already; it may catch up at the next look.
     """
 
     events: int = 0
+    ignored: dict[str, int] = field(default_factory=dict)
+    resets: dict[str, int] = field(default_factory=dict)
     last_down: float | None = None
+    last_reason: str = ""
     ever_active: bool = False
     rate_max: int = 0
     boot: str = ""
     inode: int = 0
     ifindex: int = 0
-    armed: bool = False
+    unarmed: str = NEW
     active: bool = False
     sources: dict[str, int] = field(default_factory=dict)
     widening: Widening = field(default_factory=Widening)
     behind: dict[str, int] = field(default_factory=dict)
 
     def advance(self, look: Look, now: float) -> int:
-        """Take a look at the wall time ``now`` into account; how many losses it added."""
-        remade = self.ifindex and look.ifindex and self.ifindex != look.ifindex
-        if remade or (self.boot, self.inode) != (look.boot, look.inode):
-            self._start_over(look)
-        self.ifindex = look.ifindex or self.ifindex
-        if look.admin_down:
-            self.armed = False
-        added = self._added(look) if self.armed else 0
+        """Take a look at the wall time ``now`` into account; how many losses it added to ``events``."""
+        self.renew(look.boot, look.inode, look.ifindex)
+        lost = self._lost(look)
+        added = self._judge(look, lost)
         if added:
             self.events += added
             self.last_down = now
+            self.last_reason = look.reason if look.active is False else RECOVERED
+        elif self.last_down is not None and look.active is False and look.reason and self.last_reason != RECOVERED:
+            self.last_reason = look.reason  # the kernel often knows it a moment later only
         self._remember(look)
         return added
 
-    def _start_over(self, look: Look) -> None:
-        self.boot, self.inode = look.boot, look.inode
-        self.armed = self.active = False
-        self.sources.clear()
-        self.widening.clear()
+    def renew(self, boot: str, inode: int, ifindex: int) -> None:
+        """Begin again where the node was rebooted, the driver reloaded or the interface made anew."""
+        remade = self.ifindex and ifindex and self.ifindex != ifindex
+        if remade or (self.boot, self.inode) != (boot, inode):
+            known, rebooted = bool(self.inode), self.boot != boot
+            if known:
+                self._count(self.resets, REBOOT if rebooted else RELOAD, 1)
+                self.unarmed = BOOT if rebooted else RELOAD
+            self.boot, self.inode, self.active = boot, inode, False
+            self.sources.clear()
+            self.behind.clear()
+            self.widening.clear()
+        self.ifindex = ifindex or self.ifindex
 
-    def _added(self, look: Look) -> int:
+    def _lost(self, look: Look) -> int:
+        """How often the link was lost since the look before."""
         moved = {
             source: _increase(self.sources[source], raw)
             for source, raw in look.sources.items()
@@ -91,23 +119,50 @@ class PortMemory:
         }
         # The state is read after the counters, so that it may be ahead of them but never behind.
         fresh = {source: max(0, by - self.behind.get(source, 0)) for source, by in moved.items()}
-        added = max([*fresh.values(), int(self.active and look.active is False)])
+        lost = max([*fresh.values(), int(self.active and look.active is False)])
         for source in self.sources:
-            unread = look.sources.get(source) is None
-            # A source that wasn't read catches up with all it missed when it can be read again.
-            self.behind[source] = (self.behind.get(source, 0) + added) if unread else added - fresh.get(source, 0)
-        return added
+            if source not in moved:  # it catches up with all it missed when it can be read again
+                self.behind[source] = self.behind.get(source, 0) + lost
+            else:
+                self.behind[source] = int(lost > fresh[source] and self._may_be_late(look, source))
+        return lost
+
+    @staticmethod
+    def _may_be_late(look: Look, source: str) -> bool:
+        """Whether a source may show a loss at the next look that others showed at this one.
+
+        Only the loss of a link that is down still, lost in the middle of the look. What a source doesn't show of a link
+        that came back it never will.
+        """
+        pinned = source == LINK_DOWNED and look.sources[source] == LINK_DOWNED_MAXIMUM
+        return look.active is False and not pinned
+
+    def _judge(self, look: Look, lost: int) -> int:
+        """How many of the losses count; the others are put down to their cause."""
+        cause = BOOT if look.booting else self.unarmed
+        if cause:
+            self._count(self.ignored, cause, lost)
+            return 0
+        # Of several, an administrator's is the last: the link is still down because of it.
+        by_admin = int(look.admin_down and look.active is False and lost > 0)
+        self._count(self.ignored, ADMIN, by_admin)
+        return lost - by_admin
 
     def _remember(self, look: Look) -> None:
-        if not self.armed:
-            self.behind.clear()
-            self.sources.clear()
         known = {source: self.sources.get(source) if raw is None else raw for source, raw in look.sources.items()}
         self.sources = {source: raw for source, raw in known.items() if raw is not None}
+        self.behind = {source: by for source, by in self.behind.items() if by and source in self.sources}
         if look.active is not None:
             self.active = look.active
-        if look.active and not look.admin_down:
-            self.armed = self.ever_active = True
+        if look.admin_down:
+            self.unarmed = self.unarmed or ADMIN
+        elif look.active:
+            self.unarmed, self.ever_active = "", True
+
+    @staticmethod
+    def _count(counts: dict[str, int], what: str, by: int) -> None:
+        if by:
+            counts[what] = counts.get(what, 0) + by
 
 
 def _increase(last: int, raw: int) -> int:

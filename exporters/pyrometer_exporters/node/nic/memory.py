@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from pyrometer_exporters.node.nic.link_down import Look, PortMemory
 from pyrometer_exporters.node.nic.readings import DeviceReading, PortReading
@@ -12,14 +13,23 @@ from pyrometer_exporters.node.nic.state import Store
 
 # Virtual functions may come with a new GUID for every job; what is absent since an earlier boot goes first.
 MAX_PORTS = 512
+# Links come and go while a node, its switches and its subnet manager settle after a boot.
+BOOT_SECONDS = 900.0
+
+
+class Boot(NamedTuple):
+    """``id`` is the kernel's: ``4f1d5c2e-...``, empty where procfs is missing, and then a boot can't be told."""
+
+    id: str
+    under_way: bool
 
 
 class Memories:
     """Looks up and advances the memory of each port that was read."""
 
-    def __init__(self, store: Store, boot_id: Path) -> None:
+    def __init__(self, store: Store, procfs: Path) -> None:
         self._ports = store.load()
-        self._boot_id = boot_id
+        self._boot_id, self._uptime = procfs / "sys/kernel/random/boot_id", procfs / "uptime"
 
     @property
     def ports(self) -> dict[str, PortMemory]:
@@ -28,25 +38,27 @@ class Memories:
 
     def take_in(
         self, devices: Sequence[DeviceReading], now: float
-    ) -> Iterator[tuple[DeviceReading, PortReading, PortMemory]]:
-        """Advance the memories of all ports of ``devices`` at the wall time ``now``."""
-        boot = self._boot()
-        known = set()
+    ) -> Iterator[tuple[DeviceReading, PortMemory | None, list[tuple[PortReading, PortMemory]]]]:
+        """Advance all memories at the wall time ``now``: of each device (None where it needs none) and of its ports."""
+        boot = Boot(_text(self._boot_id), _seconds(_text(self._uptime)) < BOOT_SECONDS)
+        known: set[str] = set()
         for device, key in zip(devices, _keys(devices), strict=True):
-            for port in device.ports:
-                name = f"{key}/{port.port}"
-                known.add(name)
-                memory = self._ports.setdefault(name, PortMemory())
+            names = [f"{key}/{port.port}" for port in device.ports]
+            memories = [self._ports.setdefault(name, PortMemory()) for name in names]
+            for port, memory in zip(device.ports, memories, strict=True):
                 _advance(memory, device, port, boot, now)
-                yield device, port, memory
-        self._prune(known, boot)
+            own = self._of_device(device, key, boot)
+            known.update(names, (f"{key}/",))
+            yield device, own, list(zip(device.ports, memories, strict=True))
+        self._prune(known, boot.id)
 
-    def _boot(self) -> str:
-        """The kernel's boot id: ``4f1d5c2e-...``; empty where procfs is missing, and then a boot can't be told."""
-        try:
-            return self._boot_id.read_text(encoding="ascii").strip()
-        except (OSError, ValueError):
-            return ""
+    def _of_device(self, device: DeviceReading, key: str, boot: Boot) -> PortMemory | None:
+        """For the counters of the device itself, whose key has an empty port."""
+        if not device.counts:
+            return None
+        memory = self._ports.setdefault(f"{key}/", PortMemory())
+        memory.renew(boot.id, device.inode, 0)
+        return memory
 
     def _prune(self, known: set[str], boot: str) -> None:
         if len(self._ports) > MAX_PORTS:
@@ -54,21 +66,40 @@ class Memories:
                 del self._ports[key]
 
 
-def _advance(memory: PortMemory, device: DeviceReading, port: PortReading, boot: str, now: float) -> None:
+def _advance(memory: PortMemory, device: DeviceReading, port: PortReading, boot: Boot, now: float) -> None:
     if device.link_is_constant:
+        memory.renew(boot.id, device.inode, port.ifindex)
         return
-    look = Look(boot, device.inode, port.ifindex, port.active, port.admin_down, port.down_sources)
+    look = Look(
+        boot.id, device.inode, port.ifindex, port.active, port.admin_down, port.down_sources,
+        boot.under_way, port.down_reason,
+    )  # fmt: skip
     memory.advance(look, now)
     memory.rate_max = max(memory.rate_max, port.rate or 0)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return ""
+
+
+def _seconds(uptime: str) -> float:
+    """Seconds since the boot from ``350735.47 234388.90``; infinite where that can't be told."""
+    try:
+        return float(uptime.partition(" ")[0])
+    except ValueError:
+        return float("inf")
 
 
 def _keys(devices: Sequence[DeviceReading]) -> list[str]:
     """A key for each device that outlives its name: GUID, else PCI address, else the name; shared ones don't count."""
     guids = _unshared(device.node_guid for device in devices)
-    addresses = _unshared(device.pci_bus_id for device in devices)
+    addresses = _unshared(device.place.pci_bus_id for device in devices)
     return [
         f"guid:{device.node_guid}" if device.node_guid in guids
-        else f"pci:{device.pci_bus_id}" if device.pci_bus_id in addresses
+        else f"pci:{device.place.pci_bus_id}" if device.place.pci_bus_id in addresses
         else f"name:{device.name}"
         for device in devices
     ]  # fmt: skip

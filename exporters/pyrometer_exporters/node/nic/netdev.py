@@ -12,21 +12,25 @@ Sample::
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from pyrometer_exporters.framework.worker import PartError, reason_of
 from pyrometer_exporters.node.nic import parse
-from pyrometer_exporters.node.nic.counters import CARRIER_DOWNS, INTERFACE
-from pyrometer_exporters.node.nic.hardware import Hardware
-from pyrometer_exporters.node.nic.readings import Counts, DeviceReading, PortReading, read_counters
-from pyrometer_exporters.node.nic.sysfs import Folder, Folders
+from pyrometer_exporters.node.nic.counters import CARRIER, CARRIER_DOWNS, INTERFACE
+from pyrometer_exporters.node.nic.readings import Access, Counts, DeviceReading, PortReading, read_counters
+from pyrometer_exporters.node.nic.sysfs import Folder
+from pyrometer_exporters.node.nic.tiers import COUNTERS, IDENTITY, LINK
 
 # include/uapi/linux/if_arp.h: ARPHRD_ETHER, ARPHRD_INFINIBAND
 _LINK_LAYERS = {"1": "Ethernet", "32": "InfiniBand"}
+# What node_exporter has of an interface beside its counters; none of these files waits for the RTNL lock.
+SETTINGS = (
+    "addr_assign_type", "dev_id", "dormant", "flags", "ifindex", "iflink", "link_mode", "name_assign_type",
+    "netdev_group", "tx_queue_len", "type",
+)  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Interface:
+class Interface(NamedTuple):
     """What an interface says. ``carrier_downs`` is None where the kernel doesn't count or the read failed."""
 
     name: str
@@ -36,37 +40,44 @@ class Interface:
     rate: int | None
     carrier_downs: int | None
     counts: Counts
+    mtu: int | None
+    settings: tuple[tuple[str, int], ...]
     failed: str | None
 
 
-def read_interface(folders: Folders, path: str, *, with_rate: bool) -> Interface:
+NO_INTERFACE = Interface("", 0, None, None, None, None, (), None, (), None)
+
+
+class _Link(NamedTuple):
+    counts: Counts
+    carrier_downs: int | None
+    admin_up: bool | None
+    link_up: bool | None
+    ifindex: int
+
+
+def read_interface(access: Access, path: str, *, rtnl: bool) -> Interface:
     """Read the interface at ``path``; what can't be read is None. Raises ``OSError`` if it can't even be looked at.
 
-    Without ``with_rate`` nothing is read that waits for the kernel's RTNL lock, which took others more than 5 s
+    Without ``rtnl`` nothing is read that waits for the kernel's RTNL lock, which took others more than 5 s
     (node_exporter issue 1841): an RDMA port has its own rate and must not wait for its interface's.
     """
-    folder = folders.present(path)
-    # Counters before the state: a link lost in between then shows in the state now and in the counter the next time,
-    # never the other way round, and link_down.py takes it for the one event it is.
-    counts, failed = read_counters(folders.get(f"{path}/statistics"), INTERFACE)
-    downs = _number(folder, "carrier_down_count")
-    if downs is not None:
-        counts = (*counts, (CARRIER_DOWNS, downs))
-    else:  # kernels before 4.16 count both directions together
-        changes = _number(folder, "carrier_changes")
-        downs = None if changes is None else changes // 2
-    admin_up = _parsed_flags(folder)
-    link_up = _link_up(folder)
+    folder = access.folders.present(path)
+    link = access.kept.get(LINK, path, lambda: _link(folder, rtnl=rtnl))
+    counts, failed = access.kept.get(COUNTERS, path, lambda: _counters(access, folder))
     # EINVAL while the link is down.
-    rate = parse.speed(folder.text("speed") or "") if link_up and with_rate else None
-    ifindex = _number(folder, "ifindex") or 0
-    return Interface(path.rpartition("/")[2], ifindex, admin_up, link_up, rate, downs, counts, failed)
+    speed = access.kept.get(COUNTERS, (path, link.link_up), lambda: _speed(folder)) if link.link_up and rtnl else None
+    mtu, settings = access.kept.get(IDENTITY, path, lambda: _settings(folder))
+    return Interface(
+        path.rpartition("/")[2], link.ifindex, link.admin_up, link.link_up, speed, link.carrier_downs,
+        link.counts + counts, mtu, settings, failed,
+    )  # fmt: skip
 
 
-def read_interface_device(folders: Folders, hardware: Hardware, path: str) -> DeviceReading:
+def read_interface_device(access: Access, path: str) -> DeviceReading:
     """An interface without RDMA as a device of its own. Raises ``PartError`` where nothing of it can be read."""
-    found = read_interface(folders, path, with_rate=True)
-    folder = folders.get(path)
+    found = read_interface(access, path, rtnl=True)
+    folder = access.folders.get(path)
     if found.link_up is None and found.admin_up is None and not found.counts:
         try:
             folder.read("operstate")
@@ -81,25 +92,54 @@ def read_interface_device(folders: Folders, hardware: Hardware, path: str) -> De
         down_sources={"carrier_down_count": found.carrier_downs},
         ifindex=found.ifindex,
         netdev=found.name,
-        link_layer=_LINK_LAYERS.get(folder.text("type") or "", ""),
+        link_layer=_LINK_LAYERS.get(str(dict(found.settings).get("type")), ""),
+        mtu=found.mtu,
+        settings=found.settings,
+        down_reason="" if found.link_up else "admin" if found.admin_up is False else "no_carrier",
         failed=(("statistics", found.failed),) if found.failed else (),
     )
-    place = hardware.of(folder)
-    return DeviceReading(found.name, folder.inode, "", place.pci_bus_id, place.driver, "", (port,))
+    return DeviceReading(found.name, folder.inode, "", access.hardware.of(folder), "", (port,))
 
 
-def _link_up(folder: Folder) -> bool | None:
+def _link(folder: Folder, *, rtnl: bool) -> _Link:
+    # Counters before the state: a link lost in between then shows in the state now and in the counter the next time,
+    # never the other way round, and link_down.py takes it for the one event it is.
+    downs = _number(folder, "carrier_down_count")
+    counts: Counts = () if downs is None else ((CARRIER_DOWNS, downs),)
+    if downs is None:  # kernels before 4.16 count both directions together
+        changes = _number(folder, "carrier_changes")
+        downs = None if changes is None else changes // 2
+    flags = folder.text("flags")
+    admin_up = None if flags is None else parse.admin_up(flags)
+    return _Link(counts, downs, admin_up, _link_up(folder, rtnl=rtnl), _number(folder, "ifindex") or 0)
+
+
+def _link_up(folder: Folder, *, rtnl: bool) -> bool | None:
     """From operstate; drivers that don't keep it say ``unknown``, and then the carrier tells."""
     state = folder.text("operstate")
     if state != "unknown":
         return None if state is None else state == "up"
-    carrier = _number(folder, "carrier")  # EINVAL while administratively down
+    carrier = _number(folder, "carrier") if rtnl else None  # EINVAL while administratively down
     return None if carrier is None else carrier == 1
 
 
-def _parsed_flags(folder: Folder) -> bool | None:
-    text = folder.text("flags")
-    return None if text is None else parse.admin_up(text)
+def _counters(access: Access, folder: Folder) -> tuple[Counts, str | None]:
+    try:
+        counts, failed = read_counters(access.folders.get(f"{folder.path}/statistics"), INTERFACE)
+    except OSError as error:
+        counts, failed = (), reason_of(error)
+    carrier, _ = read_counters(folder, CARRIER)
+    return counts + carrier, failed
+
+
+def _speed(folder: Folder) -> int | None:
+    return parse.speed(folder.text("speed") or "")
+
+
+def _settings(folder: Folder) -> tuple[int | None, tuple[tuple[str, int], ...]]:
+    """The MTU and the others that could be read."""
+    found = ((name, parse.setting(folder.text(name) or "")) for name in SETTINGS)
+    return _number(folder, "mtu"), tuple((name, value) for name, value in found if value is not None)
 
 
 def _number(folder: Folder, name: str) -> int | None:

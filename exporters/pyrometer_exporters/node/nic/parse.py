@@ -16,6 +16,7 @@ _CODE = re.compile(r"\s*(\d{1,9})\s*:", re.ASCII)
 _NUMBER = re.compile(r"\s*(\d{1,20})\s*", re.ASCII)
 _RATE = re.compile(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*Gb/sec\b", re.ASCII)
 _FLAGS = re.compile(r"\s*0[xX]([0-9a-fA-F]{1,8})\s*", re.ASCII)
+_HEXADECIMAL = re.compile(r"\s*0[xX]([0-9a-fA-F]{1,16})\s*", re.ASCII)
 _GUID = re.compile(r"\s*([0-9a-fA-F]{4}(?::[0-9a-fA-F]{4}){3})\s*", re.ASCII)
 _GID = re.compile(r"\s*(?:[0-9a-fA-F]{4}:){4}([0-9a-fA-F]{4}(?::[0-9a-fA-F]{4}){3})\s*", re.ASCII)
 _PCI_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.ASCII)
@@ -40,6 +41,16 @@ def number(text: str) -> int | None:
     """
     match = _NUMBER.fullmatch(text)
     return int(match[1]) if match else None
+
+
+def setting(text: str) -> int | None:
+    """A number as ``1500`` or ``0x1003``.
+
+    >>> setting("0x20")
+    32
+    """
+    match = _HEXADECIMAL.fullmatch(text)
+    return int(match[1], 16) if match else number(text)
 
 
 def rate(text: str) -> int | None:

@@ -7,10 +7,21 @@ from dataclasses import dataclass, field
 
 from pyrometer_exporters.framework.worker import reason_of
 from pyrometer_exporters.node.nic.counters import Counter
+from pyrometer_exporters.node.nic.hardware import Hardware, Place
 from pyrometer_exporters.node.nic.parse import number
-from pyrometer_exporters.node.nic.sysfs import Folder
+from pyrometer_exporters.node.nic.sysfs import Folder, Folders
+from pyrometer_exporters.node.nic.tiers import Kept, Tier
 
 Counts = tuple[tuple[Counter, int], ...]
+
+
+@dataclass
+class Access:
+    """How the worker of one device reads it; it belongs to that worker alone."""
+
+    folders: Folders
+    kept: Kept
+    hardware: Hardware
 
 
 @dataclass(frozen=True)
@@ -25,6 +36,12 @@ class PortReading:
         counts: the raw values of the counters that could be read.
         down_sources: raw counts of link losses by source; None where one that exists couldn't be read this time.
         ifindex: changes when the interface was made anew.
+        state_id: as the kernel numbers states: 4 is ACTIVE; None for an interface without RDMA.
+        physical_state_id: 5 is LinkUp.
+        mtu: bytes, of its interface.
+        settings: what its interface is set to, by the kernel's name of the file.
+        lifespan: for how many seconds the kernel keeps hardware counters before it asks the device again.
+        down_reason: why the link is down, in a word; empty while it is up or where nobody says.
         failed: groups of files none of which could be read, with the reason.
     """
 
@@ -38,6 +55,12 @@ class PortReading:
     netdev: str = ""
     guid: str = ""
     link_layer: str = ""
+    state_id: int | None = None
+    physical_state_id: int | None = None
+    mtu: int | None = None
+    settings: tuple[tuple[str, int], ...] = ()
+    lifespan: float | None = None
+    down_reason: str = ""
     failed: tuple[tuple[str, str], ...] = ()
 
 
@@ -46,19 +69,26 @@ class DeviceReading:
     """A device: an RDMA device or an interface without RDMA.
 
     Attributes:
-        node_guid: the device's own; empty where it has none.
         inode: of its folder in sysfs, which changes when the driver is reloaded.
+        node_guid: the device's own; empty where it has none.
+        board: its board's id, such as ``MT_0000000838``; empty where it has none.
+        counts: the counters of the whole device.
         link_is_constant: whether the driver reports a link that is always up (EFA).
+        ages: how old the oldest value of each tier is, in seconds.
+        failing: files that can't be read at present, below the device's folder, with the errno.
     """
 
     name: str
     inode: int
     node_guid: str
-    pci_bus_id: str
-    driver: str
+    place: Place
     firmware: str
     ports: tuple[PortReading, ...]
+    board: str = ""
+    counts: Counts = ()
     link_is_constant: bool = False
+    ages: Mapping[Tier, float] = field(default_factory=dict)
+    failing: tuple[tuple[str, int], ...] = ()
 
 
 def read_counters(folder: Folder, table: Iterable[Counter]) -> tuple[Counts, str | None]:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from pyrometer_exporters.framework.statefile import StateFile
-from pyrometer_exporters.node.nic.link_down import PortMemory
+from pyrometer_exporters.node.nic.link_down import ADMIN, NEW, PortMemory
 from pyrometer_exporters.node.nic.widening import Widening
 
 VERSION = 1
-_TRANSIENT = frozenset({"widening", "behind"})
+# By field of PortMemory, except that "wraps" and "last" are those of its widening.
+_COUNTS = ("events", "rate_max", "inode", "ifindex")
+_MAPPINGS = ("ignored", "resets", "sources", "behind")
 
 
 class Store:
@@ -21,27 +22,35 @@ class Store:
 
     def __init__(self, folder: Path | None) -> None:
         self._file = StateFile(folder, "nic.json")
-        self._saved = ""
+        self._saved: object = None
 
     def load(self) -> dict[str, PortMemory]:
         """What was kept, by port key. A file that can't be used is set aside with one warning: counts start at 0."""
         ports = self._file.load(decode)
         if ports is None:
             return {}
-        self._saved = encode(ports)
+        self._saved = _essence(ports)
         return ports
 
     def changed(self, ports: dict[str, PortMemory]) -> str | None:
-        """The text to save; None where the file has it already or there is no folder."""
-        if not self._file.kept:
+        """The text to save; None where the file has all that matters already or there is no folder.
+
+        The latest raw values change with every look and are not worth a write: they come along when another is due,
+        and at the end.
+        """
+        if not self._file.kept or _essence(ports) == self._saved:
             return None
-        text = encode(ports)
-        return None if text == self._saved else text
+        return encode(ports)
 
     def save(self, text: str) -> None:
         """Replace the file, so that a crash leaves the old or the new one whole. Raises ``OSError``."""
         self._file.replace(text)
-        self._saved = text
+        self._saved = _essence(decode(json.loads(text)))
+
+    def finish(self, ports: dict[str, PortMemory]) -> None:
+        """Save all at the end, the latest raw values included. Raises ``OSError``."""
+        if self._file.kept and ports:
+            self.save(encode(ports))
 
 
 def encode(ports: dict[str, PortMemory]) -> str:
@@ -57,10 +66,30 @@ def decode(data: Mapping[str, Any]) -> dict[str, PortMemory]:
     return {key: _memory(port) for key, port in data["ports"].items()}
 
 
+def _essence(ports: dict[str, PortMemory]) -> object:
+    """What is worth a write when it changes."""
+    return {
+        key: (
+            port.events, port.last_down, port.last_reason, port.ever_active, port.rate_max, port.boot, port.inode,
+            port.ifindex, port.unarmed, port.active, *(tuple(getattr(port, name).items()) for name in _MAPPINGS),
+            tuple(port.widening.wraps.items()),
+        )
+        for key, port in ports.items()
+    }  # fmt: skip
+
+
 def _plain(port: PortMemory) -> dict[str, Any]:
-    plain = {f.name: getattr(port, f.name) for f in fields(PortMemory) if f.name not in _TRANSIENT}
-    # Latest raw values change with every scrape; only their wraps are worth a write to the disk.
-    return {**plain, "wraps": port.widening.wraps}
+    return {
+        **{name: getattr(port, name) for name in (*_COUNTS, *_MAPPINGS)},
+        "last_down": port.last_down,
+        "last_reason": port.last_reason,
+        "ever_active": port.ever_active,
+        "boot": port.boot,
+        "unarmed": port.unarmed,
+        "active": port.active,
+        "wraps": port.widening.wraps,
+        "last": port.widening.last,
+    }
 
 
 def _memory(data: Any) -> PortMemory:  # noqa: ANN401  whatever the file holds
@@ -70,17 +99,27 @@ def _memory(data: Any) -> PortMemory:  # noqa: ANN401  whatever the file holds
     last_down = data.get("last_down")  # the clock gives floats
     return PortMemory(
         events=_count(data, "events"),
+        ignored=_counts(data, "ignored"),
+        resets=_counts(data, "resets"),
         last_down=last_down if isinstance(last_down, float) else None,
+        last_reason=str(data.get("last_reason", "")),
         ever_active=data.get("ever_active") is True,
         rate_max=_count(data, "rate_max"),
         boot=str(data.get("boot", "")),
         inode=_count(data, "inode"),
         ifindex=_count(data, "ifindex"),
-        armed=data.get("armed") is True,
+        unarmed=_unarmed(data),
         active=data.get("active") is True,
         sources=_counts(data, "sources"),
-        widening=Widening(wraps=_counts(data, "wraps")),
+        behind=_counts(data, "behind"),
+        widening=Widening(wraps=_counts(data, "wraps"), last=_counts(data, "last")),
     )
+
+
+def _unarmed(data: dict[str, Any]) -> str:
+    if "armed" in data:  # 0.1.0 did not keep the cause
+        return "" if data["armed"] is True else ADMIN if data.get("ever_active") is True else NEW
+    return str(data.get("unarmed", NEW))
 
 
 def _count(data: dict[str, Any], name: str) -> int:
@@ -92,7 +131,7 @@ def _count(data: dict[str, Any], name: str) -> int:
 
 
 def _counts(data: dict[str, Any], name: str) -> dict[str, int]:
-    found = data.get(name)
+    found = data.get(name, {})  # 0.1.0 had fewer
     if not isinstance(found, dict):
         msg = f"{name} is not an object: {found!r}"
         raise ValueError(msg)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import time
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Protocol
 
 # A sysfs attribute is at most one page.
@@ -18,8 +20,11 @@ _REOPEN = frozenset({errno.ENODEV, errno.ESTALE, errno.EBADF})
 # The driver says that it doesn't have this file's value. Asking again on every scrape makes some drivers write a
 # kernel log line per file and scrape (node_exporter issue 3434), never asking again hides a recovery.
 _UNSUPPORTED = frozenset({errno.EINVAL, errno.EOPNOTSUPP})
-FIRST_RETRY_SECONDS = 30.0
-LAST_RETRY_SECONDS = 3600.0
+# Seconds until a file that failed is asked again, the first time and at most; each failure doubles them.
+UNSUPPORTED_WAITS = (30.0, 3600.0)
+FAILED_WAITS = (5.0, 60.0)
+# After a read that hung has come back. It has cost a thread, so not too soon.
+HUNG_SECONDS = 60.0
 # sysfs doesn't touch a folder's times when a file is added (kernfs_add_one), so a folder listed while its driver was
 # still making its files would stay incomplete for ever.
 RELIST_SECONDS = 60.0
@@ -65,11 +70,45 @@ class SystemFiles:
         os.close(descriptor)
 
 
+class AbandonedError(RuntimeError):
+    """Nobody waits for this look at a device any more: another one was begun while it hung."""
+
+
 class _Refusal(NamedTuple):
     retry_at: float
     wait: float
     errno: int
     message: str
+
+
+class Hung:
+    """The files of one device whose read hangs, or did lately: they are not read, so that the others can be."""
+
+    def __init__(self) -> None:
+        self._until: dict[str, float] = {}
+
+    def add(self, path: str) -> None:
+        """A read of the file or folder hangs."""
+        self._until[path] = float("inf")
+
+    def came_back(self, path: str, now: float) -> None:
+        """The read ended, at the monotonic time ``now``."""
+        self._until[path] = now + HUNG_SECONDS
+
+    def check(self, path: str, now: float) -> None:
+        """``OSError`` where the file must not be read."""
+        if path in self._until:
+            if now < self._until[path]:
+                raise OSError(errno.ETIMEDOUT, "an earlier read hung", path)
+            del self._until[path]
+
+    def __bool__(self) -> bool:
+        return bool(self._until)
+
+    @property
+    def paths(self) -> list[str]:
+        """The files that are not read at present."""
+        return list(self._until)
 
 
 class Folder:
@@ -78,27 +117,31 @@ class Folder:
     Not thread-safe: it belongs to the one worker that reads its device.
     """
 
-    def __init__(self, path: str, files: Files, *, back_off: bool = False) -> None:
+    def __init__(self, path: str, folders: Folders) -> None:
         self.path = path
         self.names: frozenset[str] = frozenset()
         self.inode = 0
-        self._files = files
-        self._back_off = back_off
-        self._now = 0.0
+        self._folders = folders
+        self._files = folders.files
+        self._look = 0
         self._relist_at = 0.0
         self._signature: tuple[int, int, int] | None = None
         self._descriptors: dict[str, int] = {}
         self._refused: dict[str, _Refusal] = {}
 
-    def refresh(self, now: float) -> None:
-        """Look, at the monotonic time ``now``, whether this is still the folder it was; if not, let go of its files.
+    def refresh(self) -> None:
+        """Look whether this is still the folder it was; if not, let go of its files.
 
         A folder that doesn't exist has no names. Raises ``OSError`` for any other failure to look.
         """
-        self._now = now
+        if self._look == self._folders.look:
+            return
+        now = self._folders.now
+        self._folders.reading(self.path)
+        self._look = self._folders.look
         try:
             found = os.stat(self.path)  # noqa: PTH116  ten times the speed of pathlib, on every scrape
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             self.close()
             return
         signature = (found.st_dev, found.st_ino, found.st_mtime_ns)
@@ -112,16 +155,14 @@ class Folder:
     def read(self, name: str) -> str:
         """The text of a file without its line end; bytes that aren't UTF-8 are replaced. Raises ``OSError``."""
         refused = self._refused.get(name)
-        if refused is not None and self._now < refused.retry_at:
+        if refused is not None and self._folders.now < refused.retry_at:
             raise OSError(refused.errno, refused.message)
+        self._folders.reading(self.path, name)
         try:
             text = self._pread(name).decode("utf-8", "replace").strip()
         except OSError as error:
             self._forget(name)
-            if self._back_off and error.errno in _UNSUPPORTED:
-                wait = min(LAST_RETRY_SECONDS, 2 * refused.wait) if refused else FIRST_RETRY_SECONDS
-                # Not the exception itself: it would gather a traceback on every raise.
-                self._refused[name] = _Refusal(self._now + wait, wait, error.errno or 0, error.strerror or "")
+            self._refuse(name, error, refused)
             raise
         if refused is not None:
             del self._refused[name]
@@ -136,12 +177,23 @@ class Folder:
         except OSError:
             return None
 
+    @property
+    def failing(self) -> Iterable[tuple[str, int]]:
+        """The files that are not asked at present, with the errno of their last read."""
+        return [(name, refusal.errno) for name, refusal in self._refused.items()]
+
     def close(self) -> None:
         """Close all descriptors and forget the names."""
         for name in list(self._descriptors):
             self._forget(name)
         self._refused.clear()
         self._signature, self.names, self.inode = None, frozenset(), 0
+
+    def _refuse(self, name: str, error: OSError, before: _Refusal | None) -> None:
+        first, last = UNSUPPORTED_WAITS if error.errno in _UNSUPPORTED else FAILED_WAITS
+        wait = min(last, 2 * before.wait) if before else first
+        # Not the exception itself: it would gather a traceback on every raise.
+        self._refused[name] = _Refusal(self._folders.now + wait, wait, error.errno or 0, error.strerror or "")
 
     def _pread(self, name: str) -> bytes:
         descriptor = self._descriptors.get(name)
@@ -167,10 +219,35 @@ class Folder:
 class Folders:
     """The folders of one device, by path; ``now`` is the monotonic time of the present look at them."""
 
-    def __init__(self, files: Files) -> None:
-        self._files = files
-        self._folders: dict[str, Folder] = {}
+    def __init__(self, files: Files, hung: Hung | None = None) -> None:
+        self.files = files
         self.now = 0.0
+        self.look = 0
+        self.abandoned = False
+        self.since = 0.0
+        """When the read that is under way began, by ``time.monotonic``."""
+        self._hung = hung or Hung()
+        self._current = ("", "")
+        self._folders: dict[str, Folder] = {}
+
+    def begin(self, now: float) -> None:
+        """A look at the device begins, at the monotonic time ``now``."""
+        self.now = now
+        self.look += 1
+
+    @property
+    def current(self) -> str:
+        """The file or folder that is being read, or was read last; empty if none ever was."""
+        path, name = self._current
+        return f"{path}/{name}" if name else path
+
+    def reading(self, path: str, name: str = "") -> None:
+        """A read of a file, or of a folder, is about to begin. ``OSError`` where it must not."""
+        if self.abandoned:
+            raise AbandonedError
+        if self._hung:
+            self._hung.check(f"{path}/{name}" if name else path, self.now)
+        self._current, self.since = (path, name), time.monotonic()
 
     def present(self, path: str) -> Folder:
         """Like :meth:`get`; ``FileNotFoundError`` where there is none."""
@@ -179,13 +256,22 @@ class Folders:
             raise FileNotFoundError(path)
         return folder
 
-    def get(self, path: str, *, back_off: bool = False) -> Folder:
+    def get(self, path: str) -> Folder:
         """The folder at ``path``, refreshed; see :meth:`Folder.refresh`."""
         folder = self._folders.get(path)
         if folder is None:
-            folder = self._folders[path] = Folder(path, self._files, back_off=back_off)
-        folder.refresh(self.now)
+            folder = self._folders[path] = Folder(path, self)
+        folder.refresh()
         return folder
+
+    def failing(self, below: str) -> Iterator[tuple[str, int]]:
+        """The files below a folder that can't be read at present: the path from there, and the errno."""
+        failing = {
+            f"{folder.path}/{name}": number for folder in self._folders.values() for name, number in folder.failing
+        }
+        failing.update(dict.fromkeys(self._hung.paths, errno.ETIMEDOUT))
+        for path, number in failing.items():
+            yield path.removeprefix(f"{below}/"), number
 
     def close(self) -> None:
         """Close all."""

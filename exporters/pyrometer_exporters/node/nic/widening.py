@@ -9,32 +9,49 @@ from dataclasses import dataclass, field
 
 from pyrometer_exporters.node.nic.counters import Counter
 
+WRAP, CLEARED = "wrap", "cleared"
+
 
 @dataclass
 class Widening:
-    """The wraps of one port's counters, by file; ``last`` holds their latest raw values."""
+    """The wraps of one port's counters, by file; ``last`` holds their latest raw values.
+
+    ``wrapped`` and ``cleared`` say how many counters did so since :meth:`settle` was last asked.
+    """
 
     wraps: dict[str, int] = field(default_factory=dict)
     last: dict[str, int] = field(default_factory=dict)
+    wrapped: int = 0
+    cleared: int = 0
 
     def value(self, counter: Counter, raw: int) -> int:
         """The counter's value, wider than the device's where it has wrapped."""
-        if counter.bits < 64 and not counter.pins:
-            last = self.last.get(counter.file, 0)
-            if raw < last:
-                self._went_back(counter, last, raw)
-            self.last[counter.file] = raw
-        return (raw + (self.wraps.get(counter.file, 0) << counter.bits)) * counter.factor
+        file = counter.file
+        if raw < self.last.get(file, 0) and counter.counts:
+            self._went_back(counter, raw)
+        self.last[file] = raw
+        wraps = self.wraps.get(file) if self.wraps else None
+        return (raw + (wraps << counter.bits) if wraps else raw) * counter.factor
+
+    def settle(self) -> dict[str, int]:
+        """How often counters began again since this was last asked, by reason: those cleared together count once."""
+        found = {WRAP: self.wrapped, CLEARED: int(self.cleared > 0)}
+        self.wrapped = self.cleared = 0
+        return found
 
     def clear(self) -> None:
         """The device's counters are new ones: after a reboot or a driver reload."""
         self.wraps.clear()
         self.last.clear()
 
-    def _went_back(self, counter: Counter, last: int, raw: int) -> None:
-        # Three quarters and one quarter: a counter that was cleared hardly ever stood so high.
+    def _went_back(self, counter: Counter, raw: int) -> None:
+        last = self.last[counter.file]
+        # Three quarters and one quarter: a counter that was cleared hardly ever stood so high. One that stood beyond
+        # its width is wider than the table says.
         quarter = counter.maximum // 4
-        if last > 3 * quarter and raw < quarter:
+        if counter.wraps and 3 * quarter < last <= counter.maximum and raw < quarter:
             self.wraps[counter.file] = self.wraps.get(counter.file, 0) + 1
+            self.wrapped += 1
         else:
             self.wraps.pop(counter.file, None)
+            self.cleared += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import tempfile
 import threading
@@ -40,20 +41,22 @@ class FaultyFiles(SystemFiles):
         self.errors: dict[str, int] = {}
         self.texts: dict[str, bytes] = {}
         self.hangs: dict[str, threading.Event] = {}
+        self.slow: dict[str, float] = {}
         self.paths: dict[int, str] = {}
         self._lock = threading.Lock()
 
     def open(self, path: str) -> int:
         with self._lock:
             self.opened.append(path)
-            descriptor = super().open(path)
+        descriptor = super().open(path)  # may hang: without the lock
+        with self._lock:
             self.paths[descriptor] = path
         return descriptor
 
     def close(self, descriptor: int) -> None:
         with self._lock:
             del self.paths[descriptor]
-            super().close(descriptor)
+        super().close(descriptor)
 
     def pread(self, descriptor: int) -> bytes:
         path = self.paths[descriptor]
@@ -61,6 +64,7 @@ class FaultyFiles(SystemFiles):
         for end, event in list(self.hangs.items()):
             if path.endswith(end):
                 event.wait(30)
+        time.sleep(max((seconds for part, seconds in self.slow.items() if part in path), default=0.0))
         for end, number in self.errors.items():
             if end in path:
                 raise OSError(number, os.strerror(number))
@@ -107,6 +111,7 @@ class Node:
         self.clock = ManualClock()
         self.files = FaultyFiles()
         self.flags: dict[str, Any] = {}
+        self.every_time = True
         self._collector: NicCollector | None = None
 
     @property
@@ -125,8 +130,13 @@ class Node:
 
     def scrape(self, seconds: float = 5.0) -> Scrape:
         if self._collector is None:
-            self._collector = NicCollector(self.context(), self.files)
+            self._collector = NicCollector(self.context(), self.files, every_time=self.every_time)
         return Scrape(list(self._collector.collect(time.monotonic() + seconds)))
+
+    def device(self, name: str) -> Any:
+        """The collector's own object for a device."""
+        assert self._collector is not None
+        return self._collector._devices[name]
 
     def stop(self) -> None:
         """The exporter ends; the next scrape starts another."""
@@ -135,13 +145,34 @@ class Node:
         self._collector = None
 
 
-@pytest.fixture
-def node() -> Iterator[Node]:
-    """Two HCAs and an Ethernet interface, in memory where there is room: hundreds of small files a test."""
+@contextlib.contextmanager
+def _made(**tree: int) -> Iterator[Node]:
+    """In memory where there is room: hundreds of small files a test."""
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as folder:
-        made = Node(Path(folder), hcas=2, gpus=0, ethernet=1)
+        made = Node(Path(folder), **tree)
         yield made
         for event in made.files.hangs.values():
             event.set()
         made.stop()
+
+
+@pytest.fixture
+def node() -> Iterator[Node]:
+    """Two HCAs and an Ethernet interface."""
+    with _made(hcas=2, gpus=0, ethernet=1) as made:
+        yield made
+
+
+@pytest.fixture
+def four_nics() -> Iterator[Node]:
+    """Four HCAs of one kind."""
+    with _made(hcas=4, gpus=0, ethernet=0) as made:
+        yield made
+
+
+@pytest.fixture
+def bare_node() -> Iterator[Node]:
+    """A node without any device."""
+    with _made(hcas=0, gpus=0, ethernet=0) as made:
+        yield made

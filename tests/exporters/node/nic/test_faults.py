@@ -7,6 +7,7 @@ import os
 import resource
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,20 @@ import pytest
 
 from pyrometer_exporters.framework.flags import UsageError, regexp
 from pyrometer_exporters.node.nic.collector import COLLECTOR
+from pyrometer_exporters.node.nic.device import MAX_HUNG
+
+
+def _missing(before: Any, after: Any) -> set[tuple[str, tuple[str, ...]]]:
+    """The series that were there before and are no longer."""
+    return {(s.family.name, s.labels) for s in before.samples} - {(s.family.name, s.labels) for s in after.samples}
+
+
+def _until(true: Callable[[], object]) -> None:
+    for _ in range(300):
+        if true():
+            return
+        time.sleep(0.01)
+    pytest.fail("it did not become true within 3 s")
 
 
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.EIO, errno.EACCES, errno.ENODEV, errno.EOPNOTSUPP])
@@ -21,8 +36,7 @@ def test_a_file_that_fails_costs_itself_only(node: Any, number: int) -> None:
     whole = node.scrape()
     node.files.errors["mlx5_0/ports/1/counters/VL15_dropped"] = number
     scrape = node.scrape()
-    missing = {(s.family.name, s.labels) for s in whole.samples} - {(s.family.name, s.labels) for s in scrape.samples}
-    assert missing == {
+    assert _missing(whole, scrape) == {
         ("pyrometer_nic_vl15_dropped_total", ("mlx5_0", "1")),
         ("pyrometer_nic_counter_saturated", ("mlx5_0", "1", "vl15_dropped")),
     }
@@ -40,8 +54,11 @@ def test_a_text_that_is_no_count_costs_itself_only(node: Any, text: bytes) -> No
 
 def test_a_file_that_recovers_is_served_again(node: Any) -> None:
     node.files.errors["mlx5_0/ports/1/counters/symbol_error"] = errno.EIO
-    assert node.scrape().value("symbol_error_total", "mlx5_0", "1") is None
+    scrape = node.scrape()
+    assert scrape.value("symbol_error_total", "mlx5_0", "1") is None
+    assert scrape.value("unreadable_file_info", "mlx5_0", "ports/1/counters/symbol_error", "eio") == 1
     node.files.errors.clear()
+    node.clock.now += 6
     assert node.scrape().value("symbol_error_total", "mlx5_0", "1") == 0
 
 
@@ -89,26 +106,61 @@ def test_a_device_none_of_whose_files_can_be_read_is_down(node: Any) -> None:
     assert scrape.value("up", "mlx5_1") == 1
 
 
-def test_a_device_that_hangs_is_down_and_hides_no_other(node: Any) -> None:
-    node.scrape()
+def test_a_file_that_hangs_costs_itself_only(node: Any) -> None:
+    whole = node.scrape()
     release = node.files.hangs["infiniband/mlx5_0/ports/1/counters/symbol_error"] = threading.Event()
     for _ in range(3):
-        scrape = node.scrape(seconds=0.3)
-        assert scrape.value("up", "mlx5_0") == 0
-        assert {s.family.name for s in scrape.samples if s.labels[0] == "mlx5_0"} == {"pyrometer_nic_up"}
-        assert scrape.downs == {"mlx5_0": "deadline"}
+        scrape = node.scrape(seconds=1.0)
+        assert _missing(whole, scrape) == {
+            ("pyrometer_nic_symbol_error_total", ("mlx5_0", "1")),
+            ("pyrometer_nic_counter_saturated", ("mlx5_0", "1", "symbol_error")),
+        }
+        assert scrape.value("unreadable_file_info", "mlx5_0", "ports/1/counters/symbol_error", "etimedout") == 1
+    node.nic.flap()
+    assert node.scrape().events() == 1
+    node.files.hangs.clear()
+    release.set()
+    _until(lambda: node.files.paths and not node.device("mlx5_0").hanging)
+    node.clock.now += 61
+    assert node.scrape().value("symbol_error_total", "mlx5_0", "1") == 0
+
+
+def test_a_state_that_hangs_leaves_the_counters(node: Any) -> None:
+    node.scrape()
+    release = node.files.hangs["infiniband/mlx5_0/ports/1/state"] = threading.Event()
+    scrape = node.scrape(seconds=1.0)
+    release.set()
+    assert scrape.value("link_up", "mlx5_0", "1") is None
+    assert scrape.value("symbol_error_total", "mlx5_0", "1") == 0
+    assert scrape.downs == {"mlx5_0/1/state": "etimedout"}
+
+
+def test_a_device_on_which_many_files_hang_is_down_and_hides_no_other(node: Any) -> None:
+    node.scrape()
+    release = node.files.hangs["mlx5_0/ports/1/state"] = threading.Event()
+    for name in ("phys_state", "rate", "counters/link_downed", "counters/symbol_error", "counters/port_rcv_data"):
+        node.files.hangs[f"mlx5_0/ports/1/{name}"] = release
+    before = threading.active_count()
+    for _ in range(6):
+        scrape = node.scrape(seconds=0.5)
         assert scrape.value("link_up", "mlx5_1", "1") == 1
         assert scrape.value("link_up", "eth0", "") == 1
-    node.nic.flap()
+    assert scrape.value("up", "mlx5_0") == 0
+    assert {s.family.name for s in scrape.samples if s.labels[0] == "mlx5_0"} == {"pyrometer_nic_up"}
+    assert scrape.downs == {"mlx5_0": "deadline"}
+    assert threading.active_count() <= before + MAX_HUNG
     release.set()
     node.files.hangs.clear()
-    for _ in range(100):
-        scrape = node.scrape()
-        if scrape.value("up", "mlx5_0") == 1:
-            break
-        time.sleep(0.01)
-    assert scrape.events() == 1
+    _until(lambda: node.scrape().value("up", "mlx5_0") == 1)
+
+
+def test_a_device_that_is_slow_but_goes_on_is_left_to_finish(node: Any) -> None:
+    node.scrape()
+    node.files.slow["infiniband/mlx5_0/"] = 0.012
+    for _ in range(2):
+        scrape = node.scrape(seconds=2.5)
     assert scrape.downs == {}
+    assert scrape.value("unreadable_file_info", "mlx5_0", "ports/1/counters/symbol_error", "etimedout") is None
 
 
 def test_a_file_whose_open_hangs_is_a_device_that_hangs(node: Any) -> None:
@@ -116,8 +168,8 @@ def test_a_file_whose_open_hangs_is_a_device_that_hangs(node: Any) -> None:
     state = node.nic.port.folder / "state"
     state.unlink()
     os.mkfifo(state)
-    scrape = node.scrape(seconds=0.3)
-    assert scrape.downs == {"mlx5_0": "deadline"}
+    scrape = node.scrape(seconds=0.5)
+    assert scrape.downs == {"mlx5_0/1/state": "etimedout"}
     assert scrape.value("link_up", "mlx5_1", "1") == 1
     with state.open("w"):  # lets the reader go
         node.stop()

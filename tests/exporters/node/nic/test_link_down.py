@@ -311,3 +311,80 @@ def test_the_count_never_falls_and_never_jumps_by_more_than_the_counter_shows(ra
         before = memory.events
         memory.advance(look(link_downed=raw), 1)
         assert before <= memory.events <= before + raw
+
+
+def ignored(scrape: Any, cause: str, device: str = "mlx5_0") -> float | None:
+    value: float | None = scrape.value("link_down_ignored_total", device, "1", cause)
+    return value
+
+
+def test_losses_of_the_first_minutes_after_a_boot_are_counted_apart(node: Any) -> None:
+    (node.tree.procfs / "uptime").write_text("120.00 300.00\n")
+    node.scrape()
+    node.nic.flap()
+    node.nic.flap()
+    scrape = node.scrape()
+    assert (scrape.events(), ignored(scrape, "boot")) == (0, 2)
+    (node.tree.procfs / "uptime").write_text("901.00 300.00\n")
+    node.nic.flap()
+    scrape = node.scrape()
+    assert (scrape.events(), ignored(scrape, "boot")) == (1, 2)
+
+
+def test_an_uptime_that_cannot_be_read_ignores_nothing(node: Any) -> None:
+    (node.tree.procfs / "uptime").write_text("soon\n")
+    node.scrape()
+    node.nic.flap()
+    assert node.scrape().events() == 1
+
+
+def test_losses_by_an_administrator_are_counted_apart(node: Any) -> None:
+    node.scrape()
+    node.nic.flap()
+    node.nic.admin_down()
+    scrape = node.scrape()
+    assert (scrape.events(), ignored(scrape, "admin")) == (1, 1)
+
+
+def test_losses_of_a_port_that_was_never_up_are_counted_apart(node: Any) -> None:
+    node.nic.down()
+    node.scrape()
+    node.nic.count("link_downed")
+    scrape = node.scrape()
+    assert (scrape.events(), ignored(scrape, "never_up")) == (0, 1)
+
+
+def test_a_loss_that_shows_while_the_link_is_down_has_its_reason(node: Any) -> None:
+    node.scrape()
+    node.nic.down()
+    scrape = node.scrape()
+    assert scrape.value("link_down_reason_info", "mlx5_0", "1", "polling") == 1
+    assert scrape.value("link_last_down_info", "mlx5_0", "1", "polling") == 1
+    node.nic.up()
+    scrape = node.scrape()
+    assert scrape.value("link_down_reason_info", "mlx5_0", "1", "polling") is None
+    assert scrape.value("link_last_down_info", "mlx5_0", "1", "polling") == 1
+
+
+def test_a_loss_that_was_over_before_anybody_looked_says_so(node: Any) -> None:
+    node.scrape()
+    node.nic.flap()
+    assert node.scrape().value("link_last_down_info", "mlx5_0", "1", "recovered_before_seen") == 1
+
+
+def test_the_source_that_lags_is_remembered_over_a_restart(node: Any) -> None:
+    node.scrape()
+    node.nic.port.set("state", "1: DOWN")  # the counters follow later
+    assert node.scrape().events() == 1
+    node.stop()
+    node.nic.count("link_downed")
+    assert node.scrape().events() == 1
+
+
+def test_a_saturated_source_swallows_nothing_after_it_was_cleared() -> None:
+    memory = PortMemory()
+    memory.advance(look(link_downed=255, carrier_down_count=0), 0)
+    memory.advance(look(link_downed=255, carrier_down_count=1), 1)
+    memory.advance(look(link_downed=0, carrier_down_count=1), 2)
+    memory.advance(look(link_downed=1), 3)
+    assert memory.events == 2

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyrometer_exporters.node.nic.link_down import PortMemory
+from pyrometer_exporters.node.nic.hardware import Place
+from pyrometer_exporters.node.nic.link_down import CAUSES, PortMemory
 from pyrometer_exporters.node.nic.memory import MAX_PORTS, Memories
 from pyrometer_exporters.node.nic.readings import DeviceReading, PortReading
 from pyrometer_exporters.node.nic.state import Store, decode, encode
@@ -71,6 +72,22 @@ def test_counts_survive_a_restart(node: Any) -> None:
         assert after.value(name, "mlx5_0", "1") == before.value(name, "mlx5_0", "1")
 
 
+def test_a_state_of_the_first_release_is_understood(node: Any) -> None:
+    node.scrape()
+    node.nic.flap()
+    node.scrape()
+    node.stop()
+    file = node.state / "nic.json"
+    data = json.loads(file.read_text())
+    for port in data["ports"].values():
+        port["armed"] = port.pop("unarmed") == ""
+        for name in ("ignored", "resets", "behind", "last", "last_reason"):
+            del port[name]
+    file.write_text(json.dumps(data))
+    node.nic.flap()
+    assert node.scrape().events() == 2
+
+
 def test_without_a_state_folder_counts_are_kept_in_memory(node: Any) -> None:
     node.state = None
     node.scrape()
@@ -90,10 +107,14 @@ MEMORIES = st.builds(
     boot=st.text(max_size=40),
     inode=st.integers(0, 2**64 - 1),
     ifindex=st.integers(0, 2**31),
-    armed=st.booleans(),
+    unarmed=st.sampled_from(["", *CAUSES]),
+    ignored=COUNTS,
+    resets=COUNTS,
+    behind=COUNTS,
+    last_reason=st.text(max_size=5),
     active=st.booleans(),
     sources=COUNTS,
-    widening=st.builds(Widening, wraps=COUNTS),
+    widening=st.builds(Widening, wraps=COUNTS, last=COUNTS),
 )
 
 
@@ -122,14 +143,15 @@ def test_a_state_of_any_shape_is_read_or_refused(value: Any, place: str) -> None
 
 
 def test_ports_that_are_long_gone_are_forgotten_when_there_are_too_many(tmp_path: Path) -> None:
-    boot_id = tmp_path / "boot_id"
-    memories = Memories(Store(None), boot_id)
+    boot_id = tmp_path / "sys/kernel/random/boot_id"
+    boot_id.parent.mkdir(parents=True)
+    memories = Memories(Store(None), tmp_path)
 
     def see(count: int, boot: str, first: int = 0) -> None:
         boot_id.write_text(boot)
         port = PortReading("1", active=True, admin_down=False, rate=None)
         guids = [f"guid{first + index}" for index in range(count)]
-        list(memories.take_in([DeviceReading(guid, 1, guid, "", "", "", (port,)) for guid in guids], 0))
+        list(memories.take_in([DeviceReading(guid, 1, guid, Place("", ""), "", (port,)) for guid in guids], 0))
 
     see(MAX_PORTS, "a")
     see(1, "b")

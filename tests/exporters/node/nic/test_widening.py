@@ -32,6 +32,40 @@ def test_a_wrap_is_remembered_over_a_restart(node: Any) -> None:
     assert node.scrape().value(NAME, "mlx5_0", "1") == 2**32 + 5
 
 
+def test_a_wrap_while_the_exporter_was_down_goes_on_counting(node: Any) -> None:
+    node.nic.hw_counters.set("local_ack_timeout_err", 2**32 - 10)
+    node.scrape()
+    node.stop()
+    node.nic.hw_counters.set("local_ack_timeout_err", 5)
+    assert node.scrape().value(NAME, "mlx5_0", "1") == 2**32 + 5
+
+
+def test_resets_are_told_apart(node: Any) -> None:
+    def resets() -> dict[str, float | None]:
+        scrape = node.scrape()
+        reasons = ("wrap", "cleared", "reboot", "driver_reload")
+        return {reason: scrape.value("resets_total", "mlx5_0", "1", reason) for reason in reasons}
+
+    node.nic.count("symbol_error", 7)
+    node.nic.count("link_downed", 7)
+    node.nic.hw_counters.set("local_ack_timeout_err", 2**32 - 10)
+    assert resets() == {"wrap": 0, "cleared": 0, "reboot": 0, "driver_reload": 0}
+    node.nic.hw_counters.set("local_ack_timeout_err", 5)
+    assert resets() == {"wrap": 1, "cleared": 0, "reboot": 0, "driver_reload": 0}
+    node.nic.clear()
+    assert resets() == {"wrap": 1, "cleared": 1, "reboot": 0, "driver_reload": 0}
+    node.tree.reload_driver("mlx5_0")
+    assert resets() == {"wrap": 1, "cleared": 1, "reboot": 0, "driver_reload": 1}
+    node.tree.reboot()
+    assert resets() == {"wrap": 1, "cleared": 1, "reboot": 1, "driver_reload": 1}
+
+
+def test_a_counter_wider_than_the_table_says_was_cleared() -> None:
+    widening = Widening()
+    widening.value(WRAPS, 2**40)
+    assert widening.value(WRAPS, 3) == 3
+
+
 def test_a_cleared_counter_is_served_as_the_device_shows_it(node: Any) -> None:
     node.nic.hw_counters.set("local_ack_timeout_err", 1000)
     node.scrape()

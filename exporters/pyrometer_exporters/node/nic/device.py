@@ -1,0 +1,141 @@
+"""A device and who reads it: one worker, and another one in its place while a file of it hangs.
+
+A read in the kernel can't be cancelled: the thread that waits for it is left alone, the file is not asked for again,
+and a new worker reads all others. When the read comes back, the file is asked again a minute later.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import cast
+
+from pyrometer_exporters.framework.worker import LATE, PartError, Pending, Worker, reason_of
+from pyrometer_exporters.node.nic.hardware import Hardware
+from pyrometer_exporters.node.nic.readings import Access, DeviceReading
+from pyrometer_exporters.node.nic.sysfs import Files, Folders, Hung
+from pyrometer_exporters.node.nic.tiers import Kept
+
+# The reason of a device that went away between being listed and being read: that is no failure.
+GONE = "gone"
+# How many files of one device may hang at a time, each with its thread; with more, the device is what hangs.
+MAX_HUNG = 4
+# A read that has taken this long hangs: healthy ones take milliseconds, and nobody waits for those that take seconds
+# because of the kernel's RTNL lock (5 s in node_exporter issue 1841). Where there is less time, half of it.
+HUNG_SECONDS = 0.5
+HUNG_SHARE = 0.5
+
+
+@dataclass(frozen=True)
+class Read:
+    """How to read a device, and its folder."""
+
+    path: str
+    device: Callable[[Access], DeviceReading]
+
+
+class Reader:
+    """A worker and what only that worker touches."""
+
+    def __init__(self, files: Files, hung: Hung, *, every_time: bool) -> None:
+        self.folders = Folders(files, hung)
+        self.gone = False
+        """Whether its last read came back after it was abandoned."""
+        self._hung = hung
+        self._inode = 0
+        self._access = Access(self.folders, Kept(every_time=every_time), Hardware())
+
+    def read(self, read: Read, now: float) -> DeviceReading:
+        """A look at the device at the monotonic time ``now``; ``PartError`` where it can't be read."""
+        kept = self._access.kept
+        self.folders.begin(now)
+        kept.begin(now)
+        try:
+            self._recognise(self.folders.get(read.path).inode)
+            reading = read.device(self._access)
+        except (OSError, PartError) as error:
+            raise self._why(error, read.path) from error
+        finally:
+            if self.folders.abandoned:
+                self._end(now)
+        kept.end()
+        failing = tuple(sorted(self.folders.failing(read.path)))
+        return replace(reading, ages=kept.ages(), failing=failing)
+
+    def _recognise(self, inode: int) -> None:
+        """Nothing that was kept is true of a device that was made anew."""
+        if inode != self._inode:
+            self._access.kept.clear()
+            self._inode = inode
+
+    def _why(self, error: OSError | PartError, path: str) -> PartError:
+        if not os.path.exists(path):  # noqa: PTH110
+            return PartError(GONE)
+        return error if isinstance(error, PartError) else PartError(reason_of(error), str(error))
+
+    def _end(self, now: float) -> None:
+        """What hung came back, long after ``now``: let the file be asked again, a while later."""
+        self._hung.came_back(self.folders.current, now + time.monotonic() - self.folders.since)
+        self.folders.close()
+        self.gone = True
+
+
+class Device:
+    """A device of the node, by its present name."""
+
+    def __init__(self, name: str, new_reader: Callable[[Hung], Reader]) -> None:
+        self._name = name
+        self._new_reader = new_reader
+        self._hung = Hung()
+        self._left: list[Reader] = []
+        self._worker, self._reader = self._fresh()
+
+    @property
+    def hanging(self) -> int:
+        """How many of its files hang at present."""
+        return sum(not reader.gone for reader in self._left)
+
+    def look(self, read: Read, now: float) -> Look:
+        """Begin a look at the monotonic time ``now``."""
+        self._left = [left for left in self._left if not left.gone]
+        reader = self._reader
+        return Look(read, now, self._worker.start(lambda: reader.read(read, now)))
+
+    def waited(self, look: Look, until: float) -> Pending[DeviceReading]:
+        """Wait until the monotonic time ``until``; the look itself, or a new one in its place if a file hangs."""
+        if look.pending.outcome(until).reason != LATE or len(self._left) >= MAX_HUNG:
+            return look.pending
+        patience = min(HUNG_SECONDS, HUNG_SHARE * (until - look.pending.started))
+        folders = self._reader.folders
+        if time.monotonic() - folders.since < patience:
+            return look.pending
+        self._hung.add(folders.current)
+        folders.abandoned = True
+        self._left.append(self._reader)
+        self._worker.close()
+        self._worker, self._reader = self._fresh()
+        return self.look(look.read, look.now).pending
+
+    def close(self, until: float) -> bool:
+        """Close the descriptors, waiting until the monotonic time ``until``; False if the worker is still busy."""
+        closer: Worker[None] = cast("Worker[None]", self._worker)
+        job = closer.start(self._reader.folders.close)
+        if job.future is None:
+            return False
+        job.outcome(until)
+        self._worker.close()
+        return True
+
+    def _fresh(self) -> tuple[Worker[DeviceReading], Reader]:
+        return Worker(f"nic-{self._name}"), self._new_reader(self._hung)
+
+
+@dataclass(frozen=True)
+class Look:
+    """A look at a device that is under way."""
+
+    read: Read
+    now: float
+    pending: Pending[DeviceReading]
