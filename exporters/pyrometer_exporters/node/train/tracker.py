@@ -39,6 +39,12 @@ class Rank:
         """When the latest step ended, in ns of CLOCK_MONOTONIC; 0 before the first."""
         return self.latest.end if self.latest else 0
 
+    @property
+    def last_step(self) -> int:
+        """Number of the latest step; a log says it itself."""
+        logged = self.latest.step if self.latest else None
+        return self.meta.first_step + self.header.count - 1 if logged is None else logged
+
     def text(self, name: str) -> str:
         """A text of the run's description, as it is at the latest step."""
         changed = getattr(self.latest, name, None)
