@@ -76,7 +76,8 @@ class Hardware:
     def dcgm(self) -> Iterator[Family]:
         """GPUs in dcgm-exporter's names."""
         labels = [
-            f'{self.targets[node]},gpu="{gpu}",UUID="{_uuid(node, gpu)}",pci_bus_id="00000000:{0x18 + 16 * gpu:02X}:00.0",'
+            f'{self.targets[node]},gpu="{gpu}",UUID="{_uuid(node, gpu)}",'
+            f'pci_bus_id="00000000:{0x18 + 16 * gpu:02X}:00.0",'
             f'device="nvidia{gpu}",modelName="{MODEL}",Hostname="host",DCGM_FI_DRIVER_VERSION="{DRIVER}"'
             for node, gpu in self._where
         ]

@@ -21,7 +21,7 @@ def ranks(plan: Plan, targets: Sequence[str], dead: int) -> Iterator[Family]:
         here = absent_where(np.array([node == dead for node, _ in where]), 1.0)
         yield from _counters(run, named, here)
         yield from _parts(run, named, here, plan.faults.straggler if run.first == 0 else None)
-        yield from _identity(run, named, where, here)
+        yield from _identity(named, where, here)
         yield _configuration(run, targets[run.first], len(where))
 
 
@@ -29,7 +29,7 @@ def _counters(run: Run, named: list[str], here: Array) -> Iterator[Family]:
     tokens = _TOKENS // len(named)
 
     def steps(at: float) -> Array:
-        return here * np.floor((at - EPOCH) / run.step)
+        return here * float((at - EPOCH) // run.step)
 
     yield family("pyrometer_train_steps_total", named, steps)
     yield family("pyrometer_train_step_seconds_total", named, growing(here), slow=True)
@@ -54,7 +54,7 @@ def _parts(run: Run, named: list[str], here: Array, straggler: int | None) -> It
     yield family("pyrometer_train_current_part_seconds", now, lambda at: here * round(at % run.step * 0.4, 3))
 
 
-def _identity(run: Run, named: list[str], where: list[tuple[int, int]], here: Array) -> Iterator[Family]:
+def _identity(named: list[str], where: list[tuple[int, int]], here: Array) -> Iterator[Family]:
     info = [
         f'{each},local_rank="{gpu}",gpu="{gpu}",uuid="GPU-{node:08x}-0000-4000-8000-{gpu:012x}",'
         f'stage="{rank * _STAGES // len(named)}",replica="{rank % _STAGES}"'
