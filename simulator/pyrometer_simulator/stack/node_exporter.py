@@ -1,4 +1,4 @@
-"""The real node_exporter, which our NIC collector is compared with: value by value in the tests, by cost in a benchmark.
+"""The real node_exporter, which our NIC collector is compared with: by value in the tests, by cost in a benchmark.
 
 From PATH where it is new enough, else from Debian's testing suite, unpacked into the same cache as the rest.
 """
