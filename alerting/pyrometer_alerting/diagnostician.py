@@ -17,6 +17,7 @@ from pyrometer_alerting.messages import Style
 from pyrometer_alerting.metrics import Metrics
 from pyrometer_alerting.model import Cause, Diagnosis, Incident
 from pyrometer_alerting.prometheus import Prometheus
+from pyrometer_alerting.routing import Routing
 from pyrometer_alerting.store import Store, StoreError
 
 _log = logging.getLogger(__name__)
@@ -59,6 +60,7 @@ class Diagnostician:
     ) -> None:
         self._store, self._prometheus, self._clock, self._style = store, prometheus, clock, style
         self._metrics, self._changed = metrics, changed
+        self.routing = Routing()
         self._due: dict[str, float] = {}  # incident -> when to look again
         self._lock = threading.Lock()
         self._wake = threading.Event()
@@ -155,7 +157,7 @@ class Diagnostician:
             causes = explained_by(incident, found, tx.recent_incidents(float("inf")))
             if causes:
                 change = join(tx, [replace(incident, diagnosis=found), *causes], "", now)
-                announce(tx, change, self._style, now, now)
+                announce(tx, change, self._style, self.routing, now=now, not_before=now)
                 incident_id = change.incident.id
             elif is_news(incident.diagnosis, found):
                 tx.save_incident(replace(incident, diagnosis=found), now)

@@ -29,9 +29,13 @@ KNOWN_METRICS = re.compile(
     | pyrometer_nic_(info|up|link_up|expected_up|link_rate(_max)?_bits_per_second|link_down_events_total)
     | pyrometer_nic_(driver_counter_total|counter_saturated)
     | pyrometer_fabric_port_info
+    | pyrometer_slurm_(run_jobs|run_job_info|nodes)
+    | pyrometer_ufm_(events|port_events|cable_events|log_lines|log_gaps)_total
+    | pyrometer_ufm_(events_suppressed|log_unread_bytes)
     | pyrometer_train_batch_(mfu_ratio|step_seconds|step|loss|grad_norm|tag)
     | pyrometer_train_(steps|step_seconds|tokens|flops|step_part_seconds)_total
-    | pyrometer_train_(last_step_timestamp_seconds|current_part_seconds|rank_info|run_info)
+    | pyrometer_train_(last_step_timestamp_seconds|last_step|current_part_seconds|rank_up|rank_info|run_info)
+    | pyrometer_train_(gc_pauses_total|gc_pause_seconds_total|last_gc_step)
     | pyrometer_train_(expected_mfu_ratio|peak_flops_unknown)
     | pyrometer_kernel_events_total
     | pyrometer_nvswitch_(errors|sxid_errors)_total

@@ -56,6 +56,7 @@ def examine(flags: argparse.Namespace, specs: Sequence[CollectorSpec]) -> Report
     report.notes.extend(readout.notes(report))
     if any(spec.name == gpu_collector.COLLECTOR.name for spec in wanted):
         report.problems.extend(readout.problems(report, readings))
+    report.problems.extend(readout.log_problems(report))
     report.problems.extend(f"collector {c.name} failed: {c.state}" for c in report.collectors if _failed(c))
     return report
 

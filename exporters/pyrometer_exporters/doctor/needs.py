@@ -29,5 +29,10 @@ NEEDS = (
     Need(_SECONDS, "GpuPowerCapOutlier", "power_cap"),
     Need("DCGM_FI_DEV_SM_CLOCK", "GpuClockOutlier and the text of throttling alerts"),
     Need("DCGM_FI_DEV_GPU_TEMP", "the text of throttling alerts"),
+    Need("DCGM_FI_DEV_GPU_UTIL", "GpuPowerCapOutlier, GpuClockOutlier and GpuPcieDegraded"),
+    Need("DCGM_FI_DEV_PCIE_LINK_WIDTH", "GpuPcieDegraded"),
+    Need("DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH", "GpuPcieDegraded"),
+    Need("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "GpuEccUncorrected"),
+    Need("DCGM_FI_DEV_ROW_REMAP_FAILURE", "GpuRowRemapFailed"),
     Need("pyrometer_gpu_xid_errors_total", "GpuXidCritical"),
 )

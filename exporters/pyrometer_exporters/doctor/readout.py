@@ -110,6 +110,15 @@ def problems(report: Report, readings: Readings) -> list[str]:
     return found
 
 
+def log_problems(report: Report) -> list[str]:
+    """What the alert rules need of the kernel's log and don't get."""
+    why = [collector.down["kmsg"] for collector in report.collectors if "kmsg" in collector.down]
+    if not why:
+        return []
+    needed = "no SXids and no Xids of lost GPUs, which NvswitchFatalError and GpuXidCritical need"
+    return [f"the kernel's log can't be read ({why[0]}): {needed}"]
+
+
 def notes(report: Report) -> list[str]:
     """What an operator should know though no alert hangs on it."""
     found = []

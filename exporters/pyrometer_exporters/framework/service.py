@@ -9,8 +9,8 @@ import gc
 import logging
 import os
 import signal
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
@@ -18,7 +18,7 @@ from types import ModuleType
 from pyrometer_exporters.framework import logs, webconfig
 from pyrometer_exporters.framework.background import in_thread
 from pyrometer_exporters.framework.clock import SystemClock
-from pyrometer_exporters.framework.collector import Collector, CollectorSpec, Context, Endpoint, discover
+from pyrometer_exporters.framework.collector import Collector, CollectorSpec, Context, Endpoint, FlagGroup, discover
 from pyrometer_exporters.framework.exposition import TEXT_CONTENT_TYPE, Renderer
 from pyrometer_exporters.framework.flags import Flags, UsageError, address, fail, state_folder
 from pyrometer_exporters.framework.gather import Gathered, Gatherer
@@ -50,6 +50,8 @@ class Exporter:
     title: str
     package: ModuleType
     listen: str
+    add_flags: Callable[[FlagGroup], None] = field(default=lambda _parser: None)
+    """Flags that several of its collectors share."""
 
 
 def run(exporter: Exporter, argv: Sequence[str] | None = None) -> int:
@@ -124,6 +126,7 @@ def parser(exporter: Exporter, specs: Sequence[CollectorSpec]) -> Flags:
         help="shown on the landing page, such as MAINTENANCE UNTIL NOON")  # fmt: skip
     add("--log.level", dest="log.level", choices=logs.LEVELS, default="info", help="(default: %(default)s)")
     add("--log.format", dest="log.format", choices=("logfmt", "json"), default="logfmt", help="(default: %(default)s)")
+    exporter.add_flags(flags)
     for spec in specs:
         group = flags.add_argument_group(f"collector {spec.name}", spec.help)
         group.add_argument(f"--collector.{spec.name}", dest=f"collector.{spec.name}", default=spec.default_enabled,

@@ -32,6 +32,7 @@ class Bench:
         gpus.write_pci_tree(self.folder / "sys")
         (self.folder / "proc/1").mkdir(parents=True)
         (self.folder / "proc/1/cgroup").write_text("0::/init.scope\n")
+        (self.folder / "kmsg").touch()
         return gpus
 
     def doctor(self, *flags: str) -> tuple[int, str]:
@@ -94,6 +95,10 @@ def test_a_gpu_without_any_source_of_thermal_throttling_is_a_problem(bench: Benc
         (lambda gpus: gpus[2].lose(), "GPU 2 can't be read: gpu_is_lost"),
         (lambda gpus: gpus.fail_init(9), "3 GPUs on the PCI bus and no answer from the driver"),
         (lambda gpus: gpus[0].hide(), "the driver presents 2 GPUs, 3 are expected"),
+        (
+            lambda gpus: gpus[1].set(errors={"nvmlDeviceGetCurrPcieLinkWidth": 3}),
+            "GPU 1: no DCGM_FI_DEV_PCIE_LINK_WIDTH, which GpuPcieDegraded needs",
+        ),
     ],
 )
 def test_what_is_broken_is_said_and_told_by_the_exit_status(
@@ -103,6 +108,14 @@ def test_what_is_broken_is_said_and_told_by_the_exit_status(
     status, report = bench.json("--collector.gpu.expected=3")
     assert status == 1
     assert problem in report["problems"]
+
+
+def test_a_log_that_cannot_be_read_is_a_problem(bench: Bench) -> None:
+    bench.make()
+    (bench.folder / "kmsg").unlink()
+    status, report = bench.json()
+    assert status == 1
+    assert [line for line in report["problems"] if "NvswitchFatalError" in line and "enoent" in line]
 
 
 def test_versions_that_differ_are_both_named(bench: Bench) -> None:

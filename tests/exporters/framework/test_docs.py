@@ -18,9 +18,14 @@ PAGE = Path(__file__).parents[3] / "docs" / "metrics.md"
 FAMILIES = [*OWN_FAMILIES, *(family for _, _, specs in exporters() for spec in specs for family in spec.families)]
 OURS = [family for family in FAMILIES if not family.name.startswith("DCGM_FI_")]
 
-# Target labels come from the scrape configuration. The one family that speaks of other targets than its own is named.
+# Target labels come from the scrape configuration. Families that speak of other targets than their own are named.
 RESERVED = {"cluster", "node", "rack", "job", "instance", "env", "region", "service", "type", "le", "quantile"}
-SPEAKS_OF_OTHERS = {"pyrometer_fabric_port_info": {"node"}}
+SPEAKS_OF_OTHERS = {
+    "pyrometer_fabric_port_info": {"node"},
+    "pyrometer_ufm_port_events_total": {"node"},
+    "pyrometer_slurm_node_unavailable_info": {"node"},
+    "pyrometer_slurm_node_unavailable_timestamp_seconds": {"node"},
+}
 NOT_BASE_UNITS = {
     "milliseconds", "microseconds", "nanoseconds", "ms", "us", "ns", "s", "minutes", "hours", "days", "kb", "mb", "gb",
     "kilobytes", "megabytes", "gigabytes", "mib", "gib", "bits", "percent", "millijoules", "milliwatts", "kilowatts",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -171,8 +172,8 @@ class Gpu:
 
     def _wanted_fields(self) -> Iterable[FieldKey]:
         """Each once, whoever wants it."""
-        of_subjects = (key for subject in self._subjects for key in subject.fields())
-        return dict.fromkeys((*self._throttling.fields(), *of_subjects))
+        of_subjects = [subject.fields() for subject in self._subjects]
+        return dict.fromkeys(itertools.chain(self._throttling.fields(), *of_subjects))
 
     def _dcgm_samples(self, values: Values) -> Iterable[Sample]:
         labels = self.identity.dcgm_labels(self._shared.hostname)

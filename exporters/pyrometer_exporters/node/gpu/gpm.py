@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import math
 import struct
 from collections.abc import Sequence
 from typing import Any
@@ -105,8 +104,8 @@ class Gpm:
         if optional(lambda: nvml.ask("nvmlGpmMetricsGet", request)) is None:
             return None
         answered = ctypes.string_at(ctypes.addressof(request.metrics), request.numMetrics * _ENTRY.size)
-        # A metric that is not a number is one that wasn't counted.
-        return {m: value for m, code, value in _ENTRY.iter_unpack(answered) if code == 0 and not math.isnan(value)}
+        # A metric that is not a number (unequal to itself) is one that wasn't counted.
+        return {m: value for m, code, value in _ENTRY.iter_unpack(answered) if code == 0 and value == value}  # noqa: PLR0124
 
     def _free(self, sample: Any) -> None:  # noqa: ANN401
         with contextlib.suppress(NvmlError):  # the memory is the library's; there is nothing else to be done with it

@@ -41,7 +41,7 @@ class Opened:
 
     def dcgm(self, family: Family, value: float, *more: str) -> Sample:
         """A sample of a DCGM family; ``more`` are the values of labels that it has beyond families.DCGM_LABELS."""
-        return self.shared.dcgm[family].sample(value, *self._dcgm_labels, *more)
+        return Sample(self.shared.dcgm[family], (*self._dcgm_labels, *more), value)
 
     @cached_property
     def _dcgm_labels(self) -> tuple[str, ...]:
@@ -50,7 +50,7 @@ class Opened:
 
     def own(self, family: Family, value: float, *more: str) -> Sample:
         """A sample of a family of ours; ``more`` are the values of labels that it has beyond families.GPU_LABELS."""
-        return family.sample(value, *self.labels, *more)
+        return Sample(family, (*self.labels, *more), value)
 
 
 class Subject(Protocol):

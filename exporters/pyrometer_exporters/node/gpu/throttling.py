@@ -53,9 +53,10 @@ class Throttling:
         events = self._times.update(counters, sampled, now)
         counts = self._counts.update(events, sampled, int(mask or 0), now)
         for reason, seconds, method in events:
-            yield families.CLOCK_EVENT_SECONDS.sample(seconds, *labels, reason)
-            yield families.CLOCK_EVENTS.sample(counts[reason], *labels, reason)
-            yield families.CLOCK_EVENT_METHOD.sample(1, *labels, reason, method)
+            of_reason = (*labels, reason)
+            yield Sample(families.CLOCK_EVENT_SECONDS, of_reason, seconds)
+            yield Sample(families.CLOCK_EVENTS, of_reason, counts[reason])
+            yield Sample(families.CLOCK_EVENT_METHOD, (*of_reason, method), 1)
 
 
 def _reader(nvml: Nvml, handle: Handle, driver: Driver) -> Callable[[], int]:

@@ -60,6 +60,12 @@ LAST_STEP = Family(
     "When the rank finished its latest step; absent before the first and after a run has closed.",
     _RANK,
 )
+LAST_STEP_NUMBER = Family(
+    "pyrometer_train_last_step",
+    "gauge",
+    "Number of the latest step that the rank finished; the rank with the lowest is the one the others wait for.",
+    _RANK,
+)
 CURRENT_PART = Family(
     "pyrometer_train_current_part_seconds",
     "gauge",
@@ -117,8 +123,8 @@ PEAK_UNKNOWN = Family(
     ("run", "attempt", "gpu_model", "dtype"),
 )
 FAMILIES = (
-    STEPS, STEP_SECONDS, TOKENS, FLOPS, PART_SECONDS, LAST_STEP, CURRENT_PART, RANK_UP, GC_PAUSES, GC_PAUSE_SECONDS,
-    LAST_GC_STEP, RANK_INFO, RUN_INFO, PEAK_FLOPS, PEAK_UNKNOWN,
+    STEPS, STEP_SECONDS, TOKENS, FLOPS, PART_SECONDS, LAST_STEP, LAST_STEP_NUMBER, CURRENT_PART, RANK_UP, GC_PAUSES,
+    GC_PAUSE_SECONDS, LAST_GC_STEP, RANK_INFO, RUN_INFO, PEAK_FLOPS, PEAK_UNKNOWN,
 )  # fmt: skip
 
 
@@ -252,6 +258,7 @@ def _position(rank: Rank, labels: tuple[str, ...], now: float, offset: float) ->
     header = rank.header
     if rank.last_end:
         yield LAST_STEP.sample(rank.last_end / 1e9 + offset, *labels)
+        yield LAST_STEP_NUMBER.sample(rank.meta.first_step + header.count - 1, *labels)
     if 0 < header.part <= len(PARTS):
         part, since = PARTS[header.part - 1], header.part_started
     elif header.step_started > rank.last_end:

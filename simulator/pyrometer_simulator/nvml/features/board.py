@@ -1,8 +1,8 @@
 """A board's clocks, limits, engines and versions, beyond the basics.
 
 State: ``max_clocks=[sm, memory]`` in MHz, ``limits_mw=[lowest, highest, default]``, ``requested_limit_mw``,
-``encoder`` and ``decoder`` in percent, ``replays``, ``license`` (None for hardware that needs none, else 0 or 1),
-``inforom=[image, oem, ecc, power]``.
+``encoder`` and ``decoder`` in percent, ``fan`` in percent (without it there is none), ``replays``, ``license`` (None
+for hardware that needs none, else 0 or 1), ``inforom=[image, oem, ecc, power]``.
 """
 
 from __future__ import annotations
@@ -53,6 +53,10 @@ class _Board:
 
         return body
 
+    def fan(self, moment: Moment, out: Any) -> int:  # noqa: ANN401
+        speed = self._library.extra(moment, "fan")
+        return NOT_SUPPORTED if speed is None else put(out, moment, int(speed))
+
     def replays(self, moment: Moment, out: Any) -> int:  # noqa: ANN401
         return put(out, moment, int(self._library.extra(moment, "replays", 0)))
 
@@ -85,6 +89,7 @@ def functions(library: FakeLibrary) -> dict[str, Body]:
         "nvmlDeviceGetMaxClockInfo": (board.max_clock, "clocks"),
         "nvmlDeviceGetTemperatureThreshold": (board.threshold, "temperature"),
         "nvmlDeviceGetMarginTemperature": (board.margin, "temperature"),
+        "nvmlDeviceGetFanSpeed": (board.fan, None),
         "nvmlDeviceGetPerformanceState": (lambda moment, out: put(out, moment, 0), "clocks"),
         "nvmlDeviceGetEncoderUtilization": (board.engine("encoder"), "utilisation"),
         "nvmlDeviceGetDecoderUtilization": (board.engine("decoder"), "utilisation"),

@@ -18,7 +18,7 @@ def test_clocks_limits_and_engines_have_the_units_of_dcgm(make_node: MakeNode) -
     gpu = node.gpus[0]
     gpu.load(sm_clock=1755, power_watts=612.5)
     gpu.set(encoder=12, decoder=34, replays=7, max_clocks=[1980, 2619], limits_mw=[200_000, 700_000, 650_000])
-    gpu.set(requested_limit_mw=500_000)
+    gpu.set(requested_limit_mw=500_000, fan=110)
     scrape = node.scrape()
     expected = {
         "DCGM_FI_DEV_VIDEO_CLOCK": 1404,
@@ -31,6 +31,9 @@ def test_clocks_limits_and_engines_have_the_units_of_dcgm(make_node: MakeNode) -
         "DCGM_FI_DEV_POWER_MGMT_LIMIT": 500,
         "DCGM_FI_DEV_POWER_MGMT_LIMIT_MIN": 200,
         "DCGM_FI_DEV_POWER_MGMT_LIMIT_MAX": 700,
+        "DCGM_FI_DEV_POWER_MGMT_LIMIT_DEF": 650,
+        "DCGM_FI_DEV_GPU_TEMP_LIMIT": 90 - 3 - 62,
+        "DCGM_FI_DEV_FAN_SPEED": 110,
         "DCGM_FI_DEV_FB_TOTAL": 81559,
         "DCGM_FI_DEV_FB_USED_PERCENT": pytest.approx(68_000 / (81_559 - 551)),
         "DCGM_FI_DEV_SHUTDOWN_TEMP": 95,
@@ -38,6 +41,12 @@ def test_clocks_limits_and_engines_have_the_units_of_dcgm(make_node: MakeNode) -
         "DCGM_FI_DEV_PSTATE": 0,
     }
     assert {name: scrape.value(name) for name in expected} == expected
+
+
+def test_a_gpu_beyond_its_thermal_limit_has_a_margin_below_0(make_node: MakeNode) -> None:
+    node = make_node(count=1)
+    node.gpus[0].load(temperature=94)
+    assert node.scrape().value("DCGM_FI_DEV_GPU_TEMP_LIMIT") == -7
 
 
 def test_drivers_without_the_fields_are_asked_by_call(make_node: MakeNode) -> None:

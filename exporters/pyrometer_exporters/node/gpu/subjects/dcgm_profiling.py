@@ -7,6 +7,7 @@ DCGM's own profiling module.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from pyrometer_exporters.framework.metrics import Family, Sample
 from pyrometer_exporters.node.gpu.clock_events import version_numbers
@@ -33,14 +34,14 @@ SM_ACTIVE_CYCLES = Family(
     "pyrometer_gpu_sm_active_cycles_total",
     "counter",
     "Cycles in which the streaming multiprocessors had work, GPM metric 249; divided by "
-    "pyrometer_gpu_sm_cycles_total it is the exact average over any time.",
+    "pyrometer_gpu_sm_cycles_total it is the exact average over any time; R595 and newer.",
     GPU_LABELS,
 )
 PIPE_ACTIVE_CYCLES = Family(
     "pyrometer_gpu_pipe_active_cycles_total",
     "counter",
     "Cycles in which a pipe of the streaming multiprocessors was busy, GPM metrics 250 to 260; pipe=tensor is all of "
-    "the tensor cores' work, pipe=tensor_hmma and the like are its kinds.",
+    "the tensor cores' work, pipe=tensor_hmma and the like are its kinds; R595 and newer.",
     (*GPU_LABELS, "pipe"),
 )
 NVLINK_LINK_TRANSMITTED = Family(
@@ -66,13 +67,26 @@ _PCIE_TX, _PCIE_RX = 255, 256
 _FIRST_LINK_RX = 261  # received by link 0, sent by link 0, received by link 1, ...
 _LINKS = 18  # of Hopper and Blackwell
 
+_TOTALS: tuple[tuple[int, Family, tuple[str, ...]], ...] = (
+    (_SM_CYCLES, SM_CYCLES, ()),
+    (_SM_ACTIVE_CYCLES, SM_ACTIVE_CYCLES, ()),
+    *((metric, PIPE_ACTIVE_CYCLES, (pipe,)) for metric, pipe in _PIPES.items()),
+    *((_FIRST_LINK_RX + 2 * link, NVLINK_LINK_RECEIVED, (str(link),)) for link in range(_LINKS)),
+    *((_FIRST_LINK_RX + 2 * link + 1, NVLINK_LINK_TRANSMITTED, (str(link),)) for link in range(_LINKS)),
+)
+
 _AVERAGES = (*RATIOS, *RATES, *ENGINES)
-_SINCE_BOOT = (
-    _SM_CYCLES, _SM_ACTIVE_CYCLES, *_PIPES, _PCIE_TX, _PCIE_RX,
-    *range(_FIRST_LINK_RX, _FIRST_LINK_RX + 2 * _LINKS),
-)  # fmt: skip
+_SINCE_BOOT = (*(metric for metric, _family, _labels in _TOTALS), _PCIE_TX, _PCIE_RX)
 # Only a little above what can be: two counters that aren't read at the same instant may give 100.1 %.
 _MOST_RATIO = 1.05
+
+
+class _Bound(NamedTuple):
+    """A metric and the series that it becomes on one GPU, its labels made up once: there are sixty."""
+
+    metric: int
+    family: Family
+    labels: tuple[str, ...]
 
 
 class Profiling:
@@ -84,6 +98,9 @@ class Profiling:
         self._metrics: Sequence[int] = ()
         self._pcie = PcieCounters()
         self._pcie_from_gpm: bool | None = False  # None while that isn't known
+        self._ratios: list[_Bound] = []
+        self._rates: list[_Bound] = []
+        self._totals: list[_Bound] = []
         self._worked: set[int] = set()
         """Media engines that have worked since the GPU was first opened, by GPM metric."""
 
@@ -95,6 +112,9 @@ class Profiling:
         self._metrics = (*_AVERAGES, *_SINCE_BOOT) if has_totals else _AVERAGES
         self._pcie = PcieCounters()
         self._pcie_from_gpm = None if has_totals else False
+        self._ratios = [_bound(metric, gpu.dcgm(family, 0)) for metric, family in (RATIOS | ENGINES).items()]
+        self._rates = [_bound(metric, gpu.dcgm(family, 0)) for metric, family in RATES.items()]
+        self._totals = [_bound(metric, gpu.own(family, 0, *more)) for metric, family, more in _TOTALS]
 
     def fields(self) -> Sequence[FieldKey]:
         """The counters of bytes over PCIe."""
@@ -111,44 +131,26 @@ class Profiling:
                 self._metrics = _AVERAGES
             if self._pcie_from_gpm is None:
                 self._pcie_from_gpm = _PCIE_TX in found and _PCIE_RX in found
-            yield from _averages(gpu, found)
-            yield from self._engines(gpu, found)
-            yield from _totals(gpu, found)
+            yield from self._averages(found)
+            yield from [Sample(family, labels, found[m]) for m, family, labels in self._totals if m in found]
         traffic = self._pcie.read(fields) if self._pcie_from_gpm is False else _pcie_of(found or {})
         if traffic is not None:
             yield PCIE_TRANSMITTED.sample(traffic.transmitted, *gpu.labels)
             yield PCIE_RECEIVED.sample(traffic.received, *gpu.labels)
 
-    def _engines(self, gpu: Opened, found: Mapping[int, float]) -> Iterable[Sample]:
-        self._worked.update(metric for metric in ENGINES if found.get(metric, 0) > 0)
-        for metric in sorted(self._worked):
+    def _averages(self, found: Mapping[int, float]) -> Iterable[Sample]:
+        self._worked.update(metric for metric in ENGINES.keys() & found.keys() if found[metric] > 0)
+        for metric, family, labels in self._ratios:
             ratio = found.get(metric, -1) / 100
-            if 0 <= ratio <= _MOST_RATIO:
-                yield gpu.dcgm(ENGINES[metric], ratio)
+            if 0 <= ratio <= _MOST_RATIO and (metric in RATIOS or metric in self._worked):
+                yield Sample(family, labels, ratio)
+        for metric, family, labels in self._rates:
+            if found.get(metric, -1) >= 0:
+                yield Sample(family, labels, int(found[metric] * BYTES_PER_MIB))
 
 
-def _averages(gpu: Opened, found: Mapping[int, float]) -> Iterable[Sample]:
-    for metric, family in RATIOS.items():
-        ratio = found.get(metric, -1) / 100
-        if 0 <= ratio <= _MOST_RATIO:
-            yield gpu.dcgm(family, ratio)
-    for metric, family in RATES.items():
-        if found.get(metric, -1) >= 0:
-            yield gpu.dcgm(family, int(found[metric] * BYTES_PER_MIB))
-
-
-def _totals(gpu: Opened, found: Mapping[int, float]) -> Iterable[Sample]:
-    for metric, family in ((_SM_CYCLES, SM_CYCLES), (_SM_ACTIVE_CYCLES, SM_ACTIVE_CYCLES)):
-        if metric in found:
-            yield family.sample(found[metric], *gpu.labels)
-    for metric, pipe in _PIPES.items():
-        if metric in found:
-            yield PIPE_ACTIVE_CYCLES.sample(found[metric], *gpu.labels, pipe)
-    for link in range(_LINKS):
-        received = _FIRST_LINK_RX + 2 * link
-        if received in found and received + 1 in found:
-            yield NVLINK_LINK_RECEIVED.sample(found[received], *gpu.labels, str(link))
-            yield NVLINK_LINK_TRANSMITTED.sample(found[received + 1], *gpu.labels, str(link))
+def _bound(metric: int, sample: Sample) -> _Bound:
+    return _Bound(metric, sample.family, sample.labels)
 
 
 def _pcie_of(found: Mapping[int, float]) -> Traffic | None:

@@ -81,6 +81,26 @@ POWER_MGMT_LIMIT_MAX = Family(
     "Highest power limit that can be set in W, NVML field 188.",
     DCGM_LABELS,
 )
+POWER_MGMT_LIMIT_DEF = Family(
+    "DCGM_FI_DEV_POWER_MGMT_LIMIT_DEF",
+    "gauge",
+    "Power limit that the board comes with in W, NVML field 189; DCGM_FI_DEV_ENFORCED_POWER_LIMIT below it is a limit "
+    "that somebody or the node has lowered.",
+    DCGM_LABELS,
+)
+GPU_TEMP_LIMIT = Family(
+    "DCGM_FI_DEV_GPU_TEMP_LIMIT",
+    "gauge",
+    "Degrees Celsius left until the GPU slows down, from nvmlDeviceGetMarginTemperature (driver 570 and newer); below "
+    "0 it is too hot.",
+    DCGM_LABELS,
+)
+FAN_SPEED = Family(
+    "DCGM_FI_DEV_FAN_SPEED",
+    "gauge",
+    "Speed that the fans are set to in %, from nvmlDeviceGetFanSpeed; boards that the node cools have none.",
+    DCGM_LABELS,
+)
 PCIE_REPLAY_COUNTER = Family(
     "DCGM_FI_DEV_PCIE_REPLAY_COUNTER",
     "counter",
@@ -91,11 +111,12 @@ PCIE_REPLAY_COUNTER = Family(
 
 @dataclass(frozen=True)
 class _Call:
-    """A family whose value is one call, and the most that can be true."""
+    """A family whose value is one call, and the most and the least that can be true."""
 
     family: Family
     read: Callable[[Nvml, Handle], float]
     most: float
+    least: float = 0
 
 
 @dataclass(frozen=True)
@@ -113,12 +134,17 @@ class _Field:
 _SM, _MEMORY, _VIDEO = 1, 2, 3
 _SHUTDOWN, _SLOWDOWN = 0, 1
 _MOST_PSTATE = 32  # NVML_PSTATE_UNKNOWN
+_MOST_FAN_PERCENT = 200  # of the speed that is quiet enough, so above 100 is possible (nvml.h)
 
 _CALLS = (
     _Call(VIDEO_CLOCK, lambda nvml, gpu: nvml.ask("nvmlDeviceGetClockInfo", gpu, _VIDEO), MOST_MEGAHERTZ),
     _Call(PSTATE, lambda nvml, gpu: nvml.ask("nvmlDeviceGetPerformanceState", gpu), _MOST_PSTATE),
     _Call(ENC_UTIL, lambda nvml, gpu: nvml.ask("nvmlDeviceGetEncoderUtilization", gpu)[0], MOST_PERCENT),
     _Call(DEC_UTIL, lambda nvml, gpu: nvml.ask("nvmlDeviceGetDecoderUtilization", gpu)[0], MOST_PERCENT),
+    _Call(
+        GPU_TEMP_LIMIT, lambda nvml, gpu: nvml.ask("nvmlDeviceGetMarginTemperature", gpu), MOST_CELSIUS, -MOST_CELSIUS
+    ),
+    _Call(FAN_SPEED, lambda nvml, gpu: nvml.ask("nvmlDeviceGetFanSpeed", gpu), _MOST_FAN_PERCENT),
 )
 # What a board is built for; read when the GPU is opened.
 _CONSTANTS = (
@@ -132,6 +158,7 @@ _FIELDS = (
     _Field(POWER_MGMT_LIMIT, 192, 1000, MOST_WATTS, "nvmlDeviceGetPowerManagementLimit"),
     _Field(POWER_MGMT_LIMIT_MIN, 187, 1000, MOST_WATTS),
     _Field(POWER_MGMT_LIMIT_MAX, 188, 1000, MOST_WATTS),
+    _Field(POWER_MGMT_LIMIT_DEF, 189, 1000, MOST_WATTS),
     _Field(PCIE_REPLAY_COUNTER, 94, 1, MOST_COUNT, "nvmlDeviceGetPcieReplayCounter"),
 )
 
@@ -168,7 +195,7 @@ class SingleValues:
 def _asked(gpu: Opened, calls: Iterable[_Call]) -> Iterable[tuple[Family, float]]:
     for call in calls:
         value = optional(lambda call=call: call.read(gpu.nvml, gpu.handle))  # type: ignore[misc]
-        if value is not None and 0 <= value <= call.most:
+        if value is not None and call.least <= value <= call.most:
             yield call.family, value
 
 

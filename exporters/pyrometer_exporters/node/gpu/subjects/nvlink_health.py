@@ -54,7 +54,8 @@ RECOVERY = dcgm_family(
 ERRORS = own_family(
     "pyrometer_gpu_nvlink_errors_total",
     "counter",
-    "Errors of all NVLinks of the GPU together from NVLink 5 (Blackwell) on, from NVML fields 205-215, 219 and 221.",
+    "Errors of all NVLinks of the GPU together from NVLink 5 (Blackwell) on, from NVML fields 205-215, 219 and 221 "
+    "(driver 560 and newer).",
     "error",
 )
 LINK_ERRORS = own_family(

@@ -59,6 +59,7 @@ class XidWatch:
         self._saved = self._ledger.changes
         self._lock = threading.Lock()
         self._listeners: dict[str, Listener] = {}
+        self._zeros: tuple[dict[str, tuple[str, str]], dict[tuple[Key, str], Sample]] = {}, {}
         self._saver: Worker[None] = Worker("gpu-xid-state")
         self._lines = LineParser()
         sequence = self._ledger.sequence
@@ -144,10 +145,12 @@ class XidWatch:
     def _samples(self, gpus: Served, dcgm: Family) -> Iterable[Sample]:
         ledger = self._ledger
         labels = self._labels(gpus)
-        counts = {(Key(pci, code), "critical"): 0 for pci in labels for code in self._critical} | ledger.counts
-        for (key, xid_class), count in counts.items():
-            if key.pci in labels:
-                yield families.ERRORS.sample(count, *labels[key.pci], str(key.xid), xid_class)
+        counted = {
+            (key, xid_class): families.ERRORS.sample(count, *labels[key.pci], str(key.xid), xid_class)
+            for (key, xid_class), count in ledger.counts.items()
+            if key.pci in labels
+        }
+        yield from (self._before_anything(labels) | counted).values()
         for (key, cause), count in ledger.consequences.items():
             if key.pci in labels:
                 yield families.CONSEQUENCES.sample(count, *labels[key.pci], str(key.xid), cause)
@@ -160,6 +163,17 @@ class XidWatch:
                 told = event.caused_by, event.gpu_instance, event.compute_instance, event.pid, event.process
                 yield families.LAST_INFO.sample(1, *labels[pci], str(event.xid), *told, owner.job_id, owner.user)
         yield from self._dcgm(gpus.identities, dcgm)
+
+    def _before_anything(self, labels: dict[str, tuple[str, str]]) -> dict[tuple[Key, str], Sample]:
+        """Critical codes at 0. Kept while the GPUs are the same: they are a tenth of a node's samples."""
+        if labels != self._zeros[0]:
+            zeros = {
+                (Key(pci, code), "critical"): families.ERRORS.sample(0, *names, str(code), "critical")
+                for pci, names in labels.items()
+                for code in self._critical
+            }
+            self._zeros = labels, zeros
+        return self._zeros[1]
 
     def _labels(self, gpus: Served) -> dict[str, tuple[str, str]]:
         """Labels by PCI address; of a GPU that NVML has never presented the address is all that is known."""

@@ -1,0 +1,81 @@
+"""Asks an outside program at its own pace, in its own thread: a scrape only reads what it last said."""
+
+from __future__ import annotations
+
+import argparse
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from pyrometer_exporters.framework.clock import Clock
+from pyrometer_exporters.framework.worker import LATE, Outcome, PartError, reason_of
+
+T = TypeVar("T")
+
+# Prometheus itself keeps a sample for five minutes; three lost turns are no accident any more.
+TURNS_KEPT = 3
+
+
+def seconds(text: str) -> float:
+    """Parse a flag's number of seconds, 1 to 3600."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0.0
+    if not 1.0 <= found <= 3600.0:
+        msg = f"{text!r} is not a number of seconds from 1 to 3600"
+        raise argparse.ArgumentTypeError(msg)
+    return found
+
+
+class Poller(Generic[T]):
+    """Calls ``job`` every ``interval`` seconds, and keeps what became of it.
+
+    ``job`` is to end within ``deadline``. Should it hang all the same, its last answer is dropped after TURNS_KEPT
+    turns: absent, not frozen.
+    """
+
+    def __init__(self, name: str, interval: float, deadline: float, job: Callable[[], T], clock: Clock) -> None:
+        self._name = name
+        self._interval = interval
+        self._kept = TURNS_KEPT * interval + deadline
+        self._job = job
+        self._clock = clock
+        self._outcome: Outcome[T] | None = None
+        self._at = 0.0
+        self._answered = threading.Event()
+        self._stop = threading.Event()
+
+    def start(self) -> None:
+        """Begin, in a thread of its own. Once."""
+        threading.Thread(target=self._run, name=f"poll-{self._name}", daemon=True).start()
+
+    def turn(self) -> None:
+        """Ask once, now, and keep the answer."""
+        try:
+            outcome: Outcome[T] = Outcome(self._job())
+        except PartError as error:
+            outcome = Outcome(None, error.reason, error.detail)
+        except Exception as error:  # noqa: BLE001  whatever went wrong belongs to this part alone, and is served
+            outcome = Outcome(None, reason_of(error), f"{type(error).__name__}: {error}")
+        self._outcome, self._at = outcome, self._clock.monotonic()
+        self._answered.set()
+
+    def latest(self, wait: float = 0.0) -> Outcome[T]:
+        """What the latest turn gave; waits up to ``wait`` seconds for the very first one."""
+        self._answered.wait(max(0.0, wait))
+        outcome, age = self._outcome, self._clock.monotonic() - self._at
+        if outcome is None:
+            return Outcome(None, LATE, "no answer yet")
+        if age > self._kept:
+            return Outcome(None, LATE, f"no answer for {age:.0f} s")
+        return outcome
+
+    def close(self) -> None:
+        """End the thread after its present turn; doesn't wait for it."""
+        self._stop.set()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self.turn()
+            self._stop.wait(self._interval)

@@ -1,0 +1,104 @@
+"""What is served of Slurm."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from pyrometer_exporters.cluster.slurm import jobs as job_states
+from pyrometer_exporters.cluster.slurm import nodes as node_states
+from pyrometer_exporters.cluster.slurm.jobs import Job, WatchedRun
+from pyrometer_exporters.cluster.slurm.nodes import UNAVAILABLE, Node
+from pyrometer_exporters.framework.metrics import Family, Sample
+
+RUN_JOBS = Family(
+    "pyrometer_slurm_run_jobs",
+    "gauge",
+    "Jobs of a run that is watched (--collector.slurm.run), by state: running; queued; blocked, which won't start by "
+    "itself (held, a dependency that can't be met, suspended); ending; other. All 0: nothing trains and nothing will.",
+    ("run", "state"),
+)
+RUN_JOB_INFO = Family(
+    "pyrometer_slurm_run_job_info",
+    "gauge",
+    "1 for each job of a watched run; reason is Slurm's, for one that doesn't run.",
+    ("run", "job_id", "job_name", "user", "partition", "state", "reason"),
+)
+JOBS = Family(
+    "pyrometer_slurm_jobs",
+    "gauge",
+    "Jobs in the queue by partition (several, with commas, for a job that may start in each) and state.",
+    ("partition", "state"),
+)
+NODES = Family(
+    "pyrometer_slurm_nodes",
+    "gauge",
+    "Nodes by state, each once; idle ones are spare.",
+    ("state",),
+)
+PARTITION_NODES = Family(
+    "pyrometer_slurm_partition_nodes",
+    "gauge",
+    "Nodes by partition and state; a node is counted in each of its partitions.",
+    ("partition", "state"),
+)
+NODE_UNAVAILABLE = Family(
+    "pyrometer_slurm_node_unavailable_info",
+    "gauge",
+    "1 for each node that gets no new job (maintenance, draining, drained, down), with the reason that was given.",
+    ("node", "state", "reason", "user"),
+)
+NODE_SINCE = Family(
+    "pyrometer_slurm_node_unavailable_timestamp_seconds",
+    "gauge",
+    "When the reason was set for which the node gets no new job; absent where this release of Slurm doesn't say.",
+    ("node",),
+)
+ANSWERED = Family(
+    "pyrometer_slurm_answer_timestamp_seconds",
+    "gauge",
+    "When the command (squeue or sinfo) last answered.",
+    ("command",),
+)
+FAMILIES = (
+    RUN_JOBS, RUN_JOB_INFO, JOBS, NODES, PARTITION_NODES, NODE_UNAVAILABLE, NODE_SINCE, ANSWERED,
+)  # fmt: skip
+
+# A reason is free text of whoever drained the node; as a label it needs no more than this.
+MAX_REASON = 120
+# A run is one job, or a chain of a few; an array of thousands that matches the name is counted, not listed.
+MAX_LISTED_JOBS = 50
+
+
+def job_samples(jobs: Iterable[Job], watched: Iterable[WatchedRun]) -> Iterator[Sample]:
+    """Everything about jobs. All states of a watched run are there, as 0 where there are none."""
+    jobs = list(jobs)
+    for run in watched:
+        own = run.of(jobs)
+        counts = Counter(job.state for job in own)
+        for state in job_states.STATES:
+            yield RUN_JOBS.sample(counts[state], run.run, state)
+        for job in own[:MAX_LISTED_JOBS]:
+            reason = job.reason[:MAX_REASON]
+            yield RUN_JOB_INFO.sample(1, run.run, job.job_id, job.name, job.user, job.partition, job.state, reason)
+    by_partition = Counter((job.partition, job.state) for job in jobs)
+    for partition in sorted({job.partition for job in jobs}):
+        for state in job_states.STATES:
+            yield JOBS.sample(by_partition[partition, state], partition, state)
+
+
+def node_samples(nodes: Iterable[Node]) -> Iterator[Sample]:
+    """Everything about nodes."""
+    nodes = list(nodes)
+    counts = Counter(node.state for node in nodes)
+    for state in node_states.STATES:
+        yield NODES.sample(counts[state], state)
+    by_partition = Counter((partition, node.state) for node in nodes for partition in node.partitions)
+    for partition in sorted({partition for node in nodes for partition in node.partitions}):
+        for state in node_states.STATES:
+            yield PARTITION_NODES.sample(by_partition[partition, state], partition, state)
+    for node in nodes:
+        if node.state in UNAVAILABLE:
+            yield NODE_UNAVAILABLE.sample(1, node.name, node.state, node.reason[:MAX_REASON], node.user)
+            if node.since is not None:
+                yield NODE_SINCE.sample(node.since, node.name)

@@ -1,0 +1,96 @@
+"""Nodes of ``sinfo --Node --json``: which are spare, which are out, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyrometer_exporters.cluster.slurm.shapes import document, names, number, text, words
+
+STATES = (
+    "idle", "allocated", "mixed", "planned", "reserved", "maintenance", "draining", "drained", "down", "powered_down",
+    "unknown",
+)  # fmt: skip
+UNAVAILABLE = ("maintenance", "draining", "drained", "down", "unknown")
+
+# sinfo(1), NODE STATE CODES. The first that fits stands: a node that is down and drained is down.
+_STATES: tuple[tuple[str, frozenset[str]], ...] = (
+    ("down", frozenset({"DOWN", "ERROR", "NOT_RESPONDING", "NO_RESPOND", "INVALID_REG"})),
+    ("draining", frozenset({"DRAINING", "FAILING"})),
+    ("drained", frozenset({"DRAIN", "DRAINED", "FAIL"})),
+    ("maintenance", frozenset({"MAINTENANCE", "MAINT", "REBOOT_ISSUED", "REBOOT"})),
+    ("powered_down", frozenset({"POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN", "POWERING_UP"})),
+    ("allocated", frozenset({"ALLOCATED", "COMPLETING"})),
+    ("mixed", frozenset({"MIXED"})),
+    ("reserved", frozenset({"RESERVED"})),
+    ("planned", frozenset({"PLANNED"})),
+    ("idle", frozenset({"IDLE"})),
+)
+_BUSY = frozenset({"ALLOCATED", "MIXED", "COMPLETING"})
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node; ``state`` is one of STATES, ``since`` the Unix time at which its reason was set, None where unknown."""
+
+    name: str
+    partitions: tuple[str, ...]
+    state: str
+    reason: str = ""
+    user: str = ""
+    since: float | None = None
+
+
+def nodes_of(data: bytes) -> list[Node]:
+    """The nodes in the answer, each once. Raises PartError, see :func:`document`.
+
+    An entry is such as ``{"node": {"state": ["IDLE", "DRAIN"]}, "nodes": {"nodes": ["gpu-003"]}, "partition": {"name":
+    "gpu"}, "reason": "GPU 5 fell off", ...}``; up to 22.05 ``{"name": "gpu-003", "state": "idle", "state_flags":
+    ["DRAIN"], "partitions": ["gpu"], "reason": "GPU 5 fell off", "reason_changed_at": 1700000000, ...}``.
+    """
+    found: dict[str, Node] = {}
+    for entry in document(data, "sinfo", "nodes", "statistics"):
+        for node in _nodes(entry):
+            known = found.get(node.name)
+            more = () if known is None else tuple(p for p in known.partitions if p not in node.partitions)
+            found[node.name] = replace(node, partitions=(*more, *node.partitions))
+    return list(found.values())
+
+
+def state_of(flags: frozenset[str]) -> str | None:
+    """One of STATES; None for a node that does not exist yet."""
+    if "FUTURE" in flags:
+        return None
+    for state, any_of in _STATES:
+        if flags & any_of:
+            return "draining" if state == "drained" and flags & _BUSY else state
+    return "unknown"
+
+
+def _nodes(entry: Mapping[str, Any]) -> Iterator[Node]:
+    inner, group = _object(entry.get("node")), _object(entry.get("nodes"))
+    flags = words(inner.get("state", entry.get("state"))) | words(entry.get("state_flags"))
+    state = state_of(flags)
+    if state is None:
+        return
+    reason, user, since = _reason(entry)
+    partition = text(_object(entry.get("partition")).get("name"))
+    listed = entry.get("partitions")
+    partitions = tuple(map(text, listed)) if isinstance(listed, list) else (partition,)
+    for name in names(group.get("nodes") or entry.get("name") or entry.get("hostname")):
+        yield Node(name, tuple(filter(None, partitions)), state, reason, user, since)
+
+
+def _reason(entry: Mapping[str, Any]) -> tuple[str, str, float | None]:
+    """Why the node is out, by whom and since when; a text in some releases, an object in others."""
+    reason = entry.get("reason")
+    if isinstance(reason, Mapping):
+        said, user, since = reason.get("description"), reason.get("user"), number(reason.get("time"))
+    else:
+        said, user, since = reason, entry.get("reason_set_by_user"), number(entry.get("reason_changed_at"))
+    return text(said), text(user), since or None  # the time 0 is one that was never set
+
+
+def _object(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

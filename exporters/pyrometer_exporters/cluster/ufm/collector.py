@@ -1,0 +1,117 @@
+"""The collector ``ufm``: links, ports and cables as UFM's event log tells them, and the fabric's topology.
+
+A sample line: ``pyrometer_ufm_port_events_total{event="link_down",event_id="329",reason="",node="gpu-174",
+device="mlx5_5",port="1",switch="leaf-12",switch_port="17/1"} 3``. A cluster without UFM has a reason, and still the
+rails of its ports, from what its node exporters report to Prometheus.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import zoneinfo
+from collections.abc import Iterable, Iterator
+from datetime import tzinfo
+from pathlib import Path
+
+from pyrometer_exporters.cluster.poller import Poller
+from pyrometer_exporters.cluster.prometheus import QUERY_SECONDS, HttpPrometheus, Prometheus
+from pyrometer_exporters.cluster.ufm.fabric import fabric_samples, host_ports
+from pyrometer_exporters.cluster.ufm.families import FAMILIES, GAPS, UNREAD, at_zero, tally_samples
+from pyrometer_exporters.cluster.ufm.newborn import Newborn
+from pyrometer_exporters.cluster.ufm.reader import Reader
+from pyrometer_exporters.framework.collector import CollectorSpec, Context, FlagGroup
+from pyrometer_exporters.framework.metrics import Down, Sample
+from pyrometer_exporters.framework.statefile import StateFile
+from pyrometer_exporters.framework.worker import Outcome, reason_of
+
+DEFAULT_LOG = Path("/opt/ufm/log/event.log")
+LOOK_SECONDS = 1.0
+# A log on a file system that hangs: 64 MiB of a new log took 4 s.
+READ_SECONDS = 30.0
+# Ports come and go with nodes; nobody waits for this.
+PORTS_SECONDS = 60.0
+FIRST_SECONDS = 2.0
+
+
+class UfmCollector:
+    """Follows the log in one thread and asks Prometheus in another; :meth:`collect` reads only memory."""
+
+    def __init__(self, context: Context, prometheus: Prometheus | None = None) -> None:
+        self._path: Path = getattr(context.flags, "collector.ufm.event-log")
+        zone: tzinfo | None = getattr(context.flags, "collector.ufm.timezone")
+        self._clock = context.clock
+        self._reader = Reader(self._path, zone, StateFile(context.state, "ufm.json"))
+        self._newborn = Newborn(self._counted_before())
+        asked = prometheus or HttpPrometheus(getattr(context.flags, "prometheus.url"))
+        self._log = Poller("ufm-log", LOOK_SECONDS, READ_SECONDS, self._reader.turn, context.clock)
+        self._ports = Poller(
+            "ufm-ports", PORTS_SECONDS, QUERY_SECONDS, lambda: host_ports(asked, context.clock.wall()), context.clock
+        )
+        self._log.start()
+        self._ports.start()
+
+    def collect(self, until: float) -> Iterable[Sample | Down]:
+        """See :class:`~pyrometer_exporters.framework.collector.Collector`."""
+        first = min(until, time.monotonic() + FIRST_SECONDS)
+        yield from self._log_samples(self._log.latest(first - time.monotonic()))
+        ports = self._ports.latest(first - time.monotonic())
+        if ports.reason is not None:
+            yield Down("ports", ports.reason, ports.detail)
+        with self._reader.lock:
+            yield from list(fabric_samples(ports.value or (), self._reader.tally.links))
+
+    def close(self) -> None:
+        """End both threads."""
+        self._log.close()
+        self._ports.close()
+
+    def _log_samples(self, outcome: Outcome[None]) -> Iterator[Sample | Down]:
+        if outcome.reason is not None:
+            yield self._why(outcome)
+            return
+        reader = self._reader
+        with reader.lock:
+            counted = list(tally_samples(reader.tally, reader.lines, self._clock.wall()))
+            yield from list(self._newborn.served(counted, at_zero(reader.tally)))
+        yield GAPS.sample(reader.gaps)
+        yield UNREAD.sample(reader.unread)
+        if reader.state_error is not None:
+            yield Down("state", reason_of(reader.state_error), str(reader.state_error))
+
+    def _why(self, outcome: Outcome[None]) -> Down:
+        if outcome.reason == "enoent":
+            detail = f"no {self._path}: nothing is known of the fabric; see --collector.ufm.event-log"
+            return Down("event_log", "no_ufm", detail)
+        return Down("event_log", outcome.reason or "", outcome.detail)
+
+    def _counted_before(self) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """The counters that were served in an earlier life."""
+        reader = self._reader
+        for sample in tally_samples(reader.tally, reader.lines, 0.0) if reader.kept else ():
+            yield sample.family.name, sample.labels
+
+
+def _zone(text: str) -> tzinfo | None:
+    try:
+        return zoneinfo.ZoneInfo(text)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        msg = f"{text!r} is not a time zone such as UTC or America/Los_Angeles"
+        raise argparse.ArgumentTypeError(msg) from None
+
+
+def _add_flags(parser: FlagGroup) -> None:
+    add = parser.add_argument
+    add("--collector.ufm.event-log", dest="collector.ufm.event-log", type=Path, default=DEFAULT_LOG, metavar="FILE",
+        help="UFM's event log; in a container /opt/ufm/files/log/event.log (default: %(default)s)")  # fmt: skip
+    add("--collector.ufm.timezone", dest="collector.ufm.timezone", type=_zone, default=None, metavar="ZONE",
+        help="time zone of the log's stamps, which don't say it, such as UTC (default: this machine's)")  # fmt: skip
+
+
+COLLECTOR = CollectorSpec(
+    name="ufm",
+    help="The fabric, from UFM's event log and the ports that node exporters report.",
+    families=FAMILIES,
+    build=UfmCollector,
+    add_flags=_add_flags,
+)

@@ -1,0 +1,104 @@
+"""Which switch port every host port is connected to: what the log told, joined to the ports that the nodes report."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from pyrometer_exporters.cluster.prometheus import Prometheus
+from pyrometer_exporters.cluster.ufm.ends import End
+from pyrometer_exporters.cluster.ufm.tally import Link
+from pyrometer_exporters.framework.metrics import Family, Sample
+
+PORT_INFO = Family(
+    "pyrometer_fabric_port_info",
+    "gauge",
+    "1 for each RDMA port of the cluster: its rail (its place among the node's ports, in the order of the devices' "
+    "numbers), and the switch, switch port and cable at its other end, empty where no event told them yet.",
+    ("node", "device", "port", "rail", "switch", "switch_port", "cable"),
+)
+# A node that is down for the moment keeps its place in the fabric: that is when it is asked for.
+REMEMBERED = "6h"
+_DIGITS = re.compile(r"(\d+)")
+
+
+@dataclass(frozen=True)
+class HostPort:
+    """A port that a node exporter reports; ``guid`` in plain lower-case hexadecimal, empty where it has none."""
+
+    node: str
+    device: str
+    port: str
+    guid: str
+
+
+def host_ports(prometheus: Prometheus, at: float) -> list[HostPort]:
+    """All RDMA ports in ``pyrometer_nic_info``, those of the last hours too. Raises PartError."""
+    found: dict[tuple[str, str, str], HostPort] = {}
+    for query in (f"last_over_time(pyrometer_nic_info[{REMEMBERED}])", "pyrometer_nic_info"):
+        for series in prometheus.instant(query, at):
+            node, device, port = (series.labels.get(name, "") for name in ("node", "device", "port"))
+            guid = series.labels.get("guid", "").replace(":", "").lower().removeprefix("0x")
+            if node and port:  # without a port it is no RDMA device; what is there now comes last, and stands
+                found[node, device, port] = HostPort(node, device, port, guid)
+    return list(found.values())
+
+
+def rails(ports: Iterable[HostPort]) -> dict[HostPort, str]:
+    """The rail of each port: its index among the ports of its node, mlx5_2 before mlx5_10."""
+    by_node: dict[str, list[HostPort]] = {}
+    for port in ports:
+        by_node.setdefault(port.node, []).append(port)
+    return {
+        port: str(index)
+        for own in by_node.values()
+        for index, port in enumerate(sorted(own, key=lambda port: (_natural(port.device), _natural(port.port))))
+    }
+
+
+def fabric_samples(ports: Iterable[HostPort], links: Mapping[End, Link]) -> Iterator[Sample]:
+    """One sample for each port, and for each host end in the log that no node reports."""
+    known = _Links(links)
+    for port, rail in rails(ports).items():
+        link = known.of(port)
+        yield PORT_INFO.sample(1, port.node, port.device, port.port, rail, *link)
+    for end, link in known.left_over():
+        yield PORT_INFO.sample(1, end.node, end.device, end.port or "1", "", *link)
+
+
+class _Links:
+    """The links of the log, by the GUID of the host's port and by its name."""
+
+    def __init__(self, links: Mapping[End, Link]) -> None:
+        self._by_guid = {end.guid: end for end in links if end.guid}
+        self._by_name = {(_short(end.node), end.device, end.port or "1"): end for end in links if end.device}
+        self._links = links
+        self._taken: set[End] = set()
+
+    def of(self, port: HostPort) -> Link:
+        name = (_short(port.node), port.device, port.port)
+        end = self._by_guid.get(port.guid) if port.guid else None
+        end = end or self._by_name.get(name)
+        if end is None:
+            return Link("", "", "")
+        self._taken |= {end, self._by_name.get(name, end)}
+        return self._links[end]
+
+    def left_over(self) -> Iterator[tuple[End, Link]]:
+        said = set()
+        for end in self._by_name.values():
+            where = (end.node, end.device, end.port or "1")
+            if end not in self._taken and where not in said:
+                said.add(where)
+                yield end, self._links[end]
+
+
+def _short(host: str) -> str:
+    """The fabric knows hosts by short names, Prometheus often by full ones."""
+    return host.lower().partition(".")[0]
+
+
+def _natural(text: str) -> tuple[tuple[str, int], ...]:
+    pieces = _DIGITS.split(text)
+    return tuple((head, int(digits)) for head, digits in zip(pieces[::2], [*pieces[1::2], "-1"], strict=False))

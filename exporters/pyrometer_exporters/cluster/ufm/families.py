@@ -1,0 +1,86 @@
+"""What is served of UFM's event log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from pyrometer_exporters.cluster.ufm.catalogue import LINK_DOWN, NAMES, name_of
+from pyrometer_exporters.cluster.ufm.fabric import PORT_INFO
+from pyrometer_exporters.cluster.ufm.tally import Tally
+from pyrometer_exporters.framework.metrics import Family, Sample
+
+EVENTS = Family(
+    "pyrometer_ufm_events_total",
+    "counter",
+    "Events in UFM's event log since the log was first followed, by UFM's number and our name for it.",
+    ("event", "event_id"),
+)
+PORT_EVENTS = Family(
+    "pyrometer_ufm_port_events_total",
+    "counter",
+    "Events that someone may have to go to a port for, by where they happened: a host's link has both ends, one "
+    "between switches counts at each end, a whole switch or host has no port. reason is that of port_unhealthy.",
+    ("event", "event_id", "reason", "node", "device", "port", "switch", "switch_port"),
+)
+CABLE_EVENTS = Family(
+    "pyrometer_ufm_cable_events_total",
+    "counter",
+    "The same by the cable's serial number: a fault that follows a cable to another port is the cable's.",
+    ("event", "event_id", "cable"),
+)
+LINES = Family(
+    "pyrometer_ufm_log_lines_total",
+    "counter",
+    "Lines of the event log: those that begin an event, those that go on with one, and those that can't be understood.",
+    ("result",),
+)
+GAPS = Family(
+    "pyrometer_ufm_log_gaps_total",
+    "counter",
+    "How often the exporter came back to find the file gone that it had read last: events may be missing.",
+)
+UNREAD = Family(
+    "pyrometer_ufm_log_unread_bytes", "gauge", "What of the event log is still to be read: 0 when all is counted."
+)
+LAST_EVENT = Family(
+    "pyrometer_ufm_last_event_timestamp_seconds",
+    "gauge",
+    "Time of the newest event, by the log's own stamps (see --collector.ufm.timezone).",
+)
+SUPPRESSED = Family(
+    "pyrometer_ufm_events_suppressed",
+    "gauge",
+    "1 while UFM drops events itself (its event 603, for an hour after the last one), and counts here are too low.",
+)
+FAMILIES = (EVENTS, PORT_EVENTS, CABLE_EVENTS, LINES, GAPS, UNREAD, LAST_EVENT, SUPPRESSED, PORT_INFO)
+
+RESULTS = ("event", "continuation", "unparsed")
+# UFM repeats the event while it lasts; one that isn't repeated for an hour is over.
+SUPPRESSED_SECONDS = 3600.0
+
+
+def tally_samples(tally: Tally, lines: Mapping[str, int], now: float) -> Iterator[Sample]:
+    """Everything counted; ``now`` is the wall clock."""
+    for number in sorted({*NAMES, *tally.numbers}):
+        yield EVENTS.sample(tally.numbers[number], name_of(number), str(number))
+    for place, count in tally.places.items():
+        number, reason, switch, switch_port, node, device, port = place
+        where = (node, device, port, switch, switch_port)
+        yield PORT_EVENTS.sample(count, name_of(number), str(number), reason, *where)
+    for (number, serial), count in tally.cables.items():
+        yield CABLE_EVENTS.sample(count, name_of(number), str(number), serial)
+    for result in RESULTS:
+        yield LINES.sample(lines.get(result, 0), result)
+    if tally.last_event:
+        yield LAST_EVENT.sample(tally.last_event)
+    recent = tally.suppressing and now - tally.suppressed_at < SUPPRESSED_SECONDS
+    yield SUPPRESSED.sample(1 if recent else 0)
+
+
+def at_zero(tally: Tally) -> Iterator[tuple[Family, tuple[str, ...]]]:
+    """Series that are known before anything happens there: a link that goes down for the first time is an increase."""
+    for end, link in tally.links.items():
+        where = (end.node, end.device, end.port, link.switch, link.switch_port)
+        yield PORT_EVENTS, (name_of(LINK_DOWN), str(LINK_DOWN), "", *where)
+        if link.cable:
+            yield CABLE_EVENTS, (name_of(LINK_DOWN), str(LINK_DOWN), link.cable)

@@ -1,0 +1,221 @@
+"""Follows a text log by inode and offset: over rotation, truncation and restarts, each line once."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+# What one turn reads at most: an exporter that was away for a night catches up in a minute, without a core for itself.
+TURN_BYTES = 8 << 20
+_CHUNK = 1 << 18
+# So much of a file's beginning tells it from another one with the same inode: a timestamp to the millisecond.
+_MARK_BYTES = 256
+MAX_LINE = 1 << 16
+# Rotated logs: event.log.1, event.log-20260120. Compressed ones have other contents and can't be gone on with.
+_COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Up to where a file was read: its inode, the bytes, and the mark of the first ``marked`` of them."""
+
+    inode: int
+    offset: int
+    marked: int = 0
+    mark: str = ""
+
+
+@dataclass
+class _Open:
+    descriptor: int
+    inode: int
+    offset: int = 0
+    rest: bytes = b""
+    cut: bool = False  # in the middle of a line that was too long
+
+    @property
+    def settled(self) -> int:
+        """Up to where whole lines were handed on."""
+        return self.offset - len(self.rest)
+
+
+@dataclass
+class LogFile:
+    """A log that is followed. Not thread-safe.
+
+    Attributes:
+        path: the log's name, which a rotation gives to a new file.
+        gaps: how often it can't be known what was written: the file that was read last is gone.
+        unread: bytes that are still to be read.
+    """
+
+    path: Path
+    gaps: int = 0
+    unread: int = 0
+    line_place: Place | None = field(default=None, init=False)
+    """Where the line begins that was handed on last."""
+    _open: _Open | None = field(default=None, init=False)
+    _mark: tuple[int, str] = field(default=(0, ""), init=False)  # of the open file: how many bytes, and their hash
+
+    def go_on(self, place: Place) -> None:
+        """Begin where an earlier life ended; at the log's beginning where that file is gone. Raises OSError."""
+        last = next((path for path in self._files() if _is(path, place)), None)
+        # Where the file was copied and truncated meanwhile, the copy has what came after the place.
+        last = last or next((path for path in self._files() if _is_copy(path, place)), None)
+        if last is None:
+            self._switch_to(self.path)
+            self.gaps += 1
+        else:
+            self._switch_to(last, place.offset)
+
+    def begin(self, most: int) -> None:
+        """Begin with what is there, but no more than the last ``most`` bytes. Raises OSError."""
+        self._switch_to(self.path)
+        if self._open is not None:
+            self._open.offset = max(0, os.fstat(self._open.descriptor).st_size - most)
+
+    def place(self) -> Place | None:
+        """Up to where it has been read; None before the first file was open."""
+        found = self._open
+        return None if found is None else Place(found.inode, found.settled, *self._mark)
+
+    def lines(self) -> Iterator[str]:
+        """What was written since, line by line, at most TURN_BYTES. Raises OSError."""
+        left = TURN_BYTES
+        while left > 0:
+            if self._open is None:
+                self._switch_to(self.path)
+            found = self._open
+            if found is None:
+                return
+            self._check_beginning(found)
+            for line, size in self._drain(found, left):
+                left -= size
+                yield line
+            if left <= 0 or not self._next(found):
+                break
+        self._measure()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._open is not None:
+            os.close(self._open.descriptor)
+            self._open = None
+
+    def _drain(self, found: _Open, most: int) -> Iterator[tuple[str, int]]:
+        while most > 0:
+            data = os.pread(found.descriptor, min(_CHUNK, most), found.offset)
+            if not data:
+                return
+            most -= len(data)
+            found.offset += len(data)
+            *lines, found.rest = (found.rest + data).split(b"\n")
+            self._mark_beginning(found)
+            start = found.settled - sum(map(len, lines)) - len(lines)
+            for line in lines:
+                self.line_place = Place(found.inode, start, *self._mark)
+                start += len(line) + 1
+                if not found.cut:
+                    yield line.decode(errors="replace").rstrip("\r"), len(line) + 1
+                found.cut = False
+            if len(found.rest) > MAX_LINE:  # its beginning is a line; the rest of it is passed over
+                yield found.rest.decode(errors="replace"), len(found.rest)
+                found.rest, found.cut = b"", True
+
+    def _next(self, found: _Open) -> bool:
+        """After the end of what is open: whether another file, or the same from its beginning, is to be read now."""
+        if self._check_beginning(found):
+            return True
+        try:
+            now = os.stat(self.path)  # noqa: PTH116  as cheap as it gets
+        except FileNotFoundError:
+            return False  # between the two steps of a rotation
+        if now.st_ino == found.inode:
+            return False
+        following = self._after(found.inode)
+        # While the new file is empty the writer may still be at the old one.
+        if following == self.path and not now.st_size:
+            return False
+        # What came between our last read and the rotation is read first.
+        if os.fstat(found.descriptor).st_size <= found.offset:
+            self._switch_to(following)
+        return True
+
+    def _after(self, inode: int) -> Path:
+        """The file that was begun after the one with this inode: there may have been several rotations since."""
+        files = [path for path in self._files() if path != self.path]
+        numbers = [_inode(path) for path in files]
+        older = files[numbers.index(inode) + 1 :] if inode in numbers else []
+        return older[0] if older else self.path
+
+    def _check_beginning(self, found: _Open) -> bool:
+        """Begin anew in a file that was truncated: it is shorter than what was read, or it begins differently."""
+        length, mark = self._mark
+        shorter = os.fstat(found.descriptor).st_size < found.offset
+        if not shorter and _hash(os.pread(found.descriptor, length, 0)) == mark:
+            return False
+        found.offset, found.rest, found.cut, self._mark = 0, b"", False, (0, _hash(b""))
+        return True
+
+    def _switch_to(self, path: Path, offset: int = 0) -> None:
+        self.close()
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO must not hang us
+        except FileNotFoundError:
+            if path == self.path:
+                raise
+            return  # a rotated file that was removed meanwhile
+        self._open = _Open(descriptor, os.fstat(descriptor).st_ino, offset)
+        self._mark = (0, _hash(b""))
+        self._mark_beginning(self._open)
+
+    def _mark_beginning(self, found: _Open) -> None:
+        if self._mark[0] < _MARK_BYTES:
+            beginning = os.pread(found.descriptor, min(_MARK_BYTES, found.settled), 0) if found.settled else b""
+            self._mark = (len(beginning), _hash(beginning))
+
+    def _files(self) -> list[Path]:
+        """The log and what it was rotated to, the one written to last at the end."""
+        found = []
+        for path in self.path.parent.glob(f"{self.path.name}*"):
+            with contextlib.suppress(OSError):
+                if path.is_file() and not path.name.endswith(_COMPRESSED):
+                    found.append((path.stat().st_mtime_ns, path))
+        return [path for _, path in sorted(found)]
+
+    def _measure(self) -> None:
+        found = self._open
+        self.unread = 0 if found is None else max(0, os.fstat(found.descriptor).st_size - found.offset)
+
+
+def _is(path: Path, place: Place) -> bool:
+    """Whether this is the file in which the place lies."""
+    return _inode(path) == place.inode and _holds(path, place)
+
+
+def _is_copy(path: Path, place: Place) -> bool:
+    """Whether this is a copy of that file: so long a beginning with times in it is no coincidence."""
+    return place.marked == _MARK_BYTES and _holds(path, place)
+
+
+def _holds(path: Path, place: Place) -> bool:
+    try:
+        with path.open("rb") as file:
+            return os.fstat(file.fileno()).st_size >= place.offset and _hash(file.read(place.marked)) == place.mark
+    except OSError:
+        return False
+
+
+def _inode(path: Path) -> int:
+    try:
+        return path.stat().st_ino
+    except OSError:  # moved on meanwhile
+        return -1
+
+
+def _hash(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]

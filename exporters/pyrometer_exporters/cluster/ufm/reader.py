@@ -1,0 +1,144 @@
+"""Reads the event log line by line into a tally, and keeps both where a crash can't part them."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import astuple
+from datetime import tzinfo
+from pathlib import Path
+from typing import Any
+
+from pyrometer_exporters.cluster.ufm.lines import Event, begins, event
+from pyrometer_exporters.cluster.ufm.logfile import LogFile, Place
+from pyrometer_exporters.cluster.ufm.tally import Tally, decoded
+from pyrometer_exporters.framework.statefile import StateFile
+
+# For links, an exporter that is new to the log reads what is there, but no more than some seconds' worth.
+LEARNED_BYTES = 64 << 20
+VERSION = 1
+
+
+class Reader:
+    """Follows the log. :meth:`turn` is called from one thread; the rest may be read from any, under ``lock``."""
+
+    def __init__(self, path: Path, zone: tzinfo | None, state: StateFile) -> None:
+        self._log = LogFile(path)
+        self._zone = zone
+        self._state = state
+        self._place: Place | None = None
+        self._began = False
+        self._open: Event | None = None  # an event whose further lines may still come
+        self._open_place: Place | None = None
+        self._open_more = 0
+        self._changed = False
+        self.lock = threading.Lock()
+        self.tally = Tally()
+        self.lines: Counter[str] = Counter()
+        self.gaps = 0
+        self.state_error: OSError | None = None
+        """Why the last turn could not be kept."""
+        self.kept = state.load(self._decode) or False
+        """Whether the counts go on from an earlier life."""
+
+    @property
+    def unread(self) -> int:
+        """Bytes that are still to be read."""
+        return self._log.unread
+
+    def turn(self) -> None:
+        """Take in what was written since. Raises OSError where the log can't be read."""
+        if not self._began:
+            self._begin()
+        quiet = True
+        for line in self._log.lines():
+            quiet = False
+            self._take(line)
+        if quiet:
+            self._finish()  # an event whose lines have stopped coming is whole
+        with self.lock:
+            self.gaps += self._log.gaps
+            self._log.gaps = 0
+        self._save()
+
+    def close(self) -> None:
+        """Let go of the log."""
+        self._log.close()
+
+    def _begin(self) -> None:
+        if self._place is not None:
+            self._log.go_on(self._place)
+        else:
+            # What was there before us may have been counted in a life that we know nothing of: it isn't again.
+            self._log.begin(LEARNED_BYTES)
+            for found in self._old_events():
+                with self.lock:
+                    self.tally.learn(found, self._zone)
+            self._changed = True
+        self._began = True
+
+    def _old_events(self) -> Iterator[Event]:
+        while True:
+            for line in self._log.lines():
+                found = event(line)
+                if found is not None:
+                    yield found
+            if not self._log.unread:
+                return
+
+    def _take(self, line: str) -> None:
+        found = event(line)
+        if found is not None:
+            self._finish()
+            self._open, self._open_place, self._open_more = found, self._log.line_place, 0
+        elif self._open is not None and not begins(line):
+            self._open, self._open_more = self._open.and_more(line), self._open_more + 1
+        else:
+            self._finish()
+            # Without an open event, what is indented or empty still goes on with one: it came late.
+            late = not begins(line) and (not line.strip() or line[0] in " \t")
+            self._saw("continuation" if late else "unparsed")
+
+    def _saw(self, result: str, count: int = 1) -> None:
+        with self.lock:
+            self.lines[result] += count
+        self._changed = True
+
+    def _finish(self) -> None:
+        """Count the event that was open, with all its lines."""
+        if self._open is None:
+            return
+        with self.lock:
+            self.tally.count(self._open, self._zone)
+        self._saw("event")
+        if self._open_more:
+            self._saw("continuation", self._open_more)
+        self._open = None
+
+    def _save(self) -> None:
+        """Keep counts and place together; an event that is still open is read again by the next life."""
+        place = self._log.place() if self._open is None else self._open_place
+        if place is None or not (self._changed or place != self._place):
+            return
+        with self.lock:
+            data = {
+                "version": VERSION, "place": astuple(place), "lines": dict(self.lines), "gaps": self.gaps,
+                "tally": self.tally.encoded(),
+            }  # fmt: skip
+        try:
+            self._state.save(data)
+        except OSError as error:
+            self.state_error = error
+        else:
+            self._place, self._changed, self.state_error = place, False, None
+
+    def _decode(self, data: Mapping[str, Any]) -> bool:
+        if data["version"] != VERSION:
+            msg = f"version {data['version']!r} instead of {VERSION}"
+            raise ValueError(msg)
+        inode, offset, marked, mark = data["place"]
+        place = Place(int(inode), int(offset), int(marked), str(mark))
+        lines, gaps = Counter({str(k): int(v) for k, v in data["lines"].items()}), int(data["gaps"])
+        self.tally, self.lines, self.gaps, self._place = decoded(data["tally"]), lines, gaps, place
+        return True

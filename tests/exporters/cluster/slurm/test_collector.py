@@ -1,0 +1,151 @@
+"""What is served of Slurm: its queue and nodes, its absence, its faults."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from pyrometer_exporters.cluster.slurm.collector import COLLECTOR, watched_runs
+from pyrometer_exporters.framework.exposition import Renderer
+from pyrometer_exporters.framework.flags import UsageError
+from pyrometer_simulator.slurm import RELEASES, SlurmJob, SlurmNode
+
+GOLDEN = Path(__file__).with_name("golden") / "metrics.txt"
+JOBS = "pyrometer_slurm_run_jobs"
+
+
+def _fill(slurm: Any) -> None:
+    slurm.jobs = [
+        SlurmJob(4711, "llama-8b"),
+        SlurmJob(4712, "llama-8b", ("PENDING",), "Dependency"),
+        SlurmJob(4713, "other", ("PENDING",), "JobHeldUser"),
+    ]
+    slurm.nodes = [
+        SlurmNode("gpu-001", ("ALLOCATED",)),
+        SlurmNode("gpu-002", partitions=("gpu", "all")),
+        SlurmNode("gpu-003", ("IDLE", "DRAIN"), 'GPU 5 "fell off"\\', "ada", 1_799_990_000),
+    ]
+    slurm.publish()
+
+
+def test_the_output_is_the_golden_one(cluster: Any) -> None:
+    cluster.slurm.release = "23.02"
+    _fill(cluster.slurm)
+    cluster.start("--collector.slurm.run=llama-8b", "--collector.slurm.run=bloom=tr11-.*")
+    samples = [s for s in cluster.scrape().samples if s.family.name != "pyrometer_slurm_answer_timestamp_seconds"]
+    text = Renderer().text(samples).decode()
+    if os.environ.get("PYROMETER_UPDATE_GOLDEN") == "1":
+        GOLDEN.parent.mkdir(exist_ok=True)
+        GOLDEN.write_text(text, encoding="utf-8")
+    assert text == GOLDEN.read_text(encoding="utf-8")
+    assert len([s for family in text_string_to_metric_families(text) for s in family.samples]) == len(samples)
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_run_is_seen_running_queued_and_gone_in_every_release(cluster: Any, release: str) -> None:
+    cluster.slurm.release = release
+    _fill(cluster.slurm)
+    cluster.start("--collector.slurm.run=llama=llama-.*")
+    found = cluster.scrape().values
+    assert (found[JOBS, "llama", "running"], found[JOBS, "llama", "queued"]) == (1, 1)
+    cluster.slurm.jobs = []
+    cluster.slurm.publish()
+    gone = cluster.until(lambda found: found.values[JOBS, "llama", "running"] == 0).values
+    assert {key[2]: value for key, value in gone.items() if key[:2] == (JOBS, "llama")} == dict.fromkeys(
+        ("running", "queued", "blocked", "ending", "other"), 0
+    )
+
+
+def test_every_family_that_is_served_is_declared(cluster: Any) -> None:
+    _fill(cluster.slurm)
+    cluster.start()
+    assert {sample.family for sample in cluster.scrape().samples} <= set(COLLECTOR.families)
+
+
+def test_a_cluster_without_slurm_has_a_reason_and_no_series(cluster: Any) -> None:
+    cluster.slurm.remove("squeue")
+    cluster.slurm.remove("sinfo")
+    cluster.start("--collector.slurm.run=llama-8b")
+    found = cluster.scrape()
+    assert found.values == {}
+    assert found.downs == {"squeue": "no_slurm", "sinfo": "no_slurm"}
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [("fail", "failed"), ("hang", "deadline"), ("remove", "no_slurm")],
+)
+def test_a_command_that_fails_or_hangs_costs_itself_only_and_comes_back(cluster: Any, fault: str, reason: str) -> None:
+    _fill(cluster.slurm)
+    getattr(cluster.slurm, fault)("squeue")
+    cluster.start("--collector.slurm.run=llama-8b")
+    found = cluster.scrape()
+    assert found.downs == {"squeue": reason}
+    assert found.values["pyrometer_slurm_nodes", "drained"] == 1
+    assert not any(key[0] == JOBS for key in found.values), "unknown is not zero"
+    cluster.slurm.publish()
+    back = cluster.until(lambda found: not found.downs)
+    assert back.values[JOBS, "llama-8b", "running"] == 1
+
+
+def test_a_failure_is_told_in_slurms_own_words(cluster: Any) -> None:
+    cluster.slurm.fail("squeue", "Unable to contact slurm controller (connect failure)")
+    cluster.start()
+    assert "Unable to contact slurm controller" in cluster.scrape().details["squeue"]
+
+
+def test_a_hanging_command_leaves_no_process_behind(cluster: Any) -> None:
+    mark = str(cluster.slurm.folder)
+    cluster.slurm.hang("squeue")
+    cluster.start()
+    assert cluster.scrape().downs["squeue"] == "deadline"
+    cluster.collector.close()
+    left = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            left += [path] if f"{mark}/squeue" in path.read_text(errors="replace") else []
+        except OSError:
+            continue
+    assert left == []
+
+
+def test_an_answer_without_end_is_cut_off(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyrometer_exporters.cluster.slurm.command.MAX_ANSWER_BYTES", 1 << 20)
+    cluster.slurm._script("squeue", "while :; do echo xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx; done")
+    cluster.start("--collector.slurm.timeout=20")
+    assert cluster.scrape().downs["squeue"] == "too_large"
+
+
+def test_a_command_that_may_not_be_run_is_no_slurm_without_it(cluster: Any) -> None:
+    Path(cluster.slurm.squeue).chmod(0o644)
+    cluster.start()
+    found = cluster.scrape()
+    assert found.downs == {"squeue": "not_started"}
+    assert "ermission" in found.details["squeue"]
+
+
+def test_only_the_partitions_that_were_named_are_asked_for(cluster: Any) -> None:
+    cluster.slurm._script("squeue", 'echo "$@" >&2; exit 1')
+    cluster.start("--collector.slurm.partitions=gpu,all")
+    assert "--all --json --partition=gpu,all" in cluster.scrape().details["squeue"]
+
+
+@pytest.mark.parametrize("given", [["a", "a"], ["=x"], ["a=("]])
+def test_a_wrong_run_is_one_line(given: list[str]) -> None:
+    with pytest.raises(UsageError) as caught:
+        watched_runs(given)
+    assert f"--collector.slurm.run={given[-1]}" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_runs_jobs_are_called_as_the_run_or_as_the_expression_says() -> None:
+    plain, pattern = watched_runs(["llama.8b", "bloom=tr11-.*|tr12"])
+    assert plain.jobs.match("llama.8b")
+    assert not plain.jobs.match("llama-8b")
+    assert not plain.jobs.match("llama.8b-eval")
+    assert pattern.jobs.match("tr12")
+    assert not pattern.jobs.match("atr11-")
