@@ -12,16 +12,18 @@ import logging
 import random
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pyrometer_alerting.clock import Clock
-from pyrometer_alerting.messages import DEGRADE_LEVELS, Message, Style, build
+from pyrometer_alerting.contents import has_native_charts, leaving_out, note_refusal
+from pyrometer_alerting.messages import DEGRADE_LEVELS, WITHOUT_CHART, Message, Style, build, has_chart
 from pyrometer_alerting.metrics import Metrics
 from pyrometer_alerting.model import Incident
 from pyrometer_alerting.outbox_table import Operation
 from pyrometer_alerting.routing import Routing
 from pyrometer_alerting.slack import LONGEST_WAIT_SECONDS, Slack, SlackFailure, Trouble
 from pyrometer_alerting.store import Store, StoreError
+from pyrometer_alerting.timing import Timing
 
 _log = logging.getLogger(__name__)
 
@@ -31,19 +33,6 @@ _CANNOT_LOOK = frozenset({"missing_scope", "not_allowed_token_type", "no_permiss
 TERMINAL = "terminal"  # the channel of a service without a token: nothing there can be edited from Slack
 _AGAIN = "not found: posting again"
 _CLOCK_SKEW_SECONDS = 60.0  # our clock against Slack's `ts`; NTP keeps it far smaller
-
-
-@dataclass(frozen=True)
-class Timing:
-    """Seconds. How soon after a post the history shows it is not documented: hence two looks, 2 s and 10 s later."""
-
-    first_look: float = 2.0
-    second_look: float = 10.0
-    probe: float = 60.0
-    backoff: float = 1.0
-    backoff_limit: float = 60.0
-    idle: float = 15.0  # also how soon a replay from the command line is noticed
-    sweep: float = 60.0  # after posting again: by then a first try that was on its way has arrived
 
 
 class Courier:
@@ -213,7 +202,9 @@ class Courier:
             if incident is None:
                 tx.outbox.die(operation.op_id, "the incident is gone")
                 return
-            message = self._build(operation, incident)
+            native = has_native_charts(tx, now)
+            level, message = leaving_out(operation.degrade, self._builder(operation, incident, native=native))
+            operation = replace(operation, degrade=level)
             if operation.channel and operation.ts and message.digest() == operation.shown:
                 tx.outbox.finish(operation, operation.channel, operation.ts, message.digest(), now)
                 return
@@ -225,11 +216,13 @@ class Courier:
         where = self._attempt(operation, lambda: self._say(operation, message, known))
         if where is not None and operation.posted_at is None:
             self._metrics.latency.observe(max(self._clock.now() - incident.received_at, 0.0))
+        if where is not None and level == WITHOUT_CHART and native and has_chart(build(incident, self._style)):
+            note_refusal(self._store, operation.op_id, now)
 
-    def _build(self, operation: Operation, incident: Incident) -> Message:
-        """The message as its channel may see it, with those who are to be called."""
+    def _builder(self, operation: Operation, incident: Incident, *, native: bool) -> Callable[[int], Message]:
+        """The message by level, as its channel may see it, with those who are to be called."""
         placed = self.routing.shown(self._placed(operation, incident))
-        return self.routing.addressed(build(placed, self._style, operation.degrade), incident)
+        return lambda level: self.routing.addressed(build(placed, self._style, level, native=native), incident)
 
     def _placed(self, operation: Operation, incident: Incident) -> Incident:
         """The incident, saying so where its own channel could not take it."""
