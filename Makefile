@@ -4,11 +4,12 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: help setup demo test lint unit e2e test-integrations docs bench stack clean
+.PHONY: help setup demo test lint unit e2e test-compose test-integrations docs bench stack clean
 
 help:
 	@echo "make demo    a simulated cluster end to end: exporters, Prometheus, Alertmanager, alerting (DEMO_FLAGS=... are passed on)"
 	@echo "make test    lint, types, unit tests, rule tests and the demo scenario"
+	@echo "make test-compose  the same scenario in containers (10 minutes; root, or an engine that runs)"
 	@echo "make test-integrations    the hooks with the real PyTorch, Hugging Face, Lightning and torchtitan (5 GB)"
 	@echo "make docs    regenerate docs/ and dashboards/json/"
 	@echo "make bench   the benchmarks"
@@ -53,7 +54,10 @@ unit: stack
 	@echo ">> tests"; $(BIN)/pytest -m "not e2e and not integrations"
 
 e2e: stack
-	@echo ">> end-to-end scenario"; $(BIN)/pytest -m e2e
+	@echo ">> end-to-end scenario"; $(BIN)/pytest -m "e2e and not compose"
+
+test-compose: stack
+	@echo ">> containers"; $(BIN)/pytest -m compose tests/compose
 
 # PyTorch and the frameworks are gigabytes: an environment of their own. torchtitan without what only its trainer needs.
 INTEGRATIONS := .venv-integrations

@@ -33,7 +33,7 @@ def own_alert(
         fingerprint=_PREFIX + "-".join([name, *labels.values()]),
         firing=ends_at is None,
         labels=named,
-        annotations={"summary": summary, "description": description, "runbook": f"docs/alerts.md#{name.lower()}"},
+        annotations={"summary": summary, "description": description, "runbook": f"docs/alertmanager.md#{name.lower()}"},
         starts_at=starts_at,
         ends_at=ends_at,
     )
@@ -66,4 +66,16 @@ def missed(alerts: Mapping[str, tuple[float, float]], since: float, until: float
         starts_at=since,
         ends_at=until,
         window=str(int(since)),
+    )
+
+
+def oversized(count: int, limit: str, now: float) -> Alert:
+    """A delivery that was too large to be taken; it ends at once: there is nothing to wait for."""
+    how_many = f"{count} alerts" if count else "alerts"
+    return own_alert(
+        OVERSIZED,
+        f"A delivery was too large: {how_many} are not shown",
+        f"Alertmanager sent more than {limit} at once. See Alertmanager for what is missing here.",
+        severity="warning",
+        starts_at=now,
     )

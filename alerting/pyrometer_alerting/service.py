@@ -20,6 +20,7 @@ from pyrometer_alerting.outbox import Courier
 from pyrometer_alerting.outbox_table import Operation
 from pyrometer_alerting.prometheus import Prometheus
 from pyrometer_alerting.reconcile import Reconciler
+from pyrometer_alerting.routing import Routing
 from pyrometer_alerting.server import Request, Response
 from pyrometer_alerting.slack import Slack
 from pyrometer_alerting.store import KEPT_RESOLVED_SECONDS, Store, StoreError, Transaction
@@ -27,6 +28,7 @@ from pyrometer_alerting.text import duration
 from pyrometer_alerting.watch import SignatureWatch
 from pyrometer_alerting.webconfig import Authenticator
 from pyrometer_alerting.webhook import BadDelivery, parse
+from pyrometer_alerting.yamlfile import SettingsError
 
 _log = logging.getLogger(__name__)
 
@@ -56,6 +58,7 @@ class Service:
         clock: Clock,
         auth: Authenticator,
         alertmanagers: Sequence[Alertmanager] = (),
+        reload: Callable[[], Routing] = Routing,
     ) -> None:
         self.metrics = Metrics()
         self._store, self._style, self._clock, self._auth = store, style, clock, auth
@@ -78,9 +81,19 @@ class Service:
             metrics=self.metrics,
             changed=self._changed,
         )
+        self._reload = reload
+        self.reload()
         self.metrics.serve_gauges(self._gauges)
         self._threads: list[threading.Thread] = []
         self._stopping = threading.Event()
+
+    def reload(self) -> None:
+        """Read routing and secrets again; raises SettingsError and keeps what was, when something is wrong."""
+        routing = self._reload()
+        self._auth.refresh()
+        self._intake.routing = self.courier.routing = routing
+        if self.diagnostician is not None:
+            self.diagnostician.routing = routing
 
     def start(self) -> None:
         """Run delivery, diagnosis and clean-up."""
@@ -112,8 +125,9 @@ class Service:
         if not self._auth.allows(request.path, request.headers.get("authorization", ""), WEBHOOK_PATH):
             self.metrics.rejected.labels("credentials").inc()
             return Response(401, b"credentials required\n", headers={"WWW-Authenticate": 'Basic realm="pyrometer"'})
-        if request.path == WEBHOOK_PATH:
-            return self._webhook(request)
+        posts = {WEBHOOK_PATH: self._webhook, "/-/reload": self._reloaded}
+        if request.path in posts:
+            return posts[request.path](request)
         routes: dict[str, Callable[[], Response]] = {
             "/": self._page,
             "/metrics": lambda: Response(200, self.metrics.render(), "text/plain; version=0.0.4; charset=utf-8"),
@@ -163,6 +177,16 @@ class Service:
             self.reconciler.poke()
         self.courier.wake()
 
+    def _reloaded(self, request: Request) -> Response:
+        if request.method not in ("POST", "PUT"):
+            return Response(405, b"method not allowed\n", headers={"Allow": "POST, PUT"})
+        try:
+            self.reload()
+        except SettingsError as error:
+            _log.error("reload: %s: the configuration stays as it was", error)
+            return Response(500, f"{error}\n".encode())
+        return Response(200, b"reloaded\n")
+
     def _ready(self) -> Response:
         with self._store.transaction() as tx:
             tx.outbox.depth()
@@ -190,8 +214,10 @@ class Service:
             lines.append(f"Slack refuses everything: {self.courier.blocked}. {depth} messages are kept and wait.")
         elif oldest is not None and now - oldest > 30:
             lines.append(f"{depth} messages wait for Slack, the oldest for {now - oldest:.0f} s.")
+        for channel, why in self.courier.parked.items():
+            lines.append(f"{channel} cannot be reached ({why}): what is new there goes to the service's own channel.")
         if dead:
-            lines.append(f"{dead} messages were refused by Slack for good: see the log.")
+            lines.append(f"{dead} messages were refused by Slack for good: pyrometer-alerting replay tries them again.")
         return tuple(lines)
 
     def _incidents(self) -> Response:

@@ -16,7 +16,7 @@ import argparse
 import os
 import stat
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 from urllib.parse import urlsplit
@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 from pyrometer_alerting.links import is_web_url
 from pyrometer_alerting.yamlfile import SettingsError, entries, read_text
 
+STRUCTURED = ("routing", "slack-users")  # what has no flag: it is read by routing.py
 TOKEN_VARIABLE = "PYROMETER_SLACK_BOT_TOKEN"  # noqa: S105 - the name of a variable, not a token
 SLACK_API_URL = "https://slack.com/api/"
 
@@ -32,11 +33,14 @@ _DEFAULTS: Mapping[str, str] = {
     "web.config.file": "",
     "web.bearer-token-file": "",
     "prometheus.url": "",
+    "prometheus.external-url": "",
     "alertmanager.url": "",
     "grafana.url": "",
+    "runbook.url": "",
     "slack.api-url": SLACK_API_URL,
     "slack.bot-token-file": "",
     "slack.channel": "",
+    "slack.charts": "auto",
     "storage.path": "./pyrometer-alerting",
     "log.level": "info",
     "log.format": "logfmt",
@@ -45,8 +49,12 @@ _DEFAULTS: Mapping[str, str] = {
 _HELP: Mapping[str, str] = {
     "web.listen-address": "where to listen for Alertmanager, the page and /metrics",
     "web.config.file": "TLS and basic authentication, as in Prometheus' exporter-toolkit",
-    "web.bearer-token-file": "file with a token that Alertmanager must present (authorization.credentials_file)",
+    "web.bearer-token-file": "file with the token that Alertmanager must present (authorization.credentials_file);"
+    " a second line is the next one",
     "prometheus.url": "where the causes of training alerts are looked up; without it none are",
+    "prometheus.external-url": "Prometheus' address as browsers reach it, for links",
+    "runbook.url": "what the runbooks' paths (docs/alerts.md#...) are added to: where this project is browsed",
+    "slack.charts": "auto (Slack's chart block, where refused a picture), picture, or off",
     "alertmanager.url": "Alertmanager's address: it is asked for what its webhook does not tell; several with commas",
     "grafana.url": "Grafana's address, for links to the boards",
     "slack.api-url": "base of Slack's Web API; another one only for tests and the demo",
@@ -58,7 +66,11 @@ _HELP: Mapping[str, str] = {
     "log.format": "logfmt or json",
     "notice": "text shown on every message and page, such as SIMULATED CLUSTER",
 }
-_CHOICES = {"log.level": ("debug", "info", "warn", "error"), "log.format": ("logfmt", "json")}
+_CHOICES = {
+    "slack.charts": ("auto", "picture", "off"),
+    "log.level": ("debug", "info", "warn", "error"),
+    "log.format": ("logfmt", "json"),
+}
 
 
 @dataclass(frozen=True)
@@ -68,10 +80,13 @@ class Settings:
     host: str
     port: int
     web_config: Path | None
-    bearer_token: str
+    bearer_file: Path | None
     prometheus_url: str
     alertmanager_urls: tuple[str, ...]
     grafana_url: str
+    prometheus_external_url: str
+    runbook_url: str
+    charts: str
     slack_api_url: str
     slack_token: str
     slack_channel: str
@@ -79,6 +94,7 @@ class Settings:
     log_level: str
     log_format: str
     notice: str
+    config_file: Path | None = None
 
     def __repr__(self) -> str:
         """Without secrets, whoever prints it."""
@@ -100,7 +116,7 @@ def load(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
     for name, choices in _CHOICES.items():
         if values[name] not in choices:
             raise SettingsError(f"--{name}={values[name]}: must be one of {', '.join(choices)}")
-    return _settings(values, environment)
+    return replace(_settings(values, environment), config_file=Path(config_file) if config_file else None)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -114,7 +130,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _from_file(path: Path) -> dict[str, str]:
     values = {}
-    for entry in entries(path):
+    for entry in entries(path, skip=STRUCTURED):
         if entry.path not in _DEFAULTS:
             raise SettingsError(
                 f"{entry.place}: unknown setting {entry.path}; known are {', '.join(sorted(_DEFAULTS))}"
@@ -134,10 +150,13 @@ def _settings(values: Mapping[str, str], environment: Mapping[str, str]) -> Sett
         host=host,
         port=port,
         web_config=Path(values["web.config.file"]) if values["web.config.file"] else None,
-        bearer_token=secret("web.bearer-token-file", Path(bearer)) if bearer else "",
+        bearer_file=Path(bearer) if bearer else None,
         prometheus_url=_url("prometheus.url", values["prometheus.url"]),
         alertmanager_urls=_urls("alertmanager.url", values["alertmanager.url"]),
         grafana_url=_url("grafana.url", values["grafana.url"]),
+        prometheus_external_url=_url("prometheus.external-url", values["prometheus.external-url"]),
+        runbook_url=_url("runbook.url", values["runbook.url"]),
+        charts=values["slack.charts"],
         slack_api_url=api_url if api_url.endswith("/") else f"{api_url}/",
         slack_token=token,
         slack_channel=values["slack.channel"],
@@ -182,6 +201,14 @@ def _slack_token(file: str, environment: Mapping[str, str]) -> str:
     if not token.startswith("xoxb-") or not token.isascii() or any(char.isspace() for char in token):
         raise SettingsError(f"{where}: not a bot token: it must start with xoxb- (Slack app, OAuth & Permissions)")
     return token
+
+
+def bearer_tokens(path: Path) -> list[str]:
+    """One token per line, two at most: the one in use and the next one, so that it can be changed without a gap."""
+    tokens = secret("web.bearer-token-file", path).split()
+    if len(tokens) > 2 or not all(token.isascii() for token in tokens):
+        raise SettingsError(f"--web.bearer-token-file={path}: expected one token, or two on a line each")
+    return tokens
 
 
 def secret(name: str, path: Path) -> str:

@@ -25,7 +25,7 @@ COMBINATIONS = (
     ("compose.yaml", "compose.demo.yaml", "compose.node.yaml"),
 )
 # Overrides of services that another file defines in full.
-OVERRIDES = {("compose.demo.yaml", "prometheus"), ("compose.demo.yaml", "alerting")}
+OVERRIDES = {("compose.demo.yaml", name) for name in ("prometheus", "alerting", "vmagent-0", "vmagent-1")}
 OUR_USER = "10935:10935"
 
 

@@ -102,7 +102,8 @@ def test_every_target_of_the_cluster_has_limits() -> None:
 def test_vmagent_scrapes_what_prometheus_scrapes() -> None:
     expected = []
     for job in _load(PROMETHEUS)["scrape_configs"]:
-        job.pop("label_value_length_limit", None)
+        for name in ("label_value_length_limit", "track_timestamps_staleness"):
+            job.pop(name, None)
         if "body_size_limit" in job:
             job["max_scrape_size"] = job.pop("body_size_limit")
         if "params" in job:

@@ -1,0 +1,176 @@
+"""A monitoring host and the simulated cluster in containers: this checkout's own compose files, no registry needed.
+
+The checkout is copied, so that neither its .env nor its secrets are touched and what is built is what is committed.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pyrometer_simulator.demo.processes import free_port
+from pyrometer_simulator.engine import standins, wheelhouse
+from pyrometer_simulator.engine.compose import Compose, find_compose, from_debian
+from pyrometer_simulator.engine.daemon import Docker, EngineError, engine
+
+COPIED = ("client", "exporters", "alerting", "dashboards", "simulator", "alert_rules", "compose")
+FILES = ("compose.yaml", "compose.demo.yaml", "compose.test.yaml")
+PROFILES = ("scale",)
+PORTS = ("PROMETHEUS", "ALERTMANAGER", "ALERTING", "GRAFANA", "VICTORIA", "SLACK")
+# Debian has no package of it: its service is only checked for being well described.
+NOT_STARTED = ("grafana",)
+OUTBOX_BYTES = 24 << 20
+
+
+@dataclass
+class Site:
+    """The running site."""
+
+    docker: Docker
+    compose: Compose
+    node: Compose
+    node_url: str
+    folder: Path
+    project: str
+    ports: dict[str, int]
+    services: list[str]
+    outbox: Path
+
+    def url(self, program: str) -> str:
+        """Where a program is published, by the name of its port's setting."""
+        return f"http://127.0.0.1:{self.ports[program]}"
+
+    def container(self, service: str) -> str:
+        """A service's container, running or not."""
+        return self.compose.run("ps", "--all", "--quiet", service).strip()
+
+    def inspect(self, service: str) -> dict[str, Any]:
+        """What the engine knows of a service's container."""
+        found: list[dict[str, Any]] = json.loads(self.docker.run("inspect", self.container(service)))
+        return found[0]
+
+    def inside(self, service: str, *command: str) -> str:
+        """What a command prints in a service's container. Raises ComposeError when it ends with an error."""
+        return self.compose.run("exec", "-T", service, *command, seconds=60.0)
+
+
+@contextmanager
+def site(project: Path, folder: Path, progress: Callable[[str], object] = print) -> Iterator[Site]:
+    """Bring up everything but Grafana; take everything down afterwards, volumes and the engine included.
+
+    Args:
+        project: the checkout.
+        folder: a short-lived one with a short name.
+        progress: called with one line per stage.
+
+    Raises:
+        EngineError, StackError: it can't be had on this machine; one line says why.
+        ComposeError: the compose files are at fault.
+    """
+    program = find_compose(progress)
+    buildx = from_debian("docker-buildx", lambda *_: None, progress) / "docker-buildx"
+    copy = folder / "site"
+    _copy(project, copy)
+    wheelhouse.fill(copy, copy / "wheelhouse", standins.python_version(progress))
+    with engine(folder, [program, buildx], progress) as docker, _outbox(folder) as outbox:
+        found = _site(docker, program, copy, outbox)
+        config = yaml.safe_load(found.compose.run("config"))
+        images = [service["image"] for service in config["services"].values() if "build" not in service]
+        standins.build(docker, [*images, "python:3.13-slim-trixie"], progress)
+        found.services = _startable(config, project)
+        try:
+            progress("site: building our images from a wheelhouse, without PyPI")
+            found.compose.run("build", *[name for name in found.services if "build" in config["services"][name]])
+            progress("site: starting")
+            found.compose.run("up", "--detach", "--no-build", *found.services)
+            yield found
+        finally:
+            progress("site: taking everything down")
+            for compose in (found.compose, found.node):
+                compose.run("down", "--volumes", "--timeout", "5", "--remove-orphans")
+
+
+def _site(docker: Docker, program: Path, copy: Path, outbox: Path) -> Site:
+    ports = {name: free_port() for name in PORTS}
+    settings = {
+        "DEMO_FLAGS": "--exit-after-scenario", "PYROMETER_CLUSTER": "simulated", "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": "/src/wheelhouse", **{f"{name}_PORT": str(port) for name, port in ports.items()},
+    }  # fmt: skip
+    env = docker.env | settings
+    name = f"pyrometer-test-{copy.parent.name.lower()}"
+    _override(copy / "compose/compose.test.yaml", outbox)
+    node_port = free_port()
+    _node_override(copy / "compose/compose.node.test.yaml", node_port)
+    compose = Compose(program, copy / "compose", FILES, env=env, project=name, profiles=PROFILES)
+    node = Compose(
+        program, copy / "compose", ("compose.node.yaml", "compose.node.test.yaml"), env=env, project=f"{name}-node"
+    )
+    return Site(docker, compose, node, f"http://127.0.0.1:{node_port}", copy, name, ports, [], outbox)
+
+
+def _override(path: Path, outbox: Path) -> None:
+    """What the test needs otherwise: a director who plays once, and an outbox on a small disk of its own."""
+    propagation = subprocess.run(
+        ["findmnt", "--noheadings", "--output=PROPAGATION", "/"], capture_output=True, text=True, check=False
+    )
+    services: dict[str, Any] = {"director": {"restart": "no"}}
+    if "private" in propagation.stdout:  # without systemd: the engine refuses rslave
+        services["host"] = {"volumes": ["/:/host:ro"]}
+    volume = {"driver_opts": {"type": "none", "o": "bind", "device": str(outbox)}}
+    path.write_text(yaml.safe_dump({"services": services, "volumes": {"alerting": volume}}))
+
+
+def _node_override(path: Path, port: int) -> None:
+    """A GPU node without GPUs: the engine would refuse to start it."""
+    path.write_text(
+        f"""services:
+  node:
+    deploy: !reset null
+    environment:
+      PYROMETER_HEALTH_URL: http://127.0.0.1:{port}/-/healthy
+    command: [--web.listen-address=127.0.0.1:{port}, --path.state=/var/lib/pyrometer, --path.rings=/host/shm/pyrometer]
+"""
+    )
+
+
+def _startable(config: dict[str, Any], project: Path) -> list[str]:
+    """All services but those for which there is no program here."""
+    scripts = (project / "pyproject.toml").read_text()
+    absent = [] if "pyrometer-cluster-exporter =" in scripts else ["cluster"]
+    return [name for name in config["services"] if name not in (*NOT_STARTED, *absent)]
+
+
+def _copy(project: Path, copy: Path) -> None:
+    ignored = shutil.ignore_patterns("__pycache__", ".env", "secrets", "*.egg-info")
+    for name in COPIED:
+        shutil.copytree(project / name, copy / name, ignore=ignored)
+    for name in ("pyproject.toml", "README.md", ".dockerignore"):
+        shutil.copy(project / name, copy / name)
+
+
+@contextmanager
+def _outbox(folder: Path) -> Iterator[Path]:
+    """A small disk that can be filled, with the image's user as its owner."""
+    outbox = folder / "outbox"
+    outbox.mkdir()
+    options = f"size={OUTBOX_BYTES},uid=10935,gid=10935,mode=0750"
+    _mount("mount", "-t", "tmpfs", "-o", options, "outbox", str(outbox))
+    try:
+        yield outbox
+    finally:
+        _mount("umount", str(outbox))
+
+
+def _mount(*command: str) -> None:
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    if answer.returncode != 0:
+        msg = f"{command[0]} of a small disk: {answer.stderr.strip()} (it takes root)"
+        raise EngineError(msg)

@@ -1,0 +1,140 @@
+"""Stand-ins for upstream images, from Debian's packages, under the names that the compose files use.
+
+One base: Debian testing by debootstrap with Python and busybox, which is what python:...-slim is to our Dockerfile. The
+others are that base with one program, where the upstream image has it. Grafana has no package and gets none.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyrometer_simulator.engine.daemon import Docker, EngineError
+from pyrometer_simulator.stack.cache import cache_folder, fill, missing
+from pyrometer_simulator.stack.sources import debian_uris
+from pyrometer_simulator.stack.versions import version_line
+
+# Testing moves on; a base older than this is made anew.
+BASE_SECONDS = 14 * 24 * 3600.0
+INCLUDE = ("python3", "python3-venv", "busybox", "ca-certificates")
+# What the slim images leave out as well.
+NEEDLESS = ("usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info", "var/lib/apt/lists",
+            "var/cache/apt", "var/cache/debconf", "var/log")  # fmt: skip
+BASE = "pyrometer-standin-base"
+
+
+@dataclass(frozen=True)
+class Program:
+    """Where a package has a program, and where the upstream image has it; ``state`` is what nobody may write to."""
+
+    package: str
+    binary: str
+    entrypoint: str
+    share: str = ""
+    state: str = ""
+
+
+PROGRAMS = {
+    "prom/prometheus": Program("prometheus", "usr/bin/prometheus", "/bin/prometheus", state="/prometheus"),
+    "prom/alertmanager": Program(
+        "prometheus-alertmanager", "usr/bin/prometheus-alertmanager", "/bin/alertmanager",
+        share="usr/share/prometheus", state="/alertmanager",
+    ),
+    "prom/node-exporter": Program("prometheus-node-exporter", "usr/bin/prometheus-node-exporter", "/bin/node_exporter"),
+    "victoriametrics/victoria-metrics": Program(
+        "victoria-metrics", "usr/bin/victoria-metrics", "/victoria-metrics-prod"
+    ),
+    "victoriametrics/vmagent": Program("victoria-metrics", "usr/bin/vmagent", "/vmagent-prod"),
+    "victoriametrics/vmalert": Program("victoria-metrics", "usr/bin/vmalert", "/vmalert-prod"),
+}  # fmt: skip
+
+
+def build(docker: Docker, images: Iterable[str], progress: Callable[[str], object] = print) -> None:
+    """Make a stand-in for each image that has one, by its full name.
+
+    Raises:
+        EngineError, StackError: with one line: what could not be made, and why.
+    """
+    wanted = {image: image.rpartition(":")[0] for image in images}
+    programs = {image: PROGRAMS[name] for image, name in wanted.items() if name in PROGRAMS}
+    base = _base(progress)
+    docker.run("import", str(base), BASE)
+    for image, name in wanted.items():
+        if name == "python":
+            docker.run("tag", BASE, image)
+    packages = sorted({program.package for program in programs.values()})
+    if absent := missing(cache_folder(), packages):
+        fill(cache_folder(), absent, lambda *_: None, progress)
+    for image, program in programs.items():
+        _image(docker, image, program)
+        progress(f"stand-in: {image}: {version_line([cache_folder() / program.package / program.binary]) or 'made'}")
+
+
+def python_version(progress: Callable[[str], object] = print) -> str:
+    """The base's Python, ``3.14``: packages for it can be fetched before anything is built."""
+    return _base(progress).with_suffix(".python").read_text()
+
+
+def _base(progress: Callable[[str], object]) -> Path:
+    tar = cache_folder().with_name("engine") / "base.tar"
+    if tar.is_file() and time.time() - tar.stat().st_mtime < BASE_SECONDS:
+        return tar
+    if shutil.which("debootstrap") is None:
+        raise EngineError("debootstrap not found: install it; the stand-in images are made with it")
+    tar.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".base-", dir=tar.parent) as scratch:
+        root = Path(scratch) / "root"
+        _bootstrap(root, progress)
+        python = _run(["chroot", str(root), "python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])"])
+        for name in NEEDLESS:
+            shutil.rmtree(root / name, ignore_errors=True)
+        (root / "usr/bin/wget").symlink_to("busybox")  # as in the upstream images, whose health checks use it
+        _run(["tar", "-C", str(root), "--one-file-system", "-cf", f"{scratch}/base.tar", "."])
+        tar.with_suffix(".python").write_text(python.strip())
+        Path(scratch, "base.tar").rename(tar)
+    return tar
+
+
+def _bootstrap(root: Path, progress: Callable[[str], object]) -> None:
+    """From the machine's own mirrors, then Debian's."""
+    uris = debian_uris()
+    for uri in uris:
+        progress(f"stand-in: debootstrap of Debian testing (a minute, kept for {BASE_SECONDS / 86400:.0f} days)")
+        try:
+            _run(["debootstrap", "--variant=minbase", f"--include={','.join(INCLUDE)}", "testing", str(root), uri])
+        except EngineError:
+            if uri == uris[-1]:
+                raise
+            shutil.rmtree(root, ignore_errors=True)
+        else:
+            return
+
+
+def _image(docker: Docker, image: str, program: Program) -> None:
+    unpacked = cache_folder() / program.package
+    lines = [f"FROM {BASE}", f"COPY binary {program.entrypoint}"]
+    with tempfile.TemporaryDirectory(prefix="standin-") as context:
+        shutil.copy(unpacked / program.binary, Path(context) / "binary")
+        if program.share:
+            shutil.copytree(unpacked / program.share, Path(context) / "share")
+            lines.append(f"COPY share /{program.share}")
+        if program.state:
+            lines.append(f"RUN install --directory --owner=65534 --group=65534 {program.state}")
+            lines.append(f"VOLUME {program.state}")
+        lines.append(f'ENTRYPOINT ["{program.entrypoint}"]')
+        Path(context, "Dockerfile").write_text("\n".join(lines) + "\n")
+        docker.run("build", "--quiet", "--network=none", "--tag", image, context)
+
+
+def _run(command: list[str]) -> str:
+    answer = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+    if answer.returncode != 0:
+        lines = (answer.stderr or answer.stdout).strip().splitlines() or ["no output"]
+        msg = f"{command[0]}: {lines[-1]}"
+        raise EngineError(msg)
+    return answer.stdout

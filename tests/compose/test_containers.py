@@ -1,0 +1,321 @@
+"""The compose files at work: images built without PyPI, the demo's scenario in containers, and what may befall them.
+
+Upstream images are stand-ins from Debian's packages; where no engine runs and none can be started, all of it is skipped
+with the reason. `make test-compose` runs it: about ten minutes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pyrometer
+from pyrometer_simulator.demo.observe import Prometheus, get_json, incidents
+from pyrometer_simulator.demo.processes import answers
+from pyrometer_simulator.demo.programs import CHANNEL, CLUSTER, NODES, RUN
+from pyrometer_simulator.engine.compose import ComposeError
+from pyrometer_simulator.engine.daemon import EngineError
+from pyrometer_simulator.engine.site import Site, site
+from pyrometer_simulator.stack import StackError
+
+pytestmark = [pytest.mark.e2e, pytest.mark.compose, pytest.mark.timeout(1800)]
+
+ROOT = Path(__file__).resolve().parents[2]
+SCENARIO_SECONDS = 480.0
+# Ours have python3, the stand-ins busybox: both have a shell.
+TOUCH = ("sh", "-c", "touch /proof")
+# Alertmanager's --data.maintenance-interval in compose.yaml, and a bit.
+SNAPSHOT_SECONDS = 35.0
+STATEFUL = {"PROMETHEUS": "prometheus", "ALERTMANAGER": "alertmanager", "ALERTING": "alerting", "VICTORIA": "victoria"}
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Site]:
+    folder = Path(tempfile.mkdtemp(prefix="pym-"))
+    with contextlib.ExitStack() as opened:
+        opened.callback(shutil.rmtree, folder, ignore_errors=True)
+        try:
+            found = opened.enter_context(site(ROOT, folder))
+        except (EngineError, StackError) as error:
+            pytest.skip(f"no containers on this machine: {error}")
+        yield found
+
+
+@pytest.fixture(scope="module")
+def played(running: Site) -> dict[str, Any]:
+    """The director's exit status and log, once it has played the scenario."""
+    status = running.docker.run("wait", running.container("director"), seconds=SCENARIO_SECONDS).strip()
+    log = running.compose.run("logs", "--no-log-prefix", "director")
+    sys.stdout.write(log)  # shown by pytest where a test fails
+    return {"status": int(status), "log": log, "at": time.time()}
+
+
+def eventually(holds: Callable[[], object], seconds: float = 90.0) -> Any:
+    """The first true answer within so many seconds, else the last one."""
+    deadline = time.monotonic() + seconds
+    while not (found := holds()) and time.monotonic() < deadline:
+        time.sleep(1.0)
+    return found
+
+
+def targets(running: Site) -> dict[str, str]:
+    """Health by job and instance, as Prometheus sees it; empty where it does not answer."""
+    try:
+        found = get_json(f"{running.url('PROMETHEUS')}/api/v1/targets?state=active")["data"]["activeTargets"]
+    except (OSError, ValueError):
+        return {}
+    return {f"{target['labels']['job']} {target['labels']['instance']}": target["health"] for target in found}
+
+
+def healthy(running: Site, services: list[str]) -> list[str]:
+    """The services that are not (yet) running and, where they have a health check, well."""
+    states = {name: running.inspect(name)["State"] for name in services}
+    return [
+        name for name, state in states.items() if state.get("Health", state)["Status"] not in ("healthy", "running")
+    ]
+
+
+def lasting(running: Site) -> list[str]:
+    return [name for name in running.services if name not in ("director", "victoria-volume")]
+
+
+def all_scraped(running: Site) -> bool:
+    """Every program that was started is scraped; Grafana was not."""
+    found = {name: health for name, health in targets(running).items() if not name.startswith(("grafana", "cluster"))}
+    return len(found) > 2 * len(NODES) and set(found.values()) == {"up"}
+
+
+def test_grafana() -> None:
+    pytest.skip("Debian has no Grafana: checked by `docker compose config` and its provisioning files by schema only")
+
+
+def test_the_scenario_reaches_slack_and_names_the_culprits(played: dict[str, Any]) -> None:
+    assert played["status"] == 0, played["log"]
+    assert "WRONG" not in played["log"]
+
+
+def test_every_program_is_well_and_scraped(running: Site, played: dict[str, Any]) -> None:
+    assert eventually(lambda: all_scraped(running)), targets(running)
+    assert eventually(lambda: not healthy(running, lasting(running)), 150), healthy(running, lasting(running))
+
+
+def test_every_program_is_an_ordinary_user_without_capabilities(running: Site) -> None:
+    for name in lasting(running):
+        status = Path(f"/proc/{running.inspect(name)['State']['Pid']}/status").read_text()
+        fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+        assert fields["Uid"].split()[0] != "0", name
+        assert int(fields["CapEff"], 16) == int(fields["CapBnd"], 16) == 0, name
+        assert fields["NoNewPrivs"] == "1", name
+
+
+def test_every_root_is_read_only(running: Site) -> None:
+    for name in lasting(running):
+        with pytest.raises(ComposeError, match="Read-only file system"):
+            running.inside(name, *TOUCH)
+
+
+def test_the_exporters_image_is_small_and_has_no_pandas(running: Site) -> None:
+    def size(image: str) -> int:
+        return int(running.docker.run("image", "inspect", "--format", "{{.Size}}", image))
+
+    assert size("pyrometer-exporters:0.1.0") < 200e6
+    run = ("run", "--rm", "--network=none", "pyrometer-exporters:0.1.0", "python3", "-c")
+    for module in ("pandas", "matplotlib", "requests"):
+        with pytest.raises(EngineError, match="ModuleNotFoundError"):
+            running.docker.run(*run, f"import {module}")
+
+
+def test_victoriametrics_keeps_every_batch_that_prometheus_keeps(running: Site, played: dict[str, Any]) -> None:
+    selector = f'pyrometer_train_batch_step{{run="{RUN}"}}[10m]'
+    at = played["at"] - 20.0
+    kept = {name: Prometheus(running.url(name)).samples(selector, at) for name in ("PROMETHEUS", "VICTORIA")}
+    # It shows where it ended a series for a moment; Prometheus has such marks too, and hides them.
+    kept["VICTORIA"] = [sample for sample in kept["VICTORIA"] if not math.isnan(sample[1])]
+    steps = [int(step) for _, step in kept["VICTORIA"]]
+    assert len(steps) > 500
+    assert steps == list(range(steps[0], steps[-1] + 1))
+    assert kept["VICTORIA"] == kept["PROMETHEUS"]
+
+
+def test_vmalert_fires_what_prometheus_fires(running: Site, played: dict[str, Any]) -> None:
+    def fired(name: str) -> set[frozenset[tuple[str, str]]]:
+        found = Prometheus(running.url(name)).values('count_over_time(ALERTS{alertstate="firing"}[15m])', played["at"])
+        # Prometheus adds its external label to alerts only, vmalert to the series ALERTS too.
+        return {frozenset((k, v) for k, v in json.loads(labels).items() if k != "cluster") for labels in found}
+
+    assert {dict(labels)["alertname"] for labels in fired("PROMETHEUS")} >= {
+        "GpuThrottledThermal", "NicLinkFlapping", "TrainMfuDropped", "Watchdog",
+    }  # fmt: skip
+    assert fired("VICTORIA") == fired("PROMETHEUS")
+
+
+@pytest.mark.parametrize("name", STATEFUL)
+def test_a_killed_program_goes_on_where_it_was(running: Site, played: dict[str, Any], name: str) -> None:
+    def state() -> int:
+        history = Prometheus(running.url(name)).value(f'count_over_time(up{{job="node",node="{NODES[0]}"}}[20m])')
+        counts = {
+            "PROMETHEUS": lambda: history or 0,
+            "VICTORIA": lambda: history or 0,
+            "ALERTMANAGER": lambda: len(get_json(f"{running.url(name)}/api/v2/silences")),
+            "ALERTING": lambda: len(incidents(running.url(name))),
+        }
+        return int(counts[name]())
+
+    if name == "ALERTMANAGER":
+        silence(running)
+        time.sleep(SNAPSHOT_SECONDS)
+    before = eventually(state, 30)
+    running.docker.run("kill", running.container(STATEFUL[name]))
+    assert not answers(f"{running.url(name)}/-/healthy")
+    running.compose.run("up", "--detach", "--no-build", STATEFUL[name])
+    assert eventually(lambda: answers(f"{running.url(name)}/-/healthy"))
+    # VictoriaMetrics writes what it has every 5 s, and says so: a kill costs that much at most.
+    lost = 2 if name == "VICTORIA" else 0
+    assert eventually(lambda: state() >= before - lost, 30), (before, state())
+    assert before >= 1
+
+
+def test_a_crash_is_followed_by_a_start(running: Site, played: dict[str, Any]) -> None:
+    """Not `docker kill`, which the engine takes for a wish."""
+    for name in ("alerting", "gpu-006", "prometheus", "vmagent-0"):
+        before = running.inspect(name)
+        os.kill(before["State"]["Pid"], signal.SIGKILL)
+        after = eventually(lambda name=name, before=before: restarted(running, name, before["RestartCount"]))  # type: ignore[misc]
+        assert after, name
+    assert eventually(lambda: all_scraped(running)), targets(running)
+
+
+def restarted(running: Site, name: str, count: int) -> bool:
+    found = running.inspect(name)
+    return bool(found["RestartCount"] > count and found["State"]["Running"])
+
+
+def test_flaps_counted_before_a_crash_are_counted_after_it(running: Site, played: dict[str, Any]) -> None:
+    flaps = 'pyrometer_nic_link_down_events_total{node="gpu-006",device="mlx5_3"}'
+    os.kill(running.inspect("gpu-006")["State"]["Pid"], signal.SIGKILL)
+    time.sleep(10)
+    assert eventually(lambda: Prometheus(running.url("PROMETHEUS")).value(flaps)) == 3
+
+
+def test_everything_starts_again_in_any_order(running: Site, played: dict[str, Any]) -> None:
+    names = lasting(running)
+    running.compose.run("stop", "--timeout", "20", *names)
+    for name in sorted(names, key=lambda name: hashlib.sha256(name.encode()).digest()):
+        running.docker.run("start", running.container(name))
+    started = time.time()
+    assert eventually(lambda: all_scraped(running), 120), targets(running)
+    # From the rules through Alertmanager to the service, and it says whose heart it is.
+    assert eventually(lambda: watchdog(running) > started, 150)
+    filters = "filter=alertname%3DWatchdog&filter=cluster%3D" + CLUSTER
+    assert get_json(f"{running.url('ALERTMANAGER')}/api/v2/alerts?{filters}")
+
+
+def watchdog(running: Site) -> float:
+    """When the service last heard of it."""
+    query = "pyrometer_alerting_watchdog_last_seen_timestamp_seconds"
+    return Prometheus(running.url("PROMETHEUS")).value(query) or 0.0
+
+
+def test_a_full_disk_is_answered_with_503_and_nothing_is_lost(running: Site, played: dict[str, Any]) -> None:
+    filler = running.outbox / "filler"
+    fill(filler)
+    names = [f"FullDisk{number}" for number in range(12)]
+    try:
+        for name in names:
+            fire(running, name)
+        refused = eventually(lambda: webhook_failures(running) > 0, 60)
+    finally:
+        filler.unlink()
+    assert refused, "Alertmanager was never told 503"
+    assert eventually(lambda: sorted(told(running, names)) == sorted(names), 240), told(running, names)
+
+
+def fill(path: Path) -> None:
+    with contextlib.suppress(OSError), path.open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+
+
+def fire(running: Site, name: str) -> None:
+    """An alert with much to say, so that its text needs room on the disk."""
+    labels = {"alertname": name, "cluster": "elsewhere", "severity": "warning", "component": "stack"}
+    notes = {"summary": f"{name} of the test", "description": name * 60_000, "runbook": "docs/alerts.md"}
+    body = json.dumps([{"labels": labels, "annotations": notes}]).encode()
+    send(f"{running.url('ALERTMANAGER')}/api/v2/alerts", body)
+
+
+def silence(running: Site) -> None:
+    body = {
+        "matchers": [{"name": "alertname", "value": "Nothing", "isRegex": False}],
+        "comment": "kept", "createdBy": "test",
+        "startsAt": "2020-01-01T00:00:00Z", "endsAt": "2099-01-01T00:00:00Z",
+    }  # fmt: skip
+    send(f"{running.url('ALERTMANAGER')}/api/v2/silences", json.dumps(body).encode())
+
+
+def send(url: str, body: bytes) -> None:
+    request = urllib.request.Request(url, data=body, headers={"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        assert answer.status == 200
+
+
+def webhook_failures(running: Site) -> float:
+    """Deliveries that were answered with 5xx, by Alertmanager's own count."""
+    with urllib.request.urlopen(f"{running.url('ALERTMANAGER')}/metrics", timeout=10) as answer:
+        lines = answer.read().decode().splitlines()
+    wanted = [line for line in lines if line.startswith("alertmanager_notification_requests_failed_total{")]
+    return sum(float(line.rpartition(" ")[2]) for line in wanted if 'integration="webhook"' in line)
+
+
+def told(running: Site, names: list[str]) -> list[str]:
+    """The alerts of the incidents that the channel shows, once for each; those joined into another stand there."""
+    messages = get_json(f"{running.url('SLACK')}/channels/{CHANNEL}.json")["messages"]
+    shown = {message["metadata"]["event_payload"]["incident_id"] for message in messages}
+    found = [incident for incident in incidents(running.url("ALERTING")) if incident["joined_into"] is None]
+    alerts = [
+        alert["labels"]["alertname"] for incident in found if incident["id"] in shown for alert in incident["alerts"]
+    ]
+    return [name for name in alerts if name in names]
+
+
+def test_a_gpu_node_in_a_container_reads_its_host(running: Site) -> None:
+    """The kernel's log with CAP_SYSLOG as an ordinary user, the host's links, the rings of its jobs."""
+    running.node.run("up", "--detach", "--no-build", "node")
+    rings = Path("/dev/shm/pyrometer")
+    made = not rings.exists()
+    run = pyrometer.start(run="compose-test", rank=0, world_size=1, attempt=0, rings=str(rings))
+    try:
+        for _ in range(3):
+            with run.step():
+                pass
+        found = eventually(lambda: own_node(running), 60)
+    finally:
+        run.close()
+        if made:
+            shutil.rmtree(rings, ignore_errors=True)
+    assert 'pyrometer_collector_success{collector="kernel"} 1' in found, found[-2000:]
+    assert 'pyrometer_collector_success{collector="nic"} 1' in found
+    assert 'run="compose-test"' in found
+
+
+def own_node(running: Site) -> str:
+    try:
+        with urllib.request.urlopen(f"{running.node_url}/metrics", timeout=5) as answer:
+            text: str = answer.read().decode()
+    except OSError:
+        return ""
+    return text if 'run="compose-test"' in text else ""
