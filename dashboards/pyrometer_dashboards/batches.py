@@ -7,7 +7,7 @@ from pyrometer_dashboards.common import RUN_IS
 from pyrometer_dashboards.model import Panel, Query, Reading, Variable
 
 # Points of at most this many steps are drawn, the newest of the range: more than that no eye tells apart.
-_MOSTPOINTS = 20000
+_MOST_POINTS = 20000
 # From a day on, bands come from what was recorded of each minute: a month of batches is 10 million samples.
 _RAW_SECONDS = 90000
 
@@ -35,6 +35,7 @@ SOURCE = Variable(
 
 
 def every_batch() -> Panel:
+    """MFU of every batch of a range, and what each interval held."""
     series = f"${{mfu}}{{{RUN_IS}, stat=~%s}}[$__interval]"
 
     def over(function: str, stat: str) -> str:
@@ -44,8 +45,7 @@ def every_batch() -> Panel:
         "MFU of every batch",
         Reading(
             f"One point per batch, at the batch's own time, for the newest {_MOST_POINTS:,} steps of the range; zoom "
-            f"in to "
-            "move them. Behind them, for each interval of the range, exactly the batches that ended in it: the "
+            "in to move them. Behind them, for each interval of the range, exactly the batches that ended in it: the "
             "median, the "
             "band from the 5th to the 95th percentile, and lightly from the lowest to the highest. From a day on the "
             "bands "
@@ -80,6 +80,7 @@ def every_batch() -> Panel:
 
 
 def step_seconds() -> Panel:
+    """Step time of every batch."""
     return panels.lines(
         "Step time of every batch",
         Reading(
@@ -96,6 +97,7 @@ def step_seconds() -> Panel:
 
 
 def loss() -> Panel:
+    """Loss and gradient norm of every batch."""
     return panels.lines(
         "Loss and gradient norm of every batch",
         Reading(
