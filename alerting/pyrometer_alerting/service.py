@@ -6,6 +6,7 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pyrometer_alerting import page
@@ -18,10 +19,11 @@ from pyrometer_alerting.metrics import Metrics
 from pyrometer_alerting.model import Incident, culprits
 from pyrometer_alerting.outbox import Courier
 from pyrometer_alerting.outbox_table import Operation
+from pyrometer_alerting.own_alerts import oversized
 from pyrometer_alerting.prometheus import Prometheus
 from pyrometer_alerting.reconcile import Reconciler
 from pyrometer_alerting.routing import Routing
-from pyrometer_alerting.server import Request, Response
+from pyrometer_alerting.server import MAX_BODY_BYTES, Request, Response
 from pyrometer_alerting.slack import Slack
 from pyrometer_alerting.store import KEPT_RESOLVED_SECONDS, Store, StoreError, Transaction
 from pyrometer_alerting.text import duration
@@ -128,15 +130,22 @@ class Service:
         posts = {WEBHOOK_PATH: self._webhook, "/-/reload": self._reloaded}
         if request.path in posts:
             return posts[request.path](request)
+        return self._read(request)
+
+    def _read(self, request: Request) -> Response:
+        """What can be looked at."""
         routes: dict[str, Callable[[], Response]] = {
             "/": self._page,
             "/metrics": lambda: Response(200, self.metrics.render(), "text/plain; version=0.0.4; charset=utf-8"),
             "/-/healthy": lambda: Response(200, b"healthy\n"),
             "/-/ready": self._ready,
             "/api/v1/incidents": self._incidents,
+            "/api/v1/dead": self._dead,
         }
         if request.path not in routes:
             return Response(404, b"not found\n")
+        if request.oversized:
+            return Response(413, b"too large\n")
         if request.method not in ("GET", "HEAD"):
             return Response(405, b"method not allowed\n", headers={"Allow": "GET, HEAD"})
         try:
@@ -148,7 +157,7 @@ class Service:
     def _webhook(self, request: Request) -> Response:
         if request.method != "POST":
             return Response(405, b"method not allowed\n", headers={"Allow": "POST"})
-        response = self._receive(request.body)
+        response = self._too_large() if request.oversized else self._receive(request.body)
         self.metrics.webhooks.labels(str(response.status)).inc()
         return response
 
@@ -165,6 +174,21 @@ class Service:
             return Response(503, b"the store cannot take it now\n")
         self._changed(outcome)
         return Response(200, b"ok\n")
+
+    def _too_large(self) -> Response:
+        """Alertmanager would repeat it for ever if it were refused: the channel is told to look there."""
+        now = self._clock.now()
+        alert = oversized(f"{MAX_BODY_BYTES >> 20} MiB", now)
+        self.metrics.rejected.labels("oversized").inc()
+        try:
+            with self._store.transaction() as tx:
+                self._intake.fold(tx, [alert], 0, now, outcome := Outcome())
+                self._intake.fold(tx, [replace(alert, firing=False, ends_at=now)], 0, now, outcome)
+        except StoreError as error:
+            _log.error("webhook: %s", error)
+            return Response(503, b"the store cannot take it now\n")
+        self._changed(outcome)
+        return Response(200, b"too large: see the channel\n")
 
     def _changed(self, outcome: Outcome) -> None:
         """Wake those who have something to do now."""
@@ -224,6 +248,16 @@ class Service:
         with self._store.transaction() as tx:
             listed = [(incident, tx.outbox.root(incident.id)) for incident in tx.incidents()]
         document = {"incidents": [self._as_json(incident, root) for incident, root in listed]}
+        return Response(200, json.dumps(document).encode(), _JSON, {"Cache-Control": "no-store"})
+
+    def _dead(self) -> Response:
+        with self._store.transaction() as tx:
+            dead = tx.outbox.dead()
+        document = {
+            "dead": [
+                {"op_id": one.op_id, "incident": one.incident_id, "kind": one.kind, "error": one.error} for one in dead
+            ]
+        }
         return Response(200, json.dumps(document).encode(), _JSON, {"Cache-Control": "no-store"})
 
     def _as_json(self, incident: Incident, root: Operation | None) -> dict[str, Any]:

@@ -85,6 +85,10 @@ class Transaction:
         self._db.execute("INSERT OR REPLACE INTO delivery VALUES (?, ?, ?)", (group, digest, now))
         return row is not None and row[0] == digest
 
+    def forget_deliveries(self) -> None:
+        """The next delivery of any group is news, whatever it says."""
+        self._db.execute("DELETE FROM delivery")
+
     def known_alert(self, fingerprint: str) -> tuple[Alert | None, float]:
         """What this alert last said (without its labels), and when."""
         row = self._db.execute(
