@@ -15,11 +15,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from pyrometer_alerting.clock import Clock
-from pyrometer_alerting.messages import DEGRADE_LEVELS, Message, Style, build
+from pyrometer_alerting.composing import Composer
+from pyrometer_alerting.messages import DEGRADE_LEVELS, Message, Style
 from pyrometer_alerting.metrics import Metrics
-from pyrometer_alerting.model import Incident
 from pyrometer_alerting.outbox_table import Operation
-from pyrometer_alerting.routing import Routing
 from pyrometer_alerting.slack import LONGEST_WAIT_SECONDS, Slack, SlackFailure, Trouble
 from pyrometer_alerting.store import Store, StoreError
 
@@ -61,9 +60,9 @@ class Courier:
         timing: Timing | None = None,
     ) -> None:
         self._store, self._slack, self._channel = store, slack, channel
-        self._style, self._clock, self._metrics = style, clock, metrics
+        self._clock, self._metrics = clock, metrics
         self._timing = timing or Timing()
-        self.routing = Routing()
+        self.composer = Composer(style)
         self._free_at: dict[tuple[str, str], float] = {}  # (method, channel where it counts) -> end of its rate limit
         self._blocked: tuple[SlackFailure, float] | None = None  # (why, when to try again)
         self._parked: dict[str, tuple[str, float]] = {}  # channel -> (why, when to try again)
@@ -213,7 +212,7 @@ class Courier:
             if incident is None:
                 tx.outbox.die(operation.op_id, "the incident is gone")
                 return
-            message = self._build(operation, incident)
+            message = self.composer.root(incident, operation, self._target(operation))
             if operation.channel and operation.ts and message.digest() == operation.shown:
                 tx.outbox.finish(operation, operation.channel, operation.ts, message.digest(), now)
                 return
@@ -225,18 +224,6 @@ class Courier:
         where = self._attempt(operation, lambda: self._say(operation, message, known))
         if where is not None and operation.posted_at is None:
             self._metrics.latency.observe(max(self._clock.now() - incident.received_at, 0.0))
-
-    def _build(self, operation: Operation, incident: Incident) -> Message:
-        """The message as its channel may see it, with those who are to be called."""
-        placed = self.routing.shown(self._placed(operation, incident))
-        return self.routing.addressed(build(placed, self._style, operation.degrade), incident)
-
-    def _placed(self, operation: Operation, incident: Incident) -> Incident:
-        """The incident, saying so where its own channel could not take it."""
-        where = operation.target if operation.ts is not None else self._target(operation)
-        if not incident.channel or where in ("", incident.channel):
-            return incident
-        return replace(incident, note="; ".join(filter(None, (incident.note, f"not possible in {incident.channel}"))))
 
     def _say(self, operation: Operation, message: Message, known: tuple[str, str] | None) -> tuple[str, str, str]:
         metadata = {"op_id": operation.op_id, "incident_id": operation.incident_id}

@@ -14,6 +14,7 @@ from pyrometer_alerting.alertmanager import Alertmanager
 from pyrometer_alerting.clock import Clock
 from pyrometer_alerting.diagnostician import Diagnostician
 from pyrometer_alerting.intake import WATCHDOG_FACT, Intake, Outcome
+from pyrometer_alerting.interactions import Interactions
 from pyrometer_alerting.messages import Style, build, cause_line
 from pyrometer_alerting.metrics import Metrics
 from pyrometer_alerting.model import Incident, culprits
@@ -24,7 +25,8 @@ from pyrometer_alerting.prometheus import Prometheus
 from pyrometer_alerting.reconcile import Reconciler
 from pyrometer_alerting.routing import Routing
 from pyrometer_alerting.server import MAX_BODY_BYTES, Request, Response
-from pyrometer_alerting.slack import Slack
+from pyrometer_alerting.slack import Slack, WebSlack
+from pyrometer_alerting.socket_mode import Listener
 from pyrometer_alerting.store import KEPT_RESOLVED_SECONDS, Store, StoreError, Transaction
 from pyrometer_alerting.text import duration
 from pyrometer_alerting.watch import SignatureWatch
@@ -60,7 +62,8 @@ class Service:
         clock: Clock,
         auth: Authenticator,
         alertmanagers: Sequence[Alertmanager] = (),
-        reload: Callable[[], Routing] = Routing,
+        reload: Callable[[], tuple[Routing, frozenset[str]]] = lambda: (Routing(), frozenset()),
+        app_token: str = "",
     ) -> None:
         self.metrics = Metrics()
         self._store, self._style, self._clock, self._auth = store, style, clock, auth
@@ -83,6 +86,14 @@ class Service:
             metrics=self.metrics,
             changed=self._changed,
         )
+        self._listener: Listener | None = None
+        self._interactions: Interactions | None = None
+        if app_token and isinstance(slack, WebSlack):
+            self._interactions = Interactions(
+                store, slack, alertmanagers, style=style, clock=clock, changed=self._acted
+            )
+            self._listener = Listener(app_token, slack.client, self._interactions)
+            self.courier.composer.buttons = True
         self._reload = reload
         self.reload()
         self.metrics.serve_gauges(self._gauges)
@@ -91,17 +102,21 @@ class Service:
 
     def reload(self) -> None:
         """Read routing and secrets again; raises SettingsError and keeps what was, when something is wrong."""
-        routing = self._reload()
+        routing, users = self._reload()
         self._auth.refresh()
-        self._intake.routing = self.courier.routing = routing
+        self._intake.routing = self.courier.composer.routing = routing
         if self.diagnostician is not None:
             self.diagnostician.routing = routing
+        if self._interactions is not None:
+            self._interactions.users = users
 
     def start(self) -> None:
         """Run delivery, diagnosis and clean-up."""
         targets: list[Callable[[], None]] = [self.courier.run, self.reconciler.run, self._clean_up]
         if self.diagnostician is not None:
             targets.append(self.diagnostician.run)
+        if self._listener is not None:
+            targets.append(self._listener.run)
         if self.watch is not None:
             targets.append(self.watch.run)
             self.metrics.serve_gauges(lambda: {"pyrometer_run_signature": self.watch.gauge() if self.watch else {}})
@@ -114,6 +129,8 @@ class Service:
         self._stopping.set()
         self.courier.stop()
         self.reconciler.stop()
+        if self._listener is not None:
+            self._listener.stop()
         if self.diagnostician is not None:
             self.diagnostician.stop()
         if self.watch is not None:
@@ -141,6 +158,7 @@ class Service:
             "/-/ready": self._ready,
             "/api/v1/incidents": self._incidents,
             "/api/v1/dead": self._dead,
+            "/api/v1/audit": self._audit,
         }
         if request.path not in routes:
             return Response(404, b"not found\n")
@@ -201,6 +219,11 @@ class Service:
             self.reconciler.poke()
         self.courier.wake()
 
+    def _acted(self) -> None:
+        """Somebody did something: the message changes, and Alertmanager is asked what is muted now."""
+        self.courier.wake()
+        self.reconciler.poke()
+
     def _reloaded(self, request: Request) -> Response:
         if request.method not in ("POST", "PUT"):
             return Response(405, b"method not allowed\n", headers={"Allow": "POST, PUT"})
@@ -258,6 +281,13 @@ class Service:
                 {"op_id": one.op_id, "incident": one.incident_id, "kind": one.kind, "error": one.error} for one in dead
             ]
         }
+        return Response(200, json.dumps(document).encode(), _JSON, {"Cache-Control": "no-store"})
+
+    def _audit(self) -> Response:
+        with self._store.transaction() as tx:
+            found = tx.audits()
+        names = ("at", "user", "action", "incident", "detail")
+        document = {"audit": [dict(zip(names, row, strict=True)) for row in found]}
         return Response(200, json.dumps(document).encode(), _JSON, {"Cache-Control": "no-store"})
 
     def _as_json(self, incident: Incident, root: Operation | None) -> dict[str, Any]:

@@ -189,6 +189,14 @@ class Transaction:
         """Remember a single value."""
         self._db.execute("INSERT OR REPLACE INTO fact VALUES (?, ?)", (name, value))
 
+    def audit(self, at: float, user: str, action: str, incident_id: str, detail: str) -> None:
+        """Write down who did what."""
+        self._db.execute("INSERT INTO audit VALUES (?, ?, ?, ?, ?)", (at, user, action, incident_id, detail))
+
+    def audits(self, limit: int = MAX_LISTED) -> list[tuple[float, str, str, str, str]]:
+        """(when, who, what, incident, detail), newest first."""
+        return list(self._db.execute("SELECT * FROM audit ORDER BY at DESC LIMIT ?", (limit,)))
+
     def forget_fact(self, name: str) -> None:
         """Forget a single value."""
         self._db.execute("DELETE FROM fact WHERE name = ?", (name,))

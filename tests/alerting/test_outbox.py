@@ -289,7 +289,7 @@ def test_a_first_try_that_arrives_after_all_is_removed(bench: Any) -> None:
 
 def test_posts_are_limited_per_channel(bench: Any) -> None:
     bench.slack.channels["C000000002"] = type(bench.slack.channels["C000000001"])(id="C000000002", name="other")
-    bench.intake.routing = bench.courier.routing = Routing(
+    bench.intake.routing = bench.courier.composer.routing = Routing(
         "#gpu-alerts", (Route({"node": frozenset({"n2"})}, "#other"),)
     )
     bench.slack.inject("chat.postMessage", "ratelimit", seconds=30)
