@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from pyrometer_alerting.messages import Message, Style, build
+from pyrometer_alerting.messages import WITHOUT_CHART, Message, Style, build
 from pyrometer_alerting.model import Incident
 from pyrometer_alerting.outbox_table import Operation
 from pyrometer_alerting.routing import Routing
@@ -23,14 +24,18 @@ class Composer:
         self.routing = Routing()
         self.buttons = False
 
-    def root(self, incident: Incident, operation: Operation, target: str) -> Message:
-        """The message that is posted in `target`, or edited where it is."""
+    def builder(
+        self, incident: Incident, operation: Operation, target: str, *, native: bool
+    ) -> Callable[[int], Message]:
+        """The message that is posted in `target`, or edited where it is, by how much is left out of it."""
         where = operation.target if operation.ts is not None else target
-        placed = self.routing.shown(_placed(incident, where))
-        message = self.routing.addressed(build(placed, self._style, operation.degrade), incident)
-        if not (self.buttons and message.blocks and incident.firing) or operation.degrade:
-            return message
-        return Message(message.text, [*message.blocks, _actions(incident)])
+        shown = self.routing.shown(_placed(incident, where))
+        return lambda level: self._with_buttons(build(shown, self._style, level, native=native), incident, level)
+
+    def _with_buttons(self, message: Message, incident: Incident, level: int) -> Message:
+        message = self.routing.addressed(message, incident)
+        wanted = self.buttons and incident.firing and not incident.joined_into and level <= WITHOUT_CHART
+        return Message(message.text, [*message.blocks, _actions(incident)]) if wanted else message
 
 
 def _placed(incident: Incident, where: str) -> Incident:

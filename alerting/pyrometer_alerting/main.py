@@ -89,6 +89,9 @@ def _service(chosen: Settings, auth: webconfig.Authenticator) -> Service:
         style=Style(
             notice=chosen.notice,
             grafana_url=chosen.grafana_url,
+            prometheus_url=chosen.prometheus_external_url,
+            runbook_url=chosen.runbook_url,
+            charts=chosen.charts,
             alertmanager_url=next(iter(chosen.alertmanager_urls), ""),
         ),
         clock=SystemClock(),

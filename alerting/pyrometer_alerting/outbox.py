@@ -12,15 +12,17 @@ import logging
 import random
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pyrometer_alerting.clock import Clock
 from pyrometer_alerting.composing import Composer
-from pyrometer_alerting.messages import DEGRADE_LEVELS, Message, Style
+from pyrometer_alerting.contents import has_native_charts, leaving_out, note_refusal
+from pyrometer_alerting.messages import DEGRADE_LEVELS, WITHOUT_CHART, Message, Style, has_chart
 from pyrometer_alerting.metrics import Metrics
 from pyrometer_alerting.outbox_table import Operation
 from pyrometer_alerting.slack import LONGEST_WAIT_SECONDS, Slack, SlackFailure, Trouble
 from pyrometer_alerting.store import Store, StoreError
+from pyrometer_alerting.timing import Timing
 
 _log = logging.getLogger(__name__)
 
@@ -30,19 +32,6 @@ _CANNOT_LOOK = frozenset({"missing_scope", "not_allowed_token_type", "no_permiss
 TERMINAL = "terminal"  # the channel of a service without a token: nothing there can be edited from Slack
 _AGAIN = "not found: posting again"
 _CLOCK_SKEW_SECONDS = 60.0  # our clock against Slack's `ts`; NTP keeps it far smaller
-
-
-@dataclass(frozen=True)
-class Timing:
-    """Seconds. How soon after a post the history shows it is not documented: hence two looks, 2 s and 10 s later."""
-
-    first_look: float = 2.0
-    second_look: float = 10.0
-    probe: float = 60.0
-    backoff: float = 1.0
-    backoff_limit: float = 60.0
-    idle: float = 15.0  # also how soon a replay from the command line is noticed
-    sweep: float = 60.0  # after posting again: by then a first try that was on its way has arrived
 
 
 class Courier:
@@ -212,7 +201,10 @@ class Courier:
             if incident is None:
                 tx.outbox.die(operation.op_id, "the incident is gone")
                 return
-            message = self.composer.root(incident, operation, self._target(operation))
+            native = has_native_charts(tx, now)
+            builder = self.composer.builder(incident, operation, self._target(operation), native=native)
+            level, message = leaving_out(operation.degrade, builder)
+            operation = replace(operation, degrade=level)
             if operation.channel and operation.ts and message.digest() == operation.shown:
                 tx.outbox.finish(operation, operation.channel, operation.ts, message.digest(), now)
                 return
@@ -224,6 +216,8 @@ class Courier:
         where = self._attempt(operation, lambda: self._say(operation, message, known))
         if where is not None and operation.posted_at is None:
             self._metrics.latency.observe(max(self._clock.now() - incident.received_at, 0.0))
+        if where is not None and level == WITHOUT_CHART and native and has_chart(builder(0)):
+            note_refusal(self._store, operation.op_id, now)
 
     def _say(self, operation: Operation, message: Message, known: tuple[str, str] | None) -> tuple[str, str, str]:
         metadata = {"op_id": operation.op_id, "incident_id": operation.incident_id}

@@ -185,6 +185,10 @@ class Outbox:
             (level, error, now, op_id),
         )
 
+    def restore(self, op_id: str) -> None:
+        """What was dropped may be shown again: it is known now what Slack would not take."""
+        self._db.execute("UPDATE outbox SET degrade = 0 WHERE op_id = ?", (op_id,))
+
     def die(self, op_id: str, error: str) -> None:
         """Give up on this content; a later change of the incident tries again."""
         self._db.execute("UPDATE outbox SET state = 'dead', error = ?, degrade = 0 WHERE op_id = ?", (error, op_id))

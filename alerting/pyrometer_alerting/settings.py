@@ -34,12 +34,15 @@ _DEFAULTS: Mapping[str, str] = {
     "web.config.file": "",
     "web.bearer-token-file": "",
     "prometheus.url": "",
+    "prometheus.external-url": "",
     "alertmanager.url": "",
     "grafana.url": "",
+    "runbook.url": "",
     "slack.api-url": SLACK_API_URL,
     "slack.bot-token-file": "",
     "slack.app-token-file": "",
     "slack.channel": "",
+    "slack.charts": "auto",
     "storage.path": "./pyrometer-alerting",
     "log.level": "info",
     "log.format": "logfmt",
@@ -51,6 +54,9 @@ _HELP: Mapping[str, str] = {
     "web.bearer-token-file": "file with the token that Alertmanager must present (authorization.credentials_file);"
     " a second line is the next one",
     "prometheus.url": "where the causes of training alerts are looked up; without it none are",
+    "prometheus.external-url": "Prometheus' address as browsers reach it, for links",
+    "runbook.url": "what the runbooks' paths (docs/alerts.md#...) are added to: where this project is browsed",
+    "slack.charts": "auto (Slack's chart block, where refused a picture), picture, or off",
     "alertmanager.url": "Alertmanager's address: it is asked for what its webhook does not tell; several with commas",
     "grafana.url": "Grafana's address, for links to the boards",
     "slack.api-url": "base of Slack's Web API; another one only for tests and the demo",
@@ -64,7 +70,11 @@ _HELP: Mapping[str, str] = {
     "log.format": "logfmt or json",
     "notice": "text shown on every message and page, such as SIMULATED CLUSTER",
 }
-_CHOICES = {"log.level": ("debug", "info", "warn", "error"), "log.format": ("logfmt", "json")}
+_CHOICES = {
+    "slack.charts": ("auto", "picture", "off"),
+    "log.level": ("debug", "info", "warn", "error"),
+    "log.format": ("logfmt", "json"),
+}
 
 
 @dataclass(frozen=True)
@@ -78,6 +88,9 @@ class Settings:
     prometheus_url: str
     alertmanager_urls: tuple[str, ...]
     grafana_url: str
+    prometheus_external_url: str
+    runbook_url: str
+    charts: str
     slack_api_url: str
     slack_token: str
     slack_app_token: str
@@ -149,6 +162,9 @@ def _settings(values: Mapping[str, str], environment: Mapping[str, str]) -> Sett
         prometheus_url=_url("prometheus.url", values["prometheus.url"]),
         alertmanager_urls=_urls("alertmanager.url", values["alertmanager.url"]),
         grafana_url=_url("grafana.url", values["grafana.url"]),
+        prometheus_external_url=_url("prometheus.external-url", values["prometheus.external-url"]),
+        runbook_url=_url("runbook.url", values["runbook.url"]),
+        charts=values["slack.charts"],
         slack_api_url=api_url if api_url.endswith("/") else f"{api_url}/",
         slack_token=token,
         slack_app_token=app_token,

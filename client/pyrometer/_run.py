@@ -247,6 +247,7 @@ def start(
     flops_per_token: float | None = None,
     tokens_per_step: int | None = None,
     peak_flops: float | None = None,
+    expected_mfu: float | None = None,
     model: str = "",
     convention: str = "",
     dtype: str = "",
@@ -277,6 +278,7 @@ def start(
         flops_per_token: model FLOPs per token, forward and backward.
         tokens_per_step: tokens of the whole global batch.
         peak_flops: peak dense FLOP/s of one GPU, where its name alone would not tell.
+        expected_mfu: what this configuration reaches, 0 to 1; learned from earlier runs if not given.
         model: the model's name.
         convention: how ``flops_per_token`` was counted: palm, megatron, bloom_hw, hf.
         dtype: bf16, fp16, fp8, ...

@@ -77,6 +77,11 @@ def _passes(*command: str | Path) -> None:
     assert answer.returncode == 0, answer.stdout + answer.stderr
 
 
+def test_percentages_are_written_alike() -> None:
+    """`60.9 %` everywhere: humanizePercentage makes `60.88%` of it."""
+    assert [path.name for path in RULE_FILES if "humanizePercentage" in path.read_text()] == []
+
+
 @pytest.mark.parametrize("path", RULE_FILES, ids=lambda path: path.name)
 def test_promtool_accepts_the_rules(stack: Stack, path: Path) -> None:
     _passes(stack.promtool, "check", "rules", "--lint=all", "--lint-fatal", path)

@@ -14,10 +14,11 @@ from pyrometer_alerting.intake import Intake, Outcome
 from pyrometer_alerting.messages import Style
 from pyrometer_alerting.metrics import Metrics
 from pyrometer_alerting.model import Alert, Incident
-from pyrometer_alerting.outbox import Courier, Timing
+from pyrometer_alerting.outbox import Courier
 from pyrometer_alerting.prometheus import PrometheusError, Series
 from pyrometer_alerting.slack import WebSlack
 from pyrometer_alerting.store import Store
+from pyrometer_alerting.timing import Timing
 from pyrometer_alerting.webhook import parse
 
 START = 1_795_300_000.0

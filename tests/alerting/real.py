@@ -20,13 +20,13 @@ from pyrometer_alerting.alertmanager import HttpAlertmanager
 from pyrometer_alerting.clock import SystemClock
 from pyrometer_alerting.messages import Style
 from pyrometer_alerting.missed import Sweep
-from pyrometer_alerting.outbox import Timing
 from pyrometer_alerting.prometheus import Series
 from pyrometer_alerting.reconcile import Pace
 from pyrometer_alerting.server import HttpServer, Request, Response
 from pyrometer_alerting.service import WEBHOOK_PATH, Service
 from pyrometer_alerting.slack import WebSlack
 from pyrometer_alerting.store import Store
+from pyrometer_alerting.timing import Timing
 from pyrometer_alerting.webconfig import Authenticator
 from pyrometer_simulator.slack import FakeSlack
 from pyrometer_simulator.stack import find_stack
