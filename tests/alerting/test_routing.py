@@ -154,6 +154,8 @@ def test_in_quiet_hours_a_warning_waits_and_a_critical_does_not(bench: Any, tmp_
     bench.deliver(600)
     (message,) = bench.slack.messages("fabric")
     assert "n2 mlx5_0/1" in message["text"]
+    with bench.store.transaction() as tx:
+        assert tx.outbox.depth()[1] == night + 7 * 3600  # it does not count as waiting for Slack
     bench.clock.time = night + 7 * 3600
     bench.deliver()
     assert len(bench.slack.messages("fabric")) == 2
