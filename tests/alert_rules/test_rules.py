@@ -28,7 +28,10 @@ KNOWN_METRICS = re.compile(
     | pyrometer_down_reason_info
     | pyrometer_alerting_(outbox_oldest_age_seconds|slack_blocked)
     | pyrometer_nic_(info|up|link_up|expected_up|link_rate(_max)?_bits_per_second|link_down_events_total)
-    | pyrometer_nic_(driver_counter_total|counter_saturated)
+    | pyrometer_nic_(driver_counter_total|counter_saturated|symbol_error_total|link_last_down_timestamp_seconds)
+    | pyrometer_nic_(link_down_reason_info|pcie_link_width(_max)?)
+    | node_infiniband_(link_downed_total|state_id|symbol_error_total|rate_bytes_per_second)
+    | node_(network_carrier_down_changes_total|boot_time_seconds)
     | pyrometer_fabric_port_info
     | pyrometer_slurm_(run_jobs|run_job_info|nodes)
     | pyrometer_ufm_(events|port_events|cable_events|log_lines|log_gaps)_total
