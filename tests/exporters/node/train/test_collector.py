@@ -242,6 +242,28 @@ def test_each_consumer_once_over_a_restart(context: Context, rings: Rings, clock
     second.close()
 
 
+def test_after_a_crash_a_batch_that_comes_again_comes_with_its_timestamp(
+    context: Context, rings: Rings, clock: Any
+) -> None:
+    """An answer is known to be taken when the next request comes: what lies between is served again."""
+    made = rings()
+    first = TrainCollector(context)
+    for n in range(3):
+        made.step(999 + n, 1000 + n)
+    served = first.batches({"consumer": "a"})  # taken, but the exporter is killed before it can know
+    first._stop.set()
+    clock.offset += 0.004  # the two clocks are never read at the same moment
+    second = TrainCollector(context)
+    again = second.batches({"consumer": "a"})
+    assert again.body == served.body
+    clock.offset += 5  # the clock is set: what has been read keeps its time
+    made.step(1002, 1003)
+    stamps = [at for name, _, at in batches(second) if name == "step"]
+    assert stamps[-1] - stamps[-2] == pytest.approx(6, abs=0.01)
+    second.close()
+    first.close()
+
+
 def test_without_a_state_folder_it_works_and_forgets(context: Context, rings: Rings) -> None:
     rings().step(999, 1000)
     bare = Context(context.flags, context.clock, context.sysfs, context.procfs, context.rings, None)
