@@ -36,7 +36,6 @@ scrape_configs:
     metrics_path: /batches
     params: {{consumer: [{consumer}]}}
     honor_timestamps: true
-    track_timestamps_staleness: true
     static_configs: [{{targets: ["127.0.0.1:{port}"]}}]
 """
 
