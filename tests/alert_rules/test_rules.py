@@ -26,6 +26,7 @@ KNOWN_METRICS = re.compile(
     | pyrometer_gpu_(nvlink_up|nvlinks_up|recovery_action)
     | pyrometer_gpus_present
     | pyrometer_down_reason_info
+    | pyrometer_alerting_(outbox_oldest_age_seconds|slack_blocked)
     | pyrometer_nic_(info|up|link_up|expected_up|link_rate(_max)?_bits_per_second|link_down_events_total)
     | pyrometer_nic_(driver_counter_total|counter_saturated)
     | pyrometer_fabric_port_info
