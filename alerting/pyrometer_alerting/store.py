@@ -38,6 +38,7 @@ CREATE TABLE IF NOT EXISTS incident (
     changed_at REAL NOT NULL, document TEXT NOT NULL
 ) STRICT;
 CREATE TABLE IF NOT EXISTS incident_key (key TEXT PRIMARY KEY, incident_id TEXT NOT NULL) STRICT;
+CREATE INDEX IF NOT EXISTS alert_by_incident ON alert (incident_id);
 CREATE INDEX IF NOT EXISTS incident_firing ON incident (firing);
 CREATE TABLE IF NOT EXISTS outbox (
     seq INTEGER PRIMARY KEY AUTOINCREMENT, op_id TEXT NOT NULL UNIQUE, incident_id TEXT NOT NULL,
