@@ -231,6 +231,19 @@ class WebSlack:
             if not cursor:
                 raise SlackFailure(Trouble.CHANNEL, "channel_not_found")
 
+    def open_view(self, trigger: str, view: Mapping[str, Any]) -> None:
+        """views.open."""
+        self._call(lambda: self._client.views_open(trigger_id=trigger, view=dict(view)))
+
+    def whisper(self, channel: str, user: str, said: str) -> None:
+        """chat.postEphemeral."""
+        self._call(lambda: self._client.chat_postEphemeral(channel=channel, user=user, text=said, parse="none"))
+
+    @property
+    def client(self) -> WebClient:
+        """The client itself, for what is built on it."""
+        return self._client
+
     def check(self) -> None:
         """auth.test."""
         self._call(self._client.auth_test)
