@@ -34,6 +34,8 @@ CAUSE_ALERTS = frozenset(
         "NicLinkFlapping",
         "NicLinkDown",
         "NicLinkDegraded",
+        "NicSymbolErrors",
+        "FabricMassEvent",
     }
 )
 # What one slow or standing run shows itself as, one after the other: one incident, and a cause to be looked for.
@@ -125,6 +127,8 @@ def _reopen(latest: Incident, members: tuple[Alert, ...], firing: Sequence[Alert
         members=members,
         severity=_worst([*firing]),
         diagnosis=None,
+        acknowledged="",  # that somebody looked after it last time says nothing of this time
+        note="",
     )
     return Change(incident, ("reopened",))
 
