@@ -172,7 +172,7 @@ class TrainCollector:
         consumer = query.get("consumer", "")
         with self._locked():
             self._poll()
-            fresh = self._store.fresh(consumer)
+            fresh = self._store.fresh(consumer, self._clock.wall())
             if consumer and self._tracker.offset_ms != self._saved_offset:
                 self._save()  # before anybody has a timestamp made with it
         body = self._renderer.openmetrics(samples_of(fresh))

@@ -264,6 +264,19 @@ def test_after_a_crash_a_batch_that_comes_again_comes_with_its_timestamp(
     first.close()
 
 
+def test_the_newest_point_is_served_again_for_ten_minutes(collector: TrainCollector, rings: Rings, clock: Any) -> None:
+    made = rings(warmup_steps=0)
+    made.step(999, 1000, flags=ring.TAG_BITS["eval"])
+    batches(collector)
+    clock.advance(500)
+    made.step(1499, 1500)
+    assert ("tag", 1.0) in {(name, value) for name, value, _ in batches(collector)}
+    clock.advance(110)
+    again = batches(collector)
+    assert steps(again) == [101]
+    assert "tag" not in {name for name, _, _ in again}, "Prometheus would refuse it one day, in each scrape"
+
+
 def test_without_a_state_folder_it_works_and_forgets(context: Context, rings: Rings) -> None:
     rings().step(999, 1000)
     bare = Context(context.flags, context.clock, context.sysfs, context.procfs, context.rings, None)
