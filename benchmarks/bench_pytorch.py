@@ -1,7 +1,7 @@
 """A real PyTorch training run, on a GPU where there is one: its step time with and without the client, and its MFU.
 
-Steps with and without take turns, so that both see the same machine; each pair gives a difference. What the client costs
-is far below what neighbours on the machine do to a step: the median of the differences tells, with its 95 % interval.
+Steps with and without take turns, so that both see the same machine, and each pair gives a difference. What the client
+costs is far below what neighbours on the machine do to a step: the median of the differences tells, with its interval.
 
 Run: .venv-integrations/bin/python benchmarks/bench_pytorch.py (`make test-integrations` makes that environment)
 """
