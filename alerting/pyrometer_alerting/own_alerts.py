@@ -69,13 +69,12 @@ def missed(alerts: Mapping[str, tuple[float, float]], since: float, until: float
     )
 
 
-def oversized(count: int, limit: str, now: float) -> Alert:
-    """A delivery that was too large to be taken; it ends at once: there is nothing to wait for."""
-    how_many = f"{count} alerts" if count else "alerts"
+def oversized(limit: str, now: float) -> Alert:
+    """A delivery that was too large to be taken."""
     return own_alert(
         OVERSIZED,
-        f"A delivery was too large: {how_many} are not shown",
-        f"Alertmanager sent more than {limit} at once. See Alertmanager for what is missing here.",
+        "A delivery was too large: its alerts are not shown here",
+        f"Alertmanager sent more than {limit} at once. See Alertmanager for what is missing.",
         severity="warning",
         starts_at=now,
     )

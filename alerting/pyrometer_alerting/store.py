@@ -85,6 +85,10 @@ class Transaction:
         self._db.execute("INSERT OR REPLACE INTO delivery VALUES (?, ?, ?)", (group, digest, now))
         return row is not None and row[0] == digest
 
+    def forget_deliveries(self) -> None:
+        """The next delivery of any group is news, whatever it says."""
+        self._db.execute("DELETE FROM delivery")
+
     def known_alert(self, fingerprint: str) -> tuple[Alert | None, float]:
         """What this alert last said (without its labels), and when."""
         row = self._db.execute(
@@ -184,6 +188,14 @@ class Transaction:
     def save_fact(self, name: str, value: str) -> None:
         """Remember a single value."""
         self._db.execute("INSERT OR REPLACE INTO fact VALUES (?, ?)", (name, value))
+
+    def audit(self, at: float, user: str, action: str, incident_id: str, detail: str) -> None:
+        """Write down who did what."""
+        self._db.execute("INSERT INTO audit VALUES (?, ?, ?, ?, ?)", (at, user, action, incident_id, detail))
+
+    def audits(self, limit: int = MAX_LISTED) -> list[tuple[float, str, str, str, str]]:
+        """(when, who, what, incident, detail), newest first."""
+        return list(self._db.execute("SELECT * FROM audit ORDER BY at DESC LIMIT ?", (limit,)))
 
     def forget_fact(self, name: str) -> None:
         """Forget a single value."""
