@@ -1,6 +1,6 @@
 """What a cluster of so many nodes costs the monitoring host: series, samples/s, memory, disk, CPU and rule time.
 
-Run: .venv/bin/python benchmarks/bench_capacity.py [--nodes 64] [--interval 5] [--store prometheus|victoria]
+Run: .venv/bin/python benchmarks/bench_capacity.py [--nodes 64] [--interval 5] [--store prometheus|victoria] [--disk]
 
 A real node exporter over simulated hardware (8 GPUs, 8 HCAs, 8 ranks) is recorded once; a light server then answers for
 every node with that text, its values moved on at each round and its UUIDs changed, already compressed, so that nearly
@@ -303,7 +303,8 @@ def measure(folder: Path, flags: argparse.Namespace) -> dict[str, float]:
             found[f"{name}, MB"] = memory
             found[f"{name}, cores"] = (cpu - before[name]) / seconds
         found |= {what: store.value(query) for what, query in queries.items()}
-        found |= disk(store, flags.store)
+        if flags.disk:
+            found |= disk(store, flags.store)
         if flags.groups:
             slowest = urllib.parse.quote("topk(8, prometheus_rule_group_last_duration_seconds)")
             print(get(f"{store.url}/api/v1/query?query={slowest}"))
@@ -316,6 +317,9 @@ def main() -> None:
     parser.add_argument("--interval", type=int, default=5, help="of scrapes and rules, in seconds")
     parser.add_argument("--seconds", type=float, default=60.0, help="how long is measured, after the start")
     parser.add_argument("--store", choices=("prometheus", "victoria"), default="prometheus")
+    parser.add_argument(
+        "--disk", action="store_true", help="bytes a sample as well; truest with --interval 1 --seconds 160"
+    )
     parser.add_argument("--groups", action="store_true", help="print the slowest rule groups as well")
     flags = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="bench-capacity-"))
