@@ -161,6 +161,17 @@ class _Union:
         self._domains[first] = domain or self._domains.get(first, "")
 
 
+def climbed(incident: Incident) -> Incident:
+    """The incident, named after its node when three of the node's parts are in it."""
+    if incident.domain or incident.run:
+        return incident
+    firing = [alert.labels for alert in incident.members if alert.firing]
+    nodes = {labels.get("node", "") for labels in firing}
+    parts = {part_of(labels) for labels in firing} - nodes
+    alone = len(nodes) == 1 and "" not in nodes
+    return replace(incident, domain=next(iter(nodes))) if alone and len(parts) >= DOMAIN_PARTS else incident
+
+
 def explained_by(incident: Incident, diagnosis: Diagnosis, others: Iterable[Incident]) -> list[Incident]:
     """The firing incidents that are the cause of this run's trouble, as far as its diagnosis is convinced.
 
