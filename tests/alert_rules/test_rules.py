@@ -29,6 +29,7 @@ KNOWN_METRICS = re.compile(
     | pyrometer_nic_(info|up|link_up|expected_up|link_rate(_max)?_bits_per_second|link_down_events_total)
     | pyrometer_nic_(driver_counter_total|counter_saturated)
     | pyrometer_fabric_port_info
+    | pyrometer_run_(unsaved_seconds|checkpoint_interval_seconds)
     | pyrometer_slurm_(run_jobs|run_job_info|nodes)
     | pyrometer_ufm_(events|port_events|cable_events|log_lines|log_gaps)_total
     | pyrometer_ufm_(events_suppressed|log_unread_bytes)
