@@ -4,12 +4,13 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: help setup demo test lint unit e2e test-compose docs bench stack clean
+.PHONY: help setup demo test lint unit e2e test-compose test-integrations docs bench stack clean
 
 help:
 	@echo "make demo    a simulated cluster end to end: exporters, Prometheus, Alertmanager, alerting (DEMO_FLAGS=... are passed on)"
 	@echo "make test    lint, types, unit tests, rule tests and the demo scenario"
 	@echo "make test-compose  the same scenario in containers (10 minutes; root, or an engine that runs)"
+	@echo "make test-integrations    the hooks with the real PyTorch, Hugging Face, Lightning and torchtitan (5 GB)"
 	@echo "make docs    regenerate docs/ and dashboards/json/"
 	@echo "make bench   the benchmarks"
 
@@ -50,7 +51,7 @@ lint: $(STAMP)
 	@echo ">> mypy"; $(BIN)/mypy
 
 unit: stack
-	@echo ">> tests"; $(BIN)/pytest -m "not e2e"
+	@echo ">> tests"; $(BIN)/pytest -m "not e2e and not integrations"
 
 e2e: stack
 	@echo ">> end-to-end scenario"; $(BIN)/pytest -m "e2e and not compose"
@@ -58,13 +59,27 @@ e2e: stack
 test-compose: stack
 	@echo ">> containers"; $(BIN)/pytest -m compose tests/compose
 
+# PyTorch and the frameworks are gigabytes: an environment of their own. torchtitan without what only its trainer needs.
+INTEGRATIONS := .venv-integrations
+test-integrations: $(INTEGRATIONS)/.installed
+	@echo ">> tests with the real frameworks"; $(INTEGRATIONS)/bin/python -m pytest -m integrations tests/integrations
+
+$(INTEGRATIONS)/.installed: pyproject.toml
+	@echo ">> creating $(INTEGRATIONS) and installing PyTorch, transformers, lightning, torchtitan (5 GB, minutes)"
+	@$(PYTHON) -m venv $(INTEGRATIONS)
+	@set -o pipefail; { $(INTEGRATIONS)/bin/python -m pip install --disable-pip-version-check --editable '.[integrations]' \
+		&& $(INTEGRATIONS)/bin/python -m pip install --disable-pip-version-check --no-deps torchtitan==0.3.0; } \
+		| sed -un 's/^ *\(Downloading\|Using cached\) \([^ ]*\).*(\(.*\))$$/   \2 (\3)/p; s/^Installing collected.*/   installing/p' \
+		|| { echo "make: pip could not install (see above): it needs PyPI, or a mirror of it in pip's configuration" >&2; exit 2; }
+	@touch $@
+
 docs: $(STAMP)
 	@$(BIN)/python -m pyrometer_exporters.framework.docs docs/metrics.md
-	@$(BIN)/pyrometer-dashboards generate dashboards/json
+	@$(BIN)/pyrometer-dashboards build dashboards/json
 	@$(BIN)/python benchmarks/signature_confusion.py --write >/dev/null
 
 bench: $(STAMP)
 	@for b in benchmarks/bench_*.py; do echo ">> $$b"; $(BIN)/python $$b; done
 
 clean:
-	rm -rf .venv dist
+	rm -rf .venv $(INTEGRATIONS) dist

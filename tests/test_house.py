@@ -122,7 +122,11 @@ def test_the_tests_mirror_the_packages() -> None:
     strays = []
     for path in sources(ROOT / "tests"):
         top, *rest = path.parent.relative_to(ROOT / "tests").parts or ("",)
-        mirrored = roots[top].joinpath(*rest).is_dir() if top in roots else top in ("", "alert_rules", "compose", "e2e")
+        mirrored = (
+            roots[top].joinpath(*rest).is_dir()
+            if top in roots
+            else top in ("", "alert_rules", "compose", "e2e", "integrations")
+        )
         holds_tests = any(
             isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
             for node in ast.parse(path.read_text(encoding="utf-8")).body

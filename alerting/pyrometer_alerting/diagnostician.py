@@ -17,6 +17,7 @@ from pyrometer_alerting.messages import Style
 from pyrometer_alerting.metrics import Metrics
 from pyrometer_alerting.model import Cause, Diagnosis, Incident
 from pyrometer_alerting.prometheus import Prometheus
+from pyrometer_alerting.routing import Routing
 from pyrometer_alerting.store import Store, StoreError
 
 _log = logging.getLogger(__name__)
@@ -59,6 +60,7 @@ class Diagnostician:
     ) -> None:
         self._store, self._prometheus, self._clock, self._style = store, prometheus, clock, style
         self._metrics, self._changed = metrics, changed
+        self.routing = Routing()
         self._due: dict[str, float] = {}  # incident -> when to look again
         self._lock = threading.Lock()
         self._wake = threading.Event()
@@ -129,9 +131,12 @@ class Diagnostician:
         with self._store.transaction() as tx:
             incident = tx.incident(incident_id)
             others = tx.recent_incidents(now - RECENT_SECONDS)
-        if incident is None or not incident.firing:
+        if incident is None:
             return None
         result = diagnose(self._prometheus, incident, others, now)
+        if not incident.firing:
+            self._close(incident_id, result)
+            return None
         self._metrics.diagnoses.labels("missing_evidence" if result.missing else "complete").inc()
         survivor = self._keep(incident_id, result)
         if survivor != incident_id:
@@ -155,7 +160,7 @@ class Diagnostician:
             causes = explained_by(incident, found, tx.recent_incidents(float("inf")))
             if causes:
                 change = join(tx, [replace(incident, diagnosis=found), *causes], "", now)
-                announce(tx, change, self._style, now, now)
+                announce(tx, change, self._style, self.routing, now=now, not_before=now)
                 incident_id = change.incident.id
             elif is_news(incident.diagnosis, found):
                 tx.save_incident(replace(incident, diagnosis=found), now)
@@ -165,6 +170,20 @@ class Diagnostician:
         self._changed()
         return incident_id
 
+    def _close(self, incident_id: str, result: Diagnosis) -> None:
+        """The incident is over: what it cost in all is the last that is said of it."""
+        now = self._clock.now()
+        with self._store.transaction() as tx:
+            incident = tx.incident(incident_id)
+            if incident is None or incident.firing or incident.diagnosis is None:
+                return
+            final = replace(incident.diagnosis, cost=result.cost)
+            if final != incident.diagnosis:
+                tx.save_incident(replace(incident, diagnosis=final), now)
+                if incident.posts:
+                    tx.outbox.want(incident_id, now, now)
+        self._changed()
+
 
 def merge(before: Diagnosis | None, now: Diagnosis) -> Diagnosis:
     """What the message should say of the causes, from what it says and what is found now.
@@ -173,14 +192,18 @@ def merge(before: Diagnosis | None, now: Diagnosis) -> Diagnosis:
     the drop: an alert is held for a while after its end, and what is found then speaks of the recovery. What is found
     for a second drop in that time comes after them: the first one is still explained.
     """
-    if before is None or not _names(before.causes):
+    if before is None:
+        return now
+    now = replace(now, shape=now.shape or before.shape, cost=now.cost or before.cost, curve=now.curve or before.curve)
+    measured = replace(before, shape=now.shape, cost=now.cost, curve=now.curve)
+    if not _names(before.causes):
         return now
     if now.missing and not _names(now.causes):
-        return replace(before, missing=now.missing)
+        return replace(measured, missing=now.missing)
     if before.onset is None:
         return now
     if now.onset is None:
-        return before
+        return measured
     return _after(before, now) if now.onset - before.onset > ANOTHER_DROP_SECONDS else now
 
 
@@ -195,7 +218,8 @@ def is_news(before: Diagnosis | None, now: Diagnosis) -> bool:
     """Other parts, causes or gaps at once; other numbers now and then."""
     if before is None or before.signature() != now.signature():
         return True
-    return before.causes != now.causes and now.at - before.at >= NUMBERS_SECONDS
+    changed = (before.causes, before.cost, before.curve) != (now.causes, now.cost, now.curve)
+    return changed and now.at - before.at >= NUMBERS_SECONDS
 
 
 def _names(causes: tuple[Cause, ...]) -> bool:

@@ -13,7 +13,7 @@ import pandas as pd
 from pyrometer_alerting.batches import run_of
 from pyrometer_alerting.evidence_host import HostEvidence, gather_host
 from pyrometer_alerting.evidence_ranks import RankEvidence, gather_ranks
-from pyrometer_alerting.examination import examine
+from pyrometer_alerting.examination import Examination, examine
 from pyrometer_alerting.model import Shape
 from pyrometer_alerting.prometheus import Prometheus, PrometheusError, Series, matching, quoted
 from pyrometer_alerting.text import clock_utc
@@ -42,6 +42,7 @@ class Evidence:
     clocks: pd.DataFrame = field(default_factory=pd.DataFrame)
     hosts: HostEvidence = field(default_factory=HostEvidence)
     ranks: RankEvidence = field(default_factory=RankEvidence)
+    looked: Examination | None = None
     shape: Shape | None = None
     onset: float | None = None
     missing: list[str] = field(default_factory=list)
@@ -77,8 +78,8 @@ def _gather_more(questions: _Questions, evidence: Evidence) -> None:
     onset = evidence.onset if evidence.onset is not None else now - WINDOW_SECONDS
     evidence.ranks = gather_ranks(prometheus, cluster, run, onset, now)
     evidence.hosts = gather_host(prometheus, cluster, evidence.nodes, onset, now)
-    looked = examine(prometheus, run_of(prometheus, cluster, run, now), now)
-    evidence.shape = looked.shape() if looked is not None else None
+    evidence.looked = examine(prometheus, run_of(prometheus, cluster, run, now), now)
+    evidence.shape = evidence.looked.shape() if evidence.looked is not None else None
 
 
 @dataclass(frozen=True)

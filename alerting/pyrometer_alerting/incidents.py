@@ -34,6 +34,8 @@ CAUSE_ALERTS = frozenset(
         "NicLinkFlapping",
         "NicLinkDown",
         "NicLinkDegraded",
+        "NicSymbolErrors",
+        "FabricMassEvent",
     }
 )
 # What one slow or standing run shows itself as, one after the other: one incident, and a cause to be looked for.

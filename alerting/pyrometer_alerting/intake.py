@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pyrometer_alerting.clock import Clock
 from pyrometer_alerting.correlation import Topology, groups
@@ -13,6 +13,7 @@ from pyrometer_alerting.joining import join
 from pyrometer_alerting.messages import Style, build_reply
 from pyrometer_alerting.metrics import Metrics
 from pyrometer_alerting.model import Alert, Incident
+from pyrometer_alerting.routing import Routing
 from pyrometer_alerting.store import Store, Transaction
 from pyrometer_alerting.webhook import Delivery
 
@@ -41,6 +42,7 @@ class Intake:
         self._store, self._style, self._clock, self._metrics = store, style, clock, metrics
         self._diagnoses = diagnoses
         self.topology = Topology()
+        self.routing = Routing()
 
     def apply(self, delivery: Delivery) -> Outcome:
         """Keep everything the delivery says, atomically."""
@@ -63,7 +65,7 @@ class Intake:
         """Change the incidents that these alerts belong to, join what is one, and say what is news."""
         changes = []
         for incident, members in self._by_incident(tx, alerts):
-            change = fold(incident, members, truncated, now)
+            change = self._routed(fold(incident, members, truncated, now))
             for alert in members:
                 tx.save_alert(alert, change.incident.id if change is not None else None, now)
             if change is not None and change.incident != incident:
@@ -71,6 +73,13 @@ class Intake:
         for change in self._joined(tx, changes, now):
             self._keep(tx, change, now, outcome)
         outcome.cause_arrived |= any(alert.name in CAUSE_ALERTS and alert.firing for alert in alerts)
+
+    def _routed(self, change: Change | None) -> Change | None:
+        """Where a new incident is told is decided once: a message cannot move."""
+        if change is None or "opened" not in change.events:
+            return change
+        channel = self.routing.channel(change.incident.newest())
+        return replace(change, incident=replace(change.incident, channel=channel))
 
     def _note_watchdog(self, tx: Transaction, delivery: Delivery, now: float) -> None:
         if any(alert.name == WATCHDOG and alert.firing for alert in delivery.alerts):
@@ -129,7 +138,8 @@ class Intake:
             outcome.diagnose.append(incident.id)
 
     def _announce(self, tx: Transaction, change: Change, now: float) -> None:
-        announce(tx, change, self._style, now, now + self._settle(tx, change.incident))
+        not_before = max(now + self._settle(tx, change.incident), self.routing.not_before(change.incident, now))
+        announce(tx, change, self._style, self.routing, now=now, not_before=not_before)
 
     def _settle(self, tx: Transaction, incident: Incident) -> float:
         """How long the first post may wait for more of the same, and for its cause."""
@@ -141,7 +151,7 @@ class Intake:
         return SETTLE_SECONDS
 
 
-def announce(tx: Transaction, change: Change, style: Style, now: float, not_before: float) -> None:
+def announce(tx: Transaction, change: Change, style: Style, routing: Routing, *, now: float, not_before: float) -> None:
     """Have the message posted or edited, and its thread told of what deserves it."""
     incident = change.incident
     if not incident.posts:
@@ -149,5 +159,7 @@ def announce(tx: Transaction, change: Change, style: Style, now: float, not_befo
     tx.outbox.want(incident.id, now, not_before, incident.channel)
     for event in change.events:
         if event in _TOLD:
-            message = build_reply(incident, event, style)
+            message = build_reply(routing.shown(incident), event, style)
+            if event == "worse":
+                message = routing.addressed(message, incident)
             tx.outbox.reply(incident.id, json.dumps({"text": message.text, "blocks": message.blocks}), now)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import datetime, timezone
 from urllib.parse import quote, urlencode, urlsplit
 
 from pyrometer_alerting import text
@@ -12,6 +13,8 @@ from pyrometer_alerting.model import Incident
 MAX_URL = 1000
 BEFORE_SECONDS = 15 * 60  # a board opens with some of the healthy time before the trouble
 AFTER_SECONDS = 10 * 60
+# `docs/alerts.md#trainmfudropped`, as our rules have it; nothing that could leave the base.
+_PROJECT_PATH = re.compile(r"(?:[A-Za-z0-9_-][A-Za-z0-9_.-]*/)*[A-Za-z0-9_-][A-Za-z0-9_.-]*(?:#[A-Za-z0-9_-]*)?")
 
 
 def is_web_url(url: str) -> bool:
@@ -24,9 +27,14 @@ def is_web_url(url: str) -> bool:
     return parts.scheme in ("http", "https") and bool(host) and not re.search(r"[\s<>|\"'`\\]", url)
 
 
-def runbook_url(runbook: str) -> str:
-    """The runbook annotation as a link for mrkdwn, or empty when it is no web address."""
+def runbook_url(runbook: str, base: str = "") -> str:
+    """The runbook annotation as a link for mrkdwn: a web address as it is, a path of the project below the base.
+
+    Empty when it is neither.
+    """
     url = text.clean(runbook)
+    if is_web_url(base) and _PROJECT_PATH.fullmatch(url):
+        url = f"{base.rstrip('/')}/{url}"
     return text.escape(url) if is_web_url(url) and len(url) <= MAX_URL else ""
 
 
@@ -56,13 +64,32 @@ def alertmanager_link(incident: Incident, alertmanager_url: str) -> str:
     return text.escape(address) if len(address) <= MAX_URL else ""
 
 
+def prometheus_link(incident: Incident, base: str) -> str:
+    """Every batch of the incident's run in Prometheus, around its beginning; url for mrkdwn, empty without a base."""
+    if not is_web_url(base) or not incident.run:
+        return ""
+    names = {"cluster": incident.cluster, "run": incident.run}
+    labels = ",".join(f"{name}={json.dumps(text.clean(value)[:200])}" for name, value in names.items())
+    end = datetime.fromtimestamp((incident.resolved_at or incident.started_at) + AFTER_SECONDS, tz=timezone.utc)
+    query = {
+        "g0.expr": f"pyrometer_train_batch_mfu_ratio{{{labels}}}",
+        "g0.tab": "graph",
+        "g0.range_input": "30m",
+        "g0.end_input": end.strftime("%Y-%m-%d %H:%M:%S"),
+    }
+    address = f"{base.rstrip('/')}/graph?{urlencode(query, quote_via=quote)}"
+    return text.escape(address) if len(address) <= MAX_URL else ""
+
+
 def _blamed_nodes(incident: Incident) -> list[str]:
     causes = incident.diagnosis.causes if incident.diagnosis is not None else ()
     return list(dict.fromkeys(cause.labels["node"] for cause in causes if cause.labels and "node" in cause.labels))
 
 
 def _board(base: str, uid: str, variables: dict[str, str], incident: Incident) -> str:
-    start = int((incident.started_at - BEFORE_SECONDS) * 1000)
+    onset = incident.diagnosis.onset if incident.diagnosis is not None else None
+    began = min(incident.started_at, onset if onset is not None else incident.started_at)
+    start = int((began - BEFORE_SECONDS) * 1000)
     end = "now" if incident.resolved_at is None else int((incident.resolved_at + AFTER_SECONDS) * 1000)
     query = {f"var-{name}": text.clean(value)[:200] for name, value in variables.items()}
     address = f"{base.rstrip('/')}/d/{uid}?{urlencode({**query, 'from': start, 'to': end}, quote_via=quote)}"

@@ -1,8 +1,8 @@
 """An incident as a Slack message: Block Kit within every limit by construction, and the same in plain text.
 
 Limits (docs.slack.dev/reference/block-kit/blocks): 50 blocks, header 150, section 3000, 10 fields of 2000, text 4000
-recommended, about 13,200 in all. A full message here has at most 9 blocks and 150 + 1000 + 8 * 300 + 4 * ~1500
-characters, far below; a test with hostile labels keeps it so.
+recommended, about 13,200 in all. A full message here has at most 10 blocks, of 150 + 900 + 8 * 300 + 2800 + 1800
+characters, and a chart of 3,000; a test with hostile labels keeps it so.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from pyrometer_alerting import text
-from pyrometer_alerting.links import alertmanager_link, board_links, runbook_url
+from pyrometer_alerting.chart_block import chart_block
+from pyrometer_alerting.links import alertmanager_link, board_links, prometheus_link, runbook_url
 from pyrometer_alerting.model import Alert, Cause, Incident, culprits, part_of
 
 Block: TypeAlias = dict[str, Any]
@@ -24,7 +25,9 @@ MAX_MEMBERS = 12
 FIELD = 300
 PARAGRAPH = 900
 CAUSES = 2800
-DEGRADE_LEVELS = 3  # 0 everything, 1 without fields and context, 2 plain text only
+DEGRADE_LEVELS = 4  # 0 everything, 1 without chart, 2 without fields and context, 3 plain text only
+WITHOUT_CHART = 1
+_CHARTS = ("data_visualization", "image")
 
 
 @dataclass(frozen=True)
@@ -46,10 +49,16 @@ class Style:
     notice: str = ""
     grafana_url: str = ""
     alertmanager_url: str = ""
+    prometheus_url: str = ""  # as browsers reach it
+    runbook_url: str = ""  # what a runbook's path is added to
+    charts: str = "auto"  # Slack's chart block where the workspace has it, else a picture; or `picture`, or `off`
 
 
-def build(incident: Incident, style: Style, degrade: int = 0) -> Message:
-    """The incident's message as it is now; higher `degrade` leaves more out."""
+def build(incident: Incident, style: Style, degrade: int = 0, *, native: bool = True) -> Message:
+    """The incident's message as it is now; higher `degrade` leaves more out.
+
+    Where the workspace has no chart block (`native` is False) the chart is a picture, once there is one.
+    """
     if incident.joined_into:
         return _pointer(incident, style)
     full = [
@@ -57,23 +66,31 @@ def build(incident: Incident, style: Style, degrade: int = 0) -> Message:
         _section(_what(incident)),
         _fields(incident),
         _section(causes_text(incident)),
+        _chart(incident, style, native=native),
         _section(_members(incident)),
         _section(_flaps(incident)),
-        _section(_what_to_do(incident)),
+        _section(_what_to_do(incident, style)),
         _context(_links(incident, style)),
         _context(_footer(incident, style)),
     ]
     blocks = [block for block in full if block is not None]
-    if degrade == 1:
+    if degrade >= 1:
+        blocks = [block for block in blocks if block["type"] not in _CHARTS]
+    if degrade >= 2:
         blocks = [block for block in blocks if block["type"] in ("header", "section") and "fields" not in block]
-    return Message(_summary(incident, style), [] if degrade >= 2 else blocks)
+    return Message(_summary(incident, style), [] if degrade >= 3 else blocks)
+
+
+def has_chart(message: Message) -> bool:
+    """Whether Slack must be able to show a chart for this."""
+    return any(block["type"] in _CHARTS for block in message.blocks)
 
 
 def build_reply(incident: Incident, event: str, style: Style) -> Message:
     """What the thread says about an event: an edit pings nobody, a reply does."""
     alert = incident.newest()
     said = {
-        "resolved": f"\u2705 Resolved after {text.duration(_lasted(incident))}",
+        "resolved": f"\u2705 Resolved after {text.duration(_lasted(incident))}{_lost(incident, '; about ')}",
         "reopened": f"{sign(incident)} Firing again, {_times(incident)}",
         "resumed": f"{sign(incident)} Still firing: Alertmanager only had no news of it for a while",
         "worse": f"{sign(incident)} Worse: now {incident.severity}",
@@ -121,10 +138,28 @@ def causes_text(incident: Incident) -> str:
     shown = incident.diagnosis.causes[:MAX_CAUSES]
     room = (CAUSES - 400) // max(len(shown), 1)
     lines = [f"{index}. {text.mrkdwn(cause_line(cause), room)}" for index, cause in enumerate(shown, start=1)]
+    if shape := _shape_line(incident):
+        lines.append(shape)
     missing = [text.mrkdwn(note, 200) for note in incident.diagnosis.missing[:3]]
     if missing:
         lines.append("_Missing evidence:_ " + "; ".join(missing))
     return "*Likely causes*\n" + text.joined(lines, CAUSES)
+
+
+def _shape_line(incident: Incident) -> str:
+    """What the curve looks like; nothing where it looks like nothing known."""
+    shape = incident.diagnosis.shape if incident.diagnosis is not None else None
+    if shape is None or shape.kind in ("unknown", "steady"):
+        return ""
+    return f"_MFU curve:_ {text.mrkdwn(shape.said, FIELD)}, {100 * shape.confidence:.0f} % sure"
+
+
+def _lost(incident: Incident, before: str = "") -> str:
+    """`12 GPU-hours lost`, after some words; nothing as long as it is nothing."""
+    cost = incident.diagnosis.cost if incident.diagnosis is not None else None
+    if cost is None or cost.gpu_hours < 0.005:
+        return ""
+    return f"{before}{text.amount(cost.gpu_hours)} GPU-hours lost"
 
 
 def cause_line(cause: Cause) -> str:
@@ -145,7 +180,7 @@ def sign(incident: Incident) -> str:
 def _summary(incident: Incident, style: Style) -> str:
     """The accessible `text`: the headline and all that matters, for notifications, screen readers and plain clients."""
     lines = [text.escape(headline(incident)), text.mrkdwn(_measured(incident), PARAGRAPH)]
-    lines.append(causes_text(incident))
+    lines += [_lost(incident), causes_text(incident)]
     if style.notice:
         lines.append(f"[{text.mrkdwn(style.notice, 75)}]")
     return text.joined([line for line in lines if line], 3900)
@@ -174,6 +209,8 @@ def _fields(incident: Incident) -> Block:
     ]
     fields = [_mrkdwn(f"*{name}*\n{text.mrkdwn(value, FIELD)}") for name, value in rows if text.clean(value)]
     fields.append(_mrkdwn(f"*Since*\n{text.slack_time(incident.started_at, '{date_short_pretty} {time_secs}')}"))
+    if lost := _lost(incident):
+        fields.append(_mrkdwn(f"*Cost*\n{lost}{' so far' if incident.firing else ''}"))
     if incident.resolved_at is not None:
         ended = text.slack_time(incident.resolved_at, "{date_short_pretty} {time_secs}")
         fields.append(_mrkdwn(f"*Resolved*\n{ended} after {text.duration(_lasted(incident))}"))
@@ -228,18 +265,20 @@ def _times(incident: Incident) -> str:
     return f"{len(incident.episodes) + 1} times in {text.duration(incident.started_at - first)}"
 
 
-def _what_to_do(incident: Incident) -> str:
+def _what_to_do(incident: Incident, style: Style) -> str:
     annotations = incident.newest().annotations
     runbook = annotations.get("runbook", "") or annotations.get("runbook_url", "")
     if not text.clean(runbook):
         return ""
-    url = runbook_url(runbook)
+    url = runbook_url(runbook, style.runbook_url)
     shown = f"<{url}|Runbook: {text.mrkdwn(incident.alertname, 100)}>" if url else text.mrkdwn(runbook, FIELD)
     return f"*What to do*\n{shown}"
 
 
 def _links(incident: Incident, style: Style) -> list[str]:
     links = [*board_links(incident, style.grafana_url)]
+    if prometheus := prometheus_link(incident, style.prometheus_url):
+        links.append(("Prometheus", prometheus))
     if alertmanager := alertmanager_link(incident, style.alertmanager_url):
         links.append(("Alertmanager", alertmanager))
     return [f"<{url}|{name}>" for name, url in links]
@@ -260,6 +299,19 @@ def _lasted(incident: Incident) -> float:
 
 def _header(incident: Incident) -> Block:
     return {"type": "header", "text": {"type": "plain_text", "text": headline(incident), "emoji": True}}
+
+
+def _chart(incident: Incident, style: Style, *, native: bool) -> Block | None:
+    """The run's MFU as Slack's own chart, else the picture that was made of it."""
+    curve = incident.diagnosis.curve if incident.diagnosis is not None else None
+    if style.charts == "off":
+        return None
+    if native and style.charts == "auto":
+        return chart_block(curve, incident.run) if curve is not None else None
+    if not incident.picture:
+        return None
+    shown = text.plain(f"Chart: {headline(incident)}", 500)
+    return {"type": "image", "slack_file": {"id": incident.picture}, "alt_text": shown}
 
 
 def _section(content: str) -> Block | None:

@@ -52,6 +52,26 @@ class Shape:
 
 
 @dataclass(frozen=True)
+class Cost:
+    """GPU-hours lost until then, of so many GPUs, against this expected MFU (a ratio)."""
+
+    gpu_hours: float
+    gpus: int
+    expected: float
+    until: float
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The MFU of the batches by time, for a small chart: Unix seconds; median, lowest and expected MFU as ratios."""
+
+    at: tuple[float, ...]
+    median: tuple[float, ...]
+    lowest: tuple[float, ...]
+    expected: float
+
+
+@dataclass(frozen=True)
 class Diagnosis:
     """Ranked causes at one moment, and which evidence was missing. `onset` is when the symptom began, where known."""
 
@@ -60,6 +80,8 @@ class Diagnosis:
     missing: tuple[str, ...] = ()
     onset: float | None = None
     shape: Shape | None = None
+    cost: Cost | None = None
+    curve: Curve | None = None
 
     def signature(self) -> tuple[object, ...]:
         """What must be equal for two diagnoses to say the same thing with other numbers."""
@@ -85,6 +107,7 @@ class Incident:
     members: tuple[Alert, ...] = ()
     truncated: int = 0
     diagnosis: Diagnosis | None = None
+    picture: str = ""  # Slack's id of the uploaded chart
     keys: tuple[str, ...] = ()  # of the incidents that were joined into this one
     domain: str = ""  # what all members have in common, in the channel's notation: `switch leaf-12`, `rack r07`
     joined_into: str = ""  # the incident that this one became part of after it had its own message
@@ -156,16 +179,22 @@ def from_json(document: str) -> Incident:
     )
 
 
+def _curve(raw: Mapping[str, Any]) -> Curve:
+    return Curve(tuple(raw["at"]), tuple(raw["median"]), tuple(raw["lowest"]), raw["expected"])
+
+
 def _diagnosis(raw: Mapping[str, Any]) -> Diagnosis:
     causes = tuple(
         Cause(**{**cause, "evidence": tuple(cause["evidence"]), "against": tuple(cause["against"])})
         for cause in raw["causes"]
     )
-    shape = raw.get("shape")
+    shape, cost, curve = raw.get("shape"), raw.get("cost"), raw.get("curve")
     return Diagnosis(
         at=raw["at"],
         causes=causes,
         missing=tuple(raw["missing"]),
         onset=raw["onset"],
         shape=None if shape is None else Shape(**shape),
+        cost=None if cost is None else Cost(**cost),
+        curve=None if curve is None else _curve(curve),
     )

@@ -12,14 +12,17 @@ import logging
 import random
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 
 from pyrometer_alerting.clock import Clock
-from pyrometer_alerting.messages import DEGRADE_LEVELS, Message, Style, build
+from pyrometer_alerting.composing import Composer
+from pyrometer_alerting.contents import has_native_charts, leaving_out, note_refusal
+from pyrometer_alerting.messages import DEGRADE_LEVELS, WITHOUT_CHART, Message, Style, has_chart
 from pyrometer_alerting.metrics import Metrics
 from pyrometer_alerting.outbox_table import Operation
 from pyrometer_alerting.slack import LONGEST_WAIT_SECONDS, Slack, SlackFailure, Trouble
 from pyrometer_alerting.store import Store, StoreError
+from pyrometer_alerting.timing import Timing
 
 _log = logging.getLogger(__name__)
 
@@ -27,19 +30,8 @@ _log = logging.getLogger(__name__)
 _CANNOT_EDIT = frozenset({"cant_update_message", "edit_window_closed"})
 _CANNOT_LOOK = frozenset({"missing_scope", "not_allowed_token_type", "no_permission"})
 TERMINAL = "terminal"  # the channel of a service without a token: nothing there can be edited from Slack
+_AGAIN = "not found: posting again"
 _CLOCK_SKEW_SECONDS = 60.0  # our clock against Slack's `ts`; NTP keeps it far smaller
-
-
-@dataclass(frozen=True)
-class Timing:
-    """Seconds. How soon after a post the history shows it is not documented: hence two looks, 2 s and 10 s later."""
-
-    first_look: float = 2.0
-    second_look: float = 10.0
-    probe: float = 60.0
-    backoff: float = 1.0
-    backoff_limit: float = 60.0
-    idle: float = 60.0
 
 
 class Courier:
@@ -57,10 +49,12 @@ class Courier:
         timing: Timing | None = None,
     ) -> None:
         self._store, self._slack, self._channel = store, slack, channel
-        self._style, self._clock, self._metrics = style, clock, metrics
+        self._clock, self._metrics = clock, metrics
         self._timing = timing or Timing()
-        self._free_at: dict[str, float] = {}  # method -> when its rate limit ends
+        self.composer = Composer(style)
+        self._free_at: dict[tuple[str, str], float] = {}  # (method, channel where it counts) -> end of its rate limit
         self._blocked: tuple[SlackFailure, float] | None = None  # (why, when to try again)
+        self._parked: dict[str, tuple[str, float]] = {}  # channel -> (why, when to try again)
         self._stepped_at = 0.0
         self._wake = threading.Event()
         self._stopped = False
@@ -68,7 +62,14 @@ class Courier:
     @property
     def blocked(self) -> str:
         """Slack's word for why nothing can be sent now; empty when all is well."""
-        return self._blocked[0].code if self._blocked else ""
+        if self._blocked:
+            return self._blocked[0].code
+        return self._parked[self._channel][0] if self._channel in self._parked else ""
+
+    @property
+    def parked(self) -> dict[str, str]:
+        """Channels where nothing can be said now, with Slack's word for why; what is new goes to our own channel."""
+        return {channel: why for channel, (why, _until) in self._parked.items() if channel != self._channel}
 
     def wake(self) -> None:
         """There may be something to send."""
@@ -121,16 +122,34 @@ class Courier:
             due = tx.outbox.due()
         wait = self._timing.idle
         for operation in due:
-            at = max(operation.not_before, self._free_at.get(_method(operation), 0.0))
+            at = max(
+                operation.not_before, self._free_at.get(self._limit_of(operation), 0.0), self._parked_until(operation)
+            )
             if at <= now:
                 self._work(operation, now)
                 return 0.0
             wait = min(wait, at - now)
-        return wait
+        return min(wait, self._sweep(now))
+
+    def _limit_of(self, operation: Operation) -> tuple[str, str]:
+        """Slack counts posts per channel, everything else per method."""
+        method = _method(operation)
+        return method, (operation.channel or self._target(operation)) if method == "chat.postMessage" else ""
+
+    def _target(self, operation: Operation) -> str:
+        """Where to post: its channel, or ours while that one is out of reach."""
+        target = operation.target or self._channel
+        return self._channel if target in self._parked and target != self._channel else target
+
+    def _parked_until(self, operation: Operation) -> float:
+        """When this operation may be tried: a post finds another channel, an edit must wait for its own."""
+        where = self._target(operation) if operation.ts is None and operation.kind == "root" else operation.target
+        return self._parked.get(where or self._channel, ("", 0.0))[1]
 
     def _set_back(self, now: float) -> None:
         """The clock was set back: whatever waits for a time would wait for so much longer."""
         self._free_at.clear()
+        self._parked.clear()
         if self._blocked is not None:
             self._blocked = (self._blocked[0], now)
         with self._store.transaction() as tx:
@@ -182,22 +201,28 @@ class Courier:
             if incident is None:
                 tx.outbox.die(operation.op_id, "the incident is gone")
                 return
-            message = build(incident, self._style, operation.degrade)
+            native = has_native_charts(tx, now)
+            builder = self.composer.builder(incident, operation, self._target(operation), native=native)
+            level, message = leaving_out(operation.degrade, builder)
+            operation = replace(operation, degrade=level)
             if operation.channel and operation.ts and message.digest() == operation.shown:
                 tx.outbox.finish(operation, operation.channel, operation.ts, message.digest(), now)
                 return
             if operation.ts is None:
                 tx.outbox.drop_replies(operation.incident_id)
-            tx.outbox.start(operation.op_id, now)
+                operation = replace(operation, target=self._target(operation))
+            tx.outbox.start(operation.op_id, now, operation.target)
         known = (operation.channel, operation.ts) if operation.channel and operation.ts else None
         where = self._attempt(operation, lambda: self._say(operation, message, known))
         if where is not None and operation.posted_at is None:
             self._metrics.latency.observe(max(self._clock.now() - incident.received_at, 0.0))
+        if where is not None and level == WITHOUT_CHART and native and has_chart(builder(0)):
+            note_refusal(self._store, operation.op_id, now)
 
     def _say(self, operation: Operation, message: Message, known: tuple[str, str] | None) -> tuple[str, str, str]:
         metadata = {"op_id": operation.op_id, "incident_id": operation.incident_id}
         if known is None:
-            channel, ts = self._slack.post(self._channel, message, metadata, None)
+            channel, ts = self._slack.post(self._target(operation), message, metadata, None)
         else:
             channel, ts = known
             self._slack.update(channel, ts, message, metadata)
@@ -206,10 +231,11 @@ class Courier:
     def _send_reply(self, operation: Operation, now: float) -> None:
         with self._store.transaction() as tx:
             root = tx.outbox.root(operation.incident_id)
-            tx.outbox.start(operation.op_id, now)
+            tx.outbox.start(operation.op_id, now, operation.target)
         body = json.loads(operation.body or "{}")
         message = Message(str(body.get("text", "")), [] if operation.degrade else list(body.get("blocks", [])))
-        channel, thread = (root.channel or self._channel, root.ts) if root is not None else (self._channel, None)
+        channel, thread = (root.channel or "", root.ts) if root is not None else ("", None)
+        channel = channel or self._target(operation)
         metadata = {"op_id": operation.op_id, "incident_id": operation.incident_id}
         self._attempt(operation, lambda: (*self._slack.post(channel, message, metadata, thread), ""))
 
@@ -226,16 +252,17 @@ class Courier:
         with self._store.transaction() as tx:
             tx.outbox.finish(operation, channel, ts, shown, self._clock.now())
             if operation.kind == "root" and operation.ts is None:  # else it is where the message was, maybe another one
-                tx.save_fact(f"channel:{self._channel}", channel)
+                tx.save_fact(f"channel:{self._target(operation)}", channel)
+            if operation.error == _AGAIN:
+                due = self._clock.now() + self._timing.sweep
+                tx.outbox.sweep_later(operation.op_id, channel, ts, operation.sent_at or 0.0, due)
+        self._parked.pop(self._target(operation), None)
         return channel, ts
 
     def _failed(self, operation: Operation, failure: SlackFailure) -> None:
         now = self._clock.now()
         _log.warning("outbox: %s: %s (%s)", _method(operation), failure.code, failure.trouble.value)
-        if failure.trouble is Trouble.RATE:
-            self._free_at[_method(operation)] = now + failure.retry_after
-        if failure.trouble in (Trouble.AUTH, Trouble.CHANNEL):
-            self._blocked = (failure, now + self._timing.probe)
+        self._hold(operation, failure, now)
         with self._store.transaction() as tx:
             outbox, op_id = tx.outbox, operation.op_id
             edits = operation.kind == "root" and operation.ts is not None
@@ -252,10 +279,21 @@ class Courier:
             else:
                 outbox.die(op_id, failure.code)
 
+    def _hold(self, operation: Operation, failure: SlackFailure, now: float) -> None:
+        """Nothing of this method, for this channel or at all, until then."""
+        if failure.trouble is Trouble.RATE:
+            self._free_at[self._limit_of(operation)] = now + failure.retry_after
+        if failure.trouble is Trouble.AUTH:
+            self._blocked = (failure, now + self._timing.probe)
+        if failure.trouble is Trouble.CHANNEL:
+            known = operation.ts is not None or operation.kind == "reply"
+            where = (operation.target or self._channel) if known else self._target(operation)
+            self._parked[where] = (failure.code, now + self._timing.probe)
+
     def _look(self, operation: Operation, now: float) -> None:
         """Look for our own message; say it again only when two looks have not found it."""
         try:
-            channel = operation.channel or self._channel_id()
+            channel = operation.channel or self._channel_id(self._target(operation))
             found = self._find(operation, channel)
         except SlackFailure as failure:
             self._count(_method(operation), failure.code)
@@ -268,7 +306,7 @@ class Courier:
             elif operation.lookups == 0:
                 tx.outbox.look(operation.op_id, now + self._timing.second_look, "not found yet", 1)
             else:
-                tx.outbox.later(operation.op_id, now, "not found: posting again")
+                tx.outbox.later(operation.op_id, now, _AGAIN)
         for surplus in found[1:]:
             self._delete(channel, surplus)
 
@@ -288,16 +326,36 @@ class Courier:
                 tx.outbox.later(operation.op_id, now, failure.code)
                 return
             wait = max(failure.retry_after, self._timing.first_look)
-            if failure.trouble is Trouble.RATE:
-                self._free_at[_method(operation)] = now + failure.retry_after
             tx.outbox.look(operation.op_id, now + wait, failure.code, operation.lookups)
-        if failure.trouble in (Trouble.AUTH, Trouble.CHANNEL):
-            self._blocked = (failure, now + self._timing.probe)
+        self._hold(operation, failure, now)
 
-    def _channel_id(self) -> str:
+    def _sweep(self, now: float) -> float:
+        """Remove what arrived late: a first try that nobody could find is in the channel beside the second one."""
+        wait = self._timing.idle
         with self._store.transaction() as tx:
-            known = tx.fact(f"channel:{self._channel}")
-        return known or self._slack.channel_id(self._channel)
+            planned = tx.outbox.sweeps()
+        for sweep in planned:
+            if sweep.due > now:
+                wait = min(wait, sweep.due - now)
+                continue
+            try:
+                found = self._slack.find(sweep.channel, sweep.op_id, sweep.oldest - _CLOCK_SKEW_SECONDS, sweep.thread)
+            except SlackFailure as failure:
+                _log.warning("outbox: sweep: %s", failure.code)
+                with self._store.transaction() as tx:
+                    tx.outbox.sweep_again(sweep.op_id, now + self._timing.sweep + failure.retry_after)
+                continue
+            for surplus in found:
+                if surplus != sweep.ts:
+                    self._delete(sweep.channel, surplus)
+            with self._store.transaction() as tx:
+                tx.outbox.swept(sweep.op_id)
+        return wait
+
+    def _channel_id(self, name: str) -> str:
+        with self._store.transaction() as tx:
+            known = tx.fact(f"channel:{name}")
+        return known or self._slack.channel_id(name)
 
     def _delete(self, channel: str, ts: str) -> None:
         try:

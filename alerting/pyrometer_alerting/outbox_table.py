@@ -47,6 +47,18 @@ class Operation:
     target: str
 
 
+@dataclass(frozen=True)
+class Sweep:
+    """An operation that was posted twice, maybe: `ts` is the known one, `thread` the root's ts of a reply."""
+
+    op_id: str
+    channel: str
+    ts: str
+    thread: str | None
+    oldest: float
+    due: float
+
+
 class Outbox:
     """Reads and writes of the table, inside the caller's transaction."""
 
@@ -54,18 +66,21 @@ class Outbox:
         self._db = connection
 
     def want(self, incident_id: str, now: float, not_before: float, target: str = "") -> None:
-        """The incident changed: its message must be posted (in `target`) or edited, not before that time."""
+        """The incident changed: its message must be posted (in `target`) or edited, not before that time.
+
+        It has been waiting for Slack `since` then, however long it had to wait before (quiet hours).
+        """
         if self.root(incident_id) is None:
             self._insert(incident_id, "root", "done", now, not_before, wanted=0, body=None, target=target)
         self._db.execute(
             "UPDATE outbox SET wanted = wanted + 1,"
-            " since = CASE WHEN state IN ('done', 'dead') THEN ? ELSE since END,"
+            " since = CASE WHEN state IN ('done', 'dead') THEN ? WHEN attempts = 0 THEN min(since, ?) ELSE since END,"
             " not_before = CASE WHEN state IN ('done', 'dead') THEN ? WHEN state = 'ready' AND attempts = 0"
             " THEN min(not_before, ?) ELSE not_before END,"
             " attempts = CASE WHEN state IN ('done', 'dead') THEN 0 ELSE attempts END,"
             " state = CASE WHEN state IN ('done', 'dead') THEN 'ready' ELSE state END"
             " WHERE incident_id = ? AND kind = 'root'",
-            (now, not_before, not_before, incident_id),
+            (not_before, not_before, not_before, not_before, incident_id),
         )
 
     def reply(self, incident_id: str, body: str, now: float) -> None:
@@ -123,10 +138,15 @@ class Outbox:
         """One operation."""
         return next(self._select("op_id = ?", op_id), None)
 
-    def start(self, op_id: str, now: float) -> None:
-        """About to call Slack. Committed before the call, so that a crash in it is known afterwards."""
+    def start(self, op_id: str, now: float, target: str) -> None:
+        """About to call Slack for that channel. Committed before the call, so that a crash in it is known afterwards.
+
+        The first time counts: what is looked for later may be as old as that.
+        """
         self._db.execute(
-            "UPDATE outbox SET state = 'sending', sent_at = ?, attempts = attempts + 1 WHERE op_id = ?", (now, op_id)
+            "UPDATE outbox SET state = 'sending', sent_at = CASE WHEN ts IS NULL THEN coalesce(sent_at, ?) ELSE ? END,"
+            " attempts = attempts + 1, target = ? WHERE op_id = ?",
+            (now, now, target, op_id),
         )
 
     def finish(self, operation: Operation, channel: str, ts: str, shown: str, now: float) -> None:
@@ -168,6 +188,10 @@ class Outbox:
             (level, error, now, op_id),
         )
 
+    def restore(self, op_id: str) -> None:
+        """What was dropped may be shown again: it is known now what Slack would not take."""
+        self._db.execute("UPDATE outbox SET degrade = 0 WHERE op_id = ?", (op_id,))
+
     def die(self, op_id: str, error: str) -> None:
         """Give up on this content; a later change of the incident tries again."""
         self._db.execute("UPDATE outbox SET state = 'dead', error = ?, degrade = 0 WHERE op_id = ?", (error, op_id))
@@ -204,6 +228,44 @@ class Outbox:
     def leave(self, channel: str) -> None:
         """Messages of that channel are out of reach: what is still to say is said anew elsewhere."""
         self._db.execute("UPDATE outbox SET channel = NULL, ts = NULL, shown = NULL WHERE channel = ?", (channel,))
+
+    def sweep_later(self, op_id: str, channel: str, ts: str, oldest: float, due: float) -> None:
+        """Look then whether this operation is in the channel twice; the one with this ts is the known one."""
+        thread = self._db.execute(
+            "SELECT root.ts FROM outbox JOIN outbox AS root ON root.incident_id = outbox.incident_id"
+            " AND root.kind = 'root' WHERE outbox.op_id = ? AND outbox.kind = 'reply'",
+            (op_id,),
+        ).fetchone()
+        self._db.execute(
+            "INSERT OR REPLACE INTO sweep VALUES (?, ?, ?, ?, ?, ?)",
+            (op_id, channel, ts, thread[0] if thread else None, oldest, due),
+        )
+
+    def sweeps(self) -> list[Sweep]:
+        """What is to be looked through, soonest first."""
+        rows = self._db.execute("SELECT op_id, channel, ts, thread, oldest, due FROM sweep ORDER BY due")
+        return [Sweep(*row) for row in rows]
+
+    def sweep_again(self, op_id: str, due: float) -> None:
+        """It could not be looked through."""
+        self._db.execute("UPDATE sweep SET due = ? WHERE op_id = ?", (due, op_id))
+
+    def swept(self, op_id: str) -> None:
+        """It is in the channel once."""
+        self._db.execute("DELETE FROM sweep WHERE op_id = ?", (op_id,))
+
+    def dead(self) -> list[Operation]:
+        """What Slack refused for good, oldest first."""
+        return list(self._select("state = 'dead' ORDER BY seq"))
+
+    def replay(self, op_id: str, now: float) -> bool:
+        """Try a dead operation again from the start; whether there was one."""
+        changed = self._db.execute(
+            "UPDATE outbox SET state = 'ready', not_before = ?, since = ?, attempts = 0, degrade = 0, lookups = 0"
+            " WHERE op_id = ? AND state = 'dead'",
+            (now, now, op_id),
+        )
+        return changed.rowcount > 0
 
     def interrupted(self) -> list[Operation]:
         """What was being sent when the process died."""

@@ -33,7 +33,7 @@ def own_alert(
         fingerprint=_PREFIX + "-".join([name, *labels.values()]),
         firing=ends_at is None,
         labels=named,
-        annotations={"summary": summary, "description": description, "runbook": f"docs/alerts.md#{name.lower()}"},
+        annotations={"summary": summary, "description": description, "runbook": f"docs/alertmanager.md#{name.lower()}"},
         starts_at=starts_at,
         ends_at=ends_at,
     )
@@ -66,4 +66,15 @@ def missed(alerts: Mapping[str, tuple[float, float]], since: float, until: float
         starts_at=since,
         ends_at=until,
         window=str(int(since)),
+    )
+
+
+def oversized(limit: str, now: float) -> Alert:
+    """A delivery that was too large to be taken."""
+    return own_alert(
+        OVERSIZED,
+        "A delivery was too large: its alerts are not shown here",
+        f"Alertmanager sent more than {limit} at once. See Alertmanager for what is missing.",
+        severity="warning",
+        starts_at=now,
     )

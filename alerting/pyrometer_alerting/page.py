@@ -11,6 +11,7 @@ from typing import Any
 from pyrometer_alerting.messages import Message
 from pyrometer_alerting.model import Incident
 from pyrometer_alerting.mrkdwn import Span, texts
+from pyrometer_alerting.page_chart import svg
 from pyrometer_alerting.text import duration, utc
 
 _DOTS = {"\U0001f534": "critical", "\U0001f7e0": "warning", "\U0001f535": "info", "\u2705": "resolved"}
@@ -70,6 +71,10 @@ def _card(item: Shown, now: float) -> str:
 
 
 def _block(block: dict[str, Any]) -> str:
+    if block["type"] == "data_visualization":
+        return svg(block)
+    if block["type"] == "image":
+        return ""  # the page has no way to Slack's files
     pieces = ["".join(_span(span) for span in piece) for piece in texts(block)]
     if block["type"] == "header":
         return f"<h2>{_with_dots(pieces[0])}</h2>"

@@ -181,6 +181,7 @@ class Reconciler:
             ends = len(gone) == sum(alert.firing for alert in incident.members)
             if ends:
                 tx.save_incident(replace(incident, note=UNHEARD_END), now)
+            tx.forget_deliveries()  # should it be told of again, in the same words, it is news
             self._correct(tx, "closed", gone, now, outcome)
             for alert in gone:
                 self._gone_since.pop(alert.fingerprint, None)

@@ -16,7 +16,7 @@ import argparse
 import os
 import stat
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 from urllib.parse import urlsplit
@@ -24,7 +24,9 @@ from urllib.parse import urlsplit
 from pyrometer_alerting.links import is_web_url
 from pyrometer_alerting.yamlfile import SettingsError, entries, read_text
 
+STRUCTURED = ("routing", "slack-users")  # what has no flag: it is read by routing.py
 TOKEN_VARIABLE = "PYROMETER_SLACK_BOT_TOKEN"  # noqa: S105 - the name of a variable, not a token
+APP_TOKEN_VARIABLE = "PYROMETER_SLACK_APP_TOKEN"  # noqa: S105
 SLACK_API_URL = "https://slack.com/api/"
 
 _DEFAULTS: Mapping[str, str] = {
@@ -32,11 +34,15 @@ _DEFAULTS: Mapping[str, str] = {
     "web.config.file": "",
     "web.bearer-token-file": "",
     "prometheus.url": "",
+    "prometheus.external-url": "",
     "alertmanager.url": "",
     "grafana.url": "",
+    "runbook.url": "",
     "slack.api-url": SLACK_API_URL,
     "slack.bot-token-file": "",
+    "slack.app-token-file": "",
     "slack.channel": "",
+    "slack.charts": "auto",
     "storage.path": "./pyrometer-alerting",
     "log.level": "info",
     "log.format": "logfmt",
@@ -45,20 +51,30 @@ _DEFAULTS: Mapping[str, str] = {
 _HELP: Mapping[str, str] = {
     "web.listen-address": "where to listen for Alertmanager, the page and /metrics",
     "web.config.file": "TLS and basic authentication, as in Prometheus' exporter-toolkit",
-    "web.bearer-token-file": "file with a token that Alertmanager must present (authorization.credentials_file)",
+    "web.bearer-token-file": "file with the token that Alertmanager must present (authorization.credentials_file);"
+    " a second line is the next one",
     "prometheus.url": "where the causes of training alerts are looked up; without it none are",
+    "prometheus.external-url": "Prometheus' address as browsers reach it, for links",
+    "runbook.url": "what the runbooks' paths (docs/alerts.md#...) are added to: where this project is browsed",
+    "slack.charts": "auto (Slack's chart block, where refused a picture), picture, or off",
     "alertmanager.url": "Alertmanager's address: it is asked for what its webhook does not tell; several with commas",
     "grafana.url": "Grafana's address, for links to the boards",
     "slack.api-url": "base of Slack's Web API; another one only for tests and the demo",
     "slack.bot-token-file": f"file with the bot token (xoxb-...); or the variable {TOKEN_VARIABLE}; "
     "without either, messages go to the terminal and the page",
+    "slack.app-token-file": f"file with the app-level token (xapp-...) for buttons; or {APP_TOKEN_VARIABLE};"
+    " slack-users in the configuration file says who may use them",
     "slack.channel": "channel id (C0123456789) or #name; the bot must be a member",
     "storage.path": "folder of the database; made when missing",
     "log.level": "debug, info, warn or error",
     "log.format": "logfmt or json",
     "notice": "text shown on every message and page, such as SIMULATED CLUSTER",
 }
-_CHOICES = {"log.level": ("debug", "info", "warn", "error"), "log.format": ("logfmt", "json")}
+_CHOICES = {
+    "slack.charts": ("auto", "picture", "off"),
+    "log.level": ("debug", "info", "warn", "error"),
+    "log.format": ("logfmt", "json"),
+}
 
 
 @dataclass(frozen=True)
@@ -68,17 +84,22 @@ class Settings:
     host: str
     port: int
     web_config: Path | None
-    bearer_token: str
+    bearer_file: Path | None
     prometheus_url: str
     alertmanager_urls: tuple[str, ...]
     grafana_url: str
+    prometheus_external_url: str
+    runbook_url: str
+    charts: str
     slack_api_url: str
     slack_token: str
+    slack_app_token: str
     slack_channel: str
     storage_path: Path
     log_level: str
     log_format: str
     notice: str
+    config_file: Path | None = None
 
     def __repr__(self) -> str:
         """Without secrets, whoever prints it."""
@@ -100,7 +121,7 @@ def load(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
     for name, choices in _CHOICES.items():
         if values[name] not in choices:
             raise SettingsError(f"--{name}={values[name]}: must be one of {', '.join(choices)}")
-    return _settings(values, environment)
+    return replace(_settings(values, environment), config_file=Path(config_file) if config_file else None)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -114,7 +135,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _from_file(path: Path) -> dict[str, str]:
     values = {}
-    for entry in entries(path):
+    for entry in entries(path, skip=STRUCTURED):
         if entry.path not in _DEFAULTS:
             raise SettingsError(
                 f"{entry.place}: unknown setting {entry.path}; known are {', '.join(sorted(_DEFAULTS))}"
@@ -125,7 +146,10 @@ def _from_file(path: Path) -> dict[str, str]:
 
 def _settings(values: Mapping[str, str], environment: Mapping[str, str]) -> Settings:
     host, port = listen_address(values["web.listen-address"])
-    token = _slack_token(values["slack.bot-token-file"], environment)
+    token = _token("slack.bot-token-file", values, environment, TOKEN_VARIABLE, "xoxb-")
+    app_token = _token("slack.app-token-file", values, environment, APP_TOKEN_VARIABLE, "xapp-")
+    if app_token and not token:
+        raise SettingsError("--slack.app-token-file: buttons need a bot token as well (--slack.bot-token-file)")
     if token and not values["slack.channel"]:
         raise SettingsError("--slack.channel is missing: name the channel (its id is best) that the bot is a member of")
     api_url = _url("slack.api-url", values["slack.api-url"])
@@ -134,12 +158,16 @@ def _settings(values: Mapping[str, str], environment: Mapping[str, str]) -> Sett
         host=host,
         port=port,
         web_config=Path(values["web.config.file"]) if values["web.config.file"] else None,
-        bearer_token=secret("web.bearer-token-file", Path(bearer)) if bearer else "",
+        bearer_file=Path(bearer) if bearer else None,
         prometheus_url=_url("prometheus.url", values["prometheus.url"]),
         alertmanager_urls=_urls("alertmanager.url", values["alertmanager.url"]),
         grafana_url=_url("grafana.url", values["grafana.url"]),
+        prometheus_external_url=_url("prometheus.external-url", values["prometheus.external-url"]),
+        runbook_url=_url("runbook.url", values["runbook.url"]),
+        charts=values["slack.charts"],
         slack_api_url=api_url if api_url.endswith("/") else f"{api_url}/",
         slack_token=token,
+        slack_app_token=app_token,
         slack_channel=values["slack.channel"],
         storage_path=Path(values["storage.path"]),
         log_level=values["log.level"],
@@ -174,14 +202,26 @@ def _urls(name: str, value: str) -> tuple[str, ...]:
     return tuple(_url(name, part.strip()) for part in value.split(",") if part.strip())
 
 
-def _slack_token(file: str, environment: Mapping[str, str]) -> str:
-    where = f"--slack.bot-token-file={file}" if file else TOKEN_VARIABLE
-    token = secret("slack.bot-token-file", Path(file)) if file else environment.get(TOKEN_VARIABLE, "").strip()
+def _token(name: str, values: Mapping[str, str], environment: Mapping[str, str], variable: str, prefix: str) -> str:
+    file = values[name]
+    where = f"--{name}={file}" if file else variable
+    token = secret(name, Path(file)) if file else environment.get(variable, "").strip()
     if not file and not token:
         return ""
-    if not token.startswith("xoxb-") or not token.isascii() or any(char.isspace() for char in token):
-        raise SettingsError(f"{where}: not a bot token: it must start with xoxb- (Slack app, OAuth & Permissions)")
+    if not token.startswith(prefix) or not token.isascii() or any(char.isspace() for char in token):
+        kind, page = (
+            ("a bot token", "OAuth & Permissions") if prefix == "xoxb-" else ("an app token", "Basic Information")
+        )
+        raise SettingsError(f"{where}: not {kind}: it must start with {prefix} (Slack app, {page})")
     return token
+
+
+def bearer_tokens(path: Path) -> list[str]:
+    """One token per line, two at most: the one in use and the next one, so that it can be changed without a gap."""
+    tokens = secret("web.bearer-token-file", path).split()
+    if len(tokens) > 2 or not all(token.isascii() for token in tokens):
+        raise SettingsError(f"--web.bearer-token-file={path}: expected one token, or two on a line each")
+    return tokens
 
 
 def secret(name: str, path: Path) -> str:

@@ -7,6 +7,7 @@ process is refused: two would each deliver the same message.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -48,6 +49,10 @@ CREATE TABLE IF NOT EXISTS outbox (
 ) STRICT;
 CREATE INDEX IF NOT EXISTS outbox_by_incident ON outbox (incident_id, kind, seq);
 CREATE INDEX IF NOT EXISTS outbox_open ON outbox (state, not_before);
+CREATE TABLE IF NOT EXISTS sweep (
+    op_id TEXT PRIMARY KEY, channel TEXT NOT NULL, ts TEXT NOT NULL, thread TEXT, oldest REAL NOT NULL,
+    due REAL NOT NULL
+) STRICT;
 CREATE TABLE IF NOT EXISTS audit (
     at REAL NOT NULL, user TEXT NOT NULL, action TEXT NOT NULL, incident_id TEXT NOT NULL, detail TEXT NOT NULL
 ) STRICT;
@@ -79,6 +84,10 @@ class Transaction:
         row = self._db.execute("SELECT digest FROM delivery WHERE group_key = ?", (group,)).fetchone()
         self._db.execute("INSERT OR REPLACE INTO delivery VALUES (?, ?, ?)", (group, digest, now))
         return row is not None and row[0] == digest
+
+    def forget_deliveries(self) -> None:
+        """The next delivery of any group is news, whatever it says."""
+        self._db.execute("DELETE FROM delivery")
 
     def known_alert(self, fingerprint: str) -> tuple[Alert | None, float]:
         """What this alert last said (without its labels), and when."""
@@ -180,6 +189,14 @@ class Transaction:
         """Remember a single value."""
         self._db.execute("INSERT OR REPLACE INTO fact VALUES (?, ?)", (name, value))
 
+    def audit(self, at: float, user: str, action: str, incident_id: str, detail: str) -> None:
+        """Write down who did what."""
+        self._db.execute("INSERT INTO audit VALUES (?, ?, ?, ?, ?)", (at, user, action, incident_id, detail))
+
+    def audits(self, limit: int = MAX_LISTED) -> list[tuple[float, str, str, str, str]]:
+        """(when, who, what, incident, detail), newest first."""
+        return list(self._db.execute("SELECT * FROM audit ORDER BY at DESC LIMIT ?", (limit,)))
+
     def forget_fact(self, name: str) -> None:
         """Forget a single value."""
         self._db.execute("DELETE FROM fact WHERE name = ?", (name,))
@@ -201,12 +218,17 @@ class Transaction:
 class Store:
     """The file. Raises StoreError with one line naming it whenever SQLite or the disk says no."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, alone: bool = True) -> None:
+        """`alone` takes the folder for this process; a command that only changes a row works beside the service."""
         self._path = folder / "alerting.sqlite3"
         self._lock = threading.RLock()
+        self._owner: IO[str] | None = None
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._owner = _own(folder / "lock")
+            if alone:
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                self._owner = _own(folder / "lock")
+            elif not self._path.is_file():
+                raise FileNotFoundError(errno.ENOENT, "")
             # isolation_level=None: transactions are begun by us, with BEGIN IMMEDIATE.
             self._db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False, timeout=5.0)
         except (OSError, sqlite3.Error) as error:
@@ -261,7 +283,8 @@ class Store:
         """Close the file; what was committed is safe."""
         with self._lock:
             self._db.close()
-            self._owner.close()
+            if self._owner is not None:
+                self._owner.close()
 
 
 def _own(path: Path) -> IO[str]:

@@ -101,6 +101,13 @@ def percent(ratio: float) -> str:
     return f"{shown:.1f} %" if abs(shown) >= 0.1 or shown == 0 else f"{shown:.2g} %"
 
 
+def amount(value: float) -> str:
+    """`0.04`, `1.2`, `38`, `1,204`: two digits that count, no more."""
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.0f}" if value >= 10 else f"{value:.1f}" if value >= 1 else f"{value:.2g}"
+
+
 def duration(seconds: float) -> str:
     """`40 s`, `12 min`, `3 h 5 min`, `2 d 4 h`."""
     whole = max(0, round(seconds))

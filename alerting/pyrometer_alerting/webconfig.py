@@ -7,7 +7,7 @@ import binascii
 import hashlib
 import hmac
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -27,19 +27,35 @@ _CLIENT_AUTH = {"": ssl.CERT_NONE, "NoClientCert": ssl.CERT_NONE, "RequireAndVer
 _MAX_CACHED = 100
 
 
+MAX_TOKENS = 2  # the one in use and the next one
+
+
 @dataclass
 class Authenticator:
-    """Checks credentials. With neither users nor a token everyone may come in: the default address is loopback."""
+    """Checks credentials. With neither users nor a token everyone may come in: the default address is loopback.
+
+    `read_tokens` and `read_users` are asked again by `refresh`: secrets are rotated without a restart.
+    """
 
     users: Mapping[str, bytes] = field(default_factory=dict)
-    bearer_token: str = ""
+    tokens: Sequence[str] = ()
+    read_tokens: Callable[[], Sequence[str]] | None = None
+    read_users: Callable[[], Mapping[str, bytes]] | None = None
     _good: set[bytes] = field(default_factory=set)
+
+    def refresh(self) -> None:
+        """Read the secrets again; raises SettingsError and changes nothing when that cannot be done."""
+        users = self.users if self.read_users is None else self.read_users()
+        tokens = self.tokens if self.read_tokens is None else self.read_tokens()
+        self.users, self.tokens = users, tokens
+        self._good.clear()
 
     def allows(self, path: str, authorization: str, webhook_path: str) -> bool:
         """Whether a request with this Authorization header may reach this path."""
-        if path == webhook_path and self.bearer_token:
+        if path == webhook_path and self.tokens:
             kind, _, presented = authorization.partition(" ")
-            if kind.lower() == "bearer" and hmac.compare_digest(presented.encode(), self.bearer_token.encode()):
+            good = [hmac.compare_digest(presented.encode(), token.encode()) for token in self.tokens]
+            if kind.lower() == "bearer" and any(good):
                 return True
             if not self.users:
                 return False
@@ -67,6 +83,40 @@ class Authenticator:
         if good and len(self._good) < _MAX_CACHED:
             self._good.add(key)
         return good
+
+
+class Watched:
+    """Files of secrets and a web configuration with its files: `changed` says once when one was replaced."""
+
+    def __init__(self, web_config: Path | None, *others: Path) -> None:
+        self._paths = list(others)
+        if web_config is not None:
+            found = [entry for entry in entries(web_config) if entry.path.endswith("_file")]
+            self._paths += [web_config, *(_beside(web_config, entry) for entry in found)]
+        self._seen = self._state()
+
+    def changed(self) -> bool:
+        """Whether a file is another one than at the last call."""
+        before, self._seen = self._seen, self._state()
+        return before != self._seen
+
+    def _state(self) -> list[tuple[int, int, int] | None]:
+        return [_identity(path) for path in self._paths]
+
+
+def _identity(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def renew(context: ssl.SSLContext, path: Path) -> None:
+    """Load certificate and key anew into a context in use: the next handshakes have them. Raises SettingsError."""
+    tls = {entry.path.removeprefix(_TLS): entry for entry in entries(path) if entry.path.startswith(_TLS)}
+    _context(path, tls)  # all or nothing: what cannot be used must not replace what can
+    context.load_cert_chain(_beside(path, tls["cert_file"]), _beside(path, tls["key_file"]))
 
 
 def load(path: Path) -> tuple[ssl.SSLContext | None, dict[str, bytes]]:

@@ -11,11 +11,15 @@
             run.record(loss=loss)   # a number you already have on the CPU
     run.close()
 
+Without touching the loop: ``pyrometer.auto(...)`` for PyTorch, ``pyrometer.watch(...)`` for the step function of any
+trainer, and the modules ``pyrometer.huggingface``, ``pyrometer.lightning`` and ``pyrometer.torchtitan`` for these.
+
 Nothing here raises into the training loop, blocks, locks, starts threads or opens sockets; where the ring can't be
 made, the same calls do nothing. The standard library is all it needs.
 """
 
+from pyrometer._auto import auto, watch
 from pyrometer._run import Run, start
 from pyrometer.ring import PARTS, TAGS
 
-__all__ = ["PARTS", "TAGS", "Run", "start"]
+__all__ = ["PARTS", "TAGS", "Run", "auto", "start", "watch"]

@@ -25,7 +25,7 @@ _now = time.monotonic_ns
 _MAX_PENDING = 4096
 
 
-def loaded_torch() -> Any:  # noqa: ANN401  a module that need not exist
+def loaded_torch() -> Any:
     """Torch, where the job has loaded it and woken CUDA; else None."""
     torch = sys.modules.get("torch")
     try:
@@ -71,7 +71,7 @@ class WaitPart(Part):
             self._try(self._end)
         self.slots[ring.PART_SLOT] = 0
 
-    def _try(self, act: Any) -> None:  # noqa: ANN401  a bound method; Callable is in typing
+    def _try(self, act: Any) -> None:
         try:
             act()
         except Exception:  # noqa: BLE001  an error of CUDA is the job's to report: from now on no wait is known
@@ -92,7 +92,7 @@ class WaitPart(Part):
         self.pending.append((self.first, self._mark()))
         self.first = None
 
-    def _mark(self) -> Any:  # noqa: ANN401  an event of torch
+    def _mark(self) -> Any:
         event = self.free.pop() if self.free else self.torch.cuda.Event(enable_timing=True)
         event.record()
         return event
@@ -121,7 +121,7 @@ class LateValues:
     def __init__(self) -> None:
         self.under_way: dict[int, tuple[Any, Any]] = {}
 
-    def swap(self, slot: int, tensor: Any) -> float | None:  # noqa: ANN401  a tensor
+    def swap(self, slot: int, tensor: Any) -> float | None:
         """Send a tensor's number on its way; the number that has arrived meanwhile, or None. Raises what torch does."""
         arrived = None
         if slot in self.under_way:

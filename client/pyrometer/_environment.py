@@ -90,7 +90,7 @@ def describe(given: Mapping[str, Any], warmup_steps: int) -> dict[str, Any]:
     )
     for key in ("tokens_per_step", "global_batch_size", "micro_batch_size", "sequence_length"):
         meta[key] = None if given[key] is None else int(given[key])
-    for key in ("flops_per_token", "peak_flops"):
+    for key in ("flops_per_token", "peak_flops", "expected_mfu"):
         meta[key] = None if given[key] is None else float(given[key])
     return meta
 

@@ -167,15 +167,23 @@ class Run:
     def _put(self, slot: int, flag: int, value: Any) -> None:  # noqa: ANN401  a number, or what the job thinks is one
         step = self._step
         try:
-            if type(value) is not float and getattr(value, "is_cuda", False) is True:
-                self._late = self._late or LateValues()
-                value = self._late.swap(slot, value)
+            if type(value) is not float:
+                value = self._number(slot, value)
                 if value is None:
                     return
             step.doubles[step.at + slot] = value
         except Exception:  # noqa: BLE001  a tensor of several elements raises RuntimeError, others whatever they like
             return
         step.flags |= flag
+
+    def _number(self, slot: int, value: Any) -> float | None:  # noqa: ANN401  as in _put
+        """A tensor's number, where it can be had without waiting; anything else as it is. Raises what torch does."""
+        if getattr(value, "is_cuda", False) is True:
+            self._late = self._late or LateValues()
+            return self._late.swap(slot, value)
+        if getattr(value, "requires_grad", False) is True:
+            return float(value.detach())  # or torch warns
+        return value  # type: ignore[no-any-return]
 
     def _override(self, tokens: int | None, flops: float | None) -> None:
         step = self._step
@@ -247,6 +255,7 @@ def start(
     flops_per_token: float | None = None,
     tokens_per_step: int | None = None,
     peak_flops: float | None = None,
+    expected_mfu: float | None = None,
     model: str = "",
     convention: str = "",
     dtype: str = "",
@@ -277,6 +286,7 @@ def start(
         flops_per_token: model FLOPs per token, forward and backward.
         tokens_per_step: tokens of the whole global batch.
         peak_flops: peak dense FLOP/s of one GPU, where its name alone would not tell.
+        expected_mfu: what this configuration reaches, 0 to 1; learned from earlier runs if not given.
         model: the model's name.
         convention: how ``flops_per_token`` was counted: palm, megatron, bloom_hw, hf.
         dtype: bf16, fp16, fp8, ...

@@ -1,7 +1,7 @@
 """The ring file: what a training rank writes and the node exporter reads.
 
 Version 2. Little-endian 64-bit slots throughout. One file per rank, 4,096 bytes of header, then ``CAPACITY`` records
-of twelve slots. Slot numbers below count 8-byte slots from the start of the file (header) or of the record. A ring of
+of sixteen slots. Slot numbers below count 8-byte slots from the start of the file (header) or of the record. A ring of
 version 1 has records of the first eight slots only and zeros where the header has grown; the exporter reads both, so
 that nodes can be updated before or after the jobs on them.
 
@@ -19,7 +19,7 @@ DEFAULT_FOLDER = "/dev/shm/pyrometer"  # noqa: S108  shared memory on purpose: n
 HEADER_BYTES = 4096
 META_OFFSET = 1024
 META_BYTES = HEADER_BYTES - META_OFFSET
-RECORD_SLOTS = 12
+RECORD_SLOTS = 16
 RECORD_SLOTS_V1 = 8
 RECORD_BYTES = 8 * RECORD_SLOTS
 CAPACITY = 4096  # a power of two; at 4 steps a second 17 minutes, and the exporter reads every second
@@ -45,6 +45,7 @@ GC_PAUSES_SLOT = 24  # how often the garbage collector paused the rank for LONG_
 GC_PAUSE_TOTAL_SLOT = 25  # ns of these pauses
 GC_STEP_SLOT = 26  # 1 + number of the step in this ring that the last of them fell into
 STACK_SIGNAL_SLOT = 27  # the signal that makes the rank write its stacks beside the ring; 0: none
+STEPS_EXTRA_SLOT = 28  # steps that records stand for beyond one each
 
 # A GPU has a few ms of work queued: shorter pauses of the process that feeds it don't show.
 LONG_PAUSE_NS = 5_000_000
@@ -62,7 +63,12 @@ LOSS = 6  # double, where FLAG_LOSS is set
 GRAD_NORM = 7  # double, where FLAG_GRAD_NORM is set
 GLOBAL_BATCH_SIZE = 8  # sequences, where FLAG_GLOBAL_BATCH_SIZE is set: it is no longer as in the description
 SEQUENCE_LENGTH = 9  # tokens, where FLAG_SEQUENCE_LENGTH is set
-RECOMPUTE_NUMBER = 10  # index into RECOMPUTE, where FLAG_RECOMPUTE is set; slot 11 is unused
+RECOMPUTE_NUMBER = 10  # index into RECOMPUTE, where FLAG_RECOMPUTE is set
+# Of what was read from a trainer's log, where one line may stand for many steps. Slot 15 is unused.
+STEPS = 11  # how many steps the record stands for, where FLAG_STEPS is set; TOKENS and FLOPS are those of all of them
+STEP = 12  # number of the last of them, where FLAG_STEPS is set
+REPORTED_FLOPS = 13  # double, FLOP/s per GPU as the log has it, where FLAG_REPORTED_FLOPS is set
+REPORTED_MFU = 14  # double, 0-1, as the log has it, where FLAG_REPORTED_MFU is set
 
 PARTS = ("data", "forward", "backward", "optimizer", "wait", "checkpoint", "eval", "gc")
 TAGS = ("checkpoint", "eval", "warmup", "ramp", "restart")
@@ -70,3 +76,4 @@ TAG_BITS = {tag: 1 << bit for bit, tag in enumerate(TAGS)}
 RECOMPUTE = ("none", "selective", "full")
 FLAG_TOKENS, FLAG_FLOPS, FLAG_LOSS, FLAG_GRAD_NORM = 1 << 16, 1 << 17, 1 << 18, 1 << 19
 FLAG_GLOBAL_BATCH_SIZE, FLAG_SEQUENCE_LENGTH, FLAG_RECOMPUTE = 1 << 20, 1 << 21, 1 << 22
+FLAG_STEPS, FLAG_REPORTED_FLOPS, FLAG_REPORTED_MFU = 1 << 23, 1 << 24, 1 << 25

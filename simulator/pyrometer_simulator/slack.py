@@ -26,8 +26,10 @@ from types import TracebackType
 from typing import Any, Literal, TypeAlias
 from urllib.parse import parse_qs, urlsplit
 
+from pyrometer_simulator.slack_app import APP_METHODS, SlackApp
 from pyrometer_simulator.slack_blocks import SlackError
 from pyrometer_simulator.slack_channel import BOT_USER, Channel, RateLimiter, RateLimits, page_of
+from pyrometer_simulator.slack_files import Files
 from pyrometer_simulator.slack_page import render_page
 
 FaultKind: TypeAlias = Literal[
@@ -80,15 +82,20 @@ class FakeSlack:
         *,
         channel_names: Iterable[str] = ("gpu-alerts",),
         token: str = "xoxb-fake-token",  # noqa: S107 - a made-up token for a made-up Slack
+        app_token: str = "xapp-fake-token",  # noqa: S107
         limits: RateLimits | None = None,
+        native_charts: bool = True,
     ) -> None:
-        self._host, self._port, self._token = host, port, token
+        self._host, self._port, self._token, self._app_token = host, port, token, app_token
+        self.app = SlackApp()
         self._limiter = RateLimiter(limits or RateLimits())
         self._faults: dict[str, deque[Fault]] = defaultdict(deque)
         self._lock = threading.RLock()
         self._server: ThreadingHTTPServer | None = None
         self._thread: threading.Thread | None = None
         self.calls: list[Call] = []
+        self.files = Files()
+        self.native_charts = native_charts  # whether this workspace has the chart block yet
         self.channels = {
             f"C{index:09d}": Channel(id=f"C{index:09d}", name=name.lstrip("#"))
             for index, name in enumerate(channel_names, start=1)
@@ -108,9 +115,11 @@ class FakeSlack:
         self._server, self._port = server, server.server_address[1]
         self._thread = threading.Thread(target=server.serve_forever, args=(0.02,), name="fake-slack", daemon=True)
         self._thread.start()
+        self.app.socket.up()
 
     def down(self) -> None:
         """Stop listening: connections are refused from now on. Keeps what was said."""
+        self.app.socket.down()
         if self._server is not None and self._thread is not None:
             self._server.shutdown()
             self._server.server_close()
@@ -191,7 +200,7 @@ class FakeSlack:
     def _check_call(self, method: str, token: str, args: Mapping[str, Any]) -> float:
         if not token:
             raise SlackError("not_authed")
-        if token != self._token:
+        if token != (self._app_token if method == "apps.connections.open" else self._token):
             raise SlackError("invalid_auth")
         return self._limiter.wait_seconds(method, str(args.get("channel", "")))
 
@@ -207,6 +216,10 @@ class FakeSlack:
         if method == "conversations.list":
             listed = [{"id": channel.id, "name": channel.name} for channel in self.channels.values()]
             return {"channels": listed, "response_metadata": {"next_cursor": ""}}
+        if method in APP_METHODS:
+            return self.app.answer(method, args)
+        if method.startswith("files."):
+            return self._file(method, args)
         handlers = {
             "chat.postMessage": self._post,
             "chat.update": self._update,
@@ -220,13 +233,31 @@ class FakeSlack:
             raise SlackError("channel_not_found")
         return handlers[method](args)
 
+    def _file(self, method: str, args: Mapping[str, Any]) -> dict[str, Any]:
+        if method == "files.getUploadURLExternal":
+            return self.files.get_upload_url(args, self.page_url)
+        if method == "files.completeUploadExternal":
+            return self.files.complete(args)
+        if method == "files.info":
+            return self.files.info(args)
+        raise SlackError("unknown_method")
+
+    def _check_blocks(self, args: Mapping[str, Any]) -> None:
+        """What this workspace cannot show it refuses, whole message and all."""
+        blocks = [block for block in args.get("blocks") or [] if isinstance(block, Mapping)]
+        self.files.check(blocks)
+        if not self.native_charts and any(block.get("type") == "data_visualization" for block in blocks):
+            raise SlackError("invalid_blocks")
+
     def _post(self, args: Mapping[str, Any]) -> dict[str, Any]:
         channel = self.channel(str(args["channel"]))
+        self._check_blocks(args)
         message = channel.post(args)
         return {"channel": channel.id, "ts": message.ts, "message": message.to_json()}
 
     def _update(self, args: Mapping[str, Any]) -> dict[str, Any]:
         channel = self._channel_by_id(args)
+        self._check_blocks(args)
         message = channel.update(args)
         return {"channel": channel.id, "ts": message.ts, "text": message.text, "message": message.to_json()}
 
@@ -294,6 +325,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(Answer(self.server.slack.page(), content_type="text/html; charset=utf-8"))
         elif parts.path.startswith("/channels/"):
             self._send(self.server.slack.channel_json(parts.path.removeprefix("/channels/").removesuffix(".json")))
+        elif parts.path.startswith("/files/"):
+            content = self.server.slack.files.content(parts.path.removeprefix("/files/"))
+            self._send(Answer(content or b"", 200 if content else 404, content_type="image/png"))
         elif parts.path.startswith("/api/"):
             self._call(parts.path, {name: values[-1] for name, values in parse_qs(parts.query).items()})
         else:
@@ -303,6 +337,10 @@ class _Handler(BaseHTTPRequestHandler):
         """Serve an API call with a JSON or form body."""
         parts = urlsplit(self.path)
         body = self.rfile.read(min(int(self.headers.get("Content-Length") or 0), MAX_BODY_BYTES))
+        if parts.path.startswith("/upload/"):
+            taken = self.server.slack.files.receive(parts.path.removeprefix("/upload/"), body)
+            self._send(Answer(b"OK" if taken else b"bad upload", 200 if taken else 400, content_type="text/plain"))
+            return
         args: dict[str, Any]
         if self.headers.get_content_type() == "application/json":
             try:
@@ -342,10 +380,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the fake Slack until interrupted."""
     parser = argparse.ArgumentParser(prog="python -m pyrometer_simulator.slack", allow_abbrev=False)
     parser.add_argument("--listen", default="127.0.0.1:9938", metavar="HOST:PORT")
+    parser.add_argument("--without-charts", action="store_true", help="a workspace without the chart block")
     parser.add_argument("--channel", action="append", metavar="NAME", help="may be repeated; default gpu-alerts")
     options = parser.parse_args(argv)
     host, _, port = options.listen.rpartition(":")
-    with FakeSlack(host, int(port), channel_names=options.channel or ["gpu-alerts"]) as slack:
+    with FakeSlack(
+        host, int(port), channel_names=options.channel or ["gpu-alerts"], native_charts=not options.without_charts
+    ) as slack:
         print(f"fake Slack: page {slack.page_url}  --slack.api-url {slack.url}  token xoxb-fake-token", flush=True)
         with contextlib.suppress(KeyboardInterrupt):
             threading.Event().wait()

@@ -7,6 +7,7 @@ chat.postMessage for `text`, and bolt-js issue 2509 for the undocumented total o
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -23,6 +24,11 @@ MAX_BUTTON_TEXT = 75
 MAX_URL = 3000
 MAX_BLOCK_ID = 255
 MAX_TEXT = 40_000
+MAX_CHARTS = 2  # of one message; not documented
+MAX_CHART_TITLE = 50
+MAX_CHART_LABEL = 20
+MAX_POINTS = 20
+MAX_SERIES = 6
 MAX_ALL_BLOCKS = 13_200
 MAX_METADATA = 8_000  # not documented: small enough to notice abuse
 
@@ -72,6 +78,7 @@ def check_blocks(blocks: object) -> None:
         if not isinstance(block, Mapping):
             raise SlackError("invalid_blocks_format")
         _check_block(block)
+    _require(sum(block.get("type") == "data_visualization" for block in blocks) <= MAX_CHARTS)
     ids = [block["block_id"] for block in blocks if "block_id" in block]
     if len(ids) != len(set(ids)):
         raise SlackError("invalid_blocks")
@@ -86,6 +93,8 @@ def _check_block(block: Json) -> None:
         "context": _check_context,
         "actions": _check_actions,
         "divider": lambda _block: None,
+        "data_visualization": _check_chart,
+        "image": _check_image,
     }
     check = checks.get(str(block.get("type")))
     _require(check is not None)
@@ -124,6 +133,37 @@ def _check_actions(block: Json) -> None:
         _check_text(element.get("text"), MAX_BUTTON_TEXT, kinds=("plain_text",))
         url = element.get("url")
         _require(url is None or (str(url).startswith(("http://", "https://")) and units(str(url)) <= MAX_URL))
+
+
+def _check_chart(block: Json) -> None:
+    """Line, bar and area charts; the limits are those of the data visualization block's reference."""
+    chart = block.get("chart")
+    _require(isinstance(block.get("title"), str) and 1 <= units(str(block["title"])) <= MAX_CHART_TITLE)
+    _require(isinstance(chart, Mapping) and chart.get("type") in ("line", "bar", "area"))
+    if not isinstance(chart, Mapping):
+        return
+    axis, series = chart.get("axis_config") or {}, chart.get("series") or []
+    categories = axis.get("categories") or []
+    _require(1 <= len(categories) <= MAX_POINTS and len(set(categories)) == len(categories))
+    _require(all(units(str(axis.get(label, ""))) <= MAX_CHART_TITLE for label in ("x_label", "y_label")))
+    _require(1 <= len(series) <= MAX_SERIES and len({line.get("name") for line in series}) == len(series))
+    for line in series:
+        _require(1 <= units(str(line.get("name", ""))) <= MAX_CHART_LABEL)
+        _require([point.get("label") for point in line.get("data", [])] == list(categories))
+        for point in line["data"]:
+            _require(units(str(point["label"])) <= MAX_CHART_LABEL)
+            _require(type(point.get("value")) in (int, float) and math.isfinite(point["value"]))
+
+
+def _check_image(block: Json) -> None:
+    """An image by address or by the id of an uploaded file; whether that file is there is for the workspace to say."""
+    _require(1 <= units(str(block.get("alt_text", ""))) <= MAX_FIELD_TEXT)
+    title = block.get("title")
+    if title is not None:
+        _check_text(title, MAX_FIELD_TEXT, kinds=("plain_text",))
+    file = block.get("slack_file")
+    _require((file is None) != (block.get("image_url") is None))
+    _require(file is None or (isinstance(file, Mapping) and bool(file.get("id") or file.get("url"))))
 
 
 def _check_text(text: object, limit: int, kinds: Sequence[str] = ("plain_text", "mrkdwn")) -> None:

@@ -10,6 +10,7 @@ from importlib import resources
 from typing import Any
 
 from pyrometer_simulator.slack_channel import Channel, Message
+from pyrometer_simulator.slack_chart import chart
 
 _EMOJI = {
     ":red_circle:": "🔴",
@@ -51,9 +52,8 @@ def _channel(channel: Channel) -> str:
 def _message(message: Message) -> str:
     edited = f' <span class="edited">(edited {len(message.versions)}x)</span>' if message.versions else ""
     replies = "".join(_message(reply) for reply in message.replies)
-    thread = (
-        f'<div class="thread"><span class="t">{len(message.replies)} replies</span>{replies}</div>' if replies else ""
-    )
+    count = f"{len(message.replies)} {'reply' if len(message.replies) == 1 else 'replies'}"
+    thread = f'<div class="thread"><span class="t">{count}</span>{replies}</div>' if replies else ""
     blocks = "".join(_block(block) for block in message.blocks) or f'<div class="sec">{mrkdwn(message.text)}</div>'
     return (
         '<div class="msg"><div class="av">P</div><div><span class="who">pyrometer</span>'
@@ -71,6 +71,8 @@ def _block(block: Mapping[str, Any]) -> str:
         ),
         "actions": lambda shown: "<div>" + "".join(_button(e) for e in shown["elements"]) + "</div>",
         "divider": lambda _shown: "<hr>",
+        "data_visualization": chart,
+        "image": _image,
     }
     return renderers[str(block["type"])](block)
 
@@ -79,6 +81,11 @@ def _section(block: Mapping[str, Any]) -> str:
     text = f'<div class="sec">{_text(block["text"])}</div>' if "text" in block else ""
     fields = "".join(f'<div class="sec">{_text(field)}</div>' for field in block.get("fields", []))
     return text + (f'<div class="fields">{fields}</div>' if fields else "")
+
+
+def _image(block: Mapping[str, Any]) -> str:
+    alt = html.escape(str(block["alt_text"]), quote=True)
+    return f'<img class="picture" src="/files/{html.escape(str(block["slack_file"]["id"]), quote=True)}" alt="{alt}">'
 
 
 def _button(element: Mapping[str, Any]) -> str:
@@ -118,6 +125,7 @@ def _inline(text: str) -> str:
     # Slack text carries only &amp; &lt; &gt;: unescape those, then escape for HTML.
     shown = html.escape(text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))
     shown = re.sub(r"`([^`\n]+)`", r"<code>\1</code>", shown)
+    shown = re.sub(r"(?<!\w)_([^_\n]+)_(?!\w)", r"<i>\1</i>", shown)
     return re.sub(r"(?<!\w)\*([^*\n]+)\*(?!\w)", r"<b>\1</b>", shown)
 
 

@@ -10,10 +10,11 @@ GPU_ADDRESSES = (
     "0000:18:00.0", "0000:2a:00.0", "0000:3a:00.0", "0000:5d:00.0",
     "0000:9a:00.0", "0000:ab:00.0", "0000:ba:00.0", "0000:db:00.0",
 )  # fmt: skip
-# Each beside the GPU whose traffic it carries.
+# Each beside the GPU whose traffic it carries; the last two carry storage.
 HCA_ADDRESSES = (
     "0000:19:00.0", "0000:2b:00.0", "0000:3b:00.0", "0000:5e:00.0",
     "0000:9b:00.0", "0000:ac:00.0", "0000:bb:00.0", "0000:dc:00.0",
+    "0000:41:00.0", "0000:c1:00.0",
 )  # fmt: skip
 ETHERNET_ADDRESSES = ("0000:4b:00.0", "0000:4b:00.1", "0000:4c:00.0", "0000:4c:00.1")
 

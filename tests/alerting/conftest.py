@@ -1,4 +1,4 @@
-"""Makes fakes.py importable as `alerting_fakes` (the tests have no packages) and offers the common fixtures."""
+"""Makes fakes.py, real.py and chaos.py importable as `alerting_*` (the tests have no packages); the common fixtures."""
 
 from __future__ import annotations
 
@@ -15,12 +15,20 @@ from pyrometer_alerting.store import Store
 from pyrometer_simulator.slack import FakeSlack
 from pyrometer_simulator.slack_channel import RateLimits
 
-_spec = importlib.util.spec_from_file_location("alerting_fakes", Path(__file__).with_name("fakes.py"))
-assert _spec is not None
-assert _spec.loader is not None
-_module = importlib.util.module_from_spec(_spec)
-sys.modules.setdefault("alerting_fakes", _module)
-_spec.loader.exec_module(_module)
+
+def _load(name: str, file: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(file))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(name, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+_module = _load("alerting_fakes", "fakes.py")
+_load("alerting_real", "real.py")
+_load("alerting_chaos", "chaos.py")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
+from pyrometer_alerting.alertmanager import AlertmanagerError, Matcher, Seen, Silence
 from pyrometer_alerting.intake import Intake, Outcome
 from pyrometer_alerting.messages import Style
 from pyrometer_alerting.metrics import Metrics
 from pyrometer_alerting.model import Alert, Incident
-from pyrometer_alerting.outbox import Courier, Timing
+from pyrometer_alerting.outbox import Courier
 from pyrometer_alerting.prometheus import PrometheusError, Series
 from pyrometer_alerting.slack import WebSlack
 from pyrometer_alerting.store import Store
+from pyrometer_alerting.timing import Timing
 from pyrometer_alerting.webhook import parse
 
 START = 1_795_300_000.0
@@ -62,6 +64,54 @@ class FakePrometheus:
                     raise answer
                 return answer
         return []
+
+
+class FakeAlertmanager:
+    """Knows what it is told; `silent` when it does not answer."""
+
+    def __init__(self) -> None:
+        self.known: list[Seen] = []
+        self.silent = False
+        self.made: list[Any] = []
+        self.ended: list[str] = []
+        self.muting: list[Silence] = []
+
+    def alerts(self, matchers: Sequence[Matcher] = ()) -> list[Seen]:
+        if self.silent:
+            raise AlertmanagerError("Alertmanager did not answer (ConnectionError)")
+        return [seen for seen in self.known if all(_matches(matcher, seen) for matcher in matchers)]
+
+    def silences(self) -> list[Silence]:
+        if self.silent:
+            raise AlertmanagerError("Alertmanager did not answer (ConnectionError)")
+        return self.muting
+
+    def silence(self, matchers: Sequence[Matcher], ends_at: float, created_by: str, comment: str) -> str:
+        if self.silent:
+            raise AlertmanagerError("Alertmanager did not answer (ConnectionError)")
+        self.made.append((tuple(matchers), ends_at, created_by, comment))
+        self.muting.append(Silence(f"s{len(self.made)}", ends_at, created_by, comment))
+        return f"s{len(self.made)}"
+
+    def expire(self, silence_id: str) -> None:
+        self.ended.append(silence_id)
+
+    def knows(self, *raw: Mapping[str, Any], muted: bool = False) -> None:
+        self.known = [
+            Seen(
+                str(each["fingerprint"]),
+                each["labels"],
+                each["annotations"],
+                datetime.fromisoformat(each["startsAt"].replace("Z", "+00:00")).timestamp(),
+                muted=muted,
+            )
+            for each in raw
+        ]
+
+
+def _matches(matcher: Matcher, seen: Seen) -> bool:
+    value = seen.labels.get(matcher.name, "")
+    return re.fullmatch(matcher.value, value) is not None if matcher.is_regex else value == matcher.value
 
 
 SILENT = PrometheusError("Prometheus did not answer (ConnectTimeout)")
@@ -174,7 +224,7 @@ class Bench:
     def deliver(self, seconds: Any = 300.0) -> None:
         """Step until nothing is left to do or so many seconds have passed."""
         end = self.clock.time + seconds
-        while (wait := self.courier.step()) < 60.0 or self.depth():
+        while (wait := self.courier.step()) < Timing().idle or self.depth():
             if self.clock.time + wait > end:
                 break
             self.clock.advance(wait + 0.001)

@@ -13,13 +13,19 @@ from hypothesis import strategies as st
 
 from pyrometer_alerting import page, terminal, text
 from pyrometer_alerting.incidents import fold
-from pyrometer_alerting.messages import Style, build, build_reply
-from pyrometer_alerting.model import Cause, Diagnosis
+from pyrometer_alerting.links import board_links, runbook_url
+from pyrometer_alerting.messages import Style, build, build_reply, has_chart
+from pyrometer_alerting.model import Cause, Cost, Curve, Diagnosis, Shape, from_json, to_json
 from pyrometer_simulator.slack_blocks import check_message
 
+ROOT = Path(__file__).parents[2]
 GOLDEN = Path(__file__).with_name("golden")
 STYLE = Style(
-    notice="SIMULATED CLUSTER", grafana_url="http://127.0.0.1:3000", alertmanager_url="http://127.0.0.1:9093/"
+    notice="SIMULATED CLUSTER",
+    grafana_url="http://127.0.0.1:3000",
+    alertmanager_url="http://127.0.0.1:9093/",
+    prometheus_url="http://127.0.0.1:9090",
+    runbook_url="https://git.example/pyrometer/blob/main/",
 )
 HEAT = Cause(
     "gpu-042 GPU 3",
@@ -39,7 +45,20 @@ FLAP = Cause(
     30.0,
     {"node": "gpu-174", "device": "mlx5_5", "port": "1"},
 )
-DIAGNOSED = Diagnosis(START + 6, (HEAT, FLAP), ("no data from gpu-300 since 03:12:00 UTC",))
+DIAGNOSED = Diagnosis(
+    START + 6,
+    (HEAT, FLAP),
+    ("no data from gpu-300 since 03:12:00 UTC",),
+    onset=START - 20,
+    shape=Shape("step_down", 0.93, "stepped down and stayed down (by 27 %)"),
+    cost=Cost(gpu_hours=1.234, gpus=512, expected=0.45, until=START + 5),
+    curve=Curve(
+        at=tuple(START - 300 + 17.0 * index for index in range(20)),
+        median=(0.451,) * 17 + (0.33,) * 3,
+        lowest=(0.44,) * 17 + (0.31,) * 3,
+        expected=0.45,
+    ),
+)
 TRANSCRIPT = {
     "firing": training_incident(),
     "diagnosed": training_incident(diagnosis=DIAGNOSED),
@@ -83,7 +102,8 @@ def test_the_headline_names_the_culprit_and_the_causes_are_numbered() -> None:
     assert causes[0].startswith("1. gpu-042 GPU 3: hardware thermal throttling; ")
     assert causes[1].startswith("2. gpu-174 mlx5_5/1: ")
     assert "Against: began 40 s after the drop" in causes[1]
-    assert causes[2] == "_Missing evidence:_ no data from gpu-300 since 03:12:00 UTC"
+    assert causes[2] == "_MFU curve:_ stepped down and stayed down (by 27 %), 93 % sure"
+    assert causes[3] == "_Missing evidence:_ no data from gpu-300 since 03:12:00 UTC"
 
 
 def test_the_message_does_not_depend_on_the_moment_it_is_built() -> None:
@@ -97,9 +117,43 @@ def test_flap_memory_is_shown() -> None:
 
 def test_degraded_messages_carry_less() -> None:
     incident = TRANSCRIPT["diagnosed"]
-    assert all("fields" not in block for block in build(incident, STYLE, 1).blocks)
-    assert build(incident, STYLE, 2).blocks == []
-    assert "gpu-042" in build(incident, STYLE, 2).text
+    assert has_chart(build(incident, STYLE))
+    without = build(incident, STYLE, 1)
+    assert not has_chart(without)
+    assert any("fields" in block for block in without.blocks)
+    assert all("fields" not in block for block in build(incident, STYLE, 2).blocks)
+    assert build(incident, STYLE, 3).blocks == []
+    assert "gpu-042" in build(incident, STYLE, 3).text
+
+
+def test_the_chart_is_slacks_own_or_a_picture_or_none() -> None:
+    incident = replace(TRANSCRIPT["diagnosed"], picture="F123")
+    kinds = {
+        (charts, native): [
+            block["type"]
+            for block in build(incident, replace(STYLE, charts=charts), native=native).blocks
+            if block["type"] in ("data_visualization", "image")
+        ]
+        for charts in ("auto", "picture", "off")
+        for native in (True, False)
+    }
+    assert kinds["auto", True] == ["data_visualization"]
+    assert kinds["auto", False] == kinds["picture", True] == kinds["picture", False] == ["image"]
+    assert kinds["off", True] == kinds["off", False] == []
+    assert not has_chart(build(replace(incident, picture=""), STYLE, native=False))
+
+
+def test_what_it_cost_is_said_live_and_at_the_end() -> None:
+    assert "1.2 GPU-hours lost so far" in json.dumps(build(TRANSCRIPT["diagnosed"], STYLE).blocks)
+    assert "1.2 GPU-hours lost so far" not in json.dumps(build(TRANSCRIPT["resolved"], STYLE).blocks)
+    reply = build_reply(TRANSCRIPT["resolved"], "resolved", STYLE)
+    assert reply.text.startswith("✅ Resolved after 5 min; about 1.2 GPU-hours lost")
+    assert "lost" not in build_reply(replace(TRANSCRIPT["resolved"], diagnosis=None), "resolved", STYLE).text
+
+
+def test_what_is_stored_comes_back_as_it_was() -> None:
+    for incident in TRANSCRIPT.values():
+        assert from_json(to_json(incident)) == incident
 
 
 def test_only_web_links_become_links() -> None:
@@ -108,6 +162,27 @@ def test_only_web_links_become_links() -> None:
         shown = json.dumps(build(incident, Style()).blocks)
         assert "|Runbook" not in shown
         assert "<!channel" not in shown
+
+
+def test_a_runbook_of_the_project_is_a_link_below_the_base_and_nowhere_else() -> None:
+    base = "https://git.example/blob/main/"
+    assert runbook_url("docs/alerts.md#gpulost", base) == "https://git.example/blob/main/docs/alerts.md#gpulost"
+    assert runbook_url("https://other.example/r#x", base) == "https://other.example/r#x"
+    for runbook in ("../../etc", "docs/../../x", "/etc", "//evil.example", "x?y", "a b", "javascript:alert(1)", ""):
+        assert runbook_url(runbook, base) == ""
+    assert runbook_url("docs/alerts.md", "") == ""
+
+
+def test_the_boards_that_messages_lead_to_exist() -> None:
+    boards = {json.loads(path.read_text())["uid"] for path in (ROOT / "dashboards" / "json").glob("*.json")}
+    named = {url.split("/d/")[1].split("?")[0] for _, url in board_links(TRANSCRIPT["diagnosed"], "http://g.example")}
+    assert named
+    assert named <= boards
+
+
+def test_links_begin_before_the_drop_and_end_after_the_resolve() -> None:
+    (_, url), *_ = board_links(TRANSCRIPT["resolved"], "http://g.example")
+    assert f"from={int(1000 * (START - 20 - 900))}&amp;to={int(1000 * (START + 300 + 600))}" in url
 
 
 hostile = st.text(max_size=200) | st.sampled_from(
@@ -146,12 +221,27 @@ def test_hostile_labels_stay_within_limits_and_ping_nobody(
         incident,
         run=labels["run"] or "r",
         component="train",
-        diagnosis=Diagnosis(START, causes, tuple(strings)),
+        diagnosis=Diagnosis(
+            START,
+            causes,
+            tuple(strings),
+            shape=Shape(strings[0], 0.5, strings[1], strings[2], strings[0]),
+            cost=Cost(members * 1e6, members, 0.4, START),
+            curve=Curve(tuple(map(float, range(members))), (0.1,) * members, (0.0,) * members, 0.4),
+        ),
+        picture="F1",
         resolved_at=None if firing else START + 9,
         episodes=((START - 9.0, START - 5.0),) * 20,
     )
-    style = Style(notice=strings[0], grafana_url="https://grafana.example/", alertmanager_url="https://am.example")
-    for message in (*(build(incident, style, level) for level in range(3)), build_reply(incident, "joined", style)):
+    style = Style(
+        notice=strings[0],
+        grafana_url="https://grafana.example/",
+        alertmanager_url="https://am.example",
+        prometheus_url="https://prometheus.example",
+        runbook_url="https://git.example",
+    )
+    levels = [build(incident, style, level, native=native) for level in range(4) for native in (True, False)]
+    for message in (*levels, build_reply(incident, "joined", style), build_reply(incident, "resolved", style)):
         check_message({"text": message.text, "blocks": message.blocks or None})
         for shown in [message.text, *_mrkdwn_texts(message.blocks)]:
             assert not re.search(r"<(?!!date\^|https?://)", shown)

@@ -167,12 +167,13 @@ def test_basic_and_bearer_authentication() -> Any:
 
     users = {"me": bcrypt.hashpw(b"right", bcrypt.gensalt(4))}
     hook = "/api/v1/alertmanager"
-    auth = webconfig.Authenticator(users, "hook-token")
+    auth = webconfig.Authenticator(users, ["hook-token", "next-token"])
     assert auth.allows("/", basic("me", "right"), hook)
     assert auth.allows("/", basic("me", "right"), hook)
     for bad in ("", "Basic !!!", basic("me", "wrong"), basic("you", "right"), "Bearer hook-token"):
         assert not auth.allows("/", bad, hook)
     assert auth.allows(hook, "Bearer hook-token", hook)
+    assert auth.allows(hook, "bearer next-token", hook)
     assert not auth.allows(hook, "Bearer wrong", hook)
-    assert not webconfig.Authenticator({}, "t").allows(hook, "", hook)
+    assert not webconfig.Authenticator({}, ["t"]).allows(hook, "", hook)
     assert webconfig.Authenticator().allows(hook, "", hook)

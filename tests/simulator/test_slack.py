@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import urllib.request
 from typing import Any
 
 import pytest
+import requests
 from slack_sdk import WebClient
 from slack_sdk.errors import SlackApiError
 
@@ -151,3 +153,75 @@ def test_the_page_shows_the_channel_and_escapes_it(client: WebClient, slack: Fak
     assert "<script" not in page
     assert "&lt;b&gt;" in page
     assert "fake Slack" in page
+
+
+CHART: dict[str, Any] = {
+    "type": "data_visualization",
+    "title": "MFU",
+    "chart": {
+        "type": "line",
+        "series": [{"name": "mfu", "data": [{"label": "1", "value": 40.0}, {"label": "2", "value": 41}]}],
+        "axis_config": {"categories": ["1", "2"], "x_label": "UTC", "y_label": "%"},
+    },
+}
+
+
+def changed(**changes: Any) -> Any:
+    chart = json.loads(json.dumps(CHART))
+    for path, value in changes.items():
+        *folders, name = path.split("__")
+        place = chart
+        for folder in folders:
+            place = place[int(folder) if folder.isdigit() else folder]
+        place[name] = value
+    return chart
+
+
+@pytest.mark.parametrize(
+    "chart",
+    [
+        changed(title="x" * 51),
+        changed(chart__type="radar"),
+        changed(chart__series=[]),
+        changed(chart__series__0__name="x" * 21),
+        changed(chart__series__0__data=[{"label": "1", "value": 1}]),
+        changed(chart__axis_config__categories=["1", "1"]),
+        changed(chart__series=[CHART["chart"]["series"][0]] * 2),
+        changed(chart__series__0__data=[{"label": "1", "value": "1"}, {"label": "2", "value": 1}]),
+        changed(chart__axis_config__categories=[str(n) for n in range(21)]),
+    ],
+)
+def test_charts_have_limits(chart: Any) -> None:
+    check_message({"text": "x", "blocks": [CHART]})
+    with pytest.raises(SlackError, match="invalid_blocks"):
+        check_message({"text": "x", "blocks": [chart]})
+    with pytest.raises(SlackError, match="invalid_blocks"):
+        check_message({"text": "x", "blocks": [CHART, CHART, CHART]})
+
+
+def test_a_workspace_without_charts_refuses_the_whole_message() -> None:
+    with FakeSlack(native_charts=False) as slack:
+        client = connect(slack, "xoxb-fake-token")
+        with pytest.raises(SlackApiError, match="invalid_blocks"):
+            client.chat_postMessage(channel="gpu-alerts", text="x", blocks=[CHART])
+
+
+def test_a_picture_is_uploaded_in_three_calls_and_shown_when_it_is_processed() -> None:
+    png = b"\x89PNG\r\n\x1a\n" + bytes(40)
+    with FakeSlack() as slack:
+        slack.files.processing_seconds = 3600.0
+        client = connect(slack, "xoxb-fake-token")
+        given = client.files_getUploadURLExternal(filename="a.png", length=len(png))
+        image = [{"type": "image", "alt_text": "a", "slack_file": {"id": given["file_id"]}}]
+        with pytest.raises(SlackApiError, match="file_not_found"):
+            client.files_completeUploadExternal(files=[{"id": given["file_id"]}])
+        assert requests.post(given["upload_url"], data=png[:-1], timeout=5).status_code == 400
+        assert requests.post(given["upload_url"], data=png, timeout=5).status_code == 200
+        client.files_completeUploadExternal(files=[{"id": given["file_id"], "title": "A"}])
+        assert client.files_info(file=given["file_id"])["file"]["mimetype"] == ""
+        with pytest.raises(SlackApiError, match="invalid_blocks"):
+            client.chat_postMessage(channel="gpu-alerts", text="x", blocks=image)
+        slack.files.processing_seconds = 0.0
+        assert client.files_info(file=given["file_id"])["file"]["mimetype"] == "image/png"
+        client.chat_postMessage(channel="gpu-alerts", text="x", blocks=image)
+        assert b"/files/" in slack.page()

@@ -16,6 +16,7 @@ from pyrometer_exporters.doctor.report import Attribution, CollectorFound, Repor
 from pyrometer_exporters.framework import service
 from pyrometer_exporters.framework.clock import SystemClock
 from pyrometer_exporters.framework.collector import Collector, CollectorSpec, Context
+from pyrometer_exporters.framework.flags import UsageError
 from pyrometer_exporters.framework.gather import CollectorState, Gatherer
 from pyrometer_exporters.framework.metrics import Sample
 from pyrometer_exporters.framework.worker import reason_of
@@ -59,6 +60,17 @@ def examine(flags: argparse.Namespace, specs: Sequence[CollectorSpec]) -> Report
     report.problems.extend(readout.log_problems(report))
     report.problems.extend(f"collector {c.name} failed: {c.state}" for c in report.collectors if _failed(c))
     return report
+
+
+def readings_of_gpus(flags: argparse.Namespace, specs: Sequence[CollectorSpec]) -> readout.Readings:
+    """What the GPU collector gives now. Raises UsageError for flags that it can't use, and where GPUs are let go."""
+    if released := _released(flags):
+        msg = f"{released} asks all to let go of the GPUs"
+        raise UsageError(msg)
+    context = service.context_of(flags)
+    wanted = [spec for spec in specs if spec.name == gpu_collector.COLLECTOR.name]
+    samples, _states = _gathered([(spec, service.build(spec, context)) for spec in wanted])
+    return readout.Readings(samples)
 
 
 def _built(spec: CollectorSpec, context: Context, recording: Recording) -> Collector:

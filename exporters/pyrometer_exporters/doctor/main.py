@@ -1,20 +1,24 @@
-"""The program ``pyrometer-doctor``: the node exporter's flags, and ``--json``.
+"""The program ``pyrometer-doctor``: the node exporter's flags, ``--json`` and ``--compare-nvidia-smi``.
 
-Exit status 0 where the alert rules have all they need, 1 where something is missing, 2 for flags that can't be used.
+Exit status 0 where the alert rules have all they need, 1 where something is missing, 2 for flags that can't be used. Of
+a comparison: 1 where a value differs or only nvidia-smi has it.
 """
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import json
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from pyrometer_exporters import node
-from pyrometer_exporters.doctor.examine import examine
+from pyrometer_exporters.doctor import nvidia_smi
+from pyrometer_exporters.doctor.examine import examine, readings_of_gpus
 from pyrometer_exporters.doctor.text import text
 from pyrometer_exporters.framework import logs, service
-from pyrometer_exporters.framework.collector import discover
+from pyrometer_exporters.framework.collector import CollectorSpec, discover
 from pyrometer_exporters.framework.flags import UsageError, fail
 from pyrometer_exporters.framework.service import Exporter
 
@@ -31,16 +35,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     specs = discover(DOCTOR.package)
     parser = service.parser(DOCTOR, specs)
     parser.add_argument("--json", dest="json", action="store_true", help="print one JSON object")
+    parser.add_argument(
+        "--compare-nvidia-smi", dest="compare", nargs="?", const="", metavar="FILE",
+        help="only compare each value with what nvidia-smi -q -x says now, or said into FILE a moment ago",
+    )  # fmt: skip
     flags = parser.parse_args(argv)
     # Each part that is down is in the report; its log line beside it would only be in the way.
     logs.set_up("error", getattr(flags, "log.format"))
     try:
+        if flags.compare is not None:
+            return _compare(flags, specs)
         report = examine(flags, specs)
     except UsageError as error:
         return fail(DOCTOR.prog, error)
     sys.stdout.write(_json(report) if flags.json else text(report))
     sys.stdout.flush()
     return 1 if report.problems else 0
+
+
+def _compare(flags: argparse.Namespace, specs: Sequence[CollectorSpec]) -> int:
+    # Ours first: what nvidia-smi has to say takes it seconds.
+    readings = readings_of_gpus(flags, specs)
+    rows = nvidia_smi.compared(readings, nvidia_smi.read(Path(flags.compare) if flags.compare else None))
+    sys.stdout.write("\n".join(nvidia_smi.table(rows)) + "\n")
+    sys.stdout.flush()
+    return int(not rows or any(row.verdict in ("differs", "only nvidia-smi") for row in rows))
 
 
 def _json(report: object) -> str:

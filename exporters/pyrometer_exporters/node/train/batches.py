@@ -34,12 +34,24 @@ TAG = Family(
     "1 at each batch that was tagged (checkpoint, eval, warmup, ramp, restart), timestamped; absent at others.",
     (*_RUN, "tag"),
 )
-FAMILIES = (MFU, FLOPS_PER_SECOND, STEP_SECONDS, STEP, LOSS, GRAD_NORM, TAG)
+REPORTED_MFU = Family(
+    "pyrometer_train_batch_reported_mfu_ratio",
+    "gauge",
+    "MFU as the trainer's own log has it, 0-1, in its own convention and against its own peak, timestamped.",
+    _RUN,
+)
+REPORTED_FLOPS_PER_SECOND = Family(
+    "pyrometer_train_batch_reported_flops_per_second",
+    "gauge",
+    "FLOP/s per GPU as the trainer's own log has it, in the log's own convention, timestamped.",
+    _RUN,
+)
+FAMILIES = (MFU, FLOPS_PER_SECOND, STEP_SECONDS, STEP, LOSS, GRAD_NORM, REPORTED_MFU, REPORTED_FLOPS_PER_SECOND, TAG)
 
 
 _BY_NAME = {
     "mfu": MFU, "flops_per_second": FLOPS_PER_SECOND, "seconds": STEP_SECONDS, "step": STEP, "loss": LOSS,
-    "grad_norm": GRAD_NORM,
+    "grad_norm": GRAD_NORM, "reported_mfu": REPORTED_MFU, "reported_flops_per_second": REPORTED_FLOPS_PER_SECOND,
 }  # fmt: skip
 
 

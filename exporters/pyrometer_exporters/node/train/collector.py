@@ -113,8 +113,8 @@ _RUN_TEXTS = (
 RUN_INFO = Family(
     "pyrometer_train_run_info",
     "gauge",
-    "1; what must be equal for MFU numbers to be comparable.",
-    ("run", "attempt", "world_size", *_RUN_TEXTS),
+    "1; what must be equal for MFU numbers to be comparable. source is client, or log:<format>.",
+    ("run", "attempt", "world_size", *_RUN_TEXTS, "source"),
 )
 PEAK_FLOPS = Family(
     "pyrometer_train_peak_flops_per_second",
@@ -128,9 +128,15 @@ PEAK_UNKNOWN = Family(
     "1 where the run's FLOPs are counted but no peak is known for this GPU and dtype: it has no MFU.",
     ("run", "attempt", "gpu_model", "dtype"),
 )
+EXPECTED_MFU = Family(
+    "pyrometer_train_expected_mfu_ratio",
+    "gauge",
+    "MFU, 0-1, that the job says its configuration reaches; absent where it says nothing.",
+    ("run", "attempt"),
+)
 FAMILIES = (
     STEPS, STEP_SECONDS, TOKENS, FLOPS, PART_SECONDS, LAST_STEP, LAST_STEP_NUMBER, CURRENT_PART, RANK_UP, RANK_START,
-    GC_PAUSES, GC_PAUSE_SECONDS, LAST_GC_STEP, RANK_INFO, RUN_INFO, PEAK_FLOPS, PEAK_UNKNOWN,
+    GC_PAUSES, GC_PAUSE_SECONDS, LAST_GC_STEP, RANK_INFO, RUN_INFO, PEAK_FLOPS, PEAK_UNKNOWN, EXPECTED_MFU,
 )  # fmt: skip
 
 
@@ -218,7 +224,7 @@ def rank_samples(rank: Rank, now: float, offset: float) -> Iterator[Sample]:
     """All samples of a rank; ``now`` monotonic seconds, ``offset`` the wall clock less that."""
     meta, header = rank.meta, rank.header
     labels = (meta.run, meta.attempt, meta.rank)
-    yield STEPS.sample(header.count, *labels)
+    yield STEPS.sample(header.steps, *labels)
     yield STEP_SECONDS.sample(header.step_total / 1e9, *labels)
     yield RANK_START.sample(header.created / 1e9 + offset, *labels)
     yield from _shares(rank, labels)
@@ -232,7 +238,9 @@ def rank_samples(rank: Rank, now: float, offset: float) -> Iterator[Sample]:
     info = (meta.texts[name] for name in ("gpu", "uuid", "stage", "replica"))
     yield RANK_INFO.sample(1, *labels, meta.local_rank, *info)
     texts = (rank.text(name) for name in _RUN_TEXTS)
-    yield RUN_INFO.sample(1, meta.run, meta.attempt, str(meta.world_size), *texts)
+    yield RUN_INFO.sample(1, meta.run, meta.attempt, str(meta.world_size), *texts, meta.source)
+    if meta.expected_mfu is not None:
+        yield EXPECTED_MFU.sample(meta.expected_mfu, meta.run, meta.attempt)
     if rank.peak is not None:
         yield PEAK_FLOPS.sample(rank.peak, meta.run, meta.attempt)
     elif meta.flops_per_token is not None or header.flops_extra:
@@ -240,15 +248,18 @@ def rank_samples(rank: Rank, now: float, offset: float) -> Iterator[Sample]:
 
 
 def _shares(rank: Rank, labels: tuple[str, ...]) -> Iterator[Sample]:
-    """Without a default per step the sums are those of the steps that the job gave numbers for."""
+    """Without a default per step the sums are those of the steps that the job gave numbers for.
+
+    What is read from a log stands for all ranks: its share is the whole.
+    """
     meta, header = rank.meta, rank.header
     for family, per_step, extra in (
         (TOKENS, meta.tokens_per_step, header.tokens_extra),
         (FLOPS, meta.flops_per_step, header.flops_extra),
     ):
-        total = header.count * (per_step or 0.0) + extra
+        total = header.steps * (per_step or 0.0) + extra
         if (per_step is not None or extra) and 0.0 <= total < math.inf:
-            yield family.sample(total / meta.world_size, *labels)
+            yield family.sample(total / (1 if meta.source != "client" else meta.world_size), *labels)
 
 
 def _pauses(rank: Rank, labels: tuple[str, ...]) -> Iterator[Sample]:
@@ -265,7 +276,7 @@ def _position(rank: Rank, labels: tuple[str, ...], now: float, offset: float) ->
     header = rank.header
     if rank.last_end:
         yield LAST_STEP.sample(rank.last_end / 1e9 + offset, *labels)
-        yield LAST_STEP_NUMBER.sample(rank.meta.first_step + header.count - 1, *labels)
+        yield LAST_STEP_NUMBER.sample(rank.last_step, *labels)
     if 0 < header.part <= len(PARTS):
         part, since = PARTS[header.part - 1], header.part_started
     elif header.step_started > rank.last_end:

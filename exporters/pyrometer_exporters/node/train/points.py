@@ -23,6 +23,17 @@ MAX_CONSUMERS = 16
 # Rings of one run and attempt on one node, one after the other: restarts that kept the attempt's number.
 MAX_RINGS_PER_CURSOR = 16
 
+COLUMNS = (
+    "mfu",
+    "flops_per_second",
+    "seconds",
+    "step",
+    "loss",
+    "grad_norm",
+    "reported_mfu",
+    "reported_flops_per_second",
+)
+
 RunKey = tuple[str, str]
 """Run and attempt."""
 
@@ -45,10 +56,12 @@ class Point:
     grad_norm: float | None
     tags: tuple[str, ...]
     ring: str = ""
+    reported_mfu: float | None = None
+    reported_flops_per_second: float | None = None
 
     def columns(self) -> Iterator[tuple[str, float]]:
         """The values that this batch has, by the name of their series; a tag is ``tag:checkpoint`` with value 1."""
-        for name in ("mfu", "flops_per_second", "seconds", "step", "loss", "grad_norm"):
+        for name in COLUMNS:
             value = getattr(self, name)
             if value is not None:
                 yield name, value

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
 import stat
 import struct
@@ -19,7 +20,7 @@ from pyrometer import ring
 # A node has 8-16 ranks; leftovers of crashed runs come on top. More is somebody's mistake, not our memory.
 MAX_RINGS = 256
 
-_HEADER = struct.Struct(f"<{ring.STACK_SIGNAL_SLOT + 1}q")
+_HEADER = struct.Struct(f"<{ring.STEPS_EXTRA_SLOT + 1}q")
 # By the ring's magic number: its version's record.
 _RECORDS = {
     ring.MAGIC_V1: struct.Struct(f"<6q2d{ring.RECORD_SLOTS_V1 - 8}q"),
@@ -50,6 +51,8 @@ class Meta:
     tokens_per_step: float | None
     flops_per_token: float | None
     peak_flops: float | None
+    expected_mfu: float | None
+    source: str
     texts: dict[str, str]
 
     @property
@@ -78,11 +81,17 @@ class Header:
     gc_pause_total: int
     gc_step: int
     stack_signal: int
+    steps_extra: int
+
+    @property
+    def steps(self) -> int:
+        """Steps finished; a record that was read from a log may stand for many."""
+        return self.count + self.steps_extra
 
 
 @dataclass(frozen=True)
 class Record:
-    """One finished step; ``sequence`` counts from 0 within the ring."""
+    """One finished step, or of a log's line the steps it stands for; ``sequence`` counts from 0 within the ring."""
 
     sequence: int
     start: int
@@ -95,6 +104,10 @@ class Record:
     global_batch_size: int | None = None
     sequence_length: int | None = None
     recompute: str | None = None
+    steps: int = 1
+    step: int | None = None
+    reported_flops: float | None = None
+    reported_mfu: float | None = None
 
 
 class RingFile:
@@ -143,6 +156,7 @@ class RingFile:
             gc_pause_total=slots[ring.GC_PAUSE_TOTAL_SLOT],
             gc_step=slots[ring.GC_STEP_SLOT],
             stack_signal=slots[ring.STACK_SIGNAL_SLOT],
+            steps_extra=slots[ring.STEPS_EXTRA_SLOT],
         )
 
     def records(self, first: int, count: int) -> Iterator[Record]:
@@ -221,6 +235,9 @@ def _meta(found: dict[str, Any]) -> Meta:
         tokens_per_step=_positive(found["tokens_per_step"]),
         flops_per_token=_positive(found["flops_per_token"]),
         peak_flops=_positive(found["peak_flops"]),
+        # Clients older than these two don't give them.
+        expected_mfu=_positive(found.get("expected_mfu")),
+        source=str(found.get("source", "client")),
         texts={key: "" if found[key] is None else str(found[key]) for key in text_keys},
     )
 
@@ -249,20 +266,30 @@ def _runs(first: int, count: int) -> Iterator[tuple[int, int]]:
 
 def _record(slots: tuple[Any, ...]) -> Record:
     flags = slots[ring.FLAGS]
-    (flops,) = _FLOPS.unpack(struct.pack("<q", slots[ring.FLOPS]))
     return Record(
         sequence=slots[ring.SEQUENCE] - 1,
         start=slots[ring.START],
         end=slots[ring.END],
         flags=flags,
         tokens=slots[ring.TOKENS] if flags & ring.FLAG_TOKENS else None,
-        flops=flops if flags & ring.FLAG_FLOPS else None,
+        flops=_double(slots, ring.FLOPS, ring.FLAG_FLOPS),
         loss=slots[ring.LOSS] if flags & ring.FLAG_LOSS else None,
         grad_norm=slots[ring.GRAD_NORM] if flags & ring.FLAG_GRAD_NORM else None,
         global_batch_size=_changed(slots, ring.GLOBAL_BATCH_SIZE, ring.FLAG_GLOBAL_BATCH_SIZE),
         sequence_length=_changed(slots, ring.SEQUENCE_LENGTH, ring.FLAG_SEQUENCE_LENGTH),
         recompute=_recompute(slots),
+        steps=_changed(slots, ring.STEPS, ring.FLAG_STEPS) or 1,
+        step=_changed(slots, ring.STEP, ring.FLAG_STEPS),
+        reported_flops=_double(slots, ring.REPORTED_FLOPS, ring.FLAG_REPORTED_FLOPS),
+        reported_mfu=_double(slots, ring.REPORTED_MFU, ring.FLAG_REPORTED_MFU),
     )
+
+
+def _double(slots: tuple[Any, ...], place: int, flag: int) -> float | None:
+    if len(slots) <= place or not slots[ring.FLAGS] & flag:
+        return None
+    (value,) = _FLOPS.unpack(struct.pack("<q", slots[place]))
+    return float(value) if math.isfinite(value) else None
 
 
 def _changed(slots: tuple[Any, ...], place: int, flag: int) -> int | None:

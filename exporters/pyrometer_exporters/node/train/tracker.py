@@ -39,6 +39,12 @@ class Rank:
         """When the latest step ended, in ns of CLOCK_MONOTONIC; 0 before the first."""
         return self.latest.end if self.latest else 0
 
+    @property
+    def last_step(self) -> int:
+        """Number of the latest step; a log says it itself."""
+        logged = self.latest.step if self.latest else None
+        return self.meta.first_step + self.header.count - 1 if logged is None else logged
+
     def text(self, name: str) -> str:
         """A text of the run's description, as it is at the latest step."""
         changed = getattr(self.latest, name, None)
@@ -176,7 +182,7 @@ def _made(entry: os.DirEntry[str]) -> int:
 
 
 def to_point(record: Record, meta: Meta, peak: float | None, offset_ms: int) -> Point:
-    """A record as a batch; ``offset_ms`` is the wall clock less CLOCK_MONOTONIC, in milliseconds.
+    """A record as a batch (a log's line: the mean of its steps); ``offset_ms`` is the wall clock less CLOCK_MONOTONIC.
 
     MFU = model FLOPs of the step / (step seconds x GPUs x peak FLOP/s of one GPU).
     """
@@ -189,12 +195,14 @@ def to_point(record: Record, meta: Meta, peak: float | None, offset_ms: int) -> 
     return Point(
         timestamp=record.end // 1_000_000 + offset_ms,
         sequence=record.sequence,
-        step=meta.first_step + record.sequence,
-        seconds=seconds,
+        step=meta.first_step + record.sequence if record.step is None else record.step,
+        seconds=seconds / record.steps,
         mfu=None if rate is None or peak is None else rate / peak,
         flops_per_second=rate,
         loss=record.loss,
         grad_norm=record.grad_norm,
+        reported_mfu=record.reported_mfu,
+        reported_flops_per_second=record.reported_flops,
         tags=tuple(tags),
     )
 

@@ -314,3 +314,18 @@ def test_with_the_real_client(context: Context, folder: Path, monkeypatch: pytes
     assert all(abs(at - time.time()) < 60 for _, _, at in found)
     run.close()
     collector.close()
+
+
+def test_what_the_job_expects_is_served_as_it_says(collector: TrainCollector, rings: Rings) -> None:
+    rings(expected_mfu=0.42).step(998, 1000)
+    samples, _ = collect(collector)
+    assert samples["expected_mfu_ratio", "llama", "0"] == 0.42
+
+
+def test_a_logs_share_is_the_whole(collector: TrainCollector, rings: Rings) -> None:
+    """One ring stands for all ranks of the run."""
+    rings("client").step(998, 1000)
+    per_rank = collect(collector)[0]["tokens_total", "llama", "0", "0"]
+    rings("log", run="logged", source="log:nemo").step(998, 1000)
+    samples, _ = collect(collector)
+    assert samples["tokens_total", "logged", "0", "0"] == 8 * per_rank

@@ -1,0 +1,37 @@
+"""What of a message Slack will take: less after each refusal, and no chart block where the workspace has none."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from pyrometer_alerting.messages import DEGRADE_LEVELS, Message
+from pyrometer_alerting.store import Store, Transaction
+
+_log = logging.getLogger(__name__)
+
+CHARTS_FACT = "charts_refused_at"
+CHARTS_RETRY_SECONDS = 7 * 86_400.0  # Slack turns features on workspace by workspace
+
+
+def has_native_charts(tx: Transaction, now: float) -> bool:
+    """Whether Slack's chart block may be used: it has not been refused within a week."""
+    refused = tx.fact(CHARTS_FACT)
+    return refused is None or now - float(refused) > CHARTS_RETRY_SECONDS
+
+
+def note_refusal(store: Store, op_id: str, now: float) -> None:
+    """Slack took the message without its chart and refused it with it: the next ones come without, or a picture."""
+    _log.info("outbox: this workspace has no chart block: charts are sent as pictures")
+    with store.transaction() as tx:
+        tx.save_fact(CHARTS_FACT, repr(now))
+        tx.outbox.restore(op_id)
+
+
+def leaving_out(level: int, build: Callable[[int], Message]) -> tuple[int, Message]:
+    """The message at this level, or at the next one that leaves something out: never the same content again."""
+    message = build(level)
+    while 0 < level < DEGRADE_LEVELS - 1 and message == build(level - 1):
+        level += 1
+        message = build(level)
+    return level, message

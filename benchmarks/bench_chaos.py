@@ -1,0 +1,58 @@
+"""The service killed with SIGKILL a thousand times at random points of its outbox, while Slack misbehaves.
+
+Slack enforces its limits (scaled: 10 posts/s, 1,200 other calls/min, bursts of 10 and 50), and at three deliveries in
+ten a call fails in one of eight ways: Slack's own errors, 5xx, rate limits, broken connections, no answer.
+Run: .venv/bin/python benchmarks/bench_chaos.py [kills] [seed]   (some minutes; tests/alerting/test_chaos.py is short)
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from pyrometer_simulator.slack import FakeSlack
+from pyrometer_simulator.slack_channel import RateLimits
+
+TESTS = Path(__file__).parents[1] / "tests" / "alerting"
+
+
+def load(name: str) -> Any:  # noqa: ANN401 - a module
+    """The tests are no package: each file by its path, under the name that the others import it by."""
+    spec = importlib.util.spec_from_file_location(f"alerting_{name}", TESTS / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[f"alerting_{name}"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def main() -> int:
+    kills = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
+    seed = int(sys.argv[2]) if len(sys.argv) > 2 else 1
+    _fakes, _real, chaos = load("fakes"), load("real"), load("chaos")
+    limits = RateLimits(post_per_second=10, post_burst=10, tier3_per_minute=1200, tier3_burst=50)
+    with (
+        tempfile.TemporaryDirectory(prefix="pyrometer-chaos-") as folder,
+        FakeSlack(channel_names=["gpu-alerts"], token="xoxb-test", limits=limits) as slack,  # noqa: S106 - made up
+    ):
+        run = chaos.Chaos(Path(folder), slack, seed)
+        started = time.monotonic()
+        try:
+            for part in range(1, kills // 100 + 1):
+                run.play(100 * part)
+                print(f"{100 * part} kills after {time.monotonic() - started:.0f} s", flush=True)
+            run.play(kills)
+            verdict = run.settle(seconds=300)
+        finally:
+            run.close()
+    print(verdict)
+    return 1 if verdict.lost or verdict.wrong or verdict.duplicates else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

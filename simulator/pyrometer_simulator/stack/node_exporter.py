@@ -1,0 +1,93 @@
+"""The real node_exporter, which our NIC collector is compared with: by value in the tests, by cost in a benchmark.
+
+From PATH where it is new enough, else from Debian's testing suite, unpacked into the same cache as the rest.
+"""
+
+import contextlib
+import os
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyrometer_simulator.stack.cache import Progress, cache_folder, fill, missing
+from pyrometer_simulator.stack.errors import StackError
+from pyrometer_simulator.stack.versions import Version, on_path, parse_version, version_line
+
+PACKAGE = "prometheus-node-exporter"
+# 1.11 has the hardware counters of InfiniBand, which 1.9 had not.
+OLDEST: Version = (1, 11)
+_HINT = "install node_exporter >= 1.11 so that it is on PATH"
+START_SECONDS = 20.0
+
+
+def find_node_exporter(progress: Progress = print) -> Path:
+    """Where it is, downloading it if it is missing (5 MB, once).
+
+    Raises:
+        StackError: it cannot be had; one line says what to install.
+    """
+    found = on_path(["node_exporter", PACKAGE], OLDEST)
+    if found is not None:
+        return found
+    folder = cache_folder()
+    if missing(folder, [PACKAGE]):
+        fill(folder, [PACKAGE], _check, progress)
+    return folder / PACKAGE / "usr/bin" / PACKAGE
+
+
+def _check(package: str, unpacked: Path) -> None:
+    line = version_line([unpacked / "usr/bin" / package])
+    version = parse_version(line)
+    if version is None:
+        raise StackError(f"{package} of Debian testing does not start on this system (too old a libc?): {_HINT}")
+    if version < OLDEST:
+        raise StackError(f"this archive only has {line}: {_HINT}")
+
+
+@dataclass(frozen=True)
+class NodeExporter:
+    """One that runs."""
+
+    port: int
+    pid: int
+
+    def scrape(self) -> str:
+        """Its /metrics."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=30) as answer:
+            text: str = answer.read().decode()
+        return text
+
+
+@contextlib.contextmanager
+def running(binary: Path, sysfs: Path) -> Iterator[NodeExporter]:
+    """It, on a free port of this machine, reading InfiniBand and interfaces below ``sysfs`` and nothing else."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [
+        os.fspath(binary), f"--path.sysfs={sysfs}", f"--web.listen-address=127.0.0.1:{port}", "--log.level=error",
+        "--collector.disable-defaults", "--collector.infiniband", "--collector.netclass",
+        "--web.disable-exporter-metrics",
+    ]  # fmt: skip
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            exporter = NodeExporter(port, process.pid)
+            _wait(exporter, process)
+            yield exporter
+        finally:
+            process.terminate()
+
+
+def _wait(exporter: NodeExporter, process: subprocess.Popen[bytes]) -> None:
+    until = time.monotonic() + START_SECONDS
+    while time.monotonic() < until and process.poll() is None:
+        with contextlib.suppress(urllib.error.URLError, ConnectionError):
+            exporter.scrape()
+            return
+        time.sleep(0.05)
+    raise StackError(f"node_exporter did not answer on port {exporter.port} within {START_SECONDS:.0f} s")

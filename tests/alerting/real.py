@@ -1,0 +1,217 @@
+"""A real Alertmanager on free ports, and the service in front of it, for the tests of what Alertmanager really does."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from alerting_fakes import FakePrometheus, wait_until
+
+from pyrometer_alerting.alertmanager import HttpAlertmanager
+from pyrometer_alerting.clock import SystemClock
+from pyrometer_alerting.messages import Style
+from pyrometer_alerting.missed import Sweep
+from pyrometer_alerting.prometheus import Series
+from pyrometer_alerting.reconcile import Pace
+from pyrometer_alerting.server import HttpServer, Request, Response
+from pyrometer_alerting.service import WEBHOOK_PATH, Service
+from pyrometer_alerting.slack import WebSlack
+from pyrometer_alerting.store import Store
+from pyrometer_alerting.timing import Timing
+from pyrometer_alerting.webconfig import Authenticator
+from pyrometer_simulator.slack import FakeSlack
+from pyrometer_simulator.stack import find_stack
+
+# A route per label `row` so that the rows of the table share one Alertmanager without meeting in one group.
+CONFIG = """
+route:
+  receiver: pyrometer
+  group_by: [row]
+  group_wait: {group_wait}
+  group_interval: {group_interval}
+  repeat_interval: 4h
+receivers:
+  - name: pyrometer
+    webhook_configs:
+      - url: {url}
+        max_alerts: {max_alerts}
+inhibit_rules:
+  - source_matchers: [alertname="Throttle"]
+    target_matchers: [alertname="MfuDrop"]
+    equal: [row]
+"""
+
+EAGER = Pace(every=3600, gone=0.0, gone_alone=0.0, undelivered=1.0, doubt=5.0)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class RealAlertmanager:
+    """One Alertmanager process; `post` speaks to it as Prometheus does."""
+
+    def __init__(
+        self, folder: Path, url: str, *, group_wait: str = "0s", group_interval: str = "1s", max_alerts: int = 0
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder, self.port = folder, free_port()
+        (folder / "am.yaml").write_text(
+            CONFIG.format(url=url, group_wait=group_wait, group_interval=group_interval, max_alerts=max_alerts)
+        )
+        self.cluster: list[str] = ["--cluster.listen-address="]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self, *flags: str) -> None:
+        command = [
+            *find_stack(lambda _line: None).alertmanager_command,
+            f"--config.file={self._folder / 'am.yaml'}",
+            f"--storage.path={self._folder / 'data'}",
+            f"--web.listen-address=127.0.0.1:{self.port}",
+            *self.cluster,
+            *flags,
+        ]
+        log = (self._folder / "log").open("ab")
+        self._process = subprocess.Popen(command, stdout=log, stderr=log)
+        log.close()
+        wait_until(self.ready, seconds=20)
+
+    def ready(self) -> bool:
+        with suppress(OSError), urllib.request.urlopen(f"{self.url}/-/ready", timeout=2) as answer:  # noqa: S310 - loopback
+            return int(answer.status) == 200
+        return False
+
+    def end(self, number: int = signal.SIGKILL) -> None:
+        if self._process is not None:
+            self._process.send_signal(number)
+            self._process.wait(20)
+            self._process = None
+
+    def post(self, *alerts: Mapping[str, Any]) -> None:
+        self._ask("POST", "/api/v2/alerts", list(alerts))
+
+    def silence(self, seconds: float, **labels: str) -> None:
+        matchers = [{"name": name, "value": value, "isRegex": False, "isEqual": True} for name, value in labels.items()]
+        now = time.time()
+        times = {"startsAt": iso(now - 1), "endsAt": iso(now + seconds)}
+        self._ask("POST", "/api/v2/silences", {"matchers": matchers, "createdBy": "alice", "comment": "x", **times})
+
+    def alerts(self) -> Any:
+        return self._ask("GET", "/api/v2/alerts")
+
+    def _ask(self, method: str, path: str, document: object = None) -> Any:
+        data = None if document is None else json.dumps(document).encode()
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(f"{self.url}{path}", data=data, method=method, headers=headers)  # noqa: S310
+        with urllib.request.urlopen(request, timeout=5) as answer:  # noqa: S310
+            return json.loads(answer.read() or b"null")
+
+
+def iso(unix: float) -> str:
+    return datetime.fromtimestamp(unix, tz=timezone.utc).isoformat()
+
+
+def prom_alert(
+    name: str, row: str, *, began: float, ended: float | None = None, summary: str = "", **labels: str
+) -> dict[str, Any]:
+    """As Prometheus sends it: firing ones expire in 4 minutes when nothing more is heard."""
+    return {
+        "labels": {"alertname": name, "row": row, "cluster": row, "severity": "critical", **labels},
+        "annotations": {"summary": summary or f"{name} {row}", "description": "measured"},
+        "startsAt": iso(began),
+        "endsAt": iso(ended if ended is not None else time.time() + 240),
+    }
+
+
+class Receiver:
+    """The whole service behind its HTTP server, with a fake Slack; it can be out of order, or slow."""
+
+    def __init__(self, folder: Path, slack: FakeSlack) -> None:
+        self._slack = slack
+        self._store = Store(folder / "store")
+        self.prometheus = FakePrometheus()
+        self.deliveries: list[Any] = []
+        self.refuse = 0
+        self.server = HttpServer("127.0.0.1", 0, self._handle)
+        self.server.start()
+        self.service: Service | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server.port}{WEBHOOK_PATH}"
+
+    def start(self, alertmanagers: Sequence[RealAlertmanager], *, prometheus: bool = True) -> None:
+        self.service = Service(
+            self._store,
+            WebSlack("xoxb-test", self._slack.url),
+            "#gpu-alerts",
+            prometheus=self.prometheus if prometheus else None,
+            style=Style(),
+            clock=SystemClock(),
+            auth=Authenticator(),
+            alertmanagers=[HttpAlertmanager(each.url) for each in alertmanagers],
+        )
+        self.service.courier._timing = Timing(first_look=0.1, second_look=0.2, backoff=0.1)
+        self.service.reconciler._pace = EAGER
+        self.service.reconciler._sweep = Sweep(time.time(), late=0.5, every=0.5, away=3600)
+        self.service.start()
+
+    def stop(self) -> None:
+        self.server.stop()
+        if self.service is not None:
+            self.service.stop()
+
+    def _handle(self, request: Request) -> Response:
+        if request.path == WEBHOOK_PATH:
+            if self.refuse:
+                self.deliveries.append(self.refuse)
+                return Response(self.refuse, b"out of order\n")
+            self.deliveries.append(json.loads(request.body))
+        assert self.service is not None
+        return self.service.handle(request)
+
+    def fires(self, *alerts: Mapping[str, Any]) -> None:
+        """What Prometheus says when it is asked now."""
+        now = time.time()
+        firing = [Series({**alert["labels"], "alertstate": "firing"}, ((now, 1.0),)) for alert in alerts]
+        self.prometheus.answers = [("^ALERTS", list(firing))]
+
+    def fired(self, labels: Mapping[str, str], began: float, ended: float) -> None:
+        """What Prometheus says of the past: samples of ALERTS."""
+        points = tuple((when, 1.0) for when in (began, (began + ended) / 2, ended))
+        self.prometheus.answers = [("^ALERTS", [Series({**labels, "alertstate": "firing"}, points)])]
+
+    def reconcile(self) -> None:
+        assert self.service is not None
+        self.service.reconciler.step()
+
+    def incidents(self, row: str) -> Any:
+        assert self.service is not None
+        found = json.loads(self.service.handle(Request("GET", "/api/v1/incidents")).body)["incidents"]
+        return [incident for incident in found if incident["cluster"] == row]
+
+    def messages(self, row: str) -> list[dict[str, Any]]:
+        ids = {incident["id"] for incident in self.incidents(row)}
+        return [
+            message
+            for message in self._slack.messages("gpu-alerts")
+            if message["metadata"]["event_payload"]["incident_id"] in ids
+        ]
+
+    def delivered(self, row: str) -> list[Any]:
+        return [each for each in self.deliveries if isinstance(each, dict) and f'row="{row}"' in each["groupKey"]]

@@ -1,0 +1,309 @@
+"""What a real Alertmanager does and does not tell, case by case, and what the channel shows for it.
+
+The letters are those of `docs/alertmanager.md`: lost resolves, repeated and missing deliveries.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from alerting_fakes import wait_until
+from alerting_real import RealAlertmanager, Receiver, free_port, iso, prom_alert
+
+from pyrometer_simulator.slack import FakeSlack
+from pyrometer_simulator.slack_channel import RateLimits
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RealAlertmanager, Receiver]]:
+    """One Alertmanager, one service, one channel for all rows that do not kill anything."""
+    folder = tmp_path_factory.mktemp("truth")
+    limits = RateLimits(post_per_second=1000, post_burst=1000, tier3_per_minute=60000, tier3_burst=1000)
+    with FakeSlack(channel_names=["gpu-alerts"], token="xoxb-test", limits=limits) as slack:
+        receiver = Receiver(folder, slack)
+        alertmanager = RealAlertmanager(folder / "am", receiver.url)
+        alertmanager.start()
+        receiver.start([alertmanager])
+        yield alertmanager, receiver
+        alertmanager.end(signal.SIGTERM)
+        receiver.stop()
+
+
+class Outage:
+    """A receiver that refuses with 503 from the start, and an alert that fires and ends meanwhile."""
+
+    def __init__(self, folder: Path, slack: FakeSlack) -> None:
+        self.receiver = Receiver(folder, slack)
+        self.receiver.refuse = 503
+        self.alertmanager = RealAlertmanager(folder / "am", self.receiver.url)
+        self.alertmanager.start()
+        self.receiver.start([self.alertmanager])
+        self.began = time.time()
+        self.fault = prom_alert("GpuLost", "c2", began=self.began, node="n2", gpu="1")
+        self.alertmanager.post(self.fault)
+        wait_until(lambda: 503 in self.receiver.deliveries)
+        self.alertmanager.post({**self.fault, "endsAt": iso(time.time())})
+
+
+@pytest.fixture(scope="module", autouse=True)
+def long_outage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outage]:
+    """It takes 12 s: begun first, so that the other rows are played meanwhile."""
+    with FakeSlack(channel_names=["gpu-alerts"], token="xoxb-test") as slack:
+        outage = Outage(tmp_path_factory.mktemp("outage"), slack)
+        yield outage
+        outage.alertmanager.end(signal.SIGTERM)
+        outage.receiver.stop()
+
+
+@pytest.fixture
+def alertmanager(stage: Any) -> RealAlertmanager:
+    return stage[0]
+
+
+@pytest.fixture
+def receiver(stage: Any) -> Receiver:
+    stage[1].prometheus.answers = []
+    stage[1].refuse = 0
+    return stage[1]
+
+
+def text_of(receiver: Receiver, row: str) -> str:
+    found = receiver.messages(row)
+    return found[0]["text"] + str(found[0]["blocks"]) if found else ""
+
+
+def notify(alertmanager: RealAlertmanager, receiver: Receiver, *alerts: dict[str, Any], row: str) -> None:
+    alertmanager.post(*alerts)
+    wait_until(lambda: receiver.messages(row))
+
+
+def digest_of(receiver: Receiver, fault: dict[str, Any], began: float) -> str:
+    """The digest that reconciliation posts when Prometheus remembers the alert of an outage (one of 2 minutes ago)."""
+    assert receiver.service is not None
+    receiver.fired(fault["labels"], began - 120, began - 90)
+    receiver.service.reconciler._sweep._outages = [(began - 200, time.time(), "the webhook refused")]
+    with receiver._store.transaction() as tx:
+        tx.save_fact("swept_until", repr(began - 200))
+    receiver.reconcile()
+    wait_until(lambda: receiver.messages(""))
+    return str(receiver.messages("")[0]["text"])
+
+
+def test_c1_refused_with_401_while_it_fires_and_ends_it_is_told_in_a_digest(
+    alertmanager: RealAlertmanager, receiver: Receiver
+) -> None:
+    began = time.time()
+    receiver.refuse = 401
+    fault = prom_alert("GpuLost", "c1", began=began, node="n1", gpu="3")
+    alertmanager.post(fault)
+    wait_until(lambda: 401 in receiver.deliveries)
+    alertmanager.post({**fault, "endsAt": iso(time.time())})
+    time.sleep(1.2)
+    receiver.refuse = 0
+    time.sleep(1.2)
+    assert receiver.delivered("c1") == []  # Alertmanager never tells it
+    assert "GpuLost n1 GPU 3" in (said := digest_of(receiver, fault, began))
+    assert "fired and ended unheard while the webhook refused" in said
+
+
+def test_d_ended_under_a_silence_it_is_closed(alertmanager: RealAlertmanager, receiver: Receiver) -> None:
+    began = time.time()
+    fault = prom_alert("GpuLost", "d", began=began)
+    receiver.fires(fault)
+    notify(alertmanager, receiver, fault, row="d")
+    alertmanager.silence(1.5, row="d")
+    receiver.reconcile()
+    wait_until(lambda: "silenced by alice until" in text_of(receiver, "d"))
+    alertmanager.post(prom_alert("GpuLost", "d", began=began, ended=time.time()))
+    time.sleep(2.5)
+    assert [each["status"] for each in receiver.delivered("d")] == ["firing"]
+    receiver.fires()
+    receiver.reconcile()
+    wait_until(lambda: "Resolved" in text_of(receiver, "d"))
+    assert "its end was seen in Alertmanager, which had not told it" in text_of(receiver, "d")
+
+
+def test_o_ended_while_inhibited_it_is_closed(alertmanager: RealAlertmanager, receiver: Receiver) -> None:
+    began = time.time()
+    drop, throttle = prom_alert("MfuDrop", "o", began=began, run="r"), prom_alert("Throttle", "o", began=began)
+    receiver.fires(drop, throttle)
+    notify(alertmanager, receiver, drop, row="o")
+    alertmanager.post(drop, throttle)
+    wait_until(lambda: len(receiver.messages("o")) == 2)
+    receiver.reconcile()
+    wait_until(lambda: "inhibited by Throttle" in text_of(receiver, "o"))
+    alertmanager.post(prom_alert("MfuDrop", "o", began=began, ended=time.time(), run="r"), throttle)
+    time.sleep(1.5)
+    alertmanager.post(prom_alert("Throttle", "o", began=began, ended=time.time()))
+    wait_until(lambda: sum("Resolved" in each["text"] for each in receiver.messages("o")) == 1)
+    assert "MfuDrop" not in str([alert for each in receiver.delivered("o")[2:] for alert in each["alerts"]])
+    receiver.fires()
+    receiver.reconcile()
+    wait_until(lambda: sum("Resolved" in each["text"] for each in receiver.messages("o")) == 2)
+
+
+def test_p_absent_from_a_delivery_is_silenced_and_not_resolved(
+    alertmanager: RealAlertmanager, receiver: Receiver
+) -> None:
+    began = time.time()
+    three = [prom_alert("GpuLost", "p", began=began, node="n", gpu=str(number)) for number in range(3)]
+    receiver.fires(*three)
+    notify(alertmanager, receiver, *three[:2], row="p")
+    wait_until(lambda: "2 of 2 firing" in text_of(receiver, "p"))
+    told = len(receiver.delivered("p"))
+    alertmanager.silence(30, row="p", gpu="0")
+    alertmanager.post(*three)
+    wait_until(lambda: len(receiver.delivered("p")) > told)
+    assert {alert["labels"]["gpu"] for alert in receiver.delivered("p")[-1]["alerts"]} == {"1", "2"}
+    wait_until(lambda: "3 of 3 firing" in text_of(receiver, "p"))
+    receiver.reconcile()
+    wait_until(lambda: "1 of 3 alerts silenced by alice" in text_of(receiver, "p"))
+    assert "3 of 3 firing" in text_of(receiver, "p")
+
+
+def test_g_a_later_start_while_it_fires_is_no_news(alertmanager: RealAlertmanager, receiver: Receiver) -> None:
+    began = time.time()
+    notify(alertmanager, receiver, prom_alert("GpuLost", "g", began=began), row="g")
+    alertmanager.post(prom_alert("GpuLost", "g", began=began + 1))
+    time.sleep(1.5)
+    assert len(receiver.delivered("g")) == 1
+    (message,) = receiver.messages("g")
+    assert message["versions"] == []
+
+
+def test_g2_a_flap_between_two_flushes_is_not_delivered_and_the_message_still_fires(
+    alertmanager: RealAlertmanager, receiver: Receiver
+) -> None:
+    began = time.time()
+    notify(alertmanager, receiver, prom_alert("GpuLost", "g2", began=began), row="g2")
+    alertmanager.post(prom_alert("GpuLost", "g2", began=began, ended=time.time()))
+    again = prom_alert("GpuLost", "g2", began=time.time())
+    alertmanager.post(again)
+    time.sleep(1.5)
+    receiver.fires(again)
+    receiver.reconcile()
+    assert receiver.incidents("g2")[0]["status"] == "firing"
+
+
+def test_a_real_refire_right_after_the_resolve_reopens_the_message(
+    alertmanager: RealAlertmanager, receiver: Receiver
+) -> None:
+    """Of two Prometheus one says it is over, the other still fires: Alertmanager sends it with its old start."""
+    began = time.time() - 30
+    fault = prom_alert("GpuLost", "refire", began=began)
+    notify(alertmanager, receiver, fault, row="refire")
+    alertmanager.post(prom_alert("GpuLost", "refire", began=began, ended=time.time()))
+    wait_until(lambda: "Resolved" in text_of(receiver, "refire"))
+    alertmanager.post(fault)
+    wait_until(lambda: len(receiver.delivered("refire")) == 3)
+    wait_until(lambda: receiver.incidents("refire")[0]["status"] == "firing", seconds=12)
+    wait_until(lambda: "Still firing" in str(receiver.messages("refire")[0]["replies"]))
+    assert len(receiver.messages("refire")) == 1
+
+
+def test_k_killed_after_a_delivery_it_repeats_itself_and_we_do_not(tmp_path: Path, slack: FakeSlack) -> None:
+    receiver = Receiver(tmp_path, slack)
+    alertmanager = RealAlertmanager(tmp_path / "am", receiver.url)
+    alertmanager.start()
+    receiver.start([alertmanager])
+    try:
+        fault = prom_alert("GpuLost", "k", began=time.time())
+        notify(alertmanager, receiver, fault, row="k")
+        alertmanager.end(signal.SIGKILL)
+        alertmanager.start()
+        alertmanager.post(fault)
+        wait_until(lambda: len(receiver.delivered("k")) == 2)
+        (message,) = receiver.messages("k")
+        assert message["versions"] == []
+        assert message["replies"] == []
+        # Row L: killed again, and then told of the end: no resolve is ever delivered.
+        alertmanager.end(signal.SIGKILL)
+        alertmanager.start()
+        alertmanager.post({**fault, "endsAt": iso(time.time())})
+        time.sleep(1.5)
+        assert len(receiver.delivered("k")) == 2
+        receiver.reconcile()
+        wait_until(lambda: "Resolved" in text_of(receiver, "k"))
+    finally:
+        alertmanager.end()
+        receiver.stop()
+
+
+def test_f_over_within_group_wait_and_e_more_than_max_alerts(tmp_path: Path, slack: FakeSlack) -> None:
+    receiver = Receiver(tmp_path, slack)
+    alertmanager = RealAlertmanager(tmp_path / "am", receiver.url, group_wait="1s", max_alerts=3)
+    alertmanager.start()
+    receiver.start([alertmanager])
+    try:
+        began = time.time()
+        short = prom_alert("GpuLost", "f", began=began, node="n1")
+        alertmanager.post(short)
+        alertmanager.post({**short, "endsAt": iso(time.time())})
+        many = [prom_alert("GpuLost", "e", began=began, node="n", gpu=str(number)) for number in range(8)]
+        notify(alertmanager, receiver, *many, row="e")
+        assert "Alertmanager left out 5 more alerts" in text_of(receiver, "e")
+        receiver.fires(*many)
+        wait_until(lambda: time.time() - began > 2.2)
+        receiver.reconcile()
+        wait_until(lambda: "8 of 8 firing" in text_of(receiver, "e"))
+        assert receiver.delivered("f") == []
+        receiver.fired(short["labels"], began - 120, began - 110)
+        with receiver._store.transaction() as tx:
+            tx.save_fact("swept_until", repr(began - 200))
+        receiver.reconcile()
+        (listed,) = receiver.incidents("")
+        assert "too short for a notification" in listed["text"]
+        assert receiver.messages("") == []  # on the page, not in the channel
+    finally:
+        alertmanager.end()
+        receiver.stop()
+
+
+def test_h_i_j_n_two_peers_are_one_incident(tmp_path: Path, slack: FakeSlack) -> None:
+    """A slow Slack, two peers that know of each other or not, and a receiver that is out of order for a while."""
+    receiver = Receiver(tmp_path, slack)
+    gossip = free_port()
+    first, second = (RealAlertmanager(tmp_path / name, receiver.url) for name in ("am1", "am2"))
+    first.cluster = [f"--cluster.listen-address=127.0.0.1:{gossip}", "--cluster.settle-timeout=1s"]
+    second.cluster = ["--cluster.listen-address="]  # partitioned
+    slack.inject("chat.postMessage", "hang_before", seconds=2.0)
+    first.start()
+    second.start()
+    receiver.start([first, second])
+    try:
+        receiver.refuse = 503
+        fault = prom_alert("GpuLost", "j", began=time.time())
+        first.post(fault)
+        second.post(fault)
+        wait_until(lambda: receiver.deliveries.count(503) >= 2)
+        receiver.refuse = 0
+        wait_until(lambda: len(receiver.delivered("j")) == 2, seconds=20)
+        wait_until(lambda: receiver.messages("j"), seconds=20)
+        over = {**fault, "endsAt": iso(time.time())}
+        first.post(over)
+        receiver.reconcile()
+        assert receiver.incidents("j")[0]["status"] == "firing" or len(receiver.delivered("j")) > 2
+        second.post(over)
+        wait_until(lambda: "Resolved" in text_of(receiver, "j"), seconds=20)
+        time.sleep(1.0)
+        (message,) = receiver.messages("j")
+        assert [reply["text"].split()[1] for reply in message["replies"]] == ["Resolved"]
+    finally:
+        first.end()
+        second.end()
+        receiver.stop()
+
+
+def test_c2_refused_with_503_for_longer_than_alertmanager_tries_it_is_told_in_a_digest(long_outage: Outage) -> None:
+    """Its tries of one flush go on for 10 s, and deliver what they began with: only then it is lost."""
+    wait_until(lambda: time.time() - long_outage.began > 12, seconds=15)
+    long_outage.receiver.refuse = 0
+    time.sleep(1.5)
+    assert long_outage.receiver.delivered("c2") == []
+    said = digest_of(long_outage.receiver, long_outage.fault, long_outage.began)
+    assert "GpuLost n2 GPU 1" in said

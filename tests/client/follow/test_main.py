@@ -1,0 +1,209 @@
+"""The whole way: a log, the command in a process of its own, a ring, and what the exporter makes of it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pyrometer.follow.main import main
+from pyrometer_exporters.framework.clock import SystemClock
+from pyrometer_exporters.node.train.points import Point, PointStore
+from pyrometer_exporters.node.train.tracker import Tracker
+
+BLOOM = (
+    "[default7]: iteration {:8}/  115311 | consumed samples: 1 | elapsed time per iteration (s): {} | global batch size"
+    ":  2048 | lm loss: 1.979558E+00 | grad norm: 0.132 | samples per second: 19.561 | TFLOPs: 149.77 |\n"
+)
+BLOOM_CONFIG = {
+    "model_type": "bloom", "n_layer": 70, "hidden_size": 14336, "n_head": 112, "vocab_size": 250880,
+}  # fmt: skip
+SETTINGS = ("--run=bloom", "--gpus=384", "--sequence-length=2048", "--peak-flops=312e12", "--attempt=0")
+
+Follow = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "train.log"
+
+
+@pytest.fixture
+def follow(tmp_path: Path, log: Path) -> Iterator[Follow]:
+    """Starts the command; what still runs at the end is killed."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*more: str) -> subprocess.Popen[str]:
+        command = [
+            sys.executable,
+            "-m",
+            "pyrometer.follow",
+            str(log),
+            f"--rings={tmp_path / 'rings'}",
+            *SETTINGS,
+            *more,
+        ]
+        started.append(subprocess.Popen(command, stderr=subprocess.PIPE, text=True))
+        return started[-1]
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def write(log: Path, *steps: int, seconds: float = 104.698) -> None:
+    with log.open("a", encoding="utf-8") as file:
+        file.writelines(BLOOM.format(step, seconds) for step in steps)
+
+
+class Exporter:
+    """The exporter's own reading of the rings."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store = PointStore()
+        self.tracker = Tracker(folder, SystemClock(), self.store)
+        self.folder = folder
+
+    def points(self, attempt: str = "0") -> list[Point]:
+        if self.folder.exists():
+            self.tracker.poll()
+        fresh = self.store.fresh("test").get(("bloom", attempt))
+        return list(fresh.points) if fresh else []
+
+    def wait_for(self, count: int, attempt: str = "0") -> list[Point]:
+        deadline = time.monotonic() + 20
+        while len(found := self.points(attempt)) < count:
+            assert time.monotonic() < deadline, f"{len(found)} points instead of {count}"
+            time.sleep(0.05)
+        return found
+
+
+@pytest.fixture
+def exporter(tmp_path: Path) -> Iterator[Exporter]:
+    made = Exporter(tmp_path / "rings")
+    yield made
+    made.tracker.close()
+
+
+def test_blooms_own_line_becomes_its_true_mfu_beside_its_own_figure(
+    follow: Follow, exporter: Exporter, log: Path, tmp_path: Path
+) -> None:
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(BLOOM_CONFIG))
+    write(log, 85376, 85377)
+    process = follow(f"--model-config={config}", "--convention=korthikanti")
+    first, second = exporter.wait_for(2)
+    assert second.reported_flops_per_second == 149.77e12
+    assert second.flops_per_second == pytest.approx(112.89e12, rel=1e-4)
+    assert second.mfu == pytest.approx(0.362, abs=0.0005)
+    assert (second.step, second.seconds, second.loss) == (85377, pytest.approx(104.698), 1.979558)
+    assert (first.tags, second.tags) == (("warmup",), ())
+    assert second.timestamp - first.timestamp == pytest.approx(104_698, abs=2)
+    (rank,) = exporter.tracker.ranks()
+    assert (rank.meta.source, rank.meta.world_size, rank.header.steps) == ("log:megatron-deepspeed", 384, 2)
+    process.terminate()
+    assert process.wait(10) == 0
+
+
+def test_lines_are_followed_as_they_come_and_a_good_end_closes_the_run(
+    follow: Follow, exporter: Exporter, log: Path
+) -> None:
+    process = follow()
+    write(log, 10)
+    exporter.wait_for(1)
+    write(log, 20, 30)
+    assert [point.step for point in exporter.wait_for(3)] == [10, 20, 30]
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(10) == 0
+    exporter.tracker.poll()
+    (rank,) = exporter.tracker.ranks()
+    assert rank.header.closed
+    assert rank.header.steps == 21
+    assert rank.header.step_total / 1e9 == pytest.approx(21 * 104.698)
+
+
+def test_a_follower_that_was_killed_goes_on_where_it_was(follow: Follow, exporter: Exporter, log: Path) -> None:
+    first = follow()
+    write(log, 1, 2)
+    exporter.wait_for(2)
+    first.kill()
+    first.wait()
+    write(log, 3)
+    follow()
+    assert [point.step for point in exporter.wait_for(3)] == [1, 2, 3]
+    write(log, 4)
+    assert [point.step for point in exporter.wait_for(4)] == [1, 2, 3, 4]
+
+
+def test_a_restart_in_the_same_log_is_the_next_attempt(follow: Follow, exporter: Exporter, log: Path) -> None:
+    write(log, 10, 11, 12)
+    follow()
+    assert [point.step for point in exporter.wait_for(3)] == [10, 11, 12]
+    write(log, 11, 12)
+    assert [point.step for point in exporter.wait_for(2, attempt="1")] == [11, 12]
+
+
+def test_two_followers_of_one_run_are_one_too_many(follow: Follow, exporter: Exporter, log: Path) -> None:
+    write(log, 1)
+    follow()
+    exporter.wait_for(1)
+    second = follow()
+    assert second.wait(10) == 2
+    assert second.stderr is not None
+    assert "run bloom is followed already" in second.stderr.read()
+
+
+def test_it_ends_with_the_job(follow: Follow, exporter: Exporter, log: Path) -> None:
+    job = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    process = follow(f"--pid={job.pid}")
+    write(log, 1)
+    exporter.wait_for(1)
+    write(log, 2)
+    job.communicate(b"\n")
+    assert process.wait(10) == 0
+    assert [point.step for point in exporter.points()] == [1, 2]
+
+
+@pytest.fixture
+def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to be in, and a command that has been told to stop before it begins."""
+    event = threading.Event()
+    event.set()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("pyrometer.follow.main._stop_at_signals", lambda: event)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--model-config=missing.json", "--sequence-length=8"], "missing.json"),
+        (["--model-config=config.json"], "--model-config needs --sequence-length"),
+        (["--model-config=bad.json", "--sequence-length=8"], "bad.json: model_type"),
+        (["--rings=/proc/nowhere"], "/proc/nowhere"),
+    ],
+)
+def test_what_it_cannot_use_is_one_line(
+    arguments: list[str], message: str, stopped: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (stopped / "bad.json").write_text("{}")
+    write(stopped / "train.log", 1)
+    assert main(["train.log", "--run=x", "--rings=.", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert "Traceback" not in error
+
+
+def test_a_log_that_is_none_is_said_at_the_end(stopped: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (stopped / "train.log").write_text("hello\n")
+    assert main(["train.log", "--run=x", "--rings=."]) == 0
+    assert "no line of" in capsys.readouterr().err

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import pytest
+
+from pyrometer.follow.logged import Logged
+from pyrometer.follow.recorder import OLDEST_SECONDS, Recorder
+from pyrometer.follow.steps import Sizes, Timed
+
+NOW = 1_000_000_000_000_000
+
+
+class Line(NamedTuple):
+    step: int
+    end: float
+    tokens: float
+    flops: float
+    tags: frozenset[str]
+
+
+class FakeRing:
+    def __init__(self, meta: Mapping[str, Any]) -> None:
+        self.meta = meta
+        self.lines: list[Line] = []
+        self.closed: bool | None = None
+
+    def append(self, timed: Timed, end: int, tokens: float, flops: float, tags: frozenset[str]) -> None:
+        self.lines.append(Line(timed.logged.step, (end - NOW) / 1e9, tokens, flops, tags))
+
+    def close(self, *, well: bool) -> None:
+        self.closed = well
+
+
+class Scene:
+    def __init__(self, known: Mapping[int, int] | None = None, attempt: int = 0) -> None:
+        self.rings: list[FakeRing] = []
+        self.recorder = Recorder(
+            {"run": "llama", "flops_per_token": 6e9}, Sizes(gpus=8, samples=4, sequence=1000), attempt, self._open,
+            (known or {}).get,
+        )  # fmt: skip
+
+    def _open(self, meta: Mapping[str, Any]) -> FakeRing:
+        self.rings.append(FakeRing(meta))
+        return self.rings[-1]
+
+
+def line(step: int, seconds: float | None = 2.0, steps: int = 1, restarted: bool = False, **said: Any) -> Timed:
+    return Timed(Logged(step, **said), steps, seconds, restarted, frozenset())
+
+
+def test_lines_that_come_together_ended_one_after_the_other() -> None:
+    scene = Scene()
+    scene.recorder.take([line(1, restarted=True), line(11, 3.0, 10), line(12, 5.0)], NOW, "megatron")
+    assert [(at.step, at.end) for at in scene.rings[0].lines] == [(1, -35.0), (11, -5.0), (12, 0.0)]
+
+
+def test_no_line_ends_before_the_one_before_it() -> None:
+    scene = Scene()
+    scene.recorder.take([line(1, restarted=True)], NOW, "megatron")
+    scene.recorder.take([line(2, 50.0), line(3, 50.0)], NOW + 2_000_000_000, "megatron")
+    ends = [at.end for at in scene.rings[0].lines]
+    assert ends == sorted(set(ends))
+    assert ends[-1] == 2.0
+
+
+def test_tokens_and_flops_are_those_of_all_the_steps_of_a_line() -> None:
+    scene = Scene()
+    scene.recorder.take([line(1, restarted=True), line(11, steps=10), line(12, samples=8)], NOW, "megatron")
+    assert [(at.tokens, at.flops) for at in scene.rings[0].lines] == [
+        (4000, 24e12), (40_000, 240e12), (8000, 48e12)
+    ]  # fmt: skip
+
+
+def test_each_attempt_has_a_ring_and_a_number() -> None:
+    scene = Scene(attempt=2)
+    scene.recorder.take([line(5, restarted=True), line(6), line(5, restarted=True)], NOW, "nemo")
+    scene.recorder.close(well=True)
+    assert [(of.meta["attempt"], of.meta["source"], of.closed) for of in scene.rings] == [
+        (2, "log:nemo", False), (3, "log:nemo", True)
+    ]  # fmt: skip
+
+
+def test_what_an_earlier_follower_wrote_is_not_written_again() -> None:
+    scene = Scene(known={0: 2})
+    scene.recorder.take([line(1, restarted=True), line(2), line(3), line(4)], NOW, "megatron")
+    assert [at.step for at in scene.rings[0].lines] == [3, 4]
+    assert scene.rings[0].lines[0].tags == set()  # the warm-up was theirs
+
+
+def test_what_prometheus_would_refuse_is_left_out() -> None:
+    scene = Scene()
+    scene.recorder.take([line(1, restarted=True), line(2, OLDEST_SECONDS + 1)], NOW, "megatron")
+    assert [at.step for at in scene.rings[0].lines] == [2]
+
+
+def test_a_line_without_time_is_counted_and_left_out() -> None:
+    scene = Scene()
+    scene.recorder.take([line(1, None, restarted=True), line(2)], NOW, "huggingface")
+    assert [at.step for at in scene.rings[0].lines] == [2]
+    assert scene.recorder.untimed == 1
+
+
+def test_the_first_line_is_warm_up_and_a_batch_that_grows_a_ramp() -> None:
+    scene = Scene()
+    sizes = (16, 16, 32, 32)
+    lines = [line(n, restarted=n == 0, samples=size) for n, size in enumerate(sizes)]
+    scene.recorder.take(lines, NOW, "megatron-deepspeed")
+    assert [at.tags for at in scene.rings[0].lines] == [{"warmup"}, set(), {"ramp"}, set()]
+
+
+@pytest.mark.parametrize("well", [True, False])
+def test_closing_twice_is_closing_once(well: bool) -> None:
+    scene = Scene()
+    scene.recorder.close(well=well)
+    scene.recorder.take([line(1, restarted=True)], NOW, "megatron")
+    scene.recorder.close(well=well)
+    scene.recorder.close(well=not well)
+    assert scene.rings[0].closed is well

@@ -1,0 +1,136 @@
+"""The comparison with nvidia-smi, over simulated GPUs and a report written by hand in the form of nvidia-smi's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pyrometer_exporters.doctor import main as doctor
+from pyrometer_exporters.doctor import nvidia_smi
+from pyrometer_exporters.framework.flags import UsageError
+from pyrometer_exporters.node.gpu.collector import COLLECTOR
+from pyrometer_simulator.nvml import SimulatedGpus, installed
+
+REPORT = Path(__file__).parent / "nvidia_smi.xml"
+Compare = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def compare(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Compare:
+    """Run the doctor's comparison over one GPU at work; gives exit status and output."""
+    monkeypatch.setattr("pyrometer_exporters.doctor.examine.PAUSE_SECONDS", 0.15)
+    monkeypatch.setattr("pyrometer_exporters.framework.logs.set_up", lambda *_: None)  # it is for a whole process
+
+    def run(change: Callable[[str], str] = str, flag: str | None = None) -> tuple[int, str]:
+        gpus = SimulatedGpus(tmp_path / "gpus", count=1)
+        gpus[0].load()
+        gpus[0].set(replays=7)
+        report = tmp_path / "report.xml"
+        report.write_text(change(REPORT.read_text().replace("UUID", gpus[0].uuid)))
+        paths = [f"--path.{name}={tmp_path}/{name}" for name in ("sysfs", "procfs", "rings", "kmsg", "state")]
+        with installed(gpus.path):
+            status = doctor.main([*paths, flag or f"--compare-nvidia-smi={report}"])
+        return status, capsys.readouterr().out
+
+    return run
+
+
+def _row(out: str, field: str) -> list[str]:
+    (line,) = [line for line in out.splitlines() if f"`{field}`" in line]
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+@pytest.mark.parametrize(
+    ("field", "theirs", "ours", "verdict"),
+    [
+        ("clocks/sm_clock", "1980", "1980", "same"),
+        ("performance_state", "0", "0", "same"),
+        ("temperature/gpu_temp", "61", "62", "close"),
+        ("temperature/memory_temp", "", "68", "only Pyrometer"),
+        ("gpu_power_readings/average_power_draw", "655.1", "650", "close"),
+        ("gpu_power_readings/default_power_limit", "500", "700", "differs"),
+        ("pci/pci_gpu_link_info/link_widths/current_link_width", "16", "16", "same"),
+        ("pci/replay_counter", "7", "7", "same"),
+        ("fb_memory_usage/used", "68001", "68000", "close"),
+        ("ecc_mode/current_ecc", "1", "1", "same"),
+        ("ecc_errors/volatile/dram_correctable", "3", "0", "differs"),
+        ("remapped_rows/remapped_row_pending", "0", "0", "same"),
+        (
+            "clocks_event_reasons_counters/clocks_event_reasons_counters_hw_therm_slowdown",
+            "91.403239",
+            "0",
+            "differs",
+        ),
+    ],
+)
+def test_each_field_is_compared_in_our_unit(compare: Compare, field: str, theirs: str, ours: str, verdict: str) -> None:
+    status, out = compare()
+    assert status == 1
+    assert _row(out, field)[3:] == [theirs, ours, verdict]
+
+
+def test_values_that_all_agree_end_with_0(compare: Compare) -> None:
+    def agree(text: str) -> str:
+        text = text.replace(">500.00 W<", ">700.00 W<").replace("91403239", "0")
+        return text.replace("<dram_correctable>3<", "<dram_correctable>0<")
+
+    status, out = compare(agree)
+    assert status == 0, out
+    assert "differs" not in out
+    assert re.search(r"^\d+ same, \d+ close", out.splitlines()[-1])
+
+
+def test_a_line_before_the_document_and_older_names_are_understood(compare: Compare) -> None:
+    def older(text: str) -> str:
+        text = text.replace("gpu_power_readings", "power_readings").replace("average_power_draw", "power_draw")
+        return f"Unable to determine the device handle for GPU0000:2A:00.0: Unknown Error\n{text}"
+
+    _status, out = compare(older)
+    assert _row(out, "gpu_power_readings/average_power_draw")[3:] == ["655.1", "650", "close"]
+
+
+def test_what_nvidia_smi_alone_has_is_a_fault_of_ours(compare: Compare) -> None:
+    status, out = compare(lambda text: text.replace("<fan_speed>N/A", "<fan_speed>30 %"))
+    assert _row(out, "fan_speed")[3:] == ["30", "", "only nvidia-smi"]
+    assert status == 1
+
+
+@pytest.mark.parametrize("text", ["", "No devices were found", "<nvidia_smi_log>"])
+def test_a_file_that_is_no_report_is_one_line_and_2(
+    compare: Compare, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    status, out = compare(lambda _: text)
+    assert (status, out) == (2, "")
+
+
+def test_without_nvidia_smi_it_says_what_to_do(compare: Compare, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert compare(flag="--compare-nvidia-smi")[0] == 2
+
+
+def test_an_nvidia_smi_that_hangs_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\nexec sleep 60\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr(nvidia_smi, "SECONDS", 0.1)
+    with pytest.raises(UsageError, match="gave no answer"):
+        nvidia_smi.read(None)
+
+
+def test_a_report_of_another_machine_is_refused(compare: Compare) -> None:
+    assert compare(lambda text: text.replace("<uuid>", "<uuid>GPU-of-another-"))[0] == 2
+
+
+def test_a_gpu_that_only_nvidia_smi_has_is_told(compare: Compare) -> None:
+    status, out = compare(lambda text: text.replace("</gpu>\n</nv", "</gpu><gpu><uuid>GPU-2</uuid></gpu>\n</nv"))
+    assert status == 1
+    assert "| GPU-2 | `uuid` | `pyrometer_gpu_up` | 1 |  | only nvidia-smi |" in out
+
+
+def test_every_field_names_a_family_that_is_served() -> None:
+    served = {family.name for family in COLLECTOR.families}
+    assert {field.family for field in nvidia_smi.FIELDS} <= served
