@@ -75,7 +75,7 @@ $(INTEGRATIONS)/.installed: pyproject.toml
 
 docs: $(STAMP)
 	@$(BIN)/python -m pyrometer_exporters.framework.docs docs/metrics.md
-	@$(BIN)/pyrometer-dashboards generate dashboards/json
+	@$(BIN)/pyrometer-dashboards build dashboards/json
 	@$(BIN)/python benchmarks/signature_confusion.py --write >/dev/null
 
 bench: $(STAMP)

@@ -51,6 +51,7 @@ def check_config(arguments: Sequence[str], environment: Mapping[str, str]) -> in
     if chosen.bearer_file is not None:
         settings.bearer_tokens(chosen.bearer_file)
     routing.load(chosen.config_file, chosen.slack_channel)
+    routing.load_users(chosen.config_file)
     _say(["the configuration is good"])
     return 0
 

@@ -127,6 +127,8 @@ def _reopen(latest: Incident, members: tuple[Alert, ...], firing: Sequence[Alert
         members=members,
         severity=_worst([*firing]),
         diagnosis=None,
+        acknowledged="",  # that somebody looked after it last time says nothing of this time
+        note="",
     )
     return Change(incident, ("reopened",))
 

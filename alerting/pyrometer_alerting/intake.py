@@ -23,6 +23,7 @@ SETTLE_SECONDS = 0.5
 # While a possible cause is open, a run's first message waits longer for the answer whether they are one.
 JOIN_SECONDS = 2.0
 WATCHDOG_FACT = "watchdog_last_seen"
+WATCHDOG_OF = "watchdog:"  # and the cluster: each Prometheus has its own heartbeat
 _TOLD = frozenset({"reopened", "resumed", "worse", "joined", "resolved"})  # in the thread; all else edits
 
 
@@ -82,8 +83,10 @@ class Intake:
         return replace(change, incident=replace(change.incident, channel=channel))
 
     def _note_watchdog(self, tx: Transaction, delivery: Delivery, now: float) -> None:
-        if any(alert.name == WATCHDOG and alert.firing for alert in delivery.alerts):
-            tx.save_fact(WATCHDOG_FACT, repr(now))
+        for alert in delivery.alerts:
+            if alert.name == WATCHDOG and alert.firing:
+                tx.save_fact(WATCHDOG_FACT, repr(now))
+                tx.save_fact(WATCHDOG_OF + alert.labels.get("cluster", ""), repr(now))
 
     def _fresh(self, tx: Transaction, delivery: Delivery, counts: dict[str, int], now: float) -> list[Alert]:
         fresh = []

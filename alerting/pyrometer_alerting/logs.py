@@ -9,7 +9,7 @@ import sys
 from datetime import datetime, timezone
 
 # Whatever ends up in a message: tokens of Slack and credentials in URLs must not.
-_SECRETS = re.compile(r"xox[a-z]-[\w-]+|xapp-[\w-]+|(?<=://)[^/\s:@]+:[^/\s@]+(?=@)")
+_SECRETS = re.compile(r"xox[a-z]-[\w-]+|xapp-[\w-]+|(?<=[?&]ticket=)[^\s&]+|(?<=://)[^/\s:@]+:[^/\s@]+(?=@)")
 
 
 class LineFormatter(logging.Formatter):

@@ -26,7 +26,7 @@ from pyrometer_alerting.terminal import TerminalSlack
 from pyrometer_alerting.yamlfile import SettingsError
 
 RELOAD_SECONDS = 1.0
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("pyrometer_alerting.main")  # not __main__, when it is run with -m
 
 
 def main() -> None:
@@ -73,7 +73,14 @@ def _service(chosen: Settings, auth: webconfig.Authenticator) -> Service:
         WebSlack(chosen.slack_token, chosen.slack_api_url) if chosen.slack_token else TerminalSlack(sys.stdout)
     )
     channel = chosen.slack_channel if chosen.slack_token else TERMINAL
-    routing.load(chosen.config_file, channel)  # before anything is opened
+
+    def read() -> tuple[routing.Routing, frozenset[str]]:
+        users = routing.load_users(chosen.config_file)
+        if chosen.slack_app_token and not users:
+            raise SettingsError("--slack.app-token-file: slack-users in --config.file must say who may press buttons")
+        return routing.load(chosen.config_file, channel), users
+
+    read()  # before anything is opened
     return Service(
         Store(chosen.storage_path),
         slack,
@@ -90,7 +97,8 @@ def _service(chosen: Settings, auth: webconfig.Authenticator) -> Service:
         clock=SystemClock(),
         auth=auth,
         alertmanagers=[HttpAlertmanager(url) for url in chosen.alertmanager_urls],
-        reload=lambda: routing.load(chosen.config_file, channel),
+        reload=read,
+        app_token=chosen.slack_app_token,
     )
 
 

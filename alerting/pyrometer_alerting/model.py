@@ -163,7 +163,10 @@ def culprits(incident: Incident) -> list[str]:
 
 def to_json(incident: Incident) -> str:
     """For the store: ASCII only, so that no odd character can make a write fail."""
-    return json.dumps(asdict(incident))
+    document = dict(vars(incident))  # asdict would copy every label of a storm, one by one
+    document["members"] = [vars(alert) for alert in incident.members]
+    document["diagnosis"] = None if incident.diagnosis is None else asdict(incident.diagnosis)
+    return json.dumps(document)
 
 
 def from_json(document: str) -> Incident:

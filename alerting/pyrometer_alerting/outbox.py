@@ -15,12 +15,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from pyrometer_alerting.clock import Clock
+from pyrometer_alerting.composing import Composer
 from pyrometer_alerting.contents import has_native_charts, leaving_out, note_refusal
-from pyrometer_alerting.messages import DEGRADE_LEVELS, WITHOUT_CHART, Message, Style, build, has_chart
+from pyrometer_alerting.messages import DEGRADE_LEVELS, WITHOUT_CHART, Message, Style, has_chart
 from pyrometer_alerting.metrics import Metrics
-from pyrometer_alerting.model import Incident
 from pyrometer_alerting.outbox_table import Operation
-from pyrometer_alerting.routing import Routing
 from pyrometer_alerting.slack import LONGEST_WAIT_SECONDS, Slack, SlackFailure, Trouble
 from pyrometer_alerting.store import Store, StoreError
 from pyrometer_alerting.timing import Timing
@@ -50,9 +49,9 @@ class Courier:
         timing: Timing | None = None,
     ) -> None:
         self._store, self._slack, self._channel = store, slack, channel
-        self._style, self._clock, self._metrics = style, clock, metrics
+        self._clock, self._metrics = clock, metrics
         self._timing = timing or Timing()
-        self.routing = Routing()
+        self.composer = Composer(style)
         self._free_at: dict[tuple[str, str], float] = {}  # (method, channel where it counts) -> end of its rate limit
         self._blocked: tuple[SlackFailure, float] | None = None  # (why, when to try again)
         self._parked: dict[str, tuple[str, float]] = {}  # channel -> (why, when to try again)
@@ -203,7 +202,8 @@ class Courier:
                 tx.outbox.die(operation.op_id, "the incident is gone")
                 return
             native = has_native_charts(tx, now)
-            level, message = leaving_out(operation.degrade, self._builder(operation, incident, native=native))
+            builder = self.composer.builder(incident, operation, self._target(operation), native=native)
+            level, message = leaving_out(operation.degrade, builder)
             operation = replace(operation, degrade=level)
             if operation.channel and operation.ts and message.digest() == operation.shown:
                 tx.outbox.finish(operation, operation.channel, operation.ts, message.digest(), now)
@@ -216,20 +216,8 @@ class Courier:
         where = self._attempt(operation, lambda: self._say(operation, message, known))
         if where is not None and operation.posted_at is None:
             self._metrics.latency.observe(max(self._clock.now() - incident.received_at, 0.0))
-        if where is not None and level == WITHOUT_CHART and native and has_chart(build(incident, self._style)):
+        if where is not None and level == WITHOUT_CHART and native and has_chart(builder(0)):
             note_refusal(self._store, operation.op_id, now)
-
-    def _builder(self, operation: Operation, incident: Incident, *, native: bool) -> Callable[[int], Message]:
-        """The message by level, as its channel may see it, with those who are to be called."""
-        placed = self.routing.shown(self._placed(operation, incident))
-        return lambda level: self.routing.addressed(build(placed, self._style, level, native=native), incident)
-
-    def _placed(self, operation: Operation, incident: Incident) -> Incident:
-        """The incident, saying so where its own channel could not take it."""
-        where = operation.target if operation.ts is not None else self._target(operation)
-        if not incident.channel or where in ("", incident.channel):
-            return incident
-        return replace(incident, note="; ".join(filter(None, (incident.note, f"not possible in {incident.channel}"))))
 
     def _say(self, operation: Operation, message: Message, known: tuple[str, str] | None) -> tuple[str, str, str]:
         metadata = {"op_id": operation.op_id, "incident_id": operation.incident_id}

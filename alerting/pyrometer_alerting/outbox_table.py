@@ -66,18 +66,21 @@ class Outbox:
         self._db = connection
 
     def want(self, incident_id: str, now: float, not_before: float, target: str = "") -> None:
-        """The incident changed: its message must be posted (in `target`) or edited, not before that time."""
+        """The incident changed: its message must be posted (in `target`) or edited, not before that time.
+
+        It has been waiting for Slack `since` then, however long it had to wait before (quiet hours).
+        """
         if self.root(incident_id) is None:
             self._insert(incident_id, "root", "done", now, not_before, wanted=0, body=None, target=target)
         self._db.execute(
             "UPDATE outbox SET wanted = wanted + 1,"
-            " since = CASE WHEN state IN ('done', 'dead') THEN ? ELSE since END,"
+            " since = CASE WHEN state IN ('done', 'dead') THEN ? WHEN attempts = 0 THEN min(since, ?) ELSE since END,"
             " not_before = CASE WHEN state IN ('done', 'dead') THEN ? WHEN state = 'ready' AND attempts = 0"
             " THEN min(not_before, ?) ELSE not_before END,"
             " attempts = CASE WHEN state IN ('done', 'dead') THEN 0 ELSE attempts END,"
             " state = CASE WHEN state IN ('done', 'dead') THEN 'ready' ELSE state END"
             " WHERE incident_id = ? AND kind = 'root'",
-            (now, not_before, not_before, incident_id),
+            (not_before, not_before, not_before, not_before, incident_id),
         )
 
     def reply(self, incident_id: str, body: str, now: float) -> None:

@@ -39,17 +39,20 @@ def own_alert(
     )
 
 
-def path_dead(last_seen: float, now: float, silent: tuple[str, ...], ends_at: float | None = None) -> Alert:
-    """The heartbeat stays away: no other alert can be trusted to arrive."""
+def path_dead(
+    cluster: str, last_seen: float, now: float, silent: tuple[str, ...], ends_at: float | None = None
+) -> Alert:
+    """The heartbeat of a cluster's Prometheus stays away: no other alert can be trusted to arrive."""
     who = f"{' and '.join(silent)} did not answer when asked." if silent else "Those that we could ask do answer."
     return own_alert(
         PATH_DEAD,
-        "Alerts may not arrive: the Watchdog heartbeat has stopped",
+        f"Alerts{f' of {cluster}' if cluster else ''} may not arrive: the Watchdog heartbeat has stopped",
         f"The Watchdog alert, which always fires, was last heard {now - last_seen:.0f} s before. Prometheus,"
         f" Alertmanager or the way from them is broken. {who}",
         severity="critical",
         starts_at=last_seen,
         ends_at=ends_at,
+        **({"cluster": cluster} if cluster else {}),
     )
 
 
@@ -69,13 +72,12 @@ def missed(alerts: Mapping[str, tuple[float, float]], since: float, until: float
     )
 
 
-def oversized(count: int, limit: str, now: float) -> Alert:
-    """A delivery that was too large to be taken; it ends at once: there is nothing to wait for."""
-    how_many = f"{count} alerts" if count else "alerts"
+def oversized(limit: str, now: float) -> Alert:
+    """A delivery that was too large to be taken."""
     return own_alert(
         OVERSIZED,
-        f"A delivery was too large: {how_many} are not shown",
-        f"Alertmanager sent more than {limit} at once. See Alertmanager for what is missing here.",
+        "A delivery was too large: its alerts are not shown here",
+        f"Alertmanager sent more than {limit} at once. See Alertmanager for what is missing.",
         severity="warning",
         starts_at=now,
     )

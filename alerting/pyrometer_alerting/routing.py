@@ -126,6 +126,17 @@ def load(path: Path | None, default: str) -> Routing:
     return Routing(default, routes, rules)
 
 
+def load_users(path: Path | None) -> frozenset[str]:
+    """Who may press buttons: `slack-users` of the configuration file, ids or "*" for everyone."""
+    root = subtree(path, "slack-users") if path is not None else None
+    if root is None:
+        return frozenset()
+    for item in root.items():
+        if item.text() != "*" and not _MENTIONS[0][0].fullmatch(item.text()):
+            raise SettingsError(f'{item.place}: {item.text()}: expected a user\'s id (U...), or "*" for everyone')
+    return frozenset(item.text() for item in root.items())
+
+
 def _route(node: Node) -> Route:
     fields = node.fields(("match", "channel"))
     for needed in ("match", "channel"):

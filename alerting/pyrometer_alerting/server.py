@@ -13,7 +13,7 @@ import ssl
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
@@ -24,18 +24,20 @@ HEADER_SECONDS = 5.0
 BODY_SECONDS = 10.0  # Alertmanager's own deadline for a delivery is 10 s or more
 WRITE_SECONDS = 10.0
 MAX_HEADER_BYTES = 16 << 10
-MAX_BODY_BYTES = 8 << 20  # 1000 alerts take about 1 MiB
+MAX_BODY_BYTES = 16 << 20  # 1000 alerts take about 1 MiB
+MAX_DRAINED_BYTES = 256 << 20  # of a body that is too large: read and thrown away, so that it can be answered
 MAX_CONNECTIONS = 64
 
 
 @dataclass(frozen=True)
 class Request:
-    """One request; header names are lower case."""
+    """One request; header names are lower case. `oversized`: the body was too large and is not there."""
 
     method: str
     path: str
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
+    oversized: bool = False
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,7 @@ class HttpServer:
             request = await asyncio.wait_for(_head(reader), HEADER_SECONDS)
             method = request.method
             body = await asyncio.wait_for(_body(reader, request), BODY_SECONDS)
-            request = Request(request.method, request.path, request.headers, body)
+            request = replace(request, body=body or b"", oversized=body is None)
             response = await self._loop.run_in_executor(self._pool, self._answer, request)
         except BadRequest as error:
             response = Response(error.status, f"{error.status.phrase}\n".encode())
@@ -181,16 +183,52 @@ async def _head(reader: asyncio.StreamReader) -> Request:
     return Request(words[0], path, headers)
 
 
-async def _body(reader: asyncio.StreamReader, request: Request) -> bytes:
-    """The body by its Content-Length: Alertmanager always sends one."""
+async def _body(reader: asyncio.StreamReader, request: Request) -> bytes | None:
+    """The body, by its length or in chunks (a proxy may send those); None when it was too large and was thrown away."""
     if "transfer-encoding" in request.headers:
-        raise BadRequest(HTTPStatus.LENGTH_REQUIRED)
+        if request.headers["transfer-encoding"].lower() != "chunked":
+            raise BadRequest(HTTPStatus.NOT_IMPLEMENTED)
+        return await _chunks(reader)
     length = request.headers.get("content-length", "0")
     if not (length.isascii() and length.isdigit()):
         raise BadRequest(HTTPStatus.BAD_REQUEST)
-    if len(length) > 9 or int(length) > MAX_BODY_BYTES:
+    if len(length) > 10 or int(length) > MAX_DRAINED_BYTES:
         raise BadRequest(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
-    return await reader.readexactly(int(length))
+    if int(length) <= MAX_BODY_BYTES:
+        return await reader.readexactly(int(length))
+    await _drain_body(reader, int(length))
+    return None
+
+
+async def _chunks(reader: asyncio.StreamReader) -> bytes | None:
+    body, total = bytearray(), 0
+    while (size := _chunk_size(await reader.readline())) > 0:
+        total += size
+        if total > MAX_DRAINED_BYTES:
+            raise BadRequest(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+        if total <= MAX_BODY_BYTES:
+            body += await reader.readexactly(size)
+        else:
+            await _drain_body(reader, size)
+        await reader.readexactly(2)
+    while (await reader.readline()).strip():
+        pass  # trailers
+    return bytes(body) if total <= MAX_BODY_BYTES else None
+
+
+def _chunk_size(line: bytes) -> int:
+    digits = line.partition(b";")[0].strip()
+    if not digits or len(digits) > 8 or not all(char in b"0123456789abcdefABCDEF" for char in digits):
+        raise BadRequest(HTTPStatus.BAD_REQUEST)
+    return int(digits, 16)
+
+
+async def _drain_body(reader: asyncio.StreamReader, length: int) -> None:
+    while length > 0:
+        piece = await reader.read(min(length, 1 << 18))
+        if not piece:
+            raise asyncio.IncompleteReadError(b"", length)
+        length -= len(piece)
 
 
 def _head_of(response: Response) -> bytes:

@@ -6,23 +6,28 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pyrometer_alerting import page
 from pyrometer_alerting.alertmanager import Alertmanager
 from pyrometer_alerting.clock import Clock
 from pyrometer_alerting.diagnostician import Diagnostician
+from pyrometer_alerting.illustrator import Illustrator
 from pyrometer_alerting.intake import WATCHDOG_FACT, Intake, Outcome
+from pyrometer_alerting.interactions import Interactions
 from pyrometer_alerting.messages import Style, build, cause_line
 from pyrometer_alerting.metrics import Metrics
 from pyrometer_alerting.model import Incident, culprits
 from pyrometer_alerting.outbox import Courier
 from pyrometer_alerting.outbox_table import Operation
+from pyrometer_alerting.own_alerts import oversized
 from pyrometer_alerting.prometheus import Prometheus
 from pyrometer_alerting.reconcile import Reconciler
 from pyrometer_alerting.routing import Routing
-from pyrometer_alerting.server import Request, Response
-from pyrometer_alerting.slack import Slack
+from pyrometer_alerting.server import MAX_BODY_BYTES, Request, Response
+from pyrometer_alerting.slack import Slack, WebSlack
+from pyrometer_alerting.socket_mode import Listener
 from pyrometer_alerting.store import KEPT_RESOLVED_SECONDS, Store, StoreError, Transaction
 from pyrometer_alerting.text import duration
 from pyrometer_alerting.watch import SignatureWatch
@@ -58,7 +63,8 @@ class Service:
         clock: Clock,
         auth: Authenticator,
         alertmanagers: Sequence[Alertmanager] = (),
-        reload: Callable[[], Routing] = Routing,
+        reload: Callable[[], tuple[Routing, frozenset[str]]] = lambda: (Routing(), frozenset()),
+        app_token: str = "",
     ) -> None:
         self.metrics = Metrics()
         self._store, self._style, self._clock, self._auth = store, style, clock, auth
@@ -69,6 +75,19 @@ class Service:
             else None
         )
         self.watch = SignatureWatch(prometheus, clock=clock, metrics=self.metrics) if prometheus is not None else None
+        self.illustrator = (
+            Illustrator(
+                store,
+                slack,
+                prometheus,
+                charts=style.charts,
+                clock=clock,
+                metrics=self.metrics,
+                changed=self.courier.wake,
+            )
+            if prometheus is not None
+            else None
+        )
         self._intake = Intake(
             store, style=style, clock=clock, metrics=self.metrics, diagnoses=self.diagnostician is not None
         )
@@ -81,6 +100,14 @@ class Service:
             metrics=self.metrics,
             changed=self._changed,
         )
+        self._listener: Listener | None = None
+        self._interactions: Interactions | None = None
+        if app_token and isinstance(slack, WebSlack):
+            self._interactions = Interactions(
+                store, slack, alertmanagers, style=style, clock=clock, changed=self._acted
+            )
+            self._listener = Listener(app_token, slack.client, self._interactions)
+            self.courier.composer.buttons = True
         self._reload = reload
         self.reload()
         self.metrics.serve_gauges(self._gauges)
@@ -89,17 +116,23 @@ class Service:
 
     def reload(self) -> None:
         """Read routing and secrets again; raises SettingsError and keeps what was, when something is wrong."""
-        routing = self._reload()
+        routing, users = self._reload()
         self._auth.refresh()
-        self._intake.routing = self.courier.routing = routing
+        self._intake.routing = self.courier.composer.routing = routing
         if self.diagnostician is not None:
             self.diagnostician.routing = routing
+        if self._interactions is not None:
+            self._interactions.users = users
 
     def start(self) -> None:
         """Run delivery, diagnosis and clean-up."""
         targets: list[Callable[[], None]] = [self.courier.run, self.reconciler.run, self._clean_up]
         if self.diagnostician is not None:
             targets.append(self.diagnostician.run)
+        if self.illustrator is not None:
+            targets.append(self.illustrator.run)
+        if self._listener is not None:
+            targets.append(self._listener.run)
         if self.watch is not None:
             targets.append(self.watch.run)
             self.metrics.serve_gauges(lambda: {"pyrometer_run_signature": self.watch.gauge() if self.watch else {}})
@@ -112,10 +145,14 @@ class Service:
         self._stopping.set()
         self.courier.stop()
         self.reconciler.stop()
+        if self._listener is not None:
+            self._listener.stop()
         if self.diagnostician is not None:
             self.diagnostician.stop()
         if self.watch is not None:
             self.watch.stop()
+        if self.illustrator is not None:
+            self.illustrator.stop()
         for thread in self._threads:
             thread.join(timeout=15.0)
         self._store.close()
@@ -128,15 +165,23 @@ class Service:
         posts = {WEBHOOK_PATH: self._webhook, "/-/reload": self._reloaded}
         if request.path in posts:
             return posts[request.path](request)
+        return self._read(request)
+
+    def _read(self, request: Request) -> Response:
+        """What can be looked at."""
         routes: dict[str, Callable[[], Response]] = {
             "/": self._page,
             "/metrics": lambda: Response(200, self.metrics.render(), "text/plain; version=0.0.4; charset=utf-8"),
             "/-/healthy": lambda: Response(200, b"healthy\n"),
             "/-/ready": self._ready,
             "/api/v1/incidents": self._incidents,
+            "/api/v1/dead": self._dead,
+            "/api/v1/audit": self._audit,
         }
         if request.path not in routes:
             return Response(404, b"not found\n")
+        if request.oversized:
+            return Response(413, b"too large\n")
         if request.method not in ("GET", "HEAD"):
             return Response(405, b"method not allowed\n", headers={"Allow": "GET, HEAD"})
         try:
@@ -148,7 +193,7 @@ class Service:
     def _webhook(self, request: Request) -> Response:
         if request.method != "POST":
             return Response(405, b"method not allowed\n", headers={"Allow": "POST"})
-        response = self._receive(request.body)
+        response = self._too_large() if request.oversized else self._receive(request.body)
         self.metrics.webhooks.labels(str(response.status)).inc()
         return response
 
@@ -166,6 +211,21 @@ class Service:
         self._changed(outcome)
         return Response(200, b"ok\n")
 
+    def _too_large(self) -> Response:
+        """Alertmanager would repeat it for ever if it were refused: the channel is told to look there."""
+        now = self._clock.now()
+        alert = oversized(f"{MAX_BODY_BYTES >> 20} MiB", now)
+        self.metrics.rejected.labels("oversized").inc()
+        try:
+            with self._store.transaction() as tx:
+                self._intake.fold(tx, [alert], 0, now, outcome := Outcome())
+                self._intake.fold(tx, [replace(alert, firing=False, ends_at=now)], 0, now, outcome)
+        except StoreError as error:
+            _log.error("webhook: %s", error)
+            return Response(503, b"the store cannot take it now\n")
+        self._changed(outcome)
+        return Response(200, b"too large: see the channel\n")
+
     def _changed(self, outcome: Outcome) -> None:
         """Wake those who have something to do now."""
         if self.diagnostician is not None:
@@ -176,6 +236,11 @@ class Service:
         if outcome.doubted:
             self.reconciler.poke()
         self.courier.wake()
+
+    def _acted(self) -> None:
+        """Somebody did something: the message changes, and Alertmanager is asked what is muted now."""
+        self.courier.wake()
+        self.reconciler.poke()
 
     def _reloaded(self, request: Request) -> Response:
         if request.method not in ("POST", "PUT"):
@@ -224,6 +289,23 @@ class Service:
         with self._store.transaction() as tx:
             listed = [(incident, tx.outbox.root(incident.id)) for incident in tx.incidents()]
         document = {"incidents": [self._as_json(incident, root) for incident, root in listed]}
+        return Response(200, json.dumps(document).encode(), _JSON, {"Cache-Control": "no-store"})
+
+    def _dead(self) -> Response:
+        with self._store.transaction() as tx:
+            dead = tx.outbox.dead()
+        document = {
+            "dead": [
+                {"op_id": one.op_id, "incident": one.incident_id, "kind": one.kind, "error": one.error} for one in dead
+            ]
+        }
+        return Response(200, json.dumps(document).encode(), _JSON, {"Cache-Control": "no-store"})
+
+    def _audit(self) -> Response:
+        with self._store.transaction() as tx:
+            found = tx.audits()
+        names = ("at", "user", "action", "incident", "detail")
+        document = {"audit": [dict(zip(names, row, strict=True)) for row in found]}
         return Response(200, json.dumps(document).encode(), _JSON, {"Cache-Control": "no-store"})
 
     def _as_json(self, incident: Incident, root: Operation | None) -> dict[str, Any]:

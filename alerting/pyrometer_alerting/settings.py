@@ -26,6 +26,7 @@ from pyrometer_alerting.yamlfile import SettingsError, entries, read_text
 
 STRUCTURED = ("routing", "slack-users")  # what has no flag: it is read by routing.py
 TOKEN_VARIABLE = "PYROMETER_SLACK_BOT_TOKEN"  # noqa: S105 - the name of a variable, not a token
+APP_TOKEN_VARIABLE = "PYROMETER_SLACK_APP_TOKEN"  # noqa: S105
 SLACK_API_URL = "https://slack.com/api/"
 
 _DEFAULTS: Mapping[str, str] = {
@@ -39,6 +40,7 @@ _DEFAULTS: Mapping[str, str] = {
     "runbook.url": "",
     "slack.api-url": SLACK_API_URL,
     "slack.bot-token-file": "",
+    "slack.app-token-file": "",
     "slack.channel": "",
     "slack.charts": "auto",
     "storage.path": "./pyrometer-alerting",
@@ -60,6 +62,8 @@ _HELP: Mapping[str, str] = {
     "slack.api-url": "base of Slack's Web API; another one only for tests and the demo",
     "slack.bot-token-file": f"file with the bot token (xoxb-...); or the variable {TOKEN_VARIABLE}; "
     "without either, messages go to the terminal and the page",
+    "slack.app-token-file": f"file with the app-level token (xapp-...) for buttons; or {APP_TOKEN_VARIABLE};"
+    " slack-users in the configuration file says who may use them",
     "slack.channel": "channel id (C0123456789) or #name; the bot must be a member",
     "storage.path": "folder of the database; made when missing",
     "log.level": "debug, info, warn or error",
@@ -89,6 +93,7 @@ class Settings:
     charts: str
     slack_api_url: str
     slack_token: str
+    slack_app_token: str
     slack_channel: str
     storage_path: Path
     log_level: str
@@ -141,7 +146,10 @@ def _from_file(path: Path) -> dict[str, str]:
 
 def _settings(values: Mapping[str, str], environment: Mapping[str, str]) -> Settings:
     host, port = listen_address(values["web.listen-address"])
-    token = _slack_token(values["slack.bot-token-file"], environment)
+    token = _token("slack.bot-token-file", values, environment, TOKEN_VARIABLE, "xoxb-")
+    app_token = _token("slack.app-token-file", values, environment, APP_TOKEN_VARIABLE, "xapp-")
+    if app_token and not token:
+        raise SettingsError("--slack.app-token-file: buttons need a bot token as well (--slack.bot-token-file)")
     if token and not values["slack.channel"]:
         raise SettingsError("--slack.channel is missing: name the channel (its id is best) that the bot is a member of")
     api_url = _url("slack.api-url", values["slack.api-url"])
@@ -159,6 +167,7 @@ def _settings(values: Mapping[str, str], environment: Mapping[str, str]) -> Sett
         charts=values["slack.charts"],
         slack_api_url=api_url if api_url.endswith("/") else f"{api_url}/",
         slack_token=token,
+        slack_app_token=app_token,
         slack_channel=values["slack.channel"],
         storage_path=Path(values["storage.path"]),
         log_level=values["log.level"],
@@ -193,13 +202,17 @@ def _urls(name: str, value: str) -> tuple[str, ...]:
     return tuple(_url(name, part.strip()) for part in value.split(",") if part.strip())
 
 
-def _slack_token(file: str, environment: Mapping[str, str]) -> str:
-    where = f"--slack.bot-token-file={file}" if file else TOKEN_VARIABLE
-    token = secret("slack.bot-token-file", Path(file)) if file else environment.get(TOKEN_VARIABLE, "").strip()
+def _token(name: str, values: Mapping[str, str], environment: Mapping[str, str], variable: str, prefix: str) -> str:
+    file = values[name]
+    where = f"--{name}={file}" if file else variable
+    token = secret(name, Path(file)) if file else environment.get(variable, "").strip()
     if not file and not token:
         return ""
-    if not token.startswith("xoxb-") or not token.isascii() or any(char.isspace() for char in token):
-        raise SettingsError(f"{where}: not a bot token: it must start with xoxb- (Slack app, OAuth & Permissions)")
+    if not token.startswith(prefix) or not token.isascii() or any(char.isspace() for char in token):
+        kind, page = (
+            ("a bot token", "OAuth & Permissions") if prefix == "xoxb-" else ("an app token", "Basic Information")
+        )
+        raise SettingsError(f"{where}: not {kind}: it must start with {prefix} (Slack app, {page})")
     return token
 
 

@@ -20,7 +20,10 @@ from typing import Any
 from pyrometer_alerting.model import Alert
 
 MAX_ALERTS = 20_000  # 8 MiB of small alerts
-MAX_LABELS = 64
+MAX_LABELS = 64  # what is more is left out, the names that identify a part last
+_KEPT = frozenset(
+    {"alertname", "cluster", "node", "gpu", "device", "port", "run", "rank", "switch", "rack", "severity"}
+)
 MAX_VALUE = 4096
 
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(\.\d+)?(?:Z|([+-])(\d\d):(\d\d))")
@@ -48,12 +51,13 @@ def parse(body: bytes) -> Delivery:
     """Parse a webhook body; raise BadDelivery with one line on what is wrong."""
     document = _document(body)
     raw = document.get("alerts")
-    if not isinstance(raw, list) or len(raw) > MAX_ALERTS:
-        raise BadDelivery("alerts", f"alerts must be a list of at most {MAX_ALERTS}")
-    alerts = tuple(_alert(index, item) for index, item in enumerate(raw))
+    if not isinstance(raw, list):
+        raise BadDelivery("alerts", "alerts must be a list")
+    alerts = tuple(_alert(index, item) for index, item in enumerate(raw[:MAX_ALERTS]))
     group = f"{_text(document.get('receiver'))} {_text(document.get('groupKey'))}"
     truncated = document.get("truncatedAlerts")
     dropped = min(max(truncated, 0), 10**6) if isinstance(truncated, int) else 0
+    dropped += len(raw) - len(alerts)
     return Delivery(group=group, alerts=alerts, truncated=dropped, digest=_digest(alerts, dropped))
 
 
@@ -89,11 +93,12 @@ def _alert(index: int, item: object) -> Alert:
 
 
 def _strings(index: int, name: str, value: object) -> dict[str, str]:
-    if not isinstance(value, dict) or len(value) > MAX_LABELS:
-        raise BadDelivery("alert", f"alerts[{index}].{name} must be an object of at most {MAX_LABELS} strings")
+    if not isinstance(value, dict):
+        raise BadDelivery("alert", f"alerts[{index}].{name} must be an object")
     if not all(isinstance(content, str) for content in value.values()):
         raise BadDelivery("alert", f"alerts[{index}].{name} must hold strings only")
-    return {_text(key): _text(content) for key, content in value.items()}
+    kept = sorted(value, key=lambda key: key not in _KEPT)[:MAX_LABELS] if len(value) > MAX_LABELS else value
+    return {_text(key): _text(value[key]) for key in kept}
 
 
 def _text(value: object) -> str:

@@ -1,16 +1,19 @@
-"""The program ``pyrometer-dashboards``: writes the boards as JSON for Grafana's provisioning."""
+"""The program ``pyrometer-dashboards``: writes the boards as JSON for Grafana's provisioning, and checks boards."""
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import pkgutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from pyrometer_dashboards import boards, panels
+from pyrometer_dashboards import boards, layer
+from pyrometer_dashboards.gates import round_trip, run
+from pyrometer_dashboards.model import Board
 
 
 class _Flags(argparse.ArgumentParser):
@@ -18,31 +21,74 @@ class _Flags(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
-def rendered() -> dict[str, str]:
-    """Every board as JSON text, by file name."""
+def all_boards() -> dict[str, Board]:
+    """Every board, by the name of its file."""
     found = {}
     for module in pkgutil.iter_modules(boards.__path__, f"{boards.__name__}."):
-        board = importlib.import_module(module.name).board()
         name = f"{module.name.rpartition('.')[2].replace('_', '-')}.json"
-        found[name] = panels.to_json(board)
+        found[name] = importlib.import_module(module.name).board()
     return found
 
 
+def rendered() -> dict[str, str]:
+    """Every board as JSON text, by file name."""
+    return {name: layer.to_json(board) for name, board in all_boards().items()}
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the program; the exit status."""
+    """Run the program; the exit status: 1 if a check found something, 2 if it could not run."""
     parser = _Flags(prog="pyrometer-dashboards", description=__doc__, allow_abbrev=False)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Flags)
-    generate = commands.add_parser("generate", help="write all boards into a folder")
-    generate.add_argument("folder", type=Path)
-    folder = parser.parse_args(argv).folder
+    build = commands.add_parser("build", help="write all boards into a folder")
+    build.add_argument("folder", type=Path)
+    check = commands.add_parser("check", help="check boards: ours, or files of others; one line per finding")
+    check.add_argument("files", type=Path, nargs="*", metavar="FILE")
+    flags = parser.parse_args(argv)
+    try:
+        return _build(flags.folder) if flags.command == "build" else _check(flags.files)
+    except _UsageError as error:
+        sys.stderr.write(f"pyrometer-dashboards: {error}\n")
+        return 2
+
+
+class _UsageError(Exception):
+    """What was asked for can't be done; one line."""
+
+
+def _build(folder: Path) -> int:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in rendered().items():
             (folder / name).write_text(text, encoding="utf-8")
     except OSError as error:
-        sys.stderr.write(f"pyrometer-dashboards: can't write to {folder}: {error.strerror}\n")
-        return 2
+        raise _UsageError(f"can't write to {folder}: {error.strerror}") from None
     return 0
+
+
+def _check(files: Sequence[Path]) -> int:
+    ours = {name: json.loads(text) for name, text in rendered().items()}
+    boards = {str(path): _read(path) for path in files} or ours
+    around = run.surroundings(Path(__file__).parents[2], boards, ours)
+    found = 0
+    for finding in run.findings(boards, around):
+        sys.stdout.write(finding.line() + "\n")
+        found += 1
+    if not round_trip.available():
+        sys.stderr.write("not checked: the round trip, as grafana-foundation-sdk is not installed\n")
+    sys.stderr.write(f"{len(boards)} boards, {found} findings\n")
+    return 1 if found else 0
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        board = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise _UsageError(f"can't read {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise _UsageError(f"{path} is no JSON: {error}") from None
+    if not isinstance(board, dict):
+        raise _UsageError(f"{path} is no dashboard: it holds a {type(board).__name__}")
+    return board
 
 
 if __name__ == "__main__":

@@ -1,124 +1,204 @@
-"""The few kinds of panel that all boards are made of, so that they look alike.
-
-grafanalib's types stay in this package: it is frozen upstream, and what it doesn't know is added here as plain JSON.
-"""
+"""The few kinds of panel that all boards are made of, so that they look and behave alike."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from grafanalib import core
-from grafanalib._gen import DashboardEncoder
+from pyrometer_dashboards import defaults, palette
+from pyrometer_dashboards.model import Json, Override, Panel, Query, Reading
 
-DATASOURCE = "${datasource}"
-WIDTH = 24
-HEIGHT = 8
+if TYPE_CHECKING:
+    from typing_extensions import TypedDict, Unpack
 
+    class More(TypedDict, total=False):
+        """Further fields of a Panel."""
 
-class _Instant(core.Target):  # type: ignore[misc]  # grafanalib has no types
-    """A target that is an instant query and nothing else: grafanalib leaves the second flag out."""
-
-    def to_json_data(self) -> dict[str, object]:
-        return {**super().to_json_data(), "range": False}
-
-
-def query(expression: str, legend: str) -> core.Target:
-    """A PromQL query over the board's time range, with Grafana's legend format."""
-    return core.Target(expr=expression, legendFormat=legend)
-
-
-def every_batch(series: str, legend: str) -> core.Target:
-    """All samples of a per-batch series in the board's time range, each at its own time.
-
-    A range selector in an instant query: a range query would draw one batch per step of the panel and hide the rest.
-    """
-    return _Instant(expr=f"{series}[$__range]", legendFormat=legend, instant=True)
+        decimals: int | None
+        steps: Steps
+        limits: tuple[float | None, float | None]
+        colour: Json | None
+        custom: Json
+        options: Json
+        overrides: Sequence[Override]
+        mappings: Sequence[Json]
+        links: Sequence[tuple[str, str]]
+        no_value: str
+        step: str
+        max_points: int | None
+        time_from: str
+        span: int
+        height: int
 
 
-def time_series(
+Steps = Sequence[tuple[float | None, str]]
+
+
+def stat(
     title: str,
-    description: str,
-    queries: Sequence[core.Target],
+    reading: Reading,
+    expr: str,
     *,
     unit: str,
-    stacked: bool = False,
-    points: bool = False,
-) -> core.TimeSeries:
-    """Lines over time; with ``points`` each sample as a dot, for series that have one sample per batch."""
-    return core.TimeSeries(
-        title=title,
-        description=description,
-        dataSource=DATASOURCE,
-        targets=[_with_ref(target, number) for number, target in enumerate(queries)],
+    steps: Steps = ((None, palette.QUIET),),
+    name: str = "",
+    link: tuple[str, str] | None = None,
+    span: int = 4,
+    decimals: int | None = None,
+    mappings: Sequence[Json] = (),
+) -> Panel:
+    """One number, with the colour of its state behind it; ``name`` (a legend) says whose number it is."""
+    return Panel(
+        title,
+        "stat",
+        reading,
+        [Query(expr, name or title, instant=True)],
         unit=unit,
-        stacking={"mode": "normal"} if stacked else {},
-        fillOpacity=30 if stacked else 0,
-        drawStyle="points" if points else "line",
-        pointSize=4,
-        legendDisplayMode="list",
-        legendPlacement="bottom",
+        steps=steps,
+        decimals=decimals,
+        options={"textMode": "value_and_name" if name else "value"},
+        mappings=mappings,
+        links=[link] if link else [],
+        span=span,
     )
 
 
-def dashboard(
-    *,
+def lines(title: str, reading: Reading, queries: Sequence[Query], *, unit: str, **more: Unpack[More]) -> Panel:
+    """Lines over time."""
+    return Panel(title, "timeseries", reading, queries, unit=unit, **more)
+
+
+def bars(title: str, reading: Reading, queries: Sequence[Query], *, unit: str, **more: Unpack[More]) -> Panel:
+    """Counts per interval: bars, stacked, so that the sum can be read."""
+    custom: Json = {
+        "drawStyle": "bars",
+        "fillOpacity": 80,
+        "lineWidth": 0,
+        "barAlignment": -1,
+        "stacking": {"mode": "normal", "group": "A"},
+    }
+    return replace(lines(title, reading, queries, unit=unit, **more), custom=custom, limits=(0, None))
+
+
+def stacked(title: str, reading: Reading, queries: Sequence[Query], *, unit: str, **more: Unpack[More]) -> Panel:
+    """Areas on top of each other: parts of a whole."""
+    custom: Json = {"fillOpacity": 70, "lineWidth": 0, "stacking": {"mode": "normal", "group": "A"}}
+    return replace(lines(title, reading, queries, unit=unit, **more), custom=custom)
+
+
+def table(
     title: str,
-    uid: str,
-    description: str,
-    variables: Sequence[core.Template],
-    rows: Sequence[Sequence[core.TimeSeries]],
-) -> core.Dashboard:
-    """A board with what all boards have in common: the choice of Prometheus, tags, refresh, a shared crosshair."""
-    return core.Dashboard(
-        title=title,
-        uid=uid,
-        description=description,
-        tags=["pyrometer"],
-        timezone="browser",
-        refresh="10s",
-        time=core.Time("now-30m", "now"),
-        sharedCrosshair=True,
-        templating=core.Templating(list=[_datasource(), *variables]),
-        panels=_arranged(rows),
+    reading: Reading,
+    queries: Sequence[Query],
+    columns: Mapping[str, str],
+    *,
+    unit: str = "none",
+    steps: Steps = ((None, palette.QUIET),),
+    decimals: int | None = None,
+    sort: str = "",
+    link: tuple[str, str] | None = None,
+    fields: Mapping[str, Mapping[str, Any]] | None = None,
+    no_value: str = "no data",
+    span: int = 8,
+    height: int = 0,
+) -> Panel:
+    """Rows of labels and values, the worst first.
+
+    ``columns`` is what is shown, in order: the name in Prometheus' answer (a label, ``Value``, of several queries
+    ``Value #A``) and the heading. ``unit``, ``steps`` and ``decimals`` are of the values: labels are text, also those
+    that look like numbers. It is sorted by the column with the heading ``sort``, highest first; ``link`` is the title
+    and address for every cell; ``fields`` are further settings of columns, by heading.
+    """
+    keep = {"id": "filterFieldsByName", "options": {"include": {"names": list(columns)}}}
+    order = {name: at for at, name in enumerate(columns)}
+    renamed = {name: heading for name, heading in columns.items() if name != heading}
+    shape = {"id": "organize", "options": {"excludeByName": {}, "indexByName": order, "renameByName": renamed}}
+    merge: list[Json] = [{"id": "merge", "options": {}}] if len(queries) > 1 else []
+    value: dict[str, Any] = {"unit": unit} | ({} if decimals is None else {"decimals": decimals})
+    numbers = [Override(heading, value) for name, heading in columns.items() if name.startswith("Value")]
+    return Panel(
+        title,
+        "table",
+        reading,
+        queries,
+        unit="string",
+        steps=steps,
+        custom={"minWidth": 50},
+        transformations=[*merge, keep, shape],
+        options={"sortBy": [{"desc": True, "displayName": sort}]} if sort else {},
+        links=[link] if link else [],
+        overrides=[*numbers, *(Override(name, settings) for name, settings in (fields or {}).items())],
+        no_value=no_value,
+        span=span,
+        height=height,
     )
 
 
-def _arranged(rows: Sequence[Sequence[core.TimeSeries]]) -> list[core.TimeSeries]:
-    """Give every panel its place: rows from top to bottom, the panels of a row side by side and equally wide."""
-    placed = []
-    for number, row in enumerate(rows):
-        width = WIDTH // len(row)
-        for column, panel in enumerate(row):
-            panel.gridPos = core.GridPos(h=HEIGHT, w=width, x=column * width, y=number * HEIGHT)
-            placed.append(panel)
-    return placed
+def coloured(mode: str = "basic") -> Json:
+    """A table column whose cells have the colour of their state behind them."""
+    return {"custom.cellOptions": {"type": "color-background", "mode": mode, "applyToRow": False}}
 
 
-def variable(name: str, label: str, values: str, *, several: bool = False) -> core.Template:
-    """A choice at the top of the board; ``values`` is a label_values() query."""
-    return core.Template(
-        name=name,
-        label=label,
-        query=values,
-        dataSource=DATASOURCE,
-        refresh=core.REFRESH_ON_TIME_RANGE_CHANGE,
-        multi=several,
-        includeAll=several,
-        sort=1,
-    )
+def gauge(limit: float) -> Json:
+    """A table column with a bar beside each number."""
+    cell = {"type": "gauge", "mode": "basic", "valueDisplayMode": "text"}
+    return {"custom.cellOptions": cell, "min": 0, "max": limit}
 
 
-def _datasource() -> core.Template:
-    """The choice of Prometheus, first on every board."""
-    return core.Template(name="datasource", label="Prometheus", type="datasource", query="prometheus")
+def fixed(name: str, colour: str, **custom: object) -> Override:
+    """A series of a known name in its own colour."""
+    properties: dict[str, Any] = {"color": {"mode": "fixed", "fixedColor": colour}}
+    return Override(name, properties | {f"custom.{key}": value for key, value in custom.items()})
 
 
-def to_json(board: core.Dashboard) -> str:
-    """A board as the JSON text that Grafana's provisioning reads."""
-    return json.dumps(board.auto_panel_ids(), indent=2, sort_keys=True, cls=DashboardEncoder) + "\n"
+def reasons() -> list[Override]:
+    """Series named after a reason that slows clocks, each in its colour, also where a GPU stands before it."""
+    return [
+        Override(f"/{name}$/", {"color": {"mode": "fixed", "fixedColor": colour}}, "byRegexp")
+        for name, colour in palette.REASONS.items()
+    ]
 
 
-def _with_ref(target: core.Target, number: int) -> core.Target:
-    target.refId = chr(ord("A") + number)
-    return target
+def band(low: str, middle: str, high: str, *, colour: str = palette.BAND, fill: int = 18) -> list[Override]:
+    """A line in its band: the ends of the band have no line of their own and no place in the legend."""
+    hidden = {"legend": True, "tooltip": False, "viz": False}
+    return [
+        fixed(low, colour, lineWidth=0, hideFrom=hidden),
+        fixed(high, colour, lineWidth=0, fillBelowTo=low, fillOpacity=fill, hideFrom=hidden),
+        fixed(middle, colour, lineWidth=2),
+    ]
+
+
+def heatmap(
+    title: str,
+    reading: Reading,
+    query: Query,
+    *,
+    unit: str,
+    limits: tuple[float, float],
+    max_points: int = 240,
+    span: int = 12,
+) -> Panel:
+    """Rows over time, each cell a colour on a fixed scale; a cell without data is empty."""
+    colour = {"min": limits[0], "max": limits[1]}
+    options = {"color": colour, "cellValues": {"unit": unit}, "legend": {"show": True}}
+    return Panel(title, "heatmap", reading, [query], options=options, unit=unit, max_points=max_points, span=span)
+
+
+def timeline(
+    title: str, reading: Reading, queries: Sequence[Query], states: Sequence[Json], **more: Unpack[More]
+) -> Panel:
+    """States over time, a row for each thing. The colour mode must stay *fixed*, or Grafana forgets the mappings."""
+    panel = Panel(title, "state-timeline", reading, queries, **more)
+    return replace(panel, mappings=[defaults.NO_DATA_MAPPING, *states], step=panel.step or "15s")
+
+
+def state(value: str, text: str, colour: str, index: int) -> Json:
+    """What a value means, for timelines and tables."""
+    return {"type": "value", "options": {value: {"text": text, "color": colour, "index": index}}}
+
+
+def note(title: str, reading: Reading, markdown: str, *, span: int = 8) -> Panel:
+    """Words on a board."""
+    return Panel(title, "text", reading, options={"content": markdown}, span=span)

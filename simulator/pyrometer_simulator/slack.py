@@ -26,6 +26,7 @@ from types import TracebackType
 from typing import Any, Literal, TypeAlias
 from urllib.parse import parse_qs, urlsplit
 
+from pyrometer_simulator.slack_app import APP_METHODS, SlackApp
 from pyrometer_simulator.slack_blocks import SlackError
 from pyrometer_simulator.slack_channel import BOT_USER, Channel, RateLimiter, RateLimits, page_of
 from pyrometer_simulator.slack_files import Files
@@ -81,10 +82,12 @@ class FakeSlack:
         *,
         channel_names: Iterable[str] = ("gpu-alerts",),
         token: str = "xoxb-fake-token",  # noqa: S107 - a made-up token for a made-up Slack
+        app_token: str = "xapp-fake-token",  # noqa: S107
         limits: RateLimits | None = None,
         native_charts: bool = True,
     ) -> None:
-        self._host, self._port, self._token = host, port, token
+        self._host, self._port, self._token, self._app_token = host, port, token, app_token
+        self.app = SlackApp()
         self._limiter = RateLimiter(limits or RateLimits())
         self._faults: dict[str, deque[Fault]] = defaultdict(deque)
         self._lock = threading.RLock()
@@ -112,9 +115,11 @@ class FakeSlack:
         self._server, self._port = server, server.server_address[1]
         self._thread = threading.Thread(target=server.serve_forever, args=(0.02,), name="fake-slack", daemon=True)
         self._thread.start()
+        self.app.socket.up()
 
     def down(self) -> None:
         """Stop listening: connections are refused from now on. Keeps what was said."""
+        self.app.socket.down()
         if self._server is not None and self._thread is not None:
             self._server.shutdown()
             self._server.server_close()
@@ -195,7 +200,7 @@ class FakeSlack:
     def _check_call(self, method: str, token: str, args: Mapping[str, Any]) -> float:
         if not token:
             raise SlackError("not_authed")
-        if token != self._token:
+        if token != (self._app_token if method == "apps.connections.open" else self._token):
             raise SlackError("invalid_auth")
         return self._limiter.wait_seconds(method, str(args.get("channel", "")))
 
@@ -211,6 +216,8 @@ class FakeSlack:
         if method == "conversations.list":
             listed = [{"id": channel.id, "name": channel.name} for channel in self.channels.values()]
             return {"channels": listed, "response_metadata": {"next_cursor": ""}}
+        if method in APP_METHODS:
+            return self.app.answer(method, args)
         if method.startswith("files."):
             return self._file(method, args)
         handlers = {

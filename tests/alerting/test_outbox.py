@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 from typing import Any
 
 import pytest
-from alerting_fakes import START, Bench, raw_alert
+from alerting_fakes import START, Bench, raw_alert, training_incident
 
+from pyrometer_alerting import main, model
+from pyrometer_alerting.routing import Route, Routing
 from pyrometer_alerting.store import Store
 
 
@@ -268,3 +272,93 @@ def test_messages_shown_in_a_terminal_are_posted_once_there_is_a_token(bench: An
     bench.receive(RESOLVED)
     bench.deliver()
     assert "Resolved" in bench.messages[0]["text"]
+
+
+def test_a_first_try_that_arrives_after_all_is_removed(bench: Any) -> None:
+    bench.slack.inject("chat.postMessage", "close_before")
+    bench.receive(FIRING)
+    bench.deliver()
+    (message,) = bench.messages
+    metadata = message["metadata"]
+    bench.slack.channel("gpu-alerts").post({"text": "late", "metadata": metadata})
+    assert len(bench.messages) == 2
+    bench.clock.advance(61)
+    bench.courier.step()
+    assert [each["ts"] for each in bench.messages] == [message["ts"]]
+
+
+def test_posts_are_limited_per_channel(bench: Any) -> None:
+    bench.slack.channels["C000000002"] = type(bench.slack.channels["C000000001"])(id="C000000002", name="other")
+    bench.intake.routing = bench.courier.composer.routing = Routing(
+        "#gpu-alerts", (Route({"node": frozenset({"n2"})}, "#other"),)
+    )
+    bench.slack.inject("chat.postMessage", "ratelimit", seconds=30)
+    bench.receive(raw_alert(node="n1"), groupKey="a")
+    bench.deliver(1)
+    bench.receive(raw_alert(node="n2"), groupKey="b")
+    bench.deliver(10)
+    assert bench.messages == []
+    assert len(bench.slack.messages("other")) == 1
+    bench.deliver()
+    assert len(bench.messages) == 1
+
+
+def test_slack_away_for_an_hour_each_incident_is_one_message_in_its_final_state(bench: Any) -> None:
+    started = bench.clock.time
+    bench.slack.down()
+    for number in range(60):  # one a minute: half of them end again
+        name = f"n{number}"
+        alert = raw_alert(node=name, cluster=name, starts_at=bench.clock.time)
+        bench.receive(alert, groupKey=name)
+        if number % 2:
+            ended = raw_alert(
+                node=name, cluster=name, firing=False, starts_at=bench.clock.time, ends_at=bench.clock.time + 20
+            )
+            bench.receive({**ended, "fingerprint": alert["fingerprint"]}, groupKey=name)
+        bench.deliver(60)
+    assert bench.clock.time - started > 3000
+    bench.slack.up()
+    bench.deliver(3600)
+    assert len(bench.messages) == 60
+    assert sum("Resolved" in message["text"] for message in bench.messages) == 30
+    assert all(message["versions"] == [] and message["replies"] == [] for message in bench.messages)
+    assert bench.depth() == 0
+
+
+def test_the_dead_are_listed_and_replayed_beside_the_running_service(bench: Any, tmp_path: Any, capsys: Any) -> None:
+    bench.slack.inject("chat.postMessage", "error", times=3, error="invalid_blocks")
+    bench.receive(FIRING)
+    bench.deliver()
+    folder = f"--storage.path={tmp_path / 'store'}"
+    assert main.run(["replay", folder, "--list"], {}) == 0
+    assert "root   invalid_blocks" in capsys.readouterr().out
+    assert main.run(["replay", folder, "nothing"], {}) == 2
+    assert "no dead operation nothing" in capsys.readouterr().err
+    assert bench.messages == []
+    assert main.run(["replay", folder], {}) == 0
+    bench.deliver()
+    assert len(bench.messages) == 1
+    assert main.run(["replay", "--storage.path=/nonexistent"], {}) == 2
+
+
+def test_a_store_of_the_first_release_is_taken_over(tmp_path: Any) -> None:
+    Store(tmp_path / "s").close()
+    with contextlib.closing(sqlite3.connect(tmp_path / "s" / "alerting.sqlite3")) as old:
+        for table in ("outbox", "alert"):
+            old.execute(f"ALTER TABLE {table} DROP COLUMN {'target' if table == 'outbox' else 'doubted'}")
+        for table in ("incident_key", "sweep", "audit"):
+            old.execute(f"DROP TABLE {table}")
+        old.execute("CREATE INDEX incident_by_key ON incident (key, number)")
+        document = model.to_json(training_incident())
+        old.execute("INSERT INTO incident VALUES (1, 'incident-1', 'k', 1, 0, ?)", (document,))
+        old.execute("PRAGMA user_version = 1")
+        old.commit()
+    store = Store(tmp_path / "s")
+    with store.transaction() as tx:
+        found = tx.latest_incident("k")
+        assert found is not None
+        assert found.run == "llama-70b"
+        tx.outbox.want("incident-1", 0.0, 0.0)
+        assert tx.outbox.due()[0].target == ""
+    store.shrink()
+    store.close()

@@ -122,7 +122,7 @@ def test_each_channel_gets_its_own_and_one_that_is_archived_does_not_hold_the_ot
 ) -> None:
     bench.slack.channels["C000000002"] = type(bench.slack.channels["C000000001"])(id="C000000002", name="fabric")
     routing = read(tmp_path, GOOD.replace("      labels: [cluster, node, device, port]\n", ""))
-    bench.intake.routing = bench.courier.routing = routing
+    bench.intake.routing = bench.courier.composer.routing = routing
     bench.clock.time = datetime(2026, 1, 12, 12, tzinfo=timezone.utc).timestamp()
     flap = raw_alert("NicLinkFlapping", component="nic", node="n1", device="mlx5_0", port="1")
     bench.receive(flap, groupKey="a")
@@ -145,7 +145,7 @@ def test_each_channel_gets_its_own_and_one_that_is_archived_does_not_hold_the_ot
 
 def test_in_quiet_hours_a_warning_waits_and_a_critical_does_not(bench: Any, tmp_path: Path) -> None:
     bench.slack.channels["C000000002"] = type(bench.slack.channels["C000000001"])(id="C000000002", name="fabric")
-    bench.intake.routing = bench.courier.routing = read(tmp_path, GOOD)
+    bench.intake.routing = bench.courier.composer.routing = read(tmp_path, GOOD)
     night = datetime(2026, 1, 12, 23, tzinfo=timezone.utc).timestamp()
     bench.clock.time = night
     place = {"component": "nic", "device": "mlx5_0", "port": "1"}
@@ -154,6 +154,8 @@ def test_in_quiet_hours_a_warning_waits_and_a_critical_does_not(bench: Any, tmp_
     bench.deliver(600)
     (message,) = bench.slack.messages("fabric")
     assert "n2 mlx5_0/1" in message["text"]
+    with bench.store.transaction() as tx:
+        assert tx.outbox.depth()[1] == night + 7 * 3600  # it does not count as waiting for Slack
     bench.clock.time = night + 7 * 3600
     bench.deliver()
     assert len(bench.slack.messages("fabric")) == 2
@@ -161,7 +163,7 @@ def test_in_quiet_hours_a_warning_waits_and_a_critical_does_not(bench: Any, tmp_
 
 def test_a_rise_in_quiet_hours_is_told_at_once_with_its_mention(bench: Any, tmp_path: Path) -> None:
     bench.slack.channels["C000000002"] = type(bench.slack.channels["C000000001"])(id="C000000002", name="fabric")
-    bench.intake.routing = bench.courier.routing = read(tmp_path, GOOD)
+    bench.intake.routing = bench.courier.composer.routing = read(tmp_path, GOOD)
     bench.clock.time = datetime(2026, 1, 12, 12, tzinfo=timezone.utc).timestamp()
     place = {"component": "nic", "node": "n1", "device": "mlx5_0", "port": "1"}
     bench.receive(raw_alert("NicSymbolErrors", severity="warning", **place), groupKey="a")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
+import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -168,15 +171,67 @@ def test_a_cause_that_arrives_later_is_looked_for_at_once(tmp_path: Any, slack: 
     [
         b"GET / HTTP/1.1\r\nX: " + b"a" * 20_000 + b"\r\n\r\n",
         b"nonsense\r\n\r\n",
-        b"POST /api/v1/alertmanager HTTP/1.1\r\nContent-Length: 99999999\r\n\r\n",
+        b"POST /api/v1/alertmanager HTTP/1.1\r\nContent-Length: 999999999\r\n\r\n",
         b"POST /api/v1/alertmanager HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
-        b"POST /api/v1/alertmanager HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"POST /api/v1/alertmanager HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
     ],
 )
 def test_bad_requests_are_answered_with_4xx(running: Any, raw: Any) -> None:
     with socket.create_connection(("127.0.0.1", running.server.port), timeout=5) as client:
         client.sendall(raw)
         assert client.recv(100).startswith(b"HTTP/1.1 4")
+
+
+def test_a_delivery_in_chunks_is_taken(running: Any) -> None:
+    content = body(raw_alert(node="n1"))
+    head = b"POST /api/v1/alertmanager HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+    parts = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in (content[:50], content[50:]))
+    with socket.create_connection(("127.0.0.1", running.server.port), timeout=5) as client:
+        client.sendall(head + parts + b"0\r\n\r\n")
+        assert client.recv(100).startswith(b"HTTP/1.1 200")
+    assert len(running.incidents()) == 1
+
+
+def test_a_delivery_that_is_too_large_is_accepted_and_told(running: Any, slack: Any) -> None:
+    assert running.ask(WEBHOOK_PATH, b" " * (17 << 20))[0] == 200
+    wait_until(lambda: slack.messages("gpu-alerts"))
+    assert "A delivery was too large" in slack.messages("gpu-alerts")[0]["text"]
+    assert running.ask("/metrics", b" " * (17 << 20))[0] == 413
+
+
+def test_of_too_many_labels_or_alerts_some_are_left_out_and_nothing_is_refused(running: Any) -> None:
+    labels = {f"label_{number}": "x" for number in range(100)}
+    assert running.ask(WEBHOOK_PATH, body(raw_alert(node="n1", gpu="3", **labels)))[0] == 200
+    assert running.incidents()[0]["culprits"] == ["n1 GPU 3"]
+
+
+def test_the_answer_never_waits_for_slack(running: Any, slack: Any) -> None:
+    slack.inject("chat.postMessage", "hang_before", seconds=5, times=20)
+    for number in range(20):
+        started = time.monotonic()
+        assert running.ask(WEBHOOK_PATH, body(raw_alert(node=f"n{number}"), groupKey=str(number)))[0] == 200
+        assert time.monotonic() - started < 1.0
+
+
+def test_a_full_disk_is_a_503_and_nothing_is_lost_when_there_is_room_again(running: Any, slack: Any) -> None:
+    running.ask(WEBHOOK_PATH, body(raw_alert(node="before"), groupKey="a"))
+    wait_until(lambda: slack.messages("gpu-alerts"))
+    database = running.service._store._db
+    database.execute(f"PRAGMA max_page_count = {database.execute('PRAGMA page_count').fetchone()[0]}")
+    codes = [running.ask(WEBHOOK_PATH, body(raw_alert(node=f"n{n}"), groupKey=str(n)))[0] for n in range(40)]
+    assert codes[-1] == 503
+    taken = codes.count(200)
+    assert running.ask("/-/healthy")[0] == 200
+    database.execute("PRAGMA max_page_count = 100000")
+    for number in range(40):
+        assert running.ask(WEBHOOK_PATH, body(raw_alert(node=f"n{number}"), groupKey=str(number)))[0] == 200
+    assert taken < 40
+    nodes = {alert["labels"]["node"] for incident in running.incidents() for alert in incident["alerts"]}
+    assert nodes == {"before", *(f"n{number}" for number in range(40))}
+    wait_until(lambda: all(each["slack"]["state"] == "done" for each in running.incidents()))
+    said = [each["metadata"]["event_payload"]["incident_id"] for each in slack.messages("gpu-alerts")]
+    assert len(said) == len(set(said))
+    assert set(said) >= {each["id"] for each in running.incidents()}
 
 
 def test_a_truncated_request_is_no_request_and_silent_clients_do_not_block(running: Any) -> None:
@@ -261,7 +316,79 @@ def test_kill_9_loses_nothing_and_repeats_nothing(tmp_path: Any, slack: Any, mom
     process.start()
     try:
         post(process.port, body(raw_alert(node="gpu-042", gpu="3", firing=False)))
-        wait_until(lambda: slack.messages("gpu-alerts") and "Resolved" in slack.messages("gpu-alerts")[0]["text"])
+        # Killed between the call and its outcome on disk it looks for the message, 2 s and 12 s later.
+        wait_until(
+            lambda: slack.messages("gpu-alerts") and "Resolved" in slack.messages("gpu-alerts")[0]["text"], seconds=25
+        )
     finally:
         assert process.end(signal.SIGTERM) == 0
     assert len(slack.messages("gpu-alerts")) == 1
+
+
+def certificate(folder: Any, name: str) -> None:
+    """A self-signed certificate for localhost, as cert.pem and key.pem."""
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    files = ["-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")]
+    subprocess.run([*command, "-subj", f"/CN={name}", *files], check=True, capture_output=True)
+
+
+def served_name(port: Any) -> Any:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as raw, context.wrap_socket(raw) as secured:
+        return secured.getpeercert(binary_form=True)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl on PATH: install the package openssl")
+def test_a_new_certificate_token_and_route_are_taken_without_a_restart(tmp_path: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(main, "RELOAD_SECONDS", 0.05)
+    certificate(tmp_path, "first")
+    (tmp_path / "web.yaml").write_text("tls_server_config:\n  cert_file: cert.pem\n  key_file: key.pem\n")
+    token, config = tmp_path / "token", tmp_path / "config.yaml"
+    token.touch(mode=0o600)
+    token.write_text("one")
+    config.write_text("routing: {routes: []}")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    stop = threading.Event()
+    arguments = [
+        f"--web.listen-address=127.0.0.1:{port}", f"--storage.path={tmp_path / 's'}", f"--config.file={config}",
+        f"--web.config.file={tmp_path / 'web.yaml'}", f"--web.bearer-token-file={token}",
+    ]  # fmt: skip
+    thread = threading.Thread(target=main.run, args=(arguments, {}, stop))
+    thread.start()
+
+    def ask(path: Any, presented: Any = "", data: Any = b"") -> Any:
+        context = ssl._create_unverified_context()  # noqa: S323 - self-signed
+        connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=5, context=context)
+        try:
+            connection.request("POST", path, data, {"Authorization": f"Bearer {presented}"})
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        except ConnectionRefusedError:
+            return 0, ""
+        finally:
+            connection.close()
+
+    try:
+        wait_until(lambda: ask(WEBHOOK_PATH, "one", body(raw_alert()))[0] == 200)
+        before = served_name(port)
+        token.write_text("one\ntwo")
+        wait_until(lambda: ask(WEBHOOK_PATH, "two", body(raw_alert()))[0] == 200)
+        token.write_text("two")
+        wait_until(lambda: ask(WEBHOOK_PATH, "one", body(raw_alert()))[0] == 401)
+        certificate(tmp_path, "second")
+        wait_until(lambda: served_name(port) != before)
+        after = served_name(port)
+        (tmp_path / "cert.pem").write_text("nonsense")
+        time.sleep(0.2)
+        assert served_name(port) == after  # what cannot be used does not replace what can
+        assert ask("/-/reload")[0] == 500  # and it is said
+        certificate(tmp_path, "third")
+        assert ask("/-/reload") == (200, "reloaded\n")
+        config.write_text("routing: {rotes: []}")
+        assert "config.yaml:1: unknown setting rotes" in ask("/-/reload")[1]
+    finally:
+        stop.set()
+        thread.join(10)

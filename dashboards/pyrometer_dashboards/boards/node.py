@@ -1,79 +1,369 @@
-"""Node: the GPUs and links of one node, the board that a message about a part of it links to."""
+"""Node: what is different about this node? Its GPUs against the band of all working ones, its links, its ranks."""
 
 from __future__ import annotations
 
-from grafanalib import core
+from pyrometer_dashboards import palette, panels
+from pyrometer_dashboards.common import CLUSTERS, FIRING, GPUS, MARKS, NODE_IS, NODES, RUN_OF_SERIES
+from pyrometer_dashboards.defaults import NO_DATA_MAPPING
+from pyrometer_dashboards.model import Annotation, Board, Override, Panel, Query, Reading, Row
 
-from pyrometer_dashboards import panels
-
-_NODE = 'cluster=~"$cluster", node="$node"'
+_GPU_IS = f'{NODE_IS}, gpu=~"$gpu"'
 _GPU = "GPU {{gpu}}"
 _PORT = "{{device}}/{{port}}"
+_HERE = Annotation(
+    "Alerts of this node",
+    f"ALERTS_FOR_STATE{{{NODE_IS}}} * 1000",
+    "{{alertname}}",
+    "GPU {{gpu}} {{device}}",
+    palette.BAD,
+    at_value=True,
+)
 
 
-def board() -> core.Dashboard:
-    """The board as grafanalib knows it."""
-    return panels.dashboard(
-        title="Pyrometer / Node",
+def board() -> Board:
+    """The board as data."""
+    return Board(
         uid="pyrometer-node",
-        description="The GPUs and links of one node: clocks, heat, throttling, flaps.",
-        variables=[
-            panels.variable("cluster", "Cluster", "label_values(pyrometer_gpu_info, cluster)", several=True),
-            panels.variable("node", "Node", 'label_values(up{job="node", cluster=~"$cluster"}, node)'),
+        title="Pyrometer / Node",
+        question="What is different about this node: its GPUs against all working ones, its links, its ranks?",
+        tags=["on-call"],
+        time_from="now-1h",
+        refresh="30s",
+        variables=[CLUSTERS, NODES, GPUS],
+        annotations=[_HERE, *(mark for mark in MARKS if mark is not FIRING)],
+        rows=[
+            Row([_answers(), _gpus(), _alerts(), _throttled_time(), _losses(), _memory()], height=4),
+            Row([_deviations(), _temperature(), _clock()], height=9),
+            Row([_throttling(), _power(), _tensor()], height=8),
+            Row([_flaps(), _traffic(), _errors()], height=8),
+            Row([_waits(), _xids(), _kernel()], height=8),
         ],
-        rows=[[_clocks(), _temperature()], [_throttling(), _power()], [_link_downs(), _link_up()]],
     )
 
 
-def _clocks() -> core.TimeSeries:
-    return panels.time_series(
-        "SM clock",
-        "Of each GPU. One line below the others is a GPU that slows its whole run down.",
-        [panels.query(f"DCGM_FI_DEV_SM_CLOCK{{{_NODE}}} * 1000000", _GPU)],
-        unit="hertz",
+def _answers() -> Panel:
+    return panels.stat(
+        "The node answers",
+        Reading(
+            "Whether its exporter answered the last scrape.",
+            "yes.",
+            "No: everything below is missing, not healthy. Is it the exporter or the node?",
+            "NodeExporterDown",
+        ),
+        f'min(up{{job="node", {NODE_IS}}})',
+        unit="none",
+        steps=[(None, palette.WORST), (1, palette.QUIET)],
+        mappings=[
+            NO_DATA_MAPPING,
+            panels.state("0", "no", palette.WORST, 1),
+            panels.state("1", "yes", palette.QUIET, 2),
+        ],
     )
 
 
-def _temperature() -> core.TimeSeries:
-    return panels.time_series(
-        "GPU temperature",
-        "Of each GPU.",
-        [panels.query(f"DCGM_FI_DEV_GPU_TEMP{{{_NODE}}}", _GPU)],
-        unit="celsius",
+def _gpus() -> Panel:
+    return panels.stat(
+        "GPUs that don't answer",
+        Reading(
+            "GPUs that this node should have and that don't answer.",
+            "0.",
+            "Drain the node: a GPU fell off the bus, or hangs.",
+            "GpuLost",
+        ),
+        f"count(gpu:pyrometer_gpu_up:missing{{{NODE_IS}}}) or 0 * count(gpu:pyrometer_gpu:expected{{{NODE_IS}}})",
+        unit="locale",
+        steps=[(None, palette.QUIET), (1, palette.WORST)],
     )
 
 
-def _throttling() -> core.TimeSeries:
-    reasons = "hw_thermal|sw_thermal|hw_power_brake|hw_slowdown|power_cap"
-    series = f'pyrometer_gpu_clock_event_seconds_total{{{_NODE}, reason=~"{reasons}"}}'
-    return panels.time_series(
-        "Share of time with slowed clocks, by reason",
-        "From counters: nothing between two scrapes is missed. power_cap is normal at full load.",
-        [panels.query(f"rate({series}[$__rate_interval]) > 0", f"{_GPU} {{{{reason}}}}")],
+def _alerts() -> Panel:
+    return panels.stat(
+        "Alerts of this node",
+        Reading("Alerts that fire and name this node.", "0.", "The message in Slack has the evidence."),
+        f'count(ALERTS{{alertstate="firing", {NODE_IS}}}) or 0 * count(up{{job="node", {NODE_IS}}})',
+        unit="locale",
+        steps=[(None, palette.QUIET), (1, palette.BAD), (3, palette.WORST)],
+    )
+
+
+def _throttled_time() -> Panel:
+    return panels.stat(
+        "Worst GPU, throttled",
+        Reading(
+            "Share of the last minute in which heat, power brake or hardware slowed the worst GPU of this node.",
+            "0 %.",
+            "See the reason below; heat: fans, cold plates, dust.",
+            "GpuThrottledThermal",
+        ),
+        f'topk(1, gpu:pyrometer_gpu_quantity:now{{{NODE_IS}, what="throttled"}})',
         unit="percentunit",
+        decimals=0,
+        steps=[(None, palette.QUIET), (0.05, palette.WATCH), (0.1, palette.BAD), (0.2, palette.WORST)],
+        name=_GPU,
     )
 
 
-def _power() -> core.TimeSeries:
-    return panels.time_series(
-        "Power", "Of each GPU.", [panels.query(f"DCGM_FI_DEV_POWER_USAGE{{{_NODE}}}", _GPU)], unit="watt"
+def _losses() -> Panel:
+    return panels.stat(
+        "Links lost in 10 minutes",
+        Reading(
+            "How often links of this node were lost in the last 10 minutes, all ports together, from counters.",
+            "0.",
+            "See the port below; three losses of one port are a flapping link.",
+            "NicLinkFlapping",
+        ),
+        f"sum(port:pyrometer_nic_link_down_events:increase10m{{{NODE_IS}}})",
+        unit="locale",
+        steps=[(None, palette.QUIET), (1, palette.WATCH), (3, palette.BAD), (10, palette.WORST)],
     )
 
 
-def _link_downs() -> core.TimeSeries:
-    increase = f"increase(pyrometer_nic_link_down_events_total{{{_NODE}}}[$__rate_interval])"
-    return panels.time_series(
-        "Links that went down",
-        "Link-down events per scrape window, from counters. Only ports that lost their link are shown.",
-        [panels.query(f"round({increase}) > 0", _PORT)],
-        unit="short",
+def _memory() -> Panel:
+    return panels.stat(
+        "Memory errors",
+        Reading(
+            "Uncorrected memory errors since the driver was loaded and rows remapped in the GPUs' lives, of the "
+            "worst GPU.",
+            "0; a few remapped rows are normal wear.",
+            "A pending remap wants a reset, a failed one a new board.",
+            "GpuEccUncorrected",
+        ),
+        f'topk(1, gpu:pyrometer_gpu_quantity:now{{{NODE_IS}, what="ecc"}})',
+        unit="locale",
+        steps=[(None, palette.QUIET), (1, palette.WATCH), (8, palette.BAD)],
+        name=_GPU,
     )
 
 
-def _link_up() -> core.TimeSeries:
-    return panels.time_series(
-        "Link state",
-        "1 is up. A flap between two scrapes is not seen here: that is what the counter beside it is for.",
-        [panels.query(f"pyrometer_nic_link_up{{{_NODE}}}", _PORT)],
-        unit="short",
+def _deviations() -> Panel:
+    cells = {"columnField": "what", "rowField": "gpu", "valueField": "Value", "emptyValue": "null"}
+    named = {"renameByName": {"gpu\\what": "GPU"}, "excludeByName": {}, "indexByName": {"gpu\\what": 0}}
+    return Panel(
+        "Steps from the rail's median",
+        "table",
+        Reading(
+            "Each GPU of this node in each quantity against the median of the same GPU number on all working nodes: "
+            "1 is "
+            "worth a look, 2 bad, 3 the worst.",
+            "all below 1.",
+            "A column of colour is the node (cooling, power); a row is the GPU.",
+            "GpuThrottledThermal",
+        ),
+        [Query(f"gpu:pyrometer_gpu_deviation:steps{{{_GPU_IS}}}", instant=True, table=True)],
+        steps=[(None, palette.QUIET), (1, palette.WATCH), (2, palette.BAD), (3, palette.WORST)],
+        decimals=1,
+        mappings=[NO_DATA_MAPPING],
+        custom={
+            "align": "center",
+            "minWidth": 50,
+            "cellOptions": {"type": "color-background", "mode": "basic", "applyToRow": False},
+        },
+        transformations=[{"id": "groupingToMatrix", "options": cells}, {"id": "organize", "options": named}],
+        overrides=[
+            Override("GPU", {"custom.cellOptions": {"type": "auto"}, "unit": "string", "custom.width": 60}),
+        ],
+        span=10,
+    )
+
+
+def _against_band(
+    title: str, reading: Reading, what: str, *, unit: str, limits: tuple[float, float], span: int = 7
+) -> Panel:
+    """The GPUs of the node as lines over the band of all working GPUs."""
+    fleet = f'cluster:pyrometer_gpu_quantity:quantile{{cluster="$cluster", what="{what}", quantile="%s"}}'
+    hidden = {"legend": True, "tooltip": False, "viz": False}
+    return panels.lines(
+        title,
+        reading,
+        [
+            Query(fleet % "0.05", "all: p5"),
+            Query(fleet % "0.95", "all: p95"),
+            Query(f'gpu:pyrometer_gpu_quantity:now{{{_GPU_IS}, what="{what}"}}', _GPU),
+        ],
+        unit=unit,
+        limits=limits,
+        overrides=[
+            panels.fixed("all: p5", palette.BAND, lineWidth=0, hideFrom=hidden),
+            panels.fixed("all: p95", palette.BAND, lineWidth=0, fillBelowTo="all: p5", fillOpacity=25, hideFrom=hidden),
+        ],
+        span=span,
+    )
+
+
+def _temperature() -> Panel:
+    return _against_band(
+        "Temperature, over the band of all GPUs",
+        Reading(
+            "Each GPU of the node; the blue band is the 5th to the 95th percentile of all working GPUs.",
+            "in the band.",
+            "One line above it: that GPU's cooling. All: the node's or the rack's air.",
+            "GpuThrottledThermal",
+        ),
+        "temperature",
+        unit="celsius",
+        limits=(20, 95),
+    )
+
+
+def _clock() -> Panel:
+    return _against_band(
+        "SM clock, over the band of all GPUs",
+        Reading(
+            "Each GPU of the node; the blue band is the 5th to the 95th percentile of all working GPUs.",
+            "in the band, which is thin.",
+            "One line below the others is a GPU that slows its whole run down.",
+            "GpuThrottledHardware",
+        ),
+        "clock",
+        unit="rotmhz",
+        limits=(0, 2200),
+    )
+
+
+def _throttling() -> Panel:
+    return panels.lines(
+        "Time under each reason",
+        Reading(
+            "Share of the time under each reason that slows clocks, from counters: nothing between two scrapes is "
+            "missed.",
+            "only power_cap, which is normal at full load.",
+            "hw_thermal, sw_thermal: heat. hw_power_brake: the supply. hw_slowdown: hardware.",
+            "GpuThrottledThermal",
+        ),
+        [Query(f"gpu:pyrometer_gpu_clock_event_seconds:rate1m{{{_GPU_IS}}}", f"{_GPU} {{{{reason}}}}")],
+        unit="percentunit",
+        limits=(0, 1),
+        no_value="none",
+        span=10,
+    )
+
+
+def _power() -> Panel:
+    return _against_band(
+        "Power, over the band of all GPUs",
+        Reading(
+            "Each GPU of the node; the blue band is the 5th to the 95th percentile of all working GPUs.",
+            "in the band.",
+            "Below it at full load: it starves or is capped.",
+        ),
+        "power",
+        unit="watt",
+        limits=(0, 800),
+    )
+
+
+def _tensor() -> Panel:
+    return _against_band(
+        "Tensor cores busy, over the band of all GPUs",
+        Reading(
+            "Share of time in which the tensor cores worked, of each GPU of the node, over the band of all working "
+            "GPUs.",
+            "in the band.",
+            "All GPUs low: the node feeds them late. One low: that rank does less work.",
+        ),
+        "tensor",
+        unit="percentunit",
+        limits=(0, 1),
+    )
+
+
+def _flaps() -> Panel:
+    return panels.bars(
+        "Link losses",
+        Reading(
+            "Losses of each port's link, from counters: a flap between two scrapes counts.",
+            "none.",
+            "One port: its cable or its switch port. All ports at once: the node or the switch.",
+            "NicLinkFlapping",
+        ),
+        [Query(f"round(increase(pyrometer_nic_link_down_events_total{{{NODE_IS}}}[$__rate_interval])) > 0", _PORT)],
+        unit="locale",
+        no_value="none",
+    )
+
+
+def _traffic() -> Panel:
+    return panels.lines(
+        "Traffic of each port, sent",
+        Reading(
+            "Bits per second sent by each port, RDMA included.",
+            "all rails alike.",
+            "A port below the others carries less of the collectives: look at its rate and its errors.",
+        ),
+        [Query(f"8 * rate(pyrometer_nic_port_data_transmitted_bytes_total{{{NODE_IS}}}[$__rate_interval])", _PORT)],
+        unit="bps",
+        limits=(0, None),
+    )
+
+
+def _errors() -> Panel:
+    return panels.table(
+        "Link errors of the last 5 minutes",
+        Reading(
+            "Errors of each port by kind; only ports that have some.",
+            "'none'.",
+            "Symbol errors and recoveries: the cable. Retries exhausted: a connection died, NCCL says error 12.",
+            "NicLinkFlapping",
+        ),
+        [Query(f"port:pyrometer_nic_errors:increase5m{{{NODE_IS}}}", instant=True, table=True)],
+        {"device": "device", "port": "port", "kind": "kind", "Value": "errors"},
+        unit="locale",
+        decimals=0,
+        sort="errors",
+        no_value="none",
+    )
+
+
+def _waits() -> Panel:
+    return panels.lines(
+        "What the node's ranks cost the others",
+        Reading(
+            "How much less each rank waits than the median of its stage: the share of the time that the others wait "
+            "for it.",
+            "around 0; below 5 %.",
+            "All ranks of the node: the host (CPU, memory, storage). One rank: its GPU.",
+        ),
+        [Query(f"rank:pyrometer_train_spare_gap:with_gpu{{{NODE_IS}}}", "{{run}} rank {{rank}}")],
+        unit="percentunit",
+        limits=(-0.1, 0.5),
+        no_value="no training here",
+        links=[RUN_OF_SERIES],
+    )
+
+
+def _xids() -> Panel:
+    return panels.table(
+        "Xids in the range",
+        Reading(
+            "Errors that the driver reported, each counted once, in the time range.",
+            "'none'; 13, 31 and 43 are the job's own mistakes.",
+            "docs/alerts.md says which mean a reset, a drain or a new board.",
+            "GpuXidCritical",
+        ),
+        [
+            Query(
+                f"sum by (gpu, xid, class) (increase(pyrometer_gpu_xid_errors_total{{{_GPU_IS}}}[$__range])) > 0",
+                instant=True,
+                table=True,
+            )
+        ],
+        {"gpu": "gpu", "xid": "xid", "class": "class", "Value": "count"},
+        unit="locale",
+        decimals=0,
+        sort="count",
+        no_value="none",
+    )
+
+
+def _kernel() -> Panel:
+    return panels.bars(
+        "Events in the kernel's log",
+        Reading(
+            "What the kernel reported, by kind: out of memory, machine checks, PCIe errors, NVMe, links, lock-ups.",
+            "none.",
+            "machine_check and pcie_aer: hardware. oom_kill: the job.",
+        ),
+        [Query(f"round(increase(pyrometer_kernel_events_total{{{NODE_IS}}}[$__rate_interval])) > 0", "{{kind}}")],
+        unit="locale",
+        no_value="none",
     )

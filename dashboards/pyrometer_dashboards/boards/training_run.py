@@ -1,84 +1,358 @@
-"""Training run: every batch's MFU, and under it what can have slowed it down."""
+"""Training run: every batch of a run, where its time goes, and which rank, GPU or link the others wait for."""
 
 from __future__ import annotations
 
-from grafanalib import core
+from pyrometer_dashboards import batches, palette, panels
+from pyrometer_dashboards.common import (
+    CLUSTERS,
+    MARKS,
+    NODE_OF_ROW,
+    NODE_OF_SERIES,
+    RUN_IS,
+    RUNS,
+)
+from pyrometer_dashboards.model import Board, Panel, Query, Reading, Row
 
-from pyrometer_dashboards import panels
-
-_RUN = 'cluster=~"$cluster", run="$run"'
 # The nodes of the run: hardware series have no run label, they are joined by node.
-_ON_RUN_NODES = f"and on (cluster, node) pyrometer_train_rank_info{{{_RUN}}}"
+_ON_RUN_NODES = f"and on (cluster, node) node:pyrometer_train_run:member{{{RUN_IS}}}"
 
 
-def board() -> core.Dashboard:
-    """The board as grafanalib knows it."""
-    return panels.dashboard(
-        title="Pyrometer / Training run",
+def board() -> Board:
+    """The board as data."""
+    return Board(
         uid="pyrometer-training-run",
-        description="Every batch of a run, and the throttling, flaps and waiting that can explain a slow one.",
-        variables=[
-            panels.variable("cluster", "Cluster", "label_values(pyrometer_train_run_info, cluster)", several=True),
-            panels.variable("run", "Run", 'label_values(pyrometer_train_run_info{cluster=~"$cluster"}, run)'),
+        title="Pyrometer / Training run",
+        question="What did each batch cost, where did the time go, and who is slow?",
+        tags=["training"],
+        time_from="now-1h",
+        refresh="30s",
+        variables=[CLUSTERS, RUNS, batches.POINTS, batches.SOURCE],
+        annotations=MARKS,
+        rows=[
+            Row([_now(), _against_best(), _rate(), _silent(), _straggler(), _lost_batches()], height=4),
+            Row([batches.every_batch()], height=11),
+            Row([_loss_budget(), _parts()], height=8),
+            Row([_slow_ranks(), _where_now(), _wait()], height=8),
+            Row([_throttled(), _links(), _against_hardware()], height=8),
+            Row(
+                [batches.step_seconds(), _pauses(), batches.loss()],
+                height=8,
+                title="Steps, pauses and loss",
+                collapsed=True,
+            ),
+            Row([_configuration()], height=6, title="Configuration", collapsed=True),
         ],
-        rows=[[_mfu()], [_step_seconds(), _parts()], [_throttling(), _link_downs()]],
     )
 
 
-def _mfu() -> core.TimeSeries:
-    return panels.time_series(
-        "MFU of every batch",
-        "Model FLOPs utilisation, one dot per batch with the batch's own time. Beside it the best of the last 3 hours "
-        "with the same configuration, which TrainMfuDropped compares with.",
-        [
-            panels.every_batch(f"pyrometer_train_batch_mfu_ratio{{{_RUN}}}", "attempt {{attempt}}"),
-            panels.query(f"run:pyrometer_train_batch_mfu_ratio:best3h{{{_RUN}}}", "best of 3 h"),
-        ],
+def _now() -> Panel:
+    return panels.stat(
+        "MFU now",
+        Reading(
+            "Model FLOPs utilisation of the moment: untagged batches of the last half minute (longer for long steps).",
+            "what this model, size and batch reached before: see the comparison beside it.",
+            "Read the loss budget below: it says which part of the step grew.",
+            "TrainMfuDropped",
+        ),
+        f"max(run:pyrometer_train_batch_mfu_ratio:recent{{{RUN_IS}}})",
         unit="percentunit",
-        points=True,
+        decimals=1,
     )
 
 
-def _step_seconds() -> core.TimeSeries:
-    return panels.time_series(
-        "Step time of every batch",
-        "One dot per batch.",
-        [panels.every_batch(f"pyrometer_train_batch_step_seconds{{{_RUN}}}", "attempt {{attempt}}")],
+def _against_best() -> Panel:
+    return panels.stat(
+        "Against its best of 3 hours",
+        Reading(
+            "MFU of the moment divided by what the run exceeded a tenth of the last 3 hours, same configuration.",
+            "97 % and more.",
+            "Below 85 % TrainMfuDropped pages; the tables below name rank, GPU and link.",
+            "TrainMfuDropped",
+        ),
+        f"min(run:pyrometer_train_batch_mfu_ratio:recent_per_best3h{{{RUN_IS}}})",
+        unit="percentunit",
+        decimals=0,
+        steps=[(None, palette.WORST), (0.7, palette.BAD), (0.85, palette.WATCH), (0.95, palette.QUIET)],
+    )
+
+
+def _rate() -> Panel:
+    return panels.stat(
+        "Tokens per second",
+        Reading(
+            "Tokens trained on per second over the last minute, all ranks together.",
+            "constant while the configuration is.",
+            "Compare with MFU: tokens down and MFU steady means a smaller batch.",
+        ),
+        f"run:pyrometer_train_tokens:rate1m{{{RUN_IS}}}",
+        unit="locale",
+        decimals=0,
+    )
+
+
+def _silent() -> Panel:
+    return panels.stat(
+        "Since the last step",
+        Reading(
+            "Time since any rank finished a step.",
+            "below three step times; a checkpoint may take minutes.",
+            "'Where the ranks are now' says in which part they stand, and which rank went silent first.",
+        ),
+        f"time() - run:pyrometer_train_last_step:timestamp_seconds{{{RUN_IS}}}",
         unit="s",
-        points=True,
+        decimals=0,
+        steps=[(None, palette.QUIET), (60, palette.WATCH), (300, palette.WORST)],
     )
 
 
-def _parts() -> core.TimeSeries:
-    rate = f"rate(pyrometer_train_step_part_seconds_total{{{_RUN}}}[$__rate_interval])"
-    return panels.time_series(
-        "Where the step goes, mean over ranks",
-        "Seconds per second in each part. A rank that waits little while all others wait much is the slow one.",
-        [panels.query(f"avg by (part) ({rate})", "{{part}}")],
+def _straggler() -> Panel:
+    return panels.stat(
+        "The others wait for",
+        Reading(
+            "The rank that waits least compared with the median of its pipeline stage, and the share of the time "
+            "that it costs.",
+            "below 5 %, with changing names.",
+            "Open its node. One name that stays is a slow GPU or host.",
+        ),
+        f"topk(1, rank:pyrometer_train_spare_gap:with_gpu{{{RUN_IS}}})",
         unit="percentunit",
-        stacked=True,
+        decimals=0,
+        steps=[(None, palette.QUIET), (0.05, palette.WATCH), (0.1, palette.BAD), (0.2, palette.WORST)],
+        name="{{node}} GPU {{gpu}} rank {{rank}}",
+        link=NODE_OF_SERIES,
     )
 
 
-def _throttling() -> core.TimeSeries:
-    reasons = "hw_thermal|sw_thermal|hw_power_brake|hw_slowdown"
-    rate = (
-        f'rate(pyrometer_gpu_clock_event_seconds_total{{cluster=~"$cluster", reason=~"{reasons}"}}[$__rate_interval])'
+def _lost_batches() -> Panel:
+    return panels.stat(
+        "Batches lost in 10 minutes",
+        Reading(
+            "Batches that were trained and whose points never reached Prometheus. Batches are numbered, so a gap is "
+            "exact.",
+            "0.",
+            "Our own defect or overload, not the run's: see the stack's health.",
+            "TrainBatchPointsLost",
+        ),
+        f"sum(run:pyrometer_train_batch_points:lost10m{{{RUN_IS}}})",
+        unit="locale",
+        steps=[(None, palette.QUIET), (1, palette.WATCH), (3, palette.BAD)],
     )
-    return panels.time_series(
+
+
+def _loss_budget() -> Panel:
+    parts = "run:pyrometer_train_step_part_seconds:ratio"
+    mfu = f'max by (run) (run:pyrometer_train_batch_mfu_ratio:window1m{{{RUN_IS}, stat="p50"}})'
+    compute = f'sum by (run) ({parts}{{{RUN_IS}, part=~"forward|backward|optimizer"}})'
+    return panels.stacked(
+        "Loss budget: where the FLOPs went",
+        Reading(
+            "All of the GPUs' time as 100 %: what became model FLOPs (MFU), what the kernels lost against the GPUs' "
+            "peak "
+            "while they computed, and what each other part of the step took.",
+            "MFU and slow kernels fill nearly all; waiting is a few per cent.",
+            "The part that grew is the answer: wait is a straggler or the network, data is storage, gc is Python.",
+            "TrainMfuDropped",
+        ),
+        [
+            Query(mfu, "MFU"),
+            Query(f"clamp_min({compute} - on (run) {mfu}, 0)", "kernels below peak"),
+            Query(f'max by (part) ({parts}{{{RUN_IS}, part!~"forward|backward|optimizer"}})', "{{part}}"),
+        ],
+        unit="percentunit",
+        limits=(0, 1),
+        overrides=[
+            panels.fixed("MFU", palette.HEALTHY),
+            panels.fixed("kernels below peak", palette.REFERENCE),
+            *(panels.fixed(part, palette.PARTS[part]) for part in ("data", "wait", "gc", "checkpoint", "eval")),
+        ],
+        span=12,
+    )
+
+
+def _parts() -> Panel:
+    return panels.stacked(
+        "Parts of the step, mean over ranks",
+        Reading(
+            "Seconds per second that a rank spends in each part that the job names. What is missing to 100 % is "
+            "between "
+            "named parts.",
+            "constant shares.",
+            "wait grows for all but one rank: that one is named in 'Ranks that the others wait for'.",
+        ),
+        [Query(f"run:pyrometer_train_step_part_seconds:ratio{{{RUN_IS}}}", "{{part}}")],
+        unit="percentunit",
+        limits=(0, 1),
+        overrides=[panels.fixed(part, colour) for part, colour in palette.PARTS.items()],
+        span=12,
+    )
+
+
+def _slow_ranks() -> Panel:
+    return panels.table(
+        "Ranks that the others wait for",
+        Reading(
+            "The ten ranks that wait least compared with the median of their pipeline stage, and the share of the "
+            "time that it costs.",
+            "all below 5 %.",
+            "Open the node of the first row; a whole node here is the host, one GPU is the GPU.",
+        ),
+        [Query(f"topk(10, rank:pyrometer_train_spare_gap:with_gpu{{{RUN_IS}}})", instant=True, table=True)],
+        {"node": "node", "gpu": "gpu", "rank": "rank", "stage": "stage", "Value": "costs"},
+        unit="percentunit",
+        steps=[(None, palette.QUIET), (0.05, palette.WATCH), (0.1, palette.BAD), (0.2, palette.WORST)],
+        sort="costs",
+        link=NODE_OF_ROW,
+        fields={"costs": panels.coloured() | {"decimals": 1, "custom.width": 90}},
+        span=9,
+    )
+
+
+def _where_now() -> Panel:
+    return panels.table(
+        "Where the ranks are now",
+        Reading(
+            "The ten ranks that have been longest in the part that they are in at this moment.",
+            "fractions of a step; a checkpoint is minutes.",
+            "In a hang all wait but one: that one is first here with another part, or is missing.",
+        ),
+        [Query(f"rank:pyrometer_train_current_part_seconds:longest{{{RUN_IS}}}", instant=True, table=True)],
+        {"node": "node", "rank": "rank", "part": "part", "Value": "for"},
+        unit="s",
+        sort="for",
+        link=NODE_OF_ROW,
+        steps=[(None, palette.QUIET), (60, palette.WATCH), (300, palette.WORST)],
+        fields={"for": panels.coloured() | {"custom.width": 90}},
+        no_value="no rank is in a step",
+        span=7,
+    )
+
+
+def _wait() -> Panel:
+    return panels.lines(
+        "Cost of the slowest rank",
+        Reading(
+            "Share of the time that all ranks wait for the slowest one.",
+            "below 5 %.",
+            "A step up that stays is a fault and no noise: see who it is at the left.",
+        ),
+        [Query(f"run:pyrometer_train_straggler:ratio{{{RUN_IS}}}", "waiting for the slowest rank")],
+        unit="percentunit",
+        limits=(0, None),
+        overrides=[panels.fixed("waiting for the slowest rank", palette.BAD, lineWidth=2)],
+        span=8,
+    )
+
+
+def _throttled() -> Panel:
+    return panels.lines(
         "Throttled GPUs of the run",
-        "Share of time under a slowing clock event, from counters: nothing between two scrapes is missed. Only GPUs "
-        "that throttle are shown.",
-        [panels.query(f"({rate} > 0) {_ON_RUN_NODES}", "{{node}} GPU {{gpu}} {{reason}}")],
+        Reading(
+            "Share of the time under a slowing clock event, from counters: nothing between two scrapes is missed. "
+            "Only GPUs "
+            "that throttle are drawn, the ten worst of the range; the normal power cap is left out.",
+            "empty.",
+            "Open the node of the line; the step's loss is about this share times one minus the clock's ratio.",
+            "GpuThrottledThermal",
+        ),
+        [
+            Query(
+                f'(gpu:pyrometer_gpu_clock_event_seconds:rate1m{{cluster="$cluster", reason!="power_cap"}} '
+                f"{_ON_RUN_NODES}) "
+                "and on (node, gpu, reason) topk(10, max_over_time("
+                'gpu:pyrometer_gpu_clock_event_seconds:rate1m{cluster="$cluster", reason!="power_cap"}[$__range] @ '
+                "end()))",
+                "{{node}} GPU {{gpu}} {{reason}}",
+            )
+        ],
         unit="percentunit",
+        limits=(0, 1),
+        no_value="none",
+        links=[NODE_OF_SERIES],
     )
 
 
-def _link_downs() -> core.TimeSeries:
-    increase = 'increase(pyrometer_nic_link_down_events_total{cluster=~"$cluster"}[$__rate_interval])'
-    return panels.time_series(
-        "Links of the run that went down",
-        "Link-down events per scrape window, from counters. Only ports that lost their link are shown.",
-        [panels.query(f"(round({increase}) > 0) {_ON_RUN_NODES}", "{{node}} {{device}}/{{port}}")],
-        unit="short",
+def _links() -> Panel:
+    return panels.table(
+        "Links of the run that were lost",
+        Reading(
+            "Ports of the run's nodes that lost their link in the last 10 minutes, from counters.",
+            "'none lost'.",
+            "A flap costs the run its recovery time, seconds each; chronic ones want a new cable.",
+            "NicLinkFlapping",
+        ),
+        [
+            Query(
+                f'(port:pyrometer_nic_link_down_events:increase10m{{cluster="$cluster"}} > 0) {_ON_RUN_NODES}',
+                instant=True,
+                table=True,
+            )
+        ],
+        {"node": "node", "device": "device", "port": "port", "Value": "losses"},
+        unit="locale",
+        sort="losses",
+        link=NODE_OF_ROW,
+        steps=[(None, palette.WATCH), (3, palette.BAD), (10, palette.WORST)],
+        fields={"losses": panels.coloured() | {"custom.width": 90}},
+        no_value="none lost",
+    )
+
+
+def _against_hardware() -> Panel:
+    return panels.lines(
+        "MFU against what the hardware did",
+        Reading(
+            "MFU as the job reports it, beside the share of time in which the tensor cores were busy times the share "
+            "of "
+            "their full clock: two independent measures of the same.",
+            "hardware a few points above MFU, both moving together.",
+            "MFU above hardware: too many FLOPs are counted. Hardware far above MFU: work that doesn't count, such "
+            "as recomputation.",
+        ),
+        [
+            Query(f'max(run:pyrometer_train_batch_mfu_ratio:window1m{{{RUN_IS}, stat="p50"}})', "MFU"),
+            Query(f"run:pyrometer_train_tensor_clock:ratio{{{RUN_IS}}}", "tensor cores x clock"),
+        ],
+        unit="percentunit",
+        limits=(0, 1),
+        overrides=[
+            panels.fixed("MFU", palette.BAND, lineWidth=2),
+            panels.fixed("tensor cores x clock", palette.POINT, lineWidth=2),
+        ],
+    )
+
+
+def _pauses() -> Panel:
+    return panels.lines(
+        "Garbage collection, mean over ranks",
+        Reading(
+            "Share of the time that Python's garbage collector holds the ranks.",
+            "below 1 %.",
+            "Collect on all ranks at the same step (gc.disable and a gc.collect every n steps).",
+        ),
+        [Query(f'run:pyrometer_train_step_part_seconds:ratio{{{RUN_IS}, part="gc"}}', "garbage collection")],
+        unit="percentunit",
+        limits=(0, None),
+        overrides=[panels.fixed("garbage collection", palette.PARTS["gc"], lineWidth=2)],
+    )
+
+
+def _configuration() -> Panel:
+    keep = ("attempt", "model", "convention", "dtype", "gpu_model", "world_size", "global_batch_size")
+    more = ("micro_batch_size", "sequence_length", "recompute")
+    return panels.table(
+        "Configuration of the run",
+        Reading(
+            "What must be equal for MFU numbers to be comparable, of the attempts in the range.",
+            "one row, or the same row per attempt.",
+            "A changed row explains a changed MFU: nothing is compared across it.",
+        ),
+        [
+            Query(
+                f"last_over_time(run:pyrometer_train_run_info:config{{{RUN_IS}}}[$__range])",
+                instant=True,
+                table=True,
+            )
+        ],
+        {name: name.replace("_", " ") for name in (*keep, *more)},
+        span=24,
     )

@@ -1,0 +1,161 @@
+"""Bursts: 2,000 alerts of 500 nodes in one delivery, and 300 flapping ports of one switch; the service as a process.
+
+Slack enforces its real limits (1 post/s, 50 other calls/min). Printed: the seconds until Alertmanager has its answer,
+the calls that Slack got until all is told and until all is over, and how many alerts are missing in the service.
+Run: .venv/bin/python benchmarks/bench_storm.py   (about a minute)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+from urllib.parse import parse_qs
+
+from pyrometer_simulator.slack import FakeSlack
+
+ALERTS = ("GpuThrottledThermal", "NicLinkDown", "NodeExporterDown", "CollectorFailing")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Wiring(BaseHTTPRequestHandler):
+    """A Prometheus that knows nothing but the wiring: every port of device mlx5_0 leads to leaf-12."""
+
+    def do_POST(self) -> None:
+        form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
+        ports = "fabric_port_info" in form["query"][0]
+        labels = [
+            {"cluster": "c1", "node": f"p{n}", "device": "mlx5_0", "port": "1", "switch": "leaf-12"} for n in range(300)
+        ]
+        result = [{"metric": each, "value": [time.time(), "1"]} for each in labels] if ports else []
+        body = json.dumps({"status": "success", "data": {"resultType": "vector", "result": result}}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class names it so
+        pass
+
+
+def iso(unix: float) -> str:
+    return datetime.fromtimestamp(unix, tz=timezone.utc).isoformat()
+
+
+def alert(name: str, began: float, ended: float | None = None, **labels: str) -> dict[str, Any]:
+    named = {"alertname": name, "cluster": "c1", "severity": "critical", **labels}
+    return {
+        "status": "firing" if ended is None else "resolved",
+        "labels": named,
+        "annotations": {"summary": f"{name} at {labels}", "description": "x" * 200, "runbook": "docs/alerts.md#x"},
+        "startsAt": iso(began),
+        "endsAt": "0001-01-01T00:00:00Z" if ended is None else iso(ended),
+        "fingerprint": f"{hash((name, *labels.values())) & (2**64 - 1):016x}",
+    }
+
+
+def deliver(port: int, alerts: Sequence[Mapping[str, Any]]) -> float:
+    document = {"version": "4", "groupKey": "{}", "receiver": "p", "status": "firing", "alerts": alerts}
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/api/v1/alertmanager", json.dumps(document).encode())
+    started = time.monotonic()
+    with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
+        assert answer.status == 200
+    return time.monotonic() - started
+
+
+def get(port: int, path: str) -> bytes:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+        return bytes(answer.read())
+
+
+def wait_for(port: int) -> None:
+    """Until it is up and has asked for the wiring."""
+    for _ in range(600):
+        try:
+            get(port, "/-/ready")
+            break
+        except OSError:
+            time.sleep(0.1)
+    time.sleep(5)
+
+
+def settled(port: int) -> None:
+    deadline = time.monotonic() + 60
+    while b"pyrometer_alerting_outbox_depth 0.0" not in get(port, "/metrics") and time.monotonic() < deadline:
+        time.sleep(0.2)
+
+
+def burst(slack: FakeSlack, port: int, what: str, make: Any) -> None:  # noqa: ANN401 - a function of an end
+    began = time.time()
+    calls, before = len(slack.calls), len(slack.messages("gpu-alerts"))
+    firing = make(began, None)
+    seconds = deliver(port, firing)
+    time.sleep(1.0)
+    settled(port)
+    told, messages = len(slack.calls) - calls, len(slack.messages("gpu-alerts")) - before
+    known = {
+        each["fingerprint"]
+        for incident in json.loads(get(port, "/api/v1/incidents"))["incidents"]
+        for each in incident["alerts"]
+    }
+    missing = len({each["fingerprint"] for each in firing} - known)
+    deliver(port, make(began, time.time()))
+    settled(port)
+    over = sum("Resolved" in message["text"] for message in slack.messages("gpu-alerts")[before:])
+    print(
+        f"{what}: accepted in {seconds:.2f} s; {messages} messages, {told} calls; {missing} alerts missing;"
+        f" all over: {over} messages say so, {len(slack.calls) - calls} calls in all"
+    )
+    for message in slack.messages("gpu-alerts")[before:]:
+        print("   ", message["text"].splitlines()[0])
+
+
+def main() -> None:
+    with FakeSlack(token="xoxb-test") as slack, tempfile.TemporaryDirectory() as folder:  # noqa: S106 - made up
+        wiring, port = HTTPServer(("127.0.0.1", 0), Wiring), free_port()
+        threading.Thread(target=wiring.serve_forever, daemon=True).start()
+        command = [
+            sys.executable, "-m", "pyrometer_alerting.main", f"--web.listen-address=127.0.0.1:{port}",
+            f"--storage.path={folder}/s", f"--slack.api-url={slack.url}", "--slack.channel=#gpu-alerts",
+            f"--prometheus.url=http://127.0.0.1:{wiring.server_port}", "--log.level=error",
+        ]  # fmt: skip
+        service = subprocess.Popen(command, env={**os.environ, "PYROMETER_SLACK_BOT_TOKEN": "xoxb-test"})
+        try:
+            wait_for(port)
+            burst(
+                slack, port, "2,000 alerts of 500 nodes",
+                lambda began, ended: [
+                    alert(name, began, ended, node=f"n{node}") for node in range(500) for name in ALERTS
+                ],
+            )  # fmt: skip
+            burst(
+                slack, port, "300 flapping ports of a switch",
+                lambda began, ended: [
+                    alert("NicLinkFlapping", began, ended, node=f"p{n}", device="mlx5_0", port="1", component="nic")
+                    for n in range(300)
+                ],
+            )  # fmt: skip
+        finally:
+            service.send_signal(signal.SIGTERM)
+            service.wait(20)
+            wiring.shutdown()
+
+
+if __name__ == "__main__":
+    main()

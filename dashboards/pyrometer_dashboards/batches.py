@@ -1,0 +1,118 @@
+"""Panels of every batch: exact points over honest bands, from five minutes to thirty days."""
+
+from __future__ import annotations
+
+from pyrometer_dashboards import palette, panels
+from pyrometer_dashboards.common import RUN_IS
+from pyrometer_dashboards.model import Panel, Query, Reading, Variable
+
+# Points of at most this many steps are drawn, the newest of the range: more than that no eye tells apart.
+_MOST_POINTS = 20000
+# From a day on, bands come from what was recorded of each minute: a month of batches is 10 million samples.
+_RAW_SECONDS = 90000
+
+# How many seconds hold that many steps; and from which series the bands are drawn. Both hidden, both follow the zoom.
+POINTS = Variable(
+    "points",
+    query="query_result(ceil(min(vector($__range_s) or label_replace("
+    f"{_MOST_POINTS} * max(avg_over_time(run:pyrometer_train_batch_step_seconds:window1m{{{RUN_IS}}}[$__range]))"
+    ', "k", "1", "", ""))))',
+    regex="/ ([0-9]+) [0-9]+$/",
+    hidden=True,
+    query_type=3,
+)
+SOURCE = Variable(
+    "mfu",
+    query="query_result("
+    f'label_replace(vector($__range_s) <= {_RAW_SECONDS}, "source", "pyrometer_train_batch_mfu_ratio", "", "") or '
+    f'label_replace(vector($__range_s) > {_RAW_SECONDS}, "source", '
+    '"run:pyrometer_train_batch_mfu_ratio:window1m", "", "")'
+    ")",
+    regex='/source="([^"]+)"/',
+    hidden=True,
+    query_type=3,
+)
+
+
+def every_batch() -> Panel:
+    """MFU of every batch of a range, and what each interval held."""
+    series = f"${{mfu}}{{{RUN_IS}, stat=~%s}}[$__interval]"
+
+    def over(function: str, stat: str) -> str:
+        return function % (series % f'"|{stat}"')
+
+    return panels.lines(
+        "MFU of every batch",
+        Reading(
+            f"One point per batch, at the batch's own time, for the newest {_MOST_POINTS:,} steps of the range; zoom "
+            "in to move them. Behind them, for each interval of the range, exactly the batches that ended in it: the "
+            "median, the "
+            "band from the 5th to the 95th percentile, and lightly from the lowest to the highest. From a day on the "
+            "bands "
+            "are those of the recorded minutes.",
+            "a thin dark band; checkpoints and evaluations dip and are tagged.",
+            "One batch in a minute down: a rank that pauses (GC, data). All batches down: a GPU or a link, named "
+            "below.",
+            "TrainMfuDropped",
+        ),
+        [
+            Query(over("min(min_over_time(%s))", "min"), "min", step="15s"),
+            Query(over("max(max_over_time(%s))", "max"), "max", step="15s"),
+            Query(over("min(quantile_over_time(0.05, %s))", "p05"), "p5", step="15s"),
+            Query(over("max(quantile_over_time(0.95, %s))", "p95"), "p95", step="15s"),
+            Query(over("max(quantile_over_time(0.5, %s))", "p50"), "median", step="15s"),
+            Query(f"pyrometer_train_batch_mfu_ratio{{{RUN_IS}}}[${{points}}s]", "every batch", instant=True),
+        ],
+        unit="percentunit",
+        limits=(0, 0.6),
+        custom={"lineInterpolation": "stepBefore", "lineWidth": 0, "spanNulls": False},
+        options={"tooltip": {"mode": "single"}},
+        overrides=[
+            panels.fixed("min", palette.BAND),
+            panels.fixed("max", palette.BAND, fillBelowTo="min", fillOpacity=12),
+            panels.fixed("p5", palette.BAND),
+            panels.fixed("p95", palette.BAND, fillBelowTo="p5", fillOpacity=40),
+            panels.fixed("median", palette.BAND, lineWidth=2),
+            panels.fixed("every batch", palette.POINT, drawStyle="points", showPoints="always", pointSize=3),
+        ],
+        span=24,
+    )
+
+
+def step_seconds() -> Panel:
+    """Step time of every batch."""
+    return panels.lines(
+        "Step time of every batch",
+        Reading(
+            "One point per batch, the newest steps of the range.",
+            "a line; outliers are checkpoints.",
+            "Two lines: every n-th step does something more, such as logging or evaluation.",
+        ),
+        [Query(f"pyrometer_train_batch_step_seconds{{{RUN_IS}}}[${{points}}s]", "step time", instant=True)],
+        unit="s",
+        limits=(0, None),
+        custom={"drawStyle": "points", "showPoints": "always", "pointSize": 3, "spanNulls": False},
+        overrides=[panels.fixed("step time", palette.POINT)],
+    )
+
+
+def loss() -> Panel:
+    """Loss and gradient norm of every batch."""
+    return panels.lines(
+        "Loss and gradient norm of every batch",
+        Reading(
+            "What the job recorded, one point per batch, the newest steps of the range.",
+            "loss falls slowly, the norm stays below its clip.",
+            "A spike of both: a bad batch or a bad GPU; a GPU with memory errors is in Reliability.",
+        ),
+        [
+            Query(f"pyrometer_train_batch_loss{{{RUN_IS}}}[${{points}}s]", "loss", instant=True),
+            Query(f"pyrometer_train_batch_grad_norm{{{RUN_IS}}}[${{points}}s]", "gradient norm", instant=True),
+        ],
+        unit="none",
+        custom={"drawStyle": "points", "showPoints": "always", "pointSize": 3, "spanNulls": False},
+        overrides=[
+            panels.fixed("loss", palette.POINT),
+            panels.fixed("gradient norm", palette.BAND, axisPlacement="right"),
+        ],
+    )

@@ -1,0 +1,230 @@
+"""Alerts: what fires, what fired, and which of it did harm."""
+
+from __future__ import annotations
+
+from pyrometer_dashboards import palette, panels
+from pyrometer_dashboards.common import CLUSTER, CLUSTERS, DEPLOYS, NODE_OF_ROW, RESTARTS
+from pyrometer_dashboards.model import Board, Panel, Query, Reading, Row
+
+_FIRING = f"alert:ALERTS:firing{{{CLUSTER}}}"
+_SEVERITIES = (("critical", palette.WORST), ("warning", palette.BAD), ("info", palette.HEALTHY))
+
+
+def board() -> Board:
+    """The board as data."""
+    return Board(
+        uid="pyrometer-alerts",
+        title="Pyrometer / Alerts",
+        question="What fires, what fired, and which of it did harm?",
+        tags=["on-call"],
+        time_from="now-24h",
+        refresh="1m",
+        variables=[CLUSTERS],
+        annotations=[RESTARTS, DEPLOYS],
+        rows=[
+            Row([_critical(), _warning(), _harm_now(), _rising()], height=4),
+            Row([_now(), _harm()], height=10),
+            Row([_timeline()], height=9),
+            Row([_volume(), _lost(), _noisy()], height=9),
+        ],
+    )
+
+
+def _count(severity: str, colour: str, healthy: str, first: str) -> Panel:
+    return panels.stat(
+        f"{severity.capitalize()} alerts firing",
+        Reading(f"Alerts of the severity {severity} that fire now, each part counted.", healthy, first),
+        f'sum(alert:ALERTS:firing{{{CLUSTER}, severity="{severity}"}}) or on () 0 * '
+        f"count(cluster:up:nodes{{{CLUSTER}}})",
+        unit="locale",
+        steps=[(None, palette.QUIET), (1, colour)],
+        span=6,
+    )
+
+
+def _critical() -> Panel:
+    return _count(
+        "critical", palette.WORST, "0.", "The table names the parts; the message in Slack has the likely cause."
+    )
+
+
+def _warning() -> Panel:
+    return _count("warning", palette.BAD, "few.", "For today, not for tonight.")
+
+
+def _harm_now() -> Panel:
+    return panels.stat(
+        "GPUs' worth of training lost now",
+        Reading(
+            "Missing MFU of all runs, against their best of 3 hours, times their GPUs.",
+            "near 0.",
+            "Which alert goes with it: the table by harm.",
+            "TrainMfuDropped",
+        ),
+        f"sum(run:pyrometer_train_lost:gpus{{{CLUSTER}}})",
+        unit="locale",
+        decimals=0,
+        steps=[(None, palette.QUIET), (50, palette.WATCH), (200, palette.BAD), (1000, palette.WORST)],
+        span=6,
+    )
+
+
+def _rising() -> Panel:
+    return panels.stat(
+        "Pending",
+        Reading(
+            "Alerts whose condition holds, and that wait for their time before they fire.",
+            "0.",
+            "What comes next; look at it before it pages.",
+        ),
+        f'count(ALERTS{{alertstate="pending", {CLUSTER}}}) or on () 0 * count(cluster:up:nodes{{{CLUSTER}}})',
+        unit="locale",
+        steps=[(None, palette.QUIET), (1, palette.WATCH)],
+        span=6,
+    )
+
+
+def _now() -> Panel:
+    return panels.table(
+        "Firing now, with the part that is meant",
+        Reading(
+            "Every alert that fires, the part that it names, and since when; the newest on top.",
+            "'nothing fires'.",
+            "docs/alerts.md has a heading for each name: what it means, how it is measured, what to do.",
+        ),
+        [
+            Query(
+                f'(time() - ALERTS_FOR_STATE{{{CLUSTER}, alertname!="Watchdog"}}) '
+                f'and ignoring (alertstate) ALERTS{{alertstate="firing", {CLUSTER}}}',
+                instant=True,
+                table=True,
+            )
+        ],
+        {
+            "severity": "severity",
+            "alertname": "alert",
+            "node": "node",
+            "gpu": "gpu",
+            "device": "device",
+            "run": "run",
+            "Value": "for",
+        },
+        unit="s",
+        decimals=0,
+        sort="severity",
+        link=NODE_OF_ROW,
+        fields={
+            "severity": panels.coloured()
+            | {
+                "custom.width": 90,
+                "mappings": [panels.state(name, name, colour, at) for at, (name, colour) in enumerate(_SEVERITIES)],
+            },
+        },
+        no_value="nothing fires",
+        span=14,
+    )
+
+
+def _harm() -> Panel:
+    return panels.table(
+        "By harm in the range",
+        Reading(
+            "Each alert of the time range: GPU-hours that the runs lost while it fired, hours that it fired, and the "
+            "most parts "
+            "at once. What fires together shares the loss: the cause is among them.",
+            "large losses only with few names.",
+            "An alert with hours and no loss is a candidate for a lower severity.",
+            "TrainMfuDropped",
+        ),
+        [
+            Query(
+                f"sum by (alertname) (sum_over_time(alert:pyrometer_train_lost:gpus{{{CLUSTER}}}[$__range])) / 60",
+                instant=True,
+                table=True,
+            ),
+            Query(
+                f"max by (alertname, severity) (count_over_time({_FIRING}[$__range])) * 60",
+                instant=True,
+                table=True,
+            ),
+            Query(f"max by (alertname) (max_over_time({_FIRING}[$__range]))", instant=True, table=True),
+        ],
+        {"alertname": "alert", "Value #A": "GPU-hours lost", "Value #B": "fired for", "Value #C": "parts"},
+        unit="locale",
+        decimals=0,
+        sort="GPU-hours lost",
+        fields={"fired for": {"unit": "s"}},
+        no_value="nothing fired",
+        span=10,
+    )
+
+
+def _timeline() -> Panel:
+    return panels.timeline(
+        "When each alert fired",
+        Reading(
+            "A row for each alert of the range; coloured while it fires.",
+            "empty, or short.",
+            "Rows that begin together are one incident. A row of stripes flaps: its threshold is too near.",
+        ),
+        [Query(f"clamp_max(sum by (alertname) ({_FIRING}), 1)", "{{alertname}}", step="1m")],
+        [panels.state("1", "firing", palette.BAD, 1)],
+        no_value="nothing fired",
+        options={"showValue": "never"},
+        span=24,
+    )
+
+
+def _volume() -> Panel:
+    return panels.stacked(
+        "Alerts firing, by severity",
+        Reading(
+            "How many alerts fire, each part counted.",
+            "few.",
+            "A wall: a switch or a rack; Slack has one message for it.",
+        ),
+        [Query(f"sum by (severity) ({_FIRING})", "{{severity}}", step="1m")],
+        unit="locale",
+        limits=(0, None),
+        overrides=[panels.fixed(name, colour) for name, colour in _SEVERITIES],
+        no_value="nothing fired",
+    )
+
+
+def _lost() -> Panel:
+    return panels.lines(
+        "GPUs' worth of training lost",
+        Reading(
+            "Missing MFU of each run, against its best of 3 hours, times its GPUs.",
+            "near 0.",
+            "Compare with the rows above: what fires when it rises?",
+            "TrainMfuDropped",
+        ),
+        [Query(f"run:pyrometer_train_lost:gpus{{{CLUSTER}}}", "{{run}}")],
+        unit="locale",
+        limits=(0, None),
+        no_value="no run",
+    )
+
+
+def _noisy() -> Panel:
+    return panels.table(
+        "Alerts that come and go",
+        Reading(
+            "How often each alert began in the time range.",
+            "a few times.",
+            "Many short ones: the threshold is within the noise, or the part flaps.",
+        ),
+        [
+            Query(
+                f"topk(15, sum by (alertname) (resets((sum by (alertname) ({_FIRING}) >= bool 1)[$__range:1m]) "
+                f"+ count by (alertname) (count_over_time({_FIRING}[$__range])) * 0 + 1))",
+                instant=True,
+                table=True,
+            )
+        ],
+        {"alertname": "alert", "Value": "times"},
+        unit="locale",
+        sort="times",
+        no_value="nothing fired",
+    )

@@ -1,0 +1,337 @@
+"""Fabric: which rail, which switch, which cable? Flaps, errors, congestion and rates of all ports."""
+
+from __future__ import annotations
+
+from pyrometer_dashboards import palette, panels
+from pyrometer_dashboards.common import CLUSTER, CLUSTERS, MARKS, NODE_OF_ROW, NODE_OF_SERIES
+from pyrometer_dashboards.model import Board, Panel, Query, Reading, Row
+
+_PORT = "{{node}} {{device}}/{{port}}"
+_FLAPS = f"port:pyrometer_nic_link_down_events:new5m{{{CLUSTER}}}"
+_WORSE = [(None, palette.WATCH), (3, palette.BAD), (10, palette.WORST)]
+
+
+def board() -> Board:
+    """The board as data."""
+    return Board(
+        uid="pyrometer-fabric",
+        title="Pyrometer / Fabric",
+        question="Which rail, which switch, which cable: flaps, errors, congestion and rates of all ports?",
+        tags=["hardware"],
+        time_from="now-6h",
+        refresh="1m",
+        variables=[CLUSTERS],
+        annotations=MARKS,
+        rows=[
+            Row([_down(), _lost_now(), _flapping_now(), _errors_now()], height=4),
+            Row([_flaps(), _by_switch(), _errors()], height=10),
+            Row([_received(), _sent(), _waits()], height=8),
+            Row([_over_time(), _congested()], height=9),
+            Row([_states()], height=8),
+            Row([_slow_links(), _pinned()], height=8, title="Rates and counters that can't be read", collapsed=True),
+        ],
+    )
+
+
+def _down() -> Panel:
+    return panels.stat(
+        "Ports down",
+        Reading(
+            "Ports that should be up (they were, and nobody switched them off) and are not.",
+            "0.",
+            "The table of states below says since when; all of one switch: the switch.",
+            "NicLinkFlapping",
+        ),
+        f"sum(rail:pyrometer_nic_ports:down{{{CLUSTER}}})",
+        unit="locale",
+        steps=[(None, palette.QUIET), (1, palette.BAD), (8, palette.WORST)],
+        span=6,
+    )
+
+
+def _lost_now() -> Panel:
+    return panels.stat(
+        "Links lost in 10 minutes",
+        Reading(
+            "Losses of a link in the last 10 minutes, all ports together, from counters: none hides between two "
+            "scrapes.",
+            "0.",
+            "See which ports below.",
+            "NicLinkFlapping",
+        ),
+        f"sum(port:pyrometer_nic_link_down_events:increase10m{{{CLUSTER}}})",
+        unit="locale",
+        steps=[(None, palette.QUIET), (1, palette.WATCH), (3, palette.BAD), (100, palette.WORST)],
+        span=6,
+    )
+
+
+def _flapping_now() -> Panel:
+    return panels.stat(
+        "Worst port in 10 minutes",
+        Reading(
+            "The port that lost its link most often in the last 10 minutes, and its number of losses.",
+            "0; the name then means nothing.",
+            "Three and more is a flapping link: reseat or replace the cable.",
+            "NicLinkFlapping",
+        ),
+        f"topk(1, port:pyrometer_nic_link_down_events:increase10m{{{CLUSTER}}})",
+        unit="locale",
+        steps=[(None, palette.QUIET), (1, palette.WATCH), (3, palette.BAD), (10, palette.WORST)],
+        name=_PORT,
+        link=NODE_OF_SERIES,
+        span=6,
+    )
+
+
+def _errors_now() -> Panel:
+    return panels.stat(
+        "Ports with errors",
+        Reading(
+            "Ports that counted any error in the last 5 minutes: symbols, recoveries, bad packets, timeouts, retries.",
+            "a few; a bit error now and then is normal at 400 Gb/s.",
+            "Sort the table below: one port with many is a cable.",
+        ),
+        f"count(count by (node, device, port) (port:pyrometer_nic_errors:increase5m{{{CLUSTER}}})) "
+        f"or on () 0 * count(cluster:up:nodes{{{CLUSTER}}})",
+        unit="locale",
+        span=6,
+    )
+
+
+def _flaps() -> Panel:
+    return panels.table(
+        "Ports that lost their link in the range",
+        Reading(
+            "The 20 ports that lost their link most often in the time range, with their rail and switch.",
+            "'none'.",
+            "One port: its cable or transceiver. Several of one switch: the switch. One node: the node.",
+            "NicLinkFlapping",
+        ),
+        [
+            Query(
+                f"topk(20, sum by (node, device, port) (sum_over_time({_FLAPS}[$__range]))) "
+                f"* on (node, device, port) group_left (rail, switch) port:pyrometer_nic:rail{{{CLUSTER}}}",
+                instant=True,
+                table=True,
+            )
+        ],
+        {
+            "node": "node",
+            "device": "device",
+            "port": "port",
+            "rail": "rail",
+            "switch": "switch",
+            "Value": "losses",
+        },
+        unit="locale",
+        steps=_WORSE,
+        sort="losses",
+        link=NODE_OF_ROW,
+        fields={"losses": panels.coloured() | {"custom.width": 80}},
+        no_value="none",
+        span=10,
+    )
+
+
+def _by_switch() -> Panel:
+    return panels.table(
+        "Losses by rail and switch",
+        Reading(
+            "Losses in the time range added up by rail and, where the fabric manager told it, by switch, and over "
+            "how many ports.",
+            "'none'.",
+            "Many ports of one row: it is not the cables.",
+            "NicLinkFlapping",
+        ),
+        [
+            Query(_joined("sum", f"sum_over_time({_FLAPS}[$__range])"), instant=True, table=True),
+            Query(_joined("count", f"sum_over_time({_FLAPS}[$__range])"), instant=True, table=True),
+        ],
+        {"rail": "rail", "switch": "switch", "Value #A": "losses", "Value #B": "ports"},
+        unit="locale",
+        sort="losses",
+        no_value="none",
+        span=6,
+    )
+
+
+def _joined(how: str, expr: str) -> str:
+    """Something of some ports, summed up by where they are."""
+    return (
+        f"{how} by (rail, switch) (sum by (node, device, port) ({expr}) "
+        f"* on (node, device, port) group_left (rail, switch) port:pyrometer_nic:rail{{{CLUSTER}}})"
+    )
+
+
+def _errors() -> Panel:
+    return panels.table(
+        "Errors of the last 5 minutes",
+        Reading(
+            "The 20 largest counts of errors by port and kind.",
+            "'none', or small numbers of symbol errors.",
+            "Symbol errors and recoveries: the cable. Sequence errors and timeouts: loss on the way. Retries "
+            "exhausted: a "
+            "connection died, NCCL says error 12.",
+            "NicLinkFlapping",
+        ),
+        [Query(f"topk(20, port:pyrometer_nic_errors:increase5m{{{CLUSTER}}})", instant=True, table=True)],
+        {"node": "node", "device": "device", "kind": "kind", "Value": "errors"},
+        unit="locale",
+        decimals=0,
+        sort="errors",
+        link=NODE_OF_ROW,
+        no_value="none",
+    )
+
+
+def _received() -> Panel:
+    return panels.lines(
+        "Received, by rail",
+        Reading(
+            "Bits per second received by all ports of a rail, RDMA included.",
+            "all rails alike: collectives use them evenly.",
+            "One rail below the others: its switches, or a job that leaves it out.",
+        ),
+        [Query(f"rail:pyrometer_nic_port_data_received:bits_rate1m{{{CLUSTER}}}", "rail {{rail}}")],
+        unit="bps",
+        limits=(0, None),
+    )
+
+
+def _sent() -> Panel:
+    return panels.lines(
+        "Sent, by rail",
+        Reading(
+            "Bits per second sent by all ports of a rail, RDMA included.",
+            "all rails alike.",
+            "As on the left; sent without received is loss.",
+        ),
+        [Query(f"rail:pyrometer_nic_port_data_transmitted:bits_rate1m{{{CLUSTER}}}", "rail {{rail}}")],
+        unit="bps",
+        limits=(0, None),
+    )
+
+
+def _waits() -> Panel:
+    return panels.lines(
+        "Congestion, by rail",
+        Reading(
+            "Ticks per second in which a port had data to send and no credit for it, mean over the ports of the "
+            "rail. The "
+            "length of a tick is the device's own: compare rails, not numbers.",
+            "all rails alike.",
+            "One rail above the others: a slow receiver or a slow switch on it; the table below names ports.",
+        ),
+        [Query(f"rail:pyrometer_nic_port_transmit_wait:rate1m{{{CLUSTER}}}", "rail {{rail}}")],
+        unit="locale",
+        limits=(0, None),
+    )
+
+
+def _over_time() -> Panel:
+    return panels.bars(
+        "Losses over time, worst ports",
+        Reading(
+            "Losses of the link per interval, of the ten ports that lost it most often in the range.",
+            "empty.",
+            "Regular losses: a bad cable. All at the same moment: a switch.",
+            "NicLinkFlapping",
+        ),
+        [
+            Query(
+                f"sum by (node, device, port) (sum_over_time({_FLAPS}[$__interval])) and on (node, device, port) "
+                f"topk(10, sum by (node, device, port) (sum_over_time({_FLAPS}[$__range] @ end())))",
+                _PORT,
+                step="5m",
+            )
+        ],
+        unit="locale",
+        no_value="none",
+        links=[NODE_OF_SERIES],
+        span=14,
+    )
+
+
+def _congested() -> Panel:
+    return panels.table(
+        "Ports that wait most for credit",
+        Reading(
+            "The twelve ports with most ticks without credit over the last minute.",
+            "names that change, numbers close together.",
+            "One port far above: its receiver is slow; look at that node's GPUs.",
+        ),
+        [Query(f"topk(12, port:pyrometer_nic_port_transmit_wait:rate1m{{{CLUSTER}}})", instant=True, table=True)],
+        {"node": "node", "device": "device", "rail": "rail", "Value": "ticks per second"},
+        unit="locale",
+        decimals=0,
+        sort="ticks per second",
+        link=NODE_OF_ROW,
+        span=10,
+    )
+
+
+def _states() -> Panel:
+    return panels.timeline(
+        "State of ports that were down",
+        Reading(
+            "Ports that were seen down at some scrape of the range. Decoration: a flap shorter than a scrape is "
+            "counted above "
+            "and not drawn here.",
+            "empty.",
+            "Long red: a dead link. Stripes: a flapping one.",
+            "NicLinkFlapping",
+        ),
+        [
+            Query(
+                f"max by (node, device, port) (port:pyrometer_nic_link_up:unsteady{{{CLUSTER}}})",
+                _PORT,
+            )
+        ],
+        [panels.state("0", "down", palette.WORST, 1), panels.state("1", "up", palette.HEALTHY, 2)],
+        no_value="none was seen down",
+        links=[NODE_OF_SERIES],
+        span=24,
+    )
+
+
+def _slow_links() -> Panel:
+    return panels.table(
+        "Links slower than they were",
+        Reading(
+            "Ports whose rate is below the largest that they were seen to have.",
+            "'none'.",
+            "A lane or two of the cable died; reseat it.",
+            "NicLinkFlapping",
+        ),
+        [
+            Query(
+                f"pyrometer_nic_link_rate_bits_per_second{{{CLUSTER}}} "
+                f"< on (node, device, port) pyrometer_nic_link_rate_max_bits_per_second{{{CLUSTER}}}",
+                instant=True,
+                table=True,
+            )
+        ],
+        {"node": "node", "device": "device", "port": "port", "Value": "rate"},
+        unit="bps",
+        link=NODE_OF_ROW,
+        no_value="none",
+        span=12,
+    )
+
+
+def _pinned() -> Panel:
+    return panels.table(
+        "Counters that stand at their maximum",
+        Reading(
+            "Counters of few bits that reached their end: further errors can't be seen in them.",
+            "'none'.",
+            "Clear them on the device (perfquery -R); until then the rate of those errors is unknown, not zero.",
+            "NicLinkFlapping",
+        ),
+        [Query(f"pyrometer_nic_counter_saturated{{{CLUSTER}}} == 1", instant=True, table=True)],
+        {"node": "node", "device": "device", "port": "port", "counter": "counter"},
+        link=NODE_OF_ROW,
+        no_value="none",
+        span=12,
+    )

@@ -1,0 +1,260 @@
+"""GPU matrix: the whole cluster on one screen, each GPU a square, coloured by how far it is from its rail."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyrometer_dashboards import palette, panels
+from pyrometer_dashboards.common import CLUSTER, CLUSTERS, GPU_OF_ROW, MARKS, NODE, link
+from pyrometer_dashboards.model import Board, Json, Override, Panel, Query, Reading, Row, Variable
+
+# What an idle GPU is drawn as: quantities that depend on work say nothing about it. Far below any value.
+_IDLE = -1e6
+# Sizes of a point in pixels: those of cluster:pyrometer_map:size, the label y_<size> says which.
+_SIZES = (36, 24, 16, 12, 9, 7, 5, 4, 3)
+_STEPS = [(None, palette.QUIET), (1, palette.WATCH), (2, palette.BAD), (3, palette.WORST)]
+
+_WHAT = Variable(
+    "what",
+    "Map",
+    values=[
+        ("temperature", "temperature"),
+        ("SM clock", "clock"),
+        ("power", "power"),
+        ("throttled time", "throttled"),
+        ("memory errors", "ecc"),
+        ("PCIe width", "pcie"),
+        ("link errors", "links"),
+    ],
+)
+_ARRANGE = Variable("arrange", "By", values=[("node number", "number"), ("rack", "rack")])
+_DEVIATION = f'gpu:pyrometer_gpu_deviation:steps{{{CLUSTER}, what="$what"}}'
+
+
+def board() -> Board:
+    """The board as data."""
+    return Board(
+        uid="pyrometer-gpu-matrix",
+        title="Pyrometer / GPU matrix",
+        question="Which GPUs of the whole cluster differ from their rail, and which are missing?",
+        tags=["on-call"],
+        time_from="now-1h",
+        refresh="1m",
+        variables=[CLUSTERS, _WHAT, _ARRANGE],
+        annotations=MARKS[:1],
+        rows=[
+            Row([_map(), _worst(), _missing()], height=15),
+            Row([_matrix()], height=18),
+        ],
+    )
+
+
+def _with_missing(expected: str) -> str:
+    """The deviation of each GPU that should be there: idle ones as _IDLE, those without data as NaN."""
+    return (
+        f"{expected} * on (cluster, node, gpu) group_left (unit, size) {_DEVIATION} "
+        f"or on (node, gpu) ({expected} and on (cluster, node, gpu) gpu:pyrometer_gpu:idle{{{CLUSTER}}}) * 0 - "
+        f"{-_IDLE:.0f} "
+        f"or on (node, gpu) {expected} * NaN"
+    )
+
+
+def _ranges() -> list[Json]:
+    """Colours of a chart of points: as soon as there is one mapping, it ignores thresholds, so all are mappings.
+
+    What isn't there comes first (to JavaScript nothing is not less than 0), in the theme's colour of text.
+    """
+    absent = {"match": "null+nan", "result": {"text": "no data", "color": palette.TEXT, "index": 0}}
+    idle = {"to": _IDLE, "result": {"text": "idle", "color": palette.IDLE, "index": 2}}
+    ranges = [
+        {"from": 3, "result": {"color": palette.WORST, "index": 3}},
+        {"from": 2, "result": {"color": palette.BAD, "index": 4}},
+        {"from": 1, "result": {"color": palette.WATCH, "index": 5}},
+        {"to": 1, "result": {"color": palette.HEALTHY, "index": 6}},
+    ]
+    mappings: list[Json] = [{"type": "special", "options": absent}]
+    return [*mappings, *({"type": "range", "options": options} for options in (idle, *ranges))]
+
+
+def _map() -> Panel:
+    numbers = ["x", "size", *(f"y_{size}" for size in _SIZES)]
+    conversions = [{"targetField": field, "destinationType": "number"} for field in numbers]
+    natural = {
+        "mode": "binary",
+        "alias": "from the rail's median",
+        "binary": {
+            "left": {"matcher": {"id": "byName", "options": "Value"}},
+            "operator": "*",
+            "right": {"matcher": {"id": "byName", "options": "size"}},
+        },
+    }
+    hidden = ("Time", "cluster", "arrange", "size", "index")
+    organize = {
+        "excludeByName": dict.fromkeys(hidden, True),
+        "indexByName": {},
+        "renameByName": {"Value": "steps off"},
+    }
+    return Panel(
+        "GPU map: every GPU against its rail",
+        "xychart",
+        Reading(
+            "Every GPU of the cluster as a square: a node is a column of its GPUs, placed by the number in its name "
+            "or by "
+            "rack. The colour is how far the chosen quantity is from the median of the same GPU number on all working "
+            "nodes, in steps towards harm: yellow from 1, orange from 2, red from 3. White (dark in the light theme) "
+            "has no "
+            "data, dim is idle.",
+            "all blue. Dim columns are spare nodes.",
+            "Click the square, then the link to its node. A column is a node, a block of columns a rack, a row a rail.",
+            "GpuThrottledThermal",
+        ),
+        [Query(_with_missing(f'gpu:pyrometer_map:place{{{CLUSTER}, arrange="$arrange"}}'), instant=True, table=True)],
+        options={"series": [_series(size) for size in _SIZES]},
+        transformations=[
+            {"id": "convertFieldType", "options": {"fields": {}, "conversions": conversions}},
+            {"id": "calculateField", "options": natural},
+            {"id": "organize", "options": organize},
+        ],
+        mappings=_ranges(),
+        overrides=[_hidden("x"), *(_hidden(f"y_{size}", size) for size in _SIZES), *_plain()],
+        links=[GPU_OF_ROW],
+        decimals=1,
+        span=16,
+    )
+
+
+def _series(size: int) -> Json:
+    def named(name: str) -> Json:
+        return {"matcher": {"id": "byName", "options": name}}
+
+    return {
+        "name": {"fixed": "GPU"},
+        "frame": {"matcher": {"id": "byIndex", "options": 0}},
+        "x": named("x"),
+        "y": named(f"y_{size}"),
+        "color": named("steps off"),
+    }
+
+
+def _hidden(name: str, size: int = 0) -> Override:
+    """A coordinate: no number that anyone wants to read."""
+    properties: dict[str, Any] = {
+        "mappings": [],
+        "links": [],
+        "custom.hideFrom": {"legend": False, "tooltip": True, "viz": False},
+    }
+    # Half a square of room beyond the first column and the first row; at the other ends Grafana leaves room itself.
+    properties |= {"custom.pointSize.fixed": size, "custom.axisSoftMax": 1} if size else {"custom.axisSoftMin": -1}
+    return Override(name, properties)
+
+
+def _plain() -> list[Override]:
+    return [Override("from the rail's median", {"mappings": []})]
+
+
+def _worst() -> Panel:
+    return panels.table(
+        "Worst 12",
+        Reading(
+            "The twelve GPUs furthest from their rail in the chosen quantity: in steps, and how many of which unit "
+            "that is.",
+            "all below 1 step.",
+            "Open the row's node.",
+            "GpuThrottledThermal",
+        ),
+        [
+            Query(f"topk(12, {_DEVIATION})", instant=True, table=True),
+            Query(
+                f"topk(12, {_DEVIATION}) * on (what) group_left () group without (unit, size) "
+                f"(what:pyrometer_gpu_deviation:step)"
+                ' * on (what) group_left () max by (what) (what:pyrometer_gpu_deviation:step{what="$what"})',
+                instant=True,
+                table=True,
+            ),
+        ],
+        {"node": "node", "gpu": "gpu", "Value #A": "steps", "Value #B": "from median", "unit": "unit"},
+        steps=_STEPS,
+        sort="steps",
+        link=GPU_OF_ROW,
+        fields={"steps": panels.coloured() | {"decimals": 1, "custom.width": 80}, "from median": {"decimals": 1}},
+        span=8,
+        height=9,
+    )
+
+
+def _missing() -> Panel:
+    return panels.table(
+        "GPUs without data",
+        Reading(
+            "GPUs that should be there and don't answer; a node of which none answers has them all here. GPUs are "
+            "remembered as long as their node is a target.",
+            "'none missing'.",
+            "One GPU: it fell off the bus, drain the node. All of a node: is its exporter down, or the node?",
+            "GpuLost",
+        ),
+        [Query(f"gpu:pyrometer_gpu_up:missing{{{CLUSTER}}}", instant=True, table=True)],
+        {"node": "node", "gpu": "gpu"},
+        link=GPU_OF_ROW,
+        no_value="none missing",
+        span=8,
+        height=6,
+    )
+
+
+def _matrix() -> Panel:
+    cells = {"columnField": "gpu", "rowField": "node", "valueField": "Value", "emptyValue": "null"}
+    worst = {"mode": "reduceRow", "alias": "worst", "reduce": {"reducer": "max"}}
+    named = {"renameByName": {"node\\gpu": "node"}, "excludeByName": {}, "indexByName": {"node\\gpu": 0, "worst": 1}}
+    node = ("Open ${__value.text}", link(NODE, node="${__value.text}"))
+    cell = (
+        "Open ${__data.fields.node} GPU ${__field.name}",
+        link(NODE, node="${__data.fields.node}", gpu="${__field.name}"),
+    )
+    absent = {"match": "null+nan", "result": {"text": "no data", "color": palette.NO_DATA, "index": 0}}
+    idle = {"to": _IDLE, "result": {"text": "idle", "color": palette.QUIET, "index": 1}}
+    return Panel(
+        "Node x GPU, worst node first: steps from the rail's median",
+        "table",
+        Reading(
+            "The same as the map, as numbers: a row per node, a column per GPU, the node with the worst GPU on top.",
+            "quiet cells; 'no data' is a GPU that doesn't answer, 'idle' one that works for nobody.",
+            "Click a cell for the GPU, a name for the node.",
+            "GpuThrottledThermal",
+        ),
+        [
+            Query(
+                f"max by (node, gpu) ({_with_missing(f'gpu:pyrometer_gpu:expected{{{CLUSTER}}}')})",
+                instant=True,
+                table=True,
+            )
+        ],
+        steps=_STEPS,
+        decimals=1,
+        mappings=[{"type": "special", "options": absent}, {"type": "range", "options": idle}],
+        options={"frozenColumns": {"left": 1}},
+        custom={
+            "align": "center",
+            "minWidth": 70,
+            "cellOptions": {"type": "color-background", "mode": "basic", "applyToRow": False},
+        },
+        transformations=[
+            {"id": "groupingToMatrix", "options": cells},
+            {"id": "calculateField", "options": worst},
+            {"id": "sortBy", "options": {"fields": {}, "sort": [{"field": "worst", "desc": True}]}},
+            {"id": "organize", "options": named},
+        ],
+        links=[cell],
+        overrides=[
+            Override(
+                "node",
+                {
+                    "custom.cellOptions": {"type": "auto"},
+                    "unit": "string",
+                    "custom.width": 140,
+                    "links": [{"title": node[0], "url": node[1]}],
+                },
+            ),
+            Override("worst", {"links": [], "custom.width": 90}),
+        ],
+        span=24,
+    )

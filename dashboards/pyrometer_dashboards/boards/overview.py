@@ -1,0 +1,348 @@
+"""Overview: is the run healthy, and who is to blame? The first row answers in ten seconds; it is Grafana's home."""
+
+from __future__ import annotations
+
+from pyrometer_dashboards import palette, panels
+from pyrometer_dashboards.common import (
+    ALERTS,
+    CLUSTER,
+    CLUSTERS,
+    FABRIC,
+    GPU_MATRIX,
+    GPU_OF_ROW,
+    MARKS,
+    NODE_OF_ROW,
+    NODE_OF_SERIES,
+    RELIABILITY,
+    RUN_OF_SERIES,
+    STACK_HEALTH,
+    THROTTLING,
+    link,
+)
+from pyrometer_dashboards.model import Board, Override, Panel, Query, Reading, Row, Variable
+
+_RUNS = Variable(
+    "run",
+    "Run",
+    'label_values(run:pyrometer_train_ranks:count{cluster="$cluster"}, run)',
+    all_value=".+",
+)
+_RUN = 'cluster="$cluster", run=~"$run"'
+
+
+def board() -> Board:
+    """The board as data."""
+    return Board(
+        uid="pyrometer-overview",
+        title="Pyrometer / Overview",
+        question="Is the run healthy, and who is to blame? Every number leads to the board that explains it.",
+        tags=["on-call"],
+        time_from="now-3h",
+        refresh="30s",
+        variables=[CLUSTERS, _RUNS],
+        annotations=MARKS,
+        rows=[
+            Row([_last_step(), _mfu(), _straggler(), _faults(), _throttled(), _freshness()], height=4),
+            Row([_mfu_over_time(), _steps()], height=8),
+            Row([_worst_gpus(), _missing(), _links()], height=8),
+            Row([_temperature(), _clock(), _throttling()], height=7),
+        ],
+    )
+
+
+def _last_step() -> Panel:
+    return panels.stat(
+        "Since the last step",
+        Reading(
+            "Time since the newest step of the run that has been silent longest, and its name.",
+            "below three step times; grey and small.",
+            "Open the run: 'Where it is now' says in which part it stands.",
+        ),
+        f"topk(1, time() - run:pyrometer_train_last_step:timestamp_seconds{{{_RUN}}})",
+        unit="s",
+        steps=[(None, palette.QUIET), (60, palette.WATCH), (300, palette.WORST)],
+        name="{{run}}",
+        link=RUN_OF_SERIES,
+    )
+
+
+def _mfu() -> Panel:
+    return panels.stat(
+        "MFU against 7 days",
+        Reading(
+            "MFU of the moment, of the run that fell furthest below its own median of the last 7 days.",
+            "at least 97 % of that median. The colour is the comparison, the number the MFU's share of it.",
+            "Open the run: the loss budget says where the rest went; the table below says who.",
+            "TrainMfuDropped",
+        ),
+        f'bottomk(1, max by (run) (run:pyrometer_train_batch_mfu_ratio:window1m{{{_RUN}, stat="p50"}}) / on (run) '
+        "max by (run) (quantile_over_time(0.5, "
+        f'run:pyrometer_train_batch_mfu_ratio:window1m{{{_RUN}, stat="p50"}}[7d])))',
+        unit="percentunit",
+        decimals=1,
+        steps=[(None, palette.WORST), (0.85, palette.BAD), (0.93, palette.WATCH), (0.97, palette.QUIET)],
+        name="{{run}}",
+        link=RUN_OF_SERIES,
+    )
+
+
+def _straggler() -> Panel:
+    return panels.stat(
+        "Straggler",
+        Reading(
+            "The rank that all others wait for, and the share of the time that it costs: how much less it waits than "
+            "the "
+            "median of its pipeline stage.",
+            "below 5 %, and a different name every few minutes.",
+            "Open its node. One name that stays is a slow GPU or a slow host; drain it.",
+        ),
+        f"topk(1, rank:pyrometer_train_spare_gap:with_gpu{{{_RUN}}})",
+        unit="percentunit",
+        decimals=0,
+        steps=[(None, palette.QUIET), (0.05, palette.WATCH), (0.1, palette.BAD), (0.2, palette.WORST)],
+        name="{{node}} GPU {{gpu}} rank {{rank}}",
+        link=NODE_OF_SERIES,
+    )
+
+
+def _faults() -> Panel:
+    return panels.stat(
+        "Alerts firing",
+        Reading(
+            "Critical and warning alerts of this cluster that fire now.",
+            "0.",
+            "Open the alerts: the worst by harm is at the top, and the same is in Slack.",
+        ),
+        f'count(ALERTS{{alertstate="firing", severity=~"critical|warning", {CLUSTER}}}) '
+        f"or on () 0 * count(cluster:up:nodes{{{CLUSTER}}})",
+        unit="locale",
+        steps=[(None, palette.QUIET), (1, palette.BAD), (5, palette.WORST)],
+        link=("Open the alerts", link(ALERTS)),
+    )
+
+
+def _throttled() -> Panel:
+    return panels.stat(
+        "GPUs throttled",
+        Reading(
+            "GPUs that heat, the power brake or the hardware slows for more than 5 % of the last minute. The normal "
+            "power "
+            "cap is not throttling.",
+            "0. One of 4,088 is enough to slow a synchronous run.",
+            "Open Throttling: it names them and the reason.",
+            "GpuThrottledThermal",
+        ),
+        f"cluster:pyrometer_gpu_throttled:count{{{CLUSTER}}}",
+        unit="locale",
+        steps=[(None, palette.QUIET), (1, palette.BAD), (8, palette.WORST)],
+        link=("Open throttling", link(THROTTLING)),
+    )
+
+
+def _freshness() -> Panel:
+    return panels.stat(
+        "Nodes that answer",
+        Reading(
+            "Share of the node exporters that answer: how much of the cluster this board can see.",
+            "100 %. What is missing is missing everywhere on these boards, and said so.",
+            "Open Stack health for which and why; a node that is gone has its own alert.",
+            "NodeExporterDown",
+        ),
+        f"cluster:up:nodes{{{CLUSTER}}} / on (cluster) cluster:up:nodes_expected{{{CLUSTER}}}",
+        unit="percentunit",
+        decimals=1,
+        steps=[(None, palette.WORST), (0.98, palette.BAD), (0.9999, palette.QUIET)],
+        link=("Open stack health", link(STACK_HEALTH)),
+    )
+
+
+def _mfu_over_time() -> Panel:
+    return panels.lines(
+        "MFU of the runs",
+        Reading(
+            "Median MFU of each minute's batches, and the band from the 5th to the 95th percentile of all batches.",
+            "a straight line in a thin band; dips at checkpoints.",
+            "Follow the line to the run's board, where every batch is a point.",
+            "TrainMfuDropped",
+        ),
+        [
+            Query(
+                f'run:pyrometer_train_batch_mfu_ratio:window1m{{{_RUN}, stat="p50"}} offset -1m', "{{run}}", step="1m"
+            ),
+            Query(
+                f'run:pyrometer_train_batch_mfu_ratio:window1m{{{_RUN}, stat="p05"}} offset -1m',
+                "{{run}} p5",
+                step="1m",
+            ),
+        ],
+        unit="percentunit",
+        limits=(0, 0.6),
+        links=[RUN_OF_SERIES],
+        custom={"spanNulls": 180000, "lineWidth": 2},
+        overrides=[
+            Override("/ p5$/", {"custom.lineWidth": 1, "custom.lineStyle": {"fill": "dot", "dash": [0, 6]}}, "byRegexp")
+        ],
+        span=14,
+    )
+
+
+def _steps() -> Panel:
+    return panels.lines(
+        "Tokens per second",
+        Reading(
+            "Tokens trained on per second, of each run, from counters.",
+            "constant; it falls together with MFU unless the batch was changed.",
+            "Compare with MFU: tokens down and MFU steady means the configuration changed.",
+        ),
+        [Query(f"run:pyrometer_train_tokens:rate1m{{{_RUN}}}", "{{run}}")],
+        unit="locale",
+        limits=(0, None),
+        links=[RUN_OF_SERIES],
+        span=10,
+    )
+
+
+def _worst_gpus() -> Panel:
+    return panels.table(
+        "GPUs furthest from their rail",
+        Reading(
+            "The ten GPUs that deviate most from the median of the same GPU number on all working nodes, in steps: 1 "
+            "is "
+            "worth a look, 2 bad, 3 the worst; each with what it deviates in.",
+            "all below 1.",
+            "Open the row's node. The GPU matrix shows whether it stands alone.",
+        ),
+        [
+            Query(
+                f'topk(10, gpu:pyrometer_gpu_deviation:steps{{{CLUSTER}, what!="tensor"}})',
+                instant=True,
+                table=True,
+            )
+        ],
+        {"node": "node", "gpu": "gpu", "what": "what", "Value": "steps off"},
+        steps=[(None, palette.QUIET), (1, palette.WATCH), (2, palette.BAD), (3, palette.WORST)],
+        sort="steps off",
+        link=GPU_OF_ROW,
+        fields={"steps off": panels.coloured() | {"decimals": 1, "custom.width": 100}},
+        span=10,
+    )
+
+
+def _missing() -> Panel:
+    return panels.table(
+        "GPUs without data",
+        Reading(
+            "GPUs that should be there and don't answer: lost GPUs and all GPUs of nodes that are gone.",
+            "'none missing'.",
+            "One GPU of a node: it fell off the bus. All of a node: look at the node.",
+            "GpuLost",
+        ),
+        [
+            Query(
+                f"count by (node) (gpu:pyrometer_gpu_up:missing{{{CLUSTER}}})",
+                instant=True,
+                table=True,
+            )
+        ],
+        {"node": "node", "Value": "GPUs missing"},
+        unit="locale",
+        sort="GPUs missing",
+        link=NODE_OF_ROW,
+        no_value="none missing",
+        span=6,
+    )
+
+
+def _links() -> Panel:
+    return panels.table(
+        "Links that were lost",
+        Reading(
+            "Ports that lost their link in the last 10 minutes, and how often. From counters: a flap between two "
+            "scrapes "
+            "is in it.",
+            "'none lost'.",
+            "Open Fabric: one port is a cable, many of one switch are the switch.",
+            "NicLinkFlapping",
+        ),
+        [
+            Query(
+                f"topk(10, port:pyrometer_nic_link_down_events:increase10m{{{CLUSTER}}} > 0)",
+                instant=True,
+                table=True,
+            )
+        ],
+        {"node": "node", "device": "device", "Value": "losses"},
+        unit="locale",
+        steps=[(None, palette.WATCH), (3, palette.BAD), (10, palette.WORST)],
+        sort="losses",
+        link=NODE_OF_ROW,
+        fields={"losses": panels.coloured() | {"custom.width": 90}},
+        no_value="none lost",
+        span=8,
+    )
+
+
+def _band(what: str, scale: str = "") -> list[Query]:
+    series = f'cluster:pyrometer_gpu_quantity:quantile{{{CLUSTER}, what="{what}", quantile="%s"}}{scale}'
+    return [Query(series % at, name) for at, name in (("0.05", "p5"), ("0.95", "p95"), ("0.5", "median"))]
+
+
+def _temperature() -> Panel:
+    return panels.lines(
+        "GPU temperature, working GPUs",
+        Reading(
+            "Median of all GPUs that work, and the band from the 5th to the 95th percentile.",
+            "40 to 75 °C, in a band of 15.",
+            "A band that widens: a rack's cooling. Open the GPU matrix.",
+            "GpuThrottledThermal",
+        ),
+        _band("temperature"),
+        unit="celsius",
+        limits=(20, 95),
+        overrides=panels.band("p5", "median", "p95"),
+        links=[("Open the GPU matrix", link(GPU_MATRIX))],
+    )
+
+
+def _clock() -> Panel:
+    return panels.lines(
+        "SM clock, working GPUs",
+        Reading(
+            "Median clock of all GPUs that work, and the band from the 5th to the 95th percentile.",
+            "a thin band at the clock that the power cap allows.",
+            "The whole band down: power. Its lower edge down: throttled GPUs.",
+            "GpuThrottledHardware",
+        ),
+        _band("clock"),
+        unit="rotmhz",
+        limits=(0, 2200),
+        overrides=panels.band("p5", "median", "p95"),
+        links=[("Open throttling", link(THROTTLING))],
+    )
+
+
+def _throttling() -> Panel:
+    return panels.lines(
+        "GPUs slowed down, by reason",
+        Reading(
+            "GPU-equivalents lost to each reason: 8 GPUs at 50 % of the time are 4. Without the normal power cap.",
+            "flat at 0.",
+            "Open Throttling for the names.",
+            "GpuThrottledThermal",
+        ),
+        [
+            Query(
+                f'cluster:pyrometer_gpu_clock_event_seconds:gpus{{{CLUSTER}, reason!="power_cap"}}',
+                "{{reason}}",
+            )
+        ],
+        unit="none",
+        limits=(0, None),
+        no_value="none",
+        overrides=panels.reasons(),
+        links=[
+            ("Open throttling", link(THROTTLING)),
+            ("Open fabric", link(FABRIC)),
+            ("Open reliability", link(RELIABILITY)),
+        ],
+    )

@@ -1,0 +1,331 @@
+"""Reliability: how often does it break, what breaks, and what breaks again?"""
+
+from __future__ import annotations
+
+from pyrometer_dashboards import palette, panels
+from pyrometer_dashboards.common import CLUSTER, CLUSTERS, DEPLOYS, GPU_OF_ROW, NODE_OF_ROW
+from pyrometer_dashboards.model import Board, Panel, Query, Reading, Row
+
+_XIDS = f"gpu:pyrometer_gpu_xid_errors:new5m{{{CLUSTER}}}"
+_CRITICAL = f'gpu:pyrometer_gpu_xid_errors:new5m{{{CLUSTER}, class="critical"}}'
+_FLAPS = f"port:pyrometer_nic_link_down_events:new5m{{{CLUSTER}}}"
+_ECC = f"gpu:pyrometer_gpu_ecc_uncorrected:new5m{{{CLUSTER}}}"
+_LOST = f"node:up:lost5m{{{CLUSTER}}}"
+# Answered node-minutes, a minute each, as hours.
+_NODE_HOURS = f"(sum_over_time(cluster:up:nodes{{{CLUSTER}}}[$__range]) / 60)"
+# What takes a node out: a critical Xid, an uncorrected memory error, a node that stops answering. Counted by node and
+# five minutes, so that a GPU that reports one Xid a thousand times is one failure.
+_FAILURES = (
+    f"(count(count_over_time((group by (node) ({_CRITICAL}) or group by (node) ({_ECC}) or group by (node) ({_LOST}))"
+    "[$__range:5m])) "
+    f"or on () 0 * count(cluster:up:nodes{{{CLUSTER}}}))"
+)
+
+
+def board() -> Board:
+    """The board as data."""
+    return Board(
+        uid="pyrometer-reliability",
+        title="Pyrometer / Reliability",
+        question="How often does it break, what breaks, and what breaks again?",
+        tags=["trends"],
+        time_from="now-30d",
+        refresh="",
+        variables=[CLUSTERS],
+        annotations=[DEPLOYS],
+        rows=[
+            Row([_failures(), _mtbf(), _low(), _high(), _hours()], height=4),
+            Row([_runs(), _nodes_lost(), _xids_by_day()], height=8),
+            Row([_offenders(), _ports(), _xid_table()], height=10),
+            Row([_months_xids(), _months_flaps(), _months_memory()], height=8),
+        ],
+    )
+
+
+def _failures() -> Panel:
+    return panels.stat(
+        "Nodes that failed",
+        Reading(
+            "Nodes that in the time range had a critical Xid, an uncorrected memory error, or stopped answering.",
+            "Llama 3's 54 days on 2,048 nodes had 419 unexpected interruptions: about one in 260 node-days.",
+            "The tables below name them.",
+            "GpuXidCritical",
+        ),
+        _FAILURES,
+        unit="locale",
+        span=5,
+    )
+
+
+def _mtbf() -> Panel:
+    return panels.stat(
+        "Node-hours per failed node",
+        Reading(
+            "Hours of all nodes that answered, divided by the nodes that failed. With no failure there is no mean, "
+            "only a "
+            "lower end.",
+            "thousands of hours.",
+            "Read it with its interval: few failures say little.",
+        ),
+        f"{_NODE_HOURS} / on () ({_FAILURES} > 0)",
+        unit="locale",
+        decimals=0,
+        span=5,
+    )
+
+
+def _low() -> Panel:
+    return panels.stat(
+        "At least (95 %)",
+        Reading(
+            "Lower end of the 95 % interval of the hours between failures: chi-square for a Poisson count, in Wilson "
+            "and "
+            "Hilferty's approximation.",
+            "close to the mean.",
+            "Far below the mean: wait for more data before you conclude anything.",
+        ),
+        _bound(1),
+        unit="locale",
+        decimals=0,
+        span=5,
+    )
+
+
+def _high() -> Panel:
+    return panels.stat(
+        "At most (95 %)",
+        Reading(
+            "Upper end of the 95 % interval of the hours between failures.",
+            "close to the mean.",
+            "Absent without any failure: there is no upper end then.",
+        ),
+        _bound(0),
+        unit="locale",
+        decimals=0,
+        span=5,
+    )
+
+
+def _bound(more: int) -> str:
+    """One end of the interval: hours over the count that a Poisson process may also have given."""
+    count = f"({_FAILURES} + {more})" if more else f"({_FAILURES} > 0)"
+    sign = "+" if more else "-"
+    return f"{_NODE_HOURS} / on () ({count} * (1 - 1 / (9 * {count}) {sign} 1.96 / (3 * sqrt({count}))) ^ 3)"
+
+
+def _hours() -> Panel:
+    return panels.stat(
+        "Seen",
+        Reading(
+            "Share of the expected node-hours of the time range in which the nodes answered.",
+            "above 99 %.",
+            "What was not seen may have failed unseen: every count here is a lower end.",
+        ),
+        f"sum_over_time(cluster:up:nodes{{{CLUSTER}}}[$__range]) "
+        f"/ on (cluster) sum_over_time(cluster:up:nodes_expected{{{CLUSTER}}}[$__range])",
+        unit="percentunit",
+        decimals=2,
+        steps=[(None, palette.BAD), (0.95, palette.WATCH), (0.99, palette.QUIET)],
+        span=4,
+    )
+
+
+def _runs() -> Panel:
+    return panels.table(
+        "Interruptions of runs",
+        Reading(
+            "How often each run began again in the time range (attempts less the first).",
+            "few; each costs the time since the last checkpoint and the start.",
+            "See what fired before it in Alerts.",
+        ),
+        [
+            Query(
+                "count by (run) (count by (run, attempt) (last_over_time("
+                f"run:pyrometer_train_run_info:config{{{CLUSTER}}}[$__range]))) - 1",
+                instant=True,
+                table=True,
+            )
+        ],
+        {"run": "run", "Value": "restarts"},
+        unit="locale",
+        sort="restarts",
+        no_value="no run in the range",
+        span=6,
+    )
+
+
+def _nodes_lost() -> Panel:
+    return panels.bars(
+        "Nodes that stopped answering, by day",
+        Reading(
+            "Nodes that answered and then didn't for five minutes, each time counted.",
+            "few.",
+            "Several at once: power, a switch, or a roll-out.",
+            "NodeExporterDown",
+        ),
+        [Query(f"sum(count_over_time({_LOST}[$__interval]))", "nodes", step="1d")],
+        unit="locale",
+        no_value="none",
+        overrides=[panels.fixed("nodes", palette.BAD)],
+        span=9,
+    )
+
+
+def _xids_by_day() -> Panel:
+    return panels.bars(
+        "Xids by day and class",
+        Reading(
+            "Errors that the driver reported, each counted once, by how bad they are.",
+            "mostly app: the jobs' own mistakes.",
+            "critical ones: a GPU that wants a reset or a new board.",
+            "GpuXidCritical",
+        ),
+        [Query(f"sum by (class) (sum_over_time({_XIDS}[$__interval]))", "{{class}}", step="1d")],
+        unit="locale",
+        no_value="none",
+        overrides=[
+            panels.fixed("critical", palette.WORST),
+            panels.fixed("warning", palette.BAD),
+            panels.fixed("info", palette.HEALTHY),
+            panels.fixed("app", palette.NO_DATA),
+        ],
+        span=9,
+    )
+
+
+def _offenders() -> Panel:
+    return panels.table(
+        "GPUs that fail again",
+        Reading(
+            "GPUs with most critical Xids and uncorrected memory errors in the time range, by UUID: it goes with the "
+            "board.",
+            "'none'.",
+            "Two and more in a month: take the board out.",
+            "GpuXidCritical",
+        ),
+        [
+            Query(
+                f"topk(20, sum by (node, gpu, uuid) (sum_over_time({_CRITICAL}[$__range])))",
+                instant=True,
+                table=True,
+            ),
+            Query(
+                f"topk(20, sum by (node, gpu) (sum_over_time({_ECC}[$__range])))",
+                instant=True,
+                table=True,
+            ),
+        ],
+        {"node": "node", "gpu": "gpu", "uuid": "uuid", "Value #A": "Xids", "Value #B": "memory"},
+        unit="locale",
+        sort="Xids",
+        link=GPU_OF_ROW,
+        no_value="none",
+        span=9,
+    )
+
+
+def _ports() -> Panel:
+    return panels.table(
+        "Ports that fail again",
+        Reading(
+            "Ports that lost their link most often in the time range, with the cable where the fabric manager told it.",
+            "'none'.",
+            "Replace the first row's cable; if it stays, the transceivers.",
+            "NicLinkFlapping",
+        ),
+        [
+            Query(
+                f"topk(20, sum by (node, device, port) (sum_over_time({_FLAPS}[$__range])))",
+                instant=True,
+                table=True,
+            )
+        ],
+        {"node": "node", "device": "device", "port": "port", "Value": "losses"},
+        unit="locale",
+        sort="losses",
+        link=NODE_OF_ROW,
+        no_value="none",
+        span=8,
+    )
+
+
+def _xid_table() -> Panel:
+    return panels.table(
+        "Xids by code",
+        Reading(
+            "How often each code came in the time range, and on how many GPUs: the table of Llama 3 and Fire-Flyer.",
+            "13, 31, 43, 45: the jobs' own.",
+            "48, 63, 64, 94, 95: memory. 74: NVLink. 79: off the bus. 119, 120: GSP.",
+            "GpuXidCritical",
+        ),
+        [
+            Query(f"sum by (xid, class) (sum_over_time({_XIDS}[$__range]))", instant=True, table=True),
+            Query(
+                f"count by (xid, class) (sum by (xid, class, node, gpu) (sum_over_time({_XIDS}[$__range])))",
+                instant=True,
+                table=True,
+            ),
+        ],
+        {"xid": "xid", "class": "class", "Value #A": "times", "Value #B": "GPUs"},
+        unit="locale",
+        sort="times",
+        no_value="none",
+        span=7,
+    )
+
+
+def _month(title: str, expr: str, legend: str, colour: str, reading: Reading) -> Panel:
+    return panels.bars(
+        title,
+        reading,
+        [Query(expr, legend, step="30d")],
+        unit="locale",
+        no_value="none",
+        time_from="360d",
+        overrides=[panels.fixed(legend, colour)],
+    )
+
+
+def _months_xids() -> Panel:
+    return _month(
+        "Critical Xids, 30 days each",
+        f"sum(sum_over_time({_CRITICAL}[30d]))",
+        "critical Xids",
+        palette.WORST,
+        Reading(
+            "Critical Xids of each 30 days, up to a year.",
+            "falling after the first months.",
+            "A rise: age, heat or a driver.",
+            "GpuXidCritical",
+        ),
+    )
+
+
+def _months_flaps() -> Panel:
+    return _month(
+        "Lost links, 30 days each",
+        f"sum(sum_over_time({_FLAPS}[30d]))",
+        "lost links",
+        palette.BAD,
+        Reading(
+            "Losses of links of each 30 days, up to a year.",
+            "falling: bad cables are found in the first months.",
+            "A rise: dust, or work in the racks.",
+            "NicLinkFlapping",
+        ),
+    )
+
+
+def _months_memory() -> Panel:
+    return _month(
+        "Uncorrected memory errors, 30 days each",
+        f"sum(sum_over_time({_ECC}[30d]))",
+        "memory errors",
+        palette.REASONS["hw_power_brake"],
+        Reading(
+            "Uncorrected memory errors of each 30 days, up to a year.",
+            "few.",
+            "A rise on few boards: replace them.",
+            "GpuEccUncorrected",
+        ),
+    )

@@ -1,0 +1,341 @@
+"""Stack health: can I believe what I see? Targets, scrapes, rules, delivery, and what Pyrometer itself costs."""
+
+from __future__ import annotations
+
+from pyrometer_dashboards import palette, panels
+from pyrometer_dashboards.common import CLUSTER, CLUSTERS, DEPLOYS, NODE_OF_ROW
+from pyrometer_dashboards.model import Board, Panel, Query, Reading, Row
+
+
+def board() -> Board:
+    """The board as data."""
+    return Board(
+        uid="pyrometer-stack-health",
+        title="Pyrometer / Stack health",
+        question="Can I believe what I see: targets, scrapes, rules, delivery, and what does Pyrometer itself cost?",
+        tags=["pyrometer-itself"],
+        time_from="now-3h",
+        refresh="1m",
+        variables=[CLUSTERS],
+        annotations=[DEPLOYS],
+        rows=[
+            Row([_nodes(), _heartbeat(), _unsent(), _slow_rules(), _collectors(), _lost()], height=4),
+            Row([_silent(), _failing(), _versions()], height=8),
+            Row([_scrapes(), _rules(), _head()], height=8),
+            Row([_delivery(), _slack(), _notifications()], height=8),
+            Row([_memory(), _cpu(), _ingestion()], height=8),
+        ],
+    )
+
+
+def _nodes() -> Panel:
+    return panels.stat(
+        "Nodes that answer",
+        Reading(
+            "Share of the node exporters that answered the last scrape.",
+            "100 %.",
+            "The table below names the silent ones.",
+            "NodeExporterDown",
+        ),
+        f"cluster:up:nodes{{{CLUSTER}}} / on (cluster) cluster:up:nodes_expected{{{CLUSTER}}}",
+        unit="percentunit",
+        decimals=1,
+        steps=[(None, palette.WORST), (0.98, palette.BAD), (0.9999, palette.QUIET)],
+    )
+
+
+def _heartbeat() -> Panel:
+    return panels.stat(
+        "Since the last heartbeat",
+        Reading(
+            "Time since the always-firing alert last came through Prometheus and Alertmanager to the alerting service.",
+            "below 2 minutes: it comes each minute.",
+            "No alert arrives either: look at Alertmanager and the way to it.",
+            "Watchdog",
+        ),
+        "time() - max(pyrometer_alerting_watchdog_last_seen_timestamp_seconds)",
+        unit="s",
+        decimals=0,
+        steps=[(None, palette.QUIET), (120, palette.BAD), (300, palette.WORST)],
+    )
+
+
+def _unsent() -> Panel:
+    return panels.stat(
+        "Oldest unsent message",
+        Reading(
+            "Age of the oldest message that Slack has not taken yet: the objective of the alerting service.",
+            "below 30 s.",
+            "Slack is away, blocks us, or the token is wrong: the service's log and page say which.",
+        ),
+        "max(pyrometer_alerting_outbox_oldest_age_seconds)",
+        unit="s",
+        decimals=0,
+        steps=[(None, palette.QUIET), (30, palette.WATCH), (300, palette.WORST)],
+    )
+
+
+def _slow_rules() -> Panel:
+    return panels.stat(
+        "Slowest group of rules",
+        Reading(
+            "The group of rules that takes the largest share of its interval.",
+            "below 50 %.",
+            "At 100 % evaluations are skipped and alerts come late: give Prometheus more CPU.",
+        ),
+        "topk(1, label_replace(max by (rule_group) (prometheus_rule_group_last_duration_seconds / "
+        'prometheus_rule_group_interval_seconds), "group", "$1", "rule_group", ".*;(.*)"))',
+        unit="percentunit",
+        decimals=0,
+        steps=[(None, palette.QUIET), (0.5, palette.WATCH), (0.9, palette.WORST)],
+        name="{{group}}",
+    )
+
+
+def _collectors() -> Panel:
+    return panels.stat(
+        "Collectors that fail",
+        Reading(
+            "Collectors (GPU, NIC, training, kernel) that did not run to their end on some node.",
+            "0.",
+            "The table below has the reason.",
+            "CollectorFailing",
+        ),
+        f"count(node:pyrometer_collector_success:failed{{{CLUSTER}}}) or on () 0 * "
+        f"count(cluster:up:nodes{{{CLUSTER}}})",
+        unit="locale",
+        steps=[(None, palette.QUIET), (1, palette.BAD)],
+    )
+
+
+def _lost() -> Panel:
+    return panels.stat(
+        "Batches lost in 10 minutes",
+        Reading(
+            "Batches of all runs that were trained and never reached Prometheus.",
+            "0.",
+            "Is a scrape of /batches failing, or does an exporter restart?",
+            "TrainBatchPointsLost",
+        ),
+        f"sum(run:pyrometer_train_batch_points:lost10m{{{CLUSTER}}})",
+        unit="locale",
+        steps=[(None, palette.QUIET), (1, palette.WATCH), (3, palette.BAD)],
+    )
+
+
+def _silent() -> Panel:
+    return panels.table(
+        "Targets that don't answer",
+        Reading(
+            "Everything that Prometheus scrapes and that did not answer the last time.",
+            "'all answer'.",
+            "node: the exporter or the node. Others: a service of the monitoring host.",
+            "NodeExporterDown",
+        ),
+        [Query(f"up{{{CLUSTER}}} == 0", instant=True, table=True)],
+        {"job": "job", "node": "node", "rack": "rack", "instance": "instance"},
+        link=NODE_OF_ROW,
+        no_value="all answer",
+    )
+
+
+def _failing() -> Panel:
+    return panels.table(
+        "Collectors that fail, and why",
+        Reading(
+            "Collectors that did not run to their end, and parts of them (a GPU, a port) that can't be read.",
+            "'none'.",
+            "The reason is the exporter's own word; pyrometer-doctor on the node says more.",
+            "CollectorFailing",
+        ),
+        [Query(f"node:pyrometer_down_reason:info{{{CLUSTER}}}", instant=True, table=True)],
+        {"node": "node", "collector": "collector", "part": "part", "reason": "reason"},
+        link=NODE_OF_ROW,
+        no_value="none",
+        span=10,
+    )
+
+
+def _versions() -> Panel:
+    return panels.table(
+        "Versions that run",
+        Reading(
+            "How many exporters run which version.",
+            "one row for each kind.",
+            "Two rows for one kind: a roll-out that has stopped.",
+        ),
+        [
+            Query(
+                f"count by (exporter, version) (pyrometer_exporter_build_info{{{CLUSTER}}})",
+                instant=True,
+                table=True,
+            )
+        ],
+        {"exporter": "exporter", "version": "version", "Value": "running"},
+        unit="locale",
+        sort="running",
+        span=6,
+    )
+
+
+def _scrapes() -> Panel:
+    return panels.lines(
+        "Time of a scrape",
+        Reading(
+            "How long a node exporter takes to answer: the slowest, and the 95th percentile.",
+            "a few hundredths of a second; the limit is the scrape's timeout.",
+            "One node far above: a GPU or a port that hangs; it costs that node alone.",
+        ),
+        [
+            Query(f'cluster:scrape_duration_seconds:quantile{{{CLUSTER}, quantile="1"}}', "slowest"),
+            Query(f'cluster:scrape_duration_seconds:quantile{{{CLUSTER}, quantile="0.95"}}', "p95"),
+        ],
+        unit="s",
+        limits=(0, None),
+        overrides=[panels.fixed("slowest", palette.BAD), panels.fixed("p95", palette.BAND, lineWidth=2)],
+    )
+
+
+def _rules() -> Panel:
+    return panels.lines(
+        "Time of each group of rules",
+        Reading(
+            "Seconds that Prometheus needs for each group of rules.",
+            "below 1 s, and far below the group's interval.",
+            "A group that grows with the cluster: more CPU, or a longer interval.",
+        ),
+        [
+            Query(
+                "label_replace(max by (rule_group) (prometheus_rule_group_last_duration_seconds), "
+                '"group", "$1", "rule_group", ".*;(.*)")',
+                "{{group}}",
+            )
+        ],
+        unit="s",
+        limits=(0, None),
+    )
+
+
+def _head() -> Panel:
+    return panels.lines(
+        "Series in memory",
+        Reading(
+            "Series that Prometheus holds in memory.",
+            "constant; about 900 for each node.",
+            "A steep rise: labels that change with each job or restart.",
+        ),
+        [Query("max(prometheus_tsdb_head_series)", "series")],
+        unit="locale",
+        limits=(0, None),
+        overrides=[panels.fixed("series", palette.BAND, lineWidth=2)],
+    )
+
+
+def _delivery() -> Panel:
+    return panels.lines(
+        "Messages waiting for Slack",
+        Reading(
+            "Messages on disk that Slack has not taken yet, and those that were given up.",
+            "0 after each incident.",
+            "Given up ones: `pyrometer-alerting replay` sends them again.",
+        ),
+        [
+            Query("max(pyrometer_alerting_outbox_depth)", "waiting"),
+            Query("max(pyrometer_alerting_outbox_dead)", "given up"),
+        ],
+        unit="locale",
+        limits=(0, None),
+        overrides=[panels.fixed("waiting", palette.BAND, lineWidth=2), panels.fixed("given up", palette.WORST)],
+    )
+
+
+def _slack() -> Panel:
+    return panels.bars(
+        "Calls of Slack, by outcome",
+        Reading(
+            "Calls per interval and what Slack answered.",
+            "few, all ok.",
+            "rate_limited: a storm, messages follow. Others: the token or the channel.",
+        ),
+        [
+            Query(
+                "sum by (outcome) (increase(pyrometer_alerting_slack_calls_total[$__rate_interval]))",
+                "{{outcome}}",
+            )
+        ],
+        unit="locale",
+        no_value="no call yet",
+    )
+
+
+def _notifications() -> Panel:
+    return panels.lines(
+        "From alert to message",
+        Reading(
+            "Time from Alertmanager's webhook to Slack's answer: the mean, over the range of each point.",
+            "below 5 s.",
+            "Above: Slack is slow, or a diagnosis waits for Prometheus.",
+        ),
+        [
+            Query(
+                "sum(rate(pyrometer_alerting_webhook_to_slack_seconds_sum[$__rate_interval])) / "
+                "sum(rate(pyrometer_alerting_webhook_to_slack_seconds_count[$__rate_interval]))",
+                "mean",
+            )
+        ],
+        unit="s",
+        limits=(0, None),
+        no_value="no message yet",
+        overrides=[panels.fixed("mean", palette.BAND, lineWidth=2)],
+    )
+
+
+def _memory() -> Panel:
+    return panels.lines(
+        "Memory of the node exporters",
+        Reading(
+            "Resident memory of the node exporters: the largest, and the median.",
+            "below 40 MB, constant.",
+            "A slope is a leak: a bug of ours.",
+        ),
+        [
+            Query(f'cluster:process_resident_memory_bytes:quantile{{{CLUSTER}, quantile="1"}}', "largest"),
+            Query(f'cluster:process_resident_memory_bytes:quantile{{{CLUSTER}, quantile="0.5"}}', "median"),
+        ],
+        unit="bytes",
+        limits=(0, None),
+        overrides=[panels.fixed("largest", palette.BAD), panels.fixed("median", palette.BAND, lineWidth=2)],
+    )
+
+
+def _cpu() -> Panel:
+    return panels.lines(
+        "CPU of the node exporters",
+        Reading(
+            "Share of one core that the node exporters use: the largest, and the median.",
+            "below 1 % with the 20 Hz sampler.",
+            "Above: a device that answers slowly keeps it busy.",
+        ),
+        [
+            Query(f'cluster:process_cpu_seconds:quantile{{{CLUSTER}, quantile="1"}}', "largest"),
+            Query(f'cluster:process_cpu_seconds:quantile{{{CLUSTER}, quantile="0.5"}}', "median"),
+        ],
+        unit="percentunit",
+        limits=(0, None),
+        overrides=[panels.fixed("largest", palette.BAD), panels.fixed("median", palette.BAND, lineWidth=2)],
+    )
+
+
+def _ingestion() -> Panel:
+    return panels.lines(
+        "Samples stored per second",
+        Reading(
+            "Samples that Prometheus stores per second.",
+            "constant.",
+            "A fall without a silent node: a scrape hits its sample limit.",
+        ),
+        [Query("sum(rate(prometheus_tsdb_head_samples_appended_total[$__rate_interval]))", "samples")],
+        unit="locale",
+        limits=(0, None),
+        overrides=[panels.fixed("samples", palette.BAND, lineWidth=2)],
+    )

@@ -1,0 +1,92 @@
+"""What boards share: variables, links from one to the next with variables and time kept, marks over the panels."""
+
+from __future__ import annotations
+
+from pyrometer_dashboards import palette
+from pyrometer_dashboards.model import Annotation, Variable
+
+OVERVIEW = "pyrometer-overview"
+TRAINING_RUN = "pyrometer-training-run"
+THROTTLING = "pyrometer-throttling"
+FABRIC = "pyrometer-fabric"
+NODE = "pyrometer-node"
+GPU_MATRIX = "pyrometer-gpu-matrix"
+RELIABILITY = "pyrometer-reliability"
+ALERTS = "pyrometer-alerts"
+STACK_HEALTH = "pyrometer-stack-health"
+
+CLUSTER = 'cluster="$cluster"'
+NODE_IS = 'cluster="$cluster", node="$node"'
+RUN_IS = 'cluster="$cluster", run="$run"'
+
+_KEPT = "${datasource:queryparam}&${cluster:queryparam}"
+_TIME = "${__url_time_range}"
+
+
+def link(board: str, **variables: str) -> str:
+    """The address of a board with the data source, the cluster and the time of this one, and further variables."""
+    more = "".join(f"&var-{name}={value}" for name, value in variables.items())
+    return f"/d/{board}?{_KEPT}{more}&{_TIME}"
+
+
+NODE_OF_ROW = ("Open ${__data.fields.node}", link(NODE, node="${__data.fields.node}"))
+GPU_OF_ROW = (
+    "Open ${__data.fields.node} GPU ${__data.fields.gpu}",
+    link(NODE, node="${__data.fields.node}", gpu="${__data.fields.gpu}"),
+)
+NODE_OF_SERIES = ("Open ${__field.labels.node}", link(NODE, node="${__field.labels.node}"))
+RUN_OF_SERIES = ("Open run ${__field.labels.run}", link(TRAINING_RUN, run="${__field.labels.run}"))
+
+CLUSTERS = Variable("cluster", "Cluster", 'label_values(up{job="node"}, cluster)')
+RUNS = Variable("run", "Run", 'label_values(run:pyrometer_train_ranks:count{cluster="$cluster"}, run)')
+NODES = Variable("node", "Node", 'label_values(up{job="node", cluster="$cluster"}, node)')
+GPUS = Variable(
+    "gpu",
+    "GPU",
+    'label_values(pyrometer_gpu_up{cluster="$cluster", node="$node"}, gpu)',
+    all_value=".+",
+    numeric=True,
+)
+
+CRITICAL = Annotation(
+    "Critical alerts",
+    'ALERTS_FOR_STATE{severity="critical", cluster="$cluster"} * 1000',
+    "{{alertname}}",
+    "{{node}} {{gpu}} {{device}} {{run}}",
+    palette.WORST,
+    at_value=True,
+)
+RESTARTS = Annotation(
+    "Restarts of runs",
+    'count by (run, attempt) (run:pyrometer_train_run_info:config{cluster="$cluster"}) '
+    'unless on (run, attempt) count by (run, attempt) (run:pyrometer_train_run_info:config{cluster="$cluster"} '
+    "offset 2m)",
+    "{{run}} restarted",
+    "attempt {{attempt}}",
+    palette.BAND,
+)
+DEPLOYS = Annotation(
+    "Deploys",
+    "count by (exporter, version) (pyrometer_exporter_build_info) "
+    "unless on (exporter, version) count by (exporter, version) (pyrometer_exporter_build_info offset 2m)",
+    "{{exporter}} exporter {{version}}",
+    "a version that wasn't there two minutes before",
+    "#8f3bb8",
+)
+CHECKPOINTS = Annotation(
+    "Checkpoints",
+    'max by (run) (count_over_time(pyrometer_train_batch_tag{cluster="$cluster", tag="checkpoint"}[1m])) > 0',
+    "checkpoint of {{run}}",
+    "",
+    "#705da0",
+    enabled=False,
+)
+FIRING = Annotation(
+    "Firing (regions)",
+    'max by (alertname, node) (ALERTS{alertstate="firing", severity!="info", cluster="$cluster"})',
+    "{{alertname}}",
+    "{{node}}",
+    palette.BAD,
+    enabled=False,
+)
+MARKS = (CRITICAL, RESTARTS, DEPLOYS, CHECKPOINTS, FIRING)

@@ -1,0 +1,36 @@
+"""Colours: those of the palette only, which everyone can tell apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pyrometer_dashboards import palette
+from pyrometer_dashboards.gates.finding import Finding, Json, Surroundings, panels, title
+
+_ALLOWED = frozenset(
+    {
+        *palette.STATES, palette.NO_DATA, palette.QUIET, palette.IDLE, palette.TEXT, palette.BAND, palette.POINT,
+        palette.REFERENCE, *palette.PARTS.values(), *palette.LEDGER.values(), *palette.REASONS.values(),
+    }
+)  # fmt: skip
+
+
+def check(name: str, board: Json, around: Surroundings) -> Iterator[Finding]:  # noqa: ARG001  all checks look alike
+    """Colours of a board's panels that are not of the palette."""
+    for panel in panels(board):
+        for colour in sorted(set(_colours(panel.get("fieldConfig", {}))) - _ALLOWED):
+            way_out = "Take one of pyrometer_dashboards/palette.py: green and red look alike to one man in twelve."
+            yield Finding(name, title(panel), f"the colour {colour}", way_out)
+
+
+def _colours(value: object) -> Iterator[str]:
+    """Every colour in a part of a panel, wherever it stands."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if key in ("color", "fixedColor") and isinstance(inner, str):
+                yield inner
+            else:
+                yield from _colours(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _colours(inner)

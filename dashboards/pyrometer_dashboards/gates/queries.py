@@ -1,0 +1,125 @@
+"""Queries: PromQL that reads what exists, over windows that miss nothing, at a cost that a cluster can bear."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from pyrometer_dashboards.gates.finding import Finding, Json, Surroundings, panels, targets, title, visible
+from pyrometer_dashboards.gates.promql import Node, PromqlError, parse
+
+_RATES = ("rate", "increase", "irate", "delta", "idelta", "deriv")
+# A counter's bare value means nothing; these make something of it.
+_OF_COUNTERS = (*_RATES, "resets", "changes", "count_over_time", "last_over_time", "present_over_time", "absent")
+_WINDOWS = ("$__rate_interval", "$__range")
+_TOP = ("topk", "bottomk", "limitk")
+_BATCHES = "pyrometer_train_batch_"
+_FLEET = ("DCGM_FI_", "pyrometer_gpu", "pyrometer_nic", "pyrometer_train_", "pyrometer_collector", "pyrometer_kernel")
+_VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)")
+# Metrics that docs/metrics.md doesn't list: those of Prometheus, Alertmanager and client libraries, and of our own
+# alerting service.
+_OTHERS = re.compile(
+    r"up|ALERTS|ALERTS_FOR_STATE|(prometheus|alertmanager|scrape|process|go|node|grafana|pyrometer_alerting)_\w+"
+)
+
+
+def check(name: str, board: Json, around: Surroundings) -> Iterator[Finding]:
+    """Findings in the queries of a board's panels."""
+    variables = {variable["name"]: variable for variable in board.get("templating", {}).get("list", [])}
+    shown = [panel.get("id") for panel in visible(board)]
+    for panel in panels(board):
+        for target in targets(panel):
+            expr = str(target.get("expr", ""))
+            try:
+                tree = parse(expr)
+            except PromqlError as error:
+                yield Finding(name, title(panel), f"no PromQL: {error}: {expr}", "Try it in Prometheus.")
+                continue
+            for problem, way_out in _problems(tree, target, panel.get("id") in shown):
+                yield Finding(name, title(panel), problem, way_out)
+            yield from (Finding(name, title(panel), *each) for each in _names(tree, around))
+            yield from (Finding(name, title(panel), *each) for each in _variables(tree, variables))
+
+
+def _problems(tree: Node, target: Json, seen: bool) -> Iterator[tuple[str, str]]:
+    for node, under in tree.walk():
+        if node.kind == "call" and node.name in _RATES:
+            yield from _windows(node)
+        if node.kind == "selector":
+            yield from _counters(node, under)
+            yield from _batches(node, target)
+            if seen:
+                yield from _whole_fleet(node)
+        if node.kind == "aggregation" and node.name in _TOP and not target.get("instant") and not _at_end(node):
+            way_out = "Ask instantly, or choose with `and topk(..., max_over_time(...[$__range] @ end()))`."
+            yield f"{node.name} over a range draws every series that was ever among them", way_out
+    yield from _calm_zero(tree)
+
+
+def _windows(call: Node) -> Iterator[tuple[str, str]]:
+    for node, _ in call.walk():
+        if node.kind == "selector" and node.window not in _WINDOWS:
+            yield (
+                f"{call.name}() over [{node.window}]: at a long range it looks at a part of the time axis only",
+                "Use [$__rate_interval], or a recording rule.",
+            )
+
+
+def _counters(node: Node, under: tuple[Node, ...]) -> Iterator[tuple[str, str]]:
+    functions = {outer.name for outer in under if outer.kind in ("call", "aggregation")}
+    if node.name.endswith("_total") and ":" not in node.name and not functions & {*_OF_COUNTERS, "count", "group"}:
+        yield f"the counter {node.name} is shown bare", "Use rate() or increase()."
+
+
+def _batches(node: Node, target: Json) -> Iterator[tuple[str, str]]:
+    if node.name.startswith(_BATCHES) and not node.window:
+        yield (
+            f"{node.name} has a sample per batch: a plain query shows one per step of the panel",
+            "Ask instantly for a range ([${points}s]), or use *_over_time.",
+        )
+    elif node.name.startswith(_BATCHES) and target.get("range") and target.get("instant"):
+        yield "instant and range at once is an error for a range selector", "Set range to false."
+
+
+def _whole_fleet(node: Node) -> Iterator[tuple[str, str]]:
+    """Raw series of all nodes on a panel that everyone who opens the board asks for."""
+    pinned = any(label == "node" and operator == "=" for label, operator, _ in node.matchers)
+    batches = node.name.startswith(_BATCHES)
+    if ":" not in node.name and node.name.startswith(_FLEET) and not pinned and not batches:
+        way_out = 'Record it in alert_rules/, pin node="$node", or move the panel into a folded row.'
+        yield f"{node.name} of the whole cluster is worked out for each viewer", way_out
+
+
+def _calm_zero(tree: Node) -> Iterator[tuple[str, str]]:
+    for node, _ in tree.walk():
+        if (
+            node.kind == "binary"
+            and node.name == "or"
+            and node.parts[1].kind == "call"
+            and node.parts[1].name == "vector"
+        ):
+            way_out = "Make the zero of something that exists: `or on () 0 * count(up{...})`."
+            yield "`or vector(0)` shows a calm 0 where there is no data at all", way_out
+
+
+def _at_end(node: Node) -> bool:
+    return any(inner.at == "end" for inner, _ in node.walk())
+
+
+def _names(tree: Node, around: Surroundings) -> Iterator[tuple[str, str]]:
+    for node, _ in tree.walk():
+        known = not around.metrics or node.name in around.metrics or _OTHERS.fullmatch(node.name)
+        if node.kind == "selector" and not node.name.startswith("$") and not known:
+            yield f"no exporter and no rule has {node.name}", "See docs/metrics.md and alert_rules/."
+
+
+def _variables(tree: Node, variables: dict[str, Json]) -> Iterator[tuple[str, str]]:
+    for node, _ in tree.walk():
+        for label, operator, value in node.matchers:
+            for used in _VARIABLE.findall(value):
+                variable = variables.get(used)
+                several = bool(variable and (variable.get("multi") or variable.get("includeAll")))
+                if several and operator not in ("=~", "!~"):
+                    yield f"{label}{operator}${used}: a choice of several", "Match it with =~."
+                if variable and not several and operator in ("=~", "!~"):
+                    yield f"{label}{operator}${used}: a choice of one", "Match it with =, so that its dots mean dots."

@@ -1,0 +1,45 @@
+"""All checks over some boards."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from pyrometer_dashboards.gates import colours, links, queries, round_trip, schema, shape, traps
+from pyrometer_dashboards.gates.finding import Finding, Json, Surroundings
+
+_NAME = re.compile(r"^\| `([A-Za-z_:][\w:]*)` \|", re.MULTILINE)
+_RECORD = re.compile(r"^\s*- record: (\S+)$", re.MULTILINE)
+_HEADING = re.compile(r"^## (\w+)$", re.MULTILINE)
+
+
+def findings(boards: Mapping[str, Json], around: Surroundings) -> Iterator[Finding]:
+    """Everything that all checks find, board by board."""
+    checks = [schema.check, shape.check, traps.check, queries.check, links.check, colours.check]
+    if round_trip.available():
+        checks.append(round_trip.check)
+    yield from shape.unique_uids(boards)
+    for name, board in boards.items():
+        for check in checks:
+            yield from check(name, board, around)
+
+
+def surroundings(project: Path, boards: Mapping[str, Json], others: Mapping[str, Json]) -> Surroundings:
+    """What a checkout knows: metrics and rules, runbooks; where there is no checkout, nothing is held against it.
+
+    Args:
+        project: the root of the checkout.
+        boards: those that are checked; they may link to each other
+        others: and to these.
+    """
+    metrics = set(_NAME.findall(_text(project / "docs" / "metrics.md")))
+    for path in sorted((project / "alert_rules").glob("*.rules.yaml")):
+        metrics |= set(_RECORD.findall(_text(path)))
+    runbooks = frozenset(name.lower() for name in _HEADING.findall(_text(project / "docs" / "alerts.md")))
+    by_uid = {str(board.get("uid")): board for board in (*others.values(), *boards.values())}
+    return Surroundings(frozenset(metrics), runbooks, by_uid)
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.is_file() else ""

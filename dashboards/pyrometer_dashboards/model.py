@@ -1,0 +1,147 @@
+"""Boards and panels as data: what they ask, how they are read, what to do. Nothing here knows Grafana's JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Query:
+    """One PromQL query.
+
+    Attributes:
+        legend: Grafana's legend format; a table needs none.
+        instant: asked once, for the end of the time range; else over the range.
+        table: answered as rows with a column per label.
+        step: smallest step of a range query, such as ``15s``.
+    """
+
+    expr: str
+    legend: str = ""
+    instant: bool = False
+    table: bool = False
+    step: str = ""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a panel is read: what it shows, what is healthy, what to do first, and the runbook's heading.
+
+    ``runbook`` is an alert of ours (a heading in docs/alerts.md) or empty where no alert belongs to the panel.
+    """
+
+    shows: str
+    healthy: str
+    first: str
+    runbook: str = ""
+
+    def text(self) -> str:
+        """The description that stands behind the panel's (i), as Markdown."""
+        book = f"docs/alerts.md#{self.runbook.lower()}" if self.runbook else "docs/dashboards.md"
+        return f"{self.shows}\n\n**Healthy:** {self.healthy}\n\n**Else:** {self.first}\n\n**More:** {book}"
+
+
+@dataclass(frozen=True)
+class Override:
+    """Changes for one field: ``name`` is its display name; ``properties`` by Grafana's property id."""
+
+    name: str
+    properties: Mapping[str, Any]
+    by: str = "byName"
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One panel: a question and its answer.
+
+    Attributes:
+        kind: Grafana's panel type.
+        unit: Grafana's unit id; every panel has one, ``none`` on purpose where a number has no unit.
+        steps: thresholds as (value, colour), the first with None for the base.
+        limits: fixed ends of the scale; None where it is free at that end.
+        custom, options, overrides, transformations, mappings, links: laid over Grafana's own defaults.
+        span: width in Grafana's 24 columns.
+    """
+
+    title: str
+    kind: str
+    reading: Reading
+    queries: Sequence[Query] = ()
+    unit: str = "none"
+    decimals: int | None = None
+    steps: Sequence[tuple[float | None, str]] = ()
+    limits: tuple[float | None, float | None] = (None, None)
+    colour: Json | None = None
+    custom: Json = field(default_factory=dict)
+    options: Json = field(default_factory=dict)
+    overrides: Sequence[Override] = ()
+    transformations: Sequence[Json] = ()
+    mappings: Sequence[Json] = ()
+    links: Sequence[tuple[str, str]] = ()
+    no_value: str = "no data"
+    step: str = ""
+    max_points: int | None = None
+    time_from: str = ""
+    span: int = 8
+    height: int = 0
+
+
+@dataclass(frozen=True)
+class Row:
+    """Panels side by side; with a title they stand under a heading, and ``collapsed`` hides (and doesn't ask) them."""
+
+    panels: Sequence[Panel]
+    height: int = 8
+    title: str = ""
+    collapsed: bool = False
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A choice at the top of a board, from a Prometheus query, or with ``values`` a fixed list.
+
+    ``all_value`` makes it a choice of several with *All* first, and is what All stands for.
+    """
+
+    name: str
+    label: str = ""
+    query: str = ""
+    values: Sequence[tuple[str, str]] = ()
+    all_value: str = ""
+    hidden: bool = False
+    regex: str = ""
+    query_type: int = 1
+    numeric: bool = False
+
+
+@dataclass(frozen=True)
+class Annotation:
+    """Marks over all panels of a board. ``at_value``: the sample's value is the time in ms."""
+
+    name: str
+    expr: str
+    title: str
+    text: str
+    colour: str
+    enabled: bool = True
+    at_value: bool = False
+    step: str = "60s"
+
+
+@dataclass(frozen=True)
+class Board:
+    """One board and the one question that it answers."""
+
+    uid: str
+    title: str
+    question: str
+    rows: Sequence[Row]
+    variables: Sequence[Variable] = ()
+    annotations: Sequence[Annotation] = ()
+    tags: Sequence[str] = ()
+    time_from: str = "now-1h"
+    refresh: str = "1m"

@@ -1,0 +1,108 @@
+"""The colours of all boards, and how far apart people see them.
+
+Healthy is quiet, so that one bad cell is seen from across the room; what is not known is never drawn as healthy. The
+state colours keep a distance that people with each of the three kinds of colour blindness still see; a test holds it.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+HEALTHY = "#5b7cb5"
+WATCH = "#f2cc0c"
+BAD = "#ff780a"
+WORST = "#b0121f"
+STATES = (HEALTHY, WATCH, BAD, WORST)
+
+NO_DATA = "#808080"
+# On maps and in tables: a quiet tint that lets the theme's own background through, in both themes.
+QUIET = "rgba(120, 130, 150, 0.22)"
+# A GPU that works for nobody, on the map.
+IDLE = "rgba(120, 130, 150, 0.45)"
+# Grafana's word for the colour of text: white on dark, near-black on light. The loudest "not there" of a map.
+TEXT = "text"
+
+BAND = "#5794f2"
+POINT = "#ff9830"
+REFERENCE = "#8ab8ff"
+
+# The parts of a step, in the order in which they are stacked: what trains below, what only costs above.
+PARTS = {
+    "forward": "#3274d9",
+    "backward": "#5794f2",
+    "optimizer": "#8ab8ff",
+    "data": "#f2cc0c",
+    "wait": "#ff780a",
+    "gc": "#8f3bb8",
+    "checkpoint": "#705da0",
+    "eval": "#6e9fa5",
+}
+
+# Reasons that slow clocks: heat in the colours of heat, power in violet, the normal cap quiet.
+REASONS = {
+    "hw_thermal": "#b0121f",
+    "sw_thermal": "#ff780a",
+    "hw_slowdown": "#f2cc0c",
+    "hw_power_brake": "#8f3bb8",
+    "power_cap": HEALTHY,
+    "sync_boost": "#6e9fa5",
+    "clocks_setting": "#8ab8ff",
+    "display_clocks": "#808080",
+    "board_limit": "#c4a0e0",
+    "reliability": "#3f6833",
+}
+
+# The states of the goodput ledger: useful in quiet blue, what was lost in the colours of loss.
+LEDGER = {
+    "useful": HEALTHY,
+    "checkpoint": "#e0c8f5",
+    "eval": "#8ab8ff",
+    "init": "#f2cc0c",
+    "rework": "#ff780a",
+    "down": "#b0121f",
+    "other": NO_DATA,
+}
+
+# Machado, Oliveira, Fernandes 2009: what is left of linear RGB at full severity.
+_BLINDNESS = {
+    "normal": ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)),
+    "deutan": ((0.367322, 0.860646, -0.227968), (0.280085, 0.672501, 0.047413), (-0.011820, 0.042940, 0.968881)),
+    "protan": ((0.152286, 1.052583, -0.204868), (0.114503, 0.786281, 0.099216), (-0.003882, -0.048116, 1.051998)),
+    "tritan": ((1.255528, -0.076749, -0.178779), (-0.078411, 0.930809, 0.147602), (0.004733, 0.691367, 0.303900)),
+}
+BLINDNESS = tuple(_BLINDNESS)
+
+_TO_XYZ = ((0.4124564, 0.3575761, 0.1804375), (0.2126729, 0.7151522, 0.0721750), (0.0193339, 0.1191920, 0.9503041))
+_WHITE = (0.95047, 1.0, 1.08883)
+
+Vector = tuple[float, float, float]
+
+
+def _times(matrix: tuple[Vector, Vector, Vector], vector: Vector) -> Vector:
+    rows = [sum(cell * value for cell, value in zip(row, vector, strict=True)) for row in matrix]
+    return rows[0], rows[1], rows[2]
+
+
+def _linear(colour: str) -> Vector:
+    values = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    rows = [value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4 for value in values]
+    return rows[0], rows[1], rows[2]
+
+
+def _lab(linear: Vector) -> Vector:
+    clipped = tuple(min(1.0, max(0.0, value)) for value in linear)
+    xyz = _times(_TO_XYZ, (clipped[0], clipped[1], clipped[2]))
+    scaled = [value / white for value, white in zip(xyz, _WHITE, strict=True)]
+    x, y, z = (value ** (1 / 3) if value > 0.008856 else 7.787 * value + 16 / 116 for value in scaled)
+    return 116 * y - 16, 500 * (x - y), 200 * (y - z)
+
+
+def distance(one: str, other: str, eye: str = "normal") -> float:
+    """How different two colours (``#rrggbb``) look: CIE76, where 2 is just seen; ``eye`` is one of BLINDNESS."""
+    left, right = (_lab(_times(_BLINDNESS[eye], _linear(colour))) for colour in (one, other))
+    return float(sum((a - b) ** 2 for a, b in zip(left, right, strict=True)) ** 0.5)
+
+
+def closest(colours: tuple[str, ...], eye: str) -> float:
+    """The smallest distance between any two of some colours."""
+    return min(distance(one, other, eye) for one, other in combinations(colours, 2))

@@ -1,0 +1,20 @@
+"""Joins ts-json-schema-generator's outputs into the file that is committed: sorted, with its origin and licence."""
+
+import json
+import sys
+from pathlib import Path
+
+ORIGIN = (
+    "Generated from the types of @grafana/schema {}, Copyright Grafana Labs, Apache License 2.0 "
+    "(https://www.apache.org/licenses/LICENSE-2.0). Regenerate with dashboards/schema/regenerate.sh."
+)
+# What the types leave out and Grafana 12.2 itself writes: names of the types' files differ from the panels' in one.
+PANELS = {"statetimeline": "state-timeline"}
+
+schemas = {}
+for path in map(Path, sys.argv[2:]):
+    name, _, part = path.stem.partition(".")
+    schemas[".".join(filter(None, (PANELS.get(name, name), part)))] = json.loads(path.read_text(encoding="utf-8"))
+whole = {"$comment": ORIGIN.format(sys.argv[1]), "schemas": schemas}
+json.dump(whole, sys.stdout, sort_keys=True, separators=(",", ":"))
+sys.stdout.write("\n")

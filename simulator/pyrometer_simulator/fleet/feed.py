@@ -1,0 +1,90 @@
+"""A target that answers for a whole cluster: ``python -m pyrometer_simulator.fleet.feed --port=9930 --nodes=511``.
+
+Scraped with ``honor_labels: true``; ``/metrics`` has everything at this moment, ``/batches`` what came since the last
+request, with timestamps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Lock
+
+from pyrometer_simulator.fleet.batches import batches
+from pyrometer_simulator.fleet.plan import HEALTHY, Plan, planted
+from pyrometer_simulator.fleet.write import families, moment
+
+LOST_AFTER = 180.0
+
+
+class Feed:
+    """The answers of a planned cluster."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        # What is lost has to be seen once before: it goes away some minutes after the start.
+        before = replace(plan, faults=replace(plan.faults, dead="", lost=None))
+        self._families = [families(each) for each in (before, plan)]
+        self._start = time.time()
+        self._told = self._start - 30
+        self._lock = Lock()
+
+    def metrics(self) -> str:
+        """Everything at this moment."""
+        now = time.time()
+        return "".join(moment(self._families[now > self._start + LOST_AFTER], now))
+
+    def batches(self) -> str:
+        """The batches since the last time this was asked."""
+        with self._lock:
+            start, self._told = self._told, time.time()
+            found = sorted(batches(self._plan, start, self._told), key=lambda each: each[0])
+            return "".join(f"{series} {value} {at * 1000:.0f}\n" for series, value, at in found)
+
+
+class FeedServer(ThreadingHTTPServer):
+    """Serves a feed on loopback."""
+
+    daemon_threads = True
+
+    def __init__(self, feed: Feed, port: int = 0) -> None:
+        self.feed = feed
+        super().__init__(("127.0.0.1", port), _Handler)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: FeedServer
+
+    def do_GET(self) -> None:  # http.server's name
+        feed = self.server.feed
+        body = (feed.batches() if self.path.startswith("/batches") else feed.metrics()).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "text/plain; version=0.0.4")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Nothing: a scrape every 15 s is no news."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Serve until interrupted."""
+    parser = argparse.ArgumentParser(prog="python -m pyrometer_simulator.fleet.feed", description=__doc__)
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--nodes", type=int, default=511)
+    parser.add_argument("--healthy", action="store_true", help="without the planted faults")
+    flags = parser.parse_args(argv)
+    plan = Plan(nodes=flags.nodes, faults=HEALTHY if flags.healthy else planted(flags.nodes))
+    server = FeedServer(Feed(plan), flags.port)
+    print(f"{flags.nodes} nodes on http://127.0.0.1:{server.server_port}/metrics", flush=True)
+    server.serve_forever()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,91 @@
+"""What the cluster is, and what is wrong in it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+CLUSTER = "atlas"
+MODEL = "NVIDIA H100 80GB HBM3"
+DRIVER = "580.82.07"
+REASONS = ("gpu_idle", "power_cap", "hw_thermal", "sw_thermal", "hw_power_brake", "hw_slowdown", "sync_boost")
+PARTS = {"data": 0.02, "forward": 0.22, "backward": 0.42, "optimizer": 0.06, "wait": 0.24, "gc": 0.005}
+
+
+@dataclass(frozen=True)
+class Faults:
+    """Planted faults, each with its culprit; an empty value is none of that kind.
+
+    Attributes:
+        hot: node and GPU throttled by heat.
+        flapping: node and device whose link is lost for 15 s every two minutes.
+        straggler: rank of the first run that all others wait for.
+        dead: node whose exporter doesn't answer.
+        lost: node and GPU that fell off the bus.
+        lost_batch: every how many seconds one batch of the first run never arrives.
+    """
+
+    hot: tuple[str, int] | None = None
+    flapping: tuple[str, int] | None = None
+    straggler: int | None = None
+    dead: str = ""
+    lost: tuple[str, int] | None = None
+    lost_batch: int = 0
+
+
+HEALTHY = Faults()
+
+
+@dataclass(frozen=True)
+class Run:
+    """A training run on consecutive nodes; ``step`` is its step time in s."""
+
+    name: str
+    first: int
+    nodes: int
+    step: float
+    mfu: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A cluster: nodes gpu-001.. in racks of four, runs on the first of them, the last ones idle."""
+
+    nodes: int = 511
+    gpus: int = 8
+    ports: int = 8
+    cluster: str = CLUSTER
+    faults: Faults = field(default_factory=Faults)
+
+    def names(self) -> list[str]:
+        """The nodes' names."""
+        return [f"gpu-{number:03d}" for number in range(1, self.nodes + 1)]
+
+    def rack(self, node: int) -> str:
+        """The rack of the node at an index: four nodes in each."""
+        return f"r{node // 4 + 1:03d}"
+
+    def index(self, where: tuple[str, int] | None) -> tuple[int, int] | None:
+        """A part by its node's place in ``names`` instead of its name."""
+        return (self.names().index(where[0]), where[1]) if where else None
+
+    @property
+    def idle(self) -> int:
+        """How many nodes at the end are idle: spares."""
+        return self.nodes // 12
+
+    def runs(self) -> list[Run]:
+        """Two runs: four fifths of the busy nodes in fast steps, the others in slow ones."""
+        busy = self.nodes - self.idle
+        first = max(1, busy * 4 // 5)
+        runs = [Run("llama3-70b", 0, first, 0.25, 0.41)]
+        if busy > first:
+            runs.append(Run("moe-1t", first, busy - first, 12.0, 0.33))
+        return runs
+
+
+def planted(nodes: int) -> Faults:
+    """One fault of each kind, on different nodes, for a cluster of that many nodes (at least 6)."""
+    at = [f"gpu-{math.ceil(nodes * share):03d}" for share in (0.082, 0.34, 0.587, 0.686)]
+    return Faults(hot=(at[0], 3), flapping=(at[1], 5), straggler=77 if nodes > 12 else 9, dead=at[2], lost=(at[3], 6),
+                  lost_batch=600)  # fmt: skip

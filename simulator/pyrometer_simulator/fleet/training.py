@@ -1,0 +1,72 @@
+"""Series of the training runs: every rank's counters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from pyrometer_simulator.fleet.plan import MODEL, PARTS, Plan, Run
+from pyrometer_simulator.fleet.series import EPOCH, Array, Family, absent_where, family, growing
+
+_TOKENS = 4_194_304
+_STAGES = 4
+
+
+def ranks(plan: Plan, targets: Sequence[str], dead: int) -> Iterator[Family]:
+    """All families of all runs; ``targets`` are the nodes' labels, ``dead`` the node that doesn't answer."""
+    for run in plan.runs():
+        where = [(run.first + rank // plan.gpus, rank % plan.gpus) for rank in range(run.nodes * plan.gpus)]
+        named = [f'{targets[node]},run="{run.name}",attempt="1",rank="{rank}"' for rank, (node, _) in enumerate(where)]
+        here = absent_where(np.array([node == dead for node, _ in where]), 1.0)
+        yield from _counters(run, named, here)
+        yield from _parts(run, named, here, plan.faults.straggler if run.first == 0 else None)
+        yield from _identity(named, where, here)
+        yield _configuration(run, targets[run.first], len(where))
+
+
+def _counters(run: Run, named: list[str], here: Array) -> Iterator[Family]:
+    tokens = _TOKENS // len(named)
+
+    def steps(at: float) -> Array:
+        return here * float((at - EPOCH) // run.step)
+
+    yield family("pyrometer_train_steps_total", named, steps)
+    yield family("pyrometer_train_step_seconds_total", named, growing(here), slow=True)
+    yield family("pyrometer_train_tokens_total", named, lambda at: steps(at) * tokens, slow=True)
+    yield family("pyrometer_train_last_step_timestamp_seconds", named, lambda at: EPOCH + steps(at) * run.step)
+    yield family("pyrometer_train_rank_up", named, here, slow=True)
+
+
+def _parts(run: Run, named: list[str], here: Array, straggler: int | None) -> Iterator[Family]:
+    """Where the steps go; the straggler computes longer and waits for nobody."""
+    slow = np.arange(len(named)) == (-1 if straggler is None else straggler)
+    spread = 1 + 0.02 * np.sin(np.arange(len(named)))
+    for part, share in PARTS.items():
+        shares = share * spread
+        if part == "wait":
+            shares = np.where(slow, 0.02, shares)
+        if part == "backward":
+            shares = np.where(slow, shares + 0.22, shares)
+        labels = [f'{each},part="{part}"' for each in named]
+        yield family("pyrometer_train_step_part_seconds_total", labels, growing(here * shares, 4))
+    now = [f'{each},part="backward"' for each in named]
+    yield family("pyrometer_train_current_part_seconds", now, lambda at: here * round(at % run.step * 0.4, 3))
+
+
+def _identity(named: list[str], where: list[tuple[int, int]], here: Array) -> Iterator[Family]:
+    info = [
+        f'{each},local_rank="{gpu}",gpu="{gpu}",uuid="GPU-{node:08x}-0000-4000-8000-{gpu:012x}",'
+        f'stage="{rank * _STAGES // len(named)}",replica="{rank % _STAGES}"'
+        for rank, (each, (node, gpu)) in enumerate(zip(named, where, strict=True))
+    ]
+    yield family("pyrometer_train_rank_info", info, here, slow=True)
+
+
+def _configuration(run: Run, target: str, world: int) -> Family:
+    told = (
+        f'{target},run="{run.name}",attempt="1",world_size="{world}",model="{run.name}",convention="palm",dtype="bf16",'
+        f'gpu_model="{MODEL}",global_batch_size="1024",micro_batch_size="1",sequence_length="4096",recompute="none",'
+        'job_id="4711"'
+    )
+    return family("pyrometer_train_run_info", [told], np.ones(1), slow=True)

@@ -1,0 +1,101 @@
+"""The people's side of the fake Slack: they press buttons, fill modals in and type commands, over Socket Mode."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pyrometer_simulator.slack_blocks import SlackError, check_message
+from pyrometer_simulator.slack_socket import Ack, SocketServer
+
+APP_METHODS = ("apps.connections.open", "views.open", "chat.postEphemeral")
+_TRIGGER_SECONDS = 3.0  # a trigger id lives so long
+_MAX_VIEW_BLOCKS, _MAX_TITLE, _MAX_METADATA = 100, 24, 3000  # docs.slack.dev/reference/views
+
+
+class SlackApp:
+    """What an app with an app-level token can do beside posting; `views` and `ephemerals` are what people see."""
+
+    def __init__(self) -> None:
+        self.socket = SocketServer()
+        self.views: list[dict[str, Any]] = []
+        self.ephemerals: list[dict[str, Any]] = []
+        self._triggers: dict[str, float] = {}
+
+    def answer(self, method: str, args: Mapping[str, Any]) -> dict[str, Any]:
+        """Handle one of APP_METHODS; raises SlackError."""
+        handlers: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+            "apps.connections.open": lambda _args: {"url": self.socket.url},
+            "views.open": self._open,
+            "chat.postEphemeral": self._ephemeral,
+        }
+        return handlers[method](args)
+
+    def press(self, message: Mapping[str, Any], action_id: str, user: str, channel: str = "C000000001") -> Ack:
+        """Press a button of a message; waits for the app's ack. LookupError when there is no such button."""
+        buttons = [
+            element
+            for block in message["blocks"]
+            if block["type"] == "actions"
+            for element in block["elements"]
+            if element["action_id"] == action_id
+        ]
+        if not buttons:
+            raise LookupError(action_id)
+        action = {"type": "button", "action_id": action_id, "value": buttons[0]["value"]}
+        return self._interact(
+            {
+                "type": "block_actions",
+                "user": {"id": user, "username": user.lower()},
+                "actions": [action],
+                "channel": {"id": channel},
+                "message": {"ts": message["ts"]},
+            }
+        )
+
+    def submit(self, view: Mapping[str, Any], user: str, values: Mapping[str, Any] | None = None) -> Ack:
+        """Press the button of a modal."""
+        shown = dict(view) | {"state": {"values": dict(values or {})}}
+        return self._interact(
+            {"type": "view_submission", "user": {"id": user, "username": user.lower()}, "view": shown}
+        )
+
+    def command(self, text: str, user: str) -> Ack:
+        """Type `/pyrometer <text>`."""
+        payload = {"command": "/pyrometer", "text": text, "user_id": user, "user_name": user.lower()}
+        return self._wait(self.socket.send("slash_commands", payload | {"channel_id": "C000000001"}))
+
+    def _interact(self, payload: dict[str, Any]) -> Ack:
+        trigger = uuid.uuid4().hex
+        self._triggers[trigger] = time.monotonic()
+        return self._wait(self.socket.send("interactive", payload | {"trigger_id": trigger}))
+
+    def _wait(self, envelope: str) -> Ack:
+        deadline = time.monotonic() + 10
+        while envelope not in self.socket.acks:
+            if time.monotonic() > deadline:
+                raise TimeoutError("the app never answered")
+            time.sleep(0.005)
+        return self.socket.acks[envelope]
+
+    def _open(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        made = self._triggers.pop(str(args.get("trigger_id", "")), 0.0)
+        if time.monotonic() - made > _TRIGGER_SECONDS:
+            raise SlackError("expired_trigger_id")
+        view = args.get("view")
+        if not isinstance(view, Mapping) or view.get("type") != "modal" or len(view["blocks"]) > _MAX_VIEW_BLOCKS:
+            raise SlackError("invalid_arguments")
+        if len(view["title"]["text"]) > _MAX_TITLE or len(view.get("private_metadata", "")) > _MAX_METADATA:
+            raise SlackError("invalid_arguments")
+        check_message({"text": "", "blocks": [block for block in view["blocks"] if block["type"] != "input"]})
+        self.views.append(dict(view) | {"id": f"V{len(self.views) + 1}"})
+        return {"view": self.views[-1]}
+
+    def _ephemeral(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        check_message(args)
+        if not args.get("user"):
+            raise SlackError("user_not_in_channel")
+        self.ephemerals.append(dict(args))
+        return {"message_ts": f"{time.time():.6f}"}

@@ -1,0 +1,230 @@
+"""Each check finds the fault that it is there for, planted into a good board, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyrometer_dashboards.gates import round_trip, run, shape
+from pyrometer_dashboards.gates.finding import Surroundings
+from pyrometer_dashboards.main import rendered
+
+Board = dict[str, Any]
+BOARDS: dict[str, Board] = {name: json.loads(text) for name, text in rendered().items()}
+AROUND = run.surroundings(Path(__file__).parents[3], BOARDS, {})
+
+
+def panel(board: Board, kind: str) -> dict[str, Any]:
+    """The first panel of a kind."""
+    return next(each for each in board["panels"] if each["type"] == kind)
+
+
+def defaults(board: Board, kind: str) -> dict[str, Any]:
+    found: dict[str, Any] = panel(board, kind)["fieldConfig"]["defaults"]
+    return found
+
+
+def query(expr: str, **flags: object) -> Callable[[Board], None]:
+    """A fault: the first panel of lines asks this."""
+
+    def plant(board: Board) -> None:
+        panel(board, "timeseries")["targets"][0].update(expr=expr, **flags)
+
+    return plant
+
+
+def setting(kind: str, key: str, value: object = True) -> Callable[[Board], None]:
+    """A fault: a setting of all fields of the first panel of a kind; a dot goes one deeper."""
+
+    def plant(board: Board) -> None:
+        where = defaults(board, kind)
+        *above, last = key.split(".")
+        for step in above:
+            where = where[step]
+        where[last] = value
+
+    return plant
+
+
+def option(kind: str, key: str, value: object = True) -> Callable[[Board], None]:
+    return lambda board: panel(board, kind)["options"].update({key: value})
+
+
+def of_panel(kind: str, key: str, value: object) -> Callable[[Board], None]:
+    return lambda board: panel(board, kind).update({key: value})
+
+
+def of_board(key: str, value: object = True) -> Callable[[Board], None]:
+    return lambda board: board.update({key: value})
+
+
+def without(kind: str, key: str) -> Callable[[Board], None]:
+    return lambda board: panel(board, kind).pop(key)
+
+
+def linked(url: str) -> Callable[[Board], None]:
+    return setting("timeseries", "links", [{"title": "there", "url": url}])
+
+
+TIME = "${__url_time_range}"
+# (the board that the fault is planted into, the fault, words of the finding)
+FAULTS: dict[str, tuple[str, Callable[[Board], None], str]] = {
+    # Queries.
+    "syntax": ("overview", query("sum(up"), "no PromQL"),
+    "a window that misses": ("overview", query('rate(x:y:z{cluster="$cluster"}[5m])'), "rate() over [5m]"),
+    "a bare counter": ("node", query('pyrometer_kernel_events_total{node="$node"}'), "shown bare"),
+    "a choice among lines": ("overview", query("topk(5, cluster:up:nodes)"), "every series that was ever"),
+    "a metric that isn't": ("overview", query("pyrometer_gpu_hotness:max"), "no exporter and no rule"),
+    "all GPUs raw": ("overview", query("max(DCGM_FI_DEV_GPU_TEMP)"), "of the whole cluster"),
+    "a calm zero": ("overview", query("count(cluster:up:nodes) or vector(0)"), "calm 0"),
+    "plain batches": ("training-run", query("pyrometer_train_batch_loss"), "one per step of the panel"),
+    "several under =": ("overview", query('run:pyrometer_train_ranks:count{run="$run"}'), "choice of several"),
+    "one under =~": ("node", query('cluster:up:nodes{cluster=~"$cluster"}'), "choice of one"),
+    "a variable that isn't": ("overview", query('cluster:up:nodes{x="$missing"}'), "no variable $missing"),
+    "instant and range": ("overview", query("cluster:up:nodes", instant=True), "instant and over a range"),
+    # What Grafana was seen to do.
+    "no pluginVersion": ("gpu-matrix", without("xychart", "pluginVersion"), "no pluginVersion"),
+    "timeline by thresholds": ("fabric", setting("state-timeline", "color.mode", "thresholds"), "disappear"),
+    "insertNulls": ("overview", setting("timeseries", "custom.insertNulls", 60000), "bridges holes"),
+    "spanNulls": ("overview", setting("timeseries", "custom.spanNulls"), "through every hole"),
+    "zeros hidden": ("throttling", option("heatmap", "filterValues", {"le": 1e-9}), "cells of 0 are hidden"),
+    "heatmap calculates": ("throttling", option("heatmap", "calculate"), "histogram over time"),
+    "unit short": ("overview", setting("stat", "unit", "short"), "4.08 K"),
+    "no unit": ("overview", setting("stat", "unit", ""), "no unit"),
+    "no data healthy": ("overview", setting("stat", "mappings", []), "colour of healthy"),
+    "no data as 0": ("overview", setting("stat", "noValue", "0"), "says nothing, or 0"),
+    "points by thresholds": (
+        "gpu-matrix",
+        lambda board: defaults(board, "xychart")["mappings"].pop(),
+        "is white",
+    ),
+    "no data not first": (
+        "gpu-matrix",
+        lambda board: defaults(board, "xychart")["mappings"].reverse(),
+        "not the first mapping",
+    ),
+    "intervalFactor": ("overview", query("cluster:up:nodes", intervalFactor=2), "intervalFactor"),
+    "100 points": ("overview", of_panel("timeseries", "maxDataPoints", 100), "most of the time"),
+    "raw matrix": (
+        "gpu-matrix",
+        lambda board: board["panels"][-1]["targets"][0].update(expr='DCGM_FI_DEV_GPU_TEMP{node="$what"}'),
+        "all their labels",
+    ),
+    "repeated by node": ("overview", of_panel("timeseries", "repeat", "node"), "512 queries"),
+    "status history": ("overview", of_panel("timeseries", "type", "status-history"), "refuses to draw"),
+    "straight bands": (
+        "training-run",
+        setting("timeseries", "custom.lineInterpolation", "linear"),
+        "slow declines",
+    ),
+    "an old kind": ("overview", of_panel("timeseries", "type", "graph"), "panel of the kind graph"),
+    "data source by name": ("overview", of_panel("timeseries", "datasource", "Prometheus"), "data source is"),
+    "old thresholds": (
+        "overview",
+        lambda board: defaults(board, "stat")["thresholds"]["steps"][0].update(op="gt"),
+        "old form",
+    ),
+    "thresholds that fall": (
+        "overview",
+        lambda board: defaults(board, "stat")["thresholds"].update(
+            steps=[{"color": "text", "value": None}, {"color": "text", "value": 3}, {"color": "text", "value": 2}]
+        ),
+        "don't rise",
+    ),
+    # The board and its layout.
+    "schema 12": ("overview", of_board("schemaVersion", 12), "schemaVersion 12"),
+    "editable": ("overview", of_board("editable"), "editable"),
+    "local time": ("overview", of_board("timezone", "browser"), "clock is the viewer's"),
+    "refresh": ("overview", of_board("refresh", "5s"), "refreshes every 5s"),
+    "no uid": ("overview", of_board("uid", None), "is no address"),
+    "exported by hand": ("overview", of_board("id", 7), "id, version or __inputs"),
+    "no tag": ("overview", of_board("tags", []), "no tag"),
+    "no words": ("overview", of_board("description", ""), "no title or no description"),
+    "overlap": ("overview", of_panel("timeseries", "gridPos", {"x": 0, "y": 0, "w": 8, "h": 8}), "lies over"),
+    "too wide": ("overview", of_panel("timeseries", "gridPos", {"x": 20, "y": 90, "w": 8, "h": 8}), "beyond"),
+    "same title": ("overview", lambda board: panel(board, "table").update(title="Straggler"), "same title"),
+    "no description": ("overview", of_panel("timeseries", "description", "see above"), "no description"),
+    "asked once": (
+        "overview",
+        lambda board: board["templating"]["list"][1].update(refresh=1),
+        "not asked again",
+    ),
+    "too much at once": (
+        "overview",
+        lambda board: board["panels"].extend(deepcopy(board["panels"][0]) for _ in range(20)),
+        "panels at once",
+    ),
+    # What it leads to.
+    "a board that isn't": ("overview", linked(f"/d/nowhere?{TIME}"), "no board nowhere"),
+    "a variable that isn't there": ("overview", linked(f"/d/pyrometer-node?var-nodes=x&{TIME}"), "no variable nodes"),
+    "time forgotten": ("overview", linked("/d/pyrometer-node?var-node=x"), "forgets the time"),
+    "an invisible character": ("overview", linked(f"/d/pyrometer-node\ufeff?{TIME}"), "characters"),
+    "a runbook that isn't": (
+        "overview",
+        of_panel("timeseries", "description", "What this shows is in docs/alerts.md#gpuunheardof, read it."),
+        "no runbook gpuunheardof",
+    ),
+    "an unused variable": (
+        "overview",
+        lambda board: board["templating"]["list"].append({"name": "rack", "type": "query", "refresh": 2}),
+        "nothing uses the variable rack",
+    ),
+    # Types and colours.
+    "an unknown option": ("overview", option("stat", "colourMode", "value"), "'colourMode' was unexpected"),
+    "a wrong type": ("overview", setting("timeseries", "custom.lineWidth", "thick"), "'thick' is not of type"),
+    "a word for a number": ("overview", setting("timeseries", "decimals", "two"), "'two' is not of type"),
+    "red and green": (
+        "overview",
+        lambda board: defaults(board, "stat")["thresholds"]["steps"][0].update(color="green"),
+        "the colour green",
+    ),
+}
+
+
+def planted(name: str) -> list[str]:
+    file, plant, _ = FAULTS[name]
+    boards = deepcopy(BOARDS)
+    plant(boards[f"{file}.json"])
+    return [finding.line() for finding in run.findings({f"{file}.json": boards[f"{file}.json"]}, AROUND)]
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_planted_fault_is_found_and_the_line_says_where_and_the_way_out(name: str) -> None:
+    file, _, words = FAULTS[name]
+    found = [line for line in planted(name) if words in line]
+    assert found, planted(name)
+    assert all(line.startswith(f"{file}.json") and "\n" not in line and line.endswith(".") for line in found)
+
+
+def test_two_boards_of_one_uid_are_found() -> None:
+    twice = {"a.json": BOARDS["node.json"], "b.json": BOARDS["node.json"]}
+    assert len(list(shape.unique_uids(twice))) == 2
+
+
+@pytest.mark.skipif(not round_trip.available(), reason="grafana-foundation-sdk needs Python 3.11")
+@pytest.mark.parametrize(
+    ("where", "key"),
+    [("options", "colourMode"), ("fieldConfig", "thresholds")],
+)
+def test_a_key_that_the_sdk_does_not_know_is_lost_on_the_way(where: str, key: str) -> None:
+    board = deepcopy(BOARDS["overview.json"])
+    panel(board, "stat")[where][key] = "value"
+    found = [finding.line() for finding in round_trip.check("overview.json", board, Surroundings())]
+    assert any(key in line and "lost" in line for line in found)
+
+
+@pytest.mark.skipif(not round_trip.available(), reason="grafana-foundation-sdk needs Python 3.11")
+def test_a_data_source_by_name_is_refused_by_the_sdk() -> None:
+    board = deepcopy(BOARDS["overview.json"])
+    panel(board, "stat")["datasource"] = "Prometheus"
+    assert list(round_trip.check("overview.json", board, Surroundings()))
+
+
+def test_without_a_checkout_names_are_not_held_against_a_board(tmp_path: Path) -> None:
+    around = run.surroundings(tmp_path, BOARDS, {})
+    assert (around.metrics, around.runbooks) == (frozenset(), frozenset())

@@ -1,0 +1,22 @@
+"""Colours that everyone can tell apart."""
+
+from __future__ import annotations
+
+import pytest
+
+from pyrometer_dashboards import palette
+
+
+@pytest.mark.parametrize("eye", palette.BLINDNESS)
+def test_states_and_no_data_keep_their_distance(eye: str) -> None:
+    assert palette.closest((*palette.STATES, palette.NO_DATA), eye) >= 15
+
+
+@pytest.mark.parametrize("eye", palette.BLINDNESS)
+@pytest.mark.parametrize("colours", [palette.PARTS, palette.LEDGER], ids=["parts", "ledger"])
+def test_parts_of_a_whole_can_be_told_apart(colours: dict[str, str], eye: str) -> None:
+    assert palette.closest(tuple(colours.values()), eye) >= 9
+
+
+def test_grafanas_own_traffic_light_would_fail() -> None:
+    assert palette.closest(("#73BF69", "#FADE2A", "#FF9830", "#F2495C"), "deutan") < 10
