@@ -13,6 +13,7 @@ from pyrometer_alerting import page
 from pyrometer_alerting.alertmanager import Alertmanager
 from pyrometer_alerting.clock import Clock
 from pyrometer_alerting.diagnostician import Diagnostician
+from pyrometer_alerting.illustrator import Illustrator
 from pyrometer_alerting.intake import WATCHDOG_FACT, Intake, Outcome
 from pyrometer_alerting.interactions import Interactions
 from pyrometer_alerting.messages import Style, build, cause_line
@@ -74,6 +75,19 @@ class Service:
             else None
         )
         self.watch = SignatureWatch(prometheus, clock=clock, metrics=self.metrics) if prometheus is not None else None
+        self.illustrator = (
+            Illustrator(
+                store,
+                slack,
+                prometheus,
+                charts=style.charts,
+                clock=clock,
+                metrics=self.metrics,
+                changed=self.courier.wake,
+            )
+            if prometheus is not None
+            else None
+        )
         self._intake = Intake(
             store, style=style, clock=clock, metrics=self.metrics, diagnoses=self.diagnostician is not None
         )
@@ -115,6 +129,8 @@ class Service:
         targets: list[Callable[[], None]] = [self.courier.run, self.reconciler.run, self._clean_up]
         if self.diagnostician is not None:
             targets.append(self.diagnostician.run)
+        if self.illustrator is not None:
+            targets.append(self.illustrator.run)
         if self._listener is not None:
             targets.append(self._listener.run)
         if self.watch is not None:
@@ -135,6 +151,8 @@ class Service:
             self.diagnostician.stop()
         if self.watch is not None:
             self.watch.stop()
+        if self.illustrator is not None:
+            self.illustrator.stop()
         for thread in self._threads:
             thread.join(timeout=15.0)
         self._store.close()
