@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-_VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)(?::\w+)?\}?")
+_VARIABLE = re.compile(r"\$\{(\w+)(?::\w+)?\}|\$([A-Za-z_]\w*)")
 
 
 def filled(expr: str, variables: Mapping[str, str]) -> str:
     """The expression with $name, ${name} and ${name:format} replaced; what isn't known stays."""
-    return _VARIABLE.sub(lambda match: variables.get(match[1], match[0]), expr)
+    return _VARIABLE.sub(lambda match: variables.get(match[1] or match[2], match[0]), expr)
 
 
 def windows(seconds: int, scrape: int = 15, points: int = 1000) -> dict[str, str]:

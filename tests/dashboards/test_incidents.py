@@ -209,7 +209,6 @@ QUIET = (
     ("fabric", "Ports that lost their link in the range"),
     ("stack-health", "Targets that don't answer"),
     ("reliability", "GPUs that fail again"),
-    ("alerts", "When each alert fired"),
 )
 
 

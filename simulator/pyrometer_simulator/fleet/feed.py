@@ -26,7 +26,7 @@ class Feed:
         self._plan = plan
         # What is lost has to be seen once before.
         self._families = [families(each) for each in (replace(plan, faults=HEALTHY), plan)]
-        self._told = time.time() - 30
+        self._told = time.time()
         self._lock = Lock()
 
     def metrics(self) -> str:

@@ -13,7 +13,6 @@ from pyrometer_simulator.fleet.series import (
     Values,
     absent_where,
     chosen,
-    constant,
     family,
     growing,
     stepping,
@@ -172,23 +171,6 @@ class Hardware:
             yield family(
                 f"pyrometer_nic_{name}_total", labels, stepping(here * flapping * rate, plan.faults.since), slow=True
             )
-        yield from self._fabric(where)
-
-    def _fabric(self, where: list[tuple[int, int]]) -> Iterator[Family]:
-        """Which switch each port is on: a leaf of its rail for every 32 nodes."""
-        names = self._plan.names()
-        labels = [
-            f'cluster="{self._plan.cluster}",job="cluster",instance="monitor:9936",node="{names[node]}",'
-            f'device="mlx5_{port}",port="1",rail="{port}",switch="leaf-{port}-{node // 32:02d}",'
-            f'switch_port="{node % 32 + 1}",cable=""'
-            for node, port in where
-        ]
-        yield family("pyrometer_fabric_port_info", labels, constant(np.ones(len(labels))), slow=True)
-        states = {"idle": self._plan.idle, "allocated": self._plan.nodes - self._plan.idle, "drained": 0}
-        slurm = [
-            f'cluster="{self._plan.cluster}",job="cluster",instance="monitor:9936",state="{state}"' for state in states
-        ]
-        yield family("pyrometer_slurm_nodes", slurm, np.array([float(count) for count in states.values()]), slow=True)
 
 
 _PORT_ERRORS = {

@@ -51,8 +51,8 @@ def turning(before: Array, after: Array, since: float, digits: int = 4) -> Value
 
 
 def stepping(rate: Array, since: float) -> Values:
-    """Counters of events that come so often a second from a moment on."""
-    return lambda at: np.floor(rate * max(0.0, at - since))
+    """Counters of events that come so often a second from a moment on, the first at once."""
+    return lambda at: np.ceil(rate * max(0.0, at - since))
 
 
 def waving(base: Array, phase: Array, much: float, digits: int = 1) -> Values:
