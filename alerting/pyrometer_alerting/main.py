@@ -26,7 +26,7 @@ from pyrometer_alerting.terminal import TerminalSlack
 from pyrometer_alerting.yamlfile import SettingsError
 
 RELOAD_SECONDS = 1.0
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("pyrometer_alerting.main")  # not __main__, when it is run with -m
 
 
 def main() -> None:

@@ -36,6 +36,7 @@ class Message:
 
     text: str
     blocks: list[Block] = field(default_factory=list)
+    broadcast: bool = False  # a reply that the whole channel shall see, too
 
     def digest(self) -> str:
         """Equal for messages that look the same."""
@@ -126,7 +127,8 @@ def _domain_summary(incident: Incident) -> str:
     parts = {part_of(alert.labels) for alert in incident.members}
     nodes = {alert.labels["node"] for alert in incident.members if "node" in alert.labels}
     more = f" (and {len(names) - 1} other alerts)" if len(names) > 1 else ""
-    return f"{text.clean(names[0])}{more} at {len(parts)} parts of {len(nodes)} nodes"
+    spread = f" of {len(nodes)} nodes" if len(nodes) > 1 else ""
+    return f"{text.clean(names[0])}{more} at {len(parts)} parts{spread}"
 
 
 def causes_text(incident: Incident) -> str:

@@ -245,7 +245,8 @@ class Courier:
             root = tx.outbox.root(operation.incident_id)
             tx.outbox.start(operation.op_id, now, operation.target)
         body = json.loads(operation.body or "{}")
-        message = Message(str(body.get("text", "")), [] if operation.degrade else list(body.get("blocks", [])))
+        blocks = [] if operation.degrade else list(body.get("blocks", []))
+        message = Message(str(body.get("text", "")), blocks, bool(body.get("broadcast")))
         channel, thread = (root.channel or "", root.ts) if root is not None else ("", None)
         channel = channel or self._target(operation)
         metadata = {"op_id": operation.op_id, "incident_id": operation.incident_id}

@@ -79,6 +79,12 @@ RANK_UP = Family(
     "1 while the rank's process lives, 0 once it is gone without having closed its run; absent after a good end.",
     _RANK,
 )
+RANK_START = Family(
+    "pyrometer_train_rank_start_timestamp_seconds",
+    "gauge",
+    "When the rank began to report: between this and its first step it was starting.",
+    _RANK,
+)
 GC_PAUSES = Family(
     "pyrometer_train_gc_pauses_total", "counter", "Pauses of Python's garbage collector of 5 ms or more.", _RANK
 )
@@ -129,8 +135,8 @@ EXPECTED_MFU = Family(
     ("run", "attempt"),
 )
 FAMILIES = (
-    STEPS, STEP_SECONDS, TOKENS, FLOPS, PART_SECONDS, LAST_STEP, LAST_STEP_NUMBER, CURRENT_PART, RANK_UP, GC_PAUSES,
-    GC_PAUSE_SECONDS, LAST_GC_STEP, RANK_INFO, RUN_INFO, PEAK_FLOPS, PEAK_UNKNOWN, EXPECTED_MFU,
+    STEPS, STEP_SECONDS, TOKENS, FLOPS, PART_SECONDS, LAST_STEP, LAST_STEP_NUMBER, CURRENT_PART, RANK_UP, RANK_START,
+    GC_PAUSES, GC_PAUSE_SECONDS, LAST_GC_STEP, RANK_INFO, RUN_INFO, PEAK_FLOPS, PEAK_UNKNOWN, EXPECTED_MFU,
 )  # fmt: skip
 
 
@@ -220,6 +226,7 @@ def rank_samples(rank: Rank, now: float, offset: float) -> Iterator[Sample]:
     labels = (meta.run, meta.attempt, meta.rank)
     yield STEPS.sample(header.steps, *labels)
     yield STEP_SECONDS.sample(header.step_total / 1e9, *labels)
+    yield RANK_START.sample(header.created / 1e9 + offset, *labels)
     yield from _shares(rank, labels)
     for part, nanoseconds in zip(PARTS, header.part_totals, strict=True):
         if nanoseconds:
