@@ -146,8 +146,10 @@ class TrainCollector:
     def __init__(self, context: Context) -> None:
         self._clock = context.clock
         self._memory = memory.Memory(context.state)
-        self._store = PointStore(self._memory.load())
-        self._tracker = Tracker(context.rings, context.clock, self._store)
+        remembered = self._memory.load()
+        self._saved_offset = remembered.offset_ms
+        self._store = PointStore(remembered.cursors)
+        self._tracker = Tracker(context.rings, context.clock, self._store, remembered.offset_ms)
         self._renderer = Renderer()
         self._lock = threading.Lock()
         self._folder_down: Down | None = None
@@ -176,14 +178,16 @@ class TrainCollector:
         consumer = query.get("consumer", "")
         with self._locked():
             self._poll()
-            fresh = self._store.fresh(consumer)
+            fresh = self._store.fresh(consumer, self._clock.wall())
+            if consumer and self._tracker.offset_ms != self._saved_offset:
+                self._save()  # before anybody has a timestamp made with it
         body = self._renderer.openmetrics(samples_of(fresh))
 
         def delivered(whole: bool) -> None:
             if whole and consumer:
                 with self._locked():
                     self._store.taken(consumer, fresh)
-                    self._memory.save(self._store.cursors())
+                    self._save()
 
         return Reply(OPENMETRICS_CONTENT_TYPE, body, delivered)
 
@@ -193,6 +197,10 @@ class TrainCollector:
         self._thread.join(LOCK_SECONDS)
         with self._locked():
             self._tracker.close()
+
+    def _save(self) -> None:
+        self._saved_offset = self._tracker.offset_ms
+        self._memory.save(self._store.cursors(), self._saved_offset)
 
     def _poll_for_ever(self) -> None:
         while not self._stop.wait(POLL_SECONDS):
