@@ -160,6 +160,7 @@ class Diagnostician:
             causes = explained_by(incident, found, tx.recent_incidents(float("inf")))
             if causes:
                 change = join(tx, [replace(incident, diagnosis=found), *causes], "", now)
+                tx.save_incident(change.incident, now)
                 announce(tx, change, self._style, self.routing, now=now, not_before=now)
                 incident_id = change.incident.id
             elif is_news(incident.diagnosis, found):

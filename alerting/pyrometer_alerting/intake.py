@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from pyrometer_alerting.clock import Clock
-from pyrometer_alerting.correlation import Topology, groups
+from pyrometer_alerting.correlation import Topology, climbed, groups
 from pyrometer_alerting.incidents import CAUSE_ALERTS, WATCHDOG, Change, fold, is_stale, key_of
 from pyrometer_alerting.joining import join
 from pyrometer_alerting.messages import Style, build_reply
@@ -23,6 +23,7 @@ SETTLE_SECONDS = 0.5
 # While a possible cause is open, a run's first message waits longer for the answer whether they are one.
 JOIN_SECONDS = 2.0
 WATCHDOG_FACT = "watchdog_last_seen"
+WATCHDOG_OF = "watchdog:"  # and the cluster: each Prometheus has its own heartbeat
 _TOLD = frozenset({"reopened", "resumed", "worse", "joined", "resolved"})  # in the thread; all else edits
 
 
@@ -76,14 +77,18 @@ class Intake:
 
     def _routed(self, change: Change | None) -> Change | None:
         """Where a new incident is told is decided once: a message cannot move."""
-        if change is None or "opened" not in change.events:
-            return change
-        channel = self.routing.channel(change.incident.newest())
-        return replace(change, incident=replace(change.incident, channel=channel))
+        if change is None:
+            return None
+        incident = climbed(change.incident)
+        if "opened" in change.events:
+            incident = replace(incident, channel=self.routing.channel(incident.newest()))
+        return replace(change, incident=incident)
 
     def _note_watchdog(self, tx: Transaction, delivery: Delivery, now: float) -> None:
-        if any(alert.name == WATCHDOG and alert.firing for alert in delivery.alerts):
-            tx.save_fact(WATCHDOG_FACT, repr(now))
+        for alert in delivery.alerts:
+            if alert.name == WATCHDOG and alert.firing:
+                tx.save_fact(WATCHDOG_FACT, repr(now))
+                tx.save_fact(WATCHDOG_OF + alert.labels.get("cluster", ""), repr(now))
 
     def _fresh(self, tx: Transaction, delivery: Delivery, counts: dict[str, int], now: float) -> list[Alert]:
         fresh = []
@@ -160,6 +165,6 @@ def announce(tx: Transaction, change: Change, style: Style, routing: Routing, *,
     for event in change.events:
         if event in _TOLD:
             message = build_reply(routing.shown(incident), event, style)
-            if event == "worse":
-                message = routing.addressed(message, incident)
-            tx.outbox.reply(incident.id, json.dumps({"text": message.text, "blocks": message.blocks}), now)
+            if event == "worse":  # an edit pings nobody
+                message = replace(routing.addressed(message, incident), broadcast=True)
+            tx.outbox.reply(incident.id, json.dumps(vars(message)), now)

@@ -12,7 +12,7 @@ from pyrometer_alerting.store import Transaction
 
 
 def join(tx: Transaction, incidents: Sequence[Incident], domain: str, now: float) -> Change:
-    """Join and keep them. What nobody has been told of disappears without a word; what was told points to the rest.
+    """Join them; the caller saves the result. What nobody was told of disappears, what was told points to the rest.
 
     The events are those of the surviving message: `worse` pings, `joined` is told in the thread.
     """
@@ -21,7 +21,6 @@ def join(tx: Transaction, incidents: Sequence[Incident], domain: str, now: float
     result = merged(ordered, domain)
     for other in others:
         _absorb(tx, other, result, now)
-    tx.save_incident(result, now)
     if not tx.outbox.is_said(survivor.id):
         return Change(result, ("opened",))
     if rank(result.severity) > rank(survivor.severity):

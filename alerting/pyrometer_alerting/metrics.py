@@ -65,6 +65,12 @@ class Metrics:
             ["kind"],
             registry=self.registry,
         )
+        self.pictures = Counter(
+            "pyrometer_alerting_pictures_total",
+            "Pictures for messages: made or failed.",
+            ["outcome"],
+            registry=self.registry,
+        )
         self.latency = Histogram(
             "pyrometer_alerting_webhook_to_slack_seconds",
             "From the webhook's arrival to Slack's answer, for first posts.",

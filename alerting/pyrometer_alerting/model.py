@@ -151,6 +151,8 @@ def part_of(labels: Mapping[str, str]) -> str:
         return f"{node} rank {labels['rank']}" if labels.get("rank") else node
     if labels.get("switch"):
         return f"switch {labels['switch']}"
+    if labels.get("rail"):
+        return f"rail {labels['rail']}"
     return f"rack {labels['rack']}" if labels.get("rack") else ""
 
 
@@ -163,7 +165,10 @@ def culprits(incident: Incident) -> list[str]:
 
 def to_json(incident: Incident) -> str:
     """For the store: ASCII only, so that no odd character can make a write fail."""
-    return json.dumps(asdict(incident))
+    document = dict(vars(incident))  # asdict would copy every label of a storm, one by one
+    document["members"] = [vars(alert) for alert in incident.members]
+    document["diagnosis"] = None if incident.diagnosis is None else asdict(incident.diagnosis)
+    return json.dumps(document)
 
 
 def from_json(document: str) -> Incident:

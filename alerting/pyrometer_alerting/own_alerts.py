@@ -39,17 +39,20 @@ def own_alert(
     )
 
 
-def path_dead(last_seen: float, now: float, silent: tuple[str, ...], ends_at: float | None = None) -> Alert:
-    """The heartbeat stays away: no other alert can be trusted to arrive."""
+def path_dead(
+    cluster: str, last_seen: float, now: float, silent: tuple[str, ...], ends_at: float | None = None
+) -> Alert:
+    """The heartbeat of a cluster's Prometheus stays away: no other alert can be trusted to arrive."""
     who = f"{' and '.join(silent)} did not answer when asked." if silent else "Those that we could ask do answer."
     return own_alert(
         PATH_DEAD,
-        "Alerts may not arrive: the Watchdog heartbeat has stopped",
+        f"Alerts{f' of {cluster}' if cluster else ''} may not arrive: the Watchdog heartbeat has stopped",
         f"The Watchdog alert, which always fires, was last heard {now - last_seen:.0f} s before. Prometheus,"
         f" Alertmanager or the way from them is broken. {who}",
         severity="critical",
         starts_at=last_seen,
         ends_at=ends_at,
+        **({"cluster": cluster} if cluster else {}),
     )
 
 

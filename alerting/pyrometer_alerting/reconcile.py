@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pyrometer_alerting.alertmanager import Alertmanager
 from pyrometer_alerting.clock import Clock
 from pyrometer_alerting.incidents import LAGGING_SECONDS, WATCHDOG
-from pyrometer_alerting.intake import WATCHDOG_FACT, Intake, Outcome
+from pyrometer_alerting.intake import WATCHDOG_OF, Intake, Outcome
 from pyrometer_alerting.metrics import Metrics
 from pyrometer_alerting.missed import Sweep
 from pyrometer_alerting.model import Alert, Incident
@@ -41,6 +41,7 @@ class Pace:
     undelivered: float = 360.0  # before an active alert that never came is taken as lost
     doubt: float = 300.0  # for which an old story may turn out to be true
     watchdog: float = 180.0  # it comes each minute: two may be lost to a restart
+    abandoned: float = 7 * 86_400.0  # after which a heartbeat that stays away is that of a cluster that is no more
     wiring: float = 300.0
 
 
@@ -67,12 +68,10 @@ class Reconciler:
         self._wired_at = 0.0
         self._sweep = Sweep(clock.now())
         self._wake = threading.Event()
-        self._poked = False
         self._stopped = False
 
     def poke(self) -> None:
         """Something doubtful arrived: ask soon."""
-        self._poked = True
         self._wake.set()
 
     def stop(self) -> None:
@@ -89,11 +88,10 @@ class Reconciler:
                 _log.error("reconciliation: %s", error)
             except Exception:  # noqa: BLE001 - one odd answer must not end it for good
                 _log.exception("reconciliation")
-            self._wake.wait(self._pace.soon if self._poked else self._pace.every)
-            if self._poked and not self._stopped:
+            self._wake.wait(self._pace.every)
+            if self._wake.is_set() and not self._stopped:
                 self._wake.clear()
                 self._wake.wait(self._pace.soon)
-            self._poked = False
             self._wake.clear()
 
     def step(self) -> None:
@@ -127,18 +125,19 @@ class Reconciler:
             _log.warning("reconciliation: wiring: %s", error)
 
     def _watch_the_dog(self, tx: Transaction, upstream: Upstream, now: float, outcome: Outcome) -> None:
-        """The heartbeat's silence is an incident; its return ends it. Before it was ever heard nothing is expected."""
-        fact = tx.fact(WATCHDOG_FACT)
-        if fact is None:
-            return
-        heard = float(fact)
-        open_since = tx.fact(PATH_DEAD)
-        if open_since is None and now - max(heard, self._started_at) > self._pace.watchdog:
-            tx.save_fact(PATH_DEAD, repr(heard))
-            self._correct(tx, "watchdog", [path_dead(heard, now, upstream.silent)], now, outcome)
-        elif open_since is not None and heard > float(open_since):
-            tx.forget_fact(PATH_DEAD)
-            self._correct(tx, "watchdog", [path_dead(float(open_since), now, (), ends_at=now)], now, outcome)
+        """A heartbeat's silence is an incident; its return ends it. Before it was ever heard nothing is expected."""
+        for cluster, fact in tx.facts(WATCHDOG_OF).items():
+            heard, open_name = float(fact), f"{PATH_DEAD}:{cluster}"
+            open_since = tx.fact(open_name)
+            if open_since is None and now - max(heard, self._started_at) > self._pace.watchdog:
+                tx.save_fact(open_name, repr(heard))
+                self._correct(tx, "watchdog", [path_dead(cluster, heard, now, upstream.silent)], now, outcome)
+            elif open_since is not None and (heard > float(open_since) or now - heard > self._pace.abandoned):
+                tx.forget_fact(open_name)
+                if heard <= float(open_since):
+                    tx.forget_fact(WATCHDOG_OF + cluster)  # a cluster that is no more
+                over = path_dead(cluster, float(open_since), now, (), ends_at=now)
+                self._correct(tx, "watchdog", [over], now, outcome)
 
     def _settle_doubts(self, tx: Transaction, upstream: Upstream, now: float, outcome: Outcome) -> None:
         """A firing of an episode that had ended: a lagging peer's old story, or true. Nobody to ask: it is true."""

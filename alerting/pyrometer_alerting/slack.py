@@ -9,11 +9,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from enum import Enum
+from http import HTTPStatus
 from http.client import HTTPException
 from typing import Any, Protocol
 from urllib.error import URLError
 from urllib.parse import urlsplit
 
+import requests
 from slack_sdk import WebClient
 from slack_sdk.errors import SlackApiError, SlackClientError
 from slack_sdk.web import SlackResponse
@@ -25,6 +27,7 @@ TIMEOUT_SECONDS = 10
 LONGEST_WAIT_SECONDS = 3600.0  # for a rate limit, whatever Slack asks for
 MAX_HISTORY_PAGES = 5
 EVENT_TYPE = "pyrometer_incident"
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 class Trouble(Enum):
@@ -69,6 +72,12 @@ class Slack(Protocol):
 
     def check(self) -> None:
         """Ask whether the token is good."""
+
+    def upload(self, name: str, content: bytes, title: str) -> str:
+        """Give Slack a picture that no channel sees yet, and return its id; a message may show it when it is ready."""
+
+    def is_ready(self, file_id: str) -> bool:
+        """Whether Slack has processed an uploaded picture: a message that shows it earlier is refused as a whole."""
 
 
 _CLASSES: Mapping[Trouble, frozenset[str]] = {
@@ -132,7 +141,7 @@ class WebSlack:
         self._client = WebClient(
             token=token, base_url=base_url, timeout=TIMEOUT_SECONDS, retry_handlers=[], logger=quiet
         )
-        if urlsplit(base_url).hostname in ("127.0.0.1", "localhost", "::1"):
+        if urlsplit(base_url).hostname in _LOOPBACK:
             self._client.proxy = None  # a proxy of the environment cannot reach our loopback
 
     def post(
@@ -145,6 +154,7 @@ class WebSlack:
                 text=message.text,
                 blocks=message.blocks or None,
                 thread_ts=thread_ts,
+                reply_broadcast=True if message.broadcast and thread_ts else None,
                 metadata=_metadata(metadata),
                 unfurl_links=False,
                 unfurl_media=False,
@@ -238,6 +248,33 @@ class WebSlack:
     def check(self) -> None:
         """auth.test."""
         self._call(self._client.auth_test)
+
+    def upload(self, name: str, content: bytes, title: str) -> str:
+        """files.getUploadURLExternal, the bytes to the address that it gives, files.completeUploadExternal."""
+        given = self._call(lambda: self._client.files_getUploadURLExternal(filename=name, length=len(content)))
+        address, file_id = str(given["upload_url"]), str(given["file_id"])
+        self._send_bytes(address, content)
+        self._call(lambda: self._client.files_completeUploadExternal(files=[{"id": file_id, "title": title}]))
+        return file_id
+
+    def is_ready(self, file_id: str) -> bool:
+        """files.info: the type is known when the file is processed."""
+        answer = self._call(lambda: self._client.files_info(file=file_id))
+        return bool((answer.get("file") or {}).get("mimetype"))
+
+    def _send_bytes(self, address: str, content: bytes) -> None:
+        """To Slack's own hosts only, whatever the answer named."""
+        host, ours = urlsplit(address).hostname or "", urlsplit(self._client.base_url).hostname
+        if host != ours and not (address.startswith("https://") and host.endswith(".slack.com")):
+            raise SlackFailure(Trouble.PAYLOAD, "upload_to_a_strange_host")
+        try:
+            with requests.Session() as session:
+                session.trust_env = host not in _LOOPBACK  # a proxy of the environment cannot reach our loopback
+                answer = session.post(address, data=content, timeout=TIMEOUT_SECONDS, allow_redirects=False)
+        except requests.RequestException as error:
+            raise SlackFailure(Trouble.SAFE, type(error).__name__) from None
+        if answer.status_code != HTTPStatus.OK:
+            raise SlackFailure(Trouble.SAFE, f"upload_http_{answer.status_code}")
 
     def _call(self, call: Callable[[], SlackResponse]) -> SlackResponse:
         try:

@@ -38,6 +38,7 @@ CREATE TABLE IF NOT EXISTS incident (
     changed_at REAL NOT NULL, document TEXT NOT NULL
 ) STRICT;
 CREATE TABLE IF NOT EXISTS incident_key (key TEXT PRIMARY KEY, incident_id TEXT NOT NULL) STRICT;
+CREATE INDEX IF NOT EXISTS alert_by_incident ON alert (incident_id);
 CREATE INDEX IF NOT EXISTS incident_firing ON incident (firing);
 CREATE TABLE IF NOT EXISTS outbox (
     seq INTEGER PRIMARY KEY AUTOINCREMENT, op_id TEXT NOT NULL UNIQUE, incident_id TEXT NOT NULL,
@@ -150,8 +151,8 @@ class Transaction:
         return None if row is None else model.from_json(row[0])
 
     def incidents(self, limit: int = MAX_LISTED) -> list[Incident]:
-        """The newest incidents, newest first."""
-        rows = self._db.execute("SELECT document FROM incident ORDER BY number DESC LIMIT ?", (limit,))
+        """What fires, then what is over, each newest first."""
+        rows = self._db.execute("SELECT document FROM incident ORDER BY firing DESC, number DESC LIMIT ?", (limit,))
         return [model.from_json(row[0]) for row in rows]
 
     def recent_incidents(self, since: float) -> list[Incident]:
@@ -185,6 +186,11 @@ class Transaction:
         row = self._db.execute("SELECT value FROM fact WHERE name = ?", (name,)).fetchone()
         return None if row is None else str(row[0])
 
+    def facts(self, prefix: str) -> dict[str, str]:
+        """All remembered values whose names begin so, by the rest of their names."""
+        rows = self._db.execute("SELECT name, value FROM fact WHERE substr(name, 1, ?) = ?", (len(prefix), prefix))
+        return {str(name)[len(prefix) :]: str(value) for name, value in rows}
+
     def save_fact(self, name: str, value: str) -> None:
         """Remember a single value."""
         self._db.execute("INSERT OR REPLACE INTO fact VALUES (?, ?)", (name, value))
@@ -208,6 +214,9 @@ class Transaction:
         self._db.execute(
             "DELETE FROM incident WHERE firing = 0 AND changed_at < ? AND id NOT IN (SELECT incident_id FROM outbox)",
             (before,),
+        )
+        self._db.execute(
+            "DELETE FROM outbox WHERE kind = 'root' AND body IS NOT NULL AND state = 'done' AND since < ?", (before,)
         )
         self._db.execute("DELETE FROM alert WHERE firing = 0 AND seen_at < ?", (before,))
         self._db.execute("DELETE FROM delivery WHERE seen_at < ?", (before,))

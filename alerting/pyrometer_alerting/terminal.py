@@ -11,6 +11,7 @@ from typing import TextIO
 from pyrometer_alerting.messages import Message
 from pyrometer_alerting.mrkdwn import Span, spans, texts
 from pyrometer_alerting.page_chart import sparkline
+from pyrometer_alerting.slack import SlackFailure, Trouble
 
 WIDTH = 110
 _BOLD, _DIM, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[0m"
@@ -22,7 +23,7 @@ def render(message: Message, *, colour: bool = False) -> str:
         return "".join(_plain(span, colour=colour) for span in spans(message.text))
     lines: list[str] = []
     for block in message.blocks:
-        if block["type"] == "data_visualization":
+        if block["type"] == "data_visualization" and block["chart"]["type"] == "line":
             lines.append(f"  {block['title']}: {sparkline(block)}")
         shown = ["".join(_plain(span, colour=colour) for span in piece) for piece in texts(block)]
         if block["type"] == "header":
@@ -82,6 +83,14 @@ class TerminalSlack:
 
     def check(self) -> None:
         """Always there."""
+
+    def upload(self, name: str, content: bytes, title: str) -> str:
+        """A terminal has no pictures: the line of bars is its chart."""
+        raise SlackFailure(Trouble.CHANNEL, "no_pictures_here")
+
+    def is_ready(self, file_id: str) -> bool:
+        """There are none."""
+        return False
 
     def _print(self, indent: str, message: Message) -> None:
         shown = textwrap.indent(render(message, colour=self._colour), indent)

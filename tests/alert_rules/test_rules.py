@@ -33,6 +33,7 @@ KNOWN_METRICS = re.compile(
     | node_infiniband_(link_downed_total|state_id|symbol_error_total|rate_bytes_per_second)
     | node_(network_carrier_down_changes_total|boot_time_seconds)
     | pyrometer_fabric_port_info
+    | pyrometer_run_(unsaved_seconds|checkpoint_interval_seconds)
     | pyrometer_slurm_(run_jobs|run_job_info|nodes)
     | pyrometer_ufm_(events|port_events|cable_events|log_lines|log_gaps)_total
     | pyrometer_ufm_(events_suppressed|log_unread_bytes)

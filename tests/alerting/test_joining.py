@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -81,6 +82,8 @@ def test_the_effect_grows_into_the_message_of_its_cause(joined: Joined) -> None:
     (message,) = joined.bench.messages
     assert "TrainMfuDropped summary: n1 GPU 3" in message["text"]
     assert [reply["text"].split("\n")[0] for reply in message["replies"]] == ["🔴 Worse: now critical"]
+    (worse,) = [call for call in joined.bench.slack.calls if call.args.get("reply_broadcast")]
+    assert "Worse" in worse.args["text"]
     joined.receive(drop(now, firing=False), groupKey="b")
     joined.bench.deliver()
     assert "Resolved" not in joined.bench.messages[0]["blocks"][0]["text"]["text"]
@@ -167,6 +170,31 @@ def test_300_flapping_ports_of_one_switch_are_one_message_that_names_it(bench: A
         bench.deliver()
     (message,) = bench.messages
     headline = message["blocks"][0]["text"]["text"]
-    assert headline == "🔴 NicLinkFlapping at 300 parts of 300 nodes: switch leaf-12 (+300)"
+    assert headline == "🔴 NicLinkFlapping at 300 parts of 300 nodes: switch leaf-12"
     assert message["replies"] == []
     assert len(bench.slack.calls) == 3
+
+
+def test_two_prometheus_that_keep_their_own_label_are_one_incident(bench: Any) -> None:
+    pair = [raw_alert(node="n1", gpu="3", prometheus=replica) for replica in ("a", "b")]
+    for replica in pair:
+        bench.receive(replica, groupKey=replica["labels"]["prometheus"])
+    bench.deliver()
+    bench.receive({**pair[0], "status": "resolved", "endsAt": pair[0]["startsAt"]}, groupKey="a")
+    bench.deliver()
+    (message,) = bench.messages
+    assert "Resolved" not in message["text"]
+    bench.receive({**pair[1], "status": "resolved", "endsAt": pair[1]["startsAt"]}, groupKey="b")
+    bench.deliver()
+    assert "Resolved" in bench.messages[0]["text"]
+
+
+def test_who_looked_after_it_last_time_is_not_taken_to_do_so_again(bench: Any) -> None:
+    now = bench.clock.time
+    bench.receive(raw_alert(node="n", fingerprint="f", starts_at=now - 300))
+    with bench.store.transaction() as tx:
+        tx.save_incident(replace(tx.incidents()[0], acknowledged="alice"), now)
+    bench.receive(raw_alert(node="n", fingerprint="f", starts_at=now - 300, ends_at=now - 200, firing=False))
+    bench.receive(raw_alert(node="n", fingerprint="f", starts_at=now - 100))
+    with bench.store.transaction() as tx:
+        assert tx.incidents()[0].acknowledged == ""

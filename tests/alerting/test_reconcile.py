@@ -167,9 +167,10 @@ def test_a_watchdog_that_stops_is_told_in_the_channel_and_so_is_its_return(upstr
     upstream.steps(150)
     assert upstream.bench.messages == []
     upstream.second.silent = True
+    upstream.bench.receive(raw_alert("Watchdog", severity="info", cluster="c2"), groupKey="c2")
     upstream.steps(60)
     (message,) = upstream.bench.messages
-    assert "Alerts may not arrive: the Watchdog heartbeat has stopped" in message["text"]
+    assert "Alerts of c1 may not arrive: the Watchdog heartbeat has stopped" in message["text"]
     assert "Alertmanager 2 did not answer when asked" in message["text"]
     upstream.bench.receive(raw_alert("Watchdog", severity="info"), groupKey="again")
     upstream.steps(30)

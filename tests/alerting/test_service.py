@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
+import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -320,3 +323,72 @@ def test_kill_9_loses_nothing_and_repeats_nothing(tmp_path: Any, slack: Any, mom
     finally:
         assert process.end(signal.SIGTERM) == 0
     assert len(slack.messages("gpu-alerts")) == 1
+
+
+def certificate(folder: Any, name: str) -> None:
+    """A self-signed certificate for localhost, as cert.pem and key.pem."""
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    files = ["-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")]
+    subprocess.run([*command, "-subj", f"/CN={name}", *files], check=True, capture_output=True)
+
+
+def served_name(port: Any) -> Any:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as raw, context.wrap_socket(raw) as secured:
+        return secured.getpeercert(binary_form=True)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl on PATH: install the package openssl")
+def test_a_new_certificate_token_and_route_are_taken_without_a_restart(tmp_path: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(main, "RELOAD_SECONDS", 0.05)
+    certificate(tmp_path, "first")
+    (tmp_path / "web.yaml").write_text("tls_server_config:\n  cert_file: cert.pem\n  key_file: key.pem\n")
+    token, config = tmp_path / "token", tmp_path / "config.yaml"
+    token.touch(mode=0o600)
+    token.write_text("one")
+    config.write_text("routing: {routes: []}")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    stop = threading.Event()
+    arguments = [
+        f"--web.listen-address=127.0.0.1:{port}", f"--storage.path={tmp_path / 's'}", f"--config.file={config}",
+        f"--web.config.file={tmp_path / 'web.yaml'}", f"--web.bearer-token-file={token}",
+    ]  # fmt: skip
+    thread = threading.Thread(target=main.run, args=(arguments, {}, stop))
+    thread.start()
+
+    def ask(path: Any, presented: Any = "", data: Any = b"") -> Any:
+        context = ssl._create_unverified_context()  # noqa: S323 - self-signed
+        connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=5, context=context)
+        try:
+            connection.request("POST", path, data, {"Authorization": f"Bearer {presented}"})
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        except ConnectionRefusedError:
+            return 0, ""
+        finally:
+            connection.close()
+
+    try:
+        wait_until(lambda: ask(WEBHOOK_PATH, "one", body(raw_alert()))[0] == 200)
+        before = served_name(port)
+        token.write_text("one\ntwo")
+        wait_until(lambda: ask(WEBHOOK_PATH, "two", body(raw_alert()))[0] == 200)
+        token.write_text("two")
+        wait_until(lambda: ask(WEBHOOK_PATH, "one", body(raw_alert()))[0] == 401)
+        certificate(tmp_path, "second")
+        wait_until(lambda: served_name(port) != before)
+        after = served_name(port)
+        (tmp_path / "cert.pem").write_text("nonsense")
+        time.sleep(0.2)
+        assert served_name(port) == after  # what cannot be used does not replace what can
+        assert ask("/-/reload")[0] == 500  # and it is said
+        certificate(tmp_path, "third")
+        assert ask("/-/reload") == (200, "reloaded\n")
+        config.write_text("routing: {rotes: []}")
+        assert "config.yaml:1: unknown setting rotes" in ask("/-/reload")[1]
+    finally:
+        stop.set()
+        thread.join(10)

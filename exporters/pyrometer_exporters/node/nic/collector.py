@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from pyrometer_exporters.framework.collector import CollectorSpec, Context, FlagGroup
 from pyrometer_exporters.framework.flags import UsageError, regexp
@@ -14,12 +14,15 @@ from pyrometer_exporters.node.nic.device import GONE, Device, Read, Reader
 from pyrometer_exporters.node.nic.families import ALL, UP, device_samples, port_samples
 from pyrometer_exporters.node.nic.infiniband import read_rdma_device
 from pyrometer_exporters.node.nic.inventory import Inventory, chosen, take_stock
+from pyrometer_exporters.node.nic.kernel import Kernel
 from pyrometer_exporters.node.nic.memory import Memories
 from pyrometer_exporters.node.nic.netdev import read_interface_device
+from pyrometer_exporters.node.nic.pcie import Gpus
 from pyrometer_exporters.node.nic.peers import expected_by_peers
 from pyrometer_exporters.node.nic.readings import DeviceReading
 from pyrometer_exporters.node.nic.state import Store
 from pyrometer_exporters.node.nic.sysfs import Files, SystemFiles, allow_descriptors
+from pyrometer_exporters.node.nic.system_kernel import SystemKernel
 
 # A node with 22 PMA files per port was read in 0.113 s all in all (node_exporter issue 3265); reads blocked on the
 # kernel's RTNL lock took more than 5 s (issue 1841), and nothing is gained by waiting for those.
@@ -33,8 +36,15 @@ FIRST_SHARE = 0.5
 class NicCollector:
     """Lists the devices anew on every scrape and reads each in a worker of its own."""
 
-    def __init__(self, context: Context, files: Files | None = None, *, every_time: bool = False) -> None:
-        """``every_time``: read all at every look, whatever its tier."""
+    def __init__(
+        self,
+        context: Context,
+        files: Files | None = None,
+        new_kernel: Callable[[], Kernel | None] | None = None,
+        *,
+        every_time: bool = False,
+    ) -> None:
+        """``new_kernel`` for each device, None: not asked; ``every_time``: read all at every look, without tiers."""
         include = getattr(context.flags, "collector.nic.device-include", None)
         exclude = getattr(context.flags, "collector.nic.device-exclude", None)
         if include is not None and exclude is not None:
@@ -44,7 +54,11 @@ class NicCollector:
         self._not_excluded = chosen(None, exclude)
         self._sysfs = os.fspath(context.sysfs)
         self._clock = context.clock
-        self._new_reader = lambda hung: Reader(files or SystemFiles(), hung, every_time=every_time)
+        self._gpus = Gpus(self._sysfs)
+        self.asks_the_kernel = new_kernel is not None
+        self._new_reader = lambda hung: Reader(
+            files or SystemFiles(), hung, new_kernel() if new_kernel else None, every_time=every_time
+        )
         self._store = Store(context.state)
         self._memories = Memories(self._store, context.procfs)
         self._devices: dict[str, Device] = {}
@@ -103,10 +117,13 @@ class NicCollector:
 
     def _samples(self, readings: list[DeviceReading]) -> Iterator[Sample | Down]:
         expected = expected_by_peers(readings)
+        self._gpus.refresh(self._clock.monotonic())
         for device, own, ports in self._memories.take_in(readings, self._clock.wall()):
             yield from device_samples(device, own)
+            gpu = self._gpus.nearest(device.place.path)
             for port, memory in ports:
-                yield from port_samples(device, port, memory, peers_up=(device.name, port.port) in expected)
+                peers_up = (device.name, port.port) in expected
+                yield from port_samples(device, port, memory, peers_up=peers_up, gpu=gpu)
                 for group, reason in port.failed:
                     yield Down("/".join(filter(None, (device.name, port.port, group))), reason)
 
@@ -146,7 +163,9 @@ def _add_flags(group: FlagGroup) -> None:
 def build(context: Context) -> NicCollector:
     """The collector over the real files; ``UsageError`` for flags that exclude each other."""
     allow_descriptors()
-    return NicCollector(context)
+    # Both speak of this machine's interfaces, whatever tree is read.
+    here = os.fspath(context.sysfs) == "/sys"
+    return NicCollector(context, new_kernel=SystemKernel if here else None)
 
 
 COLLECTOR = CollectorSpec(

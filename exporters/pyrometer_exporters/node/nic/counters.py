@@ -11,6 +11,10 @@ from dataclasses import dataclass, replace
 from pyrometer_exporters.framework.metrics import Family
 
 PORT_LABELS = ("device", "port")
+_TRAFFIC = frozenset(
+    f"pyrometer_nic_{name}_total"
+    for name in ("port_data_transmitted_bytes", "port_data_received_bytes", "rx_bytes", "tx_bytes")
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +56,11 @@ class Counter:
     def counts(self) -> bool:
         """Whether it only ever grows, unless it is cleared."""
         return self.family.type == "counter"
+
+    @property
+    def is_traffic(self) -> bool:
+        """Whether it counts bytes of the link; of an InfiniBand port's interface they are part of the port's."""
+        return self.family.name in _TRAFFIC
 
     @property
     def name(self) -> str:

@@ -14,8 +14,11 @@ from typing import cast
 
 from pyrometer_exporters.framework.worker import LATE, PartError, Pending, Worker, reason_of
 from pyrometer_exporters.node.nic.hardware import Hardware
+from pyrometer_exporters.node.nic.kernel import Kernel
+from pyrometer_exporters.node.nic.pcie import BUSY_BYTES_PER_SECOND, read_hops
 from pyrometer_exporters.node.nic.readings import Access, DeviceReading
 from pyrometer_exporters.node.nic.sysfs import Files, Folders, Hung
+from pyrometer_exporters.node.nic.temperatures import read_temperatures
 from pyrometer_exporters.node.nic.tiers import Kept
 
 # The reason of a device that went away between being listed and being read: that is no failure.
@@ -39,13 +42,14 @@ class Read:
 class Reader:
     """A worker and what only that worker touches."""
 
-    def __init__(self, files: Files, hung: Hung, *, every_time: bool) -> None:
+    def __init__(self, files: Files, hung: Hung, kernel: Kernel | None, *, every_time: bool) -> None:
         self.folders = Folders(files, hung)
         self.gone = False
         """Whether its last read came back after it was abandoned."""
         self._hung = hung
         self._inode = 0
-        self._access = Access(self.folders, Kept(every_time=every_time), Hardware())
+        self._moved = (0, 0.0)
+        self._access = Access(self.folders, Kept(every_time=every_time), Hardware(), kernel)
 
     def read(self, read: Read, now: float) -> DeviceReading:
         """A look at the device at the monotonic time ``now``; ``PartError`` where it can't be read."""
@@ -54,7 +58,7 @@ class Reader:
         kept.begin(now)
         try:
             self._recognise(self.folders.get(read.path).inode)
-            reading = read.device(self._access)
+            reading = self._around(read.device(self._access), read.path)
         except (OSError, PartError) as error:
             raise self._why(error, read.path) from error
         finally:
@@ -63,6 +67,20 @@ class Reader:
         kept.end()
         failing = tuple(sorted(self.folders.failing(read.path)))
         return replace(reading, ages=kept.ages(), failing=failing)
+
+    def _around(self, reading: DeviceReading, path: str) -> DeviceReading:
+        """With what is the same for all kinds of devices: temperatures and the PCIe way."""
+        temperatures = read_temperatures(self._access, path)
+        hops = read_hops(self._access, reading.place.path, busy=self._busy(reading)) if reading.place.path else ()
+        return replace(reading, temperatures=temperatures, hops=hops)
+
+    def _busy(self, reading: DeviceReading) -> bool:
+        """Whether the device has moved much since the look before."""
+        moved = sum(
+            raw * counter.factor for port in reading.ports for counter, raw in port.counts if counter.is_traffic
+        )
+        (before, then), self._moved = self._moved, (moved, self.folders.now)
+        return moved - before >= BUSY_BYTES_PER_SECOND * max(1.0, self.folders.now - then) and then > 0.0
 
     def _recognise(self, inode: int) -> None:
         """Nothing that was kept is true of a device that was made anew."""

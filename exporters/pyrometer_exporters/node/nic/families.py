@@ -6,10 +6,12 @@ import errno
 from collections.abc import Iterable
 
 from pyrometer_exporters.framework.metrics import Family, Sample
-from pyrometer_exporters.node.nic import counters, drivers
+from pyrometer_exporters.node.nic import counters, drivers, ethernet, pcie, temperatures
 from pyrometer_exporters.node.nic.counters import PORT_LABELS, SATURATED
 from pyrometer_exporters.node.nic.link_down import CAUSES, REBOOT, RELOAD, PortMemory
+from pyrometer_exporters.node.nic.pcie import SPEED, SPEED_MAX, WIDTH, WIDTH_MAX
 from pyrometer_exporters.node.nic.readings import Counts, DeviceReading, PortReading
+from pyrometer_exporters.node.nic.temperatures import CELSIUS, CRITICAL_CELSIUS
 from pyrometer_exporters.node.nic.tiers import TIERS
 from pyrometer_exporters.node.nic.widening import CLEARED, WRAP
 
@@ -22,8 +24,9 @@ UP = Family(
 INFO = Family(
     "pyrometer_nic_info",
     "gauge",
-    "1; the port's identity: its interface, PCI function and driver, GUID. An interface without RDMA has no port.",
-    ("device", "port", "netdev", "pci_bus_id", "guid", "link_layer", "driver", "firmware", "board"),
+    "1; the port's identity: its interface, PCI function and driver, GUID, board, NUMA node and the PCI address of the "
+    "nearest GPU (empty where none shares a root port). An interface without RDMA has no port.",
+    ("device", "port", "netdev", "pci_bus_id", "guid", "link_layer", "driver", "firmware", "board", "numa_node", "gpu"),
 )
 LINK_UP = Family(
     "pyrometer_nic_link_up",
@@ -90,6 +93,12 @@ RESETS = Family(
     "reloads.",
     (*PORT_LABELS, "reason"),
 )
+FEC_MODE = Family(
+    "pyrometer_nic_fec_info",
+    "gauge",
+    "1; the forward error correction that the link uses: rs, baser, llrs, off. ethtool --show-fec.",
+    (*PORT_LABELS, "mode"),
+)
 STATE_ID = Family(
     "pyrometer_nic_state_id",
     "gauge",
@@ -133,7 +142,8 @@ ALL = (
     UP, INFO, LINK_UP, EXPECTED_UP, LINK_RATE, LINK_RATE_MAX, LINK_DOWN_EVENTS, LAST_DOWN, LAST_DOWN_REASON,
     DOWN_REASON, IGNORED, RESETS, STATE_ID,
     PHYSICAL_STATE_ID, MTU, SETTING, LIFESPAN, READ_AGE, UNREADABLE, SATURATED,
-    *(counter.family for counter in counters.ALL), *drivers.FAMILIES,
+    FEC_MODE, *(counter.family for counter in counters.ALL), *drivers.FAMILIES, *ethernet.FAMILIES,
+    *pcie.FAMILIES, *temperatures.FAMILIES,
 )  # fmt: skip
 
 
@@ -144,20 +154,37 @@ def device_samples(device: DeviceReading, memory: PortMemory | None) -> Iterable
             yield READ_AGE.sample(device.ages[tier], device.name, tier.name)
     for file, number in device.failing:
         yield UNREADABLE.sample(1, device.name, file, errno.errorcode.get(number, str(number)).lower())
+    for sensor, celsius, critical in device.temperatures:
+        yield CELSIUS.sample(celsius, device.name, sensor)
+        if critical is not None:
+            yield CRITICAL_CELSIUS.sample(critical, device.name, sensor)
+    for hop in device.hops:
+        for family, value in (
+            (WIDTH, hop.width),
+            (WIDTH_MAX, hop.width_max),
+            (SPEED, hop.speed),
+            (SPEED_MAX, hop.speed_max),
+        ):
+            if value is not None:
+                yield Sample(family, (device.name, hop.function), value)
     if memory is not None:
         yield from _counter_samples((device.name, ""), device.counts, memory)
 
 
-def port_samples(device: DeviceReading, port: PortReading, memory: PortMemory, *, peers_up: bool) -> Iterable[Sample]:
+def port_samples(
+    device: DeviceReading, port: PortReading, memory: PortMemory, *, peers_up: bool, gpu: str
+) -> Iterable[Sample]:
     """Everything about one port; ``memory`` has taken this reading into account.
 
-    ``peers_up``: whether the links of all like ports of the node are up.
+    ``peers_up``: whether the links of all like ports of the node are up; ``gpu``: the PCI address of the nearest one.
     """
     at = (device.name, port.port)
     yield INFO.sample(
         1, *at, port.netdev, device.place.pci_bus_id, port.guid, port.link_layer, device.place.driver,
-        device.firmware, device.board,
+        device.firmware, device.board, device.place.numa_node, gpu,
     )  # fmt: skip
+    if port.fec_mode:
+        yield FEC_MODE.sample(1, *at, port.fec_mode)
     if not device.link_is_constant:
         yield from _link_samples(at, port, memory, peers_up=peers_up)
     for family, value in (

@@ -14,10 +14,15 @@ from pyrometer_exporters.node.nic.sysfs import Folder
 
 @dataclass(frozen=True)
 class Place:
-    """``pci_bus_id`` as ``0000:18:00.0``, ``driver`` as ``mlx5_core``; empty where there is none."""
+    """``pci_bus_id`` as ``0000:18:00.0``, ``driver`` as ``mlx5_core``; empty where there is none.
+
+    ``path`` is the real one of the PCI function, ``numa_node`` the kernel's number of its node.
+    """
 
     pci_bus_id: str
     driver: str
+    path: str = ""
+    numa_node: str = ""
 
 
 class Hardware:
@@ -32,10 +37,20 @@ class Hardware:
         if folder.inode != self._inode:
             device = f"{folder.path}/device"
             linked = "device" in folder.names
-            address = pci_address(os.path.realpath(device)) if linked else ""
-            self._place = Place(address, _target(f"{device}/driver"))
+            path = os.path.realpath(device) if linked else ""
+            self._place = Place(pci_address(path), _target(f"{device}/driver"), path, _numa_node(f"{path}/numa_node"))
             self._inode = folder.inode
         return self._place
+
+
+def _numa_node(file: str) -> str:
+    """``0``; empty for ``-1``, which is what the kernel writes where there is only one."""
+    try:
+        with open(file, encoding="ascii") as opened:
+            text = opened.read(16).strip()
+    except (OSError, ValueError):
+        return ""
+    return text if text.isdecimal() else ""
 
 
 def _target(link: str) -> str:

@@ -20,6 +20,8 @@ from pyrometer_exporters.framework.worker import PartError, reason_of
 from pyrometer_exporters.node.nic import parse
 from pyrometer_exporters.node.nic.counters import EXTENDED, NARROW, PMA_LINK, PMA_REST, Counter
 from pyrometer_exporters.node.nic.drivers import Driver, driver_of
+from pyrometer_exporters.node.nic.ethernet import physical_downs, read_ethernet, why_down
+from pyrometer_exporters.node.nic.link_down import LINK_DOWNED, LINK_DOWNED_MAXIMUM
 from pyrometer_exporters.node.nic.netdev import NO_INTERFACE, Interface, read_interface
 from pyrometer_exporters.node.nic.readings import Access, Counts, DeviceReading, PortReading, read_counters
 from pyrometer_exporters.node.nic.sysfs import Folder
@@ -40,6 +42,7 @@ class _Around(NamedTuple):
 
     net: str
     candidates: Sequence[str]
+    pci_driver: str
     driver: Driver
     only_guid: str | None
 
@@ -79,7 +82,7 @@ def read_rdma_device(access: Access, path: str, net: str, candidates: Sequence[s
     node_guid, firmware, board = access.kept.get(IDENTITY, path, lambda: _texts(folder))
     numbers = sorted((name for name in access.folders.get(f"{path}/ports").names if name.isdecimal()), key=int)
     only_guid = node_guid if len(numbers) == 1 else None
-    reader = _PortReader(access, path, _Around(net, candidates, driver, only_guid))
+    reader = _PortReader(access, path, _Around(net, candidates, place.driver, driver, only_guid))
     ports = tuple(reader.read(number) for number in numbers)
     if ports and not reader.answered and ports[0].failed:
         raise PartError(ports[0].failed[0][1], f"no file of {path} can be read")
@@ -99,7 +102,7 @@ class _PortReader:
     def __init__(self, access: Access, path: str, around: _Around) -> None:
         self._folders, self._kept = access.folders, access.kept
         self._path = path
-        self._net, self._candidates, self._driver, self._only_guid = around
+        self._net, self._candidates, self._pci_driver, self._driver, self._only_guid = around
         self._access = access
         self.answered = False
 
@@ -110,6 +113,7 @@ class _PortReader:
         key = (path, *self._candidates)
         identity = self._kept.get(IDENTITY, key, lambda: self._identity(folder, port))
         link = self._kept.get(LINK, (path, identity.netdev), lambda: self._link(folder, identity))
+        ethernet = read_ethernet(self._access, identity.netdev, self._pci_driver)
         counts, failed = self._counters(path, link)
         self.answered = self.answered or bool(counts) or link.active is not None
         roce_down = identity.link_layer == ETHERNET and link.interface.admin_up is False
@@ -118,8 +122,8 @@ class _PortReader:
             active=link.active,
             admin_down=link.physical_state_id == parse.PHYS_DISABLED or roce_down,
             rate=link.rate,
-            counts=counts + link.interface.counts,
-            down_sources=_down_sources(folder, link, identity.link_layer),
+            counts=counts + link.interface.counts + ethernet.counts,
+            down_sources=self._down_sources(folder, link, identity.link_layer),
             ifindex=link.interface.ifindex,
             netdev=link.interface.name,
             guid=identity.guid,
@@ -129,7 +133,8 @@ class _PortReader:
             mtu=link.interface.mtu,
             settings=link.interface.settings,
             lifespan=identity.lifespan,
-            down_reason="" if link.active else _PHYSICAL_STATES.get(link.physical_state_id or 0, ""),
+            fec_mode=ethernet.fec_mode,
+            down_reason="" if link.active else self._why_down(link),
             failed=failed,
         )
 
@@ -194,6 +199,21 @@ class _PortReader:
         found = parse.gid_guid(folder.text("gids/0") or "") if link_layer != ETHERNET else ""
         return found or self._only_guid or ""
 
+    def _down_sources(self, folder: Folder, link: _Link, link_layer: str) -> dict[str, int | None]:
+        """The raw counts of link losses. IPoIB that is switched off, as it often is, says nothing about the port."""
+        sources: dict[str, int | None] = {}
+        if "counters" in folder.names:
+            sources[LINK_DOWNED] = next((raw for counter, raw in link.counts if counter.file == LINK_DOWNED), None)
+        if link.interface.name and (link_layer == ETHERNET or link.interface.admin_up is not False):
+            sources["carrier_down_count"] = link.interface.carrier_downs
+        if all(raw is None or (name, raw) == (LINK_DOWNED, LINK_DOWNED_MAXIMUM) for name, raw in sources.items()):
+            downs = physical_downs(self._access, link.interface.name)
+            sources.update({} if downs is None else {"link_down_events_phy": downs})
+        return sources
+
+    def _why_down(self, link: _Link) -> str:
+        return why_down(self._access, link.interface.name) or _PHYSICAL_STATES.get(link.physical_state_id or 0, "")
+
     def _interface(self, name: str) -> Interface:
         try:
             return read_interface(self._access, f"{self._net}/{name}", rtnl=False) if name else NO_INTERFACE
@@ -226,13 +246,3 @@ def _without(counts: Counts, families: Collection[Family]) -> Counts:
 def _once(counts: Counts) -> Counts:
     """Each series once, should a driver have the same under its old and its new name."""
     return tuple({(counter.family, counter.labels): (counter, raw) for counter, raw in counts}.values())
-
-
-def _down_sources(folder: Folder, link: _Link, link_layer: str) -> dict[str, int | None]:
-    """The raw counts of link losses. IPoIB that is switched off, as it often is, says nothing about the port."""
-    sources: dict[str, int | None] = {}
-    if "counters" in folder.names:
-        sources["link_downed"] = next((raw for counter, raw in link.counts if counter.file == "link_downed"), None)
-    if link.interface.name and (link_layer == ETHERNET or link.interface.admin_up is not False):
-        sources["carrier_down_count"] = link.interface.carrier_downs
-    return sources

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from pyrometer_exporters.framework.worker import PartError, reason_of
 from pyrometer_exporters.node.nic import parse
 from pyrometer_exporters.node.nic.counters import CARRIER, CARRIER_DOWNS, INTERFACE
+from pyrometer_exporters.node.nic.ethernet import read_ethernet, why_down
 from pyrometer_exporters.node.nic.readings import Access, Counts, DeviceReading, PortReading, read_counters
 from pyrometer_exporters.node.nic.sysfs import Folder
 from pyrometer_exporters.node.nic.tiers import COUNTERS, IDENTITY, LINK
@@ -83,22 +84,29 @@ def read_interface_device(access: Access, path: str) -> DeviceReading:
             folder.read("operstate")
         except OSError as error:
             raise PartError(reason_of(error), str(error)) from error
+    place = access.hardware.of(folder)
+    ethernet = read_ethernet(access, found.name, place.driver)
     port = PortReading(
         port="",
         active=found.link_up,
         admin_down=found.admin_up is False,
         rate=found.rate,
-        counts=found.counts,
+        counts=found.counts + ethernet.counts,
         down_sources={"carrier_down_count": found.carrier_downs},
         ifindex=found.ifindex,
         netdev=found.name,
         link_layer=_LINK_LAYERS.get(str(dict(found.settings).get("type")), ""),
         mtu=found.mtu,
         settings=found.settings,
-        down_reason="" if found.link_up else "admin" if found.admin_up is False else "no_carrier",
+        fec_mode=ethernet.fec_mode,
+        down_reason="" if found.link_up else _why_down(access, found),
         failed=(("statistics", found.failed),) if found.failed else (),
     )
-    return DeviceReading(found.name, folder.inode, "", access.hardware.of(folder), "", (port,))
+    return DeviceReading(found.name, folder.inode, "", place, "", (port,))
+
+
+def _why_down(access: Access, interface: Interface) -> str:
+    return "admin" if interface.admin_up is False else why_down(access, interface.name) or "no_carrier"
 
 
 def _link(folder: Folder, *, rtnl: bool) -> _Link:

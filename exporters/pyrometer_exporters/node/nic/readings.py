@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from pyrometer_exporters.framework.worker import reason_of
 from pyrometer_exporters.node.nic.counters import Counter
 from pyrometer_exporters.node.nic.hardware import Hardware, Place
+from pyrometer_exporters.node.nic.kernel import Kernel
 from pyrometer_exporters.node.nic.parse import number
 from pyrometer_exporters.node.nic.sysfs import Folder, Folders
 from pyrometer_exporters.node.nic.tiers import Kept, Tier
+
+if TYPE_CHECKING:
+    from pyrometer_exporters.node.nic.pcie import Hop
+    from pyrometer_exporters.node.nic.temperatures import Temperature
 
 Counts = tuple[tuple[Counter, int], ...]
 
@@ -22,6 +28,8 @@ class Access:
     folders: Folders
     kept: Kept
     hardware: Hardware
+    kernel: Kernel | None = None
+    """None where the tree that is read is not this machine's."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +49,7 @@ class PortReading:
         mtu: bytes, of its interface.
         settings: what its interface is set to, by the kernel's name of the file.
         lifespan: for how many seconds the kernel keeps hardware counters before it asks the device again.
+        fec_mode: of its interface: ``rs``, ``baser``, ``llrs``, ``off``; empty where nobody says.
         down_reason: why the link is down, in a word; empty while it is up or where nobody says.
         failed: groups of files none of which could be read, with the reason.
     """
@@ -60,6 +69,7 @@ class PortReading:
     mtu: int | None = None
     settings: tuple[tuple[str, int], ...] = ()
     lifespan: float | None = None
+    fec_mode: str = ""
     down_reason: str = ""
     failed: tuple[tuple[str, str], ...] = ()
 
@@ -75,6 +85,8 @@ class DeviceReading:
         counts: the counters of the whole device.
         link_is_constant: whether the driver reports a link that is always up (EFA).
         ages: how old the oldest value of each tier is, in seconds.
+        temperatures: of the device and its module.
+        hops: the PCIe links from the device up.
         failing: files that can't be read at present, below the device's folder, with the errno.
     """
 
@@ -88,6 +100,8 @@ class DeviceReading:
     counts: Counts = ()
     link_is_constant: bool = False
     ages: Mapping[Tier, float] = field(default_factory=dict)
+    temperatures: tuple[Temperature, ...] = ()
+    hops: tuple[Hop, ...] = ()
     failing: tuple[tuple[str, int], ...] = ()
 
 

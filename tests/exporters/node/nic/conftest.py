@@ -112,6 +112,7 @@ class Node:
         self.files = FaultyFiles()
         self.flags: dict[str, Any] = {}
         self.every_time = True
+        self.kernel: Any = None
         self._collector: NicCollector | None = None
 
     @property
@@ -130,7 +131,7 @@ class Node:
 
     def scrape(self, seconds: float = 5.0) -> Scrape:
         if self._collector is None:
-            self._collector = NicCollector(self.context(), self.files, every_time=self.every_time)
+            self._collector = NicCollector(self.context(), self.files, lambda: self.kernel, every_time=self.every_time)
         return Scrape(list(self._collector.collect(time.monotonic() + seconds)))
 
     def device(self, name: str) -> Any:

@@ -108,6 +108,8 @@ def test_an_hca_is_identified_by_its_interface_function_and_guid(node: Any) -> N
         "pci_bus_id": "0000:2b:00.0",
         "guid": "a088:c203:00f1:0001",
         "board": "MT_0000000838",
+        "numa_node": "0",
+        "gpu": "",
         "link_layer": "InfiniBand",
         "driver": "mlx5_core",
         "firmware": "28.39.2048",

@@ -1,0 +1,155 @@
+"""The collector ``ledger``: goodput, checkpoints and the estimated end of every run, from its batches in Prometheus.
+
+A sample line: ``pyrometer_run_seconds_total{run="llama-8b",state="rework"} 1834.25``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pyrometer_exporters.cluster.ledger.families import FAMILIES, book_samples
+from pyrometer_exporters.cluster.ledger.history import Ledger, decoded
+from pyrometer_exporters.cluster.poller import Poller
+from pyrometer_exporters.cluster.prometheus import HttpPrometheus, Prometheus
+from pyrometer_exporters.framework.collector import CollectorSpec, Context, FlagGroup
+from pyrometer_exporters.framework.flags import UsageError
+from pyrometer_exporters.framework.metrics import Down, Sample
+from pyrometer_exporters.framework.statefile import StateFile
+from pyrometer_exporters.framework.worker import reason_of
+
+INTERVAL_SECONDS = 15.0
+# A turn that catches up asks up to 32 questions.
+TURN_SECONDS = 120.0
+FIRST_SECONDS = 3.0
+# Of a ledger without a past: enough to see a run's day, and read in a minute.
+LOOKBACK_HOURS = 24.0
+VERSION = 1
+
+
+class LedgerCollector:
+    """Settles the books in a thread of its own; :meth:`collect` serves them as they stand."""
+
+    def __init__(self, context: Context, prometheus: Prometheus | None = None) -> None:
+        self._targets = targets(getattr(context.flags, "collector.ledger.target") or ())
+        self._match = _matcher(getattr(context.flags, "collector.ledger.match"))
+        self._prometheus = prometheus or HttpPrometheus(getattr(context.flags, "prometheus.url"))
+        self._clock = context.clock
+        self._state = StateFile(context.state, "ledger.json")
+        lookback: float = getattr(context.flags, "collector.ledger.lookback")
+        self._ledger = self._state.load(_decode) or Ledger(int((context.clock.wall() - lookback * 3600) * 1000))
+        self._lock = threading.Lock()
+        self._served: list[Sample] = []
+        self._state_error: OSError | None = None
+        self._publish()
+        self._poller = Poller("ledger", INTERVAL_SECONDS, TURN_SECONDS, self.turn, context.clock)
+        self._poller.start()
+
+    def collect(self, until: float) -> Iterable[Sample | Down]:
+        """See :class:`~pyrometer_exporters.framework.collector.Collector`."""
+        outcome = self._poller.latest(min(until - time.monotonic(), FIRST_SECONDS))
+        if outcome.reason is not None:
+            yield Down("prometheus", outcome.reason, outcome.detail)
+        if self._state_error is not None:
+            yield Down("state", reason_of(self._state_error), str(self._state_error))
+        # Also while Prometheus is away: these are counts up to a time that is served with them, and stay true.
+        with self._lock:
+            served = list(self._served)
+        yield from served
+
+    def close(self) -> None:
+        """Settle no more."""
+        self._poller.close()
+
+    def turn(self) -> None:
+        """Bring the books up to date. Raises PartError."""
+        while True:
+            # On a copy: an answer that fails halfway must not leave half of it in the books.
+            ledger = decoded(self._ledger.encoded())
+            ledger.turn(self._prometheus, self._clock.wall(), self._match)
+            self._ledger = ledger
+            self._save()
+            self._publish()
+            if not ledger.behind:
+                return
+
+    def _save(self) -> None:
+        try:
+            self._state.save({"version": VERSION, **self._ledger.encoded()})
+            self._state_error = None
+        except OSError as error:
+            self._state_error = error
+
+    def _publish(self) -> None:
+        found = [
+            sample for run, book in self._ledger.books.items() for sample in book_samples(run, book, self._targets)
+        ]
+        with self._lock:
+            self._served = found
+
+
+def targets(given: Iterable[str]) -> dict[str, float]:
+    """Tokens to train on by run, from ``RUN=TOKENS``. Raises UsageError."""
+    found: dict[str, float] = {}
+    for item in given:
+        run, _, text = item.rpartition("=")
+        tokens = _number(text)
+        if not run or run in found or not 0 < tokens < 1e30:
+            msg = f"--collector.ledger.target={item}: give each run once, as RUN=TOKENS, such as llama-8b=15e12"
+            raise UsageError(msg)
+        found[run] = tokens
+    return found
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
+
+
+def _matcher(text: str) -> str:
+    """A flag's label matchers, ready to be appended to others; a wrong one could ask for anything."""
+    one = r'[a-zA-Z_][a-zA-Z0-9_]*(=|!=|=~|!~)"(?:[^"\\]|\\.)*"'
+    if text and not re.fullmatch(rf"{one}(,{one})*", text):
+        msg = f'--collector.ledger.match={text}: not label matchers such as cluster="c1"'
+        raise UsageError(msg)
+    return f",{text}" if text else ""
+
+
+def _decode(data: Mapping[str, Any]) -> Ledger:
+    if data["version"] != VERSION:
+        msg = f"version {data['version']!r} instead of {VERSION}"
+        raise ValueError(msg)
+    return decoded(data)
+
+
+def _hours(text: str) -> float:
+    hours = _number(text)
+    if not 0.1 <= hours <= 24 * 365:
+        msg = f"{text!r} is not a number of hours from 0.1 to 8760"
+        raise argparse.ArgumentTypeError(msg)
+    return hours
+
+
+def _add_flags(parser: FlagGroup) -> None:
+    add = parser.add_argument
+    add("--collector.ledger.target", dest="collector.ledger.target", action="append", metavar="RUN=TOKENS",
+        help="how many tokens a run is to be trained on, for its estimated end; may be repeated")  # fmt: skip
+    add("--collector.ledger.lookback", dest="collector.ledger.lookback", type=_hours, default=LOOKBACK_HOURS,
+        metavar="HOURS", help="how much history a ledger without a past reads (default: %(default)s)")  # fmt: skip
+    add("--collector.ledger.match", dest="collector.ledger.match", default="", metavar="MATCHERS",
+        help='which series are this cluster\'s, where Prometheus has several, such as cluster="c1"')  # fmt: skip
+
+
+COLLECTOR = CollectorSpec(
+    name="ledger",
+    help="Where the time of every training run went, from its batches in Prometheus.",
+    families=FAMILIES,
+    build=LedgerCollector,
+    add_flags=_add_flags,
+)

@@ -1,0 +1,230 @@
+"""What Prometheus knows of a run in a stretch of time: its batches, its processes, and their counters of rank 0.
+
+All times and lengths are whole milliseconds, as the samples' timestamps are: sums of them are exact.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Literal, NamedTuple
+
+from pyrometer_exporters.cluster.prometheus import Series
+
+BATCHES = '{__name__=~"pyrometer_train_batch_(step|step_seconds|tag)"MATCH}'
+RANK_0 = (
+    '{__name__=~"pyrometer_train_(rank_start_timestamp_seconds|rank_up|steps_total|tokens_total'
+    '|step_part_seconds_total|current_part_seconds)",rank="0"MATCH}'
+)
+# A process's beginning is computed at each scrape from two clocks; two processes of a run lie further apart.
+SAME_MS = 500
+
+ENDLESS = 1 << 60
+
+Status = Literal["alive", "dead", "closed"]
+
+
+class Step(NamedTuple):
+    """A batch; ``start`` may lie before the end of the batch before, when a clock was set."""
+
+    end: int
+    length: int
+    number: int
+    attempt: str
+    tags: frozenset[str]
+
+    @property
+    def start(self) -> int:
+        """When it began."""
+        return self.end - self.length
+
+
+class Birth(NamedTuple):
+    """A process of rank 0 begins."""
+
+    at: int
+    attempt: str
+
+
+class Seen(NamedTuple):
+    """What a scrape said of rank 0's process: ``life`` is when that began, None where nobody says."""
+
+    at: int
+    status: Status
+    life: int | None
+
+
+class PartSample(NamedTuple):
+    """A counter of milliseconds spent in checkpoints or evaluations; ``key`` names the series."""
+
+    at: int
+    key: str
+    part: str
+    value: int
+
+
+@dataclass
+class Facts:
+    """Everything known of a run in a stretch of time, each list in order of time."""
+
+    steps: list[Step] = field(default_factory=list)
+    births: list[Birth] = field(default_factory=list)
+    seen: list[Seen] = field(default_factory=list)
+    parts: list[PartSample] = field(default_factory=list)
+    doing: list[tuple[int, str]] = field(default_factory=list)
+    """The part that rank 0 was in, at each scrape."""
+    tokens: list[tuple[int, float]] = field(default_factory=list)
+    """Tokens per step of the whole run, as of each scrape that saw new steps."""
+
+    def last_alive(self, is_present: Callable[[int | None], bool], before: int) -> int | None:
+        """The last scrape up to ``before`` that saw the process alive of whose beginning ``is_present`` says so."""
+        for seen in reversed(self.seen[: bisect_right(self.seen, before, key=lambda seen: seen.at)]):
+            if seen.status == "alive" and is_present(seen.life):
+                return seen.at
+        return None
+
+    def scrape_from(self, at: int) -> int:
+        """The first scrape of rank 0 from then on: by it, counters have what happened until then. Without one, then."""
+        index = bisect_left(self.seen, at, key=lambda seen: seen.at)
+        return self.seen[index].at if index < len(self.seen) else at
+
+    def scrape_until(self, at: int) -> int:
+        """The last scrape of rank 0 up to then; 0 without one."""
+        index = bisect_right(self.seen, at, key=lambda seen: seen.at)
+        return self.seen[index - 1].at if index else 0
+
+    def room_between_steps(self, after: Step, until: int) -> int:
+        """How much time lies between the steps after this one, in pauses that begin before ``until``.
+
+        ENDLESS where the attempt's steps end before.
+        """
+        room, since = 0, after.end
+        for step in self.steps[bisect_right(self.steps, since, key=lambda step: step.end) :]:
+            if since >= until:
+                return room
+            if step.attempt != after.attempt:
+                return ENDLESS
+            room += max(0, step.start - since)
+            since = step.end
+        return room if since >= until else ENDLESS
+
+    def doing_at(self, at: int) -> str:
+        """The part that rank 0 was in at the first scrape from then on; empty where nobody says."""
+        index = bisect_left(self.doing, at, key=lambda item: item[0])
+        return self.doing[index][1] if index < len(self.doing) else ""
+
+    def tokens_at(self, at: int) -> float | None:
+        """Tokens per step around a time."""
+        index = bisect_left(self.tokens, at, key=lambda item: item[0])
+        if index == len(self.tokens):
+            return self.tokens[-1][1] if self.tokens else None
+        return self.tokens[index][1]
+
+
+def facts_of(series: Iterable[Series], worlds: Mapping[str, float]) -> dict[str, Facts]:
+    """By run. ``worlds`` is the number of ranks of each run, to which rank 0's share of the tokens is extended."""
+    batches: dict[str, list[Series]] = {}
+    ranks: dict[str, list[Series]] = {}
+    for item in series:
+        kind = batches if item.labels.get("__name__", "").startswith("pyrometer_train_batch_") else ranks
+        kind.setdefault(item.labels.get("run", ""), []).append(item)
+    found = {}
+    for run in batches.keys() | ranks.keys():
+        facts = found[run] = Facts(steps=sorted(_steps(batches.get(run, []))))
+        for own in _by_process(ranks.get(run, [])).values():
+            _add_process(facts, own, worlds.get(run))
+        facts.births.sort()
+        facts.seen.sort(key=lambda seen: seen.at)
+        facts.parts.sort()
+        facts.doing.sort()
+        facts.tokens.sort()
+    return found
+
+
+def milliseconds(seconds: float) -> int:
+    """Whole milliseconds."""
+    return round(seconds * 1000)
+
+
+def _steps(series: Iterable[Series]) -> Iterator[Step]:
+    lengths: dict[tuple[str, int], int] = {}
+    tags: dict[tuple[str, int], set[str]] = {}
+    numbers: dict[tuple[str, int], int] = {}
+    for item in series:
+        attempt, name = item.labels.get("attempt", ""), item.labels["__name__"]
+        for at, value in item.points:
+            key = (attempt, milliseconds(at))
+            if not 0 <= value < 1e15:  # NaN too, which a stale marker is not, but a sick rank may say
+                continue
+            if name == "pyrometer_train_batch_step":
+                numbers[key] = int(value)
+            elif name == "pyrometer_train_batch_step_seconds":
+                lengths[key] = milliseconds(value)
+            else:
+                tags.setdefault(key, set()).add(item.labels.get("tag", ""))
+    for (attempt, end), number in numbers.items():
+        if (attempt, end) in lengths:
+            marks = frozenset(tags.get((attempt, end), ()))
+            yield Step(end, max(1, lengths[attempt, end]), number, attempt, marks)
+
+
+Process = dict[str, list[Series]]
+"""The series of rank 0 of an attempt on a node, by name."""
+
+
+def _by_process(series: Iterable[Series]) -> dict[tuple[str, str, str], Process]:
+    found: dict[tuple[str, str, str], Process] = {}
+    for item in series:
+        labels = item.labels
+        where = (labels.get("attempt", ""), labels.get("node", ""), labels.get("instance", ""))
+        found.setdefault(where, {}).setdefault(labels["__name__"], []).append(item)
+    return found
+
+
+def _add_process(facts: Facts, own: Process, world: float | None) -> None:
+    starts = _values(own, "pyrometer_train_rank_start_timestamp_seconds")
+    up = _values(own, "pyrometer_train_rank_up")
+    steps = _values(own, "pyrometer_train_steps_total")
+    attempt = next((item.labels.get("attempt", "") for items in own.values() for item in items), "")
+    latest: int | None = None
+    for at in sorted(starts):
+        life = milliseconds(starts[at])
+        if latest is None or life - latest >= SAME_MS:
+            facts.births.append(Birth(life, attempt))
+            latest = life
+    for at in sorted(steps):
+        life_then = milliseconds(starts[at]) if at in starts else None
+        facts.seen.append(Seen(at, _status(up.get(at), known=life_then is not None), life_then))
+    for part in own.get("pyrometer_train_step_part_seconds_total", []):
+        if part.labels.get("part") in ("checkpoint", "eval"):
+            key = "/".join(part.labels.get(name, "") for name in ("attempt", "node", "instance", "part"))
+            samples = ((milliseconds(at), milliseconds(value)) for at, value in part.points)
+            facts.parts += [PartSample(at, key, part.labels["part"], value) for at, value in samples]
+    for doing in own.get("pyrometer_train_current_part_seconds", []):
+        facts.doing += [(milliseconds(at), doing.labels.get("part", "")) for at, _ in doing.points]
+    if world is not None:
+        facts.tokens += _tokens_per_step(steps, _values(own, "pyrometer_train_tokens_total"), world)
+
+
+def _status(up: float | None, *, known: bool) -> Status:
+    if up is None:  # an exporter that says when the rank began would also say that it lives
+        return "closed" if known else "alive"
+    return "alive" if up else "dead"
+
+
+def _values(own: Process, name: str) -> dict[int, float]:
+    return {milliseconds(at): value for item in own.get(name, []) for at, value in item.points}
+
+
+def _tokens_per_step(
+    steps: Mapping[int, float], tokens: Mapping[int, float], world: float
+) -> Iterator[tuple[int, float]]:
+    """At each scrape that saw new steps, what those took; where none did, what the process took on average."""
+    scrapes = [(at, steps[at], tokens[at]) for at in sorted(steps.keys() & tokens.keys())]
+    rising = [(b, a) for a, b in pairwise(scrapes) if b[1] > a[1] and b[2] >= a[2]]
+    for (at, count, sum_), (_, count_before, sum_before) in rising:
+        yield at, (sum_ - sum_before) / (count - count_before) * world
+    if not rising and scrapes and scrapes[-1][1] > 0:
+        yield scrapes[-1][0], scrapes[-1][2] / scrapes[-1][1] * world

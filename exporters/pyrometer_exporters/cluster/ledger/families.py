@@ -1,0 +1,110 @@
+"""What is served of the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from pyrometer_exporters.cluster.ledger.book import CLOSED, REWORK, STATES, USEFUL, Book
+from pyrometer_exporters.framework.metrics import Family, Sample
+
+SECONDS = Family(
+    "pyrometer_run_seconds_total",
+    "counter",
+    "Where a run's time went, over all its attempts, from its batches in Prometheus: useful (steps taken for the first "
+    "time), rework (taken again after a restart), checkpoint, eval, init (from a process's start to its first step), "
+    "down (no process), other (also: not known). The states sum to the time from the run's start to the settled time.",
+    ("run", "state"),
+)
+STARTED = Family(
+    "pyrometer_run_start_timestamp_seconds",
+    "gauge",
+    "When the run began; for one that was there before the ledger, when that saw it first.",
+    ("run",),
+)
+SETTLED = Family(
+    "pyrometer_run_settled_timestamp_seconds",
+    "gauge",
+    "Up to when the run's time is booked: a minute and a step behind, and standing still after the run has ended.",
+    ("run",),
+)
+STEPS = Family("pyrometer_run_steps_total", "counter", "Steps of the run by state: useful or rework.", ("run", "state"))
+RESTARTS = Family("pyrometer_run_restarts_total", "counter", "How often the run was started again.", ("run",))
+LAST_CHECKPOINT = Family(
+    "pyrometer_run_last_checkpoint_timestamp_seconds",
+    "gauge",
+    "When the latest checkpoint was finished, by the batches' tags or else by rank 0's part; absent before the first.",
+    ("run",),
+)
+UNSAVED = Family(
+    "pyrometer_run_unsaved_seconds",
+    "gauge",
+    "Time in steps since the latest checkpoint: what a crash now would lose. Absent once the run has ended.",
+    ("run",),
+)
+INTERVAL = Family(
+    "pyrometer_run_checkpoint_interval_seconds",
+    "gauge",
+    "The usual time in steps between two checkpoints, the median of the latest eight; absent before there were three.",
+    ("run",),
+)
+TOKENS = Family(
+    "pyrometer_run_tokens_total",
+    "counter",
+    "Tokens trained on by useful steps; steps before the ledger knew the run count at the rate of then.",
+    ("run",),
+)
+TARGET = Family(
+    "pyrometer_run_target_tokens", "gauge", "Tokens to train on, as given with --collector.ledger.target.", ("run",)
+)
+END = Family(
+    "pyrometer_run_estimated_end_timestamp_seconds",
+    "gauge",
+    "When the target will be reached: basis elapsed goes on as in the last day with all its losses, basis training as "
+    "if from now on there were none.",
+    ("run", "basis"),
+)
+FAMILIES = (
+    SECONDS, STARTED, SETTLED, STEPS, RESTARTS, LAST_CHECKPOINT, UNSAVED, INTERVAL, TOKENS, TARGET, END,
+)  # fmt: skip
+
+
+def book_samples(run: str, book: Book, targets: Mapping[str, float]) -> Iterator[Sample]:
+    """Everything about a run."""
+    for state in STATES:
+        yield SECONDS.sample(book.lengths[state] / 1000, run, state)
+    for state in (USEFUL, REWORK):
+        yield STEPS.sample(book.steps[state], run, state)
+    yield STARTED.sample(book.started / 1000, run)
+    yield SETTLED.sample(book.settled / 1000, run)
+    yield RESTARTS.sample(book.restarts, run)
+    yield from _checkpoints(run, book)
+    if book.tokens_per_step:
+        yield TOKENS.sample(book.tokens, run)
+    target = targets.get(run)
+    if target is not None:
+        yield TARGET.sample(target, run)
+        yield from _ends(run, book, target)
+
+
+def _checkpoints(run: str, book: Book) -> Iterator[Sample]:
+    if book.saved_at:
+        yield LAST_CHECKPOINT.sample(book.saved_at / 1000, run)
+    if book.condition != CLOSED:
+        yield UNSAVED.sample(book.unsaved / 1000, run)
+    if book.checkpoint_interval is not None:
+        yield INTERVAL.sample(book.checkpoint_interval / 1000, run)
+
+
+def _ends(run: str, book: Book, target: float) -> Iterator[Sample]:
+    """BLOOM's sum, what is left by what is done in a day, on the run's own figures."""
+    left = target - book.tokens
+    if left <= 0 or book.condition == CLOSED or not book.tokens_per_step:
+        return
+    if book.typical:
+        yield END.sample((book.settled + left / book.tokens_per_step * book.typical) / 1000, run, "training")
+    if book.hours:
+        since, then = book.hours[0]
+        # A few minutes are no rate to extend over months.
+        if book.settled - since >= 3_600_000 and book.tokens > then:
+            rate = (book.tokens - then) / (book.settled - since)
+            yield END.sample((book.settled + left / rate) / 1000, run, "elapsed")

@@ -1,0 +1,301 @@
+"""Books a run's time from what Prometheus knows of it.
+
+A step is useful the first time it is taken, and rework when a restart takes it again: counters can't take back what
+they counted, so it is the second time that counts as lost. Time belongs to checkpoints and evaluations as far as rank 0
+measured them (parts) or, where it never does, as far as batches are tagged. Between a process's beginning and its
+first step it is ``init``. It is ``down`` only where that is known: the process was seen dead, or the next one began
+within moments of the last sign of life. The rest is ``other``: a process that lives and takes no step, and what isn't
+known because nobody scraped.
+
+The same facts always give the same book, and what is booked is never changed: facts that come late are too late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pyrometer_exporters.cluster.ledger.book import (
+    ALIVE,
+    CHECKPOINT,
+    CLOSED,
+    DEAD,
+    DOWN,
+    EVAL,
+    INIT,
+    OTHER,
+    REWORK,
+    USEFUL,
+    Book,
+)  # fmt: skip
+from pyrometer_exporters.cluster.ledger.facts import ENDLESS, SAME_MS, Birth, Facts, Seen, Step
+
+SCRAPE_MS = 60_000
+# Scrapes up to a minute apart see the end of a process within this.
+MAX_SILENCE_MS = 90_000
+# Exporters keep batches for 50 minutes for a Prometheus that is away; then nothing more is to be expected.
+BLIND_PATIENCE_MS = 3_600_000
+# A step that has lasted so long is no step any more: ten minutes, or twenty of the usual.
+STEP_PATIENCE_MS = 600_000
+STEP_PATIENCE_STEPS = 20
+# Nobody waits longer for a run to come back: from then on its time isn't counted, unless it does come back.
+GIVE_UP_MS = 86_400_000
+
+_LONGER_ANYWAY = frozenset({"warmup", "ramp", "restart"})
+
+Event = Step | Birth | Seen
+
+
+def begin(facts: Facts, known_from: int, until: int) -> Book | None:
+    """The book of a run that the ledger sees for the first time; None while there is nothing to begin with.
+
+    ``known_from`` is when the facts begin: what was there before isn't known.
+    """
+    births = [birth for birth in facts.births if birth.at <= until]
+    steps = [step for step in facts.steps if known_from <= step.start and step.end <= until]
+    if births and births[0].at >= known_from and not (steps and steps[0].start < births[0].at):
+        first = births[0]
+        return Book(first.at, first.at, began=first.at, life=first.at, attempt=first.attempt, starting=True)
+    if not steps:
+        return None
+    lives = [birth.at for birth in births if birth.at <= steps[0].start]
+    life = lives[-1] if lives else None
+    start = steps[0].start
+    return Book(start, start, known_from + SCRAPE_MS, began=life or start, life=life, attempt=steps[0].attempt)
+
+
+def settle(book: Book, facts: Facts, until: int) -> None:
+    """Book the run's time up to ``until``, or as far as it can be known by now."""
+    for event in _events(book, facts, until):
+        if isinstance(event, Step):
+            _step(book, facts, event)
+        elif isinstance(event, Birth):
+            _birth(book, facts, event)
+        elif book.is_present(event.life):
+            _end(book, facts, event)
+    _tail(book, facts, until)
+
+
+def _events(book: Book, facts: Facts, until: int) -> Iterator[Event]:
+    """What happened, in order: births before steps, ends after them."""
+    births = [birth for birth in facts.births if birth.at >= book.began + SAME_MS]
+    ends = [seen for seen in facts.seen if seen.status != "alive"]
+    events: list[tuple[int, int, Event]] = [
+        *((max(birth.at, book.settled), 0, birth) for birth in births),
+        *((step.end, 1, step) for step in facts.steps if step.end > book.settled),
+        *((end.at, 2, end) for end in ends if end.at > book.settled),
+    ]
+    events = [event for event in events if event[0] <= until]
+    yield from (event for _, _, event in sorted(events, key=lambda item: item[:2]))
+
+
+def _birth(book: Book, facts: Facts, birth: Birth) -> None:
+    if birth.at < book.began + SAME_MS:
+        return
+    at = max(birth.at, book.settled)
+    _until_next_process(book, facts, at)
+    book.restarts += 1
+    book.life, book.began, book.attempt, book.starting = birth.at, birth.at, birth.attempt, True
+    book.condition, book.alive, book.number = ALIVE, at, None
+
+
+def _step(book: Book, facts: Facts, step: Step) -> None:
+    start = max(step.start, book.settled)
+    if _is_of_another_process(book, step):
+        _until_next_process(book, facts, start)
+        book.restarts += 1
+        book.life, book.after, book.began = None, book.alive, step.start
+        book.attempt, book.number = step.attempt, None
+    book.condition = ALIVE
+    _no_step_until(book, facts, start, step)
+    _in_step(book, facts, step)
+    book.alive = max(book.alive, step.end)
+    book.starting, book.number, book.attempt = False, step.number, step.attempt
+
+
+def _is_of_another_process(book: Book, step: Step) -> bool:
+    """Whether a process must have begun of which nobody told."""
+    if book.condition != ALIVE:
+        return True
+    if book.number is None:
+        return book.attempt != step.attempt
+    return book.attempt != step.attempt or step.number <= book.number
+
+
+def _end(book: Book, facts: Facts, seen: Seen) -> None:
+    """A process that was seen dead, or that said goodbye."""
+    if book.condition == ALIVE:
+        alive = _last_alive(book, facts, seen.at)
+        # A checkpoint that was finished after the last sign of life is one too.
+        _take_in_parts(book, facts, seen.at)
+        _pay(book, seen.at)
+        _no_step_until(book, facts, alive)
+    if seen.status == "closed":
+        book.condition = CLOSED
+    elif book.condition == ALIVE:
+        book.add(DOWN if seen.at - alive <= MAX_SILENCE_MS else OTHER, seen.at)
+        book.condition = DEAD
+
+
+def _until_next_process(book: Book, facts: Facts, at: int) -> None:
+    """The time up to the beginning of the next process."""
+    if book.condition == ALIVE:
+        alive = _last_alive(book, facts, at)
+        _take_in_parts(book, facts, facts.scrape_from(at))
+        _pay(book, at)
+        _no_step_until(book, facts, alive)
+        book.add(DOWN if at - alive <= MAX_SILENCE_MS else OTHER, at)
+    book.add(DOWN, at)
+    # What its parts took longer than there was time for was another process's, or double: it is nobody's now.
+    book.claims.owed.update(dict.fromkeys((CHECKPOINT, EVAL), 0))
+
+
+def _last_alive(book: Book, facts: Facts, before: int) -> int:
+    """The last sign of life of the present process, at or after what is booked already."""
+    seen = facts.last_alive(book.is_present, before)
+    return min(before, max(book.settled, book.alive, seen or 0))
+
+
+def _no_step_until(book: Book, facts: Facts, until: int, then: Step | None = None) -> None:
+    """The time up to ``until``, in which the process lived and finished no step; ``then`` is the step that follows."""
+    if until <= book.settled:
+        return
+    scrape = facts.scrape_from(until)
+    if book.starting and then is not None and facts.room_between_steps(then, scrape) < ENDLESS:
+        # What a scrape sees only after the first step has begun may be of a pause that follows it.
+        owed = book.claims.to_pay(facts.parts, scrape)
+        scrape = scrape if facts.room_between_steps(then, scrape) < owed else facts.scrape_until(until)
+    _take_in_parts(book, facts, scrape)
+    _pay(book, until)
+    if book.starting:
+        book.add(INIT, until)
+        return
+    if then is not None:
+        tagged = _tagged(book, then)
+        if tagged is not None:
+            book.add(tagged, until)
+        _unseen_steps(book, facts, until, then)
+    book.add(OTHER, until)
+
+
+def _pay(book: Book, until: int) -> int:
+    """Book what is owed to checkpoints and evaluations, as far as there is time; how much that was."""
+    return sum(
+        book.add(part, book.settled + book.claims.pay(part, until - book.settled)) for part in (CHECKPOINT, EVAL)
+    )
+
+
+def _unseen_steps(book: Book, facts: Facts, until: int, then: Step) -> None:
+    """Steps whose points got lost, or were never made: their numbers were passed, so they were taken."""
+    if book.number is None or book.typical is None:
+        return
+    unseen = then.number - book.number - 1
+    length = min(until - book.settled, unseen * book.typical)
+    if unseen <= 0 or length <= 0:
+        return
+    again, end = max(0, min(then.number - 1, book.high) - book.number), book.settled + length
+    _trained(book, facts, REWORK, again, book.settled + length * again // unseen)
+    _trained(book, facts, USEFUL, unseen - again, end)
+
+
+def _in_step(book: Book, facts: Facts, step: Step) -> None:
+    tagged = _tagged(book, step)
+    if book.high < 0:  # what was trained before the ledger knew the run, at the rate of now
+        book.tokens = step.number * (facts.tokens_at(step.end) or 0.0)
+    paid = _parts_in_step(book, facts, step)
+    if tagged is not None and book.typical is not None:
+        book.add(tagged, max(book.settled, step.end - book.typical))
+    elif not step.tags and not paid:
+        book.seems_typical(step.length)
+    _trained(book, facts, REWORK if step.number <= book.high else USEFUL, 1, step.end)
+    book.high = max(book.high, step.number)
+    _tagged_checkpoint(book, step)
+
+
+def _parts_in_step(book: Book, facts: Facts, step: Step) -> int:
+    """Take out of a step what parts took; how much that was.
+
+    What the scrape before its end has, and no pause could pay, was in it or in one before. What only the scrape after
+    it has is this step's if that was longer by as much, or if no pause follows that it could be of.
+    """
+    _take_in_parts(book, facts, facts.scrape_until(step.end))
+    paid = _pay(book, step.end) if book.claims.at <= step.end else 0
+    scrape, typical = facts.scrape_from(step.end), book.typical or 0
+    longer = min(step.end - book.settled, step.length - paid - typical)
+    owed = book.claims.to_pay(facts.parts, scrape)
+    room = facts.room_between_steps(step, scrape)
+    if not owed or longer <= typical // 2 or owed <= room < ENDLESS or step.tags & _LONGER_ANYWAY:
+        return paid
+    _take_in_parts(book, facts, scrape)
+    # More than this one took longer: there were several such steps since the last scrape.
+    return paid + _pay(book, step.end if owed <= longer + typical // 2 else book.settled + longer)
+
+
+def _trained(book: Book, facts: Facts, state: str, steps: int, until: int) -> None:
+    book.add(state, until)
+    book.steps[state] += steps
+    if state == USEFUL:
+        book.trained_on(steps, facts.tokens_at(until))
+
+
+def _tagged(book: Book, step: Step) -> str | None:
+    """What a tag says that time before and in the step was for, where no part says it better."""
+    for part in (CHECKPOINT, EVAL):
+        if part in step.tags and part not in book.claims.known:
+            return part
+    return None
+
+
+def _tagged_checkpoint(book: Book, step: Step) -> None:
+    """A checkpoint is done by the end of the first of the steps that are tagged with it."""
+    tagged = CHECKPOINT in step.tags
+    if tagged and not book.saving:
+        book.save_point(step.end)
+        book.tags_checkpoints = True
+    book.saving = tagged
+
+
+def _take_in_parts(book: Book, facts: Facts, scrape: int) -> None:
+    for at, part in book.claims.take_in(facts.parts, scrape, book.unknown_before):
+        if part == CHECKPOINT and not book.tags_checkpoints:
+            book.save_point(at)
+
+
+def _tail(book: Book, facts: Facts, until: int) -> None:
+    """The time after the last thing that is known to have happened."""
+    if book.condition == CLOSED or until <= book.settled:
+        return
+    if book.condition == DEAD:
+        book.add(DOWN, until)
+        if until - book.alive > GIVE_UP_MS:
+            book.condition = CLOSED
+        return
+    alive = _last_alive(book, facts, until)
+    book.alive = max(book.alive, alive)
+    if until - alive > MAX_SILENCE_MS:
+        _blind(book, facts, alive, until)
+    else:
+        _standing_still(book, facts, min(alive, until - _patience(book)))
+
+
+def _blind(book: Book, facts: Facts, alive: int, until: int) -> None:
+    """Nobody sees the process any more. What it does is not known; batches may still arrive for an hour."""
+    if until - alive > BLIND_PATIENCE_MS:
+        _no_step_until(book, facts, alive)
+        book.add(OTHER, until - BLIND_PATIENCE_MS)
+    if until - alive > GIVE_UP_MS:
+        book.condition = CLOSED
+
+
+def _standing_still(book: Book, facts: Facts, until: int) -> None:
+    """A process that lives and finishes no step, for longer than a step can take."""
+    if until <= book.settled:
+        return
+    part = facts.doing_at(until)
+    if part in (CHECKPOINT, EVAL):
+        book.claims.owed[part] -= book.add(part, until)
+    else:
+        _no_step_until(book, facts, until)
+
+
+def _patience(book: Book) -> int:
+    return max(STEP_PATIENCE_MS, STEP_PATIENCE_STEPS * (book.typical or 0))

@@ -1,0 +1,73 @@
+"""Temperatures of the device and its module: ``hwmon`` of the PCI function (mlx5 since kernel 6.6).
+
+A module has a sensor only if it was plugged in when the driver was loaded. Each read is a firmware command.
+Sample::
+
+    $ cd /sys/class/infiniband/mlx5_0/device/hwmon/hwmon5; cat temp1_label temp1_input temp1_crit
+    asic
+    54125
+    105000
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from pyrometer_exporters.framework.metrics import Family
+from pyrometer_exporters.node.nic.readings import Access
+from pyrometer_exporters.node.nic.sysfs import Folder
+from pyrometer_exporters.node.nic.tiers import TEMPERATURES
+
+_INPUT = re.compile(r"temp(\d{1,3})_input", re.ASCII)
+_MILLIDEGREES = re.compile(r"-?\d{1,9}", re.ASCII)
+
+CELSIUS = Family(
+    "pyrometer_nic_temperature_celsius",
+    "gauge",
+    "Temperature of the device (asic) or its module, in degrees Celsius. hwmon: temp<n>_input.",
+    ("device", "sensor"),
+)
+CRITICAL_CELSIUS = Family(
+    "pyrometer_nic_temperature_critical_celsius",
+    "gauge",
+    "The temperature that the firmware calls critical, in degrees Celsius. hwmon: temp<n>_crit.",
+    ("device", "sensor"),
+)
+FAMILIES = (CELSIUS, CRITICAL_CELSIUS)
+
+
+class Temperature(NamedTuple):
+    """A sensor, in degrees Celsius; ``critical`` is None where the firmware has none, which it writes as 0."""
+
+    sensor: str
+    celsius: float
+    critical: float | None
+
+
+def read_temperatures(access: Access, path: str) -> tuple[Temperature, ...]:
+    """All sensors of the device whose class folder is at ``path``, every 60 s."""
+    return access.kept.get(TEMPERATURES, path, lambda: tuple(_read(access, f"{path}/device/hwmon")))
+
+
+def _read(access: Access, path: str) -> list[Temperature]:
+    found = []
+    try:
+        for name in sorted(access.folders.get(path).names):
+            folder = access.folders.get(f"{path}/{name}")
+            numbers = sorted(int(match[1]) for match in map(_INPUT.fullmatch, folder.names) if match)
+            found += [sensor for number in numbers if (sensor := _sensor(folder, number)) is not None]
+    except OSError:
+        return found
+    return found
+
+
+def _sensor(folder: Folder, number: int) -> Temperature | None:
+    celsius = _celsius(folder.text(f"temp{number}_input"))
+    label = folder.text(f"temp{number}_label") or f"temp{number}"
+    return None if celsius is None else Temperature(label, celsius, _celsius(folder.text(f"temp{number}_crit")) or None)
+
+
+def _celsius(text: str | None) -> float | None:
+    """Degrees of ``54125``; None for anything else."""
+    return int(text) / 1000 if text is not None and _MILLIDEGREES.fullmatch(text) else None

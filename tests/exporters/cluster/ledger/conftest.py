@@ -1,0 +1,292 @@
+"""A run as it really went, and what a Prometheus that scrapes it every few seconds would have of it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from bisect import bisect_right
+from collections import Counter
+from dataclasses import dataclass, field
+
+import pytest
+
+from pyrometer_exporters.cluster.ledger.book import STATES, Book
+from pyrometer_exporters.cluster.ledger.history import Ledger, decoded
+from pyrometer_exporters.cluster.prometheus import Series
+from pyrometer_exporters.framework.worker import PartError
+
+EPOCH = 1_800_000_000_000
+RUN = "llama-8b"
+WORLD = 8
+TOKENS_PER_STEP = 4096.0
+# As the node exporter: how long a rank that ended is still served.
+KEEP_DEAD_MS, KEEP_CLOSED_MS = 600_000, 300_000
+
+
+@dataclass
+class Process:
+    """What rank 0 of one attempt did; all times in ms since the epoch."""
+
+    attempt: int
+    born: int
+    node: str = "gpu-001"
+    ended: int | None = None
+    closed: bool = False
+    steps: list[tuple[int, int, int, tuple[str, ...]]] = field(default_factory=list)  # end, length, number, tags
+    parts: list[tuple[int, str, int]] = field(default_factory=list)  # end, part, length
+    doing: list[tuple[int, int, str]] = field(default_factory=list)
+
+    def gone(self) -> float:
+        if self.ended is None:
+            return float("inf")
+        return self.ended + (KEEP_CLOSED_MS if self.closed else KEEP_DEAD_MS)
+
+
+class World:
+    """Moves a run forward in time, and notes what truly happened."""
+
+    def __init__(self, scrape_ms: int = 5000, phase_ms: int = 1700) -> None:
+        self.now = EPOCH
+        self.scrape_ms, self.phase_ms = scrape_ms, phase_ms
+        self.processes: list[Process] = []
+        self.outages: list[tuple[int, int]] = []  # of Prometheus
+        self.lost: list[tuple[int, int]] = []  # batches that end in here never arrive
+        self.number = 0
+        self.high = -1
+        self.truth: Counter[str] = Counter()
+        self.first_of_process = True
+
+    @property
+    def process(self) -> Process:
+        return self.processes[-1]
+
+    def start(self, init_ms: int, number: int | None = None, node: str = "gpu-001") -> None:
+        """A process begins, and needs so long before its first step."""
+        self.processes.append(Process(len(self.processes), self.now, node))
+        if number is not None:
+            self.number = number
+        self._pass("init", init_ms)
+
+    def step(self, length_ms: int, *tags: str) -> None:
+        self._pass("rework" if self.number <= self.high else "useful", length_ms)
+        self._note(length_ms, tags)
+
+    def part_in_step(self, part: str, part_ms: int, rest_ms: int, *tags: str) -> None:
+        """A step that has a checkpoint or an evaluation in it."""
+        self._part(part, part_ms)
+        self._pass("rework" if self.number <= self.high else "useful", rest_ms)
+        self._note(part_ms + rest_ms, tags)
+
+    def part_between_steps(self, part: str, length_ms: int) -> None:
+        self._part(part, length_ms)
+
+    def pause(self, length_ms: int, state: str = "other") -> None:
+        """Between steps, nothing that anyone measures."""
+        self._pass(state, length_ms)
+
+    def crash(self, after_ms: int, down_ms: int) -> None:
+        """The process dies after so long without finishing another step."""
+        last = self._last_event()
+        self.now += after_ms
+        self.process.ended = self.now
+        seen = max(last, self._scrape_before(self.now))
+        self.truth["other" if self.process.steps else "init"] += seen - last
+        self.now += down_ms
+        self.truth["down"] += self.now - seen
+
+    def close(self, after_ms: int = 0) -> None:
+        self.now += after_ms
+        self.process.ended, self.process.closed = self.now, True
+
+    def off(self, length_ms: int) -> None:
+        """After a process has ended."""
+        self.now += length_ms
+
+    def outage(self, length_ms: int) -> None:
+        """From now on Prometheus is away for so long; time goes on with whatever is called next."""
+        self.outages.append((self.now, self.now + length_ms))
+
+    def _part(self, part: str, length_ms: int) -> None:
+        self.process.doing.append((self.now, self.now + length_ms, part))
+        self._pass(part, length_ms)
+        self.process.parts.append((self.now, part, length_ms))
+
+    def _note(self, length_ms: int, tags: tuple[str, ...]) -> None:
+        self.process.steps.append((self.now, length_ms, self.number, tags))
+        self.high = max(self.high, self.number)
+        self.number += 1
+
+    def _pass(self, state: str, length_ms: int) -> None:
+        self.now += length_ms
+        self.truth[state] += length_ms
+
+    def _last_event(self) -> int:
+        ends = [end for end, *_ in self.process.steps + self.process.parts]
+        return max([self.process.born, *ends])
+
+    def _scrape_before(self, at: int) -> int:
+        return at - (at - self.phase_ms) % self.scrape_ms
+
+    def scraped(self, at: int) -> bool:
+        return not any(begin <= at < end for begin, end in self.outages)
+
+
+class Recorded:
+    """The Prometheus of a world, at any of its moments."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.now = world.now
+        self.error: PartError | None = None
+        self.asked = 0
+
+    def instant(self, query: str, at: float) -> list[Series]:
+        self.asked += 1
+        if self.error is not None:
+            raise self.error
+        until = round(at * 1000)
+        if query.startswith("max(timestamp("):
+            times = [t for t in self._scrapes(until - 300_000, until) if self.world.scraped(t)]
+            return [Series({}, ((at, times[-1] / 1000),))] if times else []
+        if "world_size" in query:
+            return [Series({"run": RUN, "world_size": str(WORLD)}, ((at, 1.0),))]
+        found = re.fullmatch(r'\{__name__=~"([^"]+)".*\}\[(\d+)ms\]', query)
+        assert found is not None, query
+        names, since = re.compile(found[1]), until - int(found[2])
+        samples = self._batches(since, until) if "batch" in found[1] else self._ranks(since, until)
+        by_labels: dict[tuple[tuple[str, str], ...], list[tuple[float, float]]] = {}
+        for labels, time, value in samples:
+            if names.fullmatch(labels["__name__"]):
+                by_labels.setdefault(tuple(sorted(labels.items())), []).append((time / 1000, value))
+        return [Series(dict(labels), tuple(sorted(points))) for labels, points in by_labels.items()]
+
+    def range(self, query: str, start: float, end: float, step: float) -> list[Series]:
+        if self.error is not None:
+            raise self.error
+        assert "rank_up" in query
+        points = []
+        for index in range(int((end - start) / step) + 1):
+            at = round((start + index * step) * 1000)
+            values = [value for labels, _, value in self._ranks(at - 60_000, at)
+                      if labels["__name__"] == "pyrometer_train_rank_up"]  # fmt: skip
+            if values:
+                points.append((at / 1000, max(values)))
+        return [Series({"run": RUN}, tuple(points))] if points else []
+
+    def _scrapes(self, since: int, until: int) -> list[int]:
+        until = min(until, self.now)
+        first = since + 1 + (self.world.phase_ms - since - 1) % self.world.scrape_ms
+        return list(range(first, until + 1, self.world.scrape_ms))
+
+    def _batches(self, since: int, until: int) -> list[tuple[dict[str, str], int, float]]:
+        found = []
+        for process in self.world.processes:
+            labels = {"run": RUN, "attempt": str(process.attempt), "node": process.node}
+            first = bisect_right(process.steps, since, key=lambda step: step[0])
+            last = bisect_right(process.steps, until, key=lambda step: step[0])
+            for end, length, number, tags in process.steps[first:last]:
+                if self._arrived(end) and not _within(self.world.lost, end):
+                    found.append(({**labels, "__name__": "pyrometer_train_batch_step"}, end, float(number)))
+                    found.append(({**labels, "__name__": "pyrometer_train_batch_step_seconds"}, end, length / 1000))
+                    found += [
+                        ({**labels, "__name__": "pyrometer_train_batch_tag", "tag": tag}, end, 1.0) for tag in tags
+                    ]
+        return found
+
+    def _arrived(self, end: int) -> bool:
+        """A batch is stored by the first scrape after its end."""
+        at = end + self.world.scrape_ms - (end - self.world.phase_ms) % self.world.scrape_ms
+        while not self.world.scraped(at):
+            at += self.world.scrape_ms
+        return at <= self.now
+
+    def _ranks(self, since: int, until: int) -> list[tuple[dict[str, str], int, float]]:
+        found = []
+        for at in self._scrapes(since, until):
+            if self.world.scraped(at):
+                for process in self.world.processes:
+                    if process.born <= at < process.gone():
+                        found += _rank_samples(process, at)
+        return found
+
+
+def _rank_samples(process: Process, at: int) -> list[tuple[dict[str, str], int, float]]:
+    labels = {"run": RUN, "attempt": str(process.attempt), "rank": "0", "node": process.node, "instance": process.node}
+    done = bisect_right(process.steps, at, key=lambda step: step[0])
+    ended = process.ended is not None and process.ended <= at
+    values = {
+        "pyrometer_train_rank_start_timestamp_seconds": process.born / 1000 + (at % 3) * 1e-4,
+        "pyrometer_train_steps_total": float(done),
+        "pyrometer_train_tokens_total": done * TOKENS_PER_STEP / WORLD,
+    }
+    if not (ended and process.closed):
+        values["pyrometer_train_rank_up"] = 0.0 if ended else 1.0
+    found = [({**labels, "__name__": name}, at, value) for name, value in values.items()]
+    for part in ("checkpoint", "eval"):
+        total = sum(length for end, name, length in process.parts if name == part and end <= at)
+        if total:
+            name = "pyrometer_train_step_part_seconds_total"
+            found.append(({**labels, "__name__": name, "part": part}, at, total / 1000))
+    part = next((name for begin, end, name in process.doing if begin <= at < end), "step")
+    found.append(({**labels, "__name__": "pyrometer_train_current_part_seconds", "part": part}, at, 1.0))
+    return found
+
+
+def _within(spans: list[tuple[int, int]], at: int) -> bool:
+    return any(begin <= at < end for begin, end in spans)
+
+
+class Auditor:
+    """A ledger over a world; every look checks what must always hold."""
+
+    def __init__(self, world: World, since: int = EPOCH - 3_600_000) -> None:
+        self.world = world
+        self.prometheus = Recorded(world)
+        self.ledger = Ledger(since)
+        self.served: dict[str, int] = {}
+
+    def look(self, now: int) -> None:
+        self.prometheus.now = now
+        with contextlib.suppress(PartError):  # nothing was scraped for long: nothing may change
+            self.ledger.turn(self.prometheus, now / 1000, "")
+            while self.ledger.behind:
+                self.ledger.turn(self.prometheus, now / 1000, "")
+        self.check()
+
+    def restart(self) -> None:
+        self.ledger = decoded(json.loads(json.dumps(self.ledger.encoded())))
+
+    def check(self) -> None:
+        for book in self.ledger.books.values():
+            assert sum(book.lengths.values()) == book.settled - book.started
+            assert set(book.lengths) == set(STATES)
+            assert all(length >= self.served.get(state, 0) for state, length in book.lengths.items()), "a counter fell"
+            self.served = dict(book.lengths)
+
+    @property
+    def book(self) -> Book:
+        return self.ledger.books[RUN]
+
+    def seconds(self) -> dict[str, float]:
+        """What isn't 0."""
+        return {state: length / 1000 for state, length in self.book.lengths.items() if length}
+
+    def finish(self) -> None:
+        """Look once more when all is known."""
+        self.look(self.world.now + 120_000)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def audit() -> type[Auditor]:
+    return Auditor
+
+
+@pytest.fixture
+def make_world() -> type[World]:
+    return World

@@ -1,0 +1,102 @@
+"""The ledger's questions, asked of a real Prometheus."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyrometer_exporters.cluster.ledger.history import Ledger
+from pyrometer_exporters.cluster.prometheus import HttpPrometheus
+from pyrometer_exporters.framework.worker import PartError
+from pyrometer_simulator.stack import Stack, StackError, find_stack
+
+
+@pytest.fixture(scope="module")
+def stack() -> Stack:
+    try:
+        return find_stack(lambda _: None)
+    except StackError as error:
+        pytest.skip(str(error))
+
+
+def _text(recorded: Any, until: int) -> str:
+    """Everything that a world's Prometheus has, as OpenMetrics."""
+    world = recorded.world
+    since = world.processes[0].born - 60_000
+    series = recorded._batches(since, until) + recorded._ranks(since, until)
+    series += [({"__name__": "pyrometer_exporter_build_info", "exporter": "pyrometer-node-exporter"}, at, 1.0)
+               for at in recorded._scrapes(since, until) if world.scraped(at)]  # fmt: skip
+    info = {"__name__": "pyrometer_train_run_info", "run": "llama-8b", "attempt": "0", "world_size": "8"}
+    series += [(info, at, 1.0) for at in recorded._scrapes(since, until) if world.scraped(at)]
+    by_name: dict[str, list[str]] = {}
+    for labels, at, value in sorted(series, key=lambda item: (sorted(item[0].items()), item[1])):
+        name = labels["__name__"]
+        rest = ",".join(f'{key}="{text}"' for key, text in labels.items() if key != "__name__")
+        by_name.setdefault(name, []).append(f"{name}{{{rest}}} {value} {at / 1000:.3f}")
+    return "".join(f"# TYPE {n} unknown\n" + "\n".join(lines) + "\n" for n, lines in by_name.items()) + "# EOF\n"
+
+
+@pytest.fixture
+def prometheus(stack: Stack, tmp_path: Path, audit: Any, world: Any) -> Iterator[tuple[HttpPrometheus, Any]]:
+    """A Prometheus with the history of a run: checkpoints, a crash, rework, an outage."""
+    world.start(20_000)
+    for _ in range(3):
+        for _ in range(200):
+            world.step(1000)
+        world.part_between_steps("checkpoint", 20_000)
+    world.crash(500, 90_000)
+    world.start(30_000, world.number - 100)
+    world.outage(200_000)
+    for _ in range(500):
+        world.step(1000)
+    recorded = audit(world).prometheus
+    recorded.now = world.now + 120_000
+    (tmp_path / "history.txt").write_text(_text(recorded, recorded.now))
+    data = tmp_path / "data"
+    create = [stack.promtool, "tsdb", "create-blocks-from", "openmetrics", tmp_path / "history.txt", data]
+    subprocess.run(create, check=True, capture_output=True, timeout=60)
+    (tmp_path / "prometheus.yaml").write_text("{}")
+    flags = [f"--config.file={tmp_path}/prometheus.yaml", f"--storage.tsdb.path={data}",
+             "--web.listen-address=127.0.0.1:0", "--storage.tsdb.retention.time=10y"]  # fmt: skip
+    with subprocess.Popen([stack.prometheus, *flags], stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield HttpPrometheus(_url(process)), world
+        finally:
+            process.terminate()
+            process.communicate(timeout=20)
+
+
+def _url(process: subprocess.Popen[str]) -> str:
+    assert process.stderr is not None
+    for line in process.stderr:
+        found = re.search(r"Listening on.*address=(127\.0\.0\.1:\d+)", line)
+        if found:
+            return f"http://{found[1]}"
+    raise AssertionError("Prometheus did not start")
+
+
+def _settled(asked: HttpPrometheus, world: Any) -> Ledger:
+    """The ledger, as soon as Prometheus answers: it listens before it is ready."""
+    end = time.monotonic() + 20
+    while True:
+        ledger = Ledger(world.processes[0].born - 3_600_000)
+        with contextlib.suppress(PartError):
+            ledger.turn(asked, (world.now + 120_000) / 1000, "")
+            return ledger
+        assert time.monotonic() < end, "Prometheus did not become ready"
+        time.sleep(0.1)
+
+
+def test_a_real_prometheus_gives_the_same_books(prometheus: tuple[HttpPrometheus, Any]) -> None:
+    asked, world = prometheus
+    book = _settled(asked, world).books["llama-8b"]
+    assert book.lengths == {**dict.fromkeys(book.lengths, 0), **world.truth}
+    assert book.tokens == pytest.approx(1000 * 4096)
+    assert sum(book.lengths.values()) == book.settled - book.started
