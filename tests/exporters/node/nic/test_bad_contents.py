@@ -148,9 +148,13 @@ def test_an_identity_of_any_text_leaves_the_output_valid(shared: Any, file: str,
     assert scrape.value("link_up", "mlx5_0", "1") == 1
 
 
-FILES = [COUNTER, STATE, RATE, SPEED, FLAGS, *IDENTITIES, "mlx5_0/ports/1/phys_state", "mlx5_0/ports/1/counters/link_downed",
-         "mlx5_0/ports/1/counters/port_rcv_data", "mlx5_0/ports/1/hw_counters/out_of_sequence", "net/ib0/carrier_down_count", "net/ib0/ifindex",
-         "net/eth0/operstate", "net/eth0/mtu", "net/eth0/statistics/rx_bytes", "mlx5_0/ports/1/hw_counters/lifespan"]  # fmt: skip
+FILES = [
+    COUNTER, STATE, RATE, SPEED, FLAGS, *IDENTITIES, "net/ib0/carrier_down_count", "net/ib0/ifindex",
+    "net/eth0/operstate", "net/eth0/mtu", "net/eth0/statistics/rx_bytes", "mlx5_0/ports/1/phys_state",
+    *(f"mlx5_0/ports/1/{name}" for name in (
+        "counters/link_downed", "counters/port_rcv_data", "hw_counters/out_of_sequence", "hw_counters/lifespan",
+    )),
+]  # fmt: skip
 
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
