@@ -1,63 +1,158 @@
-"""What the client costs a training loop: one step, one part, one import. Medians; the machine is named by its clock.
+"""What the client costs a training loop: one step, one part, one import; beside what else people put into a loop.
 
-Run: .venv/bin/python benchmarks/bench_client.py
+All in one run, because only ratios within a run mean much on a shared machine. Rows: the client; prometheus_client's
+histogram and two gauges; a TensorBoard writer's two scalars; a line of JSON into a file. TensorBoard comes with
+`make test-integrations`: without it the row says so.
+
+Run: .venv/bin/python benchmarks/bench_client.py (or with .venv-integrations/bin/python)
 """
 
 from __future__ import annotations
 
+import gc
+import json
+import resource
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import prometheus_client
 
 import pyrometer
 
-REPEATS, BATCH = 200, 2000
+STEPS, ROUNDS = 20_000, 5
+MILLION = 1_000_000
 
 
-def nanoseconds(body: Callable[[], object], batch: int = BATCH, repeats: int = REPEATS) -> tuple[float, float]:
-    """Median and 99th percentile over ``repeats`` of the mean of ``batch`` calls, in ns."""
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter_ns()
-        for _ in range(batch):
-            body()
-        times.append((time.perf_counter_ns() - start) / batch)
-    return statistics.median(times), sorted(times)[int(0.99 * len(times))]
+def each(body: Callable[[], object], steps: int = STEPS) -> tuple[float, float]:
+    """Median and 99th percentile of single calls in microseconds, less the clock's own reading."""
+    clock = time.perf_counter_ns
+    times, empty = [], []
+    for _ in range(steps):
+        begin = clock()
+        body()
+        times.append(clock() - begin)
+        begin = clock()
+        empty.append(clock() - begin)
+    own = statistics.median(empty)
+    return (statistics.median(times) - own) / 1e3, (sorted(times)[int(0.99 * steps)] - own) / 1e3
+
+
+def client(folder: str) -> Iterator[tuple[str, Callable[[], object]]]:
+    run = pyrometer.start(run="bench", flops_per_token=1.0, tokens_per_step=1, rings=folder)
+    changed = pyrometer.start(run="changed", flops_per_token=1.0, tokens_per_step=1, global_batch_size=1, rings=folder)
+    assert run.disabled is None, run.disabled
+    changed.record(global_batch_size=2)
+
+    def step() -> None:
+        with run.step():
+            pass
+
+    def part() -> None:
+        with run.part("data"):
+            pass
+
+    def record() -> None:
+        with run.step():
+            run.record(loss=1.0, grad_norm=2.0)
+
+    def full() -> None:
+        with run.step():
+            for name in ("data", "forward", "backward", "optimizer"):
+                with run.part(name):
+                    pass
+            run.record(loss=1.0, grad_norm=2.0)
+
+    def ramp() -> None:
+        with changed.step():
+            pass
+
+    yield "pyrometer: a step", step
+    yield "pyrometer: a tick", run.tick
+    yield "pyrometer: a part", part
+    yield "pyrometer: a step with loss and grad norm", record
+    yield "pyrometer: a step with four parts, loss and grad norm", full
+    yield "pyrometer: a step after the batch size changed", ramp
+
+
+def others(folder: str) -> Iterator[tuple[str, Callable[[], object]]]:
+    seconds = prometheus_client.Histogram("step_seconds", "Step.", registry=None)
+    loss, norm = (prometheus_client.Gauge(name, "Value.", registry=None) for name in ("loss", "grad_norm"))
+    clock = time.perf_counter
+
+    def with_prometheus() -> None:
+        begin = clock()
+        loss.set(1.0)
+        norm.set(2.0)
+        seconds.observe(clock() - begin)
+
+    file = open(Path(folder) / "log.jsonl", "w", encoding="utf-8")  # noqa: SIM115  as long as the process
+
+    def with_json() -> None:
+        begin = clock()
+        file.write(json.dumps({"loss": 1.0, "grad_norm": 2.0, "seconds": clock() - begin}) + "\n")
+        file.flush()
+
+    yield "prometheus_client: a histogram and two gauges", with_prometheus
+    yield "JSON lines: one, flushed", with_json
+    try:
+        from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415  gigabytes, and perhaps not there
+    except ImportError:
+        print("TensorBoard: not installed here; .venv-integrations has it")
+        return
+    writer, number = SummaryWriter(folder), iter(range(10**9))
+
+    def with_tensorboard() -> None:
+        step = next(number)
+        writer.add_scalar("loss", 1.0, step)
+        writer.add_scalar("grad_norm", 2.0, step)
+
+    yield "TensorBoard: two scalars", with_tensorboard
+
+
+def import_ms(module: str) -> float:
+    code = f"import time; t = time.perf_counter(); import {module}; print((time.perf_counter() - t) * 1e3)"
+    runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(15)]
+    return statistics.median(float(run.stdout) for run in runs)
+
+
+def a_million_steps(folder: str) -> None:
+    """Memory and live objects after a million steps, against after ten thousand."""
+    run = pyrometer.start(run="million", rings=folder)
+
+    def steps(count: int) -> None:
+        for number in range(count):
+            with run.step():
+                with run.part("data"):
+                    pass
+                run.record(loss=1.0, global_batch_size=1 + number % 7)
+
+    steps(10_000)
+    gc.collect()
+    objects, memory = len(gc.get_objects()), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    steps(MILLION)
+    gc.collect()
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory
+    print(f"a million steps: {grown} kB more memory, {len(gc.get_objects()) - objects} more objects")
 
 
 def main() -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        run = pyrometer.start(run="bench", flops_per_token=1.0, tokens_per_step=1, rings=folder)
-        assert run.disabled is None, run.disabled
-
-        def step() -> None:
-            with run.step():
-                pass
-
-        def part() -> None:
-            with run.part("data"):
-                pass
-
-        def record() -> None:
-            with run.step():
-                run.record(loss=1.0, grad_norm=2.0)
-
-        def nothing() -> None:
-            pass
-
-        call, _ = nanoseconds(nothing)
-        clock, _ = nanoseconds(time.monotonic_ns)
-        print(f"an empty call {call:.0f} ns, a clock read {clock:.0f} ns (both are part of the figures below)")
-        for name, body in (("step", step), ("part", part), ("step with loss and grad norm", record)):
-            median, p99 = nanoseconds(body)
-            print(f"{name}: median {median:.0f} ns, p99 {p99:.0f} ns")
-        run.close()
-    code = "import time; t = time.perf_counter(); import pyrometer; print((time.perf_counter() - t) * 1e3)"
-    runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(15)]
-    print(f"import pyrometer: median {statistics.median(float(r.stdout) for r in runs):.1f} ms")
+        rows = [*client(folder), *others(folder)]
+        measured: dict[str, list[tuple[float, float]]] = {name: [] for name, _ in rows}
+        for _ in range(ROUNDS):  # in turn, so that a slow moment of the machine falls on all
+            for name, body in rows:
+                measured[name].append(each(body))
+        for name, found in measured.items():
+            median, p99 = (statistics.median(column) for column in zip(*found, strict=True))
+            print(f"{name}: median {median:.2f} us, p99 {p99:.2f} us")
+        a_million_steps(folder)
+    for module in ("pyrometer", "prometheus_client"):
+        print(f"import {module}: median {import_ms(module):.1f} ms")
 
 
 if __name__ == "__main__":

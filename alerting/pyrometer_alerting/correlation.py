@@ -66,7 +66,7 @@ def groups(opened: Sequence[Incident], current: Sequence[Incident], topology: To
     return [Group(tuple(found), union.domain(root)) for root, found in by_root.items() if len(found) > 1]
 
 
-_ORDER = ("part", "switch", "rail", "rack", "storm", "flood")
+_ORDER = ("part", "host", "switch", "rail", "rack", "storm", "flood")
 
 
 def _buckets(incidents: Iterable[Incident], topology: Topology) -> dict[_Bucket, list[_Sight]]:
@@ -88,6 +88,8 @@ def _places(incident: Incident, alert: Alert, topology: Topology) -> Iterator[_B
     node = labels.get("node", "")
     if node and (labels.get("gpu") or labels.get("device")):
         yield ("part", part_of(labels))
+    if node and incident.component == "nic":
+        yield ("host", node)
     switch, rail = _wiring(incident.cluster, labels, topology)
     if switch:
         yield ("switch", switch)
@@ -116,13 +118,15 @@ def _together(bucket: _Bucket, sights: Sequence[_Sight], union: _Union) -> list[
         return list({sight.incident.id: sight.incident for sight in sights}.values())
     nodes = {sight.alert.labels.get("node", "") for sight in near}
     separate = len({union.root(incident.id) for incident in incidents})
-    if kind == "switch":
-        parts = {part_of(sight.alert.labels) for sight in near}
-        enough = len(parts) >= DOMAIN_PARTS or any(sight.alert.name == MASS_EVENT for sight in near)
+    if kind in ("host", "switch", "rail") and any(sight.alert.name == MASS_EVENT for sight in near):
+        enough = True
+    elif kind == "switch":
+        enough = len({part_of(sight.alert.labels) for sight in near}) >= DOMAIN_PARTS
     elif kind == "flood":
         enough = separate > FLOOD_MESSAGES
     else:
-        enough = len(nodes) >= DOMAIN_PARTS if kind in ("rail", "rack") else len(nodes) > STORM_NODES
+        least = {"rail": DOMAIN_PARTS, "rack": DOMAIN_PARTS, "storm": STORM_NODES + 1}.get(kind)
+        enough = least is not None and len(nodes) >= least
     return incidents if enough and separate > 1 else []
 
 
@@ -133,8 +137,8 @@ def _belongs(sight: _Sight, since: float, domain: str) -> bool:
 
 def _domain(bucket: _Bucket) -> str:
     kind = bucket[0]
-    if kind == "part":
-        return ""
+    if kind in ("part", "host"):
+        return "" if kind == "part" else bucket[-1]
     return f"{kind} {bucket[-1]}" if kind in ("switch", "rail", "rack") else EVERYWHERE
 
 
@@ -159,6 +163,17 @@ class _Union:
             self._parent[other] = first
             domain = domain or self._domains.get(other, "")
         self._domains[first] = domain or self._domains.get(first, "")
+
+
+def climbed(incident: Incident) -> Incident:
+    """The incident, named after its node when three of the node's parts are in it."""
+    if incident.domain or incident.run:
+        return incident
+    firing = [alert.labels for alert in incident.members if alert.firing]
+    nodes = {labels.get("node", "") for labels in firing}
+    parts = {part_of(labels) for labels in firing} - nodes
+    alone = len(nodes) == 1 and "" not in nodes
+    return replace(incident, domain=next(iter(nodes))) if alone and len(parts) >= DOMAIN_PARTS else incident
 
 
 def explained_by(incident: Incident, diagnosis: Diagnosis, others: Iterable[Incident]) -> list[Incident]:

@@ -55,8 +55,9 @@ def key_of(alert: Alert) -> str:
     """Cluster, name and run (else node): a JSON-free unambiguous text, since names may hold any character."""
     run = alert.labels.get("run")
     name = "slow run" if run and alert.name in RUN_SYMPTOMS else alert.name
-    place = run or alert.labels.get("node") or alert.labels.get("switch") or ""
-    kind = "run" if run else "node" if alert.labels.get("node") else "switch"
+    kinds = ("run", "node", "switch", "rail")
+    kind = next((kind for kind in kinds if alert.labels.get(kind)), "node")
+    place = alert.labels.get(kind, "")
     return "\x1f".join((alert.labels.get("cluster", ""), name, kind, place))
 
 

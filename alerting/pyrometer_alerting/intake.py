@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from pyrometer_alerting.clock import Clock
-from pyrometer_alerting.correlation import Topology, groups
+from pyrometer_alerting.correlation import Topology, climbed, groups
 from pyrometer_alerting.incidents import CAUSE_ALERTS, WATCHDOG, Change, fold, is_stale, key_of
 from pyrometer_alerting.joining import join
 from pyrometer_alerting.messages import Style, build_reply
@@ -77,10 +77,12 @@ class Intake:
 
     def _routed(self, change: Change | None) -> Change | None:
         """Where a new incident is told is decided once: a message cannot move."""
-        if change is None or "opened" not in change.events:
-            return change
-        channel = self.routing.channel(change.incident.newest())
-        return replace(change, incident=replace(change.incident, channel=channel))
+        if change is None:
+            return None
+        incident = climbed(change.incident)
+        if "opened" in change.events:
+            incident = replace(incident, channel=self.routing.channel(incident.newest()))
+        return replace(change, incident=incident)
 
     def _note_watchdog(self, tx: Transaction, delivery: Delivery, now: float) -> None:
         for alert in delivery.alerts:
@@ -163,6 +165,6 @@ def announce(tx: Transaction, change: Change, style: Style, routing: Routing, *,
     for event in change.events:
         if event in _TOLD:
             message = build_reply(routing.shown(incident), event, style)
-            if event == "worse":
-                message = routing.addressed(message, incident)
-            tx.outbox.reply(incident.id, json.dumps({"text": message.text, "blocks": message.blocks}), now)
+            if event == "worse":  # an edit pings nobody
+                message = replace(routing.addressed(message, incident), broadcast=True)
+            tx.outbox.reply(incident.id, json.dumps(vars(message)), now)

@@ -27,7 +27,7 @@ PARAGRAPH = 900
 CAUSES = 2800
 DEGRADE_LEVELS = 4  # 0 everything, 1 without chart, 2 without fields and context, 3 plain text only
 WITHOUT_CHART = 1
-_CHARTS = ("data_visualization", "image")
+CHARTS = ("data_visualization", "image")
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ class Message:
 
     text: str
     blocks: list[Block] = field(default_factory=list)
+    broadcast: bool = False  # a reply that the whole channel shall see, too
 
     def digest(self) -> str:
         """Equal for messages that look the same."""
@@ -75,7 +76,7 @@ def build(incident: Incident, style: Style, degrade: int = 0, *, native: bool = 
     ]
     blocks = [block for block in full if block is not None]
     if degrade >= 1:
-        blocks = [block for block in blocks if block["type"] not in _CHARTS]
+        blocks = [block for block in blocks if block["type"] not in CHARTS]
     if degrade >= 2:
         blocks = [block for block in blocks if block["type"] in ("header", "section") and "fields" not in block]
     return Message(_summary(incident, style), [] if degrade >= 3 else blocks)
@@ -83,7 +84,7 @@ def build(incident: Incident, style: Style, degrade: int = 0, *, native: bool = 
 
 def has_chart(message: Message) -> bool:
     """Whether Slack must be able to show a chart for this."""
-    return any(block["type"] in _CHARTS for block in message.blocks)
+    return any(block["type"] in CHARTS for block in message.blocks)
 
 
 def build_reply(incident: Incident, event: str, style: Style) -> Message:
@@ -112,7 +113,8 @@ def headline(incident: Incident) -> str:
         summary = _domain_summary(incident)
     blamed = culprits(incident)
     # The likeliest alone: two names side by side would read as two culprits.
-    more = f" (+{len(blamed) - 1})" if len(blamed) > 1 else ""
+    counted = bool(incident.domain) and not incident.run  # by the summary already
+    more = f" (+{len(blamed) - 1})" if len(blamed) > 1 and not counted else ""
     tail = f": {blamed[0]}{more}" if blamed and text.clean(blamed[0]) not in summary else ""
     state = "" if incident.firing else "Resolved: "
     # The culprit must survive the cut: the summary gives way.
@@ -126,7 +128,8 @@ def _domain_summary(incident: Incident) -> str:
     parts = {part_of(alert.labels) for alert in incident.members}
     nodes = {alert.labels["node"] for alert in incident.members if "node" in alert.labels}
     more = f" (and {len(names) - 1} other alerts)" if len(names) > 1 else ""
-    return f"{text.clean(names[0])}{more} at {len(parts)} parts of {len(nodes)} nodes"
+    spread = f" of {len(nodes)} nodes" if len(nodes) > 1 else ""
+    return f"{text.clean(names[0])}{more} at {len(parts)} parts{spread}"
 
 
 def causes_text(incident: Incident) -> str:

@@ -151,6 +151,8 @@ def part_of(labels: Mapping[str, str]) -> str:
         return f"{node} rank {labels['rank']}" if labels.get("rank") else node
     if labels.get("switch"):
         return f"switch {labels['switch']}"
+    if labels.get("rail"):
+        return f"rail {labels['rail']}"
     return f"rack {labels['rack']}" if labels.get("rack") else ""
 
 

@@ -154,6 +154,7 @@ class WebSlack:
                 text=message.text,
                 blocks=message.blocks or None,
                 thread_ts=thread_ts,
+                reply_broadcast=True if message.broadcast and thread_ts else None,
                 metadata=_metadata(metadata),
                 unfurl_links=False,
                 unfurl_media=False,

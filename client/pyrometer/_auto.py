@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 import weakref
 
@@ -82,6 +81,8 @@ class _Ticks:
 
 
 def _replace(target: Any, name: str, run: Run, counter: str, loss: Any) -> None:
+    import functools  # noqa: PLC0415  several ms that `import pyrometer` need not cost
+
     function = getattr(target, name)
 
     @functools.wraps(function)

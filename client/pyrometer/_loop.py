@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-
 from pyrometer._run import Run, start
 
 TYPE_CHECKING = False
@@ -15,13 +13,14 @@ if TYPE_CHECKING:
 def harmless(hook: Callable[..., None]) -> Callable[..., None]:
     """A hook that never raises into the framework that calls it."""
 
-    @functools.wraps(hook)
     def safe(*arguments: Any, **named: Any) -> None:
         try:
             hook(*arguments, **named)
         except Exception:  # noqa: BLE001  the promise of the client; a later version of the framework, perhaps
             pass
 
+    # By hand: functools would be the slowest part of `import pyrometer`.
+    safe.__name__, safe.__doc__ = hook.__name__, hook.__doc__
     return safe
 
 

@@ -9,14 +9,15 @@ from alerting_fakes import START, alert, training_incident
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyrometer_alerting.correlation import Topology, explained_by, groups, merged
+from pyrometer_alerting.correlation import Topology, climbed, explained_by, groups, merged
 from pyrometer_alerting.incidents import fold
+from pyrometer_alerting.messages import headline
 from pyrometer_alerting.model import Cause, Diagnosis, Incident, culprits
 
 
 def opened(name: str = "NicLinkFlapping", *, at: float = START, **labels: str) -> Incident:
     fingerprint = "-".join([name, *labels.values()])
-    component = "nic" if name.startswith("Nic") else "gpu"
+    component = "nic" if name.startswith(("Nic", "Fabric")) else "gpu"
     change = fold(
         None, [alert(name, labels={"component": component, **labels}, fingerprint=fingerprint, starts_at=at)], 0, at
     )
@@ -107,6 +108,27 @@ def test_a_mass_event_of_a_switch_stands_for_a_single_port_too() -> None:
     event = opened("FabricMassEvent", switch="leaf-12")
     (group,) = groups([event], ports(1), LEAF)
     assert group.domain == "switch leaf-12"
+
+
+def test_a_mass_event_of_a_host_or_a_rail_stands_for_its_ports() -> None:
+    port = opened(node="n1", device="mlx5_0", port="1")
+    (host,) = groups([opened("FabricMassEvent", node="n1")], [port], Topology())
+    assert host.domain == "n1"
+    (rail,) = groups([opened("FabricMassEvent", rail="0")], [port], RAIL)
+    assert rail.domain == "rail 0"
+    assert groups([opened("NicLinkDown", node="n1", device="mlx5_1", port="1")], [port], Topology()) == []
+
+
+def test_three_gpus_of_a_node_are_the_node() -> None:
+    gpus = [
+        alert("GpuThrottledThermal", labels={"node": "n1", "gpu": str(gpu)}, fingerprint=str(gpu)) for gpu in range(3)
+    ]
+    two, three = fold(None, gpus[:2], 0, START), fold(None, gpus, 0, START)
+    assert two is not None
+    assert three is not None
+    assert climbed(two.incident).domain == ""
+    assert climbed(three.incident).domain == "n1"
+    assert headline(climbed(three.incident)) == "🔴 GpuThrottledThermal at 3 parts: n1"
 
 
 HEAT = Cause("n1 GPU 3", "heat", score=100.0, labels={"node": "n1", "gpu": "3"})

@@ -177,3 +177,70 @@ def test_basic_and_bearer_authentication() -> Any:
     assert not auth.allows(hook, "Bearer wrong", hook)
     assert not webconfig.Authenticator({}, ["t"]).allows(hook, "", hook)
     assert webconfig.Authenticator().allows(hook, "", hook)
+
+
+def test_digests_have_a_time_and_a_zone() -> None:
+    chosen = settings.load(["--digest.daily=9:05", "--digest.weekly=Mon 18:30", "--digest.timezone=Europe/Zurich"], {})
+    assert [(found.kind, found.minutes, found.weekday) for found in chosen.schedules] == [
+        ("daily", 545, None),
+        ("weekly", 1110, 0),
+    ]
+    assert str(chosen.zone) == "Europe/Zurich"
+    assert settings.load([], {}).schedules == ()
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "--digest.daily=25:00",
+        "--digest.daily=nine",
+        "--digest.weekly=09:00",
+        "--digest.weekly=mon",
+        "--digest.timezone=Europe/Nowhere",
+        "--digest.timezone=../../etc/passwd",
+        "--slack.charts=svg",
+        "--runbook.url=docs",
+    ],
+)
+def test_bad_digest_and_message_settings_get_one_line(flag: str) -> None:
+    with pytest.raises(SettingsError, match=flag.partition("=")[0].lstrip("-")):
+        settings.load([flag], {})
+
+
+def test_a_configuration_can_be_checked_without_starting(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    file = yaml(tmp_path, "slack:\n  channel: '#x'\nrouting:\n  routes:\n    - {match: {a: b}, channel: '#y'}\n")
+    assert main.run(["check-config", f"--config.file={file}"], {}) == 0
+    assert capsys.readouterr().out == "the configuration is good\n"
+    assert list(tmp_path.iterdir()) == [file]  # nothing was started, no store was made
+    file.write_text("slack:\n  channel: '#x'\nrouting:\n  routes:\n    - {match: {a: b}, channel: y}\n")
+    assert main.run(["check-config", f"--config.file={file}"], {}) == 2
+    assert "config.yaml:5: y: expected a channel" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "slack-users in --config.file must say who may press buttons"),
+        ("slack-users: [bob]", "config.yaml:1: bob: expected a user's id"),
+        ("slack-users: U0ALICE", "config.yaml:1: expected a list"),
+    ],
+)
+def test_buttons_need_people(tmp_path: Any, content: Any, said: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    tokens = {"PYROMETER_SLACK_BOT_TOKEN": TOKEN, "PYROMETER_SLACK_APP_TOKEN": "xapp-1-s3cr3t"}
+    arguments = [f"--config.file={yaml(tmp_path, content)}", "--slack.channel=#x", f"--storage.path={tmp_path / 's'}"]
+    assert main.run(arguments, tokens) == 2
+    captured = capsys.readouterr().err
+    assert said in captured
+    assert captured.count("\n") == 1
+    assert "s3cr3t" not in captured
+
+
+def test_an_app_token_alone_is_of_no_use(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run([], {"PYROMETER_SLACK_APP_TOKEN": "xapp-1-s3cr3t"}) == 2
+    assert "buttons need a bot token as well" in capsys.readouterr().err
+
+
+def test_more_than_two_tokens_are_a_mistake(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    file = secret(tmp_path, "one\ntwo\nthree")
+    assert main.run([f"--web.bearer-token-file={file}", f"--storage.path={tmp_path / 's'}"], {}) == 2
+    assert "expected one token, or two on a line each" in capsys.readouterr().err

@@ -33,7 +33,20 @@ def test_importing_loads_little_and_only_the_standard_library(
     """
     loaded = set(python(script).stdout.split())
     assert loaded - {"pyrometer"} <= sys.stdlib_module_names
-    heavy = {"ssl", "http", "asyncio", "typing", "json", "socket", "logging", "threading", "pathlib", "dataclasses"}
+    heavy = {
+        "ssl",
+        "http",
+        "functools",
+        "collections",
+        "asyncio",
+        "typing",
+        "json",
+        "socket",
+        "logging",
+        "threading",
+        "pathlib",
+        "dataclasses",
+    }
     assert not loaded & heavy
 
 

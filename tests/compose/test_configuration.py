@@ -28,8 +28,9 @@ def laid_out(tmp_path: Path) -> Path:
     (tmp_path / "prometheus.yaml").symlink_to(PROMETHEUS)
     (tmp_path / "alertmanager.yaml").symlink_to(ALERTMANAGER)
     (tmp_path / "rules").symlink_to(ROOT / "alert_rules")
+    (tmp_path / "scrape").symlink_to(ROOT / "compose/prometheus/scrape")
     (tmp_path / "targets").mkdir()
-    for name in ("nodes-r07", "hosts", "cluster", "alerting", "prometheus", "alertmanager", "grafana"):
+    for name in ("nodes-r07", "hosts", "cluster", "alerting", "prometheus", "alertmanager", "grafana", "ufm"):
         target = [{"targets": ["127.0.0.1:1"], "labels": {"cluster": "c1"}}]
         (tmp_path / "targets" / f"{name}.yaml").write_text(yaml.safe_dump(target), encoding="utf-8")
     return tmp_path
@@ -70,7 +71,8 @@ def test_nodes_and_batches_are_scraped_from_the_same_targets() -> None:
     assert jobs["batches"]["file_sd_configs"] == jobs["node"]["file_sd_configs"]
     assert jobs["batches"]["metrics_path"] == "/batches"
     assert jobs["batches"]["params"] == {"consumer": ["prom-a"]}
-    assert jobs["batches"]["track_timestamps_staleness"] is True
+    # With it, failed scrapes lose batches: tests/e2e/test_consumers.py.
+    assert "track_timestamps_staleness" not in jobs["batches"]
 
 
 def test_no_alert_is_held_back_or_cut_off() -> None:
@@ -102,8 +104,7 @@ def test_every_target_of_the_cluster_has_limits() -> None:
 def test_vmagent_scrapes_what_prometheus_scrapes() -> None:
     expected = []
     for job in _load(PROMETHEUS)["scrape_configs"]:
-        for name in ("label_value_length_limit", "track_timestamps_staleness"):
-            job.pop(name, None)
+        job.pop("label_value_length_limit", None)
         if "body_size_limit" in job:
             job["max_scrape_size"] = job.pop("body_size_limit")
         if "params" in job:

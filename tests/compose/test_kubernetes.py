@@ -57,7 +57,7 @@ SCHEMAS: dict[str, Any] = {
         "selector": {"matchLabels": TEXTS}, "attachMetadata": {"node": bool}, "sampleLimit": int, "labelLimit": int,
         "labelValueLengthLimit": int, "bodySizeLimit": str, "podMetricsEndpoints": [{
             "port": str, "path": str, "params": {str: [str]}, "interval": str, "scrapeTimeout": str,
-            "honorTimestamps": bool, "trackTimestampsStaleness": bool, "relabelings": [RELABEL],
+            "honorTimestamps": bool, "relabelings": [RELABEL],
         }],
     }},
     "Kustomization": {"apiVersion": str, "kind": str, "resources": [str],
@@ -158,7 +158,6 @@ def test_pods_are_scraped_as_prometheus_yaml_scrapes_nodes() -> None:
         assert endpoint["path"] == jobs[job].get("metrics_path", "/metrics")
         assert endpoint.get("params") == jobs[job].get("params")
         assert endpoint.get("honorTimestamps") == jobs[job].get("honor_timestamps")
-        assert endpoint.get("trackTimestampsStaleness") == jobs[job].get("track_timestamps_staleness")
 
 
 def test_kustomization_names_files_that_exist_and_patches_the_cluster() -> None:

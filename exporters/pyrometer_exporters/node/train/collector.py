@@ -23,6 +23,7 @@ from pyrometer_exporters.node.train import memory
 from pyrometer_exporters.node.train.batches import FAMILIES as BATCH_FAMILIES
 from pyrometer_exporters.node.train.batches import samples_of
 from pyrometer_exporters.node.train.points import PointStore
+from pyrometer_exporters.node.train.stacks import Stacks
 from pyrometer_exporters.node.train.tracker import Rank, Tracker
 
 log = logging.getLogger(__name__)
@@ -146,8 +147,11 @@ class TrainCollector:
     def __init__(self, context: Context) -> None:
         self._clock = context.clock
         self._memory = memory.Memory(context.state)
-        self._store = PointStore(self._memory.load())
-        self._tracker = Tracker(context.rings, context.clock, self._store)
+        remembered = self._memory.load()
+        self._saved_offset = remembered.offset_ms
+        self._store = PointStore(remembered.cursors)
+        self._tracker = Tracker(context.rings, context.clock, self._store, remembered.offset_ms)
+        self._stacks = Stacks(context.procfs, context.clock)
         self._renderer = Renderer()
         self._lock = threading.Lock()
         self._folder_down: Down | None = None
@@ -169,21 +173,30 @@ class TrainCollector:
 
     def endpoints(self) -> Mapping[str, Endpoint]:
         """See :class:`ServesEndpoints`."""
-        return {"/batches": self.batches}
+        return {"/batches": self.batches, "/stacks": self.stacks}
+
+    def stacks(self, _query: Mapping[str, str]) -> Reply:
+        """Where the ranks of this node stand that stand still, folded; of those that allow the question."""
+        with self._locked():
+            self._poll()
+            report = self._stacks.report(self._tracker.ranks())
+        return Reply("text/plain; charset=utf-8", report.encode("utf-8", errors="replace"))
 
     def batches(self, query: Mapping[str, str]) -> Reply:
         """Every batch that ``consumer`` hasn't taken yet; without a consumer the same, and nothing counts as taken."""
         consumer = query.get("consumer", "")
         with self._locked():
             self._poll()
-            fresh = self._store.fresh(consumer)
+            fresh = self._store.fresh(consumer, self._clock.wall())
+            if consumer and self._tracker.offset_ms != self._saved_offset:
+                self._save()  # before anybody has a timestamp made with it
         body = self._renderer.openmetrics(samples_of(fresh))
 
         def delivered(whole: bool) -> None:
             if whole and consumer:
                 with self._locked():
                     self._store.taken(consumer, fresh)
-                    self._memory.save(self._store.cursors())
+                    self._save()
 
         return Reply(OPENMETRICS_CONTENT_TYPE, body, delivered)
 
@@ -193,6 +206,10 @@ class TrainCollector:
         self._thread.join(LOCK_SECONDS)
         with self._locked():
             self._tracker.close()
+
+    def _save(self) -> None:
+        self._saved_offset = self._tracker.offset_ms
+        self._memory.save(self._store.cursors(), self._saved_offset)
 
     def _poll_for_ever(self) -> None:
         while not self._stop.wait(POLL_SECONDS):
@@ -205,6 +222,7 @@ class TrainCollector:
     def _poll(self) -> None:
         try:
             self._tracker.poll()
+            self._stacks.look(self._tracker.ranks())
             self._folder_down = None
         except OSError as error:
             self._folder_down = self._tracker.folder_down(error)

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pyrometer_exporters.node.train.points import Cursor, Cursors
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """Cursors by consumer and run, and the wall clock less CLOCK_MONOTONIC in ms that batches are timestamped by."""
+
+    cursors: Cursors = field(default_factory=dict)
+    offset_ms: int | None = None
 
 
 class Memory:
@@ -18,12 +27,13 @@ class Memory:
         self._path = None if folder is None else folder / "train.json"
         self._failed = False
 
-    def load(self) -> Cursors:
-        """Cursors by consumer and run; empty where there is nothing readable."""
+    def load(self) -> Remembered:
+        """What was saved; empty where there is nothing readable."""
         try:
             text = self._path.read_text(encoding="utf-8") if self._path else ""
             found = json.loads(text) if text else {"consumers": {}}
-            return {
+            offset = found.get("offset_ms")
+            cursors = {
                 str(name): {
                     (str(run), str(attempt)): Cursor(int(newest), {str(ring): int(at) for ring, at in rings.items()})
                     for run, attempt, newest, rings in of
@@ -31,15 +41,16 @@ class Memory:
                 }
                 for name, of in found["consumers"].items()
             }
+            return Remembered(cursors, None if offset is None else int(offset))
         except FileNotFoundError:
-            return {}
+            return Remembered()
         except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             log.warning(
                 "%s is not readable (%s): batches still in the rings may be served once more", self._path, error
             )
-            return {}
+            return Remembered()
 
-    def save(self, cursors: Cursors) -> None:
+    def save(self, cursors: Cursors, offset_ms: int | None) -> None:
         """Replace the file; failing is logged once. Not synced to disk: a power loss ends the ranks as well."""
         if self._path is None:
             return
@@ -49,7 +60,7 @@ class Memory:
         }
         fresh = self._path.with_suffix(".new")
         try:
-            fresh.write_text(json.dumps({"consumers": consumers}), encoding="utf-8")
+            fresh.write_text(json.dumps({"consumers": consumers, "offset_ms": offset_ms}), encoding="utf-8")
             fresh.replace(self._path)
             self._failed = False
         except OSError as error:

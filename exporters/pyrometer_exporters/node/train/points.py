@@ -2,9 +2,10 @@
 
 Prometheus keeps all points of a series that one scrape brings, as long as they come in order and are newer than what
 it has. So each consumer (``/batches?consumer=prom-a``) has a cursor: the newest point that it took. The cursor moves
-only when the answer was taken. The newest point of every series is served again each time: Prometheus accepts it
-silently, and would otherwise end the series with a stale marker of *its* clock, which a node whose clock is a little
-behind could not follow in order.
+only when the answer was taken. The newest point of every series is served again each time, for ten minutes: Prometheus
+accepts it silently, and one that tracks the staleness of timestamped series (ours doesn't: it loses batches when a
+scrape fails) would otherwise end the series with a marker of *its* clock, which a node whose clock is a little behind
+could not follow in order.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from dataclasses import dataclass, field, replace
 # What Prometheus would still take: it refuses points older than about an hour before its newest data.
 KEEP_SECONDS = 3000.0
 MAX_POINTS = 20_000
+# How long the newest point of a series is served again: longer than a step. Much later Prometheus would refuse it as
+# too old, with a line in its log for every scrape.
+AGAIN_SECONDS = 600.0
 # One answer: 2,000 steps of five series are about 600 kB.
 MAX_POINTS_PER_REPLY = 2_000
 # Two Prometheus servers and an agent are common; each name costs a few hundred bytes.
@@ -132,11 +136,12 @@ class _Series:
         while self.points[0].timestamp < point.timestamp - KEEP_SECONDS * 1000:
             self.points.popleft()
 
-    def since(self, cursor: Cursor) -> Fresh:
+    def since(self, cursor: Cursor, oldest: float) -> Fresh:
         news = [point for point in _after(self.points, cursor.newest) if not cursor.has(point)]
         points = tuple(news[:MAX_POINTS_PER_REPLY])
         missing = self.latest.keys() - {name for point in points for name, _ in point.columns()}
-        return Fresh(points, {name: point for name in missing if (point := self._newest_of(name, cursor.newest))})
+        again = {name: point for name in missing if (point := self._newest_of(name, cursor.newest))}
+        return Fresh(points, {name: point for name, point in again.items() if point.timestamp >= oldest})
 
     def _newest_of(self, name: str, cursor: int) -> Point | None:
         """The newest point of a series that the consumer has, by whatever is still here."""
@@ -169,10 +174,11 @@ class PointStore:
         floor = max((cursor.newest for cursor in cursors if not cursor.has(point)), default=0)
         series.add(replace(point, timestamp=max(stamp, series.newest + 1, floor + 1)))
 
-    def fresh(self, consumer: str) -> dict[RunKey, Fresh]:
-        """Per run what the consumer is to get now."""
+    def fresh(self, consumer: str, now: float = 0.0) -> dict[RunKey, Fresh]:
+        """Per run what the consumer is to get at the wall clock's time ``now``."""
         cursors = self._cursors.get(consumer, {})
-        return {key: series.since(cursors.get(key, Cursor())) for key, series in self._series.items()}
+        oldest = (now - AGAIN_SECONDS) * 1000
+        return {key: series.since(cursors.get(key, Cursor()), oldest) for key, series in self._series.items()}
 
     def taken(self, consumer: str, fresh: Mapping[RunKey, Fresh]) -> None:
         """The consumer has these: its cursor moves on, and never back, in whatever order its answers are confirmed."""

@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 # question "who fell silent first" to be asked after a crash.
 KEEP_CLOSED_SECONDS = 300.0
 KEEP_CRASHED_SECONDS = 600.0
+# The difference of the two clocks changes when the wall clock is set, and only then: less is the reading's own noise.
+CLOCK_STEP_MS = 100
 
 
 @dataclass
@@ -69,7 +71,9 @@ class Rank:
 class Tracker:
     """Follows the rings in a folder. Not thread-safe: the collector locks around it."""
 
-    def __init__(self, folder: Path, clock: Clock, store: PointStore) -> None:
+    def __init__(self, folder: Path, clock: Clock, store: PointStore, offset_ms: int | None = None) -> None:
+        """``offset_ms`` is that of an earlier life: a batch that is read again gets the timestamp that it had."""
+        self.offset_ms = offset_ms
         self._folder = folder
         self._clock = clock
         self._store = store
@@ -154,10 +158,16 @@ class Tracker:
             rank.ended_at = min(now, max(rank.last_end, header.created) / 1e9) if rank.last_end else now
 
     def _take_batches(self, rank: Rank) -> None:
-        offset = int((self._clock.wall() - self._clock.monotonic()) * 1000)
         for record in rank.file.records(rank.next_record, rank.header.count):
-            point = to_point(record, rank.meta, rank.peak, offset)
+            point = to_point(record, rank.meta, rank.peak, self._offset())
             self._store.add(rank.key, replace(point, ring=os.path.basename(rank.file.path)))  # noqa: PTH119
+
+    def _offset(self) -> int:
+        """The wall clock less CLOCK_MONOTONIC in ms: the same until somebody sets the clock."""
+        now = int((self._clock.wall() - self._clock.monotonic()) * 1000)
+        if self.offset_ms is None or abs(now - self.offset_ms) >= CLOCK_STEP_MS:
+            self.offset_ms = now
+        return self.offset_ms
 
     def _expired(self, rank: Rank, now: float) -> bool:
         if rank.ended_at is None:

@@ -242,6 +242,41 @@ def test_each_consumer_once_over_a_restart(context: Context, rings: Rings, clock
     second.close()
 
 
+def test_after_a_crash_a_batch_that_comes_again_comes_with_its_timestamp(
+    context: Context, rings: Rings, clock: Any
+) -> None:
+    """An answer is known to be taken when the next request comes: what lies between is served again."""
+    made = rings()
+    first = TrainCollector(context)
+    for n in range(3):
+        made.step(999 + n, 1000 + n)
+    served = first.batches({"consumer": "a"})  # taken, but the exporter is killed before it can know
+    first._stop.set()
+    clock.offset += 0.004  # the two clocks are never read at the same moment
+    second = TrainCollector(context)
+    again = second.batches({"consumer": "a"})
+    assert again.body == served.body
+    clock.offset += 5  # the clock is set: what has been read keeps its time
+    made.step(1002, 1003)
+    stamps = [at for name, _, at in batches(second) if name == "step"]
+    assert stamps[-1] - stamps[-2] == pytest.approx(6, abs=0.01)
+    second.close()
+    first.close()
+
+
+def test_the_newest_point_is_served_again_for_ten_minutes(collector: TrainCollector, rings: Rings, clock: Any) -> None:
+    made = rings(warmup_steps=0)
+    made.step(999, 1000, flags=ring.TAG_BITS["eval"])
+    batches(collector)
+    clock.advance(500)
+    made.step(1499, 1500)
+    assert ("tag", 1.0) in {(name, value) for name, value, _ in batches(collector)}
+    clock.advance(110)
+    again = batches(collector)
+    assert steps(again) == [101]
+    assert "tag" not in {name for name, _, _ in again}, "Prometheus would refuse it one day, in each scrape"
+
+
 def test_without_a_state_folder_it_works_and_forgets(context: Context, rings: Rings) -> None:
     rings().step(999, 1000)
     bare = Context(context.flags, context.clock, context.sysfs, context.procfs, context.rings, None)

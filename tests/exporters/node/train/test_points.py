@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from pyrometer_exporters.node.train import points
-from pyrometer_exporters.node.train.memory import Memory
+from pyrometer_exporters.node.train.memory import Memory, Remembered
 from pyrometer_exporters.node.train.points import Cursor, Fresh, Point, PointStore
 
 KEY = ("run", "0")
@@ -148,21 +148,21 @@ def test_a_run_that_is_gone_takes_its_cursors_along() -> None:
 )  # fmt: skip
 def test_a_broken_memory_is_an_empty_one(tmp_path: Path, text: str) -> None:
     (tmp_path / "train.json").write_text(text)
-    assert not any(Memory(tmp_path).load().values())
+    assert not any(Memory(tmp_path).load().cursors.values())
 
 
 def test_memory_survives_hostile_names_and_a_folder_that_is_gone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     cursors = {"\ud800\n": {('"', "0"): Cursor(5, {"\udcff.ring": 7})}}
-    Memory(tmp_path).save(cursors)
-    assert Memory(tmp_path).load() == cursors
+    Memory(tmp_path).save(cursors, 7)
+    assert Memory(tmp_path).load() == Remembered(cursors, 7)
     gone = Memory(tmp_path / "gone")
     for _ in range(3):
-        gone.save(cursors)
+        gone.save(cursors, None)
     assert caplog.text.count("can't write") == 1
-    Memory(None).save(cursors)
-    assert Memory(None).load() == {}
+    Memory(None).save(cursors, None)
+    assert Memory(None).load() == Remembered()
 
 
 class Everyday(RuleBasedStateMachine):
