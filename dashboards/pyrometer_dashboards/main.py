@@ -1,4 +1,4 @@
-"""The program ``pyrometer-dashboards``: writes the boards as JSON for Grafana's provisioning, and checks boards."""
+"""The program ``pyrometer-dashboards``: writes the boards for Grafana's provisioning, checks boards, looks at them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from typing import Any, NoReturn
 from pyrometer_dashboards import boards, layer
 from pyrometer_dashboards.gates import round_trip, run
 from pyrometer_dashboards.model import Board
+from pyrometer_dashboards.seen.boards import View, look_at_all
+from pyrometer_dashboards.seen.browser import BrowserError
 
 
 class _Flags(argparse.ArgumentParser):
@@ -43,9 +45,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     build.add_argument("folder", type=Path)
     check = commands.add_parser("check", help="check boards: ours, or files of others; one line per finding")
     check.add_argument("files", type=Path, nargs="*", metavar="FILE")
+    see = commands.add_parser(
+        "see", help="look at the boards in a running Grafana: errors, what it would save, pictures"
+    )
+    see.add_argument("--grafana-url", required=True, help="of a Grafana that has the boards and lets anyone read")
+    see.add_argument("--pictures", type=Path, metavar="FOLDER", help="put a picture of each board there")
+    see.add_argument("--theme", choices=("dark", "light"), default="dark")
+    see.add_argument("--size", default="1600x900", metavar="WIDTHxHEIGHT", help="of the pictures")
+    see.add_argument("--from", dest="start", default="now-1h", help="begin of the time range, in Grafana's words")
+    see.add_argument("--variable", action="append", default=[], metavar="NAME=VALUE", help="a choice on the boards")
     flags = parser.parse_args(argv)
+    commands_of = {
+        "build": lambda: _build(flags.folder),
+        "check": lambda: _check(flags.files),
+        "see": lambda: _see(flags),
+    }
     try:
-        return _build(flags.folder) if flags.command == "build" else _check(flags.files)
+        return commands_of[flags.command]()
     except _UsageError as error:
         sys.stderr.write(f"pyrometer-dashboards: {error}\n")
         return 2
@@ -76,6 +92,22 @@ def _check(files: Sequence[Path]) -> int:
     if not round_trip.available():
         sys.stderr.write("not checked: the round trip, as grafana-foundation-sdk is not installed\n")
     sys.stderr.write(f"{len(boards)} boards, {found} findings\n")
+    return 1 if found else 0
+
+
+def _see(flags: argparse.Namespace) -> int:
+    size = tuple(int(side) for side in flags.size.split("x") if side.isdigit())
+    if len(size) != 2 or not all("=" in each for each in flags.variable):
+        raise _UsageError("--size is like 1600x900, --variable like node=gpu-042")
+    view = View(flags.theme, flags.start, (size[0], size[1]), dict(each.split("=", 1) for each in flags.variable))
+    found = 0
+    try:
+        for line, fine in look_at_all(rendered(), flags.grafana_url, view, flags.pictures):
+            sys.stdout.write(line + "\n")
+            sys.stdout.flush()
+            found += not fine
+    except BrowserError as error:
+        raise _UsageError(str(error)) from None
     return 1 if found else 0
 
 

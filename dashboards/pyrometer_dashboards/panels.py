@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pyrometer_dashboards import defaults, palette
+from pyrometer_dashboards import palette
 from pyrometer_dashboards.model import Json, Override, Panel, Query, Reading
 
 if TYPE_CHECKING:
@@ -99,6 +99,7 @@ def table(
     steps: Steps = ((None, palette.QUIET),),
     decimals: int | None = None,
     sort: str = "",
+    falling: bool = True,
     link: tuple[str, str] | None = None,
     fields: Mapping[str, Mapping[str, Any]] | None = None,
     no_value: str = "no data",
@@ -109,8 +110,8 @@ def table(
 
     ``columns`` is what is shown, in order: the name in Prometheus' answer (a label, ``Value``, of several queries
     ``Value #A``) and the heading. ``unit``, ``steps`` and ``decimals`` are of the values: labels are text, also those
-    that look like numbers. It is sorted by the column with the heading ``sort``, highest first; ``link`` is the title
-    and address for every cell; ``fields`` are further settings of columns, by heading.
+    that look like numbers. It is sorted by the column with the heading ``sort``, highest first if ``falling``; ``link``
+    is the title and address for every cell; ``fields`` are further settings of columns, by heading.
     """
     keep = {"id": "filterFieldsByName", "options": {"include": {"names": list(columns)}}}
     order = {name: at for at, name in enumerate(columns)}
@@ -118,7 +119,10 @@ def table(
     shape = {"id": "organize", "options": {"excludeByName": {}, "indexByName": order, "renameByName": renamed}}
     merge: list[Json] = [{"id": "merge", "options": {}}] if len(queries) > 1 else []
     value: dict[str, Any] = {"unit": unit} | ({} if decimals is None else {"decimals": decimals})
-    numbers = [Override(heading, value) for name, heading in columns.items() if name.startswith("Value")]
+    # A label that a row doesn't have is no "nothing at all", which is what an empty table says.
+    numbers = [
+        Override(heading, value if name.startswith("Value") else {"noValue": "-"}) for name, heading in columns.items()
+    ]
     return Panel(
         title,
         "table",
@@ -128,7 +132,7 @@ def table(
         steps=steps,
         custom={"minWidth": 50},
         transformations=[*merge, keep, shape],
-        options={"sortBy": [{"desc": True, "displayName": sort}]} if sort else {},
+        options={"sortBy": [{"desc": falling, "displayName": sort}]} if sort else {},
         links=[link] if link else [],
         overrides=[*numbers, *(Override(name, settings) for name, settings in (fields or {}).items())],
         no_value=no_value,
@@ -193,7 +197,7 @@ def timeline(
 ) -> Panel:
     """States over time, a row for each thing. The colour mode must stay *fixed*, or Grafana forgets the mappings."""
     panel = Panel(title, "state-timeline", reading, queries, **more)
-    return replace(panel, mappings=[defaults.NO_DATA_MAPPING, *states], step=panel.step or "15s")
+    return replace(panel, mappings=states, step=panel.step or "15s")
 
 
 def state(value: str, text: str, colour: str, index: int) -> Json:

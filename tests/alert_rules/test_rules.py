@@ -45,7 +45,7 @@ KNOWN_METRICS = re.compile(
     | pyrometer_nic_port_data_(received|transmitted)_bytes_total | pyrometer_nic_port_transmit_wait_total
     | pyrometer_nic_(symbol_error|link_error_recovery|port_errors_received|local_ack_timeout_errors)_total
     | pyrometer_nic_(packet_sequence_errors|req_transport_retries_exceeded)_total
-    # What `pyrometer-dashboards places` writes, where names of nodes have no numbers.
+    # A rule of the site's own, where names of nodes have no numbers (docs/dashboards.md).
     | node:pyrometer_map:given
     | pyrometer_kernel_events_total
     | pyrometer_nvswitch_(errors|sxid_errors)_total

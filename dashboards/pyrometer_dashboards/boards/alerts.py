@@ -112,6 +112,7 @@ def _now() -> Panel:
         unit="s",
         decimals=0,
         sort="severity",
+        falling=False,
         link=NODE_OF_ROW,
         fields={
             "severity": panels.coloured()

@@ -43,7 +43,7 @@ def board() -> Board:
         variables=[CLUSTERS, _WHAT, _ARRANGE],
         annotations=MARKS[:1],
         rows=[
-            Row([_map(), _worst(), _missing()], height=15),
+            Row([_map(), _worst(), _missing(), _unplaced()], height=15),
             Row([_matrix()], height=18),
         ],
     )
@@ -178,7 +178,7 @@ def _worst() -> Panel:
         link=GPU_OF_ROW,
         fields={"steps": panels.coloured() | {"decimals": 1, "custom.width": 80}, "from median": {"decimals": 1}},
         span=8,
-        height=9,
+        height=7,
     )
 
 
@@ -197,7 +197,24 @@ def _missing() -> Panel:
         link=GPU_OF_ROW,
         no_value="none missing",
         span=8,
-        height=6,
+        height=4,
+    )
+
+
+def _unplaced() -> Panel:
+    return panels.table(
+        "Nodes without a place on the map",
+        Reading(
+            "Nodes whose name has no number of its own, and how many GPUs they have: they are in the tables, not on the map.",
+            "'all are on the map'.",
+            "Give them places with a rule of your own: docs/dashboards.md says how.",
+        ),
+        [Query(f"count by (node) (gpu:pyrometer_map:unplaced{{{CLUSTER}}})", instant=True, table=True)],
+        {"node": "node", "Value": "GPUs"},
+        unit="locale",
+        no_value="all are on the map",
+        span=8,
+        height=4,
     )
 
 

@@ -1,0 +1,183 @@
+"""What every panel of every board costs at 4,088 GPUs: series, bytes and milliseconds at Prometheus, as a table.
+
+    .venv/bin/python benchmarks/measure_boards.py [--nodes=511] [--write=docs/dashboards.md]
+
+Makes a simulated cluster's last minutes through promtool, starts Prometheus on it with the project's rules, lets it
+scrape the cluster for --warm seconds, and asks what the boards ask. --prometheus-url asks one that runs already.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from pyrometer_dashboards.filling import filled, windows
+from pyrometer_dashboards.gates import finding
+from pyrometer_dashboards.main import rendered
+from pyrometer_simulator.demo.processes import free_port
+from pyrometer_simulator.fleet.feed import Feed, FeedServer
+from pyrometer_simulator.fleet.plan import Plan, planted
+from pyrometer_simulator.fleet.write import write_history
+from pyrometer_simulator.stack import find_stack
+
+ROOT = Path(__file__).resolve().parents[1]
+# DESIGN's budget at Prometheus: of a panel, and of what is above the fold of a board (the first 900 pixels).
+PANEL_MS, PANEL_BYTES, FOLD_MS = 1000, 1_500_000, 1000
+FOLD_ROWS = 21
+SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+TRIES = 3
+
+
+@dataclass(frozen=True)
+class Cost:
+    board: str
+    panel: str
+    fold: bool
+    series: int
+    size: int
+    milliseconds: float
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--prometheus-url", default="")
+    parser.add_argument("--nodes", type=int, default=511)
+    parser.add_argument("--warm", type=float, default=240.0, metavar="SECONDS")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="put the table there, between its two marks")
+    flags = parser.parse_args()
+    with contextlib.ExitStack() as opened:
+        url = flags.prometheus_url or opened.enter_context(_started(flags.nodes, flags.warm))
+        table = _table(list(_costs(url)), flags.nodes)
+    if flags.write is None:
+        print(table)
+    else:
+        _put(flags.write, table)
+    return 0
+
+
+@contextlib.contextmanager
+def _started(nodes: int, warm: float) -> Iterator[str]:
+    stack = find_stack()
+    plan = Plan(nodes=nodes, faults=planted(nodes, time.time() - 600))
+    with tempfile.TemporaryDirectory(prefix="pyrometer-boards-") as name:
+        folder = Path(name)
+        _backfill(plan, folder, stack.promtool)
+        server = FeedServer(Feed(plan))
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        port = free_port()
+        _configure(folder, server.server_port, port)
+        command = [stack.prometheus, f"--config.file={folder}/p.yaml", f"--storage.tsdb.path={folder}/data"]
+        command += [f"--web.listen-address=127.0.0.1:{port}", "--log.level=error"]
+        process = subprocess.Popen(command)
+        print(f"scraping {nodes} nodes for {warm:.0f} s", file=sys.stderr)
+        time.sleep(warm)
+        try:
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+def _backfill(plan: Plan, folder: Path, promtool: Path) -> None:
+    """Fifteen minutes at 60 s, which is 4 million samples at 511 nodes; Prometheus goes on from there."""
+    end = time.time() - 60
+    path = folder / "history.om"
+    with path.open("w") as file:
+        written = write_history(plan, end - 900, end, 60, file)
+    print(f"{written} samples of history", file=sys.stderr)
+    command = [promtool, "tsdb", "create-blocks-from", "openmetrics", path, folder / "data"]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    path.unlink()
+
+
+def _configure(folder: Path, feed: int, port: int) -> None:
+    targets = {"honor_labels": True, "static_configs": [{"targets": [f"127.0.0.1:{feed}"]}]}
+    own = {"job_name": "prometheus", "static_configs": [{"targets": [f"127.0.0.1:{port}"]}]}
+    jobs = [{"job_name": "feed", **targets}, {"job_name": "batches", "metrics_path": "/batches", **targets}, own]
+    timing = {"scrape_interval": "15s", "scrape_timeout": "14s", "evaluation_interval": "15s"}
+    rules = [str(ROOT / "alert_rules" / "*.rules.yaml")]
+    (folder / "p.yaml").write_text(yaml.safe_dump({"global": timing, "rule_files": rules, "scrape_configs": jobs}))
+
+
+def _costs(url: str) -> Iterator[Cost]:
+    for name, text in rendered().items():
+        board = json.loads(text)
+        shown = [panel["id"] for panel in finding.visible(board)]
+        for panel in finding.panels(board):
+            costs = [_cost(url, board, target) for target in finding.targets(panel)]
+            fold = panel["id"] in shown and panel["gridPos"]["y"] < FOLD_ROWS
+            series, size, spent = (sum(each) for each in zip(*costs, strict=True))
+            yield Cost(name.removesuffix(".json"), panel["title"], fold, int(series), int(size), spent)
+
+
+def _cost(url: str, board: finding.Json, target: finding.Json) -> tuple[int, int, float]:
+    """Series, bytes and the shortest of TRIES in ms, of one query over the board's own range."""
+    span = board["time"]["from"].removeprefix("now-")
+    seconds = int(span[:-1]) * SECONDS[span[-1]]
+    filling = windows(seconds) | {
+        "cluster": "atlas", "node": "gpu-042", "gpu": ".+", "run": "llama3-70b", "points": "3600",
+        "what": "temperature", "arrange": "number", "mfu": "pyrometer_train_batch_mfu_ratio",
+    }  # fmt: skip
+    if seconds > 90000:
+        filling["mfu"] = "run:pyrometer_train_batch_mfu_ratio:window1m"
+    now = time.time()
+    asked: dict[str, object] = {"query": filled(target["expr"], filling), "time": now}
+    path = "query"
+    if target.get("range"):
+        path, step = "query_range", max(15, seconds // 1000)
+        asked |= {"start": now - seconds, "end": now, "step": step}
+    best, body = min((_ask(f"{url}/api/v1/{path}", asked) for _ in range(TRIES)), key=lambda each: each[0])
+    return len(json.loads(body)["data"]["result"]), len(body), best
+
+
+def _ask(url: str, asked: dict[str, object]) -> tuple[float, bytes]:
+    start = time.perf_counter()
+    with urllib.request.urlopen(url, data=urllib.parse.urlencode(asked).encode()) as answer:  # noqa: S310  our own loopback address
+        body = answer.read()
+    return (time.perf_counter() - start) * 1000, body
+
+
+def _table(costs: list[Cost], nodes: int) -> str:
+    load = os.getloadavg()[0]
+    told = (
+        f"{nodes} nodes, {nodes * 8:,} GPUs, each board over its own time range; shortest of {TRIES} tries, at a load "
+        f"of {load:.1f} on {os.cpu_count()} cores."
+    )
+    lines = [told, "", "| board | panel | series | kB | ms |", "|---|---|---|---|---|"]
+    for board in dict.fromkeys(cost.board for cost in costs):
+        own = [cost for cost in costs if cost.board == board]
+        lines += [f"| {c.board} | {c.panel} | {c.series} | {c.size / 1000:.1f} | {c.milliseconds:.0f} |" for c in own]
+        fold, whole = (sum(c.milliseconds for c in own if c.fold or not only) for only in (True, False))
+        size = sum(c.size for c in own) / 1000
+        lines.append(f"| **{board}** | **above the fold {fold:.0f} ms, in all** | | **{size:.0f}** | **{whole:.0f}** |")
+    over = [c for c in costs if c.milliseconds > PANEL_MS or c.size > PANEL_BYTES]
+    lines += ["", f"Over the budget of {PANEL_MS} ms and {PANEL_BYTES / 1e6:.1f} MB a panel: {_named(over)}."]
+    return "\n".join(lines)
+
+
+def _named(costs: list[Cost]) -> str:
+    return ", ".join(f"{c.board} '{c.panel}'" for c in costs) or "none"
+
+
+def _put(path: Path, table: str) -> None:
+    begin, end = "<!-- measured: begin -->", "<!-- measured: end -->"
+    before, _, rest = path.read_text().partition(begin)
+    path.write_text(f"{before}{begin}\n{table}\n{end}{rest.partition(end)[2]}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
