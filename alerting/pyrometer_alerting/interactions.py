@@ -19,6 +19,7 @@ from pyrometer_alerting.links import board_links
 from pyrometer_alerting.messages import Style
 from pyrometer_alerting.model import Incident
 from pyrometer_alerting.muting import CannotSilenceError, Preview, listed, silences_for
+from pyrometer_alerting.routing import Routing
 from pyrometer_alerting.store import Store, Transaction
 
 T = TypeVar("T")
@@ -68,6 +69,7 @@ class Interactions:
         self._store, self._desk, self._alertmanagers = store, desk, alertmanagers
         self._style, self._clock, self._changed = style, clock, changed
         self.users: frozenset[str] = frozenset()
+        self.routing = Routing()
 
     def may(self, user: str) -> bool:
         """Whether this user is on the list."""
@@ -81,8 +83,8 @@ class Interactions:
     def _asked(self, words: list[str]) -> str:
         now = self._clock.now()
         with self._store.transaction() as tx:
-            firing = tx.recent_incidents(float("inf"))
-            known = tx.incidents() if words[:1] == ["why"] else []
+            firing = self._shown(tx.recent_incidents(float("inf")))
+            known = self._shown(tx.incidents()) if words[:1] == ["why"] else []
         if words == ["status"]:
             return answers.status(firing, now)
         if words == ["muted"]:
@@ -90,6 +92,10 @@ class Interactions:
         if len(words) == 2 and words[0] == "why":
             return answers.why(words[1].strip(), [one for one in known if not one.joined_into], now)
         return answers.HELP
+
+    def _shown(self, incidents: Sequence[Incident]) -> list[Incident]:
+        """As their channels may see them: who asks may not read more than is told there."""
+        return [self.routing.shown(incident) for incident in incidents]
 
     def _silences(self) -> list[Silence]:
         try:
@@ -120,19 +126,17 @@ class Interactions:
             firing = tx.recent_incidents(float("inf"))
         if incident is None:
             return "This incident is not known any more."
-        now = self._clock.now()
         if name == ACKNOWLEDGE:
             return self._acknowledge(incident.id, person)
         if name in _HOURS:
             return self._ask_to_silence(incident, _HOURS[name], *where)
         if name == UNSILENCE:
             return self._unsilence(incident, person)
+        shown = self.routing.shown(incident)
         if name == SHOW_NODE:
-            links = [
-                f"<{url}|{text.mrkdwn(label, 40)}>" for label, url in board_links(incident, self._style.grafana_url)
-            ]
-            return answers.node(incident, firing, links, now)
-        return answers.drain(incident) if name == DRAIN else ""
+            links = [f"<{url}|{text.mrkdwn(label, 40)}>" for label, url in board_links(shown, self._style.grafana_url)]
+            return answers.node(shown, self._shown(firing), links, self._clock.now())
+        return answers.drain(shown) if name == DRAIN else ""
 
     def _acknowledge(self, incident_id: str, person: Person) -> str:
         with self._store.transaction() as tx:

@@ -27,6 +27,13 @@ def is_web_url(url: str) -> bool:
     return parts.scheme in ("http", "https") and bool(host) and not re.search(r"[\s<>|\"'`\\]", url)
 
 
+def without_credentials(url: str) -> str:
+    """The address that people may see: a name and password in it are for us alone."""
+    before, separator, rest = url.partition("://")
+    host, slash, path = rest.partition("/")
+    return f"{before}{separator}{host.rpartition('@')[2]}{slash}{path}"
+
+
 def runbook_url(runbook: str, base: str = "") -> str:
     """The runbook annotation as a link for mrkdwn: a web address as it is, a path of the project below the base.
 

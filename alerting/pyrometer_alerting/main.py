@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from pyrometer_alerting import commands, logs, routing, settings, webconfig
 from pyrometer_alerting.alertmanager import HttpAlertmanager
 from pyrometer_alerting.clock import SystemClock
+from pyrometer_alerting.links import without_credentials
 from pyrometer_alerting.messages import Style
 from pyrometer_alerting.outbox import TERMINAL
 from pyrometer_alerting.prometheus import DIGEST_SECONDS, HttpPrometheus
@@ -88,11 +89,11 @@ def _service(chosen: Settings, auth: webconfig.Authenticator) -> Service:
         prometheus=HttpPrometheus(chosen.prometheus_url) if chosen.prometheus_url else None,
         style=Style(
             notice=chosen.notice,
-            grafana_url=chosen.grafana_url,
-            prometheus_url=chosen.prometheus_external_url,
+            grafana_url=without_credentials(chosen.grafana_url),
+            prometheus_url=without_credentials(chosen.prometheus_external_url),
             runbook_url=chosen.runbook_url,
             charts=chosen.charts,
-            alertmanager_url=next(iter(chosen.alertmanager_urls), ""),
+            alertmanager_url=without_credentials(next(iter(chosen.alertmanager_urls), "")),
         ),
         clock=SystemClock(),
         auth=auth,

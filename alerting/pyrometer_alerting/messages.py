@@ -113,7 +113,8 @@ def headline(incident: Incident) -> str:
         summary = _domain_summary(incident)
     blamed = culprits(incident)
     # The likeliest alone: two names side by side would read as two culprits.
-    more = f" (+{len(blamed) - 1})" if len(blamed) > 1 else ""
+    counted = bool(incident.domain) and not incident.run  # by the summary already
+    more = f" (+{len(blamed) - 1})" if len(blamed) > 1 and not counted else ""
     tail = f": {blamed[0]}{more}" if blamed and text.clean(blamed[0]) not in summary else ""
     state = "" if incident.firing else "Resolved: "
     # The culprit must survive the cut: the summary gives way.

@@ -68,12 +68,10 @@ class Reconciler:
         self._wired_at = 0.0
         self._sweep = Sweep(clock.now())
         self._wake = threading.Event()
-        self._poked = False
         self._stopped = False
 
     def poke(self) -> None:
         """Something doubtful arrived: ask soon."""
-        self._poked = True
         self._wake.set()
 
     def stop(self) -> None:
@@ -90,11 +88,10 @@ class Reconciler:
                 _log.error("reconciliation: %s", error)
             except Exception:  # noqa: BLE001 - one odd answer must not end it for good
                 _log.exception("reconciliation")
-            self._wake.wait(self._pace.soon if self._poked else self._pace.every)
-            if self._poked and not self._stopped:
+            self._wake.wait(self._pace.every)
+            if self._wake.is_set() and not self._stopped:
                 self._wake.clear()
                 self._wake.wait(self._pace.soon)
-            self._poked = False
             self._wake.clear()
 
     def step(self) -> None:

@@ -119,7 +119,7 @@ class Service:
         if self.diagnostician is not None:
             self.diagnostician.routing = routing
         if self._interactions is not None:
-            self._interactions.users = users
+            self._interactions.users, self._interactions.routing = users, routing
 
     def start(self) -> None:
         """Run delivery, diagnosis and clean-up."""

@@ -128,7 +128,7 @@ def test_three_gpus_of_a_node_are_the_node() -> None:
     assert three is not None
     assert climbed(two.incident).domain == ""
     assert climbed(three.incident).domain == "n1"
-    assert headline(climbed(three.incident)) == "🔴 GpuThrottledThermal at 3 parts: n1 (+3)"
+    assert headline(climbed(three.incident)) == "🔴 GpuThrottledThermal at 3 parts: n1"
 
 
 HEAT = Cause("n1 GPU 3", "heat", score=100.0, labels={"node": "n1", "gpu": "3"})

@@ -19,7 +19,7 @@ from pyrometer_alerting.messages import Style
 from pyrometer_alerting.model import Alert, Cause, Diagnosis
 from pyrometer_alerting.muting import CannotSilenceError, silences_for
 from pyrometer_alerting.reconcile import Pace
-from pyrometer_alerting.routing import Routing
+from pyrometer_alerting.routing import Routing, Rules
 from pyrometer_alerting.server import Request
 from pyrometer_alerting.service import WEBHOOK_PATH, Service
 from pyrometer_alerting.slack import WebSlack
@@ -161,6 +161,15 @@ def test_the_node_and_the_command_that_drains_it(talking: Talking) -> None:
     said = "\n".join(talking.whispers())
     assert "*gpu-042*\n\u2022 GpuLost gpu-042 GPU 3 for" in said
     assert "```scontrol update NodeName=gpu-042 State=DRAIN Reason='pyrometer: GpuLost gpu-042 GPU 3'```" in said
+
+
+def test_a_command_tells_no_more_than_the_channel_may_see(talking: Talking) -> None:
+    talking.receive(raw_alert(node="gpu-042", gpu="3", tenant="acme-corp", annotations={"summary": "acme-corp is hot"}))
+    talking.service._interactions.routing = Routing(  # type: ignore[union-attr]
+        "#gpu-alerts", channels={"#gpu-alerts": Rules(labels=frozenset({"node", "gpu"}))}
+    )
+    said = talking.slack.app.command("status", BOB).payload["text"]
+    assert "[hidden] is hot: gpu-042 GPU 3" in said
 
 
 def test_when_slack_asks_for_it_the_connection_is_made_anew(talking: Talking) -> None:

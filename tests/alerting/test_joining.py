@@ -170,7 +170,7 @@ def test_300_flapping_ports_of_one_switch_are_one_message_that_names_it(bench: A
         bench.deliver()
     (message,) = bench.messages
     headline = message["blocks"][0]["text"]["text"]
-    assert headline == "🔴 NicLinkFlapping at 300 parts of 300 nodes: switch leaf-12 (+300)"
+    assert headline == "🔴 NicLinkFlapping at 300 parts of 300 nodes: switch leaf-12"
     assert message["replies"] == []
     assert len(bench.slack.calls) == 3
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pyrometer_alerting import page, terminal, text
 from pyrometer_alerting.incidents import fold
-from pyrometer_alerting.links import board_links, runbook_url
+from pyrometer_alerting.links import board_links, runbook_url, without_credentials
 from pyrometer_alerting.messages import Style, build, build_reply, has_chart
 from pyrometer_alerting.model import Cause, Cost, Curve, Diagnosis, Shape, from_json, to_json
 from pyrometer_simulator.slack_blocks import check_message
@@ -269,3 +269,9 @@ def test_cut_text_never_ends_inside_an_escape() -> None:
 def test_durations_read_well() -> None:
     shown = [text.duration(seconds) for seconds in (0, 40, 119, 720, 3600 * 3 + 300, 3600 * 52)]
     assert shown == ["0 s", "40 s", "119 s", "12 min", "3 h 5 min", "2 d 4 h"]
+
+
+def test_an_address_is_shown_without_its_credentials() -> None:
+    assert without_credentials("https://me:s3cr3t@am.example:9093/x?a=b@c") == "https://am.example:9093/x?a=b@c"
+    assert without_credentials("http://am.example") == "http://am.example"
+    assert without_credentials("") == ""
