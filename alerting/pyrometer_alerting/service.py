@@ -369,6 +369,12 @@ class Service:
                 (("reason", self.courier.blocked),): 1.0 if self.courier.blocked else 0.0
             },
         }
+        if self._listener is not None:
+            gauges["pyrometer_alerting_socket_mode_connected"] = {(): float(self._listener.connected)}
+        if parked := self.courier.parked:
+            gauges["pyrometer_alerting_channel_unreachable"] = {
+                (("channel", channel), ("reason", why)): 1.0 for channel, why in parked.items()
+            }
         if watchdog is not None:
             gauges["pyrometer_alerting_watchdog_last_seen_timestamp_seconds"] = {(): float(watchdog)}
         return gauges
