@@ -63,7 +63,7 @@ class RealAlertmanager:
     """One Alertmanager process; `post` speaks to it as Prometheus does."""
 
     def __init__(
-        self, folder: Path, url: str, *, group_wait: str = "0s", group_interval: str = "1s", max_alerts: int = 0
+        self, folder: Path, url: str, *, group_wait: str = "0s", group_interval: str = "300ms", max_alerts: int = 0
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder, self.port = folder, free_port()
