@@ -28,8 +28,9 @@ def laid_out(tmp_path: Path) -> Path:
     (tmp_path / "prometheus.yaml").symlink_to(PROMETHEUS)
     (tmp_path / "alertmanager.yaml").symlink_to(ALERTMANAGER)
     (tmp_path / "rules").symlink_to(ROOT / "alert_rules")
+    (tmp_path / "scrape").symlink_to(ROOT / "compose/prometheus/scrape")
     (tmp_path / "targets").mkdir()
-    for name in ("nodes-r07", "hosts", "cluster", "alerting", "prometheus", "alertmanager", "grafana"):
+    for name in ("nodes-r07", "hosts", "cluster", "alerting", "prometheus", "alertmanager", "grafana", "ufm"):
         target = [{"targets": ["127.0.0.1:1"], "labels": {"cluster": "c1"}}]
         (tmp_path / "targets" / f"{name}.yaml").write_text(yaml.safe_dump(target), encoding="utf-8")
     return tmp_path

@@ -11,7 +11,7 @@
 ``import pyrometer`` imports nothing of this: a training job that gives its number pays nothing for it.
 """
 
-from pyrometer.flops.config import shape_of_config
+from pyrometer.flops.config import read_config, shape_of_config
 from pyrometer.flops.conventions import (
     CONVENTIONS,
     RECOMPUTE,
@@ -35,6 +35,7 @@ __all__ = [
     "hardware_flops",
     "mfu",
     "model_flops",
+    "read_config",
     "reported_flops",
     "shape_of_config",
 ]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pyrometer.flops.config import shape_of_config
+from pyrometer.flops.arguments import positive, positive_int
+from pyrometer.flops.config import read_config, shape_of_config
 from pyrometer.flops.conventions import CONVENTIONS, RECOMPUTE, hardware_flops, mfu, model_flops
 from pyrometer.flops.shape import Shape
 
@@ -17,7 +17,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table; 2 and one line where the file or a number can't be used."""
     asked = _parser().parse_args(arguments)
     try:
-        shape = shape_of_config(_read(asked.config))
+        shape = shape_of_config(read_config(asked.config))
         lines = list(_table(shape, asked))
     except (OSError, ValueError) as error:
         sys.stderr.write(f"pyrometer.flops: {asked.config}: {error}\n")
@@ -29,19 +29,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m pyrometer.flops", description=__doc__)
     parser.add_argument("config", type=Path, help="the model's config.json")
-    parser.add_argument("--sequence", type=int, required=True, help="sequence length in tokens")
+    parser.add_argument("--sequence", type=positive_int, required=True, help="sequence length in tokens")
     parser.add_argument("--recompute", choices=RECOMPUTE, default="none", help="activations that are computed again")
-    parser.add_argument("--tokens-per-second", type=float, help="of the whole job: prints MFU and HFU as well")
-    parser.add_argument("--gpus", type=int, default=1, help="GPUs of the job (1)")
-    parser.add_argument("--peak-flops", type=float, help="dense FLOP/s of one GPU, such as 989.4e12")
+    parser.add_argument("--tokens-per-second", type=positive, help="of the whole job: prints MFU and HFU as well")
+    parser.add_argument("--gpus", type=positive_int, default=1, help="GPUs of the job (1)")
+    parser.add_argument("--peak-flops", type=positive, help="dense FLOP/s of one GPU, such as 989.4e12")
     return parser
-
-
-def _read(path: Path) -> dict[str, object]:
-    content = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(content, dict):
-        raise ValueError("not a JSON object")
-    return content
 
 
 def _table(shape: Shape, asked: argparse.Namespace) -> Iterator[str]:

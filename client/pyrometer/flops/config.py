@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from pyrometer.flops.shape import Experts, LatentAttention, Shape
@@ -17,6 +19,17 @@ _FAMILIES: Mapping[str, tuple[bool, bool]] = {
 }  # fmt: skip
 # These mix full attention with a sliding window of their own; the others have one where the file turns it on.
 _WINDOW_BY_SWITCH = ("qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "smollm3")
+
+
+def read_config(path: Path) -> Mapping[str, Any]:
+    """The content of a ``config.json``. Raises OSError, and ValueError where it is no JSON object."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if not isinstance(content, dict):
+        raise ValueError("not a JSON object")
+    return content
 
 
 def shape_of_config(config: Mapping[str, Any]) -> Shape:

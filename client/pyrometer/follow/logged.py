@@ -7,10 +7,13 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
-NUMBER = r"[-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+NUMBER = r"[-+]?(?:\d[\d,]*(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
 _SCALE = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 _WITH_UNIT = re.compile(rf"({NUMBER})\s*([KMBTPE%]?)")
-_INTEGER_DIGITS = 18
+# More are no longer exact in a sample.
+_INTEGER_DIGITS = 15
+# What is longer is no number.
+_LONGEST_NUMBER = 64
 
 
 class Logged(NamedTuple):
@@ -72,7 +75,8 @@ def number(text: str) -> float | None:
     >>> number("8.79K"), number("13.99%"), number("N/A")
     (8790.0, 0.1399, None)
     """
-    found = _WITH_UNIT.fullmatch(text.strip())
+    text = text.strip()
+    found = _WITH_UNIT.fullmatch(text) if len(text) <= _LONGEST_NUMBER else None
     if found is None:
         return None
     value = float(found[1].replace(",", ""))

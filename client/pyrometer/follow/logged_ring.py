@@ -16,6 +16,8 @@ from pyrometer.follow.steps import Timed
 
 # In a ring's name, where a rank's has its number: no rank is called that.
 _MARK = "log"
+# Beyond it a number is no longer exact in a sample.
+_LARGEST = 1 << 53
 
 
 class LoggedRing:
@@ -47,7 +49,8 @@ class LoggedRing:
         slots[ring.STEPS_EXTRA_SLOT] += timed.steps - 1
         slots[ring.TOKENS_EXTRA_SLOT] += int(tokens)
         self._doubles[ring.FLOPS_EXTRA_SLOT] += flops
-        slots[ring.COUNT_SLOT] = self._count  # last: a record below the count is whole
+        slots[ring.COUNT_SLOT] = self._count  # after all of it: a record below the count is whole
+        slots[ring.STEP_STARTED_SLOT] = end  # a ring's age counts from here; not later than END: no step is under way
 
     def close(self, *, well: bool) -> None:
         """The attempt has ended; ``well``: or its silence is no hang, at least."""
@@ -74,7 +77,7 @@ class LoggedRing:
             (ring.GLOBAL_BATCH_SIZE, ring.FLAG_GLOBAL_BATCH_SIZE, said.samples),
             (ring.SEQUENCE_LENGTH, ring.FLAG_SEQUENCE_LENGTH, said.sequence),
         ):
-            if size:
+            if size and size < _LARGEST:
                 self._slots[at + place] = int(size)
                 flags |= flag
         return flags
@@ -117,5 +120,5 @@ def _last_of(path: Path, run: str, attempt: int) -> int | None:
         (step,) = struct.unpack_from("<q", data, at + 8 * ring.STEP)
     except (OSError, ValueError, struct.error):
         return None
-    ours = magic == ring.MAGIC and (meta.get("run"), meta.get("attempt")) == (run, attempt)
+    ours = magic == ring.MAGIC and isinstance(meta, dict) and (meta.get("run"), meta.get("attempt")) == (run, attempt)
     return int(step) if ours and count > 0 else None

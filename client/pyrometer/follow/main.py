@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
-import math
 import os
 import signal
 import sys
@@ -15,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from pyrometer import _environment, ring
-from pyrometer.flops import CONVENTIONS, model_flops, shape_of_config
+from pyrometer.flops import CONVENTIONS, model_flops, read_config, shape_of_config
+from pyrometer.flops.arguments import positive, positive_int, ratio
+from pyrometer.follow.following import Following, say
 from pyrometer.follow.formats import all_formats
 from pyrometer.follow.logged_ring import LoggedRing, being_written, last_step
 from pyrometer.follow.recorder import Recorder
-from pyrometer.follow.steps import Sizes, Steps, Timed
+from pyrometer.follow.steps import Sizes, Steps
 from pyrometer.follow.tail import Tail
 
 POLL_SECONDS = 0.5
@@ -53,44 +53,45 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("log", type=Path, help="the trainer's log; it may come into being later")
     parser.add_argument("--run", required=True, help="name of the run; the same over restarts")
     parser.add_argument("--format", choices=formats, default=_AUTO, help="auto: the first that understands a line")
-    parser.add_argument("--gpus", type=_positive_int, help="GPUs of the job ($WORLD_SIZE, $SLURM_NTASKS)")
-    parser.add_argument("--flops-per-token", type=_positive, help="model FLOPs per token, forward and backward")
+    parser.add_argument("--gpus", type=positive_int, help="GPUs of the job ($WORLD_SIZE, else $SLURM_NTASKS)")
+    parser.add_argument("--flops-per-token", type=positive, help="model FLOPs per token, forward and backward")
     parser.add_argument("--model-config", type=Path, help="the model's config.json instead: needs --sequence-length")
     parser.add_argument("--convention", choices=list(CONVENTIONS), default="megatron", help="of --flops-per-token")
-    parser.add_argument("--tokens-per-step", type=_positive, help="where the log doesn't give the batch")
-    parser.add_argument("--global-batch-size", type=_positive, help="sequences per step, where the log doesn't say")
-    parser.add_argument("--sequence-length", type=_positive_int, help="in tokens")
-    parser.add_argument("--micro-batch-size", type=_positive_int, help="with the rest it tells configurations apart")
-    parser.add_argument("--peak-flops", type=_positive, help="dense FLOP/s of one GPU, such as 989.4e12")
+    parser.add_argument("--tokens-per-step", type=positive, help="where the log doesn't give the batch")
+    parser.add_argument("--global-batch-size", type=positive, help="sequences per step, where the log doesn't say")
+    parser.add_argument("--sequence-length", type=positive_int, help="in tokens")
+    parser.add_argument("--micro-batch-size", type=positive_int, help="with the rest it tells configurations apart")
+    parser.add_argument("--peak-flops", type=positive, help="dense FLOP/s of one GPU, such as 989.4e12")
     parser.add_argument("--gpu-model", default="", help="its exact name instead, as nvidia-smi has it")
-    parser.add_argument("--expected-mfu", type=_positive, help="what this configuration reaches, 0 to 1")
+    parser.add_argument("--expected-mfu", type=ratio, help="what this configuration reaches, 0 to 1")
     parser.add_argument("--dtype", default="", help="bf16, fp16, fp8, ...")
     parser.add_argument("--model", default="", help="the model's name")
     parser.add_argument("--recompute", default="", choices=["", *ring.RECOMPUTE], help="of activations")
     parser.add_argument("--job-id", help="the scheduler's ($SLURM_JOB_ID)")
     parser.add_argument("--attempt", type=int, help="of the first attempt in the log; the next ones count up")
     parser.add_argument("--from-end", action="store_true", help="leave out what the log holds already")
-    parser.add_argument("--pid", type=int, help="end with this process: the job's")
+    parser.add_argument("--pid", type=positive_int, help="end with this process: the job's")
     parser.add_argument("--rings", help=f"folder of the rings ($PYROMETER_RINGS, {ring.DEFAULT_FOLDER})")
     return parser
 
 
 def _follow(asked: argparse.Namespace, stop: threading.Event) -> None:
     folder = asked.rings or os.environ.get("PYROMETER_RINGS") or ring.DEFAULT_FOLDER
-    other = being_written(folder, asked.run)
-    if other is not None:
-        raise UsageError(f"run {asked.run} is followed already ({other}): one follower per run")
+    _refuse_a_second_follower(folder, asked.run)
     meta, sizes = _meta(asked), _sizes(asked)
     formats = all_formats()
     steps = Steps(formats if asked.format == _AUTO else {asked.format: formats[asked.format]}, sizes)
     attempt = _environment.attempt(os.environ) if asked.attempt is None else asked.attempt
-    recorder = Recorder(
-        meta, sizes, attempt, lambda of: LoggedRing(folder, of), lambda number: last_step(folder, asked.run, number)
-    )
+
+    def open_ring(of: Mapping[str, Any]) -> LoggedRing:
+        _refuse_a_second_follower(folder, asked.run)  # that waited for the log's first step beside us
+        return LoggedRing(folder, of)
+
+    recorder = Recorder(meta, sizes, attempt, open_ring, lambda number: last_step(folder, asked.run, number))
     tail = Tail(asked.log, from_end=asked.from_end)
-    _say(f"following {asked.log} as run {asked.run}")
+    say(f"following {asked.log} as run {asked.run}")
     try:
-        _loop(asked, stop, tail, steps, recorder)
+        _loop(asked, stop, Following(tail, steps, recorder, folder))
     finally:
         # Whoever ends the follower ends the run with it: its silence is no hang.
         recorder.close(well=True)
@@ -98,25 +99,20 @@ def _follow(asked: argparse.Namespace, stop: threading.Event) -> None:
     _say_what_was_missed(asked, tail, steps, recorder)
 
 
-def _loop(asked: argparse.Namespace, stop: threading.Event, tail: Tail, steps: Steps, recorder: Recorder) -> None:
-    waiting: list[Timed] = []
-    told = False
+def _refuse_a_second_follower(folder: str, run: str) -> None:
+    other = being_written(folder, run)
+    if other is not None:
+        raise UsageError(f"run {run} is followed already ({other}): one follower per run")
+
+
+def _loop(asked: argparse.Namespace, stop: threading.Event, following: Following) -> None:
     arrived = time.monotonic()
     while True:
         ending = stop.is_set() or not _alive(asked.pid)
-        lines = tail.lines()
-        waiting += steps.read(lines, arrived)
-        # A log that was there before us comes in many readings, which is no measure of its steps; and only when all is
-        # read it is known when it ended.
-        if waiting and not lines:
-            recorder.take(waiting, time.monotonic_ns(), steps.format or "")
-            waiting = []
-        if steps.format and not told:
-            told = True
-            _say(f"the log is {steps.format}'s")
-        if not lines and not waiting:
-            if ending:
-                return
+        more = following.read(arrived)
+        if ending and not more:
+            return
+        if not (ending or following.behind):
             stop.wait(POLL_SECONDS)
             arrived = time.monotonic()
 
@@ -126,7 +122,7 @@ def _alive(pid: int | None) -> bool:
         return True
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
         pass  # somebody else's, and there
@@ -141,6 +137,8 @@ def _meta(asked: argparse.Namespace) -> Mapping[str, Any]:
         rank=0, local_rank=0, world_size=asked.gpus, attempt=None, tokens_per_step=None, first_step=0, warmup_steps=0
     )
     given["flops_per_token"] = _flops_per_token(asked)
+    if given["flops_per_token"] is not None and not _gpus(asked):
+        raise UsageError("how many GPUs share the work is not known: give --gpus")
     return _environment.describe(given, 0)
 
 
@@ -150,15 +148,21 @@ def _flops_per_token(asked: argparse.Namespace) -> float | None:
     if asked.sequence_length is None:
         raise UsageError("--model-config needs --sequence-length: attention grows with it")
     try:
-        shape = shape_of_config(json.loads(asked.model_config.read_text(encoding="utf-8")))
-    except (ValueError, AttributeError) as error:
+        shape = shape_of_config(read_config(asked.model_config))
+    except ValueError as error:
         raise UsageError(f"{asked.model_config}: {error}") from None
     return model_flops(shape, asked.sequence_length, asked.convention)
 
 
+def _gpus(asked: argparse.Namespace) -> int:
+    """0 where neither the command line nor a launcher says: one would make the MFU that of a single GPU."""
+    said = any(os.environ.get(name, "").isdecimal() for name in ("WORLD_SIZE", "SLURM_NTASKS"))
+    return asked.gpus or (_environment.world_size(os.environ) if said else 0)
+
+
 def _sizes(asked: argparse.Namespace) -> Sizes:
     return Sizes(
-        gpus=asked.gpus or _environment.world_size(os.environ),
+        gpus=_gpus(asked),
         samples=asked.global_batch_size or 0,
         sequence=asked.sequence_length or 0,
         tokens=asked.tokens_per_step or 0,
@@ -167,16 +171,13 @@ def _sizes(asked: argparse.Namespace) -> Sizes:
 
 def _say_what_was_missed(asked: argparse.Namespace, tail: Tail, steps: Steps, recorder: Recorder) -> None:
     if steps.format is None:
-        _say(f"no line of {asked.log} was a training step of any known format: see --format")
+        say(f"no line of {asked.log} was a training step of any known format: see --format")
     if recorder.untimed:
-        _say(f"{recorder.untimed} lines don't tell how long a step took: give --tokens-per-step and --gpus")
+        say(f"{recorder.untimed} lines don't tell how long a step took: give --tokens-per-step and --gpus")
+    if recorder.too_old:
+        say(f"{recorder.too_old} lines were too old for Prometheus and were left out")
     if tail.dropped:
-        _say(f"{tail.dropped} bytes in overlong lines were not read")
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"pyrometer-follow: {text}\n")
-    sys.stderr.flush()
+        say(f"{tail.dropped} bytes in overlong lines were not read")
 
 
 def _stop_at_signals() -> threading.Event:
@@ -184,17 +185,3 @@ def _stop_at_signals() -> threading.Event:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     return stop
-
-
-def _positive(text: str) -> float:
-    value = float(text)
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text} is not above zero")
-    return value
-
-
-def _positive_int(text: str) -> int:
-    value = int(text)
-    if value <= 0:
-        raise argparse.ArgumentTypeError(f"{text} is not above zero")
-    return value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from pyrometer.follow.steps import Sizes, Timed
+from pyrometer.follow.steps import MOST_TOKENS, Sizes, Timed
 
 # A line can be dated from the lines after it. Prometheus refuses what is older than about an hour.
 OLDEST_SECONDS = 3000.0
@@ -50,15 +50,30 @@ class Recorder:
         self._last_end = 0
         self.untimed = 0
         """Lines whose time nothing tells."""
+        self.too_old = 0
+        """Lines of steps that ended before what Prometheus still takes."""
 
-    def take(self, lines: Sequence[Timed], now: int, source: str) -> None:
-        """Record these lines, the last of which ended at ``now`` (CLOCK_MONOTONIC ns)."""
-        for timed, end in zip(lines, _ends(lines, now), strict=True):
+    def take(self, lines: Sequence[Timed], now: int, source: str, age: float = 0.0) -> None:
+        """Record these lines, the last of which ended ``age`` seconds before ``now`` (CLOCK_MONOTONIC ns)."""
+        for timed, end in zip(lines, _ends(lines, now - int(age * _SECOND)), strict=True):
             if timed.restarted:
                 self._begin_attempt()
-            if self._is_new(timed) and now - end <= OLDEST_SECONDS * _SECOND:
+            if now - end > OLDEST_SECONDS * _SECOND:
+                self._leave_out()
+            elif self._is_new(timed):
                 self._record(timed, max(end, self._last_end + _MILLISECOND), source)
             self._samples = timed.logged.samples
+
+    def pass_over(self, lines: Sequence[Timed]) -> None:
+        """Leave these out: so many have come after them that no ring could hold them all. Their attempts count."""
+        for timed in lines:
+            if timed.restarted:
+                self._begin_attempt()
+            self._leave_out()
+
+    def _leave_out(self) -> None:
+        self.too_old += 1
+        self._first = False
 
     def close(self, *, well: bool) -> None:
         """The log is followed no longer."""
@@ -83,6 +98,7 @@ class Recorder:
         if self._ring is None:
             self._ring = self._open_ring({**self._meta, "attempt": self._attempt, "source": f"log:{source}"})
         tokens = self._sizes.tokens_of(timed.logged) * timed.steps
+        tokens = tokens if tokens <= MOST_TOKENS else 0.0
         flops = tokens * (self._meta.get("flops_per_token") or 0.0)
         self._ring.append(timed, end, tokens, flops, self._tags(timed))
         self._last_end = end

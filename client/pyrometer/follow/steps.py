@@ -8,6 +8,14 @@ from typing import NamedTuple
 from pyrometer.follow.cleaning import clean
 from pyrometer.follow.logged import Format, Logged, Notice, Parser
 
+# No line stands for more than a week: its step's number or its time is garbled, or belongs to another training.
+LONGEST_LINE_SECONDS = 7 * 86_400.0
+# No batch has more; it is garbled.
+MOST_TOKENS = 1e15
+# Steps that another rank says while the one that is followed says none, until that one is taken as gone.
+SILENT_LINES = 10
+_MOST_RANKS = 4096
+
 
 class Timed(NamedTuple):
     """One line's worth of training.
@@ -36,11 +44,10 @@ class Sizes(NamedTuple):
     tokens: float = 0
 
     def tokens_of(self, logged: Logged) -> float:
-        """Tokens of one step; the line's own numbers come first, for batches that grow."""
-        if logged.tokens:
-            return logged.tokens
+        """Tokens of one step, 0 where unknown; the line's own numbers come first, for batches that grow."""
         samples, sequence = logged.samples or 0.0, logged.sequence or self.sequence
-        return (samples * sequence) or self.tokens or (self.samples * sequence)
+        tokens = logged.tokens or (samples * sequence) or self.tokens or (self.samples * sequence)
+        return tokens if 0 < tokens <= MOST_TOKENS else 0.0
 
     def seconds_of(self, logged: Logged) -> float | None:
         """The time of one step, from what the line says and these."""
@@ -54,6 +61,14 @@ class Sizes(NamedTuple):
         return None
 
 
+class _Other:
+    """A rank that isn't followed."""
+
+    def __init__(self, parser: Parser) -> None:
+        self.parser = parser
+        self.said = 0
+
+
 class Steps:
     """Reads the lines of one log.
 
@@ -64,6 +79,8 @@ class Steps:
 
     def __init__(self, formats: Mapping[str, Format], sizes: Sizes) -> None:
         self._sizes = sizes
+        self._formats = formats
+        self._others: dict[str, _Other] = {}
         self._parsers: dict[str, Parser] = {name: found.parser() for name, found in formats.items()}
         self._rank: str | None = None
         self._last: Logged | None = None
@@ -88,7 +105,27 @@ class Steps:
         if self.format is None:
             return self._recognised(text, rank)
         # Every rank may print the step: one of them is enough, and only its own lines are one log.
-        return self._parsers[self.format].feed(text) if rank == self._rank else None
+        if rank != self._rank:
+            return self._of_another(self.format, text, rank)
+        said = self._parsers[self.format].feed(text)
+        if isinstance(said, Logged):
+            self._others.clear()
+        return said
+
+    def _of_another(self, name: str, text: str, rank: str) -> Logged | None:
+        """A job that was begun again on fewer or other nodes may print by another rank from then on."""
+        if rank not in self._others and len(self._others) >= _MOST_RANKS:
+            return None
+        other = self._others.setdefault(rank, _Other(self._formats[name].parser()))
+        said = other.parser.feed(text)
+        if not isinstance(said, Logged):
+            return None
+        other.said += 1
+        if other.said < SILENT_LINES:
+            return None
+        self._rank, self._parsers[name] = rank, other.parser
+        self._others.clear()
+        return said
 
     def _recognised(self, text: str, rank: str) -> Logged | Notice | None:
         """Until the format is known, every one of them reads along; only a step's line decides."""
@@ -106,6 +143,8 @@ class Steps:
         back = last is not None and logged.step < last.step
         steps = 1 if last is None or back else logged.step - last.step
         seconds = self._sizes.seconds_of(logged) or _between(last if not back else None, logged, steps, now - seen)
+        if seconds is not None and not 0 < seconds * steps <= LONGEST_LINE_SECONDS:
+            seconds = None
         tags, self._tags = frozenset(self._tags), set()
         self._last, self._last_seen = logged, now
         return Timed(logged, steps, seconds, restarted=last is None or back, tags=tags)

@@ -29,6 +29,8 @@ class Tail:
         self._rest = b""
         self.dropped = 0
         """Bytes of overlong lines that were not read."""
+        self.behind = False
+        """Whether the last reading left something unread for the next one."""
 
     def lines(self) -> list[str]:
         """The lines that have come to their end since the last call, at most READ_BYTES of them. Raises OSError."""
@@ -38,7 +40,12 @@ class Tail:
         if not data and self._replaced():
             self._begin_anew()
             data = self._read() if self._open() else b""
+        self.behind = len(data) == READ_BYTES
         return self._split(data)
+
+    def age(self, wall: float) -> float:
+        """Seconds from the last write to the file until ``wall`` (since the epoch), 0 where there is no file."""
+        return max(0.0, wall - os.fstat(self._fd).st_mtime) if self._fd >= 0 else 0.0
 
     def close(self) -> None:
         """Let go of the file."""

@@ -17,7 +17,7 @@ from pyrometer_exporters.framework.worker import LATE, PartError, reason_of
 DEFAULT_URL = "http://127.0.0.1:9090"
 # Ten minutes of a run's batches at 4 steps/s are 200 kB and took 10 ms; a Prometheus that is compacting takes longer.
 QUERY_SECONDS = 10.0
-MAX_ANSWER_BYTES = 64 << 20
+MAX_ANSWER_BYTES = 32 << 20
 _CHUNK = 1 << 16
 
 

@@ -52,6 +52,8 @@ class Exporter:
     listen: str
     add_flags: Callable[[FlagGroup], None] = field(default=lambda _parser: None)
     """Flags that several of its collectors share."""
+    reads_node: bool = True
+    """Whether it reads the files of the machine it runs on: sysfs, procfs, the kernel's log, the rings."""
 
 
 def run(exporter: Exporter, argv: Sequence[str] | None = None) -> int:
@@ -105,21 +107,8 @@ def parser(exporter: Exporter, specs: Sequence[CollectorSpec]) -> Flags:
     add("--web.listen-address", dest="web.listen-address", type=address, default=exporter.listen, metavar="HOST:PORT",
         help="address to serve on (default: %(default)s)")  # fmt: skip
     add("--web.config.file", dest="web.config.file", metavar="FILE", help="exporter-toolkit YAML: TLS and basic auth")
-    add(
-        "--path.sysfs", dest="path.sysfs", type=Path, default=Path("/sys"), metavar="DIR", help="where sysfs is mounted"
-    )
-    add(
-        "--path.procfs",
-        dest="path.procfs",
-        type=Path,
-        default=Path("/proc"),
-        metavar="DIR",
-        help="where procfs is mounted",
-    )
-    add("--path.kmsg", dest="path.kmsg", type=Path, default=Path("/dev/kmsg"), metavar="FILE",
-        help="the kernel's log, or a file or pipe in its record format (default: %(default)s)")  # fmt: skip
-    add("--path.rings", dest="path.rings", type=Path, default=Path("/dev/shm/pyrometer"), metavar="DIR",  # noqa: S108
-        help="where training ranks leave their rings (default: %(default)s)")  # fmt: skip
+    if exporter.reads_node:
+        _add_node_paths(flags)
     add("--path.state", dest="path.state", metavar="DIR",
         help="folder for what survives a restart (default: $STATE_DIRECTORY, else /var/lib/pyrometer)")  # fmt: skip
     add("--web.notice", dest="web.notice", default="", metavar="TEXT",
@@ -135,6 +124,25 @@ def parser(exporter: Exporter, specs: Sequence[CollectorSpec]) -> Flags:
     return flags
 
 
+def _add_node_paths(parser: FlagGroup) -> None:
+    add = parser.add_argument
+    add(
+        "--path.sysfs", dest="path.sysfs", type=Path, default=Path("/sys"), metavar="DIR", help="where sysfs is mounted"
+    )
+    add(
+        "--path.procfs",
+        dest="path.procfs",
+        type=Path,
+        default=Path("/proc"),
+        metavar="DIR",
+        help="where procfs is mounted",
+    )
+    add("--path.kmsg", dest="path.kmsg", type=Path, default=Path("/dev/kmsg"), metavar="FILE",
+        help="the kernel's log, or a file or pipe in its record format (default: %(default)s)")  # fmt: skip
+    add("--path.rings", dest="path.rings", type=Path, default=Path("/dev/shm/pyrometer"), metavar="DIR",  # noqa: S108
+        help="where training ranks leave their rings (default: %(default)s)")  # fmt: skip
+
+
 def _context(flags: argparse.Namespace) -> Context:
     default = Path(os.environ.get("STATE_DIRECTORY") or "/var/lib/pyrometer")
     state = state_folder(getattr(flags, "path.state"), default)
@@ -145,7 +153,7 @@ def _context(flags: argparse.Namespace) -> Context:
 
 def context_of(flags: argparse.Namespace, state: Path | None = None) -> Context:
     """What collectors are built from; without ``state``, nothing of theirs is kept."""
-    paths = {name: getattr(flags, f"path.{name}") for name in ("sysfs", "procfs", "rings", "kmsg")}
+    paths = {name: getattr(flags, f"path.{name}", Path()) for name in ("sysfs", "procfs", "rings", "kmsg")}
     return Context(flags=flags, clock=SystemClock(), state=state, **paths)
 
 

@@ -49,6 +49,18 @@ class Docker:
         return True
 
 
+def check() -> None:
+    """Whether an engine can be had at all, before minutes are spent on what it is for. Raises EngineError."""
+    if shutil.which("docker") is None:
+        raise EngineError("docker not found: install docker.io (and docker-cli, where it is a package of its own)")
+    if Docker(os.environ).answers():
+        return
+    if shutil.which("dockerd") is None:
+        raise EngineError("no engine runs and dockerd is not there: install docker.io")
+    if os.geteuid() != 0:
+        raise EngineError("no engine runs, and only root can start one")
+
+
 @contextmanager
 def engine(folder: Path, plugins: Sequence[Path], progress: Callable[[str], object] = print) -> Iterator[Docker]:
     """An engine, with these client plugins.
@@ -61,8 +73,6 @@ def engine(folder: Path, plugins: Sequence[Path], progress: Callable[[str], obje
     Raises:
         EngineError: none runs and none can be started here.
     """
-    if shutil.which("docker") is None:
-        raise EngineError("docker not found: install docker.io (and docker-cli, where it is a package of its own)")
     config = folder / "client"
     (config / "cli-plugins").mkdir(parents=True)
     for plugin in plugins:
@@ -73,6 +83,7 @@ def engine(folder: Path, plugins: Sequence[Path], progress: Callable[[str], obje
         progress("engine: using the one that runs")
         yield running
         return
+    check()
     own = Docker({**env, "DOCKER_HOST": f"unix://{folder}/docker.sock"})
     with _daemon(folder, own, progress):
         yield own
@@ -80,10 +91,6 @@ def engine(folder: Path, plugins: Sequence[Path], progress: Callable[[str], obje
 
 @contextmanager
 def _daemon(folder: Path, docker: Docker, progress: Callable[[str], object]) -> Iterator[None]:
-    if os.geteuid() != 0:
-        raise EngineError("no engine runs, and only root can start one")
-    if shutil.which("dockerd") is None:
-        raise EngineError("no engine runs and dockerd is not there: install docker.io")
     bridge_was_there = Path("/sys/class/net/docker0").exists()
     log = folder / "dockerd.log"
     command = ["dockerd", f"--data-root={folder}/data", f"--exec-root={folder}/exec", f"--pidfile={folder}/pid",

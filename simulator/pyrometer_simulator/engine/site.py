@@ -19,7 +19,7 @@ import yaml
 from pyrometer_simulator.demo.processes import free_port
 from pyrometer_simulator.engine import standins, wheelhouse
 from pyrometer_simulator.engine.compose import Compose, find_compose, from_debian
-from pyrometer_simulator.engine.daemon import Docker, EngineError, engine
+from pyrometer_simulator.engine.daemon import Docker, EngineError, check, engine
 
 COPIED = ("client", "exporters", "alerting", "dashboards", "simulator", "alert_rules", "compose")
 FILES = ("compose.yaml", "compose.demo.yaml", "compose.test.yaml")
@@ -75,6 +75,7 @@ def site(project: Path, folder: Path, progress: Callable[[str], object] = print)
         EngineError, StackError: it can't be had on this machine; one line says why.
         ComposeError: the compose files are at fault.
     """
+    check()
     program = find_compose(progress)
     buildx = from_debian("docker-buildx", lambda *_: None, progress) / "docker-buildx"
     copy = folder / "site"

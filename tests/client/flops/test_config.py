@@ -94,13 +94,22 @@ class TestCommand:
             "hf               45.030     63.283   19.9%   28.0%\n"
         )
 
-    @pytest.mark.parametrize("content", ["", "[]", "{}", '{"model_type": "llama"}', "\x00"])
+    @pytest.mark.parametrize("content", ["", "[]", "{}", "[" * 100_000, '{"model_type": "llama"}', "\x00"])
     def test_a_file_it_cannot_use_is_one_line(
         self, config: Path, content: str, capsys: pytest.CaptureFixture[str]
     ) -> None:
         config.write_text(content)
         assert main([str(config), "--sequence", "8192"]) == 2
         assert capsys.readouterr().err.count("\n") == 1
+
+    @pytest.mark.parametrize("flag", ["--gpus=0", "--sequence=-1", "--tokens-per-second=nan", "--peak-flops=x"])
+    def test_a_number_that_cannot_be_is_refused(
+        self, config: Path, flag: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        with pytest.raises(SystemExit) as raised:
+            main([str(config), "--sequence=8192", flag])
+        assert raised.value.code == 2
+        assert f"argument {flag.partition('=')[0]}" in capsys.readouterr().err
 
     def test_the_client_itself_never_imports_it(self) -> None:
         code = "import sys, pyrometer; sys.exit('pyrometer.flops' in sys.modules)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from pyrometer.follow.logged_ring import last_step
 from pyrometer.follow.main import main
 from pyrometer_exporters.framework.clock import SystemClock
 from pyrometer_exporters.node.train.points import Point, PointStore
@@ -179,6 +181,8 @@ def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     event = threading.Event()
     event.set()
     monkeypatch.chdir(tmp_path)
+    for name in ("WORLD_SIZE", "SLURM_NTASKS"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("pyrometer.follow.main._stop_at_signals", lambda: event)
     return tmp_path
 
@@ -189,6 +193,8 @@ def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["--model-config=missing.json", "--sequence-length=8"], "missing.json"),
         (["--model-config=config.json"], "--model-config needs --sequence-length"),
         (["--model-config=bad.json", "--sequence-length=8"], "bad.json: model_type"),
+        (["--model-config=list.json", "--sequence-length=8"], "list.json: not a JSON object"),
+        (["--flops-per-token=6e9"], "give --gpus"),
         (["--rings=/proc/nowhere"], "/proc/nowhere"),
     ],
 )
@@ -196,11 +202,66 @@ def test_what_it_cannot_use_is_one_line(
     arguments: list[str], message: str, stopped: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (stopped / "bad.json").write_text("{}")
+    (stopped / "list.json").write_text("[]")
     write(stopped / "train.log", 1)
     assert main(["train.log", "--run=x", "--rings=.", *arguments]) == 2
     error = capsys.readouterr().err
     assert message in error
     assert "Traceback" not in error
+
+
+@pytest.mark.parametrize(
+    "flag", ["--pid=0", "--pid=x", "--gpus=-1", "--expected-mfu=40", "--tokens-per-step=nan", "--peak-flops=many"]
+)
+def test_a_number_that_cannot_be_is_refused(flag: str, stopped: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as raised:
+        main(["train.log", "--run=x", "--rings=.", flag])
+    assert raised.value.code == 2
+    name, _, value = flag.partition("=")
+    assert f"argument {name}: {value} is " in capsys.readouterr().err
+
+
+def test_a_garbled_line_costs_no_more_than_itself(stopped: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(stopped / "train.log", 1)
+    write(stopped / "train.log", 2, seconds=1e299)
+    write(stopped / "train.log", 3, 10**14)
+    assert main(["train.log", "--run=x", "--rings=."]) == 0
+    assert "2 lines don't tell how long a step took" in capsys.readouterr().err
+    assert last_step(".", "x", 0) == 3
+
+
+def test_a_long_log_is_read_to_its_end_and_its_attempts_are_counted(stopped: Path) -> None:
+    write(stopped / "train.log", *range(3000), *range(3000), seconds=0.1)
+    assert main(["train.log", "--run=x", "--rings=.", "--attempt=0"]) == 0
+    assert last_step(".", "x", 1) == 2999
+
+
+def test_yesterdays_log_is_not_todays_run(stopped: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(stopped / "train.log", 1, 2)
+    yesterday = time.time() - 86_400
+    os.utime("train.log", (yesterday, yesterday))
+    assert main(["train.log", "--run=x", "--rings=."]) == 0
+    assert "2 lines were too old for Prometheus" in capsys.readouterr().err
+    assert not list(stopped.glob("*.ring"))
+
+
+def test_a_second_follower_that_waited_for_the_same_log_gives_way(
+    stopped: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(stopped / "train.log", 1)
+    answers = iter([None, "first.ring"])
+    monkeypatch.setattr("pyrometer.follow.main.being_written", lambda *_: next(answers))
+    assert main(["train.log", "--run=x", "--rings=."]) == 2
+    assert "run x is followed already (first.ring)" in capsys.readouterr().err
+
+
+def test_rings_that_ended_long_ago_are_removed(stopped: Path) -> None:
+    old = stopped / "y.log.1.1.ring"
+    old.write_bytes(b"")
+    os.utime(old, (0.0, 0.0))
+    write(stopped / "train.log", 1)
+    assert main(["train.log", "--run=x", "--rings=."]) == 0
+    assert not old.exists()
 
 
 def test_a_log_that_is_none_is_said_at_the_end(stopped: Path, capsys: pytest.CaptureFixture[str]) -> None:

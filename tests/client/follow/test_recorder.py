@@ -95,6 +95,32 @@ def test_what_prometheus_would_refuse_is_left_out() -> None:
     assert [at.step for at in scene.rings[0].lines] == [2]
 
 
+def test_a_log_that_has_been_silent_ended_when_it_was_last_written() -> None:
+    scene = Scene()
+    scene.recorder.take([line(1, restarted=True), line(2, 10.0)], NOW, "megatron", age=600.0)
+    assert [(at.step, at.end) for at in scene.rings[0].lines] == [(1, -610.0), (2, -600.0)]
+
+
+def test_of_yesterdays_log_nothing_is_recorded_and_that_is_counted() -> None:
+    scene = Scene()
+    scene.recorder.take([line(1, restarted=True), line(2)], NOW, "megatron", age=86_400.0)
+    assert (scene.rings, scene.recorder.too_old) == ([], 2)
+
+
+def test_what_is_passed_over_still_counts_attempts_and_holds_their_warm_up() -> None:
+    scene = Scene()
+    scene.recorder.pass_over([line(1, restarted=True), line(2), line(1, restarted=True)])
+    scene.recorder.take([line(2)], NOW, "nanogpt")
+    assert [(of.meta["attempt"], [(at.step, at.tags) for at in of.lines]) for of in scene.rings] == [(1, [(2, set())])]
+    assert scene.recorder.too_old == 3
+
+
+def test_a_garbled_count_of_tokens_is_none() -> None:
+    scene = Scene()
+    scene.recorder.take([line(1, restarted=True, samples=1e300), line(2, 1e-12, 10**12)], NOW, "megatron")
+    assert [at.tokens for at in scene.rings[0].lines] == [0, 0]
+
+
 def test_a_line_without_time_is_counted_and_left_out() -> None:
     scene = Scene()
     scene.recorder.take([line(1, None, restarted=True), line(2)], NOW, "huggingface")

@@ -5,8 +5,8 @@ import pytest
 
 from pyrometer.follow.cleaning import Clean, clean
 from pyrometer.follow.formats import all_formats
-from pyrometer.follow.logged import number
-from pyrometer.follow.steps import Sizes, Steps, Timed
+from pyrometer.follow.logged import Logged, number
+from pyrometer.follow.steps import SILENT_LINES, Sizes, Steps, Timed
 
 FORMATS = all_formats()
 
@@ -47,6 +47,33 @@ def test_a_count_that_goes_back_is_another_attempt() -> None:
 def test_of_interleaved_ranks_the_first_is_followed() -> None:
     lines = [f"[rank{rank}]:{titan(step, 1000 + rank)}" for step in (1, 2) for rank in (3, 0, 1)]
     assert [(step.logged.step, step.logged.gpu_tokens_per_second) for step in read(lines)] == [(1, 1003), (2, 1003)]
+
+
+def test_when_the_followed_rank_is_gone_another_is_followed() -> None:
+    steps = Steps(FORMATS, Sizes())
+    list(steps.read([f"[rank7]:{titan(1)}", f"[rank3]:{titan(1)}"], 0.0))
+    lines = [f"[rank{rank}]:{titan(step)}" for step in range(2, 30) for rank in (3, 4)]
+    found = [step.logged.step for step in steps.read(lines, 0.0)]
+    assert found == list(range(1 + SILENT_LINES - 1, 30))
+
+
+def test_a_rank_that_prints_late_is_not_gone() -> None:
+    steps = Steps(FORMATS, Sizes())
+    lines = [
+        line for step in range(1, 50) for line in (f"[rank3]:{titan(step)}", "[rank3]:x", f"[rank0]:{titan(step)}")
+    ]
+    assert [step.restarted for step in steps.read(lines, 0.0)] == [True] + [False] * 48
+
+
+@pytest.mark.parametrize("garbled", [megatron(2, 1e300), megatron(2, -5.0), megatron(10**14)])
+def test_a_time_that_no_step_takes_is_unknown(garbled: str) -> None:
+    first, second = read([megatron(1), garbled])
+    assert (first.seconds, second.seconds) == (2.0, None)
+
+
+@pytest.mark.parametrize("tokens", [1e16, -1.0])
+def test_tokens_that_no_batch_has_are_unknown(tokens: float) -> None:
+    assert Sizes().tokens_of(Logged(1, tokens=tokens)) == 0
 
 
 def test_a_step_printed_twice_counts_once() -> None:
@@ -117,7 +144,7 @@ def test_colours_and_launchers_prefixes_go(line: str, expected: Clean) -> None:
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("1,234", 1234), ("8.79K", 8790), ("1.6M", 1.6e6), ("480B", 480e9), ("13.99%", 0.1399), ("3.2E-04", 3.2e-4), ("-1", -1), (".5", 0.5), ("nan", None), ("N/A", None), ("", None), ("1e999", None), ("12 ms", None)],
+    [("1,234", 1234), ("8.79K", 8790), ("1.6M", 1.6e6), ("480B", 480e9), ("13.99%", 0.1399), ("3.2E-04", 3.2e-4), ("-1", -1), (".5", 0.5), ("nan", None), ("N/A", None), ("", None), ("1e999", None), ("12 ms", None), ("9" * 60_000 + "x", None)],
 )  # fmt: skip
 def test_numbers_as_logs_write_them(text: str, value: float | None) -> None:
     assert number(text) == (value if value is None else pytest.approx(value))

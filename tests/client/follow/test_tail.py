@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyrometer.follow.tail import LONGEST_LINE, Tail
+from pyrometer.follow.tail import LONGEST_LINE, READ_BYTES, Tail
 
 
 @pytest.fixture
@@ -83,6 +84,26 @@ def test_a_line_without_end_is_dropped_and_counted(log: Path) -> None:
 def test_bytes_that_are_no_text_are_still_a_line(log: Path) -> None:
     log.write_bytes(b"\xff\xfe loss\n")
     assert Tail(log).lines() == ["\ufffd\ufffd loss"]
+
+
+def test_a_large_file_takes_several_readings_and_says_so(log: Path) -> None:
+    append(log, "x\n" * READ_BYTES)
+    tail = Tail(log)
+    found = [len(tail.lines()) for _ in range(2)]
+    assert found == [READ_BYTES // 2] * 2
+    assert tail.behind
+    assert tail.lines() == []
+    assert not tail.behind
+
+
+def test_the_age_is_that_of_the_last_write(log: Path) -> None:
+    tail = Tail(log)
+    assert tail.age(1000.0) == 0.0
+    append(log, "one\n")
+    os.utime(log, (900.0, 900.0))
+    tail.lines()
+    assert tail.age(1000.0) == 100.0
+    assert tail.age(800.0) == 0.0  # the file server's clock is ahead
 
 
 def test_closing_lets_the_file_go(log: Path) -> None:

@@ -16,7 +16,7 @@ _TIMER = re.compile(
     rf"(?:epoch=\d+/micro_step=\d+/global_step=|\b\d+/)(\d+), RunningAvgSamplesPerSec=\S+, CurrSamplesPerSec=({NUMBER})"
 )
 _PIPELINE = re.compile(
-    rf"\bsteps: (\d+) loss: ({NUMBER}|nan)\b.*?\biter time \(s\): ({NUMBER}) samples/sec: ({NUMBER})"
+    rf"\bsteps: (\d+) loss: ({NUMBER}|nan)\b.{{0,200}}?\biter time \(s\): ({NUMBER}) samples/sec: ({NUMBER})"
 )
 _CHECKPOINT = re.compile(r"\bSaving model checkpoint:|\bCheckpoint \S+ is about to be saved!")
 

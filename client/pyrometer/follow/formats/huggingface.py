@@ -13,19 +13,22 @@ import re
 from pyrometer.follow.logged import Format, Logged, Notice, number, whole
 
 _DICT = re.compile(r"\{'(?:loss|eval_loss|train_runtime)'.*\}")
+# The Trainer's bars have no name; those of tokenizers, downloads and shards do ("Map:  41%|").
+_NAMED = re.compile(r"\S:\s+\d+%\|")
 _BAR = re.compile(r"\|\s*(\d+)/(\d+) \[([\d:]+)<")
 _LONGEST_DICT = 10_000
 
 
 class HuggingFaceParser:
-    """Remembers where the bar of the training stands; bars of evaluations and of tokenizers count to other totals."""
+    """Remembers where the bar of the training stands; bars of evaluations count to other totals."""
 
     def __init__(self) -> None:
         self._bars: dict[str, tuple[int, float]] = {}
 
     def feed(self, line: str) -> Logged | Notice | None:
         """See :class:`Parser`."""
-        if (bar := _BAR.search(line)) is not None and (step := whole(bar[1])) is not None:
+        bar = None if _NAMED.search(line) else _BAR.search(line)
+        if bar is not None and (step := whole(bar[1])) is not None:
             self._bars[bar[2]] = (step, _clock(bar[3]))
         found = _DICT.search(line)
         values = _values(found[0]) if found else {}

@@ -26,8 +26,8 @@ class NemoParser:
                 return Notice("checkpoint")
             return Notice("eval") if _EVAL.search(line) else None
         fields = piped(found[2])
-        global_step = first(fields, "global_step")
-        step = whole(found[1]) if global_step is None else int(global_step)
+        global_step = fields.get("global_step", "")
+        step = whole(global_step if global_step.isdecimal() else found[1])
         if step is None:
             return None
         return Logged(

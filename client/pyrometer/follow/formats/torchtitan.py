@@ -11,7 +11,7 @@ import re
 
 from pyrometer.follow.logged import Format, Logged, Notice, number, whole
 
-_LINE = re.compile(r"(?:^|\s|- )step:\s*(\d+)\s+loss:\s*(\S+)(.*\btps:.*)")
+_LINE = re.compile(r"(?:^|\s|- )step:\s*(\d+)\s+loss:\s*(\S+)(.*)")
 _FIELD = re.compile(r"\b(grad_norm|tps|tflops|mfu):\s*(\S+)")
 _EVAL = re.compile(r"\bvalidate step:")
 _CHECKPOINT = re.compile(r"\bSaving the checkpoint\b")
@@ -29,6 +29,8 @@ class TorchtitanParser:
         if found is None or step is None:
             return Notice("checkpoint") if _CHECKPOINT.search(line) else None
         fields = {key: number(value) for key, value in _FIELD.findall(found[3])}
+        if "tps" not in fields:
+            return None
         return Logged(
             step,
             gpu_tokens_per_second=fields.get("tps"),

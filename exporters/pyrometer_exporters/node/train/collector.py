@@ -23,6 +23,7 @@ from pyrometer_exporters.node.train import memory
 from pyrometer_exporters.node.train.batches import FAMILIES as BATCH_FAMILIES
 from pyrometer_exporters.node.train.batches import samples_of
 from pyrometer_exporters.node.train.points import PointStore
+from pyrometer_exporters.node.train.stacks import Stacks
 from pyrometer_exporters.node.train.tracker import Rank, Tracker
 
 log = logging.getLogger(__name__)
@@ -150,6 +151,7 @@ class TrainCollector:
         self._saved_offset = remembered.offset_ms
         self._store = PointStore(remembered.cursors)
         self._tracker = Tracker(context.rings, context.clock, self._store, remembered.offset_ms)
+        self._stacks = Stacks(context.procfs, context.clock)
         self._renderer = Renderer()
         self._lock = threading.Lock()
         self._folder_down: Down | None = None
@@ -171,7 +173,14 @@ class TrainCollector:
 
     def endpoints(self) -> Mapping[str, Endpoint]:
         """See :class:`ServesEndpoints`."""
-        return {"/batches": self.batches}
+        return {"/batches": self.batches, "/stacks": self.stacks}
+
+    def stacks(self, _query: Mapping[str, str]) -> Reply:
+        """Where the ranks of this node stand that stand still, folded; of those that allow the question."""
+        with self._locked():
+            self._poll()
+            report = self._stacks.report(self._tracker.ranks())
+        return Reply("text/plain; charset=utf-8", report.encode("utf-8", errors="replace"))
 
     def batches(self, query: Mapping[str, str]) -> Reply:
         """Every batch that ``consumer`` hasn't taken yet; without a consumer the same, and nothing counts as taken."""
@@ -213,6 +222,7 @@ class TrainCollector:
     def _poll(self) -> None:
         try:
             self._tracker.poll()
+            self._stacks.look(self._tracker.ranks())
             self._folder_down = None
         except OSError as error:
             self._folder_down = self._tracker.folder_down(error)

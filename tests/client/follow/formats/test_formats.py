@@ -150,6 +150,12 @@ class TestHuggingFace:
         line = "  7%|▋         | 4/60 [00:55<54:36,  1.53it/s]{'loss': 1.5, 'epoch': 0.1}"
         assert FORMATS["huggingface"].parser().feed(line) == Logged(4, elapsed=55.0, loss=1.5)
 
+    def test_a_tokenizers_bar_is_not_the_trainings(self) -> None:
+        parser = FORMATS["huggingface"].parser()
+        parser.feed("Map (num_proc=8): 100%|██████████| 51760/51760 [10:00<00:00, 86.27 examples/s]")
+        parser.feed("  7%|▋         | 4/60 [00:55<54:36,  1.53it/s]")
+        assert parser.feed("{'loss': 1.5, 'epoch': 0.1}") == Logged(4, elapsed=55.0, loss=1.5)
+
     def test_without_a_bar_a_loss_has_no_step(self) -> None:
         assert FORMATS["huggingface"].parser().feed("{'loss': 1.5, 'epoch': 0.1}") is None
 
@@ -177,6 +183,23 @@ class TestLitgpt:
     def test_with_lines_left_out_the_time_is_unknown(self) -> None:
         line = "Epoch 1 | iter 100 step 25 | loss train: 2.5, val: 2.6 | iter time: 100.00 ms (step) remaining time: 0:10:17"
         assert FORMATS["litgpt"].parser().feed(line) == Logged(25, loss=2.5)
+
+
+@pytest.mark.parametrize("name", sorted(FORMATS))
+@pytest.mark.parametrize(
+    "line",
+    [
+        "steps: 1 loss: 2 " * 3800,
+        "iter 1 step 1 | loss train: " + "9" * 60_000,
+        "iter 1: loss " + "9" * 60_000,
+        "step: 1 loss: 2 " * 4000,
+        "| 1/60 [" * 8000,
+    ],
+    ids=lambda line: line[:12],
+)
+def test_a_line_of_any_length_is_read_in_time(name: str, line: str) -> None:
+    """An expression that tries again from every character takes minutes for one of these: the suite would not end."""
+    FORMATS[name].parser().feed(line)
 
 
 _PIECES = [

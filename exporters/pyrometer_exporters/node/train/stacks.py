@@ -1,0 +1,182 @@
+"""Stacks of ranks that stand still, asked of those that allow it (``pyrometer.start(stacks=True)``), folded over ranks.
+
+The signal makes faulthandler write the stacks of all threads beside the ring, even while Python hangs in NCCL. It is
+sent only to a process that holds the ring's lock and catches the signal: to any other it would be the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import stat
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyrometer import ring
+from pyrometer_exporters.framework.clock import Clock
+from pyrometer_exporters.node.train.tracker import Rank
+
+log = logging.getLogger(__name__)
+
+# A rank that makes no step for three usual ones, or 5 s more than one, is worth a look; once in five minutes, as a dump
+# stops it for some milliseconds.
+SLOW_STEPS = 3.0
+SLOW_SECONDS = 5.0
+EVERY_SECONDS = 300.0
+# Before the 10th step there is no usual one: compiling takes minutes.
+MIN_STEPS = 10
+# Where a rank may stay as long as it likes, and where nobody knows whether it is done.
+QUIET_PARTS = ("checkpoint", "eval")
+MAX_DUMP_BYTES = 256 * 1024
+
+_FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$')
+
+
+@dataclass
+class _Asked:
+    """A rank that was asked: when, and how much its file held before."""
+
+    at: float
+    wall: float
+    size: int
+
+
+class Stacks:
+    """Asks ranks that stand still. Not thread-safe: the collector locks around it."""
+
+    def __init__(self, procfs: Path, clock: Clock) -> None:
+        self._procfs = procfs
+        self._clock = clock
+        self._asked: dict[str, _Asked] = {}
+
+    def look(self, ranks: list[Rank]) -> None:
+        """Ask those ranks that stand still, allow it, and weren't asked lately."""
+        now = self._clock.monotonic()
+        here = {rank.file.path for rank in ranks}
+        self._asked = {path: asked for path, asked in self._asked.items() if path in here}
+        for rank in ranks:
+            asked = self._asked.get(rank.file.path)
+            lately = asked is not None and now - asked.at < EVERY_SECONDS
+            if rank.ended_at is None and rank.header.stack_signal > 0 and not lately and _stands(rank, now):
+                self._asked[rank.file.path] = _Asked(now, self._clock.wall(), _size(_dump_path(rank)))
+                self._ask(rank)
+
+    def report(self, ranks: list[Rank]) -> str:
+        """The latest stacks, folded: for each run the ranks that stand alike, the fewest first."""
+        by_run: dict[tuple[str, str], list[Rank]] = {}
+        for rank in ranks:
+            if rank.file.path in self._asked:
+                by_run.setdefault(rank.key, []).append(rank)
+        blocks = [self._block(key, of) for key, of in sorted(by_run.items())]
+        return "\n".join(blocks) or "No rank that allows it (stacks=True) has stood still.\n"
+
+    def _block(self, key: tuple[str, str], ranks: list[Rank]) -> str:
+        asked = max(self._asked[rank.file.path].wall for rank in ranks)
+        at = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(asked))
+        dumps = {rank.meta.rank: self._read(rank) for rank in ranks}
+        return f"run {key[0]}, attempt {key[1]}, {at}\n\n{fold(dumps)}"
+
+    def _ask(self, rank: Rank) -> None:
+        number, name = rank.header.stack_signal, f"run {rank.meta.run} rank {rank.meta.rank}"
+        try:
+            pid = self._holder(rank)
+            if pid is None or not self._catches(pid, number):
+                log.warning("%s stands still; its process can't be found, or no longer catches signal %d", name, number)
+                return
+            os.kill(pid, number)
+            log.warning("%s stands still: its stacks are at /stacks", name)
+        except OSError as error:
+            log.warning("%s stands still; asking for its stacks failed: %s", name, error.strerror)
+
+    def _holder(self, rank: Rank) -> int | None:
+        """The process that holds the ring's lock, by its number here: inside a container it has another."""
+        found = Path(rank.file.path).lstat()
+        place = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+        for line in (self._procfs / "locks").read_text(encoding="ascii").splitlines():
+            fields = line.split()
+            if len(fields) > 5 and fields[1] == "FLOCK" and fields[5] == place and int(fields[4]) > 0:
+                return int(fields[4])
+        return None
+
+    def _catches(self, pid: int, number: int) -> bool:
+        status = (self._procfs / str(pid) / "status").read_text(encoding="utf-8", errors="replace")
+        caught = re.search(r"^SigCgt:\s*([0-9a-f]+)$", status, re.MULTILINE)
+        return caught is not None and bool(int(caught[1], 16) >> (number - 1) & 1)
+
+    def _read(self, rank: Rank) -> str:
+        """What the rank has written since it was asked."""
+        with contextlib.suppress(OSError):
+            fd = os.open(_dump_path(rank), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+            try:
+                if stat.S_ISREG(os.fstat(fd).st_mode):
+                    data = os.pread(fd, MAX_DUMP_BYTES, self._asked[rank.file.path].size)
+                    return data.decode("utf-8", errors="replace")
+            finally:
+                os.close(fd)
+        return ""
+
+
+def _stands(rank: Rank, now: float) -> bool:
+    header = rank.header
+    if header.count < MIN_STEPS or header.step_started <= rank.last_end:
+        return False  # between steps: nobody knows whether it is done
+    if 0 < header.part <= len(ring.PARTS) and ring.PARTS[header.part - 1] in QUIET_PARTS:
+        return False
+    usual = header.step_total / header.count / 1e9
+    return now - header.step_started / 1e9 > max(SLOW_STEPS * usual, usual + SLOW_SECONDS)
+
+
+def _dump_path(rank: Rank) -> str:
+    return rank.file.path.removesuffix(ring.SUFFIX) + ring.STACKS_SUFFIX
+
+
+def _size(path: str) -> int:
+    try:
+        return Path(path).lstat().st_size
+    except OSError:
+        return 0
+
+
+def fold(dumps: Mapping[str, str]) -> str:
+    """Ranks whose main threads stand at the same place, together; the fewest first: the odd one out is the suspect."""
+    alike: dict[tuple[str, ...], list[int]] = {}
+    for rank, dump in dumps.items():
+        alike.setdefault(main_thread(dump), []).append(int(rank))
+    lines = []
+    for frames, ranks in sorted(alike.items(), key=lambda item: (len(item[1]), item[1])):
+        name = f"{'rank' if len(ranks) == 1 else 'ranks'} {ranges(ranks)}"
+        lines += [f"{name}:", *(f"  {frame}" for frame in frames or ("no answer",)), ""]
+    return "\n".join(lines)
+
+
+def main_thread(dump: str) -> tuple[str, ...]:
+    """The frames of the thread that took the signal, which is Python's main thread; the innermost first."""
+    blocks = re.split(r"^(?=(?:Thread|Current thread) 0x)", dump, flags=re.MULTILINE)
+    current = [block for block in blocks if block.startswith("Current thread")]
+    return tuple(_frames((current or blocks)[-1]))
+
+
+def _frames(block: str) -> Iterator[str]:
+    for line in block.splitlines():
+        frame = _FRAME.match(line)
+        if frame:
+            yield f"{frame[3]} ({frame[1]}:{frame[2]})"
+
+
+def ranges(numbers: list[int]) -> str:
+    """Numbers in short: 0-2,7.
+
+    >>> ranges([7, 1, 0, 2])
+    '0-2,7'
+    """
+    spans: list[list[int]] = []
+    for number in sorted(numbers):
+        if spans and number == spans[-1][1] + 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in spans)

@@ -1,0 +1,198 @@
+"""Stacks of ranks that stand still: whom to ask, and how to fold the answers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyrometer import ring
+from pyrometer_exporters.framework.collector import Context
+from pyrometer_exporters.node.train import collector as module
+from pyrometer_exporters.node.train import stacks as stacks_module
+from pyrometer_exporters.node.train.collector import TrainCollector
+from pyrometer_exporters.node.train.points import PointStore
+from pyrometer_exporters.node.train.stacks import Stacks, fold, main_thread, ranges
+from pyrometer_exporters.node.train.tracker import Tracker
+
+DUMP = """Thread 0x00007f0001 [pt_data_worker] (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 324 in wait
+
+Current thread 0x00007f0002 [python] (most recent call first):
+  File "/job/{0}.py", line {1} in {0}
+  File "/job/train.py", line 7 in <module>
+"""
+
+
+def test_the_main_thread_is_the_one_that_took_the_signal() -> None:
+    assert main_thread(DUMP.format("all_reduce", 12)) == (
+        "all_reduce (/job/all_reduce.py:12)", "<module> (/job/train.py:7)",
+    )  # fmt: skip
+    assert main_thread(DUMP.format("old", 1) + DUMP.format("new", 2))[0] == "new (/job/new.py:2)"
+    assert main_thread("") == ()
+
+
+def test_the_odd_stack_out_comes_first() -> None:
+    dumps = {str(rank): DUMP.format("all_reduce", 12) for rank in range(8)}
+    dumps["5"] = DUMP.format("read_batch", 3)
+    dumps["6"] = ""
+    assert fold(dumps).splitlines() == [
+        "rank 5:", "  read_batch (/job/read_batch.py:3)", "  <module> (/job/train.py:7)", "",
+        "rank 6:", "  no answer", "",
+        "ranks 0-4,7:", "  all_reduce (/job/all_reduce.py:12)", "  <module> (/job/train.py:7)",
+    ]  # fmt: skip
+
+
+@given(st.lists(st.integers(0, 500), unique=True))
+def test_ranges_name_each_number_once(numbers: list[int]) -> None:
+    spans = [span.split("-") for span in ranges(numbers).split(",") if span]
+    assert sorted(numbers) == [n for span in spans for n in range(int(span[0]), int(span[-1]) + 1)]
+
+
+@given(st.text())
+def test_any_text_folds(text: str) -> None:
+    assert "rank" in fold({"0": text})
+
+
+@pytest.fixture
+def signals(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    sent: list[tuple[int, int]] = []
+    monkeypatch.setattr(stacks_module.os, "kill", lambda pid, number: sent.append((pid, number)))
+    return sent
+
+
+class Scene:
+    """A rank of half-second steps that is in its twelfth, on a machine whose /proc says what it should."""
+
+    def __init__(self, rings: Callable[..., Any], clock: Any, folder: Path, procfs: Path) -> None:
+        self.clock, self.procfs = clock, procfs
+        self.ring = rings()
+        for n in range(11):
+            self.ring.step(clock.now + n, clock.now + n + 0.5)
+        clock.advance(12)
+        self.ring.slot(ring.STEP_STARTED_SLOT, int(clock.now * 1e9))
+        self.ring.slot(ring.STACK_SIGNAL_SLOT, int(signal.SIGUSR2))
+        found = self.ring.path.stat()
+        place = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+        (procfs / "4242").mkdir(parents=True)
+        locks = (("POSIX", 1), ("FLOCK", 4242))
+        lines = [f"{n}: {kind}  ADVISORY  WRITE {pid} {place} 0 EOF\n" for n, (kind, pid) in enumerate(locks)]
+        (procfs / "locks").write_text("".join(lines))
+        self.catches(signal.SIGUSR2)
+        self.tracker = Tracker(folder, clock, PointStore())
+        self.stacks = Stacks(procfs, clock)
+
+    def catches(self, *numbers: int) -> None:
+        mask = sum(1 << number - 1 for number in numbers)
+        (self.procfs / "4242" / "status").write_text(f"Name:\tpython\nSigCgt:\t{mask:016x}\n")
+
+    def look(self, seconds: float = 0.0) -> None:
+        self.clock.advance(seconds)
+        self.tracker.poll()
+        self.stacks.look(self.tracker.ranks())
+
+
+@pytest.fixture
+def scene(rings: Callable[..., Any], clock: Any, folder: Path, tmp_path: Path) -> Iterator[Scene]:
+    made = Scene(rings, clock, folder, tmp_path / "proc")
+    yield made
+    made.tracker.close()
+
+
+def test_a_rank_that_stands_still_is_asked_once_in_five_minutes(scene: Scene, signals: list[Any]) -> None:
+    scene.look(5.4)
+    assert signals == []
+    scene.look(0.2)
+    scene.look(10)
+    assert signals == [(4242, signal.SIGUSR2)]
+    scene.look(300)
+    assert len(signals) == 2
+
+
+def test_its_answer_is_what_it_wrote_since(scene: Scene, signals: list[Any]) -> None:
+    assert "No rank" in scene.stacks.report(scene.tracker.ranks())
+    dump = scene.ring.path.with_suffix(".stacks")
+    dump.write_text(DUMP.format("long_ago", 1))
+    scene.look(10)
+    assert "rank 0:\n  no answer" in scene.stacks.report(scene.tracker.ranks())
+    with open(dump, "a", encoding="utf-8") as file:
+        file.write(DUMP.format("all_reduce", 12))
+    report = scene.stacks.report(scene.tracker.ranks())
+    assert report.startswith("run llama, attempt 0, 20")
+    assert "rank 0:\n  all_reduce (/job/all_reduce.py:12)" in report
+    assert "long_ago" not in report
+
+
+@pytest.mark.parametrize("why", ["not allowed", "in a checkpoint", "between steps", "gone", "young"])
+def test_a_rank_is_left_alone(why: str, scene: Scene, signals: list[Any]) -> None:
+    if why == "not allowed":
+        scene.ring.slot(ring.STACK_SIGNAL_SLOT, 0)
+    elif why == "in a checkpoint":
+        scene.ring.slot(ring.PART_SLOT, 1 + ring.PARTS.index("checkpoint"))
+    elif why == "between steps":
+        scene.ring.slot(ring.STEP_STARTED_SLOT, 0)
+    elif why == "gone":
+        scene.ring.crash()
+    else:
+        scene.ring.slot(ring.COUNT_SLOT, 3)
+    scene.look(100)
+    assert signals == []
+
+
+@pytest.mark.parametrize("why", ["it does not catch the signal", "another holds the lock", "no /proc"])
+def test_a_process_that_the_signal_would_end_never_gets_it(
+    why: str, scene: Scene, signals: list[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    if why == "it does not catch the signal":
+        scene.catches(signal.SIGUSR1)
+    elif why == "another holds the lock":
+        (scene.procfs / "locks").write_text("1: FLOCK  ADVISORY  WRITE 4242 00:01:1 0 EOF\n")
+    else:
+        (scene.procfs / "locks").unlink()
+    scene.look(100)
+    assert signals == []
+    assert "stands still" in caplog.text
+
+
+HANGS = (
+    "import time, pyrometer\n"
+    "run = pyrometer.start('live', stacks=True)\n"
+    "for _ in range(10):\n"
+    "    with run.step():\n"
+    "        time.sleep(0.001)\n"
+    "def all_reduce():\n"
+    "    print('in', flush=True)\n"
+    "    time.sleep(60)\n"
+    "with run.step():\n"
+    "    all_reduce()\n"
+)
+
+
+def test_a_real_rank_that_hangs(context: Context, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyrometer_exporters.framework.clock import SystemClock
+
+    monkeypatch.setattr(stacks_module, "SLOW_SECONDS", 0.2)
+    monkeypatch.setattr(module, "POLL_SECONDS", 3600.0)
+    real = Context(context.flags, SystemClock(), context.sysfs, Path("/proc"), folder, context.state)
+    environment = {"PYROMETER_RINGS": str(folder), "PATH": "/usr/bin:/bin"}
+    collector = TrainCollector(real)
+    with subprocess.Popen([sys.executable, "-c", HANGS], stdout=subprocess.PIPE, env=environment) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        deadline = time.monotonic() + 20
+        report = ""
+        while "all_reduce" not in report and time.monotonic() < deadline:
+            report = collector.endpoints()["/stacks"]({}).body.decode()
+        assert process.poll() is None, "the signal did not end it"
+        process.kill()
+    collector.close()
+    assert "rank 0:\n  all_reduce (<string>:8)" in report

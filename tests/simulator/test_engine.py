@@ -1,0 +1,89 @@
+"""What the container tests stand on, as far as it can be tried without an engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pyrometer_simulator.engine import compose, daemon, standins
+from pyrometer_simulator.engine.compose import Compose, ComposeError, version
+from pyrometer_simulator.engine.daemon import Docker, EngineError
+
+
+def program(folder: Path, name: str, script: str) -> Path:
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [("2.40.3-3", (2, 40)), ("v2.24.0", (2, 24)), ("1.29.2", (1, 29)), ("", None), ("no such command", None)],
+)
+def test_the_version_of_compose_is_read(tmp_path: Path, said: str, expected: tuple[int, int] | None) -> None:
+    assert version(program(tmp_path, "docker-compose", f"echo '{said}'")) == expected
+
+
+def test_a_program_that_does_not_start_has_no_version(tmp_path: Path) -> None:
+    assert version(tmp_path / "missing") is None
+    assert version(program(tmp_path, "broken", "exit 1")) is None
+
+
+def test_the_machines_own_compose_is_taken_if_it_is_new_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compose, "PLUGIN_FOLDERS", (str(tmp_path),))
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(compose, "from_debian", lambda *_: Path("/from/debian"))
+    found = program(tmp_path, "docker-compose", "echo 2.24.1")
+    assert compose.find_compose(lambda _: None) == found
+    program(tmp_path, "docker-compose", "echo 2.23.9")
+    assert compose.find_compose(lambda _: None) == Path("/from/debian/docker-compose")
+
+
+def test_compose_gets_files_profiles_and_only_the_environment_it_is_given(tmp_path: Path) -> None:
+    script = program(tmp_path, "compose", 'echo "$@"; /usr/bin/env | /usr/bin/sort | /bin/grep -v ^_ ')
+    found = Compose(script, tmp_path, ["a.yaml"], env={"A": "1"}, project="p", profiles=["x"]).run("config")
+    assert found.splitlines()[0] == "--project-name p --file a.yaml --profile x config"
+    assert "A=1" in found
+    assert "HOME" not in found
+
+
+def test_what_compose_complains_about_is_the_error(tmp_path: Path) -> None:
+    script = program(tmp_path, "compose", "echo 'no such service' >&2; exit 1")
+    with pytest.raises(ComposeError, match="up: no such service"):
+        Compose(script, tmp_path, [], env={}).run("up")
+
+
+@pytest.mark.parametrize(
+    ("programs", "reason"),
+    [([], "docker not found"), (["docker"], "dockerd is not there")],
+)
+def test_where_no_engine_can_be_had_one_line_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, programs: list[str], reason: str
+) -> None:
+    for name in programs:
+        program(tmp_path, name, "exit 1")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(EngineError, match=reason) as error:
+        daemon.check()
+    assert "\n" not in str(error.value)
+
+
+def test_an_engine_that_does_not_start_tells_its_last_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program(tmp_path, "docker", "exit 1")
+    program(tmp_path, "dockerd", "echo 'cgroups: not supported' >&2; exit 1")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    with (
+        pytest.raises(EngineError, match="does not start on this machine: cgroups: not supported"),
+        daemon.engine(tmp_path, [], lambda _: None),
+    ):
+        pass
+
+
+def test_without_debootstrap_one_line_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(EngineError, match="debootstrap not found: install it"):
+        standins.build(Docker({}), ["prom/prometheus:v3.5.3"], lambda _: None)
