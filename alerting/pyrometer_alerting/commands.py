@@ -1,4 +1,4 @@
-"""The small commands beside the service: `pyrometer-alerting replay` and `check-config`."""
+"""The small commands beside the service: `pyrometer-alerting replay`, `digest` and `check-config`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from pyrometer_alerting import routing, settings, webconfig
+from pyrometer_alerting import routing, settings, terminal, webconfig
 from pyrometer_alerting.clock import SystemClock
+from pyrometer_alerting.digest import build_digest
+from pyrometer_alerting.herald import Herald
+from pyrometer_alerting.messages import Style
+from pyrometer_alerting.prometheus import DIGEST_SECONDS, HttpPrometheus
+from pyrometer_alerting.schedule import Digests
 from pyrometer_alerting.store import Store
 from pyrometer_alerting.yamlfile import SettingsError
 
@@ -56,6 +61,26 @@ def check_config(arguments: Sequence[str], environment: Mapping[str, str]) -> in
     return 0
 
 
+def digest(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Print the digest of the last day or week as it would be now. Sends nothing; works while the service runs."""
+    parser = _Parser(prog="pyrometer-alerting digest", allow_abbrev=False, description=digest.__doc__)
+    parser.add_argument("--weekly", action="store_true", help="of the last week instead of the last day")
+    parser.add_argument("--print", action="store_true", help="print it; there is nothing else to do with it")
+    given, rest = parser.parse_known_args(list(arguments))
+    chosen = settings.load(rest, environment)
+    prometheus = HttpPrometheus(chosen.prometheus_url, DIGEST_SECONDS) if chosen.prometheus_url else None
+    style = Style(notice=chosen.notice)
+    store = Store(chosen.storage_path, alone=False)
+    try:
+        digests = Digests(chosen.schedules, chosen.zone, prometheus)
+        herald = Herald(store, digests, style=style, clock=SystemClock(), changed=lambda: None)
+        report = herald.report("weekly" if given.weekly else "daily", SystemClock().now())
+    finally:
+        store.close()
+    _say([terminal.render(build_digest(report, style, chosen.zone), colour=sys.stdout.isatty())])
+    return 0
+
+
 def _say(lines: Iterable[str]) -> None:
     sys.stdout.writelines(f"{line}\n" for line in lines)
 
@@ -65,4 +90,6 @@ def find(arguments: Sequence[str], environment: Mapping[str, str]) -> Callable[[
     name, rest = (arguments[0], arguments[1:]) if arguments else ("", ())
     if name == "replay":
         return lambda: replay(rest)
+    if name == "digest":
+        return lambda: digest(rest, environment)
     return (lambda: check_config(rest, environment)) if name == "check-config" else None

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable
 
-from pyrometer_alerting.messages import DEGRADE_LEVELS, Message
+from pyrometer_alerting.messages import CHARTS, DEGRADE_LEVELS, WITHOUT_CHART, Message
 from pyrometer_alerting.store import Store, Transaction
 
 _log = logging.getLogger(__name__)
@@ -35,3 +36,11 @@ def leaving_out(level: int, build: Callable[[int], Message]) -> tuple[int, Messa
         level += 1
         message = build(level)
     return level, message
+
+
+def fixed(body: str) -> Callable[[int], Message]:
+    """A stored message by level: whole, without charts, as plain text."""
+    stored = json.loads(body)
+    text, blocks = str(stored.get("text", "")), list(stored.get("blocks", []))
+    without = [block for block in blocks if block["type"] not in CHARTS]
+    return lambda level: Message(text, [] if level > WITHOUT_CHART else without if level == WITHOUT_CHART else blocks)

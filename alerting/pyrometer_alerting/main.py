@@ -17,7 +17,7 @@ from pyrometer_alerting.clock import SystemClock
 from pyrometer_alerting.links import without_credentials
 from pyrometer_alerting.messages import Style
 from pyrometer_alerting.outbox import TERMINAL
-from pyrometer_alerting.prometheus import HttpPrometheus
+from pyrometer_alerting.prometheus import DIGEST_SECONDS, HttpPrometheus
 from pyrometer_alerting.server import HttpServer
 from pyrometer_alerting.service import Service
 from pyrometer_alerting.settings import Settings
@@ -101,6 +101,11 @@ def _service(chosen: Settings, auth: webconfig.Authenticator) -> Service:
         reload=read,
         app_token=chosen.slack_app_token,
     )
+
+
+def _patient(chosen: Settings) -> HttpPrometheus | None:
+    """For digests, which ask for a month and may wait."""
+    return HttpPrometheus(chosen.prometheus_url, DIGEST_SECONDS) if chosen.prometheus_url else None
 
 
 def _destination(chosen: Settings) -> str:

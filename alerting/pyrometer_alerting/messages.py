@@ -27,7 +27,7 @@ PARAGRAPH = 900
 CAUSES = 2800
 DEGRADE_LEVELS = 4  # 0 everything, 1 without chart, 2 without fields and context, 3 plain text only
 WITHOUT_CHART = 1
-_CHARTS = ("data_visualization", "image")
+CHARTS = ("data_visualization", "image")
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def build(incident: Incident, style: Style, degrade: int = 0, *, native: bool = 
     ]
     blocks = [block for block in full if block is not None]
     if degrade >= 1:
-        blocks = [block for block in blocks if block["type"] not in _CHARTS]
+        blocks = [block for block in blocks if block["type"] not in CHARTS]
     if degrade >= 2:
         blocks = [block for block in blocks if block["type"] in ("header", "section") and "fields" not in block]
     return Message(_summary(incident, style), [] if degrade >= 3 else blocks)
@@ -84,7 +84,7 @@ def build(incident: Incident, style: Style, degrade: int = 0, *, native: bool = 
 
 def has_chart(message: Message) -> bool:
     """Whether Slack must be able to show a chart for this."""
-    return any(block["type"] in _CHARTS for block in message.blocks)
+    return any(block["type"] in CHARTS for block in message.blocks)
 
 
 def build_reply(incident: Incident, event: str, style: Style) -> Message:

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from pyrometer_alerting.clock import Clock
 from pyrometer_alerting.composing import Composer
-from pyrometer_alerting.contents import has_native_charts, leaving_out, note_refusal
+from pyrometer_alerting.contents import fixed, has_native_charts, leaving_out, note_refusal
 from pyrometer_alerting.messages import DEGRADE_LEVELS, WITHOUT_CHART, Message, Style, has_chart
 from pyrometer_alerting.metrics import Metrics
 from pyrometer_alerting.outbox_table import Operation
@@ -196,6 +196,9 @@ class Courier:
                 tx.outbox.later(operation.op_id, until, "internal error")
 
     def _send_root(self, operation: Operation, now: float) -> None:
+        if operation.body is not None:
+            self._send_fixed(operation, operation.body, now)
+            return
         with self._store.transaction() as tx:
             incident = tx.incident(operation.incident_id)
             if incident is None:
@@ -218,6 +221,15 @@ class Courier:
             self._metrics.latency.observe(max(self._clock.now() - incident.received_at, 0.0))
         if where is not None and level == WITHOUT_CHART and native and has_chart(builder(0)):
             note_refusal(self._store, operation.op_id, now)
+
+    def _send_fixed(self, operation: Operation, body: str, now: float) -> None:
+        """A message of its own, such as a digest."""
+        level, message = leaving_out(operation.degrade, fixed(body))
+        operation = replace(operation, degrade=level, target=self._target(operation))
+        with self._store.transaction() as tx:
+            tx.outbox.start(operation.op_id, now, operation.target)
+        known = (operation.channel, operation.ts) if operation.channel and operation.ts else None
+        self._attempt(operation, lambda: self._say(operation, message, known))
 
     def _say(self, operation: Operation, message: Message, known: tuple[str, str] | None) -> tuple[str, str, str]:
         metadata = {"op_id": operation.op_id, "incident_id": operation.incident_id}

@@ -83,6 +83,11 @@ class Outbox:
             (not_before, not_before, not_before, not_before, incident_id),
         )
 
+    def say(self, name: str, body: str, now: float) -> None:
+        """Post a message of its own with fixed text, once: the same name is never said again."""
+        if self.root(name) is None:
+            self._insert(name, "root", "ready", now, now, wanted=1, body=body, target="")
+
     def reply(self, incident_id: str, body: str, now: float) -> None:
         """Say something in the thread; replaces a reply that nobody has tried to send yet (last write wins)."""
         self._db.execute(

@@ -13,6 +13,7 @@ import requests
 
 # A healthy Prometheus answers these in 5-50 ms; one that needs longer is in trouble, and the message does not wait.
 QUERY_SECONDS = 3.0
+DIGEST_SECONDS = 30.0  # a digest asks for months, and nobody waits for it
 MAX_ANSWER_BYTES = 32 << 20
 
 
@@ -44,8 +45,8 @@ class Prometheus(Protocol):
 class HttpPrometheus:
     """Prometheus' HTTP API by POST: a query that names 500 nodes does not fit into a URL."""
 
-    def __init__(self, url: str) -> None:
-        self._url = url.rstrip("/")
+    def __init__(self, url: str, seconds: float = QUERY_SECONDS) -> None:
+        self._url, self._seconds = url.rstrip("/"), seconds
         self._session = requests.Session()
         if urlsplit(url).hostname in ("127.0.0.1", "localhost", "::1"):
             self._session.trust_env = False  # a proxy of the environment cannot reach our loopback
@@ -83,14 +84,14 @@ class HttpPrometheus:
 
     def _body(self, path: str, form: Mapping[str, str]) -> bytes:
         """The whole answer, bounded in time and size (requests' own timeout is per read)."""
-        deadline = time.monotonic() + QUERY_SECONDS
-        form = {**form, "timeout": f"{QUERY_SECONDS:g}s"}
-        with self._session.post(self._url + path, data=form, timeout=QUERY_SECONDS, stream=True) as answer:
+        deadline = time.monotonic() + self._seconds
+        form = {**form, "timeout": f"{self._seconds:g}s"}
+        with self._session.post(self._url + path, data=form, timeout=self._seconds, stream=True) as answer:
             body = bytearray()
             for chunk in answer.iter_content(1 << 16):
                 body += chunk
                 if time.monotonic() > deadline:
-                    raise PrometheusError(f"Prometheus did not answer within {QUERY_SECONDS:g} s")
+                    raise PrometheusError(f"Prometheus did not answer within {self._seconds:g} s")
                 if len(body) > MAX_ANSWER_BYTES:
                     raise PrometheusError("Prometheus' answer is too large")
             return bytes(body)

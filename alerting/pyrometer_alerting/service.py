@@ -9,9 +9,9 @@ from dataclasses import replace
 
 from pyrometer_alerting import api, page
 from pyrometer_alerting.alertmanager import Alertmanager
+from pyrometer_alerting.analysts import Analysts
 from pyrometer_alerting.clock import Clock
 from pyrometer_alerting.diagnostician import Diagnostician
-from pyrometer_alerting.illustrator import Illustrator
 from pyrometer_alerting.intake import WATCHDOG_FACT, Intake, Outcome
 from pyrometer_alerting.interactions import Interactions
 from pyrometer_alerting.messages import Style, build
@@ -22,12 +22,12 @@ from pyrometer_alerting.own_alerts import oversized
 from pyrometer_alerting.prometheus import Prometheus
 from pyrometer_alerting.reconcile import Reconciler
 from pyrometer_alerting.routing import Routing
+from pyrometer_alerting.schedule import Digests
 from pyrometer_alerting.server import MAX_BODY_BYTES, Request, Response
 from pyrometer_alerting.slack import Slack, WebSlack
 from pyrometer_alerting.socket_mode import Listener
 from pyrometer_alerting.store import KEPT_RESOLVED_SECONDS, Store, StoreError, Transaction
 from pyrometer_alerting.text import duration
-from pyrometer_alerting.watch import SignatureWatch
 from pyrometer_alerting.webconfig import Authenticator
 from pyrometer_alerting.webhook import BadDelivery, parse
 from pyrometer_alerting.yamlfile import SettingsError
@@ -61,6 +61,7 @@ class Service:
         alertmanagers: Sequence[Alertmanager] = (),
         reload: Callable[[], tuple[Routing, frozenset[str]]] = lambda: (Routing(), frozenset()),
         app_token: str = "",
+        digests: Digests | None = None,
     ) -> None:
         self.metrics = Metrics()
         self._store, self._style, self._clock, self._auth = store, style, clock, auth
@@ -70,19 +71,15 @@ class Service:
             if prometheus is not None
             else None
         )
-        self.watch = SignatureWatch(prometheus, clock=clock, metrics=self.metrics) if prometheus is not None else None
-        self.illustrator = (
-            Illustrator(
-                store,
-                slack,
-                prometheus,
-                charts=style.charts,
-                clock=clock,
-                metrics=self.metrics,
-                changed=self.courier.wake,
-            )
-            if prometheus is not None
-            else None
+        self.analysts = Analysts(
+            store,
+            slack,
+            prometheus,
+            digests or Digests(prometheus=prometheus),
+            style=style,
+            clock=clock,
+            metrics=self.metrics,
+            changed=self.courier.wake,
         )
         self._intake = Intake(
             store, style=style, clock=clock, metrics=self.metrics, diagnoses=self.diagnostician is not None
@@ -123,15 +120,11 @@ class Service:
     def start(self) -> None:
         """Run delivery, diagnosis and clean-up."""
         targets: list[Callable[[], None]] = [self.courier.run, self.reconciler.run, self._clean_up]
+        targets += self.analysts.targets()
         if self.diagnostician is not None:
             targets.append(self.diagnostician.run)
-        if self.illustrator is not None:
-            targets.append(self.illustrator.run)
         if self._listener is not None:
             targets.append(self._listener.run)
-        if self.watch is not None:
-            targets.append(self.watch.run)
-            self.metrics.serve_gauges(lambda: {"pyrometer_run_signature": self.watch.gauge() if self.watch else {}})
         self._threads = [threading.Thread(target=target, daemon=True, name=target.__qualname__) for target in targets]
         for thread in self._threads:
             thread.start()
@@ -145,10 +138,7 @@ class Service:
             self._listener.stop()
         if self.diagnostician is not None:
             self.diagnostician.stop()
-        if self.watch is not None:
-            self.watch.stop()
-        if self.illustrator is not None:
-            self.illustrator.stop()
+        self.analysts.stop()
         for thread in self._threads:
             thread.join(timeout=15.0)
         self._store.close()
@@ -167,6 +157,7 @@ class Service:
         """What can be looked at."""
         routes: dict[str, Callable[[], Response]] = {
             "/": self._page,
+            "/digest": self._digest,
             "/metrics": lambda: Response(200, self.metrics.render(), "text/plain; version=0.0.4; charset=utf-8"),
             "/-/healthy": lambda: Response(200, b"healthy\n"),
             "/-/ready": self._ready,
@@ -261,6 +252,12 @@ class Service:
         shown = [page.Shown(incident, build(incident, self._style), _delivery(root)) for incident, root in listed]
         banner = page.Banner(self._style.notice, trouble)
         return Response(200, page.render(shown, banner, now).encode(), _HTML, _PAGE_HEADERS)
+
+    def _digest(self) -> Response:
+        """The digest as a page; while it is being made the answer says so and comes back."""
+        made = self.analysts.herald.page()
+        body = made if made is not None else "The digest is being made: this page comes back in 3 s."
+        return Response(200, body.encode(), _HTML, _PAGE_HEADERS | ({} if made is not None else {"Refresh": "3"}))
 
     def _trouble(self, tx: Transaction, now: float) -> tuple[str, ...]:
         depth, oldest, dead = tx.outbox.depth()

@@ -14,14 +14,18 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import timezone, tzinfo
 from pathlib import Path
 from typing import NoReturn
 from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pyrometer_alerting.links import is_web_url
+from pyrometer_alerting.schedule import WEEKDAYS, Schedule
 from pyrometer_alerting.yamlfile import SettingsError, entries, read_text
 
 STRUCTURED = ("routing", "slack-users")  # what has no flag: it is read by routing.py
@@ -44,6 +48,9 @@ _DEFAULTS: Mapping[str, str] = {
     "slack.channel": "",
     "slack.charts": "auto",
     "storage.path": "./pyrometer-alerting",
+    "digest.daily": "",
+    "digest.weekly": "",
+    "digest.timezone": "UTC",
     "log.level": "info",
     "log.format": "logfmt",
     "notice": "",
@@ -65,6 +72,9 @@ _HELP: Mapping[str, str] = {
     "slack.app-token-file": f"file with the app-level token (xapp-...) for buttons; or {APP_TOKEN_VARIABLE};"
     " slack-users in the configuration file says who may use them",
     "slack.channel": "channel id (C0123456789) or #name; the bot must be a member",
+    "digest.daily": "when the digest of a day is sent, such as 09:00; none without",
+    "digest.weekly": "when the digest of a week is sent, such as mon 09:00; none without",
+    "digest.timezone": "the time zone of these times and of the months, such as Europe/Zurich",
     "storage.path": "folder of the database; made when missing",
     "log.level": "debug, info, warn or error",
     "log.format": "logfmt or json",
@@ -96,6 +106,8 @@ class Settings:
     slack_app_token: str
     slack_channel: str
     storage_path: Path
+    schedules: tuple[Schedule, ...]
+    zone: tzinfo
     log_level: str
     log_format: str
     notice: str
@@ -170,10 +182,41 @@ def _settings(values: Mapping[str, str], environment: Mapping[str, str]) -> Sett
         slack_app_token=app_token,
         slack_channel=values["slack.channel"],
         storage_path=Path(values["storage.path"]),
+        schedules=_schedules(values["digest.daily"], values["digest.weekly"]),
+        zone=_zone(values["digest.timezone"]),
         log_level=values["log.level"],
         log_format=values["log.format"],
         notice=values["notice"],
     )
+
+
+def _schedules(daily: str, weekly: str) -> tuple[Schedule, ...]:
+    """`09:00` and `mon 09:00`."""
+    found = []
+    if daily:
+        found.append(Schedule("daily", _minutes("digest.daily", daily, daily)))
+    if weekly:
+        day, _, clock = weekly.strip().lower().partition(" ")
+        if day[:3] not in WEEKDAYS:
+            raise SettingsError(f"--digest.weekly={weekly}: expected a weekday and a time, such as mon 09:00")
+        found.append(Schedule("weekly", _minutes("digest.weekly", weekly, clock), WEEKDAYS.index(day[:3])))
+    return tuple(found)
+
+
+def _minutes(name: str, value: str, clock: str) -> int:
+    match = re.fullmatch(r"([01]?\d|2[0-3]):([0-5]\d)", clock.strip(), re.ASCII)
+    if match is None:
+        raise SettingsError(f"--{name}={value}: expected a time of the day, such as 09:00")
+    return 60 * int(match[1]) + int(match[2])
+
+
+def _zone(name: str) -> tzinfo:
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        if name == "UTC":
+            return timezone.utc  # a machine without the time zone database
+        raise SettingsError(f"--digest.timezone={name}: not a time zone; expected one such as Europe/Zurich") from None
 
 
 def listen_address(value: str) -> tuple[str, int]:

@@ -215,6 +215,9 @@ class Transaction:
             "DELETE FROM incident WHERE firing = 0 AND changed_at < ? AND id NOT IN (SELECT incident_id FROM outbox)",
             (before,),
         )
+        self._db.execute(
+            "DELETE FROM outbox WHERE kind = 'root' AND body IS NOT NULL AND state = 'done' AND since < ?", (before,)
+        )
         self._db.execute("DELETE FROM alert WHERE firing = 0 AND seen_at < ?", (before,))
         self._db.execute("DELETE FROM delivery WHERE seen_at < ?", (before,))
         self._db.execute("DELETE FROM incident_key WHERE incident_id NOT IN (SELECT id FROM incident)")

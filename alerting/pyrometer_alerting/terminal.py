@@ -23,7 +23,7 @@ def render(message: Message, *, colour: bool = False) -> str:
         return "".join(_plain(span, colour=colour) for span in spans(message.text))
     lines: list[str] = []
     for block in message.blocks:
-        if block["type"] == "data_visualization":
+        if block["type"] == "data_visualization" and block["chart"]["type"] == "line":
             lines.append(f"  {block['title']}: {sparkline(block)}")
         shown = ["".join(_plain(span, colour=colour) for span in piece) for piece in texts(block)]
         if block["type"] == "header":

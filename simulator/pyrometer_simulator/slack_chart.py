@@ -16,7 +16,8 @@ def chart(block: Mapping[str, Any]) -> str:
     series, axis = drawn["series"], drawn.get("axis_config") or {}
     values = [point["value"] for line in series for point in line["data"]]
     top = max([*values, 1e-9]) * 1.08
-    lines = "".join(_line(line["data"], top, _COLOURS[index]) for index, line in enumerate(series))
+    draw = _bars if drawn["type"] == "bar" else _line
+    lines = "".join(draw(line["data"], top, index, len(series)) for index, line in enumerate(series))
     legend = "".join(
         f'<span style="color:{_COLOURS[index]}">\u25cf</span> {html.escape(line["name"])} &nbsp;'
         for index, line in enumerate(series)
@@ -48,7 +49,17 @@ def _axes(axis: Mapping[str, Any], top: float) -> str:
     return grid + labels + names
 
 
-def _line(points: Sequence[Mapping[str, Any]], top: float, colour: str) -> str:
+def _bars(points: Sequence[Mapping[str, Any]], top: float, index: int, count: int) -> str:
+    width = 0.7 * (_WIDTH - _LEFT - _RIGHT) / max(len(points), 1) / count
+    return "".join(
+        f'<rect x="{_x(place, len(points)) + (index - count / 2) * width:.1f}" y="{_y(point["value"], top):.1f}" '
+        f'width="{width:.1f}" height="{_HEIGHT - _BOTTOM - _y(point["value"], top):.1f}" fill="{_COLOURS[index]}"/>'
+        for place, point in enumerate(points)
+    )
+
+
+def _line(points: Sequence[Mapping[str, Any]], top: float, index: int, _count: int) -> str:
+    colour = _COLOURS[index]
     path = " ".join(f"{_x(i, len(points)):.1f},{_y(point['value'], top):.1f}" for i, point in enumerate(points))
     return f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>'
 

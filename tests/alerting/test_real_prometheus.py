@@ -3,14 +3,20 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Iterator
+from datetime import timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
+from alerting_fakes import training_incident
 
 from pyrometer_alerting.batches import active_runs
+from pyrometer_alerting.cost import add_up
+from pyrometer_alerting.digest_data import gather as gather_digest
 from pyrometer_alerting.evidence import gather
 from pyrometer_alerting.examination import examine, wave_of_run
+from pyrometer_alerting.model import Cause, Curve, Diagnosis
+from pyrometer_alerting.picture_data import drop_of
 from pyrometer_alerting.prometheus import HttpPrometheus, PrometheusError
 from pyrometer_simulator.demo.processes import free_port
 from pyrometer_simulator.mfu_traces import Trace, trace
@@ -110,3 +116,25 @@ def test_every_query_of_a_diagnosis_is_understood(prometheus: tuple[HttpPromethe
     slow = evidence.ranks.waits.set_index("rank")["wait"]
     assert slow["3"] == pytest.approx(0.2, abs=0.02)
     assert slow["0"] == pytest.approx(0.6, abs=0.02)
+
+
+def test_every_query_of_a_digest_and_of_a_picture_is_understood(prometheus: tuple[HttpPrometheus, float]) -> None:
+    asked, now = prometheus
+    report = gather_digest(asked, [], "weekly", start=now - 7 * 86_400, end=now, zone=timezone.utc)
+    assert report.missing == ("goodput: no run ledger (cluster exporter) in this time",)
+    hot = Cause("gpu-001 GPU 3", "heat", labels={"node": "gpu-001", "gpu": "3"})
+    link = Cause("gpu-001 mlx5_1", "flaps", labels={"node": "gpu-001", "device": "mlx5_1"})
+    curve = Curve((now - 60,), (0.4,), (0.4,), 0.4)
+    for cause in (hot, link):
+        diagnosis = Diagnosis(now, (cause,), onset=now - 300, curve=curve)
+        incident = training_incident(run=RUN, diagnosis=diagnosis, started_at=now - 300)
+        drop = drop_of(asked, incident, now)
+        assert drop is not None
+        assert len(drop.at) > 600
+
+
+def test_the_cost_is_counted_from_every_batch(prometheus: tuple[HttpPrometheus, float]) -> None:
+    asked, now = prometheus
+    begin = now - END - 600
+    cost = add_up(asked, "c1", RUN, known=None, begin=begin, end=now - END, expected=1e9, gpus=6)
+    assert cost.gpu_hours == pytest.approx(1.0, abs=0.01)  # against the impossible everything is lost

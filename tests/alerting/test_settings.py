@@ -179,6 +179,34 @@ def test_basic_and_bearer_authentication() -> Any:
     assert webconfig.Authenticator().allows(hook, "", hook)
 
 
+def test_digests_have_a_time_and_a_zone() -> None:
+    chosen = settings.load(["--digest.daily=9:05", "--digest.weekly=Mon 18:30", "--digest.timezone=Europe/Zurich"], {})
+    assert [(found.kind, found.minutes, found.weekday) for found in chosen.schedules] == [
+        ("daily", 545, None),
+        ("weekly", 1110, 0),
+    ]
+    assert str(chosen.zone) == "Europe/Zurich"
+    assert settings.load([], {}).schedules == ()
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "--digest.daily=25:00",
+        "--digest.daily=nine",
+        "--digest.weekly=09:00",
+        "--digest.weekly=mon",
+        "--digest.timezone=Europe/Nowhere",
+        "--digest.timezone=../../etc/passwd",
+        "--slack.charts=svg",
+        "--runbook.url=docs",
+    ],
+)
+def test_bad_digest_and_message_settings_get_one_line(flag: str) -> None:
+    with pytest.raises(SettingsError, match=flag.partition("=")[0].lstrip("-")):
+        settings.load([flag], {})
+
+
 def test_a_configuration_can_be_checked_without_starting(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
     file = yaml(tmp_path, "slack:\n  channel: '#x'\nrouting:\n  routes:\n    - {match: {a: b}, channel: '#y'}\n")
     assert main.run(["check-config", f"--config.file={file}"], {}) == 0

@@ -1,0 +1,52 @@
+"""The workers that look at runs and days beside the messages: signatures, pictures, digests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pyrometer_alerting.clock import Clock
+from pyrometer_alerting.herald import Herald
+from pyrometer_alerting.illustrator import Illustrator
+from pyrometer_alerting.messages import Style
+from pyrometer_alerting.metrics import Metrics
+from pyrometer_alerting.prometheus import Prometheus
+from pyrometer_alerting.schedule import Digests
+from pyrometer_alerting.slack import Slack
+from pyrometer_alerting.store import Store
+from pyrometer_alerting.watch import SignatureWatch
+
+
+class Analysts:
+    """Each in its own thread; without a Prometheus there are only digests of the incidents."""
+
+    def __init__(
+        self,
+        store: Store,
+        slack: Slack,
+        prometheus: Prometheus | None,
+        digests: Digests,
+        *,
+        style: Style,
+        clock: Clock,
+        metrics: Metrics,
+        changed: Callable[[], None],
+    ) -> None:
+        self.herald = Herald(store, digests, style=style, clock=clock, changed=changed)
+        self._workers: list[Herald | SignatureWatch | Illustrator] = [self.herald]
+        if prometheus is not None:
+            watch = SignatureWatch(prometheus, clock=clock, metrics=metrics)
+            metrics.serve_gauges(lambda: {"pyrometer_run_signature": watch.gauge()})
+            charts = style.charts
+            illustrator = Illustrator(
+                store, slack, prometheus, charts=charts, clock=clock, metrics=metrics, changed=changed
+            )
+            self._workers += [watch, illustrator]
+
+    def targets(self) -> list[Callable[[], None]]:
+        """What the threads run."""
+        return [worker.run for worker in self._workers]
+
+    def stop(self) -> None:
+        """Let them all return."""
+        for worker in self._workers:
+            worker.stop()
