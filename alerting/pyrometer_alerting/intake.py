@@ -143,7 +143,7 @@ class Intake:
             outcome.diagnose.append(incident.id)
 
     def _announce(self, tx: Transaction, change: Change, now: float) -> None:
-        not_before = max(now + self._settle(tx, change.incident), self.routing.not_before(change.incident, now))
+        not_before = now + self._settle(tx, change.incident)
         announce(tx, change, self._style, self.routing, now=now, not_before=not_before)
 
     def _settle(self, tx: Transaction, incident: Incident) -> float:
