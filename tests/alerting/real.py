@@ -131,7 +131,7 @@ def prom_alert(
 ) -> dict[str, Any]:
     """As Prometheus sends it: firing ones expire in 4 minutes when nothing more is heard."""
     return {
-        "labels": {"alertname": name, "row": row, "cluster": row, "severity": "critical", **labels},
+        "labels": {"alertname": name, "row": row, "cluster": row, "severity": "critical", "component": "gpu", **labels},
         "annotations": {"summary": summary or f"{name} {row}", "description": "measured"},
         "startsAt": iso(began),
         "endsAt": iso(ended if ended is not None else time.time() + 240),

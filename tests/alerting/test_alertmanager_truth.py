@@ -33,6 +33,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RealAlertm
         alertmanager.end(signal.SIGTERM)
         receiver.stop()
 
+
 SOME_FLUSHES = 0.8  # at one every 0.3 s: what has not come by then does not come
 
 
