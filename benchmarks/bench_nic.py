@@ -61,7 +61,7 @@ def main() -> None:
         tree = SysfsTree(Path(folder) / "node", hcas=8, gpus=8, ethernet=2)
         context = Context(argparse.Namespace(), SystemClock(), tree.sysfs, tree.procfs, Path(folder), Path(folder))
         anew_files = OpenedAnew()
-        keeping, opening = NicCollector(context), NicCollector(context, anew_files)
+        keeping, opening = NicCollector(context, every_time=True), NicCollector(context, anew_files, every_time=True)
 
         def collect(collector: NicCollector) -> list[Sample]:
             return [item for item in collector.collect(time.monotonic() + 5) if isinstance(item, Sample)]

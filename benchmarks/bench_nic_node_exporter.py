@@ -24,6 +24,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from pyrometer_exporters import node
+from pyrometer_exporters.framework.collector import discover
 from pyrometer_simulator.stack import StackError
 from pyrometer_simulator.stack.node_exporter import find_node_exporter, running
 from pyrometer_simulator.sysfs import SysfsTree
@@ -53,7 +55,7 @@ class Cost(NamedTuple):
 def ours(tree: SysfsTree, folder: Path, *, every_time: bool) -> Iterator[tuple[int, int]]:
     """Process id and port of our exporter with the NIC collector alone."""
     start = ["-c", _EVERY_TIME] if every_time else ["-m", "pyrometer_exporters.node.main"]
-    others = [f"--no-collector.{name}" for name in ("gpu", "train", "kernel")]
+    others = [f"--no-collector.{spec.name}" for spec in discover(node) if spec.name != "nic"]
     command = [sys.executable, *start, "--web.listen-address=127.0.0.1:0", f"--path.sysfs={tree.sysfs}",
                f"--path.procfs={tree.procfs}", f"--path.state={folder}", *others]  # fmt: skip
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:

@@ -9,7 +9,7 @@ from alerting_fakes import SILENT, START, FakePrometheus, alert, training_incide
 from pyrometer_alerting.diagnostician import is_news, merge
 from pyrometer_alerting.incidents import fold
 from pyrometer_alerting.investigation import investigate
-from pyrometer_alerting.model import Cause, Diagnosis, culprits
+from pyrometer_alerting.model import Cause, Cost, Diagnosis, Shape, culprits
 from pyrometer_alerting.prometheus import Series, matching, quoted
 
 NOW = START + 60
@@ -249,6 +249,17 @@ def test_a_second_drop_does_not_take_the_first_ones_causes_away() -> None:
     assert [cause.part for cause in other.causes] == ["gpu-042 GPU 3", "gpu-044 mlx5_5/1"]
     doubted = replace(second, onset=DROP + 5)
     assert merge(first, doubted) == doubted  # the same drop, better known: no longer convincing
+
+
+def test_the_curve_of_the_drop_outlives_it_while_the_cost_counts_on() -> None:
+    hot = Cause("gpu-042 GPU 3", "hardware thermal throttling", labels={"node": "gpu-042", "gpu": "3"})
+    drop, calm = Shape("step_down", 0.9, "down"), Shape("steady", 1.0, "steady")
+    early, late = Cost(1.0, 8, 0.4, NOW), Cost(2.0, 8, 0.4, NOW + 60)
+    during = Diagnosis(at=NOW, causes=(hot,), onset=DROP, shape=drop, cost=early)
+    merged = merge(during, Diagnosis(at=NOW + 60, onset=None, shape=calm, cost=late))
+    assert (merged.causes, merged.shape, merged.cost) == ((hot,), drop, late)
+    assert merge(during, Diagnosis(at=NOW + 60, onset=None)).cost == early
+    assert is_news(during, replace(merged, at=NOW + 60))
 
 
 def test_known_causes_outlive_a_silent_prometheus() -> None:

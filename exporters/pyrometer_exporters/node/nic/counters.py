@@ -358,10 +358,13 @@ PMA_LINK = tuple(counter for counter in PMA if counter.file in LINK_FILES)
 PMA_REST = tuple(counter for counter in PMA if counter.file not in LINK_FILES)
 
 # Beside counters_ext/, which only kernels before 4.5 have, these have 32 bits and stay at their maximum.
-NARROW = {
-    counter: replace(counter, bits=32)
-    for counter in PMA
-    if counter.file in {"port_xmit_data", "port_rcv_data", "port_xmit_packets", "port_rcv_packets"}
-}
+_NARROW_FILES = frozenset({"port_xmit_data", "port_rcv_data", "port_xmit_packets", "port_rcv_packets"})
+
+
+def _narrow(table: tuple[Counter, ...]) -> tuple[Counter, ...]:
+    return tuple(replace(counter, bits=32) if counter.file in _NARROW_FILES else counter for counter in table)
+
+
+NARROW_LINK, NARROW_REST = _narrow(PMA_LINK), _narrow(PMA_REST)
 
 ALL = (*PMA, *EXTENDED, *HARDWARE, *INTERFACE, CARRIER_DOWNS, *CARRIER)

@@ -76,9 +76,8 @@ class Reader:
 
     def _busy(self, reading: DeviceReading) -> bool:
         """Whether the device has moved much since the look before."""
-        moved = sum(
-            raw * counter.factor for port in reading.ports for counter, raw in port.counts if counter.is_traffic
-        )
+        groups = (group for port in reading.ports for group in port.groups)
+        moved = sum(raw * counter.factor for group in groups for counter, raw in group if counter.is_traffic)
         (before, then), self._moved = self._moved, (moved, self.folders.now)
         return moved - before >= BUSY_BYTES_PER_SECOND * max(1.0, self.folders.now - then) and then > 0.0
 

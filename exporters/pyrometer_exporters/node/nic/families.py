@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable
+from functools import partial
+from typing import NamedTuple
 
 from pyrometer_exporters.framework.metrics import Family, Sample
 from pyrometer_exporters.node.nic import counters, drivers, ethernet, pcie, temperatures
@@ -147,6 +149,37 @@ ALL = (
 )  # fmt: skip
 
 
+class Shown:
+    """The samples of groups of values, made anew only when the group was read anew."""
+
+    def __init__(self) -> None:
+        self._before: dict[Hashable, tuple[object, list[Sample]]] = {}
+        self._now: dict[Hashable, tuple[object, list[Sample]]] = {}
+
+    def begin(self) -> None:
+        """A scrape begins: what the one before did not ask for is forgotten."""
+        self._before, self._now = self._now, {}
+
+    def get(self, key: Hashable, group: object, make: Callable[[], list[Sample]]) -> list[Sample]:
+        """What ``make`` gives, or gave for the same object."""
+        found = self._before.get(key)
+        if found is None or found[0] is not group:
+            found = (group, make())
+        self._now[key] = found
+        return found[1]
+
+
+class Around(NamedTuple):
+    """What a port is shown with.
+
+    ``gpu`` is the PCI address of the nearest one, ``peers_up`` whether the links of all like ports of the node are up.
+    """
+
+    gpu: str
+    peers_up: bool
+    shown: Shown
+
+
 def device_samples(device: DeviceReading, memory: PortMemory | None) -> Iterable[Sample]:
     """Everything about a device that is no port's; ``memory`` is that of the whole device, where it has counters."""
     for tier in TIERS:
@@ -171,22 +204,17 @@ def device_samples(device: DeviceReading, memory: PortMemory | None) -> Iterable
         yield from _counter_samples((device.name, ""), device.counts, memory)
 
 
-def port_samples(
-    device: DeviceReading, port: PortReading, memory: PortMemory, *, peers_up: bool, gpu: str
-) -> Iterable[Sample]:
-    """Everything about one port; ``memory`` has taken this reading into account.
-
-    ``peers_up``: whether the links of all like ports of the node are up; ``gpu``: the PCI address of the nearest one.
-    """
+def port_samples(device: DeviceReading, port: PortReading, memory: PortMemory, around: Around) -> Iterable[Sample]:
+    """Everything about one port; ``memory`` has taken this reading into account."""
     at = (device.name, port.port)
     yield INFO.sample(
         1, *at, port.netdev, device.place.pci_bus_id, port.guid, port.link_layer, device.place.driver,
-        device.firmware, device.board, device.place.numa_node, gpu,
+        device.firmware, device.board, device.place.numa_node, around.gpu,
     )  # fmt: skip
     if port.fec_mode:
         yield FEC_MODE.sample(1, *at, port.fec_mode)
     if not device.link_is_constant:
-        yield from _link_samples(at, port, memory, peers_up=peers_up)
+        yield from _link_samples(at, port, memory, peers_up=around.peers_up)
     for family, value in (
         (STATE_ID, port.state_id),
         (PHYSICAL_STATE_ID, port.physical_state_id),
@@ -195,22 +223,27 @@ def port_samples(
     ):
         if value is not None:
             yield Sample(family, at, value)
-    for name, setting in port.settings:
-        yield Sample(SETTING, (*at, name), setting)
-    yield from _counter_samples(at, port.counts, memory)
+    shown = around.shown
+    yield from shown.get(
+        (at, -1), port.settings, lambda: [Sample(SETTING, (*at, n), value) for n, value in port.settings]
+    )
+    for index, group in enumerate(port.groups):
+        yield from shown.get((at, index), group, partial(_counter_samples, at, group, memory))
     for reason, times in memory.widening.settle().items():
         memory.resets[reason] = memory.resets.get(reason, 0) + times
     for reason in RESET_REASONS:
         yield Sample(RESETS, (*at, reason), memory.resets.get(reason, 0))
 
 
-def _counter_samples(at: tuple[str, str], counts: Counts, memory: PortMemory) -> Iterable[Sample]:
+def _counter_samples(at: tuple[str, str], counts: Counts, memory: PortMemory) -> list[Sample]:
     # Made directly: the check of Family.sample for each of a node's thousand counters is worth a fifth of a scrape.
+    samples = []
     for counter, raw in counts:
         labels = at + counter.labels if counter.labels else at
-        yield Sample(counter.family, labels, memory.widening.value(counter, raw))
+        samples.append(Sample(counter.family, labels, memory.widening.value(counter, raw)))
         if counter.saturates:
-            yield Sample(SATURATED, (*at, counter.name), raw >= counter.maximum)
+            samples.append(Sample(SATURATED, (*at, counter.name), raw >= counter.maximum))
+    return samples
 
 
 def _link_samples(at: tuple[str, str], port: PortReading, memory: PortMemory, *, peers_up: bool) -> Iterable[Sample]:

@@ -18,14 +18,14 @@ from typing import NamedTuple
 from pyrometer_exporters.framework.metrics import Family
 from pyrometer_exporters.framework.worker import PartError, reason_of
 from pyrometer_exporters.node.nic import parse
-from pyrometer_exporters.node.nic.counters import EXTENDED, NARROW, PMA_LINK, PMA_REST, Counter
+from pyrometer_exporters.node.nic.counters import EXTENDED, NARROW_LINK, NARROW_REST, PMA_LINK, PMA_REST, Counter
 from pyrometer_exporters.node.nic.drivers import Driver, driver_of
 from pyrometer_exporters.node.nic.ethernet import physical_downs, read_ethernet, why_down
 from pyrometer_exporters.node.nic.link_down import LINK_DOWNED, LINK_DOWNED_MAXIMUM
 from pyrometer_exporters.node.nic.netdev import NO_INTERFACE, Interface, read_interface
 from pyrometer_exporters.node.nic.readings import Access, Counts, DeviceReading, PortReading, read_counters
 from pyrometer_exporters.node.nic.sysfs import Folder
-from pyrometer_exporters.node.nic.tiers import COUNTERS, IDENTITY, LINK, Tier
+from pyrometer_exporters.node.nic.tiers import COUNTERS, IDENTITY, LINK
 
 ETHERNET = "Ethernet"
 # The down ones of enum ib_port_phys_state (include/rdma/ib_verbs.h).
@@ -47,6 +47,13 @@ class _Around(NamedTuple):
     only_guid: str | None
 
 
+class _Group(NamedTuple):
+    """Counters that are read together; ``failed`` is the reason where there are some and none could be read."""
+
+    counts: Counts
+    failed: str | None
+
+
 class _Identity(NamedTuple):
     """What doesn't change while a port lives."""
 
@@ -54,6 +61,8 @@ class _Identity(NamedTuple):
     netdev: str
     guid: str
     lifespan: float | None
+    pma_link: tuple[Counter, ...]
+    pma_rest: tuple[Counter, ...]
 
 
 class _Link(NamedTuple):
@@ -86,7 +95,7 @@ def read_rdma_device(access: Access, path: str, net: str, candidates: Sequence[s
     ports = tuple(reader.read(number) for number in numbers)
     if ports and not reader.answered and ports[0].failed:
         raise PartError(ports[0].failed[0][1], f"no file of {path} can be read")
-    counts, _ = reader.group(COUNTERS, f"{path}/hw_counters", driver.device.values())
+    counts = reader.group(f"{path}/hw_counters", driver.device.values()).counts
     return DeviceReading(
         name, folder.inode, node_guid, place, firmware, ports, board, counts, driver.link_is_constant
     )  # fmt: skip
@@ -114,15 +123,15 @@ class _PortReader:
         identity = self._kept.get(IDENTITY, key, lambda: self._identity(folder, port))
         link = self._kept.get(LINK, (path, identity.netdev), lambda: self._link(folder, identity))
         ethernet = read_ethernet(self._access, identity.netdev, self._pci_driver)
-        counts, failed = self._counters(path, link)
-        self.answered = self.answered or bool(counts) or link.active is not None
+        groups, failed = self._counters(path, link, identity)
+        self.answered = self.answered or any(groups) or link.active is not None
         roce_down = identity.link_layer == ETHERNET and link.interface.admin_up is False
         return PortReading(
             port=port,
             active=link.active,
             admin_down=link.physical_state_id == parse.PHYS_DISABLED or roce_down,
             rate=link.rate,
-            counts=counts + link.interface.counts + ethernet.counts,
+            groups=(*groups, *link.interface.groups, ethernet.counts),
             down_sources=self._down_sources(folder, link, identity.link_layer),
             ifindex=link.interface.ifindex,
             netdev=link.interface.name,
@@ -138,43 +147,47 @@ class _PortReader:
             failed=failed,
         )
 
-    def group(self, tier: Tier, path: str, table: Iterable[Counter]) -> tuple[Counts, str | None]:
-        """The counters of a folder; the reason where there are some and none could be read."""
+    def group(self, path: str, table: Iterable[Counter], taken: Collection[Family] = ()) -> _Group:
+        """The counters of a folder but for those of families ``taken``, every 30 s."""
 
-        def read() -> tuple[Counts, str | None]:
+        def read() -> _Group:
             try:
                 counts, reason = read_counters(self._folders.get(path), table)
             except OSError as error:
-                return (), reason_of(error)
-            return _once(counts), reason
+                return _Group((), reason_of(error))
+            return _Group(_once(counts, taken), reason)
 
-        return self._kept.get(tier, path, read)
+        return self._kept.get(COUNTERS, path, read)
 
-    def _counters(self, path: str, link: _Link) -> tuple[Counts, Failed]:
-        rest, rest_failed = self.group(COUNTERS, f"{path}/counters", PMA_REST)
-        extended, _ = self.group(COUNTERS, f"{path}/counters_ext", EXTENDED)
-        hardware, hardware_failed = self.group(COUNTERS, f"{path}/hw_counters", self._driver.port.values())
-        pma = link.counts + rest
-        if extended:
-            pma = tuple((NARROW.get(counter, counter), raw) for counter, raw in pma)
-        if self._driver.repeats_pma:
-            hardware = _without(hardware, {counter.family for counter, _ in pma})
-        pma_failed = None if pma else link.counters_failed or rest_failed
-        failed = (("counters", pma_failed), ("hw_counters", hardware_failed), ("state", link.state_failed))
-        return pma + extended + hardware, tuple((group, reason) for group, reason in failed if reason)
+    def _counters(self, path: str, link: _Link, identity: _Identity) -> tuple[tuple[Counts, ...], Failed]:
+        rest = self.group(f"{path}/counters", identity.pma_rest)
+        extended = self.group(f"{path}/counters_ext", EXTENDED)
+        # A driver that has its traffic in both has it twice: PMA's is everybody's.
+        repeated = link.counts + rest.counts if self._driver.repeats_pma else ()
+        taken = {counter.family for counter, _ in repeated}
+        hardware = self.group(f"{path}/hw_counters", self._driver.port.values(), taken)
+        pma_failed = None if link.counts or rest.counts else link.counters_failed or rest.failed
+        failed = (("counters", pma_failed), ("hw_counters", hardware.failed), ("state", link.state_failed))
+        groups = (link.counts, rest.counts, extended.counts, hardware.counts)
+        return groups, tuple((group, reason) for group, reason in failed if reason)
 
     def _link(self, folder: Folder, identity: _Identity) -> _Link:
         try:
-            counts, counts_failed = read_counters(self._folders.get(f"{folder.path}/counters"), PMA_LINK)
+            counts, counts_failed = read_counters(self._folders.get(f"{folder.path}/counters"), identity.pma_link)
         except OSError as error:
             counts, counts_failed = (), reason_of(error)
         interface = self._interface(identity.netdev)
         state, state_failed = self._state(folder)
         physical = parse.code(folder.text("phys_state") or "")
         active = None if state is None else state in (parse.STATE_ACTIVE, parse.STATE_ACTIVE_DEFER)
-        # A port that is down reports 10 Gb/sec or another constant.
-        rate = parse.rate(folder.text("rate") or "") if active else None
-        return _Link(counts, interface, active, state, physical, rate or None, counts_failed, state_failed)
+        rate = self._rate(folder, counts) if active else None
+        return _Link(counts, interface, active, state, physical, rate, counts_failed, state_failed)
+
+    def _rate(self, folder: Folder, counts: Counts) -> int | None:
+        """Of a link that is up: one that is down reports 10 Gb/sec or another constant. It changes with a loss only."""
+        downs = next((raw for counter, raw in counts if counter.file == LINK_DOWNED), 0)
+        key = (folder.path, "rate", downs)
+        return self._kept.get(COUNTERS, key, lambda: parse.rate(folder.text("rate") or "")) or None
 
     def _state(self, folder: Folder) -> tuple[int | None, str | None]:
         try:
@@ -190,8 +203,11 @@ class _PortReader:
         except OSError:
             lifespan = None
         seconds = None if lifespan is None else lifespan / 1000
+        pma = (PMA_LINK, PMA_REST)
+        if self._folders.get(f"{folder.path}/counters_ext").names:
+            pma = NARROW_LINK, NARROW_REST
         return _Identity(
-            link_layer, self._interface_name(folder, port, link_layer), self._guid(folder, link_layer), seconds
+            link_layer, self._interface_name(folder, port, link_layer), self._guid(folder, link_layer), seconds, *pma
         )
 
     def _guid(self, folder: Folder, link_layer: str) -> str:
@@ -238,11 +254,7 @@ class _PortReader:
         return (parse.number(text) if text is not None else 0) or 0
 
 
-def _without(counts: Counts, families: Collection[Family]) -> Counts:
-    """The counters but for those of families that another folder gave already."""
-    return tuple((counter, raw) for counter, raw in counts if counter.family not in families)
-
-
-def _once(counts: Counts) -> Counts:
-    """Each series once, should a driver have the same under its old and its new name."""
-    return tuple({(counter.family, counter.labels): (counter, raw) for counter, raw in counts}.values())
+def _once(counts: Counts, taken: Collection[Family]) -> Counts:
+    """Each series once, should a driver have the same under its old and its new name, and none of those ``taken``."""
+    series = {(counter.family, counter.labels): (counter, raw) for counter, raw in counts}
+    return tuple(found for (family, _), found in series.items() if family not in taken)

@@ -32,7 +32,10 @@ SETTINGS = (
 
 
 class Interface(NamedTuple):
-    """What an interface says. ``carrier_downs`` is None where the kernel doesn't count or the read failed."""
+    """What an interface says. ``carrier_downs`` is None where the kernel doesn't count or the read failed.
+
+    ``groups`` are its counters, by tier.
+    """
 
     name: str
     ifindex: int
@@ -40,7 +43,7 @@ class Interface(NamedTuple):
     link_up: bool | None
     rate: int | None
     carrier_downs: int | None
-    counts: Counts
+    groups: tuple[Counts, ...]
     mtu: int | None
     settings: tuple[tuple[str, int], ...]
     failed: str | None
@@ -54,7 +57,6 @@ class _Link(NamedTuple):
     carrier_downs: int | None
     admin_up: bool | None
     link_up: bool | None
-    ifindex: int
 
 
 def read_interface(access: Access, path: str, *, rtnl: bool) -> Interface:
@@ -67,11 +69,12 @@ def read_interface(access: Access, path: str, *, rtnl: bool) -> Interface:
     link = access.kept.get(LINK, path, lambda: _link(folder, rtnl=rtnl))
     counts, failed = access.kept.get(COUNTERS, path, lambda: _counters(access, folder))
     # EINVAL while the link is down.
-    speed = access.kept.get(COUNTERS, (path, link.link_up), lambda: _speed(folder)) if link.link_up and rtnl else None
+    speed = access.kept.get(COUNTERS, (path, "speed"), lambda: _speed(folder)) if link.link_up else None
+    ifindex = access.kept.get(IDENTITY, (path, folder.inode), lambda: _number(folder, "ifindex") or 0)
     mtu, settings = access.kept.get(IDENTITY, path, lambda: _settings(folder))
     return Interface(
-        path.rpartition("/")[2], link.ifindex, link.admin_up, link.link_up, speed, link.carrier_downs,
-        link.counts + counts, mtu, settings, failed,
+        path.rpartition("/")[2], ifindex, link.admin_up, link.link_up, speed, link.carrier_downs,
+        (link.counts, counts), mtu, settings, failed,
     )  # fmt: skip
 
 
@@ -79,7 +82,7 @@ def read_interface_device(access: Access, path: str) -> DeviceReading:
     """An interface without RDMA as a device of its own. Raises ``PartError`` where nothing of it can be read."""
     found = read_interface(access, path, rtnl=True)
     folder = access.folders.get(path)
-    if found.link_up is None and found.admin_up is None and not found.counts:
+    if found.link_up is None and found.admin_up is None and not any(found.groups):
         try:
             folder.read("operstate")
         except OSError as error:
@@ -91,7 +94,7 @@ def read_interface_device(access: Access, path: str) -> DeviceReading:
         active=found.link_up,
         admin_down=found.admin_up is False,
         rate=found.rate,
-        counts=found.counts + ethernet.counts,
+        groups=(*found.groups, ethernet.counts),
         down_sources={"carrier_down_count": found.carrier_downs},
         ifindex=found.ifindex,
         netdev=found.name,
@@ -119,15 +122,17 @@ def _link(folder: Folder, *, rtnl: bool) -> _Link:
         downs = None if changes is None else changes // 2
     flags = folder.text("flags")
     admin_up = None if flags is None else parse.admin_up(flags)
-    return _Link(counts, downs, admin_up, _link_up(folder, rtnl=rtnl), _number(folder, "ifindex") or 0)
+    # An RDMA port has a state of its own.
+    link_up = _link_up(folder) if rtnl else None
+    return _Link(counts, downs, admin_up, link_up)
 
 
-def _link_up(folder: Folder, *, rtnl: bool) -> bool | None:
+def _link_up(folder: Folder) -> bool | None:
     """From operstate; drivers that don't keep it say ``unknown``, and then the carrier tells."""
     state = folder.text("operstate")
     if state != "unknown":
         return None if state is None else state == "up"
-    carrier = _number(folder, "carrier") if rtnl else None  # EINVAL while administratively down
+    carrier = _number(folder, "carrier")  # EINVAL while administratively down
     return None if carrier is None else carrier == 1
 
 

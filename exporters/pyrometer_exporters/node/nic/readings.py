@@ -41,7 +41,7 @@ class PortReading:
         active: whether the link is up; None where that couldn't be read.
         admin_down: whether an administrator has switched it off.
         rate: bits per second; None unless the link is up.
-        counts: the raw values of the counters that could be read.
+        groups: the raw values of the counters that could be read; a group is the same object until it is read anew.
         down_sources: raw counts of link losses by source; None where one that exists couldn't be read this time.
         ifindex: changes when the interface was made anew.
         state_id: as the kernel numbers states: 4 is ACTIVE; None for an interface without RDMA.
@@ -58,7 +58,7 @@ class PortReading:
     active: bool | None
     admin_down: bool
     rate: int | None
-    counts: Counts = ()
+    groups: tuple[Counts, ...] = ()
     down_sources: Mapping[str, int | None] = field(default_factory=dict)
     ifindex: int = 0
     netdev: str = ""

@@ -165,6 +165,13 @@ def node() -> Iterator[Node]:
         yield made
 
 
+@pytest.fixture(scope="module")
+def one_node() -> Iterator[Node]:
+    """As ``node``, for all tests of a file."""
+    with _made(hcas=2, gpus=0, ethernet=1) as made:
+        yield made
+
+
 @pytest.fixture
 def four_nics() -> Iterator[Node]:
     """Four HCAs of one kind."""

@@ -69,6 +69,14 @@ def test_a_recorded_node_is_read(fixture_node: Any) -> None:
     assert scrape.info("mlx5_0")["firmware"]
 
 
+def test_the_output_of_the_recorded_machines_is_the_golden_one(fixture_node: Any) -> None:
+    text = Renderer().text(fixture_node.scrape().samples).decode()
+    golden = GOLDEN.with_name("recorded.prom")
+    if os.environ.get("PYROMETER_UPDATE_GOLDEN") == "1":
+        golden.write_text(text, encoding="utf-8")
+    assert text == golden.read_text(encoding="utf-8")
+
+
 def test_data_words_are_served_as_bytes(node: Any) -> None:
     node.nic.counters.set("port_rcv_data", 10)
     assert node.scrape().value("port_data_received_bytes_total", "mlx5_0", "1") == 40
