@@ -337,6 +337,10 @@ class Service:
                 }
                 for cause in causes
             ],
+            "signature": diagnosis.shape.kind if diagnosis is not None and diagnosis.shape is not None else None,
+            "gpu_hours_lost": diagnosis.cost.gpu_hours
+            if diagnosis is not None and diagnosis.cost is not None
+            else None,
             "missing_evidence": list(diagnosis.missing) if diagnosis is not None else [],
             "diagnosed_at": diagnosis.at if diagnosis is not None else None,
             "onset": diagnosis.onset if diagnosis is not None else None,
