@@ -47,6 +47,7 @@ def stat(
     span: int = 4,
     decimals: int | None = None,
     mappings: Sequence[Json] = (),
+    no_value: str = "no data",
 ) -> Panel:
     """One number, with the colour of its state behind it; ``name`` (a legend) says whose number it is."""
     return Panel(
@@ -59,6 +60,7 @@ def stat(
         decimals=decimals,
         options={"textMode": "value_and_name" if name else "value"},
         mappings=mappings,
+        no_value=no_value,
         links=[link] if link else [],
         span=span,
     )

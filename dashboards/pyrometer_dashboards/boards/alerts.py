@@ -167,8 +167,15 @@ def _timeline() -> Panel:
             "empty, or short.",
             "Rows that begin together are one incident. A row of stripes flaps: its threshold is too near.",
         ),
-        [Query(f"clamp_max(sum by (alertname) ({_FIRING}), 1)", "{{alertname}}", step="1m")],
-        [panels.state("1", "firing", palette.BAD, 1)],
+        [
+            Query(
+                f"clamp_max(sum by (alertname) ({_FIRING}), 1) or on () "
+                f'label_replace(0 * max(cluster:up:nodes{{{CLUSTER}}}), "alertname", "nothing", "", "")',
+                "{{alertname}}",
+                step="1m",
+            )
+        ],
+        [panels.state("1", "firing", palette.BAD, 1), panels.state("0", "quiet", palette.QUIET, 2)],
         no_value="nothing fired",
         options={"showValue": "never"},
         span=24,
@@ -217,8 +224,8 @@ def _noisy() -> Panel:
         ),
         [
             Query(
-                f"topk(15, sum by (alertname) (resets((sum by (alertname) ({_FIRING}) >= bool 1)[$__range:1m]) "
-                f"+ count by (alertname) (count_over_time({_FIRING}[$__range])) * 0 + 1))",
+                f"topk(15, count_over_time((group by (alertname) ({_FIRING}) "
+                f"unless on (alertname) ({_FIRING} offset 1m))[$__range:1m]))",
                 instant=True,
                 table=True,
             )

@@ -40,7 +40,7 @@ def _down() -> Panel:
             "Ports that should be up (they were, and nobody switched them off) and are not.",
             "0.",
             "The table of states below says since when; all of one switch: the switch.",
-            "NicLinkFlapping",
+            "NicLinkDown",
         ),
         f"sum(rail:pyrometer_nic_ports:down{{{CLUSTER}}})",
         unit="locale",
@@ -106,7 +106,7 @@ def _flaps() -> Panel:
             "The 20 ports that lost their link most often in the time range, with their rail and switch.",
             "'none'.",
             "One port: its cable or transceiver. Several of one switch: the switch. One node: the node.",
-            "NicLinkFlapping",
+            "NicLinkFlappingChronic",
         ),
         [
             Query(
@@ -142,7 +142,7 @@ def _by_switch() -> Panel:
             "how many ports.",
             "'none'.",
             "Many ports of one row: it is not the cables.",
-            "NicLinkFlapping",
+            "FabricMassEvent",
         ),
         [
             Query(_joined("sum", f"sum_over_time({_FLAPS}[$__range])"), instant=True, table=True),
@@ -173,7 +173,7 @@ def _errors() -> Panel:
             "Symbol errors and recoveries: the cable. Sequence errors and timeouts: loss on the way. Retries "
             "exhausted: a "
             "connection died, NCCL says error 12.",
-            "NicLinkFlapping",
+            "NicSymbolErrors",
         ),
         [Query(f"topk(20, port:pyrometer_nic_errors:increase5m{{{CLUSTER}}})", instant=True, table=True)],
         {"node": "node", "device": "device", "kind": "kind", "Value": "errors"},
@@ -236,7 +236,7 @@ def _over_time() -> Panel:
             "Losses of the link per interval, of the ten ports that lost it most often in the range.",
             "empty.",
             "Regular losses: a bad cable. All at the same moment: a switch.",
-            "NicLinkFlapping",
+            "NicLinkFlappingChronic",
         ),
         [
             Query(
@@ -280,12 +280,14 @@ def _states() -> Panel:
             "and not drawn here.",
             "empty.",
             "Long red: a dead link. Stripes: a flapping one.",
-            "NicLinkFlapping",
+            "NicLinkDown",
         ),
         [
             Query(
-                f"max by (node, device, port) (port:pyrometer_nic_link_up:unsteady{{{CLUSTER}}})",
-                _PORT,
+                'label_join(max by (node, device, port) (port:pyrometer_nic_link_up:unsteady{cluster="$cluster"}), '
+                '"part", " ", "node", "device") or on () '
+                'label_replace(max(cluster:up:nodes{cluster="$cluster"}) * 0 + 1, "part", "every port", "", "")',
+                "{{part}}",
             )
         ],
         [panels.state("0", "down", palette.WORST, 1), panels.state("1", "up", palette.HEALTHY, 2)],
@@ -302,7 +304,7 @@ def _slow_links() -> Panel:
             "Ports whose rate is below the largest that they were seen to have.",
             "'none'.",
             "A lane or two of the cable died; reseat it.",
-            "NicLinkFlapping",
+            "NicLinkDegraded",
         ),
         [
             Query(
@@ -327,7 +329,7 @@ def _pinned() -> Panel:
             "Counters of few bits that reached their end: further errors can't be seen in them.",
             "'none'.",
             "Clear them on the device (perfquery -R); until then the rate of those errors is unknown, not zero.",
-            "NicLinkFlapping",
+            "NicCounterSaturated",
         ),
         [Query(f"pyrometer_nic_counter_saturated{{{CLUSTER}}} == 1", instant=True, table=True)],
         {"node": "node", "device": "device", "port": "port", "counter": "counter"},

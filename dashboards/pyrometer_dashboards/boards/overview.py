@@ -42,7 +42,10 @@ def board() -> Board:
         variables=[CLUSTERS, _RUNS],
         annotations=MARKS,
         rows=[
-            Row([_last_step(), _mfu(), _straggler(), _faults(), _throttled(), _freshness()], height=4),
+            Row(
+                [_last_step(), _goodput(), _mfu(), _straggler(), _faults(), _throttled(), _spares(), _freshness()],
+                height=4,
+            ),
             Row([_mfu_over_time(), _steps()], height=8),
             Row([_worst_gpus(), _missing(), _links()], height=8),
             Row([_temperature(), _clock(), _throttling()], height=7),
@@ -52,7 +55,7 @@ def board() -> Board:
 
 def _last_step() -> Panel:
     return panels.stat(
-        "Since the last step",
+        "Last step",
         Reading(
             "Time since the newest step of the run that has been silent longest, and its name.",
             "below three step times; grey and small.",
@@ -63,12 +66,49 @@ def _last_step() -> Panel:
         steps=[(None, palette.QUIET), (60, palette.WATCH), (300, palette.WORST)],
         name="{{run}}",
         link=RUN_OF_SERIES,
+        span=3,
+    )
+
+
+def _goodput() -> Panel:
+    return panels.stat(
+        "Goodput, 24 h",
+        Reading(
+            "Share of the last 24 hours in which steps were taken for the first time, of the run with the least: all "
+            "else is "
+            "rework after a restart, checkpoints, evaluation, start-up or standstill.",
+            "above 90 % (Llama 3's 54 days, for comparison: more than 90 %).",
+            "Reliability has the ledger: which state took the time.",
+        ),
+        f"bottomk(1, run:pyrometer_run_seconds:useful_ratio24h{{{_RUN}}})",
+        unit="percentunit",
+        decimals=0,
+        steps=[(None, palette.WORST), (0.7, palette.BAD), (0.9, palette.QUIET)],
+        name="{{run}}",
+        link=("Open reliability", link(RELIABILITY)),
+        span=3,
+    )
+
+
+def _spares() -> Panel:
+    return panels.stat(
+        "Spare nodes",
+        Reading(
+            "Idle nodes: of Slurm where the cluster exporter asks it, else those whose GPUs all work for nobody.",
+            "a few: what a failed node is replaced with.",
+            "0: the next failure stops the run until a node is repaired.",
+        ),
+        f'sum(pyrometer_slurm_nodes{{{CLUSTER}, state="idle"}}) or count(node:pyrometer_gpu:idle{{{CLUSTER}}}) '
+        f"or on () 0 * count(gpu:pyrometer_gpu:allocated{{{CLUSTER}}})",
+        unit="locale",
+        steps=[(None, palette.BAD), (1, palette.QUIET)],
+        span=3,
     )
 
 
 def _mfu() -> Panel:
     return panels.stat(
-        "MFU against 7 days",
+        "MFU vs 7 days",
         Reading(
             "MFU of the moment, of the run that fell furthest below its own median of the last 7 days.",
             "at least 97 % of that median. The colour is the comparison, the number the MFU's share of it.",
@@ -83,6 +123,7 @@ def _mfu() -> Panel:
         steps=[(None, palette.WORST), (0.85, palette.BAD), (0.93, palette.WATCH), (0.97, palette.QUIET)],
         name="{{run}}",
         link=RUN_OF_SERIES,
+        span=3,
     )
 
 
@@ -102,6 +143,7 @@ def _straggler() -> Panel:
         steps=[(None, palette.QUIET), (0.05, palette.WATCH), (0.1, palette.BAD), (0.2, palette.WORST)],
         name="{{node}} GPU {{gpu}} rank {{rank}}",
         link=NODE_OF_SERIES,
+        span=3,
     )
 
 
@@ -118,6 +160,7 @@ def _faults() -> Panel:
         unit="locale",
         steps=[(None, palette.QUIET), (1, palette.BAD), (5, palette.WORST)],
         link=("Open the alerts", link(ALERTS)),
+        span=3,
     )
 
 
@@ -136,12 +179,13 @@ def _throttled() -> Panel:
         unit="locale",
         steps=[(None, palette.QUIET), (1, palette.BAD), (8, palette.WORST)],
         link=("Open throttling", link(THROTTLING)),
+        span=3,
     )
 
 
 def _freshness() -> Panel:
     return panels.stat(
-        "Nodes that answer",
+        "Nodes up",
         Reading(
             "Share of the node exporters that answer: how much of the cluster this board can see.",
             "100 %. What is missing is missing everywhere on these boards, and said so.",
@@ -153,6 +197,7 @@ def _freshness() -> Panel:
         decimals=1,
         steps=[(None, palette.WORST), (0.98, palette.BAD), (0.9999, palette.QUIET)],
         link=("Open stack health", link(STACK_HEALTH)),
+        span=3,
     )
 
 
@@ -188,14 +233,14 @@ def _mfu_over_time() -> Panel:
 
 def _steps() -> Panel:
     return panels.lines(
-        "Tokens per second",
+        "Steps per second",
         Reading(
-            "Tokens trained on per second, of each run, from counters.",
+            "Steps per second of each run, from counters.",
             "constant; it falls together with MFU unless the batch was changed.",
-            "Compare with MFU: tokens down and MFU steady means the configuration changed.",
+            "Compare with MFU: steps down and MFU steady means the configuration changed.",
         ),
-        [Query(f"run:pyrometer_train_tokens:rate1m{{{_RUN}}}", "{{run}}")],
-        unit="locale",
+        [Query(f"run:pyrometer_train_steps:rate1m{{{_RUN}}}", "{{run}}")],
+        unit="none",
         limits=(0, None),
         links=[RUN_OF_SERIES],
         span=10,

@@ -35,7 +35,7 @@ def board() -> Board:
         annotations=[DEPLOYS],
         rows=[
             Row([_failures(), _mtbf(), _low(), _high(), _hours()], height=4),
-            Row([_runs(), _nodes_lost(), _xids_by_day()], height=8),
+            Row([_ledger(), _runs(), _nodes_lost(), _xids_by_day()], height=8),
             Row([_offenders(), _ports(), _xid_table()], height=10),
             Row([_months_xids(), _months_flaps(), _months_memory()], height=8),
         ],
@@ -70,6 +70,7 @@ def _mtbf() -> Panel:
         f"{_NODE_HOURS} / on () ({_FAILURES} > 0)",
         unit="locale",
         decimals=0,
+        no_value="no failure",
         span=5,
     )
 
@@ -102,6 +103,7 @@ def _high() -> Panel:
         _bound(0),
         unit="locale",
         decimals=0,
+        no_value="no failure",
         span=5,
     )
 
@@ -130,6 +132,32 @@ def _hours() -> Panel:
     )
 
 
+def _ledger() -> Panel:
+    return panels.table(
+        "Goodput ledger",
+        Reading(
+            "Where the time of all runs went in the time range; the states add up to the time that passed.",
+            "useful above 90 %.",
+            "rework: save more often. down: see what failed. init: start faster.",
+        ),
+        [
+            Query(
+                f"sum by (state) (increase(run:pyrometer_run_seconds:total{{{CLUSTER}}}[$__range])) "
+                f"/ on () group_left () sum(increase(run:pyrometer_run_seconds:total{{{CLUSTER}}}[$__range]))",
+                instant=True,
+                table=True,
+            )
+        ],
+        {"state": "state", "Value": "share"},
+        unit="percentunit",
+        decimals=1,
+        sort="share",
+        fields={"share": panels.gauge(1)},
+        no_value="no ledger: is the cluster exporter running?",
+        span=6,
+    )
+
+
 def _runs() -> Panel:
     return panels.table(
         "Interruptions of runs",
@@ -150,7 +178,7 @@ def _runs() -> Panel:
         unit="locale",
         sort="restarts",
         no_value="no run in the range",
-        span=6,
+        span=4,
     )
 
 
@@ -167,7 +195,7 @@ def _nodes_lost() -> Panel:
         unit="locale",
         no_value="none",
         overrides=[panels.fixed("nodes", palette.BAD)],
-        span=9,
+        span=7,
     )
 
 
@@ -189,7 +217,7 @@ def _xids_by_day() -> Panel:
             panels.fixed("info", palette.HEALTHY),
             panels.fixed("app", palette.NO_DATA),
         ],
-        span=9,
+        span=7,
     )
 
 
@@ -231,7 +259,7 @@ def _ports() -> Panel:
             "Ports that lost their link most often in the time range, with the cable where the fabric manager told it.",
             "'none'.",
             "Replace the first row's cable; if it stays, the transceivers.",
-            "NicLinkFlapping",
+            "NicLinkFlappingChronic",
         ),
         [
             Query(
@@ -311,7 +339,7 @@ def _months_flaps() -> Panel:
             "Losses of links of each 30 days, up to a year.",
             "falling: bad cables are found in the first months.",
             "A rise: dust, or work in the racks.",
-            "NicLinkFlapping",
+            "NicLinkFlappingChronic",
         ),
     )
 

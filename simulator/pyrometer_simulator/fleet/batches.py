@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from pyrometer_simulator.fleet.plan import Plan, Run
-from pyrometer_simulator.fleet.series import EPOCH
+from pyrometer_simulator.fleet.plan import EPOCH, Plan, Run
+
+# How much longer a step takes while all wait for one rank.
+_DROP = 1.28
 
 
 def batches(plan: Plan, start: float, end: float) -> Iterator[tuple[str, float, float]]:
@@ -17,7 +19,7 @@ def batches(plan: Plan, start: float, end: float) -> Iterator[tuple[str, float, 
             if number == 0 and _never_arrives(plan, run, step):
                 continue
             at = EPOCH + step * run.step
-            slow = _slowness(run, step, at)
+            slow = _slowness(run, step, at) * (_DROP if number == 0 and _dragged(plan, at) else 1)
             yield f"pyrometer_train_batch_mfu_ratio{{{target}}}", round(run.mfu / slow, 5), at
             yield f"pyrometer_train_batch_step_seconds{{{target}}}", round(run.step * slow, 5), at
             yield f"pyrometer_train_batch_step{{{target}}}", step, at
@@ -27,9 +29,14 @@ def batches(plan: Plan, start: float, end: float) -> Iterator[tuple[str, float, 
                 yield f'pyrometer_train_batch_tag{{{target},tag="checkpoint"}}', 1, at
 
 
+def _dragged(plan: Plan, at: float) -> bool:
+    """Whether the first run waits for its slow rank."""
+    return plan.faults.straggler is not None and at >= plan.faults.since
+
+
 def _never_arrives(plan: Plan, run: Run, step: int) -> bool:
     every = plan.faults.lost_batch
-    return bool(every) and step % max(2, round(every / run.step)) == 0
+    return bool(every) and step % max(2, round(every / run.step)) == 0 and EPOCH + step * run.step >= plan.faults.since
 
 
 def _slowness(run: Run, step: int, at: float) -> float:

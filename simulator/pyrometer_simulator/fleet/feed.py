@@ -18,25 +18,21 @@ from pyrometer_simulator.fleet.batches import batches
 from pyrometer_simulator.fleet.plan import HEALTHY, Plan, planted
 from pyrometer_simulator.fleet.write import families, moment
 
-LOST_AFTER = 180.0
-
 
 class Feed:
     """The answers of a planned cluster."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        # What is lost has to be seen once before: it goes away some minutes after the start.
-        before = replace(plan, faults=replace(plan.faults, dead="", lost=None))
-        self._families = [families(each) for each in (before, plan)]
-        self._start = time.time()
-        self._told = self._start - 30
+        # What is lost has to be seen once before.
+        self._families = [families(each) for each in (replace(plan, faults=HEALTHY), plan)]
+        self._told = time.time()
         self._lock = Lock()
 
     def metrics(self) -> str:
         """Everything at this moment."""
         now = time.time()
-        return "".join(moment(self._families[now > self._start + LOST_AFTER], now))
+        return "".join(moment(self._families[now >= self._plan.faults.since], now))
 
     def batches(self) -> str:
         """The batches since the last time this was asked."""
@@ -78,8 +74,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--nodes", type=int, default=511)
     parser.add_argument("--healthy", action="store_true", help="without the planted faults")
+    parser.add_argument("--faults-after", type=float, default=180.0, metavar="SECONDS", help="when the faults begin")
     flags = parser.parse_args(argv)
-    plan = Plan(nodes=flags.nodes, faults=HEALTHY if flags.healthy else planted(flags.nodes))
+    faults = HEALTHY if flags.healthy else planted(flags.nodes, time.time() + flags.faults_after)
+    plan = Plan(nodes=flags.nodes, faults=faults)
     server = FeedServer(Feed(plan), flags.port)
     print(f"{flags.nodes} nodes on http://127.0.0.1:{server.server_port}/metrics", flush=True)
     server.serve_forever()

@@ -13,10 +13,10 @@ from pyrometer_simulator.fleet.series import (
     Values,
     absent_where,
     chosen,
-    constant,
     family,
     growing,
     stepping,
+    turning,
     waving,
 )
 
@@ -112,6 +112,7 @@ class Hardware:
 
     def gpus(self) -> Iterator[Family]:
         """GPUs in our own names."""
+        plan = self._plan
         labels = [f'{self.targets[node]},gpu="{gpu}",uuid="{_uuid(node, gpu)}"' for node, gpu in self._where]
         here = absent_where(self._gone, 1.0)
         yield family("pyrometer_gpu_up", labels, absent_where(self._silent, np.where(self._lost, 0.0, 1.0)))
@@ -123,7 +124,9 @@ class Hardware:
         shares = {"power_cap": 0.3 * self._busy, "gpu_idle": 1.0 * ~self._busy, "hw_thermal": 0.8 * self._hot}
         for reason in REASONS:
             named = [f'{each},reason="{reason}"' for each in labels]
-            yield family("pyrometer_gpu_clock_event_seconds_total", named, growing(here * shares.get(reason, 0.0)))
+            share = here * shares.get(reason, 0.0)
+            before = share * ~self._hot
+            yield family("pyrometer_gpu_clock_event_seconds_total", named, turning(before, share, plan.faults.since))
         for xid in ("48", "79", "94"):
             named = [f'{each},xid="{xid}",class="critical"' for each in labels]
             count = np.where(self._lost & (xid == "79"), 1.0, 0.0)
@@ -140,7 +143,7 @@ class Hardware:
         flapping = chosen(where, plan.index(plan.faults.flapping))
 
         def up(at: float) -> Array:
-            return np.where(flapping & (at % _FLAP_EVERY < _FLAP_SECONDS), 0.0, here)
+            return np.where(flapping & ((at - plan.faults.since) % _FLAP_EVERY < _FLAP_SECONDS), 0.0, here)
 
         rest = 'pci_bus_id="0000:1a:00.0",link_layer="InfiniBand",driver="mlx5_core",firmware="28.39"'
         info = [
@@ -158,29 +161,16 @@ class Hardware:
             here * 0,
             slow=True,
         )
-        yield family("pyrometer_nic_link_down_events_total", labels, stepping(here * flapping / _FLAP_EVERY))
+        yield family(
+            "pyrometer_nic_link_down_events_total", labels, stepping(here * flapping / _FLAP_EVERY, plan.faults.since)
+        )
         for way in ("received", "transmitted"):
             yield family(f"pyrometer_nic_port_data_{way}_bytes_total", labels, growing(busy * 14e9, 0))
         yield family("pyrometer_nic_port_transmit_wait_total", labels, growing(busy * 2e5, 0))
         for name, rate in _PORT_ERRORS.items():
-            yield family(f"pyrometer_nic_{name}_total", labels, stepping(here * flapping * rate), slow=True)
-        yield from self._fabric(where)
-
-    def _fabric(self, where: list[tuple[int, int]]) -> Iterator[Family]:
-        """Which switch each port is on: a leaf of its rail for every 32 nodes."""
-        names = self._plan.names()
-        labels = [
-            f'cluster="{self._plan.cluster}",job="cluster",instance="monitor:9936",node="{names[node]}",'
-            f'device="mlx5_{port}",port="1",rail="{port}",switch="leaf-{port}-{node // 32:02d}",'
-            f'switch_port="{node % 32 + 1}",cable=""'
-            for node, port in where
-        ]
-        yield family("pyrometer_fabric_port_info", labels, constant(np.ones(len(labels))), slow=True)
-        states = {"idle": self._plan.idle, "allocated": self._plan.nodes - self._plan.idle, "drained": 0}
-        slurm = [
-            f'cluster="{self._plan.cluster}",job="cluster",instance="monitor:9936",state="{state}"' for state in states
-        ]
-        yield family("pyrometer_slurm_nodes", slurm, np.array([float(count) for count in states.values()]), slow=True)
+            yield family(
+                f"pyrometer_nic_{name}_total", labels, stepping(here * flapping * rate, plan.faults.since), slow=True
+            )
 
 
 _PORT_ERRORS = {

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+# Counters began here: any fixed moment before the history that is written.
+EPOCH = 1_700_000_000.0
 CLUSTER = "atlas"
 MODEL = "NVIDIA H100 80GB HBM3"
 DRIVER = "580.82.07"
@@ -23,6 +25,7 @@ class Faults:
         dead: node whose exporter doesn't answer.
         lost: node and GPU that fell off the bus.
         lost_batch: every how many seconds one batch of the first run never arrives.
+        since: when they begin, in s since the epoch.
     """
 
     hot: tuple[str, int] | None = None
@@ -31,6 +34,7 @@ class Faults:
     dead: str = ""
     lost: tuple[str, int] | None = None
     lost_batch: int = 0
+    since: float = EPOCH
 
 
 HEALTHY = Faults()
@@ -84,8 +88,8 @@ class Plan:
         return runs
 
 
-def planted(nodes: int) -> Faults:
+def planted(nodes: int, since: float = EPOCH) -> Faults:
     """One fault of each kind, on different nodes, for a cluster of that many nodes (at least 6)."""
     at = [f"gpu-{math.ceil(nodes * share):03d}" for share in (0.082, 0.34, 0.587, 0.686)]
     return Faults(hot=(at[0], 3), flapping=(at[1], 5), straggler=77 if nodes > 12 else 9, dead=at[2], lost=(at[3], 6),
-                  lost_batch=600)  # fmt: skip
+                  lost_batch=600, since=since)  # fmt: skip

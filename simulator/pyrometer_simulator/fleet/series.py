@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from pyrometer_simulator.fleet.plan import EPOCH
+
 Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 Values = Callable[[float], Array]
-# Counters began here: any fixed moment before the history that is written.
-EPOCH = 1_700_000_000.0
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,14 @@ def growing(rate: Array, digits: int = 3) -> Values:
     return lambda at: np.round(rate * (at - EPOCH), digits)
 
 
-def stepping(rate: Array) -> Values:
-    """Counters of events that come so often a second."""
-    return lambda at: np.floor(rate * (at - EPOCH))
+def turning(before: Array, after: Array, since: float, digits: int = 4) -> Values:
+    """Counters whose rate changes at a moment, and that never jump."""
+    return lambda at: np.round(before * (min(at, since) - EPOCH) + after * max(0.0, at - since), digits)
+
+
+def stepping(rate: Array, since: float) -> Values:
+    """Counters of events that come so often a second from a moment on, the first at once."""
+    return lambda at: np.ceil(rate * max(0.0, at - since))
 
 
 def waving(base: Array, phase: Array, much: float, digits: int = 1) -> Values:

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from pyrometer_simulator.fleet.plan import MODEL, PARTS, Plan, Run
-from pyrometer_simulator.fleet.series import EPOCH, Array, Family, absent_where, family, growing
+from pyrometer_simulator.fleet.plan import EPOCH, HEALTHY, MODEL, PARTS, Faults, Plan, Run
+from pyrometer_simulator.fleet.series import Array, Family, absent_where, family, growing, turning
 
 _TOKENS = 4_194_304
 _STAGES = 4
+_OF_STRAGGLER = {"wait": 0.02, "backward": 0.64}
 
 
 def ranks(plan: Plan, targets: Sequence[str], dead: int) -> Iterator[Family]:
@@ -20,7 +21,7 @@ def ranks(plan: Plan, targets: Sequence[str], dead: int) -> Iterator[Family]:
         named = [f'{targets[node]},run="{run.name}",attempt="1",rank="{rank}"' for rank, (node, _) in enumerate(where)]
         here = absent_where(np.array([node == dead for node, _ in where]), 1.0)
         yield from _counters(run, named, here)
-        yield from _parts(run, named, here, plan.faults.straggler if run.first == 0 else None)
+        yield from _parts(run, named, here, plan.faults if run.first == 0 else HEALTHY)
         yield from _identity(named, where, here)
         yield _configuration(run, targets[run.first], len(where))
 
@@ -38,18 +39,15 @@ def _counters(run: Run, named: list[str], here: Array) -> Iterator[Family]:
     yield family("pyrometer_train_rank_up", named, here, slow=True)
 
 
-def _parts(run: Run, named: list[str], here: Array, straggler: int | None) -> Iterator[Family]:
+def _parts(run: Run, named: list[str], here: Array, faults: Faults) -> Iterator[Family]:
     """Where the steps go; the straggler computes longer and waits for nobody."""
-    slow = np.arange(len(named)) == (-1 if straggler is None else straggler)
-    spread = 1 + 0.02 * np.sin(np.arange(len(named)))
+    slow = np.arange(len(named)) == (-1 if faults.straggler is None else faults.straggler)
+    spread = here * (1 + 0.02 * np.sin(np.arange(len(named))))
     for part, share in PARTS.items():
-        shares = share * spread
-        if part == "wait":
-            shares = np.where(slow, 0.02, shares)
-        if part == "backward":
-            shares = np.where(slow, shares + 0.22, shares)
+        before = share * spread
+        after = np.where(slow, _OF_STRAGGLER.get(part, share) * here, before)
         labels = [f'{each},part="{part}"' for each in named]
-        yield family("pyrometer_train_step_part_seconds_total", labels, growing(here * shares, 4))
+        yield family("pyrometer_train_step_part_seconds_total", labels, turning(before, after, faults.since))
     now = [f'{each},part="backward"' for each in named]
     yield family("pyrometer_train_current_part_seconds", now, lambda at: here * round(at % run.step * 0.4, 3))
 

@@ -10,6 +10,7 @@ from pyrometer_simulator.fleet.batches import batches
 from pyrometer_simulator.fleet.hardware import Hardware
 from pyrometer_simulator.fleet.plan import Plan
 from pyrometer_simulator.fleet.series import Family, together
+from pyrometer_simulator.fleet.services import services
 from pyrometer_simulator.fleet.training import ranks
 
 # Static series need a sample within Prometheus' lookback of 5 minutes, no more.
@@ -20,7 +21,8 @@ def families(plan: Plan) -> list[Family]:
     """Everything that a planned cluster tells, but for the batches."""
     hardware = Hardware(plan)
     training = ranks(plan, hardware.targets, hardware.dead)
-    return together(hardware.targets_families(), hardware.dcgm(), hardware.gpus(), hardware.ports(), training)
+    nodes = together(hardware.targets_families(), hardware.dcgm(), hardware.gpus(), hardware.ports(), training)
+    return nodes + services(plan, plan.names())
 
 
 def write_history(plan: Plan, start: float, end: float, step: float, file: TextIO) -> int:

@@ -1,0 +1,67 @@
+"""Series of the services on the monitoring host: the alerting service's own, and the cluster exporter's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from pyrometer_simulator.fleet.plan import Plan
+from pyrometer_simulator.fleet.series import Family, family, growing, together
+
+# Shares of a run's time in the goodput ledger.
+_LEDGER = {
+    "useful": 0.93,
+    "rework": 0.015,
+    "checkpoint": 0.025,
+    "eval": 0.01,
+    "init": 0.008,
+    "down": 0.01,
+    "other": 0.002,
+}
+
+
+def services(plan: Plan, names: list[str]) -> list[Family]:
+    """Everything that is there once per cluster."""
+    return together(_alerting(plan), _fabric(plan, names), _slurm(plan), _ledger(plan))
+
+
+def _alerting(plan: Plan) -> Iterator[Family]:
+    where = f'cluster="{plan.cluster}",job="alerting",instance="monitor:9937"'
+    for name in ("outbox_depth", "outbox_dead", "outbox_oldest_age_seconds", "incidents_open"):
+        yield family(f"pyrometer_alerting_{name}", [where], np.zeros(1))
+    yield family(
+        "pyrometer_alerting_watchdog_last_seen_timestamp_seconds", [where], lambda at: np.array([at - at % 60])
+    )
+    calls = [f'{where},method="chat.update",outcome="{outcome}"' for outcome in ("ok", "rate_limited")]
+    yield family("pyrometer_alerting_slack_calls_total", calls, growing(np.array([0.02, 0.0]), 0))
+    yield family("pyrometer_alerting_webhook_to_slack_seconds_sum", [where], growing(np.array([0.03])))
+    yield family("pyrometer_alerting_webhook_to_slack_seconds_count", [where], growing(np.array([0.02])))
+
+
+def _fabric(plan: Plan, names: list[str]) -> Iterator[Family]:
+    """Which switch each port is on: a leaf of its rail for every 32 nodes."""
+    where = _cluster_exporter(plan)
+    labels = [
+        f'{where},node="{name}",device="mlx5_{port}",port="1",rail="{port}",switch="leaf-{port}-{node // 32:02d}",'
+        f'switch_port="{node % 32 + 1}",cable=""'
+        for node, name in enumerate(names)
+        for port in range(plan.ports)
+    ]
+    yield family("pyrometer_fabric_port_info", labels, np.ones(len(labels)), slow=True)
+
+
+def _slurm(plan: Plan) -> Iterator[Family]:
+    states = {"idle": plan.idle, "allocated": plan.nodes - plan.idle, "drained": 0}
+    labels = [f'{_cluster_exporter(plan)},state="{state}"' for state in states]
+    yield family("pyrometer_slurm_nodes", labels, np.array([float(count) for count in states.values()]), slow=True)
+
+
+def _ledger(plan: Plan) -> Iterator[Family]:
+    for run in plan.runs():
+        labels = [f'{_cluster_exporter(plan)},run="{run.name}",state="{state}"' for state in _LEDGER]
+        yield family("pyrometer_run_seconds_total", labels, growing(np.array([*_LEDGER.values()])), slow=True)
+
+
+def _cluster_exporter(plan: Plan) -> str:
+    return f'cluster="{plan.cluster}",job="cluster",instance="monitor:9936"'

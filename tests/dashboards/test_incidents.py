@@ -1,0 +1,240 @@
+"""An incident planted among healthy neighbours is shown by the panels meant for it, which name exactly the culprit.
+
+The panel's own expression runs over the project's own rules, in promtool.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pyrometer_dashboards.filling import filled, windows
+from pyrometer_dashboards.gates import finding
+from pyrometer_dashboards.main import rendered
+from pyrometer_simulator.stack import find_stack
+
+RULES = [
+    Path(__file__).parents[2] / "alert_rules" / f"{name}.rules.yaml"
+    for name in (
+        "fleet_gpu", "fleet_history", "fleet_map", "fleet_nic", "fleet_train", "gpu", "nic", "train", "train_straggler",
+    )
+]  # fmt: skip
+NODES = ("gpu-041", "gpu-042", "gpu-043")
+GPUS = ("2", "3")
+MINUTES = 30
+
+Series = dict[str, str]
+
+
+def expression(board: str, title: str, **variables: str) -> str:
+    """What a panel asks first, filled in."""
+    found = json.loads(rendered()[f"{board}.json"])
+    (one,) = [each for each in finding.panels(found) if each["title"] == title]
+    values = {"cluster": "c1", "node": "gpu-042", **windows(600), **variables}
+    return filled(finding.targets(one)[0]["expr"], values)
+
+
+def _where(node: str) -> str:
+    return f'cluster="c1", node="{node}"'
+
+
+def healthy() -> Series:
+    """Three nodes with two GPUs, two ports and two ranks each, a sample every 15 s."""
+    found: Series = {}
+    for node in NODES:
+        found[f'up{{job="node", {_where(node)}, instance="{node}:9935"}}'] = "1x120"
+        for gpu in GPUS:
+            own, dcgm = (
+                f'{_where(node)}, gpu="{gpu}", uuid="u-{node}-{gpu}"',
+                f'{_where(node)}, gpu="{gpu}", UUID="u-{node}-{gpu}"',
+            )
+            rank = f'{_where(node)}, run="r", attempt="1", rank="{NODES.index(node) * 2 + int(gpu) - 2}"'
+            found[f"pyrometer_gpu_up{{{own}}}"] = "1x120"
+            found[f'pyrometer_gpu_job_info{{{own}, job_id="7"}}'] = "1x120"
+            found[f"DCGM_FI_DEV_GPU_TEMP{{{dcgm}}}"] = "58x120"
+            found[f"DCGM_FI_DEV_SM_CLOCK{{{dcgm}}}"] = "1980x120"
+            for reason in ("hw_thermal", "power_cap"):
+                grows = "0+5x120" if reason == "power_cap" else "0x120"
+                found[f'pyrometer_gpu_clock_event_seconds_total{{{own}, reason="{reason}"}}'] = grows
+            found[f'pyrometer_gpu_xid_errors_total{{{own}, xid="79", class="critical"}}'] = "0x120"
+            found[f'pyrometer_train_rank_info{{{rank}, gpu="{gpu}", stage="0"}}'] = "1x120"
+            found[f"pyrometer_train_steps_total{{{rank}}}"] = "0+15x120"
+            found[f"pyrometer_train_step_seconds_total{{{rank}}}"] = "0+15x120"
+            found[f'pyrometer_train_step_part_seconds_total{{{rank}, part="wait"}}'] = "0+3x120"
+            port = f'{_where(node)}, device="mlx5_{gpu}", port="1"'
+            found[f"pyrometer_nic_link_up{{{port}}}"] = "1x120"
+            found[f"pyrometer_nic_expected_up{{{port}}}"] = "1x120"
+            found[f"pyrometer_nic_link_down_events_total{{{port}}}"] = "0x120"
+            found[f"pyrometer_nic_port_transmit_wait_total{{{port}}}"] = "0+100x120"
+    batch = f'{_where(NODES[0])}, run="r", attempt="1"'
+    found[f"pyrometer_train_batch_step{{{batch}}}"] = "1+1x120"
+    found[f'pyrometer_train_steps_total{{{_where(NODES[0])}, run="r", attempt="1", rank="0"}}'] = "0+1x120"
+    return found
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a panel must answer: one series, no other.
+
+    Attributes:
+        beyond: appended to the expression, such as what the panel's colours call bad.
+    """
+
+    board: str
+    title: str
+    labels: str
+    value: float
+    beyond: str = ""
+    variables: dict[str, str] = field(default_factory=dict)
+
+    def asked(self) -> str:
+        """The panel's own expression."""
+        expr = expression(self.board, self.title, **self.variables)
+        return f"({expr}) {self.beyond}" if self.beyond else expr
+
+
+HOT = {
+    'DCGM_FI_DEV_GPU_TEMP{cluster="c1", node="gpu-042", gpu="3", UUID="u-gpu-042-3"}': "91x120",
+    'DCGM_FI_DEV_SM_CLOCK{cluster="c1", node="gpu-042", gpu="3", UUID="u-gpu-042-3"}': "1200x120",
+    'pyrometer_gpu_clock_event_seconds_total{cluster="c1", node="gpu-042", gpu="3", uuid="u-gpu-042-3", '
+    'reason="hw_thermal"}': "0+12x120",
+}
+FLAPPING = {
+    'pyrometer_nic_link_down_events_total{cluster="c1", node="gpu-042", device="mlx5_3", port="1"}': "0x60 0+1x60",
+    'pyrometer_nic_link_up{cluster="c1", node="gpu-042", device="mlx5_3", port="1"}': "1x60 0x3 1x57",
+}
+STRAGGLER = {
+    'pyrometer_train_step_part_seconds_total{cluster="c1", node="gpu-042", run="r", attempt="1", rank="3", '
+    'part="wait"}': "0x120",
+}
+DEAD = {
+    **{name: "1x60 stale" for name in healthy() if 'node="gpu-042"' in name},
+    'up{job="node", cluster="c1", node="gpu-042", instance="gpu-042:9935"}': "1x60 0x60",
+}
+LOST = {
+    'pyrometer_gpu_up{cluster="c1", node="gpu-042", gpu="3", uuid="u-gpu-042-3"}': "1x60 0x60",
+    'pyrometer_gpu_xid_errors_total{cluster="c1", node="gpu-042", gpu="3", uuid="u-gpu-042-3", xid="79", '
+    'class="critical"}': "0x60 1x60",
+}
+LOST_BATCH = {'pyrometer_train_batch_step{cluster="c1", node="gpu-041", run="r", attempt="1"}': "1+1x70 _ 73+1x48"}
+
+STRAGGLING = (
+    'rank:pyrometer_train_spare_gap:with_gpu{cluster="c1", node="gpu-042", run="r", attempt="1", rank="3", stage="0", '
+    'gpu="3"}'
+)
+MISSING = 'gpu:pyrometer_gpu_up:missing{cluster="c1", node="gpu-042", gpu="3"}'
+THROTTLED = 'gpu:pyrometer_gpu_quantity:now{cluster="c1", node="gpu-042", gpu="3", what="throttled"}'
+INCIDENTS: dict[str, tuple[Series, list[Shown]]] = {
+    "one throttled GPU": (
+        HOT,
+        [
+            Shown("overview", "GPUs throttled", 'cluster:pyrometer_gpu_throttled:count{cluster="c1"}', 1),
+            Shown("throttling", "GPUs throttled now", 'cluster:pyrometer_gpu_throttled:count{cluster="c1"}', 1),
+            Shown("throttling", "Worst GPU now", THROTTLED, 0.8),
+            Shown(
+                "throttling", "GPUs that lost time in the range",
+                '{cluster="c1", node="gpu-042", gpu="3", reason="hw_thermal"}', 1, "* 0 + 1",
+            ),
+            Shown(
+                "gpu-matrix", "Node x GPU, worst node first: steps from the rail's median",
+                '{node="gpu-042", gpu="3"}', 4.125, "> 1", {"what": "temperature"},
+            ),
+            Shown(
+                "gpu-matrix", "GPU map: every GPU against its rail",
+                '{cluster="c1", node="gpu-042", gpu="3", arrange="number", x="2", y_36="-3", unit="MHz", size="-100"}',
+                7.8, "> 1", {"what": "clock", "arrange": "number"},
+            ),
+            Shown("node", "Worst GPU, throttled", THROTTLED, 0.8),
+        ],
+    ),
+    "one flapping rail": (
+        FLAPPING,
+        [
+            Shown(
+                "fabric", "Ports that lost their link in the range",
+                '{node="gpu-042", device="mlx5_3", port="1", rail="3"}', 1, "* 0 + 1",
+            ),
+            Shown(
+                "overview", "Links that were lost",
+                '{cluster="c1", node="gpu-042", device="mlx5_3", port="1"}', 1, "* 0 + 1",
+            ),
+        ],
+    ),
+    "one straggler": (
+        STRAGGLER,
+        [
+            Shown("overview", "Straggler", STRAGGLING, 0.2, variables={"run": ".+"}),
+            Shown("training-run", "Ranks that the others wait for", STRAGGLING, 0.2, "> 0.05", {"run": "r"}),
+        ],
+    ),
+    "one dead exporter": (
+        DEAD,
+        [
+            Shown(
+                "stack-health", "Targets that don't answer",
+                'up{job="node", cluster="c1", node="gpu-042", instance="gpu-042:9935"}', 0,
+            ),
+            Shown("overview", "GPUs without data", '{node="gpu-042"}', 2),
+        ],
+    ),
+    "one lost GPU": (
+        LOST,
+        [
+            Shown("gpu-matrix", "GPUs without data", MISSING, 1),
+            Shown("node", "GPUs that don't answer", "{}", 1),
+            Shown(
+                "reliability", "GPUs that fail again", '{node="gpu-042", gpu="3", uuid="u-gpu-042-3"}', 1, "* 0 + 1"
+            ),
+            Shown("alerts", "When each alert fired", '{alertname="GpuXidCritical"}', 1),
+        ],
+    ),
+    "one lost batch": (
+        LOST_BATCH,
+        [
+            Shown("training-run", "Batches lost in 10 minutes", "{}", 1, variables={"run": "r"}),
+            Shown("stack-health", "Batches lost in 10 minutes", "{}", 1),
+        ],
+    ),
+}  # fmt: skip
+# What shows the culprit is empty where all is well.
+QUIET = (
+    ("throttling", "GPUs that lost time in the range"),
+    ("overview", "GPUs without data"),
+    ("overview", "Links that were lost"),
+    ("fabric", "Ports that lost their link in the range"),
+    ("stack-health", "Targets that don't answer"),
+    ("reliability", "GPUs that fail again"),
+)
+
+
+def _answer(tmp_path: Path, series: Series, tests: list[dict[str, object]]) -> str:
+    """What promtool has to say; empty if all was as expected."""
+    inputs = [{"series": name, "values": values} for name, values in (healthy() | series).items()]
+    asked = [{"eval_time": "20m", **test} for test in tests]
+    whole = {
+        "rule_files": [str(path) for path in RULES],
+        "evaluation_interval": "30s",
+        "fuzzy_compare": True,
+        "tests": [{"interval": "15s", "input_series": inputs, "promql_expr_test": asked}],
+    }
+    path = tmp_path / "incident.yaml"
+    path.write_text(yaml.safe_dump(whole))
+    command = [find_stack().promtool, "test", "rules", path]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    return "" if answer.returncode == 0 else answer.stdout + answer.stderr
+
+
+@pytest.mark.parametrize("name", INCIDENTS)
+def test_the_panels_meant_for_an_incident_name_exactly_the_culprit(name: str, tmp_path: Path) -> None:
+    series, panels = INCIDENTS[name]
+    tests = [{"expr": each.asked(), "exp_samples": [{"labels": each.labels, "value": each.value}]} for each in panels]
+    assert _answer(tmp_path, series, tests) == ""
+
+
+def test_where_all_is_well_nobody_is_named(tmp_path: Path) -> None:
+    assert _answer(tmp_path, {}, [{"expr": expression(*each), "exp_samples": []} for each in QUIET]) == ""

@@ -1,0 +1,137 @@
+"""Every query of every board has an answer on a real Prometheus that scrapes a simulated cluster with planted faults.
+
+The fleet's names and labels are held to those that the exporters define, so an answer here is an answer there.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import threading
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pyrometer_dashboards.filling import filled, windows
+from pyrometer_dashboards.gates import finding
+from pyrometer_dashboards.main import rendered
+from pyrometer_simulator.demo.processes import free_port
+from pyrometer_simulator.fleet.feed import Feed, FeedServer
+from pyrometer_simulator.fleet.plan import Plan, planted
+from pyrometer_simulator.stack import StackError, find_stack
+
+RULES = Path(__file__).parents[2] / "alert_rules"
+NODES = 8
+# What is empty in a cluster that has only the planted faults, and why.
+EMPTY = {
+    "Uncorrected memory errors, 30 days each": "no memory error is planted",
+    "Events in the kernel's log": "none is planted",
+    "Links slower than they were": "none is planted",
+    "Counters that stand at their maximum": "none is planted",
+}
+LONGEST_SECONDS = 60.0
+
+
+@pytest.fixture(scope="module")
+def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a Prometheus that scrapes the simulated cluster each second and evaluates our rules as often."""
+    try:
+        stack = find_stack(lambda _: None)
+    except StackError as error:
+        pytest.skip(str(error))
+    folder = tmp_path_factory.mktemp("prometheus")
+    server = FeedServer(Feed(Plan(nodes=NODES, faults=planted(NODES, time.time() + 8))))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    port = free_port()
+    _configure(folder, server.server_port, port)
+    command = [
+        stack.prometheus, f"--config.file={folder}/prometheus.yaml", f"--storage.tsdb.path={folder}/data",
+        f"--web.listen-address=127.0.0.1:{port}", "--log.level=error",
+    ]  # fmt: skip
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    yield f"http://127.0.0.1:{port}"
+    process.terminate()
+    process.wait(10)
+    server.shutdown()
+    server.server_close()
+
+
+def _configure(folder: Path, feed: int, port: int) -> None:
+    """Our rules at a second's pace: their windows of minutes would else take minutes to fill."""
+    (folder / "rules").mkdir()
+    for path in RULES.glob("*.rules.yaml"):
+        text = re.sub(r"^    interval: \w+$", "    interval: 1s", path.read_text(), flags=re.MULTILINE)
+        text = re.sub(r"offset (5m|1m|30s|2m|10m)\b", "offset 4s", text)
+        text = re.sub(r"\[(2m|10m|1h)\]\) >= 20", r"[\1]) >= 1", text)
+        (folder / "rules" / path.name).write_text(text)
+    targets = {"honor_labels": True, "static_configs": [{"targets": [f"127.0.0.1:{feed}"]}]}
+    own = {"job_name": "prometheus", "static_configs": [{"targets": [f"127.0.0.1:{port}"]}]}
+    jobs = [{"job_name": "feed", **targets}, {"job_name": "batches", "metrics_path": "/batches", **targets}, own]
+    timing = {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"}
+    whole = {"global": timing, "rule_files": ["rules/*.yaml"], "scrape_configs": jobs}
+    (folder / "prometheus.yaml").write_text(yaml.safe_dump(whole))
+
+
+def _queries() -> Iterator[tuple[str, str, str, bool]]:
+    """(board, panel, expression filled in, instant) of every query of every board."""
+    faults = planted(NODES)
+    assert faults.hot
+    assert faults.flapping
+    for name, text in rendered().items():
+        for panel in finding.panels(json.loads(text)):
+            for target in finding.targets(panel):
+                for node in (faults.hot[0], faults.flapping[0], faults.lost[0] if faults.lost else ""):
+                    values = {
+                        **windows(600), "__rate_interval": "10s", "cluster": "atlas", "node": node, "gpu": ".+",
+                        "run": ".+" if "$run" in text and name == "overview.json" else "llama3-70b",
+                        "points": "600", "mfu": "pyrometer_train_batch_mfu_ratio", "what": "temperature",
+                        "arrange": "number",
+                    }  # fmt: skip
+                    expr = filled(target["expr"], values).replace(":5m]", ":1s]")
+                    yield name, panel["title"], expr, bool(target.get("instant"))
+
+
+def _ask(address: str, path: str, **asked: object) -> dict[str, Any]:
+    url = f"{address}/api/v1/{path}?{urllib.parse.urlencode(asked)}"
+    try:
+        with urllib.request.urlopen(url, timeout=20) as answer:  # noqa: S310  our own loopback address
+            found: dict[str, Any] = json.load(answer)
+    except urllib.error.HTTPError as error:
+        return {"status": "error", "error": error.read().decode()}
+    except OSError as error:
+        return {"status": "error", "error": str(error)}
+    return found
+
+
+def _has_answer(address: str, expr: str, instant: bool) -> bool:
+    now = time.time()
+    if instant:
+        answer = _ask(address, "query", query=expr, time=now)
+    else:
+        answer = _ask(address, "query_range", query=expr, start=now - 10, end=now, step=5)
+    assert answer["status"] == "success" or "refused" in answer["error"], f"{expr}: {answer['error']}"
+    return bool(answer.get("data", {}).get("result"))
+
+
+@pytest.mark.e2e
+def test_every_query_has_an_answer(prometheus: str) -> None:
+    waiting: dict[tuple[str, str], list[tuple[str, bool]]] = {}
+    for board, title, expr, instant in _queries():
+        if title not in EMPTY:
+            waiting.setdefault((board, title), []).append((expr, instant))
+    deadline = time.monotonic() + LONGEST_SECONDS
+    while waiting and time.monotonic() < deadline:
+        time.sleep(2)
+        waiting = {
+            where: asked
+            for where, asked in waiting.items()
+            if not any(_has_answer(prometheus, expr, instant) for expr, instant in asked)
+        }
+    assert [" / ".join(where) for where in sorted(waiting)] == []

@@ -1,0 +1,85 @@
+"""The simulated fleet tells what the exporters would: their names, their labels, absent where something is gone."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator
+
+from pyrometer_exporters import cluster, node
+from pyrometer_exporters.framework.collector import discover
+from pyrometer_exporters.framework.docs import OWN_FAMILIES
+from pyrometer_simulator.fleet.batches import batches
+from pyrometer_simulator.fleet.plan import EPOCH, Faults, Plan, planted
+from pyrometer_simulator.fleet.write import families, moment, write_history
+
+NOW = EPOCH + 86400
+TARGET = {"cluster", "node", "rack", "instance", "job"}
+OTHERS = re.compile(r"up|scrape_duration_seconds|process_\w+|pyrometer_alerting_\w+")
+
+
+def told(plan: Plan, at: float = NOW) -> list[str]:
+    return list(moment(families(plan), at))
+
+
+def parsed(lines: list[str]) -> Iterator[tuple[str, set[str]]]:
+    for line in lines:
+        name, _, labels = line.partition("{")
+        yield name, set(re.findall(r'(\w+)="', labels))
+
+
+def test_names_and_labels_are_those_of_the_exporters() -> None:
+    known: dict[str, set[str]] = {}
+    for family in (
+        *OWN_FAMILIES,
+        *(f for package in (node, cluster) for spec in discover(package) for f in spec.families),
+    ):
+        known.setdefault(family.name, set()).update(family.labels)
+    plan = Plan(nodes=6, faults=planted(6))
+    lines = told(plan) + [f"{series} {value}\n" for series, value, _ in batches(plan, NOW, NOW + 30)]
+    for name, labels in parsed(lines):
+        if not OTHERS.fullmatch(name):
+            assert name in known
+            assert labels - TARGET <= known[name], name
+
+
+def test_a_dead_node_tells_nothing_and_a_lost_gpu_only_that_it_is() -> None:
+    plan = Plan(nodes=3, faults=Faults(dead="gpu-002", lost=("gpu-003", 6)))
+    lines = told(plan)
+    dead = {name for name, _ in parsed([line for line in lines if 'node="gpu-002"' in line])}
+    assert dead == {"up", "scrape_duration_seconds", "pyrometer_fabric_port_info"}
+    lost = [line for line in lines if 'node="gpu-003"' in line and 'gpu="6"' in line]
+    assert {line.split("{")[0] for line in lost} == {
+        "pyrometer_gpu_up",
+        "pyrometer_gpu_xid_errors_total",
+        "pyrometer_train_rank_info",
+    }
+
+
+def test_counters_never_fall_also_when_faults_begin() -> None:
+    plan = Plan(nodes=6, faults=planted(6, since=NOW))
+    series = families(plan)
+    for family in series:
+        if family.name.endswith("_total"):
+            before, after = family.values(NOW - 5), family.values(NOW + 5)
+            assert not (after < before).any(), family.name
+
+
+def test_every_batch_comes_once_and_the_planted_one_never() -> None:
+    plan = Plan(nodes=6, faults=Faults(lost_batch=600, since=NOW))
+    halves = [*batches(plan, NOW, NOW + 700), *batches(plan, NOW + 700, NOW + 1400)]
+    assert halves == list(batches(plan, NOW, NOW + 700)) + list(batches(plan, NOW + 700, NOW + 1400))
+    steps = [
+        value for series, value, _ in halves if series.startswith("pyrometer_train_batch_step{") and "llama" in series
+    ]
+    missing = set(range(int(steps[0]), int(steps[-1]) + 1)) - {int(step) for step in steps}
+    assert len(steps) == len(set(steps))
+    assert len(missing) == 2
+
+
+def test_a_history_is_openmetrics_text_to_its_end() -> None:
+    file = io.StringIO()
+    written = write_history(Plan(nodes=1), NOW, NOW + 60, 15, file)
+    lines = file.getvalue().splitlines()
+    assert lines[-1] == "# EOF"
+    assert len(lines) == written + 1
