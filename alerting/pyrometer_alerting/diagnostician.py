@@ -196,7 +196,7 @@ def merge(before: Diagnosis | None, now: Diagnosis) -> Diagnosis:
     if before is None:
         return now
     now = replace(now, shape=now.shape or before.shape, cost=now.cost or before.cost, curve=now.curve or before.curve)
-    measured = replace(before, shape=now.shape, cost=now.cost, curve=now.curve)
+    measured = replace(before, shape=before.shape or now.shape, cost=now.cost, curve=now.curve)
     if not _names(before.causes):
         return now
     if now.missing and not _names(now.causes):

@@ -76,10 +76,13 @@ def gather(prometheus: Prometheus, cluster: str, run: str, now: float, *, quick:
 def _gather_more(questions: _Questions, evidence: Evidence) -> None:
     prometheus, cluster, run, now = questions.prometheus, questions.cluster, questions.run, questions.now
     onset = evidence.onset if evidence.onset is not None else now - WINDOW_SECONDS
+    try:
+        evidence.looked = examine(prometheus, run_of(prometheus, cluster, run, now), now)
+        evidence.shape = evidence.looked.shape() if evidence.looked is not None else None
+    except PrometheusError as error:
+        evidence.missing.append(f"MFU of the batches: {error}")
     evidence.ranks = gather_ranks(prometheus, cluster, run, onset, now)
     evidence.hosts = gather_host(prometheus, cluster, evidence.nodes, onset, now)
-    evidence.looked = examine(prometheus, run_of(prometheus, cluster, run, now), now)
-    evidence.shape = evidence.looked.shape() if evidence.looked is not None else None
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,7 @@ class Dips:
     gap_cv_seconds: float
     gap_cv_steps: float
     late: float  # share of them in the second half of the window
+    spread: float  # from the first to the last, as a share of the window
 
 
 @dataclass(frozen=True)
@@ -191,7 +192,7 @@ def _dips(curve: Curve, relative: Floats, starts: NDArray[np.int64], ends: NDArr
     chosen = (lowest < DEEP) == deep if len(lowest) else np.zeros(0, dtype=np.bool_)
     starts, ends, lowest = starts[chosen], ends[chosen], lowest[chosen]
     if not len(starts):
-        return Dips(0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0)
+        return Dips(0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0)
     gaps, steps = np.diff(curve.at[starts]), np.diff(curve.step[starts])
     middle = (curve.at[0] + curve.at[-1]) / 2
     return Dips(
@@ -202,6 +203,7 @@ def _dips(curve: Curve, relative: Floats, starts: NDArray[np.int64], ends: NDArr
         gap_cv_seconds=_variation(gaps),
         gap_cv_steps=_variation(steps),
         late=float((curve.at[starts] > middle).mean()),
+        spread=float((curve.at[starts[-1]] - curve.at[starts[0]]) / max(curve.at[-1] - curve.at[0], 1e-9)),
     )
 
 

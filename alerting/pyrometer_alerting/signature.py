@@ -23,6 +23,7 @@ KINDS: Mapping[str, str] = {
     "low_from_start": "60 to 85 % of the expected MFU since the start, flat",
     "regular_stalls": "deep stalls at a regular number of steps",
     "rare_stalls": "rare, irregular deep stalls, good again with the next batch",
+    "stall_burst": "a burst of deep stalls, good before and after",
     "gradual_decline": "slows down gradually",
     "frequent_dips": "shallow dips every few seconds",
     "noisy": "good on average, noisier than it should be",
@@ -40,6 +41,7 @@ LOOK_AT: Mapping[str, str] = {
     "low_from_start": "symbol errors and rate of every port, bytes per NIC against each other, CPU frequency governor",
     "regular_stalls": "checkpoint or evaluation that is not tagged; no fault if the interval is the configured one",
     "rare_stalls": "CPU and storage pressure of the hosts, data loader, stack dumps of the slow batch",
+    "stall_burst": "links that went down in these seconds, retries and time-outs of the network",
     "gradual_decline": "garbage collection out of phase between ranks, memory growth; a restart that heals it confirms",
     "frequent_dips": "clock-event counters, temperature and power of the GPUs, fans and power supplies",
     "noisy": "errors and congestion on the switches between the leaves, adaptive routing",
@@ -100,6 +102,7 @@ def _fits(f: Features, reference: Reference) -> dict[str, float]:
         **_from_start(f, reference, change),
         "regular_stalls": _regular(f.deep),
         "rare_stalls": _rare(f.deep),
+        "stall_burst": _burst(f.deep),
         "gradual_decline": _decline_fit(f),
         "frequent_dips": _frequent(f.shallow),
         "noisy": _noisy(f) * (1 - change),
@@ -146,12 +149,17 @@ def _from_start(f: Features, reference: Reference, change: float) -> dict[str, f
 
 def _regular(deep: Dips) -> float:
     """Equal gaps in steps, as checkpoints and evaluations have; at least three of them."""
-    return _over(deep.count, 2.5, 4) * (1 - _over(deep.gap_cv_steps, 0.02, 0.06))
+    return _over(deep.count, 2.5, 4) * (1 - _over(deep.gap_cv_steps, 0.02, 0.06)) * _over(deep.spread, 0.3, 0.5)
 
 
 def _rare(deep: Dips) -> float:
     irregular = _over(deep.gap_cv_steps, 0.02, 0.06)
-    return _over(deep.count, 1.5, 3) * (1 - _over(deep.share, 0.05, 0.1)) * irregular
+    return _over(deep.count, 1.5, 3) * (1 - _over(deep.share, 0.05, 0.1)) * irregular * _over(deep.spread, 0.15, 0.3)
+
+
+def _burst(deep: Dips) -> float:
+    """All stalls close together: a flapping link, not a job's habit."""
+    return _over(deep.count, 1.5, 3) * (1 - _over(deep.spread, 0.15, 0.3))
 
 
 def _frequent(shallow: Dips) -> float:
@@ -209,6 +217,7 @@ def _said(kind: str, f: Features) -> str:
     numbers = {
         "regular_stalls": f"{f.deep.count} stalls, one every {f.deep.gap_seconds:.0f} s",
         "rare_stalls": f"{f.deep.count} stalls in {f.seconds / 60:.0f} min",
+        "stall_burst": f"{f.deep.count} stalls within {f.deep.spread * f.seconds:.0f} s",
         "frequent_dips": f"{f.shallow.count} dips to {100 * f.shallow.depth:.0f} %, one every "
         f"{f.shallow.gap_seconds:.0f} s",
         "noisy": f"standard deviation {100 * f.noise:.1f} % of the level",

@@ -76,6 +76,7 @@ _SPEAKS_FOR: dict[str, frozenset[str]] = {
     "low_from_start": frozenset({"link", "pcie", "clock", "throttle", "host", "rank"}),
     "regular_stalls": frozenset({"checkpoint"}),
     "rare_stalls": frozenset({"host", "data", "link"}),
+    "stall_burst": frozenset({"link"}),
     "gradual_decline": frozenset({"gc"}),
     "frequent_dips": frozenset({"throttle", "link"}),
     "noisy": frozenset({"link", "gc"}),
@@ -89,6 +90,7 @@ _SPEAKS_AGAINST: dict[str, frozenset[str]] = {
     "low_from_start": frozenset({"gc", "checkpoint"}),
     "regular_stalls": frozenset({"throttle", "clock", "pcie"}),
     "rare_stalls": frozenset({"clock", "pcie", "gc"}),
+    "stall_burst": frozenset({"gc", "clock", "pcie"}),
     "gradual_decline": frozenset({"checkpoint", "pcie"}),
     "frequent_dips": frozenset({"checkpoint", "pcie"}),
     "noisy": frozenset({"clock", "pcie", "checkpoint"}),
@@ -106,4 +108,5 @@ def weigh_shape(suspect: Suspect, shape: Shape | None) -> None:
     if suspect.kind in _SPEAKS_FOR.get(shape.kind, frozenset()):
         suspect.score *= 1 + 0.15 * shape.confidence
     elif suspect.kind in _SPEAKS_AGAINST.get(shape.kind, frozenset()):
-        suspect.doubt(1 - 0.4 * shape.confidence, f"the MFU curve ({named}) is not what this does")
+        # A quarter at most: what is measured on a part weighs more than what a curve looks like.
+        suspect.doubt(1 - 0.25 * shape.confidence, f"the MFU curve ({named}) is not what this does")

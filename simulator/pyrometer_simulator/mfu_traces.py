@@ -81,6 +81,14 @@ def _rare_stalls(drawing: _Drawing) -> None:
         drawing.stall(when, drawing.random.uniform(0.05, 0.3))
 
 
+def _stall_burst(drawing: _Drawing) -> None:
+    """A link that flaps for a while: the step stands still each time."""
+    when, count = drawing.random.uniform(0.1, 0.8) * drawing.span, int(drawing.random.integers(3, 9))
+    every = max(drawing.random.uniform(2.0, 15.0), 3 * drawing.seconds)
+    for number in range(count):
+        drawing.stall(when + number * every * drawing.random.uniform(0.8, 1.2), drawing.random.uniform(0.05, 0.4))
+
+
 def _gradual_decline(drawing: _Drawing) -> None:
     depth = drawing.random.uniform(0.06, 0.25)
     restart = drawing.random.uniform(0.55, 0.8) if drawing.random.random() < 0.5 else 1.0
@@ -131,6 +139,7 @@ KINDS: Mapping[str, Callable[[_Drawing], None]] = {
     "low_from_start": _level(0.55, 0.84),
     "regular_stalls": _regular_stalls,
     "rare_stalls": _rare_stalls,
+    "stall_burst": _stall_burst,
     "gradual_decline": _gradual_decline,
     "frequent_dips": _frequent_dips,
     "noisy": _noisy,

@@ -1,15 +1,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from alerting_fakes import SILENT, START, FakePrometheus, alert, training_incident
 
+from pyrometer_alerting.diagnosis import NAMED_CAUSES
 from pyrometer_alerting.diagnostician import is_news, merge
-from pyrometer_alerting.incidents import fold
+from pyrometer_alerting.incidents import CAUSE_ALERTS, fold
 from pyrometer_alerting.investigation import investigate
-from pyrometer_alerting.model import Cause, Diagnosis, culprits
+from pyrometer_alerting.model import Cause, Cost, Diagnosis, Shape, culprits
 from pyrometer_alerting.prometheus import Series, matching, quoted
 
 NOW = START + 60
@@ -251,6 +254,17 @@ def test_a_second_drop_does_not_take_the_first_ones_causes_away() -> None:
     assert merge(first, doubted) == doubted  # the same drop, better known: no longer convincing
 
 
+def test_the_curve_of_the_drop_outlives_it_while_the_cost_counts_on() -> None:
+    hot = Cause("gpu-042 GPU 3", "hardware thermal throttling", labels={"node": "gpu-042", "gpu": "3"})
+    drop, calm = Shape("step_down", 0.9, "down"), Shape("steady", 1.0, "steady")
+    early, late = Cost(1.0, 8, 0.4, NOW), Cost(2.0, 8, 0.4, NOW + 60)
+    during = Diagnosis(at=NOW, causes=(hot,), onset=DROP, shape=drop, cost=early)
+    merged = merge(during, Diagnosis(at=NOW + 60, onset=None, shape=calm, cost=late))
+    assert (merged.causes, merged.shape, merged.cost) == ((hot,), drop, late)
+    assert merge(during, Diagnosis(at=NOW + 60, onset=None)).cost == early
+    assert is_news(during, replace(merged, at=NOW + 60))
+
+
 def test_known_causes_outlive_a_silent_prometheus() -> None:
     known = Diagnosis(1.0, (Cause("p", "c", labels={"node": "n"}),))
     silent = Diagnosis(2.0, (Cause("unknown", ""),), ("Prometheus did not answer",))
@@ -264,3 +278,13 @@ def test_numbers_alone_are_news_only_now_and_then() -> None:
     assert is_news(before, Diagnosis(31.0, (Cause("p", "c", ("32 s",)),)))
     assert is_news(before, Diagnosis(1.0, (Cause("q", "c", ("1 s",)),)))
     assert not is_news(before, Diagnosis(99.0, before.causes))
+
+
+def test_every_alert_that_can_be_a_cause_has_a_name_for_it_and_a_rule() -> None:
+    files = (Path(__file__).parents[2] / "alert_rules").glob("*.rules.yaml")
+    groups = [group for path in files for group in yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]]
+    rules = {
+        rule.get("alert"): rule["labels"]["component"] for group in groups for rule in group["rules"] if "alert" in rule
+    }
+    assert NAMED_CAUSES.keys() == CAUSE_ALERTS
+    assert {name for name in CAUSE_ALERTS if rules.get(name) not in {"gpu", "nic"}} == set()

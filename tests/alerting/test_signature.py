@@ -88,6 +88,13 @@ def test_a_drop_of_the_last_half_minute_is_seen_in_an_hour_of_batches() -> None:
     assert verdict(run).kind == "step_down"
 
 
+def test_three_flaps_of_a_link_at_equal_gaps_are_a_burst_and_no_checkpoint() -> None:
+    run = trace("steady", 5, 0.25)
+    for seconds in (1000, 1003, 1006, 1009):
+        run.mfu[int(seconds / 0.25)] *= 0.2
+    assert verdict(run).kind == "stall_burst"
+
+
 def test_a_wave_of_the_day_is_told_from_a_drift() -> None:
     times = np.arange(0, 2 * 86_400, 600.0)
     wave = 0.45 * (1 + 0.012 * np.sin(2 * np.pi * times / 86_400)) + np.random.default_rng(1).normal(

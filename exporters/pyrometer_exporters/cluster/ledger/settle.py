@@ -26,7 +26,7 @@ from pyrometer_exporters.cluster.ledger.book import (
     REWORK,
     USEFUL,
     Book,
-)  # fmt: skip
+)
 from pyrometer_exporters.cluster.ledger.facts import ENDLESS, SAME_MS, Birth, Facts, Seen, Step
 
 SCRAPE_MS = 60_000
@@ -221,9 +221,10 @@ def _parts_in_step(book: Book, facts: Facts, step: Step) -> int:
     paid = _pay(book, step.end) if book.claims.at <= step.end else 0
     scrape, typical = facts.scrape_from(step.end), book.typical or 0
     longer = min(step.end - book.settled, step.length - paid - typical)
+    if longer <= typical // 2 or step.tags & _LONGER_ANYWAY:  # nearly all steps
+        return paid
     owed = book.claims.to_pay(facts.parts, scrape)
-    room = facts.room_between_steps(step, scrape)
-    if not owed or longer <= typical // 2 or owed <= room < ENDLESS or step.tags & _LONGER_ANYWAY:
+    if not owed or owed <= facts.room_between_steps(step, scrape) < ENDLESS:
         return paid
     _take_in_parts(book, facts, scrape)
     # More than this one took longer: there were several such steps since the last scrape.
