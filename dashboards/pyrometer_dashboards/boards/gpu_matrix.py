@@ -205,7 +205,8 @@ def _unplaced() -> Panel:
     return panels.table(
         "Nodes without a place on the map",
         Reading(
-            "Nodes whose name has no number of its own, and how many GPUs they have: they are in the tables, not on the map.",
+            "Nodes whose name has no number of its own, and how many GPUs they have: they are in the tables, not on "
+            "the map.",
             "'all are on the map'.",
             "Give them places with a rule of your own: docs/dashboards.md says how.",
         ),
