@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pandas as pd
 
@@ -65,8 +65,3 @@ def _stands(prometheus: Prometheus, run: Run, now: float) -> bool | None:
         return None
     planned = where.removesuffix("}") + ',part=~"checkpoint|eval"}'
     return not prometheus.instant(f"max(pyrometer_train_current_part_seconds{planned})", now)
-
-
-def without_frame(found: Examination) -> Examination:
-    """The same without its batches, for keeping many."""
-    return replace(found, frame=found.frame.iloc[:0])

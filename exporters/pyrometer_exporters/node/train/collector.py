@@ -71,7 +71,7 @@ CURRENT_PART = Family(
     "pyrometer_train_current_part_seconds",
     "gauge",
     "How long the rank has been in the part that it is in now; part is step inside a step but in no named part, "
-    "between outside.",
+    "between outside. Absent once its process is gone.",
     (*_RANK, "part"),
 )
 RANK_UP = Family(
@@ -295,6 +295,8 @@ def _position(rank: Rank, labels: tuple[str, ...], now: float, offset: float) ->
     if rank.last_end:
         yield LAST_STEP.sample(rank.last_end / 1e9 + offset, *labels)
         yield LAST_STEP_NUMBER.sample(rank.last_step, *labels)
+    if rank.ended_at is not None:
+        return  # gone: it is nowhere
     if 0 < header.part <= len(PARTS):
         part, since = PARTS[header.part - 1], header.part_started
     elif header.step_started > rank.last_end:

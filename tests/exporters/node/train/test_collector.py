@@ -168,7 +168,7 @@ def test_the_part_that_a_rank_is_in(collector: TrainCollector, rings: Rings, clo
     assert part() == {"between": 0.5}
     made.crash()
     clock.advance(60)
-    assert part() == {"between": 60.5}
+    assert part() == {}, "a process that is gone is in no part"
 
 
 def test_a_rank_is_up_until_its_process_is_gone_and_absent_after_a_good_end(
