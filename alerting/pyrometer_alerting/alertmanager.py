@@ -28,7 +28,10 @@ class AlertmanagerError(Exception):
 
 @dataclass(frozen=True)
 class Seen:
-    """An alert as Alertmanager knows it now (it does not tell ended ones). `muted` when it is silenced or inhibited."""
+    """An alert as Alertmanager knows it now (it does not tell ended ones). `muted` when it is silenced or inhibited.
+
+    `receivers` are the names that its routes lead to.
+    """
 
     fingerprint: str
     labels: Mapping[str, str]
@@ -37,6 +40,7 @@ class Seen:
     muted: bool = False
     silenced_by: tuple[str, ...] = ()
     inhibited_by: tuple[str, ...] = ()
+    receivers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -161,6 +165,7 @@ def _seen(item: Mapping[str, Any]) -> Seen:
         muted=status.get("state") == "suppressed",
         silenced_by=tuple(map(str, status.get("silencedBy") or ())),
         inhibited_by=tuple(map(str, status.get("inhibitedBy") or ())),
+        receivers=tuple(str(receiver["name"]) for receiver in item.get("receivers") or ()),
     )
 
 

@@ -29,7 +29,7 @@ _THROTTLE = {
     "sw_thermal": (80.0, "software thermal throttling"),
     "hw_slowdown": (85.0, "hardware slowdown"),
 }
-_ALERTS = {
+NAMED_CAUSES = {
     "GpuLost": (120.0, "GPU lost"),
     "GpuXidCritical": (115.0, "critical Xid"),
     "NicLinkDown": (110.0, "link down"),
@@ -39,12 +39,19 @@ _ALERTS = {
     "NvlinkDown": (85.0, "NVLink down"),
     "NicLinkFlapping": (90.0, "link flapping"),
     "NicLinkDegraded": (60.0, "link degraded"),
+    "NicPcieDegraded": (60.0, "PCIe link narrower or slower than it can be"),
     "GpuThrottledThermal": (90.0, "thermal throttling"),
     "GpuThrottledPowerBrake": (90.0, "power brake"),
     "GpuThrottledHardware": (85.0, "hardware slowdown"),
     "NvswitchFatalError": (110.0, "NVSwitch with a fatal error"),
     "GpuPowerCapOutlier": (70.0, "power cap, unlike its peers"),
     "GpuClockOutlier": (65.0, "clock lower than its peers"),
+    "NicSymbolErrors": (50.0, "symbol errors on a link"),
+    "FabricMassEvent": (50.0, "many links down at once"),
+    # As the same by our own collector, a little less: a plain node_exporter can't tell a boot or a spare port.
+    "NodeExporterNicLinkDown": (100.0, "link down"),
+    "NodeExporterNicFlapping": (80.0, "link flapping"),
+    "NodeExporterNicSymbolErrors": (45.0, "symbol errors on a link"),
 }
 
 
@@ -191,13 +198,20 @@ def _join_alerts(suspects: list[Suspect], alerts: Iterable[Alert]) -> None:
             same[0].evidence.append(said)
             same[0].score *= 1.1
             continue
-        base, cause = _ALERTS.get(alert.name, (50.0, alert.name))
+        base, cause = NAMED_CAUSES.get(alert.name, (50.0, alert.name))
         labels = {name: alert.labels[name] for name in ("node", "gpu", "device", "port") if alert.labels.get(name)}
         suspects.append(Suspect(labels, cause, base, alert.starts_at, [said], kind=_kind_of(alert.name)))
 
 
 def _kind_of(alertname: str) -> str:
-    families = {"GpuThrottled": "throttle", "Nic": "link", "GpuXid": "xid", "GpuLost": "xid", "GpuPcie": "pcie"}
+    families = {
+        "GpuThrottled": "throttle",
+        "Nic": "link",
+        "NodeExporterNic": "link",
+        "GpuXid": "xid",
+        "GpuLost": "xid",
+        "GpuPcie": "pcie",
+    }
     return next((kind for prefix, kind in families.items() if alertname.startswith(prefix)), "gpu")
 
 

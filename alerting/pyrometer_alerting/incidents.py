@@ -34,8 +34,12 @@ CAUSE_ALERTS = frozenset(
         "NicLinkFlapping",
         "NicLinkDown",
         "NicLinkDegraded",
+        "NicPcieDegraded",
         "NicSymbolErrors",
         "FabricMassEvent",
+        "NodeExporterNicFlapping",
+        "NodeExporterNicLinkDown",
+        "NodeExporterNicSymbolErrors",
     }
 )
 # What one slow or standing run shows itself as, one after the other: one incident, and a cause to be looked for.

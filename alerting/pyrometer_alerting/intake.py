@@ -24,6 +24,7 @@ SETTLE_SECONDS = 0.5
 JOIN_SECONDS = 2.0
 WATCHDOG_FACT = "watchdog_last_seen"
 WATCHDOG_OF = "watchdog:"  # and the cluster: each Prometheus has its own heartbeat
+RECEIVER_OF_OURS, NAME_OF_OURS = "receiver:", "heard:"
 _TOLD = frozenset({"reopened", "resumed", "worse", "joined", "resolved"})  # in the thread; all else edits
 
 
@@ -52,6 +53,7 @@ class Intake:
         counts = {"applied": 0, "stale": 0, "repeated": 0}
         with self._store.transaction() as tx:
             self._note_watchdog(tx, delivery, now)
+            self._note_ours(tx, delivery, now)
             if tx.is_repeated(delivery.group, delivery.digest, now):
                 counts["repeated"] = len(delivery.alerts)
             else:
@@ -89,6 +91,12 @@ class Intake:
             if alert.name == WATCHDOG and alert.firing:
                 tx.save_fact(WATCHDOG_FACT, repr(now))
                 tx.save_fact(WATCHDOG_OF + alert.labels.get("cluster", ""), repr(now))
+
+    def _note_ours(self, tx: Transaction, delivery: Delivery, now: float) -> None:
+        """An Alertmanager may serve others, too: what it is asked for must be for us."""
+        tx.save_fact(RECEIVER_OF_OURS + delivery.receiver, repr(now))
+        for name in {alert.name for alert in delivery.alerts}:
+            tx.save_fact(NAME_OF_OURS + name, repr(now))
 
     def _fresh(self, tx: Transaction, delivery: Delivery, counts: dict[str, int], now: float) -> list[Alert]:
         fresh = []
@@ -143,7 +151,7 @@ class Intake:
             outcome.diagnose.append(incident.id)
 
     def _announce(self, tx: Transaction, change: Change, now: float) -> None:
-        not_before = max(now + self._settle(tx, change.incident), self.routing.not_before(change.incident, now))
+        not_before = now + self._settle(tx, change.incident)
         announce(tx, change, self._style, self.routing, now=now, not_before=not_before)
 
     def _settle(self, tx: Transaction, incident: Incident) -> float:

@@ -19,6 +19,8 @@ GAUGES = {
     "pyrometer_alerting_outbox_oldest_age_seconds": "Age of the oldest of them; 0 when there is none.",
     "pyrometer_alerting_outbox_dead": "Messages that Slack refused for good.",
     "pyrometer_alerting_slack_blocked": "1 while nothing can be sent, with Slack's reason.",
+    "pyrometer_alerting_channel_unreachable": "1 for each channel of a route that cannot be reached, with the reason.",
+    "pyrometer_alerting_socket_mode_connected": "1 while clicks and commands reach us; absent without an app token.",
     "pyrometer_run_signature": "Which known trouble a run's MFU curve looks like now: confidence, 0-1, by signature.",
     "pyrometer_alerting_watchdog_last_seen_timestamp_seconds": "When the Watchdog alert last arrived; absent before.",
 }

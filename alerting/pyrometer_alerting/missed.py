@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from pyrometer_alerting.incidents import WATCHDOG
+from pyrometer_alerting.intake import NAME_OF_OURS
 from pyrometer_alerting.model import Alert, Incident, part_of
 from pyrometer_alerting.own_alerts import missed
 from pyrometer_alerting.prometheus import Prometheus, PrometheusError, Series
@@ -17,6 +18,7 @@ _log = logging.getLogger(__name__)
 
 SWEPT_FACT = "swept_until"
 ALIVE_FACT = "alive_at"
+_COMPONENTS = frozenset({"gpu", "nic", "train", "host", "stack"})  # that each of Pyrometer's own alerts has
 STEP_SECONDS = 15.0
 MOST_SECONDS = 24 * 3600.0  # Prometheus gives at most 11,000 points of a series: 15 s over 45 h
 SLACK_SECONDS = 60.0  # a delivery's times against Prometheus' samples
@@ -47,8 +49,10 @@ class Sweep:
             return None
         with store.transaction() as tx:
             incidents = tx.recent_incidents(since - SLACK_SECONDS)
+            names = set(tx.facts(NAME_OF_OURS))
             tx.save_fact(SWEPT_FACT, repr(until))
-        found = dict(_unheard(series, incidents, until))
+        ours = [found for found in series if _is_ours(found.labels, names)]
+        found = dict(_unheard(ours, incidents, until))
         return missed(found, since, until, outage=self._outage(since, until)) if found else None
 
     def _note_outages(self, store: Store, upstream: Upstream, now: float) -> None:
@@ -64,6 +68,11 @@ class Sweep:
 
     def _outage(self, since: float, until: float) -> str:
         return next((why for start, end, why in self._outages if start <= until and end >= since - SLACK_SECONDS), "")
+
+
+def _is_ours(labels: Mapping[str, str], names: Collection[str]) -> bool:
+    """Whether an alert is for us: one like it has come before, or it is of our own rules."""
+    return labels.get("alertname") in names or labels.get("component") in _COMPONENTS
 
 
 def _unheard(

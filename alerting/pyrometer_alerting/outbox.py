@@ -134,7 +134,7 @@ class Courier:
     def _limit_of(self, operation: Operation) -> tuple[str, str]:
         """Slack counts posts per channel, everything else per method."""
         method = _method(operation)
-        return method, (operation.channel or self._target(operation)) if method == "chat.postMessage" else ""
+        return method, self._target(operation) if method == "chat.postMessage" else ""
 
     def _target(self, operation: Operation) -> str:
         """Where to post: its channel, or ours while that one is out of reach."""
@@ -203,6 +203,10 @@ class Courier:
             incident = tx.incident(operation.incident_id)
             if incident is None:
                 tx.outbox.die(operation.op_id, "the incident is gone")
+                return
+            quiet_until = self.composer.routing.not_before(incident, now)
+            if operation.ts is None and quiet_until > now:
+                tx.outbox.hold(operation.op_id, quiet_until)
                 return
             native = has_native_charts(tx, now)
             builder = self.composer.builder(incident, operation, self._target(operation), native=native)

@@ -66,10 +66,7 @@ class Outbox:
         self._db = connection
 
     def want(self, incident_id: str, now: float, not_before: float, target: str = "") -> None:
-        """The incident changed: its message must be posted (in `target`) or edited, not before that time.
-
-        It has been waiting for Slack `since` then, however long it had to wait before (quiet hours).
-        """
+        """The incident changed: its message must be posted (in `target`) or edited, not before that time."""
         if self.root(incident_id) is None:
             self._insert(incident_id, "root", "done", now, not_before, wanted=0, body=None, target=target)
         self._db.execute(
@@ -170,6 +167,12 @@ class Outbox:
             "UPDATE outbox SET state = ?, channel = ?, ts = ?, posted_at = coalesce(posted_at, ?), shown = NULL,"
             " attempts = 0, lookups = 0, not_before = ?, error = NULL WHERE op_id = ?",
             ("done" if done else "ready", channel, ts, now, now, operation.op_id),
+        )
+
+    def hold(self, op_id: str, until: float) -> None:
+        """It may not be said before then (quiet hours): that is no waiting for Slack."""
+        self._db.execute(
+            "UPDATE outbox SET not_before = ?, since = ?, error = 'quiet hours' WHERE op_id = ?", (until, until, op_id)
         )
 
     def later(self, op_id: str, not_before: float, error: str, *, refund: bool = False) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pyrometer_alerting.alertmanager import Alertmanager
 from pyrometer_alerting.clock import Clock
 from pyrometer_alerting.incidents import LAGGING_SECONDS, WATCHDOG
-from pyrometer_alerting.intake import WATCHDOG_OF, Intake, Outcome
+from pyrometer_alerting.intake import RECEIVER_OF_OURS, WATCHDOG_OF, Intake, Outcome
 from pyrometer_alerting.metrics import Metrics
 from pyrometer_alerting.missed import Sweep
 from pyrometer_alerting.model import Alert, Incident
@@ -150,10 +150,13 @@ class Reconciler:
             tx.trust(alert.fingerprint)
 
     def _take_undelivered(self, tx: Transaction, upstream: Upstream, now: float, outcome: Outcome) -> None:
-        """Active in every Alertmanager for long, and not with us: its notice is lost. One that is muted stays so."""
+        """Active in every Alertmanager for long, for us, and not here: its notice is lost. A muted one stays so."""
         if not upstream.asked_all:
             return
+        ours = set(tx.facts(RECEIVER_OF_OURS))
         for fingerprint, seen in upstream.views[0].items():
+            if not ours & set(seen.receivers):
+                continue
             known, heard = tx.known_alert(fingerprint)
             late = now - max(seen.starts_at, heard) > self._pace.undelivered
             if (known is not None and known.firing) or not late or seen.labels.get("alertname") == WATCHDOG:

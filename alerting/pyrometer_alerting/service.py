@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
-from pyrometer_alerting import page
+from pyrometer_alerting import api, page
 from pyrometer_alerting.alertmanager import Alertmanager
 from pyrometer_alerting.analysts import Analysts
 from pyrometer_alerting.clock import Clock
 from pyrometer_alerting.diagnostician import Diagnostician
 from pyrometer_alerting.intake import WATCHDOG_FACT, Intake, Outcome
 from pyrometer_alerting.interactions import Interactions
-from pyrometer_alerting.messages import Style, build, cause_line
+from pyrometer_alerting.messages import Style, build
 from pyrometer_alerting.metrics import Metrics
-from pyrometer_alerting.model import Incident, culprits
 from pyrometer_alerting.outbox import Courier
 from pyrometer_alerting.outbox_table import Operation
 from pyrometer_alerting.own_alerts import oversized
@@ -39,7 +36,6 @@ _log = logging.getLogger(__name__)
 
 WEBHOOK_PATH = "/api/v1/alertmanager"
 _HTML = "text/html; charset=utf-8"
-_JSON = "application/json; charset=utf-8"
 _PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'",
     "Referrer-Policy": "no-referrer",
@@ -165,9 +161,9 @@ class Service:
             "/metrics": lambda: Response(200, self.metrics.render(), "text/plain; version=0.0.4; charset=utf-8"),
             "/-/healthy": lambda: Response(200, b"healthy\n"),
             "/-/ready": self._ready,
-            "/api/v1/incidents": self._incidents,
-            "/api/v1/dead": self._dead,
-            "/api/v1/audit": self._audit,
+            "/api/v1/incidents": lambda: self._told(lambda tx: api.incidents(tx, self._style)),
+            "/api/v1/dead": lambda: self._told(api.dead),
+            "/api/v1/audit": lambda: self._told(api.audit),
         }
         if request.path not in routes:
             return Response(404, b"not found\n")
@@ -282,75 +278,9 @@ class Service:
             lines.append(f"{dead} messages were refused by Slack for good: pyrometer-alerting replay tries them again.")
         return tuple(lines)
 
-    def _incidents(self) -> Response:
+    def _told(self, tell: Callable[[Transaction], Response]) -> Response:
         with self._store.transaction() as tx:
-            listed = [(incident, tx.outbox.root(incident.id)) for incident in tx.incidents()]
-        document = {"incidents": [self._as_json(incident, root) for incident, root in listed]}
-        return Response(200, json.dumps(document).encode(), _JSON, {"Cache-Control": "no-store"})
-
-    def _dead(self) -> Response:
-        with self._store.transaction() as tx:
-            dead = tx.outbox.dead()
-        document = {
-            "dead": [
-                {"op_id": one.op_id, "incident": one.incident_id, "kind": one.kind, "error": one.error} for one in dead
-            ]
-        }
-        return Response(200, json.dumps(document).encode(), _JSON, {"Cache-Control": "no-store"})
-
-    def _audit(self) -> Response:
-        with self._store.transaction() as tx:
-            found = tx.audits()
-        names = ("at", "user", "action", "incident", "detail")
-        document = {"audit": [dict(zip(names, row, strict=True)) for row in found]}
-        return Response(200, json.dumps(document).encode(), _JSON, {"Cache-Control": "no-store"})
-
-    def _as_json(self, incident: Incident, root: Operation | None) -> dict[str, Any]:
-        diagnosis = incident.diagnosis
-        causes = diagnosis.causes if diagnosis is not None else ()
-        return {
-            "id": incident.id,
-            "alertname": incident.alertname,
-            "cluster": incident.cluster,
-            "run": incident.run,
-            "severity": incident.severity,
-            "status": "joined" if incident.joined_into else "firing" if incident.firing else "resolved",
-            "joined_into": incident.joined_into or None,
-            "domain": incident.domain,
-            "note": incident.note,
-            "received_at": incident.received_at,
-            "started_at": incident.started_at,
-            "posted_at": root.posted_at if root is not None else None,
-            "resolved_at": incident.resolved_at,
-            "times": len(incident.episodes) + 1,
-            "culprits": culprits(incident),
-            "causes": [
-                {
-                    "part": cause.part,
-                    "cause": cause.cause,
-                    "evidence": list(cause.evidence),
-                    "against": list(cause.against),
-                    "since": cause.since,
-                    "score": cause.score,
-                    "labels": dict(cause.labels or {}),
-                    "text": cause_line(cause),
-                }
-                for cause in causes
-            ],
-            "signature": diagnosis.shape.kind if diagnosis is not None and diagnosis.shape is not None else None,
-            "gpu_hours_lost": diagnosis.cost.gpu_hours
-            if diagnosis is not None and diagnosis.cost is not None
-            else None,
-            "missing_evidence": list(diagnosis.missing) if diagnosis is not None else [],
-            "diagnosed_at": diagnosis.at if diagnosis is not None else None,
-            "onset": diagnosis.onset if diagnosis is not None else None,
-            "alerts": [
-                {"fingerprint": alert.fingerprint, "firing": alert.firing, "labels": dict(alert.labels)}
-                for alert in incident.members
-            ],
-            "slack": {"channel": root.channel, "ts": root.ts, "state": root.state} if root is not None else None,
-            "text": build(incident, self._style).text,
-        }
+            return tell(tx)
 
     def _gauges(self) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
         """The gauges of the moment; empty while the store cannot be read (absent, not zero)."""
@@ -370,6 +300,12 @@ class Service:
                 (("reason", self.courier.blocked),): 1.0 if self.courier.blocked else 0.0
             },
         }
+        if self._listener is not None:
+            gauges["pyrometer_alerting_socket_mode_connected"] = {(): float(self._listener.connected)}
+        if parked := self.courier.parked:
+            gauges["pyrometer_alerting_channel_unreachable"] = {
+                (("channel", channel), ("reason", why)): 1.0 for channel, why in parked.items()
+            }
         if watchdog is not None:
             gauges["pyrometer_alerting_watchdog_last_seen_timestamp_seconds"] = {(): float(watchdog)}
         return gauges

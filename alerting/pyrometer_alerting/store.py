@@ -283,7 +283,7 @@ class Store:
         """Give the space of what was forgotten back to the disk."""
         with self._lock:
             try:
-                self._db.execute("PRAGMA incremental_vacuum").fetchall()
+                self._db.executescript("PRAGMA incremental_vacuum")  # execute would free a single page
                 self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
             except sqlite3.Error as error:
                 raise StoreError(f"{self._path}: {_reason(error)}") from error

@@ -41,6 +41,7 @@ class BadDelivery(Exception):  # noqa: N818 - named for what arrived, not for us
 class Delivery:
     """One webhook call. `digest` is equal for two deliveries that say the same (peers differ in externalURL)."""
 
+    receiver: str
     group: str
     alerts: tuple[Alert, ...]
     truncated: int
@@ -58,7 +59,9 @@ def parse(body: bytes) -> Delivery:
     truncated = document.get("truncatedAlerts")
     dropped = min(max(truncated, 0), 10**6) if isinstance(truncated, int) else 0
     dropped += len(raw) - len(alerts)
-    return Delivery(group=group, alerts=alerts, truncated=dropped, digest=_digest(alerts, dropped))
+    # Alertmanager quotes the name as for a regular expression: `web.hook` comes as `web\.hook`.
+    receiver = re.sub(r"\\(.)", r"\1", _text(document.get("receiver")))
+    return Delivery(receiver=receiver, group=group, alerts=alerts, truncated=dropped, digest=_digest(alerts, dropped))
 
 
 def _document(body: bytes) -> Mapping[str, Any]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any
 
-# The first steps compile, tune and fill caches; mfu.md's sources leave out the first ten.
+# The first steps compile, tune and fill caches; those who published their MFU leave out the first ten or so.
 WARMUP_STEPS = 10
 
 # Beyond these a number is a mistake; the sums in the header could not hold it.

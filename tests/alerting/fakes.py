@@ -96,7 +96,7 @@ class FakeAlertmanager:
     def expire(self, silence_id: str) -> None:
         self.ended.append(silence_id)
 
-    def knows(self, *raw: Mapping[str, Any], muted: bool = False) -> None:
+    def knows(self, *raw: Mapping[str, Any], muted: bool = False, receiver: str = "pyrometer") -> None:
         self.known = [
             Seen(
                 str(each["fingerprint"]),
@@ -104,6 +104,7 @@ class FakeAlertmanager:
                 each["annotations"],
                 datetime.fromisoformat(each["startsAt"].replace("Z", "+00:00")).timestamp(),
                 muted=muted,
+                receivers=(receiver,),
             )
             for each in raw
         ]

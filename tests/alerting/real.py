@@ -63,7 +63,7 @@ class RealAlertmanager:
     """One Alertmanager process; `post` speaks to it as Prometheus does."""
 
     def __init__(
-        self, folder: Path, url: str, *, group_wait: str = "0s", group_interval: str = "1s", max_alerts: int = 0
+        self, folder: Path, url: str, *, group_wait: str = "0s", group_interval: str = "300ms", max_alerts: int = 0
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder, self.port = folder, free_port()
@@ -131,7 +131,7 @@ def prom_alert(
 ) -> dict[str, Any]:
     """As Prometheus sends it: firing ones expire in 4 minutes when nothing more is heard."""
     return {
-        "labels": {"alertname": name, "row": row, "cluster": row, "severity": "critical", **labels},
+        "labels": {"alertname": name, "row": row, "cluster": row, "severity": "critical", "component": "gpu", **labels},
         "annotations": {"summary": summary or f"{name} {row}", "description": "measured"},
         "startsAt": iso(began),
         "endsAt": iso(ended if ended is not None else time.time() + 240),

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from alerting_fakes import SILENT, START, FakePrometheus, alert, training_incident
 
+from pyrometer_alerting.diagnosis import NAMED_CAUSES
 from pyrometer_alerting.diagnostician import is_news, merge
-from pyrometer_alerting.incidents import fold
+from pyrometer_alerting.incidents import CAUSE_ALERTS, fold
 from pyrometer_alerting.investigation import investigate
 from pyrometer_alerting.model import Cause, Cost, Diagnosis, Shape, culprits
 from pyrometer_alerting.prometheus import Series, matching, quoted
@@ -275,3 +278,22 @@ def test_numbers_alone_are_news_only_now_and_then() -> None:
     assert is_news(before, Diagnosis(31.0, (Cause("p", "c", ("32 s",)),)))
     assert is_news(before, Diagnosis(1.0, (Cause("q", "c", ("1 s",)),)))
     assert not is_news(before, Diagnosis(99.0, before.causes))
+
+
+def test_a_link_that_is_quiet_since_the_drop_explains_it_less(cluster: Any) -> None:
+    cluster.heat()
+    cluster.flapping.append(steps(DROP - 15, DROP - 12, DROP - 9, node="gpu-044", device="mlx5_5", port="1"))
+    heat, link = diagnose(cluster).causes
+    assert (heat.part, link.part) == ("gpu-042 GPU 3", "gpu-044 mlx5_5/1")
+    assert link.against == ("not seen again since 5 s before the drop",)
+    assert link.score < 0.9 * heat.score * 0.8  # also while the heat has only just begun
+
+
+def test_every_alert_that_can_be_a_cause_has_a_name_for_it_and_a_rule() -> None:
+    files = (Path(__file__).parents[2] / "alert_rules").glob("*.rules.yaml")
+    groups = [group for path in files for group in yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]]
+    rules = {
+        rule.get("alert"): rule["labels"]["component"] for group in groups for rule in group["rules"] if "alert" in rule
+    }
+    assert NAMED_CAUSES.keys() == CAUSE_ALERTS
+    assert {name for name in CAUSE_ALERTS if rules.get(name) not in {"gpu", "nic"}} == set()

@@ -142,6 +142,13 @@ def test_an_alertmanager_that_is_away_is_said_and_nothing_is_silenced(talking: T
     assert talking.slack.app.views == []
 
 
+def test_whether_anyone_listens_is_a_metric(talking: Talking) -> None:
+    wait_until(lambda: b"socket_mode_connected 1.0" in talking.service.handle(Request("GET", "/metrics")).body)
+    talking.service.courier._parked = {"#x": ("is_archived", 0.0)}
+    said = talking.service.handle(Request("GET", "/metrics")).body
+    assert b'channel_unreachable{channel="#x",reason="is_archived"} 1.0' in said
+
+
 def test_commands_answer_the_one_who_asks(talking: Talking) -> None:
     assert talking.slack.app.command("status", BOB).payload["text"] == "\u2705 Nothing fires."
     talking.receive(FAULT)

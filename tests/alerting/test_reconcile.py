@@ -101,7 +101,26 @@ def test_without_a_prometheus_it_takes_longer(upstream: Upstream) -> None:
     assert "Resolved" in upstream.text()
 
 
+def test_what_is_for_others_is_not_ours(upstream: Upstream) -> None:
+    upstream.bench.receive(raw_alert("Watchdog", severity="info"))
+    for alertmanager in (upstream.first, upstream.second):
+        alertmanager.knows(fault(upstream), receiver="database-team")
+    points = tuple((upstream.bench.clock.time - 400 + 15.0 * n, 1.0) for n in range(3))
+    theirs = {"alertname": "PostgresDown", "severity": "critical", "alertstate": "firing"}
+    upstream.prometheus.answers = [("^ALERTS", [Series(theirs, points)])]
+    upstream.steps(150)
+    with upstream.bench.store.transaction() as tx:
+        tx.save_fact("alive_at", "0")  # as after an outage
+    upstream.reconciler._sweep._started_at = 0
+    upstream.steps(30)
+    assert upstream.bench.messages == []
+
+
 def test_what_is_active_and_was_never_delivered_is_posted(upstream: Upstream) -> None:
+    upstream.bench.receive(raw_alert("Watchdog", severity="info"), receiver="pyrometer")
+    upstream.start([upstream.first, upstream.second], None)
+    with upstream.bench.store.transaction() as tx:
+        tx.forget_fact("watchdog:c1")  # else its silence would be heard
     upstream.knows(fault(upstream))
     upstream.steps(300)
     assert upstream.bench.messages == []
@@ -192,7 +211,8 @@ def test_what_fired_and_ended_while_we_were_away_is_one_message(upstream: Upstre
     away = upstream.bench.clock.time
     upstream.bench.clock.advance(3600)
     upstream.start([upstream.first, upstream.second], upstream.prometheus)
-    names = [{"alertname": "GpuLost", "cluster": "c1", "node": f"n{n}", "severity": "critical"} for n in range(3)]
+    base = {"alertname": "GpuLost", "cluster": "c1", "severity": "critical", "component": "gpu"}
+    names = [{**base, "node": f"n{n}"} for n in range(3)]
     points = tuple((away + 600 + 15.0 * n, 1.0) for n in range(5))
     upstream.prometheus.answers = [
         ("^ALERTS", [Series({**labels, "alertstate": "firing"}, points) for labels in names])

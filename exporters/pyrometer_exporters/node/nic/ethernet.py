@@ -135,7 +135,6 @@ def _read(access: Access, interface: str, driver: str) -> Ethernet:
     kernel = access.kernel
     listed = _BY_PCI_DRIVER.get(driver)
     counts: Counts = ()
-    mode = ""
     if kernel is None:
         return NOTHING
     if listed:
@@ -150,9 +149,8 @@ def _read(access: Access, interface: str, driver: str) -> Ethernet:
         fec = kernel.fec(interface)
     except OSError:
         fec = Fec()
-    mode = fec.mode
     blocks = ((FEC_CORRECTED, fec.corrected), (FEC_UNCORRECTABLE, fec.uncorrectable))
-    return Ethernet(counts + tuple((counter, raw) for counter, raw in blocks if raw is not None), mode)
+    return Ethernet(counts + tuple((counter, raw) for counter, raw in blocks if raw is not None), fec.mode)
 
 
 def _link_state(access: Access, interface: str) -> LinkState:

@@ -69,11 +69,9 @@ class _Link(NamedTuple):
     """What tells of the link, read in this order: counters first, then the state, as in :func:`read_interface`."""
 
     counts: Counts
-    interface: Interface
     active: bool | None
     state_id: int | None
     physical_state_id: int | None
-    rate: int | None
     counters_failed: str | None
     state_failed: str | None
 
@@ -121,29 +119,32 @@ class _PortReader:
         # The interfaces' names are in the key: one that was renamed is looked for at once.
         key = (path, *self._candidates)
         identity = self._kept.get(IDENTITY, key, lambda: self._identity(folder, port))
-        link = self._kept.get(LINK, (path, identity.netdev), lambda: self._link(folder, identity))
+        # Before the port's state: a link lost in between then shows in the state now and in the counter the next time.
+        interface = self._interface(identity.netdev)
+        link = self._kept.get(LINK, path, lambda: self._link(folder, identity))
+        rate = self._rate(folder, link) if link.active else None
         ethernet = read_ethernet(self._access, identity.netdev, self._pci_driver)
         groups, failed = self._counters(path, link, identity)
         self.answered = self.answered or any(groups) or link.active is not None
-        roce_down = identity.link_layer == ETHERNET and link.interface.admin_up is False
+        roce_down = identity.link_layer == ETHERNET and interface.admin_up is False
         return PortReading(
             port=port,
             active=link.active,
             admin_down=link.physical_state_id == parse.PHYS_DISABLED or roce_down,
-            rate=link.rate,
-            groups=(*groups, *link.interface.groups, ethernet.counts),
-            down_sources=self._down_sources(folder, link, identity.link_layer),
-            ifindex=link.interface.ifindex,
-            netdev=link.interface.name,
+            rate=rate,
+            groups=(*groups, *interface.groups, ethernet.counts),
+            down_sources=self._down_sources(folder, link, interface, identity.link_layer),
+            ifindex=interface.ifindex,
+            netdev=interface.name,
             guid=identity.guid,
             link_layer=identity.link_layer,
             state_id=link.state_id,
             physical_state_id=link.physical_state_id,
-            mtu=link.interface.mtu,
-            settings=link.interface.settings,
+            mtu=interface.mtu,
+            settings=interface.settings,
             lifespan=identity.lifespan,
             fec_mode=ethernet.fec_mode,
-            down_reason="" if link.active else self._why_down(link),
+            down_reason="" if link.active else self._why_down(link, interface),
             failed=failed,
         )
 
@@ -176,16 +177,14 @@ class _PortReader:
             counts, counts_failed = read_counters(self._folders.get(f"{folder.path}/counters"), identity.pma_link)
         except OSError as error:
             counts, counts_failed = (), reason_of(error)
-        interface = self._interface(identity.netdev)
         state, state_failed = self._state(folder)
         physical = parse.code(folder.text("phys_state") or "")
         active = None if state is None else state in (parse.STATE_ACTIVE, parse.STATE_ACTIVE_DEFER)
-        rate = self._rate(folder, counts) if active else None
-        return _Link(counts, interface, active, state, physical, rate, counts_failed, state_failed)
+        return _Link(counts, active, state, physical, counts_failed, state_failed)
 
-    def _rate(self, folder: Folder, counts: Counts) -> int | None:
+    def _rate(self, folder: Folder, link: _Link) -> int | None:
         """Of a link that is up: one that is down reports 10 Gb/sec or another constant. It changes with a loss only."""
-        downs = next((raw for counter, raw in counts if counter.file == LINK_DOWNED), 0)
+        downs = next((raw for counter, raw in link.counts if counter.file == LINK_DOWNED), 0)
         key = (folder.path, "rate", downs)
         return self._kept.get(COUNTERS, key, lambda: parse.rate(folder.text("rate") or "")) or None
 
@@ -215,20 +214,22 @@ class _PortReader:
         found = parse.gid_guid(folder.text("gids/0") or "") if link_layer != ETHERNET else ""
         return found or self._only_guid or ""
 
-    def _down_sources(self, folder: Folder, link: _Link, link_layer: str) -> dict[str, int | None]:
+    def _down_sources(
+        self, folder: Folder, link: _Link, interface: Interface, link_layer: str
+    ) -> dict[str, int | None]:
         """The raw counts of link losses. IPoIB that is switched off, as it often is, says nothing about the port."""
         sources: dict[str, int | None] = {}
         if "counters" in folder.names:
             sources[LINK_DOWNED] = next((raw for counter, raw in link.counts if counter.file == LINK_DOWNED), None)
-        if link.interface.name and (link_layer == ETHERNET or link.interface.admin_up is not False):
-            sources["carrier_down_count"] = link.interface.carrier_downs
+        if interface.name and (link_layer == ETHERNET or interface.admin_up is not False):
+            sources["carrier_down_count"] = interface.carrier_downs
         if all(raw is None or (name, raw) == (LINK_DOWNED, LINK_DOWNED_MAXIMUM) for name, raw in sources.items()):
-            downs = physical_downs(self._access, link.interface.name)
+            downs = physical_downs(self._access, interface.name)
             sources.update({} if downs is None else {"link_down_events_phy": downs})
         return sources
 
-    def _why_down(self, link: _Link) -> str:
-        return why_down(self._access, link.interface.name) or _PHYSICAL_STATES.get(link.physical_state_id or 0, "")
+    def _why_down(self, link: _Link, interface: Interface) -> str:
+        return why_down(self._access, interface.name) or _PHYSICAL_STATES.get(link.physical_state_id or 0, "")
 
     def _interface(self, name: str) -> Interface:
         try:

@@ -24,7 +24,7 @@ _UNSUPPORTED = frozenset({errno.EINVAL, errno.EOPNOTSUPP})
 UNSUPPORTED_WAITS = (30.0, 3600.0)
 FAILED_WAITS = (5.0, 60.0)
 # After a read that hung has come back. It has cost a thread, so not too soon.
-HUNG_SECONDS = 60.0
+HUNG_RETRY_SECONDS = 60.0
 # sysfs doesn't touch a folder's times when a file is added (kernfs_add_one), so a folder listed while its driver was
 # still making its files would stay incomplete for ever.
 RELIST_SECONDS = 60.0
@@ -93,7 +93,7 @@ class Hung:
 
     def came_back(self, path: str, now: float) -> None:
         """The read ended, at the monotonic time ``now``."""
-        self._until[path] = now + HUNG_SECONDS
+        self._until[path] = now + HUNG_RETRY_SECONDS
 
     def check(self, path: str, now: float) -> None:
         """``OSError`` where the file must not be read."""

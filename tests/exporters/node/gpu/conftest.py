@@ -13,9 +13,13 @@ import pytest
 
 from pyrometer_exporters.framework.collector import Context
 from pyrometer_exporters.framework.metrics import Down, Sample
+from pyrometer_exporters.node.gpu import patience
 from pyrometer_exporters.node.gpu.collector import GpuCollector, add_flags, build
 from pyrometer_simulator.kmsg import KernelLog
 from pyrometer_simulator.nvml import FakeLibrary, SimulatedGpus, installed
+
+# A machine that stands still for 0.2 s is the subject of test_patience.py; elsewhere GPUs are waited for longer.
+STEADY_SECONDS = 1.0
 
 
 class ManualClock:
@@ -100,7 +104,9 @@ def make_node(tmp_path: Path, sysfs: Path, monkeypatch: pytest.MonkeyPatch) -> I
             still: bool = False,
             setup: Callable[[SimulatedGpus], None] = lambda _gpus: None,
             state: Path | None = None,
+            shortest: float = STEADY_SECONDS,
         ) -> Node:
+            monkeypatch.setattr(patience, "SHORTEST_SECONDS", shortest)
             clock = ManualClock() if still else None
             monotonic = clock.monotonic if clock else time.monotonic
             gpus = SimulatedGpus(tmp_path / "gpus", count=count, driver=driver, monotonic=monotonic)

@@ -68,7 +68,7 @@ def test_reset_needed_while_all_values_read_as_ever(make_node: MakeNode) -> None
     assert scrape.downs == {}
     assert scrape.value("pyrometer_gpu_recovery_action", gpu="1") == 1
     assert scrape.value("pyrometer_gpu_recovery_action", gpu="0") == 0
-    assert scrape.names_of("1") == healthy.names_of("1")
+    assert scrape.names_of("1") >= healthy.names_of("1")  # profiling needs a second look, and adds some
 
 
 def test_driver_cannot_talk_to_the_gsp_and_calls_block(make_node: MakeNode) -> None:

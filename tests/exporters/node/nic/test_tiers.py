@@ -57,6 +57,16 @@ def test_two_who_scrape_get_the_same_and_the_device_is_asked_once(paced: Any) ->
     ]
 
 
+@pytest.mark.parametrize("file", ["net/ib0/statistics/rx_bytes", "net/ib0/mtu", "mlx5_0/ports/1/rate"])
+def test_scrapes_in_between_do_not_make_a_file_be_read_more_often(paced: Any, file: str) -> None:
+    paced.scrape()
+    before = len([path for path in paced.files.reads if path.endswith(file)])
+    for _ in range(25):
+        paced.clock.now += 1
+        paced.scrape()
+    assert len([path for path in paced.files.reads if path.endswith(file)]) == before
+
+
 def test_the_age_of_each_tier_is_told(paced: Any) -> None:
     paced.scrape()
     paced.clock.now += 15
