@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pandas as pd
 
@@ -11,8 +11,9 @@ from pyrometer_alerting.expectation import Expectation, daily_wave, expectation
 from pyrometer_alerting.model import Shape
 from pyrometer_alerting.prometheus import Prometheus
 from pyrometer_alerting.shapes import Curve
-from pyrometer_alerting.signature import LOOK_AT, Reference, Verdict, classify
+from pyrometer_alerting.signature import KINDS, LOOK_AT, Reference, Verdict, classify
 
+ALSO = 0.25  # a second kind that is worth a word
 SCRAPE_SECONDS = 60.0  # the newest batch is as old as the last scrape at least: four of 15 s
 
 
@@ -30,7 +31,7 @@ class Examination:
         if self.verdict is None:
             return None
         (kind, confidence), *others = self.verdict.confidences.items()
-        also = next((name for name, _ in others if name not in ("steady", "unknown")), "")
+        also = next((KINDS[name] for name, share in others if share >= ALSO and name not in ("steady", "unknown")), "")
         return Shape(kind, confidence, self.verdict.said, also, LOOK_AT.get(kind, ""))
 
 
@@ -64,8 +65,3 @@ def _stands(prometheus: Prometheus, run: Run, now: float) -> bool | None:
         return None
     planned = where.removesuffix("}") + ',part=~"checkpoint|eval"}'
     return not prometheus.instant(f"max(pyrometer_train_current_part_seconds{planned})", now)
-
-
-def without_frame(found: Examination) -> Examination:
-    """The same without its batches, for keeping many."""
-    return replace(found, frame=found.frame.iloc[:0])

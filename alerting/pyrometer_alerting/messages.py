@@ -154,7 +154,8 @@ def _shape_line(incident: Incident) -> str:
     shape = incident.diagnosis.shape if incident.diagnosis is not None else None
     if shape is None or shape.kind in ("unknown", "steady"):
         return ""
-    return f"_MFU curve:_ {text.mrkdwn(shape.said, FIELD)}, {100 * shape.confidence:.0f} % sure"
+    also = f"; also {text.mrkdwn(shape.also, FIELD)}" if shape.also else ""
+    return f"_MFU curve:_ {text.mrkdwn(shape.said, FIELD)}, {100 * shape.confidence:.0f} % sure{also}"
 
 
 def _lost(incident: Incident, before: str = "") -> str:

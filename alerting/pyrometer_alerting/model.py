@@ -42,7 +42,7 @@ class Cause:
 
 @dataclass(frozen=True)
 class Shape:
-    """Which known trouble the run's MFU curve looks like: kind, confidence 0-1, in words; the next likely kind."""
+    """Which known trouble the run's MFU curve looks like: kind, confidence 0-1, in words; in words what else."""
 
     kind: str
     confidence: float

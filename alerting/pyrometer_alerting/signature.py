@@ -122,7 +122,7 @@ def _shared(fits: Mapping[str, float], f: Features) -> dict[str, float]:
     confidences |= {"unknown": unknown / total, "steady": steady / total}
     ranked = dict(sorted(confidences.items(), key=lambda item: -item[1]))
     top, confidence = next(iter(ranked.items()))
-    if top != "unknown" and confidence < SURE:
+    if top != "unknown" and max(confidence, fits.get(top, 0.0)) < SURE:  # two kinds at once share, and are both sure
         ranked = {"unknown": 1 - confidence, **{kind: value for kind, value in ranked.items() if kind != "unknown"}}
     return {kind: round(value, 3) for kind, value in ranked.items() if value >= SHOWN or kind == next(iter(ranked))}
 

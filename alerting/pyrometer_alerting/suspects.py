@@ -9,6 +9,7 @@ from pyrometer_alerting.model import Cause, Shape, part_of
 from pyrometer_alerting.text import duration
 
 LATE_SECONDS = 15.0  # three scrapes of 5 s: a cause seen to begin later than that did not start the drop
+QUIET_SECONDS = 3.0
 EARLY_SECONDS = 300.0
 STOPPED_SECONDS = 45.0  # three scrapes of 15 s without another increment
 NOBODY = "no single part"
@@ -60,6 +61,8 @@ def weigh_time(suspect: Suspect, onset: float, now: float) -> None:
         suspect.doubt(0.35, f"began {duration(lag)} after the drop")
     elif suspect.last is not None and onset - suspect.last > LATE_SECONDS:
         suspect.doubt(0.25, f"ended {duration(onset - suspect.last)} before the drop")
+    elif suspect.last is not None and onset - suspect.last > QUIET_SECONDS:
+        suspect.doubt(0.95, f"not seen again since {duration(onset - suspect.last)} before the drop")
     elif lag < -EARLY_SECONDS:
         suspect.doubt(0.6, f"began {duration(-lag)} before the drop")
     else:

@@ -280,6 +280,15 @@ def test_numbers_alone_are_news_only_now_and_then() -> None:
     assert not is_news(before, Diagnosis(99.0, before.causes))
 
 
+def test_a_link_that_is_quiet_since_the_drop_explains_it_less(cluster: Any) -> None:
+    cluster.heat()
+    cluster.flapping.append(steps(DROP - 15, DROP - 12, DROP - 9, node="gpu-044", device="mlx5_5", port="1"))
+    heat, link = diagnose(cluster).causes
+    assert (heat.part, link.part) == ("gpu-042 GPU 3", "gpu-044 mlx5_5/1")
+    assert link.against == ("not seen again since 5 s before the drop",)
+    assert link.score < 0.9 * heat.score * 0.8  # also while the heat has only just begun
+
+
 def test_every_alert_that_can_be_a_cause_has_a_name_for_it_and_a_rule() -> None:
     files = (Path(__file__).parents[2] / "alert_rules").glob("*.rules.yaml")
     groups = [group for path in files for group in yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]]

@@ -29,7 +29,7 @@ from pyrometer_simulator.demo.processes import answers
 from pyrometer_simulator.demo.programs import CHANNEL, CLUSTER, NODES, RUN
 from pyrometer_simulator.engine.compose import ComposeError
 from pyrometer_simulator.engine.daemon import EngineError
-from pyrometer_simulator.engine.site import Site, site
+from pyrometer_simulator.engine.site import OUR_IMAGES, Site, site
 from pyrometer_simulator.stack import StackError
 
 pytestmark = [pytest.mark.e2e, pytest.mark.compose, pytest.mark.timeout(1800)]
@@ -129,11 +129,9 @@ def test_every_root_is_read_only(running: Site) -> None:
 
 
 def test_the_exporters_image_is_small_and_has_no_pandas(running: Site) -> None:
-    def size(image: str) -> int:
-        return int(running.docker.run("image", "inspect", "--format", "{{.Size}}", image))
-
-    assert size("pyrometer-exporters:0.1.0") < 200e6
-    run = ("run", "--rm", "--network=none", "pyrometer-exporters:0.1.0", "python3", "-c")
+    image = OUR_IMAGES["PYROMETER_EXPORTERS_IMAGE"]
+    assert int(running.docker.run("image", "inspect", "--format", "{{.Size}}", image)) < 200e6
+    run = ("run", "--rm", "--network=none", image, "python3", "-c")
     for module in ("pandas", "matplotlib", "requests"):
         with pytest.raises(EngineError, match="ModuleNotFoundError"):
             running.docker.run(*run, f"import {module}")

@@ -20,10 +20,11 @@ class EngineError(Exception):
 
 
 class Docker:
-    """The docker command against one engine."""
+    """The docker command against one engine; ``ours`` if we started it, and nobody else's images are there."""
 
-    def __init__(self, env: Mapping[str, str]) -> None:
+    def __init__(self, env: Mapping[str, str], *, ours: bool = False) -> None:
         self.env = dict(env)
+        self.ours = ours
 
     def run(self, *arguments: str, stdin: bytes | None = None, seconds: float = 300.0) -> str:
         """What a command prints. Raises EngineError with what it complained about."""
@@ -84,7 +85,7 @@ def engine(folder: Path, plugins: Sequence[Path], progress: Callable[[str], obje
         yield running
         return
     check()
-    own = Docker({**env, "DOCKER_HOST": f"unix://{folder}/docker.sock"})
+    own = Docker({**env, "DOCKER_HOST": f"unix://{folder}/docker.sock"}, ours=True)
     with _daemon(folder, own, progress):
         yield own
 

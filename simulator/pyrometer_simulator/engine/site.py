@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ import yaml
 
 from pyrometer_simulator.demo.processes import free_port
 from pyrometer_simulator.engine import standins, wheelhouse
-from pyrometer_simulator.engine.compose import Compose, find_compose, from_debian
+from pyrometer_simulator.engine.compose import Compose, ComposeError, find_compose, from_debian
 from pyrometer_simulator.engine.daemon import Docker, EngineError, check, engine
 
 COPIED = ("client", "exporters", "alerting", "dashboards", "simulator", "alert_rules", "compose")
@@ -28,6 +29,11 @@ PORTS = ("PROMETHEUS", "ALERTMANAGER", "ALERTING", "GRAFANA", "VICTORIA", "SLACK
 # Debian has no package of it: its service is only checked for being well described.
 NOT_STARTED = ("grafana",)
 OUTBOX_BYTES = 24 << 20
+PYTHON = "python:3.13-slim-trixie"
+# Under names of their own: an engine of somebody else's may have the real ones.
+OUR_IMAGES = {
+    f"PYROMETER_{name.upper()}_IMAGE": f"pyrometer-test-{name}:0.1.0" for name in ("exporters", "alerting", "demo")
+}
 
 
 @dataclass
@@ -38,8 +44,6 @@ class Site:
     compose: Compose
     node: Compose
     node_url: str
-    folder: Path
-    project: str
     ports: dict[str, int]
     services: list[str]
     outbox: Path
@@ -85,8 +89,8 @@ def site(project: Path, folder: Path, progress: Callable[[str], object] = print)
         found = _site(docker, program, copy, outbox)
         config = yaml.safe_load(found.compose.run("config"))
         images = [service["image"] for service in config["services"].values() if "build" not in service]
-        standins.build(docker, [*images, "python:3.13-slim-trixie"], progress)
-        found.services = _startable(config, project)
+        found.services = _startable(config)
+        made = standins.build(docker, [*images, *([PYTHON] if docker.ours else [])], progress)
         try:
             progress("site: building our images from a wheelhouse, without PyPI")
             found.compose.run("build", *[name for name in found.services if "build" in config["services"][name]])
@@ -95,8 +99,10 @@ def site(project: Path, folder: Path, progress: Callable[[str], object] = print)
             yield found
         finally:
             progress("site: taking everything down")
-            for compose in (found.compose, found.node):
-                compose.run("down", "--volumes", "--timeout", "5", "--remove-orphans")
+            _down(found.node)
+            _down(found.compose)
+            if not docker.ours:
+                docker.run("image", "rm", "--force", *made, *OUR_IMAGES.values())
 
 
 def _site(docker: Docker, program: Path, copy: Path, outbox: Path) -> Site:
@@ -105,7 +111,8 @@ def _site(docker: Docker, program: Path, copy: Path, outbox: Path) -> Site:
         "DEMO_FLAGS": "--exit-after-scenario", "PYROMETER_CLUSTER": "simulated", "PIP_NO_INDEX": "1",
         "PIP_FIND_LINKS": "/src/wheelhouse", **{f"{name}_PORT": str(port) for name, port in ports.items()},
     }  # fmt: skip
-    env = docker.env | settings
+    # On an engine of somebody else's the real python may be there, of another version than the wheels.
+    env = docker.env | settings | OUR_IMAGES | ({} if docker.ours else {"PYTHON_IMAGE": standins.BASE})
     name = f"pyrometer-test-{copy.parent.name.lower()}"
     _override(copy / "compose/compose.test.yaml", outbox)
     node_port = free_port()
@@ -114,7 +121,7 @@ def _site(docker: Docker, program: Path, copy: Path, outbox: Path) -> Site:
     node = Compose(
         program, copy / "compose", ("compose.node.yaml", "compose.node.test.yaml"), env=env, project=f"{name}-node"
     )
-    return Site(docker, compose, node, f"http://127.0.0.1:{node_port}", copy, name, ports, [], outbox)
+    return Site(docker, compose, node, f"http://127.0.0.1:{node_port}", ports, [], outbox)
 
 
 def _override(path: Path, outbox: Path) -> None:
@@ -142,11 +149,22 @@ def _node_override(path: Path, port: int) -> None:
     )
 
 
-def _startable(config: dict[str, Any], project: Path) -> list[str]:
+def _down(compose: Compose) -> None:
+    """Seen once: the network still had an endpoint of a container that was removed a moment before."""
+    for last in (False, False, True):
+        try:
+            compose.run("down", "--volumes", "--timeout", "5", "--remove-orphans")
+        except ComposeError:
+            if last:
+                raise
+            time.sleep(2.0)
+        else:
+            return
+
+
+def _startable(config: dict[str, Any]) -> list[str]:
     """All services but those for which there is no program here."""
-    scripts = (project / "pyproject.toml").read_text()
-    absent = [] if "pyrometer-cluster-exporter =" in scripts else ["cluster"]
-    return [name for name in config["services"] if name not in (*NOT_STARTED, *absent)]
+    return [name for name in config["services"] if name not in NOT_STARTED]
 
 
 def _copy(project: Path, copy: Path) -> None:

@@ -54,13 +54,13 @@ PROGRAMS = {
 }  # fmt: skip
 
 
-def build(docker: Docker, images: Iterable[str], progress: Callable[[str], object] = print) -> None:
-    """Make a stand-in for each image that has one, by its full name.
+def build(docker: Docker, images: Iterable[str], progress: Callable[[str], object] = print) -> list[str]:
+    """Make a stand-in for each image that is not there, by its full name; those that were made, base included.
 
     Raises:
         EngineError, StackError: with one line: what could not be made, and why.
     """
-    wanted = {image: image.rpartition(":")[0] for image in images}
+    wanted = {image: image.rpartition(":")[0] for image in images if not _is_there(docker, image)}
     programs = {image: PROGRAMS[name] for image, name in wanted.items() if name in PROGRAMS}
     base = _base(progress)
     docker.run("import", str(base), BASE)
@@ -73,6 +73,16 @@ def build(docker: Docker, images: Iterable[str], progress: Callable[[str], objec
     for image, program in programs.items():
         _image(docker, image, program)
         progress(f"stand-in: {image}: {version_line([cache_folder() / program.package / program.binary]) or 'made'}")
+    return [*programs, *(image for image, name in wanted.items() if name == "python"), BASE]
+
+
+def _is_there(docker: Docker, image: str) -> bool:
+    """On an engine of somebody else's: the real one, which a stand-in must not replace."""
+    try:
+        docker.run("image", "inspect", image)
+    except EngineError:
+        return False
+    return True
 
 
 def python_version(progress: Callable[[str], object] = print) -> str:
