@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -142,11 +141,10 @@ def storm(count: int, names: int, now: float, **more: Any) -> list[Any]:
     ]
 
 
-def test_two_thousand_alerts_are_accepted_in_a_second_with_few_calls_and_none_is_lost(bench: Any) -> None:
+def test_two_thousand_alerts_cost_few_calls_and_none_is_lost(bench: Any) -> None:
+    """How fast they are accepted: benchmarks/bench_storm.py."""
     alerts = storm(2000, 4, bench.clock.time)
-    started = time.monotonic()
     bench.receive(*alerts)
-    assert time.monotonic() - started < 2.0  # generous: see benchmarks/bench_storm.py
     bench.deliver()
     assert len(bench.slack.calls) <= 20
     with bench.store.transaction() as tx:

@@ -311,7 +311,7 @@ def test_kill_9_loses_nothing_and_repeats_nothing(tmp_path: Any, slack: Any, mom
         slack.inject("chat.postMessage", fault, seconds=1 if fault == "ratelimit" else 30)
     process = Process(tmp_path / "s", slack)
     post(process.port, body(raw_alert(node="gpu-042", gpu="3")))
-    wait_until(lambda: slack.messages("gpu-alerts") if moment != "before_slack" else slack.calls)
+    wait_until(lambda: slack.messages("gpu-alerts") if moment != "before_slack" else slack.calls, seconds=25)
     process.end()
     process.start()
     try:
