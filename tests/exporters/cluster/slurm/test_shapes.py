@@ -48,6 +48,29 @@ def test_the_queue_of_every_release_reads_the_same(release: str) -> None:
     ]
 
 
+def test_what_a_running_slurm_answered() -> None:
+    """Recorded from Slurm 22.05.8 with jobs running, held and in an array, and nodes drained, down and failed."""
+    queue = jobs_of((FIXTURES / "squeue-recorded-22.05.8.json").read_bytes())
+    assert [(job.name, job.state, job.reason) for job in queue] == [
+        ("llama-8b", "running", ""),
+        ("llama-70b", "running", ""),
+        ("held", "blocked", "JobHeldUser"),
+        ("array", "running", ""),
+        ("array", "queued", "JobArrayTaskLimit"),
+    ]
+    found = nodes_of((FIXTURES / "sinfo-recorded-22.05.8.json").read_bytes())
+    assert [(node.name, node.state, node.reason) for node in found] == [
+        ("gpu-001", "drained", "GPU 3 Xid 79 [ops]"),
+        ("gpu-002", "down", "Not responding"),
+        ("gpu-003", "drained", 'quote " and back\\slash'),
+        ("gpu-004", "allocated", ""),
+        ("gpu-005", "mixed", ""),
+        ("gpu-006", "mixed", ""),
+        ("gpu-007", "allocated", ""),
+    ]
+    assert {node.since for node in found[:3]} == {1795320527.0}
+
+
 @pytest.mark.parametrize("release", RELEASES)
 def test_the_nodes_of_every_release_read_the_same(release: str) -> None:
     found = {node.name: node for node in nodes_of((FIXTURES / f"sinfo-{release}.json").read_bytes())}
