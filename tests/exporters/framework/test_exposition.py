@@ -124,12 +124,22 @@ def test_points_of_a_series_stay_in_order_and_together() -> None:
     assert [line.split()[-1] for line in lines] == [f"{n}.000" for n in (0, 2, 4, 6, 8, 1, 3, 5, 7, 9)]
 
 
-def test_the_cache_of_label_texts_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_lines_that_are_kept_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exposition, "MAX_CACHED_LABEL_SETS", 10)
     renderer = Renderer()
     for n in range(100):
         renderer.text([COUNTER.sample(1, str(n))])
-        assert len(renderer._prefixes) <= 10
+        assert sum(map(len, renderer._lines.values())) <= 11
+        assert len(renderer._by_prefix) <= 11
+
+
+@given(st.lists(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([0, 1, 1.0, 0.5, float("nan")])))))
+def test_what_was_written_before_never_shows(scrapes: list[list[tuple[str, float]]]) -> None:
+    """Each scrape is as a new renderer writes it, whatever came, changed and went before."""
+    renderer = Renderer()
+    for scrape in scrapes:
+        samples = [COUNTER.sample(value, label) for label, value in scrape]
+        assert renderer.text(samples) == Renderer().text(samples)
 
 
 def test_as_many_label_values_as_names() -> None:
