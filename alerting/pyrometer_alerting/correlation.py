@@ -82,7 +82,8 @@ def _buckets(incidents: Iterable[Incident], topology: Topology) -> dict[_Bucket,
 def _places(incident: Incident, alert: Alert, topology: Topology) -> Iterator[_Bucket]:
     """The buckets that an alert falls into, after cluster and channel."""
     labels = alert.labels
-    yield ("flood",)
+    # A flood of anything else never takes a run's incident in: its headline is what the channel must see.
+    yield ("flood", "runs" if incident.run else "parts")
     if incident.run or (incident.component == "stack" and "node" not in labels):
         return
     node = labels.get("node", "")

@@ -98,6 +98,13 @@ def test_a_flood_of_different_alerts_is_one() -> None:
     assert len(group.incidents) == 11
 
 
+def test_a_flood_never_takes_a_runs_incident_in() -> None:
+    run = replace(opened("TrainMfuDropped"), run="llama", component="train")
+    flood = [opened(f"Alert{number}", node=f"n{number}") for number in range(11)]
+    (group,) = groups([*flood, run], [], Topology())
+    assert run.id not in {incident.id for incident in group.incidents}
+
+
 def test_clusters_and_channels_are_never_joined() -> None:
     other = [replace(incident, cluster="c2") for incident in ports(3)]
     assert groups([*ports(2), *other[:2]], [], LEAF) == []
