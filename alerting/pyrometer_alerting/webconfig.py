@@ -27,9 +27,6 @@ _CLIENT_AUTH = {"": ssl.CERT_NONE, "NoClientCert": ssl.CERT_NONE, "RequireAndVer
 _MAX_CACHED = 100
 
 
-MAX_TOKENS = 2  # the one in use and the next one
-
-
 @dataclass
 class Authenticator:
     """Checks credentials. With neither users nor a token everyone may come in: the default address is loopback.
@@ -113,10 +110,18 @@ def _identity(path: Path) -> tuple[int, int, int] | None:
 
 
 def renew(context: ssl.SSLContext, path: Path) -> None:
-    """Load certificate and key anew into a context in use: the next handshakes have them. Raises SettingsError."""
+    """Have the next handshakes of a context in use present certificate and key as they are now. Raises SettingsError.
+
+    Loading them into the context itself takes two reads: a handshake between them finds a certificate without its key.
+    OpenSSL asks the server-name callback at every handshake, also where the client names no server.
+    """
     tls = {entry.path.removeprefix(_TLS): entry for entry in entries(path) if entry.path.startswith(_TLS)}
-    _context(path, tls)  # all or nothing: what cannot be used must not replace what can
-    context.load_cert_chain(_beside(path, tls["cert_file"]), _beside(path, tls["key_file"]))
+    fresh = _context(path, tls)
+
+    def present(connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
+        connection.context = fresh
+
+    context.sni_callback = present
 
 
 def load(path: Path) -> tuple[ssl.SSLContext | None, dict[str, bytes]]:
