@@ -67,7 +67,6 @@ class Renderer:
         self._lines: dict[Family, dict[tuple[str, ...], _Line]] = {}
         # By the text: cut or with surrogates replaced, two label sets can become one series, which has one line.
         self._by_prefix: dict[str, _Line] = {}
-        self._known = 0
         self._scrape = 0
 
     def text(self, samples: Iterable[Sample]) -> bytes:
@@ -95,10 +94,9 @@ class Renderer:
 
     def _begin(self) -> None:
         self._scrape += 1
-        if self._known > MAX_CACHED_LABEL_SETS:
+        if sum(map(len, self._lines.values())) > MAX_CACHED_LABEL_SETS:
             self._lines.clear()
             self._by_prefix.clear()
-            self._known = 0
 
     def _write(self, members: list[Sample], lines: list[str]) -> None:
         scrape, known, family = self._scrape, self._lines, None
@@ -122,7 +120,6 @@ class Renderer:
 
     def _line(self, family: Family, labels: tuple[str, ...]) -> _Line:
         """Of a series that is new."""
-        self._known += 1
         prefix = _series(family, labels)
         line = self._by_prefix.setdefault(prefix, _Line(prefix))
         self._lines.setdefault(family, {})[labels] = line
