@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from pyrometer_exporters.framework.clock import Clock
+from pyrometer_exporters.framework.flags import number_between
 from pyrometer_exporters.framework.worker import LATE, Outcome, PartError, reason_of
 
 T = TypeVar("T")
@@ -16,16 +16,8 @@ T = TypeVar("T")
 TURNS_KEPT = 3
 
 
-def seconds(text: str) -> float:
-    """Parse a flag's number of seconds, 1 to 3600."""
-    try:
-        found = float(text)
-    except ValueError:
-        found = 0.0
-    if not 1.0 <= found <= 3600.0:
-        msg = f"{text!r} is not a number of seconds from 1 to 3600"
-        raise argparse.ArgumentTypeError(msg)
-    return found
+seconds = number_between(1.0, 3600.0, "a number of seconds from 1 to 3600")
+"""Parse a flag's interval or deadline."""
 
 
 class Poller(Generic[T]):

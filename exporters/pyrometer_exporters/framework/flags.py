@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import math
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -51,6 +53,22 @@ def regexp(text: str) -> re.Pattern[str]:
     except re.error as error:
         msg = f"{text!r} is not a regular expression: {error}"
         raise argparse.ArgumentTypeError(msg) from None
+
+
+def number_between(low: float, high: float, called: str) -> Callable[[str], float]:
+    """A parser of numbers from ``low`` to ``high``, both included; ``called`` ends the error's "is not ..."."""
+
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not low <= value <= high:
+            msg = f"{text!r} is not {called}"
+            raise argparse.ArgumentTypeError(msg)
+        return value
+
+    return parse
 
 
 def state_folder(given: str | None, default: Path) -> Path | None:

@@ -5,7 +5,6 @@ A sample line: ``pyrometer_run_seconds_total{run="llama-8b",state="rework"} 1834
 
 from __future__ import annotations
 
-import argparse
 import re
 import threading
 import time
@@ -17,7 +16,7 @@ from pyrometer_exporters.cluster.ledger.history import Ledger, decoded
 from pyrometer_exporters.cluster.poller import Poller
 from pyrometer_exporters.cluster.prometheus import HttpPrometheus, Prometheus
 from pyrometer_exporters.framework.collector import CollectorSpec, Context, FlagGroup
-from pyrometer_exporters.framework.flags import UsageError
+from pyrometer_exporters.framework.flags import UsageError, number_between
 from pyrometer_exporters.framework.metrics import Down, Sample
 from pyrometer_exporters.framework.statefile import StateFile
 from pyrometer_exporters.framework.worker import reason_of
@@ -128,12 +127,7 @@ def _decode(data: Mapping[str, Any]) -> Ledger:
     return decoded(data)
 
 
-def _hours(text: str) -> float:
-    hours = _number(text)
-    if not 0.1 <= hours <= 24 * 365:
-        msg = f"{text!r} is not a number of hours from 0.1 to 8760"
-        raise argparse.ArgumentTypeError(msg)
-    return hours
+_hours = number_between(0.1, 24 * 365, "a number of hours from 0.1 to 8760")
 
 
 def _add_flags(parser: FlagGroup) -> None:

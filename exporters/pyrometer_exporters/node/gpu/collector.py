@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import math
 import os
 import socket
 import time
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from pyrometer_exporters.framework.collector import CollectorSpec, Context, FlagGroup
-from pyrometer_exporters.framework.flags import UsageError, regexp
+from pyrometer_exporters.framework.flags import UsageError, number_between, regexp
 from pyrometer_exporters.framework.metrics import Down, Family, Sample
 from pyrometer_exporters.framework.worker import LATE, Outcome, Pending, Worker
 from pyrometer_exporters.node.gpu import families, inventory, release, subject, versions
@@ -173,34 +174,16 @@ def add_flags(group: FlagGroup) -> None:
     )  # fmt: skip
 
 
+# Below 5 Hz the 200 ms pulses that this is for slip through; above 100 Hz the reads themselves become a load.
+_frequency = number_between(5, 100, "a frequency from 5 to 100 Hz")
+_seconds = number_between(0, math.nextafter(1e9, 0), "a number of seconds")
+
+
 def _count(text: str) -> int:
     if not text.isdecimal() or int(text) > 1000:
         msg = f"{text!r} is not a number of GPUs"
         raise argparse.ArgumentTypeError(msg)
     return int(text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < 1e9:
-        msg = f"{text!r} is not a number of seconds"
-        raise argparse.ArgumentTypeError(msg)
-    return value
-
-
-def _frequency(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    # Below 5 Hz the 200 ms pulses that this is for slip through; above 100 Hz the reads themselves become a load.
-    if not 5 <= value <= 100:
-        msg = f"{text!r} is not a frequency from 5 to 100 Hz"
-        raise argparse.ArgumentTypeError(msg)
-    return value
 
 
 def build(context: Context, nvml: Nvml | None = None) -> GpuCollector:
