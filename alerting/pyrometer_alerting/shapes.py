@@ -64,12 +64,9 @@ class Fit:
     line: float
     slope: float  # change over the whole window, as a ratio
     step: float
-    step_at: float
     before: float
     after: float
     spell: float
-    spell_from: float
-    spell_to: float
     inside: float
     outside: float
 
@@ -214,16 +211,14 @@ def _variation(gaps: Floats) -> float:
     return 1.4826 * float(np.median(np.abs(gaps - np.median(gaps)))) / float(np.median(gaps))
 
 
-def _blocks(curve: Curve, kept: NDArray[np.bool_]) -> tuple[Floats, Floats]:
-    """(time, median ratio) of up to BLOCKS parts of equal length in batches, without the short dips."""
-    at, ratio = curve.at[kept], curve.ratio[kept]
-    parts = min(BLOCKS, max(len(at) // 3, 1))
-    split_at, split = np.array_split(at, parts), np.array_split(ratio, parts)
-    return np.array([part.mean() for part in split_at]), np.array([np.median(part) for part in split])
+def _blocks(curve: Curve, kept: NDArray[np.bool_]) -> Floats:
+    """Median ratio of up to BLOCKS parts of equal length in batches, without the short dips."""
+    ratio = curve.ratio[kept]
+    return np.array([np.median(part) for part in np.array_split(ratio, min(BLOCKS, max(len(ratio) // 3, 1)))])
 
 
 def _fit(curve: Curve, kept: NDArray[np.bool_]) -> Fit:
-    at, level = _blocks(curve, kept)
+    level = _blocks(curve, kept)
     flat = float(np.abs(level - np.median(level)).mean())
     slope, line = _line(level)
     cut, step = _best_step(level)
@@ -234,29 +229,12 @@ def _fit(curve: Curve, kept: NDArray[np.bool_]) -> Fit:
         line=line,
         slope=slope,
         step=step,
-        step_at=_change_time(curve, at, level, cut),
         before=float(np.median(level[:cut])) if cut else float(np.median(level)),
         after=float(np.median(level[cut:])),
         spell=spell,
-        spell_from=_change_time(curve, at, level, start),
-        spell_to=_change_time(curve, at, level, min(end, len(at) - 1)),
         inside=float(np.median(level[start:end])) if end > start else float(np.median(level)),
         outside=float(np.median(outside)) if len(outside) else float(np.median(level)),
     )
-
-
-def _change_time(curve: Curve, at: Floats, level: Floats, cut: int) -> float:
-    """When the level changed, to the batch: around the block's edge, the first one nearer to the new level."""
-    if not 0 < cut < len(at):
-        return float(at[0])
-    old, new = np.median(level[max(cut - 3, 0) : cut]), np.median(level[cut : cut + 3])
-    near = (curve.at >= at[cut - 1]) & (curve.at <= at[cut])
-    times, ratios = curve.at[near], curve.ratio[near]
-    newer = np.abs(ratios - new) < np.abs(ratios - old)
-    # The best split of these few batches into old ones before and new ones after.
-    score = np.concatenate([[0], np.cumsum(np.where(newer, -1, 1))])
-    best = int(np.argmax(score))
-    return float(times[min(best, len(times) - 1)]) if len(times) else float(at[cut])
 
 
 def _line(level: Floats) -> tuple[float, float]:
