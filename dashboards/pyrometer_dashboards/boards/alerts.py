@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pyrometer_dashboards import palette, panels
-from pyrometer_dashboards.common import CLUSTER, CLUSTERS, DEPLOYS, NODE_OF_ROW, RESTARTS
+from pyrometer_dashboards.common import ALERTS, CLUSTER, CLUSTERS, DEPLOYS, NODE_OF_ROW, RESTARTS
 from pyrometer_dashboards.model import Board, Panel, Query, Reading, Row
 
 _FIRING = f"alert:ALERTS:firing{{{CLUSTER}}}"
@@ -13,7 +13,7 @@ _SEVERITIES = (("critical", palette.WORST), ("warning", palette.BAD), ("info", p
 def board() -> Board:
     """The board as data."""
     return Board(
-        uid="pyrometer-alerts",
+        uid=ALERTS,
         title="Pyrometer / Alerts",
         question="What fires, what fired, and which of it did harm?",
         tags=["on-call"],

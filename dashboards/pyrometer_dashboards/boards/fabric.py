@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pyrometer_dashboards import palette, panels
-from pyrometer_dashboards.common import CLUSTER, CLUSTERS, MARKS, NODE_OF_ROW, NODE_OF_SERIES
+from pyrometer_dashboards.common import CLUSTER, CLUSTERS, FABRIC, MARKS, NODE_OF_ROW, NODE_OF_SERIES
 from pyrometer_dashboards.model import Board, Panel, Query, Reading, Row
 
 _PORT = "{{node}} {{device}}/{{port}}"
@@ -14,7 +14,7 @@ _WORSE = [(None, palette.WATCH), (3, palette.BAD), (10, palette.WORST)]
 def board() -> Board:
     """The board as data."""
     return Board(
-        uid="pyrometer-fabric",
+        uid=FABRIC,
         title="Pyrometer / Fabric",
         question="Which rail, which switch, which cable: flaps, errors, congestion and rates of all ports?",
         tags=["hardware"],

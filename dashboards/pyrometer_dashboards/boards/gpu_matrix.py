@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pyrometer_dashboards import palette, panels
-from pyrometer_dashboards.common import CLUSTER, CLUSTERS, GPU_OF_ROW, MARKS, NODE, link
+from pyrometer_dashboards.common import CLUSTER, CLUSTERS, GPU_MATRIX, GPU_OF_ROW, MARKS, NODE, link
 from pyrometer_dashboards.model import Board, Json, Override, Panel, Query, Reading, Row, Variable
 
 # What an idle GPU is drawn as: quantities that depend on work say nothing about it. Far below any value.
@@ -34,7 +34,7 @@ _DEVIATION = f'gpu:pyrometer_gpu_deviation:steps{{{CLUSTER}, what="$what"}}'
 def board() -> Board:
     """The board as data."""
     return Board(
-        uid="pyrometer-gpu-matrix",
+        uid=GPU_MATRIX,
         title="Pyrometer / GPU matrix",
         question="Which GPUs of the whole cluster differ from their rail, and which are missing?",
         tags=["on-call"],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pyrometer_dashboards import palette, panels
-from pyrometer_dashboards.common import CLUSTERS, FIRING, GPUS, MARKS, NODE_IS, NODES, RUN_OF_SERIES
+from pyrometer_dashboards.common import CLUSTERS, FIRING, GPUS, MARKS, NODE, NODE_IS, NODES, RUN_OF_SERIES
 from pyrometer_dashboards.defaults import NO_DATA_MAPPING
 from pyrometer_dashboards.model import Annotation, Board, Override, Panel, Query, Reading, Row
 
@@ -23,7 +23,7 @@ _HERE = Annotation(
 def board() -> Board:
     """The board as data."""
     return Board(
-        uid="pyrometer-node",
+        uid=NODE,
         title="Pyrometer / Node",
         question="What is different about this node: its GPUs against all working ones, its links, its ranks?",
         tags=["on-call"],

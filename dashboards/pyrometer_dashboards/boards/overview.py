@@ -13,6 +13,7 @@ from pyrometer_dashboards.common import (
     MARKS,
     NODE_OF_ROW,
     NODE_OF_SERIES,
+    OVERVIEW,
     RELIABILITY,
     RUN_OF_SERIES,
     STACK_HEALTH,
@@ -33,7 +34,7 @@ _RUN = 'cluster="$cluster", run=~"$run"'
 def board() -> Board:
     """The board as data."""
     return Board(
-        uid="pyrometer-overview",
+        uid=OVERVIEW,
         title="Pyrometer / Overview",
         question="Is the run healthy, and who is to blame? Every number leads to the board that explains it.",
         tags=["on-call"],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pyrometer_dashboards import palette, panels
-from pyrometer_dashboards.common import CLUSTER, CLUSTERS, DEPLOYS, GPU_OF_ROW, NODE_OF_ROW
+from pyrometer_dashboards.common import CLUSTER, CLUSTERS, DEPLOYS, GPU_OF_ROW, NODE_OF_ROW, RELIABILITY
 from pyrometer_dashboards.model import Board, Panel, Query, Reading, Row
 
 _XIDS = f"gpu:pyrometer_gpu_xid_errors:new5m{{{CLUSTER}}}"
@@ -25,7 +25,7 @@ _FAILURES = (
 def board() -> Board:
     """The board as data."""
     return Board(
-        uid="pyrometer-reliability",
+        uid=RELIABILITY,
         title="Pyrometer / Reliability",
         question="How often does it break, what breaks, and what breaks again?",
         tags=["trends"],

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pyrometer_dashboards import palette, panels
-from pyrometer_dashboards.common import CLUSTER, CLUSTERS, DEPLOYS, NODE_OF_ROW
+from pyrometer_dashboards.common import CLUSTER, CLUSTERS, DEPLOYS, NODE_OF_ROW, STACK_HEALTH
 from pyrometer_dashboards.model import Board, Panel, Query, Reading, Row
 
 
 def board() -> Board:
     """The board as data."""
     return Board(
-        uid="pyrometer-stack-health",
+        uid=STACK_HEALTH,
         title="Pyrometer / Stack health",
         question="Can I believe what I see: targets, scrapes, rules, delivery, and what does Pyrometer itself cost?",
         tags=["pyrometer-itself"],

@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from pyrometer_dashboards import palette, panels
-from pyrometer_dashboards.common import CLUSTER, CLUSTERS, GPU_MATRIX, GPU_OF_ROW, MARKS, NODE_OF_SERIES, link
+from pyrometer_dashboards.common import (
+    CLUSTER,
+    CLUSTERS,
+    GPU_MATRIX,
+    GPU_OF_ROW,
+    MARKS,
+    NODE_OF_SERIES,
+    THROTTLING,
+    link,
+)
 from pyrometer_dashboards.model import Board, Panel, Query, Reading, Row
 
 _SLOWED = f'gpu:pyrometer_gpu_clock_event_seconds:rate1m{{{CLUSTER}, reason!="power_cap"}}'
@@ -13,7 +22,7 @@ _GPU = "{{node}} GPU {{gpu}} {{reason}}"
 def board() -> Board:
     """The board as data."""
     return Board(
-        uid="pyrometer-throttling",
+        uid=THROTTLING,
         title="Pyrometer / Throttling",
         question="Which GPUs lose time, to which reason, since when, and how much?",
         tags=["hardware"],

@@ -3,14 +3,7 @@
 from __future__ import annotations
 
 from pyrometer_dashboards import batches, palette, panels
-from pyrometer_dashboards.common import (
-    CLUSTERS,
-    MARKS,
-    NODE_OF_ROW,
-    NODE_OF_SERIES,
-    RUN_IS,
-    RUNS,
-)
+from pyrometer_dashboards.common import CLUSTERS, MARKS, NODE_OF_ROW, NODE_OF_SERIES, RUN_IS, RUNS, TRAINING_RUN
 from pyrometer_dashboards.model import Board, Panel, Query, Reading, Row
 
 # The nodes of the run: hardware series have no run label, they are joined by node.
@@ -20,7 +13,7 @@ _ON_RUN_NODES = f"and on (cluster, node) node:pyrometer_train_run:member{{{RUN_I
 def board() -> Board:
     """The board as data."""
     return Board(
-        uid="pyrometer-training-run",
+        uid=TRAINING_RUN,
         title="Pyrometer / Training run",
         question="What did each batch cost, where did the time go, and who is slow?",
         tags=["training"],
