@@ -14,15 +14,14 @@ import argparse
 import contextlib
 import http.client
 import os
-import re
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
+
+from started import node_exporter
 
 from pyrometer_exporters import node
 from pyrometer_exporters.framework.collector import discover
@@ -51,23 +50,11 @@ class Cost(NamedTuple):
     samples: int
 
 
-@contextlib.contextmanager
-def ours(tree: SysfsTree, folder: Path, *, every_time: bool) -> Iterator[tuple[int, int]]:
+def ours(tree: SysfsTree, folder: Path, *, every_time: bool) -> contextlib.AbstractContextManager[tuple[int, int]]:
     """Process id and port of our exporter with the NIC collector alone."""
-    start = ["-c", _EVERY_TIME] if every_time else ["-m", "pyrometer_exporters.node.main"]
     others = [f"--no-collector.{spec.name}" for spec in discover(node) if spec.name != "nic"]
-    command = [sys.executable, *start, "--web.listen-address=127.0.0.1:0", f"--path.sysfs={tree.sysfs}",
-               f"--path.procfs={tree.procfs}", f"--path.state={folder}", *others]  # fmt: skip
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        try:
-            for line in process.stderr:
-                found = re.search(r"listens on [^ ]*?:(\d+)", line)
-                if found:
-                    yield process.pid, int(found[1])
-                    return
-        finally:
-            process.terminate()
+    flags = [f"--path.sysfs={tree.sysfs}", f"--path.procfs={tree.procfs}", f"--path.state={folder}", *others]
+    return node_exporter(flags, ["-c", _EVERY_TIME]) if every_time else node_exporter(flags)
 
 
 def cpu_milliseconds(pid: int) -> float:

@@ -11,12 +11,13 @@ import http.client
 import os
 import re
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+
+from started import node_exporter
 
 import pyrometer
 
@@ -38,23 +39,6 @@ def ranks(folder: str) -> Iterator[list[pyrometer.Run]]:
         run.close()
 
 
-@contextlib.contextmanager
-def exporter(rings: str, state: str) -> Iterator[tuple[int, int]]:
-    """Process id and port."""
-    command = [sys.executable, "-m", "pyrometer_exporters.node.main", "--web.listen-address=127.0.0.1:0",
-               f"--path.rings={rings}", f"--path.state={state}"]  # fmt: skip
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        try:
-            for line in process.stderr:
-                found = re.search(r"listens on [^ ]*?:(\d+)", line)
-                if found:
-                    yield process.pid, int(found[1])
-                    return
-        finally:
-            process.terminate()
-
-
 def rss_megabytes(pid: int) -> float:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
@@ -73,7 +57,7 @@ def main() -> None:
         rings = stack.enter_context(tempfile.TemporaryDirectory(dir="/dev/shm"))
         state = stack.enter_context(tempfile.TemporaryDirectory())
         runs = stack.enter_context(ranks(rings))
-        pid, port = stack.enter_context(exporter(rings, state))
+        pid, port = stack.enter_context(node_exporter([f"--path.rings={rings}", f"--path.state={state}"]))
         # Prometheus has a connection for each of its jobs, and these are two.
         connections = {path: http.client.HTTPConnection("127.0.0.1", port, timeout=20) for path in (METRICS, BATCHES)}
 

@@ -158,14 +158,17 @@ def _table(costs: list[Cost], nodes: int) -> str:
         f"of {load:.1f} on {os.cpu_count()} cores."
     )
     lines = [told, "", "| board | panel | series | kB | ms |", "|---|---|---|---|---|"]
+    slow: list[str] = []
     for board in dict.fromkeys(cost.board for cost in costs):
         own = [cost for cost in costs if cost.board == board]
         lines += [f"| {c.board} | {c.panel} | {c.series} | {c.size / 1000:.1f} | {c.milliseconds:.0f} |" for c in own]
         fold, whole = (sum(c.milliseconds for c in own if c.fold or not only) for only in (True, False))
         size = sum(c.size for c in own) / 1000
         lines.append(f"| **{board}** | **above the fold {fold:.0f} ms, in all** | | **{size:.0f}** | **{whole:.0f}** |")
+        slow += [board] if fold > FOLD_MS else []
     over = [c for c in costs if c.milliseconds > PANEL_MS or c.size > PANEL_BYTES]
     lines += ["", f"Over the budget of {PANEL_MS} ms and {PANEL_BYTES / 1e6:.1f} MB a panel: {_named(over)}."]
+    lines += [f"Over the budget of {FOLD_MS} ms above the fold: {', '.join(slow) or 'none'}."]
     return "\n".join(lines)
 
 
