@@ -15,8 +15,6 @@ from pyrometer_alerting.server import HttpServer, Response
 HANDSHAKES = 200
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl on PATH: install openssl")
-    shutil.which("openssl") is None, reason="no openssl on PATH: install the package openssl"
-)
 
 
 def configuration(folder: Any, name: str) -> Any:
