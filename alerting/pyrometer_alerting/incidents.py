@@ -42,6 +42,11 @@ CAUSE_ALERTS = frozenset(
         "NodeExporterNicSymbolErrors",
     }
 )
+MASS_EVENT = "FabricMassEvent"  # the rule that means a whole switch, rail or host
+# The component of alerts on hardware; one that names a switch, a rail or a rack and no node is a possible cause too,
+# whatever its name: that is how an operator's own rule on a switch or a power feed looks.
+HARDWARE = frozenset({"gpu", "nic", "host"})
+WIDE = ("switch", "rail", "rack")
 # What one slow or standing run shows itself as, one after the other: one incident, and a cause to be looked for.
 RUN_SYMPTOMS = frozenset({"TrainMfuDropped", "TrainMfuLow", "TrainStalled", "TrainStraggler", "TrainGarbageCollection"})
 WATCHDOG = "Watchdog"
@@ -53,6 +58,13 @@ class Change:
 
     incident: Incident
     events: tuple[str, ...] = ()
+
+
+def is_cause(alert: Alert) -> bool:
+    """Whether this alert may be what slows a run down."""
+    labels = alert.labels
+    wide = any(labels.get(name) for name in WIDE) and not labels.get("node") and not labels.get("run")
+    return alert.name in CAUSE_ALERTS or (wide and labels.get("component") in HARDWARE)
 
 
 def key_of(alert: Alert) -> str:

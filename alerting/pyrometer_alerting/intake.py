@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from pyrometer_alerting.clock import Clock
 from pyrometer_alerting.correlation import Topology, climbed, groups
-from pyrometer_alerting.incidents import CAUSE_ALERTS, WATCHDOG, Change, fold, is_stale, key_of
+from pyrometer_alerting.incidents import WATCHDOG, Change, fold, is_cause, is_stale, key_of
 from pyrometer_alerting.joining import join
 from pyrometer_alerting.messages import Style, build_reply
 from pyrometer_alerting.metrics import Metrics
@@ -75,7 +75,7 @@ class Intake:
                 changes.append(change)
         for change in self._joined(tx, changes, now):
             self._keep(tx, change, now, outcome)
-        outcome.cause_arrived |= any(alert.name in CAUSE_ALERTS and alert.firing for alert in alerts)
+        outcome.cause_arrived |= any(is_cause(alert) and alert.firing for alert in alerts)
 
     def _routed(self, change: Change | None) -> Change | None:
         """Where a new incident is told is decided once: a message cannot move."""
@@ -160,7 +160,8 @@ class Intake:
             return 0.0
         if incident.wants_diagnosis and incident.diagnosis is None and self._diagnoses:
             causes = (other for other in tx.recent_incidents(float("inf")) if other.cluster == incident.cluster)
-            return JOIN_SECONDS if any(CAUSE_ALERTS & set(other.alertnames()) for other in causes) else SETTLE_SECONDS
+            possible = any(is_cause(alert) for other in causes for alert in other.members)
+            return JOIN_SECONDS if possible else SETTLE_SECONDS
         return SETTLE_SECONDS
 
 
