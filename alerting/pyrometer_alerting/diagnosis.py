@@ -7,7 +7,7 @@ thermal slowdown and power brake cut clocks hardest; software thermal slowdown i
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
 import pandas as pd
 
@@ -74,7 +74,8 @@ def diagnose(incident: Incident, evidence: Evidence, others: Sequence[Incident],
     weak = [cause for cause in ranked if cause.score < CONVINCING]
     causes = _broadened(convincing, evidence) or [_unknown(evidence, weak, others, incident)]
     missing = (*evidence.missing, *evidence.hosts.missing, *evidence.ranks.missing)
-    return Diagnosis(now, tuple(causes), missing, onset=evidence.onset, shape=evidence.shape)
+    strangers = () if evidence.missing else tuple(_strangers(incident, evidence))
+    return Diagnosis(now, tuple(causes), missing, onset=evidence.onset, shape=evidence.shape, strangers=strangers)
 
 
 def _one_per_part(suspects: Sequence[Suspect]) -> list[Suspect]:
@@ -304,6 +305,16 @@ def concerns(alert: Alert, evidence: Evidence) -> bool:
         return True
     alone = (evidence.gpus["node"] == node) & (evidence.gpus["gpu"] == gpu)
     return node in evidence.nodes and (gpu is None or bool(alone.any()))
+
+
+def _strangers(incident: Incident, evidence: Evidence) -> Iterator[str]:
+    """Firing alerts joined into the run's incident on parts that the run does not use: it was moved off them since."""
+    if evidence.gpus.empty:
+        return
+    for alert in incident.members:
+        placed = bool(alert.labels.get("node")) or is_cause(alert)
+        if alert.firing and placed and not alert.labels.get("run") and not concerns(alert, evidence):
+            yield alert.fingerprint
 
 
 def _broadened(causes: list[Cause], evidence: Evidence) -> list[Cause]:
