@@ -38,6 +38,13 @@ PAST = [
     Past("pyrometer_train_rank_up", 2 * HOUR, 240),
     Past("pyrometer_train_step(?:s|_seconds|_part_seconds)_total", HOUR, 240),
     Past("pyrometer_gpu_up", 6 * HOUR, 60, "gpu:pyrometer_gpu:expected", ("gpu",)),
+    Past(
+        "pyrometer_nic_link_down_events_total",
+        24 * HOUR,
+        600,
+        "port:pyrometer_nic_link_down_events:look",
+        ("device", "port"),
+    ),
 ]
 
 
