@@ -1,6 +1,6 @@
 """What every rule group costs at 4,088 GPUs: by the clock while all else runs, by the CPU when all else rests.
 
-Run: .venv/bin/python benchmarks/bench_rules.py [--nodes 511] [--interval 15] [--minutes 20] [--keep]
+Run: .venv/bin/python benchmarks/measure_rules.py [--nodes 511] [--interval 15] [--minutes 20] [--keep]
 
 The cluster of recorded_cluster.py with the past that rules look back on (rule_history.py), scraped by a real Prometheus
 with the project's configuration and rules. Seconds of the clock are Prometheus' own figure for each evaluation. Then
