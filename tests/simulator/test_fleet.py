@@ -15,7 +15,9 @@ from pyrometer_simulator.fleet.write import families, moment, write_history
 
 NOW = EPOCH + 86400
 TARGET = {"cluster", "node", "rack", "instance", "job"}
-OTHERS = re.compile(r"up|scrape_duration_seconds|process_\w+|pyrometer_alerting_\w+")
+OTHERS = re.compile(
+    r"up|scrape_duration_seconds|process_\w+|pyrometer_alerting_\w+|pyrometer_run_signature|alertmanager_\w+"
+)
 
 
 def told(plan: Plan, at: float = NOW) -> list[str]:

@@ -23,7 +23,7 @@ from pyrometer_exporters.framework.exposition import TEXT_CONTENT_TYPE, Renderer
 from pyrometer_exporters.framework.flags import Flags, UsageError, address, fail, state_folder
 from pyrometer_exporters.framework.gather import Gathered, Gatherer
 from pyrometer_exporters.framework.landing import landing_page
-from pyrometer_exporters.framework.metrics import Down, Family, Sample
+from pyrometer_exporters.framework.metrics import Batch, Down, Family, Sample
 from pyrometer_exporters.framework.process import process_samples
 from pyrometer_exporters.framework.web import Handler, Request, Response, WebServer, text
 
@@ -78,7 +78,7 @@ class _Unbuilt:
         self._context = context
         self._built: Collector | None = None
 
-    def collect(self, until: float) -> Iterable[Sample | Down]:
+    def collect(self, until: float) -> Iterable[Sample | Batch | Down]:
         if self._built is None:
             self._built = self._spec.build(self._context)
         return self._built.collect(until)
@@ -235,7 +235,7 @@ class _App:
         # Scrapes that shared a gathering share its text too.
         if self._rendered is None or self._rendered[0] is not gathered:
             own = [BUILD_INFO.sample(1, self._exporter.prog, _version()), *process_samples()]
-            self._rendered = gathered, self._renderer.text([*gathered.samples, *own])
+            self._rendered = gathered, self._renderer.text([*gathered.items, *own])
         return Response(200, TEXT_CONTENT_TYPE, self._rendered[1])
 
     async def _landing(self, _request: Request) -> Response:

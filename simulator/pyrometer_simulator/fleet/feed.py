@@ -15,30 +15,32 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock
 
 from pyrometer_simulator.fleet.batches import batches
-from pyrometer_simulator.fleet.plan import HEALTHY, Plan, planted
+from pyrometer_simulator.fleet.plan import HEALTHY, Plan, alone, planted
 from pyrometer_simulator.fleet.write import families, moment
 
 
 class Feed:
-    """The answers of a planned cluster."""
+    """The answers of planned clusters."""
 
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
+    def __init__(self, *plans: Plan) -> None:
+        self._plans = plans
         # What is lost has to be seen once before.
-        self._families = [families(each) for each in (replace(plan, faults=HEALTHY), plan)]
+        self._families = [[families(each) for each in (replace(plan, faults=HEALTHY), plan)] for plan in plans]
         self._told = time.time()
         self._lock = Lock()
 
     def metrics(self) -> str:
         """Everything at this moment."""
         now = time.time()
-        return "".join(moment(self._families[now >= self._plan.faults.since], now))
+        told = [each[now >= plan.faults.since] for plan, each in zip(self._plans, self._families, strict=True)]
+        return "".join(line for each in told for line in moment(each, now))
 
     def batches(self) -> str:
         """The batches since the last time this was asked."""
         with self._lock:
             start, self._told = self._told, time.time()
-            found = sorted(batches(self._plan, start, self._told), key=lambda each: each[0])
+            told = [each for plan in self._plans for each in batches(plan, start, self._told)]
+            found = sorted(told, key=lambda each: each[0])
             return "".join(f"{series} {value} {at * 1000:.0f}\n" for series, value, at in found)
 
 
@@ -74,12 +76,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--nodes", type=int, default=511)
     parser.add_argument("--healthy", action="store_true", help="without the planted faults")
+    parser.add_argument(
+        "--alone",
+        type=int,
+        default=0,
+        metavar="NODES",
+        help="beside it a cluster of that size for each fault",
+    )
     parser.add_argument("--faults-after", type=float, default=180.0, metavar="SECONDS", help="when the faults begin")
     flags = parser.parse_args(argv)
-    faults = HEALTHY if flags.healthy else planted(flags.nodes, time.time() + flags.faults_after)
-    plan = Plan(nodes=flags.nodes, faults=faults)
-    server = FeedServer(Feed(plan), flags.port)
-    print(f"{flags.nodes} nodes on http://127.0.0.1:{server.server_port}/metrics", flush=True)
+    since = time.time() + flags.faults_after
+    faults = HEALTHY if flags.healthy else planted(flags.nodes, since)
+    plans = [Plan(nodes=flags.nodes, faults=faults)]
+    if flags.alone:
+        plans += [Plan(flags.alone, cluster=name, faults=each) for name, each in alone(flags.alone, since).items()]
+    server = FeedServer(Feed(*plans), flags.port)
+    print(f"{sum(plan.nodes for plan in plans)} nodes on http://127.0.0.1:{server.server_port}/metrics", flush=True)
     server.serve_forever()
     return 0
 

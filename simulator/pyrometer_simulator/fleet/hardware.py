@@ -46,6 +46,8 @@ class Hardware:
         self._lost = chosen(self._where, plan.index(faults.lost))
         self._silent = nodes == self.dead
         self._gone = self._lost | self._silent
+        self._memory: Array = np.where(chosen(self._where, plan.index(faults.memory)), 1.0, 0.0)
+        self._killed = np.array([1.0 * (name == faults.kernel) for name in names])
 
     def targets_families(self) -> Iterator[Family]:
         """Whether targets answer, and what the exporters tell about themselves."""
@@ -66,7 +68,7 @@ class Hardware:
             yield family("pyrometer_collector_success", labels, alive)
             yield family("pyrometer_collector_duration_seconds", labels, alive * 0.003, slow=True)
         kinds = [f'{target},kind="oom_kill"' for target in self.targets]
-        yield family("pyrometer_kernel_events_total", kinds, alive * 0, slow=True)
+        yield family("pyrometer_kernel_events_total", kinds, alive * self._killed, slow=True)
         lost = [f'{self.targets[node]},collector="gpu",part="{gpu}",reason="GPU is lost"' for node, gpu in self._where]
         yield family("pyrometer_down_reason_info", lost, absent_where(~self._lost, 1.0))
 
@@ -102,8 +104,8 @@ class Hardware:
             "DCGM_FI_DEV_ENFORCED_POWER_LIMIT": 700.0,
             "DCGM_FI_DEV_PCIE_LINK_WIDTH": 16.0,
             "DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH": 16.0,
-            "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL": 0.0,
-            "DCGM_FI_DEV_ECC_DBE_AGG_TOTAL": 0.0,
+            "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL": self._memory,
+            "DCGM_FI_DEV_ECC_DBE_AGG_TOTAL": self._memory,
             "DCGM_FI_DEV_ECC_SBE_AGG_TOTAL": 0.0,
             "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS": 0.0,
             "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS": 0.0,
@@ -141,6 +143,7 @@ class Hardware:
         here = absent_where(nodes == self.dead, 1.0)
         busy = here * (nodes < plan.nodes - plan.idle)
         flapping = chosen(where, plan.index(plan.faults.flapping))
+        speed: Array = np.where(chosen(where, plan.index(plan.faults.narrow)), 2e11, 4e11)
 
         def up(at: float) -> Array:
             return np.where(flapping & ((at - plan.faults.since) % _FLAP_EVERY < _FLAP_SECONDS), 0.0, here)
@@ -153,12 +156,12 @@ class Hardware:
         yield family("pyrometer_nic_info", info, here, slow=True)
         yield family("pyrometer_nic_link_up", labels, up)
         yield family("pyrometer_nic_expected_up", labels, here, slow=True)
-        yield family("pyrometer_nic_link_rate_bits_per_second", labels, here * 4e11, slow=True)
+        yield family("pyrometer_nic_link_rate_bits_per_second", labels, here * speed, slow=True)
         yield family("pyrometer_nic_link_rate_max_bits_per_second", labels, here * 4e11, slow=True)
         yield family(
             "pyrometer_nic_counter_saturated",
             [f'{each},counter="symbol_error"' for each in labels],
-            here * 0,
+            here * chosen(where, plan.index(plan.faults.pinned)),
             slow=True,
         )
         yield family(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 # Counters began here: any fixed moment before the history that is written.
 EPOCH = 1_700_000_000.0
@@ -25,6 +25,10 @@ class Faults:
         dead: node whose exporter doesn't answer.
         lost: node and GPU that fell off the bus.
         lost_batch: every how many seconds one batch of the first run never arrives.
+        memory: node and GPU with an uncorrected memory error.
+        kernel: node whose kernel killed a process that ran out of memory.
+        narrow: node and device whose link has half of its rate.
+        pinned: node and device of which a counter stands at its maximum.
         since: when they begin, in s since the epoch.
     """
 
@@ -34,6 +38,10 @@ class Faults:
     dead: str = ""
     lost: tuple[str, int] | None = None
     lost_batch: int = 0
+    memory: tuple[str, int] | None = None
+    kernel: str = ""
+    narrow: tuple[str, int] | None = None
+    pinned: tuple[str, int] | None = None
     since: float = EPOCH
 
 
@@ -53,17 +61,22 @@ class Run:
 
 @dataclass(frozen=True)
 class Plan:
-    """A cluster: nodes gpu-001.. in racks of four, runs on the first of them, the last ones idle."""
+    """A cluster: nodes gpu-001.. in racks of four, runs on the first of them, the last ones idle.
+
+    ``named`` are the names of the last nodes, where they are no numbers.
+    """
 
     nodes: int = 511
     gpus: int = 8
     ports: int = 8
     cluster: str = CLUSTER
+    named: tuple[str, ...] = ()
     faults: Faults = field(default_factory=Faults)
 
     def names(self) -> list[str]:
         """The nodes' names."""
-        return [f"gpu-{number:03d}" for number in range(1, self.nodes + 1)]
+        numbered = [f"gpu-{number:03d}" for number in range(1, self.nodes - len(self.named) + 1)]
+        return [*numbered, *self.named]
 
     def rack(self, node: int) -> str:
         """The rack of the node at an index: four nodes in each."""
@@ -91,5 +104,21 @@ class Plan:
 def planted(nodes: int, since: float = EPOCH) -> Faults:
     """One fault of each kind, on different nodes, for a cluster of that many nodes (at least 6)."""
     at = [f"gpu-{math.ceil(nodes * share):03d}" for share in (0.082, 0.34, 0.587, 0.686)]
-    return Faults(hot=(at[0], 3), flapping=(at[1], 5), straggler=77 if nodes > 12 else 9, dead=at[2], lost=(at[3], 6),
-                  lost_batch=600, since=since)  # fmt: skip
+    return Faults(
+        hot=(at[0], 3), flapping=(at[1], 5), straggler=77 if nodes > 12 else 9, dead=at[2], lost=(at[3], 6),
+        lost_batch=600, memory=(at[1], 2), kernel=at[1], narrow=(at[3], 1), pinned=(at[0], 4), since=since,
+    )  # fmt: skip
+
+
+def alone(nodes: int, since: float = EPOCH) -> dict[str, Faults]:
+    """Each fault that the boards are looked at with, alone, by a name for its cluster; and none at all."""
+    whole = planted(nodes, since)
+    found = {
+        "throttled-gpu": replace(HEALTHY, hot=whole.hot),
+        "flapping-rail": replace(HEALTHY, flapping=whole.flapping),
+        "straggler": replace(HEALTHY, straggler=whole.straggler),
+        "dead-exporter": replace(HEALTHY, dead=whole.dead),
+        "lost-gpu": replace(HEALTHY, lost=whole.lost),
+        "lost-batch": replace(HEALTHY, lost_batch=whole.lost_batch),
+    }
+    return {"healthy": HEALTHY, **{name: replace(faults, since=since) for name, faults in found.items()}}

@@ -20,10 +20,18 @@ _LEDGER = {
     "other": 0.002,
 }
 
+_ALERTMANAGER = {
+    "alertmanager_silences": {"active": 1.0, "pending": 0.0, "expired": 4.0},
+    "alertmanager_alerts": {"active": 6.0, "suppressed": 1.0},
+}
+# A checkpoint every 20 minutes, as the batches have it.
+_CHECKPOINT_SECONDS = 1200
+
 
 def services(plan: Plan, names: list[str]) -> list[Family]:
     """Everything that is there once per cluster."""
-    return together(_alerting(plan), _fabric(plan, names), _slurm(plan), _ledger(plan))
+    told = (_alerting(plan), _signatures(plan), _alertmanager(plan), _fabric(plan, names), _slurm(plan), _ledger(plan))
+    return together(*told)
 
 
 def _alerting(plan: Plan) -> Iterator[Family]:
@@ -37,6 +45,23 @@ def _alerting(plan: Plan) -> Iterator[Family]:
     yield family("pyrometer_alerting_slack_calls_total", calls, growing(np.array([0.02, 0.0]), 0))
     yield family("pyrometer_alerting_webhook_to_slack_seconds_sum", [where], growing(np.array([0.03])))
     yield family("pyrometer_alerting_webhook_to_slack_seconds_count", [where], growing(np.array([0.02])))
+
+
+def _signatures(plan: Plan) -> Iterator[Family]:
+    """What the alerting service sees in each run's curve: the first one's steps down with the slow rank."""
+    for run in plan.runs():
+        where = f'cluster="{plan.cluster}",run="{run.name}"'
+        labels = [f'{where},signature="{signature}"' for signature in ("steady", "step_down")]
+        dragged = plan.faults.straggler is not None and run.first == 0
+        yield family("pyrometer_run_signature", labels, np.array([0.0, 0.86] if dragged else [0.97, 0.0]), slow=True)
+
+
+def _alertmanager(plan: Plan) -> Iterator[Family]:
+    """One silence in force, and the alert that it holds back."""
+    where = f'cluster="{plan.cluster}",job="alertmanager",instance="monitor:9093"'
+    for name, states in _ALERTMANAGER.items():
+        labels = [f'{where},state="{state}"' for state in states]
+        yield family(name, labels, np.array([*states.values()]), slow=True)
 
 
 def _fabric(plan: Plan, names: list[str]) -> Iterator[Family]:
@@ -61,6 +86,14 @@ def _ledger(plan: Plan) -> Iterator[Family]:
     for run in plan.runs():
         labels = [f'{_cluster_exporter(plan)},run="{run.name}",state="{state}"' for state in _LEDGER]
         yield family("pyrometer_run_seconds_total", labels, growing(np.array([*_LEDGER.values()])), slow=True)
+        own = [f'{_cluster_exporter(plan)},run="{run.name}"']
+        yield family("pyrometer_run_unsaved_seconds", own, lambda at: np.array([at % _CHECKPOINT_SECONDS]))
+        yield family(
+            "pyrometer_run_checkpoint_interval_seconds", own, np.array([float(_CHECKPOINT_SECONDS)]), slow=True
+        )
+        yield family(
+            "pyrometer_run_last_checkpoint_timestamp_seconds", own, lambda at: np.array([at - at % _CHECKPOINT_SECONDS])
+        )
 
 
 def _cluster_exporter(plan: Plan) -> str:

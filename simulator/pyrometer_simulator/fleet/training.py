@@ -48,8 +48,16 @@ def _parts(run: Run, named: list[str], here: Array, faults: Faults) -> Iterator[
         after = np.where(slow, _OF_STRAGGLER.get(part, share) * here, before)
         labels = [f'{each},part="{part}"' for each in named]
         yield family("pyrometer_train_step_part_seconds_total", labels, turning(before, after, faults.since))
+    saving = [f'{each},part="checkpoint"' for each in named]
+    yield family("pyrometer_train_step_part_seconds_total", saving, lambda at: here * _saved(at))
     now = [f'{each},part="backward"' for each in named]
     yield family("pyrometer_train_current_part_seconds", now, lambda at: here * round(at % run.step * 0.4, 3))
+
+
+def _saved(at: float) -> float:
+    """Seconds spent on checkpoints: 4 at the begin of every 20 minutes, as the batches are tagged."""
+    whole, into = divmod(at - EPOCH + EPOCH % 1200, 1200)
+    return 4 * whole + min(4.0, into)
 
 
 def _identity(named: list[str], where: list[tuple[int, int]], here: Array) -> Iterator[Family]:
