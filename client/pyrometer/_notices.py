@@ -28,6 +28,8 @@ _SAVES = (
     ("torch", "save"), ("torch.serialization", "save"), ("torch.distributed.checkpoint", "save"),
     ("safetensors.torch", "save_file"), ("safetensors.torch", "save_model"),
 )  # fmt: skip
+# Sets what it wraps to evaluation without calling its ``eval``.
+_DEEPSPEED, _ENGINE = "deepspeed.runtime.engine", "DeepSpeedEngine"
 _LISTENERS = "__pyrometer_notices__"
 _NEVER = -2
 
@@ -100,19 +102,23 @@ class Notices:
 
 
 def _listen(notices: Notices) -> bool:
-    """Have it told of evaluations and checkpoints, as long as it lives; whether there is a torch to tell."""
+    """Have it told of evaluations and checkpoints, as long as it lives; whether there is a torch to tell.
+
+    Raises AttributeError where that torch isn't as it was: pauses have no names then.
+    """
     if _MODULE not in sys.modules:
         return False
     _replaced(sys.modules[_MODULE].Module, "eval", _evaluating).add(notices)
+    when_imported(_DEEPSPEED, _listener(notices, "eval", _evaluating, _ENGINE))
     for module, name in _SAVES:
-        when_imported(module, _listener(notices, name))
+        when_imported(module, _listener(notices, name, _saving))
     return True
 
 
-def _listener(notices: Notices, name: str) -> Callable[[Any], None]:
+def _listener(notices: Notices, name: str, make: Callable[..., Any], owner: str = "") -> Callable[[Any], None]:
     @harmless
     def listen(module: Any) -> None:
-        _replaced(module, name, _saving).add(notices)
+        _replaced(getattr(module, owner) if owner else module, name, make).add(notices)
 
     return listen
 
