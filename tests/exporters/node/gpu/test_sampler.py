@@ -146,7 +146,7 @@ def test_a_slow_gpu_is_read_less_often_and_the_others_keep_their_cadence(sampler
     node.delay[0] = 0.08
     for watched in node.watched:
         sampler.watch(watched)
-    _until(lambda: node.reads[1] >= 20)
+    _until(lambda: node.reads[1] >= 12)
     assert node.reads[0] <= node.reads[1] / 4
 
 
@@ -216,7 +216,7 @@ def _threads() -> int:
     return sum(thread.name == "gpu-sampler" for thread in threading.enumerate())
 
 
-def _until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
+def _until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end
