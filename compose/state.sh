@@ -85,7 +85,8 @@ case "${1:-} ${2:+folder}" in
 esac
 shift 2
 [ "$verb" = restore ] || mkdir -p "$folder"
-folder=$(cd "$folder" && pwd) || fail "no folder $folder"
+[ -d "$folder" ] || fail "no folder $folder"
+folder=$(cd "$folder" && pwd)
 cd "$(dirname "$0")"
 config=$(docker compose config) || fail "docker compose config fails (see above)"
 project=$(echo "$config" | sed -n 's/^name: //p')

@@ -505,6 +505,15 @@ def test_prometheus_is_saved_while_it_runs(running: Site, played: dict[str, Any]
     assert eventually(lambda: known(running, at)["PROMETHEUS"] == before)
 
 
+def test_rules_that_changed_are_read_anew(running: Site, played: dict[str, Any]) -> None:
+    rule = {"record": "test:changed", "expr": "vector(1)"}
+    groups = {"groups": [{"name": "changed", "interval": "1s", "rules": [rule]}]}
+    (running.folder / "alert_rules/changed.rules.yaml").write_text(yaml.safe_dump(groups))
+    running.person.play(documented("rules are read anew by"))
+    for name in ("PROMETHEUS", "VICTORIA"):
+        assert eventually(lambda name=name: Prometheus(running.url(name)).value("test:changed") == 1, 60), name  # type: ignore[misc]
+
+
 def test_an_upgrade_restarts_what_changed_and_goes_back(running: Site, played: dict[str, Any]) -> None:
     """Of the alerting service alone, so that a restart of anything else would show."""
     at = played["at"] - 20.0
