@@ -64,8 +64,8 @@ def node(folder: Path) -> Iterator[tuple[int, int, Callable[[], float]]]:
     kmsg.touch()
     flags = [f"--path.sysfs={tree.sysfs}", f"--path.procfs={tree.procfs}", f"--path.rings={folder}/rings",
              f"--path.state={folder}/state", f"--path.kmsg={kmsg}"]  # fmt: skip
-    program = [str(Path(__file__).with_name("metered.py")), str(gpus.path), str(folder / "sum"), str(FASTER)]
-    with shared_sum(folder / "sum") as kept, node_exporter([*program[1:], *flags], program[:1]) as (pid, port):
+    start = [str(Path(__file__).with_name("metered.py")), str(gpus.path), str(folder / "sum"), str(FASTER)]
+    with shared_sum(folder / "sum") as kept, node_exporter(flags, start) as (pid, port):
         yield pid, port, lambda: device_seconds(kept)
 
 
