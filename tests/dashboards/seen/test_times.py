@@ -33,10 +33,10 @@ def test_every_board_has_one_row() -> None:
 
 def test_the_table_replaces_what_stands_between_its_marks(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text(f"before\n{times.BEGIN}\nold\n{times.END}\nafter\n")
+    page.write_text(f"before {times.BEGIN} and {times.END}\n{times.BEGIN}\nold\n{times.END}\nafter\n")
     for _ in range(2):
         times.put(page, "new")
-    assert page.read_text() == f"before\n{times.BEGIN}\nnew\n{times.END}\nafter\n"
+    assert page.read_text() == f"before {times.BEGIN} and {times.END}\n{times.BEGIN}\nnew\n{times.END}\nafter\n"
 
 
 def test_a_page_without_marks_is_left_alone(tmp_path: Path) -> None:
