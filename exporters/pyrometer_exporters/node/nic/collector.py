@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Iterator
 
 from pyrometer_exporters.framework.collector import CollectorSpec, Context, FlagGroup
 from pyrometer_exporters.framework.flags import UsageError, regexp
-from pyrometer_exporters.framework.metrics import Down, Sample
+from pyrometer_exporters.framework.metrics import Batch, Down, Sample
 from pyrometer_exporters.framework.worker import Outcome, Worker
 from pyrometer_exporters.node.nic.device import GONE, Device, Read, Reader
-from pyrometer_exporters.node.nic.families import ALL, UP, Around, Shown, device_samples, port_samples
+from pyrometer_exporters.node.nic.families import ALL, UP, Around, show_device, show_port
 from pyrometer_exporters.node.nic.infiniband import read_rdma_device
 from pyrometer_exporters.node.nic.inventory import Inventory, chosen, take_stock
 from pyrometer_exporters.node.nic.kernel import Kernel
@@ -20,6 +20,7 @@ from pyrometer_exporters.node.nic.netdev import read_interface_device
 from pyrometer_exporters.node.nic.pcie import Gpus
 from pyrometer_exporters.node.nic.peers import expected_by_peers
 from pyrometer_exporters.node.nic.readings import DeviceReading
+from pyrometer_exporters.node.nic.shown import Shown
 from pyrometer_exporters.node.nic.state import Store
 from pyrometer_exporters.node.nic.sysfs import Files, SystemFiles, allow_descriptors
 from pyrometer_exporters.node.nic.system_kernel import SystemKernel
@@ -69,10 +70,10 @@ class NicCollector:
         self._leaving: list[Device] = []
         self._saver: Worker[None] = Worker("nic-state")
 
-    def collect(self, until: float) -> Iterable[Sample | Down]:
+    def collect(self, until: float) -> Iterable[Sample | Batch | Down]:
         """All devices, side by side; see :class:`~pyrometer_exporters.framework.collector.Collector`."""
         stock = take_stock(self._sysfs, self._wanted, self._not_excluded)
-        found: list[Sample | Down] = [*stock.absent]
+        found: list[Sample | Batch | Down] = [*stock.absent]
         readings: list[DeviceReading] = []
         for device, outcome in self._read(self._jobs(stock), until):
             if outcome.reason == GONE:
@@ -121,19 +122,19 @@ class NicCollector:
         for name, pending in again:
             yield name, pending.outcome(start + allowed)
 
-    def _samples(self, readings: list[DeviceReading]) -> Iterator[Sample | Down]:
+    def _samples(self, readings: list[DeviceReading]) -> Iterator[Sample | Batch | Down]:
         expected = expected_by_peers(readings)
         self._gpus.refresh(self._clock.monotonic())
         self._shown.begin()
         for device, own, ports in self._memories.take_in(readings, self._clock.wall()):
-            yield from device_samples(device, own)
+            yield from show_device(device, own, self._shown)
             gpu = self._gpus.nearest(device.place.path)
             for port, memory in ports:
                 peers_up = (device.name, port.port) in expected
-                around = Around(gpu, peers_up, self._shown)
-                yield from port_samples(device, port, memory, around)
+                show_port(device, port, memory, Around(gpu, peers_up, self._shown))
                 for group, reason in port.failed:
                     yield Down("/".join(filter(None, (device.name, port.port, group))), reason)
+        yield from self._shown.batches()
 
     def _save(self, until: float) -> Iterator[Down]:
         text = self._store.changed(self._memories.ports)
