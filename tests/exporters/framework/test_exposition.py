@@ -37,7 +37,7 @@ def same(a: float, b: float) -> bool:
     return a == b or (math.isnan(a) and math.isnan(b))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.tuples(LABELS, LABELS, NUMBERS), max_size=10))
 def test_text_reads_back_the_same(rows: list[tuple[str, str, float]]) -> None:
     text = Renderer().text([GAUGE.sample(value, a, b) for a, b, value in rows])
@@ -55,7 +55,7 @@ def test_text_reads_back_the_same(rows: list[tuple[str, str, float]]) -> None:
     assert all(same(float(found[key]), value) for key, value in wanted.items())
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.tuples(st.sampled_from(HOSTILE), NUMBERS), max_size=10), st.integers(1, 2**41))
 def test_openmetrics_reads_back_the_same_with_its_timestamps(rows: list[tuple[str, float]], start: int) -> None:
     points = [GAUGE.sample(v, a, "", timestamp=(start + n) / 1000) for n, (a, v) in enumerate(rows)]
