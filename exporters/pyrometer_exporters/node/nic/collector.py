@@ -13,7 +13,7 @@ from pyrometer_exporters.framework.worker import Outcome, Worker
 from pyrometer_exporters.node.nic.device import GONE, Device, Read, Reader
 from pyrometer_exporters.node.nic.families import ALL, UP, Around, show_device, show_port
 from pyrometer_exporters.node.nic.infiniband import read_rdma_device
-from pyrometer_exporters.node.nic.inventory import Inventory, chosen, take_stock
+from pyrometer_exporters.node.nic.inventory import Inventory, Lister, chosen
 from pyrometer_exporters.node.nic.kernel import Kernel
 from pyrometer_exporters.node.nic.memory import Memories
 from pyrometer_exporters.node.nic.netdev import read_interface_device
@@ -54,9 +54,8 @@ class NicCollector:
         if include is not None and exclude is not None:
             msg = "--collector.nic.device-include and --collector.nic.device-exclude exclude each other: give one"
             raise UsageError(msg)
-        self._wanted = chosen(include, exclude)
-        self._not_excluded = chosen(None, exclude)
         self._sysfs = os.fspath(context.sysfs)
+        self._lister = Lister(self._sysfs, chosen(include, exclude), chosen(None, exclude))
         self._clock = context.clock
         self._gpus = Gpus(self._sysfs)
         self.asks_the_kernel = new_kernel is not None
@@ -72,7 +71,7 @@ class NicCollector:
 
     def collect(self, until: float) -> Iterable[Sample | Batch | Down]:
         """All devices, side by side; see :class:`~pyrometer_exporters.framework.collector.Collector`."""
-        stock = take_stock(self._sysfs, self._wanted, self._not_excluded)
+        stock = self._lister.take_stock(self._clock.monotonic())
         found: list[Sample | Batch | Down] = [*stock.absent]
         readings: list[DeviceReading] = []
         for device, outcome in self._read(self._jobs(stock), until):

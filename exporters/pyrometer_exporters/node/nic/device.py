@@ -57,7 +57,7 @@ class Reader:
         self.folders.begin(now)
         kept.begin(now)
         try:
-            self._recognise(self.folders.get(read.path).inode)
+            self._recognise(self.folders.present(read.path).inode)
             reading = self._around(read.device(self._access), read.path)
         except (OSError, PartError) as error:
             raise self._why(error, read.path) from error
