@@ -15,6 +15,7 @@ from pyrometer_exporters.node.nic.families import ALL, UP, Around, show_device, 
 from pyrometer_exporters.node.nic.infiniband import read_rdma_device
 from pyrometer_exporters.node.nic.inventory import Inventory, Lister, chosen
 from pyrometer_exporters.node.nic.kernel import Kernel
+from pyrometer_exporters.node.nic.lane import Lane
 from pyrometer_exporters.node.nic.memory import Memories
 from pyrometer_exporters.node.nic.netdev import read_interface_device
 from pyrometer_exporters.node.nic.pcie import Gpus
@@ -30,15 +31,12 @@ from pyrometer_exporters.node.nic.system_kernel import SystemKernel
 DEVICE_SECONDS = 2.0
 # Of the time there is, so that some is left to save the state; the file and its folder took 1-10 ms.
 DEVICE_SHARE = 0.8
-# Devices that answer within this are read one after the other, slower ones side by side: threads that all want Python's
-# lock at once cost 14 quick devices more than the reads themselves.
-QUICK_SECONDS = 0.001
 # Of a device's time, until it is looked whether one of its files hangs; the rest is for the others.
 FIRST_SHARE = 0.5
 
 
 class NicCollector:
-    """Lists the devices anew on every scrape and reads each in a worker of its own."""
+    """Lists the devices anew on every scrape and reads each; one that takes long, in a worker of its own."""
 
     def __init__(
         self,
@@ -67,6 +65,7 @@ class NicCollector:
         self._shown = Shown()
         self._devices: dict[str, Device] = {}
         self._leaving: list[Device] = []
+        self._lane = Lane()
         self._saver: Worker[None] = Worker("nic-state")
 
     def collect(self, until: float) -> Iterable[Sample | Batch | Down]:
@@ -93,6 +92,7 @@ class NicCollector:
         self._let_go(wait=1.0)
         self._saver.start(lambda: self._store.finish(self._memories.ports)).outcome(time.monotonic() + 1.0)
         self._saver.close()
+        self._lane.close()
 
     def _jobs(self, stock: Inventory) -> dict[str, Read]:
         infiniband, net = f"{self._sysfs}/class/infiniband", f"{self._sysfs}/class/net"
@@ -107,19 +107,18 @@ class NicCollector:
         now = self._clock.monotonic()
         start = time.monotonic()
         allowed = min(DEVICE_SECONDS, DEVICE_SHARE * (until - start))
-        looks = []
-        for name, read in jobs.items():
-            device = self._devices.get(name)
-            if device is None:
-                device = self._devices[name] = Device(name, self._new_reader)
-            look = device.look(read, now)
-            look.pending.outcome(time.monotonic() + QUICK_SECONDS)
-            looks.append((name, device, look))
+        looks = [self._device(name).look(read, now) for name, read in jobs.items()]
+        self._lane.run(looks)
         # Those that hang are begun anew, all of them, before any is waited for again.
         first = start + FIRST_SHARE * allowed
-        again = [(name, device.waited(look, first)) for name, device, look in looks]
-        for name, pending in again:
+        again = [look.device.waited(look, first) for look in looks]
+        for name, pending in zip(jobs, again, strict=True):
             yield name, pending.outcome(start + allowed)
+
+    def _device(self, name: str) -> Device:
+        if name not in self._devices:
+            self._devices[name] = Device(name, self._new_reader)
+        return self._devices[name]
 
     def _samples(self, readings: list[DeviceReading]) -> Iterator[Sample | Batch | Down]:
         expected = expected_by_peers(readings)
