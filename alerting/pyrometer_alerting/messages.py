@@ -27,7 +27,8 @@ PARAGRAPH = 900
 CAUSES = 2800
 DEGRADE_LEVELS = 4  # 0 everything, 1 without chart, 2 without fields and context, 3 plain text only
 WITHOUT_CHART = 1
-CHARTS = ("data_visualization", "image")
+NATIVE_CHART = "data_visualization"
+CHARTS = (NATIVE_CHART, "image")
 
 
 @dataclass(frozen=True)
@@ -84,8 +85,8 @@ def build(incident: Incident, style: Style, degrade: int = 0, *, native: bool = 
 
 
 def has_chart(message: Message) -> bool:
-    """Whether Slack must be able to show a chart for this."""
-    return any(block["type"] in CHARTS for block in message.blocks)
+    """Whether Slack must be able to draw a chart for this."""
+    return any(block["type"] == NATIVE_CHART for block in message.blocks)
 
 
 def build_reply(incident: Incident, event: str, style: Style) -> Message:
