@@ -207,7 +207,7 @@ def _summary(incident: Incident, style: Style) -> str:
 
 
 def _facts(incident: Incident) -> str:
-    """The fields in one line: `run llama-70b, cluster c1, critical, since 2026-11-21 03:12:05 UTC`, and what else is known."""
+    """The fields in one line: `run llama-70b, cluster c1, critical, since 2026-11-21 03:12:05 UTC`, and more."""
     named = [("run", incident.newest().labels.get("run", "")), ("cluster", incident.cluster), ("", incident.severity)]
     said = [f"{name} {text.mrkdwn(value, FIELD)}".strip() for name, value in named if text.clean(value)]
     said += [f"since {text.utc(incident.started_at)}", _lost(incident)]
