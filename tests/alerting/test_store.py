@@ -6,9 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from alerting_fakes import START, alert, training_incident
 
-from pyrometer_alerting.store import Store
+from pyrometer_alerting.store import Store, StoreError
 
 
 def test_what_is_over_and_said_is_forgotten_with_all_that_belongs_to_it(store: Store) -> None:
