@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 from pyrometer_dashboards import boards, layer
 from pyrometer_dashboards.gates import round_trip, run
 from pyrometer_dashboards.model import Board
+from pyrometer_dashboards.seen import times
 from pyrometer_dashboards.seen.boards import View, look_at_all
 from pyrometer_dashboards.seen.browser import BrowserError
 
@@ -53,6 +54,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     see.add_argument("--theme", choices=("dark", "light"), default="dark")
     see.add_argument("--size", default="1600x900", metavar="WIDTHxHEIGHT", help="of the pictures")
     see.add_argument("--from", dest="start", default="now-1h", help="begin of the time range, in Grafana's words")
+    see.add_argument("--to", dest="end", default="now", help="end of the time range")
+    see.add_argument("--rounds", type=int, default=1, metavar="N", help="look so many times at each board (default 1)")
+    marks = f"between {times.BEGIN} and {times.END}"
+    see.add_argument("--write", type=Path, metavar="FILE", help=f"put the times there as a table, {marks}")
     see.add_argument("--variable", action="append", default=[], metavar="NAME=VALUE", help="a choice on the boards")
     flags = parser.parse_args(argv)
     commands_of = {
@@ -99,16 +104,21 @@ def _see(flags: argparse.Namespace) -> int:
     size = tuple(int(side) for side in flags.size.split("x") if side.isdigit())
     if len(size) != 2 or not all("=" in each for each in flags.variable):
         raise _UsageError("--size is like 1600x900, --variable like node=gpu-042")
-    view = View(flags.theme, flags.start, (size[0], size[1]), dict(each.split("=", 1) for each in flags.variable))
-    found = 0
+    if flags.rounds < 1:
+        raise _UsageError("--rounds is at least 1")
+    choices = dict(each.split("=", 1) for each in flags.variable)
+    view = View(flags.theme, (flags.start, flags.end), (size[0], size[1]), choices)
+    seen = []
     try:
-        for line, fine in look_at_all(rendered(), flags.grafana_url, view, flags.pictures):
-            sys.stdout.write(line + "\n")
+        for each in look_at_all(rendered(), flags.grafana_url, view, flags.pictures, flags.rounds):
+            sys.stdout.write(each.line() + "\n")
             sys.stdout.flush()
-            found += not fine
-    except BrowserError as error:
+            seen.append(each)
+        if flags.write is not None:
+            times.put(flags.write, times.table(seen, view.size))
+    except (BrowserError, OSError, ValueError) as error:
         raise _UsageError(str(error)) from None
-    return 1 if found else 0
+    return 1 if any(each.problems for each in seen) else 0
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -18,31 +18,49 @@ _VOLATILE = re.compile(r"/(id|version)$|/pluginVersion$|/current(/|$)|^/time/|/o
 
 @dataclass(frozen=True)
 class View:
-    """How boards are looked at: theme, begin of the range, size in pixels, choices."""
+    """How boards are looked at: theme, ends of the range, size in pixels, choices."""
 
     theme: str
-    start: str
+    times: tuple[str, str]
     size: tuple[int, int]
     variables: dict[str, str] = field(default_factory=dict)
 
 
-def look_at_all(boards: Mapping[str, str], url: str, view: View, folder: Path | None) -> Iterator[tuple[str, bool]]:
-    """A line for each board, and whether all was well. Raises BrowserError where no browser can be started."""
+@dataclass(frozen=True)
+class Seen:
+    """One look at a board, and what was wrong with it; ``start``: seconds of an empty board in the same round."""
+
+    board: str
+    look: Look
+    start: float
+    problems: list[str]
+
+    def line(self) -> str:
+        """What there is to say."""
+        took = f"drawn after {self.look.seconds:.1f} s (an empty board: {self.start:.1f} s)"
+        said = f"{self.board}: {self.look.panels} panels, {took}, blocked {self.look.blocked:.1f} s"
+        return "; ".join([said, *self.problems[:5]])
+
+
+def look_at_all(
+    boards: Mapping[str, str], url: str, view: View, folder: Path | None, rounds: int = 1
+) -> Iterator[Seen]:
+    """Every board as it is seen, in each round after an empty one. Raises BrowserError where no browser can start."""
     program = find_chromium()
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
-    for name, text in boards.items():
-        board = json.loads(text)
-        where = address(url, board["uid"], view.theme, (view.start, "now"), view.variables)
-        picture = folder / f"{Path(name).stem}-{view.theme}.png" if folder else None
-        seen = look(program, where, view.size, picture)
-        problems = [*seen.problems, *(differences(board, seen.save_model) if seen.save_model else ["no save model"])]
-        yield _line(name, seen, problems), not problems
+    read = {Path(name).stem: json.loads(text) for name, text in boards.items()}
+    for _ in range(rounds):
+        start = look(program, _where(next(iter(read.values())), url, view), view.size, empty=True).seconds
+        for name, board in read.items():
+            picture = folder / f"{name}-{view.theme}.png" if folder else None
+            seen = look(program, _where(board, url, view), view.size, picture)
+            other = differences(board, seen.save_model) if seen.save_model else ["no save model"]
+            yield Seen(name, seen, start, [*seen.problems, *other])
 
 
-def _line(name: str, seen: Look, problems: list[str]) -> str:
-    said = f"{name}: {seen.panels} panels, drawn after {seen.seconds:.1f} s, blocked {seen.blocked:.1f} s"
-    return "; ".join([said, *problems[:5]])
+def _where(board: dict[str, Any], url: str, view: View) -> str:
+    return address(url, board["uid"], view.theme, view.times, view.variables)
 
 
 def differences(ours: Any, theirs: Any, where: str = "") -> list[str]:  # noqa: ANN401  any JSON

@@ -10,10 +10,13 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
+from typing import cast
 
 from pyrometer_exporters.framework import logs, webconfig
 from pyrometer_exporters.framework.background import in_thread
@@ -25,7 +28,9 @@ from pyrometer_exporters.framework.gather import Gathered, Gatherer
 from pyrometer_exporters.framework.landing import landing_page
 from pyrometer_exporters.framework.metrics import Batch, Down, Family, Sample
 from pyrometer_exporters.framework.process import process_samples
+from pyrometer_exporters.framework.renewal import Renewal
 from pyrometer_exporters.framework.web import Handler, Request, Response, WebServer, text
+from pyrometer_exporters.framework.worker import Worker
 
 log = logging.getLogger(__name__)
 
@@ -106,7 +111,12 @@ def parser(exporter: Exporter, specs: Sequence[CollectorSpec]) -> Flags:
     add = flags.add_argument
     add("--web.listen-address", dest="web.listen-address", type=address, default=exporter.listen, metavar="HOST:PORT",
         help="address to serve on (default: %(default)s)")  # fmt: skip
-    add("--web.config.file", dest="web.config.file", metavar="FILE", help="exporter-toolkit YAML: TLS and basic auth")
+    add(
+        "--web.config.file",
+        dest="web.config.file",
+        metavar="FILE",
+        help="exporter-toolkit YAML: TLS and basic auth; it and what it names are read again when replaced",
+    )
     if exporter.reads_node:
         _add_node_paths(flags)
     add("--path.state", dest="path.state", metavar="DIR",
@@ -169,15 +179,18 @@ async def _serve(
     gatherer = Gatherer(collectors, SystemClock())
     app = _App(exporter, gatherer, [collector for _, collector in collectors], getattr(flags, "web.notice"))
     server = WebServer(app.routes(), config)
-    where = getattr(flags, "web.listen-address")
+    where, path = getattr(flags, "web.listen-address"), getattr(flags, "web.config.file")
     port = await server.start(where)
     log.info("%s %s listens on %s:%d", exporter.prog, _version(), where.host, port)
     # Says in the log, before anyone scrapes, what is absent on this node.
     first = asyncio.ensure_future(app.gather(DEFAULT_SCRAPE_SECONDS))
+    renewing = asyncio.ensure_future(Renewal(path, config).run()) if path else None
     await stop.wait()
     log.info("stopping")
     await server.stop()
     first.cancel()
+    if renewing is not None:
+        renewing.cancel()
     # A collector that hangs must not keep the exporter from ending.
     with contextlib.suppress(asyncio.TimeoutError):
         await asyncio.wait_for(in_thread(gatherer.close), CLOSE_SECONDS)
@@ -194,7 +207,10 @@ class _App:
         self._exporter = exporter
         self._gatherer = gatherer
         self._collectors = collectors
+        self._version = _version()  # which looks through all that is installed
         self._renderer = Renderer()
+        # Not a new thread for each scrape.
+        self._gathering: Worker[Gathered] = Worker("gather")
         self._under_way: asyncio.Future[Gathered] | None = None
         self._last: Gathered | None = None
         self._rendered: tuple[Gathered, bytes] | None = None
@@ -212,7 +228,8 @@ class _App:
 
     async def gather(self, seconds: float) -> Gathered:
         if self._under_way is None:
-            self._under_way = in_thread(self._gatherer.gather, seconds)
+            job = self._gathering.start(partial(self._gatherer.gather, seconds))
+            self._under_way = asyncio.wrap_future(cast("Future[Gathered]", job.future))  # it was not busy
             self._under_way.add_done_callback(self._gathered)
         return await asyncio.shield(self._under_way)
 
@@ -234,14 +251,14 @@ class _App:
         gathered = await self.gather(_scrape_seconds(request))
         # Scrapes that shared a gathering share its text too.
         if self._rendered is None or self._rendered[0] is not gathered:
-            own = [BUILD_INFO.sample(1, self._exporter.prog, _version()), *process_samples()]
+            own = [BUILD_INFO.sample(1, self._exporter.prog, self._version), *process_samples()]
             self._rendered = gathered, self._renderer.text([*gathered.items, *own])
         return Response(200, TEXT_CONTENT_TYPE, self._rendered[1])
 
     async def _landing(self, _request: Request) -> Response:
         gathered = self._last or await self.gather(DEFAULT_SCRAPE_SECONDS)
         links = ["/metrics", *self._own_endpoints(), "/-/healthy", "/-/ready"]
-        version = f"{self._exporter.prog} {_version()}"
+        version = f"{self._exporter.prog} {self._version}"
         page = landing_page(self._exporter.title, version, self._notice, links, gathered.states)
         return Response(200, "text/html; charset=utf-8", page.encode(errors="replace"))
 
