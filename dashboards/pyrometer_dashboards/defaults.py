@@ -37,6 +37,13 @@ NO_DATA_MAPPING: Json = {
     "options": {"match": "null+nan", "result": {"text": "no data", "color": palette.NO_DATA, "index": 0}},
 }
 
+
+def nothing(text: str) -> Json:
+    """For a number whose absence has a meaning, and is not a lack of data."""
+    result = {"text": text, "color": palette.QUIET, "index": 0}
+    return {"type": "special", "options": {"match": "null+nan", "result": result}}
+
+
 OPTIONS: dict[str, Json] = {
     "timeseries": {"legend": _LEGEND, "tooltip": {**_TOOLTIP, "mode": "multi", "sort": "desc"}},
     "stat": {

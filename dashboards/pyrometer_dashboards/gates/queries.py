@@ -19,7 +19,7 @@ _VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)")
 # Metrics that docs/metrics.md doesn't list: those of Prometheus, Alertmanager and client libraries, and of our own
 # alerting service.
 _OTHERS = re.compile(
-    r"up|ALERTS|ALERTS_FOR_STATE|(prometheus|alertmanager|scrape|process|go|node|grafana|pyrometer_alerting)_\w+"
+    r"up|ALERTS|ALERTS_FOR_STATE|pyrometer_run_signature|(prometheus|alertmanager|scrape|process|go|node|grafana|pyrometer_alerting)_\w+"
 )
 
 

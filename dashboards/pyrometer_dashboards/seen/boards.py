@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,26 +19,33 @@ _VOLATILE = re.compile(r"/(id|version)$|/pluginVersion$|/current(/|$)|^/time/|/o
 
 @dataclass(frozen=True)
 class View:
-    """How boards are looked at: theme, begin of the range, size in pixels, choices."""
+    """How boards are looked at: theme, begin of the range, size in pixels, choices, and a name for these choices."""
 
     theme: str
     start: str
     size: tuple[int, int]
     variables: dict[str, str] = field(default_factory=dict)
+    case: str = ""
+
+    def named(self, board: str) -> str:
+        """The board's file and how it is looked at, in one word."""
+        parts = (Path(board).stem, self.case, self.theme, "x".join(str(side) for side in self.size))
+        return "-".join(part for part in parts if part)
 
 
-def look_at_all(boards: Mapping[str, str], url: str, view: View, folder: Path | None) -> Iterator[tuple[str, bool]]:
-    """A line for each board, and whether all was well. Raises BrowserError where no browser can be started."""
+def look_at_all(
+    boards: Mapping[str, str], url: str, views: Iterable[View], folder: Path | None
+) -> Iterator[tuple[str, bool]]:
+    """A line for each board and view, and whether all was well. Raises BrowserError where no browser can be started."""
     program = find_chromium()
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
-    for name, text in boards.items():
+    for view, (name, text) in product(views, boards.items()):
         board = json.loads(text)
         where = address(url, board["uid"], view.theme, (view.start, "now"), view.variables)
-        picture = folder / f"{Path(name).stem}-{view.theme}.png" if folder else None
-        seen = look(program, where, view.size, picture)
+        seen = look(program, where, view.size, folder / f"{view.named(name)}.png" if folder else None)
         problems = [*seen.problems, *(differences(board, seen.save_model) if seen.save_model else ["no save model"])]
-        yield _line(name, seen, problems), not problems
+        yield _line(view.named(name), seen, problems), not problems
 
 
 def _line(name: str, seen: Look, problems: list[str]) -> str:
