@@ -161,7 +161,7 @@ CUSTOM: dict[str, Json] = {
 
 # State-timeline: with the mode thresholds Grafana 12.2 forgets the mappings, and with them the events.
 COLOUR: dict[str, Json] = {
-    "timeseries": {"mode": "palette-classic-by-name"},
+    "timeseries": {"mode": "palette-classic"},
     "stat": {"mode": "thresholds"},
     "bargauge": {"mode": "thresholds"},
     "table": {"mode": "thresholds"},

@@ -157,7 +157,7 @@ INCIDENTS: dict[str, tuple[Series, list[Shown]]] = {
     "one throttled GPU": (
         HOT,
         [
-            Shown("overview", "Slow", 'cluster:pyrometer_gpu_throttled:count{cluster="c1"}', 1),
+            Shown("overview", "Throttled", throttled("gpu-042/3", "gpu-042 GPU 3"), 0.8),
             Shown(
                 "overview", "GPUs furthest from their rail", STEPS % ("throttled", "0.05", "of the time"), 16, "> 10"
             ),

@@ -11,7 +11,7 @@ _GPU_IS = f'{NODE_IS}, gpu=~"$gpu"'
 _GPU = "GPU {{gpu}}"
 _PORT = "{{device}}/{{port}}"
 _HERE = Annotation(
-    "Of this node",
+    "Alerts",
     f"ALERTS_FOR_STATE{{{NODE_IS}}} * 1000",
     "{{alertname}}",
     "GPU {{gpu}} {{device}}",
@@ -235,10 +235,20 @@ def _throttling() -> Panel:
             "hw_thermal, sw_thermal: heat. hw_power_brake: the supply. hw_slowdown: hardware.",
             "GpuThrottledThermal",
         ),
-        [Query(f"gpu:pyrometer_gpu_clock_event_seconds:rate1m{{{_GPU_IS}}}", f"{_GPU} {{{{reason}}}}")],
+        [
+            Query(
+                f'gpu:pyrometer_gpu_clock_event_seconds:rate1m{{{_GPU_IS}, reason!="power_cap"}}',
+                f"{_GPU} {{{{reason}}}}",
+            ),
+            Query(
+                f'avg by (reason) (gpu:pyrometer_gpu_clock_event_seconds:rate1m{{{_GPU_IS}, reason="power_cap"}})',
+                "power_cap, mean",
+            ),
+        ],
         unit="percentunit",
         limits=(0, 1),
         no_value="none",
+        overrides=[panels.fixed("power_cap, mean", palette.HEALTHY)],
         span=10,
     )
 

@@ -51,8 +51,8 @@ def board() -> Board:
                     _goodput(),
                     _mfu(),
                     _straggler(),
-                    _faults(),
                     _throttled(),
+                    _faults(),
                     _spares(),
                     _freshness(),
                 ],
@@ -92,9 +92,10 @@ def _step_rate() -> Panel:
             "TrainStalled",
         ),
         f"min(run:pyrometer_train_steps:rate1m{{{_RUN}}})",
-        unit="suffix:/s",
+        unit="none",
         decimals=2,
         steps=[(None, palette.WORST), (0.0001, palette.QUIET)],
+        name="a second",
         span=2,
     )
 
@@ -208,6 +209,7 @@ def _spares() -> Panel:
         f"or on () 0 * count(gpu:pyrometer_gpu:allocated{{{CLUSTER}}})",
         unit="locale",
         steps=[(None, palette.BAD), (1, palette.QUIET)],
+        name="nodes idle",
         span=2,
     )
 
@@ -268,32 +270,36 @@ def _faults() -> Panel:
         unit="locale",
         steps=[(None, palette.QUIET), (1, palette.BAD), (5, palette.WORST)],
         link=("Open the alerts", link(ALERTS)),
+        name="firing",
         span=2,
     )
 
 
 def _throttled() -> Panel:
     return panels.stat(
-        "Slow",
+        "Throttled",
         Reading(
-            "GPUs that heat, the power brake or the hardware slows for more than 5 % of the last minute. The normal "
-            "power "
-            "cap is not throttling.",
-            "0. One of 4,088 is enough to slow a synchronous run.",
-            "Open Throttling: it names them and the reason.",
+            "The GPU that heat, the power brake or the hardware slows for the largest share of the last minute. The "
+            "normal power cap is not throttling.",
+            "nobody. One GPU of 4,088 is enough to slow a synchronous run.",
+            "Open Throttling: it names them all, and the reason.",
             "GpuThrottledThermal",
         ),
-        f"cluster:pyrometer_gpu_throttled:count{{{CLUSTER}}}",
-        unit="suffix: GPUs",
-        steps=[(None, palette.QUIET), (1, palette.BAD), (8, palette.WORST)],
+        panels.worst(
+            f'gpu:pyrometer_gpu_quantity:now{{{CLUSTER}, what="throttled"}}', 0.01, "$1 GPU $2", "node", "gpu"
+        ),
+        unit="percentunit",
+        decimals=0,
+        steps=[(None, palette.QUIET), (0.05, palette.WATCH), (0.1, palette.BAD), (0.2, palette.WORST)],
+        name="{{who}}",
         link=("Open throttling", link(THROTTLING)),
-        span=2,
+        span=3,
     )
 
 
 def _freshness() -> Panel:
     return panels.stat(
-        "Nodes up",
+        "Nodes",
         Reading(
             "Share of the node exporters that answer: how much of the cluster this board can see.",
             "100 %. What is missing is missing everywhere on these boards, and said so.",
@@ -304,8 +310,9 @@ def _freshness() -> Panel:
         unit="percentunit",
         decimals=1,
         steps=[(None, palette.WORST), (0.98, palette.BAD), (0.9999, palette.QUIET)],
+        name="answer",
         link=("Open stack health", link(STACK_HEALTH)),
-        span=3,
+        span=2,
     )
 
 
@@ -332,7 +339,6 @@ def _mfu_over_time() -> Panel:
         unit="percentunit",
         limits=(0, 0.6),
         links=[RUN_OF_SERIES],
-        colour={"mode": "palette-classic"},
         custom={"spanNulls": 180000, "lineWidth": 2},
         overrides=[
             Override(
@@ -356,7 +362,6 @@ def _steps() -> Panel:
         [Query(f"run:pyrometer_train_steps:rate1m{{{_RUN}}}", "{{run}}")],
         unit="none",
         limits=(0, None),
-        colour={"mode": "palette-classic"},
         links=[RUN_OF_SERIES],
         span=6,
     )
