@@ -11,159 +11,27 @@ is vmagent, VictoriaMetrics and vmalert, from PATH or the cache of `make test-co
 from __future__ import annotations
 
 import argparse
-import asyncio
-import gzip
 import json
 import os
-import re
 import shutil
-import sys
 import tempfile
-import threading
 import time
 import urllib.parse
 import urllib.request
 from pathlib import Path
 
-import pyrometer
-from pyrometer_simulator.demo.hardware import Node
+from recorded_cluster import CLUSTER, Answers, get, lay_out, record, serve
+
 from pyrometer_simulator.demo.processes import Processes, free_port
 from pyrometer_simulator.stack import find_stack
 from pyrometer_simulator.stack.cache import cache_folder
 
-ROOT = Path(__file__).resolve().parents[1]
-ROUNDS, FACES = 16, 16  # texts per face; nodes with the same face have the same UUIDs
-GPUS, NODES_PER_RACK = 8, 16
-SAMPLE = re.compile(r"^(\w+)(\{.*\})? (\S+)$", re.MULTILINE)
-
-
-def record(folder: Path) -> str:
-    """The text of one node at work."""
-    node = Node(folder / "node", 1, GPUS)
-    port = free_port()
-    files = folder / "node"
-    command = [
-        sys.executable,
-        "-m",
-        "pyrometer_simulator.node",
-        f"--gpus={files / 'gpus'}",
-        "--",
-        f"--web.listen-address=127.0.0.1:{port}",
-        f"--path.sysfs={files / 'sys'}",
-        f"--path.procfs={files / 'proc'}",
-        f"--path.rings={files / 'rings'}",
-        f"--path.state={files / 'state'}",
-        f"--path.kmsg={files / 'kmsg'}",
-    ]
-    runs = [
-        pyrometer.start(
-            run="llama-405b",
-            rank=n,
-            local_rank=n,
-            world_size=4088,
-            attempt=0,
-            gpu=str(n),
-            uuid=node.gpus[n].uuid,
-            rings=str(files / "rings"),
-            flops_per_token=1.0,
-            tokens_per_step=1,
-        )
-        for n in range(GPUS)
-    ]
-    with Processes(folder) as processes:
-        processes.start("exporter", command)
-        processes.wait_until_ready({"exporter": f"http://127.0.0.1:{port}/-/ready"})
-        for _ in range(5):
-            node.traffic(1.0)
-            for run in runs:
-                with run.step():
-                    pass
-            text = get(f"http://127.0.0.1:{port}/metrics")
-            time.sleep(0.5)
-    for run in runs:
-        run.close()
-    return text
-
-
-def get(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=30) as answer:
-        found: str = answer.read().decode()
-        return found
-
-
-def faces(text: str) -> list[list[bytes]]:
-    """Compressed answers by face and round: what moves on in a real node moves on."""
-    counters = set(re.findall(r"^# TYPE (\w+) counter", text, re.MULTILINE))
-
-    def moved(round_: int) -> str:
-        def one(found: re.Match[str]) -> str:
-            name, labels, value = found[1], found[2] or "", float(found[3])
-            if name in counters and value:
-                value += value * 0.001 * round_
-            elif value and value != 1 and "info" not in name:
-                value += (hash((labels, round_)) % 7 - 3) * abs(value) * 0.002
-            return f"{name}{labels} {value:.10g}"
-
-        return SAMPLE.sub(one, text)
-
-    texts = [moved(round_) for round_ in range(ROUNDS)]
-    return [[gzip.compress(t.replace("GPU-", f"GPU-{face:02x}").encode(), 6) for t in texts] for face in range(FACES)]
-
-
-def serve(answers: list[list[bytes]], interval: float) -> int:
-    """Answer for all nodes, /<number>/metrics; the port."""
-    ready: list[int] = []
-    listening = threading.Event()
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while head := await reader.readuntil(b"\r\n\r\n"):
-                path = head.split(b" ", 2)[1].decode()
-                round_ = int(time.time() / interval) % ROUNDS
-                body = answers[int(path.split("/")[1]) % FACES][round_] if path.endswith("/metrics") else b""
-                kind = "text/plain; version=0.0.4" + ("\r\nContent-Encoding: gzip" if body else "")
-                writer.write(f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n".encode())
-                writer.write(body)
-                await writer.drain()
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
-        finally:
-            writer.close()
-
-    async def run() -> None:
-        server = await asyncio.start_server(answer, "127.0.0.1", 0, backlog=1024)
-        ready.append(server.sockets[0].getsockname()[1])
-        listening.set()
-        await server.serve_forever()
-
-    threading.Thread(target=lambda: asyncio.run(run()), daemon=True).start()
-    listening.wait(10)
-    return ready[0]
-
-
-def lay_out(folder: Path, nodes: int, interval: int, port: int) -> None:
-    """The project's configuration with this interval, its rules, and a target for each node."""
-    for name in ("prometheus/prometheus.yaml", "victoria/scrape.yaml"):
-        text = (ROOT / "compose" / name).read_text()
-        text = text.replace("interval: 5s", f"interval: {interval}s")
-        text = text.replace("timeout: 4s", f"timeout: {min(4, interval)}s")
-        (folder / Path(name).name).write_text(text)
-    (folder / "rules").symlink_to(ROOT / "alert_rules")
-    (folder / "targets").mkdir()
-    groups = [
-        {
-            "targets": [f"127.0.0.1:{port}"],
-            "labels": {
-                "cluster": "bench",
-                "node": f"gpu-{n:04d}",
-                "rack": f"r{n // NODES_PER_RACK:03d}",
-                "instance": f"gpu-{n:04d}:9935",
-                "__metrics_path__": f"/{n}/metrics",
-            },
-        }
-        for n in range(nodes)
-    ]
-    (folder / "targets/nodes.yaml").write_text(json.dumps(groups))
+# Of a rule group's evaluations, in vmalert.
+MEAN = (
+    "sum by (group) (rate(vmalert_iteration_duration_seconds_sum[2m]))"
+    " / (sum by (group) (rate(vmalert_iteration_duration_seconds_count[2m])) > 0)"
+)
+GROUPS = {"prometheus": "prometheus_rule_group_last_duration_seconds", "victoria": MEAN}
 
 
 class Store:
@@ -176,7 +44,7 @@ class Store:
         self.pids: dict[str, int] = {}
 
     def start(self, name: str, command: list[str]) -> None:
-        self.pids[name] = self.processes.start(name, command, cwd=self.folder, env={"PYROMETER_CLUSTER": "bench"}).pid
+        self.pids[name] = self.processes.start(name, command, cwd=self.folder, env={"PYROMETER_CLUSTER": CLUSTER}).pid
 
     def value(self, query: str) -> float:
         found = json.loads(get(f"{self.url}/api/v1/query?query={urllib.parse.quote(query)}"))["data"]["result"]
@@ -190,6 +58,7 @@ def prometheus(store: Store, _interval: int) -> dict[str, str]:
         "--storage.tsdb.path=data",
         f"--web.listen-address=127.0.0.1:{store.port}",
         "--web.enable-admin-api",
+        "--web.enable-lifecycle",
     ]
     store.start("prometheus", command)
     own = [{"targets": [f"127.0.0.1:{store.port}"]}]
@@ -249,7 +118,8 @@ def victoria(store: Store, interval: int) -> dict[str, str]:
     return {
         "series": 'max(vm_cache_entries{type="storage/hour_metric_ids"})',
         "samples/s": "sum(rate(vm_rows_inserted_total[1m]))",
-        "slowest rule group, s": 'max(vmalert_iteration_duration_seconds{quantile="0.99"})',
+        "slowest rule group, s": f"max({MEAN})",
+        "all rule groups, s": f"sum({MEAN})",
         "missed rule evaluations": "sum(vmalert_iteration_missed_total)",
         "slowest scrape, s": 'max(scrape_duration_seconds{job="node"})',
     }
@@ -285,9 +155,17 @@ def disk(store: Store, kind: str) -> dict[str, float]:
     }
 
 
+def print_groups(store: Store, seconds: str) -> None:
+    """The slowest rule groups."""
+    found = json.loads(get(f"{store.url}/api/v1/query?query={urllib.parse.quote(f'topk(8, {seconds})')}"))
+    for each in found["data"]["result"]:
+        name = each["metric"].get("group") or each["metric"]["rule_group"].rpartition(";")[2]
+        print(f"  {name:32} {float(each['value'][1]):8.3f} s")
+
+
 def measure(folder: Path, flags: argparse.Namespace) -> dict[str, float]:
     text = record(folder)
-    lay_out(folder, flags.nodes, flags.interval, serve(faces(text), flags.interval))
+    lay_out(folder, flags.nodes, flags.interval, serve(Answers(text, flags.nodes, flags.interval)))
     found: dict[str, float] = {"nodes": flags.nodes, "interval, s": flags.interval}
     found["samples a node"] = sum(not line.startswith("#") for line in text.splitlines())
     with Processes(folder) as processes:
@@ -306,8 +184,7 @@ def measure(folder: Path, flags: argparse.Namespace) -> dict[str, float]:
         if flags.disk:
             found |= disk(store, flags.store)
         if flags.groups:
-            slowest = urllib.parse.quote("topk(8, prometheus_rule_group_last_duration_seconds)")
-            print(get(f"{store.url}/api/v1/query?query={slowest}"))
+            print_groups(store, GROUPS[flags.store])
     return found
 
 

@@ -3,7 +3,8 @@
     .venv/bin/python benchmarks/measure_boards.py [--nodes=511] [--write=docs/dashboards.md]
 
 Makes a simulated cluster's last minutes through promtool, starts Prometheus on it with the project's rules, lets it
-scrape the cluster for --warm seconds, and asks what the boards ask. --prometheus-url asks one that runs already.
+scrape the cluster for --warm seconds, gives it the weeks before that the boards look back on (board_history.py), and
+asks what the boards ask, while it scrapes and evaluates. --prometheus-url asks one that runs already.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
+from board_history import make_history
 
 from pyrometer_dashboards.filling import filled, windows
 from pyrometer_dashboards.gates import finding
@@ -40,6 +42,17 @@ PANEL_MS, PANEL_BYTES, FOLD_MS = 1000, 1_500_000, 1000
 FOLD_ROWS = 21
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 TRIES = 3
+# How often Prometheus looks for new blocks in its folder, and some more.
+BLOCKS_SEEN = 75
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A query as Grafana would send it: over so many seconds; ``ranged`` ones are drawn over them."""
+
+    expr: str
+    seconds: int
+    ranged: bool
 
 
 @dataclass(frozen=True)
@@ -75,31 +88,39 @@ def _started(nodes: int, warm: float) -> Iterator[str]:
     plan = Plan(nodes=nodes, faults=planted(nodes, time.time() - 600))
     with tempfile.TemporaryDirectory(prefix="pyrometer-boards-") as name:
         folder = Path(name)
-        _backfill(plan, folder, stack.promtool)
+        begins = time.time() - 960
+        _backfill(plan, begins, folder, stack.promtool)
         server = FeedServer(Feed(plan))
         threading.Thread(target=server.serve_forever, daemon=True).start()
         port = free_port()
         _configure(folder, server.server_port, port)
-        command = [stack.prometheus, f"--config.file={folder}/p.yaml", f"--storage.tsdb.path={folder}/data"]
-        command += [f"--web.listen-address=127.0.0.1:{port}", "--log.level=error"]
+        command: list[str | Path] = [
+            stack.prometheus,
+            f"--config.file={folder}/p.yaml",
+            f"--storage.tsdb.path={folder}/data",
+        ]
+        command += [f"--web.listen-address=127.0.0.1:{port}", "--log.level=error", "--storage.tsdb.retention.time=60d"]
         process = subprocess.Popen(command)
-        print(f"scraping {nodes} nodes for {warm:.0f} s", file=sys.stderr)
-        time.sleep(warm)
+        url = f"http://127.0.0.1:{port}"
         try:
-            yield f"http://127.0.0.1:{port}"
+            print(f"scraping {nodes} nodes for {warm:.0f} s", file=sys.stderr)
+            time.sleep(warm)
+            queries = [(asked.expr, asked.seconds if asked.ranged else 0) for _, _, asked in _all_asked()]
+            make_history(queries, url, plan, begins, folder / "data")
+            time.sleep(BLOCKS_SEEN)
+            yield url
         finally:
             process.terminate()
             process.wait(30)
 
 
-def _backfill(plan: Plan, folder: Path, promtool: Path) -> None:
+def _backfill(plan: Plan, begins: float, folder: Path, promtool: Path) -> None:
     """Fifteen minutes at 60 s, which is 4 million samples at 511 nodes; Prometheus goes on from there."""
-    end = time.time() - 60
     path = folder / "history.om"
     with path.open("w") as file:
-        written = write_history(plan, end - 900, end, 60, file)
+        written = write_history(plan, begins, begins + 900, 60, file)
     print(f"{written} samples of history", file=sys.stderr)
-    command = [promtool, "tsdb", "create-blocks-from", "openmetrics", path, folder / "data"]
+    command: list[str | Path] = [promtool, "tsdb", "create-blocks-from", "openmetrics", path, folder / "data"]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     path.unlink()
 
@@ -118,15 +139,23 @@ def _costs(url: str) -> Iterator[Cost]:
         board = json.loads(text)
         shown = [panel["id"] for panel in finding.visible(board)]
         for panel in finding.panels(board):
-            costs = [_cost(url, board, target) for target in finding.targets(panel)]
+            costs = [_cost(url, _asked(board, panel, target)) for target in finding.targets(panel)]
             fold = panel["id"] in shown and panel["gridPos"]["y"] < FOLD_ROWS
             series, size, spent = (sum(each) for each in zip(*costs, strict=True))
             yield Cost(name.removesuffix(".json"), panel["title"], fold, int(series), int(size), spent)
 
 
-def _cost(url: str, board: finding.Json, target: finding.Json) -> tuple[int, int, float]:
-    """Series, bytes and the shortest of TRIES in ms, of one query over the board's own range."""
-    span = board["time"]["from"].removeprefix("now-")
+def _all_asked() -> Iterator[tuple[str, str, Asked]]:
+    """Every query of every board, with the board's name and the panel's title."""
+    for name, text in rendered().items():
+        board = json.loads(text)
+        for panel in finding.panels(board):
+            yield from ((name, panel["title"], _asked(board, panel, target)) for target in finding.targets(panel))
+
+
+def _asked(board: finding.Json, panel: finding.Json, target: finding.Json) -> Asked:
+    """Over the board's own range, or the panel's where it has one."""
+    span = (panel.get("timeFrom") or board["time"]["from"]).removeprefix("now-")
     seconds = int(span[:-1]) * SECONDS[span[-1]]
     filling = windows(seconds) | {
         "cluster": "atlas", "node": "gpu-042", "gpu": ".+", "run": "llama3-70b", "points": "3600",
@@ -134,13 +163,17 @@ def _cost(url: str, board: finding.Json, target: finding.Json) -> tuple[int, int
     }  # fmt: skip
     if seconds > 90000:
         filling["mfu"] = "run:pyrometer_train_batch_mfu_ratio:window1m"
+    return Asked(filled(target["expr"], filling), seconds, bool(target.get("range")))
+
+
+def _cost(url: str, asked: Asked) -> tuple[int, int, float]:
+    """Series, bytes and the shortest of TRIES in ms, of one query."""
     now = time.time()
-    asked: dict[str, object] = {"query": filled(target["expr"], filling), "time": now}
-    path = "query"
-    if target.get("range"):
-        path, step = "query_range", max(15, seconds // 1000)
-        asked |= {"start": now - seconds, "end": now, "step": step}
-    best, body = min((_ask(f"{url}/api/v1/{path}", asked) for _ in range(TRIES)), key=lambda each: each[0])
+    form: dict[str, object] = {"query": asked.expr, "time": now}
+    if asked.ranged:
+        form |= {"start": now - asked.seconds, "end": now, "step": max(15, asked.seconds // 1000)}
+    path = f"{url}/api/v1/query{'_range' if asked.ranged else ''}"
+    best, body = min((_ask(path, form) for _ in range(TRIES)), key=lambda each: each[0])
     return len(json.loads(body)["data"]["result"]), len(body), best
 
 

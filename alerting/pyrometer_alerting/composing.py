@@ -33,7 +33,8 @@ class Composer:
         return lambda level: self._with_buttons(build(shown, self._style, level, native=native), incident, level)
 
     def _with_buttons(self, message: Message, incident: Incident, level: int) -> Message:
-        message = self.routing.addressed(message, incident)
+        # What parted from a message has called everybody there already.
+        message = message if incident.parted_at is not None else self.routing.addressed(message, incident)
         wanted = self.buttons and incident.firing and not incident.joined_into and level <= WITHOUT_CHART
         return Message(message.text, [*message.blocks, _actions(incident)]) if wanted else message
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from pyrometer_alerting.incidents import MAX_EPISODES, rank
+from pyrometer_alerting.incidents import MASS_EVENT, MAX_EPISODES, rank
 from pyrometer_alerting.model import Alert, Diagnosis, Incident, part_of
 
 DOMAIN_PARTS = 3  # ports of one switch, nodes of one rack
@@ -21,7 +21,6 @@ STORM_NODES = 5  # more nodes with one alert, or...
 FLOOD_MESSAGES = 10  # ... more messages of any kind ...
 STORM_SECONDS = 60.0  # ... that began within this time, are one message
 SAME_EVIDENCE = 0.9  # causes that score so close to the first one explain the symptom as well as it does
-MASS_EVENT = "FabricMassEvent"  # the rule that means a whole switch or host
 EVERYWHERE = "no single part"
 
 _Bucket: TypeAlias = tuple[str, ...]

@@ -7,13 +7,14 @@ thermal slowdown and power brake cut clocks hardest; software thermal slowdown i
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
 import pandas as pd
 
 from pyrometer_alerting.accusations import from_hosts, from_ranks, least_waiting
 from pyrometer_alerting.evidence import WINDOW_SECONDS, Evidence
-from pyrometer_alerting.incidents import CAUSE_ALERTS
+from pyrometer_alerting.fault_domains import Port, scope_of
+from pyrometer_alerting.incidents import MASS_EVENT, is_cause
 from pyrometer_alerting.model import Alert, Cause, Diagnosis, Incident, part_of
 from pyrometer_alerting.suspects import NOBODY, Suspect, weigh_shape, weigh_time
 from pyrometer_alerting.text import clock_utc
@@ -22,6 +23,7 @@ CONVINCING = 25.0
 BROAD_GPUS = 8  # more throttling GPUs than one node has: no single part is to blame
 FLAP_PAUSE_SECONDS = 120.0  # a flapping link rests between two downs
 LOW_CLOCK_RATIO = 0.9
+UNTOUCHED = 0.15  # what a switch is worth as a cause when no port of the run at it lost its link: not convincing
 
 _THROTTLE = {
     "hw_thermal": (100.0, "hardware thermal throttling"),
@@ -47,7 +49,8 @@ NAMED_CAUSES = {
     "GpuPowerCapOutlier": (70.0, "power cap, unlike its peers"),
     "GpuClockOutlier": (65.0, "clock lower than its peers"),
     "NicSymbolErrors": (50.0, "symbol errors on a link"),
-    "FabricMassEvent": (50.0, "many links down at once"),
+    # More than any of its links: in a list of 32 links that are down nobody reads the switch.
+    "FabricMassEvent": (115.0, "many links down at once"),
     # As the same by our own collector, a little less: a plain node_exporter can't tell a boot or a spare port.
     "NodeExporterNicLinkDown": (100.0, "link down"),
     "NodeExporterNicFlapping": (80.0, "link flapping"),
@@ -58,10 +61,10 @@ NAMED_CAUSES = {
 def diagnose(incident: Incident, evidence: Evidence, others: Sequence[Incident], now: float) -> Diagnosis:
     """Rank the likely causes of this incident; `others` are the recent incidents of our own store."""
     onset = evidence.onset if evidence.onset is not None else incident.started_at
-    alerts = [alert for alert in _cause_alerts(others, incident.cluster) if _concerns(alert, evidence)]
+    alerts = [alert for alert in cause_alerts(others, incident.cluster) if concerns(alert, evidence)]
     suspects = _throttling(evidence) + _flapping(evidence) + _slow_clocks(evidence)
     suspects = _one_per_part([*suspects, *from_hosts(evidence.hosts, evidence.gpus), *from_ranks(evidence.ranks)])
-    _join_alerts(suspects, alerts)
+    suspects = _join_alerts(suspects, alerts, evidence)
     for suspect in suspects:
         weigh_time(suspect, onset, now)
         weigh_shape(suspect, evidence.shape)
@@ -71,7 +74,8 @@ def diagnose(incident: Incident, evidence: Evidence, others: Sequence[Incident],
     weak = [cause for cause in ranked if cause.score < CONVINCING]
     causes = _broadened(convincing, evidence) or [_unknown(evidence, weak, others, incident)]
     missing = (*evidence.missing, *evidence.hosts.missing, *evidence.ranks.missing)
-    return Diagnosis(now, tuple(causes), missing, onset=evidence.onset, shape=evidence.shape)
+    strangers = () if evidence.missing else tuple(_strangers(incident, evidence))
+    return Diagnosis(now, tuple(causes), missing, onset=evidence.onset, shape=evidence.shape, strangers=strangers)
 
 
 def _one_per_part(suspects: Sequence[Suspect]) -> list[Suspect]:
@@ -189,18 +193,74 @@ def _slow_clocks(evidence: Evidence) -> list[Suspect]:
     ]
 
 
-def _join_alerts(suspects: list[Suspect], alerts: Iterable[Alert]) -> None:
-    """An alert on a suspect's part confirms it; one on another part of the run is a suspect of its own."""
-    for alert in alerts:
-        said = f"{alert.name} {'firing' if alert.firing else 'fired'} since {clock_utc(alert.starts_at)}"
+def _join_alerts(suspects: list[Suspect], alerts: Iterable[Alert], evidence: Evidence) -> list[Suspect]:
+    """An alert on a suspect's part confirms it; one on another part of the run is a suspect of its own.
+
+    One on all of a switch, a rail or a host takes the suspects of its links in: they are what it does.
+    """
+    # Two Prometheus may each tell of the same.
+    for alert in {(alert.name, part_of(alert.labels)): alert for alert in alerts}.values():
         same = [suspect for suspect in suspects if part_of(suspect.labels) == part_of(alert.labels)]
-        if same:
-            same[0].evidence.append(said)
-            same[0].score *= 1.1
-            continue
-        base, cause = NAMED_CAUSES.get(alert.name, (50.0, alert.name))
-        labels = {name: alert.labels[name] for name in ("node", "gpu", "device", "port") if alert.labels.get(name)}
-        suspects.append(Suspect(labels, cause, base, alert.starts_at, [said], kind=_kind_of(alert.name)))
+        if same and alert.name != MASS_EVENT:
+            same[0].evidence.append(_said(alert))
+            same[0].score *= 1.1 if alert.firing else 1.0
+        elif alert.name == MASS_EVENT or scope_of(alert.labels)[0]:
+            suspects = _wide(alert, suspects, evidence)
+        else:
+            labels = {name: alert.labels[name] for name in ("node", "gpu", "device", "port") if alert.labels.get(name)}
+            suspects.append(_accused(alert, labels))
+    return suspects
+
+
+def _said(alert: Alert) -> str:
+    over = f", over since {clock_utc(alert.ends_at)}" if alert.ends_at is not None and not alert.firing else ""
+    return f"{alert.name} {'fired' if over else 'firing'} since {clock_utc(alert.starts_at)}{over}"
+
+
+def _accused(alert: Alert, labels: dict[str, str]) -> Suspect:
+    base, cause = NAMED_CAUSES.get(alert.name, (50.0, alert.name))
+    # What is over long before the drop did not cause it, also where its incident goes on for other reasons.
+    last = None if alert.firing else alert.ends_at
+    return Suspect(labels, cause, base, alert.starts_at, [_said(alert)], last=last, kind=_kind_of(alert.name))
+
+
+def _wide(alert: Alert, suspects: Sequence[Suspect], evidence: Evidence) -> list[Suspect]:
+    """The alert as one suspect, with what the run has lost there; the other suspects less those that it explains."""
+    scope, name = scope_of(alert.labels)
+    node = alert.labels.get("node", "")
+    accused = _accused(alert, {"node": node} if node else {scope: name} if name else {})
+    there = _ports_at(scope, name, evidence)
+    places = {part_of(port.labels) for port in there}
+    taken = [
+        suspect
+        for suspect in suspects
+        if suspect.kind == "link"
+        and (part_of(suspect.labels) in places or (node and suspect.labels.get("node") == node))
+    ]
+    # The alert waits for a scrape and an evaluation; its links were seen to go down before.
+    accused.onset = min([accused.onset, *(suspect.onset for suspect in taken)])
+    accused.evidence += [f"{part_of(suspect.labels)}: {suspect.evidence[0]}" for suspect in taken[:3]]
+    if there:
+        _judge_ports(accused, there)
+    elif scope == "rack":
+        inside = sum(rack == name for rack in evidence.racks.values())
+        accused.evidence.append(f"{inside} of the run's {len(evidence.nodes)} nodes are in it")
+    return [*(suspect for suspect in suspects if suspect not in taken), accused]
+
+
+def _judge_ports(suspect: Suspect, ports: Sequence[Port]) -> None:
+    """How many of the run's ports there lost their link."""
+    lost, of = sum(port.lost is True for port in ports), f"of the run's {len(ports)} ports there"
+    if lost:
+        suspect.evidence.append(f"{lost} {of} lost {'its' if lost == 1 else 'their'} link")
+    elif any(port.lost is False for port in ports):
+        suspect.doubt(UNTOUCHED, f"none {of} lost its link")
+    else:
+        suspect.doubt(0.8, f"whether one {of} lost its link is not known")
+
+
+def _ports_at(scope: str, name: str, evidence: Evidence) -> list[Port]:
+    return [port for port in evidence.ports if name and name == {"switch": port.switch, "rail": port.rail}.get(scope)]
 
 
 def _kind_of(alertname: str) -> str:
@@ -208,6 +268,7 @@ def _kind_of(alertname: str) -> str:
         "GpuThrottled": "throttle",
         "Nic": "link",
         "NodeExporterNic": "link",
+        "Fabric": "link",
         "GpuXid": "xid",
         "GpuLost": "xid",
         "GpuPcie": "pcie",
@@ -215,22 +276,45 @@ def _kind_of(alertname: str) -> str:
     return next((kind for prefix, kind in families.items() if alertname.startswith(prefix)), "gpu")
 
 
-def _cause_alerts(others: Iterable[Incident], cluster: str) -> list[Alert]:
+def cause_alerts(others: Iterable[Incident], cluster: str) -> list[Alert]:
+    """What fires in this cluster and may slow a run down, and what did in an incident that goes on."""
     return [
         alert
         for incident in others
         if incident.cluster == cluster
         for alert in incident.members
-        if alert.name in CAUSE_ALERTS and (alert.firing or incident.firing)
+        if is_cause(alert) and (alert.firing or incident.firing)
     ]
 
 
-def _concerns(alert: Alert, evidence: Evidence) -> bool:
-    """Whether the alert's part belongs to the run: one of its GPUs, or any port of one of its nodes."""
+def concerns(alert: Alert, evidence: Evidence) -> bool:
+    """Whether what the alert means belongs to the run: one of its GPUs, any port of its nodes, its switch, its rack.
+
+    A rail is as wide as the cluster: it counts where a port of the run at it lost its link, or may have. An alert that
+    names no place is about the whole cluster.
+    """
     node, gpu = alert.labels.get("node"), alert.labels.get("gpu")
-    if evidence.gpus.empty or node not in evidence.nodes:
+    scope, name = scope_of(alert.labels)
+    if evidence.gpus.empty:
         return False
-    return gpu is None or bool(((evidence.gpus["node"] == node) & (evidence.gpus["gpu"] == gpu)).any())
+    if scope == "rack":
+        return name in evidence.racks.values()
+    if scope in ("switch", "rail"):
+        return any(scope == "switch" or port.lost is not False for port in _ports_at(scope, name, evidence))
+    if scope == "cluster":
+        return True
+    alone = (evidence.gpus["node"] == node) & (evidence.gpus["gpu"] == gpu)
+    return node in evidence.nodes and (gpu is None or bool(alone.any()))
+
+
+def _strangers(incident: Incident, evidence: Evidence) -> Iterator[str]:
+    """Firing alerts joined into the run's incident on parts that the run does not use: it was moved off them since."""
+    if evidence.gpus.empty:
+        return
+    for alert in incident.members:
+        placed = bool(alert.labels.get("node")) or is_cause(alert)
+        if alert.firing and placed and not alert.labels.get("run") and not concerns(alert, evidence):
+            yield alert.fingerprint
 
 
 def _broadened(causes: list[Cause], evidence: Evidence) -> list[Cause]:
@@ -256,9 +340,10 @@ def _unknown(evidence: Evidence, weak: Sequence[Cause], others: Sequence[Inciden
         for cause in weak[:2]
     ]
     if not evidence.nodes:
-        alerts = _cause_alerts(others, incident.cluster)
+        alerts = cause_alerts(others, incident.cluster)
         said += [
-            f"{part_of(alert.labels)} {alert.name} fires; whether the run uses it is not known" for alert in alerts[:3]
+            f"{part_of(alert.labels) or NOBODY} {alert.name} fires; whether the run uses it is not known"
+            for alert in alerts[:3]
         ]
     return Cause("unknown", "", tuple(said))
 

@@ -16,6 +16,7 @@ from pyrometer_alerting.joining import join
 from pyrometer_alerting.messages import Style
 from pyrometer_alerting.metrics import Metrics
 from pyrometer_alerting.model import Cause, Diagnosis, Incident
+from pyrometer_alerting.parting import part, strange_keys
 from pyrometer_alerting.prometheus import Prometheus
 from pyrometer_alerting.routing import Routing
 from pyrometer_alerting.store import Store, StoreError
@@ -29,6 +30,8 @@ SLOW_SECONDS = 60.0
 # Numbers alone (38 s throttled, 48 s, ...) are edited in this rarely: chat.update allows some 50 calls a minute in all.
 NUMBERS_SECONDS = 30.0
 ANOTHER_DROP_SECONDS = 30.0  # the beginning of one drop is found within 10 s or so (steps of 5 s, smoothed)
+# A run that starts anew shows itself rank by rank: for so long a part must be none of its own before it is let go.
+APART_SECONDS = 60.0
 RECENT_SECONDS = 600.0  # in which an incident on a node still counts as evidence
 
 
@@ -62,6 +65,7 @@ class Diagnostician:
         self._metrics, self._changed = metrics, changed
         self.routing = Routing()
         self._due: dict[str, float] = {}  # incident -> when to look again
+        self._strange: dict[tuple[str, str], float] = {}  # incident and alert -> since when the run does not use it
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._stopped = False
@@ -131,7 +135,7 @@ class Diagnostician:
         with self._store.transaction() as tx:
             incident = tx.incident(incident_id)
             others = tx.recent_incidents(now - RECENT_SECONDS)
-        if incident is None:
+        if incident is None or not incident.wants_diagnosis:  # its run may have left it
             return None
         result = diagnose(self._prometheus, incident, others, now)
         if not incident.firing:
@@ -156,7 +160,11 @@ class Diagnostician:
             incident = tx.incident(incident_id)
             if incident is None or not incident.firing:
                 return incident_id
-            found = merge(incident.diagnosis, result)
+            found = replace(merge(incident.diagnosis, result), strangers=())
+            if keys := strange_keys(incident, self._strangers(incident_id, result, now)):
+                part(tx, replace(incident, diagnosis=found), keys, self._style, self.routing, now=now)
+                self._changed()
+                return incident_id
             causes = explained_by(incident, found, tx.recent_incidents(float("inf")))
             if causes:
                 change = join(tx, [replace(incident, diagnosis=found), *causes], "", now)
@@ -170,6 +178,13 @@ class Diagnostician:
             tx.outbox.hasten(incident_id, now)
         self._changed()
         return incident_id
+
+    def _strangers(self, incident_id: str, result: Diagnosis, now: float) -> set[str]:
+        """The alerts that the run has had nothing to do with for a while."""
+        mine = {(incident_id, fingerprint) for fingerprint in result.strangers}
+        kept = {one: since for one, since in self._strange.items() if one[0] != incident_id or one in mine}
+        self._strange = dict.fromkeys(mine, now) | kept
+        return {one[1] for one in mine if now - self._strange[one] >= APART_SECONDS}
 
     def _close(self, incident_id: str, result: Diagnosis) -> None:
         """The incident is over: what it cost in all is the last that is said of it."""

@@ -5,7 +5,7 @@ Imported late, by the diagnosis worker: pandas takes half a second and nothing e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pandas as pd
@@ -14,7 +14,8 @@ from pyrometer_alerting.batches import run_of
 from pyrometer_alerting.evidence_host import HostEvidence, gather_host
 from pyrometer_alerting.evidence_ranks import RankEvidence, gather_ranks
 from pyrometer_alerting.examination import Examination, examine
-from pyrometer_alerting.model import Shape
+from pyrometer_alerting.fault_domains import Port, ports_at
+from pyrometer_alerting.model import Alert, Shape
 from pyrometer_alerting.prometheus import Prometheus, PrometheusError, Series, matching, quoted
 from pyrometer_alerting.text import clock_utc
 
@@ -33,9 +34,12 @@ class Evidence:
 
     Columns of `gpus`: node, gpu; of `throttles`: node, gpu, reason, seconds, onset, last, span; of `flaps`: node,
     device, port, downs, onset, last, span; of `clocks`: node, gpu, lowest and highest (SM clock, MHz), celsius.
+    `racks` are those of the nodes where the target label is set, `ports` those at a switch or rail that fires.
     """
 
     nodes: tuple[str, ...] = ()
+    racks: Mapping[str, str] = field(default_factory=dict)
+    ports: tuple[Port, ...] = ()
     gpus: pd.DataFrame = field(default_factory=pd.DataFrame)
     throttles: pd.DataFrame = field(default_factory=pd.DataFrame)
     flaps: pd.DataFrame = field(default_factory=pd.DataFrame)
@@ -48,15 +52,20 @@ class Evidence:
     missing: list[str] = field(default_factory=list)
 
 
-def gather(prometheus: Prometheus, cluster: str, run: str, now: float, *, quick: bool = False) -> Evidence:
+def gather(
+    prometheus: Prometheus, cluster: str, run: str, now: float, *, alerts: Sequence[Alert] = (), quick: bool = False
+) -> Evidence:
     """Ask everything; what cannot be asked is noted in `missing`, and after a first silence nothing more is asked.
 
-    `quick` asks only what names the culprit of most drops: the first message waits for it.
+    `alerts` may be its causes: whether the run is on a switch that they name is asked. `quick` asks only what names the
+    culprit of most drops: the first message waits for it.
     """
     evidence = Evidence()
     questions = _Questions(prometheus, cluster, run, now)
     try:
-        evidence.gpus = questions.gpus()
+        ranks = questions.ranks()
+        evidence.gpus = ranks[["node", "gpu"]].drop_duplicates().reset_index(drop=True)
+        evidence.racks = racks_of(ranks)
         evidence.nodes = tuple(sorted(set(evidence.gpus.get("node", pd.Series(dtype=str)))))
         evidence.onset = drop_onset(questions.mfu())
         if not evidence.nodes:
@@ -65,6 +74,7 @@ def gather(prometheus: Prometheus, cluster: str, run: str, now: float, *, quick:
         evidence.throttles = questions.throttles(evidence.nodes)
         evidence.flaps = questions.flaps(evidence.nodes)
         evidence.clocks = questions.clocks(evidence.nodes)
+        evidence.ports = ports_at(prometheus, cluster, evidence.nodes, alerts, now)
         evidence.missing += questions.silent(evidence.nodes, evidence.clocks)
         if not quick:
             _gather_more(questions, evidence)
@@ -94,8 +104,8 @@ class _Questions:
     run: str
     now: float
 
-    def gpus(self) -> pd.DataFrame:
-        """node, gpu of the newest attempt's ranks, also of nodes that fell silent in the last quarter of an hour."""
+    def ranks(self) -> pd.DataFrame:
+        """The ranks of the newest attempt (node, gpu, rack), of silent nodes for 15 min too."""
         selector = f"pyrometer_train_rank_info{{cluster={quoted(self.cluster)},run={quoted(self.run)}}}"
         frame = _frame(self.prometheus.instant(f"last_over_time({selector}[{LOOK_BACK_SECONDS}s])", self.now))
         if frame.empty or not {"node", "gpu"} <= set(frame.columns):
@@ -103,7 +113,7 @@ class _Questions:
         if "attempt" in frame.columns:
             attempts = pd.to_numeric(frame["attempt"], errors="coerce").fillna(-1)
             frame = frame[attempts == attempts.max()]
-        return frame[["node", "gpu"]].drop_duplicates().reset_index(drop=True)
+        return frame
 
     def mfu(self) -> pd.Series[float]:
         """MFU by time over the look-back: one batch per point at steps of 5 s is enough to see where it fell."""
@@ -175,6 +185,14 @@ class _Questions:
             for node in gone[:3]
         ]
         return notes + ([f"no data from {len(gone) - 3} more nodes"] if len(gone) > 3 else [])
+
+
+def racks_of(ranks: pd.DataFrame) -> dict[str, str]:
+    """The rack of each node, as far as the scrape configuration says."""
+    if "rack" not in ranks.columns:
+        return {}
+    known = ranks[["node", "rack"]].dropna()
+    return {str(node): str(rack) for node, rack in known.itertuples(index=False) if rack}
 
 
 def drop_onset(mfu: pd.Series[float]) -> float | None:

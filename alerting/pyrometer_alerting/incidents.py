@@ -42,6 +42,11 @@ CAUSE_ALERTS = frozenset(
         "NodeExporterNicSymbolErrors",
     }
 )
+MASS_EVENT = "FabricMassEvent"  # the rule that means a whole switch, rail or host
+# The component of alerts on hardware; one that names a switch, a rail or a rack and no node is a possible cause too,
+# whatever its name: that is how an operator's own rule on a switch or a power feed looks.
+HARDWARE = frozenset({"gpu", "nic", "host"})
+WIDE = ("switch", "rail", "rack")
 # What one slow or standing run shows itself as, one after the other: one incident, and a cause to be looked for.
 RUN_SYMPTOMS = frozenset({"TrainMfuDropped", "TrainMfuLow", "TrainStalled", "TrainStraggler", "TrainGarbageCollection"})
 WATCHDOG = "Watchdog"
@@ -49,10 +54,20 @@ WATCHDOG = "Watchdog"
 
 @dataclass(frozen=True)
 class Change:
-    """What became of an incident; `events` (opened, reopened, resumed, worse, grown, resolved) are worth telling."""
+    """What became of an incident; `events` are worth telling.
+
+    They are opened, reopened, resumed, worse, grown, again (a run is slow once more) and resolved.
+    """
 
     incident: Incident
     events: tuple[str, ...] = ()
+
+
+def is_cause(alert: Alert) -> bool:
+    """Whether this alert may be what slows a run down."""
+    labels = alert.labels
+    wide = any(labels.get(name) for name in WIDE) and not labels.get("node") and not labels.get("run")
+    return alert.name in CAUSE_ALERTS or (wide and labels.get("component") in HARDWARE)
 
 
 def key_of(alert: Alert) -> str:
@@ -107,7 +122,7 @@ def _open(alerts: Sequence[Alert], truncated: int, now: float) -> Change:
         cluster=speaking.labels.get("cluster", ""),
         alertname=speaking.name,
         run=speaking.labels.get("run", ""),
-        severity=_worst(alerts),
+        severity=worst(alerts),
         component=speaking.labels.get("component", ""),
         received_at=now,
         started_at=min(alert.starts_at for alert in alerts if alert.firing),
@@ -130,7 +145,7 @@ def _reopen(latest: Incident, members: tuple[Alert, ...], firing: Sequence[Alert
         resolved_at=None,
         episodes=(*latest.episodes, ended)[-MAX_EPISODES:],
         members=members,
-        severity=_worst([*firing]),
+        severity=worst([*firing]),
         diagnosis=None,
         acknowledged="",  # that somebody looked after it last time says nothing of this time
         note="",
@@ -143,14 +158,25 @@ def _continue(latest: Incident, members: tuple[Alert, ...], truncated: int, now:
     if not firing:
         ended = min(max((alert.ends_at or now for alert in members), default=now), now)
         return Change(replace(latest, members=members, resolved_at=ended), ("resolved",))
-    severity = max(latest.severity, _worst(firing), key=rank)
+    severity = max(latest.severity, worst(firing), key=rank)
     incident = replace(latest, members=members, severity=severity, truncated=truncated)
     events = []
     if rank(severity) > rank(latest.severity):
         events.append("worse")
     if len(firing) > sum(alert.firing for alert in latest.members):
         events.append("grown")
+    if _drops_again(latest, firing):
+        # Whatever explained the first drop has to explain this one anew.
+        incident = replace(incident, diagnosis=None)
+        events.append("again")
     return Change(incident, tuple(events))
+
+
+def _drops_again(latest: Incident, firing: Iterable[Alert]) -> bool:
+    """Whether the run is slow again, in an incident that only its cause kept open meanwhile."""
+    symptoms = [alert for alert in latest.members if alert.name in RUN_SYMPTOMS and alert.labels.get("run")]
+    over = bool(symptoms) and not any(alert.firing for alert in symptoms)
+    return over and any(alert.name in RUN_SYMPTOMS and alert.labels.get("run") for alert in firing)
 
 
 def _merged(before: Sequence[Alert], alerts: Sequence[Alert]) -> tuple[Alert, ...]:
@@ -172,7 +198,7 @@ def _merged(before: Sequence[Alert], alerts: Sequence[Alert]) -> tuple[Alert, ..
     return tuple(members.values())
 
 
-def _worst(alerts: Iterable[Alert]) -> str:
+def worst(alerts: Iterable[Alert]) -> str:
     """The highest severity; one that we do not know is shown as a warning rather than dropped."""
     return max((_severity(alert) for alert in alerts), key=rank, default="warning")
 

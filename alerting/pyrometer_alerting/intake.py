@@ -8,11 +8,12 @@ from dataclasses import dataclass, field, replace
 
 from pyrometer_alerting.clock import Clock
 from pyrometer_alerting.correlation import Topology, climbed, groups
-from pyrometer_alerting.incidents import CAUSE_ALERTS, WATCHDOG, Change, fold, is_stale, key_of
+from pyrometer_alerting.incidents import WATCHDOG, Change, fold, is_cause, is_stale, key_of
 from pyrometer_alerting.joining import join
 from pyrometer_alerting.messages import Style, build_reply
 from pyrometer_alerting.metrics import Metrics
 from pyrometer_alerting.model import Alert, Incident
+from pyrometer_alerting.parting import is_another, without
 from pyrometer_alerting.routing import Routing
 from pyrometer_alerting.store import Store, Transaction
 from pyrometer_alerting.webhook import Delivery
@@ -25,7 +26,7 @@ JOIN_SECONDS = 2.0
 WATCHDOG_FACT = "watchdog_last_seen"
 WATCHDOG_OF = "watchdog:"  # and the cluster: each Prometheus has its own heartbeat
 RECEIVER_OF_OURS, NAME_OF_OURS = "receiver:", "heard:"
-_TOLD = frozenset({"reopened", "resumed", "worse", "joined", "resolved"})  # in the thread; all else edits
+_TOLD = frozenset({"reopened", "resumed", "again", "worse", "joined", "resolved"})  # in the thread; all else edits
 
 
 @dataclass
@@ -67,7 +68,7 @@ class Intake:
     def fold(self, tx: Transaction, alerts: Sequence[Alert], truncated: int, now: float, outcome: Outcome) -> None:
         """Change the incidents that these alerts belong to, join what is one, and say what is news."""
         changes = []
-        for incident, members in self._by_incident(tx, alerts):
+        for incident, members in self._by_incident(tx, alerts, now):
             change = self._routed(fold(incident, members, truncated, now))
             for alert in members:
                 tx.save_alert(alert, change.incident.id if change is not None else None, now)
@@ -75,7 +76,7 @@ class Intake:
                 changes.append(change)
         for change in self._joined(tx, changes, now):
             self._keep(tx, change, now, outcome)
-        outcome.cause_arrived |= any(alert.name in CAUSE_ALERTS and alert.firing for alert in alerts)
+        outcome.cause_arrived |= any(is_cause(alert) and alert.firing for alert in alerts)
 
     def _routed(self, change: Change | None) -> Change | None:
         """Where a new incident is told is decided once: a message cannot move."""
@@ -113,7 +114,9 @@ class Intake:
             fresh.append(alert)
         return fresh
 
-    def _by_incident(self, tx: Transaction, alerts: Sequence[Alert]) -> list[tuple[Incident | None, list[Alert]]]:
+    def _by_incident(
+        self, tx: Transaction, alerts: Sequence[Alert], now: float
+    ) -> list[tuple[Incident | None, list[Alert]]]:
         """The alerts with the incident that each belongs to: by its key, else the one it is a member of."""
         by_key: dict[str, list[Alert]] = {}
         for alert in alerts:
@@ -121,10 +124,24 @@ class Intake:
         found: dict[str, tuple[Incident | None, list[Alert]]] = {}
         for key, members in by_key.items():
             incident = tx.latest_incident(key)
+            if incident is not None and is_another(incident, key, members):
+                self._leave(tx, incident, key, now)
+        for key, members in by_key.items():
+            incident = tx.latest_incident(key)
             if incident is None and (home := tx.home_of(members[0].fingerprint)):
                 incident = tx.incident(home)
             found.setdefault(incident.id if incident else key, (incident, []))[1].extend(members)
         return list(found.values())
+
+    def _leave(self, tx: Transaction, incident: Incident, key: str, now: float) -> None:
+        """What began long after its own end is another incident: this one goes on without it."""
+        tx.save_incident(without(incident, {key}), now)
+        tx.forget_key(key)
+        for member in incident.members:
+            if key_of(member) == key:
+                tx.move_alert(member.fingerprint, "")
+        if incident.posts:
+            tx.outbox.want(incident.id, now, now, incident.channel)
 
     def _joined(self, tx: Transaction, changes: list[Change], now: float) -> list[Change]:
         """The changes, those of incidents that turn out to be one replaced by theirs."""
@@ -160,7 +177,8 @@ class Intake:
             return 0.0
         if incident.wants_diagnosis and incident.diagnosis is None and self._diagnoses:
             causes = (other for other in tx.recent_incidents(float("inf")) if other.cluster == incident.cluster)
-            return JOIN_SECONDS if any(CAUSE_ALERTS & set(other.alertnames()) for other in causes) else SETTLE_SECONDS
+            possible = any(is_cause(alert) for other in causes for alert in other.members)
+            return JOIN_SECONDS if possible else SETTLE_SECONDS
         return SETTLE_SECONDS
 
 

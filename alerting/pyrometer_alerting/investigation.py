@@ -9,7 +9,7 @@ import pandas as pd
 
 from pyrometer_alerting.batches import active_runs
 from pyrometer_alerting.cost import add_up
-from pyrometer_alerting.diagnosis import diagnose
+from pyrometer_alerting.diagnosis import cause_alerts, diagnose
 from pyrometer_alerting.evidence import Evidence, gather
 from pyrometer_alerting.examination import examine, wave_of_run
 from pyrometer_alerting.model import Cost, Curve, Diagnosis, Incident
@@ -28,7 +28,8 @@ def investigate(prometheus: Prometheus, incident: Incident, others: list[Inciden
     """
     if incident.resolved_at is not None and incident.diagnosis is not None:
         return _closed(prometheus, incident, incident.diagnosis, incident.resolved_at)
-    evidence = gather(prometheus, incident.cluster, incident.run, now, quick=incident.diagnosis is None)
+    alerts, first = cause_alerts(others, incident.cluster), incident.diagnosis is None
+    evidence = gather(prometheus, incident.cluster, incident.run, now, alerts=alerts, quick=first)
     found = diagnose(incident, evidence, others, now)
     if evidence.looked is None:
         return found

@@ -25,8 +25,12 @@ def join(tx: Transaction, incidents: Sequence[Incident], domain: str, now: float
         return Change(result, ("opened",))
     if rank(result.severity) > rank(survivor.severity):
         return Change(result, ("worse",))
-    news = set(result.alertnames()) - set(survivor.alertnames())
+    news = _firing(result) - _firing(survivor)
     return Change(result, ("joined",) if news else ("grown",))
+
+
+def _firing(incident: Incident) -> set[str]:
+    return {alert.name for alert in incident.members if alert.firing}
 
 
 def _absorb(tx: Transaction, other: Incident, into: Incident, now: float) -> None:

@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from urllib.parse import quote, urlencode, urlsplit
 
 from pyrometer_alerting import text
-from pyrometer_alerting.model import Incident
+from pyrometer_alerting.model import Incident, part_of
 
 MAX_URL = 1000
 BEFORE_SECONDS = 15 * 60  # a board opens with some of the healthy time before the trouble
@@ -53,6 +53,7 @@ def board_links(incident: Incident, grafana_url: str) -> list[tuple[str, str]]:
     wanted = [
         ("Run", "pyrometer-training-run", {"cluster": incident.cluster, "run": incident.run}, bool(incident.run)),
         ("Node", "pyrometer-node", {"cluster": incident.cluster, "node": labels.get("node", "")}, "node" in labels),
+        ("Fabric", "pyrometer-fabric", {"cluster": incident.cluster}, _is_fabric(incident)),
     ]
     for index, node in enumerate(_blamed_nodes(incident)[:2], start=1):
         if node != labels.get("node"):
@@ -86,6 +87,13 @@ def prometheus_link(incident: Incident, base: str) -> str:
     }
     address = f"{base.rstrip('/')}/graph?{urlencode(query, quote_via=quote)}"
     return text.escape(address) if len(address) <= MAX_URL else ""
+
+
+def _is_fabric(incident: Incident) -> bool:
+    """Whether a switch or a rail is meant: by the alert, by what its members share, or by the first cause."""
+    causes = incident.diagnosis.causes[:1] if incident.diagnosis is not None else ()
+    meant = [incident.domain, part_of(incident.newest().labels), *(cause.part for cause in causes)]
+    return any(part.startswith(("switch ", "rail ")) for part in meant)
 
 
 def _blamed_nodes(incident: Incident) -> list[str]:

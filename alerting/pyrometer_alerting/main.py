@@ -87,19 +87,24 @@ def _service(chosen: Settings, auth: webconfig.Authenticator) -> Service:
         slack,
         channel,
         prometheus=HttpPrometheus(chosen.prometheus_url) if chosen.prometheus_url else None,
-        style=Style(
-            notice=chosen.notice,
-            grafana_url=without_credentials(chosen.grafana_url),
-            prometheus_url=without_credentials(chosen.prometheus_external_url),
-            runbook_url=chosen.runbook_url,
-            charts=chosen.charts,
-            alertmanager_url=without_credentials(next(iter(chosen.alertmanager_urls), "")),
-        ),
+        style=style(chosen),
         clock=SystemClock(),
         auth=auth,
         alertmanagers=[HttpAlertmanager(url) for url in chosen.alertmanager_urls],
         reload=read,
         app_token=chosen.slack_app_token,
+    )
+
+
+def style(chosen: Settings) -> Style:
+    """What every message has in common: its links lead where browsers reach, which need not be what we ask."""
+    return Style(
+        notice=chosen.notice,
+        grafana_url=without_credentials(chosen.grafana_url),
+        prometheus_url=without_credentials(chosen.prometheus_external_url),
+        runbook_url=chosen.runbook_url,
+        charts=chosen.charts,
+        alertmanager_url=without_credentials(chosen.alertmanager_external_url),
     )
 
 

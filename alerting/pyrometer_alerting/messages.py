@@ -1,8 +1,8 @@
 """An incident as a Slack message: Block Kit within every limit by construction, and the same in plain text.
 
 Limits (docs.slack.dev/reference/block-kit/blocks): 50 blocks, header 150, section 3000, 10 fields of 2000, text 4000
-recommended, about 13,200 in all. A full message here has at most 10 blocks, of 150 + 900 + 8 * 300 + 2800 + 1800
-characters, and a chart of 3,000; a test with hostile labels keeps it so.
+recommended, about 13,200 in all. A full message here has at most 11 blocks, of 150 + 900 + 300 + 8 * 300 + 2800 +
+1800 characters, and a chart of 3,000; a test with hostile labels keeps it so.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ def build(incident: Incident, style: Style, degrade: int = 0, *, native: bool = 
     full = [
         _header(incident),
         _section(_what(incident)),
+        _section(_origin(incident)),
         _fields(incident),
         _section(causes_text(incident)),
         _chart(incident, style, native=native),
@@ -94,6 +95,7 @@ def build_reply(incident: Incident, event: str, style: Style) -> Message:
         "resolved": f"\u2705 Resolved after {text.duration(_lasted(incident))}{_lost(incident, '; about ')}",
         "reopened": f"{sign(incident)} Firing again, {_times(incident)}",
         "resumed": f"{sign(incident)} Still firing: Alertmanager only had no news of it for a while",
+        "again": f"{sign(incident)} The run is slow again: {_name(incident.alertname)}",
         "worse": f"{sign(incident)} Worse: now {incident.severity}",
         "joined": f"{sign(incident)} One incident with {', '.join(map(_name, incident.alertnames()[1:4]))}",
     }[event]
@@ -102,6 +104,18 @@ def build_reply(incident: Incident, event: str, style: Style) -> Message:
     notice = f"[{text.mrkdwn(style.notice, 75)}]" if style.notice else ""
     line = " ".join(piece for piece in (said, part and f"({part})", notice) if piece)
     shown = f"{line}\n{detail}" if detail else line
+    return Message(shown, [{"type": "section", "text": {"type": "mrkdwn", "text": shown}}])
+
+
+def build_parting(rest: Incident, parted: Incident, style: Style) -> Message:
+    """What the thread says when a part goes on in a message of its own; with the end, where that was all that fired."""
+    parts = text.mrkdwn(", ".join(culprits(parted)[:3]) or parted.alertname, FIELD)
+    why = f"run {text.mrkdwn(rest.run, FIELD)} does not use it"
+    onward = f"{_name(parted.alertname)} goes on in a message of its own"
+    lines = [f"{sign(parted)} {parts} is no longer part of this: {why}. {onward}."]
+    if not rest.firing:
+        lines.append(build_reply(rest, "resolved", style).text)
+    shown = "\n".join(lines)
     return Message(shown, [{"type": "section", "text": {"type": "mrkdwn", "text": shown}}])
 
 
@@ -184,7 +198,7 @@ def sign(incident: Incident) -> str:
 def _summary(incident: Incident, style: Style) -> str:
     """The accessible `text`: the headline and all that matters, for notifications, screen readers and plain clients."""
     lines = [text.escape(headline(incident)), text.mrkdwn(_measured(incident), PARAGRAPH)]
-    lines += [_lost(incident), causes_text(incident)]
+    lines += [_origin(incident), _lost(incident), causes_text(incident)]
     if style.notice:
         lines.append(f"[{text.mrkdwn(style.notice, 75)}]")
     return text.joined([line for line in lines if line], 3900)
@@ -219,6 +233,14 @@ def _fields(incident: Incident) -> Block:
         ended = text.slack_time(incident.resolved_at, "{date_short_pretty} {time_secs}")
         fields.append(_mrkdwn(f"*Resolved*\n{ended} after {text.duration(_lasted(incident))}"))
     return {"type": "section", "fields": fields}
+
+
+def _origin(incident: Incident) -> str:
+    """Where the reader may have seen it before."""
+    if incident.parted_at is None:
+        return ""
+    run = text.mrkdwn(incident.parted_run, FIELD)
+    return f"_Part of the incident of run {run} until {text.clock_utc(incident.parted_at)}: the run does not use it._"
 
 
 def _members(incident: Incident) -> str:

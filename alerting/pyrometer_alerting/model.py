@@ -82,6 +82,7 @@ class Diagnosis:
     shape: Shape | None = None
     cost: Cost | None = None
     curve: Curve | None = None
+    strangers: tuple[str, ...] = ()  # fingerprints of the incident's own alerts whose parts the run does not use
 
     def signature(self) -> tuple[object, ...]:
         """What must be equal for two diagnoses to say the same thing with other numbers."""
@@ -114,6 +115,8 @@ class Incident:
     note: str = ""  # what else is known of its state: silenced, inhibited, its resolve was lost
     acknowledged: str = ""  # by whom
     channel: str = ""  # where it is told; empty for the service's own channel
+    parted_run: str = ""  # the run whose incident this was a part of, until `parted_at`
+    parted_at: float | None = None
 
     @property
     def firing(self) -> bool:
@@ -199,6 +202,7 @@ def _diagnosis(raw: Mapping[str, Any]) -> Diagnosis:
         causes=causes,
         missing=tuple(raw["missing"]),
         onset=raw["onset"],
+        strangers=tuple(raw.get("strangers", ())),
         shape=None if shape is None else Shape(**shape),
         cost=None if cost is None else Cost(**cost),
         curve=None if curve is None else _curve(curve),

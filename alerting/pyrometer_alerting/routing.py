@@ -224,6 +224,7 @@ def _redacted(incident: Incident, allowed: frozenset[str]) -> Incident:
         incident,
         cluster=incident.cluster if "cluster" in allowed else HIDDEN,
         run=incident.run if "run" in allowed or not incident.run else HIDDEN,
+        parted_run=incident.parted_run if "run" in allowed or not incident.parted_run else HIDDEN,
         domain=scrub.text(incident.domain),
         members=tuple(scrub.alert(alert) for alert in incident.members),
         diagnosis=None if incident.diagnosis is None else scrub.diagnosis(incident.diagnosis),

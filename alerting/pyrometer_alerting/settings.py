@@ -40,6 +40,7 @@ _DEFAULTS: Mapping[str, str] = {
     "prometheus.url": "",
     "prometheus.external-url": "",
     "alertmanager.url": "",
+    "alertmanager.external-url": "",
     "grafana.url": "",
     "runbook.url": "",
     "slack.api-url": SLACK_API_URL,
@@ -65,6 +66,8 @@ _HELP: Mapping[str, str] = {
     "runbook.url": "what the runbooks' paths (docs/alerts.md#...) are added to: where this project is browsed",
     "slack.charts": "auto (Slack's chart block, where refused a picture), picture, or off",
     "alertmanager.url": "Alertmanager's address: it is asked for what its webhook does not tell; several with commas",
+    "alertmanager.external-url": "Alertmanager's address as browsers reach it, for links; by default the first of"
+    " --alertmanager.url",
     "grafana.url": "Grafana's address, for links to the boards",
     "slack.api-url": "base of Slack's Web API; another one only for tests and the demo",
     "slack.bot-token-file": f"file with the bot token (xoxb-...); or the variable {TOKEN_VARIABLE}; "
@@ -97,6 +100,7 @@ class Settings:
     bearer_file: Path | None
     prometheus_url: str
     alertmanager_urls: tuple[str, ...]
+    alertmanager_external_url: str
     grafana_url: str
     prometheus_external_url: str
     runbook_url: str
@@ -166,13 +170,16 @@ def _settings(values: Mapping[str, str], environment: Mapping[str, str]) -> Sett
         raise SettingsError("--slack.channel is missing: name the channel (its id is best) that the bot is a member of")
     api_url = _url("slack.api-url", values["slack.api-url"])
     bearer = values["web.bearer-token-file"]
+    alertmanagers = _urls("alertmanager.url", values["alertmanager.url"])
     return Settings(
         host=host,
         port=port,
         web_config=Path(values["web.config.file"]) if values["web.config.file"] else None,
         bearer_file=Path(bearer) if bearer else None,
         prometheus_url=_url("prometheus.url", values["prometheus.url"]),
-        alertmanager_urls=_urls("alertmanager.url", values["alertmanager.url"]),
+        alertmanager_urls=alertmanagers,
+        alertmanager_external_url=_url("alertmanager.external-url", values["alertmanager.external-url"])
+        or next(iter(alertmanagers), ""),
         grafana_url=_url("grafana.url", values["grafana.url"]),
         prometheus_external_url=_url("prometheus.external-url", values["prometheus.external-url"]),
         runbook_url=_url("runbook.url", values["runbook.url"]),

@@ -140,6 +140,10 @@ class Transaction:
         """The alerts of one incident belong to another from now on."""
         self._db.execute("UPDATE alert SET incident_id = ? WHERE incident_id = ?", (target, source))
 
+    def move_alert(self, fingerprint: str, target: str) -> None:
+        """One alert belongs to another incident from now on."""
+        self._db.execute("UPDATE alert SET incident_id = ? WHERE fingerprint = ?", (target, fingerprint))
+
     def drop_incident(self, incident_id: str) -> None:
         """Forget an incident that nobody was told of."""
         self._db.execute("DELETE FROM outbox WHERE incident_id = ?", (incident_id,))
@@ -162,6 +166,11 @@ class Transaction:
         )
         return [found for found in (model.from_json(row[0]) for row in rows) if not found.joined_into]
 
+    def pointers(self, incident_id: str) -> list[Incident]:
+        """Incidents with a message of their own that became part of this one."""
+        found = "SELECT document FROM incident WHERE json_extract(document, '$.joined_into') = ?"
+        return [model.from_json(row[0]) for row in self._db.execute(found, (incident_id,))]
+
     def firing_count(self) -> dict[str, int]:
         """How many incidents fire, by severity."""
         counts = dict.fromkeys(model.SEVERITIES, 0)
@@ -180,6 +189,10 @@ class Transaction:
         if not incident.joined_into:
             keys = [(key, incident.id) for key in (incident.key, *incident.keys)]
             self._db.executemany("INSERT OR REPLACE INTO incident_key VALUES (?, ?)", keys)
+
+    def forget_key(self, key: str) -> None:
+        """The next alert of this key begins an incident of its own."""
+        self._db.execute("DELETE FROM incident_key WHERE key = ?", (key,))
 
     def fact(self, name: str) -> str | None:
         """A remembered single value: channel ids, when the Watchdog was last seen."""

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 from pyrometer_dashboards import boards, layer
 from pyrometer_dashboards.gates import round_trip, run
 from pyrometer_dashboards.model import Board
+from pyrometer_dashboards.seen import times
 from pyrometer_dashboards.seen.boards import View, look_at_all
 from pyrometer_dashboards.seen.browser import BrowserError
 
@@ -69,6 +70,10 @@ def _add_see(see: argparse.ArgumentParser) -> None:
     see.add_argument("--theme", action="append", choices=("dark", "light"), help="default dark; may be given twice")
     see.add_argument("--size", action="append", metavar="WIDTHxHEIGHT", help="of the pictures; default 1600x900")
     see.add_argument("--from", dest="start", default="now-1h", help="begin of the time range, in Grafana's words")
+    see.add_argument("--to", dest="end", default="now", help="end of the time range")
+    see.add_argument("--rounds", type=int, default=1, metavar="N", help="look so many times at each board (default 1)")
+    marks = f"between {times.BEGIN} and {times.END}"
+    see.add_argument("--write", type=Path, metavar="FILE", help=f"put the times there as a table, {marks}")
     see.add_argument("--variable", action="append", default=[], metavar="NAME=VALUE", help="a choice on the boards")
     see.add_argument(
         "--case", action="append", metavar="CASE:NAME=VALUE[,...]", help="choices to look with one after the other"
@@ -104,18 +109,23 @@ def _check(files: Sequence[Path]) -> int:
 
 
 def _see(flags: argparse.Namespace) -> int:
+    if flags.rounds < 1:
+        raise _UsageError("--rounds is at least 1")
     chosen = {name: text for name, text in rendered().items() if not flags.board or Path(name).stem in flags.board}
     if not chosen:
         raise _UsageError(f"no board is called {', '.join(flags.board)}")
-    found = 0
+    views = list(_views(flags))
+    seen = []
     try:
-        for line, fine in look_at_all(chosen, flags.grafana_url, list(_views(flags)), flags.pictures):
-            sys.stdout.write(line + "\n")
+        for each in look_at_all(chosen, flags.grafana_url, views, flags.pictures, flags.rounds):
+            sys.stdout.write(each.line() + "\n")
             sys.stdout.flush()
-            found += not fine
-    except BrowserError as error:
+            seen.append(each)
+        if flags.write is not None:
+            times.put(flags.write, times.table(seen, views[0].size))
+    except (BrowserError, OSError, ValueError) as error:
         raise _UsageError(str(error)) from None
-    return 1 if found else 0
+    return 1 if any(each.problems for each in seen) else 0
 
 
 def _views(flags: argparse.Namespace) -> Iterator[View]:
@@ -124,7 +134,7 @@ def _views(flags: argparse.Namespace) -> Iterator[View]:
     for case, theme, size in product(flags.case or [":"], flags.theme or ["dark"], flags.size or ["1600x900"]):
         name, _, given = case.partition(":")
         own = _choices(given.split(",") if given else [])
-        yield View(theme, flags.start, _pixels(size), common | own, name)
+        yield View(theme, (flags.start, flags.end), _pixels(size), common | own, name)
 
 
 def _choices(given: Sequence[str]) -> dict[str, str]:
@@ -134,8 +144,8 @@ def _choices(given: Sequence[str]) -> dict[str, str]:
 
 
 def _pixels(size: str) -> tuple[int, int]:
-    width, times, height = size.partition("x")
-    if not (times and width.isdigit() and height.isdigit()):
+    width, cross, height = size.partition("x")
+    if not (cross and width.isdigit() and height.isdigit()):
         raise _UsageError("--size is like 1600x900")
     return int(width), int(height)
 

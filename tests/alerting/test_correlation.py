@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from alerting_fakes import START, alert, training_incident
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pyrometer_alerting.correlation import Topology, climbed, explained_by, groups, merged
@@ -165,7 +165,6 @@ def test_cause_and_effect_become_one_named_after_the_effect_at_the_place_of_the_
     assert one.episodes == ((1.0, 2.0),)
 
 
-@settings(deadline=None)  # other programs share the machine
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3), st.integers(0, 400)), min_size=1, max_size=40))
 def test_joining_never_loses_or_doubles_an_alert(drawn: list[tuple[int, int, int]]) -> None:
     found = {

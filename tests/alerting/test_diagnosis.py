@@ -8,6 +8,7 @@ import pytest
 import yaml
 from alerting_fakes import SILENT, START, FakePrometheus, alert, training_incident
 
+from pyrometer_alerting.correlation import explained_by
 from pyrometer_alerting.diagnosis import NAMED_CAUSES
 from pyrometer_alerting.diagnostician import is_news, merge
 from pyrometer_alerting.incidents import CAUSE_ALERTS, fold
@@ -46,14 +47,20 @@ class Cluster(FakePrometheus):
         self.hot: dict[tuple[str, str], float] = {}
         self.silent: set[str] = set()
         self.recovered: set[tuple[str, str]] = set()
+        self.ports: list[Series] = []  # at a switch or rail that fires
+        self.lost: list[Series] = []
+        self.racks: dict[str, str] = {}
 
     def _answer(self, query: Any) -> Any:
         self.queries.append(query)
         ranges = not query.startswith("increase(")
         if "rank_info" in query:
-            return [point(1, node=node, gpu=str(gpu), attempt="2") for node in NODES for gpu in range(8)] + [
+            ranks = [(node, str(gpu)) for node in NODES for gpu in range(8)]
+            return [point(1, node=node, gpu=gpu, attempt="2", rack=self.racks.get(node, "")) for node, gpu in ranks] + [
                 point(1, node="gpu-999", gpu="0", attempt="1")
             ]
+        if "fabric_port_info" in query or "by (node, device, port)" in query:
+            return self._wiring(query)
         if "mfu_ratio" in query:
             times = [NOW - 900 + 5 * step for step in range(181)]
             return [Series({}, tuple((at, 0.45 if at < DROP else 0.33) for at in times))]
@@ -71,6 +78,17 @@ class Cluster(FakePrometheus):
             if node not in self.silent
             for gpu in range(8)
         ]
+
+    def _wiring(self, query: str) -> list[Series]:
+        if "fabric_port_info" in query:
+            return [port for port in self.ports if port.labels["switch"] in query or port.labels["rail"] in query]
+        return self.lost if "nic_link_up" in query else self.ports
+
+    def wire(self, *nodes: str, switch: str = "leaf-12", rail: str = "rail-3", lost: Any = ()) -> None:
+        for node in nodes:
+            port = point(1, node=node, device="mlx5_3", port="1", switch=switch, rail=rail)
+            self.ports.append(port)
+            self.lost += [port] if node in lost else []
 
     def heat(
         self,
@@ -287,6 +305,88 @@ def test_a_link_that_is_quiet_since_the_drop_explains_it_less(cluster: Any) -> N
     assert (heat.part, link.part) == ("gpu-042 GPU 3", "gpu-044 mlx5_5/1")
     assert link.against == ("not seen again since 5 s before the drop",)
     assert link.score < 0.9 * heat.score * 0.8  # also while the heat has only just begun
+
+
+def mass_event(name: str = "FabricMassEvent", **scope: str) -> Any:
+    member = alert(name, labels={"component": "nic", **scope}, starts_at=DROP + 12)
+    return fold(None, [member], 0, START).incident
+
+
+def test_a_switch_that_took_links_of_the_run_along_is_named_before_them(cluster: Any) -> None:
+    cluster.wire(*NODES[:4], "gpu-200", lost=(*NODES[:3], "gpu-200"))
+    for node in NODES[:3]:
+        cluster.flapping.append(steps(DROP - 2, DROP + 8, node=node, device="mlx5_3", port="1"))
+    cluster.flapping.append(steps(DROP - 1, DROP + 9, node=NODES[5], device="mlx5_7", port="1"))
+    event = mass_event(switch="leaf-12")
+    found = diagnose(cluster, [event])
+    switch, alone = found.causes
+    assert (switch.part, switch.cause, switch.against) == ("switch leaf-12", "many links down at once", ())
+    assert switch.evidence[0].startswith("FabricMassEvent firing since ")
+    assert switch.evidence[1].startswith("gpu-040 mlx5_3/1: link went down 2 times since ")
+    assert switch.evidence[-1] == "3 of the run's 4 ports there lost their link"
+    assert alone.part == "gpu-045 mlx5_7/1"  # of another switch: a suspect of its own
+    assert explained_by(training_incident(), found, [event]) == [event]
+
+
+def test_a_switch_without_a_port_of_the_run_explains_nothing(cluster: Any) -> None:
+    cluster.wire("gpu-200", "gpu-201", lost=("gpu-200", "gpu-201"))
+    assert [cause.part for cause in diagnose(cluster, [mass_event(switch="leaf-12")]).causes] == ["unknown"]
+    assert [cause.part for cause in diagnose(cluster, [mass_event(switch="leaf-13")]).causes] == ["unknown"]
+
+
+def test_a_switch_where_the_run_lost_no_link_is_seen_and_does_not_convince(cluster: Any) -> None:
+    cluster.wire(*NODES[:4], "gpu-200", lost=("gpu-200",))
+    event = mass_event(switch="leaf-12")
+    found = diagnose(cluster, [event])
+    (cause,) = found.causes
+    assert cause.part == "unknown"
+    assert "switch leaf-12 many links down at once (none of the run's 4 ports there lost its link)" in cause.evidence[1]
+    assert explained_by(training_incident(), found, [event]) == []
+
+
+def test_a_rail_counts_where_a_port_of_the_run_at_it_lost_its_link(cluster: Any) -> None:
+    cluster.wire(*NODES[:4], switch="")
+    event = mass_event(rail="rail-3")
+    assert diagnose(cluster, [event]).causes[0].part == "unknown"
+    cluster.lost = cluster.ports[:1]
+    cause = diagnose(cluster, [event]).causes[0]
+    assert (cause.part, cause.evidence[-1]) == ("rail rail-3", "1 of the run's 4 ports there lost its link")
+
+
+def test_all_links_of_a_host_are_the_host(cluster: Any) -> None:
+    for device in ("mlx5_0", "mlx5_1", "mlx5_2"):
+        cluster.flapping.append(steps(DROP - 2, node=NODES[3], device=device, port="1"))
+    (cause,) = diagnose(cluster, [mass_event(node=NODES[3]), mass_event(node="gpu-200")]).causes
+    assert (cause.part, cause.cause) == (NODES[3], "many links down at once")
+
+
+def test_a_rule_of_the_operators_own_on_a_rack_can_be_the_cause(cluster: Any) -> None:
+    cluster.racks = dict.fromkeys(NODES[:2], "r07")
+    (cause,) = diagnose(
+        cluster, [mass_event("PowerFeedLost", rack="r07"), mass_event("PowerFeedLost", rack="r99")]
+    ).causes
+    assert (cause.part, cause.cause) == ("rack r07", "PowerFeedLost")
+    assert cause.evidence[-1] == "2 of the run's 8 nodes are in it"
+
+
+def test_what_is_about_the_whole_cluster_explains_each_of_its_runs_and_blames_no_part(cluster: Any) -> None:
+    (cause,) = diagnose(cluster, [mass_event(), mass_event(cluster="c2", switch="leaf-12")]).causes
+    assert (cause.part, cause.cause, cause.labels) == ("no single part", "many links down at once", None)
+
+
+def test_two_prometheus_that_tell_of_one_event_are_one_cause(cluster: Any) -> None:
+    cluster.wire(*NODES[:4], lost=NODES[:2])
+    others = [mass_event(switch="leaf-12", prometheus=replica) for replica in "ab"]
+    assert [cause.part for cause in diagnose(cluster, others).causes] == ["switch leaf-12"]
+
+
+def test_an_alert_that_ended_before_the_drop_is_not_its_cause_while_its_incident_goes_on(cluster: Any) -> None:
+    """It was joined with the run's first drop, which came back without it."""
+    over = alert("GpuThrottledThermal", firing=False, labels={"node": "gpu-042", "gpu": "3"}, starts_at=DROP - 400)
+    other = replace(training_incident(), members=(*training_incident().members, replace(over, ends_at=DROP - 200)))
+    (cause,) = diagnose(cluster, [other]).causes
+    assert cause.part == "unknown"
+    assert "gpu-042 GPU 3 thermal throttling (ended 3 min before the drop" in cause.evidence[1]
 
 
 def test_every_alert_that_can_be_a_cause_has_a_name_for_it_and_a_rule() -> None:

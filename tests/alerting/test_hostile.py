@@ -59,7 +59,7 @@ def incident_of(name: str, node: str, gpu: str, summary: str, number: int = 1) -
     return change.incident
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(values, values, values, values)
 def test_joined_domain_and_own_messages(name: str, node: str, gpu: str, summary: str) -> None:
     one, two = incident_of(name, node, gpu, summary), incident_of(f"{name}2", node, gpu, summary, 2)
@@ -79,7 +79,7 @@ def test_joined_domain_and_own_messages(name: str, node: str, gpu: str, summary:
     is_harmless(message.text)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(values, values, values, values)
 def test_answers_and_the_modal(name: str, node: str, gpu: str, reason: str) -> None:
     incident = Incident(**{**incident_of(name, node, gpu, reason).__dict__, "note": reason, "acknowledged": reason})

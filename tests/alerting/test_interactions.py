@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from alerting_fakes import FakeAlertmanager, body, raw_alert, training_incident, wait_until
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pyrometer_alerting import answers
@@ -216,7 +216,6 @@ def test_silences_are_as_narrow_as_the_labels_allow() -> None:
         silences_for(bare.incident)
 
 
-@settings(deadline=None)  # other programs share the machine
 @given(st.text(), st.text(), st.text())
 def test_a_drain_command_cannot_be_broken_out_of(node: str, name: str, gpu: str) -> None:
     change = fold(None, [member(name, 1, node=node, gpu=gpu)], 0, 0.0)

@@ -97,7 +97,7 @@ hostile = st.text(max_size=120) | st.sampled_from(
 )
 
 
-@settings(deadline=None, max_examples=12, phases=(Phase.explicit, Phase.reuse, Phase.generate))
+@settings(max_examples=12, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 @given(
     texts=st.lists(hostile, min_size=4, max_size=4),
     mfu=st.lists(st.floats(0, 2), min_size=1, max_size=30),

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from alerting_fakes import training_incident
+from alerting_fakes import alert, training_incident
 
 from pyrometer_alerting.batches import active_runs
 from pyrometer_alerting.cost import add_up
 from pyrometer_alerting.digest_data import gather as gather_digest
 from pyrometer_alerting.evidence import gather
 from pyrometer_alerting.examination import examine, wave_of_run
+from pyrometer_alerting.fault_domains import ports_at
 from pyrometer_alerting.model import Cause, Curve, Diagnosis
 from pyrometer_alerting.picture_data import drop_of
 from pyrometer_alerting.prometheus import HttpPrometheus, PrometheusError
@@ -92,6 +93,29 @@ def lines(run: Trace, now: float) -> Iterator[str]:
                 value = at - now + 600
                 value *= 1.0 if share is None else (0.2 if rank == 3 else 0.6)
                 yield f'pyrometer_train_{name}_total{labels},rank="{rank}"{part}}} {value} {at}'
+    yield from wiring(now)
+
+
+def wiring(now: float) -> Iterator[str]:
+    """At leaf-12: a port of the run that flapped and came back, one that is down for long, one that is well."""
+    places = [("gpu-001", "mlx5_0"), ("gpu-001", "mlx5_1"), ("gpu-001", "mlx5_2"), ("gpu-999", "mlx5_0")]
+    times = range(int(now) - 1800, int(now), 15)
+    yield "# TYPE pyrometer_fabric_port_info gauge"
+    for node, device in places:
+        rest = 'port="1",rail="3",switch="leaf-12",switch_port="7"'
+        for at in times:
+            yield f'pyrometer_fabric_port_info{{cluster="c1",node="{node}",device="{device}",{rest}}} 1 {at}'
+    yield "# TYPE pyrometer_nic_link_up gauge"
+    for node, device in places:
+        for at in times:
+            up = int(device != "mlx5_1")
+            yield f'pyrometer_nic_link_up{{cluster="c1",node="{node}",device="{device}",port="1"}} {up} {at}'
+    yield "# TYPE pyrometer_nic_link_down_events counter"
+    for node, device in places:
+        for at in times:
+            downs = int(device == "mlx5_0" and at > now - 400)
+            port = f'{{cluster="c1",node="{node}",device="{device}",port="1"}}'
+            yield f"pyrometer_nic_link_down_events_total{port} {downs} {at}"
 
 
 def test_a_run_is_found_read_raw_and_recognised(prometheus: tuple[HttpPrometheus, float]) -> None:
@@ -116,6 +140,21 @@ def test_every_query_of_a_diagnosis_is_understood(prometheus: tuple[HttpPromethe
     slow = evidence.ranks.waits.set_index("rank")["wait"]
     assert slow["3"] == pytest.approx(0.2, abs=0.02)
     assert slow["0"] == pytest.approx(0.6, abs=0.02)
+
+
+def test_a_runs_ports_at_a_switch_are_found_with_those_that_lost_their_link(
+    prometheus: tuple[HttpPrometheus, float],
+) -> None:
+    asked, now = prometheus
+    for scope in ({"switch": "leaf-12"}, {"rail": "3"}):
+        found = ports_at(asked, "c1", ["gpu-001"], [alert("FabricMassEvent", labels=scope)], now - END)
+        assert {(port.node, port.device): port.lost for port in found} == {
+            ("gpu-001", "mlx5_0"): True,
+            ("gpu-001", "mlx5_1"): True,
+            ("gpu-001", "mlx5_2"): False,
+        }
+    elsewhere = alert("FabricMassEvent", labels={"switch": "leaf-13"})
+    assert ports_at(asked, "c1", ["gpu-001"], [elsewhere], now - END) == ()
 
 
 def test_every_query_of_a_digest_and_of_a_picture_is_understood(prometheus: tuple[HttpPrometheus, float]) -> None:

@@ -39,6 +39,7 @@ def yaml(tmp_path: Any, content: Any) -> Any:
         (["--prometheus.url=localhost:9090"], "--prometheus.url=localhost:9090: expected an address"),
         (["--prometheus.url=http://me:pw@[bad"], "expected an address"),
         (["--grafana.url=javascript:alert(1)"], "expected an address"),
+        (["--alertmanager.external-url=am.example"], "--alertmanager.external-url=am.example: expected an address"),
         (["--slack.api-url=ftp://x/"], "expected an address"),
         (["--log.format=xml"], "--log.format=xml: must be one of logfmt, json"),
         (["--config.file=/nonexistent.yaml"], "/nonexistent.yaml: No such file or directory"),
@@ -117,6 +118,30 @@ def test_bad_configuration_files_are_named_with_their_line(
     error = capsys.readouterr().err
     assert said in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "shown"),
+    [
+        ([], ""),
+        (["--alertmanager.url=http://am-1:9093,http://am-2:9093"], "http://am-1:9093"),
+        (["--alertmanager.url=http://me:s3cr3t@am-1:9093"], "http://am-1:9093"),
+        (
+            ["--alertmanager.url=http://am-1:9093", "--alertmanager.external-url=https://am.example"],
+            "https://am.example",
+        ),
+        (["--alertmanager.external-url=https://me:s3cr3t@am.example/"], "https://am.example/"),
+    ],
+)
+def test_links_to_alertmanager_lead_where_browsers_reach_it(flags: list[str], shown: str) -> None:
+    assert main.style(settings.load(flags, {})).alertmanager_url == shown
+
+
+def test_what_is_asked_is_not_what_links_lead_to() -> None:
+    chosen = settings.load(["--alertmanager.url=http://am:9093", "--alertmanager.external-url=https://am.example"], {})
+    assert chosen.alertmanager_urls == ("http://am:9093",)
+    chosen = settings.load(["--prometheus.url=http://p:9090", "--prometheus.external-url=https://p.example"], {})
+    assert (chosen.prometheus_url, main.style(chosen).prometheus_url) == ("http://p:9090", "https://p.example")
 
 
 def test_a_port_in_use(capsys: pytest.CaptureFixture[str], tmp_path: Any) -> None:

@@ -108,7 +108,7 @@ def test_a_wave_of_the_day_is_told_from_a_drift() -> None:
     assert found.kind == "daily_wave"
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     ratios=st.lists(st.floats(allow_nan=True, allow_infinity=True) | st.floats(0.001, 2.0), min_size=0, max_size=120),
     seconds=st.floats(0.001, 1000.0),

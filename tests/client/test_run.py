@@ -243,7 +243,7 @@ def act(run: Any, calls: Any) -> None:
                 pass
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(calls=CALLS)
 def test_whatever_is_called_the_header_totals_are_the_sum_of_the_records(
     tmp_path_factory: pytest.TempPathFactory, calls: Any

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from pyrometer_alerting import main, settings
 from pyrometer_simulator.engine.compose import Compose, find_compose
 from pyrometer_simulator.stack import StackError
 
@@ -17,12 +18,16 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "compose"
 FILES = ("compose.yaml", "compose.node.yaml", "compose.demo.yaml")
 ALL_FILES = (*FILES, "compose.scale.yaml")  # a part of compose.yaml
+PROFILES = [(), ("scale",), ("scale-cluster",), ("scale", "scale-cluster")]
+# The demo changes services of the monitoring host, of which compose.scale.yaml is a part already.
 COMBINATIONS = (
     ("compose.yaml",),
     ("compose.node.yaml",),
+    ("compose.scale.yaml",),
     ("compose.yaml", "compose.demo.yaml"),
     ("compose.yaml", "compose.node.yaml"),
     ("compose.yaml", "compose.demo.yaml", "compose.node.yaml"),
+    ("compose.node.yaml", "compose.scale.yaml"),
 )
 # Overrides of services that another file defines in full.
 OVERRIDES = {("compose.demo.yaml", name) for name in ("prometheus", "alerting", "vmagent-0", "vmagent-1")}
@@ -57,7 +62,7 @@ def resolved(program: Path, files: tuple[str, ...], profiles: tuple[str, ...], *
     return loaded
 
 
-@pytest.mark.parametrize("profiles", [(), ("scale",), ("scale-cluster",), ("scale", "scale-cluster")], ids="+".join)
+@pytest.mark.parametrize("profiles", PROFILES, ids="+".join)
 @pytest.mark.parametrize("files", COMBINATIONS, ids="+".join)
 def test_every_combination_of_files_and_profiles_is_valid(
     program: Path, files: tuple[str, ...], profiles: tuple[str, ...]
@@ -69,8 +74,8 @@ def test_every_combination_of_files_and_profiles_is_valid(
 
 def test_the_example_settings_are_the_defaults(program: Path, tmp_path: Path) -> None:
     """Each line of .env.example, taken at its word, changes nothing."""
-    uncommented = re.sub(r"^#([A-Z_]+=)", r"\1", (FOLDER / ".env.example").read_text(), flags=re.MULTILINE)
-    settings = dict(line.split("=", 1) for line in uncommented.splitlines() if re.match(r"[A-Z_]+=", line))
+    uncommented = re.sub(r"^#([A-Z0-9_]+=)", r"\1", (FOLDER / ".env.example").read_text(), flags=re.MULTILINE)
+    settings = dict(line.split("=", 1) for line in uncommented.splitlines() if re.match(r"[A-Z0-9_]+=", line))
     settings = {name: value for name, value in settings.items() if not name.startswith("PIP_")}
     profiles = ("scale", "scale-cluster")
     plain = {"PYTHON_IMAGE": settings["PYTHON_IMAGE"]}  # a build argument: not passed on where it is not set
@@ -79,22 +84,68 @@ def test_the_example_settings_are_the_defaults(program: Path, tmp_path: Path) ->
 
 
 def test_every_setting_is_explained_and_every_explained_setting_exists() -> None:
-    used = {name for file in ALL_FILES for name in re.findall(r"(?<!\$)\$\{([A-Z_]+)", (FOLDER / file).read_text())}
+    used = {name for file in ALL_FILES for name in re.findall(r"(?<!\$)\$\{([A-Z0-9_]+)", (FOLDER / file).read_text())}
     used |= set(load(FOLDER / "compose.yaml")["services"]["alerting"]["build"]["args"])
-    explained = set(re.findall(r"^#([A-Z_]+)=", (FOLDER / ".env.example").read_text(), re.MULTILINE))
+    explained = set(re.findall(r"^#([A-Z0-9_]+)=", (FOLDER / ".env.example").read_text(), re.MULTILINE))
     assert used == explained
 
 
-def test_a_slack_channel_brings_the_token_along(program: Path) -> None:
-    def flags(**env: str) -> list[str]:
-        found: list[str] = resolved(program, ("compose.yaml",), (), **env)["services"]["alerting"]["command"]
-        return [flag for flag in found if flag.startswith("--slack")]
+def alerting_flags(program: Path, *files: str, **env: str) -> dict[str, str]:
+    command = resolved(program, files or ("compose.yaml",), (), **env)["services"]["alerting"]["command"]
+    return dict(flag.split("=", 1) for flag in command[1:])
 
-    assert flags() == []
-    assert flags(SLACK_CHANNEL="#gpu alerts") == [
-        "--slack.bot-token-file=/run/secrets/slack_bot_token",
-        "--slack.channel=#gpu alerts",
-    ]
+
+def test_a_slack_channel_brings_the_token_along(program: Path) -> None:
+    assert not [flag for flag in alerting_flags(program) if flag.startswith("--slack")]
+    flags = alerting_flags(program, SLACK_CHANNEL="#gpu alerts")
+    assert flags["--slack.bot-token-file"] == "/run/secrets/slack_bot_token"
+    assert flags["--slack.channel"] == "#gpu alerts"
+
+
+EVERY_SETTING = {
+    "SLACK_CHANNEL": "C1", "SLACK_APP_TOKEN_FILE": "./app", "RUNBOOK_URL": "https://git.example/x",
+    "DIGEST_DAILY": "09:00", "DIGEST_WEEKLY": "mon 09:00", "DIGEST_TIMEZONE": "Europe/Zurich",
+}  # fmt: skip
+
+
+def test_every_flag_of_the_alerting_service_can_be_set(program: Path) -> None:
+    """By a setting of its own, or named where .env.example explains ALERTING_FLAGS."""
+    known = set(re.findall(r"^  (--[a-z.-]+) VALUE", settings._parser().format_help(), re.MULTILINE))
+    assert len(known) > 20
+    named = set(re.findall(r"--[a-z]+\.[a-z.-]+|--notice", (FOLDER / ".env.example").read_text()))
+    own = {"--slack.api-url"}  # for tests and the demo
+    assert known - own - set(alerting_flags(program, **EVERY_SETTING)) - named == set()
+
+
+def test_the_service_takes_the_flags_that_it_is_given(program: Path) -> None:
+    flags = alerting_flags(program, **EVERY_SETTING)
+    flags = {name: value for name, value in flags.items() if not name.endswith("token-file")}
+    chosen = settings.load([f"{name}={value}" for name, value in flags.items()], {})
+    assert chosen.alertmanager_urls == ("http://alertmanager:9093",)
+    assert main.style(chosen).alertmanager_url == "http://localhost:9093"
+    assert [schedule.kind for schedule in chosen.schedules] == ["daily", "weekly"]
+
+
+def test_links_lead_where_browsers_reach_and_not_into_the_network_of_containers(program: Path) -> None:
+    urls = {"ALERTMANAGER_URL": "https://am.x", "PROMETHEUS_URL": "https://prom.x", "GRAFANA_URL": "https://g.x"}
+    for files in (("compose.yaml",), ("compose.yaml", "compose.demo.yaml")):
+        flags = alerting_flags(program, *files, **urls)
+        shown = [flags[f"--{name}"] for name in ("alertmanager.external-url", "prometheus.external-url", "grafana.url")]
+        assert shown == list(urls.values())
+        assert (flags["--alertmanager.url"], flags["--prometheus.url"]) == (
+            "http://alertmanager:9093", "http://prometheus:9090",
+        )  # fmt: skip
+
+
+def test_the_demo_changes_the_alerting_service_only_where_it_says_so(program: Path) -> None:
+    real, demo = (
+        alerting_flags(program, *files, **EVERY_SETTING)
+        for files in (("compose.yaml",), ("compose.yaml", "compose.demo.yaml"))
+    )
+    differ = {name for name in real.keys() | demo.keys() if real.get(name) != demo.get(name)}
+    assert differ == {
+        "--slack.api-url", "--slack.channel", "--slack.bot-token-file", "--slack.app-token-file", "--notice",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(("file", "name"), ALL)
@@ -123,7 +174,7 @@ def test_every_service_has_bounds_and_comes_back(file: str, name: str) -> None:
 @pytest.mark.parametrize(("file", "name"), ALL)
 def test_every_service_can_be_replaced_and_is_pinned(file: str, name: str) -> None:
     image = ALL[file, name]["image"]
-    assert re.fullmatch(r"\$\{[A-Z_]+_IMAGE:-[a-z/-]+:v?\d+\.\d+\.\d+(-cluster)?\}", image), (
+    assert re.fullmatch(r"\$\{[A-Z0-9_]+_IMAGE:-[a-z/-]+:v?\d+\.\d+\.\d+(-cluster)?\}", image), (
         "no version, or not to be overridden"
     )
 

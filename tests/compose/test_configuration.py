@@ -1,5 +1,6 @@
 """The configuration of Prometheus and Alertmanager, laid out as the demo and compose lay it out."""
 
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -8,9 +9,11 @@ import pytest
 import yaml
 
 from pyrometer_simulator.stack import Stack, StackError, find_stack
+from pyrometer_simulator.stack.cache import cache_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 PROMETHEUS = ROOT / "compose/prometheus/prometheus.yaml"
+VMAGENT = ROOT / "compose/victoria/scrape.yaml"
 ALERTMANAGER = ROOT / "compose/alertmanager/alertmanager.yaml"
 
 
@@ -101,19 +104,45 @@ def test_every_target_of_the_cluster_has_limits() -> None:
         ]
 
 
+def in_vmagents_words(job: dict[str, Any]) -> dict[str, Any]:
+    """A job of Prometheus' as vmagent is to have it; what differs and why is in the head of victoria/scrape.yaml."""
+    names = {"body_size_limit": "max_scrape_size", "label_value_length_limit": ""}
+    found = {names.get(key, key): value for key, value in job.items() if names.get(key, key)}
+    if "params" in found:
+        found["params"] = {"consumer": ["victoria"]}
+    files = found["file_sd_configs"][0]["files"]
+    found["file_sd_configs"] = [{"files": [name.removeprefix("../") for name in files]}]
+    return found
+
+
 def test_vmagent_scrapes_what_prometheus_scrapes() -> None:
-    expected = []
-    for job in _load(PROMETHEUS)["scrape_configs"]:
-        job.pop("label_value_length_limit", None)
-        if "body_size_limit" in job:
-            job["max_scrape_size"] = job.pop("body_size_limit")
-        if "params" in job:
-            job["params"] = {"consumer": ["victoria"]}
-        expected.append(job)
-    theirs, ours = _load(ROOT / "compose/victoria/scrape.yaml"), _load(PROMETHEUS)["global"]
+    theirs, ours = _load(VMAGENT), _load(PROMETHEUS)
+    expected = [in_vmagents_words(job) for job in ours["scrape_configs"]]
     assert [job for job in theirs["scrape_configs"] if job["job_name"] != "victoria"] == expected
-    assert theirs["global"]["scrape_interval"] == ours["scrape_interval"]
-    assert theirs["global"]["scrape_timeout"] == ours["scrape_timeout"]
+    assert theirs["scrape_config_files"] == ours["scrape_config_files"]
+    assert theirs["global"]["scrape_interval"] == ours["global"]["scrape_interval"]
+    assert theirs["global"]["scrape_timeout"] == ours["global"]["scrape_timeout"]
+
+
+def test_vmagent_has_the_scrapes_that_not_every_cluster_has() -> None:
+    theirs, ours = (sorted((path.parent / "scrape").glob("*.yaml")) for path in (VMAGENT, PROMETHEUS))
+    assert [path.name for path in theirs] == [path.name for path in ours] != []
+    for their, our in zip(theirs, ours, strict=True):
+        expected = [in_vmagents_words(job) for job in _load(our)["scrape_configs"]]
+        assert yaml.safe_load(their.read_text(encoding="utf-8")) == expected, their
+
+
+def test_vmagent_accepts_its_configuration_and_finds_all_of_it(tmp_path: Path) -> None:
+    vmagent = cache_folder() / "victoria-metrics/usr/bin/vmagent"
+    if not vmagent.exists():
+        pytest.skip(f"no vmagent at {vmagent}: `make test-compose` fetches it")
+    folder = tmp_path / "victoria"
+    shutil.copytree(VMAGENT.parent, folder)
+    check = [vmagent, "-dryRun", f"-promscrape.config={folder / 'scrape.yaml'}", "-remoteWrite.url=http://127.0.0.1:1"]
+    _output(*check)
+    (folder / "scrape/ufm.yaml").write_text("- job_name: node\n")
+    with pytest.raises(AssertionError, match="node"):
+        _output(*check)  # a name twice: it did read the file
 
 
 @pytest.mark.parametrize("folder", ["targets", "demo/targets"])

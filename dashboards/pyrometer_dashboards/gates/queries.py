@@ -16,11 +16,8 @@ _TOP = ("topk", "bottomk", "limitk")
 _BATCHES = "pyrometer_train_batch_"
 _FLEET = ("DCGM_FI_", "pyrometer_gpu", "pyrometer_nic", "pyrometer_train_", "pyrometer_collector", "pyrometer_kernel")
 _VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)")
-# Metrics that docs/metrics.md doesn't list: those of Prometheus, Alertmanager and client libraries, and of our own
-# alerting service.
-_OTHERS = re.compile(
-    r"up|ALERTS|ALERTS_FOR_STATE|pyrometer_run_signature|(prometheus|alertmanager|scrape|process|go|node|grafana|pyrometer_alerting)_\w+"
-)
+# Metrics that docs/metrics.md doesn't list: those of Prometheus, Alertmanager and client libraries.
+_OTHERS = re.compile(r"up|ALERTS|ALERTS_FOR_STATE|(prometheus|alertmanager|scrape|process|go|node|grafana)_\w+")
 
 
 def check(name: str, board: Json, around: Surroundings) -> Iterator[Finding]:

@@ -10,6 +10,8 @@ from pyrometer_dashboards.gates import colours, links, queries, round_trip, sche
 from pyrometer_dashboards.gates.finding import Finding, Json, Surroundings
 
 _NAME = re.compile(r"^\| `([A-Za-z_:][\w:]*)` \|", re.MULTILINE)
+_HISTOGRAM = re.compile(r"^\| `([A-Za-z_:][\w:]*)` \| histogram \|", re.MULTILINE)
+_ENDS = ("bucket", "sum", "count")
 _RECORD = re.compile(r"^\s*- record: (\S+)$", re.MULTILINE)
 _HEADING = re.compile(r"^## (\w+)$", re.MULTILINE)
 
@@ -33,7 +35,8 @@ def surroundings(project: Path, boards: Mapping[str, Json], others: Mapping[str,
         boards: those that are checked; they may link to each other
         others: and to these.
     """
-    metrics = set(_NAME.findall(_text(project / "docs" / "metrics.md")))
+    page = _text(project / "docs" / "metrics.md")
+    metrics = {*_NAME.findall(page), *(f"{name}_{end}" for name in _HISTOGRAM.findall(page) for end in _ENDS)}
     for path in sorted((project / "alert_rules").glob("*.rules.yaml")):
         metrics |= set(_RECORD.findall(_text(path)))
     runbooks = frozenset(name.lower() for name in _HEADING.findall(_text(project / "docs" / "alerts.md")))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
@@ -19,38 +19,56 @@ _VOLATILE = re.compile(r"/(id|version)$|/pluginVersion$|/current(/|$)|^/time/|/o
 
 @dataclass(frozen=True)
 class View:
-    """How boards are looked at: theme, begin of the range, size in pixels, choices, and a name for these choices."""
+    """How boards are looked at: theme, ends of the range, size in pixels, choices, and a name for these choices."""
 
     theme: str
-    start: str
+    times: tuple[str, str]
     size: tuple[int, int]
     variables: dict[str, str] = field(default_factory=dict)
     case: str = ""
 
     def named(self, board: str) -> str:
-        """The board's file and how it is looked at, in one word."""
-        parts = (Path(board).stem, self.case, self.theme, "x".join(str(side) for side in self.size))
+        """A board and how it is looked at, in one word."""
+        parts = (board, self.case, self.theme, "x".join(str(side) for side in self.size))
         return "-".join(part for part in parts if part)
 
 
+@dataclass(frozen=True)
+class Seen:
+    """One look at a board, and what was wrong with it; ``start``: seconds of an empty board in the same round."""
+
+    board: str
+    view: View
+    look: Look
+    start: float
+    problems: list[str]
+
+    def line(self) -> str:
+        """What there is to say."""
+        took = f"drawn after {self.look.seconds:.1f} s (an empty board: {self.start:.1f} s)"
+        said = f"{self.view.named(self.board)}: {self.look.panels} panels, {took}, blocked {self.look.blocked:.1f} s"
+        return "; ".join([said, *self.problems[:5]])
+
+
 def look_at_all(
-    boards: Mapping[str, str], url: str, views: Iterable[View], folder: Path | None
-) -> Iterator[tuple[str, bool]]:
-    """A line for each board and view, and whether all was well. Raises BrowserError where no browser can be started."""
+    boards: Mapping[str, str], url: str, views: Sequence[View], folder: Path | None, rounds: int = 1
+) -> Iterator[Seen]:
+    """Every board in every view, in each round after an empty one. Raises BrowserError where no browser can start."""
     program = find_chromium()
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
-    for view, (name, text) in product(views, boards.items()):
-        board = json.loads(text)
-        where = address(url, board["uid"], view.theme, (view.start, "now"), view.variables)
-        seen = look(program, where, view.size, folder / f"{view.named(name)}.png" if folder else None)
-        problems = [*seen.problems, *(differences(board, seen.save_model) if seen.save_model else ["no save model"])]
-        yield _line(view.named(name), seen, problems), not problems
+    read = {Path(name).stem: json.loads(text) for name, text in boards.items()}
+    for _, view in product(range(rounds), views):
+        start = look(program, _where(next(iter(read.values())), url, view), view.size, empty=True).seconds
+        for name, board in read.items():
+            picture = folder / f"{view.named(name)}.png" if folder else None
+            seen = look(program, _where(board, url, view), view.size, picture)
+            other = differences(board, seen.save_model) if seen.save_model else ["no save model"]
+            yield Seen(name, view, seen, start, [*seen.problems, *other])
 
 
-def _line(name: str, seen: Look, problems: list[str]) -> str:
-    said = f"{name}: {seen.panels} panels, drawn after {seen.seconds:.1f} s, blocked {seen.blocked:.1f} s"
-    return "; ".join([said, *problems[:5]])
+def _where(board: dict[str, Any], url: str, view: View) -> str:
+    return address(url, board["uid"], view.theme, view.times, view.variables)
 
 
 def differences(ours: Any, theirs: Any, where: str = "") -> list[str]:  # noqa: ANN401  any JSON

@@ -1,4 +1,4 @@
-"""``docs/metrics.md``, written from the families' definitions: ``make docs``, or this module with the file to write."""
+"""``docs/metrics.md``, written from the families' definitions by ``make docs``; the alerting service adds its own."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _EXPORTERS = (
     ("Node exporter", "pyrometer_exporters.node", "One per GPU node."),
     ("Cluster exporter", "pyrometer_exporters.cluster", "One on the monitoring host."),
 )
-_INTRODUCTION = f"""\
+_INTRODUCTION = """\
 # Metrics
 
-Generated from the definitions in the code: change those, then run `make docs` (`{REFRESH}`).
+Generated from the definitions in the code: change those, then run `make docs`.
 
 Labels that say where a target is (`cluster`, `node`, `rack`) come from the scrape configuration and are not listed.
 A value that can't be read is absent, never frozen and never zero; `pyrometer_down_reason_info` says which and why.

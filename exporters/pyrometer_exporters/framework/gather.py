@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from pyrometer_exporters.framework.clock import Clock
 from pyrometer_exporters.framework.collector import Collector, CollectorSpec
-from pyrometer_exporters.framework.metrics import Down, Family, Sample
+from pyrometer_exporters.framework.metrics import Batch, Down, Family, Sample, single
 from pyrometer_exporters.framework.worker import Outcome, Worker
 
 log = logging.getLogger(__name__)
@@ -52,12 +53,24 @@ class CollectorState:
     downs: tuple[Down, ...]
 
 
+class _Found(NamedTuple):
+    """What a collector gave, as far as it can be written."""
+
+    items: list[Sample | Batch]
+    downs: list[Down]
+
+
 @dataclass(frozen=True)
 class Gathered:
     """All samples of a scrape, those about the collectors included, and the collectors' states."""
 
-    samples: list[Sample]
+    items: list[Sample | Batch]
     states: tuple[CollectorState, ...]
+
+    @property
+    def samples(self) -> list[Sample]:
+        """All of them, one by one."""
+        return list(single(self.items))
 
 
 class Gatherer:
@@ -66,9 +79,7 @@ class Gatherer:
     def __init__(self, collectors: Iterable[tuple[CollectorSpec, Collector]], clock: Clock) -> None:
         self._collectors = list(collectors)
         self._clock = clock
-        self._workers: dict[str, Worker[list[Sample | Down]]] = {
-            spec.name: Worker(spec.name) for spec, _ in self._collectors
-        }
+        self._workers: dict[str, Worker[_Found]] = {spec.name: Worker(spec.name) for spec, _ in self._collectors}
         self._last_success: dict[str, float] = {}
         self._told: dict[tuple[str, str], str] = {}
 
@@ -82,15 +93,15 @@ class Gatherer:
             job = self._workers[spec.name].start(_job(collector, start + 0.9 * (until - start)))
             pending.append((spec, job, until))
         states = []
-        samples: list[Sample] = []
+        items: list[Sample | Batch] = []
         for spec, job, until in pending:
             state, found = self._settle(spec.name, job.outcome(until), until - start)
             states.append(state)
-            samples.extend(found)
+            items.extend(found)
         for state in states:
-            samples.extend(_about(state))
+            items.extend(_about(state))
         self._tell(states)
-        return Gathered(samples, tuple(states))
+        return Gathered(items, tuple(states))
 
     def close(self) -> None:
         """Close all collectors; one that fails to close is logged."""
@@ -102,17 +113,15 @@ class Gatherer:
                 log.exception("collector %s did not close", spec.name)
 
     def _settle(
-        self, name: str, outcome: Outcome[list[Sample | Down]], allowed: float
-    ) -> tuple[CollectorState, list[Sample]]:
-        found = outcome.value if outcome.value is not None else []
-        samples = [item for item in found if isinstance(item, Sample)]
-        downs = [item for item in found if isinstance(item, Down)]
+        self, name: str, outcome: Outcome[_Found], allowed: float
+    ) -> tuple[CollectorState, list[Sample | Batch]]:
+        items, downs = outcome.value if outcome.value is not None else _Found([], [])
         if outcome.reason is None:
             self._last_success[name] = self._clock.wall()
         else:
             downs = [Down("", outcome.reason, outcome.detail)]
         seconds = allowed if outcome.reason == "deadline" else outcome.seconds
-        return CollectorState(name, outcome.reason, seconds, self._last_success.get(name), tuple(downs)), samples
+        return CollectorState(name, outcome.reason, seconds, self._last_success.get(name), tuple(downs)), items
 
     def _tell(self, states: Iterable[CollectorState]) -> None:
         """Log each part that goes down or comes back, once, not on every scrape."""
@@ -125,29 +134,48 @@ class Gatherer:
         self._told = now
 
 
-def _job(collector: Collector, until: float) -> Callable[[], list[Sample | Down]]:
-    return lambda: list(_sound(collector.collect(until)))
+def _job(collector: Collector, until: float) -> Callable[[], _Found]:
+    return lambda: _sound(collector.collect(until))
 
 
-def _sound(items: Iterable[Sample | Down]) -> Iterable[Sample | Down]:
+def _sound(given: Iterable[Sample | Batch | Down]) -> _Found:
     """The items that can be written; for the others, which would cost everyone the scrape, one Down."""
-    bad: list[str] = []
-    for item in items:
-        try:
-            if isinstance(item, Sample):
-                float(item.value + 0.0)  # the sum refuses texts, which float() alone would not
-                texts, fits = item.labels, len(item.labels) == len(item.family.labels)
-            else:
-                texts, fits = item, isinstance(item, Down)
-            "".join(texts)
-        except (TypeError, ValueError, OverflowError, AttributeError):
-            fits = False
-        if fits:
-            yield item
-        else:
+    found, bad = _Found([], []), []
+    for item in _unchecked(given, found.items):
+        if not _fits(item):
             bad.append(str(getattr(getattr(item, "family", None), "name", type(item).__name__)))
+        elif isinstance(item, Down):
+            found.downs.append(item)
+        else:
+            found.items.append(item)
     if bad:
-        yield Down("", "bad_sample", f"{len(bad)} samples that can't be served, the first of {bad[0]}")
+        found.downs.append(Down("", "bad_sample", f"{len(bad)} samples that can't be served, the first of {bad[0]}"))
+    return found
+
+
+def _unchecked(given: Iterable[Sample | Batch | Down], checked: list[Sample | Batch]) -> Iterator[Sample | Down]:
+    """What is to be looked at one by one; batches that were found good go into ``checked``."""
+    for item in given:
+        if not isinstance(item, Batch):
+            yield item
+            continue
+        item.checked = item.checked or all(_fits(sample) and sample.family is item.family for sample in item.samples)
+        if item.checked:
+            checked.append(item)
+        else:
+            yield from item.samples
+
+
+def _fits(item: Sample | Down) -> bool:
+    try:
+        if isinstance(item, Sample):
+            float(item.value + 0.0)  # the sum refuses texts, which float() alone would not
+            "".join(item.labels)
+            return len(item.labels) == len(item.family.labels)
+        "".join(item)
+    except (TypeError, ValueError, OverflowError, AttributeError):
+        return False
+    return isinstance(item, Down)
 
 
 def _about(state: CollectorState) -> Iterable[Sample]:

@@ -5,6 +5,7 @@ A family's definition drives the exposition, ``docs/metrics.md`` and the tests, 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -42,6 +43,29 @@ class Family:
             msg = f"{self.name} has labels {self.labels}, got {labels}"
             raise ValueError(msg)
         return Sample(self, labels, value, timestamp)
+
+
+class Batch:
+    """Samples of one family, which a collector gives as the same object for as long as none of them changes.
+
+    So they are checked once and written once, however often they are scraped. ``checked`` is the gatherer's.
+    """
+
+    __slots__ = ("checked", "family", "samples")
+
+    def __init__(self, family: Family, samples: tuple[Sample, ...]) -> None:
+        self.family = family
+        self.samples = samples
+        self.checked = False
+
+
+def single(items: Iterable[Sample | Batch]) -> Iterator[Sample]:
+    """All samples, one by one."""
+    for item in items:
+        if isinstance(item, Batch):
+            yield from item.samples
+        else:
+            yield item
 
 
 class Down(NamedTuple):

@@ -10,10 +10,13 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
+from typing import cast
 
 from pyrometer_exporters.framework import logs, webconfig
 from pyrometer_exporters.framework.background import in_thread
@@ -23,9 +26,10 @@ from pyrometer_exporters.framework.exposition import TEXT_CONTENT_TYPE, Renderer
 from pyrometer_exporters.framework.flags import Flags, UsageError, address, fail, state_folder
 from pyrometer_exporters.framework.gather import Gathered, Gatherer
 from pyrometer_exporters.framework.landing import landing_page
-from pyrometer_exporters.framework.metrics import Down, Family, Sample
+from pyrometer_exporters.framework.metrics import Batch, Down, Family, Sample
 from pyrometer_exporters.framework.process import process_samples
 from pyrometer_exporters.framework.web import Handler, Request, Response, WebServer, text
+from pyrometer_exporters.framework.worker import Worker
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +82,7 @@ class _Unbuilt:
         self._context = context
         self._built: Collector | None = None
 
-    def collect(self, until: float) -> Iterable[Sample | Down]:
+    def collect(self, until: float) -> Iterable[Sample | Batch | Down]:
         if self._built is None:
             self._built = self._spec.build(self._context)
         return self._built.collect(until)
@@ -194,7 +198,10 @@ class _App:
         self._exporter = exporter
         self._gatherer = gatherer
         self._collectors = collectors
+        self._version = _version()  # which looks through all that is installed
         self._renderer = Renderer()
+        # Not a new thread for each scrape.
+        self._gathering: Worker[Gathered] = Worker("gather")
         self._under_way: asyncio.Future[Gathered] | None = None
         self._last: Gathered | None = None
         self._rendered: tuple[Gathered, bytes] | None = None
@@ -212,7 +219,8 @@ class _App:
 
     async def gather(self, seconds: float) -> Gathered:
         if self._under_way is None:
-            self._under_way = in_thread(self._gatherer.gather, seconds)
+            job = self._gathering.start(partial(self._gatherer.gather, seconds))
+            self._under_way = asyncio.wrap_future(cast("Future[Gathered]", job.future))  # it was not busy
             self._under_way.add_done_callback(self._gathered)
         return await asyncio.shield(self._under_way)
 
@@ -234,14 +242,14 @@ class _App:
         gathered = await self.gather(_scrape_seconds(request))
         # Scrapes that shared a gathering share its text too.
         if self._rendered is None or self._rendered[0] is not gathered:
-            own = [BUILD_INFO.sample(1, self._exporter.prog, _version()), *process_samples()]
-            self._rendered = gathered, self._renderer.text([*gathered.samples, *own])
+            own = [BUILD_INFO.sample(1, self._exporter.prog, self._version), *process_samples()]
+            self._rendered = gathered, self._renderer.text([*gathered.items, *own])
         return Response(200, TEXT_CONTENT_TYPE, self._rendered[1])
 
     async def _landing(self, _request: Request) -> Response:
         gathered = self._last or await self.gather(DEFAULT_SCRAPE_SECONDS)
         links = ["/metrics", *self._own_endpoints(), "/-/healthy", "/-/ready"]
-        version = f"{self._exporter.prog} {_version()}"
+        version = f"{self._exporter.prog} {self._version}"
         page = landing_page(self._exporter.title, version, self._notice, links, gathered.states)
         return Response(200, "text/html; charset=utf-8", page.encode(errors="replace"))
 

@@ -15,7 +15,7 @@ import gzip
 import logging
 import struct
 import termios
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import cast
 from urllib.parse import parse_qsl, urlsplit
@@ -265,11 +265,23 @@ async def _read_on(reader: asyncio.StreamReader) -> None:
 async def _header(reader: asyncio.StreamReader, seconds: float) -> bytes | None:
     """The next request's header; None where the client closed. A header cut off half-way is no request."""
     try:
-        first = await asyncio.wait_for(reader.readexactly(1), seconds)
-        rest = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), HEADER_SECONDS)
+        with _within(seconds, reader):
+            first = await reader.readexactly(1)
+        with _within(HEADER_SECONDS, reader):
+            rest = await reader.readuntil(b"\r\n\r\n")
     except asyncio.IncompleteReadError:
         return None
     return first + rest
+
+
+@contextlib.contextmanager
+def _within(seconds: float, reader: asyncio.StreamReader) -> Iterator[None]:
+    """Reads that take longer end as timed out, and all later ones: without a task for each, as ``wait_for`` makes."""
+    timer = asyncio.get_running_loop().call_later(seconds, reader.set_exception, asyncio.TimeoutError())
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _parse(header: bytes) -> Request | None:
@@ -311,4 +323,6 @@ async def _write(
     if response.status in _EXTRA:
         lines.append(_EXTRA[response.status])
     writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + (b"" if head else body))
-    await asyncio.wait_for(writer.drain(), WRITE_SECONDS)
+    # Nearly always the kernel has taken all of it by now, and nothing is left to wait for.
+    left = writer.transport.get_write_buffer_size()
+    await (asyncio.wait_for(writer.drain(), WRITE_SECONDS) if left else writer.drain())

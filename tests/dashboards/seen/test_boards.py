@@ -34,5 +34,5 @@ def test_wrong_flags_end_in_one_line(flags: list[str], capsys: pytest.CaptureFix
 
 
 def test_a_picture_is_named_after_its_board_and_how_it_was_taken() -> None:
-    assert View("dark", "now-1h", (1600, 900)).named("gpu-matrix.json") == "gpu-matrix-dark-1600x900"
-    assert View("light", "now-1h", (1, 2), case="hot").named("node.json") == "node-hot-light-1x2"
+    assert View("dark", ("now-1h", "now"), (1600, 900)).named("gpu-matrix") == "gpu-matrix-dark-1600x900"
+    assert View("light", ("now-1h", "now"), (1, 2), case="hot").named("node") == "node-hot-light-1x2"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pyrometer_exporters.framework.docs import OWN_FAMILIES, REFRESH, exporters, main, metrics_page
+from pyrometer_exporters.framework.docs import OWN_FAMILIES, exporters, main, metrics_page
 from pyrometer_exporters.framework.exposition import Renderer
 from pyrometer_exporters.framework.metrics import Family
 
@@ -39,7 +39,8 @@ PROMTOOL_EXEMPT = {*UNITS_EXEMPT, "pyrometer_nic_driver_counter_total"}
 
 def test_the_page_is_up_to_date() -> None:
     text = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
-    assert text == metrics_page(), f"docs/metrics.md is not what the code says; run: {REFRESH}"
+    text = text.partition("\n## Alerting service\n")[0]  # tests/alerting/test_docs.py looks at that
+    assert text == metrics_page(), "docs/metrics.md is not what the code says; run: make docs"
 
 
 def test_every_family_is_on_the_page() -> None:

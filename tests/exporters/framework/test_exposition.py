@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from pyrometer_exporters.framework import exposition
 from pyrometer_exporters.framework.exposition import MAX_LABEL_CHARACTERS, Renderer, escape_label, format_value
-from pyrometer_exporters.framework.metrics import Family, Sample
+from pyrometer_exporters.framework.metrics import Batch, Family, Sample, single
 from pyrometer_simulator.stack.cache import cache_folder
 
 GAUGE = Family("x_ratio", "gauge", 'Half of "it", \\ and\na second line.', ("a", "b"))
@@ -37,7 +37,7 @@ def same(a: float, b: float) -> bool:
     return a == b or (math.isnan(a) and math.isnan(b))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.tuples(LABELS, LABELS, NUMBERS), max_size=10))
 def test_text_reads_back_the_same(rows: list[tuple[str, str, float]]) -> None:
     text = Renderer().text([GAUGE.sample(value, a, b) for a, b, value in rows])
@@ -55,7 +55,7 @@ def test_text_reads_back_the_same(rows: list[tuple[str, str, float]]) -> None:
     assert all(same(float(found[key]), value) for key, value in wanted.items())
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.tuples(st.sampled_from(HOSTILE), NUMBERS), max_size=10), st.integers(1, 2**41))
 def test_openmetrics_reads_back_the_same_with_its_timestamps(rows: list[tuple[str, float]], start: int) -> None:
     points = [GAUGE.sample(v, a, "", timestamp=(start + n) / 1000) for n, (a, v) in enumerate(rows)]
@@ -140,6 +140,19 @@ def test_what_was_written_before_never_shows(scrapes: list[list[tuple[str, float
     for scrape in scrapes:
         samples = [COUNTER.sample(value, label) for label, value in scrape]
         assert renderer.text(samples) == Renderer().text(samples)
+
+
+@given(st.lists(st.lists(st.tuples(st.booleans(), st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 2)))))))
+def test_batches_are_written_as_their_samples_are(scrapes: list[list[tuple[bool, list[tuple[str, int]]]]]) -> None:
+    """Whether a batch is new, the one of the scrape before, or shares series with others."""
+    renderer = Renderer()
+    kept: dict[tuple[Sample, ...], Batch] = {}
+    for scrape in scrapes:
+        items: list[Sample | Batch] = []
+        for batched, rows in scrape:
+            samples = tuple(COUNTER.sample(value, label) for label, value in rows)
+            items.extend([kept.setdefault(samples, Batch(COUNTER, samples))] if batched and samples else samples)
+        assert renderer.text(items) == Renderer().text(single(items))
 
 
 def test_as_many_label_values_as_names() -> None:

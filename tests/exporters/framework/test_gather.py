@@ -12,7 +12,7 @@ import pytest
 from pyrometer_exporters.framework.collector import Collector, CollectorSpec
 from pyrometer_exporters.framework.exposition import Renderer
 from pyrometer_exporters.framework.gather import Gathered, Gatherer
-from pyrometer_exporters.framework.metrics import Down, Family, Sample
+from pyrometer_exporters.framework.metrics import Batch, Down, Family, Sample
 
 VALUE = Family("x_value", "gauge", "A value.", ("who",))
 
@@ -206,6 +206,25 @@ def test_garbage_among_samples_is_dropped_told_and_harms_nobody(gatherer: Make, 
     assert {key[1] for key in found if key[0] == "x_value"} == {"before", "after", "good"}
     assert found["pyrometer_down_reason_info", "lies", "", "bad_sample"] == 1
     assert b"good" in Renderer().text(gathered.samples)
+
+
+@pytest.mark.parametrize("item", [item for item in GARBAGE if isinstance(item, Sample)], ids=repr)
+def test_garbage_in_a_batch_costs_only_itself_at_every_scrape(gatherer: Make, item: Sample) -> None:
+    batch = Batch(VALUE, (VALUE.sample(1, "before"), item, VALUE.sample(1, "after")))
+    lying = gatherer(lies=lambda _: [batch], fine=good)
+    for _ in range(2):
+        found = values(lying.gather(5))
+        assert {key[1] for key in found if key[0] == "x_value"} == {"before", "after", "good"}
+        assert found["pyrometer_down_reason_info", "lies", "", "bad_sample"] == 1
+
+
+def test_a_batch_is_looked_at_once(gatherer: Make) -> None:
+    batch = Batch(VALUE, (VALUE.sample(1, "a"), VALUE.sample(2, "b")))
+    steady = gatherer(steady=lambda _: [batch])
+    first, second = steady.gather(5), steady.gather(5)
+    assert batch in first.items
+    assert batch in second.items
+    assert values(second)["x_value", "b"] == 2
 
 
 @pytest.mark.parametrize("given", [None, 5, [None], "abc"], ids=repr)

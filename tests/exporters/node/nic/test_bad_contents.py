@@ -157,7 +157,7 @@ FILES = [
 ]  # fmt: skip
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts=st.dictionaries(st.sampled_from(FILES), st.binary(max_size=60)))
 def test_any_bytes_in_any_files_leave_the_output_valid_and_the_others_complete(
     shared: Any, texts: dict[str, bytes]

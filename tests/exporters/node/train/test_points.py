@@ -255,4 +255,4 @@ class Everyday(RuleBasedStateMachine):
 
 
 TestEveryday = Everyday.TestCase
-TestEveryday.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestEveryday.settings = settings(max_examples=150, stateful_step_count=40)

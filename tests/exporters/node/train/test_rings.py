@@ -226,7 +226,7 @@ def test_a_header_between_two_writes_is_read_again(rings: Rings, monkeypatch: py
     file.close()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.one_of(st.binary(max_size=200), st.recursive(
     st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["run", "rank", "attempt"]), inner),
@@ -246,7 +246,7 @@ NUMBER = st.one_of(
 KEYS = ["attempt", "rank", "world_size", "first_step", "warmup_steps", "tokens_per_step", "flops_per_token", "run"]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.dictionaries(st.sampled_from(KEYS), NUMBER))
 def test_any_numbers_in_a_description_are_taken_or_refused(fields: dict[str, str]) -> None:
     try:

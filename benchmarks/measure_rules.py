@@ -1,0 +1,153 @@
+"""What every rule group costs at 4,088 GPUs: by the clock while all else runs, by the CPU when all else rests.
+
+Run: .venv/bin/python benchmarks/measure_rules.py [--nodes 511] [--interval 15] [--minutes 20] [--keep]
+
+The cluster of recorded_cluster.py with the past that rules look back on (rule_history.py), scraped by a real Prometheus
+with the project's configuration and rules. Seconds of the clock are Prometheus' own figure for each evaluation. Then
+scrapes and rules are taken away and each rule is asked once more at the last moment, several times: what the process
+takes of the CPU for that says which rule it is, whatever else the machine does. --keep leaves it there to be asked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from bench_capacity import Store, proc, prometheus
+from recorded_cluster import Answers, get, lay_out, record, serve
+from rule_history import make_blocks
+
+from pyrometer_simulator.demo.processes import Processes
+from pyrometer_simulator.stack import find_stack
+
+TIMES = 5
+
+
+@dataclass(frozen=True)
+class Group:
+    """A rule group: how often it ran, the median and the longest of its evaluations in s, the CPU of one in s."""
+
+    name: str
+    interval: float
+    evaluations: int
+    median: float
+    longest: float
+    cpu: float
+
+
+def measured(store: Store, window: str) -> list[Group]:
+    """All groups: first by the clock, then, all else at rest, by the CPU."""
+    walls = {what: _by_group(store, query.format(window=window)) for what, query in _WALLS.items()}
+    at = time.time()
+    _rest(store)
+    cpu = {name: sum(spent for _, spent in rules) for name, rules in rule_costs(store, at).items()}
+    return [
+        Group(
+            name,
+            interval,
+            round(walls["evaluations"].get(name, 0)),
+            walls["median"][name],
+            walls["longest"][name],
+            cpu[name],
+        )
+        for name, interval in walls["interval"].items()
+    ]
+
+
+_LAST = "prometheus_rule_group_last_duration_seconds[{window}]"
+_WALLS = {
+    "interval": "prometheus_rule_group_interval_seconds",
+    "evaluations": "increase(prometheus_rule_group_iterations_total[{window}])",
+    "median": f"quantile_over_time(0.5, {_LAST})",
+    "longest": f"max_over_time({_LAST})",
+}
+
+
+def _by_group(store: Store, query: str) -> dict[str, float]:
+    found = json.loads(get(f"{store.url}/api/v1/query?query={urllib.parse.quote(query)}"))["data"]["result"]
+    return {each["metric"]["rule_group"].rpartition(";")[2]: float(each["value"][1]) for each in found}
+
+
+def _rest(store: Store) -> None:
+    """Nothing is scraped or evaluated any more."""
+    (store.folder / "prometheus.yaml").write_text("global: {}\n")
+    urllib.request.urlopen(urllib.request.Request(f"{store.url}/-/reload", method="POST"), timeout=60).close()
+
+
+def rule_costs(store: Store, at: float) -> dict[str, list[tuple[str, float]]]:
+    """Every rule's CPU in s by group, asked at a moment; the shortest of TIMES."""
+    found: dict[str, list[tuple[str, float]]] = {}
+    for group in _groups(store.folder / "rules"):
+        rules = [(rule.get("record") or rule["alert"], rule["expr"]) for rule in group["rules"]]
+        found[group["name"]] = [(name, _cost(store, expr, at)) for name, expr in rules]
+    return found
+
+
+def _groups(folder: Path) -> Iterator[dict[str, Any]]:
+    for path in sorted(folder.glob("*.rules.yaml")):
+        yield from yaml.safe_load(path.read_text())["groups"]
+
+
+def _cost(store: Store, expr: str, at: float) -> float:
+    """Counted, so that the answer's text costs nothing."""
+    asked = urllib.parse.urlencode({"query": f"count({expr})", "time": at}).encode()
+    (pid,) = store.pids.values()
+    before = proc(pid)[1]
+    for _ in range(TIMES):
+        urllib.request.urlopen(f"{store.url}/api/v1/query", data=asked, timeout=120).close()
+    return (proc(pid)[1] - before) / TIMES
+
+
+def table(groups: list[Group]) -> str:
+    lines = ["| group | each | evaluations | median | longest | CPU |", "|---|---|---|---|---|---|"]
+    lines += [_line(group) for group in sorted(groups, key=lambda group: -group.median)]
+    return "\n".join(lines)
+
+
+def _line(group: Group) -> str:
+    times = " | ".join(f"{seconds * 1000:.0f} ms" for seconds in (group.median, group.longest, group.cpu))
+    return f"| `{group.name}` | {group.interval:.0f} s | {group.evaluations} | {times} |"
+
+
+def run(folder: Path, flags: argparse.Namespace) -> None:
+    text = record(folder)
+    lay_out(folder, flags.nodes, flags.interval, serve(Answers(text, flags.nodes, flags.interval)))
+    written = make_blocks(text, flags.nodes, folder / "data", find_stack().promtool)
+    print(f"{written:,} samples of the past; {flags.minutes:.0f} minutes of the present", file=sys.stderr)
+    with Processes(folder) as processes:
+        store = Store(folder, processes)
+        prometheus(store, flags.interval)
+        print(f"{store.url} pid {store.pids['prometheus']}", file=sys.stderr, flush=True)
+        time.sleep(flags.minutes * 60)
+        print(table(measured(store, f"{round(flags.minutes * 60 / 2)}s")))
+        while flags.keep:
+            time.sleep(1)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--nodes", type=int, default=511)
+    parser.add_argument("--interval", type=int, default=15, help="of scrapes and rules, in seconds")
+    parser.add_argument("--minutes", type=float, default=20.0, help="of running; the second half of it is measured")
+    parser.add_argument("--keep", action="store_true", help="go on until interrupted, at rest, to ask by hand")
+    flags = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="bench-rules-"))
+    try:
+        run(folder, flags)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

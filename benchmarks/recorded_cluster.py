@@ -1,0 +1,194 @@
+"""A cluster of any size that answers scrapes: one real node exporter's text, recorded once and served for every node.
+
+What differs between nodes is changed in it: names, UUIDs, ranks; values move on at each round. Beside the nodes: the
+batches of their run, and what the cluster exporter tells (topology, queue, ledger). Answers are compressed before they
+are asked for, so that nearly all the time goes to the store that asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import re
+import shutil
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyrometer
+from pyrometer_simulator.demo.hardware import Node
+from pyrometer_simulator.demo.processes import Processes, free_port
+from pyrometer_simulator.fleet.batches import batches
+from pyrometer_simulator.fleet.plan import Plan
+from pyrometer_simulator.fleet.services import services
+from pyrometer_simulator.fleet.write import moment
+
+ROOT = Path(__file__).resolve().parents[1]
+ROUNDS, FACES = 16, 16  # texts per face; nodes with the same face have the same UUIDs
+GPUS, NODES_PER_RACK = 8, 16
+RUN, ATTEMPT, CLUSTER = "llama3-70b", 1, "bench"
+SAMPLE = re.compile(r"^(\w+)(\{.*\})? (\S+)$", re.MULTILINE)
+RANKED = re.compile(r'^\w+\{.*\brank="\d+".*$\n?', re.MULTILINE)
+TARGET = re.compile(r'(?<=\{)cluster="[^"]*",(node="[^"]*",)?job="[^"]*",(instance="[^"]*",)?')
+
+
+def get(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=60) as answer:
+        found: str = answer.read().decode()
+        return found
+
+
+def record(folder: Path) -> str:
+    """The text of one node at work."""
+    node = Node(folder / "node", 1, GPUS)
+    port = free_port()
+    with Processes(folder) as processes:
+        processes.start("exporter", _exporter(folder / "node", port))
+        processes.wait_until_ready({"exporter": f"http://127.0.0.1:{port}/-/ready"})
+        return _worked(node, folder / "node/rings", f"http://127.0.0.1:{port}/metrics")
+
+
+def _exporter(files: Path, port: int) -> list[str]:
+    own = [sys.executable, "-m", "pyrometer_simulator.node", f"--gpus={files / 'gpus'}", "--"]
+    paths = {"sysfs": "sys", "procfs": "proc", "rings": "rings", "state": "state", "kmsg": "kmsg"}
+    flags = [f"--path.{what}={files / where}" for what, where in paths.items()]
+    return [*own, f"--web.listen-address=127.0.0.1:{port}", *flags]
+
+
+def _worked(node: Node, rings: Path, url: str) -> str:
+    """What the exporter tells after some steps of all ranks."""
+    runs = [
+        pyrometer.start(
+            run=RUN, rank=n, local_rank=n, world_size=4088, attempt=ATTEMPT, gpu=str(n), uuid=node.gpus[n].uuid,
+            rings=str(rings), flops_per_token=1.0, tokens_per_step=1,
+        )
+        for n in range(GPUS)
+    ]  # fmt: skip
+    for _ in range(5):
+        node.traffic(1.0)
+        for run in runs:
+            with run.step():
+                pass
+        text = get(url)
+        time.sleep(0.5)
+    for run in runs:
+        run.close()
+    return text
+
+
+def moved(text: str, round_: int) -> str:
+    """What moves on in a real node, moved on by so many rounds."""
+    counters = set(re.findall(r"^# TYPE (\w+) counter", text, re.MULTILINE))
+
+    def one(found: re.Match[str]) -> str:
+        name, labels, value = found[1], found[2] or "", float(found[3])
+        if name in counters and value:
+            value += value * 0.001 * round_
+        elif value and value != 1 and "info" not in name:
+            value += (hash((labels, round_)) % 7 - 3) * abs(value) * 0.002
+        return f"{name}{labels} {value:.10g}"
+
+    return SAMPLE.sub(one, text)
+
+
+class Answers:
+    """What each part of the cluster answers: /<node>/metrics, with ?consumer=.. its batches, /cluster/metrics."""
+
+    def __init__(self, text: str, nodes: int, interval: float) -> None:
+        self._interval = interval
+        rounds = [moved(text, round_) for round_ in range(ROUNDS)]
+        faces = [[each.replace("GPU-", f"GPU-{face:02x}") for each in rounds] for face in range(FACES)]
+        self._ranks = [["".join(RANKED.findall(each)) for each in face] for face in faces]
+        self._rest = [[gzip.compress(RANKED.sub("", each).encode(), 6) for each in face] for face in faces]
+        self._plan = Plan(nodes=nodes, cluster=CLUSTER)
+        self._services = services(self._plan, node_names(nodes))
+        self._told: dict[str, float] = {}
+
+    def body(self, path: str) -> bytes:
+        who = path.split("/")[1]
+        if who == "cluster":
+            return self._cluster()
+        if "consumer=" not in path:  # the path is a label of the target, and so the same for both jobs
+            return self._node(int(who))
+        return self._batches(path) if who == "0" else gzip.compress(b"")
+
+    def _node(self, node: int) -> bytes:
+        """Two gzip members: what nodes of a face share, and the ranks, which no two nodes share."""
+        face, round_ = node % FACES, int(time.time() / self._interval) % ROUNDS
+        ranks = re.sub(
+            r'\brank="(\d+)"', lambda found: f'rank="{node * GPUS + int(found[1])}"', self._ranks[face][round_]
+        )
+        return self._rest[face][round_] + gzip.compress(ranks.encode(), 1)
+
+    def _batches(self, path: str) -> bytes:
+        now = time.time()
+        start, self._told[path] = self._told.get(path, now - self._interval), now
+        found = sorted(batches(self._plan, start, now), key=lambda each: each[0])
+        lines = (f"{TARGET.sub('', series)} {value} {at * 1000:.0f}\n" for series, value, at in found if RUN in series)
+        return gzip.compress("".join(lines).encode(), 1)
+
+    def _cluster(self) -> bytes:
+        own = (TARGET.sub("", line) for line in moment(self._services, time.time()) if "monitor:9936" in line)
+        return gzip.compress("".join(own).encode(), 1)
+
+
+def serve(answers: Answers) -> int:
+    """Answer for the whole cluster; the port."""
+    ready: list[int] = []
+    listening = threading.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                body = answers.body(head.split(b" ", 2)[1].decode())
+                kind = "text/plain; version=0.0.4\r\nContent-Encoding: gzip"
+                writer.write(f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n".encode())
+                writer.write(body)
+                await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    async def run() -> None:
+        server = await asyncio.start_server(answer, "127.0.0.1", 0, backlog=4096)
+        ready.append(server.sockets[0].getsockname()[1])
+        listening.set()
+        await server.serve_forever()
+
+    threading.Thread(target=lambda: asyncio.run(run()), daemon=True).start()
+    listening.wait(10)
+    return ready[0]
+
+
+def node_names(nodes: int) -> list[str]:
+    return [f"gpu-{n:04d}" for n in range(nodes)]
+
+
+def targets(nodes: int) -> Iterator[dict[str, str]]:
+    """Labels of each node, but for its address."""
+    for n, name in enumerate(node_names(nodes)):
+        rack = f"r{n // NODES_PER_RACK:03d}"
+        yield {"cluster": CLUSTER, "node": name, "rack": rack, "instance": f"{name}:9935"}
+
+
+def lay_out(folder: Path, nodes: int, interval: int, port: int) -> None:
+    """The project's configuration with this interval, its rules, and a target for each node."""
+    for name in ("prometheus/prometheus.yaml", "victoria/scrape.yaml"):
+        text = (ROOT / "compose" / name).read_text()
+        text = text.replace("interval: 5s", f"interval: {interval}s")
+        text = text.replace("timeout: 4s", f"timeout: {min(14, interval)}s")
+        (folder / Path(name).name).write_text(text)
+    shutil.copytree(ROOT / "alert_rules", folder / "rules")
+    (folder / "targets").mkdir()
+    at = [f"127.0.0.1:{port}"]
+    groups = [
+        {"targets": at, "labels": each | {"__metrics_path__": f"/{n}/metrics"}} for n, each in enumerate(targets(nodes))
+    ]
+    (folder / "targets/nodes.yaml").write_text(json.dumps(groups))
+    own = {"cluster": CLUSTER, "instance": "monitor:9936", "__metrics_path__": "/cluster/metrics"}
+    (folder / "targets/cluster.yaml").write_text(json.dumps([{"targets": at, "labels": own}]))
