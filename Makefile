@@ -10,7 +10,7 @@ help:
 	@echo "make demo    a simulated cluster end to end: exporters, Prometheus, Alertmanager, alerting (DEMO_FLAGS=... are passed on)"
 	@echo "make test    lint, types, unit tests, rule tests and the demo scenario"
 	@echo "make test-compose  the same scenario in containers (10 minutes; root, or an engine that runs)"
-	@echo "make test-integrations    the hooks with the real PyTorch, Hugging Face, Lightning and torchtitan (5 GB)"
+	@echo "make test-integrations    the hooks with the real PyTorch, Hugging Face, Lightning, torchtitan, DeepSpeed, Megatron-core (5 GB)"
 	@echo "make docs    regenerate docs/ and dashboards/json/"
 	@echo "make bench   the benchmarks"
 
@@ -65,7 +65,7 @@ test-integrations: $(INTEGRATIONS)/.installed
 	@echo ">> tests with the real frameworks"; $(INTEGRATIONS)/bin/python -m pytest -m integrations tests/integrations
 
 $(INTEGRATIONS)/.installed: pyproject.toml
-	@echo ">> creating $(INTEGRATIONS) and installing PyTorch, transformers, lightning, torchtitan (5 GB, minutes)"
+	@echo ">> creating $(INTEGRATIONS) and installing PyTorch, transformers, lightning, torchtitan, deepspeed, megatron-core (5 GB, minutes)"
 	@$(PYTHON) -m venv $(INTEGRATIONS)
 	@set -o pipefail; { $(INTEGRATIONS)/bin/python -m pip install --disable-pip-version-check --editable '.[integrations]' \
 		&& $(INTEGRATIONS)/bin/python -m pip install --disable-pip-version-check --no-deps torchtitan==0.3.0; } \

@@ -59,6 +59,7 @@ def prometheus(store: Store, _interval: int) -> dict[str, str]:
         f"--web.listen-address=127.0.0.1:{store.port}",
         "--web.enable-admin-api",
         "--web.enable-lifecycle",
+        "--storage.tsdb.retention.time=60d",
     ]
     store.start("prometheus", command)
     own = [{"targets": [f"127.0.0.1:{store.port}"]}]

@@ -3,7 +3,7 @@
     .venv/bin/python benchmarks/measure_boards.py [--nodes=511] [--write=docs/dashboards.md]
 
 Makes a simulated cluster's last minutes through promtool, starts Prometheus on it with the project's rules, lets it
-scrape the cluster for --warm seconds, gives it the weeks before that the boards look back on (board_history.py), and
+scrape the cluster for --warm seconds, gives it the weeks before that the boards look back on (looked_back.py), and
 asks what the boards ask, while it scrapes and evaluates. --prometheus-url asks one that runs already.
 """
 
@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
-from board_history import make_history
+from looked_back import events, looks_back, make_past
 
 from pyrometer_dashboards.filling import filled, windows
 from pyrometer_dashboards.gates import finding
@@ -105,8 +105,9 @@ def _started(nodes: int, warm: float) -> Iterator[str]:
         try:
             print(f"scraping {nodes} nodes for {warm:.0f} s", file=sys.stderr)
             time.sleep(warm)
-            queries = [(asked.expr, asked.seconds if asked.ranged else 0) for _, _, asked in _all_asked()]
-            make_history(queries, url, plan, begins, folder / "data")
+            asked = [each for _, _, each in _all_asked()]
+            reaches = [reach for each in asked for reach in looks_back(each.expr, each.seconds if each.ranged else 0)]
+            make_past(reaches, url, begins, folder / "data", events(plan, begins))
             time.sleep(BLOCKS_SEEN)
             yield url
         finally:

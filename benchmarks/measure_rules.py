@@ -1,18 +1,21 @@
 """What every rule group costs at 4,088 GPUs: by the clock while all else runs, by the CPU when all else rests.
 
-Run: .venv/bin/python benchmarks/measure_rules.py [--nodes 511] [--interval 15] [--minutes 20] [--keep]
+Run: .venv/bin/python benchmarks/measure_rules.py [--nodes 511] [--interval 15] [--minutes 15] [--keep]
 
-The cluster of recorded_cluster.py with the past that rules look back on (rule_history.py), scraped by a real Prometheus
-with the project's configuration and rules. Seconds of the clock are Prometheus' own figure for each evaluation. Then
-scrapes and rules are taken away and each rule is asked once more at the last moment, several times: what the process
-takes of the CPU for that says which rule it is, whatever else the machine does. --keep leaves it there to be asked.
+The cluster of recorded_cluster.py, scraped by a real Prometheus with the project's configuration and rules, which soon
+gets the past that rules look back on, up to 30 days (looked_back.py). Seconds of the clock are Prometheus' own figure
+for each evaluation. Then scrapes and rules are taken away and each rule is asked once more at the last moment, several
+times: what the process takes of the CPU for that says which rule it is, whatever else the machine does. --keep leaves
+it there to be asked.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import shutil
+import statistics
 import sys
 import tempfile
 import time
@@ -24,14 +27,15 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from bench_capacity import Store, proc, prometheus
+from bench_capacity import Store, prometheus
+from looked_back import looks_back, make_past
 from recorded_cluster import Answers, get, lay_out, record, serve
-from rule_history import make_blocks
 
 from pyrometer_simulator.demo.processes import Processes
-from pyrometer_simulator.stack import find_stack
 
 TIMES = 5
+# After so many seconds every rule has been evaluated once or twice, but for those of five minutes.
+SETTLED = 150
 
 
 @dataclass(frozen=True)
@@ -86,7 +90,7 @@ def _rest(store: Store) -> None:
 
 
 def rule_costs(store: Store, at: float) -> dict[str, list[tuple[str, float]]]:
-    """Every rule's CPU in s by group, asked at a moment; the shortest of TIMES."""
+    """Every rule's CPU in s by group, asked at a moment; the median of TIMES."""
     found: dict[str, list[tuple[str, float]]] = {}
     for group in _groups(store.folder / "rules"):
         rules = [(rule.get("record") or rule["alert"], rule["expr"]) for rule in group["rules"]]
@@ -100,13 +104,20 @@ def _groups(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def _cost(store: Store, expr: str, at: float) -> float:
-    """Counted, so that the answer's text costs nothing."""
+    """Counted, so that the answer's text costs nothing; the median, so that no collection of garbage counts twice."""
     asked = urllib.parse.urlencode({"query": f"count({expr})", "time": at}).encode()
-    (pid,) = store.pids.values()
-    before = proc(pid)[1]
+    spent = [_cpu(store)]
     for _ in range(TIMES):
         urllib.request.urlopen(f"{store.url}/api/v1/query", data=asked, timeout=120).close()
-    return (proc(pid)[1] - before) / TIMES
+        spent.append(_cpu(store))
+    return statistics.median(after - before for before, after in itertools.pairwise(spent))
+
+
+def _cpu(store: Store) -> float:
+    """Seconds that the process has had of the CPU, to the microsecond: its clock ticks are 10 ms."""
+    (pid,) = store.pids.values()
+    threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
 
 
 def table(groups: list[Group]) -> str:
@@ -121,16 +132,19 @@ def _line(group: Group) -> str:
 
 
 def run(folder: Path, flags: argparse.Namespace) -> None:
-    text = record(folder)
-    lay_out(folder, flags.nodes, flags.interval, serve(Answers(text, flags.nodes, flags.interval)))
-    written = make_blocks(text, flags.nodes, folder / "data", find_stack().promtool)
-    print(f"{written:,} samples of the past; {flags.minutes:.0f} minutes of the present", file=sys.stderr)
+    answers = Answers(record(folder), flags.nodes, flags.interval)
+    lay_out(folder, flags.nodes, flags.interval, serve(answers))
     with Processes(folder) as processes:
         store = Store(folder, processes)
+        begins = time.time()
         prometheus(store, flags.interval)
-        print(f"{store.url} pid {store.pids['prometheus']}", file=sys.stderr, flush=True)
+        print(f"{store.url}, process {store.pids['prometheus']}", file=sys.stderr, flush=True)
+        time.sleep(SETTLED)
+        exprs = [rule["expr"] for group in _groups(folder / "rules") for rule in group["rules"]]
+        reaches = [reach for expr in exprs for reach in looks_back(expr)]
+        make_past(reaches, store.url, begins, folder / "data")
         time.sleep(flags.minutes * 60)
-        print(table(measured(store, f"{round(flags.minutes * 60 / 2)}s")))
+        print(table(measured(store, f"{round(flags.minutes * 40)}s")))
         while flags.keep:
             time.sleep(1)
 
@@ -139,7 +153,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--nodes", type=int, default=511)
     parser.add_argument("--interval", type=int, default=15, help="of scrapes and rules, in seconds")
-    parser.add_argument("--minutes", type=float, default=20.0, help="of running; the second half of it is measured")
+    parser.add_argument("--minutes", type=float, default=15.0, help="of running; the last two thirds are measured")
     parser.add_argument("--keep", action="store_true", help="go on until interrupted, at rest, to ask by hand")
     flags = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="bench-rules-"))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 import weakref
 
+from pyrometer._imported import when_imported
 from pyrometer._loop import harmless
 from pyrometer._run import Run, start
 
@@ -22,9 +22,10 @@ def auto(run: str = "unnamed", **settings: Any) -> Run:
     """Report every step of PyTorch's optimizer, with no change to the loop. Arguments as in :func:`pyrometer.start`.
 
     A step is from one ``optimizer.step()`` to the next, so gradient accumulation counts as one; of several optimizers
-    the first counts. May be called before torch is imported; it is never imported here. What it can't see: that a
-    skipped step of fp16's loss scaler makes the next seem twice as long, and whether the job is in a step or done, so
-    a hang is noticed after 15 minutes. DeepSpeed's ZeRO calls inner optimizers as it likes: see :func:`watch`.
+    the first counts. May be called before torch is imported; it is never imported here. Evaluations and checkpoints
+    between two steps are noticed (:class:`pyrometer._notices.Notices`). What can't be seen: that a skipped step of
+    fp16's loss scaler makes the next seem twice as long, and that training is done while the job goes on: ``close``
+    then. DeepSpeed's ZeRO calls inner optimizers as it likes: see :func:`watch`.
     """
     made = start(run, **settings)
     ticks = _Ticks(made)
@@ -32,7 +33,7 @@ def auto(run: str = "unnamed", **settings: Any) -> Run:
     def listen(module: Any) -> None:
         module.register_optimizer_step_post_hook(ticks)
 
-    harmless(_when_imported)(_OPTIMIZERS, harmless(listen))
+    harmless(when_imported)(_OPTIMIZERS, harmless(listen))
     return made
 
 
@@ -110,49 +111,3 @@ def _record_loss(run: Run, loss: Callable[[Any], Any] | None, found: Any) -> Non
             run.record(loss=loss(found))
     except Exception:  # noqa: BLE001  the user's function on an answer that it didn't expect
         pass
-
-
-def _when_imported(name: str, then: Callable[[Any], None]) -> None:
-    """Call ``then`` with a module: now, or as soon as the job has imported it."""
-    module = sys.modules.get(name)
-    if module is not None:
-        then(module)
-    else:
-        sys.meta_path.insert(0, _Awaited(name, then))
-
-
-class _Awaited:
-    """Finds one module as Python would, and is called when it has been loaded."""
-
-    def __init__(self, name: str, then: Callable[[Any], None]) -> None:
-        self.name = name
-        self.then = then
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """See :class:`importlib.abc.MetaPathFinder`."""
-        if name != self.name:
-            return None
-        sys.meta_path.remove(self)
-        for finder in sys.meta_path:
-            spec = finder.find_spec(name, path, target)
-            if spec is not None:
-                spec.loader = _Loader(spec.loader, self.then)  # type: ignore[assignment]  # it passes for one
-                return spec
-        return None
-
-
-class _Loader:
-    """A module's own loader, and a call after it; in the module no trace of us remains."""
-
-    def __init__(self, real: Any, then: Callable[[Any], None]) -> None:
-        self.real = real
-        self.then = then
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.real, name)
-
-    def exec_module(self, module: Any) -> None:
-        """See :class:`importlib.abc.Loader`."""
-        module.__spec__.loader = module.__loader__ = self.real
-        self.real.exec_module(module)
-        self.then(module)

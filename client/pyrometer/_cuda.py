@@ -69,6 +69,7 @@ class WaitPart(Part):
             return
         if self.first is not None:
             self._try(self._end)
+        self.slots[ring.PART_STARTED_SLOT] = _now()
         self.slots[ring.PART_SLOT] = 0
 
     def _try(self, act: Any) -> None:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any
 
+    from pyrometer._notices import Notices
+
 # The first steps compile, tune and fill caches; those who published their MFU leave out the first ten or so.
 WARMUP_STEPS = 10
 
@@ -46,6 +48,7 @@ class Run:
         self._no_part = Part(scratch().cast("q"), 0)
         self._late: LateValues | None = None
         self._pauses: Pauses | None = None
+        self._notices: Notices | None = None
 
     def step(self) -> Step:
         """One training step: ``with run.step():`` around everything that belongs to it, data loading included."""
@@ -54,11 +57,15 @@ class Run:
     def tick(self, **values: Any) -> None:  # noqa: ANN401  those of record
         """Where there is no block to put ``step`` around: a step is from one tick to the next. ``values`` as in record.
 
-        A hang is noticed later than with ``step``: between ticks a job may as well be evaluating, or done.
+        Evaluations and checkpoints are noticed where PyTorch tells them (:class:`pyrometer._notices.Notices`);
+        elsewhere name them, with ``part``, or a hang is noticed late. After the last step: ``close``.
         """
         if values:
             self.record(**values)
-        self._step.tick()
+        step = self._step
+        if not step.plain:
+            self._prepare_tick()
+        step.tick()
 
     def part(self, name: str) -> Part:
         """A part of the step: one of PARTS. An unknown name is measured nowhere.
@@ -163,6 +170,17 @@ class Run:
         """A run that nobody holds any more has ended; its descriptor, and with it the lock, must not stay behind."""
         if getattr(self, "_fd", -1) >= 0:
             self.close()
+
+    def _prepare_tick(self) -> None:
+        try:
+            if self._notices is None:
+                from pyrometer._notices import Notices  # noqa: PLC0415  for those who tick
+
+                self._notices = Notices(self._step, self._parts["checkpoint"], self._parts["eval"])
+            self._notices.tick()
+        except Exception:  # noqa: BLE001  a stubbed or half-imported torch
+            pass
+        self._step.plain = True
 
     def _put(self, slot: int, flag: int, value: Any) -> None:  # noqa: ANN401  a number, or what the job thinks is one
         step = self._step

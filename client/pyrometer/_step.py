@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 _now = time.monotonic_ns
 _COUNT, _STEP_STARTED, _STEP_TOTAL = ring.COUNT_SLOT, ring.STEP_STARTED_SLOT, ring.STEP_TOTAL_SLOT
 _PART, _PART_STARTED, _PART_TOTALS = ring.PART_SLOT, ring.PART_STARTED_SLOT, ring.PART_TOTALS_SLOT
+_TICKING, _LONGEST_TICK = ring.TICKING_SLOT, ring.LONGEST_TICK_SLOT
+_PAUSES = ring.TAG_BITS["checkpoint"] | ring.TAG_BITS["eval"]
+# The first steps compile; no pause of theirs is usual later.
+_FIRST_STEPS = 10
 _FIRST, _END, _SLOTS = ring.FIRST_RECORD_SLOT, ring.FILE_BYTES // 8, ring.RECORD_SLOTS
 _CONFIGURED = ring.FLAG_GLOBAL_BATCH_SIZE | ring.FLAG_SEQUENCE_LENGTH | ring.FLAG_RECOMPUTE
 # Not in the ring: tokens per step, or FLOPs per token, are no longer those of the description.
@@ -36,11 +40,13 @@ class Step:
     Attributes:
         lasting: flags that every step has from now on, for what changed during the run.
         left_at: how many steps were finished when ``sys.exit(1)`` or the like left one.
+        plain: whether the next tick is like the last: else :class:`Run` has something to arrange before it.
     """
 
     __slots__ = (
         "at", "batch", "count", "doubles", "ended", "flags", "flops_per_token", "lasting", "left_at", "length",
-        "recompute", "slots", "started", "ticking", "tokens", "total", "usual_flops", "usual_tokens",
+        "longest", "plain", "recompute", "slots", "started", "ticking", "tokens", "total", "usual_flops",
+        "usual_tokens",
     )  # fmt: skip
 
     def __init__(self, memory: memoryview, tokens: int, flops_per_token: float) -> None:
@@ -51,7 +57,8 @@ class Step:
         self.at = ring.FIRST_RECORD_SLOT
         self.count = self.total = self.flags = self.lasting = self.started = self.ended = 0
         self.left_at = _NEVER
-        self.ticking = False
+        self.longest = 0
+        self.ticking = self.plain = False
         self.use(memory)
 
     def use(self, memory: memoryview) -> None:
@@ -89,20 +96,28 @@ class Step:
     def tick(self) -> None:
         """The end of a step that began at the last tick.
 
-        Between ticks no step counts as under way: the job may be in an evaluation, or done, and can't say so.
+        TICKING_SLOT says whether one counts as under way between ticks, or if nobody can tell it from an evaluation.
         """
         if self.ticking:
+            flags, started = self.flags, self.started
             self.__exit__(None, None, None)
             self.started = self.ended
+            if self.ended - started > self.longest:
+                self._learn(self.ended - started, flags)
         else:
             self.ticking = True
             self.started = _now()
 
     def leave_out(self) -> None:
         """What was under way is no step, or not only: no record, no time, and its values are not the next step's."""
-        self.slots[_STEP_STARTED] = 0
+        self.slots[_STEP_STARTED] = self.slots[_TICKING] = 0
         self.flags = self.lasting
-        self.ticking = False
+        self.ticking = self.plain = False
+
+    def _learn(self, took: int, flags: int) -> None:
+        """How long a step of this run may be: what nobody names, lies in it."""
+        if self.count > _FIRST_STEPS and not flags & _PAUSES:
+            self.longest = self.slots[_LONGEST_TICK] = took
 
     def _abandon(self, error: BaseException | None) -> None:
         self.leave_out()
@@ -170,8 +185,9 @@ class Part:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.total = total = self.total + _now() - self.started
         slots = self.slots
+        end = slots[_PART_STARTED] = _now()
+        self.total = total = self.total + end - self.started
         slots[_PART_TOTALS + self.number] = total
         slots[_PART] = 0
 
@@ -199,4 +215,5 @@ class PlacePart(Part):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.slots[_PART_STARTED] = _now()
         self.slots[_PART] = 0

@@ -37,7 +37,7 @@ COUNT_SLOT = 9  # steps finished
 STEP_STARTED_SLOT = 10  # monotonic ns; a step is under way while this is later than the end of the last record
 STEP_TOTAL_SLOT = 11  # ns spent in finished steps
 PART_SLOT = 12  # 1 + index into PARTS of the part under way; 0 in none
-PART_STARTED_SLOT = 13  # monotonic ns
+PART_STARTED_SLOT = 13  # monotonic ns at which the part under way began, or the last one ended
 TOKENS_EXTRA_SLOT = 14  # tokens of finished steps, above or below the default
 FLOPS_EXTRA_SLOT = 15  # the same for FLOPs, as a double
 PART_TOTALS_SLOT = 16  # ns per part, one slot each, in the order of PARTS
@@ -46,11 +46,15 @@ GC_PAUSE_TOTAL_SLOT = 25  # ns of these pauses
 GC_STEP_SLOT = 26  # 1 + number of the step in this ring that the last of them fell into
 STACK_SIGNAL_SLOT = 27  # the signal that makes the rank write its stacks beside the ring; 0: none
 STEPS_EXTRA_SLOT = 28  # steps that records stand for beyond one each
+TICKING_SLOT = 29  # whether steps go from tick to tick: UNNAMED or NAMED; 0 where they are blocks
+LONGEST_TICK_SLOT = 30  # ns of the longest of those steps, but for the first ten and those with a named pause
 
 # A GPU has a few ms of work queued: shorter pauses of the process that feeds it don't show.
 LONG_PAUSE_NS = 5_000_000
 
 RUNNING, CLOSED = 0, 1
+# Between two ticks an evaluation or a checkpoint may be that nobody names; or they are named, if only by the client.
+UNNAMED, NAMED = 1, 2
 
 # Record slots.
 SEQUENCE = 0  # 1 + number of the step in this ring

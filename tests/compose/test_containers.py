@@ -11,19 +11,26 @@ import hashlib
 import json
 import math
 import os
+import re
 import shutil
 import signal
 import sys
 import tempfile
 import time
+import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 import pyrometer
+from pyrometer_dashboards.filling import filled, windows
+from pyrometer_dashboards.gates import finding
+from pyrometer_dashboards.main import rendered
 from pyrometer_simulator.demo.observe import Prometheus, get_json, incidents
 from pyrometer_simulator.demo.processes import answers
 from pyrometer_simulator.demo.programs import CHANNEL, CLUSTER, NODES, RUN
@@ -62,6 +69,13 @@ def played(running: Site) -> dict[str, Any]:
     log = running.compose.run("logs", "--no-log-prefix", "director")
     sys.stdout.write(log)  # shown by pytest where a test fails
     return {"status": int(status), "log": log, "at": time.time()}
+
+
+def documented(place: str) -> str:
+    """The commands that docs/deployment.md has after these words: the first block there."""
+    text = (ROOT / "docs/deployment.md").read_text(encoding="utf-8")
+    assert text.count(place) == 1, place
+    return text.partition(place)[2].split("```\n")[1]
 
 
 def eventually(holds: Callable[[], object], seconds: float = 90.0) -> Any:
@@ -113,6 +127,33 @@ def test_every_program_is_well_and_scraped(running: Site, played: dict[str, Any]
     assert eventually(lambda: not healthy(running, lasting(running)), 150), healthy(running, lasting(running))
 
 
+def test_a_newcomers_first_commands_change_nothing_that_runs(running: Site, played: dict[str, Any]) -> None:
+    before = {name: running.container(name) for name in running.services}
+    said = running.person.play(documented("## The monitoring host"))
+    assert {name: running.container(name) for name in running.services} == before
+    assert "prometheus" in said
+    password = running.folder / "compose/secrets/grafana-admin-password"
+    assert password.stat().st_mode & 0o777 == 0o440
+    assert len(password.read_text()) > 30
+
+
+def test_a_newcomers_first_alert_is_in_the_channel(running: Site, played: dict[str, Any]) -> None:
+    running.person.play(documented("**A first alert**"))
+    assert eventually(lambda: told(running, ["FirstAlert"]), 60) == ["FirstAlert"]
+
+
+def test_targets_are_made_from_what_sinfo_prints(running: Site, played: dict[str, Any]) -> None:
+    tools = running.folder / "tools"
+    tools.mkdir()
+    (tools / "sinfo").write_text("#!/bin/sh\necho 'PARTITION AVAIL TIMELIMIT NODES STATE NODELIST'\n"
+                                 "echo 'gpu* up infinite 3 idle gpu-[001-003]'\n")  # fmt: skip
+    (tools / "sinfo").chmod(0o755)
+    running.person.play(f"PATH={tools}:$PATH\n" + documented("**Targets**"))
+    made = yaml.safe_load((running.folder / "compose/targets/nodes.yaml").read_text())
+    found = {target: group["labels"] for group in made for target in group["targets"]}
+    assert found == {f"{name}:9935": {"cluster": "h100", "node": name} for name in NODES[:3]}
+
+
 def test_every_program_is_an_ordinary_user_without_capabilities(running: Site) -> None:
     for name in lasting(running):
         status = Path(f"/proc/{running.inspect(name)['State']['Pid']}/status").read_text()
@@ -159,6 +200,104 @@ def test_vmalert_fires_what_prometheus_fires(running: Site, played: dict[str, An
         "GpuThrottledThermal", "NicLinkFlapping", "TrainMfuDropped", "Watchdog",
     }  # fmt: skip
     assert fired("VICTORIA") == fired("PROMETHEUS")
+
+
+def test_vmalert_evaluates_every_rule_of_every_file(running: Site, played: dict[str, Any]) -> None:
+    files = [yaml.safe_load(path.read_text()) for path in (ROOT / "alert_rules").glob("*.rules.yaml")]
+    written = sorted(
+        rule.get("alert") or rule["record"] for file in files for group in file["groups"] for rule in group["rules"]
+    )
+    assert sorted(rule["name"] for rule in rules(running)) == written
+    assert [(rule["name"], rule["lastError"]) for rule in rules(running) if rule["lastError"]] == []
+
+
+def rules(running: Site) -> list[dict[str, Any]]:
+    """All rules as vmalert has them."""
+    answer = running.inside("vmalert", "wget", "-q", "-O", "-", "http://127.0.0.1:8880/api/v1/rules")
+    return [rule for group in json.loads(answer)["data"]["groups"] for rule in group["rules"]]
+
+
+@pytest.fixture
+def cluster(running: Site, played: dict[str, Any]) -> str:
+    """Where the cluster version is asked."""
+    if not running.has_cluster:
+        pytest.skip("Debian has only VictoriaMetrics' single version: needs vmstorage, vminsert and vmselect on PATH")
+    return f"{running.url('VMSELECT')}/select/0/prometheus"
+
+
+def test_the_cluster_version_keeps_every_batch_also_without_one_of_its_two(
+    running: Site, played: dict[str, Any], cluster: str
+) -> None:
+    selector, at = f'pyrometer_train_batch_step{{run="{RUN}"}}[10m]', played["at"] - 20.0
+    expected = Prometheus(running.url("PROMETHEUS")).samples(selector, at)
+    assert len(expected) > 500
+
+    def kept() -> list[tuple[float, float]]:
+        return [sample for sample in Prometheus(cluster).samples(selector, at) if not math.isnan(sample[1])]
+
+    assert kept() == expected
+    for name in ("vmstorage-0", "vmstorage-1"):
+        running.docker.run("kill", running.container(name))
+        assert eventually(lambda: kept() == expected, 30), name
+        running.person.play(f"docker compose up --detach {name}")
+        assert eventually(lambda name=name: not healthy(running, [name]), 90)  # type: ignore[misc]
+
+
+def test_vmalert_works_on_the_cluster_version_with_the_documented_addresses(
+    running: Site, played: dict[str, Any], cluster: str
+) -> None:
+    text = (ROOT / "compose/.env.example").read_text(encoding="utf-8")
+    addresses = re.findall(r"^#   (VICTORIA_\w+=\S+)$", text, re.MULTILINE)
+    assert len(addresses) == 3
+    before = time.time()
+    running.person.play(f"{' '.join(addresses)} docker compose up --detach vmalert")
+    fires = 'timestamp(ALERTS{alertname="Watchdog",alertstate="firing"})'
+    assert eventually(lambda: max(Prometheus(cluster).values(fires).values(), default=0.0) > before)
+    assert [rule["lastError"] for rule in rules(running) if rule["lastError"]] == []
+    running.person.play("docker compose up --detach vmalert")
+
+
+def test_boards_show_of_victoriametrics_what_they_show_of_prometheus(running: Site, played: dict[str, Any]) -> None:
+    """Every query of every board: what one shows all the time with certain labels, the other shows with them as well.
+
+    Not all series all the time: both scrape at moments of their own, and among equals a topk takes any.
+    """
+    times = [played["at"] - seconds for seconds in range(30, 150, 20)]
+    different, shown = [], 0
+    for board, expr, instant in queries():
+        seen = [
+            [shapes(running.url(name), expr, at, instant=instant) for at in times]
+            for name in ("PROMETHEUS", "VICTORIA")
+        ]
+        for ours, theirs in (seen, seen[::-1]):
+            missing = set.intersection(*ours) - set.union(*theirs)
+            different += [(board, expr, missing)] if missing else []
+        shown += bool(set.intersection(*seen[0]))
+    assert not different
+    assert shown > 100
+
+
+def queries() -> Iterator[tuple[str, str, bool]]:
+    values = {
+        **windows(600), "__rate_interval": "20s", "cluster": CLUSTER, "node": NODES[2], "gpu": ".+", "run": RUN,
+        "points": "600", "mfu": "pyrometer_train_batch_mfu_ratio", "what": "temperature", "arrange": "number",
+    }  # fmt: skip
+    for name, text in rendered().items():
+        for panel in finding.panels(json.loads(text)):
+            for target in finding.targets(panel):
+                yield name, filled(target["expr"], values), bool(target.get("instant"))
+
+
+def shapes(url: str, expr: str, at: float, *, instant: bool) -> set[str]:
+    """The names of the labels that series of an answer have; what went wrong where there is none."""
+    asked = {"time": at} if instant else {"start": at - 300, "end": at, "step": 5}
+    path = f"query{'' if instant else '_range'}?{urllib.parse.urlencode({'query': expr, **asked})}"
+    try:
+        with urllib.request.urlopen(f"{url}/api/v1/{path}", timeout=20) as answer:
+            found = json.load(answer)["data"]["result"]
+    except urllib.error.HTTPError as error:
+        return {f"refused: {error.read().decode()[:300]}"}
+    return {" ".join(sorted(one["metric"])) for one in found}
 
 
 @pytest.mark.parametrize("name", STATEFUL)
@@ -209,9 +348,9 @@ def test_flaps_counted_before_a_crash_are_counted_after_it(running: Site, played
     assert eventually(lambda: Prometheus(running.url("PROMETHEUS")).value(flaps)) == 3
 
 
-def test_everything_starts_again_in_any_order(running: Site, played: dict[str, Any]) -> None:
+def test_everything_killed_at_once_starts_again_in_any_order(running: Site, played: dict[str, Any]) -> None:
     names = lasting(running)
-    running.compose.run("stop", "--timeout", "20", *names)
+    running.docker.run("kill", *map(running.container, names))
     for name in sorted(names, key=lambda name: hashlib.sha256(name.encode()).digest()):
         running.docker.run("start", running.container(name))
     started = time.time()
@@ -230,15 +369,15 @@ def watchdog(running: Site) -> float:
 
 def test_a_full_disk_is_answered_with_503_and_nothing_is_lost(running: Site, played: dict[str, Any]) -> None:
     filler = running.outbox / "filler"
+    refusals = refused(running)
     fill(filler)
     names = [f"FullDisk{number}" for number in range(12)]
     try:
         for name in names:
             fire(running, name)
-        refused = eventually(lambda: webhook_failures(running) > 0, 60)
+        assert eventually(lambda: refused(running) > refusals, 60), "Alertmanager was never told 503"
     finally:
         filler.unlink()
-    assert refused, "Alertmanager was never told 503"
     assert eventually(lambda: sorted(told(running, names)) == sorted(names), 240), told(running, names)
 
 
@@ -271,12 +410,12 @@ def send(url: str, body: bytes) -> None:
         assert answer.status == 200
 
 
-def webhook_failures(running: Site) -> float:
-    """Deliveries that were answered with 5xx, by Alertmanager's own count."""
-    with urllib.request.urlopen(f"{running.url('ALERTMANAGER')}/metrics", timeout=10) as answer:
+def refused(running: Site) -> float:
+    """Deliveries that were answered with 503, by the service's own count."""
+    with urllib.request.urlopen(f"{running.url('ALERTING')}/metrics", timeout=10) as answer:
         lines = answer.read().decode().splitlines()
-    wanted = [line for line in lines if line.startswith("alertmanager_notification_requests_failed_total{")]
-    return sum(float(line.rpartition(" ")[2]) for line in wanted if 'integration="webhook"' in line)
+    wanted = 'pyrometer_alerting_webhook_requests_total{code="503"} '
+    return sum(float(line.removeprefix(wanted)) for line in lines if line.startswith(wanted))
 
 
 def told(running: Site, names: list[str]) -> list[str]:
@@ -288,6 +427,110 @@ def told(running: Site, names: list[str]) -> list[str]:
         alert["labels"]["alertname"] for incident in found if incident["id"] in shown for alert in incident["alerts"]
     ]
     return [name for name in alerts if name in names]
+
+
+@pytest.fixture(scope="module")
+def backup(running: Site) -> Iterator[Path]:
+    """The folder of the documentation's example."""
+    folder = Path(tempfile.mkdtemp(prefix="pym-backup-"))
+    yield folder
+    shutil.rmtree(folder)
+
+
+def known(running: Site, at: float) -> dict[str, Any]:
+    """What this site knows: of the past, of its incidents and silences."""
+    steps = f'pyrometer_train_batch_step{{run="{RUN}"}}[10m]'
+    points = {name: Prometheus(running.url(name)).samples(steps, at) for name in ("PROMETHEUS", "VICTORIA")}
+    silences = get_json(f"{running.url('ALERTMANAGER')}/api/v2/silences")
+    return {
+        **{name: [sample for sample in found if not math.isnan(sample[1])] for name, found in points.items()},
+        "incidents": [incident["id"] for incident in incidents(running.url("ALERTING"))],
+        "silences": [found["id"] for found in silences],
+    }
+
+
+def forgotten(running: Site, at: float, before: dict[str, Any]) -> dict[str, int]:
+    """How many things it does not know any more, by their kind; none is no entry."""
+    now = known(running, at)
+    return {
+        kind: len(lost) for kind, old in before.items() if (lost := [each for each in old if each not in now[kind]])
+    }
+
+
+def test_a_backup_brings_an_empty_host_back(running: Site, played: dict[str, Any], backup: Path) -> None:
+    """By the commands of docs/deployment.md, and with the volumes destroyed in between."""
+    at = played["at"] - 20.0
+    silence(running)
+    before = known(running, at)
+    assert all(before.values()), before
+    commands = {
+        place: documented(place).replace("/backup/2026-01-31", str(backup))
+        for place in ("`state.sh` copies", "**Back**, or")
+    }
+    running.person.play(commands["`state.sh` copies"])
+    archives = sorted(path.name for path in backup.iterdir())
+    assert {
+        f"{name}.tgz" for name in ("settings", "prometheus", "alertmanager", "alerting", "cluster", "victoria")
+    } <= set(archives)
+    assert {path.stat().st_mode & 0o077 for path in backup.iterdir()} == {0}
+    assert eventually(lambda: not healthy(running, lasting(running)), 150), healthy(running, lasting(running))
+    destroy(running)
+    running.person.play(commands["**Back**, or"])
+    assert eventually(lambda: all_scraped(running), 150), targets(running)
+    assert eventually(lambda: not forgotten(running, at, before), 60), forgotten(running, at, before)
+
+
+def destroy(running: Site) -> None:
+    running.compose.run("down", "--volumes", "--timeout", "20")
+    for path in running.outbox.iterdir():  # the volume is a mount of it
+        path.unlink()
+    shutil.rmtree(running.folder / "compose/secrets")
+    (running.folder / "compose/.env").unlink()
+
+
+def test_prometheus_is_saved_while_it_runs(running: Site, played: dict[str, Any], backup: Path) -> None:
+    at = played["at"] - 20.0
+    before = known(running, at)["PROMETHEUS"]
+    running.person.play("PROMETHEUS_FLAGS=--web.enable-admin-api docker compose up --detach prometheus")
+    assert eventually(lambda: known(running, at)["PROMETHEUS"] == before)
+    started = running.inspect("prometheus")["State"]["StartedAt"]
+    (backup / "prometheus.tgz").unlink()
+    running.person.play(f"./state.sh save {backup} prometheus")
+    assert running.inspect("prometheus")["State"]["StartedAt"] == started
+    running.inside(
+        "prometheus", "sh", "-c", 'rm -r /prometheus/0* /prometheus/wal && test -z "$(ls /prometheus/snapshots)"'
+    )
+    running.person.play(f"./state.sh restore {backup} prometheus")
+    assert running.inspect("prometheus")["State"]["StartedAt"] != started
+    assert eventually(lambda: known(running, at)["PROMETHEUS"] == before)
+
+
+def test_rules_that_changed_are_read_anew(running: Site, played: dict[str, Any]) -> None:
+    rule = {"record": "test:changed", "expr": "vector(1)"}
+    groups = {"groups": [{"name": "changed", "interval": "1s", "rules": [rule]}]}
+    (running.folder / "alert_rules/changed.rules.yaml").write_text(yaml.safe_dump(groups))
+    running.person.play(documented("rules are read anew by"))
+    for name in ("PROMETHEUS", "VICTORIA"):
+        assert eventually(lambda name=name: Prometheus(running.url(name)).value("test:changed") == 1, 60), name  # type: ignore[misc]
+
+
+def test_an_upgrade_restarts_what_changed_and_goes_back(running: Site, played: dict[str, Any]) -> None:
+    """Of the alerting service alone, so that a restart of anything else would show."""
+    at = played["at"] - 20.0
+    running.person.play("docker compose up --detach")
+    old, new = OUR_IMAGES["PYROMETER_ALERTING_IMAGE"], "pyrometer-test-alerting:0.2.0"
+    before, others = known(running, at), [name for name in lasting(running) if name != "alerting"]
+    started = {name: running.inspect(name)["State"]["StartedAt"] for name in others}
+    context = running.folder / "next"
+    context.mkdir()
+    (context / "Dockerfile").write_text(f"FROM {old}\nLABEL version=0.2.0\n")
+    running.docker.run("build", "--quiet", "--tag", new, str(context))
+    for image in (new, old):
+        running.person.play(f"PYROMETER_ALERTING_IMAGE={image} docker compose up --detach")
+        assert running.inspect("alerting")["Config"]["Image"] == image
+        assert eventually(lambda: answers(f"{running.url('ALERTING')}/-/healthy"))
+        assert not forgotten(running, at, before)
+    assert {name: running.inspect(name)["State"]["StartedAt"] for name in others} == started
 
 
 def test_a_gpu_node_in_a_container_reads_its_host(running: Site) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import pyrometer
+from pyrometer import ring
 from pyrometer_exporters.node.train.tracker import to_point
 
 torch = pytest.importorskip("torch")
@@ -29,6 +30,41 @@ def test_auto_counts_the_steps_of_a_loop_that_knows_nothing_of_it(seen: Any) -> 
         optimizer.step()
         optimizer.zero_grad()
     assert seen().header.count == 10
+
+
+def test_auto_notices_evaluations_and_checkpoints(tmp_path: Path, seen: Any) -> None:
+    run = pyrometer.auto("plain")
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.BatchNorm1d(8))
+    optimizer = torch.optim.AdamW(model.parameters())
+    parts = []
+
+    def part() -> str:
+        number = seen().header.part
+        return ring.PARTS[number - 1] if number else ""
+
+    class Curious:
+        def __reduce__(self) -> Any:
+            parts.append(part())
+            return int, (0,)
+
+    for step in range(8):
+        model(torch.randn(16, 8)).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if step == 3:
+            model.eval()
+            parts.append(part())
+            model.train()
+            parts.append(part())
+        if step == 5:
+            torch.save({"model": model.state_dict(), "at": Curious()}, tmp_path / "checkpoint.pt")
+    assert parts == ["eval", "", "checkpoint"]
+    assert torch.load(tmp_path / "checkpoint.pt", weights_only=False)["at"] == 0
+    found = seen()
+    flags = [record.flags & (ring.TAG_BITS["eval"] | ring.TAG_BITS["checkpoint"]) for record in found.records]
+    assert flags == [0, 0, 0, ring.TAG_BITS["eval"], 0, ring.TAG_BITS["checkpoint"], 0]
+    assert found.header.ticking == ring.NAMED
+    assert run.disabled is None
 
 
 def test_auto_before_torch_is_imported(rings: Path, seen: Any) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 _TOKEN = re.compile(
     r"""
@@ -55,7 +55,7 @@ class Node:
         kind: selector, call, aggregation, binary, number, string.
         name: of the metric, function, aggregation or operator.
         matchers: of a selector: (label, operator, value).
-        window: what stands in brackets behind it, or empty; ``offset`` and ``at`` likewise.
+        window: what stands in brackets behind it, or empty; ``offset`` (with its sign) and ``at`` likewise.
         labels: of an aggregation's by or without; None for neither.
         parts: arguments or operands.
     """
@@ -65,6 +65,7 @@ class Node:
     matchers: tuple[tuple[str, str, str], ...] = ()
     window: str = ""
     at: str = ""
+    offset: str = ""
     grouping: str = ""
     labels: tuple[str, ...] = ()
     parts: tuple[Node, ...] = ()
@@ -147,15 +148,14 @@ class _Parser:
 
     def _behind(self, node: Node) -> Node:
         """Brackets, offset and @ behind something."""
-        window, at = "", ""
+        window, at, offset = "", "", ""
         while True:
             if self.peek("range"):
                 window = self._next()[1:-1].strip()
                 if not re.fullmatch(r"[\w${}.:]+(\s*:\s*[\w${}]*)?", window):
                     raise PromqlError(f"[{window}] is no window")
             elif self._take("offset"):
-                self._take("-")
-                self._next()
+                offset = self._take("-") + self._next()
             elif self._take("@"):
                 at = self._next()
                 if self.peek() == "(":
@@ -164,10 +164,10 @@ class _Parser:
             else:
                 break
         if not window and not at:
-            return node
+            return replace(node, offset=offset) if offset else node
         if node.kind == "selector":
-            return Node("selector", node.name, node.matchers, window, at)
-        return Node("subquery", window=window, at=at, parts=(node,))
+            return replace(node, window=window, at=at, offset=offset)
+        return Node("subquery", window=window, at=at, offset=offset, parts=(node,))
 
     def _atom(self) -> Node:
         if self._take("("):

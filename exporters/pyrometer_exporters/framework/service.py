@@ -28,6 +28,7 @@ from pyrometer_exporters.framework.gather import Gathered, Gatherer
 from pyrometer_exporters.framework.landing import landing_page
 from pyrometer_exporters.framework.metrics import Batch, Down, Family, Sample
 from pyrometer_exporters.framework.process import process_samples
+from pyrometer_exporters.framework.renewal import Renewal
 from pyrometer_exporters.framework.web import Handler, Request, Response, WebServer, text
 from pyrometer_exporters.framework.worker import Worker
 
@@ -110,7 +111,12 @@ def parser(exporter: Exporter, specs: Sequence[CollectorSpec]) -> Flags:
     add = flags.add_argument
     add("--web.listen-address", dest="web.listen-address", type=address, default=exporter.listen, metavar="HOST:PORT",
         help="address to serve on (default: %(default)s)")  # fmt: skip
-    add("--web.config.file", dest="web.config.file", metavar="FILE", help="exporter-toolkit YAML: TLS and basic auth")
+    add(
+        "--web.config.file",
+        dest="web.config.file",
+        metavar="FILE",
+        help="exporter-toolkit YAML: TLS and basic auth; it and what it names are read again when replaced",
+    )
     if exporter.reads_node:
         _add_node_paths(flags)
     add("--path.state", dest="path.state", metavar="DIR",
@@ -173,15 +179,18 @@ async def _serve(
     gatherer = Gatherer(collectors, SystemClock())
     app = _App(exporter, gatherer, [collector for _, collector in collectors], getattr(flags, "web.notice"))
     server = WebServer(app.routes(), config)
-    where = getattr(flags, "web.listen-address")
+    where, path = getattr(flags, "web.listen-address"), getattr(flags, "web.config.file")
     port = await server.start(where)
     log.info("%s %s listens on %s:%d", exporter.prog, _version(), where.host, port)
     # Says in the log, before anyone scrapes, what is absent on this node.
     first = asyncio.ensure_future(app.gather(DEFAULT_SCRAPE_SECONDS))
+    renewing = asyncio.ensure_future(Renewal(path, config).run()) if path else None
     await stop.wait()
     log.info("stopping")
     await server.stop()
     first.cancel()
+    if renewing is not None:
+        renewing.cancel()
     # A collector that hangs must not keep the exporter from ending.
     with contextlib.suppress(asyncio.TimeoutError):
         await asyncio.wait_for(in_thread(gatherer.close), CLOSE_SECONDS)

@@ -27,13 +27,46 @@ _HASH = re.compile(r"\$2[aby]\$(0[4-9]|[12]\d|3[01])\$[./A-Za-z0-9]{53}")
 _NOBODY = b"$2b$10$QOauhQNbBCuQDKes6eFzPeMqBSjb7Mr5DUmpZ/VcEd00UAV/LDeSi"
 
 
+class RenewableContext(ssl.SSLContext):
+    """A context that a server listens with, while new connections are made by the newest.
+
+    Whole contexts are exchanged: a certificate loaded into one in use takes two reads, and a handshake between them
+    finds a certificate without its key.
+    """
+
+    _newest: ssl.SSLContext | None = None
+
+    @property
+    def newest(self) -> ssl.SSLContext:
+        """What new connections are made by."""
+        return self._newest or self
+
+    def renew(self, fresh: ssl.SSLContext) -> None:
+        """Make new connections by ``fresh`` from now on."""
+        self._newest = fresh
+
+    def wrap_bio(self, *arguments: Any, **settings: Any) -> ssl.SSLObject:  # noqa: ANN401  those of ssl.SSLContext
+        """Where asyncio makes a connection."""
+        newest = self._newest
+        return super().wrap_bio(*arguments, **settings) if newest is None else newest.wrap_bio(*arguments, **settings)
+
+
 @dataclass
 class WebConfig:
     """TLS and users; empty is plain HTTP without authentication."""
 
-    tls: ssl.SSLContext | None = None
+    tls: RenewableContext | None = None
     users: Mapping[str, bytes] = field(default_factory=dict)
+    files: tuple[Path, ...] = ()
+    """What all this was read from."""
     _accepted: set[bytes] = field(default_factory=set)
+
+    def replace(self, fresh: WebConfig) -> None:
+        """Be as ``fresh`` from now on, for whoever has this one; TLS only where there is TLS."""
+        if self.tls is not None and fresh.tls is not None:
+            self.tls.renew(fresh.tls)
+        self.users, self.files = fresh.users, fresh.files
+        self._accepted.clear()
 
     def remembers(self, authorization: str) -> bool:
         """Whether this ``Authorization`` header has opened the door before, or there is no door. Takes no time."""
@@ -78,7 +111,9 @@ def load(path: str | None) -> WebConfig:
     data = _yaml(path)
     _refuse_unknown(path, "", data, {"tls_server_config", "basic_auth_users"})
     tls, users = (_section(path, data, key) for key in ("tls_server_config", "basic_auth_users"))
-    return WebConfig(_tls(path, tls) if tls else None, _users(path, users))
+    named = [value for key, value in tls.items() if key.endswith("_file")]
+    files = (Path(path), *(Path(path).parent / name for name in named if isinstance(name, str)))
+    return WebConfig(_tls(path, tls) if tls else None, _users(path, users), files)
 
 
 def _section(path: str, data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
@@ -124,13 +159,13 @@ def _refuse_unknown(path: str, within: str, data: Mapping[str, Any], known: set[
             raise UsageError(msg)
 
 
-def _tls(path: str, data: Mapping[str, Any]) -> ssl.SSLContext:
+def _tls(path: str, data: Mapping[str, Any]) -> RenewableContext:
     _refuse_unknown(path, "tls_server_config.", data, _TLS_KEYS)
     for key, value in data.items():
         if not isinstance(value, str):
             msg = f"--web.config.file: {path}: tls_server_config.{key} must be a text, found a {type(value).__name__}"
             raise UsageError(msg)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = RenewableContext(ssl.PROTOCOL_TLS_SERVER)
     version = data.get("min_version", "TLS12")
     if version not in _MIN_VERSIONS:
         msg = f"--web.config.file: {path}: min_version {version!r}; known are TLS12 and TLS13"

@@ -71,12 +71,29 @@ class Compose:
     ) -> None:  # fmt: skip
         self._folder = folder
         self._env = dict(env)
+        self._chosen = {"COMPOSE_FILE": ":".join(map(str, files)), "COMPOSE_PROFILES": ",".join(profiles)}
+        if project:
+            self._chosen["COMPOSE_PROJECT_NAME"] = project
         self._command = [
             str(program),
             *(["--project-name", project] if project else []),
             *(part for file in files for part in ("--file", str(file))),
             *(part for profile in profiles for part in ("--profile", profile)),
         ]
+
+    def play(self, commands: str, seconds: float = 600.0) -> str:
+        """What shell commands print that a person types in the files' folder, `docker compose` among them.
+
+        Raises:
+            ComposeError: one of them failed.
+        """
+        answer = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", commands], cwd=self._folder, env=self._env | self._chosen, text=True,
+            stdin=subprocess.DEVNULL, capture_output=True, timeout=seconds, check=False,
+        )  # fmt: skip
+        if answer.returncode != 0:
+            raise ComposeError(f"{commands}\n{answer.stdout[-2000:]}{answer.stderr.strip()[-2000:]}")
+        return answer.stdout
 
     def run(self, *arguments: str, seconds: float = 600.0) -> str:
         """What a command prints. Raises ComposeError."""

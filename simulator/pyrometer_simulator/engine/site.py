@@ -22,12 +22,15 @@ from pyrometer_simulator.engine import standins, wheelhouse
 from pyrometer_simulator.engine.compose import Compose, ComposeError, find_compose, from_debian
 from pyrometer_simulator.engine.daemon import Docker, EngineError, check, engine
 
-COPIED = ("client", "exporters", "alerting", "dashboards", "simulator", "alert_rules", "compose")
+COPIED = ("client", "exporters", "alerting", "dashboards", "simulator", "alert_rules", "compose", "docs")
 FILES = ("compose.yaml", "compose.demo.yaml", "compose.test.yaml")
-PROFILES = ("scale",)
-PORTS = ("PROMETHEUS", "ALERTMANAGER", "ALERTING", "GRAFANA", "VICTORIA", "SLACK")
-# Debian has no package of it: its service is only checked for being well described.
-NOT_STARTED = ("grafana",)
+PORTS = ("PROMETHEUS", "ALERTMANAGER", "ALERTING", "VICTORIA", "SLACK", "VMSELECT", "VMINSERT",
+         *(f"VMSTORAGE_{number}_{what}" for number in (0, 1) for what in ("INSERT", "SELECT")))  # fmt: skip
+# Debian has no package of Grafana: its service is only checked for being well described.
+NOT_STARTED = "no-image"
+# The director plays the scenario once: whoever starts everything again does not start him.
+ONCE = "once"
+VICTORIA_URLS = ("http://victoria:8428/api/v1/write", "http://vminsert:8480/insert/0/prometheus/api/v1/write")
 OUTBOX_BYTES = 24 << 20
 PYTHON = "python:3.13-slim-trixie"
 # Under names of their own: an engine of somebody else's may have the real ones.
@@ -42,11 +45,14 @@ class Site:
 
     docker: Docker
     compose: Compose
+    person: Compose  # as who starts everything again with `docker compose up`
     node: Compose
     node_url: str
     ports: dict[str, int]
     services: list[str]
     outbox: Path
+    folder: Path
+    has_cluster: bool
 
     def url(self, program: str) -> str:
         """Where a program is published, by the name of its port's setting."""
@@ -89,7 +95,7 @@ def site(project: Path, folder: Path, progress: Callable[[str], object] = print)
         found = _site(docker, program, copy, outbox)
         config = yaml.safe_load(found.compose.run("config"))
         images = [service["image"] for service in config["services"].values() if "build" not in service]
-        found.services = _startable(config)
+        found.services = list(config["services"])
         made = standins.build(docker, [*images, *([PYTHON] if docker.ours else [])], progress)
         try:
             progress("site: building our images from a wheelhouse, without PyPI")
@@ -107,9 +113,14 @@ def site(project: Path, folder: Path, progress: Callable[[str], object] = print)
 
 def _site(docker: Docker, program: Path, copy: Path, outbox: Path) -> Site:
     ports = {name: free_port() for name in PORTS}
+    has_cluster = standins.has_cluster()
+    profiles = ("scale", *(("scale-cluster",) if has_cluster else ()))
     settings = {
         "DEMO_FLAGS": "--exit-after-scenario", "PYROMETER_CLUSTER": "simulated", "PIP_NO_INDEX": "1",
         "PIP_FIND_LINKS": "/src/wheelhouse", **{f"{name}_PORT": str(port) for name, port in ports.items()},
+        # Both versions at once, so that what they keep can be compared.
+        "VICTORIA_WRITE_URL": ",".join(VICTORIA_URLS if has_cluster else VICTORIA_URLS[:1]),
+        "VICTORIA_REPLICATION": "2",
     }  # fmt: skip
     # On an engine of somebody else's the real python may be there, of another version than the wheels.
     env = docker.env | settings | OUR_IMAGES | ({} if docker.ours else {"PYTHON_IMAGE": standins.BASE})
@@ -117,11 +128,15 @@ def _site(docker: Docker, program: Path, copy: Path, outbox: Path) -> Site:
     _override(copy / "compose/compose.test.yaml", outbox)
     node_port = free_port()
     _node_override(copy / "compose/compose.node.test.yaml", node_port)
-    compose = Compose(program, copy / "compose", FILES, env=env, project=name, profiles=PROFILES)
+    compose, person = (
+        Compose(program, copy / "compose", FILES, env=env, project=name, profiles=[*profiles, *more])
+        for more in ((ONCE,), ())
+    )
     node = Compose(
         program, copy / "compose", ("compose.node.yaml", "compose.node.test.yaml"), env=env, project=f"{name}-node"
     )
-    return Site(docker, compose, node, f"http://127.0.0.1:{node_port}", ports, [], outbox)
+    where = f"http://127.0.0.1:{node_port}"
+    return Site(docker, compose, person, node, where, ports, [], outbox, copy, has_cluster)
 
 
 def _override(path: Path, outbox: Path) -> None:
@@ -129,7 +144,9 @@ def _override(path: Path, outbox: Path) -> None:
     propagation = subprocess.run(
         ["findmnt", "--noheadings", "--output=PROPAGATION", "/"], capture_output=True, text=True, check=False
     )
-    services: dict[str, Any] = {"director": {"restart": "no"}}
+    services: dict[str, Any] = {
+        "director": {"restart": "no", "profiles": [ONCE]}, "grafana": {"profiles": [NOT_STARTED]},
+    }  # fmt: skip
     if "private" in propagation.stdout:  # without systemd: the engine refuses rslave
         services["host"] = {"volumes": ["/:/host:ro"]}
     volume = {"driver_opts": {"type": "none", "o": "bind", "device": str(outbox)}}
@@ -160,11 +177,6 @@ def _down(compose: Compose) -> None:
             time.sleep(2.0)
         else:
             return
-
-
-def _startable(config: dict[str, Any]) -> list[str]:
-    """All services but those for which there is no program here."""
-    return [name for name in config["services"] if name not in NOT_STARTED]
 
 
 def _copy(project: Path, copy: Path) -> None:

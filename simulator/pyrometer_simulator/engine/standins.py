@@ -1,7 +1,8 @@
 """Stand-ins for upstream images, from Debian's packages, under the names that the compose files use.
 
 One base: Debian testing by debootstrap with Python and busybox, which is what python:...-slim is to our Dockerfile. The
-others are that base with one program, where the upstream image has it. Grafana has no package and gets none.
+others are that base with one program, where the upstream image has it. Grafana has no package and gets none; nor have
+the programs of VictoriaMetrics' cluster version, which are taken from PATH where they are there.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 from pyrometer_simulator.engine.daemon import Docker, EngineError
 from pyrometer_simulator.stack.cache import cache_folder, fill, missing
 from pyrometer_simulator.stack.sources import debian_uris
-from pyrometer_simulator.stack.versions import version_line
+from pyrometer_simulator.stack.versions import parse_version, version_line
 
 # Testing moves on; a base older than this is made anew.
 BASE_SECONDS = 14 * 24 * 3600.0
@@ -26,24 +27,36 @@ INCLUDE = ("python3", "python3-venv", "busybox", "ca-certificates")
 NEEDLESS = ("usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info", "var/lib/apt/lists",
             "var/cache/apt", "var/cache/debconf", "var/log")  # fmt: skip
 BASE = "pyrometer-standin-base"
+CLUSTER = ("vmstorage", "vminsert", "vmselect")
 
 
 @dataclass(frozen=True)
 class Program:
-    """Where a package has a program, and where the upstream image has it; ``state`` is what nobody may write to."""
+    """Where a package has a program, and where the upstream image has it; ``state`` is what nobody may write to.
+
+    Without a package ``binary`` is a name on PATH. ``tool`` is a second program, in /bin.
+    """
 
     package: str
     binary: str
     entrypoint: str
     share: str = ""
     state: str = ""
+    tool: str = ""
+
+    def path(self) -> Path | None:
+        """The program here; None where there is none."""
+        if self.package:
+            return cache_folder() / self.package / self.binary
+        found = shutil.which(self.binary)
+        return Path(found) if found else None
 
 
 PROGRAMS = {
     "prom/prometheus": Program("prometheus", "usr/bin/prometheus", "/bin/prometheus", state="/prometheus"),
     "prom/alertmanager": Program(
         "prometheus-alertmanager", "usr/bin/prometheus-alertmanager", "/bin/alertmanager",
-        share="usr/share/prometheus", state="/alertmanager",
+        share="usr/share/prometheus", state="/alertmanager", tool="usr/bin/amtool",
     ),
     "prom/node-exporter": Program("prometheus-node-exporter", "usr/bin/prometheus-node-exporter", "/bin/node_exporter"),
     "victoriametrics/victoria-metrics": Program(
@@ -51,7 +64,13 @@ PROGRAMS = {
     ),
     "victoriametrics/vmagent": Program("victoria-metrics", "usr/bin/vmagent", "/vmagent-prod"),
     "victoriametrics/vmalert": Program("victoria-metrics", "usr/bin/vmalert", "/vmalert-prod"),
+    **{f"victoriametrics/{name}": Program("", name, f"/{name}-prod") for name in CLUSTER},
 }  # fmt: skip
+
+
+def has_cluster() -> bool:
+    """Whether VictoriaMetrics' cluster version can be had here."""
+    return all(shutil.which(name) for name in CLUSTER)
 
 
 def build(docker: Docker, images: Iterable[str], progress: Callable[[str], object] = print) -> list[str]:
@@ -67,12 +86,13 @@ def build(docker: Docker, images: Iterable[str], progress: Callable[[str], objec
     for image, name in wanted.items():
         if name == "python":
             docker.run("tag", BASE, image)
-    packages = sorted({program.package for program in programs.values()})
+    packages = sorted({program.package for program in programs.values() if program.package})
     if absent := missing(cache_folder(), packages):
         fill(cache_folder(), absent, lambda *_: None, progress)
     for image, program in programs.items():
-        _image(docker, image, program)
-        progress(f"stand-in: {image}: {version_line([cache_folder() / program.package / program.binary]) or 'made'}")
+        binary = _image(docker, image, program)
+        line = version_line([binary])
+        progress(f"stand-in: {image}: {line if parse_version(line) else 'made'}")
     return [*programs, *(image for image, name in wanted.items() if name == "python"), BASE]
 
 
@@ -125,11 +145,17 @@ def _bootstrap(root: Path, progress: Callable[[str], object]) -> None:
             return
 
 
-def _image(docker: Docker, image: str, program: Program) -> None:
-    unpacked = cache_folder() / program.package
+def _image(docker: Docker, image: str, program: Program) -> Path:
+    """The program that the image has."""
+    unpacked, binary = cache_folder() / program.package, program.path()
+    if binary is None:
+        raise EngineError(f"{program.binary} is not on PATH, and no package has it")
     lines = [f"FROM {BASE}", f"COPY binary {program.entrypoint}"]
     with tempfile.TemporaryDirectory(prefix="standin-") as context:
-        shutil.copy(unpacked / program.binary, Path(context) / "binary")
+        shutil.copy(binary, Path(context) / "binary")
+        if program.tool:
+            shutil.copy(unpacked / program.tool, Path(context) / "tool")
+            lines.append(f"COPY tool /bin/{Path(program.tool).name}")
         if program.share:
             shutil.copytree(unpacked / program.share, Path(context) / "share")
             lines.append(f"COPY share /{program.share}")
@@ -139,6 +165,7 @@ def _image(docker: Docker, image: str, program: Program) -> None:
         lines.append(f'ENTRYPOINT ["{program.entrypoint}"]')
         Path(context, "Dockerfile").write_text("\n".join(lines) + "\n")
         docker.run("build", "--quiet", "--network=none", "--tag", image, context)
+    return binary
 
 
 def _run(command: list[str]) -> str:

@@ -104,20 +104,25 @@ class StateFile:
         with path.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), SIZE)
         self.header = Header.from_buffer(self._map)
+        self._records = [GpuRecord.from_buffer(self._map, _offset(index)) for index in range(MOST_GPUS)]
+        self._copies: list[tuple[int, GpuRecord]] = [(-1, record) for record in self._records]  # by their sequence
         if not create and self.header.magic != MAGIC:
             raise ValueError(nothing)
 
     def record(self, index: int) -> GpuRecord:
         """A GPU's record in place: changes are seen by all readers."""
-        return GpuRecord.from_buffer(self._map, _offset(index))
+        return self._records[index]
 
     def snapshot(self, index: int) -> GpuRecord:
-        """A copy of a GPU's record that no change cuts in two."""
-        live = self.record(index)
+        """A copy of a GPU's record that no change cuts in two; the same one until there is a change."""
+        live, (sequence, copy) = self._records[index], self._copies[index]
         for _ in range(1000):
             before = live.sequence
+            if before == sequence:
+                return copy
             copy = GpuRecord.from_buffer_copy(self._map, _offset(index))
             if before % 2 == 0 and live.sequence == before:
+                self._copies[index] = before, copy
                 return copy
             time.sleep(0.0001)
         msg = f"the record of GPU {index} was left half written"

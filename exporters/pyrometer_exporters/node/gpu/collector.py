@@ -200,7 +200,7 @@ def build(context: Context, nvml: Nvml | None = None) -> GpuCollector:
     shared = Shared(
         nvml=nvml,
         driver=driver,
-        sampler=Sampler(getattr(context.flags, FREQUENCY_FLAG), context.clock.monotonic),
+        sampler=Sampler(driver.using, getattr(context.flags, FREQUENCY_FLAG), context.clock.monotonic),
         clock=context.clock,
         selection=inventory.Selection(include, exclude),
         # As dcgm-exporter does: in a container the host's own name comes from the environment.

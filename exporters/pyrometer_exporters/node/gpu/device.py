@@ -164,7 +164,7 @@ class Gpu:
             self.excluded = True
             return None
         self.identity, self.known = identity, True
-        self._throttling.open(nvml, handle, link, self._shared.driver, self._shared.sampler)
+        self._throttling.open(nvml, handle, link, self._shared.sampler)
         for subject in self._subjects:
             subject.open(Opened(handle, identity, self._shared))
         self._handle, self._generation = handle, link.generation

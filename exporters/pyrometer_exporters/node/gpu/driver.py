@@ -60,7 +60,10 @@ class Driver:
         self._retry_at = 0.0
         self._retry_seconds = FIRST_RETRY_SECONDS
         self._generation = 0
-        self._idle = threading.Condition()
+        self._lock = threading.Lock()
+        self._idle = threading.Condition(self._lock)
+        self._use = _Use(self)
+        self._waits = 0
         self._calls = 0
         self._attached = False
         self._accusers: set[object] = set()
@@ -90,7 +93,7 @@ class Driver:
 
         Entering raises PartError with the reason where there is no connection.
         """
-        return _Use(self)
+        return self._use
 
     def failed(self, error: PartError, link: Link, accuser: object = None) -> None:
         """Take note of an error of a call under ``link``; only one that says that the driver is gone ends it.
@@ -117,12 +120,12 @@ class Driver:
 
         Whether that is done; where a call has not returned after ``seconds`` it isn't, and the next try may go on.
         """
-        with self._idle:
+        with self._lock:
             self.released = True
             self._before_release = self.link or self._before_release
             self.error = PartError(RELEASING, f"{self._calls} calls have not returned, see gpu-release")
             self._unlink()
-            if not self._idle.wait_for(lambda: not self._calls, seconds):
+            if not self._until_idle(seconds):
                 return False
             self.error = PartError(RELEASED, "the GPUs were let go on request, see gpu-release")
             attached, self._attached, self._before_release = self._attached, False, None
@@ -133,14 +136,14 @@ class Driver:
 
     def resume(self) -> None:
         """Connect again at the next visit; where the library was not shut down yet, be connected as before."""
-        with self._idle:
+        with self._lock:
             self.released = False
             self.error = PartError("no_driver", "not yet initialised")
             self.link, self._before_release = self._before_release, None
         self._retry_at, self._retry_seconds = 0.0, FIRST_RETRY_SECONDS
 
     def _end(self, error: PartError) -> None:
-        with self._idle:
+        with self._lock:
             self.error = error
             self._unlink()
 
@@ -155,26 +158,35 @@ class Driver:
             return not error.driver_gone
         return True
 
+    def _until_idle(self, seconds: float) -> bool:
+        """Wait, holding the lock, until no call is under way; whether none is."""
+        self._waits += 1
+        try:
+            return self._idle.wait_for(lambda: not self._calls, seconds)
+        finally:
+            self._waits -= 1
+
     def _enter(self) -> Link:
-        with self._idle:
-            if self.link is None:
+        with self._lock:
+            link = self.link
+            if link is None:
                 raise PartError(self.error.reason, self.error.detail)
             self._calls += 1
-            return self.link
+            return link
 
     def _leave(self) -> None:
-        with self._idle:
+        with self._lock:
             self._calls -= 1
-            if not self._calls:
+            if self._waits and not self._calls:  # asked only then: telling nobody costs more than the rest of this
                 self._idle.notify_all()
 
     def _connect(self) -> None:
         now = self._clock.monotonic()
         if now < self._retry_at:
             raise PartError(self.error.reason, self.error.detail)
-        with self._idle:
+        with self._lock:
             # What an earlier call uses can't be shut down under it.
-            if not self._idle.wait_for(lambda: not self._calls, LAST_CALLS_SECONDS):
+            if not self._until_idle(LAST_CALLS_SECONDS):
                 if self.error.reason != CALL_HANGS:
                     detail = f"{self.error.reason}; {self._calls} earlier calls have not returned: restart the exporter"
                     self.error = PartError(CALL_HANGS, detail)
@@ -206,7 +218,7 @@ class Driver:
         return self._nvml.driver_version(), self._nvml.device_count()
 
     def _begin(self, version: str, count: int) -> None:
-        with self._idle:
+        with self._lock:
             if self.released:  # asked for meanwhile: release() finds the library attached and shuts it down
                 return
             self._generation += 1
@@ -215,7 +227,7 @@ class Driver:
 
 
 class _Use:
-    """See :meth:`Driver.using`. A class, as the sampler enters it 160 times a second."""
+    """See :meth:`Driver.using`. A class of one object, as the sampler enters it 20 times a second."""
 
     __slots__ = ("_driver",)
 

@@ -25,16 +25,17 @@ COUNTER_LAG_SECONDS = COUNTER_SLACK_SECONDS
 class Rises:
     """One GPU's bitmask as sampled: how often each bit came on and when it was last on. One thread writes."""
 
-    __slots__ = ("_mask", "_seen", "counts")
+    __slots__ = ("_seen", "counts", "mask")
 
     def __init__(self) -> None:
         self.counts = {reason.bit: 0 for reason in REASONS}
         self._seen: dict[int, float] = {}
-        self._mask: int | None = None
+        self.mask: int | None = None
+        """As last taken."""
 
     def take(self, mask: int, now: float) -> None:
         """The bitmask, known bits only, at the monotonic time ``now``."""
-        before, self._mask = self._mask, mask
+        before, self.mask = self.mask, mask
         if mask == before:
             return
         for bit in self.counts:
@@ -45,7 +46,7 @@ class Rises:
 
     def last_on(self, bit: int, now: float) -> float:
         """When the bit was last seen on; ``now`` if it still is, minus infinity if it never was."""
-        if self._mask is not None and self._mask & bit:
+        if self.mask is not None and self.mask & bit:
             return now
         return self._seen.get(bit, float("-inf"))
 

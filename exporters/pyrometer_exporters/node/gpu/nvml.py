@@ -6,6 +6,8 @@ up the thread that made it and no other. Nothing here is called at import time.
 
 from __future__ import annotations
 
+import ctypes
+import struct
 from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple, NewType, Protocol
@@ -69,13 +71,18 @@ _ABOUT_ONE_VALUE = frozenset(
     }
 )
 
+_CLOCK_EVENT_CALLS = "nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"
+
 # These say that no call on the GPU will do; any other code, from a call for one optional value, speaks of that call.
 _ABOUT_THE_WHOLE_GPU = frozenset(
     {Code.UNINITIALIZED, Code.DRIVER_NOT_LOADED, Code.TIMEOUT, Code.GPU_IS_LOST, Code.RESET_REQUIRED}
 )
 
-# c_nvmlValue_t's member for each NVML_VALUE_TYPE_* (nvml.h, nvmlValueType_t).
-_VALUE_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
+# c_nvmlFieldValue_t: fieldId, scopeId, timestamp, latencyUsec, valueType, nvmlReturn, value. Unpacked at once: the
+# binding's structures run Python for each member looked at, which was half of what a collection cost.
+_ENTRY = struct.Struct("=IIqqII8s")
+# The value for each NVML_VALUE_TYPE_* (nvml.h, nvmlValueType_t): double to unsigned short.
+_VALUE_TYPES = tuple(struct.Struct(f"={kind}") for kind in "dIQQqiH")
 _DOUBLE, _UNSIGNED_LONG_LONG = 0, 3
 
 # NVML_FI_DEV_ECC_SBE_VOL_TOTAL to NVML_FI_DEV_ECC_DBE_AGG_CBU: drivers give some of these the wrong valueType, though
@@ -180,6 +187,9 @@ class Nvml(Protocol):
     def clock_event_reasons(self, handle: Handle) -> int:
         """The bitmask of why clocks are where they are."""
 
+    def clock_event_reader(self, handle: Handle) -> Callable[[], int]:
+        """What reads :meth:`clock_event_reasons` again and again, one call at a time, at the least cost."""
+
     def fields(self, handle: Handle, keys: Sequence[FieldKey]) -> dict[FieldKey, float]:
         """Field values in one call; those that this GPU or driver doesn't have are left out."""
 
@@ -267,11 +277,20 @@ class Pynvml:
 
     def clock_event_reasons(self, handle: Handle) -> int:
         """nvmlDeviceGetCurrentClocksEventReasons; before driver 535, ...ClocksThrottleReasons, the same bits."""
-        return int(
-            _newer_or_older(
-                "nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons", handle
-            )
-        )
+        return int(_newer_or_older(*_CLOCK_EVENT_CALLS, handle))
+
+    def clock_event_reader(self, handle: Handle) -> Callable[[], int]:
+        """The same calls on one number kept for the answer: the binding's own makes two objects for each."""
+        function, mask = _foreign(*_CLOCK_EVENT_CALLS), ctypes.c_ulonglong()
+        pointer = ctypes.byref(mask)
+
+        def read() -> int:
+            code = function(handle, pointer)
+            if code != pynvml.NVML_SUCCESS:
+                raise NvmlError(code, _CLOCK_EVENT_CALLS[0])
+            return mask.value
+
+        return read
 
     def ask(self, function: str, *arguments: object) -> Any:  # noqa: ANN401  pynvml is untyped
         """A function that this release of the binding lacks counts as one that the driver lacks."""
@@ -292,24 +311,23 @@ class Pynvml:
         return dict(_entry_values(keys, entries))
 
 
-def _entry_values(keys: Iterable[FieldKey], entries: Iterable[Any]) -> Iterable[tuple[FieldKey, float]]:
-    for key, entry in zip(keys, entries, strict=True):
-        if entry.nvmlReturn != pynvml.NVML_SUCCESS:
-            error = NvmlError(entry.nvmlReturn, f"field {entry.fieldId}")
-            if error.about_whole_gpu:
-                raise error
-        elif not _left_untouched(entry):
-            kind = _UNSIGNED_LONG_LONG if entry.fieldId in _ECC_COUNTER_FIELDS else entry.valueType
-            if 0 <= kind < len(_VALUE_MEMBERS):
-                yield key, getattr(entry.value, _VALUE_MEMBERS[kind])
+def _entry_values(keys: Iterable[FieldKey], entries: Any) -> Iterable[tuple[FieldKey, float]]:  # noqa: ANN401  an array
+    for key, (field, _scope, at, took, kind, code, value) in zip(keys, _ENTRY.iter_unpack(entries), strict=True):
+        if code != pynvml.NVML_SUCCESS:
+            if code in _ABOUT_THE_WHOLE_GPU:
+                raise NvmlError(code, f"field {field}")
+        # A driver may call an entry good that it never filled in, and the value is whatever the memory held: so it is
+        # for ECC counters while ECC is off (NVIDIA bug 2009232).
+        elif kind != _DOUBLE or at or took:
+            value_type = _UNSIGNED_LONG_LONG if field in _ECC_COUNTER_FIELDS else kind
+            if value_type < len(_VALUE_TYPES):
+                yield key, _VALUE_TYPES[value_type].unpack_from(value)[0]
 
 
-def _left_untouched(entry: Any) -> bool:  # noqa: ANN401  pynvml is untyped
-    """Whether the driver calls an entry good that it never filled in: so it is for ECC counters while ECC is off.
-
-    NVIDIA bug 2009232; what is in the value is whatever the memory held.
-    """
-    return bool(entry.valueType == _DOUBLE and entry.timestamp == 0 and entry.latencyUsec == 0)
+def _foreign(newer: str, older: str) -> Callable[..., int]:
+    """The library's own function; where it has neither, one that says so."""
+    found: Any = [getattr(pynvml.nvmlLib, name, None) for name in (newer, older)]
+    return next(filter(None, found), lambda *_: Code.FUNCTION_NOT_FOUND)
 
 
 def _call(function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401  pynvml is untyped

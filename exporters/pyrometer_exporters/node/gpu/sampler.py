@@ -1,13 +1,17 @@
 """Watches the clock-event bitmask of all GPUs 20 times a second, for the reasons that the driver doesn't count.
 
-One thread reads all GPUs in turn: eight threads cost six times as much (measured: 1.9 % of a core against 0.3 %), for
-waking up. A GPU that hangs holds that thread; a second one looks after it ten times a second and starts a successor,
-which leaves out the GPU that still has its predecessor. The sampler and the GPU's own worker take turns under one lock,
-so at most one thread per hung GPU is ever stuck, and mostly it is the sampler's: scrapes then needn't wait to know.
+Two threads take turns, and each looks after the other: one that finds the other still in its turn after HANGS_SECONDS
+goes on without it and takes on a new partner. So a GPU that hangs holds the one thread that called it; its neighbours
+miss a few reads, and are read on. (Eight threads cost six times as much, for waking up; one with another to look after
+it wakes half as often again as two in turn.)
+
+A GPU's reads by the sampler and by its own worker exclude each other by one lock, so at most one thread per hung GPU
+is ever stuck, and mostly it is the sampler's: scrapes then needn't wait to know.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -15,47 +19,49 @@ from collections.abc import Callable
 
 from pyrometer_exporters.framework.worker import PartError
 from pyrometer_exporters.node.gpu.clock_events import KNOWN_BITS
+from pyrometer_exporters.node.gpu.driver import Link
 from pyrometer_exporters.node.gpu.edges import Rises
 
 log = logging.getLogger(__name__)
 
 DEFAULT_FREQUENCY = 20.0
 # Longer than this between two reads and nobody knows what was in between: neither throttled nor not. It is as long as
-# a hung GPU can hold up its neighbours: until the second look finds the thread in the same call, and one turn more.
+# a hung GPU can hold up its neighbours: since their last read, until the other thread's turn, until that gives up.
 MAX_GAP_SECONDS = 0.25
-WATCH_SECONDS = 0.1
+# A read under way for this long is a hang as far as its neighbours and a scrape are concerned.
+HANGS_SECONDS = 0.1
 # A GPU that failed is left alone for a while: calls to a sick one can be slow.
 REST_SECONDS = 1.0
 # A read that takes this long (a healthy one: well under 1 ms) would slow down the others' cadence.
 SLOW_READ_SECONDS = 0.02
-# A read under way for this long is a hang as far as a scrape is concerned.
-HANGS_SECONDS = 0.1
 ALL_ONES = 0xFFFFFFFFFFFFFFFF
 
 
 class Watched:
     """One GPU's bitmask over time: seconds per bitmask seen, kept while the GPU comes and goes."""
 
-    __slots__ = ("_at", "began", "lock", "read", "rests_until", "rises", "seconds", "told")
+    __slots__ = ("_at", "generation", "held_by", "lock", "read", "rests_until", "rises", "seconds", "told")
 
     def __init__(self) -> None:
         self.read: Callable[[], int] | None = None
         """Reads the bitmask; None while the GPU isn't open. Raises PartError."""
+        self.generation = 0
+        """The connection to the driver under which :attr:`read` may be called."""
         self.lock = threading.Lock()
         """Held while the sampler or the GPU's worker calls the driver about this GPU."""
         self.seconds: dict[int, float] = {}
         self.rises = Rises()
-        self.began: float | None = None
-        """When the sampler's present read began, on time.monotonic; None while there is none."""
         self.rests_until = 0.0
         self.told = False
+        self.held_by: _Turn | None = None
+        """The thread that was given up because it hung in a read of this GPU."""
         self._at: float | None = None
 
     @property
     def hangs(self) -> bool:
         """Whether the sampler is stuck in a read."""
-        began = self.began
-        return began is not None and time.monotonic() - began > HANGS_SECONDS
+        stuck = self.held_by
+        return stuck is not None and stuck.reading is self
 
     def take(self, mask: int, now: float) -> None:
         """Count the time since the read before as spent under ``mask``, unless that was too long ago."""
@@ -66,7 +72,8 @@ class Watched:
         mask &= KNOWN_BITS  # also keeps the number of different masks bounded
         if before is not None and 0 < now - before <= MAX_GAP_SECONDS:
             self.seconds[mask] = self.seconds.get(mask, 0.0) + now - before
-        self.rises.take(mask, now)
+        if mask != self.rises.mask:
+            self.rises.take(mask, now)
 
     def missed(self, until: float) -> None:
         """The read failed: what was before can't be joined to what comes next; rest until ``until``."""
@@ -79,14 +86,25 @@ class Watched:
 
 
 class Sampler:
-    """Reads every watched GPU ``frequency`` times a second from the first :meth:`watch` to :meth:`close`."""
+    """Reads every watched GPU ``frequency`` times a second from the first :meth:`watch` to :meth:`close`.
 
-    def __init__(self, frequency: float = DEFAULT_FREQUENCY, monotonic: Callable[[], float] = time.monotonic) -> None:
+    ``using`` gives the connection to the driver for a round of all GPUs, and raises PartError while there is none.
+    """
+
+    def __init__(
+        self,
+        using: Callable[[], contextlib.AbstractContextManager[Link]],
+        frequency: float = DEFAULT_FREQUENCY,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._using = using
         self._interval = 1 / frequency
         self._monotonic = monotonic
         self._watched: tuple[Watched, ...] = ()
-        self._turn: _Turn | None = None
         self._lock = threading.Lock()
+        self._crew: tuple[_Turn, ...] = ()
+        self._baton = threading.Lock()  # whose it is has the turn; a new one each time that somebody was given up
+        self._due = 0.0
         self._closed = False
 
     def watch(self, watched: Watched) -> None:
@@ -94,52 +112,77 @@ class Sampler:
         with self._lock:
             if watched not in self._watched:
                 self._watched = (*self._watched, watched)
-            if self._turn is None and not self._closed:
-                self._succeed()
-                threading.Thread(target=self._look_after, name="gpu-sampler-watch", daemon=True).start()
+            if not self._crew and not self._closed:
+                self._hire()
 
     def close(self) -> None:
         """Let the threads end; doesn't wait for one that hangs."""
         with self._lock:
             self._closed = True
-            self._turn = None
+            self._crew = ()
 
-    def _succeed(self) -> None:
-        turn = self._turn = _Turn()
-        threading.Thread(target=self._run, args=(turn,), name="gpu-sampler", daemon=True).start()
-
-    def _look_after(self) -> None:
-        seen: tuple[_Turn | None, int] = (None, 0)
-        while True:
-            time.sleep(WATCH_SECONDS)
-            with self._lock:
-                turn = self._turn
-                if turn is None:
-                    return
-                if turn.reading and seen == (turn, turn.reads):
-                    self._succeed()
-            seen = (turn, turn.reads)
+    def _hire(self) -> None:
+        turn = _Turn()
+        before, self._crew = self._crew, (*self._crew, turn)
+        try:
+            threading.Thread(target=self._run, args=(turn,), name="gpu-sampler", daemon=True).start()
+        except RuntimeError:  # no thread to be had now
+            self._crew = before
+            raise
 
     def _run(self, turn: _Turn) -> None:
-        due = self._monotonic()
-        while self._turn is turn:
-            now = self._monotonic()
+        while turn in self._crew:
+            baton = self._baton
+            if not baton.acquire(timeout=HANGS_SECONDS):
+                self._go_on_without_others(turn, baton)
+                continue
+            try:
+                due = self._take_turn(turn)
+            finally:
+                baton.release()
+            time.sleep(max(0.0, due - self._monotonic()))
+
+    def _take_turn(self, turn: _Turn) -> float:
+        """A round of all GPUs, if ``turn`` is still one of us; when it has its next turn."""
+        if len(self._crew) == 1:
+            with self._lock, contextlib.suppress(RuntimeError):  # alone, then, until the next turn
+                if turn in self._crew:
+                    self._hire()
+        if turn in self._crew:
+            self._round(turn)
+        # A turn that ran late doesn't make the next ones hurry.
+        self._due = max(self._due + self._interval, self._monotonic())
+        return self._due
+
+    def _go_on_without_others(self, turn: _Turn, baton: threading.Lock) -> None:
+        with self._lock:
+            if self._baton is baton and turn in self._crew:
+                self._baton = threading.Lock()
+                for other in self._crew:
+                    if other is not turn and other.reading is not None:
+                        other.reading.held_by = other
+                self._crew = (turn,)
+
+    def _round(self, turn: _Turn) -> None:
+        now = self._monotonic()
+        try:
+            with self._using() as link:
+                for watched in self._watched:
+                    if watched.generation == link.generation:
+                        # The end of one read is the beginning of the next: a clock read costs as much as the counting.
+                        now = self._sample(watched, turn, now)
+                        if turn not in self._crew:
+                            return
+        except PartError:  # not connected
             for watched in self._watched:
-                # The end of one read is the beginning of the next: a clock read costs as much as the counting.
-                now = self._sample(watched, turn, now)
-                if self._turn is not turn:
-                    return
-            # A turn that ran late doesn't make the next ones hurry.
-            due = max(due + self._interval, now)
-            time.sleep(due - now)
+                watched.missed(0.0)
 
     def _sample(self, watched: Watched, turn: _Turn, start: float) -> float:
         """Read one GPU, beginning at ``start``; when that was over."""
         read = watched.read
         if read is None or start < watched.rests_until or not watched.lock.acquire(blocking=False):
             return start
-        turn.reads += 1
-        watched.began, turn.reading = time.monotonic(), True
+        turn.reading = watched
         try:
             mask = read()
         except PartError:
@@ -158,14 +201,16 @@ class Sampler:
                 # It may take a twentieth of the thread's time, not more.
                 watched.rests_until = now + 20 * (now - start)
         finally:
-            watched.began, turn.reading = None, False
+            turn.reading = None
             watched.lock.release()
         return now
 
 
 class _Turn:
-    """One sampling thread's term; it ends when another takes over."""
+    """One sampling thread, for as long as it is one of the two."""
+
+    __slots__ = ("reading",)
 
     def __init__(self) -> None:
-        self.reads = 0
-        self.reading = False
+        self.reading: Watched | None = None
+        """The GPU whose read is under way."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from pyrometer_exporters.framework.metrics import Sample
 from pyrometer_exporters.node.gpu import clock_events, families
-from pyrometer_exporters.node.gpu.driver import Driver, Link
+from pyrometer_exporters.node.gpu.driver import Link
 from pyrometer_exporters.node.gpu.edges import ClockEventCounts
 from pyrometer_exporters.node.gpu.nvml import Handle, Nvml
 from pyrometer_exporters.node.gpu.readings import Values
@@ -23,13 +23,14 @@ class Throttling:
         self._times = clock_events.ClockEvents()
         self._counts = ClockEventCounts(self.watched.rises)
 
-    def open(self, nvml: Nvml, handle: Handle, link: Link, driver: Driver, sampler: Sampler) -> None:
+    def open(self, nvml: Nvml, handle: Handle, link: Link, sampler: Sampler) -> None:
         """The GPU has been opened, perhaps again."""
         self._fields = clock_events.counter_fields(link.driver)
         self._samplable = clock_events.sampled_reasons(link.driver)
         self._times.reopened()
         self._counts.reopened()
-        self.watched.read = _reader(nvml, handle, driver)
+        self.watched.generation = link.generation
+        self.watched.read = nvml.clock_event_reader(handle)
         sampler.watch(self.watched)
 
     def let_go(self) -> None:
@@ -57,11 +58,3 @@ class Throttling:
             yield Sample(families.CLOCK_EVENT_SECONDS, of_reason, seconds)
             yield Sample(families.CLOCK_EVENTS, of_reason, counts[reason])
             yield Sample(families.CLOCK_EVENT_METHOD, (*of_reason, method), 1)
-
-
-def _reader(nvml: Nvml, handle: Handle, driver: Driver) -> Callable[[], int]:
-    def read() -> int:
-        with driver.using():
-            return nvml.clock_event_reasons(handle)
-
-    return read

@@ -71,8 +71,15 @@ CURRENT_PART = Family(
     "pyrometer_train_current_part_seconds",
     "gauge",
     "How long the rank has been in the part that it is in now; part is step inside a step but in no named part, "
-    "between outside. Absent once its process is gone.",
+    "between outside, between_ticks where that can't be told. Absent once its process is gone.",
     (*_RANK, "part"),
+)
+LONGEST_TICK = Family(
+    "pyrometer_train_longest_tick_seconds",
+    "gauge",
+    "Longest time from a tick to the next, but for the first ten and for pauses that have a name: those without may "
+    "last as long again. Only of loops that tick.",
+    _RANK,
 )
 RANK_UP = Family(
     "pyrometer_train_rank_up",
@@ -136,8 +143,8 @@ EXPECTED_MFU = Family(
     ("run", "attempt"),
 )
 FAMILIES = (
-    STEPS, STEP_SECONDS, TOKENS, FLOPS, PART_SECONDS, LAST_STEP, LAST_STEP_NUMBER, CURRENT_PART, RANK_UP, RANK_START,
-    GC_PAUSES, GC_PAUSE_SECONDS, LAST_GC_STEP, RANK_INFO, RUN_INFO, PEAK_FLOPS, PEAK_UNKNOWN, EXPECTED_MFU,
+    STEPS, STEP_SECONDS, TOKENS, FLOPS, PART_SECONDS, LAST_STEP, LAST_STEP_NUMBER, CURRENT_PART, LONGEST_TICK, RANK_UP,
+    RANK_START, GC_PAUSES, GC_PAUSE_SECONDS, LAST_GC_STEP, RANK_INFO, RUN_INFO, PEAK_FLOPS, PEAK_UNKNOWN, EXPECTED_MFU,
 )  # fmt: skip
 
 
@@ -295,14 +302,11 @@ def _position(rank: Rank, labels: tuple[str, ...], now: float, offset: float) ->
     if rank.last_end:
         yield LAST_STEP.sample(rank.last_end / 1e9 + offset, *labels)
         yield LAST_STEP_NUMBER.sample(rank.last_step, *labels)
+    if header.longest_tick > 0:
+        yield LONGEST_TICK.sample(header.longest_tick / 1e9, *labels)
     if rank.ended_at is not None:
         return  # gone: it is nowhere
-    if 0 < header.part <= len(PARTS):
-        part, since = PARTS[header.part - 1], header.part_started
-    elif header.step_started > rank.last_end:
-        part, since = "step", header.step_started
-    else:
-        part, since = "between", rank.last_end or header.created
+    part, since = rank.position()
     yield CURRENT_PART.sample(max(0.0, now - since / 1e9), *labels, part)
 
 

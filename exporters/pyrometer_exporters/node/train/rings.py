@@ -20,7 +20,7 @@ from pyrometer import ring
 # A node has 8-16 ranks; leftovers of crashed runs come on top. More is somebody's mistake, not our memory.
 MAX_RINGS = 256
 
-_HEADER = struct.Struct(f"<{ring.STEPS_EXTRA_SLOT + 1}q")
+_HEADER = struct.Struct(f"<{ring.LONGEST_TICK_SLOT + 1}q")
 # By the ring's magic number: its version's record.
 _RECORDS = {
     ring.MAGIC_V1: struct.Struct(f"<6q2d{ring.RECORD_SLOTS_V1 - 8}q"),
@@ -82,6 +82,8 @@ class Header:
     gc_step: int
     stack_signal: int
     steps_extra: int
+    ticking: int
+    longest_tick: int
 
     @property
     def steps(self) -> int:
@@ -157,6 +159,8 @@ class RingFile:
             gc_step=slots[ring.GC_STEP_SLOT],
             stack_signal=slots[ring.STACK_SIGNAL_SLOT],
             steps_extra=slots[ring.STEPS_EXTRA_SLOT],
+            ticking=slots[ring.TICKING_SLOT],
+            longest_tick=slots[ring.LONGEST_TICK_SLOT],
         )
 
     def records(self, first: int, count: int) -> Iterator[Record]:

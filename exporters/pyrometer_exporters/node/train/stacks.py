@@ -30,7 +30,7 @@ EVERY_SECONDS = 300.0
 # Before the 10th step there is no usual one: compiling takes minutes.
 MIN_STEPS = 10
 # Where a rank may stay as long as it likes, and where nobody knows whether it is done.
-QUIET_PARTS = ("checkpoint", "eval")
+QUIET_PARTS = ("checkpoint", "eval", "between", "between_ticks")
 MAX_DUMP_BYTES = 256 * 1024
 
 _FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$')
@@ -121,13 +121,12 @@ class Stacks:
 
 
 def _stands(rank: Rank, now: float) -> bool:
-    header = rank.header
-    if header.count < MIN_STEPS or header.step_started <= rank.last_end:
-        return False  # between steps: nobody knows whether it is done
-    if 0 < header.part <= len(ring.PARTS) and ring.PARTS[header.part - 1] in QUIET_PARTS:
+    header, (part, since) = rank.header, rank.position()
+    if header.count < MIN_STEPS or part in QUIET_PARTS:
         return False
+    began = max(header.step_started, rank.last_end, since if part == "step" else 0)
     usual = header.step_total / header.count / 1e9
-    return now - header.step_started / 1e9 > max(SLOW_STEPS * usual, usual + SLOW_SECONDS)
+    return now - began / 1e9 > max(SLOW_STEPS * usual, usual + SLOW_SECONDS)
 
 
 def _dump_path(rank: Rank) -> str:

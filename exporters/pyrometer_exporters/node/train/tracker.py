@@ -23,6 +23,7 @@ KEEP_CLOSED_SECONDS = 300.0
 KEEP_CRASHED_SECONDS = 600.0
 # The difference of the two clocks changes when the wall clock is set, and only then: less is the reading's own noise.
 CLOCK_STEP_MS = 100
+_BETWEEN_TICKS = {ring.NAMED: "step", ring.UNNAMED: "between_ticks"}
 
 
 @dataclass
@@ -46,6 +47,16 @@ class Rank:
         """Number of the latest step; a log says it itself."""
         logged = self.latest.step if self.latest else None
         return self.meta.first_step + self.header.count - 1 if logged is None else logged
+
+    def position(self) -> tuple[str, int]:
+        """The part that the rank is in now, and since when: a part ends, and what is left of the step begins then."""
+        header = self.header
+        if 0 < header.part <= len(ring.PARTS):
+            return ring.PARTS[header.part - 1], header.part_started
+        if header.step_started > self.last_end:
+            return "step", max(header.step_started, header.part_started)
+        ticks = _BETWEEN_TICKS.get(header.ticking) if self.last_end else None
+        return ticks or "between", max(self.last_end or header.created, header.part_started)
 
     def text(self, name: str) -> str:
         """A text of the run's description, as it is at the latest step."""

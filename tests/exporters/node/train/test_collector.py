@@ -162,13 +162,39 @@ def test_the_part_that_a_rank_is_in(collector: TrainCollector, rings: Rings, clo
     made.slot(ring.PART_STARTED_SLOT, int(1004e9))
     assert part() == {"checkpoint": 1}
     made.slot(ring.PART_SLOT, 99)
-    assert part() == {"step": 2}
+    assert part() == {"step": 1}
     made.slot(ring.PART_SLOT, 0)
     made.step(1003, 1004.5)
     assert part() == {"between": 0.5}
     made.crash()
     clock.advance(60)
     assert part() == {}, "a process that is gone is in no part"
+
+
+def test_what_follows_a_part_begins_with_its_end(collector: TrainCollector, rings: Rings, clock: Any) -> None:
+    made = rings()
+    clock.advance(60)
+    made.slot(ring.STEP_STARTED_SLOT, int(1001e9))
+    made.slot(ring.PART_STARTED_SLOT, int(1055e9))
+    samples, _ = collect(collector)
+    assert samples["current_part_seconds", "llama", "0", "0", "step"] == 5, "an evaluation within the step has ended"
+
+
+@pytest.mark.parametrize(("ticking", "part"), [(ring.NAMED, "step"), (ring.UNNAMED, "between_ticks"), (7, "between")])
+def test_the_part_of_a_loop_that_ticks(
+    collector: TrainCollector, rings: Rings, clock: Any, ticking: int, part: str
+) -> None:
+    made = rings()
+    made.slot(ring.TICKING_SLOT, ticking)
+    clock.advance(5)
+    assert collect(collector)[0]["current_part_seconds", "llama", "0", "0", "between"] == 5, "no step has ended yet"
+    made.step(1003, 1004)
+    made.slot(ring.LONGEST_TICK_SLOT, 2_500_000_000)
+    samples, _ = collect(collector)
+    assert samples["current_part_seconds", "llama", "0", "0", part] == 1
+    assert samples["longest_tick_seconds", "llama", "0", "0"] == 2.5
+    made.slot(ring.PART_STARTED_SLOT, int(1004.5e9))
+    assert collect(collector)[0]["current_part_seconds", "llama", "0", "0", part] == 0.5
 
 
 def test_a_rank_is_up_until_its_process_is_gone_and_absent_after_a_good_end(

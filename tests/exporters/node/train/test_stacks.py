@@ -132,7 +132,16 @@ def test_its_answer_is_what_it_wrote_since(scene: Scene, signals: list[Any]) -> 
     assert "long_ago" not in report
 
 
-@pytest.mark.parametrize("why", ["not allowed", "in a checkpoint", "between steps", "gone", "young"])
+def test_a_loop_that_ticks_is_asked_where_its_pauses_have_names(scene: Scene, signals: list[Any]) -> None:
+    scene.ring.slot(ring.STEP_STARTED_SLOT, 0)
+    scene.ring.slot(ring.TICKING_SLOT, ring.NAMED)
+    scene.look(100)
+    assert signals == [(4242, signal.SIGUSR2)]
+
+
+@pytest.mark.parametrize(
+    "why", ["not allowed", "in a checkpoint", "between steps", "between unnamed ticks", "gone", "young"]
+)
 def test_a_rank_is_left_alone(why: str, scene: Scene, signals: list[Any]) -> None:
     if why == "not allowed":
         scene.ring.slot(ring.STACK_SIGNAL_SLOT, 0)
@@ -140,6 +149,9 @@ def test_a_rank_is_left_alone(why: str, scene: Scene, signals: list[Any]) -> Non
         scene.ring.slot(ring.PART_SLOT, 1 + ring.PARTS.index("checkpoint"))
     elif why == "between steps":
         scene.ring.slot(ring.STEP_STARTED_SLOT, 0)
+    elif why == "between unnamed ticks":
+        scene.ring.slot(ring.STEP_STARTED_SLOT, 0)
+        scene.ring.slot(ring.TICKING_SLOT, ring.UNNAMED)
     elif why == "gone":
         scene.ring.crash()
     else:
