@@ -14,7 +14,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO
@@ -288,8 +288,9 @@ class Store:
                     raise
                 self._db.execute("COMMIT")
             except sqlite3.Error as error:
-                if self._db.in_transaction:
-                    self._db.execute("ROLLBACK")
+                with suppress(sqlite3.ProgrammingError):  # closed: a worker that was busy when the service ended
+                    if self._db.in_transaction:
+                        self._db.execute("ROLLBACK")
                 raise StoreError(f"{self._path}: {_reason(error)}") from error
 
     def shrink(self) -> None:

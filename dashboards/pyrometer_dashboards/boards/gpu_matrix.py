@@ -28,6 +28,7 @@ _WHAT = Variable(
     ],
 )
 _ARRANGE = Variable("arrange", "By", values=[("node number", "number"), ("rack", "rack")])
+_WORST = f'gpu:pyrometer_gpu_deviation:worst{{{CLUSTER}, what="$what"}}'
 _DEVIATION = f'gpu:pyrometer_gpu_deviation:steps{{{CLUSTER}, what="$what"}}'
 
 
@@ -156,14 +157,14 @@ def _worst() -> Panel:
         Reading(
             "The twelve GPUs furthest from their rail in the chosen quantity: in steps, and how many of which unit "
             "that is.",
-            "all below 1 step.",
+            "'none by half a step', or all below 1 step.",
             "Open the row's node.",
             "GpuThrottledThermal",
         ),
         [
-            Query(f"topk(12, {_DEVIATION})", instant=True, table=True),
+            Query(_WORST, instant=True, table=True),
             Query(
-                f"topk(12, {_DEVIATION}) * on (what) group_left () group without (unit, size) "
+                f"{_WORST} * on (what) group_left () group without (unit, size) "
                 f"(what:pyrometer_gpu_deviation:step)"
                 ' * on (what) group_left () max by (what) (what:pyrometer_gpu_deviation:step{what="$what"})',
                 instant=True,
@@ -175,6 +176,7 @@ def _worst() -> Panel:
         sort="steps",
         link=GPU_OF_ROW,
         fields={"steps": panels.coloured() | {"decimals": 1, "custom.width": 80}, "from median": {"decimals": 1}},
+        no_value="none by half a step",
         span=8,
         height=7,
     )

@@ -374,12 +374,12 @@ def _worst_gpus() -> Panel:
             "The ten GPUs that deviate most from the median of the same GPU number on all working nodes, in steps: 1 "
             "is "
             "worth a look, 2 bad, 3 the worst; each with what it deviates in.",
-            "all below 1.",
+            "'none by half a step', or all below 1.",
             "Open the row's node. The GPU matrix shows whether it stands alone.",
         ),
         [
             Query(
-                f'topk(10, gpu:pyrometer_gpu_deviation:steps{{{CLUSTER}, what!="tensor"}})',
+                f'topk(10, gpu:pyrometer_gpu_deviation:worst{{{CLUSTER}, what!="tensor"}})',
                 instant=True,
                 table=True,
             )
@@ -389,6 +389,7 @@ def _worst_gpus() -> Panel:
         sort="steps off",
         link=GPU_OF_ROW,
         fields={"steps off": panels.coloured() | {"decimals": 1, "custom.width": 100}},
+        no_value="none by half a step",
         span=10,
     )
 
