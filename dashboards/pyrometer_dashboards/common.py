@@ -48,9 +48,6 @@ GPUS = Variable(
     numeric=True,
 )
 
-# When Prometheus has just begun everything is new, and nothing is news.
-_SEEN_BEFORE = 'and on () count(cluster:up:nodes{cluster="$cluster"} offset 4m)'
-
 CRITICAL = Annotation(
     "Critical",
     'ALERTS_FOR_STATE{severity="critical", cluster="$cluster"} * 1000',
@@ -63,7 +60,8 @@ RESTARTS = Annotation(
     "Restarts",
     'count by (run, attempt) (run:pyrometer_train_run_info:config{cluster="$cluster"}) '
     'unless on (run, attempt) count by (run, attempt) (run:pyrometer_train_run_info:config{cluster="$cluster"} '
-    f"offset 2m) {_SEEN_BEFORE}",
+    # Where nothing at all was known two minutes before, everything is new and nothing is news.
+    'offset 2m) and on () count(run:pyrometer_train_run_info:config{cluster="$cluster"} offset 2m)',
     "{{run}} restarted",
     "attempt {{attempt}}",
     palette.BAND,
@@ -72,7 +70,7 @@ DEPLOYS = Annotation(
     "Deploys",
     "count by (exporter, version) (pyrometer_exporter_build_info) "
     "unless on (exporter, version) count by (exporter, version) (pyrometer_exporter_build_info offset 2m) "
-    f"{_SEEN_BEFORE}",
+    "and on () count(pyrometer_exporter_build_info offset 2m)",
     "{{exporter}} exporter {{version}}",
     "a version that wasn't there two minutes before",
     "#8f3bb8",

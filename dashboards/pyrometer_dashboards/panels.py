@@ -74,7 +74,7 @@ def lines(title: str, reading: Reading, queries: Sequence[Query], *, unit: str, 
 
 
 def bars(title: str, reading: Reading, queries: Sequence[Query], *, unit: str, **more: Unpack[More]) -> Panel:
-    """Counts per interval: bars, stacked, so that the sum can be read."""
+    """Counts of trouble per interval: bars, stacked, so that the sum can be read; never in the colours of healthy."""
     custom: Json = {
         "drawStyle": "bars",
         "fillOpacity": 80,
@@ -82,7 +82,8 @@ def bars(title: str, reading: Reading, queries: Sequence[Query], *, unit: str, *
         "barAlignment": -1,
         "stacking": {"mode": "normal", "group": "A"},
     }
-    return replace(lines(title, reading, queries, unit=unit, **more), custom=custom, limits=(0, None))
+    shades = {"mode": "shades", "fixedColor": palette.BAD}
+    return replace(lines(title, reading, queries, unit=unit, **more), custom=custom, limits=(0, None), colour=shades)
 
 
 def stacked(title: str, reading: Reading, queries: Sequence[Query], *, unit: str, **more: Unpack[More]) -> Panel:

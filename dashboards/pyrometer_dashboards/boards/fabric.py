@@ -182,6 +182,7 @@ def _errors() -> Panel:
         unit="locale",
         decimals=0,
         sort="errors",
+        fields={name: {"custom.width": width} for name, width in (("node", 85), ("device", 75), ("errors", 75))},
         link=NODE_OF_ROW,
         no_value="none",
     )
