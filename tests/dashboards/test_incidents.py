@@ -132,6 +132,7 @@ STRAGGLING = "rank:pyrometer_train_spare_gap:with_gpu" + GAP % ""
 NAMED = "rank:pyrometer_train_spare_gap:with_gpu" + GAP % ', at="gpu-042/3/3", who="gpu-042 GPU 3 rank 3"'
 MISSING = f"gpu:pyrometer_gpu_up:missing{{{GPU}}}"
 STEPS = 'gpu:pyrometer_gpu_deviation:steps{cluster="c1", node="gpu-042", gpu="3", what="%s", size="%s", unit="%s"}'
+WORST = STEPS.replace(":steps", ":worst")
 PORT = 'cluster="c1", node="gpu-042", device="mlx5_3", port="1"'
 ANSWERS = 'job="node", cluster="c1", node="gpu-042", instance="gpu-042:9935"'
 
@@ -159,7 +160,7 @@ INCIDENTS: dict[str, tuple[Series, list[Shown]]] = {
         [
             Shown("overview", "Throttled", throttled("gpu-042/3", "gpu-042 GPU 3"), 0.8),
             Shown(
-                "overview", "GPUs furthest from their rail", STEPS % ("throttled", "0.05", "of the time"), 16, "> 10"
+                "overview", "GPUs furthest from their rail", WORST % ("throttled", "0.05", "of the time"), 16, "> 10"
             ),
             Shown("throttling", "GPUs throttled now", 'cluster:pyrometer_gpu_throttled:count{cluster="c1"}', 1),
             Shown("throttling", "Worst GPU now", throttled("gpu-042/3", "gpu-042 GPU 3"), 0.8),
@@ -170,7 +171,7 @@ INCIDENTS: dict[str, tuple[Series, list[Shown]]] = {
                 f'gpu:pyrometer_gpu_clock_event_seconds:rate1m{{{GPU}, reason="hw_thermal"}}',
                 0.8,
             ),
-            Shown("throttling", "Lowest clocks against the rail", STEPS % ("clock", "-100", "MHz"), 7.8, "> 1"),
+            Shown("throttling", "Lowest clocks against the rail", WORST % ("clock", "-100", "MHz"), 7.8, "> 1"),
             Shown(
                 "gpu-matrix",
                 "Node x GPU, worst node first: steps from the rail's median",
@@ -179,7 +180,7 @@ INCIDENTS: dict[str, tuple[Series, list[Shown]]] = {
                 "> 1",
                 {"what": "temperature"},
             ),
-            Shown("gpu-matrix", "Worst 12", STEPS % ("temperature", "8", "°C"), 4.125, "> 1", {"what": "temperature"}),
+            Shown("gpu-matrix", "Worst 12", WORST % ("temperature", "8", "°C"), 4.125, "> 1", {"what": "temperature"}),
             Shown(
                 "gpu-matrix",
                 "GPU map: every GPU against its rail",
@@ -234,13 +235,13 @@ INCIDENTS: dict[str, tuple[Series, list[Shown]]] = {
             Shown(
                 "gpu-matrix",
                 "Worst 12",
-                (STEPS % ("links", "1", "events in 10 min")).partition(":steps")[2],
+                '{cluster="c1", node="gpu-042", gpu="3", rail="3", what="links", size="1", unit="events in 10 min"}',
                 1,
                 "> bool 1 > 0",
                 {"what": "links"},
             ),
             Shown("reliability", "Ports that fail again", '{node="gpu-042", device="mlx5_3", port="1"}', 1, EXACTLY),
-            fires("NicLinkFlapping", "warning", "nic", 'node="gpu-042", device="mlx5_3", port="1"'),
+            fires("NicLinkFlapping", "critical", "nic", 'node="gpu-042", device="mlx5_3", port="1"'),
         ],
     ),
     "one straggler": (
