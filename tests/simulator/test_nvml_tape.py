@@ -73,6 +73,42 @@ def test_what_was_never_asked_is_not_supported(tmp_path: Path) -> None:
         library.nvmlDeviceGetName  # noqa: B018
 
 
+def test_record_here_and_play_there_give_the_same_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyrometer_exporters.doctor.examine.PAUSE_SECONDS", 0.15)
+    monkeypatch.setattr("pyrometer_exporters.framework.logs.set_up", lambda *_: None)  # it is for a whole process
+    gpus = SimulatedGpus(tmp_path / "gpus", count=2)
+    gpus[0].load()
+    file = str(tmp_path / "tape.json")
+    paths = [f"--path.{name}={tmp_path}/{name}" for name in ("sysfs", "procfs", "rings", "kmsg", "state")]
+    with installed(gpus.path) as library:
+        monkeypatch.setattr(ctypes, "CDLL", lambda _name: library)
+        status = tape.main(["record", file, "--", *paths])
+    recorded = capsys.readouterr().out
+    assert tape.main(["play", file, "--", *paths]) == status
+    assert _but_how_long_it_took(capsys.readouterr().out) == _but_how_long_it_took(recorded)
+    assert "H100" in recorded
+
+
+def _but_how_long_it_took(report: str) -> str:
+    return report.partition("\nCollectors\n")[0]
+
+
+@pytest.mark.parametrize("content", [None, "", "{", "[]", '{"version": 1}', "\xff"])
+def test_what_is_no_recording_is_one_line_and_2(
+    content: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "tape.json"
+    if content is not None:
+        file.write_bytes(content.encode("latin-1"))
+    with pytest.raises(SystemExit) as end:
+        tape.main(["play", str(file)])
+    assert end.value.code == 2
+    error = capsys.readouterr().err
+    assert ("No such file" if content is None else "is no recording") in error.splitlines()[-1]
+
+
 def test_a_machine_without_a_driver_is_one_line_and_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

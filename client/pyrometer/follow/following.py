@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
+from collections.abc import Callable
 
 from pyrometer import _writer, ring
 from pyrometer.follow.recorder import Recorder
@@ -17,13 +18,18 @@ class Following:
 
     Args:
         folder: of the rings.
+        first_attempt: in which a file of the log begins.
     """
 
-    def __init__(self, tail: Tail, steps: Steps, recorder: Recorder, folder: str) -> None:
+    def __init__(
+        self, tail: Tail, steps: Steps, recorder: Recorder, folder: str, first_attempt: Callable[[str], int]
+    ) -> None:
         self._tail = tail
         self._steps = steps
         self._recorder = recorder
         self._folder = folder
+        self._first_attempt = first_attempt
+        self._begun = False
         self._waiting: list[Timed] = []
         self._caught_up = False
         self._told = False
@@ -39,6 +45,8 @@ class Following:
         A log that was there before us comes in many readings, which is no measure of its steps.
         """
         lines = self._tail.lines()
+        if lines:
+            self._begin(self._tail.identity())
         self._waiting += self._steps.read(lines, arrived)
         self._tell_format()
         if self._tail.behind:
@@ -47,6 +55,12 @@ class Following:
         else:
             self._record()
         return bool(lines) or self._tail.behind
+
+    def _begin(self, file: str) -> None:
+        if not self._begun:
+            self._begun = True
+            self._recorder.begin_at(self._first_attempt(file))
+        self._recorder.read_from(file)
 
     def _record(self) -> None:
         # What was there before us ended when the file was last written. What comes now ends now: the clock and the

@@ -92,6 +92,17 @@ def last_step(folder: str, run: str, attempt: int) -> int | None:
     return max((step for step in found if step is not None), default=None)
 
 
+def attempt_at(folder: str, run: str, file: str, otherwise: int) -> int:
+    """The attempt in which a file of the run's log begins.
+
+    As an earlier follower found it. A file that none has seen is what a rotation made, while nobody followed: it goes
+    on with the last attempt. ``otherwise`` where there is no trace of one, or later.
+    """
+    metas = [found for path in Path(folder).glob(f"{_prefix(run)}*{ring.SUFFIX}") if (found := _meta_of(path, run))]
+    seen: list[int] = [meta["log_attempt"] for meta in metas if file and meta.get("log_file") == file]
+    return max([otherwise, *(seen[:1] or [meta["attempt"] for meta in metas])])
+
+
 def being_written(folder: str, run: str) -> str | None:
     """The ring that another follower of this run is writing now."""
     for path in Path(folder).glob(f"{_prefix(run)}*{ring.SUFFIX}"):
@@ -108,6 +119,17 @@ def being_written(folder: str, run: str) -> str | None:
 def _prefix(run: str) -> str:
     safe = "".join(c if (c.isascii() and c.isalnum()) or c in "-_" else "_" for c in run)[:64]
     return f"{safe}.{_MARK}."
+
+
+def _meta_of(path: Path, run: str) -> dict[str, Any] | None:
+    try:
+        data = path.read_bytes()[: ring.HEADER_BYTES]
+        (length,) = struct.unpack_from("<q", data, 8 * ring.META_LENGTH_SLOT)
+        meta = json.loads(data[ring.META_OFFSET : ring.META_OFFSET + length])
+    except (OSError, ValueError, struct.error):
+        return None
+    known = isinstance(meta, dict) and meta.get("run") == run
+    return meta if known and all(isinstance(meta.get(key), int) for key in ("attempt", "log_attempt")) else None
 
 
 def _last_of(path: Path, run: str, attempt: int) -> int | None:

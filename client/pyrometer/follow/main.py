@@ -17,7 +17,7 @@ from pyrometer.flops import CONVENTIONS, model_flops, read_config, shape_of_conf
 from pyrometer.flops.arguments import positive, positive_int, ratio
 from pyrometer.follow.following import Following, say
 from pyrometer.follow.formats import all_formats
-from pyrometer.follow.logged_ring import LoggedRing, being_written, last_step
+from pyrometer.follow.logged_ring import LoggedRing, attempt_at, being_written, last_step
 from pyrometer.follow.recorder import Recorder
 from pyrometer.follow.steps import Sizes, Steps
 from pyrometer.follow.tail import Tail
@@ -53,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("log", type=Path, help="the trainer's log; it may come into being later")
     parser.add_argument("--run", required=True, help="name of the run; the same over restarts")
     parser.add_argument("--format", choices=formats, default=_AUTO, help="auto: the first that understands a line")
-    parser.add_argument("--gpus", type=positive_int, help="GPUs of the job ($WORLD_SIZE, else $SLURM_NTASKS)")
+    parser.add_argument("--gpus", type=positive_int, help="GPUs of the job, where the log doesn't say")
     parser.add_argument("--flops-per-token", type=positive, help="model FLOPs per token, forward and backward")
     parser.add_argument("--model-config", type=Path, help="the model's config.json instead: needs --sequence-length")
     parser.add_argument("--convention", choices=list(CONVENTIONS), default="megatron", help="of --flops-per-token")
@@ -85,13 +85,17 @@ def _follow(asked: argparse.Namespace, stop: threading.Event) -> None:
 
     def open_ring(of: Mapping[str, Any]) -> LoggedRing:
         _refuse_a_second_follower(folder, asked.run)  # that waited for the log's first step beside us
+        _say_who_shares_the_work(asked, of, steps.world.gpus)
         return LoggedRing(folder, of)
+
+    def first_attempt(file: str) -> int:
+        return attempt if asked.attempt is not None else attempt_at(folder, asked.run, file, attempt)
 
     recorder = Recorder(meta, sizes, attempt, open_ring, lambda number: last_step(folder, asked.run, number))
     tail = Tail(asked.log, from_end=asked.from_end)
     say(f"following {asked.log} as run {asked.run}")
     try:
-        _loop(asked, stop, Following(tail, steps, recorder, folder))
+        _loop(asked, stop, Following(tail, steps, recorder, folder, first_attempt))
     finally:
         # Whoever ends the follower ends the run with it: its silence is no hang.
         recorder.close(well=True)
@@ -134,11 +138,15 @@ def _meta(asked: argparse.Namespace) -> Mapping[str, Any]:
     given: dict[str, Any] = dict.fromkeys(("uuid", "gpu", "stage", "replica"), "")
     given.update((name, getattr(asked, name)) for name in _PLAIN)
     given.update(
-        rank=0, local_rank=0, world_size=asked.gpus, attempt=None, tokens_per_step=None, first_step=0, warmup_steps=0
+        rank=0,
+        local_rank=0,
+        world_size=asked.gpus or 0,
+        attempt=None,
+        tokens_per_step=None,
+        first_step=0,
+        warmup_steps=0,
     )
     given["flops_per_token"] = _flops_per_token(asked)
-    if given["flops_per_token"] is not None and not _gpus(asked):
-        raise UsageError("how many GPUs share the work is not known: give --gpus")
     return _environment.describe(given, 0)
 
 
@@ -154,15 +162,16 @@ def _flops_per_token(asked: argparse.Namespace) -> float | None:
     return model_flops(shape, asked.sequence_length, asked.convention)
 
 
-def _gpus(asked: argparse.Namespace) -> int:
-    """0 where neither the command line nor a launcher says: one would make the MFU that of a single GPU."""
-    said = any(os.environ.get(name, "").isdecimal() for name in ("WORLD_SIZE", "SLURM_NTASKS"))
-    return asked.gpus or (_environment.world_size(os.environ) if said else 0)
+def _say_who_shares_the_work(asked: argparse.Namespace, meta: Mapping[str, Any], logged: int) -> None:
+    if not meta["world_size"] and meta["flops_per_token"] is not None:
+        say("no line of the log says how many GPUs share the work, so there is no MFU: give --gpus")
+    elif asked.gpus and logged and logged != asked.gpus:
+        say(f"the log says {logged} GPUs, --gpus says {asked.gpus}: the latter counts")
 
 
 def _sizes(asked: argparse.Namespace) -> Sizes:
     return Sizes(
-        gpus=_gpus(asked),
+        gpus=asked.gpus or 0,
         samples=asked.global_batch_size or 0,
         sequence=asked.sequence_length or 0,
         tokens=asked.tokens_per_step or 0,

@@ -27,7 +27,7 @@ class Recorder:
     """Not for the hot path of anybody: a line every second at most.
 
     Args:
-        meta: the run's description without ``attempt`` and ``source``.
+        meta: the run's description without ``attempt``, ``source`` and ``world_size``.
         sizes: for the tokens of a step.
         attempt: number of the first attempt in the log.
         open_ring: makes the ring of a description.
@@ -46,6 +46,8 @@ class Recorder:
         self._after: int | None = None
         self._ring: Ring | None = None
         self._first = True
+        self._file = ""
+        self._file_attempt: int | None = None
         self._samples: float | None = None
         self._last_end = 0
         self.untimed = 0
@@ -53,11 +55,19 @@ class Recorder:
         self.too_old = 0
         """Lines of steps that ended before what Prometheus still takes."""
 
+    def begin_at(self, attempt: int) -> None:
+        """The log that is about to be read begins in this attempt."""
+        self._attempt = attempt - 1
+
+    def read_from(self, file: str) -> None:
+        """What is taken from now on is of this file: after a rotation another, and the attempts go on."""
+        if file != self._file:
+            self._file, self._file_attempt = file, None
+
     def take(self, lines: Sequence[Timed], now: int, source: str, age: float = 0.0) -> None:
         """Record these lines, the last of which ended ``age`` seconds before ``now`` (CLOCK_MONOTONIC ns)."""
         for timed, end in zip(lines, _ends(lines, now - int(age * _SECOND)), strict=True):
-            if timed.restarted:
-                self._begin_attempt()
+            self._pass(timed)
             if now - end > OLDEST_SECONDS * _SECOND:
                 self._leave_out()
             elif self._is_new(timed):
@@ -67,9 +77,14 @@ class Recorder:
     def pass_over(self, lines: Sequence[Timed]) -> None:
         """Leave these out: so many have come after them that no ring could hold them all. Their attempts count."""
         for timed in lines:
-            if timed.restarted:
-                self._begin_attempt()
+            self._pass(timed)
             self._leave_out()
+
+    def _pass(self, timed: Timed) -> None:
+        if timed.restarted:
+            self._begin_attempt()
+        if self._file_attempt is None:
+            self._file_attempt = self._attempt
 
     def _leave_out(self) -> None:
         self.too_old += 1
@@ -96,7 +111,9 @@ class Recorder:
 
     def _record(self, timed: Timed, end: int, source: str) -> None:
         if self._ring is None:
-            self._ring = self._open_ring({**self._meta, "attempt": self._attempt, "source": f"log:{source}"})
+            of_attempt = {"attempt": self._attempt, "source": f"log:{source}", "world_size": timed.gpus}
+            of_file = {"log_file": self._file, "log_attempt": self._file_attempt}
+            self._ring = self._open_ring({**self._meta, **of_attempt, **of_file})
         tokens = self._sizes.tokens_of(timed.logged) * timed.steps
         tokens = tokens if tokens <= MOST_TOKENS else 0.0
         flops = tokens * (self._meta.get("flops_per_token") or 0.0)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from pyrometer.follow.cleaning import clean
 from pyrometer.follow.logged import Format, Logged, Notice, Parser
+from pyrometer.follow.worlds import World
 
 # No line stands for more than a week: its step's number or its time is garbled, or belongs to another training.
 LONGEST_LINE_SECONDS = 7 * 86_400.0
@@ -15,6 +16,9 @@ MOST_TOKENS = 1e15
 # Steps that another rank says while the one that is followed says none, until that one is taken as gone.
 SILENT_LINES = 10
 _MOST_RANKS = 4096
+# A step's number this many times further on than usual (before two lines have shown what is usual: this many steps) is
+# believed when the next line goes on from there: two lines that were torn and joined make a number of both.
+_FAR, _FAR_AT_FIRST = 10, 1000
 
 
 class Timed(NamedTuple):
@@ -26,6 +30,7 @@ class Timed(NamedTuple):
         seconds: of one step; None where nothing tells.
         restarted: the count of steps went back (or began): another attempt of the run in the same log.
         tags: what lay between the last line and this one.
+        gpus: that share the work, 0 where neither the log nor the caller told.
     """
 
     logged: Logged
@@ -33,6 +38,7 @@ class Timed(NamedTuple):
     seconds: float | None
     restarted: bool
     tags: frozenset[str]
+    gpus: int = 0
 
 
 class Sizes(NamedTuple):
@@ -85,7 +91,11 @@ class Steps:
         self._rank: str | None = None
         self._last: Logged | None = None
         self._last_seen = 0.0
+        self._stride = 0
+        self._doubtful: tuple[Logged, float] | None = None
         self._tags: set[str] = set()
+        self.world = World()
+        """How many GPUs the log says there are."""
         self.format: str | None = None
         """The log's format, once a line told."""
 
@@ -93,13 +103,16 @@ class Steps:
         """The steps in these lines, read at monotonic second ``now``."""
         for line in lines:
             text, rank = clean(line)
+            self.world.feed(text)
             said = self._said(text, rank)
             if isinstance(said, Notice):
                 self._tags.add(said.tag)
             elif said is not None:
-                step = self._timed(said, now)
-                if step is not None:
-                    yield step
+                self.world.step(said)
+                for believed, when in self._believed(said, now):
+                    step = self._timed(believed, when)
+                    if step is not None:
+                        yield step
 
     def _said(self, text: str, rank: str) -> Logged | Notice | None:
         if self.format is None:
@@ -136,18 +149,32 @@ class Steps:
                 return said
         return None
 
+    def _believed(self, logged: Logged, now: float) -> Iterator[tuple[Logged, float]]:
+        """This line and one that waited for it; none while its number is too far on to be believed alone."""
+        doubtful, self._doubtful = self._doubtful, None
+        if doubtful is not None and logged.step > doubtful[0].step:
+            yield doubtful
+        elif self._last is not None and logged.step - self._last.step > (_FAR * self._stride or _FAR_AT_FIRST):
+            self._doubtful = (logged, now)
+            return
+        yield logged, now
+
     def _timed(self, logged: Logged, now: float) -> Timed | None:
         last, seen = self._last, self._last_seen
         if last is not None and logged.step == last.step:
             return None  # printed twice
         back = last is not None and logged.step < last.step
         steps = 1 if last is None or back else logged.step - last.step
-        seconds = self._sizes.seconds_of(logged) or _between(last if not back else None, logged, steps, now - seen)
+        self._stride = steps if last is not None and not back else self._stride
+        gpus = self._sizes.gpus or self.world.gpus
+        seconds = self._sizes._replace(gpus=gpus).seconds_of(logged) or _between(
+            last if not back else None, logged, steps, now - seen
+        )
         if seconds is not None and not 0 < seconds * steps <= LONGEST_LINE_SECONDS:
             seconds = None
         tags, self._tags = frozenset(self._tags), set()
         self._last, self._last_seen = logged, now
-        return Timed(logged, steps, seconds, restarted=last is None or back, tags=tags)
+        return Timed(logged, steps, seconds, restarted=last is None or back, tags=tags, gpus=gpus)
 
 
 def _between(last: Logged | None, logged: Logged, steps: int, waited: float) -> float | None:

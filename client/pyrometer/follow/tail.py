@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import zlib
 from pathlib import Path
 
 # A progress bar ends its states with a carriage return.
@@ -11,6 +12,7 @@ _LINE_END = re.compile(rb"[\r\n]")
 READ_BYTES = 1 << 18
 # What comes without any line end is no log; its beginning is dropped.
 LONGEST_LINE = 1 << 16
+_FIRST_LINE = 1 << 12
 
 
 class Tail:
@@ -42,6 +44,13 @@ class Tail:
             data = self._read() if self._open() else b""
         self.behind = len(data) == READ_BYTES
         return self._split(data)
+
+    def identity(self) -> str:
+        """Which file is read now, over a copy that empties it too; empty where there is none or it has no line yet."""
+        if self._fd < 0:
+            return ""
+        first, end, _ = os.pread(self._fd, _FIRST_LINE, 0).partition(b"\n")
+        return f"{os.fstat(self._fd).st_ino}:{zlib.crc32(first):08x}" if end else ""
 
     def age(self, wall: float) -> float:
         """Seconds from the last write to the file until ``wall`` (since the epoch), 0 where there is no file."""

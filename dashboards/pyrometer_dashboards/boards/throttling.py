@@ -77,15 +77,17 @@ def _worst() -> Panel:
         "Worst GPU now",
         Reading(
             "The GPU that heat, the power brake or the hardware slows for the largest share of the last minute.",
-            "0 %; the name then means nothing.",
+            "nobody.",
             "Open its node: is it alone, or is the whole node hot?",
             "GpuThrottledThermal",
         ),
-        f'topk(1, gpu:pyrometer_gpu_quantity:now{{{CLUSTER}, what="throttled"}})',
+        panels.worst(
+            f'gpu:pyrometer_gpu_quantity:now{{{CLUSTER}, what="throttled"}}', 0.01, "$1 GPU $2", "node", "gpu"
+        ),
         unit="percentunit",
         decimals=0,
         steps=[(None, palette.QUIET), (0.05, palette.WATCH), (0.1, palette.BAD), (0.2, palette.WORST)],
-        name="{{node}} GPU {{gpu}}",
+        name="{{who}}",
         link=NODE_OF_SERIES,
         span=6,
     )
@@ -233,16 +235,17 @@ def _slowest() -> Panel:
             "The twelve GPUs whose SM clock is furthest below the median of their rail, whatever the reason: also "
             "those "
             "that no reason is reported for.",
-            "all below 1 step (100 MHz).",
+            "'none by half a step', or all below 1 step (100 MHz).",
             "A low clock without a reason: an application clock or a locked clock was set, or the board is worn.",
             "GpuThrottledHardware",
         ),
-        [Query(f'topk(12, gpu:pyrometer_gpu_deviation:steps{{{CLUSTER}, what="clock"}})', instant=True, table=True)],
+        [Query(f'gpu:pyrometer_gpu_deviation:worst{{{CLUSTER}, what="clock"}}', instant=True, table=True)],
         {"node": "node", "gpu": "gpu", "Value": "steps of 100 MHz"},
         decimals=1,
         steps=[(None, palette.QUIET), (1, palette.WATCH), (2, palette.BAD), (3, palette.WORST)],
         sort="steps of 100 MHz",
         link=GPU_OF_ROW,
         fields={"steps of 100 MHz": panels.coloured()},
+        no_value="none by half a step",
         span=10,
     )

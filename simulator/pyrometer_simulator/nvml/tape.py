@@ -194,8 +194,18 @@ def under_pynvml(library: object) -> Iterator[None]:
 
 
 def load(path: Path) -> Player:
-    """A recorded driver."""
-    return Player(json.loads(path.read_text(encoding="utf-8"))["calls"])
+    """A recorded driver; ValueError where the file can't be read or is none."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        msg = f"{path}: {error.strerror}"
+        raise ValueError(msg) from None
+    except ValueError:  # not JSON, not UTF-8
+        found = None
+    if not isinstance(found, dict) or not isinstance(found.get("calls"), dict):
+        msg = f"{path} is no recording: make one with record on a machine that has GPUs"
+        raise ValueError(msg)
+    return Player(found["calls"])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -205,16 +215,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("file", type=Path, metavar="FILE")
     parser.add_argument("doctor", nargs="*", metavar="-- FLAGS", help="flags of the doctor")
     flags = parser.parse_args(argv)
-    if flags.what == "play":
-        with under_pynvml(load(flags.file)):
-            return doctor(flags.doctor)
+    try:
+        return _play(flags.file, flags.doctor) if flags.what == "play" else _record(flags.file, flags.doctor)
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
+
+
+def _play(file: Path, arguments: Sequence[str]) -> int:
+    with under_pynvml(load(file)):
+        return doctor(arguments)
+
+
+def _record(file: Path, arguments: Sequence[str]) -> int:
+    file.touch()  # where it can't be written, say so before the GPUs are asked
     try:
         recorder = Recorder(ctypes.CDLL("libnvidia-ml.so.1"))
     except OSError as error:
-        parser.error(f"no NVIDIA driver on this machine: {error}")
+        msg = f"no NVIDIA driver on this machine: {error}"
+        raise ValueError(msg) from None
     with under_pynvml(recorder):
-        status = doctor(flags.doctor)
-    recorder.save(flags.file)
+        status = doctor(arguments)
+    recorder.save(file)
     return status
 
 

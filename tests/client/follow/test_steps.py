@@ -65,10 +65,34 @@ def test_a_rank_that_prints_late_is_not_gone() -> None:
     assert [step.restarted for step in steps.read(lines, 0.0)] == [True] + [False] * 48
 
 
-@pytest.mark.parametrize("garbled", [megatron(2, 1e300), megatron(2, -5.0), megatron(10**14)])
+@pytest.mark.parametrize("garbled", [megatron(2, 1e300), megatron(2, -5.0)])
 def test_a_time_that_no_step_takes_is_unknown(garbled: str) -> None:
     first, second = read([megatron(1), garbled])
     assert (first.seconds, second.seconds) == (2.0, None)
+
+
+@pytest.mark.parametrize("torn", [12_341_235, 10**14, 1235 + 101])
+def test_a_torn_line_with_a_number_too_far_on_is_passed_over(torn: int) -> None:
+    found = read([megatron(step) for step in (1220, 1230, torn, 1240, 1250)])
+    assert [(step.logged.step, step.steps, step.restarted) for step in found] == [
+        (1220, 1, True), (1230, 10, False), (1240, 10, False), (1250, 10, False),
+    ]  # fmt: skip
+
+
+def test_a_number_far_on_from_which_the_log_goes_on_is_believed() -> None:
+    """As where the follower's file server was away, or the log's interval was changed."""
+    found = read([megatron(step) for step in (10, 11, 512, 1024)])
+    assert [(step.logged.step, step.steps) for step in found] == [(10, 1), (11, 1), (512, 501), (1024, 512)]
+
+
+def test_after_a_torn_line_a_restart_is_still_one() -> None:
+    found = read([megatron(step) for step in (100, 101, 101_102, 50, 51)])
+    assert [(step.logged.step, step.restarted) for step in found] == [
+        (100, True),
+        (101, False),
+        (50, True),
+        (51, False),
+    ]
 
 
 @pytest.mark.parametrize("tokens", [1e16, -1.0])
@@ -105,6 +129,20 @@ def test_checkpoint_and_evaluation_tag_the_step_whose_time_they_lie_in() -> None
 def test_the_time_of_a_step_follows_from_its_rate_and_size(line: str, sizes: Sizes, seconds: float | None) -> None:
     (step,) = read([line], sizes)
     assert step.seconds == seconds
+
+
+def test_the_number_of_gpus_is_that_of_the_caller_else_that_of_the_log() -> None:
+    world = "using world size: 16, data-parallel size: 8, tensor-model-parallel size: 2"
+    assert [step.gpus for step in read([world, titan(1)])] == [16]
+    assert [step.gpus for step in read([world, titan(1)], Sizes(gpus=8))] == [8]
+    assert [step.gpus for step in read([titan(1)])] == [0]
+    (step,) = read([world, titan(1, 10_000)], Sizes(tokens=160_000))
+    assert step.seconds == 1.0
+
+
+def test_an_attempt_on_fewer_gpus_has_fewer() -> None:
+    lines = ["using world size: 16, data-parallel size: 8", megatron(5), "using world size: 8, data-parallel size: 4"]
+    assert [step.gpus for step in read([*lines, megatron(4)])] == [16, 8]
 
 
 def test_the_batch_that_a_line_prints_beats_the_one_that_was_given() -> None:

@@ -124,25 +124,27 @@ class Folder:
         self._folders = folders
         self._files = folders.files
         self._look = 0
-        self._relist_at = 0.0
+        self._relist_at = float("-inf")
         self._signature: tuple[int, int, int] | None = None
         self._descriptors: dict[str, int] = {}
         self._refused: dict[str, _Refusal] = {}
 
-    def refresh(self) -> None:
+    def refresh(self, *, own: bool) -> None:
         """Look whether this is still the folder it was; if not, let go of its files.
 
+        A device's own folder at every look. Those in it come and go with it, or a read of theirs fails: every minute.
         A folder that doesn't exist has no names. Raises ``OSError`` for any other failure to look.
         """
-        if self._look == self._folders.look:
-            return
         now = self._folders.now
+        if self._look == self._folders.look or not (own or now >= self._relist_at):
+            return
         self._folders.reading(self.path)
         self._look = self._folders.look
         try:
             found = os.stat(self.path)  # noqa: PTH116  ten times the speed of pathlib, on every scrape
         except (FileNotFoundError, NotADirectoryError):
             self.close()
+            self._relist_at = now + RELIST_SECONDS
             return
         signature = (found.st_dev, found.st_ino, found.st_mtime_ns)
         if signature != self._signature:
@@ -187,11 +189,12 @@ class Folder:
         for name in list(self._descriptors):
             self._forget(name)
         self._refused.clear()
-        self._signature, self.names, self.inode = None, frozenset(), 0
+        self._signature, self.names, self.inode, self._relist_at = None, frozenset(), 0, float("-inf")
 
     def _refuse(self, name: str, error: OSError, before: _Refusal | None) -> None:
         first, last = UNSUPPORTED_WAITS if error.errno in _UNSUPPORTED else FAILED_WAITS
         wait = min(last, 2 * before.wait) if before else first
+        self._relist_at = self._folders.now  # the whole folder may be another one
         # Not the exception itself: it would gather a traceback on every raise.
         self._refused[name] = _Refusal(self._folders.now + wait, wait, error.errno or 0, error.strerror or "")
 
@@ -250,19 +253,30 @@ class Folders:
         self._current, self.since = (path, name), time.monotonic()
 
     def present(self, path: str) -> Folder:
-        """Like :meth:`get`; ``FileNotFoundError`` where there is none."""
-        folder = self.get(path)
+        """A device's own folder; ``FileNotFoundError`` where there is none."""
+        folder = self._folder(path)
+        before = folder.inode
+        folder.refresh(own=True)
+        if folder.inode != before:
+            self._look_again(path)
         if not folder.inode:
             raise FileNotFoundError(path)
         return folder
 
     def get(self, path: str) -> Folder:
-        """The folder at ``path``, refreshed; see :meth:`Folder.refresh`."""
-        folder = self._folders.get(path)
-        if folder is None:
-            folder = self._folders[path] = Folder(path, self)
-        folder.refresh()
+        """A folder of a device; see :meth:`Folder.refresh`."""
+        folder = self._folder(path)
+        folder.refresh(own=False)
         return folder
+
+    def _folder(self, path: str) -> Folder:
+        return self._folders.get(path) or self._folders.setdefault(path, Folder(path, self))
+
+    def _look_again(self, below: str) -> None:
+        """The device was made anew, and all folders with it."""
+        for path, folder in self._folders.items():
+            if path.startswith(f"{below}/"):
+                folder.close()
 
     def failing(self, below: str) -> Iterator[tuple[str, int]]:
         """The files below a folder that can't be read at present: the path from there, and the errno."""

@@ -34,6 +34,12 @@ TAG = Family(
     "1 at each batch that was tagged (checkpoint, eval, warmup, ramp, restart), timestamped; absent at others.",
     (*_RUN, "tag"),
 )
+STEPS = Family(
+    "pyrometer_train_batch_steps",
+    "gauge",
+    "How many steps a point is the mean of, timestamped: a log may have a line for ten. Absent where the job reports.",
+    _RUN,
+)
 REPORTED_MFU = Family(
     "pyrometer_train_batch_reported_mfu_ratio",
     "gauge",
@@ -46,12 +52,24 @@ REPORTED_FLOPS_PER_SECOND = Family(
     "FLOP/s per GPU as the trainer's own log has it, in the log's own convention, timestamped.",
     _RUN,
 )
-FAMILIES = (MFU, FLOPS_PER_SECOND, STEP_SECONDS, STEP, LOSS, GRAD_NORM, REPORTED_MFU, REPORTED_FLOPS_PER_SECOND, TAG)
+FAMILIES = (
+    MFU,
+    FLOPS_PER_SECOND,
+    STEP_SECONDS,
+    STEP,
+    LOSS,
+    GRAD_NORM,
+    STEPS,
+    REPORTED_MFU,
+    REPORTED_FLOPS_PER_SECOND,
+    TAG,
+)
 
 
 _BY_NAME = {
     "mfu": MFU, "flops_per_second": FLOPS_PER_SECOND, "seconds": STEP_SECONDS, "step": STEP, "loss": LOSS,
-    "grad_norm": GRAD_NORM, "reported_mfu": REPORTED_MFU, "reported_flops_per_second": REPORTED_FLOPS_PER_SECOND,
+    "grad_norm": GRAD_NORM, "steps": STEPS, "reported_mfu": REPORTED_MFU,
+    "reported_flops_per_second": REPORTED_FLOPS_PER_SECOND,
 }  # fmt: skip
 
 

@@ -136,6 +136,12 @@ PEAK_UNKNOWN = Family(
     "1 where the run's FLOPs are counted but no peak is known for this GPU and dtype: it has no MFU.",
     ("run", "attempt", "gpu_model", "dtype"),
 )
+GPUS_UNKNOWN = Family(
+    "pyrometer_train_gpus_unknown",
+    "gauge",
+    "1 where the run's FLOPs are counted but its log doesn't say how many GPUs share them: it has no MFU.",
+    ("run", "attempt"),
+)
 EXPECTED_MFU = Family(
     "pyrometer_train_expected_mfu_ratio",
     "gauge",
@@ -144,7 +150,8 @@ EXPECTED_MFU = Family(
 )
 FAMILIES = (
     STEPS, STEP_SECONDS, TOKENS, FLOPS, PART_SECONDS, LAST_STEP, LAST_STEP_NUMBER, CURRENT_PART, LONGEST_TICK, RANK_UP,
-    RANK_START, GC_PAUSES, GC_PAUSE_SECONDS, LAST_GC_STEP, RANK_INFO, RUN_INFO, PEAK_FLOPS, PEAK_UNKNOWN, EXPECTED_MFU,
+    RANK_START, GC_PAUSES, GC_PAUSE_SECONDS, LAST_GC_STEP, RANK_INFO, RUN_INFO, PEAK_FLOPS, PEAK_UNKNOWN, GPUS_UNKNOWN,
+    EXPECTED_MFU,
 )  # fmt: skip
 
 
@@ -263,9 +270,11 @@ def rank_samples(rank: Rank, now: float, offset: float) -> Iterator[Sample]:
     info = (meta.texts[name] for name in ("gpu", "uuid", "stage", "replica"))
     yield RANK_INFO.sample(1, *labels, meta.local_rank, *info)
     texts = (rank.text(name) for name in _RUN_TEXTS)
-    yield RUN_INFO.sample(1, meta.run, meta.attempt, str(meta.world_size), *texts, meta.source)
+    yield RUN_INFO.sample(1, meta.run, meta.attempt, str(meta.world_size or ""), *texts, meta.source)
     if meta.expected_mfu is not None:
         yield EXPECTED_MFU.sample(meta.expected_mfu, meta.run, meta.attempt)
+    if not meta.world_size and (meta.flops_per_token is not None or header.flops_extra):
+        yield GPUS_UNKNOWN.sample(1, meta.run, meta.attempt)
     if rank.peak is not None:
         yield PEAK_FLOPS.sample(rank.peak, meta.run, meta.attempt)
     elif meta.flops_per_token is not None or header.flops_extra:

@@ -34,6 +34,7 @@ COLUMNS = (
     "step",
     "loss",
     "grad_norm",
+    "steps",
     "reported_mfu",
     "reported_flops_per_second",
 )
@@ -47,7 +48,7 @@ class Point:
     """One batch; None is unknown.
 
     ``timestamp`` is the end of the step in milliseconds since the epoch, ``sequence`` its number in the rank's ring
-    (``ring`` is that file's name), ``step`` its number in the run.
+    (``ring`` is that file's name), ``step`` its number in the run; ``steps`` is how many a log's line stands for.
     """
 
     timestamp: int
@@ -60,6 +61,7 @@ class Point:
     grad_norm: float | None
     tags: tuple[str, ...]
     ring: str = ""
+    steps: int | None = None
     reported_mfu: float | None = None
     reported_flops_per_second: float | None = None
 

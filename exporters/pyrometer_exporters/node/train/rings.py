@@ -38,7 +38,10 @@ class BadRingError(Exception):
 
 @dataclass(frozen=True)
 class Meta:
-    """What a rank said of itself and its run when it started. Unknown texts are empty, unknown numbers None."""
+    """What a rank said of itself and its run when it started. Unknown texts are empty, unknown numbers None.
+
+    ``world_size`` is 0 where a log doesn't tell.
+    """
 
     run: str
     attempt: str
@@ -227,21 +230,22 @@ def _meta(found: dict[str, Any]) -> Meta:
         "model", "convention", "dtype", "gpu_model", "recompute", "job_id", "gpu", "uuid", "stage", "replica",
         "global_batch_size", "micro_batch_size", "sequence_length",
     )  # fmt: skip
+    source = str(found.get("source", "client"))  # as expected_mfu: clients older than these two don't give them
+    world = _whole(found["world_size"])
     return Meta(
         run=str(found["run"]),
         attempt=str(_whole(found["attempt"])),
         rank=str(_whole(found["rank"])),
         local_rank=str(_whole(found["local_rank"])),
-        world_size=max(1, _whole(found["world_size"])),
+        world_size=max(1 if source == "client" else 0, world),
         reporting=found["reporting"] is True,
         first_step=_whole(found["first_step"]),
         warmup_steps=_whole(found["warmup_steps"]),
         tokens_per_step=_positive(found["tokens_per_step"]),
         flops_per_token=_positive(found["flops_per_token"]),
         peak_flops=_positive(found["peak_flops"]),
-        # Clients older than these two don't give them.
         expected_mfu=_positive(found.get("expected_mfu")),
-        source=str(found.get("source", "client")),
+        source=source,
         texts={key: "" if found[key] is None else str(found[key]) for key in text_keys},
     )
 

@@ -209,7 +209,7 @@ def to_point(record: Record, meta: Meta, peak: float | None, offset_ms: int) -> 
     """
     seconds = max(1, record.end - record.start) / 1e9
     flops = _flops(record, meta)
-    rate = None if flops is None else flops / seconds / meta.world_size
+    rate = None if flops is None or not meta.world_size else flops / seconds / meta.world_size
     tags = [tag for tag, bit in ring.TAG_BITS.items() if record.flags & bit]
     if record.sequence < meta.warmup_steps and "warmup" not in tags:
         tags.append("warmup")
@@ -222,6 +222,7 @@ def to_point(record: Record, meta: Meta, peak: float | None, offset_ms: int) -> 
         flops_per_second=rate,
         loss=record.loss,
         grad_norm=record.grad_norm,
+        steps=None if meta.source == "client" else record.steps,
         reported_mfu=record.reported_mfu,
         reported_flops_per_second=record.reported_flops,
         tags=tuple(tags),
