@@ -127,6 +127,11 @@ class Transaction:
         ).fetchone()
         return None if row is None else model.from_json(row[0])
 
+    def id_of_key(self, key: str) -> str | None:
+        """The id of what `latest_incident` would read: of a storm that is a megabyte, and its keys are thousands."""
+        row = self._db.execute("SELECT incident_id FROM incident_key WHERE key = ?", (key,)).fetchone()
+        return None if row is None else str(row[0])
+
     def home_of(self, fingerprint: str) -> str | None:
         """The id of the firing incident that this alert is a member of."""
         row = self._db.execute(

@@ -498,7 +498,7 @@ def test_prometheus_is_saved_while_it_runs(running: Site, played: dict[str, Any]
     running.person.play(f"./state.sh save {backup} prometheus")
     assert running.inspect("prometheus")["State"]["StartedAt"] == started
     running.inside(
-        "prometheus", "sh", "-c", 'rm -r /prometheus/0* /prometheus/wal && test -z "$(ls /prometheus/snapshots)"'
+        "prometheus", "sh", "-c", 'rm -rf /prometheus/0* /prometheus/wal && test -z "$(ls /prometheus/snapshots)"'
     )
     running.person.play(f"./state.sh restore {backup} prometheus")
     assert running.inspect("prometheus")["State"]["StartedAt"] != started

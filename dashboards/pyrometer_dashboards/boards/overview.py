@@ -18,6 +18,7 @@ from pyrometer_dashboards.common import (
     RUN_OF_SERIES,
     STACK_HEALTH,
     THROTTLING,
+    TRAINING_RUN,
     link,
 )
 from pyrometer_dashboards.model import Board, Override, Panel, Query, Reading, Row, Variable
@@ -44,12 +45,22 @@ def board() -> Board:
         annotations=MARKS,
         rows=[
             Row(
-                [_last_step(), _goodput(), _mfu(), _straggler(), _faults(), _throttled(), _spares(), _freshness()],
+                [
+                    _last_step(),
+                    _step_rate(),
+                    _goodput(),
+                    _mfu(),
+                    _straggler(),
+                    _throttled(),
+                    _faults(),
+                    _spares(),
+                    _freshness(),
+                ],
                 height=4,
             ),
-            Row([_mfu_over_time(), _steps()], height=8),
+            Row([_runs(), _mfu_over_time()], height=8),
             Row([_worst_gpus(), _missing(), _links()], height=8),
-            Row([_temperature(), _clock(), _throttling()], height=7),
+            Row([_temperature(), _clock(), _throttling(), _steps()], height=7),
         ],
     )
 
@@ -68,6 +79,101 @@ def _last_step() -> Panel:
         name="{{run}}",
         link=RUN_OF_SERIES,
         span=3,
+    )
+
+
+def _step_rate() -> Panel:
+    return panels.stat(
+        "Steps",
+        Reading(
+            "Steps per second over the last minute, of the slowest run.",
+            "what the run's size and batch make of it; constant.",
+            "0: the run stands still. Less than before: the runs below say since when.",
+            "TrainStalled",
+        ),
+        f"min(run:pyrometer_train_steps:rate1m{{{_RUN}}})",
+        unit="none",
+        decimals=2,
+        steps=[(None, palette.WORST), (0.0001, palette.QUIET)],
+        name="a second",
+        span=2,
+    )
+
+
+def _runs() -> Panel:
+    def below(*steps: tuple[float | None, str], **more: object) -> dict[str, object]:
+        coloured: dict[str, object] = {**panels.coloured(), **panels.thresholds(steps)}
+        return coloured | more
+
+    return panels.table(
+        "Runs: what each is like now",
+        Reading(
+            "Each run: MFU of the moment and its share of the run's best of 3 hours, the share of the time that all "
+            "wait for the slowest rank, what the MFU curve looks like (docs/signatures.md), time since the last step, "
+            "and the training that a crash would lose.",
+            "quiet cells; the curve 'steady'.",
+            "Open the run: its board says where the time goes and who is slow.",
+            "TrainMfuDropped",
+        ),
+        [
+            Query(f"max by (run) (run:pyrometer_train_batch_mfu_ratio:recent{{{_RUN}}})", instant=True, table=True),
+            Query(
+                f"min by (run) (run:pyrometer_train_batch_mfu_ratio:recent_per_best3h{{{_RUN}}})",
+                instant=True,
+                table=True,
+            ),
+            Query(f"max by (run) (run:pyrometer_train_straggler:ratio{{{_RUN}}})", instant=True, table=True),
+            Query(
+                f"topk by (run) (1, max by (run, signature) (pyrometer_run_signature{{{_RUN}}}) > 0)",
+                instant=True,
+                table=True,
+            ),
+            Query(
+                f"max by (run) (time() - run:pyrometer_train_last_step:timestamp_seconds{{{_RUN}}})",
+                instant=True,
+                table=True,
+            ),
+            Query(f"max by (run) (pyrometer_run_unsaved_seconds{{{_RUN}}})", instant=True, table=True),
+        ],
+        {
+            "run": "run",
+            "Value #A": "MFU",
+            "Value #B": "of best",
+            "Value #C": "for slowest",
+            "signature": "curve",
+            "Value #E": "last step",
+            "Value #F": "unsaved",
+        },
+        unit="s",
+        decimals=0,
+        sort="of best",
+        falling=False,
+        link=("Open run ${__data.fields.run}", link(TRAINING_RUN, run="${__data.fields.run}")),
+        fields={
+            "MFU": {"unit": "percentunit", "decimals": 1, "custom.width": 80},
+            "of best": below(
+                (None, palette.WORST),
+                (0.7, palette.BAD),
+                (0.85, palette.WATCH),
+                (0.95, palette.QUIET),
+                unit="percentunit",
+                **{"custom.width": 85},
+            ),
+            "for slowest": below(
+                (None, palette.QUIET),
+                (0.05, palette.WATCH),
+                (0.1, palette.BAD),
+                (0.2, palette.WORST),
+                unit="percentunit",
+                **{"custom.width": 100},
+            ),
+            "last step": below(
+                (None, palette.QUIET), (60, palette.WATCH), (300, palette.WORST), **{"custom.width": 90}
+            ),
+            "unsaved": {"custom.width": 95},
+        },
+        no_value="no run",
+        span=12,
     )
 
 
@@ -93,7 +199,7 @@ def _goodput() -> Panel:
 
 def _spares() -> Panel:
     return panels.stat(
-        "Spare nodes",
+        "Spares",
         Reading(
             "Idle nodes: of Slurm where the cluster exporter asks it, else those whose GPUs all work for nobody.",
             "a few: what a failed node is replaced with.",
@@ -103,7 +209,8 @@ def _spares() -> Panel:
         f"or on () 0 * count(gpu:pyrometer_gpu:allocated{{{CLUSTER}}})",
         unit="locale",
         steps=[(None, palette.BAD), (1, palette.QUIET)],
-        span=3,
+        name="nodes idle",
+        span=2,
     )
 
 
@@ -135,22 +242,24 @@ def _straggler() -> Panel:
             "The rank that all others wait for, and the share of the time that it costs: how much less it waits than "
             "the "
             "median of its pipeline stage.",
-            "below 5 %, and a different name every few minutes.",
+            "nobody, or below 5 % with names that change.",
             "Open its node. One name that stays is a slow GPU or a slow host; drain it.",
         ),
-        f"topk(1, rank:pyrometer_train_spare_gap:with_gpu{{{_RUN}}})",
+        panels.worst(
+            f"rank:pyrometer_train_spare_gap:with_gpu{{{_RUN}}}", 0.02, "$1 GPU $2 rank $3", "node", "gpu", "rank"
+        ),
         unit="percentunit",
         decimals=0,
         steps=[(None, palette.QUIET), (0.05, palette.WATCH), (0.1, palette.BAD), (0.2, palette.WORST)],
-        name="{{node}} GPU {{gpu}} rank {{rank}}",
+        name="{{who}}",
         link=NODE_OF_SERIES,
-        span=3,
+        span=4,
     )
 
 
 def _faults() -> Panel:
     return panels.stat(
-        "Alerts firing",
+        "Alerts",
         Reading(
             "Critical and warning alerts of this cluster that fire now.",
             "0.",
@@ -161,24 +270,28 @@ def _faults() -> Panel:
         unit="locale",
         steps=[(None, palette.QUIET), (1, palette.BAD), (5, palette.WORST)],
         link=("Open the alerts", link(ALERTS)),
-        span=3,
+        name="firing",
+        span=2,
     )
 
 
 def _throttled() -> Panel:
     return panels.stat(
-        "GPUs throttled",
+        "Throttled",
         Reading(
-            "GPUs that heat, the power brake or the hardware slows for more than 5 % of the last minute. The normal "
-            "power "
-            "cap is not throttling.",
-            "0. One of 4,088 is enough to slow a synchronous run.",
-            "Open Throttling: it names them and the reason.",
+            "The GPU that heat, the power brake or the hardware slows for the largest share of the last minute. The "
+            "normal power cap is not throttling.",
+            "nobody. One GPU of 4,088 is enough to slow a synchronous run.",
+            "Open Throttling: it names them all, and the reason.",
             "GpuThrottledThermal",
         ),
-        f"cluster:pyrometer_gpu_throttled:count{{{CLUSTER}}}",
-        unit="locale",
-        steps=[(None, palette.QUIET), (1, palette.BAD), (8, palette.WORST)],
+        panels.worst(
+            f'gpu:pyrometer_gpu_quantity:now{{{CLUSTER}, what="throttled"}}', 0.01, "$1 GPU $2", "node", "gpu"
+        ),
+        unit="percentunit",
+        decimals=0,
+        steps=[(None, palette.QUIET), (0.05, palette.WATCH), (0.1, palette.BAD), (0.2, palette.WORST)],
+        name="{{who}}",
         link=("Open throttling", link(THROTTLING)),
         span=3,
     )
@@ -186,7 +299,7 @@ def _throttled() -> Panel:
 
 def _freshness() -> Panel:
     return panels.stat(
-        "Nodes up",
+        "Nodes",
         Reading(
             "Share of the node exporters that answer: how much of the cluster this board can see.",
             "100 %. What is missing is missing everywhere on these boards, and said so.",
@@ -197,12 +310,14 @@ def _freshness() -> Panel:
         unit="percentunit",
         decimals=1,
         steps=[(None, palette.WORST), (0.98, palette.BAD), (0.9999, palette.QUIET)],
+        name="answer",
         link=("Open stack health", link(STACK_HEALTH)),
-        span=3,
+        span=2,
     )
 
 
 def _mfu_over_time() -> Panel:
+    dotted = {"fill": "dot", "dash": [0, 6]}
     return panels.lines(
         "MFU of the runs",
         Reading(
@@ -226,9 +341,13 @@ def _mfu_over_time() -> Panel:
         links=[RUN_OF_SERIES],
         custom={"spanNulls": 180000, "lineWidth": 2},
         overrides=[
-            Override("/ p5$/", {"custom.lineWidth": 1, "custom.lineStyle": {"fill": "dot", "dash": [0, 6]}}, "byRegexp")
+            Override(
+                "/ p5$/",
+                {"custom.lineStyle": dotted, "custom.lineWidth": 1, "custom.hideFrom": panels.UNNAMED},
+                "byRegexp",
+            )
         ],
-        span=14,
+        span=12,
     )
 
 
@@ -244,7 +363,7 @@ def _steps() -> Panel:
         unit="none",
         limits=(0, None),
         links=[RUN_OF_SERIES],
-        span=10,
+        span=6,
     )
 
 
@@ -348,6 +467,7 @@ def _temperature() -> Panel:
         limits=(20, 95),
         overrides=panels.band("p5", "median", "p95"),
         links=[("Open the GPU matrix", link(GPU_MATRIX))],
+        span=6,
     )
 
 
@@ -365,6 +485,7 @@ def _clock() -> Panel:
         limits=(0, 2200),
         overrides=panels.band("p5", "median", "p95"),
         links=[("Open throttling", link(THROTTLING))],
+        span=6,
     )
 
 
@@ -392,4 +513,5 @@ def _throttling() -> Panel:
             ("Open fabric", link(FABRIC)),
             ("Open reliability", link(RELIABILITY)),
         ],
+        span=6,
     )
