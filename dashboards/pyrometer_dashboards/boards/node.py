@@ -248,7 +248,7 @@ def _throttling() -> Panel:
         unit="percentunit",
         limits=(0, 1),
         no_value="none",
-        overrides=[panels.fixed("power_cap, mean", palette.HEALTHY)],
+        overrides=[*panels.reasons(), panels.fixed("power_cap, mean", palette.HEALTHY)],
         span=10,
     )
 
