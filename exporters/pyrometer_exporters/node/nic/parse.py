@@ -34,7 +34,7 @@ def code(text: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def number(text: str) -> int | None:
+def number(text: str | bytes) -> int | None:
     """A counter such as ``42``; None for ``N/A (no PMA)``, a negative number or more digits than 64 bits have.
 
     >>> number("N/A (no PMA)") is None
@@ -42,7 +42,7 @@ def number(text: str) -> int | None:
     """
     digits = text.strip()
     # Not only ASCII's digits are digits to Python.
-    return int(digits) if digits.isdecimal() and digits.isascii() and len(digits) <= _MAX_DIGITS else None
+    return int(digits) if digits.isdigit() and digits.isascii() and len(digits) <= _MAX_DIGITS else None
 
 
 def setting(text: str) -> int | None:

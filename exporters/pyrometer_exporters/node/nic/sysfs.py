@@ -85,30 +85,28 @@ class Hung:
     """The files of one device whose read hangs, or did lately: they are not read, so that the others can be."""
 
     def __init__(self) -> None:
-        self._until: dict[str, float] = {}
+        self.until: dict[str, float] = {}
+        """When each may be read again."""
 
     def add(self, path: str) -> None:
         """A read of the file or folder hangs."""
-        self._until[path] = float("inf")
+        self.until[path] = float("inf")
 
     def came_back(self, path: str, now: float) -> None:
         """The read ended, at the monotonic time ``now``."""
-        self._until[path] = now + HUNG_RETRY_SECONDS
+        self.until[path] = now + HUNG_RETRY_SECONDS
 
     def check(self, path: str, now: float) -> None:
         """``OSError`` where the file must not be read."""
-        if path in self._until:
-            if now < self._until[path]:
+        if path in self.until:
+            if now < self.until[path]:
                 raise OSError(errno.ETIMEDOUT, "an earlier read hung", path)
-            del self._until[path]
-
-    def __bool__(self) -> bool:
-        return bool(self._until)
+            del self.until[path]
 
     @property
     def paths(self) -> list[str]:
         """The files that are not read at present."""
-        return list(self._until)
+        return list(self.until)
 
 
 class Folder:
@@ -156,19 +154,23 @@ class Folder:
 
     def read(self, name: str) -> str:
         """The text of a file without its line end; bytes that aren't UTF-8 are replaced. Raises ``OSError``."""
-        refused = self._refused.get(name)
+        return self.raw(name).decode("utf-8", "replace").strip()
+
+    def raw(self, name: str) -> bytes:
+        """All that a file holds. Raises ``OSError``."""
+        refused = self._refused.get(name) if self._refused else None
         if refused is not None and self._folders.now < refused.retry_at:
             raise OSError(refused.errno, refused.message)
         self._folders.reading(self.path, name)
         try:
-            text = self._pread(name).decode("utf-8", "replace").strip()
+            found = self._pread(name)
         except OSError as error:
             self._forget(name)
             self._refuse(name, error, refused)
             raise
         if refused is not None:
             del self._refused[name]
-        return text
+        return found
 
     def text(self, name: str) -> str | None:
         """The text of a file, or None where it can't be read: for what a driver may well not have."""
@@ -229,7 +231,7 @@ class Folders:
         self.abandoned = False
         self.since = 0.0
         """When the read that is under way began, by ``time.monotonic``."""
-        self._hung = hung or Hung()
+        self._hung = Hung() if hung is None else hung
         self._current = ("", "")
         self._folders: dict[str, Folder] = {}
 
@@ -248,7 +250,7 @@ class Folders:
         """A read of a file, or of a folder, is about to begin. ``OSError`` where it must not."""
         if self.abandoned:
             raise AbandonedError
-        if self._hung:
+        if self._hung.until:
             self._hung.check(f"{path}/{name}" if name else path, self.now)
         self._current, self.since = (path, name), time.monotonic()
 
