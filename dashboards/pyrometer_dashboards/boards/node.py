@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyrometer_dashboards import palette, panels
+from pyrometer_dashboards import node_panels, palette, panels
 from pyrometer_dashboards.common import CLUSTERS, DEPLOYS, GPUS, NODE, NODE_IS, NODES, RESTARTS, RUN_OF_SERIES
 from pyrometer_dashboards.defaults import NO_DATA_MAPPING
 from pyrometer_dashboards.model import Annotation, Board, Override, Panel, Query, Reading, Row
@@ -36,7 +36,7 @@ def board() -> Board:
             Row([_deviations(), _temperature(), _clock()], height=10),
             Row([_throttling(), _power(), _tensor()], height=8),
             Row([_flaps(), _traffic(), _errors()], height=8),
-            Row([_waits(), _xids(), _kernel(), _unread()], height=8),
+            Row([_waits(), node_panels.xids(), node_panels.kernel(), node_panels.unread()], height=8),
         ],
     )
 
@@ -248,7 +248,7 @@ def _throttling() -> Panel:
         unit="percentunit",
         limits=(0, 1),
         no_value="none",
-        overrides=[panels.fixed("power_cap, mean", palette.HEALTHY)],
+        overrides=[*panels.reasons(), panels.fixed("power_cap, mean", palette.HEALTHY)],
         span=10,
     )
 
@@ -344,62 +344,5 @@ def _waits() -> Panel:
         limits=(-0.1, 0.5),
         no_value="no training here",
         links=[RUN_OF_SERIES],
-        span=6,
-    )
-
-
-def _xids() -> Panel:
-    return panels.table(
-        "Xids in the range",
-        Reading(
-            "Errors that the driver reported, each counted once, in the time range.",
-            "'none'; 13, 31 and 43 are the job's own mistakes.",
-            "docs/alerts.md says which mean a reset, a drain or a new board.",
-            "GpuXidCritical",
-        ),
-        [
-            Query(
-                f"sum by (gpu, xid, class) (increase(pyrometer_gpu_xid_errors_total{{{_GPU_IS}}}[$__range])) > 0",
-                instant=True,
-                table=True,
-            )
-        ],
-        {"gpu": "gpu", "xid": "xid", "class": "class", "Value": "count"},
-        unit="locale",
-        decimals=0,
-        sort="count",
-        no_value="none",
-        span=6,
-    )
-
-
-def _kernel() -> Panel:
-    return panels.bars(
-        "Events in the kernel's log",
-        Reading(
-            "What the kernel reported, by kind: out of memory, machine checks, PCIe errors, NVMe, links, lock-ups.",
-            "none.",
-            "machine_check and pcie_aer: hardware. oom_kill: the job.",
-        ),
-        [Query(f"round(increase(pyrometer_kernel_events_total{{{NODE_IS}}}[$__rate_interval])) > 0", "{{kind}}")],
-        unit="locale",
-        no_value="none",
-        span=6,
-    )
-
-
-def _unread() -> Panel:
-    return panels.table(
-        "What can't be read here, and why",
-        Reading(
-            "Collectors of this node that did not run to their end, and GPUs, ports and ranks that can't be read, in "
-            "the exporter's own words.",
-            "'nothing'.",
-            "pyrometer-doctor on the node says more.",
-            "CollectorFailing",
-        ),
-        [Query(f"node:pyrometer_down_reason:info{{{NODE_IS}}}", instant=True, table=True)],
-        {"collector": "collector", "part": "part", "reason": "reason"},
-        no_value="nothing",
         span=6,
     )

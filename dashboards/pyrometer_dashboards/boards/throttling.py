@@ -149,6 +149,7 @@ def _lines() -> Panel:
         unit="percentunit",
         limits=(0, 1),
         no_value="none",
+        overrides=panels.reasons(),
         links=[NODE_OF_SERIES],
         custom={"lineWidth": 2},
         span=14,

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from pyrometer_dashboards import batches, palette, panels
+from pyrometer_dashboards import batches, palette, panels, run_panels
 from pyrometer_dashboards.common import ALL_MARKS, CLUSTERS, NODE_OF_ROW, NODE_OF_SERIES, RUN_IS, RUNS, TRAINING_RUN
-from pyrometer_dashboards.model import Board, Override, Panel, Query, Reading, Row
+from pyrometer_dashboards.model import Board, Panel, Query, Reading, Row
 
 # The nodes of the run: hardware series have no run label, they are joined by node.
 _ON_RUN_NODES = f"and on (cluster, node) node:pyrometer_train_run:member{{{RUN_IS}}}"
@@ -28,11 +26,11 @@ def board() -> Board:
                 [
                     _now(),
                     _against_best(),
-                    _against_expected(),
+                    run_panels.against_expected(),
                     _silent(),
                     _straggler(),
-                    _curve(),
-                    _unsaved(),
+                    run_panels.curve(),
+                    run_panels.unsaved(),
                     _lost_batches(),
                 ],
                 height=4,
@@ -41,7 +39,7 @@ def board() -> Board:
             Row([_loss_budget(), _parts()], height=8),
             Row([_slow_ranks(), _where_now(), _wait()], height=8),
             Row([_throttled(), _links(), _against_hardware()], height=8),
-            Row([_curves(), _ledger(), _seen()], height=8),
+            Row([run_panels.curves(), run_panels.ledger(), run_panels.seen()], height=8),
             Row(
                 [batches.step_seconds(), _pauses(), batches.loss()],
                 height=8,
@@ -82,61 +80,6 @@ def _against_best() -> Panel:
         unit="percentunit",
         decimals=0,
         steps=[(None, palette.WORST), (0.7, palette.BAD), (0.85, palette.WATCH), (0.95, palette.QUIET)],
-        span=3,
-    )
-
-
-def _against_expected() -> Panel:
-    return panels.stat(
-        "Of expected",
-        Reading(
-            "MFU of the moment divided by what the job said, or what runs of the same configuration reached.",
-            "97 % and more. 'no data': nothing is known of this configuration yet.",
-            "Low from the start: docs/signatures.md says what to look at first.",
-            "TrainMfuLow",
-        ),
-        f"min(run:pyrometer_train_batch_mfu_ratio:recent_per_expected{{{RUN_IS}}})",
-        unit="percentunit",
-        decimals=0,
-        steps=[(None, palette.WORST), (0.7, palette.BAD), (0.85, palette.WATCH), (0.95, palette.QUIET)],
-        no_value="not known",
-        span=3,
-    )
-
-
-def _curve() -> Panel:
-    shown = panels.stat(
-        "Curve",
-        Reading(
-            "What the run's MFU curve looks like, and how sure that is.",
-            "steady, or the wave of a day.",
-            "docs/signatures.md says what each curve comes from and what to look at.",
-        ),
-        f"topk(1, max by (signature) (pyrometer_run_signature{{{RUN_IS}}}))",
-        unit="percentunit",
-        decimals=0,
-        name="{{signature}}",
-        span=3,
-    )
-    odd = Override(
-        "/^(?!steady|daily_wave)/", panels.thresholds([(None, palette.QUIET), (0.5, palette.BAD)]), "byRegexp"
-    )
-    return replace(shown, overrides=[odd])
-
-
-def _unsaved() -> Panel:
-    return panels.stat(
-        "Unsaved",
-        Reading(
-            "Training time since the last checkpoint was finished.",
-            "below twice the run's own interval, where TrainCheckpointOverdue fires.",
-            "Has the job stopped saving, or does a checkpoint hang? See where the ranks are now.",
-            "TrainCheckpointOverdue",
-        ),
-        f"max(pyrometer_run_unsaved_seconds{{{RUN_IS}}})",
-        unit="s",
-        decimals=0,
-        steps=[(None, palette.QUIET), (7200, palette.WATCH), (21600, palette.WORST)],
         span=3,
     )
 
@@ -405,63 +348,6 @@ def _pauses() -> Panel:
         unit="percentunit",
         limits=(0, None),
         overrides=[panels.fixed("garbage collection", palette.PARTS["gc"], lineWidth=2)],
-    )
-
-
-def _curves() -> Panel:
-    return panels.lines(
-        "What the curve looked like",
-        Reading(
-            "How much the MFU curve of the last hour looked like each known trouble, over time.",
-            "steady near 100 %.",
-            "The moment at which another line rises is when it began; docs/signatures.md says what to look at.",
-        ),
-        [Query(f"max by (signature) (pyrometer_run_signature{{{RUN_IS}}}) > 0", "{{signature}}")],
-        unit="percentunit",
-        limits=(0, 1),
-        no_value="not looked at yet",
-        custom={"lineWidth": 2},
-        overrides=[panels.fixed("steady", palette.HEALTHY)],
-    )
-
-
-def _ledger() -> Panel:
-    return panels.stacked(
-        "Goodput ledger: where the run's time went",
-        Reading(
-            "Shares of the time in each state of the ledger, which adds up to the time that passed.",
-            "useful above 90 %; a little checkpoint.",
-            "rework: save more often. down and init: see what interrupted it. Reliability has all runs.",
-        ),
-        [
-            Query(
-                f"sum by (state) (run:pyrometer_run_seconds:new5m{{{RUN_IS}}}) / on () group_left () "
-                f"sum(run:pyrometer_run_seconds:new5m{{{RUN_IS}}})",
-                "{{state}}",
-                step="1m",
-            )
-        ],
-        unit="percentunit",
-        limits=(0, 1),
-        no_value="no ledger: is the cluster exporter running?",
-        overrides=[panels.fixed(state, colour) for state, colour in palette.LEDGER.items()],
-    )
-
-
-def _seen() -> Panel:
-    return panels.lines(
-        "Batches seen, of those trained",
-        Reading(
-            "Of the batches of each 10 minutes, the share whose points reached Prometheus; batches are numbered, so "
-            "this is exact.",
-            "100 %, without a gap.",
-            "Below: points were lost, and the curves above have holes. A gap: none arrived at all.",
-            "TrainBatchPointsLost",
-        ),
-        [Query(f"run:pyrometer_train_batch_points:seen_ratio10m{{{RUN_IS}}}", "seen", step="1m")],
-        unit="percentunit",
-        limits=(None, 1),
-        overrides=[panels.fixed("seen", palette.BAND, lineWidth=2)],
     )
 
 
