@@ -74,9 +74,8 @@ def rss_megabytes(pid: int) -> float:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Of all its threads, to the nanosecond."""
-    files = Path(f"/proc/{pid}/task").glob("*/schedstat")
-    return sum(int(file.read_text().split()[0]) for file in files) / 1e9
+    """Of all its threads, those that have ended too, to the nanosecond."""
+    return time.clock_gettime(~pid << 3 | 2)  # its CPU-time clock, as clock_getcpuclockid(3) makes the number
 
 
 @dataclass

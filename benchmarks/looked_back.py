@@ -127,11 +127,11 @@ def _times(end: float, seconds: int, step: int) -> Iterator[float]:
 
 
 def _moved(series: str, value: float, at: float) -> float:
-    """Counters grow, other values wander by a hundredth; 0 and 1 stay."""
-    if value in (0, 1) or not math.isfinite(value):
-        return value
+    """Counters grow, what rules record wanders by a hundredth, 0 and 1 stay, and so does what is configured."""
     if "_total{" in series or series.startswith("run:pyrometer_run_seconds:total{"):
         return round(value * at / (at + 1e6), 3)
+    if ":" not in series.partition("{")[0] or value in (0, 1) or not math.isfinite(value):
+        return value
     return round(value * (1 + 0.01 * math.sin(at / 97 + len(series))), 4)
 
 

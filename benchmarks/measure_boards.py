@@ -42,17 +42,19 @@ PANEL_MS, PANEL_BYTES, FOLD_MS = 1000, 1_500_000, 1000
 FOLD_ROWS = 21
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 TRIES = 3
+# The scrape interval, and how wide a panel is drawn at most.
+SCRAPE, PIXELS = 15, 1000
 # How often Prometheus looks for new blocks in its folder, and some more.
 BLOCKS_SEEN = 75
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A query as Grafana would send it: over so many seconds; ``ranged`` ones are drawn over them."""
+    """A query as Grafana would send it: over so many seconds, and drawn over them in steps (0: only their end)."""
 
     expr: str
     seconds: int
-    ranged: bool
+    step: int
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,7 @@ def _started(nodes: int, warm: float) -> Iterator[str]:
             print(f"scraping {nodes} nodes for {warm:.0f} s", file=sys.stderr)
             time.sleep(warm)
             asked = [each for _, _, each in _all_asked()]
-            reaches = [reach for each in asked for reach in looks_back(each.expr, each.seconds if each.ranged else 0)]
+            reaches = [reach for each in asked for reach in looks_back(each.expr, each.seconds if each.step else 0)]
             make_past(reaches, url, begins, folder / "data", events(plan, begins))
             time.sleep(BLOCKS_SEEN)
             yield url
@@ -127,7 +129,9 @@ def _backfill(plan: Plan, begins: float, folder: Path, promtool: Path) -> None:
 
 
 def _configure(folder: Path, feed: int, port: int) -> None:
+    own_instance = {"source_labels": ["instance"], "regex": "127.*", "target_label": "instance", "replacement": ""}
     targets = {"honor_labels": True, "static_configs": [{"targets": [f"127.0.0.1:{feed}"]}]}
+    targets["metric_relabel_configs"] = [own_instance]
     own = {"job_name": "prometheus", "static_configs": [{"targets": [f"127.0.0.1:{port}"]}]}
     jobs = [{"job_name": "feed", **targets}, {"job_name": "batches", "metrics_path": "/batches", **targets}, own]
     timing = {"scrape_interval": "15s", "scrape_timeout": "14s", "evaluation_interval": "15s"}
@@ -155,25 +159,31 @@ def _all_asked() -> Iterator[tuple[str, str, Asked]]:
 
 
 def _asked(board: finding.Json, panel: finding.Json, target: finding.Json) -> Asked:
-    """Over the board's own range, or the panel's where it has one."""
-    span = (panel.get("timeFrom") or board["time"]["from"]).removeprefix("now-")
-    seconds = int(span[:-1]) * SECONDS[span[-1]]
+    """Over the board's own range, or the panel's where it has one; in its own steps, or a point for each pixel."""
+    seconds = _seconds(panel.get("timeFrom") or board["time"]["from"].removeprefix("now-"))
+    least = _seconds(target.get("interval") or panel.get("interval") or f"{SCRAPE}s")
+    step = max(least, seconds // (panel.get("maxDataPoints") or PIXELS))
     filling = windows(seconds) | {
+        "__interval": f"{step}s", "__rate_interval": f"{max(step + SCRAPE, 4 * SCRAPE)}s",
         "cluster": "atlas", "node": "gpu-042", "gpu": ".+", "run": "llama3-70b", "points": "3600",
         "what": "temperature", "arrange": "number", "mfu": "pyrometer_train_batch_mfu_ratio",
     }  # fmt: skip
     if seconds > 90000:
         filling["mfu"] = "run:pyrometer_train_batch_mfu_ratio:window1m"
-    return Asked(filled(target["expr"], filling), seconds, bool(target.get("range")))
+    return Asked(filled(target["expr"], filling), seconds, step if target.get("range") else 0)
+
+
+def _seconds(text: str) -> int:
+    return int(text[:-1]) * SECONDS[text[-1]]
 
 
 def _cost(url: str, asked: Asked) -> tuple[int, int, float]:
     """Series, bytes and the shortest of TRIES in ms, of one query."""
     now = time.time()
     form: dict[str, object] = {"query": asked.expr, "time": now}
-    if asked.ranged:
-        form |= {"start": now - asked.seconds, "end": now, "step": max(15, asked.seconds // 1000)}
-    path = f"{url}/api/v1/query{'_range' if asked.ranged else ''}"
+    if asked.step:
+        form |= {"start": now - asked.seconds, "end": now, "step": asked.step}
+    path = f"{url}/api/v1/query{'_range' if asked.step else ''}"
     best, body = min((_ask(path, form) for _ in range(TRIES)), key=lambda each: each[0])
     return len(json.loads(body)["data"]["result"]), len(body), best
 

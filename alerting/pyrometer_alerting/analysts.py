@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 from pyrometer_alerting.clock import Clock
+from pyrometer_alerting.digest_pictures import DigestPictures
+from pyrometer_alerting.gallery import Gallery
 from pyrometer_alerting.herald import Herald
 from pyrometer_alerting.illustrator import Illustrator
 from pyrometer_alerting.messages import Style
@@ -31,14 +34,17 @@ class Analysts:
         metrics: Metrics,
         changed: Callable[[], None],
     ) -> None:
-        self.herald = Herald(store, digests, style=style, clock=clock, changed=changed)
+        self._stopping = threading.Event()
+        gallery = Gallery(slack, self._stopping.wait)
+        pictures = DigestPictures(store, gallery, charts=style.charts, clock=clock, changed=changed)
+        self.herald = Herald(store, digests, style=style, clock=clock, changed=changed, pictures=pictures)
         self._workers: list[Herald | SignatureWatch | Illustrator] = [self.herald]
         if prometheus is not None:
             watch = SignatureWatch(prometheus, clock=clock, metrics=metrics)
             metrics.serve_gauges(lambda: {"pyrometer_run_signature": watch.gauge()})
             charts = style.charts
             illustrator = Illustrator(
-                store, slack, prometheus, charts=charts, clock=clock, metrics=metrics, changed=changed
+                store, gallery, prometheus, charts=charts, clock=clock, metrics=metrics, changed=changed
             )
             self._workers += [watch, illustrator]
 
@@ -48,5 +54,6 @@ class Analysts:
 
     def stop(self) -> None:
         """Let them all return."""
+        self._stopping.set()
         for worker in self._workers:
             worker.stop()

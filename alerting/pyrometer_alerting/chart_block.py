@@ -85,7 +85,7 @@ def _distinct(labels: Sequence[str]) -> list[str]:
     """Labels of at most LABEL characters, none twice: a number tells cut ones apart."""
     found: list[str] = []
     for label in labels:
-        short = text.plain(label, LABEL) or "?"
+        short = text.words(label, LABEL) or "?"
         number = 2
         while short in found:
             short = f"{text.plain(label, LABEL - 3)} {number}"

@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Callable
 
-from pyrometer_alerting.messages import CHARTS, DEGRADE_LEVELS, WITHOUT_CHART, Message
+from pyrometer_alerting.messages import CHARTS, DEGRADE_LEVELS, NATIVE_CHART, WITHOUT_CHART, Message
 from pyrometer_alerting.store import Store, Transaction
 
 _log = logging.getLogger(__name__)
@@ -19,6 +19,11 @@ def has_native_charts(tx: Transaction, now: float) -> bool:
     """Whether Slack's chart block may be used: it has not been refused within a week."""
     refused = tx.fact(CHARTS_FACT)
     return refused is None or now - float(refused) > CHARTS_RETRY_SECONDS
+
+
+def draws_charts(tx: Transaction, charts: str, now: float) -> bool:
+    """Whether Slack is to draw the charts itself, by the setting and by what the workspace is known to refuse."""
+    return charts == "auto" and has_native_charts(tx, now)
 
 
 def note_refusal(store: Store, op_id: str, now: float) -> None:
@@ -38,9 +43,13 @@ def leaving_out(level: int, build: Callable[[int], Message]) -> tuple[int, Messa
     return level, message
 
 
-def fixed(body: str) -> Callable[[int], Message]:
-    """A stored message by level: whole, without charts, as plain text."""
+def fixed(body: str, *, native: bool) -> Callable[[int], Message]:
+    """A stored message by level: whole (less what Slack does not draw), without charts, as plain text."""
     stored = json.loads(body)
     text, blocks = str(stored.get("text", "")), list(stored.get("blocks", []))
-    without = [block for block in blocks if block["type"] not in CHARTS]
-    return lambda level: Message(text, [] if level > WITHOUT_CHART else without if level == WITHOUT_CHART else blocks)
+    left_out = [(), CHARTS] if native else [(NATIVE_CHART,), CHARTS]
+
+    def at(level: int) -> Message:
+        return Message(text, [b for b in blocks if b["type"] not in left_out[level]] if level <= WITHOUT_CHART else [])
+
+    return at

@@ -15,6 +15,7 @@ from pyrometer_alerting import digest_page
 from pyrometer_alerting.clock import Clock
 from pyrometer_alerting.digest import build_digest
 from pyrometer_alerting.digest_data import Report, gather
+from pyrometer_alerting.digest_pictures import DigestPictures
 from pyrometer_alerting.messages import Style
 from pyrometer_alerting.schedule import DAY, Digests, Schedule
 from pyrometer_alerting.store import Store, StoreError
@@ -31,10 +32,18 @@ class Herald:
     """Runs in its own thread."""
 
     def __init__(
-        self, store: Store, digests: Digests, *, style: Style, clock: Clock, changed: Callable[[], None]
+        self,
+        store: Store,
+        digests: Digests,
+        *,
+        style: Style,
+        clock: Clock,
+        changed: Callable[[], None],
+        pictures: DigestPictures | None = None,
     ) -> None:
         self._store, self._digests = store, digests
         self._style, self._clock, self._changed = style, clock, changed
+        self._pictures = pictures
         self._page: tuple[float, str] | None = None  # when it was made
         self._asked = threading.Event()
         self._stop = False
@@ -44,6 +53,8 @@ class Herald:
         while not self._stop:
             try:
                 self.step()
+                if self._pictures is not None:
+                    self._pictures.step()
                 if self._asked.is_set():
                     self._asked.clear()
                     self._page = (self._clock.now(), self._render())

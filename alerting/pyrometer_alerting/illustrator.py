@@ -14,12 +14,13 @@ from dataclasses import replace
 from typing import Protocol, cast
 
 from pyrometer_alerting.clock import Clock
-from pyrometer_alerting.contents import has_native_charts
+from pyrometer_alerting.contents import draws_charts
+from pyrometer_alerting.gallery import Gallery
 from pyrometer_alerting.messages import headline
 from pyrometer_alerting.metrics import Metrics
 from pyrometer_alerting.model import Incident
 from pyrometer_alerting.prometheus import Prometheus, PrometheusError
-from pyrometer_alerting.slack import Slack, SlackFailure
+from pyrometer_alerting.slack import SlackFailure
 from pyrometer_alerting.store import Store, StoreError
 
 _log = logging.getLogger(__name__)
@@ -29,7 +30,6 @@ AGAIN_SECONDS = 300.0
 AFTER_FAILURE_SECONDS = 60.0
 WITHOUT_LIBRARY_SECONDS = 3600.0
 RECENT_SECONDS = 600.0  # a resolved incident's last picture is made within this time
-READY_WAITS = (1.0, 2.0, 4.0, 8.0)  # Slack processes an upload in 1 to 8 s
 
 
 class Illustrate(Protocol):
@@ -50,7 +50,7 @@ class Illustrator:
     def __init__(
         self,
         store: Store,
-        slack: Slack,
+        gallery: Gallery,
         prometheus: Prometheus,
         *,
         charts: str,
@@ -58,13 +58,12 @@ class Illustrator:
         metrics: Metrics,
         changed: Callable[[], None],
     ) -> None:
-        self._store, self._slack, self._prometheus, self._charts = store, slack, prometheus, charts
+        self._store, self._gallery, self._prometheus, self._charts = store, gallery, prometheus, charts
         self._clock, self._metrics, self._changed = clock, metrics, changed
         self._made: dict[str, tuple[float, bool]] = {}  # incident -> when its picture was made, and whether of its end
         self._not_before = 0.0
         self._stop = threading.Event()
         self.load: Callable[[], Illustrate] = load_illustrate
-        self.sleep: Callable[[float], object] = self._stop.wait
 
     def run(self) -> None:
         """Make pictures until stopped."""
@@ -104,7 +103,7 @@ class Illustrator:
     def _next(self, now: float) -> Incident | None:
         """The newest incident whose picture is missing or old."""
         with self._store.transaction() as tx:
-            if self._charts == "off" or (self._charts == "auto" and has_native_charts(tx, now)):
+            if self._charts == "off" or draws_charts(tx, self._charts, now):
                 return None
             found = [incident for incident in tx.recent_incidents(now - RECENT_SECONDS) if _wants_picture(incident)]
         self._made = {key: made for key, made in self._made.items() if key in {incident.id for incident in found}}
@@ -119,9 +118,8 @@ class Illustrator:
         self._made[incident.id] = (now, not incident.firing)
         if content is None:
             return False
-        file_id = self._slack.upload("mfu.png", content, headline(incident))
-        if not self._ready(file_id):
-            _log.warning("pictures: Slack has not processed %s in time: the message stays without", file_id)
+        file_id = self._gallery.hang("mfu.png", content, headline(incident))
+        if file_id is None:
             return False
         with self._store.transaction() as tx:
             current = tx.incident(incident.id)
@@ -131,15 +129,6 @@ class Illustrator:
             tx.outbox.want(incident.id, now, now)
         self._changed()
         return True
-
-    def _ready(self, file_id: str) -> bool:
-        if self._slack.is_ready(file_id):
-            return True
-        for wait in READY_WAITS:
-            self.sleep(wait)
-            if self._slack.is_ready(file_id):
-                return True
-        return False
 
 
 def _wants_picture(incident: Incident) -> bool:

@@ -122,12 +122,14 @@ class Intake:
         for alert in alerts:
             by_key.setdefault(key_of(alert), []).append(alert)
         found: dict[str, tuple[Incident | None, list[Alert]]] = {}
+        known: dict[str, Incident | None] = {}
         for key, members in by_key.items():
-            incident = tx.latest_incident(key)
+            incident = _of_key(tx, key, known)
             if incident is not None and is_another(incident, key, members):
                 self._leave(tx, incident, key, now)
+                del known[incident.id]
         for key, members in by_key.items():
-            incident = tx.latest_incident(key)
+            incident = _of_key(tx, key, known)
             if incident is None and (home := tx.home_of(members[0].fingerprint)):
                 incident = tx.incident(home)
             found.setdefault(incident.id if incident else key, (incident, []))[1].extend(members)
@@ -180,6 +182,16 @@ class Intake:
             possible = any(is_cause(alert) for other in causes for alert in other.members)
             return JOIN_SECONDS if possible else SETTLE_SECONDS
         return SETTLE_SECONDS
+
+
+def _of_key(tx: Transaction, key: str, known: dict[str, Incident | None]) -> Incident | None:
+    """The latest incident of a key; each is read once."""
+    home = tx.id_of_key(key)
+    if home is None:
+        return None
+    if home not in known:
+        known[home] = tx.incident(home)
+    return known[home]
 
 
 def announce(tx: Transaction, change: Change, style: Style, routing: Routing, *, now: float, not_before: float) -> None:

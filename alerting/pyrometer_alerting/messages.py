@@ -27,7 +27,8 @@ PARAGRAPH = 900
 CAUSES = 2800
 DEGRADE_LEVELS = 4  # 0 everything, 1 without chart, 2 without fields and context, 3 plain text only
 WITHOUT_CHART = 1
-CHARTS = ("data_visualization", "image")
+NATIVE_CHART = "data_visualization"
+CHARTS = (NATIVE_CHART, "image")
 
 
 @dataclass(frozen=True)
@@ -84,8 +85,8 @@ def build(incident: Incident, style: Style, degrade: int = 0, *, native: bool = 
 
 
 def has_chart(message: Message) -> bool:
-    """Whether Slack must be able to show a chart for this."""
-    return any(block["type"] in CHARTS for block in message.blocks)
+    """Whether Slack must be able to draw a chart for this."""
+    return any(block["type"] == NATIVE_CHART for block in message.blocks)
 
 
 def build_reply(incident: Incident, event: str, style: Style) -> Message:
@@ -198,10 +199,22 @@ def sign(incident: Incident) -> str:
 def _summary(incident: Incident, style: Style) -> str:
     """The accessible `text`: the headline and all that matters, for notifications, screen readers and plain clients."""
     lines = [text.escape(headline(incident)), text.mrkdwn(_measured(incident), PARAGRAPH)]
-    lines += [_origin(incident), _lost(incident), causes_text(incident)]
+    lines += [_facts(incident), _origin(incident), causes_text(incident)]
+    lines += [_flaps(incident), _what_to_do(incident, style), _members(incident)]
     if style.notice:
         lines.append(f"[{text.mrkdwn(style.notice, 75)}]")
     return text.joined([line for line in lines if line], 3900)
+
+
+def _facts(incident: Incident) -> str:
+    """The fields in one line: `run llama-70b, cluster c1, critical, since 2026-11-21 03:12:05 UTC`, and more."""
+    named = [("run", incident.newest().labels.get("run", "")), ("cluster", incident.cluster), ("", incident.severity)]
+    said = [f"{name} {text.mrkdwn(value, FIELD)}".strip() for name, value in named if text.clean(value)]
+    said += [f"since {text.utc(incident.started_at)}", _lost(incident)]
+    if incident.resolved_at is not None:
+        said.append(f"resolved after {text.duration(_lasted(incident))}")
+    acknowledged = f"acknowledged by {text.mrkdwn(incident.acknowledged, 100)}" if incident.acknowledged else ""
+    return ", ".join(piece for piece in (*said, text.mrkdwn(incident.note, FIELD), acknowledged) if piece)
 
 
 def _fallback_summary(incident: Incident) -> str:

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from pyrometer_alerting.clock import Clock
 from pyrometer_alerting.composing import Composer
-from pyrometer_alerting.contents import fixed, has_native_charts, leaving_out, note_refusal
+from pyrometer_alerting.contents import draws_charts, fixed, leaving_out, note_refusal
 from pyrometer_alerting.messages import DEGRADE_LEVELS, WITHOUT_CHART, Message, Style, has_chart
 from pyrometer_alerting.metrics import Metrics
 from pyrometer_alerting.outbox_table import Operation
@@ -51,7 +51,7 @@ class Courier:
         self._store, self._slack, self._channel = store, slack, channel
         self._clock, self._metrics = clock, metrics
         self._timing = timing or Timing()
-        self.composer = Composer(style)
+        self.composer, self._charts = Composer(style), style.charts
         self._free_at: dict[tuple[str, str], float] = {}  # (method, channel where it counts) -> end of its rate limit
         self._blocked: tuple[SlackFailure, float] | None = None  # (why, when to try again)
         self._parked: dict[str, tuple[str, float]] = {}  # channel -> (why, when to try again)
@@ -208,7 +208,7 @@ class Courier:
             if operation.ts is None and quiet_until > now:
                 tx.outbox.hold(operation.op_id, quiet_until)
                 return
-            native = has_native_charts(tx, now)
+            native = draws_charts(tx, self._charts, now)
             builder = self.composer.builder(incident, operation, self._target(operation), native=native)
             level, message = leaving_out(operation.degrade, builder)
             operation = replace(operation, degrade=level)
@@ -228,12 +228,16 @@ class Courier:
 
     def _send_fixed(self, operation: Operation, body: str, now: float) -> None:
         """A message of its own, such as a digest."""
-        level, message = leaving_out(operation.degrade, fixed(body))
-        operation = replace(operation, degrade=level, target=self._target(operation))
         with self._store.transaction() as tx:
+            native = draws_charts(tx, self._charts, now)
+            builder = fixed(body, native=native)
+            level, message = leaving_out(operation.degrade, builder)
+            operation = replace(operation, degrade=level, target=self._target(operation))
             tx.outbox.start(operation.op_id, now, operation.target)
         known = (operation.channel, operation.ts) if operation.channel and operation.ts else None
-        self._attempt(operation, lambda: self._say(operation, message, known))
+        where = self._attempt(operation, lambda: self._say(operation, message, known))
+        if where is not None and level == WITHOUT_CHART and native and has_chart(builder(0)):
+            note_refusal(self._store, operation.op_id, now)
 
     def _say(self, operation: Operation, message: Message, known: tuple[str, str] | None) -> tuple[str, str, str]:
         metadata = {"op_id": operation.op_id, "incident_id": operation.incident_id}

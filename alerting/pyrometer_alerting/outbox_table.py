@@ -85,6 +85,19 @@ class Outbox:
         if self.root(name) is None:
             self._insert(name, "root", "ready", now, now, wanted=1, body=body, target="")
 
+    def restate(self, op_id: str, body: str, now: float) -> None:
+        """Edit a message of its own that the channel has: it says something else now."""
+        self._db.execute(
+            "UPDATE outbox SET body = ?, wanted = wanted + 1, state = 'ready', since = ?, not_before = ?, degrade = 0"
+            " WHERE op_id = ? AND state = 'done'",
+            (body, now, now, op_id),
+        )
+
+    def said_since(self, time: float) -> list[Operation]:
+        """Messages of their own that the channel has since then."""
+        found = "kind = 'root' AND body IS NOT NULL AND state = 'done' AND ts IS NOT NULL AND posted_at >= ?"
+        return list(self._select(found, time))
+
     def reply(self, incident_id: str, body: str, now: float) -> None:
         """Say something in the thread; replaces a reply that nobody has tried to send yet (last write wins)."""
         self._db.execute(
@@ -287,6 +300,6 @@ class Outbox:
         dead = self._db.execute("SELECT count(*) FROM outbox WHERE state = 'dead'").fetchone()[0]
         return int(count), oldest, int(dead)
 
-    def _select(self, condition: str, *values: str) -> Iterator[Operation]:
+    def _select(self, condition: str, *values: str | float) -> Iterator[Operation]:
         rows = self._db.execute(f"SELECT {_COLUMNS} FROM outbox WHERE {condition}", values)  # noqa: S608 - our own text
         return (Operation(*row) for row in rows)

@@ -1,68 +1,51 @@
-"""A drop as a picture: every batch's MFU over the band it should be in, and the culprit's clock or link below it.
-
-Matplotlib's objects without pyplot, which keeps figures for ever and wants the main thread. Opaque, so that it reads
-the same in Slack's dark and light themes; Okabe and Ito's colours, which colour-blind readers can tell apart, and never
-by colour alone: what is wrong is also named, dashed or shaded. Imported late: 0.6 to 1.1 s and some 70 MB.
-"""
+"""A drop as a picture: every batch's MFU over the band it should be in, and the culprit's clock or link below it."""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from datetime import datetime, timezone
-from typing import Any
-from unicodedata import category
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
 from matplotlib.figure import Figure
-from matplotlib.font_manager import findfont, get_font
 
-from pyrometer_alerting import text
+from pyrometer_alerting.canvas import (
+    BLUE,
+    DIM,
+    GREEN,
+    GREY,
+    HEIGHT,
+    INK,
+    VERMILLION,
+    figure_of,
+    heading,
+    plain_axis,
+    png,
+    shown,
+)
 from pyrometer_alerting.picture_data import Drop, Line
 
-WIDTH, HEIGHT, DPI = 8.0, 4.5, 160  # 1280 x 720 pixels: Slack shows 360 points of height at most
 MOST_POINTS = 20_000
-INK, DIM, GRID, PAPER = "#1d1f24", "#5f6670", "#e3e6ea", "#ffffff"
-BLUE, VERMILLION, GREY, GREEN = "#0072B2", "#D55E00", "#8a9099", "#009E73"  # Okabe and Ito
 UTC = timezone.utc
 
 
 def draw(drop: Drop) -> bytes:
     """The picture as PNG."""
-    figure = Figure(figsize=(WIDTH, HEIGHT), dpi=DPI, facecolor=PAPER)
-    FigureCanvasAgg(figure)
+    figure = figure_of()
     rows = 2 if drop.lines or drop.downs else 1
     axes = figure.subplots(rows, 1, sharex=True, squeeze=False, height_ratios=[2.1, 1][:rows])[:, 0]
     figure.subplots_adjust(left=0.075, right=0.835, top=0.86, bottom=0.085, hspace=0.3)
-    _heading(figure, 0.945, drop.title, color=INK, fontsize=12.5, fontweight="bold")
-    _heading(figure, 0.895, drop.subtitle, color=DIM, fontsize=9.5)
+    heading(figure, 0.945, drop.title, color=INK, fontsize=12.5, fontweight="bold")
+    heading(figure, 0.895, drop.subtitle, color=DIM, fontsize=9.5)
     _batches(axes[0], drop)
     if rows == 2:
         _culprit(figure, axes[1], drop)
     for axis in axes:
         _window(axis, drop, named=axis is axes[0])
-        _plain(axis)
+        plain_axis(axis)
     _times(axes[-1], drop)
-    return _png(figure)
-
-
-def _heading(figure: Figure, height: float, content: str, **style: Any) -> None:  # noqa: ANN401 - Matplotlib's
-    """A line of its own, cut until it fits."""
-    limit = 160
-    said = figure.text(0.075, height, _shown(content, limit), va="center", **style)
-    while said.get_window_extent().x1 > 0.985 * WIDTH * DPI and limit > 10:
-        limit -= 6
-        said.set_text(_shown(content, limit))
-
-
-def _png(figure: Figure) -> bytes:
-    written = io.BytesIO()
-    figure.savefig(written, format="png", facecolor=PAPER)
-    figure.clear()
-    return written.getvalue()
+    return png(figure)
 
 
 def _batches(axis: Axes, drop: Drop) -> None:
@@ -96,7 +79,7 @@ def _culprit(figure: Figure, axis: Axes, drop: Drop) -> None:
         labels.append((line.values[-1] if line.values else 0.0, line.name, colour))
     axis.set_ylim(0, top)
     unit = drop.lines[0].unit if drop.lines else ""
-    axis.set_ylabel(_shown(unit, 24), color=DIM, fontsize=9)
+    axis.set_ylabel(shown(unit, 24), color=DIM, fontsize=9)
     for begin, end in drop.throttled:
         left, right = _dates([begin, end])
         axis.axvspan(left, right, ymin=0, ymax=0.09, color=VERMILLION, lw=0, zorder=3)
@@ -109,7 +92,7 @@ def _culprit(figure: Figure, axis: Axes, drop: Drop) -> None:
         axis.set_yticks([])
     _labels(axis, labels, top)
     place = axis.get_position().y1 + 0.022
-    _heading(figure, place, drop.culprit, color=VERMILLION, fontsize=10, fontweight="bold")
+    heading(figure, place, drop.culprit, color=VERMILLION, fontsize=10, fontweight="bold")
 
 
 def _window(axis: Axes, drop: Drop, *, named: bool) -> None:
@@ -136,7 +119,7 @@ def _labels(axis: Axes, labels: Sequence[tuple[float, str, str]], top: float) ->
     for value, name, colour in sorted(labels, key=lambda label: label[0]):
         height = axis.get_position().height * HEIGHT * 72
         last = max(value / max(top, 1e-9), last + 12.5 / height)
-        axis.text(1.012, last, _shown(name, 24), transform=axis.transAxes, color=colour, fontsize=9.5, va="center")
+        axis.text(1.012, last, shown(name, 24), transform=axis.transAxes, color=colour, fontsize=9.5, va="center")
 
 
 def _times(axis: Axes, drop: Drop) -> None:
@@ -148,25 +131,8 @@ def _times(axis: Axes, drop: Drop) -> None:
     axis.text(1.012, -0.02, "UTC", transform=axis.transAxes, color=DIM, fontsize=9, va="top")
 
 
-def _plain(axis: Axes) -> None:
-    """Nothing that is not data."""
-    for name, spine in axis.spines.items():
-        spine.set_visible(name == "bottom")
-        spine.set_color(GRID)
-    axis.grid(axis="y", color=GRID, lw=0.8)
-    axis.set_axisbelow(True)
-    axis.tick_params(colors=DIM, labelsize=9, length=0)
-
-
 def _dates(times: Sequence[float]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     return np.asarray([date2num(datetime.fromtimestamp(time, tz=UTC)) for time in times], dtype=np.float64)
-
-
-def _shown(value: str, limit: int) -> str:
-    """Untrusted text: clean, cut, only what the font has, and none of Matplotlib's mathematics between dollar signs."""
-    glyphs = get_font(findfont("DejaVu Sans")).get_charmap()
-    drawable = "".join(char if ord(char) in glyphs else "" if category(char) == "So" else "\u25a1" for char in value)
-    return text.plain(drawable, limit).replace("$", r"\$")
 
 
 __all__ = ["Drop", "Line", "draw"]

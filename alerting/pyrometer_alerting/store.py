@@ -14,7 +14,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO
@@ -126,6 +126,11 @@ class Transaction:
             "SELECT document FROM incident WHERE id = (SELECT incident_id FROM incident_key WHERE key = ?)", (key,)
         ).fetchone()
         return None if row is None else model.from_json(row[0])
+
+    def id_of_key(self, key: str) -> str | None:
+        """The id of what `latest_incident` would read: of a storm that is a megabyte, and its keys are thousands."""
+        row = self._db.execute("SELECT incident_id FROM incident_key WHERE key = ?", (key,)).fetchone()
+        return None if row is None else str(row[0])
 
     def home_of(self, fingerprint: str) -> str | None:
         """The id of the firing incident that this alert is a member of."""
@@ -288,8 +293,9 @@ class Store:
                     raise
                 self._db.execute("COMMIT")
             except sqlite3.Error as error:
-                if self._db.in_transaction:
-                    self._db.execute("ROLLBACK")
+                with suppress(sqlite3.ProgrammingError):  # closed: a worker that was busy when the service ended
+                    if self._db.in_transaction:
+                        self._db.execute("ROLLBACK")
                 raise StoreError(f"{self._path}: {_reason(error)}") from error
 
     def shrink(self) -> None:

@@ -49,6 +49,13 @@ def plain(value: str, limit: int) -> str:
     return _cut(clean(value), limit, lambda char: char)
 
 
+def words(value: str, limit: int) -> str:
+    """As `plain`, but cut between two words where there is a place for it in the second half."""
+    cut = plain(value, limit)
+    whole = cut.rpartition(" ")[0].rstrip(" ,;:(-")
+    return f"{whole}{ELLIPSIS}" if cut.endswith(ELLIPSIS) and units(whole) >= limit // 2 else cut
+
+
 def mrkdwn(value: str, limit: int) -> str:
     """Clean, escaped text of at most `limit` units; an escape is never cut in half. Backticks would open code."""
     return _cut(clean(value).replace("`", "'"), limit, lambda char: _ESCAPES.get(char, char))

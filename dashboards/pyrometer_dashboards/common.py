@@ -49,7 +49,7 @@ GPUS = Variable(
 )
 
 CRITICAL = Annotation(
-    "Critical alerts",
+    "Critical",
     'ALERTS_FOR_STATE{severity="critical", cluster="$cluster"} * 1000',
     "{{alertname}}",
     "{{node}} {{gpu}} {{device}} {{run}}",
@@ -57,10 +57,11 @@ CRITICAL = Annotation(
     at_value=True,
 )
 RESTARTS = Annotation(
-    "Restarts of runs",
+    "Restarts",
     'count by (run, attempt) (run:pyrometer_train_run_info:config{cluster="$cluster"}) '
     'unless on (run, attempt) count by (run, attempt) (run:pyrometer_train_run_info:config{cluster="$cluster"} '
-    "offset 2m)",
+    # Where nothing at all was known two minutes before, everything is new and nothing is news.
+    'offset 2m) and on () count(run:pyrometer_train_run_info:config{cluster="$cluster"} offset 2m)',
     "{{run}} restarted",
     "attempt {{attempt}}",
     palette.BAND,
@@ -68,7 +69,8 @@ RESTARTS = Annotation(
 DEPLOYS = Annotation(
     "Deploys",
     "count by (exporter, version) (pyrometer_exporter_build_info) "
-    "unless on (exporter, version) count by (exporter, version) (pyrometer_exporter_build_info offset 2m)",
+    "unless on (exporter, version) count by (exporter, version) (pyrometer_exporter_build_info offset 2m) "
+    "and on () count(pyrometer_exporter_build_info offset 2m)",
     "{{exporter}} exporter {{version}}",
     "a version that wasn't there two minutes before",
     "#8f3bb8",
@@ -82,11 +84,13 @@ CHECKPOINTS = Annotation(
     enabled=False,
 )
 FIRING = Annotation(
-    "Firing (regions)",
+    "Firing",
     'max by (alertname, node) (ALERTS{alertstate="firing", severity!="info", cluster="$cluster"})',
     "{{alertname}}",
     "{{node}}",
     palette.BAD,
     enabled=False,
 )
-MARKS = (CRITICAL, RESTARTS, DEPLOYS, CHECKPOINTS, FIRING)
+# Three marks at once, not more: a fence over every panel hides what is behind it.
+MARKS = (CRITICAL, RESTARTS, DEPLOYS)
+ALL_MARKS = (*MARKS, CHECKPOINTS, FIRING)

@@ -37,6 +37,13 @@ NO_DATA_MAPPING: Json = {
     "options": {"match": "null+nan", "result": {"text": "no data", "color": palette.NO_DATA, "index": 0}},
 }
 
+
+def nothing(text: str) -> Json:
+    """For a number whose absence has a meaning, and is not a lack of data."""
+    result = {"text": text, "color": palette.QUIET, "index": 0}
+    return {"type": "special", "options": {"match": "null+nan", "result": result}}
+
+
 OPTIONS: dict[str, Json] = {
     "timeseries": {"legend": _LEGEND, "tooltip": {**_TOOLTIP, "mode": "multi", "sort": "desc"}},
     "stat": {
@@ -154,7 +161,7 @@ CUSTOM: dict[str, Json] = {
 
 # State-timeline: with the mode thresholds Grafana 12.2 forgets the mappings, and with them the events.
 COLOUR: dict[str, Json] = {
-    "timeseries": {"mode": "palette-classic-by-name"},
+    "timeseries": {"mode": "palette-classic"},
     "stat": {"mode": "thresholds"},
     "bargauge": {"mode": "thresholds"},
     "table": {"mode": "thresholds"},

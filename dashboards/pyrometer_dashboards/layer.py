@@ -186,7 +186,7 @@ def panel_id(title: str) -> int:
 
 def _menu() -> Json:
     """The way to all other boards, with the same variables and time."""
-    link = core.DashboardLink(asDropdown=True, includeVars=True, keepTime=True, tags=["pyrometer"], title="Pyrometer")
+    link = core.DashboardLink(asDropdown=True, includeVars=True, keepTime=True, tags=["pyrometer"], title="Boards")
     return {**link.to_json_data(), "icon": "external link"}
 
 
@@ -277,7 +277,9 @@ def _field(panel: Panel) -> Json:
 
 
 def _mappings(panel: Panel) -> list[Json]:
-    """A value that is not there is grey and says so, on every kind that paints values."""
+    """A value that is not there is grey and says so, on every kind that paints values; unless that means something."""
+    if panel.kind == "stat" and not panel.mappings and panel.no_value != "no data":
+        return [defaults.nothing(panel.no_value)]
     if panel.kind in ("stat", "bargauge", "table") and not panel.mappings:
         return [defaults.NO_DATA_MAPPING]
     return list(panel.mappings)
@@ -290,7 +292,7 @@ def _override(override: Override) -> Json:
 
 def _datasource() -> core.Template:
     """The choice of Prometheus, first on every board."""
-    return _made(_Template, name="datasource", label="Data source", type="datasource", query="prometheus")
+    return _made(_Template, name="datasource", label="Source", type="datasource", query="prometheus")
 
 
 def _variable(variable: Variable) -> core.Template:

@@ -7,7 +7,8 @@ import importlib
 import json
 import pkgutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -46,19 +47,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     build.add_argument("folder", type=Path)
     check = commands.add_parser("check", help="check boards: ours, or files of others; one line per finding")
     check.add_argument("files", type=Path, nargs="*", metavar="FILE")
-    see = commands.add_parser(
-        "see", help="look at the boards in a running Grafana: errors, what it would save, pictures"
+    _add_see(
+        commands.add_parser("see", help="look at the boards in a running Grafana: errors, what it would save, pictures")
     )
-    see.add_argument("--grafana-url", required=True, help="of a Grafana that has the boards and lets anyone read")
-    see.add_argument("--pictures", type=Path, metavar="FOLDER", help="put a picture of each board there")
-    see.add_argument("--theme", choices=("dark", "light"), default="dark")
-    see.add_argument("--size", default="1600x900", metavar="WIDTHxHEIGHT", help="of the pictures")
-    see.add_argument("--from", dest="start", default="now-1h", help="begin of the time range, in Grafana's words")
-    see.add_argument("--to", dest="end", default="now", help="end of the time range")
-    see.add_argument("--rounds", type=int, default=1, metavar="N", help="look so many times at each board (default 1)")
-    marks = f"between {times.BEGIN} and {times.END}"
-    see.add_argument("--write", type=Path, metavar="FILE", help=f"put the times there as a table, {marks}")
-    see.add_argument("--variable", action="append", default=[], metavar="NAME=VALUE", help="a choice on the boards")
     flags = parser.parse_args(argv)
     commands_of = {
         "build": lambda: _build(flags.folder),
@@ -70,6 +61,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     except _UsageError as error:
         sys.stderr.write(f"pyrometer-dashboards: {error}\n")
         return 2
+
+
+def _add_see(see: argparse.ArgumentParser) -> None:
+    see.add_argument("--grafana-url", required=True, help="of a Grafana that has the boards and lets anyone read")
+    see.add_argument("--board", action="append", default=[], metavar="NAME", help="only this one, such as overview")
+    see.add_argument("--pictures", type=Path, metavar="FOLDER", help="put a picture of each board there")
+    see.add_argument("--theme", action="append", choices=("dark", "light"), help="default dark; may be given twice")
+    see.add_argument("--size", action="append", metavar="WIDTHxHEIGHT", help="of the pictures; default 1600x900")
+    see.add_argument("--from", dest="start", default="now-1h", help="begin of the time range, in Grafana's words")
+    see.add_argument("--to", dest="end", default="now", help="end of the time range")
+    see.add_argument("--rounds", type=int, default=1, metavar="N", help="look so many times at each board (default 1)")
+    marks = f"between {times.BEGIN} and {times.END}"
+    see.add_argument("--write", type=Path, metavar="FILE", help=f"put the times there as a table, {marks}")
+    see.add_argument("--variable", action="append", default=[], metavar="NAME=VALUE", help="a choice on the boards")
+    see.add_argument(
+        "--case", action="append", metavar="CASE:NAME=VALUE[,...]", help="choices to look with one after the other"
+    )
 
 
 class _UsageError(Exception):
@@ -101,24 +109,45 @@ def _check(files: Sequence[Path]) -> int:
 
 
 def _see(flags: argparse.Namespace) -> int:
-    size = tuple(int(side) for side in flags.size.split("x") if side.isdigit())
-    if len(size) != 2 or not all("=" in each for each in flags.variable):
-        raise _UsageError("--size is like 1600x900, --variable like node=gpu-042")
     if flags.rounds < 1:
         raise _UsageError("--rounds is at least 1")
-    choices = dict(each.split("=", 1) for each in flags.variable)
-    view = View(flags.theme, (flags.start, flags.end), (size[0], size[1]), choices)
+    chosen = {name: text for name, text in rendered().items() if not flags.board or Path(name).stem in flags.board}
+    if not chosen:
+        raise _UsageError(f"no board is called {', '.join(flags.board)}")
+    views = list(_views(flags))
     seen = []
     try:
-        for each in look_at_all(rendered(), flags.grafana_url, view, flags.pictures, flags.rounds):
+        for each in look_at_all(chosen, flags.grafana_url, views, flags.pictures, flags.rounds):
             sys.stdout.write(each.line() + "\n")
             sys.stdout.flush()
             seen.append(each)
         if flags.write is not None:
-            times.put(flags.write, times.table(seen, view.size))
+            times.put(flags.write, times.table(seen, views[0].size))
     except (BrowserError, OSError, ValueError) as error:
         raise _UsageError(str(error)) from None
     return 1 if any(each.problems for each in seen) else 0
+
+
+def _views(flags: argparse.Namespace) -> Iterator[View]:
+    """Every case in every theme and size."""
+    common = _choices(flags.variable)
+    for case, theme, size in product(flags.case or [":"], flags.theme or ["dark"], flags.size or ["1600x900"]):
+        name, _, given = case.partition(":")
+        own = _choices(given.split(",") if given else [])
+        yield View(theme, (flags.start, flags.end), _pixels(size), common | own, name)
+
+
+def _choices(given: Sequence[str]) -> dict[str, str]:
+    if not all("=" in each for each in given):
+        raise _UsageError("--variable is like node=gpu-042, --case like hot:cluster=atlas,node=gpu-042")
+    return dict(each.split("=", 1) for each in given)
+
+
+def _pixels(size: str) -> tuple[int, int]:
+    width, cross, height = size.partition("x")
+    if not (cross and width.isdigit() and height.isdigit()):
+        raise _UsageError("--size is like 1600x900")
+    return int(width), int(height)
 
 
 def _read(path: Path) -> dict[str, Any]:

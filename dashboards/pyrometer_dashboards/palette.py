@@ -38,6 +38,9 @@ PARTS = {
     "eval": "#6e9fa5",
 }
 
+# GPUs, ports or rails of one node, by their number: seen on dark and on light.
+NUMBERED = ("#7ea6ce", "#e98f63", "#bc63e9", "#c9ac1d", "#316781", "#9c4316", "#7036e2", "#8e8e8e")
+
 # Reasons that slow clocks: heat in the colours of heat, power in violet, the normal cap quiet.
 REASONS = {
     "hw_thermal": "#b0121f",

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 
 Steps = Sequence[tuple[float | None, str]]
+# What bounds a band is drawn and has a number, but no place in the legend.
+UNNAMED: Json = {"legend": True, "tooltip": False, "viz": False}
 
 
 def stat(
@@ -72,7 +74,7 @@ def lines(title: str, reading: Reading, queries: Sequence[Query], *, unit: str, 
 
 
 def bars(title: str, reading: Reading, queries: Sequence[Query], *, unit: str, **more: Unpack[More]) -> Panel:
-    """Counts per interval: bars, stacked, so that the sum can be read."""
+    """Counts of trouble per interval: bars, stacked, so that the sum can be read; never in the colours of healthy."""
     custom: Json = {
         "drawStyle": "bars",
         "fillOpacity": 80,
@@ -80,7 +82,8 @@ def bars(title: str, reading: Reading, queries: Sequence[Query], *, unit: str, *
         "barAlignment": -1,
         "stacking": {"mode": "normal", "group": "A"},
     }
-    return replace(lines(title, reading, queries, unit=unit, **more), custom=custom, limits=(0, None))
+    shades = {"mode": "shades", "fixedColor": palette.BAD}
+    return replace(lines(title, reading, queries, unit=unit, **more), custom=custom, limits=(0, None), colour=shades)
 
 
 def stacked(title: str, reading: Reading, queries: Sequence[Query], *, unit: str, **more: Unpack[More]) -> Panel:
@@ -113,11 +116,12 @@ def table(
     that look like numbers. It is sorted by the column with the heading ``sort``, highest first if ``falling``; ``link``
     is the title and address for every cell; ``fields`` are further settings of columns, by heading.
     """
-    keep = {"id": "filterFieldsByName", "options": {"include": {"names": list(columns)}}}
-    order = {name: at for at, name in enumerate(columns)}
-    renamed = {name: heading for name, heading in columns.items() if name != heading}
+    merge = _merged(columns) if len(queries) > 1 else []
+    named = {f"{name} (lastNotNull)" if merge and name.startswith("Value") else name: columns[name] for name in columns}
+    keep = {"id": "filterFieldsByName", "options": {"include": {"names": list(named)}}}
+    order = {name: at for at, name in enumerate(named)}
+    renamed = {name: heading for name, heading in named.items() if name != heading}
     shape = {"id": "organize", "options": {"excludeByName": {}, "indexByName": order, "renameByName": renamed}}
-    merge: list[Json] = [{"id": "merge", "options": {}}] if len(queries) > 1 else []
     value: dict[str, Any] = {"unit": unit} | ({} if decimals is None else {"decimals": decimals})
     # A label that a row doesn't have is no "nothing at all", which is what an empty table says.
     numbers = [
@@ -146,6 +150,23 @@ def coloured(mode: str = "basic") -> Json:
     return {"custom.cellOptions": {"type": "color-background", "mode": mode, "applyToRow": False}}
 
 
+def _merged(columns: Mapping[str, str]) -> list[Json]:
+    """The answers of several queries as one table.
+
+    Grouping by its labels takes nothing together; but where all answers are empty it leaves no table at all, and then
+    the panel says what it says instead of showing headings over nothing.
+    """
+    labels = {"operation": "groupby", "aggregations": []}
+    values = {"operation": "aggregate", "aggregations": ["lastNotNull"]}
+    fields = {name: values if name.startswith("Value") else labels for name in columns}
+    return [{"id": "merge", "options": {}}, {"id": "groupBy", "options": {"fields": fields}}]
+
+
+def thresholds(steps: Steps) -> Json:
+    """Steps of colour of one column or series that differ from its panel's."""
+    return {"thresholds": {"mode": "absolute", "steps": [{"color": colour, "value": at} for at, colour in steps]}}
+
+
 def gauge(limit: float) -> Json:
     """A table column with a bar beside each number."""
     cell = {"type": "gauge", "mode": "basic", "valueDisplayMode": "text"}
@@ -166,12 +187,32 @@ def reasons() -> list[Override]:
     ]
 
 
+def numbered(pattern: str) -> list[Override]:
+    """Series of GPUs, ports or rails, each number in its colour; ``pattern`` has ``%d`` where the number is."""
+    return [
+        Override(f"/{pattern % number}/", {"color": {"mode": "fixed", "fixedColor": colour}}, "byRegexp")
+        for number, colour in enumerate(palette.NUMBERED)
+    ]
+
+
+def worst(expr: str, beyond: float, who: str, *labels: str) -> str:
+    """The worst of some parts where it is beyond what is healthy, else nobody: a name is only said of a culprit.
+
+    The label ``who`` of the answer is its name: ``who`` with $1, $2... for its ``labels``.
+    """
+    at = ", ".join(f'"{label}"' for label in labels)
+    pattern = "/".join("(.*)" for _ in labels)
+    return (
+        f'label_replace(label_join(topk(1, {expr} > {beyond}), "at", "/", {at}), "who", "{who}", "at", "{pattern}") '
+        f'or on () label_replace(0 * max({expr}), "who", "nobody", "", "")'
+    )
+
+
 def band(low: str, middle: str, high: str, *, colour: str = palette.BAND, fill: int = 18) -> list[Override]:
     """A line in its band: the ends of the band have no line of their own and no place in the legend."""
-    hidden = {"legend": True, "tooltip": False, "viz": False}
     return [
-        fixed(low, colour, lineWidth=0, hideFrom=hidden),
-        fixed(high, colour, lineWidth=0, fillBelowTo=low, fillOpacity=fill, hideFrom=hidden),
+        fixed(low, colour, lineWidth=0, hideFrom=UNNAMED),
+        fixed(high, colour, lineWidth=0, fillBelowTo=low, fillOpacity=fill, hideFrom=UNNAMED),
         fixed(middle, colour, lineWidth=2),
     ]
 

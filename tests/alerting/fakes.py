@@ -194,7 +194,7 @@ def training_incident(**kwargs: Any) -> Incident:
     return Incident(**{**defaults, **kwargs})
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 8.0) -> None:
+def wait_until(condition: Callable[[], object], seconds: float = 30.0) -> None:
     import time
 
     deadline = time.monotonic() + seconds
@@ -211,6 +211,7 @@ class Bench:
         self.metrics = Metrics()
         self.intake = Intake(store, style=Style(), clock=clock, metrics=self.metrics, diagnoses=False)
         self.web = WebSlack("xoxb-test", slack.url)
+        self.web._client.timeout = 60  # a busy machine is no lost answer
         self.restart()
 
     def restart(self) -> None:

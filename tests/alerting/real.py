@@ -83,6 +83,7 @@ class RealAlertmanager:
             f"--config.file={self._folder / 'am.yaml'}",
             f"--storage.path={self._folder / 'data'}",
             f"--web.listen-address=127.0.0.1:{self.port}",
+            "--log.level=debug",  # tells of every flush
             *self.cluster,
             *flags,
         ]
@@ -101,6 +102,20 @@ class RealAlertmanager:
             self._process.send_signal(number)
             self._process.wait(20)
             self._process = None
+
+    def post_ends(self, *alerts: Mapping[str, Any], row: str) -> None:
+        """Post alerts of which one is over, and wait until its group was gone through with that: now or never."""
+        log = self._folder / "log"
+        before = log.stat().st_size
+        self.post(*alerts)
+
+        def is_flushed() -> bool:
+            lines = log.read_bytes()[before:].decode(errors="replace").splitlines()
+            heard = [n for n, line in enumerate(lines) if "Received alert" in line and "[resolved]" in line]
+            flushes = [n for n, line in enumerate(lines) if "flushing" in line and f'row=\\"{row}\\"' in line]
+            return bool(heard) and any(flush > heard[0] for flush in flushes)
+
+        wait_until(is_flushed, seconds=60)
 
     def post(self, *alerts: Mapping[str, Any]) -> None:
         self._ask("POST", "/api/v2/alerts", list(alerts))

@@ -9,6 +9,7 @@ import pytest
 from alerting_fakes import START, Bench, FakePrometheus, iso, raw_alert
 
 from pyrometer_alerting.contents import CHARTS_RETRY_SECONDS
+from pyrometer_alerting.gallery import Gallery
 from pyrometer_alerting.illustrator import Illustrator
 from pyrometer_alerting.model import Curve, Diagnosis
 from pyrometer_alerting.slack import SlackFailure
@@ -73,7 +74,7 @@ class Studio:
         self.waited: list[float] = []
         self.illustrator = Illustrator(
             bench.store,
-            bench.web,
+            Gallery(bench.web, self.waited.append),
             FakePrometheus(),
             charts=charts,
             clock=bench.clock,
@@ -81,7 +82,6 @@ class Studio:
             changed=bench.courier.wake,
         )
         self.illustrator.load = lambda: self._draw
-        self.illustrator.sleep = self.waited.append
         self.bench = bench
 
     def _draw(self, prometheus: Any, incident: Any, now: float) -> bytes:

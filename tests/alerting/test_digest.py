@@ -16,7 +16,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from pyrometer_alerting import digest_page, main, terminal
-from pyrometer_alerting.digest import build_digest, headline, month_line, mtbf_line
+from pyrometer_alerting.digest import build_digest, charts, headline, month_line, mtbf_line
 from pyrometer_alerting.digest_data import (
     CauseCount,
     Month,
@@ -26,6 +26,8 @@ from pyrometer_alerting.digest_data import (
     gather,
     month_ranges,
 )
+from pyrometer_alerting.digest_pictures import DigestPictures
+from pyrometer_alerting.gallery import Gallery
 from pyrometer_alerting.herald import Herald
 from pyrometer_alerting.messages import Style
 from pyrometer_alerting.model import Cause, Cost, Diagnosis
@@ -35,6 +37,7 @@ from pyrometer_alerting.schedule import DAY, Digests, Schedule
 from pyrometer_simulator.slack_blocks import check_message
 
 ZURICH = ZoneInfo("Europe/Zurich")
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(100)
 DAILY, WEEKLY = Schedule("daily", 9 * 60), Schedule("weekly", 9 * 60, 0)
 REPORT = Report(
     kind="weekly",
@@ -266,17 +269,106 @@ def test_a_digest_that_is_too_late_is_left_out(morning: Bench) -> None:
     assert sender.step() == (["daily"] if morning.clock.time - due <= 12 * 3600 else [])
 
 
-def test_a_workspace_without_charts_gets_the_digest_without(morning: Bench) -> None:
+def kinds(bench: Bench) -> list[str]:
+    (message,) = bench.messages
+    return [block["type"] for block in message["blocks"]]
+
+
+def painter(bench: Bench, charts: str = "auto") -> DigestPictures:
+    pictures = DigestPictures(
+        bench.store, Gallery(bench.web, lambda _: None), charts=charts, clock=bench.clock, changed=bench.courier.wake
+    )
+    pictures.load = lambda: lambda _block: PNG
+    return pictures
+
+
+@pytest.fixture
+def plain(morning: Bench) -> Bench:
+    """A workspace without chart blocks that has just got a digest."""
     morning.slack.native_charts = False
+    sender = herald(morning)
+    sender.step()
+    morning.clock.advance(DAY)
+    with morning.store.transaction() as tx:
+        for incident in incidents():
+            tx.save_incident(replace(incident, started_at=morning.clock.time - 7200), morning.clock.time)
+    sender.step()
+    morning.deliver()
+    return morning
+
+
+def test_a_workspace_without_charts_gets_the_text_at_once_and_the_pictures_by_an_edit(plain: Bench) -> None:
+    assert "header" in kinds(plain)
+    assert not {"data_visualization", "image"} & set(kinds(plain))
+    assert painter(plain).step()
+    plain.deliver()
+    (message,) = plain.messages
+    image = next(block for block in message["blocks"] if block["type"] == "image")
+    assert plain.slack.files.content(image["slack_file"]["id"]) == PNG
+    assert image["alt_text"] == "Incidents by cause: incidents heat 1, unknown 1"
+    assert kinds(plain)[-1] == "context"
+    assert plain.count("chat.postMessage", "ok") == 1
+    assert not painter(plain).step()
+
+
+def test_what_the_workspace_refused_once_is_not_tried_with_the_next_digest(plain: Bench) -> None:
+    refused = plain.count("chat.postMessage", "invalid_blocks")
+    plain.clock.advance(DAY)
+    herald(plain).step()
+    plain.deliver()
+    assert len(plain.messages) == 2
+    assert plain.count("chat.postMessage", "invalid_blocks") == refused == 1
+
+
+@pytest.mark.parametrize("trouble", ["upload", "processing", "library", "off"])
+def test_a_digest_whose_picture_cannot_be_made_stays_as_text(plain: Bench, trouble: str) -> None:
+    pictures = painter(plain, "off" if trouble == "off" else "auto")
+    if trouble == "upload":
+        plain.slack.inject("files.getUploadURLExternal", "error", error="missing_scope")
+    if trouble == "processing":
+        plain.slack.files.processing_seconds = 3600.0
+    if trouble == "library":
+        pictures.load = lambda: (_ for _ in ()).throw(ImportError("matplotlib"))
+    pictures.step()
+    plain.deliver(5)
+    assert "header" in kinds(plain)
+    assert "image" not in kinds(plain)
+    plain.clock.advance(61)
+    assert pictures.step() is (trouble == "upload")  # which may work the next time
+
+
+def test_pictures_are_sent_from_the_start_where_they_are_wanted(morning: Bench) -> None:
+    morning.courier._charts = "picture"
     sender = herald(morning)
     sender.step()
     morning.clock.advance(DAY)
     sender.step()
     morning.deliver()
-    (message,) = morning.messages
-    kinds = [block["type"] for block in message["blocks"]]
-    assert "header" in kinds
-    assert "data_visualization" not in kinds
+    assert morning.count("chat.postMessage") == 1
+    assert "data_visualization" not in kinds(morning)
+    assert painter(morning, "picture").step()
+    morning.deliver()
+    assert "image" in kinds(morning)
+
+
+def test_where_slack_draws_itself_no_picture_is_made(morning: Bench) -> None:
+    sender = herald(morning)
+    sender.step()
+    morning.clock.advance(DAY)
+    sender.step()
+    morning.deliver()
+    assert "data_visualization" in kinds(morning)
+    assert not painter(morning).step()
+
+
+def test_bars_are_drawn_with_their_numbers_whatever_they_are_called() -> None:
+    pytest.importorskip("matplotlib")
+    from pyrometer_alerting.bars import draw_bars
+
+    hostile = replace(REPORT, causes=(CauseCount("$\\frac{", 3, 0.0), CauseCount("\u202e\U0001f525" * 40, 0, 0.0)))
+    for report in (REPORT, hostile):
+        for block in charts(report):
+            assert draw_bars(block).startswith(b"\x89PNG")
 
 
 def test_the_page_shows_the_same_numbers() -> None:

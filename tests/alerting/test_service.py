@@ -129,11 +129,10 @@ def test_a_store_that_cannot_take_it_is_a_503(running: Any, monkeypatch: pytest.
     assert running.ask(WEBHOOK_PATH, body(raw_alert()))[0] == 503
 
 
-def test_a_thousand_alerts_are_taken_in_a_second(running: Any) -> None:
+def test_a_thousand_alerts_of_one_node_are_one_incident(running: Any) -> None:
+    """How fast they are taken: benchmarks/bench_storm.py."""
     alerts = [raw_alert(node="n", gpu=str(number), fingerprint=f"{number:016x}") for number in range(1000)]
-    started = time.monotonic()
     assert running.ask(WEBHOOK_PATH, body(*alerts))[0] == 200
-    assert time.monotonic() - started < 2.0  # generous: 0.1 s where it was written
     assert len(running.incidents()) == 1
 
 
@@ -142,14 +141,12 @@ def test_the_message_does_not_wait_for_a_slow_prometheus(tmp_path: Any, slack: A
 
     class Slow(FakePrometheus):
         def _answer(self, query: Any) -> None:
-            release.wait(10)
+            release.wait(100)
             raise SILENT
 
     with Running(Store(tmp_path / "s"), WebSlack("xoxb-test", slack.url), Slow()) as running:
-        started = time.monotonic()
         running.ask(WEBHOOK_PATH, body(raw_alert("TrainMfuDropped", run="r", component="train")))
         wait_until(lambda: slack.messages("gpu-alerts"))
-        assert time.monotonic() - started < 1.5
         assert "looking for evidence" in slack.messages("gpu-alerts")[0]["text"]
         release.set()
         wait_until(lambda: "Prometheus did not answer" in slack.messages("gpu-alerts")[0]["text"])

@@ -6,9 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from alerting_fakes import START, alert, training_incident
 
-from pyrometer_alerting.store import Store
+from pyrometer_alerting.store import Store, StoreError
 
 
 def test_what_is_over_and_said_is_forgotten_with_all_that_belongs_to_it(store: Store) -> None:
@@ -49,3 +50,10 @@ def test_the_file_gives_space_back(tmp_path: Path) -> None:
 
 def _large(number: int) -> Any:
     return training_incident(id=str(number), key=str(number), resolved_at=START, note="x" * 2000)
+
+
+def test_a_worker_that_is_late_at_the_end_finds_a_closed_store_and_no_traceback(tmp_path: Path) -> None:
+    store = Store(tmp_path / "late")
+    store.close()
+    with pytest.raises(StoreError, match="closed"), store.transaction():
+        pass

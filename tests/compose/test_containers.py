@@ -260,7 +260,8 @@ def test_vmalert_works_on_the_cluster_version_with_the_documented_addresses(
 def test_boards_show_of_victoriametrics_what_they_show_of_prometheus(running: Site, played: dict[str, Any]) -> None:
     """Every query of every board: what one shows all the time with certain labels, the other shows with them as well.
 
-    Not all series all the time: both scrape at moments of their own, and among equals a topk takes any.
+    Not all series all the time: both scrape at moments of their own, and among equals a topk takes any. Not the map of
+    GPUs, which takes longer than the scenario there: docs/deployment.md.
     """
     times = [played["at"] - seconds for seconds in range(30, 150, 20)]
     different, shown = [], 0
@@ -285,6 +286,8 @@ def queries() -> Iterator[tuple[str, str, bool]]:
     for name, text in rendered().items():
         for panel in finding.panels(json.loads(text)):
             for target in finding.targets(panel):
+                if "gpu:pyrometer_map:" in target["expr"]:
+                    continue
                 yield name, filled(target["expr"], values), bool(target.get("instant"))
 
 
@@ -498,7 +501,7 @@ def test_prometheus_is_saved_while_it_runs(running: Site, played: dict[str, Any]
     running.person.play(f"./state.sh save {backup} prometheus")
     assert running.inspect("prometheus")["State"]["StartedAt"] == started
     running.inside(
-        "prometheus", "sh", "-c", 'rm -r /prometheus/0* /prometheus/wal && test -z "$(ls /prometheus/snapshots)"'
+        "prometheus", "sh", "-c", 'rm -rf /prometheus/0* /prometheus/wal && test -z "$(ls /prometheus/snapshots)"'
     )
     running.person.play(f"./state.sh restore {backup} prometheus")
     assert running.inspect("prometheus")["State"]["StartedAt"] != started

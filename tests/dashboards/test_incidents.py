@@ -21,7 +21,8 @@ from pyrometer_simulator.stack import find_stack
 RULES = [
     Path(__file__).parents[2] / "alert_rules" / f"{name}.rules.yaml"
     for name in (
-        "fleet_gpu", "fleet_history", "fleet_map", "fleet_nic", "fleet_train", "gpu", "nic", "train", "train_straggler",
+        "fleet_gpu", "fleet_history", "fleet_map", "fleet_nic", "fleet_train", "gpu", "gpu_health", "nic", "stack",
+        "train", "train_straggler",
     )
 ]  # fmt: skip
 NODES = ("gpu-041", "gpu-042", "gpu-043")
@@ -120,92 +121,217 @@ LOST = {
     'pyrometer_gpu_up{cluster="c1", node="gpu-042", gpu="3", uuid="u-gpu-042-3"}': "1x60 0x60",
     'pyrometer_gpu_xid_errors_total{cluster="c1", node="gpu-042", gpu="3", uuid="u-gpu-042-3", xid="79", '
     'class="critical"}': "0x60 1x60",
+    'pyrometer_down_reason_info{cluster="c1", node="gpu-042", collector="gpu", part="3", reason="lost"}': "_x60 1x60",
 }
 LOST_BATCH = {'pyrometer_train_batch_step{cluster="c1", node="gpu-041", run="r", attempt="1"}': "1+1x70 _ 73+1x48"}
 
-STRAGGLING = (
-    'rank:pyrometer_train_spare_gap:with_gpu{cluster="c1", node="gpu-042", run="r", attempt="1", rank="3", stage="0", '
-    'gpu="3"}'
-)
-MISSING = 'gpu:pyrometer_gpu_up:missing{cluster="c1", node="gpu-042", gpu="3"}'
-THROTTLED = 'gpu:pyrometer_gpu_quantity:now{cluster="c1", node="gpu-042", gpu="3", what="throttled"}'
+
+GPU = 'cluster="c1", node="gpu-042", gpu="3"'
+GAP = '{cluster="c1", node="gpu-042", run="r", attempt="1", rank="3", stage="0", gpu="3"%s}'
+STRAGGLING = "rank:pyrometer_train_spare_gap:with_gpu" + GAP % ""
+NAMED = "rank:pyrometer_train_spare_gap:with_gpu" + GAP % ', at="gpu-042/3/3", who="gpu-042 GPU 3 rank 3"'
+MISSING = f"gpu:pyrometer_gpu_up:missing{{{GPU}}}"
+STEPS = 'gpu:pyrometer_gpu_deviation:steps{cluster="c1", node="gpu-042", gpu="3", what="%s", size="%s", unit="%s"}'
+WORST = STEPS.replace(":steps", ":worst")
+PORT = 'cluster="c1", node="gpu-042", device="mlx5_3", port="1"'
+ANSWERS = 'job="node", cluster="c1", node="gpu-042", instance="gpu-042:9935"'
+
+
+def throttled(at: str, who: str) -> str:
+    return f'gpu:pyrometer_gpu_quantity:now{{{GPU}, what="throttled", at="{at}", who="{who}"}}'
+
+
+def fires(alert: str, severity: str, component: str, more: str) -> Shown:
+    """What the board of alerts says of an alert: the part that it names."""
+    labels = f'{{alertname="{alert}", severity="{severity}", component="{component}", cluster="c1", {more}}}'
+    return Shown(
+        "alerts",
+        "Firing now, with the part that is meant",
+        labels,
+        1,
+        f'* 0 + 1 and on (alertname) ALERTS{{alertname="{alert}"}}',
+    )
+
+
+EXACTLY = "* 0 + 1"
 INCIDENTS: dict[str, tuple[Series, list[Shown]]] = {
     "one throttled GPU": (
         HOT,
         [
-            Shown("overview", "GPUs throttled", 'cluster:pyrometer_gpu_throttled:count{cluster="c1"}', 1),
+            Shown("overview", "Throttled", throttled("gpu-042/3", "gpu-042 GPU 3"), 0.8),
+            Shown(
+                "overview", "GPUs furthest from their rail", WORST % ("throttled", "0.05", "of the time"), 16, "> 10"
+            ),
             Shown("throttling", "GPUs throttled now", 'cluster:pyrometer_gpu_throttled:count{cluster="c1"}', 1),
-            Shown("throttling", "Worst GPU now", THROTTLED, 0.8),
+            Shown("throttling", "Worst GPU now", throttled("gpu-042/3", "gpu-042 GPU 3"), 0.8),
+            Shown("throttling", "GPUs that lost time in the range", f'{{{GPU}, reason="hw_thermal"}}', 1, EXACTLY),
             Shown(
-                "throttling", "GPUs that lost time in the range",
-                '{cluster="c1", node="gpu-042", gpu="3", reason="hw_thermal"}', 1, "* 0 + 1",
+                "throttling",
+                "The ten worst, over time",
+                f'gpu:pyrometer_gpu_clock_event_seconds:rate1m{{{GPU}, reason="hw_thermal"}}',
+                0.8,
             ),
+            Shown("throttling", "Lowest clocks against the rail", WORST % ("clock", "-100", "MHz"), 7.8, "> 1"),
             Shown(
-                "gpu-matrix", "Node x GPU, worst node first: steps from the rail's median",
-                '{node="gpu-042", gpu="3"}', 4.125, "> 1", {"what": "temperature"},
+                "gpu-matrix",
+                "Node x GPU, worst node first: steps from the rail's median",
+                '{node="gpu-042", gpu="3"}',
+                4.125,
+                "> 1",
+                {"what": "temperature"},
             ),
+            Shown("gpu-matrix", "Worst 12", WORST % ("temperature", "8", "°C"), 4.125, "> 1", {"what": "temperature"}),
             Shown(
-                "gpu-matrix", "GPU map: every GPU against its rail",
+                "gpu-matrix",
+                "GPU map: every GPU against its rail",
                 '{cluster="c1", node="gpu-042", gpu="3", arrange="number", x="2", y_36="-3", unit="MHz", size="-100"}',
-                7.8, "> 1", {"what": "clock", "arrange": "number"},
+                7.8,
+                "> 1",
+                {"what": "clock", "arrange": "number"},
             ),
-            Shown("node", "Worst GPU, throttled", THROTTLED, 0.8),
+            Shown("node", "Worst GPU, throttled", throttled("3", "GPU 3"), 0.8),
+            Shown(
+                "node", "Steps from the rail's median", STEPS % ("clock", "-100", "MHz"), 7.8, "> 5 < 10", {"gpu": ".+"}
+            ),
+            Shown(
+                "training-run",
+                "Throttled GPUs of the run",
+                f'gpu:pyrometer_gpu_clock_event_seconds:rate1m{{{GPU}, reason="hw_thermal"}}',
+                0.8,
+                variables={"run": "r"},
+            ),
+            fires("GpuThrottledThermal", "critical", "gpu", 'node="gpu-042", gpu="3", uuid="u-gpu-042-3"'),
         ],
     ),
     "one flapping rail": (
         FLAPPING,
         [
             Shown(
-                "fabric", "Ports that lost their link in the range",
-                '{node="gpu-042", device="mlx5_3", port="1", rail="3"}', 1, "* 0 + 1",
+                "fabric",
+                "Ports that lost their link in the range",
+                '{node="gpu-042", device="mlx5_3", port="1", rail="3"}',
+                1,
+                EXACTLY,
             ),
             Shown(
-                "overview", "Links that were lost",
-                '{cluster="c1", node="gpu-042", device="mlx5_3", port="1"}', 1, "* 0 + 1",
+                "fabric",
+                "Worst port in 10 minutes",
+                f'{{{PORT}, at="gpu-042/mlx5_3/1", who="gpu-042 mlx5_3/1"}}',
+                1,
+                EXACTLY,
             ),
+            Shown("fabric", "Losses by rail and switch", '{rail="3"}', 1, EXACTLY),
+            Shown(
+                "fabric",
+                "Losses over time, worst ports",
+                '{node="gpu-042", device="mlx5_3", port="1"}',
+                1,
+                EXACTLY,
+                {"__interval": "5m"},
+            ),
+            Shown("overview", "Links that were lost", f"{{{PORT}}}", 1, EXACTLY),
+            Shown("training-run", "Links of the run that were lost", f"{{{PORT}}}", 1, EXACTLY, {"run": "r"}),
+            Shown("node", "Links lost in 10 minutes", "{}", 1, "> bool 0"),
+            Shown(
+                "gpu-matrix",
+                "Worst 12",
+                '{cluster="c1", node="gpu-042", gpu="3", rail="3", what="links", size="1", unit="events in 10 min"}',
+                1,
+                "> bool 1 > 0",
+                {"what": "links"},
+            ),
+            Shown("reliability", "Ports that fail again", '{node="gpu-042", device="mlx5_3", port="1"}', 1, EXACTLY),
+            fires("NicLinkFlapping", "critical", "nic", 'node="gpu-042", device="mlx5_3", port="1"'),
         ],
     ),
     "one straggler": (
         STRAGGLER,
         [
-            Shown("overview", "Straggler", STRAGGLING, 0.2, variables={"run": ".+"}),
+            Shown("overview", "Straggler", NAMED, 0.2, variables={"run": ".+"}),
+            Shown("training-run", "All wait for", NAMED, 0.2, variables={"run": "r"}),
             Shown("training-run", "Ranks that the others wait for", STRAGGLING, 0.2, "> 0.05", {"run": "r"}),
+            Shown("node", "What the node's ranks cost the others", STRAGGLING, 0.2, "> 0.05"),
+            fires("TrainStraggler", "warning", "train", 'node="gpu-042", run="r", rank="3"'),
         ],
     ),
     "one dead exporter": (
         DEAD,
         [
-            Shown(
-                "stack-health", "Targets that don't answer",
-                'up{job="node", cluster="c1", node="gpu-042", instance="gpu-042:9935"}', 0,
-            ),
+            Shown("stack-health", "Targets that don't answer", f"up{{{ANSWERS}}}", 0),
+            Shown("stack-health", "Checks, of nodes where one fails", '{node="gpu-042", check="answers"}', 0),
             Shown("overview", "GPUs without data", '{node="gpu-042"}', 2),
+            Shown(
+                "gpu-matrix",
+                "GPUs without data",
+                'gpu:pyrometer_gpu_up:missing{cluster="c1", node="gpu-042", gpu="3"}',
+                1,
+                'and on (gpu) gpu:pyrometer_gpu_up:missing{gpu="3"}',
+            ),
+            Shown("node", "The node answers", "{}", 0),
+            Shown("node", "GPUs that don't answer", "{}", 2),
+            fires("NodeExporterDown", "warning", "stack", 'node="gpu-042", instance="gpu-042:9935"'),
         ],
     ),
     "one lost GPU": (
         LOST,
         [
+            Shown("overview", "GPUs without data", '{node="gpu-042"}', 1),
             Shown("gpu-matrix", "GPUs without data", MISSING, 1),
+            Shown("stack-health", "Checks, of nodes where one fails", '{node="gpu-042", check="every GPU"}', 0, "== 0"),
+            Shown(
+                "stack-health",
+                "Collectors that fail, and why",
+                'node:pyrometer_down_reason:info{cluster="c1", node="gpu-042", collector="gpu", part="3", '
+                'reason="lost"}',
+                1,
+            ),
             Shown("node", "GPUs that don't answer", "{}", 1),
             Shown(
-                "reliability", "GPUs that fail again", '{node="gpu-042", gpu="3", uuid="u-gpu-042-3"}', 1, "* 0 + 1"
+                "node",
+                "Xids in the range",
+                '{gpu="3", xid="79", class="critical"}',
+                1,
+                EXACTLY,
+                {"gpu": ".+", "__range": "20m"},
             ),
-            Shown("alerts", "When each alert fired", '{alertname="GpuXidCritical"}', 1),
+            Shown("reliability", "GPUs that fail again", '{node="gpu-042", gpu="3", uuid="u-gpu-042-3"}', 1, EXACTLY),
+            Shown(
+                "alerts",
+                "When each alert fired",
+                '{alertname="GpuXidCritical"}',
+                1,
+                'and on (alertname) ALERTS{alertname="GpuXidCritical"}',
+            ),
+            fires("GpuXidCritical", "critical", "gpu", 'node="gpu-042", gpu="3", uuid="u-gpu-042-3"'),
         ],
     ),
     "one lost batch": (
         LOST_BATCH,
         [
-            Shown("training-run", "Batches lost in 10 minutes", "{}", 1, variables={"run": "r"}),
+            Shown("training-run", "Batches lost", "{}", 1, variables={"run": "r"}),
+            Shown(
+                "training-run",
+                "Batches seen, of those trained",
+                'run:pyrometer_train_batch_points:seen_ratio10m{cluster="c1", run="r"}',
+                1 - 1 / 40,
+                variables={"run": "r"},
+            ),
             Shown("stack-health", "Batches lost in 10 minutes", "{}", 1),
         ],
     ),
-}  # fmt: skip
+}
 # What shows the culprit is empty where all is well.
 QUIET = (
     ("throttling", "GPUs that lost time in the range"),
     ("overview", "GPUs without data"),
     ("overview", "Links that were lost"),
+    ("fabric", "Losses over time, worst ports"),
+    ("alerts", "Firing now, with the part that is meant"),
+    ("gpu-matrix", "GPUs without data"),
+    ("stack-health", "Checks, of nodes where one fails"),
+    ("stack-health", "Collectors that fail, and why"),
+    ("throttling", "The ten worst, over time"),
+    ("reliability", "Ports that fail again"),
     ("fabric", "Ports that lost their link in the range"),
     ("stack-health", "Targets that don't answer"),
     ("reliability", "GPUs that fail again"),

@@ -20,3 +20,8 @@ def test_parts_of_a_whole_can_be_told_apart(colours: dict[str, str], eye: str) -
 
 def test_grafanas_own_traffic_light_would_fail() -> None:
     assert palette.closest(("#73BF69", "#FADE2A", "#FF9830", "#F2495C"), "deutan") < 10
+
+
+@pytest.mark.parametrize("eye", palette.BLINDNESS)
+def test_lines_of_eight_can_be_told_apart(eye: str) -> None:
+    assert palette.closest(palette.NUMBERED, eye) >= 20

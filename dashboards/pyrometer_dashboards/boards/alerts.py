@@ -22,7 +22,7 @@ def board() -> Board:
         variables=[CLUSTERS],
         annotations=[RESTARTS, DEPLOYS],
         rows=[
-            Row([_critical(), _warning(), _harm_now(), _rising()], height=4),
+            Row([_critical(), _warning(), _harm_now(), _rising(), _silences(), _held_back()], height=4),
             Row([_now(), _harm()], height=10),
             Row([_timeline()], height=9),
             Row([_volume(), _lost(), _noisy()], height=9),
@@ -38,7 +38,7 @@ def _count(severity: str, colour: str, healthy: str, first: str) -> Panel:
         f"count(cluster:up:nodes{{{CLUSTER}}})",
         unit="locale",
         steps=[(None, palette.QUIET), (1, colour)],
-        span=6,
+        span=4,
     )
 
 
@@ -54,7 +54,7 @@ def _warning() -> Panel:
 
 def _harm_now() -> Panel:
     return panels.stat(
-        "GPUs' worth of training lost now",
+        "Training lost, GPUs",
         Reading(
             "Missing MFU of all runs, against their best of 3 hours, times their GPUs.",
             "near 0.",
@@ -65,7 +65,7 @@ def _harm_now() -> Panel:
         unit="locale",
         decimals=0,
         steps=[(None, palette.QUIET), (50, palette.WATCH), (200, palette.BAD), (1000, palette.WORST)],
-        span=6,
+        span=4,
     )
 
 
@@ -80,7 +80,35 @@ def _rising() -> Panel:
         f'count(ALERTS{{alertstate="pending", {CLUSTER}}}) or on () 0 * count(cluster:up:nodes{{{CLUSTER}}})',
         unit="locale",
         steps=[(None, palette.QUIET), (1, palette.WATCH)],
-        span=6,
+        span=4,
+    )
+
+
+def _silences() -> Panel:
+    return panels.stat(
+        "Silences in force",
+        Reading(
+            "Silences of Alertmanager that hold alerts back now, whoever set them.",
+            "few, each known to somebody.",
+            "Alertmanager's page has who set which until when; a forgotten one hides the next fault.",
+        ),
+        'max(alertmanager_silences{state="active"})',
+        unit="locale",
+        steps=[(None, palette.QUIET), (5, palette.WATCH)],
+    )
+
+
+def _held_back() -> Panel:
+    return panels.stat(
+        "Alerts held back",
+        Reading(
+            "Alerts that fire and that Alertmanager tells nobody, for a silence or an inhibition.",
+            "0, or what is being worked on.",
+            "They stand below as any other: look whether they still are what the silence was meant for.",
+        ),
+        'max(alertmanager_alerts{state="suppressed"})',
+        unit="locale",
+        steps=[(None, palette.QUIET), (5, palette.WATCH)],
     )
 
 

@@ -71,14 +71,16 @@ def _flapping_now() -> Panel:
         "Worst port in 10 minutes",
         Reading(
             "The port that lost its link most often in the last 10 minutes, and its number of losses.",
-            "0; the name then means nothing.",
+            "nobody.",
             "Three and more is a flapping link: reseat or replace the cable.",
             "NicLinkFlapping",
         ),
-        f"topk(1, port:pyrometer_nic_link_down_events:increase10m{{{CLUSTER}}})",
+        panels.worst(
+            f"port:pyrometer_nic_link_down_events:increase10m{{{CLUSTER}}}", 0, "$1 $2/$3", "node", "device", "port"
+        ),
         unit="locale",
         steps=[(None, palette.QUIET), (1, palette.WATCH), (3, palette.BAD), (10, palette.WORST)],
-        name=_PORT,
+        name="{{who}}",
         link=NODE_OF_SERIES,
         span=6,
     )
@@ -180,6 +182,7 @@ def _errors() -> Panel:
         unit="locale",
         decimals=0,
         sort="errors",
+        fields={name: {"custom.width": width} for name, width in (("node", 85), ("device", 75), ("errors", 75))},
         link=NODE_OF_ROW,
         no_value="none",
     )
@@ -196,6 +199,7 @@ def _received() -> Panel:
         [Query(f"rail:pyrometer_nic_port_data_received:bits_rate1m{{{CLUSTER}}}", "rail {{rail}}")],
         unit="bps",
         limits=(0, None),
+        overrides=panels.numbered("^rail %d$"),
     )
 
 
@@ -210,6 +214,7 @@ def _sent() -> Panel:
         [Query(f"rail:pyrometer_nic_port_data_transmitted:bits_rate1m{{{CLUSTER}}}", "rail {{rail}}")],
         unit="bps",
         limits=(0, None),
+        overrides=panels.numbered("^rail %d$"),
     )
 
 
@@ -226,6 +231,7 @@ def _waits() -> Panel:
         [Query(f"rail:pyrometer_nic_port_transmit_wait:rate1m{{{CLUSTER}}}", "rail {{rail}}")],
         unit="locale",
         limits=(0, None),
+        overrides=panels.numbered("^rail %d$"),
     )
 
 

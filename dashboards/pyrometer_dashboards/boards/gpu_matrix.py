@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pyrometer_dashboards import palette, panels
-from pyrometer_dashboards.common import CLUSTER, CLUSTERS, GPU_MATRIX, GPU_OF_ROW, MARKS, NODE, link
+from pyrometer_dashboards.common import CLUSTER, CLUSTERS, GPU_MATRIX, GPU_OF_ROW, MARKS, NODE, NODE_OF_ROW, link
 from pyrometer_dashboards.model import Board, Json, Override, Panel, Query, Reading, Row, Variable
 
 # What an idle GPU is drawn as: quantities that depend on work say nothing about it. Far below any value.
@@ -44,7 +44,7 @@ def board() -> Board:
         variables=[CLUSTERS, _WHAT, _ARRANGE],
         annotations=MARKS[:1],
         rows=[
-            Row([_map(), _worst(), _missing(), _unplaced()], height=15),
+            Row([_map(), _worst(), _missing(), _seated()], height=15),
             Row([_matrix()], height=18),
         ],
     )
@@ -100,11 +100,9 @@ def _map() -> Panel:
         "xychart",
         Reading(
             "Every GPU of the cluster as a square: a node is a column of its GPUs, placed by the number in its name "
-            "or by "
-            "rack. The colour is how far the chosen quantity is from the median of the same GPU number on all working "
-            "nodes, in steps towards harm: yellow from 1, orange from 2, red from 3. White (dark in the light theme) "
-            "has no "
-            "data, dim is idle.",
+            "or by rack; nodes without a number of their own come last. The colour is how far the chosen quantity is "
+            "from the median of the same GPU number on all working nodes, in steps towards harm: yellow from 1, "
+            "orange from 2, red from 3. White (dark in the light theme) has no data, dim is idle.",
             "all blue. Dim columns are spare nodes.",
             "Click the square, then the link to its node. A column is a node, a block of columns a rack, a row a rail.",
             "GpuThrottledThermal",
@@ -203,19 +201,20 @@ def _missing() -> Panel:
     )
 
 
-def _unplaced() -> Panel:
+def _seated() -> Panel:
     return panels.table(
-        "Nodes without a place on the map",
+        "Nodes at the end of the map",
         Reading(
-            "Nodes whose name has no number of its own, and how many GPUs they have: they are in the tables, not on "
-            "the map.",
-            "'all are on the map'.",
-            "Give them places with a rule of your own: docs/dashboards.md says how.",
+            "Nodes whose name has no number, or another's: they have seats below the last of the others, in the order "
+            "in which they came, and how many GPUs they have. One that has just come waits a minute for its seat.",
+            "'none: all have places by number'.",
+            "Give them places of your choice with a rule: docs/dashboards.md says how.",
         ),
         [Query(f"count by (node) (gpu:pyrometer_map:unplaced{{{CLUSTER}}})", instant=True, table=True)],
         {"node": "node", "Value": "GPUs"},
         unit="locale",
-        no_value="all are on the map",
+        link=NODE_OF_ROW,
+        no_value="none: all have places by number",
         span=8,
         height=4,
     )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pyrometer_dashboards import palette, panels
-from pyrometer_dashboards.common import CLUSTERS, FIRING, GPUS, MARKS, NODE, NODE_IS, NODES, RUN_OF_SERIES
+from pyrometer_dashboards import node_panels, palette, panels
+from pyrometer_dashboards.common import CLUSTERS, DEPLOYS, GPUS, NODE, NODE_IS, NODES, RESTARTS, RUN_OF_SERIES
 from pyrometer_dashboards.defaults import NO_DATA_MAPPING
 from pyrometer_dashboards.model import Annotation, Board, Override, Panel, Query, Reading, Row
 
@@ -11,7 +11,7 @@ _GPU_IS = f'{NODE_IS}, gpu=~"$gpu"'
 _GPU = "GPU {{gpu}}"
 _PORT = "{{device}}/{{port}}"
 _HERE = Annotation(
-    "Alerts of this node",
+    "Alerts",
     f"ALERTS_FOR_STATE{{{NODE_IS}}} * 1000",
     "{{alertname}}",
     "GPU {{gpu}} {{device}}",
@@ -30,13 +30,13 @@ def board() -> Board:
         time_from="now-1h",
         refresh="30s",
         variables=[CLUSTERS, NODES, GPUS],
-        annotations=[_HERE, *(mark for mark in MARKS if mark is not FIRING)],
+        annotations=[_HERE, RESTARTS, DEPLOYS],
         rows=[
             Row([_answers(), _gpus(), _alerts(), _throttled_time(), _losses(), _memory()], height=4),
-            Row([_deviations(), _temperature(), _clock()], height=9),
+            Row([_deviations(), _temperature(), _clock()], height=10),
             Row([_throttling(), _power(), _tensor()], height=8),
             Row([_flaps(), _traffic(), _errors()], height=8),
-            Row([_waits(), _xids(), _kernel()], height=8),
+            Row([_waits(), node_panels.xids(), node_panels.kernel(), node_panels.unread()], height=8),
         ],
     )
 
@@ -95,11 +95,11 @@ def _throttled_time() -> Panel:
             "See the reason below; heat: fans, cold plates, dust.",
             "GpuThrottledThermal",
         ),
-        f'topk(1, gpu:pyrometer_gpu_quantity:now{{{NODE_IS}, what="throttled"}})',
+        panels.worst(f'gpu:pyrometer_gpu_quantity:now{{{NODE_IS}, what="throttled"}}', 0.01, "GPU $1", "gpu"),
         unit="percentunit",
         decimals=0,
         steps=[(None, palette.QUIET), (0.05, palette.WATCH), (0.1, palette.BAD), (0.2, palette.WORST)],
-        name=_GPU,
+        name="{{who}}",
     )
 
 
@@ -128,16 +128,20 @@ def _memory() -> Panel:
             "A pending remap wants a reset, a failed one a new board.",
             "GpuEccUncorrected",
         ),
-        f'topk(1, gpu:pyrometer_gpu_quantity:now{{{NODE_IS}, what="ecc"}})',
+        panels.worst(f'gpu:pyrometer_gpu_quantity:now{{{NODE_IS}, what="ecc"}}', 0, "GPU $1", "gpu"),
         unit="locale",
         steps=[(None, palette.QUIET), (1, palette.WATCH), (8, palette.BAD)],
-        name=_GPU,
+        name="{{who}}",
     )
 
 
 def _deviations() -> Panel:
     cells = {"columnField": "what", "rowField": "gpu", "valueField": "Value", "emptyValue": "null"}
-    named = {"renameByName": {"gpu\\what": "GPU"}, "excludeByName": {}, "indexByName": {"gpu\\what": 0}}
+    named = {
+        "renameByName": {"gpu\\what": "GPU", "temperature": "heat"},
+        "excludeByName": {},
+        "indexByName": {"gpu\\what": 0},
+    }
     return Panel(
         "Steps from the rail's median",
         "table",
@@ -171,7 +175,7 @@ def _against_band(
 ) -> Panel:
     """The GPUs of the node as lines over the band of all working GPUs."""
     fleet = f'cluster:pyrometer_gpu_quantity:quantile{{cluster="$cluster", what="{what}", quantile="%s"}}'
-    hidden = {"legend": True, "tooltip": False, "viz": False}
+    edge: dict[str, object] = {"lineWidth": 0, "hideFrom": panels.UNNAMED}
     return panels.lines(
         title,
         reading,
@@ -183,8 +187,9 @@ def _against_band(
         unit=unit,
         limits=limits,
         overrides=[
-            panels.fixed("all: p5", palette.BAND, lineWidth=0, hideFrom=hidden),
-            panels.fixed("all: p95", palette.BAND, lineWidth=0, fillBelowTo="all: p5", fillOpacity=25, hideFrom=hidden),
+            panels.fixed("all: p5", palette.BAND, **edge),
+            panels.fixed("all: p95", palette.BAND, fillBelowTo="all: p5", fillOpacity=25, **edge),
+            *panels.numbered("^GPU %d$"),
         ],
         span=span,
     )
@@ -230,10 +235,20 @@ def _throttling() -> Panel:
             "hw_thermal, sw_thermal: heat. hw_power_brake: the supply. hw_slowdown: hardware.",
             "GpuThrottledThermal",
         ),
-        [Query(f"gpu:pyrometer_gpu_clock_event_seconds:rate1m{{{_GPU_IS}}}", f"{_GPU} {{{{reason}}}}")],
+        [
+            Query(
+                f'gpu:pyrometer_gpu_clock_event_seconds:rate1m{{{_GPU_IS}, reason!="power_cap"}}',
+                f"{_GPU} {{{{reason}}}}",
+            ),
+            Query(
+                f'avg by (reason) (gpu:pyrometer_gpu_clock_event_seconds:rate1m{{{_GPU_IS}, reason="power_cap"}})',
+                "power_cap, mean",
+            ),
+        ],
         unit="percentunit",
         limits=(0, 1),
         no_value="none",
+        overrides=[*panels.reasons(), panels.fixed("power_cap, mean", palette.HEALTHY)],
         span=10,
     )
 
@@ -293,6 +308,7 @@ def _traffic() -> Panel:
         [Query(f"8 * rate(pyrometer_nic_port_data_transmitted_bytes_total{{{NODE_IS}}}[$__rate_interval])", _PORT)],
         unit="bps",
         limits=(0, None),
+        overrides=panels.numbered(r"_%d\/"),
     )
 
 
@@ -323,47 +339,10 @@ def _waits() -> Panel:
             "around 0; below 5 %.",
             "All ranks of the node: the host (CPU, memory, storage). One rank: its GPU.",
         ),
-        [Query(f"rank:pyrometer_train_spare_gap:with_gpu{{{NODE_IS}}}", "{{run}} rank {{rank}}")],
+        [Query(f"rank:pyrometer_train_spare_gap:with_gpu{{{NODE_IS}}}", "rank {{rank}}")],
         unit="percentunit",
         limits=(-0.1, 0.5),
         no_value="no training here",
         links=[RUN_OF_SERIES],
-    )
-
-
-def _xids() -> Panel:
-    return panels.table(
-        "Xids in the range",
-        Reading(
-            "Errors that the driver reported, each counted once, in the time range.",
-            "'none'; 13, 31 and 43 are the job's own mistakes.",
-            "docs/alerts.md says which mean a reset, a drain or a new board.",
-            "GpuXidCritical",
-        ),
-        [
-            Query(
-                f"sum by (gpu, xid, class) (increase(pyrometer_gpu_xid_errors_total{{{_GPU_IS}}}[$__range])) > 0",
-                instant=True,
-                table=True,
-            )
-        ],
-        {"gpu": "gpu", "xid": "xid", "class": "class", "Value": "count"},
-        unit="locale",
-        decimals=0,
-        sort="count",
-        no_value="none",
-    )
-
-
-def _kernel() -> Panel:
-    return panels.bars(
-        "Events in the kernel's log",
-        Reading(
-            "What the kernel reported, by kind: out of memory, machine checks, PCIe errors, NVMe, links, lock-ups.",
-            "none.",
-            "machine_check and pcie_aer: hardware. oom_kill: the job.",
-        ),
-        [Query(f"round(increase(pyrometer_kernel_events_total{{{NODE_IS}}}[$__rate_interval])) > 0", "{{kind}}")],
-        unit="locale",
-        no_value="none",
+        span=6,
     )

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pyrometer_dashboards import palette, panels
+from pyrometer_dashboards import fleet_panels, palette, panels
 from pyrometer_dashboards.common import (
     ALERTS,
     CLUSTER,
     CLUSTERS,
-    FABRIC,
-    GPU_MATRIX,
     GPU_OF_ROW,
     MARKS,
     NODE_OF_ROW,
@@ -44,12 +42,22 @@ def board() -> Board:
         annotations=MARKS,
         rows=[
             Row(
-                [_last_step(), _goodput(), _mfu(), _straggler(), _faults(), _throttled(), _spares(), _freshness()],
+                [
+                    _last_step(),
+                    _step_rate(),
+                    _goodput(),
+                    _mfu(),
+                    _straggler(),
+                    _throttled(),
+                    _faults(),
+                    _spares(),
+                    _freshness(),
+                ],
                 height=4,
             ),
-            Row([_mfu_over_time(), _steps()], height=8),
+            Row([fleet_panels.runs(), _mfu_over_time()], height=8),
             Row([_worst_gpus(), _missing(), _links()], height=8),
-            Row([_temperature(), _clock(), _throttling()], height=7),
+            Row([fleet_panels.temperature(), fleet_panels.clock(), fleet_panels.throttling(), _steps()], height=7),
         ],
     )
 
@@ -68,6 +76,24 @@ def _last_step() -> Panel:
         name="{{run}}",
         link=RUN_OF_SERIES,
         span=3,
+    )
+
+
+def _step_rate() -> Panel:
+    return panels.stat(
+        "Steps",
+        Reading(
+            "Steps per second over the last minute, of the slowest run.",
+            "what the run's size and batch make of it; constant.",
+            "0: the run stands still. Less than before: the runs below say since when.",
+            "TrainStalled",
+        ),
+        f"min(run:pyrometer_train_steps:rate1m{{{_RUN}}})",
+        unit="none",
+        decimals=2,
+        steps=[(None, palette.WORST), (0.0001, palette.QUIET)],
+        name="a second",
+        span=2,
     )
 
 
@@ -93,7 +119,7 @@ def _goodput() -> Panel:
 
 def _spares() -> Panel:
     return panels.stat(
-        "Spare nodes",
+        "Spares",
         Reading(
             "Idle nodes: of Slurm where the cluster exporter asks it, else those whose GPUs all work for nobody.",
             "a few: what a failed node is replaced with.",
@@ -103,7 +129,8 @@ def _spares() -> Panel:
         f"or on () 0 * count(gpu:pyrometer_gpu:allocated{{{CLUSTER}}})",
         unit="locale",
         steps=[(None, palette.BAD), (1, palette.QUIET)],
-        span=3,
+        name="nodes idle",
+        span=2,
     )
 
 
@@ -135,22 +162,24 @@ def _straggler() -> Panel:
             "The rank that all others wait for, and the share of the time that it costs: how much less it waits than "
             "the "
             "median of its pipeline stage.",
-            "below 5 %, and a different name every few minutes.",
+            "nobody, or below 5 % with names that change.",
             "Open its node. One name that stays is a slow GPU or a slow host; drain it.",
         ),
-        f"topk(1, rank:pyrometer_train_spare_gap:with_gpu{{{_RUN}}})",
+        panels.worst(
+            f"rank:pyrometer_train_spare_gap:with_gpu{{{_RUN}}}", 0.02, "$1 GPU $2 rank $3", "node", "gpu", "rank"
+        ),
         unit="percentunit",
         decimals=0,
         steps=[(None, palette.QUIET), (0.05, palette.WATCH), (0.1, palette.BAD), (0.2, palette.WORST)],
-        name="{{node}} GPU {{gpu}} rank {{rank}}",
+        name="{{who}}",
         link=NODE_OF_SERIES,
-        span=3,
+        span=4,
     )
 
 
 def _faults() -> Panel:
     return panels.stat(
-        "Alerts firing",
+        "Alerts",
         Reading(
             "Critical and warning alerts of this cluster that fire now.",
             "0.",
@@ -161,24 +190,28 @@ def _faults() -> Panel:
         unit="locale",
         steps=[(None, palette.QUIET), (1, palette.BAD), (5, palette.WORST)],
         link=("Open the alerts", link(ALERTS)),
-        span=3,
+        name="firing",
+        span=2,
     )
 
 
 def _throttled() -> Panel:
     return panels.stat(
-        "GPUs throttled",
+        "Throttled",
         Reading(
-            "GPUs that heat, the power brake or the hardware slows for more than 5 % of the last minute. The normal "
-            "power "
-            "cap is not throttling.",
-            "0. One of 4,088 is enough to slow a synchronous run.",
-            "Open Throttling: it names them and the reason.",
+            "The GPU that heat, the power brake or the hardware slows for the largest share of the last minute. The "
+            "normal power cap is not throttling.",
+            "nobody. One GPU of 4,088 is enough to slow a synchronous run.",
+            "Open Throttling: it names them all, and the reason.",
             "GpuThrottledThermal",
         ),
-        f"cluster:pyrometer_gpu_throttled:count{{{CLUSTER}}}",
-        unit="locale",
-        steps=[(None, palette.QUIET), (1, palette.BAD), (8, palette.WORST)],
+        panels.worst(
+            f'gpu:pyrometer_gpu_quantity:now{{{CLUSTER}, what="throttled"}}', 0.01, "$1 GPU $2", "node", "gpu"
+        ),
+        unit="percentunit",
+        decimals=0,
+        steps=[(None, palette.QUIET), (0.05, palette.WATCH), (0.1, palette.BAD), (0.2, palette.WORST)],
+        name="{{who}}",
         link=("Open throttling", link(THROTTLING)),
         span=3,
     )
@@ -186,7 +219,7 @@ def _throttled() -> Panel:
 
 def _freshness() -> Panel:
     return panels.stat(
-        "Nodes up",
+        "Nodes",
         Reading(
             "Share of the node exporters that answer: how much of the cluster this board can see.",
             "100 %. What is missing is missing everywhere on these boards, and said so.",
@@ -197,12 +230,14 @@ def _freshness() -> Panel:
         unit="percentunit",
         decimals=1,
         steps=[(None, palette.WORST), (0.98, palette.BAD), (0.9999, palette.QUIET)],
+        name="answer",
         link=("Open stack health", link(STACK_HEALTH)),
-        span=3,
+        span=2,
     )
 
 
 def _mfu_over_time() -> Panel:
+    dotted = {"fill": "dot", "dash": [0, 6]}
     return panels.lines(
         "MFU of the runs",
         Reading(
@@ -226,9 +261,13 @@ def _mfu_over_time() -> Panel:
         links=[RUN_OF_SERIES],
         custom={"spanNulls": 180000, "lineWidth": 2},
         overrides=[
-            Override("/ p5$/", {"custom.lineWidth": 1, "custom.lineStyle": {"fill": "dot", "dash": [0, 6]}}, "byRegexp")
+            Override(
+                "/ p5$/",
+                {"custom.lineStyle": dotted, "custom.lineWidth": 1, "custom.hideFrom": panels.UNNAMED},
+                "byRegexp",
+            )
         ],
-        span=14,
+        span=12,
     )
 
 
@@ -244,7 +283,7 @@ def _steps() -> Panel:
         unit="none",
         limits=(0, None),
         links=[RUN_OF_SERIES],
-        span=10,
+        span=6,
     )
 
 
@@ -326,70 +365,4 @@ def _links() -> Panel:
         fields={"losses": panels.coloured() | {"custom.width": 90}},
         no_value="none lost",
         span=8,
-    )
-
-
-def _band(what: str, scale: str = "") -> list[Query]:
-    series = f'cluster:pyrometer_gpu_quantity:quantile{{{CLUSTER}, what="{what}", quantile="%s"}}{scale}'
-    return [Query(series % at, name) for at, name in (("0.05", "p5"), ("0.95", "p95"), ("0.5", "median"))]
-
-
-def _temperature() -> Panel:
-    return panels.lines(
-        "GPU temperature, working GPUs",
-        Reading(
-            "Median of all GPUs that work, and the band from the 5th to the 95th percentile.",
-            "40 to 75 °C, in a band of 15.",
-            "A band that widens: a rack's cooling. Open the GPU matrix.",
-            "GpuThrottledThermal",
-        ),
-        _band("temperature"),
-        unit="celsius",
-        limits=(20, 95),
-        overrides=panels.band("p5", "median", "p95"),
-        links=[("Open the GPU matrix", link(GPU_MATRIX))],
-    )
-
-
-def _clock() -> Panel:
-    return panels.lines(
-        "SM clock, working GPUs",
-        Reading(
-            "Median clock of all GPUs that work, and the band from the 5th to the 95th percentile.",
-            "a thin band at the clock that the power cap allows.",
-            "The whole band down: power. Its lower edge down: throttled GPUs.",
-            "GpuThrottledHardware",
-        ),
-        _band("clock"),
-        unit="rotmhz",
-        limits=(0, 2200),
-        overrides=panels.band("p5", "median", "p95"),
-        links=[("Open throttling", link(THROTTLING))],
-    )
-
-
-def _throttling() -> Panel:
-    return panels.lines(
-        "GPUs slowed down, by reason",
-        Reading(
-            "GPU-equivalents lost to each reason: 8 GPUs at 50 % of the time are 4. Without the normal power cap.",
-            "flat at 0.",
-            "Open Throttling for the names.",
-            "GpuThrottledThermal",
-        ),
-        [
-            Query(
-                f'cluster:pyrometer_gpu_clock_event_seconds:gpus{{{CLUSTER}, reason!="power_cap"}}',
-                "{{reason}}",
-            )
-        ],
-        unit="none",
-        limits=(0, None),
-        no_value="none",
-        overrides=panels.reasons(),
-        links=[
-            ("Open throttling", link(THROTTLING)),
-            ("Open fabric", link(FABRIC)),
-            ("Open reliability", link(RELIABILITY)),
-        ],
     )

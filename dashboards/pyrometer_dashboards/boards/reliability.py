@@ -35,7 +35,8 @@ def board() -> Board:
         annotations=[DEPLOYS],
         rows=[
             Row([_failures(), _mtbf(), _low(), _high(), _hours()], height=4),
-            Row([_ledger(), _runs(), _nodes_lost(), _xids_by_day()], height=8),
+            Row([_ledger(), _ledger_by_day(), _runs()], height=8),
+            Row([_nodes_lost(), _xids_by_day()], height=7),
             Row([_offenders(), _ports(), _xid_table()], height=10),
             Row([_months_xids(), _months_flaps(), _months_memory()], height=8),
         ],
@@ -158,6 +159,23 @@ def _ledger() -> Panel:
     )
 
 
+def _ledger_by_day() -> Panel:
+    time = f"sum_over_time(run:pyrometer_run_seconds:new5m{{{CLUSTER}}}[$__interval])"
+    return panels.bars(
+        "Where the runs' time went, by day",
+        Reading(
+            "Hours of all runs in each state of the ledger; 24 a day for each run.",
+            "nearly all useful.",
+            "A day that sticks out: the alerts of that day say what broke.",
+        ),
+        [Query(f"sum by (state) ({time}) / 3600", "{{state}}", step="1d")],
+        unit="h",
+        no_value="no ledger: is the cluster exporter running?",
+        overrides=[panels.fixed(state, colour) for state, colour in palette.LEDGER.items()],
+        span=12,
+    )
+
+
 def _runs() -> Panel:
     return panels.table(
         "Interruptions of runs",
@@ -178,7 +196,7 @@ def _runs() -> Panel:
         unit="locale",
         sort="restarts",
         no_value="no run in the range",
-        span=4,
+        span=6,
     )
 
 
@@ -195,7 +213,7 @@ def _nodes_lost() -> Panel:
         unit="locale",
         no_value="none",
         overrides=[panels.fixed("nodes", palette.BAD)],
-        span=7,
+        span=12,
     )
 
 
@@ -217,7 +235,7 @@ def _xids_by_day() -> Panel:
             panels.fixed("info", palette.HEALTHY),
             panels.fixed("app", palette.NO_DATA),
         ],
-        span=7,
+        span=12,
     )
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pyrometer_dashboards import palette, panels
-from pyrometer_dashboards.common import CLUSTER, CLUSTERS, DEPLOYS, NODE_OF_ROW, STACK_HEALTH
-from pyrometer_dashboards.model import Board, Panel, Query, Reading, Row
+from pyrometer_dashboards.common import CLUSTER, CLUSTERS, DEPLOYS, NODE, NODE_OF_ROW, STACK_HEALTH, link
+from pyrometer_dashboards.defaults import NO_DATA_MAPPING
+from pyrometer_dashboards.model import Board, Override, Panel, Query, Reading, Row
 
 
 def board() -> Board:
@@ -20,8 +21,8 @@ def board() -> Board:
         annotations=[DEPLOYS],
         rows=[
             Row([_nodes(), _heartbeat(), _unsent(), _slow_rules(), _collectors(), _lost()], height=4),
-            Row([_silent(), _failing(), _versions()], height=8),
-            Row([_scrapes(), _rules(), _head()], height=8),
+            Row([_silent(), _checks(), _failing()], height=8),
+            Row([_scrapes(), _rules(), _head(), _versions()], height=8),
             Row([_delivery(), _slack(), _notifications()], height=8),
             Row([_memory(), _cpu(), _ingestion()], height=8),
         ],
@@ -136,6 +137,58 @@ def _silent() -> Panel:
         {"job": "job", "node": "node", "rack": "rack", "instance": "instance"},
         link=NODE_OF_ROW,
         no_value="all answer",
+        span=7,
+    )
+
+
+def _checks() -> Panel:
+    cells = {"columnField": "check", "rowField": "node", "valueField": "Value", "emptyValue": "null"}
+    named = {
+        "renameByName": {"node\\check": "node"},
+        "excludeByName": {},
+        "indexByName": {"node\\check": 0, "answers": 1},
+    }
+    states = [NO_DATA_MAPPING, panels.state("0", "failed", palette.WORST, 1), panels.state("1", "ok", palette.QUIET, 2)]
+    return Panel(
+        "Checks, of nodes where one fails",
+        "table",
+        Reading(
+            "Each node of which a check fails: whether its exporter answers, whether each collector ran to its end, "
+            "and whether every GPU, NIC and rank of it answered.",
+            "'all checks pass'.",
+            "A column of red: one kind of fault on many nodes, such as a driver. A row: the node.",
+            "CollectorFailing",
+        ),
+        [
+            Query(
+                f"max by (node, check) (node:pyrometer_check:ok{{{CLUSTER}}} "
+                f"and on (node) node:pyrometer_check:ok{{{CLUSTER}}} == 0)",
+                instant=True,
+                table=True,
+            )
+        ],
+        steps=[(None, palette.QUIET)],
+        mappings=states,
+        options={"frozenColumns": {"left": 1}},
+        custom={
+            "align": "center",
+            "minWidth": 50,
+            "cellOptions": {"type": "color-background", "mode": "basic", "applyToRow": False},
+        },
+        transformations=[{"id": "groupingToMatrix", "options": cells}, {"id": "organize", "options": named}],
+        overrides=[
+            Override(
+                "node",
+                {
+                    "custom.cellOptions": {"type": "auto"},
+                    "unit": "string",
+                    "custom.width": 110,
+                    "links": [{"title": "Open ${__value.text}", "url": link(NODE, node="${__value.text}")}],
+                },
+            )
+        ],
+        no_value="all checks pass",
+        span=9,
     )
 
 
@@ -152,7 +205,7 @@ def _failing() -> Panel:
         {"node": "node", "collector": "collector", "part": "part", "reason": "reason"},
         link=NODE_OF_ROW,
         no_value="none",
-        span=10,
+        span=8,
     )
 
 
@@ -193,26 +246,29 @@ def _scrapes() -> Panel:
         unit="s",
         limits=(0, None),
         overrides=[panels.fixed("slowest", palette.BAD), panels.fixed("p95", palette.BAND, lineWidth=2)],
+        span=6,
     )
 
 
 def _rules() -> Panel:
+    group = "max by (rule_group) (prometheus_rule_group_last_duration_seconds)"
     return panels.lines(
-        "Time of each group of rules",
+        "Slowest groups of rules",
         Reading(
-            "Seconds that Prometheus needs for each group of rules.",
+            "Seconds that Prometheus needs for a group of rules: the six that were slowest at some time of the range.",
             "below 1 s, and far below the group's interval.",
             "A group that grows with the cluster: more CPU, or a longer interval.",
         ),
         [
             Query(
-                "label_replace(max by (rule_group) (prometheus_rule_group_last_duration_seconds), "
+                f"label_replace({group} and topk(6, max_over_time({group}[$__range:1m] @ end())), "
                 '"group", "$1", "rule_group", ".*;(.*)")',
                 "{{group}}",
             )
         ],
         unit="s",
         limits=(0, None),
+        span=6,
     )
 
 
@@ -228,6 +284,7 @@ def _head() -> Panel:
         unit="locale",
         limits=(0, None),
         overrides=[panels.fixed("series", palette.BAND, lineWidth=2)],
+        span=6,
     )
 
 
@@ -265,6 +322,7 @@ def _slack() -> Panel:
         ],
         unit="locale",
         no_value="no call yet",
+        overrides=[panels.fixed("ok", palette.HEALTHY), panels.fixed("rate_limited", palette.WATCH)],
     )
 
 

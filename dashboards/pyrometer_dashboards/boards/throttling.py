@@ -77,15 +77,17 @@ def _worst() -> Panel:
         "Worst GPU now",
         Reading(
             "The GPU that heat, the power brake or the hardware slows for the largest share of the last minute.",
-            "0 %; the name then means nothing.",
+            "nobody.",
             "Open its node: is it alone, or is the whole node hot?",
             "GpuThrottledThermal",
         ),
-        f'topk(1, gpu:pyrometer_gpu_quantity:now{{{CLUSTER}, what="throttled"}})',
+        panels.worst(
+            f'gpu:pyrometer_gpu_quantity:now{{{CLUSTER}, what="throttled"}}', 0.01, "$1 GPU $2", "node", "gpu"
+        ),
         unit="percentunit",
         decimals=0,
         steps=[(None, palette.QUIET), (0.05, palette.WATCH), (0.1, palette.BAD), (0.2, palette.WORST)],
-        name="{{node}} GPU {{gpu}}",
+        name="{{who}}",
         link=NODE_OF_SERIES,
         span=6,
     )
@@ -147,6 +149,7 @@ def _lines() -> Panel:
         unit="percentunit",
         limits=(0, 1),
         no_value="none",
+        overrides=panels.reasons(),
         links=[NODE_OF_SERIES],
         custom={"lineWidth": 2},
         span=14,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pyrometer_dashboards import batches, palette, panels
-from pyrometer_dashboards.common import CLUSTERS, MARKS, NODE_OF_ROW, NODE_OF_SERIES, RUN_IS, RUNS, TRAINING_RUN
+from pyrometer_dashboards import batches, palette, panels, run_panels
+from pyrometer_dashboards.common import ALL_MARKS, CLUSTERS, NODE_OF_ROW, NODE_OF_SERIES, RUN_IS, RUNS, TRAINING_RUN
 from pyrometer_dashboards.model import Board, Panel, Query, Reading, Row
 
 # The nodes of the run: hardware series have no run label, they are joined by node.
@@ -20,20 +20,33 @@ def board() -> Board:
         time_from="now-1h",
         refresh="30s",
         variables=[CLUSTERS, RUNS, batches.POINTS, batches.SOURCE],
-        annotations=MARKS,
+        annotations=ALL_MARKS,
         rows=[
-            Row([_now(), _against_best(), _rate(), _silent(), _straggler(), _lost_batches()], height=4),
+            Row(
+                [
+                    _now(),
+                    _against_best(),
+                    run_panels.against_expected(),
+                    _silent(),
+                    _straggler(),
+                    run_panels.curve(),
+                    run_panels.unsaved(),
+                    _lost_batches(),
+                ],
+                height=4,
+            ),
             Row([batches.every_batch()], height=11),
             Row([_loss_budget(), _parts()], height=8),
             Row([_slow_ranks(), _where_now(), _wait()], height=8),
             Row([_throttled(), _links(), _against_hardware()], height=8),
+            Row([run_panels.curves(), run_panels.ledger(), run_panels.seen()], height=8),
             Row(
                 [batches.step_seconds(), _pauses(), batches.loss()],
                 height=8,
                 title="Steps, pauses and loss",
                 collapsed=True,
             ),
-            Row([_configuration()], height=6, title="Configuration", collapsed=True),
+            Row([_rate(), _configuration()], height=6, title="Tokens and configuration", collapsed=True),
         ],
     )
 
@@ -50,12 +63,13 @@ def _now() -> Panel:
         f"max(run:pyrometer_train_batch_mfu_ratio:recent{{{RUN_IS}}})",
         unit="percentunit",
         decimals=1,
+        span=3,
     )
 
 
 def _against_best() -> Panel:
     return panels.stat(
-        "Against its best of 3 hours",
+        "Of its best",
         Reading(
             "MFU of the moment divided by what the run exceeded a tenth of the last 3 hours, same configuration.",
             "97 % and more.",
@@ -66,26 +80,29 @@ def _against_best() -> Panel:
         unit="percentunit",
         decimals=0,
         steps=[(None, palette.WORST), (0.7, palette.BAD), (0.85, palette.WATCH), (0.95, palette.QUIET)],
+        span=3,
     )
 
 
 def _rate() -> Panel:
-    return panels.stat(
+    return panels.lines(
         "Tokens per second",
         Reading(
             "Tokens trained on per second over the last minute, all ranks together.",
             "constant while the configuration is.",
             "Compare with MFU: tokens down and MFU steady means a smaller batch.",
         ),
-        f"run:pyrometer_train_tokens:rate1m{{{RUN_IS}}}",
+        [Query(f"run:pyrometer_train_tokens:rate1m{{{RUN_IS}}}", "tokens")],
         unit="locale",
-        decimals=0,
+        limits=(0, None),
+        overrides=[panels.fixed("tokens", palette.BAND, lineWidth=2)],
+        span=8,
     )
 
 
 def _silent() -> Panel:
     return panels.stat(
-        "Since the last step",
+        "Last step",
         Reading(
             "Time since any rank finished a step.",
             "below three step times; a checkpoint may take minutes.",
@@ -95,30 +112,34 @@ def _silent() -> Panel:
         unit="s",
         decimals=0,
         steps=[(None, palette.QUIET), (60, palette.WATCH), (300, palette.WORST)],
+        span=3,
     )
 
 
 def _straggler() -> Panel:
     return panels.stat(
-        "The others wait for",
+        "All wait for",
         Reading(
             "The rank that waits least compared with the median of its pipeline stage, and the share of the time "
             "that it costs.",
             "below 5 %, with changing names.",
             "Open its node. One name that stays is a slow GPU or host.",
         ),
-        f"topk(1, rank:pyrometer_train_spare_gap:with_gpu{{{RUN_IS}}})",
+        panels.worst(
+            f"rank:pyrometer_train_spare_gap:with_gpu{{{RUN_IS}}}", 0.02, "$1 GPU $2 rank $3", "node", "gpu", "rank"
+        ),
         unit="percentunit",
         decimals=0,
         steps=[(None, palette.QUIET), (0.05, palette.WATCH), (0.1, palette.BAD), (0.2, palette.WORST)],
-        name="{{node}} GPU {{gpu}} rank {{rank}}",
+        name="{{who}}",
         link=NODE_OF_SERIES,
+        span=3,
     )
 
 
 def _lost_batches() -> Panel:
     return panels.stat(
-        "Batches lost in 10 minutes",
+        "Batches lost",
         Reading(
             "Batches that were trained and whose points never reached Prometheus. Batches are numbered, so a gap is "
             "exact.",
@@ -129,6 +150,7 @@ def _lost_batches() -> Panel:
         f"sum(run:pyrometer_train_batch_points:lost10m{{{RUN_IS}}})",
         unit="locale",
         steps=[(None, palette.QUIET), (1, palette.WATCH), (3, palette.BAD)],
+        span=3,
     )
 
 
@@ -347,5 +369,5 @@ def _configuration() -> Panel:
             )
         ],
         {name: name.replace("_", " ") for name in (*keep, *more)},
-        span=24,
+        span=16,
     )

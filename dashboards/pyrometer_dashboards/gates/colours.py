@@ -11,6 +11,7 @@ _ALLOWED = frozenset(
     {
         *palette.STATES, palette.NO_DATA, palette.QUIET, palette.IDLE, palette.TEXT, palette.BAND, palette.POINT,
         palette.REFERENCE, *palette.PARTS.values(), *palette.LEDGER.values(), *palette.REASONS.values(),
+        *palette.NUMBERED,
     }
 )  # fmt: skip
 

@@ -47,6 +47,42 @@ class Outcome(Generic[T]):
     seconds: float = 0.0
 
 
+class Task(Generic[T]):
+    """A job, and what becomes of it."""
+
+    def __init__(self, job: Callable[[], T]) -> None:
+        self._job = job
+        self.future: _Timed[T] = _Timed()
+        self.pending = Pending(self.future, time.monotonic())
+        self.began = 0.0
+
+    @property
+    def over(self) -> bool:
+        """Whether it ended, one way or the other."""
+        return self.future.done()
+
+    @property
+    def seconds(self) -> float:
+        """How long it took, once it is over."""
+        return self.future.ended - self.began
+
+    def run(self) -> None:
+        """Do the job, in this thread. Never raises."""
+        self.began = time.monotonic()
+        try:
+            result = self._job()
+        except BaseException as error:  # noqa: BLE001  whatever a driver binding raises belongs to this part alone
+            self.fail(error)
+        else:
+            self.future.ended = time.monotonic()
+            self.future.set_result(result)
+
+    def fail(self, error: BaseException) -> None:
+        """It ended with an error."""
+        self.future.ended = time.monotonic()
+        self.future.set_exception(error)
+
+
 class Worker(Generic[T]):
     """One daemon thread, one job at a time.
 
@@ -56,27 +92,25 @@ class Worker(Generic[T]):
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._jobs: queue.SimpleQueue[tuple[_Timed[T], Callable[[], T]] | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[Task[T] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._current: _Timed[T] | None = None
         self._thread: threading.Thread | None = None
 
     def start(self, job: Callable[[], T]) -> Pending[T]:
         """Begin ``job``; if the one before still runs, the returned :class:`Pending` is late from the start."""
-        started = time.monotonic()
         with self._lock:
             if self._current is not None and not self._current.done():
-                return Pending(None, started)
-            future: _Timed[T] = _Timed()
+                return Pending(None, time.monotonic())
+            task = Task(job)
             try:
                 self._ensure_thread()
             except RuntimeError as error:  # no thread to be had now; perhaps at the next scrape
-                future.ended = started
-                future.set_exception(error)
-                return Pending(future, started)
-            self._current = future
-        self._jobs.put((future, job))
-        return Pending(future, started)
+                task.fail(error)
+                return task.pending
+            self._current = task.future
+        self._jobs.put(task)
+        return task.pending
 
     def close(self) -> None:
         """Let the thread end once its present job is done; doesn't wait."""
@@ -89,19 +123,10 @@ class Worker(Generic[T]):
             self._thread = thread
 
     def _run(self) -> None:
-        while (item := self._jobs.get()) is not None:
-            future, job = item
-            try:
-                result = job()
-            except BaseException as error:  # noqa: BLE001  whatever a driver binding raises belongs to this part alone
-                future.ended = time.monotonic()
-                future.set_exception(error)
-            else:
-                future.ended = time.monotonic()
-                future.set_result(result)
-                del result
+        while (task := self._jobs.get()) is not None:
+            task.run()
             # Not kept until the next job: a result can be large and the next job may be a minute away.
-            del item, future, job
+            del task
 
 
 @dataclass(frozen=True)

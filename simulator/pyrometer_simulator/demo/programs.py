@@ -125,6 +125,7 @@ class Programs:
             f"--prometheus.external-url={where.url(where.prometheus)}",  # browsers are on this machine too
             f"--slack.api-url={self._slack.url}", f"--slack.bot-token-file={token}", f"--slack.channel={CHANNEL}",
             f"--storage.path={self.folder / 'alerting'}", f"--notice={NOTICE}",
+            "--digest.daily=09:00", "--digest.weekly=mon 09:00",
         ]  # fmt: skip
         self._processes.start("alerting", command, env=_ONE_THREAD)
 

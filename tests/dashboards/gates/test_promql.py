@@ -44,6 +44,18 @@ def selectors(text: str) -> list[Node]:
     return [node for node, _ in parse(text).walk() if node.kind == "selector"]
 
 
+def test_offsets_are_kept_with_their_sign_beside_windows_and_without() -> None:
+    assert [
+        parse(text).offset for text in ("x offset 5m", "x[1h] offset 2d", "x offset -1m", "x[1h:5m] offset 3m", "x")
+    ] == [
+        "5m",
+        "2d",
+        "-1m",
+        "3m",
+        "",
+    ]
+
+
 def test_selectors_keep_their_matchers_and_windows() -> None:
     (found,) = selectors('sum(rate(x_total{a="b", c=~"$d"}[$__range] @ end()))')
     assert (found.name, found.window, found.at) == ("x_total", "$__range", "end")

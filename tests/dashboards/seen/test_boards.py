@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pyrometer_dashboards.main import main
-from pyrometer_dashboards.seen.boards import differences
+from pyrometer_dashboards.seen.boards import View, differences
 
 
 def test_what_is_the_servers_or_the_viewers_is_no_difference() -> None:
@@ -25,7 +25,14 @@ def test_a_dropped_an_added_and_a_changed_key_are() -> None:
     assert [each.split(":")[0] for each in found] == ["/a", "/b/c[1]", "/d"]
 
 
-@pytest.mark.parametrize("flags", [["--size=big"], ["--variable=node"]])
+@pytest.mark.parametrize(
+    "flags", [["--size=big"], ["--size=1600x"], ["--variable=node"], ["--case=hot:node"], ["--board=none"]]
+)
 def test_wrong_flags_end_in_one_line(flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["see", "--grafana-url=http://127.0.0.1:1", *flags]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_picture_is_named_after_its_board_and_how_it_was_taken() -> None:
+    assert View("dark", ("now-1h", "now"), (1600, 900)).named("gpu-matrix") == "gpu-matrix-dark-1600x900"
+    assert View("light", ("now-1h", "now"), (1, 2), case="hot").named("node") == "node-hot-light-1x2"

@@ -8,12 +8,12 @@ import pytest
 
 from pyrometer_dashboards.main import main
 from pyrometer_dashboards.seen import times
-from pyrometer_dashboards.seen.boards import Seen
+from pyrometer_dashboards.seen.boards import Seen, View
 from pyrometer_dashboards.seen.grafana import Look
 
 
 def _seen(board: str, seconds: float, start: float) -> Seen:
-    return Seen(board, Look(seconds, 0.4, 12), start, [])
+    return Seen(board, View("dark", ("now-1h", "now"), (1600, 900)), Look(seconds, 0.4, 12), start, [])
 
 
 def test_a_board_is_told_beside_the_empty_one_of_its_own_round() -> None:

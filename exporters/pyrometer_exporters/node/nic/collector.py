@@ -8,18 +8,20 @@ from collections.abc import Callable, Iterable, Iterator
 
 from pyrometer_exporters.framework.collector import CollectorSpec, Context, FlagGroup
 from pyrometer_exporters.framework.flags import UsageError, regexp
-from pyrometer_exporters.framework.metrics import Down, Sample
+from pyrometer_exporters.framework.metrics import Batch, Down, Sample
 from pyrometer_exporters.framework.worker import Outcome, Worker
 from pyrometer_exporters.node.nic.device import GONE, Device, Read, Reader
-from pyrometer_exporters.node.nic.families import ALL, UP, Around, Shown, device_samples, port_samples
+from pyrometer_exporters.node.nic.families import ALL, UP, Around, show_device, show_port
 from pyrometer_exporters.node.nic.infiniband import read_rdma_device
-from pyrometer_exporters.node.nic.inventory import Inventory, chosen, take_stock
+from pyrometer_exporters.node.nic.inventory import Inventory, Lister, chosen
 from pyrometer_exporters.node.nic.kernel import Kernel
+from pyrometer_exporters.node.nic.lane import Lane
 from pyrometer_exporters.node.nic.memory import Memories
 from pyrometer_exporters.node.nic.netdev import read_interface_device
 from pyrometer_exporters.node.nic.pcie import Gpus
 from pyrometer_exporters.node.nic.peers import expected_by_peers
 from pyrometer_exporters.node.nic.readings import DeviceReading
+from pyrometer_exporters.node.nic.shown import Shown
 from pyrometer_exporters.node.nic.state import Store
 from pyrometer_exporters.node.nic.sysfs import Files, SystemFiles, allow_descriptors
 from pyrometer_exporters.node.nic.system_kernel import SystemKernel
@@ -29,15 +31,12 @@ from pyrometer_exporters.node.nic.system_kernel import SystemKernel
 DEVICE_SECONDS = 2.0
 # Of the time there is, so that some is left to save the state; the file and its folder took 1-10 ms.
 DEVICE_SHARE = 0.8
-# Devices that answer within this are read one after the other, slower ones side by side: threads that all want Python's
-# lock at once cost 14 quick devices more than the reads themselves.
-QUICK_SECONDS = 0.001
 # Of a device's time, until it is looked whether one of its files hangs; the rest is for the others.
 FIRST_SHARE = 0.5
 
 
 class NicCollector:
-    """Lists the devices anew on every scrape and reads each in a worker of its own."""
+    """Lists the devices anew on every scrape and reads each; one that takes long, in a worker of its own."""
 
     def __init__(
         self,
@@ -53,9 +52,8 @@ class NicCollector:
         if include is not None and exclude is not None:
             msg = "--collector.nic.device-include and --collector.nic.device-exclude exclude each other: give one"
             raise UsageError(msg)
-        self._wanted = chosen(include, exclude)
-        self._not_excluded = chosen(None, exclude)
         self._sysfs = os.fspath(context.sysfs)
+        self._lister = Lister(self._sysfs, chosen(include, exclude), chosen(None, exclude))
         self._clock = context.clock
         self._gpus = Gpus(self._sysfs)
         self.asks_the_kernel = new_kernel is not None
@@ -67,12 +65,13 @@ class NicCollector:
         self._shown = Shown()
         self._devices: dict[str, Device] = {}
         self._leaving: list[Device] = []
+        self._lane = Lane()
         self._saver: Worker[None] = Worker("nic-state")
 
-    def collect(self, until: float) -> Iterable[Sample | Down]:
+    def collect(self, until: float) -> Iterable[Sample | Batch | Down]:
         """All devices, side by side; see :class:`~pyrometer_exporters.framework.collector.Collector`."""
-        stock = take_stock(self._sysfs, self._wanted, self._not_excluded)
-        found: list[Sample | Down] = [*stock.absent]
+        stock = self._lister.take_stock(self._clock.monotonic())
+        found: list[Sample | Batch | Down] = [*stock.absent]
         readings: list[DeviceReading] = []
         for device, outcome in self._read(self._jobs(stock), until):
             if outcome.reason == GONE:
@@ -93,6 +92,7 @@ class NicCollector:
         self._let_go(wait=1.0)
         self._saver.start(lambda: self._store.finish(self._memories.ports)).outcome(time.monotonic() + 1.0)
         self._saver.close()
+        self._lane.close()
 
     def _jobs(self, stock: Inventory) -> dict[str, Read]:
         infiniband, net = f"{self._sysfs}/class/infiniband", f"{self._sysfs}/class/net"
@@ -107,33 +107,32 @@ class NicCollector:
         now = self._clock.monotonic()
         start = time.monotonic()
         allowed = min(DEVICE_SECONDS, DEVICE_SHARE * (until - start))
-        looks = []
-        for name, read in jobs.items():
-            device = self._devices.get(name)
-            if device is None:
-                device = self._devices[name] = Device(name, self._new_reader)
-            look = device.look(read, now)
-            look.pending.outcome(time.monotonic() + QUICK_SECONDS)
-            looks.append((name, device, look))
+        looks = [self._device(name).look(read, now) for name, read in jobs.items()]
+        self._lane.run(looks)
         # Those that hang are begun anew, all of them, before any is waited for again.
         first = start + FIRST_SHARE * allowed
-        again = [(name, device.waited(look, first)) for name, device, look in looks]
-        for name, pending in again:
+        again = [look.device.waited(look, first) for look in looks]
+        for name, pending in zip(jobs, again, strict=True):
             yield name, pending.outcome(start + allowed)
 
-    def _samples(self, readings: list[DeviceReading]) -> Iterator[Sample | Down]:
+    def _device(self, name: str) -> Device:
+        if name not in self._devices:
+            self._devices[name] = Device(name, self._new_reader)
+        return self._devices[name]
+
+    def _samples(self, readings: list[DeviceReading]) -> Iterator[Sample | Batch | Down]:
         expected = expected_by_peers(readings)
         self._gpus.refresh(self._clock.monotonic())
         self._shown.begin()
         for device, own, ports in self._memories.take_in(readings, self._clock.wall()):
-            yield from device_samples(device, own)
+            yield from show_device(device, own, self._shown)
             gpu = self._gpus.nearest(device.place.path)
             for port, memory in ports:
                 peers_up = (device.name, port.port) in expected
-                around = Around(gpu, peers_up, self._shown)
-                yield from port_samples(device, port, memory, around)
+                show_port(device, port, memory, Around(gpu, peers_up, self._shown))
                 for group, reason in port.failed:
                     yield Down("/".join(filter(None, (device.name, port.port, group))), reason)
+        yield from self._shown.batches()
 
     def _save(self, until: float) -> Iterator[Down]:
         text = self._store.changed(self._memories.ports)

@@ -7,6 +7,7 @@ those of drivers/infiniband/core/sysfs.c (PORT_PMA_ATTR, the same in every kerne
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from pyrometer_exporters.framework.metrics import Family
 
@@ -37,32 +38,32 @@ class Counter:
     factor: int = 1
     labels: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def maximum(self) -> int:
         """The largest value that the device can hold."""
         return (1 << self.bits) - 1
 
-    @property
+    @cached_property
     def saturates(self) -> bool:
         """Whether a device has been seen to reach the maximum; 64 bits never are."""
         return self.pins and self.bits < 64
 
-    @property
+    @cached_property
     def wraps(self) -> bool:
         """Whether it starts again at 0 beyond its maximum; 64 bits never get there."""
         return not self.pins and self.bits < 64
 
-    @property
+    @cached_property
     def counts(self) -> bool:
         """Whether it only ever grows, unless it is cleared."""
         return self.family.type == "counter"
 
-    @property
+    @cached_property
     def is_traffic(self) -> bool:
         """Whether it counts bytes of the link; of an InfiniBand port's interface they are part of the port's."""
         return self.family.name in _TRAFFIC
 
-    @property
+    @cached_property
     def name(self) -> str:
         """The counter as its family spells it: the ``<counter>`` of ``pyrometer_nic_<counter>_total``."""
         return self.family.name.removeprefix("pyrometer_nic_").removesuffix("_total")

@@ -1,4 +1,4 @@
-"""A device and who reads it: one worker, and another one in its place while a file of it hangs.
+"""A device and who reads it: one worker at a time, and another one in its place while a file of it hangs.
 
 A read in the kernel can't be cancelled: the thread that waits for it is left alone, the file is not asked for again,
 and a new worker reads all others. When the read comes back, the file is asked again a minute later.
@@ -10,12 +10,11 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import cast
 
-from pyrometer_exporters.framework.worker import LATE, PartError, Pending, Worker, reason_of
+from pyrometer_exporters.framework.worker import LATE, PartError, Pending, Task, Worker, reason_of
 from pyrometer_exporters.node.nic.hardware import Hardware
 from pyrometer_exporters.node.nic.kernel import Kernel
-from pyrometer_exporters.node.nic.pcie import BUSY_BYTES_PER_SECOND, read_hops
+from pyrometer_exporters.node.nic.pcie import BUSY_BYTES_PER_SECOND, Hop, read_hops
 from pyrometer_exporters.node.nic.readings import Access, DeviceReading
 from pyrometer_exporters.node.nic.sysfs import Files, Folders, Hung
 from pyrometer_exporters.node.nic.temperatures import read_temperatures
@@ -29,6 +28,8 @@ MAX_HUNG = 4
 # because of the kernel's RTNL lock (5 s in node_exporter issue 1841). Where there is less time, half of it.
 HUNG_SECONDS = 0.5
 HUNG_SHARE = 0.5
+# A device whose look takes longer has the next one in a thread of its own.
+QUICK_SECONDS = 0.002
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Read:
 
 
 class Reader:
-    """A worker and what only that worker touches."""
+    """What only the worker touches that reads the device at the time."""
 
     def __init__(self, files: Files, hung: Hung, kernel: Kernel | None, *, every_time: bool) -> None:
         self.folders = Folders(files, hung)
@@ -57,8 +58,10 @@ class Reader:
         self.folders.begin(now)
         kept.begin(now)
         try:
-            self._recognise(self.folders.get(read.path).inode)
-            reading = self._around(read.device(self._access), read.path)
+            self._recognise(self.folders.present(read.path).inode)
+            reading = read.device(self._access)
+            temperatures = read_temperatures(self._access, read.path)
+            hops = self._hops(reading)
         except (OSError, PartError) as error:
             raise self._why(error, read.path) from error
         finally:
@@ -66,13 +69,11 @@ class Reader:
                 self._end(now)
         kept.end()
         failing = tuple(sorted(self.folders.failing(read.path)))
-        return replace(reading, ages=kept.ages(), failing=failing)
+        return replace(reading, temperatures=temperatures, hops=hops, ages=kept.ages(), failing=failing)
 
-    def _around(self, reading: DeviceReading, path: str) -> DeviceReading:
-        """With what is the same for all kinds of devices: temperatures and the PCIe way."""
-        temperatures = read_temperatures(self._access, path)
-        hops = read_hops(self._access, reading.place.path, busy=self._busy(reading)) if reading.place.path else ()
-        return replace(reading, temperatures=temperatures, hops=hops)
+    def _hops(self, reading: DeviceReading) -> tuple[Hop, ...]:
+        path, busy = reading.place.path, self._busy(reading)
+        return read_hops(self._access, path, busy=busy) if path else ()
 
     def _busy(self, reading: DeviceReading) -> bool:
         """Whether the device has moved much since the look before."""
@@ -107,6 +108,7 @@ class Device:
         self._new_reader = new_reader
         self._hung = Hung()
         self._left: list[Reader] = []
+        self._task: Task[DeviceReading] | None = None
         self._worker, self._reader = self._fresh()
 
     @property
@@ -115,10 +117,28 @@ class Device:
         return sum(not reader.gone for reader in self._left)
 
     def look(self, read: Read, now: float) -> Look:
-        """Begin a look at the monotonic time ``now``."""
+        """A look at the monotonic time ``now``, which is yet to begin; none where the one before is still under way."""
         self._left = [left for left in self._left if not left.gone]
-        reader = self._reader
-        return Look(read, now, self._worker.start(lambda: reader.read(read, now)))
+        before, reader = self._task, self._reader
+        if before is not None and not before.over:
+            return Look(self, read, now, None, slow=True)
+        self._task = Task(lambda: reader.read(read, now))
+        # Whoever took long the last time will again.
+        return Look(self, read, now, self._task, slow=before is not None and before.seconds > QUICK_SECONDS)
+
+    def begin(self, look: Look) -> None:
+        """Begin a look in the device's own thread."""
+        if look.task is not None:
+            started = self._worker.start(look.task.run).future
+            if started is None:
+                look.task.fail(PartError(LATE, "its thread is busy"))
+            elif started.done() and (error := started.exception()) is not None:  # there was no thread to be had
+                look.task.fail(error)
+
+    def swap(self, worker: Worker[None]) -> Worker[None]:
+        """Take the thread that reads this device at present for its own, and give the one that it had."""
+        before, self._worker = self._worker, worker
+        return before
 
     def waited(self, look: Look, until: float) -> Pending[DeviceReading]:
         """Wait until the monotonic time ``until``; the look itself, or a new one in its place if a file hangs."""
@@ -133,26 +153,38 @@ class Device:
         self._left.append(self._reader)
         self._worker.close()
         self._worker, self._reader = self._fresh()
-        return self.look(look.read, look.now).pending
+        self._task = None
+        again = self.look(look.read, look.now)
+        self.begin(again)
+        return again.pending
 
     def close(self, until: float) -> bool:
         """Close the descriptors, waiting until the monotonic time ``until``; False if the worker is still busy."""
-        closer: Worker[None] = cast("Worker[None]", self._worker)
-        job = closer.start(self._reader.folders.close)
+        if self._task is not None and not self._task.over:
+            return False
+        job = self._worker.start(self._reader.folders.close)
         if job.future is None:
             return False
         job.outcome(until)
         self._worker.close()
         return True
 
-    def _fresh(self) -> tuple[Worker[DeviceReading], Reader]:
+    def _fresh(self) -> tuple[Worker[None], Reader]:
         return Worker(f"nic-{self._name}"), self._new_reader(self._hung)
 
 
-@dataclass(frozen=True)
 class Look:
-    """A look at a device that is under way."""
+    """A look at a device; ``task`` is None where an earlier one is still under way."""
 
-    read: Read
-    now: float
-    pending: Pending[DeviceReading]
+    def __init__(self, device: Device, read: Read, now: float, task: Task[DeviceReading] | None, *, slow: bool) -> None:
+        self.device = device
+        self.read = read
+        self.now = now
+        self.task = task
+        self.slow = slow
+        self.pending: Pending[DeviceReading] = Pending(None, time.monotonic()) if task is None else task.pending
+
+    @property
+    def over(self) -> bool:
+        """Whether there is nothing to wait for."""
+        return self.task is None or self.task.over

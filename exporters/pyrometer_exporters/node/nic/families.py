@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Hashable, Iterable
-from functools import partial
+from collections.abc import Hashable, Iterable
 from typing import NamedTuple
 
 from pyrometer_exporters.framework.metrics import Family, Sample
 from pyrometer_exporters.node.nic import counters, drivers, ethernet, pcie, temperatures
 from pyrometer_exporters.node.nic.counters import PORT_LABELS, SATURATED
 from pyrometer_exporters.node.nic.link_down import CAUSES, REBOOT, RELOAD, PortMemory
-from pyrometer_exporters.node.nic.pcie import SPEED, SPEED_MAX, WIDTH, WIDTH_MAX
+from pyrometer_exporters.node.nic.pcie import SPEED, SPEED_MAX, WIDTH, WIDTH_MAX, Hop
 from pyrometer_exporters.node.nic.readings import Counts, DeviceReading, PortReading
-from pyrometer_exporters.node.nic.temperatures import CELSIUS, CRITICAL_CELSIUS
+from pyrometer_exporters.node.nic.shown import Shown
+from pyrometer_exporters.node.nic.temperatures import CELSIUS, CRITICAL_CELSIUS, Temperature
 from pyrometer_exporters.node.nic.tiers import TIERS
 from pyrometer_exporters.node.nic.widening import CLEARED, WRAP
 
@@ -149,26 +149,6 @@ ALL = (
 )  # fmt: skip
 
 
-class Shown:
-    """The samples of groups of values, made anew only when the group was read anew."""
-
-    def __init__(self) -> None:
-        self._before: dict[Hashable, tuple[object, list[Sample]]] = {}
-        self._now: dict[Hashable, tuple[object, list[Sample]]] = {}
-
-    def begin(self) -> None:
-        """A scrape begins: what the one before did not ask for is forgotten."""
-        self._before, self._now = self._now, {}
-
-    def get(self, key: Hashable, group: object, make: Callable[[], list[Sample]]) -> list[Sample]:
-        """What ``make`` gives, or gave for the same object."""
-        found = self._before.get(key)
-        if found is None or found[0] is not group:
-            found = (group, make())
-        self._now[key] = found
-        return found[1]
-
-
 class Around(NamedTuple):
     """What a port is shown with.
 
@@ -180,11 +160,98 @@ class Around(NamedTuple):
     shown: Shown
 
 
-def device_samples(device: DeviceReading, memory: PortMemory | None) -> Iterable[Sample]:
-    """Everything about a device that is no port's; ``memory`` is that of the whole device, where it has counters."""
+class _Device(NamedTuple):
+    """What is shown of a device as long as it is so: see :class:`DeviceReading`."""
+
+    name: str
+    failing: tuple[tuple[str, int], ...]
+    temperatures: tuple[Temperature, ...]
+    hops: tuple[Hop, ...]
+
+
+class _Port(NamedTuple):
+    """What is shown of a port beside its counters, as long as it is so.
+
+    ``link`` is None where the driver reports a constant one.
+    """
+
+    info: tuple[str, ...]
+    fec_mode: str
+    state_id: int | None
+    physical_state_id: int | None
+    mtu: int | None
+    lifespan: float | None
+    settings: tuple[tuple[str, int], ...]
+    resets: tuple[int, ...]
+    link: _Link | None
+
+
+class _Link(NamedTuple):
+    """See :class:`PortReading` and :class:`PortMemory`."""
+
+    active: bool | None
+    expected_up: bool
+    rate: int | None
+    rate_max: int
+    events: int
+    ignored: tuple[int, ...]
+    last_down: float | None
+    last_reason: str
+    down_reason: str
+
+
+def show_device(device: DeviceReading, memory: PortMemory | None, shown: Shown) -> Iterable[Sample]:
+    """Everything about a device that is no port's; ``memory`` is that of the whole device, where it has counters.
+
+    What changes with every scrape is given at once.
+    """
     for tier in TIERS:
         if tier in device.ages:
             yield READ_AGE.sample(device.ages[tier], device.name, tier.name)
+    state = _Device(device.name, device.failing, device.temperatures, device.hops)
+    shown.show("device", device.name, state, lambda: list(_device_samples(state)))
+    if memory is not None:
+        _show_counters(shown, "device counters", (device.name, ""), device.counts, memory)
+
+
+def show_port(device: DeviceReading, port: PortReading, memory: PortMemory, around: Around) -> None:
+    """Everything about one port; ``memory`` has taken this reading into account."""
+    at = (device.name, port.port)
+    for index, group in enumerate(port.groups):
+        _show_counters(around.shown, index, at, group, memory)
+    for reason, times in memory.widening.settle().items():
+        memory.resets[reason] = memory.resets.get(reason, 0) + times
+    state = _port(device, port, memory, around)
+    around.shown.show("port", at, state, lambda: list(_port_samples(at, state)))
+
+
+def _show_counters(shown: Shown, kind: Hashable, at: tuple[str, str], counts: Counts, memory: PortMemory) -> None:
+    # Of counters that began again, or of another device by this name, the same counts can be other values.
+    of = (at, id(memory), memory.widening.era)
+    shown.show(kind, of, counts, lambda: _counter_samples(at, counts, memory))
+
+
+def _port(device: DeviceReading, port: PortReading, memory: PortMemory, around: Around) -> _Port:
+    info = (
+        device.name, port.port, port.netdev, device.place.pci_bus_id, port.guid, port.link_layer, device.place.driver,
+        device.firmware, device.board, device.place.numa_node, around.gpu,
+    )  # fmt: skip
+    resets = tuple(memory.resets.get(reason, 0) for reason in RESET_REASONS)
+    link = None if device.link_is_constant else _link(port, memory, peers_up=around.peers_up)
+    return _Port(
+        info, port.fec_mode, port.state_id, port.physical_state_id, port.mtu, port.lifespan, port.settings, resets, link
+    )
+
+
+def _link(port: PortReading, memory: PortMemory, *, peers_up: bool) -> _Link:
+    return _Link(
+        port.active, (memory.ever_active or peers_up) and not port.admin_down, port.rate, memory.rate_max,
+        memory.events, tuple(memory.ignored.get(cause, 0) for cause in CAUSES), memory.last_down, memory.last_reason,
+        port.down_reason,
+    )  # fmt: skip
+
+
+def _device_samples(device: _Device) -> Iterable[Sample]:
     for file, number in device.failing:
         yield UNREADABLE.sample(1, device.name, file, errno.errorcode.get(number, str(number)).lower())
     for sensor, celsius, critical in device.temperatures:
@@ -200,21 +267,14 @@ def device_samples(device: DeviceReading, memory: PortMemory | None) -> Iterable
         ):
             if value is not None:
                 yield Sample(family, (device.name, hop.function), value)
-    if memory is not None:
-        yield from _counter_samples((device.name, ""), device.counts, memory)
 
 
-def port_samples(device: DeviceReading, port: PortReading, memory: PortMemory, around: Around) -> Iterable[Sample]:
-    """Everything about one port; ``memory`` has taken this reading into account."""
-    at = (device.name, port.port)
-    yield INFO.sample(
-        1, *at, port.netdev, device.place.pci_bus_id, port.guid, port.link_layer, device.place.driver,
-        device.firmware, device.board, device.place.numa_node, around.gpu,
-    )  # fmt: skip
+def _port_samples(at: tuple[str, str], port: _Port) -> Iterable[Sample]:
+    yield INFO.sample(1, *port.info)
     if port.fec_mode:
         yield FEC_MODE.sample(1, *at, port.fec_mode)
-    if not device.link_is_constant:
-        yield from _link_samples(at, port, memory, peers_up=around.peers_up)
+    if port.link is not None:
+        yield from _link_samples(at, port.link)
     for family, value in (
         (STATE_ID, port.state_id),
         (PHYSICAL_STATE_ID, port.physical_state_id),
@@ -223,16 +283,10 @@ def port_samples(device: DeviceReading, port: PortReading, memory: PortMemory, a
     ):
         if value is not None:
             yield Sample(family, at, value)
-    shown = around.shown
-    yield from shown.get(
-        (at, -1), port.settings, lambda: [Sample(SETTING, (*at, n), value) for n, value in port.settings]
-    )
-    for index, group in enumerate(port.groups):
-        yield from shown.get((at, index), group, partial(_counter_samples, at, group, memory))
-    for reason, times in memory.widening.settle().items():
-        memory.resets[reason] = memory.resets.get(reason, 0) + times
-    for reason in RESET_REASONS:
-        yield Sample(RESETS, (*at, reason), memory.resets.get(reason, 0))
+    for name, number in port.settings:
+        yield Sample(SETTING, (*at, name), number)
+    for reason, times in zip(RESET_REASONS, port.resets, strict=True):
+        yield Sample(RESETS, (*at, reason), times)
 
 
 def _counter_samples(at: tuple[str, str], counts: Counts, memory: PortMemory) -> list[Sample]:
@@ -246,19 +300,19 @@ def _counter_samples(at: tuple[str, str], counts: Counts, memory: PortMemory) ->
     return samples
 
 
-def _link_samples(at: tuple[str, str], port: PortReading, memory: PortMemory, *, peers_up: bool) -> Iterable[Sample]:
-    if port.active is not None:
-        yield LINK_UP.sample(port.active, *at)
-    yield EXPECTED_UP.sample((memory.ever_active or peers_up) and not port.admin_down, *at)
-    if port.rate:
-        yield LINK_RATE.sample(port.rate, *at)
-    if memory.rate_max:
-        yield LINK_RATE_MAX.sample(memory.rate_max, *at)
-    yield LINK_DOWN_EVENTS.sample(memory.events, *at)
-    for cause in CAUSES:
-        yield Sample(IGNORED, (*at, cause), memory.ignored.get(cause, 0))
-    if memory.last_down is not None:
-        yield LAST_DOWN.sample(memory.last_down, *at)
-        yield LAST_DOWN_REASON.sample(1, *at, memory.last_reason or "unknown")
-    if port.active is False:
-        yield DOWN_REASON.sample(1, *at, port.down_reason or "unknown")
+def _link_samples(at: tuple[str, str], link: _Link) -> Iterable[Sample]:
+    if link.active is not None:
+        yield LINK_UP.sample(link.active, *at)
+    yield EXPECTED_UP.sample(link.expected_up, *at)
+    if link.rate:
+        yield LINK_RATE.sample(link.rate, *at)
+    if link.rate_max:
+        yield LINK_RATE_MAX.sample(link.rate_max, *at)
+    yield LINK_DOWN_EVENTS.sample(link.events, *at)
+    for cause, times in zip(CAUSES, link.ignored, strict=True):
+        yield Sample(IGNORED, (*at, cause), times)
+    if link.last_down is not None:
+        yield LAST_DOWN.sample(link.last_down, *at)
+        yield LAST_DOWN_REASON.sample(1, *at, link.last_reason or "unknown")
+    if link.active is False:
+        yield DOWN_REASON.sample(1, *at, link.down_reason or "unknown")

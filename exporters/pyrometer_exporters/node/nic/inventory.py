@@ -11,6 +11,9 @@ from pyrometer_exporters.framework.metrics import Down
 from pyrometer_exporters.framework.worker import reason_of
 
 Wanted = Callable[[str], bool]
+# Device and inode of a folder.
+Hardware = tuple[int, int] | None
+LOOK_AGAIN_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -37,28 +40,53 @@ def chosen(include: re.Pattern[str] | None, exclude: re.Pattern[str] | None) -> 
     return lambda _name: True
 
 
-def take_stock(sysfs: str, wanted: Wanted, may_read: Wanted) -> Inventory:
-    """List the devices. ``wanted`` decides for devices, ``may_read`` for the interfaces of RDMA devices."""
-    infiniband, net = f"{sysfs}/class/infiniband", f"{sysfs}/class/net"
-    devices, no_infiniband = _list(infiniband, "infiniband")
-    interfaces, no_net = _list(net, "net")
-    behind = {name: _hardware(f"{net}/{name}/device") for name in interfaces}
-    physical = {name: key for name, key in behind.items() if key is not None}
-    functions = {name: _hardware(f"{infiniband}/{name}/device") for name in devices}
-    rdma = {
-        name: tuple(sorted(i for i, key in physical.items() if key == functions[name] and may_read(i)))
-        for name in devices
-        if wanted(name)
-    }
-    # An excluded RDMA device's interface is not read on its own either: it leads to the same hardware.
-    taken = set(functions.values())
-    alone = tuple(sorted(i for i, key in physical.items() if key not in taken and wanted(i)))
-    return Inventory(rdma, alone, (*no_infiniband, *no_net))
+class Lister:
+    """Lists the devices of the tree at ``sysfs``.
+
+    ``wanted`` decides for devices, ``may_read`` for the interfaces of RDMA devices. What hardware is behind a name is
+    looked up again only where the name leads elsewhere, as its inode tells, and every minute.
+    """
+
+    def __init__(self, sysfs: str, wanted: Wanted, may_read: Wanted) -> None:
+        self._infiniband, self._net = f"{sysfs}/class/infiniband", f"{sysfs}/class/net"
+        self._wanted, self._may_read = wanted, may_read
+        self._known: dict[str, tuple[int, Hardware]] = {}
+        self._forget_at = float("-inf")
+
+    def take_stock(self, now: float) -> Inventory:
+        """The devices there are at the monotonic time ``now``."""
+        if now >= self._forget_at:
+            self._known, self._forget_at = {}, now + LOOK_AGAIN_SECONDS
+        functions, no_infiniband = self._behind(self._infiniband, "infiniband")
+        interfaces, no_net = self._behind(self._net, "net")
+        physical = {name: key for name, key in interfaces.items() if key is not None}
+        rdma = {
+            name: tuple(i for i, key in physical.items() if key == function and self._may_read(i))
+            for name, function in functions.items()
+            if self._wanted(name)
+        }
+        # An excluded RDMA device's interface is not read on its own either: it leads to the same hardware.
+        taken = set(functions.values())
+        alone = tuple(i for i, key in physical.items() if key not in taken and self._wanted(i))
+        return Inventory(rdma, alone, (*no_infiniband, *no_net))
+
+    def _behind(self, path: str, part: str) -> tuple[dict[str, Hardware], tuple[Down, ...]]:
+        """The hardware behind each name of a folder, by name in their order."""
+        names, absent = _list(path, part)
+        return {name: self._hardware(f"{path}/{name}", inode) for name, inode in names}, absent
+
+    def _hardware(self, path: str, inode: int) -> Hardware:
+        known = self._known.get(path)
+        if known is None or known[0] != inode:
+            known = self._known[path] = inode, _hardware(f"{path}/device")
+        return known[1]
 
 
-def _list(path: str, part: str) -> tuple[list[str], tuple[Down, ...]]:
+def _list(path: str, part: str) -> tuple[list[tuple[str, int]], tuple[Down, ...]]:
+    """The names in a folder, with the inode of each: that of the link, where it is one."""
     try:
-        names = sorted(os.listdir(path))  # noqa: PTH208  names are wanted, not paths
+        with os.scandir(path) as entries:
+            names = sorted((entry.name, entry.inode()) for entry in entries)
     except FileNotFoundError:
         return [], (Down(part, "no_device", f"{path} does not exist"),)
     except OSError as error:
@@ -66,7 +94,7 @@ def _list(path: str, part: str) -> tuple[list[str], tuple[Down, ...]]:
     return names, () if names else (Down(part, "no_device", f"{path} is empty"),)
 
 
-def _hardware(link: str) -> tuple[int, int] | None:
+def _hardware(link: str) -> Hardware:
     """What a ``device`` link leads to; None for virtual interfaces and for the plain file ``bonding_masters``."""
     try:
         found = os.stat(link)  # noqa: PTH116  see Folder.refresh

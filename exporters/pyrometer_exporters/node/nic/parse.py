@@ -11,9 +11,10 @@ STATE_ACTIVE_DEFER = 5
 PHYS_DISABLED = 3
 # include/uapi/linux/if.h
 IFF_UP = 0x1
+# Of 64 bits.
+_MAX_DIGITS = 20
 
 _CODE = re.compile(r"\s*(\d{1,9})\s*:", re.ASCII)
-_NUMBER = re.compile(r"\s*(\d{1,20})\s*", re.ASCII)
 _RATE = re.compile(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*Gb/sec\b", re.ASCII)
 _FLAGS = re.compile(r"\s*0[xX]([0-9a-fA-F]{1,8})\s*", re.ASCII)
 _HEXADECIMAL = re.compile(r"\s*0[xX]([0-9a-fA-F]{1,16})\s*", re.ASCII)
@@ -33,14 +34,15 @@ def code(text: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def number(text: str) -> int | None:
+def number(text: str | bytes) -> int | None:
     """A counter such as ``42``; None for ``N/A (no PMA)``, a negative number or more digits than 64 bits have.
 
     >>> number("N/A (no PMA)") is None
     True
     """
-    match = _NUMBER.fullmatch(text)
-    return int(match[1]) if match else None
+    digits = text.strip()
+    # Not only ASCII's digits are digits to Python.
+    return int(digits) if digits.isdigit() and digits.isascii() and len(digits) <= _MAX_DIGITS else None
 
 
 def setting(text: str) -> int | None:

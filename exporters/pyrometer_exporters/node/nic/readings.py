@@ -117,7 +117,7 @@ def read_counters(folder: Folder, table: Iterable[Counter]) -> tuple[Counts, str
         if counter.file not in folder.names:
             continue
         try:
-            raw = number(folder.read(counter.file))
+            raw = number(folder.raw(counter.file))
         except OSError as error:
             reason = reason or reason_of(error)
             continue

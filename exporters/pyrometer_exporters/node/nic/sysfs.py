@@ -85,30 +85,28 @@ class Hung:
     """The files of one device whose read hangs, or did lately: they are not read, so that the others can be."""
 
     def __init__(self) -> None:
-        self._until: dict[str, float] = {}
+        self.until: dict[str, float] = {}
+        """When each may be read again."""
 
     def add(self, path: str) -> None:
         """A read of the file or folder hangs."""
-        self._until[path] = float("inf")
+        self.until[path] = float("inf")
 
     def came_back(self, path: str, now: float) -> None:
         """The read ended, at the monotonic time ``now``."""
-        self._until[path] = now + HUNG_RETRY_SECONDS
+        self.until[path] = now + HUNG_RETRY_SECONDS
 
     def check(self, path: str, now: float) -> None:
         """``OSError`` where the file must not be read."""
-        if path in self._until:
-            if now < self._until[path]:
+        if path in self.until:
+            if now < self.until[path]:
                 raise OSError(errno.ETIMEDOUT, "an earlier read hung", path)
-            del self._until[path]
-
-    def __bool__(self) -> bool:
-        return bool(self._until)
+            del self.until[path]
 
     @property
     def paths(self) -> list[str]:
         """The files that are not read at present."""
-        return list(self._until)
+        return list(self.until)
 
 
 class Folder:
@@ -124,25 +122,27 @@ class Folder:
         self._folders = folders
         self._files = folders.files
         self._look = 0
-        self._relist_at = 0.0
+        self._relist_at = float("-inf")
         self._signature: tuple[int, int, int] | None = None
         self._descriptors: dict[str, int] = {}
         self._refused: dict[str, _Refusal] = {}
 
-    def refresh(self) -> None:
+    def refresh(self, *, own: bool) -> None:
         """Look whether this is still the folder it was; if not, let go of its files.
 
+        A device's own folder at every look. Those in it come and go with it, or a read of theirs fails: every minute.
         A folder that doesn't exist has no names. Raises ``OSError`` for any other failure to look.
         """
-        if self._look == self._folders.look:
-            return
         now = self._folders.now
+        if self._look == self._folders.look or not (own or now >= self._relist_at):
+            return
         self._folders.reading(self.path)
         self._look = self._folders.look
         try:
             found = os.stat(self.path)  # noqa: PTH116  ten times the speed of pathlib, on every scrape
         except (FileNotFoundError, NotADirectoryError):
             self.close()
+            self._relist_at = now + RELIST_SECONDS
             return
         signature = (found.st_dev, found.st_ino, found.st_mtime_ns)
         if signature != self._signature:
@@ -154,19 +154,23 @@ class Folder:
 
     def read(self, name: str) -> str:
         """The text of a file without its line end; bytes that aren't UTF-8 are replaced. Raises ``OSError``."""
-        refused = self._refused.get(name)
+        return self.raw(name).decode("utf-8", "replace").strip()
+
+    def raw(self, name: str) -> bytes:
+        """All that a file holds. Raises ``OSError``."""
+        refused = self._refused.get(name) if self._refused else None
         if refused is not None and self._folders.now < refused.retry_at:
             raise OSError(refused.errno, refused.message)
         self._folders.reading(self.path, name)
         try:
-            text = self._pread(name).decode("utf-8", "replace").strip()
+            found = self._pread(name)
         except OSError as error:
             self._forget(name)
             self._refuse(name, error, refused)
             raise
         if refused is not None:
             del self._refused[name]
-        return text
+        return found
 
     def text(self, name: str) -> str | None:
         """The text of a file, or None where it can't be read: for what a driver may well not have."""
@@ -187,11 +191,12 @@ class Folder:
         for name in list(self._descriptors):
             self._forget(name)
         self._refused.clear()
-        self._signature, self.names, self.inode = None, frozenset(), 0
+        self._signature, self.names, self.inode, self._relist_at = None, frozenset(), 0, float("-inf")
 
     def _refuse(self, name: str, error: OSError, before: _Refusal | None) -> None:
         first, last = UNSUPPORTED_WAITS if error.errno in _UNSUPPORTED else FAILED_WAITS
         wait = min(last, 2 * before.wait) if before else first
+        self._relist_at = self._folders.now  # the whole folder may be another one
         # Not the exception itself: it would gather a traceback on every raise.
         self._refused[name] = _Refusal(self._folders.now + wait, wait, error.errno or 0, error.strerror or "")
 
@@ -226,7 +231,7 @@ class Folders:
         self.abandoned = False
         self.since = 0.0
         """When the read that is under way began, by ``time.monotonic``."""
-        self._hung = hung or Hung()
+        self._hung = Hung() if hung is None else hung
         self._current = ("", "")
         self._folders: dict[str, Folder] = {}
 
@@ -245,24 +250,35 @@ class Folders:
         """A read of a file, or of a folder, is about to begin. ``OSError`` where it must not."""
         if self.abandoned:
             raise AbandonedError
-        if self._hung:
+        if self._hung.until:
             self._hung.check(f"{path}/{name}" if name else path, self.now)
         self._current, self.since = (path, name), time.monotonic()
 
     def present(self, path: str) -> Folder:
-        """Like :meth:`get`; ``FileNotFoundError`` where there is none."""
-        folder = self.get(path)
+        """A device's own folder; ``FileNotFoundError`` where there is none."""
+        folder = self._folder(path)
+        before = folder.inode
+        folder.refresh(own=True)
+        if folder.inode != before:
+            self._look_again(path)
         if not folder.inode:
             raise FileNotFoundError(path)
         return folder
 
     def get(self, path: str) -> Folder:
-        """The folder at ``path``, refreshed; see :meth:`Folder.refresh`."""
-        folder = self._folders.get(path)
-        if folder is None:
-            folder = self._folders[path] = Folder(path, self)
-        folder.refresh()
+        """A folder of a device; see :meth:`Folder.refresh`."""
+        folder = self._folder(path)
+        folder.refresh(own=False)
         return folder
+
+    def _folder(self, path: str) -> Folder:
+        return self._folders.get(path) or self._folders.setdefault(path, Folder(path, self))
+
+    def _look_again(self, below: str) -> None:
+        """The device was made anew, and all folders with it."""
+        for path, folder in self._folders.items():
+            if path.startswith(f"{below}/"):
+                folder.close()
 
     def failing(self, below: str) -> Iterator[tuple[str, int]]:
         """The files below a folder that can't be read at present: the path from there, and the errno."""

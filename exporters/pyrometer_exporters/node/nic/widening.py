@@ -16,13 +16,15 @@ WRAP, CLEARED = "wrap", "cleared"
 class Widening:
     """The wraps of one port's counters, by file; ``last`` holds their latest raw values.
 
-    ``wrapped`` and ``cleared`` say how many counters did so since :meth:`settle` was last asked.
+    ``wrapped`` and ``cleared`` say how many counters did so since :meth:`settle` was last asked; ``era`` is another one
+    whenever the device's counters are new ones.
     """
 
     wraps: dict[str, int] = field(default_factory=dict)
     last: dict[str, int] = field(default_factory=dict)
     wrapped: int = 0
     cleared: int = 0
+    era: int = 0
 
     def value(self, counter: Counter, raw: int) -> int:
         """The counter's value, wider than the device's where it has wrapped."""
@@ -43,6 +45,7 @@ class Widening:
         """The device's counters are new ones: after a reboot or a driver reload."""
         self.wraps.clear()
         self.last.clear()
+        self.era += 1
 
     def _went_back(self, counter: Counter, raw: int) -> None:
         last = self.last[counter.file]

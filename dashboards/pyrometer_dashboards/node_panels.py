@@ -1,0 +1,69 @@
+"""Panels of what a node reports in words: Xids, the kernel's log, what can't be read."""
+
+from __future__ import annotations
+
+from pyrometer_dashboards import panels
+from pyrometer_dashboards.common import NODE_IS
+from pyrometer_dashboards.model import Panel, Query, Reading
+
+_GPU_IS = f'{NODE_IS}, gpu=~"$gpu"'
+
+
+def xids() -> Panel:
+    """What the driver reported."""
+    return panels.table(
+        "Xids in the range",
+        Reading(
+            "Errors that the driver reported, each counted once, in the time range.",
+            "'none'; 13, 31 and 43 are the job's own mistakes.",
+            "docs/alerts.md says which mean a reset, a drain or a new board.",
+            "GpuXidCritical",
+        ),
+        [
+            Query(
+                f"sum by (gpu, xid, class) (increase(pyrometer_gpu_xid_errors_total{{{_GPU_IS}}}[$__range])) > 0",
+                instant=True,
+                table=True,
+            )
+        ],
+        {"gpu": "gpu", "xid": "xid", "class": "class", "Value": "count"},
+        unit="locale",
+        decimals=0,
+        sort="count",
+        no_value="none",
+        span=6,
+    )
+
+
+def kernel() -> Panel:
+    """What the kernel reported."""
+    return panels.bars(
+        "Events in the kernel's log",
+        Reading(
+            "What the kernel reported, by kind: out of memory, machine checks, PCIe errors, NVMe, links, lock-ups.",
+            "none.",
+            "machine_check and pcie_aer: hardware. oom_kill: the job.",
+        ),
+        [Query(f"round(increase(pyrometer_kernel_events_total{{{NODE_IS}}}[$__rate_interval])) > 0", "{{kind}}")],
+        unit="locale",
+        no_value="none",
+        span=6,
+    )
+
+
+def unread() -> Panel:
+    """What of the node can't be read."""
+    return panels.table(
+        "What can't be read here, and why",
+        Reading(
+            "Collectors of this node that did not run to their end, and GPUs, ports and ranks that can't be read, in "
+            "the exporter's own words.",
+            "'nothing'.",
+            "pyrometer-doctor on the node says more.",
+            "CollectorFailing",
+        ),
+        [Query(f"node:pyrometer_down_reason:info{{{NODE_IS}}}", instant=True, table=True)],
+        {"collector": "collector", "part": "part", "reason": "reason"},
+        no_value="nothing",
+        span=6,
+    )

@@ -1,0 +1,127 @@
+"""Panels of one run: what its curve looks like, what a crash would lose, where its time went, what was seen of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pyrometer_dashboards import palette, panels
+from pyrometer_dashboards.common import RUN_IS
+from pyrometer_dashboards.model import Override, Panel, Query, Reading
+
+
+def against_expected() -> Panel:
+    """MFU against what the job said or its configuration reached."""
+    return panels.stat(
+        "Of expected",
+        Reading(
+            "MFU of the moment divided by what the job said, or what runs of the same configuration reached.",
+            "97 % and more. 'no data': nothing is known of this configuration yet.",
+            "Low from the start: docs/signatures.md says what to look at first.",
+            "TrainMfuLow",
+        ),
+        f"min(run:pyrometer_train_batch_mfu_ratio:recent_per_expected{{{RUN_IS}}})",
+        unit="percentunit",
+        decimals=0,
+        steps=[(None, palette.WORST), (0.7, palette.BAD), (0.85, palette.WATCH), (0.95, palette.QUIET)],
+        no_value="not known",
+        span=3,
+    )
+
+
+def curve() -> Panel:
+    """What the MFU curve looks like now."""
+    shown = panels.stat(
+        "Curve",
+        Reading(
+            "What the run's MFU curve looks like, and how sure that is.",
+            "steady, or the wave of a day.",
+            "docs/signatures.md says what each curve comes from and what to look at.",
+        ),
+        f"topk(1, max by (signature) (pyrometer_run_signature{{{RUN_IS}}}))",
+        unit="percentunit",
+        decimals=0,
+        name="{{signature}}",
+        span=3,
+    )
+    odd = Override(
+        "/^(?!steady|daily_wave)/", panels.thresholds([(None, palette.QUIET), (0.5, palette.BAD)]), "byRegexp"
+    )
+    return replace(shown, overrides=[odd])
+
+
+def unsaved() -> Panel:
+    """What a crash would lose."""
+    return panels.stat(
+        "Unsaved",
+        Reading(
+            "Training time since the last checkpoint was finished.",
+            "below twice the run's own interval, where TrainCheckpointOverdue fires.",
+            "Has the job stopped saving, or does a checkpoint hang? See where the ranks are now.",
+            "TrainCheckpointOverdue",
+        ),
+        f"max(pyrometer_run_unsaved_seconds{{{RUN_IS}}})",
+        unit="s",
+        decimals=0,
+        steps=[(None, palette.QUIET), (7200, palette.WATCH), (21600, palette.WORST)],
+        span=3,
+    )
+
+
+def curves() -> Panel:
+    """What the MFU curve looked like."""
+    return panels.lines(
+        "What the curve looked like",
+        Reading(
+            "How much the MFU curve of the last hour looked like each known trouble, over time.",
+            "steady near 100 %.",
+            "The moment at which another line rises is when it began; docs/signatures.md says what to look at.",
+        ),
+        [Query(f"max by (signature) (pyrometer_run_signature{{{RUN_IS}}}) > 0", "{{signature}}")],
+        unit="percentunit",
+        limits=(0, 1),
+        no_value="not looked at yet",
+        custom={"lineWidth": 2},
+        overrides=[panels.fixed("steady", palette.HEALTHY)],
+    )
+
+
+def ledger() -> Panel:
+    """Where the run's time went."""
+    return panels.stacked(
+        "Goodput ledger: where the run's time went",
+        Reading(
+            "Shares of the time in each state of the ledger, which adds up to the time that passed.",
+            "useful above 90 %; a little checkpoint.",
+            "rework: save more often. down and init: see what interrupted it. Reliability has all runs.",
+        ),
+        [
+            Query(
+                f"sum by (state) (run:pyrometer_run_seconds:new5m{{{RUN_IS}}}) / on () group_left () "
+                f"sum(run:pyrometer_run_seconds:new5m{{{RUN_IS}}})",
+                "{{state}}",
+                step="1m",
+            )
+        ],
+        unit="percentunit",
+        limits=(0, 1),
+        no_value="no ledger: is the cluster exporter running?",
+        overrides=[panels.fixed(state, colour) for state, colour in palette.LEDGER.items()],
+    )
+
+
+def seen() -> Panel:
+    """The share of its batches that reached Prometheus."""
+    return panels.lines(
+        "Batches seen, of those trained",
+        Reading(
+            "Of the batches of each 10 minutes, the share whose points reached Prometheus; batches are numbered, so "
+            "this is exact.",
+            "100 %, without a gap.",
+            "Below: points were lost, and the curves above have holes. A gap: none arrived at all.",
+            "TrainBatchPointsLost",
+        ),
+        [Query(f"run:pyrometer_train_batch_points:seen_ratio10m{{{RUN_IS}}}", "seen", step="1m")],
+        unit="percentunit",
+        limits=(None, 1),
+        overrides=[panels.fixed("seen", palette.BAND, lineWidth=2)],
+    )
