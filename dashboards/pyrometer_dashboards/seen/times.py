@@ -37,7 +37,10 @@ def _row(board: str, seen: Sequence[Seen]) -> str:
 
 
 def put(path: Path, text: str) -> None:
-    """Put a table between its two marks, each on a line of its own. Raises OSError, and ValueError where the marks aren't there."""
+    """Put a table between its two marks, each on its own line.
+
+    Raises OSError, and ValueError where the marks aren't there.
+    """
     whole = path.read_text(encoding="utf-8")
     before, begin, rest = whole.partition(f"\n{BEGIN}\n")
     _, end, after = f"\n{rest}".partition(f"\n{END}\n")
