@@ -1,0 +1,67 @@
+"""What the tests of the containers ask of the running site."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pyrometer_simulator.demo.observe import get_json, incidents
+from pyrometer_simulator.demo.programs import CHANNEL, NODES
+from pyrometer_simulator.engine.site import Site
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def documented(place: str) -> str:
+    """The commands that docs/deployment.md has after these words: the first block there."""
+    text = (ROOT / "docs/deployment.md").read_text(encoding="utf-8")
+    assert text.count(place) == 1, place
+    return text.partition(place)[2].split("```\n")[1]
+
+
+def eventually(holds: Callable[[], object], seconds: float = 90.0) -> Any:
+    """The first true answer within so many seconds, else the last one."""
+    deadline = time.monotonic() + seconds
+    while not (found := holds()) and time.monotonic() < deadline:
+        time.sleep(1.0)
+    return found
+
+
+def targets(running: Site) -> dict[str, str]:
+    """Health by job and instance, as Prometheus sees it; empty where it does not answer."""
+    try:
+        found = get_json(f"{running.url('PROMETHEUS')}/api/v1/targets?state=active")["data"]["activeTargets"]
+    except (OSError, ValueError):
+        return {}
+    return {f"{target['labels']['job']} {target['labels']['instance']}": target["health"] for target in found}
+
+
+def healthy(running: Site, services: list[str]) -> list[str]:
+    """The services that are not (yet) running and, where they have a health check, well."""
+    states = {name: running.inspect(name)["State"] for name in services}
+    return [
+        name for name, state in states.items() if state.get("Health", state)["Status"] not in ("healthy", "running")
+    ]
+
+
+def lasting(running: Site) -> list[str]:
+    return [name for name in running.services if name not in ("director", "victoria-volume")]
+
+
+def all_scraped(running: Site) -> bool:
+    """Every program that was started is scraped; Grafana was not."""
+    found = {name: health for name, health in targets(running).items() if not name.startswith("grafana")}
+    return len(found) > 2 * len(NODES) and set(found.values()) == {"up"}
+
+
+def told(running: Site, names: list[str]) -> list[str]:
+    """The alerts of the incidents that the channel shows, once for each; those joined into another stand there."""
+    messages = get_json(f"{running.url('SLACK')}/channels/{CHANNEL}.json")["messages"]
+    shown = {message["metadata"]["event_payload"]["incident_id"] for message in messages}
+    found = [incident for incident in incidents(running.url("ALERTING")) if incident["joined_into"] is None]
+    alerts = [
+        alert["labels"]["alertname"] for incident in found if incident["id"] in shown for alert in incident["alerts"]
+    ]
+    return [name for name in alerts if name in names]
