@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import logging
-import random
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -294,7 +293,7 @@ class Courier:
             elif failure.trouble is Trouble.AMBIGUOUS and not edits:
                 outbox.look(op_id, now + self._timing.first_look, failure.code, 0)
             elif failure.trouble in (Trouble.SAFE, Trouble.AMBIGUOUS):
-                outbox.later(op_id, now + self._backoff(operation.attempts), failure.code)
+                outbox.later(op_id, now + self._timing.again(operation.attempts), failure.code)
             elif failure.trouble is Trouble.PAYLOAD and operation.degrade + 1 < DEGRADE_LEVELS:
                 outbox.degrade(op_id, operation.degrade + 1, failure.code, now)
             else:
@@ -384,11 +383,6 @@ class Courier:
             self._count("chat.delete", "ok")
         except SlackFailure as failure:
             self._count("chat.delete", failure.code)
-
-    def _backoff(self, attempts: int) -> float:
-        """1, 2, 4 ... 60 s, each shortened by up to half so that many do not come back at once."""
-        longest = min(self._timing.backoff * float(2 ** min(attempts, 10)), self._timing.backoff_limit)
-        return longest * (1 - random.random() / 2)  # noqa: S311 - spreading load needs no secret
 
     def _count(self, method: str, outcome: str) -> None:
         self._metrics.slack_calls.labels(method, outcome).inc()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 
 
@@ -16,3 +17,8 @@ class Timing:
     backoff_limit: float = 60.0
     idle: float = 15.0  # also how soon a replay from the command line is noticed
     sweep: float = 60.0  # after posting again: by then a first try that was on its way has arrived
+
+    def again(self, attempts: int) -> float:
+        """1, 2, 4 ... 60 s, each shortened by up to half so that many do not come back at once."""
+        longest = min(self.backoff * float(2 ** min(attempts, 10)), self.backoff_limit)
+        return longest * (1 - random.random() / 2)  # noqa: S311 - spreading load needs no secret
