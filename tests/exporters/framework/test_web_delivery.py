@@ -70,6 +70,39 @@ def test_an_answer_is_delivered_when_the_client_hangs_up_with_nothing_unread(
     play(scenario)
 
 
+def test_an_answer_is_not_delivered_to_a_scraper_that_hangs_up_instead_of_asking_again(
+    serving: Serving, routes: dict[str, web.Handler], told: list[bool]
+) -> None:
+    """Prometheus after its timeout, with the answer in a buffer of its own: no reset says so."""
+
+    async def scenario() -> None:
+        async with serving(routes) as s:
+            client = await s.connect()
+            await client.get("/small", **{"X-Prometheus-Scrape-Timeout-Seconds": "5"})
+            client.writer.close()
+            await until(lambda: told)
+            assert told == [False]
+
+    play(scenario)
+
+
+def test_an_answer_is_delivered_to_a_scraper_that_asks_again_or_said_that_it_closes(
+    serving: Serving, routes: dict[str, web.Handler], told: list[bool]
+) -> None:
+    scrape = {"X-Prometheus-Scrape-Timeout-Seconds": "5"}
+
+    async def scenario() -> None:
+        async with serving(routes) as s:
+            client = await s.connect()
+            await client.get("/small", **scrape)
+            await client.get("/small", **scrape, Connection="close")
+            client.writer.close()
+            await until(lambda: len(told) > 1)
+            assert told == [True, True]
+
+    play(scenario)
+
+
 @pytest.mark.parametrize("path", ["/endpoint", "/small"])
 def test_an_answer_is_not_delivered_to_a_client_that_hangs_up_on_it(
     serving: Serving, routes: dict[str, web.Handler], told: list[bool], path: str
