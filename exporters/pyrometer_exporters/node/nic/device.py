@@ -29,9 +29,9 @@ MAX_HUNG = 4
 # because of the kernel's RTNL lock (5 s in node_exporter issue 1841). Where there is less time, half of it.
 HUNG_SECONDS = 0.5
 HUNG_SHARE = 0.5
-# A device whose look in the shared thread takes longer is read in a thread of its own for the next minute. How long that
-# takes says nothing of it: threads that read at once wait for each other's turn of the interpreter. 14 quick devices,
-# once apart, each took longer than this and so stayed apart, at three times the CPU time.
+# A device whose look in the shared thread takes longer is read in a thread of its own for the next minute. How long
+# that takes says nothing of it: threads that read at once wait for each other's turn of the interpreter. 14 quick
+# devices, once apart, each took longer than this and so stayed apart, at three times the CPU time.
 QUICK_SECONDS = 0.002
 APART_SECONDS = 60.0
 
