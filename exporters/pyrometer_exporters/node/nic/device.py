@@ -31,7 +31,8 @@ HUNG_SECONDS = 0.5
 HUNG_SHARE = 0.5
 # A device whose look in the shared thread takes longer is read in a thread of its own for the next minute. How long
 # that takes says nothing of it: threads that read at once wait for each other's turn of the interpreter. 14 quick
-# devices, once apart, each took longer than this and so stayed apart, at three times the CPU time.
+# devices, once apart, each took longer than this and so stayed apart, at three times the CPU time. Nor does the first
+# look say anything, which opens every file.
 QUICK_SECONDS = 0.002
 APART_SECONDS = 60.0
 
@@ -114,7 +115,7 @@ class Device:
         self._left: list[Reader] = []
         self._task: Task[DeviceReading] | None = None
         self._apart_until = -math.inf
-        self._was_apart = False
+        self._telling = False
         self._worker, self._reader = self._fresh()
 
     @property
@@ -129,10 +130,11 @@ class Device:
         if before is not None and not before.over:
             return Look(self, read, now, None, slow=True)
         self._task = Task(lambda: reader.read(read, now))
-        if before is not None and before.seconds > QUICK_SECONDS and not self._was_apart:
+        if before is not None and before.seconds > QUICK_SECONDS and self._telling:
             self._apart_until = now + APART_SECONDS
-        self._was_apart = now < self._apart_until
-        return Look(self, read, now, self._task, slow=self._was_apart)
+        apart = now < self._apart_until
+        self._telling = not apart and before is not None
+        return Look(self, read, now, self._task, slow=apart)
 
     def begin(self, look: Look) -> None:
         """Begin a look in the device's own thread."""

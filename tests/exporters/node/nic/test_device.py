@@ -32,11 +32,20 @@ def after(one: Device, now: float, seconds: float) -> Look:
 
 @pytest.fixture
 def one() -> Device:
-    return device.Device("mlx5_0", cast("Any", lambda _hung: Reads()))
+    """A device that was looked at once."""
+    found = device.Device("mlx5_0", cast("Any", lambda _hung: Reads()))
+    after(found, -5.0, 0.0)
+    return found
 
 
 def test_a_quick_device_stays_among_the_others(one: Device) -> None:
     assert not any(after(one, now, QUICK_SECONDS / 2).slow for now in range(200))
+
+
+def test_the_first_look_opens_every_file_and_says_nothing() -> None:
+    one = device.Device("mlx5_0", cast("Any", lambda _hung: Reads()))
+    after(one, 0.0, 2 * QUICK_SECONDS)
+    assert not after(one, 5.0, 0.0).slow
 
 
 def test_a_device_that_was_slow_among_the_others_is_apart_for_a_minute(one: Device) -> None:
