@@ -9,7 +9,7 @@ STAMP := .venv/.installed
 help:
 	@echo "make demo    a simulated cluster end to end: exporters, Prometheus, Alertmanager, alerting (DEMO_FLAGS=... are passed on)"
 	@echo "make test    lint, types, unit tests, rule tests and the demo scenario"
-	@echo "make test-compose  the same scenario in containers (10 minutes; root, or an engine that runs)"
+	@echo "make test-compose  the same scenario in containers (9 minutes; root, or an engine that runs)"
 	@echo "make test-integrations    the hooks with the real PyTorch, Hugging Face, Lightning, torchtitan, DeepSpeed, Megatron-core (5 GB)"
 	@echo "make docs    regenerate docs/ and dashboards/json/"
 	@echo "make bench   the benchmarks"

@@ -28,15 +28,22 @@ from pyrometer_exporters.node.nic import tiers
 from pyrometer_simulator.nvml import installed
 
 _SUM = struct.Struct("=q")
+_CALLS = 2000  # to learn what the meter takes
 
 
 class MeteredLibrary:
-    """In place of ``pynvml.nvmlLib``: hands every call on and adds up the CPU time that it took, in nanoseconds."""
+    """In place of ``pynvml.nvmlLib``: hands every call on and adds up its CPU nanoseconds, with the meter's own."""
 
-    def __init__(self, library: Any, kept: memoryview | None = None) -> None:  # noqa: ANN401  a CDLL or simulated
+    def __init__(
+        self,
+        library: Any,  # noqa: ANN401  a CDLL or simulated
+        kept: memoryview | None = None,
+        own: int | None = None,
+    ) -> None:
         self._library = library
         self._kept = memoryview(bytearray(_SUM.size)) if kept is None else kept
         self._lock = threading.Lock()
+        self._own = _own_cost() if own is None else own
 
     def __getattr__(self, name: str) -> Callable[..., int]:
         function = getattr(self._library, name)
@@ -58,7 +65,27 @@ class MeteredLibrary:
 
     def _add(self, nanoseconds: int) -> None:
         with self._lock:
-            _SUM.pack_into(self._kept, 0, _SUM.unpack_from(self._kept)[0] + nanoseconds)
+            _SUM.pack_into(self._kept, 0, _SUM.unpack_from(self._kept)[0] + nanoseconds + self._own)
+
+
+class _Nothing:
+    """A library with a function that does nothing."""
+
+    @staticmethod
+    def call() -> int:
+        return 0
+
+
+def _own_cost() -> int:
+    """Nanoseconds that the meter takes for a call, outside of what it measures: neither exporter nor driver does."""
+    metered_calls = MeteredLibrary(_Nothing(), own=0)
+    spent = []
+    for call in (_Nothing.call, metered_calls.call):
+        start = time.thread_time_ns()
+        for _ in range(_CALLS):
+            call()
+        spent.append(time.thread_time_ns() - start)
+    return max(0, round((spent[1] - spent[0] - 1e9 * metered_calls.seconds) / _CALLS))
 
 
 def device_seconds(kept: memoryview) -> float:

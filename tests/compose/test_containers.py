@@ -1,7 +1,7 @@
 """The compose files at work: images built without PyPI, the demo's scenario in containers, a newcomer's first steps.
 
 Upstream images are stand-ins from Debian's packages; where no engine runs and none can be started, all of it is skipped
-with the reason. `make test-compose` runs this file and its neighbours, on one site: about ten minutes.
+with the reason. `make test-compose` runs this file and its neighbours, on one site: nine minutes.
 """
 
 from __future__ import annotations
