@@ -364,3 +364,11 @@ def test_the_panels_meant_for_an_incident_name_exactly_the_culprit(name: str, tm
 
 def test_where_all_is_well_nobody_is_named(tmp_path: Path) -> None:
     assert _answer(tmp_path, {}, [{"expr": expression(*each), "exp_samples": []} for each in QUIET]) == ""
+
+
+def test_a_node_that_is_gone_has_no_numbers(tmp_path: Path) -> None:
+    shown = ("Steps from the rail's median", "Links lost in 10 minutes", "Worst GPU, throttled")
+    tests = [{"expr": expression("node", title, gpu=".+"), "exp_samples": []} for title in shown]
+    # The fabric's own exporter goes on to know the ports.
+    fabric = f'pyrometer_fabric_port_info{{{_where("gpu-042")}, device="mlx5_3", port="1", rail="3", switch="leaf-1"}}'
+    assert _answer(tmp_path, DEAD | {fabric: "1x120"}, tests) == ""

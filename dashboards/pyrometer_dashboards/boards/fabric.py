@@ -229,7 +229,7 @@ def _waits() -> Panel:
             "One rail above the others: a slow receiver or a slow switch on it; the table below names ports.",
         ),
         [Query(f"rail:pyrometer_nic_port_transmit_wait:rate1m{{{CLUSTER}}}", "rail {{rail}}")],
-        unit="suffix: ticks/s",
+        unit="suffix:ticks/s",
         limits=(0, None),
         overrides=panels.numbered("^rail %d$"),
     )
