@@ -76,7 +76,7 @@ DEPLOYS = Annotation(
     "#8f3bb8",
 )
 CHECKPOINTS = Annotation(
-    "Checkpoints",
+    "Saves",
     'max by (run) (count_over_time(pyrometer_train_batch_tag{cluster="$cluster", tag="checkpoint"}[1m])) > 0',
     "checkpoint of {{run}}",
     "",
@@ -93,4 +93,3 @@ FIRING = Annotation(
 )
 # Three marks at once, not more: a fence over every panel hides what is behind it.
 MARKS = (CRITICAL, RESTARTS, DEPLOYS)
-ALL_MARKS = (*MARKS, CHECKPOINTS, FIRING)

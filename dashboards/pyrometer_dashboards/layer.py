@@ -21,6 +21,8 @@ from pyrometer_dashboards.model import Annotation, Board, Override, Panel, Query
 
 DATASOURCE: Json = {"type": "prometheus", "uid": "${datasource}"}
 WIDTH = 24
+# How Grafana shows a variable: without its label, or not at all.
+NO_LABEL, HIDDEN = 1, 2
 _BUILT_IN: Json = {
     "builtIn": 1,
     "datasource": {"type": "grafana", "uid": "-- Grafana --"},
@@ -105,7 +107,7 @@ class _Template(core.Template):  # type: ignore[misc]
         else:
             found |= {"query": self.query, "refresh": 1, "regex": "", "options": [], "current": {}}
         if self.hide:
-            found |= {"hide": self.hide, "skipUrlSync": True}
+            found |= {"hide": self.hide} | ({"skipUrlSync": True} if self.hide == HIDDEN else {})
         return {key: value for key, value in found.items() if value not in (None, "") or key == "regex"}
 
     def _asked(self) -> Json:
@@ -291,8 +293,8 @@ def _override(override: Override) -> Json:
 
 
 def _datasource() -> core.Template:
-    """The choice of Prometheus, first on every board."""
-    return _made(_Template, name="datasource", label="Source", type="datasource", query="prometheus")
+    """The choice of Prometheus, first on every board; its own name says what it is, and a label would cost a line."""
+    return _made(_Template, name="datasource", label="Source", type="datasource", query="prometheus", hide=NO_LABEL)
 
 
 def _variable(variable: Variable) -> core.Template:
@@ -307,7 +309,7 @@ def _variable(variable: Variable) -> core.Template:
         query=variable.query,
         regex=variable.regex,
         sort=0 if variable.hidden else 3 if variable.numeric else 1,
-        hide=2 if variable.hidden else 0,
+        hide=HIDDEN if variable.hidden else 0,
         includeAll=bool(variable.all_value),
         allValue=variable.all_value or None,
         query_type=variable.query_type,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pyrometer_dashboards import palette, panels
-from pyrometer_dashboards.common import CLUSTER, CLUSTERS, FABRIC, MARKS, NODE_OF_ROW, NODE_OF_SERIES
+from pyrometer_dashboards.common import CLUSTER, CLUSTERS, FABRIC, FIRING, MARKS, NODE_OF_ROW, NODE_OF_SERIES
 from pyrometer_dashboards.model import Board, Panel, Query, Reading, Row
 
 _PORT = "{{node}} {{device}}/{{port}}"
@@ -21,7 +21,7 @@ def board() -> Board:
         time_from="now-6h",
         refresh="1m",
         variables=[CLUSTERS],
-        annotations=MARKS,
+        annotations=[*MARKS, FIRING],
         rows=[
             Row([_down(), _lost_now(), _flapping_now(), _errors_now()], height=4),
             Row([_flaps(), _by_switch(), _errors()], height=10),
@@ -131,7 +131,7 @@ def _flaps() -> Panel:
         sort="losses",
         link=NODE_OF_ROW,
         fields={"losses": panels.coloured() | {"custom.width": 80}},
-        no_value="none",
+        no_value="none, counted every 5 minutes",
         span=10,
     )
 
@@ -153,7 +153,7 @@ def _by_switch() -> Panel:
         {"rail": "rail", "switch": "switch", "Value #A": "losses", "Value #B": "ports"},
         unit="locale",
         sort="losses",
-        no_value="none",
+        no_value="none, counted every 5 minutes",
         span=6,
     )
 
@@ -182,7 +182,7 @@ def _errors() -> Panel:
         unit="locale",
         decimals=0,
         sort="errors",
-        fields={name: {"custom.width": width} for name, width in (("node", 85), ("device", 75), ("errors", 75))},
+        fields={name: {"custom.width": width} for name, width in (("node", 85), ("device", 75), ("errors", 95))},
         link=NODE_OF_ROW,
         no_value="none",
     )
@@ -229,7 +229,7 @@ def _waits() -> Panel:
             "One rail above the others: a slow receiver or a slow switch on it; the table below names ports.",
         ),
         [Query(f"rail:pyrometer_nic_port_transmit_wait:rate1m{{{CLUSTER}}}", "rail {{rail}}")],
-        unit="locale",
+        unit="suffix: ticks/s",
         limits=(0, None),
         overrides=panels.numbered("^rail %d$"),
     )
@@ -253,7 +253,7 @@ def _over_time() -> Panel:
             )
         ],
         unit="locale",
-        no_value="none",
+        no_value="none, counted every 5 minutes",
         links=[NODE_OF_SERIES],
         span=14,
     )

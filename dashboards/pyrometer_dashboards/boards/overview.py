@@ -263,7 +263,12 @@ def _mfu_over_time() -> Panel:
         overrides=[
             Override(
                 "/ p5$/",
-                {"custom.lineStyle": dotted, "custom.lineWidth": 1, "custom.hideFrom": panels.UNNAMED},
+                {
+                    "color": {"mode": "fixed", "fixedColor": palette.BAND},
+                    "custom.lineStyle": dotted,
+                    "custom.lineWidth": 1,
+                    "custom.hideFrom": panels.UNNAMED,
+                },
                 "byRegexp",
             )
         ],

@@ -35,7 +35,7 @@ def board() -> Board:
         annotations=[DEPLOYS],
         rows=[
             Row([_failures(), _mtbf(), _low(), _high(), _hours()], height=4),
-            Row([_ledger(), _ledger_by_day(), _runs()], height=8),
+            Row([_ledger(), _ledger_by_day(), _runs()], height=9),
             Row([_nodes_lost(), _xids_by_day()], height=7),
             Row([_offenders(), _ports(), _xid_table()], height=10),
             Row([_months_xids(), _months_flaps(), _months_memory()], height=8),
@@ -170,7 +170,7 @@ def _ledger_by_day() -> Panel:
         ),
         [Query(f"sum by (state) ({time}) / 3600", "{{state}}", step="1d")],
         unit="h",
-        no_value="no ledger: is the cluster exporter running?",
+        no_value="no whole day of a ledger in the range",
         overrides=[panels.fixed(state, colour) for state, colour in palette.LEDGER.items()],
         span=12,
     )

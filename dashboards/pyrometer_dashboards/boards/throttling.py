@@ -6,6 +6,7 @@ from pyrometer_dashboards import palette, panels
 from pyrometer_dashboards.common import (
     CLUSTER,
     CLUSTERS,
+    FIRING,
     GPU_MATRIX,
     GPU_OF_ROW,
     MARKS,
@@ -29,7 +30,7 @@ def board() -> Board:
         time_from="now-3h",
         refresh="1m",
         variables=[CLUSTERS],
-        annotations=MARKS,
+        annotations=[*MARKS, FIRING],
         rows=[
             Row([_count(), _lost(), _worst(), _capped()], height=4),
             Row([_table(), _lines()], height=11),

@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from pyrometer_dashboards import batches, palette, panels, run_panels
-from pyrometer_dashboards.common import ALL_MARKS, CLUSTERS, NODE_OF_ROW, NODE_OF_SERIES, RUN_IS, RUNS, TRAINING_RUN
+from pyrometer_dashboards.common import (
+    CHECKPOINTS,
+    CLUSTERS,
+    MARKS,
+    NODE_OF_ROW,
+    NODE_OF_SERIES,
+    RUN_IS,
+    RUNS,
+    TRAINING_RUN,
+)
 from pyrometer_dashboards.model import Board, Panel, Query, Reading, Row
 
 # The nodes of the run: hardware series have no run label, they are joined by node.
@@ -20,7 +29,7 @@ def board() -> Board:
         time_from="now-1h",
         refresh="30s",
         variables=[CLUSTERS, RUNS, batches.POINTS, batches.SOURCE],
-        annotations=ALL_MARKS,
+        annotations=[*MARKS, CHECKPOINTS],
         rows=[
             Row(
                 [
