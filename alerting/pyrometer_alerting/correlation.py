@@ -13,14 +13,15 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from pyrometer_alerting.incidents import MASS_EVENT, MAX_EPISODES, rank
-from pyrometer_alerting.model import Alert, Diagnosis, Incident, part_of
+from pyrometer_alerting.model import Alert, Cause, Diagnosis, Incident, part_of
 
 DOMAIN_PARTS = 3  # ports of one switch, nodes of one rack
 DOMAIN_SECONDS = 300.0
 STORM_NODES = 5  # more nodes with one alert, or...
 FLOOD_MESSAGES = 10  # ... more messages of any kind ...
 STORM_SECONDS = 60.0  # ... that began within this time, are one message
-SAME_EVIDENCE = 0.9  # causes that score so close to the first one explain the symptom as well as it does
+SAME_EVIDENCE = 0.9  # the same trouble elsewhere that scores so close to the first cause explains the symptom as well
+LINK_SECONDS = 8.0  # a scrape of 5 s and its evaluation: by then what throttles is seen to
 EVERYWHERE = "no single part"
 
 _Bucket: TypeAlias = tuple[str, ...]
@@ -180,11 +181,13 @@ def explained_by(incident: Incident, diagnosis: Diagnosis, others: Iterable[Inci
     """The firing incidents that are the cause of this run's trouble, as far as its diagnosis is convinced.
 
     Only what explains it as well as the first cause does: a link that flapped before stays an incident of its own.
-    One that explains another run already stays there: that run's people read it there.
+    One that explains another run already stays there: that run's people read it there. A link is counted the moment it
+    is down, heat only as it lasts: right after a drop a link that flapped shortly before may look like the better
+    cause. It must lead for a while.
     """
-    named = [cause for cause in diagnosis.causes if cause.labels]
-    best = max((cause.score for cause in diagnosis.causes), default=0.0)
-    parts = {cause.part for cause in named if cause.score >= SAME_EVIDENCE * best}
+    before = incident.diagnosis
+    led = _leading(before) if before is not None and diagnosis.at - before.at >= LINK_SECONDS else {}
+    parts = {part for part, cause in _leading(diagnosis).items() if not _is_link(cause) or part in led}
     return [
         other
         for other in others
@@ -194,6 +197,22 @@ def explained_by(incident: Incident, diagnosis: Diagnosis, others: Iterable[Inci
         and (other.cluster, other.channel) == (incident.cluster, incident.channel)
         and any(alert.firing and part_of(alert.labels) in parts for alert in other.members)
     ]
+
+
+def _leading(diagnosis: Diagnosis) -> dict[str, Cause]:
+    """By part, the first cause and those that are the same trouble and score so close to it."""
+    first = max(diagnosis.causes, key=lambda cause: cause.score, default=None)
+    if first is None:
+        return {}
+    return {
+        cause.part: cause
+        for cause in diagnosis.causes
+        if cause.labels and cause.cause == first.cause and cause.score >= SAME_EVIDENCE * first.score
+    }
+
+
+def _is_link(cause: Cause) -> bool:
+    return "device" in (cause.labels or {})
 
 
 def merged(incidents: Sequence[Incident], domain: str) -> Incident:

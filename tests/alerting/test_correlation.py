@@ -153,6 +153,29 @@ def test_a_drop_is_explained_by_its_first_cause_only() -> None:
     assert explained_by(run, Diagnosis(START, (HEAT,)), [replace(hot, resolved_at=START)]) == []
 
 
+LINK = Cause("n2 mlx5_0/1", "link flapping", score=105.0, labels={"node": "n2", "device": "mlx5_0", "port": "1"})
+
+
+def test_a_link_explains_a_drop_when_it_leads_for_a_while() -> None:
+    flap = opened(node="n2", device="mlx5_0", port="1")
+    found = Diagnosis(START, (LINK,))
+    run = training_incident(diagnosis=found)
+    assert explained_by(training_incident(), found, [flap]) == []
+    assert explained_by(run, Diagnosis(START + 1, (LINK,)), [flap]) == []
+    assert explained_by(run, Diagnosis(START + 10, (LINK,)), [flap]) == [flap]
+    hot_before = Diagnosis(START, (replace(HEAT, score=120.0), LINK))
+    assert explained_by(training_incident(diagnosis=hot_before), Diagnosis(START + 10, (LINK,)), [flap]) == []
+
+
+def test_another_trouble_that_scores_as_high_stays_an_incident_of_its_own() -> None:
+    hot, flap = opened("GpuThrottledThermal", node="n1", gpu="3"), opened(node="n2", device="mlx5_0", port="1")
+    close = Diagnosis(START, (HEAT, replace(LINK, score=95.0)))
+    assert explained_by(training_incident(diagnosis=close), close, [hot, flap]) == [hot]
+    other = replace(HEAT, part="n1 GPU 4", score=95.0, labels={"node": "n1", "gpu": "4"})
+    too = opened("GpuThrottledThermal", node="n1", gpu="4")
+    assert explained_by(training_incident(), Diagnosis(START, (HEAT, other)), [hot, too]) == [hot, too]
+
+
 def test_cause_and_effect_become_one_named_after_the_effect_at_the_place_of_the_cause() -> None:
     hot = replace(opened("GpuThrottledThermal", node="n1", gpu="3", severity="warning"), episodes=((1.0, 2.0),))
     run = training_incident(diagnosis=Diagnosis(START, (HEAT,)))

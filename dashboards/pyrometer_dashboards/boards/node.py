@@ -9,6 +9,8 @@ from pyrometer_dashboards.model import Annotation, Board, Override, Panel, Query
 
 _GPU_IS = f'{NODE_IS}, gpu=~"$gpu"'
 _GPU = "GPU {{gpu}}"
+# Counters of the last minutes outlive their node: of one that is gone they are no answer.
+_GONE = f'(up{{job="node", {NODE_IS}}} == 0)'
 _PORT = "{{device}}/{{port}}"
 _HERE = Annotation(
     "Alerts",
@@ -112,7 +114,7 @@ def _losses() -> Panel:
             "See the port below; three losses of one port are a flapping link.",
             "NicLinkFlapping",
         ),
-        f"sum(port:pyrometer_nic_link_down_events:increase10m{{{NODE_IS}}})",
+        f"sum(port:pyrometer_nic_link_down_events:increase10m{{{NODE_IS}}}) unless on () {_GONE}",
         unit="locale",
         steps=[(None, palette.QUIET), (1, palette.WATCH), (3, palette.BAD), (10, palette.WORST)],
     )

@@ -337,6 +337,8 @@ def _missing() -> Panel:
         ],
         {"node": "node", "Value": "GPUs missing"},
         unit="locale",
+        steps=[(None, palette.WORST)],
+        fields={"GPUs missing": panels.coloured()},
         sort="GPUs missing",
         link=NODE_OF_ROW,
         no_value="none missing",
