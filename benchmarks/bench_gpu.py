@@ -166,7 +166,7 @@ def over_simulated_driver(gpus: Path, seconds: float) -> float:
 
 
 def without_its_time(gpus: Path, seconds: float) -> float:
-    """The same less what is spent in the driver's functions; what the meter costs is left in."""
+    """The same less what is spent in the driver's functions and by the meter."""
     with installed(gpus), metered() as library:
         nvml = Pynvml()
         nvml.init()
