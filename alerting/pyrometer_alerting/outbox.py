@@ -218,12 +218,8 @@ class Courier:
                 tx.outbox.drop_replies(operation.incident_id)
                 operation = replace(operation, target=self._target(operation))
             tx.outbox.start(operation.op_id, now, operation.target)
-        known = (operation.channel, operation.ts) if operation.channel and operation.ts else None
-        where = self._attempt(operation, lambda: self._say(operation, message, known))
-        if where is not None and operation.posted_at is None:
+        if self._tell(operation, message, builder if native else None, now) and operation.posted_at is None:
             self._metrics.latency.observe(max(self._clock.now() - incident.received_at, 0.0))
-        if where is not None and level == WITHOUT_CHART and native and has_chart(builder(0)):
-            note_refusal(self._store, operation.op_id, now)
 
     def _send_fixed(self, operation: Operation, body: str, now: float) -> None:
         """A message of its own, such as a digest."""
@@ -233,10 +229,15 @@ class Courier:
             level, message = leaving_out(operation.degrade, builder)
             operation = replace(operation, degrade=level, target=self._target(operation))
             tx.outbox.start(operation.op_id, now, operation.target)
+        self._tell(operation, message, builder if native else None, now)
+
+    def _tell(self, operation: Operation, message: Message, drawn: Callable[[int], Message] | None, now: float) -> bool:
+        """Post or edit it; whether Slack has it. `drawn` builds it by level where Slack is to draw the charts."""
         known = (operation.channel, operation.ts) if operation.channel and operation.ts else None
-        where = self._attempt(operation, lambda: self._say(operation, message, known))
-        if where is not None and level == WITHOUT_CHART and native and has_chart(builder(0)):
+        taken = self._attempt(operation, lambda: self._say(operation, message, known))
+        if taken and drawn is not None and operation.degrade == WITHOUT_CHART and has_chart(drawn(0)):
             note_refusal(self._store, operation.op_id, now)
+        return taken
 
     def _say(self, operation: Operation, message: Message, known: tuple[str, str] | None) -> tuple[str, str, str]:
         metadata = {"op_id": operation.op_id, "incident_id": operation.incident_id}
@@ -259,15 +260,15 @@ class Courier:
         metadata = {"op_id": operation.op_id, "incident_id": operation.incident_id}
         self._attempt(operation, lambda: (*self._slack.post(channel, message, metadata, thread), ""))
 
-    def _attempt(self, operation: Operation, call: Callable[[], tuple[str, str, str]]) -> tuple[str, str] | None:
-        """Make the call and write down its outcome; (channel, ts) when Slack has it."""
+    def _attempt(self, operation: Operation, call: Callable[[], tuple[str, str, str]]) -> bool:
+        """Make the call and write down its outcome; whether Slack has it."""
         method = _method(operation)
         try:
             channel, ts, shown = call()
         except SlackFailure as failure:
             self._count(method, failure.code)
             self._failed(operation, failure)
-            return None
+            return False
         self._count(method, "ok")
         with self._store.transaction() as tx:
             tx.outbox.finish(operation, channel, ts, shown, self._clock.now())
@@ -277,7 +278,7 @@ class Courier:
                 due = self._clock.now() + self._timing.sweep
                 tx.outbox.sweep_later(operation.op_id, channel, ts, operation.sent_at or 0.0, due)
         self._parked.pop(self._target(operation), None)
-        return channel, ts
+        return True
 
     def _failed(self, operation: Operation, failure: SlackFailure) -> None:
         now = self._clock.now()
