@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import math
 import statistics
 import sys
 import tempfile
@@ -24,7 +23,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pynvml
-from budget import within
+from budget import p99, within
 from metered import metered
 
 from pyrometer_exporters.framework.clock import SystemClock
@@ -214,8 +213,7 @@ def collections(folder: Path, nvml: Nvml, clock: ScrapeClock, device: Callable[[
         inside.append(1000 * (device() - before))
         used.append(1000 * (time.process_time() - start) - inside[-1])
     collector.close()
-    worst = sorted(used[1:])[math.ceil(0.99 * (rounds - 1)) - 1]
-    return Collections(statistics.median(used[1:]), worst, statistics.median(inside[1:]), len(samples))
+    return Collections(statistics.median(used[1:]), p99(used[1:]), statistics.median(inside[1:]), len(samples))
 
 
 def samplers(gpus: Path, seconds: float) -> bool:

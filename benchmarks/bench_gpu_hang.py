@@ -10,7 +10,6 @@ the seven, or more than one thread was stuck.
 
 from __future__ import annotations
 
-import math
 import re
 import statistics
 import subprocess
@@ -22,6 +21,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from budget import p99
 
 from pyrometer_simulator.nvml import SimulatedGpus
 from pyrometer_simulator.nvml.gpus import SimulatedGpu
@@ -87,8 +88,7 @@ def watch(pid: int, port: int, hung: SimulatedGpu, seconds: float) -> Watched:
 
 
 def told(title: str, took: list[float]) -> None:
-    p99 = sorted(took)[math.ceil(0.99 * len(took)) - 1]
-    milliseconds = (1000 * value for value in (statistics.median(took), p99, took[0], max(took)))
+    milliseconds = (1000 * value for value in (statistics.median(took), p99(took), took[0], max(took)))
     print(f"  {title:7} p50 {next(milliseconds):6.1f} ms, p99 {next(milliseconds):6.1f} ms, "
           f"first {next(milliseconds):6.1f} ms, worst {next(milliseconds):6.1f} ms, {len(took)} scrapes")  # fmt: skip
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import math
 import os
 import statistics
 import sys
@@ -23,7 +22,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from budget import within
+from budget import p99, within
 from metered import device_seconds, shared_sum
 from started import node_exporter
 
@@ -138,10 +137,6 @@ class Bench:
     def _got(self, path: str) -> bytes:
         self._connections[path].request("GET", path)
         return self._connections[path].getresponse().read()
-
-
-def p99(values: list[float]) -> float:
-    return sorted(values)[math.ceil(0.99 * len(values)) - 1]
 
 
 def told(always: float, found: Scrapes) -> list[bool]:
