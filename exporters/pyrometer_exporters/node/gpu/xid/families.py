@@ -15,7 +15,7 @@ ERRORS = Family(
 CRITICAL = Family(
     "pyrometer_gpu_xid_critical_errors_total",
     "counter",
-    "Those of pyrometer_gpu_xid_errors_total of the class critical, all codes together: one series of each GPU to watch.",
+    "Those of pyrometer_gpu_xid_errors_total of class critical, all codes together: one series a GPU to watch.",
     GPU_LABELS,
 )
 CONSEQUENCES = Family(
