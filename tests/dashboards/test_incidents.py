@@ -64,6 +64,7 @@ def healthy() -> Series:
                 grows = "0+5x120" if reason == "power_cap" else "0x120"
                 found[f'pyrometer_gpu_clock_event_seconds_total{{{own}, reason="{reason}"}}'] = grows
             found[f'pyrometer_gpu_xid_errors_total{{{own}, xid="79", class="critical"}}'] = "0x120"
+            found[f"pyrometer_gpu_xid_critical_errors_total{{{own}}}"] = "0x120"
             found[f'pyrometer_train_rank_info{{{rank}, gpu="{gpu}", stage="0"}}'] = "1x120"
             found[f"pyrometer_train_steps_total{{{rank}}}"] = "0+15x120"
             found[f"pyrometer_train_step_seconds_total{{{rank}}}"] = "0+15x120"
@@ -125,6 +126,7 @@ DEAD = {
 LOST = {
     f"pyrometer_gpu_up{{{UUID}}}": "1x60 0x60",
     f'pyrometer_gpu_xid_errors_total{{{UUID}, xid="79", class="critical"}}': "0x60 1x60",
+    f"pyrometer_gpu_xid_critical_errors_total{{{UUID}}}": "0x60 1x60",
     f'pyrometer_down_reason_info{{{_where("gpu-042")}, collector="gpu", part="3", reason="gpu_is_lost"}}': "_x60 1x60",
     f'pyrometer_gpus_present{{{_where("gpu-042")}, source="nvml"}}': "2x120",
 }
@@ -146,13 +148,8 @@ def throttled(at: str, who: str) -> str:
 def fires(alert: str, severity: str, component: str, more: str) -> Shown:
     """What the board of alerts says of an alert: the part that it names."""
     labels = f'{{alertname="{alert}", severity="{severity}", component="{component}", cluster="c1", {more}}}'
-    return Shown(
-        "alerts",
-        "Firing now, with the part that is meant",
-        labels,
-        1,
-        f'* 0 + 1 and on (alertname) ALERTS{{alertname="{alert}"}}',
-    )
+    beyond = f'* 0 + 1 and on (alertname) ALERTS{{alertname="{alert}"}}'
+    return Shown("alerts", "Firing now, with the part that is meant", labels, 1, beyond)
 
 
 EXACTLY = "* 0 + 1"
