@@ -35,6 +35,7 @@ GPU_OF_ROW = (
     link(NODE, node="${__data.fields.node}", gpu="${__data.fields.gpu}"),
 )
 NODE_OF_SERIES = ("Open ${__field.labels.node}", link(NODE, node="${__field.labels.node}"))
+RUN_OF_ROW = ("Open run ${__data.fields.run}", link(TRAINING_RUN, run="${__data.fields.run}"))
 RUN_OF_SERIES = ("Open run ${__field.labels.run}", link(TRAINING_RUN, run="${__field.labels.run}"))
 
 CLUSTERS = Variable("cluster", "Cluster", 'label_values(up{job="node"}, cluster)')

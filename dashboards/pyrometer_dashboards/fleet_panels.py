@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pyrometer_dashboards import palette, panels
-from pyrometer_dashboards.common import CLUSTER, FABRIC, GPU_MATRIX, RELIABILITY, THROTTLING, TRAINING_RUN, link
+from pyrometer_dashboards.common import CLUSTER, FABRIC, GPU_MATRIX, RELIABILITY, RUN_OF_ROW, THROTTLING, link
 from pyrometer_dashboards.model import Panel, Query, Reading
 
 _RUN = 'cluster="$cluster", run=~"$run"'
@@ -59,7 +59,7 @@ def runs() -> Panel:
         decimals=0,
         sort="of best",
         falling=False,
-        link=("Open run ${__data.fields.run}", link(TRAINING_RUN, run="${__data.fields.run}")),
+        link=RUN_OF_ROW,
         fields={
             "MFU": {"unit": "percentunit", "decimals": 1, "custom.width": 80},
             "of best": below(
@@ -169,6 +169,7 @@ def throttling() -> Panel:
         ],
         unit="none",
         limits=(0, None),
+        custom={"axisSoftMax": 1},
         no_value="none",
         overrides=panels.reasons(),
         links=[

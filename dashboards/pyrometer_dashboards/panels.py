@@ -209,6 +209,20 @@ def reasons() -> list[Override]:
     ]
 
 
+def named() -> list[Override]:
+    """Series of names that nobody knows beforehand (runs), each in one of eight colours, by its last letter or digit.
+
+    So a name keeps its colour on all boards. Grafana's own palettes begin with green, yellow and red, which mean
+    something here.
+    """
+    letters = "0123456789", "abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    ends = ["".join(each[at::8] for each in letters) for at in range(8)]
+    return [
+        Override(f"/[{end}]$/", {"color": {"mode": "fixed", "fixedColor": colour}}, "byRegexp")
+        for end, colour in zip(ends, palette.NUMBERED, strict=True)
+    ]
+
+
 def numbered(pattern: str) -> list[Override]:
     """Series of GPUs, ports or rails, each number in its colour; ``pattern`` has ``%d`` where the number is."""
     return [

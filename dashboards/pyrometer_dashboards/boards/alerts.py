@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from pyrometer_dashboards import palette, panels
-from pyrometer_dashboards.common import ALERTS, CLUSTER, CLUSTERS, DEPLOYS, NODE_OF_ROW, RESTARTS
+from pyrometer_dashboards.common import (
+    ALERTS,
+    CLUSTER,
+    CLUSTERS,
+    DEPLOYS,
+    NODE_OF_ROW,
+    RESTARTS,
+    RUN_OF_ROW,
+    RUN_OF_SERIES,
+)
 from pyrometer_dashboards.model import Board, Panel, Query, Reading, Row
 
 _FIRING = f"alert:ALERTS:firing{{{CLUSTER}}}"
@@ -116,7 +125,7 @@ def _now() -> Panel:
     return panels.table(
         "Firing now, with the part that is meant",
         Reading(
-            "Every alert that fires, the part that it names, and since when; the newest on top.",
+            "Every alert that fires, the part that it names, and since when: the critical ones on top.",
             "'nothing fires'.",
             "docs/alerts.md has a heading for each name: what it means, how it is measured, what to do.",
         ),
@@ -143,9 +152,15 @@ def _now() -> Panel:
         falling=False,
         link=NODE_OF_ROW,
         fields={
+            "alert": {"custom.width": 215, "links": []},
+            "gpu": {"custom.width": 60},
+            "device": {"custom.width": 100},
+            "run": {"links": [{"title": RUN_OF_ROW[0], "url": RUN_OF_ROW[1]}]},
+            "for": {"custom.width": 90, "links": []},
             "severity": panels.coloured()
             | {
                 "custom.width": 90,
+                "links": [],
                 "mappings": [panels.state(name, name, colour, at) for at, (name, colour) in enumerate(_SEVERITIES)],
             },
         },
@@ -182,7 +197,11 @@ def _harm() -> Panel:
         unit="locale",
         decimals=0,
         sort="GPU-hours lost",
-        fields={"fired for": {"unit": "s"}},
+        fields={
+            "alert": {"custom.width": 215},
+            "fired for": {"unit": "s", "custom.width": 90},
+            "parts": {"custom.width": 70},
+        },
         no_value="nothing fired",
         span=10,
     )
@@ -214,7 +233,7 @@ def _timeline() -> Panel:
             *(panels.state(str(state), name, dict(_SEVERITIES)[name], state) for state, name in _STATES.items()),
             panels.state("0", "quiet", palette.QUIET, 4),
         ],
-        no_value="nothing fired",
+        no_value="not firing",
         options={"showValue": "never"},
         span=24,
     )
@@ -248,6 +267,9 @@ def _lost() -> Panel:
         [Query(f"run:pyrometer_train_lost:gpus{{{CLUSTER}}}", "{{run}}")],
         unit="locale",
         limits=(0, None),
+        overrides=panels.named(),
+        custom={"lineWidth": 2, "axisSoftMax": 50},
+        links=[RUN_OF_SERIES],
         no_value="no run",
     )
 
@@ -271,5 +293,6 @@ def _noisy() -> Panel:
         {"alertname": "alert", "Value": "times"},
         unit="locale",
         sort="times",
+        fields={"times": {"custom.width": 90}},
         no_value="nothing fired",
     )

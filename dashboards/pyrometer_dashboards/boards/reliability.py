@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pyrometer_dashboards import palette, panels
 from pyrometer_dashboards.common import CLUSTER, CLUSTERS, DEPLOYS, GPU_OF_ROW, NODE_OF_ROW, RELIABILITY
+from pyrometer_dashboards.defaults import nothing
 from pyrometer_dashboards.model import Board, Panel, Query, Reading, Row
 
 _XIDS = f"gpu:pyrometer_gpu_xid_errors:new5m{{{CLUSTER}}}"
@@ -20,6 +21,11 @@ _FAILURES = (
     "[$__range:5m])) "
     f"or on () 0 * count(cluster:up:nodes{{{CLUSTER}}}))"
 )
+
+# Of what is recorded only where there is some, nothing is none: no lack of data.
+_NONE: dict[str, object] = {"mappings": [nothing("-")]}
+# A day or a month of a cluster that is known, and in which nothing came, is 0; one that is not over is no bar.
+_KNOWN = f"or on () 0 * count(cluster:up:nodes{{{CLUSTER}}})"
 
 
 def board() -> Board:
@@ -54,6 +60,7 @@ def _failures() -> Panel:
         ),
         _FAILURES,
         unit="locale",
+        name="in the time range",
         span=5,
     )
 
@@ -71,6 +78,7 @@ def _mtbf() -> Panel:
         f"{_NODE_HOURS} / on () ({_FAILURES} > 0)",
         unit="locale",
         decimals=0,
+        name="hours",
         no_value="no failure",
         span=5,
     )
@@ -89,6 +97,7 @@ def _low() -> Panel:
         _bound(1),
         unit="locale",
         decimals=0,
+        name="hours per failed node",
         span=5,
     )
 
@@ -104,6 +113,7 @@ def _high() -> Panel:
         _bound(0),
         unit="locale",
         decimals=0,
+        name="hours per failed node",
         no_value="no failure",
         span=5,
     )
@@ -128,6 +138,7 @@ def _hours() -> Panel:
         f"/ on (cluster) sum_over_time(cluster:up:nodes_expected{{{CLUSTER}}}[$__range])",
         unit="percentunit",
         decimals=2,
+        name="of the node-hours",
         steps=[(None, palette.BAD), (0.95, palette.WATCH), (0.99, palette.QUIET)],
         span=4,
     )
@@ -209,9 +220,9 @@ def _nodes_lost() -> Panel:
             "Several at once: power, a switch, or a roll-out.",
             "NodeExporterDown",
         ),
-        [Query(f"sum(count_over_time({_LOST}[$__interval]))", "nodes", step="1d")],
+        [Query(f"sum(count_over_time({_LOST}[$__interval])) {_KNOWN}", "nodes", step="1d")],
         unit="locale",
-        no_value="none",
+        no_value="no whole day in the range",
         overrides=[panels.fixed("nodes", palette.BAD)],
         span=12,
     )
@@ -226,9 +237,16 @@ def _xids_by_day() -> Panel:
             "critical ones: a GPU that wants a reset or a new board.",
             "GpuXidCritical",
         ),
-        [Query(f"sum by (class) (sum_over_time({_XIDS}[$__interval]))", "{{class}}", step="1d")],
+        [
+            Query(
+                f"sum by (class) (sum_over_time({_XIDS}[$__interval])) or on () label_replace(0 * count("
+                f'cluster:up:nodes{{{CLUSTER}}}), "class", "none", "", "")',
+                "{{class}}",
+                step="1d",
+            )
+        ],
         unit="locale",
-        no_value="none",
+        no_value="no whole day in the range",
         overrides=[
             panels.fixed("critical", palette.WORST),
             panels.fixed("warning", palette.BAD),
@@ -265,6 +283,12 @@ def _offenders() -> Panel:
         unit="locale",
         sort="Xids",
         link=GPU_OF_ROW,
+        fields={
+            "gpu": {"custom.width": 50},
+            "uuid": _NONE,
+            "Xids": _NONE | {"custom.width": 70},
+            "memory": _NONE | {"custom.width": 90},
+        },
         no_value="none",
         span=9,
     )
@@ -324,9 +348,9 @@ def _month(title: str, expr: str, legend: str, colour: str, reading: Reading) ->
     return panels.bars(
         title,
         reading,
-        [Query(expr, legend, step="30d")],
+        [Query(f"{expr} {_KNOWN}", legend, step="30d")],
         unit="locale",
-        no_value="none",
+        no_value="no whole 30 days yet",
         time_from="360d",
         overrides=[panels.fixed(legend, colour)],
     )

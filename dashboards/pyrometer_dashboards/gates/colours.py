@@ -9,7 +9,7 @@ from pyrometer_dashboards.gates.finding import Finding, Json, Surroundings, pane
 
 _ALLOWED = frozenset(
     {
-        *palette.STATES, palette.NO_DATA, palette.QUIET, palette.IDLE, palette.TEXT, palette.BAND, palette.POINT,
+        *palette.STATES, palette.NO_DATA, palette.QUIET, palette.IDLE, palette.TEXT, palette.BAND, palette.BESIDE,
         palette.REFERENCE, *palette.PARTS.values(), *palette.LEDGER.values(), *palette.REASONS.values(),
         *palette.NUMBERED,
     }
