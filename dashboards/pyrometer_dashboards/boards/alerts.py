@@ -156,7 +156,7 @@ def _now() -> Panel:
             "gpu": {"custom.width": 60},
             "device": {"custom.width": 100},
             "run": {"links": [{"title": RUN_OF_ROW[0], "url": RUN_OF_ROW[1]}]},
-            "for": {"custom.width": 90, "links": []},
+            "for": {"custom.width": 90, "decimals": 1, "links": []},
             "severity": panels.coloured()
             | {
                 "custom.width": 90,
@@ -199,7 +199,7 @@ def _harm() -> Panel:
         sort="GPU-hours lost",
         fields={
             "alert": {"custom.width": 215},
-            "fired for": {"unit": "s", "custom.width": 90},
+            "fired for": {"unit": "s", "decimals": 1, "custom.width": 100},
             "parts": {"custom.width": 70},
         },
         no_value="nothing fired",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pyrometer_dashboards import palette, panels
-from pyrometer_dashboards.common import CLUSTER, CLUSTERS, DEPLOYS, GPU_OF_ROW, NODE_OF_ROW, RELIABILITY
+from pyrometer_dashboards.common import CLUSTER, CLUSTERS, DEPLOYS, GPU_OF_ROW, NODE_OF_ROW, RELIABILITY, RUN_OF_ROW
 from pyrometer_dashboards.defaults import nothing
 from pyrometer_dashboards.model import Board, Panel, Query, Reading, Row
 
@@ -23,7 +25,7 @@ _FAILURES = (
 )
 
 # Of what is recorded only where there is some, nothing is none: no lack of data.
-_NONE: dict[str, object] = {"mappings": [nothing("-")]}
+_AGAIN: dict[str, object] = {"mappings": [nothing("-")], **panels.coloured()}
 # A day or a month of a cluster that is known, and in which nothing came, is 0; one that is not over is no bar.
 _KNOWN = f"or on () 0 * count(cluster:up:nodes{{{CLUSTER}}})"
 
@@ -172,19 +174,20 @@ def _ledger() -> Panel:
 
 def _ledger_by_day() -> Panel:
     time = f"sum_over_time(run:pyrometer_run_seconds:new5m{{{CLUSTER}}}[$__interval])"
-    return panels.bars(
+    shown = panels.bars(
         "Where the runs' time went, by day",
         Reading(
-            "Hours of all runs in each state of the ledger; 24 a day for each run.",
+            "Shares of the time of all runs in each state of the ledger.",
             "nearly all useful.",
             "A day that sticks out: the alerts of that day say what broke.",
         ),
-        [Query(f"sum by (state) ({time}) / 3600", "{{state}}", step="1d")],
-        unit="h",
+        [Query(f"sum by (state) ({time}) / on () group_left () sum({time})", "{{state}}", step="1d")],
+        unit="percentunit",
         no_value="no whole day of a ledger in the range",
         overrides=[panels.fixed(state, colour) for state, colour in palette.LEDGER.items()],
         span=12,
     )
+    return replace(shown, limits=(0, 1))
 
 
 def _runs() -> Panel:
@@ -206,6 +209,7 @@ def _runs() -> Panel:
         {"run": "run", "Value": "restarts"},
         unit="locale",
         sort="restarts",
+        link=RUN_OF_ROW,
         no_value="no run in the range",
         span=6,
     )
@@ -282,12 +286,13 @@ def _offenders() -> Panel:
         {"node": "node", "gpu": "gpu", "uuid": "uuid", "Value #A": "Xids", "Value #B": "memory"},
         unit="locale",
         sort="Xids",
+        steps=[(None, palette.QUIET), (2, palette.BAD), (4, palette.WORST)],
         link=GPU_OF_ROW,
         fields={
             "gpu": {"custom.width": 50},
-            "uuid": _NONE,
-            "Xids": _NONE | {"custom.width": 70},
-            "memory": _NONE | {"custom.width": 90},
+            "uuid": {"mappings": [nothing("-")]},
+            "Xids": _AGAIN | {"custom.width": 70},
+            "memory": _AGAIN | {"custom.width": 90},
         },
         no_value="none",
         span=9,
@@ -313,6 +318,9 @@ def _ports() -> Panel:
         {"node": "node", "device": "device", "port": "port", "Value": "losses"},
         unit="locale",
         sort="losses",
+        # Two in a day are chronic (NicLinkFlappingChronic).
+        steps=[(None, palette.QUIET), (2, palette.WATCH), (5, palette.BAD), (10, palette.WORST)],
+        fields={"losses": panels.coloured() | {"custom.width": 80}},
         link=NODE_OF_ROW,
         no_value="none",
         span=8,
