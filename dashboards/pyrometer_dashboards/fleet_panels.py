@@ -71,10 +71,7 @@ def runs() -> Panel:
                 **{"custom.width": 85},
             ),
             "for slowest": below(
-                (None, palette.QUIET),
-                (0.05, palette.WATCH),
-                (0.1, palette.BAD),
-                (0.2, palette.WORST),
+                *panels.LOST_TIME,
                 unit="percentunit",
                 **{"custom.width": 100},
             ),
@@ -85,6 +82,29 @@ def runs() -> Panel:
         },
         no_value="no run",
         span=12,
+    )
+
+
+def worst_throttled(title: str, first: str, goes_to: tuple[str, str], *, span: int) -> Panel:
+    """The GPU that loses most time to what is no power cap; ``goes_to`` is where a click leads."""
+    return panels.stat(
+        title,
+        Reading(
+            "The GPU that heat, the power brake or the hardware slows for the largest share of the last minute. The "
+            "normal power cap is not throttling.",
+            "nobody. One GPU of 4,088 is enough to slow a synchronous run.",
+            first,
+            "GpuThrottledThermal",
+        ),
+        panels.worst(
+            f'gpu:pyrometer_gpu_quantity:now{{{CLUSTER}, what="throttled"}}', 0.01, "$1 GPU $2", "node", "gpu"
+        ),
+        unit="percentunit",
+        decimals=0,
+        steps=panels.LOST_TIME,
+        name="{{who}}",
+        link=goes_to,
+        span=span,
     )
 
 

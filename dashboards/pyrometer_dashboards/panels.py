@@ -35,6 +35,15 @@ if TYPE_CHECKING:
 Steps = Sequence[tuple[float | None, str]]
 # What bounds a band is drawn and has a number, but no place in the legend.
 UNNAMED: Json = {"legend": True, "tooltip": False, "viz": False}
+# A share of the time that is lost: 5 % of one GPU is worth a look, a fifth of a synchronous run's time is the worst.
+LOST_TIME: Steps = ((None, palette.QUIET), (0.05, palette.WATCH), (0.1, palette.BAD), (0.2, palette.WORST))
+# Tables of rows times columns, each cell in the colour of its state; and their first column, which names the row.
+CELLS: Json = {
+    "align": "center",
+    "minWidth": 50,
+    "cellOptions": {"type": "color-background", "mode": "basic", "applyToRow": False},
+}
+ROW_NAME: Json = {"custom.cellOptions": {"type": "auto"}, "unit": "string"}
 
 
 def stat(
@@ -148,6 +157,19 @@ def table(
 def coloured(mode: str = "basic") -> Json:
     """A table column whose cells have the colour of their state behind them."""
     return {"custom.cellOptions": {"type": "color-background", "mode": mode, "applyToRow": False}}
+
+
+def matrix(row: str, column: str, *between: Json, renamed: Json | None = None, first: str = "") -> list[Json]:
+    """Rows of labels as a table with a row for each value of one label and a column for each of another.
+
+    ``between`` are further steps before the columns are named, ``renamed`` the headings that differ (else the corner is
+    called like ``row``), ``first`` the column that stands beside the row's name.
+    """
+    corner = f"{row}\\{column}"
+    cells = {"columnField": column, "rowField": row, "valueField": "Value", "emptyValue": "null"}
+    order = {corner: 0} | ({first: 1} if first else {})
+    named = {"renameByName": renamed or {corner: row}, "excludeByName": {}, "indexByName": order}
+    return [{"id": "groupingToMatrix", "options": cells}, *between, {"id": "organize", "options": named}]
 
 
 def _merged(columns: Mapping[str, str]) -> list[Json]:

@@ -221,9 +221,7 @@ def _seated() -> Panel:
 
 
 def _matrix() -> Panel:
-    cells = {"columnField": "gpu", "rowField": "node", "valueField": "Value", "emptyValue": "null"}
     worst = {"mode": "reduceRow", "alias": "worst", "reduce": {"reducer": "max"}}
-    named = {"renameByName": {"node\\gpu": "node"}, "excludeByName": {}, "indexByName": {"node\\gpu": 0, "worst": 1}}
     node = ("Open ${__value.text}", link(NODE, node="${__value.text}"))
     cell = (
         "Open ${__data.fields.node} GPU ${__field.name}",
@@ -251,24 +249,20 @@ def _matrix() -> Panel:
         decimals=1,
         mappings=[{"type": "special", "options": absent}, {"type": "range", "options": idle}],
         options={"frozenColumns": {"left": 1}},
-        custom={
-            "align": "center",
-            "minWidth": 70,
-            "cellOptions": {"type": "color-background", "mode": "basic", "applyToRow": False},
-        },
-        transformations=[
-            {"id": "groupingToMatrix", "options": cells},
+        custom={**panels.CELLS, "minWidth": 70},
+        transformations=panels.matrix(
+            "node",
+            "gpu",
             {"id": "calculateField", "options": worst},
             {"id": "sortBy", "options": {"fields": {}, "sort": [{"field": "worst", "desc": True}]}},
-            {"id": "organize", "options": named},
-        ],
+            first="worst",
+        ),
         links=[cell],
         overrides=[
             Override(
                 "node",
                 {
-                    "custom.cellOptions": {"type": "auto"},
-                    "unit": "string",
+                    **panels.ROW_NAME,
                     "custom.width": 140,
                     "links": [{"title": node[0], "url": node[1]}],
                 },

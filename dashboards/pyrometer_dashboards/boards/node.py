@@ -100,7 +100,7 @@ def _throttled_time() -> Panel:
         panels.worst(f'gpu:pyrometer_gpu_quantity:now{{{NODE_IS}, what="throttled"}}', 0.01, "GPU $1", "gpu"),
         unit="percentunit",
         decimals=0,
-        steps=[(None, palette.QUIET), (0.05, palette.WATCH), (0.1, palette.BAD), (0.2, palette.WORST)],
+        steps=panels.LOST_TIME,
         name="{{who}}",
     )
 
@@ -138,12 +138,6 @@ def _memory() -> Panel:
 
 
 def _deviations() -> Panel:
-    cells = {"columnField": "what", "rowField": "gpu", "valueField": "Value", "emptyValue": "null"}
-    named = {
-        "renameByName": {"gpu\\what": "GPU", "temperature": "heat"},
-        "excludeByName": {},
-        "indexByName": {"gpu\\what": 0},
-    }
     return Panel(
         "Steps from the rail's median",
         "table",
@@ -159,14 +153,10 @@ def _deviations() -> Panel:
         steps=[(None, palette.QUIET), (1, palette.WATCH), (2, palette.BAD), (3, palette.WORST)],
         decimals=1,
         mappings=[NO_DATA_MAPPING],
-        custom={
-            "align": "center",
-            "minWidth": 50,
-            "cellOptions": {"type": "color-background", "mode": "basic", "applyToRow": False},
-        },
-        transformations=[{"id": "groupingToMatrix", "options": cells}, {"id": "organize", "options": named}],
+        custom=panels.CELLS,
+        transformations=panels.matrix("gpu", "what", renamed={"gpu\\what": "GPU", "temperature": "heat"}),
         overrides=[
-            Override("GPU", {"custom.cellOptions": {"type": "auto"}, "unit": "string", "custom.width": 60}),
+            Override("GPU", {**panels.ROW_NAME, "custom.width": 60}),
         ],
         span=10,
     )

@@ -170,7 +170,7 @@ def _straggler() -> Panel:
         ),
         unit="percentunit",
         decimals=0,
-        steps=[(None, palette.QUIET), (0.05, palette.WATCH), (0.1, palette.BAD), (0.2, palette.WORST)],
+        steps=panels.LOST_TIME,
         name="{{who}}",
         link=NODE_OF_SERIES,
         span=4,
@@ -196,23 +196,10 @@ def _faults() -> Panel:
 
 
 def _throttled() -> Panel:
-    return panels.stat(
+    return fleet_panels.worst_throttled(
         "Throttled",
-        Reading(
-            "The GPU that heat, the power brake or the hardware slows for the largest share of the last minute. The "
-            "normal power cap is not throttling.",
-            "nobody. One GPU of 4,088 is enough to slow a synchronous run.",
-            "Open Throttling: it names them all, and the reason.",
-            "GpuThrottledThermal",
-        ),
-        panels.worst(
-            f'gpu:pyrometer_gpu_quantity:now{{{CLUSTER}, what="throttled"}}', 0.01, "$1 GPU $2", "node", "gpu"
-        ),
-        unit="percentunit",
-        decimals=0,
-        steps=[(None, palette.QUIET), (0.05, palette.WATCH), (0.1, palette.BAD), (0.2, palette.WORST)],
-        name="{{who}}",
-        link=("Open throttling", link(THROTTLING)),
+        "Open Throttling: it names them all, and the reason.",
+        ("Open throttling", link(THROTTLING)),
         span=3,
     )
 

@@ -142,12 +142,6 @@ def _silent() -> Panel:
 
 
 def _checks() -> Panel:
-    cells = {"columnField": "check", "rowField": "node", "valueField": "Value", "emptyValue": "null"}
-    named = {
-        "renameByName": {"node\\check": "node"},
-        "excludeByName": {},
-        "indexByName": {"node\\check": 0, "answers": 1},
-    }
     states = [NO_DATA_MAPPING, panels.state("0", "failed", palette.WORST, 1), panels.state("1", "ok", palette.QUIET, 2)]
     return Panel(
         "Checks, of nodes where one fails",
@@ -170,18 +164,13 @@ def _checks() -> Panel:
         steps=[(None, palette.QUIET)],
         mappings=states,
         options={"frozenColumns": {"left": 1}},
-        custom={
-            "align": "center",
-            "minWidth": 50,
-            "cellOptions": {"type": "color-background", "mode": "basic", "applyToRow": False},
-        },
-        transformations=[{"id": "groupingToMatrix", "options": cells}, {"id": "organize", "options": named}],
+        custom=panels.CELLS,
+        transformations=panels.matrix("node", "check", first="answers"),
         overrides=[
             Override(
                 "node",
                 {
-                    "custom.cellOptions": {"type": "auto"},
-                    "unit": "string",
+                    **panels.ROW_NAME,
                     "custom.width": 110,
                     "links": [{"title": "Open ${__value.text}", "url": link(NODE, node="${__value.text}")}],
                 },

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyrometer_dashboards import palette, panels
+from pyrometer_dashboards import fleet_panels, palette, panels
 from pyrometer_dashboards.common import (
     CLUSTER,
     CLUSTERS,
@@ -74,23 +74,8 @@ def _lost() -> Panel:
 
 
 def _worst() -> Panel:
-    return panels.stat(
-        "Worst GPU now",
-        Reading(
-            "The GPU that heat, the power brake or the hardware slows for the largest share of the last minute.",
-            "nobody.",
-            "Open its node: is it alone, or is the whole node hot?",
-            "GpuThrottledThermal",
-        ),
-        panels.worst(
-            f'gpu:pyrometer_gpu_quantity:now{{{CLUSTER}, what="throttled"}}', 0.01, "$1 GPU $2", "node", "gpu"
-        ),
-        unit="percentunit",
-        decimals=0,
-        steps=[(None, palette.QUIET), (0.05, palette.WATCH), (0.1, palette.BAD), (0.2, palette.WORST)],
-        name="{{who}}",
-        link=NODE_OF_SERIES,
-        span=6,
+    return fleet_panels.worst_throttled(
+        "Worst GPU now", "Open its node: is it alone, or is the whole node hot?", NODE_OF_SERIES, span=6
     )
 
 
@@ -127,7 +112,7 @@ def _table() -> Panel:
         ],
         {"node": "node", "gpu": "gpu", "reason": "reason", "Value #A": "lost", "Value #B": "now"},
         unit="s",
-        steps=[(None, palette.QUIET), (0.05, palette.WATCH), (0.1, palette.BAD), (0.2, palette.WORST)],
+        steps=panels.LOST_TIME,
         sort="lost",
         link=GPU_OF_ROW,
         fields={"now": panels.coloured() | {"unit": "percentunit", "decimals": 0, "custom.width": 80}},
