@@ -141,7 +141,9 @@ class Bench:
 def told(always: float, found: Scrapes) -> list[bool]:
     node_has = f"{GPUS} GPUs, {HCAS} HCAs, {RANKS} ranks"
     print(f"{found.samples} samples; {node_has}; /metrics and /batches, {len(found.cpu)} scrapes")
-    print(f"  (while nobody scrapes, it takes {100 * always:.3f} % of a core, most of it the sampler: see bench_gpu.py)")
+    print(
+        f"  (while nobody scrapes, it takes {100 * always:.3f} % of a core, most of it the sampler: see bench_gpu.py)"
+    )
     each = statistics.fmean(found.cpu)
     return [
         within("CPU time, p50", statistics.median(found.cpu), SCRAPE_MILLISECONDS, "ms"),

@@ -5,7 +5,7 @@ while it is at it, and calls to it never leave Python. A real library is left an
 the interpreter's lock away and takes it back; that is a part of what a scrape costs, and here it is in the figure.
 Values that moved while it was listened to move on: counters by as much again at each call, all else to and fro.
 
-As a program it runs the node exporter over such a library: ``instant_driver.py LIBRARY FASTER [flags of the exporter]``.
+As a program it runs the node exporter over such a library: ``instant_driver.py LIBRARY FASTER [the exporter's flags]``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from pyrometer_simulator.nvml import SimulatedGpus, installed
 
 _HANDLE = ctypes.POINTER(pynvml.struct_c_nvmlDevice_t)
 _FIELDS, _WAIT = "nvmlDeviceGetFieldValues", "nvmlEventSetWait_v2"
-_TIMEOUT = 10  # NVML_ERROR_TIMEOUT
+_NOT_SUPPORTED, _TIMEOUT = 3, 10  # nvmlReturn_t
 _UNSIGNED_LONG_LONG = 3  # nvmlValueType_t
 _SCRAPES, _SCRAPE_SECONDS = 12, 15  # all that is seldom read comes twice
 _FIELD_BYTES = ctypes.sizeof(pynvml.c_nvmlFieldValue_t)
@@ -59,7 +59,11 @@ class Listener:
         self.fields: dict[Key, _Answer] = {}
 
     def __getattr__(self, name: str) -> Callable[..., int]:
-        function = getattr(self._library, name)
+        try:
+            function = getattr(self._library, name)
+        except AttributeError:  # one that a real library has, and that few boards support
+            self.answers[name][()] = _Answer(_NOT_SUPPORTED, {}, {})
+            raise
 
         def call(*arguments: object) -> int:
             code = int(function(*arguments))
@@ -129,7 +133,7 @@ def compiled(listener: Listener, folder: Path) -> Path:
     """The library, made by the C compiler ``cc``. Errors: OSError where there is none."""
     source, library = folder / "instant.c", folder / "libnvidia-ml.so.1"
     source.write_text(_source(listener))
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)  # noqa: S607
+    subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", library, source], check=True)
     return library
 
 
@@ -139,12 +143,15 @@ def _source(listener: Listener) -> str:
 
 
 _HEAD = f"""
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 typedef unsigned long W;
 typedef unsigned char B;
 static unsigned turn;
-static void give(W to, const B *first, const B *last, unsigned size) {{ memcpy((void *)to, ++turn & 8 ? first : last, size); }}
+static void give(W to, const B *first, const B *last, unsigned size) {{
+  memcpy((void *)to, ++turn & 8 ? first : last, size);
+}}
 int {_WAIT}(W set, W data, W milliseconds) {{ usleep(1000 * (unsigned)milliseconds); return {_TIMEOUT}; }}
 """
 
@@ -179,25 +186,27 @@ def _bytes(data: bytes) -> str:
 
 
 def _fields(fields: dict[Key, _Answer]) -> str:
-    """The entries of each GPU in one table; a field that nobody asked for is not supported."""
-    rows = [_row(*key, answer) for key, answer in fields.items()]  # type: ignore[arg-type]
+    """The entries of all GPUs in one sorted table; a field that nobody asked for is not supported."""
+    rows = [_row(*key, answer) for key, answer in sorted(fields.items(), key=lambda item: item[0])]  # type: ignore[arg-type]
     return f"""
-struct row {{ unsigned gpu, field, scope; W grows; B first[{_FIELD_BYTES}], last[{_FIELD_BYTES}]; }};
-static struct row rows[] = {{{','.join(rows)}}};
+struct row {{ unsigned id[3]; W grows; B first[{_FIELD_BYTES}], last[{_FIELD_BYTES}]; }};
+static struct row rows[] = {{{",".join(rows)}}};
+static int compare(const void *a, const void *b) {{
+  const unsigned *left = a, *right = ((const struct row *)b)->id;
+  for (int n = 0; n < 3; n++)
+    if (left[n] != right[n]) return left[n] < right[n] ? -1 : 1;
+  return 0;
+}}
 int {_FIELDS}(W gpu, W count, W values) {{
-  static unsigned at;
   for (unsigned n = 0; n < (unsigned)count; n++) {{
     B *entry = (B *)values + n * {_FIELD_BYTES};
-    unsigned *ids = (unsigned *)entry, tried = 0;
-    unsigned total = sizeof rows / sizeof *rows, here = at;
-    for (; tried < total; tried++, here = (here + 1) % total)
-      if (rows[here].gpu == (unsigned)gpu && rows[here].field == ids[0] && rows[here].scope == ids[1]) break;
-    if (tried == total) {{ ids[7] = 3; continue; }}
-    at = (here + 1) % total;
-    give((W)entry, rows[here].first, rows[here].last, {_FIELD_BYTES});
-    if (rows[here].grows) {{
-      *(W *)(rows[here].last + {_FIELD_BYTES - 8}) += rows[here].grows;
-      memcpy(entry, rows[here].last, {_FIELD_BYTES});
+    unsigned *ids = (unsigned *)entry, id[] = {{gpu, ids[0], ids[1]}};
+    struct row *found = bsearch(id, rows, sizeof rows / sizeof *rows, sizeof *rows, compare);
+    if (!found) {{ ids[7] = {_NOT_SUPPORTED}; continue; }}
+    give((W)entry, found->first, found->last, {_FIELD_BYTES});
+    if (found->grows) {{
+      *(W *)(found->last + {_FIELD_BYTES - 8}) += found->grows;
+      memcpy(entry, found->last, {_FIELD_BYTES});
     }}
   }}
   return 0;
@@ -209,7 +218,7 @@ def _row(gpu: int, field: int, scope: int, answer: _Answer) -> str:
     first, last = (pynvml.c_nvmlFieldValue_t.from_buffer_copy(data[0]) for data in (answer.first, answer.last))
     grows = last.value.ullVal - first.value.ullVal if last.valueType == _UNSIGNED_LONG_LONG else 0
     texts = _bytes(answer.first[0]), _bytes(answer.last[0])
-    return f"{{{gpu & 0xFFFFFFFF}u,{field},{scope}u,{max(0, grows)}ul,{','.join(texts)}}}"
+    return f"{{{{{gpu & 0xFFFFFFFF}u,{field},{scope}u}},{max(0, grows)}ul,{','.join(texts)}}}"
 
 
 def main() -> int:
