@@ -56,6 +56,7 @@ def test_a_dead_node_tells_nothing_and_a_lost_gpu_only_that_it_is() -> None:
     assert {line.split("{")[0] for line in lost} == {
         "pyrometer_gpu_up",
         "pyrometer_gpu_xid_errors_total",
+        "pyrometer_gpu_xid_critical_errors_total",
         "pyrometer_train_rank_info",
     }
 

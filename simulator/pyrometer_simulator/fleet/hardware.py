@@ -134,6 +134,8 @@ class Hardware:
             share = here * shares.get(reason, 0.0)
             before = share * ~self._hot
             yield family("pyrometer_gpu_clock_event_seconds_total", named, turning(before, share, plan.faults.since))
+        fallen = absent_where(self._silent, np.where(self._lost, 1.0, 0.0))
+        yield family("pyrometer_gpu_xid_critical_errors_total", labels, fallen, slow=True)
         for xid in ("48", "79", "94"):
             named = [f'{each},xid="{xid}",class="critical"' for each in labels]
             count = np.where(self._lost & (xid == "79"), 1.0, 0.0)
