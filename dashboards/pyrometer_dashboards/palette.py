@@ -42,6 +42,9 @@ PARTS = {
 # GPUs, ports or rails of one node, by their number: seen on dark and on light.
 NUMBERED = ("#7ea6ce", "#e98f63", "#bc63e9", "#c9ac1d", "#316781", "#9c4316", "#7036e2", "#8e8e8e")
 
+# Runs, or whatever has names that nobody knows beforehand: no colour that means a state.
+RUNS = ("#8693c4", "#ad59f1", "#7e238e", "#3e2aed", "#0da57f")
+
 # Reasons that slow clocks: heat in the colours of heat, power in violet, the normal cap quiet.
 REASONS = {
     "hw_thermal": "#b0121f",

@@ -210,16 +210,16 @@ def reasons() -> list[Override]:
 
 
 def named() -> list[Override]:
-    """Series of names that nobody knows beforehand (runs), each in one of eight colours, by its last letter or digit.
+    """Series of names that nobody knows beforehand (runs), each in one of five colours, by its last letter or digit.
 
     So a name keeps its colour on all boards. Grafana's own palettes begin with green, yellow and red, which mean
     something here.
     """
     letters = "0123456789", "abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-    ends = ["".join(each[at::8] for each in letters) for at in range(8)]
+    ends = ["".join(each[at :: len(palette.RUNS)] for each in letters) for at in range(len(palette.RUNS))]
     return [
         Override(f"/[{end}]$/", {"color": {"mode": "fixed", "fixedColor": colour}}, "byRegexp")
-        for end, colour in zip(ends, palette.NUMBERED, strict=True)
+        for end, colour in zip(ends, palette.RUNS, strict=True)
     ]
 
 

@@ -10,6 +10,14 @@ from dashboards_planted import NODES, Series, answer, expression, where
 RANKS = [(node, gpu) for node in NODES for gpu in ("0", "1")]
 
 
+# A run that fell to three quarters of its MFU, and has been slow for longer than it was quick.
+FALLEN = {
+    f'pyrometer_train_batch_mfu_ratio{{{where("gpu-041")}, run="r", attempt="1"}}': "0.4x50 0.3x70",
+    f'pyrometer_train_batch_step_seconds{{{where("gpu-041")}, run="r", attempt="1"}}': "15x120",
+    f'pyrometer_train_run_info{{{where("gpu-041")}, run="r", attempt="1", model="m", world_size="6"}}': "1x120",
+}
+
+
 def standing(gone: int) -> Series:
     """Six ranks, of which one's process is gone after ten minutes, and the others wait for it."""
     found: Series = {}
@@ -64,10 +72,10 @@ def test_steps_are_those_of_the_run_that_fell_and_not_of_the_slower_one(tmp_path
 
 
 def test_mfu_is_compared_with_the_best_of_hours_where_the_week_knows_nothing_better(tmp_path: Path) -> None:
-    mfu = {f'pyrometer_train_batch_mfu_ratio{{{where("gpu-041")}, run="r", attempt="1"}}': "0.4x40 0.3x80"}
     asked = expression("overview", "MFU vs 7 days", run=".+")
-    tests = [{"expr": f"max by (run) ({asked})", "exp_samples": [{"labels": '{run="r"}', "value": 0.75}]}]
-    assert answer(tmp_path, mfu, tests) == ""
+    samples = [{"labels": '{run="r"}', "value": 0.75}]
+    tests = [{"expr": f"max by (run) ({asked})", "eval_time": "29m", "exp_samples": samples}]
+    assert answer(tmp_path, FALLEN, tests) == ""
 
 
 def test_a_node_that_does_not_answer_is_named_and_else_all_answer(tmp_path: Path) -> None:
@@ -85,3 +93,11 @@ def test_critical_and_warning_alerts_are_counted_apart(tmp_path: Path) -> None:
         asked = expression("overview", "Alerts", query)
         tests = [{"expr": asked, "exp_samples": [{"labels": "{}", "value": count}]}]
         assert answer(tmp_path, dead, tests) == ""
+
+
+def test_a_run_that_stands_still_loses_all_of_its_gpus_and_a_slow_one_its_share(tmp_path: Path) -> None:
+    asked = expression("alerts", "Training lost, GPUs")
+    for series, lost in ((standing(gone=5), 6), (FALLEN, 1.5), ({}, None)):
+        samples = [] if lost is None else [{"labels": "{}", "value": lost}]
+        tests = [{"expr": f"round({asked}, 0.01)", "eval_time": "29m", "exp_samples": samples}]
+        assert answer(tmp_path, series, tests) == ""

@@ -50,7 +50,7 @@ def board() -> Board:
                     _step_rate(),
                     _goodput(),
                     _mfu(),
-                    run_panels.waited_for("Straggler", _RUN, span=4),
+                    run_panels.waited_for("Straggler", _RUN, span=3),
                     _throttled(),
                     _faults(),
                     _spares(),
@@ -119,7 +119,7 @@ def _goodput() -> Panel:
         steps=[(None, palette.WORST), (0.7, palette.BAD), (0.9, palette.QUIET)],
         name="{{run}}, 24 h",
         link=("Open reliability", link(RELIABILITY)),
-        span=2,
+        span=3,
     )
 
 

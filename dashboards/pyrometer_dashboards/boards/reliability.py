@@ -4,30 +4,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pyrometer_dashboards import palette, panels
+from pyrometer_dashboards import month_panels, palette, panels
 from pyrometer_dashboards.common import CLUSTER, CLUSTERS, DEPLOYS, GPU_OF_ROW, NODE_OF_ROW, RELIABILITY, RUN_OF_ROW
 from pyrometer_dashboards.defaults import nothing
 from pyrometer_dashboards.model import Board, Panel, Query, Reading, Row
+from pyrometer_dashboards.month_panels import CRITICAL, ECC, FLAPS, KNOWN, LOST, XIDS
 
-_XIDS = f"gpu:pyrometer_gpu_xid_errors:new5m{{{CLUSTER}}}"
-_CRITICAL = f'gpu:pyrometer_gpu_xid_errors:new5m{{{CLUSTER}, class="critical"}}'
-_FLAPS = f"port:pyrometer_nic_link_down_events:new5m{{{CLUSTER}}}"
-_ECC = f"gpu:pyrometer_gpu_ecc_uncorrected:new5m{{{CLUSTER}}}"
-_LOST = f"node:up:lost5m{{{CLUSTER}}}"
 # Answered node-minutes, a minute each, as hours.
 _NODE_HOURS = f"(sum_over_time(cluster:up:nodes{{{CLUSTER}}}[$__range]) / 60)"
 # What takes a node out: a critical Xid, an uncorrected memory error, a node that stops answering. Counted by node and
 # five minutes, so that a GPU that reports one Xid a thousand times is one failure.
 _FAILURES = (
-    f"(count(count_over_time((group by (node) ({_CRITICAL}) or group by (node) ({_ECC}) or group by (node) ({_LOST}))"
+    f"(count(count_over_time((group by (node) ({CRITICAL}) or group by (node) ({ECC}) or group by (node) ({LOST}))"
     "[$__range:5m])) "
     f"or on () 0 * count(cluster:up:nodes{{{CLUSTER}}}))"
 )
 
 # Of what is recorded only where there is some, nothing is none: no lack of data.
 _AGAIN: dict[str, object] = {"mappings": [nothing("-")], **panels.coloured()}
-# A day or a month of a cluster that is known, and in which nothing came, is 0; one that is not over is no bar.
-_KNOWN = f"or on () 0 * count(cluster:up:nodes{{{CLUSTER}}})"
 
 
 def board() -> Board:
@@ -46,7 +40,7 @@ def board() -> Board:
             Row([_ledger(), _ledger_by_day(), _runs()], height=9),
             Row([_nodes_lost(), _xids_by_day()], height=7),
             Row([_offenders(), _ports(), _xid_table()], height=10),
-            Row([_months_xids(), _months_flaps(), _months_memory()], height=8),
+            Row([month_panels.xids(), month_panels.links(), month_panels.memory()], height=8),
         ],
     )
 
@@ -224,7 +218,7 @@ def _nodes_lost() -> Panel:
             "Several at once: power, a switch, or a roll-out.",
             "NodeExporterDown",
         ),
-        [Query(f"sum(count_over_time({_LOST}[$__interval])) {_KNOWN}", "nodes", step="1d")],
+        [Query(f"sum(count_over_time({LOST}[$__interval])) {KNOWN}", "nodes", step="1d")],
         unit="locale",
         no_value="no whole day in the range",
         overrides=[panels.fixed("nodes", palette.BAD)],
@@ -243,7 +237,7 @@ def _xids_by_day() -> Panel:
         ),
         [
             Query(
-                f"sum by (class) (sum_over_time({_XIDS}[$__interval])) or on () label_replace(0 * count("
+                f"sum by (class) (sum_over_time({XIDS}[$__interval])) or on () label_replace(0 * count("
                 f'cluster:up:nodes{{{CLUSTER}}}), "class", "none", "", "")',
                 "{{class}}",
                 step="1d",
@@ -273,12 +267,12 @@ def _offenders() -> Panel:
         ),
         [
             Query(
-                f"topk(20, sum by (node, gpu, uuid) (sum_over_time({_CRITICAL}[$__range])))",
+                f"topk(20, sum by (node, gpu, uuid) (sum_over_time({CRITICAL}[$__range])))",
                 instant=True,
                 table=True,
             ),
             Query(
-                f"topk(20, sum by (node, gpu) (sum_over_time({_ECC}[$__range])))",
+                f"topk(20, sum by (node, gpu) (sum_over_time({ECC}[$__range])))",
                 instant=True,
                 table=True,
             ),
@@ -310,7 +304,7 @@ def _ports() -> Panel:
         ),
         [
             Query(
-                f"topk(20, sum by (node, device, port) (sum_over_time({_FLAPS}[$__range])))",
+                f"topk(20, sum by (node, device, port) (sum_over_time({FLAPS}[$__range])))",
                 instant=True,
                 table=True,
             )
@@ -337,9 +331,9 @@ def _xid_table() -> Panel:
             "GpuXidCritical",
         ),
         [
-            Query(f"sum by (xid, class) (sum_over_time({_XIDS}[$__range]))", instant=True, table=True),
+            Query(f"sum by (xid, class) (sum_over_time({XIDS}[$__range]))", instant=True, table=True),
             Query(
-                f"count by (xid, class) (sum by (xid, class, node, gpu) (sum_over_time({_XIDS}[$__range])))",
+                f"count by (xid, class) (sum by (xid, class, node, gpu) (sum_over_time({XIDS}[$__range])))",
                 instant=True,
                 table=True,
             ),
@@ -349,61 +343,4 @@ def _xid_table() -> Panel:
         sort="times",
         no_value="none",
         span=7,
-    )
-
-
-def _month(title: str, expr: str, legend: str, colour: str, reading: Reading) -> Panel:
-    return panels.bars(
-        title,
-        reading,
-        [Query(f"{expr} {_KNOWN}", legend, step="30d")],
-        unit="locale",
-        no_value="no whole 30 days yet",
-        time_from="360d",
-        overrides=[panels.fixed(legend, colour)],
-    )
-
-
-def _months_xids() -> Panel:
-    return _month(
-        "Critical Xids, 30 days each",
-        f"sum(sum_over_time({_CRITICAL}[30d]))",
-        "critical Xids",
-        palette.WORST,
-        Reading(
-            "Critical Xids of each 30 days, up to a year.",
-            "falling after the first months.",
-            "A rise: age, heat or a driver.",
-            "GpuXidCritical",
-        ),
-    )
-
-
-def _months_flaps() -> Panel:
-    return _month(
-        "Lost links, 30 days each",
-        f"sum(sum_over_time({_FLAPS}[30d]))",
-        "lost links",
-        palette.BAD,
-        Reading(
-            "Losses of links of each 30 days, up to a year.",
-            "falling: bad cables are found in the first months.",
-            "A rise: dust, or work in the racks.",
-            "NicLinkFlappingChronic",
-        ),
-    )
-
-
-def _months_memory() -> Panel:
-    return _month(
-        "Uncorrected memory errors, 30 days each",
-        f"sum(sum_over_time({_ECC}[30d]))",
-        "memory errors",
-        palette.REASONS["hw_power_brake"],
-        Reading(
-            "Uncorrected memory errors of each 30 days, up to a year.",
-            "few.",
-            "A rise on few boards: replace them.",
-            "GpuEccUncorrected",
-        ),
     )

@@ -11,7 +11,7 @@ _ALLOWED = frozenset(
     {
         *palette.STATES, palette.NO_DATA, palette.QUIET, palette.IDLE, palette.TEXT, palette.BAND, palette.BESIDE,
         palette.REFERENCE, *palette.PARTS.values(), *palette.LEDGER.values(), *palette.REASONS.values(),
-        *palette.NUMBERED,
+        *palette.NUMBERED, *palette.RUNS,
     }
 )  # fmt: skip
 
