@@ -118,6 +118,8 @@ DEAD = {
     'up{job="node", cluster="c1", node="gpu-042", instance="gpu-042:9935"}': "1x60 0x60",
 }
 LOST = {
+    'DCGM_FI_DEV_GPU_TEMP{cluster="c1", node="gpu-042", gpu="3", UUID="u-gpu-042-3"}': "58x60 stale",
+    'DCGM_FI_DEV_SM_CLOCK{cluster="c1", node="gpu-042", gpu="3", UUID="u-gpu-042-3"}': "1980x60 stale",
     'pyrometer_gpu_up{cluster="c1", node="gpu-042", gpu="3", uuid="u-gpu-042-3"}': "1x60 0x60",
     'pyrometer_gpu_xid_errors_total{cluster="c1", node="gpu-042", gpu="3", uuid="u-gpu-042-3", xid="79", '
     'class="critical"}': "0x60 1x60",
@@ -130,6 +132,7 @@ GPU = 'cluster="c1", node="gpu-042", gpu="3"'
 GAP = '{cluster="c1", node="gpu-042", run="r", attempt="1", rank="3", stage="0", gpu="3"%s}'
 STRAGGLING = "rank:pyrometer_train_spare_gap:with_gpu" + GAP % ""
 NAMED = "rank:pyrometer_train_spare_gap:with_gpu" + GAP % ', at="gpu-042/3/3", who="gpu-042 GPU 3 rank 3"'
+HERE = "rank:pyrometer_train_spare_gap:with_gpu" + GAP % ', at="3/3", who="rank 3, GPU 3"'
 MISSING = f"gpu:pyrometer_gpu_up:missing{{{GPU}}}"
 STEPS = 'gpu:pyrometer_gpu_deviation:steps{cluster="c1", node="gpu-042", gpu="3", what="%s", size="%s", unit="%s"}'
 WORST = STEPS.replace(":steps", ":worst")
@@ -184,7 +187,7 @@ INCIDENTS: dict[str, tuple[Series, list[Shown]]] = {
             Shown(
                 "gpu-matrix",
                 "GPU map: every GPU against its rail",
-                '{cluster="c1", node="gpu-042", gpu="3", arrange="number", x="2", y_36="-3", unit="MHz", size="-100"}',
+                f'{{{GPU}, arrange="number", x="3149", y_48="-8750", unit="MHz", size="-100"}}',
                 7.8,
                 "> 1",
                 {"what": "clock", "arrange": "number"},
@@ -251,6 +254,7 @@ INCIDENTS: dict[str, tuple[Series, list[Shown]]] = {
             Shown("training-run", "All wait for", NAMED, 0.2, variables={"run": "r"}),
             Shown("training-run", "Ranks that the others wait for", STRAGGLING, 0.2, "> 0.05", {"run": "r"}),
             Shown("node", "What the node's ranks cost the others", STRAGGLING, 0.2, "> 0.05"),
+            Shown("node", "The others wait for", HERE, 0.2),
             fires("TrainStraggler", "warning", "train", 'node="gpu-042", run="r", rank="3"'),
         ],
     ),
@@ -263,9 +267,8 @@ INCIDENTS: dict[str, tuple[Series, list[Shown]]] = {
             Shown(
                 "gpu-matrix",
                 "GPUs without data",
-                'gpu:pyrometer_gpu_up:missing{cluster="c1", node="gpu-042", gpu="3"}',
-                1,
-                'and on (gpu) gpu:pyrometer_gpu_up:missing{gpu="3"}',
+                '{node="gpu-042", gpu="all"}',
+                2,
             ),
             Shown("node", "The node answers", "{}", 0),
             Shown("node", "GPUs that don't answer", "{}", 2),
@@ -276,7 +279,15 @@ INCIDENTS: dict[str, tuple[Series, list[Shown]]] = {
         LOST,
         [
             Shown("overview", "GPUs without data", '{node="gpu-042"}', 1),
-            Shown("gpu-matrix", "GPUs without data", MISSING, 1),
+            Shown("gpu-matrix", "GPUs without data", '{node="gpu-042", gpu="3"}', 1),
+            Shown(
+                "gpu-matrix",
+                "Node x GPU, worst node first: steps from the rail's median",
+                '{node="gpu-042", gpu="3"}',
+                1e6 + 1,
+                "> 1",
+                {"what": "temperature"},
+            ),
             Shown("stack-health", "Checks, of nodes where one fails", '{node="gpu-042", check="every GPU"}', 0, "== 0"),
             Shown(
                 "stack-health",

@@ -34,7 +34,7 @@ def board() -> Board:
         variables=[CLUSTERS, NODES, GPUS],
         annotations=[_HERE, RESTARTS, DEPLOYS],
         rows=[
-            Row([_answers(), _gpus(), _alerts(), _throttled_time(), _losses(), _memory()], height=4),
+            Row([_answers(), _gpus(), _alerts(), _throttled_time(), _straggler(), _losses(), _memory()], height=4),
             Row([_deviations(), _temperature(), _clock()], height=10),
             Row([_throttling(), _power(), _tensor()], height=8),
             Row([_flaps(), _traffic(), _errors()], height=8),
@@ -60,6 +60,7 @@ def _answers() -> Panel:
             panels.state("0", "no", palette.WORST, 1),
             panels.state("1", "yes", palette.QUIET, 2),
         ],
+        span=3,
     )
 
 
@@ -75,6 +76,7 @@ def _gpus() -> Panel:
         f"count(gpu:pyrometer_gpu_up:missing{{{NODE_IS}}}) or 0 * count(gpu:pyrometer_gpu:expected{{{NODE_IS}}})",
         unit="locale",
         steps=[(None, palette.QUIET), (1, palette.WORST)],
+        span=3,
     )
 
 
@@ -85,6 +87,7 @@ def _alerts() -> Panel:
         f'count(ALERTS{{alertstate="firing", {NODE_IS}}}) or 0 * count(up{{job="node", {NODE_IS}}})',
         unit="locale",
         steps=[(None, palette.QUIET), (1, palette.BAD), (3, palette.WORST)],
+        span=3,
     )
 
 
@@ -105,6 +108,27 @@ def _throttled_time() -> Panel:
     )
 
 
+def _straggler() -> Panel:
+    return panels.stat(
+        "The others wait for",
+        Reading(
+            "The rank of this node that waits least for the others, compared with its stage: the share of the time "
+            "that the others wait for it.",
+            "nobody, or below 5 %.",
+            "Is its GPU slow (see below), or the host (CPU, memory, storage)? The last row has it over time.",
+            "TrainStraggler",
+        ),
+        panels.worst(f"rank:pyrometer_train_spare_gap:with_gpu{{{NODE_IS}}}", 0.02, "rank $1, GPU $2", "rank", "gpu"),
+        unit="percentunit",
+        decimals=0,
+        steps=panels.LOST_TIME,
+        name="{{who}}",
+        link=RUN_OF_SERIES,
+        no_value="no training here",
+        span=4,
+    )
+
+
 def _losses() -> Panel:
     return panels.stat(
         "Links lost in 10 minutes",
@@ -117,6 +141,7 @@ def _losses() -> Panel:
         f"sum(port:pyrometer_nic_link_down_events:increase10m{{{NODE_IS}}}) unless on () {_GONE}",
         unit="locale",
         steps=[(None, palette.QUIET), (1, palette.WATCH), (3, palette.BAD), (10, palette.WORST)],
+        span=3,
     )
 
 
