@@ -43,6 +43,9 @@ CELLS: Json = {
     "minWidth": 50,
     "cellOptions": {"type": "color-background", "mode": "basic", "applyToRow": False},
 }
+# Lines of names that nobody knows beforehand, each in the colour of the worst that it was: Grafana's own palette would
+# give the colours of trouble to healthy ones.
+BY_WORST: Json = {"mode": "thresholds", "seriesBy": "max"}
 ROW_NAME: Json = {"custom.cellOptions": {"type": "auto"}, "unit": "string"}
 
 
@@ -210,9 +213,16 @@ def reasons() -> list[Override]:
 
 
 def numbered(pattern: str) -> list[Override]:
-    """Series of GPUs, ports or rails, each number in its colour; ``pattern`` has ``%d`` where the number is."""
+    """Series of GPUs, ports or rails, each number in its colour; ``pattern`` has ``%s`` where the number is.
+
+    From 8 on the colours begin again.
+    """
     return [
-        Override(f"/{pattern % number}/", {"color": {"mode": "fixed", "fixedColor": colour}}, "byRegexp")
+        Override(
+            f"/{pattern % f'({number}|{number + 8}|{number + 16})'}/",
+            {"color": {"mode": "fixed", "fixedColor": colour}},
+            "byRegexp",
+        )
         for number, colour in enumerate(palette.NUMBERED)
     ]
 

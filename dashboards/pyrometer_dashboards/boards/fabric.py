@@ -199,7 +199,7 @@ def _received() -> Panel:
         [Query(f"rail:pyrometer_nic_port_data_received:bits_rate1m{{{CLUSTER}}}", "rail {{rail}}")],
         unit="bps",
         limits=(0, None),
-        overrides=panels.numbered("^rail %d$"),
+        overrides=panels.numbered("^rail %s$"),
     )
 
 
@@ -214,7 +214,7 @@ def _sent() -> Panel:
         [Query(f"rail:pyrometer_nic_port_data_transmitted:bits_rate1m{{{CLUSTER}}}", "rail {{rail}}")],
         unit="bps",
         limits=(0, None),
-        overrides=panels.numbered("^rail %d$"),
+        overrides=panels.numbered("^rail %s$"),
     )
 
 
@@ -231,7 +231,7 @@ def _waits() -> Panel:
         [Query(f"rail:pyrometer_nic_port_transmit_wait:rate1m{{{CLUSTER}}}", "rail {{rail}}")],
         unit="suffix:ticks/s",
         limits=(0, None),
-        overrides=panels.numbered("^rail %d$"),
+        overrides=panels.numbered("^rail %s$"),
     )
 
 

@@ -206,7 +206,7 @@ def _against_band(
         overrides=[
             panels.fixed("all: p5", palette.BAND, **edge),
             panels.fixed("all: p95", palette.BAND, fillBelowTo="all: p5", fillOpacity=25, **edge),
-            *panels.numbered("^GPU %d$"),
+            *panels.numbered("^GPU %s$"),
         ],
         span=span,
     )
@@ -325,7 +325,7 @@ def _traffic() -> Panel:
         [Query(f"8 * rate(pyrometer_nic_port_data_transmitted_bytes_total{{{NODE_IS}}}[$__rate_interval])", _PORT)],
         unit="bps",
         limits=(0, None),
-        overrides=panels.numbered(r"_%d\/"),
+        overrides=panels.numbered(r"_%s\/"),
     )
 
 
@@ -359,6 +359,8 @@ def _waits() -> Panel:
         [Query(f"rank:pyrometer_train_spare_gap:with_gpu{{{NODE_IS}}}", "rank {{rank}}")],
         unit="percentunit",
         limits=(-0.1, 0.5),
+        colour=panels.BY_WORST,
+        steps=[(None, palette.HEALTHY), *panels.LOST_TIME[1:]],
         no_value="no training here",
         links=[RUN_OF_SERIES],
         span=6,

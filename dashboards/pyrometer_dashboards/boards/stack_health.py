@@ -257,6 +257,8 @@ def _rules() -> Panel:
         ],
         unit="s",
         limits=(0, None),
+        colour=panels.BY_WORST,
+        steps=[(None, palette.HEALTHY), (1, palette.WATCH), (5, palette.BAD), (15, palette.WORST)],
         span=6,
     )
 
