@@ -33,6 +33,8 @@ _THROTTLE = {
 }
 NAMED_CAUSES = {
     "GpuLost": (120.0, "GPU lost"),
+    # As the driver's version may merely be the wrong one, with which a running job goes on, less than the others.
+    "GpuDriverDown": (80.0, "NVIDIA driver down"),
     "GpuXidCritical": (115.0, "critical Xid"),
     "NicLinkDown": (110.0, "link down"),
     "GpuEccUncorrected": (70.0, "uncorrected memory errors"),

@@ -24,6 +24,7 @@ CAUSE_ALERTS = frozenset(
         "GpuThrottledHardware",
         "GpuXidCritical",
         "GpuLost",
+        "GpuDriverDown",
         "GpuEccUncorrected",
         "GpuRowRemapFailed",
         "GpuPcieDegraded",

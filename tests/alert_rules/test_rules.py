@@ -21,9 +21,10 @@ KNOWN_METRICS = re.compile(
     r"""
     up | ALERTS
     | DCGM_FI_(DEV|PROF)_[A-Z0-9_]+
-    | pyrometer_gpu_(up|info|clock_event_(seconds_total|method_info)|xid_errors_total|energy_joules_total|job_info)
+    | pyrometer_gpu_(up|info|clock_event_(seconds_total|method_info)|energy_joules_total|job_info)
+    | pyrometer_gpu_xid_(critical_)?errors_total
     | pyrometer_gpu_(nvlink_(transmitted|received)_bytes_total|pcie_\w+_bytes_total)
-    | pyrometer_gpu_(nvlink_up|nvlinks_up|recovery_action)
+    | pyrometer_gpu_(nvlink_up|nvlinks_up|recovery_action|driver_info|driver_mismatch)
     | pyrometer_gpus_present
     | pyrometer_down_reason_info
     | pyrometer_alerting_(outbox_oldest_age_seconds|slack_blocked)

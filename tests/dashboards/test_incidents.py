@@ -63,6 +63,7 @@ def healthy() -> Series:
                 grows = "0+5x120" if reason == "power_cap" else "0x120"
                 found[f'pyrometer_gpu_clock_event_seconds_total{{{own}, reason="{reason}"}}'] = grows
             found[f'pyrometer_gpu_xid_errors_total{{{own}, xid="79", class="critical"}}'] = "0x120"
+            found[f"pyrometer_gpu_xid_critical_errors_total{{{own}}}"] = "0x120"
             found[f'pyrometer_train_rank_info{{{rank}, gpu="{gpu}", stage="0"}}'] = "1x120"
             found[f"pyrometer_train_steps_total{{{rank}}}"] = "0+15x120"
             found[f"pyrometer_train_step_seconds_total{{{rank}}}"] = "0+15x120"
@@ -123,6 +124,7 @@ LOST = {
     'pyrometer_gpu_up{cluster="c1", node="gpu-042", gpu="3", uuid="u-gpu-042-3"}': "1x60 0x60",
     'pyrometer_gpu_xid_errors_total{cluster="c1", node="gpu-042", gpu="3", uuid="u-gpu-042-3", xid="79", '
     'class="critical"}': "0x60 1x60",
+    'pyrometer_gpu_xid_critical_errors_total{cluster="c1", node="gpu-042", gpu="3", uuid="u-gpu-042-3"}': "0x60 1x60",
     'pyrometer_down_reason_info{cluster="c1", node="gpu-042", collector="gpu", part="3", reason="lost"}': "_x60 1x60",
 }
 LOST_BATCH = {'pyrometer_train_batch_step{cluster="c1", node="gpu-041", run="r", attempt="1"}': "1+1x70 _ 73+1x48"}

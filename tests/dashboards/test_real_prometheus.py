@@ -134,6 +134,21 @@ def test_every_query_has_an_answer(prometheus: str) -> None:
     assert [" / ".join(where) for where in sorted(waiting)] == []
 
 
+@pytest.mark.e2e
+@pytest.mark.timeout(240)
+def test_a_planted_lost_gpu_fires_its_own_alert_and_is_named(prometheus: str) -> None:
+    node, gpu = planted(NODES).lost or ("", 0)
+    culprit = {("GpuLost", node, str(gpu)), ("GpuXidCritical", node, str(gpu))}
+    deadline = time.monotonic() + LONGEST_SECONDS
+    named: set[tuple[str, ...]] = set()
+    while not culprit <= named and time.monotonic() < deadline:
+        time.sleep(1)
+        answer = _ask(prometheus, "query", query='ALERTS{alertstate="firing", alertname=~"GpuLost|GpuXidCritical"}')
+        rows = [each["metric"] for each in answer.get("data", {}).get("result", [])]
+        named = {(row["alertname"], row["node"], row.get("gpu", "")) for row in rows}
+    assert named == culprit
+
+
 # What the panels of dcgm-exporter's dashboard (12239 on grafana.com) ask, with its variables $instance and $gpu.
 OF_12239 = (
     'DCGM_FI_DEV_GPU_TEMP{instance=~"$instance", gpu=~"$gpu"}',

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from pyrometer_exporters import cluster, node
 from pyrometer_exporters.framework.collector import discover
 from pyrometer_exporters.framework.docs import OWN_FAMILIES
 from pyrometer_simulator.fleet.batches import batches
-from pyrometer_simulator.fleet.plan import EPOCH, Faults, Plan, planted
+from pyrometer_simulator.fleet.plan import EPOCH, Faults, Plan, alone, planted
 from pyrometer_simulator.fleet.write import families, moment, write_history
 
 NOW = EPOCH + 86400
@@ -54,8 +56,57 @@ def test_a_dead_node_tells_nothing_and_a_lost_gpu_only_that_it_is() -> None:
     assert {line.split("{")[0] for line in lost} == {
         "pyrometer_gpu_up",
         "pyrometer_gpu_xid_errors_total",
+        "pyrometer_gpu_xid_critical_errors_total",
         "pyrometer_train_rank_info",
     }
+
+
+def values(plan: Plan, at: float, name: str, *having: str) -> list[float]:
+    lines = [line for line in told(plan, at) if line.startswith(f"{name}{{") and all(each in line for each in having)]
+    return [float(line.rsplit(" ", 1)[1]) for line in lines]
+
+
+def test_a_lost_gpu_has_the_drivers_own_reason_and_is_still_counted() -> None:
+    plan = Plan(nodes=3, faults=Faults(dead="gpu-002", lost=("gpu-003", 6)))
+    assert values(plan, NOW, "pyrometer_down_reason_info", 'reason="gpu_is_lost"', 'part="6"', "gpu-003") == [1]
+    assert values(plan, NOW, "pyrometer_gpus_present", "gpu-003") == [8, 8]
+    assert values(plan, NOW, "pyrometer_gpus_present", "gpu-002") == []
+
+
+def test_a_run_stands_still_with_its_lost_gpu_where_that_is_planted() -> None:
+    plan = Plan(nodes=16, faults=replace(alone(16)["lost-gpu"], since=NOW))
+    (run, other) = plan.runs()
+    assert plan.stopped(other) == math.inf
+    later = NOW + 600
+    for name in ("steps_total", "step_seconds_total", "tokens_total", "step_part_seconds_total"):
+        before, after = (values(plan, at, f"pyrometer_train_{name}", run.name) for at in (NOW, later))
+        assert before == after, name
+    lost = plan.rank(run, plan.faults.lost)
+    waiting = values(plan, later, "pyrometer_train_current_part_seconds", run.name, 'part="wait"')
+    assert waiting == [600.0] * (run.nodes * plan.gpus - 1)
+    assert values(plan, later, "pyrometer_train_rank_up", run.name, f'rank="{lost}"') == [0]
+    assert {at < NOW for series, _, at in batches(plan, NOW - 60, later) if run.name in series} == {True}
+    assert any(at > NOW for series, _, at in batches(plan, NOW - 60, later) if other.name in series)
+
+
+def test_a_throttled_gpu_slows_its_run_and_its_rank_waits_for_nobody() -> None:
+    plan = Plan(nodes=6, faults=replace(alone(6)["throttled-gpu"], since=NOW))
+    (run, _) = plan.runs()
+    slowest = plan.slowest(run)
+    assert slowest == plan.rank(run, plan.faults.hot)
+
+    def waited(rank: int | None) -> float:
+        having = (run.name, f'rank="{rank}"', 'part="wait"')
+        before, after = (values(plan, at, "pyrometer_train_step_part_seconds_total", *having) for at in (NOW, NOW + 99))
+        return after[0] - before[0]
+
+    assert waited(slowest) < 0.2 * waited(0)
+
+    def usual(start: float) -> float:
+        told = [mfu for series, mfu, _ in batches(plan, start, start + 300) if "mfu" in series and run.name in series]
+        return sorted(told)[len(told) // 2]
+
+    assert usual(NOW) < 0.85 * usual(NOW - 300)
 
 
 def test_counters_never_fall_also_when_faults_begin() -> None:

@@ -34,5 +34,6 @@ NEEDS = (
     Need("DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH", "GpuPcieDegraded"),
     Need("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "GpuEccUncorrected"),
     Need("DCGM_FI_DEV_ROW_REMAP_FAILURE", "GpuRowRemapFailed"),
-    Need("pyrometer_gpu_xid_errors_total", "GpuXidCritical"),
+    Need("pyrometer_gpu_xid_critical_errors_total", "GpuXidCritical"),
+    Need("pyrometer_gpu_xid_errors_total", "the text of GpuXidCritical"),
 )

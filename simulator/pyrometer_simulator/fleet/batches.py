@@ -15,11 +15,12 @@ def batches(plan: Plan, start: float, end: float) -> Iterator[tuple[str, float, 
     """(series, value, time) of all batches that ended in [start, end)."""
     for number, run in enumerate(plan.runs()):
         target = f'cluster="{plan.cluster}",node="{plan.names()[run.first]}",job="batches",run="{run.name}",attempt="1"'
-        for step in range(math.ceil((start - EPOCH) / run.step), math.ceil((end - EPOCH) / run.step)):
+        until = min(end, plan.stopped(run))
+        for step in range(math.ceil((start - EPOCH) / run.step), math.ceil((until - EPOCH) / run.step)):
             if number == 0 and _never_arrives(plan, run, step):
                 continue
             at = EPOCH + step * run.step
-            slow = _slowness(run, step, at) * (_DROP if number == 0 and _dragged(plan, at) else 1)
+            slow = _slowness(run, step, at) * (_DROP if _dragged(plan, run, at) else 1)
             yield f"pyrometer_train_batch_mfu_ratio{{{target}}}", round(run.mfu / slow, 5), at
             yield f"pyrometer_train_batch_step_seconds{{{target}}}", round(run.step * slow, 5), at
             yield f"pyrometer_train_batch_step{{{target}}}", step, at
@@ -29,9 +30,9 @@ def batches(plan: Plan, start: float, end: float) -> Iterator[tuple[str, float, 
                 yield f'pyrometer_train_batch_tag{{{target},tag="checkpoint"}}', 1, at
 
 
-def _dragged(plan: Plan, at: float) -> bool:
-    """Whether the first run waits for its slow rank."""
-    return plan.faults.straggler is not None and at >= plan.faults.since
+def _dragged(plan: Plan, run: Run, at: float) -> bool:
+    """Whether the run waits for a slow rank."""
+    return plan.slowest(run) is not None and at >= plan.faults.since
 
 
 def _never_arrives(plan: Plan, run: Run, step: int) -> bool:

@@ -69,7 +69,7 @@ class Hardware:
             yield family("pyrometer_collector_duration_seconds", labels, alive * 0.003, slow=True)
         kinds = [f'{target},kind="oom_kill"' for target in self.targets]
         yield family("pyrometer_kernel_events_total", kinds, alive * self._killed, slow=True)
-        lost = [f'{self.targets[node]},collector="gpu",part="{gpu}",reason="GPU is lost"' for node, gpu in self._where]
+        lost = [f'{self.targets[node]},collector="gpu",part="{gpu}",reason="gpu_is_lost"' for node, gpu in self._where]
         yield family("pyrometer_down_reason_info", lost, absent_where(~self._lost, 1.0))
 
     def _working(self, busy: float, idle: float, hot: float) -> Array:
@@ -117,6 +117,11 @@ class Hardware:
         plan = self._plan
         labels = [f'{self.targets[node]},gpu="{gpu}",uuid="{_uuid(node, gpu)}"' for node, gpu in self._where]
         here = absent_where(self._gone, 1.0)
+        answering = absent_where(np.arange(plan.nodes) == self.dead, float(plan.gpus))
+        # A GPU that falls off the bus while it works stays in both counts until the driver is loaded again.
+        for source in ("pci", "nvml"):
+            present = [f'{target},source="{source}"' for target in self.targets]
+            yield family("pyrometer_gpus_present", present, answering, slow=True)
         yield family("pyrometer_gpu_up", labels, absent_where(self._silent, np.where(self._lost, 0.0, 1.0)))
         rest = f'pci_bus_id="0000:18:00.0",model="{MODEL}",serial="1",vbios="96.00",driver="{DRIVER}"'
         yield family("pyrometer_gpu_info", [f"{each},{rest}" for each in labels], here, slow=True)
@@ -129,6 +134,8 @@ class Hardware:
             share = here * shares.get(reason, 0.0)
             before = share * ~self._hot
             yield family("pyrometer_gpu_clock_event_seconds_total", named, turning(before, share, plan.faults.since))
+        fallen = absent_where(self._silent, np.where(self._lost, 1.0, 0.0))
+        yield family("pyrometer_gpu_xid_critical_errors_total", labels, fallen, slow=True)
         for xid in ("48", "79", "94"):
             named = [f'{each},xid="{xid}",class="critical"' for each in labels]
             count = np.where(self._lost & (xid == "79"), 1.0, 0.0)

@@ -29,6 +29,7 @@ class Faults:
         kernel: node whose kernel killed a process that ran out of memory.
         narrow: node and device whose link has half of its rate.
         pinned: node and device of which a counter stands at its maximum.
+        stops: whether the run of the lost GPU stands still from then on, as a synchronous one does until it restarts.
         since: when they begin, in s since the epoch.
     """
 
@@ -42,6 +43,7 @@ class Faults:
     kernel: str = ""
     narrow: tuple[str, int] | None = None
     pinned: tuple[str, int] | None = None
+    stops: bool = False
     since: float = EPOCH
 
 
@@ -100,6 +102,24 @@ class Plan:
             runs.append(Run("moe-1t", first, busy - first, 12.0, 0.33))
         return runs
 
+    def rank(self, run: Run, where: tuple[str, int] | None) -> int | None:
+        """The rank of a run on that GPU; nothing where there is none, or where it works for another."""
+        found = self.index(where)
+        if found is None or not run.first <= found[0] < run.first + run.nodes:
+            return None
+        return (found[0] - run.first) * self.gpus + found[1]
+
+    def slowest(self, run: Run) -> int | None:
+        """The rank that all others of the run wait for: the planted one, else the one on a GPU that is throttled."""
+        if run.first == 0 and self.faults.straggler is not None:
+            return self.faults.straggler
+        return self.rank(run, self.faults.hot)
+
+    def stopped(self, run: Run) -> float:
+        """When the run stood still (s since the epoch): with its GPU, else never."""
+        lost = self.faults.stops and self.rank(run, self.faults.lost) is not None
+        return self.faults.since if lost else math.inf
+
 
 def planted(nodes: int, since: float = EPOCH) -> Faults:
     """One fault of each kind, on different nodes, for a cluster of that many nodes (at least 6)."""
@@ -118,7 +138,7 @@ def alone(nodes: int, since: float = EPOCH) -> dict[str, Faults]:
         "flapping-rail": replace(HEALTHY, flapping=whole.flapping),
         "straggler": replace(HEALTHY, straggler=whole.straggler),
         "dead-exporter": replace(HEALTHY, dead=whole.dead),
-        "lost-gpu": replace(HEALTHY, lost=whole.lost),
+        "lost-gpu": replace(HEALTHY, lost=whole.lost, stops=True),
         "lost-batch": replace(HEALTHY, lost_batch=whole.lost_batch),
     }
     return {"healthy": HEALTHY, **{name: replace(faults, since=since) for name, faults in found.items()}}

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from pyrometer_simulator.fleet.plan import Plan
-from pyrometer_simulator.fleet.series import Family, family, growing, together
+from pyrometer_simulator.fleet.series import Family, Values, family, growing, together, turning
 
 # Shares of a run's time in the goodput ledger.
 _LEDGER = {
@@ -19,6 +19,7 @@ _LEDGER = {
     "down": 0.01,
     "other": 0.002,
 }
+_STANDSTILL = {state: float(state == "down") for state in _LEDGER}
 
 _ALERTMANAGER = {
     "alertmanager_silences": {"active": 1.0, "pending": 0.0, "expired": 4.0},
@@ -52,7 +53,7 @@ def _signatures(plan: Plan) -> Iterator[Family]:
     for run in plan.runs():
         where = f'cluster="{plan.cluster}",run="{run.name}"'
         labels = [f'{where},signature="{signature}"' for signature in ("steady", "step_down")]
-        dragged = plan.faults.straggler is not None and run.first == 0
+        dragged = plan.slowest(run) is not None
         yield family("pyrometer_run_signature", labels, np.array([0.0, 0.86] if dragged else [0.97, 0.0]), slow=True)
 
 
@@ -85,15 +86,24 @@ def _slurm(plan: Plan) -> Iterator[Family]:
 def _ledger(plan: Plan) -> Iterator[Family]:
     for run in plan.runs():
         labels = [f'{_cluster_exporter(plan)},run="{run.name}",state="{state}"' for state in _LEDGER]
-        yield family("pyrometer_run_seconds_total", labels, growing(np.array([*_LEDGER.values()])), slow=True)
+        moving, still = (np.array([*shares.values()]) for shares in (_LEDGER, _STANDSTILL))
+        stopped = plan.stopped(run)
+        yield family("pyrometer_run_seconds_total", labels, turning(moving, still, stopped), slow=True)
         own = [f'{_cluster_exporter(plan)},run="{run.name}"']
-        yield family("pyrometer_run_unsaved_seconds", own, lambda at: np.array([at % _CHECKPOINT_SECONDS]))
+        yield family("pyrometer_run_unsaved_seconds", own, _unsaved(stopped))
         yield family(
             "pyrometer_run_checkpoint_interval_seconds", own, np.array([float(_CHECKPOINT_SECONDS)]), slow=True
         )
-        yield family(
-            "pyrometer_run_last_checkpoint_timestamp_seconds", own, lambda at: np.array([at - at % _CHECKPOINT_SECONDS])
-        )
+        yield family("pyrometer_run_last_checkpoint_timestamp_seconds", own, _last_checkpoint(stopped))
+
+
+def _last_checkpoint(stopped: float) -> Values:
+    return lambda at: np.array([min(at, stopped) // _CHECKPOINT_SECONDS * _CHECKPOINT_SECONDS])
+
+
+def _unsaved(stopped: float) -> Values:
+    """Training since the last checkpoint: of a run that stands still no more than it had."""
+    return lambda at: np.array([min(at, stopped) % _CHECKPOINT_SECONDS])
 
 
 def _cluster_exporter(plan: Plan) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from pyrometer_simulator.fleet.plan import EPOCH, HEALTHY, MODEL, PARTS, Faults, Plan, Run
-from pyrometer_simulator.fleet.series import Array, Family, absent_where, family, growing, turning
+from pyrometer_simulator.fleet.plan import EPOCH, MODEL, PARTS, Plan, Run
+from pyrometer_simulator.fleet.series import Array, Family, Values, absent_where, family, turning
 
 _TOKENS = 4_194_304
 _STAGES = 4
@@ -20,38 +21,60 @@ def ranks(plan: Plan, targets: Sequence[str], dead: int) -> Iterator[Family]:
         where = [(run.first + rank // plan.gpus, rank % plan.gpus) for rank in range(run.nodes * plan.gpus)]
         named = [f'{targets[node]},run="{run.name}",attempt="1",rank="{rank}"' for rank, (node, _) in enumerate(where)]
         here = absent_where(np.array([node == dead for node, _ in where]), 1.0)
-        yield from _counters(run, named, here)
-        yield from _parts(run, named, here, plan.faults if run.first == 0 else HEALTHY)
+        stopped = plan.stopped(run)
+        yield from _counters(run, named, here, stopped)
+        yield from _parts(plan, run, named, here)
+        yield from _now(plan, run, named, here)
         yield from _identity(named, where, here)
         yield _configuration(run, targets[run.first], len(where))
 
 
-def _counters(run: Run, named: list[str], here: Array) -> Iterator[Family]:
+def _counters(run: Run, named: list[str], here: Array, stopped: float) -> Iterator[Family]:
     tokens = _TOKENS // len(named)
 
     def steps(at: float) -> Array:
-        return here * float((at - EPOCH) // run.step)
+        return here * float((min(at, stopped) - EPOCH) // run.step)
 
     yield family("pyrometer_train_steps_total", named, steps)
-    yield family("pyrometer_train_step_seconds_total", named, growing(here), slow=True)
+    yield family(
+        "pyrometer_train_step_seconds_total", named, lambda at: here * round(min(at, stopped) - EPOCH, 3), slow=True
+    )
     yield family("pyrometer_train_tokens_total", named, lambda at: steps(at) * tokens, slow=True)
     yield family("pyrometer_train_last_step_timestamp_seconds", named, lambda at: EPOCH + steps(at) * run.step)
-    yield family("pyrometer_train_rank_up", named, here, slow=True)
 
 
-def _parts(run: Run, named: list[str], here: Array, faults: Faults) -> Iterator[Family]:
-    """Where the steps go; the straggler computes longer and waits for nobody."""
-    slow = np.arange(len(named)) == (-1 if faults.straggler is None else faults.straggler)
+def _parts(plan: Plan, run: Run, named: list[str], here: Array) -> Iterator[Family]:
+    """Where the steps go; the straggler computes longer and waits for nobody. Who stands still adds nothing."""
+    slowest, stopped = plan.slowest(run), plan.stopped(run)
+    slow = np.arange(len(named)) == (-1 if slowest is None else slowest)
     spread = here * (1 + 0.02 * np.sin(np.arange(len(named))))
     for part, share in PARTS.items():
         before = share * spread
         after = np.where(slow, _OF_STRAGGLER.get(part, share) * here, before)
         labels = [f'{each},part="{part}"' for each in named]
-        yield family("pyrometer_train_step_part_seconds_total", labels, turning(before, after, faults.since))
+        moving = turning(before, after, plan.faults.since)
+        yield family("pyrometer_train_step_part_seconds_total", labels, _until(stopped, moving))
     saving = [f'{each},part="checkpoint"' for each in named]
-    yield family("pyrometer_train_step_part_seconds_total", saving, lambda at: here * _saved(at))
-    now = [f'{each},part="backward"' for each in named]
-    yield family("pyrometer_train_current_part_seconds", now, lambda at: here * round(at % run.step * 0.4, 3))
+    yield family("pyrometer_train_step_part_seconds_total", saving, lambda at: here * _saved(min(at, stopped)))
+
+
+def _until(stopped: float, values: Values) -> Values:
+    """Values that stay what they were at that moment."""
+    return lambda at: values(min(at, stopped))
+
+
+def _now(plan: Plan, run: Run, named: list[str], here: Array) -> Iterator[Family]:
+    """Where the ranks are: in a run that stands still all wait, but for the one whose process went with its GPU."""
+    stopped = plan.stopped(run)
+    gone = np.arange(len(named)) == (plan.rank(run, plan.faults.lost) if math.isfinite(stopped) else -1)
+    yield family("pyrometer_train_rank_up", named, here * ~gone, slow=True)
+    part = "wait" if math.isfinite(stopped) else "backward"
+    labels = [f'{each},part="{part}"' for each in named]
+
+    def since(at: float) -> Array:
+        return absent_where(gone, here * round(at - stopped if at > stopped else at % run.step * 0.4, 3))
+
+    yield family("pyrometer_train_current_part_seconds", labels, since)
 
 
 def _saved(at: float) -> float:

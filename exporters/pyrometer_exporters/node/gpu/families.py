@@ -131,8 +131,8 @@ INFO = Family(
 PRESENT = Family(
     "pyrometer_gpus_present",
     "gauge",
-    "NVIDIA GPUs that the PCI bus has (source=pci, from sysfs), that the driver presents (source=nvml) and that there "
-    "should be (source=expected, from --collector.gpu.expected).",
+    "NVIDIA GPUs that the PCI bus has and no virtual machine was given (source=pci, from sysfs), that the driver "
+    "presents (source=nvml) and that there should be (source=expected, from --collector.gpu.expected).",
     ("source",),
 )
 ENERGY = Family(

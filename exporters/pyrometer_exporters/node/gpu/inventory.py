@@ -1,6 +1,8 @@
 """Which GPUs there are before any is opened, and which of them are to be left alone.
 
 Sources: ``<sysfs>/bus/pci/devices/0000:18:00.0/vendor`` (``0x10de``) and ``class`` (``0x030200``: a 3D controller);
+``<sysfs>/bus/pci/devices/0000:18:00.0/driver``, a link to ``../../../bus/pci/drivers/nvidia``, and ``physfn``, a link
+that only a virtual function of a GPU has;
 ``<procfs>/driver/nvidia/gpus/0000:18:00.0/information``, a line of which is ``GPU UUID: 	 GPU-4cf8db2d-...``.
 """
 
@@ -12,6 +14,8 @@ from pathlib import Path
 
 NVIDIA_VENDOR = "0x10de"
 DISPLAY_CLASS = "0x03"  # VGA controllers 0x0300, 3D controllers 0x0302; an NVSwitch is a bridge, 0x0680
+# Drivers that hold a device for a virtual machine: vfio-pci and its variants (nvgrace_gpu_vfio_pci), Xen's, the stub.
+_GIVEN_AWAY = re.compile(r"vfio|^pciback$|^xen_pciback$|^pci-stub$")
 
 
 def kernel_pci_id(pci_bus_id: str) -> str:
@@ -63,7 +67,11 @@ class Selection:
 
 
 class PciBus:
-    """The NVIDIA GPUs on the PCI bus. What a device is, is read once: hundreds of devices never change."""
+    """The NVIDIA GPUs on the PCI bus. What a device is, is read once: hundreds of devices never change.
+
+    One that was given to a virtual machine is none of this node's while it is, nor is a GPU's virtual function ever:
+    the driver rightly presents neither.
+    """
 
     def __init__(self, sysfs: Path) -> None:
         self._folder = sysfs / "bus" / "pci" / "devices"
@@ -76,7 +84,13 @@ class PciBus:
         except OSError:
             return None
         self._is_gpu = {address: self._known_or_read(address) for address in addresses}
-        return [address for address, is_gpu in self._is_gpu.items() if is_gpu]
+        return [address for address, is_gpu in self._is_gpu.items() if is_gpu and not self._given_away(address)]
+
+    def _given_away(self, address: str) -> bool:
+        try:
+            return _GIVEN_AWAY.search((self._folder / address / "driver").readlink().name) is not None
+        except OSError:  # it has no driver: unbound, or the driver is not loaded
+            return False
 
     def _known_or_read(self, address: str) -> bool:
         known = self._is_gpu.get(address)
@@ -86,7 +100,9 @@ class PciBus:
 def _is_nvidia_gpu(device: Path) -> bool:
     try:
         vendor = (device / "vendor").read_text(encoding="ascii", errors="replace").strip()
-        return vendor == NVIDIA_VENDOR and (device / "class").read_text(errors="replace").startswith(DISPLAY_CLASS)
+        if vendor != NVIDIA_VENDOR or (device / "physfn").exists():
+            return False
+        return (device / "class").read_text(errors="replace").startswith(DISPLAY_CLASS)
     except OSError:  # unplugged between listing and reading
         return False
 

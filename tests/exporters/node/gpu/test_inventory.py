@@ -54,6 +54,30 @@ def test_only_nvidia_display_devices_are_gpus(tmp_path: Path) -> None:
     assert PciBus(tmp_path).gpus() == ["0000:18:00.0", "0000:2a:00.0"]
 
 
+def _bind(sysfs: Path, device: Path, driver: str) -> None:
+    (device / "driver").unlink(missing_ok=True)
+    (sysfs / "bus/pci/drivers" / driver).mkdir(parents=True, exist_ok=True)
+    (device / "driver").symlink_to(f"../../../bus/pci/drivers/{driver}")
+
+
+@pytest.mark.parametrize("driver", ["vfio-pci", "nvgrace_gpu_vfio_pci", "pci-stub", "xen_pciback"])
+def test_a_gpu_given_to_a_virtual_machine_is_none_of_the_nodes_until_it_comes_back(tmp_path: Path, driver: str) -> None:
+    devices = [_device(tmp_path, f"0000:{n}:00.0", "0x10de", "0x030200") for n in (18, 19)]
+    bus = PciBus(tmp_path)
+    _bind(tmp_path, devices[0], "nvidia")
+    assert bus.gpus() == ["0000:18:00.0", "0000:19:00.0"]  # the second has no driver: something is wrong with it
+    _bind(tmp_path, devices[1], driver)
+    assert bus.gpus() == ["0000:18:00.0"]
+    _bind(tmp_path, devices[1], "nvidia")
+    assert len(bus.gpus() or ()) == 2
+
+
+def test_virtual_functions_are_no_gpus_of_their_own(tmp_path: Path) -> None:
+    _device(tmp_path, "0000:18:00.0", "0x10de", "0x030200")
+    (_device(tmp_path, "0000:18:00.4", "0x10de", "0x030200") / "physfn").symlink_to("../0000:18:00.0")
+    assert PciBus(tmp_path).gpus() == ["0000:18:00.0"]
+
+
 def test_a_gpu_that_leaves_the_bus_is_no_longer_counted_and_what_stays_is_not_read_again(tmp_path: Path) -> None:
     first, second = (_device(tmp_path, f"0000:{n}:00.0", "0x10de", "0x030200") for n in (18, 19))
     bus = PciBus(tmp_path)

@@ -16,6 +16,7 @@ from pyrometer_simulator.nvml.features.events import report_xid
 
 MakeNode = Callable[..., Any]
 ERRORS = "pyrometer_gpu_xid_errors_total"
+CRITICAL = "pyrometer_gpu_xid_critical_errors_total"
 
 
 @pytest.fixture(autouse=True)
@@ -70,6 +71,16 @@ def test_an_xid_that_only_nvml_tells_is_counted_with_its_class(node: Any, xid: i
     report_xid(node.gpus[0], xid)
     scrape = _until(node, "0", {str(xid): 1})
     assert scrape.value(ERRORS, gpu="0", xid=str(xid), **{"class": Classes().of(xid)}) == 1
+
+
+def test_critical_xids_of_all_codes_are_one_count_of_each_gpu(node: Any) -> None:
+    first = node.scrape()
+    assert [first.value(CRITICAL, gpu=gpu) for gpu in ("0", "1")] == [0, 0]
+    for xid in (48, 79, 31, 94):  # 31 is the job's own fault, 94 was contained
+        report_xid(node.gpus[1], xid)
+    scrape = _until(node, "1", {"48": 1, "79": 1, "31": 1, "94": 1})
+    assert scrape.value(CRITICAL, gpu="1", uuid=node.gpus[1].uuid) == 2
+    assert scrape.value(CRITICAL, gpu="0") == 0
 
 
 def test_several_xids_between_two_scrapes_all_count(node: Any) -> None:

@@ -12,6 +12,12 @@ ERRORS = Family(
     "that can be critical are there from the start. A GPU that NVML doesn't present has its PCI address in gpu.",
     (*GPU_LABELS, "xid", "class"),
 )
+CRITICAL = Family(
+    "pyrometer_gpu_xid_critical_errors_total",
+    "counter",
+    "Those of pyrometer_gpu_xid_errors_total of class critical, all codes together: one series a GPU to watch.",
+    GPU_LABELS,
+)
 CONSEQUENCES = Family(
     "pyrometer_gpu_xid_consequences_total",
     "counter",
@@ -38,4 +44,4 @@ DCGM_XID_ERRORS = Family(
     "Number of the GPU's latest Xid, 0 for none so far: repeats don't show, pyrometer_gpu_xid_errors_total counts.",
     (*DCGM_LABELS, "err_code", "err_msg"),
 )
-FAMILIES = (DCGM_XID_ERRORS, ERRORS, CONSEQUENCES, LAST_TIMESTAMP, LAST_INFO)
+FAMILIES = (DCGM_XID_ERRORS, ERRORS, CRITICAL, CONSEQUENCES, LAST_TIMESTAMP, LAST_INFO)

@@ -140,6 +140,14 @@ class Ledger:
         self.uuids[pci] = uuid
         self.changes += 1
 
+    def critical(self) -> Counter[str]:
+        """Events of the class critical by PCI address."""
+        found: Counter[str] = Counter()
+        for (key, xid_class), count in self.counts.items():
+            if xid_class == "critical":
+                found[key.pci] += count
+        return found
+
     def _known_gone(self, key: Key) -> bool:
         """Whether a line without an Xid repeats what is known: the driver prints one for each call on a lost GPU."""
         return key.pci in self.gone or bool(self.recent.get(key))

@@ -151,6 +151,8 @@ class XidWatch:
             if key.pci in labels
         }
         yield from (self._before_anything(labels) | counted).values()
+        critical = ledger.critical()
+        yield from (families.CRITICAL.sample(critical[pci], *names) for pci, names in labels.items())
         for (key, cause), count in ledger.consequences.items():
             if key.pci in labels:
                 yield families.CONSEQUENCES.sample(count, *labels[key.pci], str(key.xid), cause)
