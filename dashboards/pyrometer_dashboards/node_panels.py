@@ -44,8 +44,9 @@ def kernel() -> Panel:
             "none.",
             "machine_check and pcie_aer: hardware. oom_kill: the job.",
         ),
-        [Query(f"round(increase(pyrometer_kernel_events_total{{{NODE_IS}}}[$__rate_interval])) > 0", "{{kind}}")],
+        [panels.counted(f"pyrometer_kernel_events_total{{{NODE_IS}}}", "{{kind}}")],
         unit="locale",
+        decimals=0,
         no_value="none",
         span=6,
     )

@@ -260,7 +260,7 @@ def _missing() -> Panel:
                 table=True,
             )
         ],
-        {"node": "node", "gpu": "GPU", "Value": "missing"},
+        {"node": "node", "gpu": "gpu", "Value": "missing"},
         unit="locale",
         sort="node",
         falling=False,
@@ -325,7 +325,7 @@ def _matrix() -> Panel:
             "gpu",
             {"id": "calculateField", "options": worst},
             {"id": "sortBy", "options": {"fields": {}, "sort": [{"field": "worst", "desc": True}]}},
-            first="worst",
+            first=["worst"],
         ),
         links=[cell],
         overrides=[

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pyrometer_dashboards import node_panels, palette, panels
-from pyrometer_dashboards.common import CLUSTERS, DEPLOYS, GPUS, NODE, NODE_IS, NODES, RESTARTS, RUN_OF_SERIES
+from pyrometer_dashboards.common import CLUSTERS, DEPLOYS, GPUS, NODE, NODE_IS, NODES, RESTARTS, RUN_OF_SERIES, fired
 from pyrometer_dashboards.defaults import NO_DATA_MAPPING
 from pyrometer_dashboards.model import Annotation, Board, Override, Panel, Query, Reading, Row
 
@@ -14,7 +14,7 @@ _GONE = f'(up{{job="node", {NODE_IS}}} == 0)'
 _PORT = "{{device}}/{{port}}"
 _HERE = Annotation(
     "Alerts",
-    f"ALERTS_FOR_STATE{{{NODE_IS}}} * 1000",
+    fired(NODE_IS),
     "{{alertname}}",
     "GPU {{gpu}} {{device}}",
     palette.BAD,
@@ -45,7 +45,7 @@ def board() -> Board:
 
 def _answers() -> Panel:
     return panels.stat(
-        "The node answers",
+        "Answers",
         Reading(
             "Whether its exporter answered the last scrape.",
             "yes.",
@@ -66,7 +66,7 @@ def _answers() -> Panel:
 
 def _gpus() -> Panel:
     return panels.stat(
-        "GPUs that don't answer",
+        "GPUs missing",
         Reading(
             "GPUs that this node should have and that don't answer.",
             "0.",
@@ -82,12 +82,12 @@ def _gpus() -> Panel:
 
 def _alerts() -> Panel:
     return panels.stat(
-        "Alerts of this node",
+        "Alerts",
         Reading("Alerts that fire and name this node.", "0.", "The message in Slack has the evidence."),
         f'count(ALERTS{{alertstate="firing", {NODE_IS}}}) or 0 * count(up{{job="node", {NODE_IS}}})',
         unit="locale",
         steps=[(None, palette.QUIET), (1, palette.BAD), (3, palette.WORST)],
-        span=3,
+        span=2,
     )
 
 
@@ -131,7 +131,7 @@ def _straggler() -> Panel:
 
 def _losses() -> Panel:
     return panels.stat(
-        "Links lost in 10 minutes",
+        "Links lost in 10 min",
         Reading(
             "How often links of this node were lost in the last 10 minutes, all ports together, from counters.",
             "0.",
@@ -141,7 +141,7 @@ def _losses() -> Panel:
         f"sum(port:pyrometer_nic_link_down_events:increase10m{{{NODE_IS}}}) unless on () {_GONE}",
         unit="locale",
         steps=[(None, palette.QUIET), (1, palette.WATCH), (3, palette.BAD), (10, palette.WORST)],
-        span=3,
+        span=4,
     )
 
 
@@ -179,7 +179,12 @@ def _deviations() -> Panel:
         decimals=1,
         mappings=[NO_DATA_MAPPING],
         custom=panels.CELLS,
-        transformations=panels.matrix("gpu", "what", renamed={"gpu\\what": "GPU", "temperature": "heat"}),
+        transformations=panels.matrix(
+            "gpu",
+            "what",
+            renamed={"gpu\\what": "GPU", "temperature": "heat", "ecc": "ECC", "pcie": "PCIe"},
+            first=["temperature", "clock", "power", "tensor", "throttled", "ecc", "pcie", "links"],
+        ),
         overrides=[
             Override("GPU", {**panels.ROW_NAME, "custom.width": 60}),
         ],
@@ -308,8 +313,9 @@ def _flaps() -> Panel:
             "One port: its cable or its switch port. All ports at once: the node or the switch.",
             "NicLinkFlapping",
         ),
-        [Query(f"round(increase(pyrometer_nic_link_down_events_total{{{NODE_IS}}}[$__rate_interval])) > 0", _PORT)],
+        [panels.counted(f"pyrometer_nic_link_down_events_total{{{NODE_IS}}}", _PORT)],
         unit="locale",
+        decimals=0,
         no_value="none",
     )
 
@@ -340,6 +346,7 @@ def _errors() -> Panel:
         ),
         [Query(f"port:pyrometer_nic_errors:increase5m{{{NODE_IS}}}", instant=True, table=True)],
         {"device": "device", "port": "port", "kind": "kind", "Value": "errors"},
+        fields={name: {"custom.width": width} for name, width in (("device", 90), ("port", 55), ("errors", 80))},
         unit="locale",
         decimals=0,
         sort="errors",

@@ -165,7 +165,7 @@ def _checks() -> Panel:
         mappings=states,
         options={"frozenColumns": {"left": 1}},
         custom=panels.CELLS,
-        transformations=panels.matrix("node", "check", first="answers"),
+        transformations=panels.matrix("node", "check", first=["answers"]),
         overrides=[
             Override(
                 "node",
@@ -292,7 +292,9 @@ def _delivery() -> Panel:
             Query("max(pyrometer_alerting_outbox_dead)", "given up"),
         ],
         unit="locale",
+        decimals=0,
         limits=(0, None),
+        custom={"axisSoftMax": 10},
         overrides=[panels.fixed("waiting", palette.BAND, lineWidth=2), panels.fixed("given up", palette.WORST)],
     )
 
@@ -305,13 +307,9 @@ def _slack() -> Panel:
             "few, all ok.",
             "rate_limited: a storm, messages follow. Others: the token or the channel.",
         ),
-        [
-            Query(
-                "sum by (outcome) (increase(pyrometer_alerting_slack_calls_total[$__rate_interval]))",
-                "{{outcome}}",
-            )
-        ],
+        [panels.counted("pyrometer_alerting_slack_calls_total", "{{outcome}}", by="outcome")],
         unit="locale",
+        decimals=0,
         no_value="no call yet",
         overrides=[panels.fixed("ok", palette.HEALTHY), panels.fixed("rate_limited", palette.WATCH)],
     )
