@@ -167,9 +167,11 @@ def _asked(board: finding.Json, panel: finding.Json, target: finding.Json) -> As
         "__interval": f"{step}s", "__rate_interval": f"{max(step + SCRAPE, 4 * SCRAPE)}s",
         "cluster": "atlas", "node": "gpu-042", "gpu": ".+", "run": "llama3-70b", "points": "3600",
         "what": "temperature", "arrange": "number", "mfu": "pyrometer_train_batch_mfu_ratio",
+        "steps": "pyrometer_train_batch_step",
     }  # fmt: skip
     if seconds > 90000:
         filling["mfu"] = "run:pyrometer_train_batch_mfu_ratio:window1m"
+        filling["steps"] = "none"
     return Asked(filled(target["expr"], filling), seconds, step if target.get("range") else 0)
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from pyrometer_dashboards import palette, panels
 from pyrometer_dashboards.common import RUN_IS
-from pyrometer_dashboards.model import Panel, Query, Reading, Variable
+from pyrometer_dashboards.model import Override, Panel, Query, Reading, Variable
 
 # Points of at most this many steps are drawn, the newest of the range: more than that no eye tells apart.
 _MOST_POINTS = 20000
 # From a day on, bands come from what was recorded of each minute: a month of batches is 10 million samples.
 _RAW_SECONDS = 90000
 
-# How many seconds hold that many steps; and from which series the bands are drawn. Both hidden, both follow the zoom.
+# How many seconds hold that many steps; from which series the bands are drawn; and the series in whose numbers gaps are
+# looked for, a name that nothing has where it would be too much to read. All hidden, all follow the zoom.
 POINTS = Variable(
     "points",
     query="query_result(ceil(min(vector($__range_s) or label_replace("
@@ -32,6 +33,41 @@ SOURCE = Variable(
     hidden=True,
     query_type=3,
 )
+STEPS = Variable(
+    "steps",
+    query="query_result("
+    f'label_replace(vector($__range_s) <= {_RAW_SECONDS}, "source", "pyrometer_train_batch_step", "", "") or '
+    f'label_replace(vector($__range_s) > {_RAW_SECONDS}, "source", "none", "", "")'
+    ")",
+    regex='/source="([^"]+)"/',
+    hidden=True,
+    query_type=3,
+)
+
+
+def _lost() -> Query:
+    """How many batches never arrived, at the moment of the batch after them: their numbers are not there.
+
+    Compared with the last number before the interval, so that none is missed at an interval's end. From a day on, as
+    recorded of each minute.
+    """
+    step = f"${{steps}}{{{RUN_IS}}}"
+    newest, before = f"max_over_time({step}[$__interval])", f"last_over_time({step}[10m] offset $__interval)"
+    counted = f"run:pyrometer_train_batch_points:lost10m{{{RUN_IS}}}"
+    recorded = f"sum_over_time(run:pyrometer_train_batch_points:lost1m{{{RUN_IS}}}[$__interval])"
+    return Query(
+        # Runs that number their steps with gaps of their own are not counted, and not here.
+        f"max(({newest} - {before} - count_over_time({step}[$__interval]) > 0) and on (run, attempt) {counted}) "
+        f"or sum({recorded}) and on () vector($__range_s) > {_RAW_SECONDS}",
+        "batches lost",
+        step="1s",
+    )
+
+
+def _mean_of() -> Query:
+    """Of how many steps a point is the mean, as words in the legend: a log that is followed may have a line for ten."""
+    steps = f"max(last_over_time(pyrometer_train_batch_steps{{{RUN_IS}}}[10m]) > 1)"
+    return Query(f'count_values("steps", {steps})', "each point is the mean of {{steps}} steps", instant=True)
 
 
 def every_batch() -> Panel:
@@ -49,7 +85,8 @@ def every_batch() -> Panel:
             "median, the "
             "band from the 5th to the 95th percentile, and lightly from the lowest to the highest. From a day on the "
             "bands "
-            "are those of the recorded minutes.",
+            "are those of the recorded minutes. A dark red line from top to bottom: a batch whose point never arrived. "
+            "Of a log that has a line for several steps, a point is their mean, and the legend says so.",
             "a thin dark band; checkpoints and evaluations dip and are tagged.",
             "One batch in a minute down: a rank that pauses (GC, data). All batches down: a GPU or a link, named "
             "below.",
@@ -62,6 +99,8 @@ def every_batch() -> Panel:
             Query(over("max(quantile_over_time(0.95, %s))", "p95"), "p95", step="15s"),
             Query(over("max(quantile_over_time(0.5, %s))", "p50"), "median", step="15s"),
             Query(f"pyrometer_train_batch_mfu_ratio{{{RUN_IS}}}[${{points}}s]", "every batch", instant=True),
+            _lost(),
+            _mean_of(),
         ],
         unit="percentunit",
         limits=(0, 0.6),
@@ -74,8 +113,25 @@ def every_batch() -> Panel:
             panels.fixed("p95", palette.BAND, fillBelowTo="p5", fillOpacity=40, hideFrom=panels.UNNAMED),
             panels.fixed("median", palette.BAND, lineWidth=2),
             panels.fixed("every batch", palette.POINT, drawStyle="points", showPoints="always", pointSize=3),
+            _mark("batches lost"),
+            Override("/^each point/", {"color": {"mode": "fixed", "fixedColor": palette.NO_DATA}}, "byRegexp"),
         ],
         span=24,
+    )
+
+
+def _mark(name: str) -> Override:
+    """A line from the bottom to the top, on a scale of its own that nobody reads."""
+    bar = {"axisPlacement": "hidden", "drawStyle": "bars", "fillOpacity": 100, "lineWidth": 2}
+    return Override(
+        name,
+        {
+            "color": {"mode": "fixed", "fixedColor": palette.WORST},
+            "unit": "none",
+            "min": 0,
+            "max": 1,
+            **{f"custom.{key}": value for key, value in bar.items()},
+        },
     )
 
 

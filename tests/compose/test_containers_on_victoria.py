@@ -132,7 +132,8 @@ def test_boards_show_of_victoriametrics_what_they_show_of_prometheus(running: Si
 def queries() -> Iterator[tuple[str, str, bool]]:
     values = {
         **windows(600), "__rate_interval": "20s", "cluster": CLUSTER, "node": NODES[2], "gpu": ".+", "run": RUN,
-        "points": "600", "mfu": "pyrometer_train_batch_mfu_ratio", "what": "temperature", "arrange": "number",
+        "points": "600", "mfu": "pyrometer_train_batch_mfu_ratio", "steps": "pyrometer_train_batch_step",
+        "what": "temperature", "arrange": "number",
     }  # fmt: skip
     for name, text in rendered().items():
         for panel in finding.panels(json.loads(text)):

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from pyrometer_alerting.metrics import FAMILIES as OF_ALERTING
+from pyrometer_dashboards.filling import filled, windows
 from pyrometer_dashboards.gates import finding, promql, run
 from pyrometer_dashboards.main import main, rendered
 from pyrometer_exporters import cluster, node
@@ -89,12 +90,11 @@ def test_every_query_names_metrics_that_are_defined(boards: dict[str, dict[str, 
 
 
 def test_every_query_is_promql(boards: dict[str, dict[str, Any]], tmp_path: Path) -> None:
-    filled = [re.sub(r"\$\{?mfu\}?", "pyrometer_train_batch_mfu_ratio", expr) for expr in expressions(boards)]
-    filled = [re.sub(r"\[\$\{?\w+\}?s?(:\w+)?\]", r"[1m\1]", expr) for expr in filled]
-    filled = [expr.replace("offset $__interval", "offset 1m") for expr in filled]
+    values = {"mfu": "pyrometer_train_batch_mfu_ratio", "steps": "pyrometer_train_batch_step", **windows(600)}
+    asked = [filled(expr, values | {"points": "60"}) for expr in expressions(boards)]
     # A rule can't record a range; without its brackets the selector is the same one.
-    filled = [re.sub(r"^(\w+\{[^}]*\})\[1m\]$", r"\1", expr) for expr in filled]
-    rules = [{"record": f"board:query:{number}", "expr": query} for number, query in enumerate(filled)]
+    asked = [re.sub(r"^(\w+\{[^}]*\})\[60s\]$", r"\1", expr) for expr in asked]
+    rules = [{"record": f"board:query:{number}", "expr": query} for number, query in enumerate(asked)]
     path = tmp_path / "queries.rules.yaml"
     path.write_text(yaml.safe_dump({"groups": [{"name": "boards", "rules": rules}]}))
     promtool = find_stack().promtool

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,12 +33,12 @@ MINUTES = 30
 Series = dict[str, str]
 
 
-def expression(board: str, title: str, **variables: str) -> str:
-    """What a panel asks first, filled in."""
+def expression(board: str, title: str, query: int = 0, **variables: str) -> str:
+    """What a panel asks, by default first, filled in."""
     found = json.loads(rendered()[f"{board}.json"])
     (one,) = [each for each in finding.panels(found) if each["title"] == title]
     values = {"cluster": "c1", "node": "gpu-042", **windows(600), **variables}
-    return filled(finding.targets(one)[0]["expr"], values)
+    return filled(finding.targets(one)[query]["expr"], values)
 
 
 def _where(node: str) -> str:
@@ -85,6 +86,8 @@ class Shown:
 
     Attributes:
         beyond: appended to the expression, such as what the panel's colours call bad.
+        query: which of the panel's queries.
+        at: when it is asked.
     """
 
     board: str
@@ -93,27 +96,29 @@ class Shown:
     value: float
     beyond: str = ""
     variables: dict[str, str] = field(default_factory=dict)
+    query: int = 0
+    at: str = "20m"
 
     def asked(self) -> str:
         """The panel's own expression."""
-        expr = expression(self.board, self.title, **self.variables)
+        expr = expression(self.board, self.title, self.query, **self.variables)
         return f"({expr}) {self.beyond}" if self.beyond else expr
 
 
+GPU = 'cluster="c1", node="gpu-042", gpu="3"'
+PORT = 'cluster="c1", node="gpu-042", device="mlx5_3", port="1"'
+UUID = f'{GPU}, uuid="u-gpu-042-3"'
 HOT = {
-    'DCGM_FI_DEV_GPU_TEMP{cluster="c1", node="gpu-042", gpu="3", UUID="u-gpu-042-3"}': "91x120",
-    'DCGM_FI_DEV_SM_CLOCK{cluster="c1", node="gpu-042", gpu="3", UUID="u-gpu-042-3"}': "1200x120",
-    'pyrometer_gpu_clock_event_seconds_total{cluster="c1", node="gpu-042", gpu="3", uuid="u-gpu-042-3", '
-    'reason="hw_thermal"}': "0+12x120",
+    f'DCGM_FI_DEV_GPU_TEMP{{{GPU}, UUID="u-gpu-042-3"}}': "91x120",
+    f'DCGM_FI_DEV_SM_CLOCK{{{GPU}, UUID="u-gpu-042-3"}}': "1200x120",
+    f'pyrometer_gpu_clock_event_seconds_total{{{UUID}, reason="hw_thermal"}}': "0+12x120",
 }
 FLAPPING = {
-    'pyrometer_nic_link_down_events_total{cluster="c1", node="gpu-042", device="mlx5_3", port="1"}': "0x60 0+1x60",
-    'pyrometer_nic_link_up{cluster="c1", node="gpu-042", device="mlx5_3", port="1"}': "1x60 0x3 1x57",
+    f"pyrometer_nic_link_down_events_total{{{PORT}}}": "0x60 0+1x60",
+    f"pyrometer_nic_link_up{{{PORT}}}": "1x60 0x3 1x57",
 }
-STRAGGLER = {
-    'pyrometer_train_step_part_seconds_total{cluster="c1", node="gpu-042", run="r", attempt="1", rank="3", '
-    'part="wait"}': "0x120",
-}
+RANK = f'{_where("gpu-042")}, run="r", attempt="1", rank="3"'
+STRAGGLER = {f'pyrometer_train_step_part_seconds_total{{{RANK}, part="wait"}}': "0x120"}
 DEAD = {
     **{name: "1x60 stale" for name in healthy() if 'node="gpu-042"' in name},
     'up{job="node", cluster="c1", node="gpu-042", instance="gpu-042:9935"}': "1x60 0x60",
@@ -121,16 +126,14 @@ DEAD = {
 LOST = {
     'DCGM_FI_DEV_GPU_TEMP{cluster="c1", node="gpu-042", gpu="3", UUID="u-gpu-042-3"}': "58x60 stale",
     'DCGM_FI_DEV_SM_CLOCK{cluster="c1", node="gpu-042", gpu="3", UUID="u-gpu-042-3"}': "1980x60 stale",
-    'pyrometer_gpu_up{cluster="c1", node="gpu-042", gpu="3", uuid="u-gpu-042-3"}': "1x60 0x60",
-    'pyrometer_gpu_xid_errors_total{cluster="c1", node="gpu-042", gpu="3", uuid="u-gpu-042-3", xid="79", '
-    'class="critical"}': "0x60 1x60",
-    'pyrometer_gpu_xid_critical_errors_total{cluster="c1", node="gpu-042", gpu="3", uuid="u-gpu-042-3"}': "0x60 1x60",
-    'pyrometer_down_reason_info{cluster="c1", node="gpu-042", collector="gpu", part="3", reason="lost"}': "_x60 1x60",
+    f"pyrometer_gpu_up{{{UUID}}}": "1x60 0x60",
+    f'pyrometer_gpu_xid_errors_total{{{UUID}, xid="79", class="critical"}}': "0x60 1x60",
+    f"pyrometer_gpu_xid_critical_errors_total{{{UUID}}}": "0x60 1x60",
+    f'pyrometer_down_reason_info{{{_where("gpu-042")}, collector="gpu", part="3", reason="gpu_is_lost"}}': "_x60 1x60",
+    f'pyrometer_gpus_present{{{_where("gpu-042")}, source="nvml"}}': "2x120",
 }
 LOST_BATCH = {'pyrometer_train_batch_step{cluster="c1", node="gpu-041", run="r", attempt="1"}': "1+1x70 _ 73+1x48"}
 
-
-GPU = 'cluster="c1", node="gpu-042", gpu="3"'
 GAP = '{cluster="c1", node="gpu-042", run="r", attempt="1", rank="3", stage="0", gpu="3"%s}'
 STRAGGLING = "rank:pyrometer_train_spare_gap:with_gpu" + GAP % ""
 NAMED = "rank:pyrometer_train_spare_gap:with_gpu" + GAP % ', at="gpu-042/3/3", who="gpu-042 GPU 3 rank 3"'
@@ -138,7 +141,6 @@ HERE = "rank:pyrometer_train_spare_gap:with_gpu" + GAP % ', at="3/3", who="rank 
 MISSING = f"gpu:pyrometer_gpu_up:missing{{{GPU}}}"
 STEPS = 'gpu:pyrometer_gpu_deviation:steps{cluster="c1", node="gpu-042", gpu="3", what="%s", size="%s", unit="%s"}'
 WORST = STEPS.replace(":steps", ":worst")
-PORT = 'cluster="c1", node="gpu-042", device="mlx5_3", port="1"'
 ANSWERS = 'job="node", cluster="c1", node="gpu-042", instance="gpu-042:9935"'
 
 
@@ -149,16 +151,13 @@ def throttled(at: str, who: str) -> str:
 def fires(alert: str, severity: str, component: str, more: str) -> Shown:
     """What the board of alerts says of an alert: the part that it names."""
     labels = f'{{alertname="{alert}", severity="{severity}", component="{component}", cluster="c1", {more}}}'
-    return Shown(
-        "alerts",
-        "Firing now, with the part that is meant",
-        labels,
-        1,
-        f'* 0 + 1 and on (alertname) ALERTS{{alertname="{alert}"}}',
-    )
+    beyond = f'* 0 + 1 and on (alertname) ALERTS{{alertname="{alert}"}}'
+    return Shown("alerts", "Firing now, with the part that is meant", labels, 1, beyond)
 
 
 EXACTLY = "* 0 + 1"
+POINTS = {"run": "r", "steps": "pyrometer_train_batch_step"}
+MONTH = {"steps": "none", "__range_s": "2592000", "__interval": "30s"}
 INCIDENTS: dict[str, tuple[Series, list[Shown]]] = {
     "one throttled GPU": (
         HOT,
@@ -189,7 +188,7 @@ INCIDENTS: dict[str, tuple[Series, list[Shown]]] = {
             Shown(
                 "gpu-matrix",
                 "GPU map: every GPU against its rail",
-                f'{{{GPU}, arrange="number", x="3149", y_48="-8750", unit="MHz", size="-100"}}',
+                f'{{{GPU}, arrange="number", x="3168", y_48="-8750", unit="MHz", size="-100"}}',
                 7.8,
                 "> 1",
                 {"what": "clock", "arrange": "number"},
@@ -296,7 +295,7 @@ INCIDENTS: dict[str, tuple[Series, list[Shown]]] = {
                 "stack-health",
                 "Collectors that fail, and why",
                 'node:pyrometer_down_reason:info{cluster="c1", node="gpu-042", collector="gpu", part="3", '
-                'reason="lost"}',
+                'reason="gpu_is_lost"}',
                 1,
             ),
             Shown("node", "GPUs missing", "{}", 1),
@@ -313,10 +312,11 @@ INCIDENTS: dict[str, tuple[Series, list[Shown]]] = {
                 "alerts",
                 "When each alert fired",
                 '{alertname="GpuXidCritical"}',
-                1,
+                3,
                 'and on (alertname) ALERTS{alertname="GpuXidCritical"}',
             ),
             fires("GpuXidCritical", "critical", "gpu", 'node="gpu-042", gpu="3", uuid="u-gpu-042-3"'),
+            fires("GpuLost", "critical", "gpu", 'node="gpu-042", gpu="3", uuid="u-gpu-042-3"'),
         ],
     ),
     "one lost batch": (
@@ -331,6 +331,9 @@ INCIDENTS: dict[str, tuple[Series, list[Shown]]] = {
                 variables={"run": "r"},
             ),
             Shown("stack-health", "Batches lost in 10 minutes", "{}", 1),
+            # On the plot, at the batch after the gap; a month is drawn from what was recorded of each minute.
+            Shown("training-run", "MFU of every batch", "{}", 1, "", POINTS, 6, "18m"),
+            Shown("training-run", "MFU of every batch", "{}", 1, "", POINTS | MONTH, 6, "19m30s"),
         ],
     ),
 }
@@ -352,7 +355,7 @@ QUIET = (
 )
 
 
-def _answer(tmp_path: Path, series: Series, tests: list[dict[str, object]]) -> str:
+def _answer(tmp_path: Path, series: Series, tests: Sequence[Mapping[str, object]]) -> str:
     """What promtool has to say; empty if all was as expected."""
     inputs = [{"series": name, "values": values} for name, values in (healthy() | series).items()]
     asked = [{"eval_time": "20m", **test} for test in tests]
@@ -372,7 +375,10 @@ def _answer(tmp_path: Path, series: Series, tests: list[dict[str, object]]) -> s
 @pytest.mark.parametrize("name", INCIDENTS)
 def test_the_panels_meant_for_an_incident_name_exactly_the_culprit(name: str, tmp_path: Path) -> None:
     series, panels = INCIDENTS[name]
-    tests = [{"expr": each.asked(), "exp_samples": [{"labels": each.labels, "value": each.value}]} for each in panels]
+    tests = [
+        {"expr": each.asked(), "eval_time": each.at, "exp_samples": [{"labels": each.labels, "value": each.value}]}
+        for each in panels
+    ]
     assert _answer(tmp_path, series, tests) == ""
 
 
@@ -380,8 +386,24 @@ def test_where_all_is_well_nobody_is_named(tmp_path: Path) -> None:
     assert _answer(tmp_path, {}, [{"expr": expression(*each), "exp_samples": []} for each in QUIET]) == ""
 
 
+@pytest.mark.parametrize("at", ["17m45s", "18m15s"])
+def test_a_lost_batch_is_marked_at_its_own_moment_only(at: str, tmp_path: Path) -> None:
+    asked = expression("training-run", "MFU of every batch", 6, **POINTS)
+    assert _answer(tmp_path, LOST_BATCH, [{"expr": asked, "eval_time": at, "exp_samples": []}]) == ""
+
+
+def test_points_of_a_followed_log_say_of_how_many_steps_they_are(tmp_path: Path) -> None:
+    asked = expression("training-run", "MFU of every batch", 7, run="r")
+    log = {f'pyrometer_train_batch_steps{{{_where(NODES[0])}, run="r", attempt="1"}}': "10x120"}
+    assert _answer(tmp_path, log, [{"expr": asked, "exp_samples": [{"labels": '{steps="10"}', "value": 1}]}]) == ""
+    each = dict.fromkeys(log, "1x120")
+    assert _answer(tmp_path, each, [{"expr": asked, "exp_samples": []}]) == ""
+
+
 def test_a_node_that_is_gone_has_no_numbers(tmp_path: Path) -> None:
-    shown = ("Steps from the rail's median", "Links lost in 10 minutes", "Worst GPU, throttled")
+    shown = (
+        "Steps from the rail's median", "Links lost in 10 min", "Worst GPU, throttled", "The others wait for",
+    )  # fmt: skip
     tests = [{"expr": expression("node", title, gpu=".+"), "exp_samples": []} for title in shown]
     # The fabric's own exporter goes on to know the ports.
     fabric = f'pyrometer_fabric_port_info{{{_where("gpu-042")}, device="mlx5_3", port="1", rail="3", switch="leaf-1"}}'

@@ -13,6 +13,8 @@ import time
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +43,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     except StackError as error:
         pytest.skip(str(error))
     folder = tmp_path_factory.mktemp("prometheus")
-    server = FeedServer(Feed(Plan(nodes=NODES, named=("lovelace",), faults=planted(NODES, time.time() + 8))))
+    server = FeedServer(Feed(_plan(time.time() + 8)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     port = free_port()
     _configure(folder, server.server_port, port)
@@ -55,6 +57,12 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     process.wait(10)
     server.shutdown()
     server.server_close()
+
+
+def _plan(since: float) -> Plan:
+    """Every fault planted, a batch lost each minute, and a run that is known from its log."""
+    faults = replace(planted(NODES, since), lost_batch=60)
+    return Plan(nodes=NODES, named=("lovelace",), faults=faults, line=2)
 
 
 def _configure(folder: Path, feed: int, port: int) -> None:
@@ -76,7 +84,7 @@ def _configure(folder: Path, feed: int, port: int) -> None:
 
 
 def _queries() -> Iterator[tuple[str, str, str, str, bool]]:
-    """(board, panel, query's letter, expression filled in, instant) of every query of every board, for some nodes."""
+    """(board, panel, query's letter, expression filled in, instant) of every query of every board, some nodes, runs."""
     faults = planted(NODES)
     assert faults.hot
     assert faults.flapping
@@ -84,11 +92,13 @@ def _queries() -> Iterator[tuple[str, str, str, str, bool]]:
     for name, text in rendered().items():
         for panel in finding.panels(json.loads(text)):
             for target in finding.targets(panel):
-                for node in (faults.hot[0], faults.flapping[0], faults.lost[0]):
+                places = (faults.hot[0], faults.flapping[0], faults.lost[0])
+                for node, run in product(places, ("llama3-70b", "moe-1t")):
                     values = {
                         **windows(600), "__rate_interval": "10s", "cluster": "atlas", "node": node, "gpu": ".+",
-                        "run": ".+" if "$run" in text and name == "overview.json" else "llama3-70b",
-                        "points": "600", "mfu": "pyrometer_train_batch_mfu_ratio", "what": "temperature",
+                        "run": ".+" if "$run" in text and name == "overview.json" else run,
+                        "points": "600", "mfu": "pyrometer_train_batch_mfu_ratio",
+                        "steps": "pyrometer_train_batch_step", "what": "temperature",
                         "arrange": "number",
                     }  # fmt: skip
                     expr = filled(target["expr"], values).replace(":5m]", ":1s]")

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 
 from pyrometer_exporters import cluster, node
 from pyrometer_exporters.framework.collector import discover
@@ -128,6 +129,15 @@ def test_every_batch_comes_once_and_the_planted_one_never() -> None:
     missing = set(range(int(steps[0]), int(steps[-1]) + 1)) - {int(step) for step in steps}
     assert len(steps) == len(set(steps))
     assert len(missing) == 2
+
+
+def test_a_run_that_is_known_from_its_log_has_a_point_for_each_line() -> None:
+    (_, run) = (plan := Plan(nodes=6, line=5)).runs()
+    told = [each for each in batches(plan, NOW, NOW + 10 * 5 * run.step) if run.name in each[0]]
+    steps = [value for series, value, _ in told if series.startswith("pyrometer_train_batch_step{")]
+    assert [later - earlier for earlier, later in pairwise(steps)] == [5] * 9
+    assert {value for series, value, _ in told if series.startswith("pyrometer_train_batch_steps{")} == {5}
+    assert values(plan, NOW, "pyrometer_train_run_info", run.name, 'source="log:torchtitan"') == [1]
 
 
 def test_a_history_is_openmetrics_text_to_its_end() -> None:

@@ -188,23 +188,32 @@ def _harm() -> Panel:
     )
 
 
+# What an alert of each severity is drawn as; with the last, a row that says so where nothing fires.
+_STATES = {3: "critical", 2: "warning", 1: "info"}
+_NOTHING = (
+    f'label_replace(0 * max(cluster:up:nodes{{{CLUSTER}}}), "alertname", "nothing", "", "") unless on () {_FIRING}'
+)
+
+
+def _fired(severity: str, state: int) -> str:
+    firing = f'{state} * group by (alertname) (alert:ALERTS:firing{{{CLUSTER}, severity="{severity}"}})'
+    return f"{firing} or {_NOTHING}" if state == min(_STATES) else firing
+
+
 def _timeline() -> Panel:
     return panels.timeline(
         "When each alert fired",
         Reading(
-            "A row for each alert of the range; coloured while it fires.",
+            "A row for each alert of the range, the critical ones first; in the colour of its severity while it fires.",
             "empty, or short.",
             "Rows that begin together are one incident. A row of stripes flaps: its threshold is too near.",
         ),
+        # A query for each severity: rows stand in the order of the queries.
+        [Query(_fired(name, state), "{{alertname}}", step="1m") for state, name in _STATES.items()],
         [
-            Query(
-                f"clamp_max(sum by (alertname) ({_FIRING}), 1) or on () "
-                f'label_replace(0 * max(cluster:up:nodes{{{CLUSTER}}}), "alertname", "nothing", "", "")',
-                "{{alertname}}",
-                step="1m",
-            )
+            *(panels.state(str(state), name, dict(_SEVERITIES)[name], state) for state, name in _STATES.items()),
+            panels.state("0", "quiet", palette.QUIET, 4),
         ],
-        [panels.state("1", "firing", palette.BAD, 1), panels.state("0", "quiet", palette.QUIET, 2)],
         no_value="nothing fired",
         options={"showValue": "never"},
         span=24,

@@ -28,7 +28,7 @@ def board() -> Board:
         tags=["training"],
         time_from="now-1h",
         refresh="30s",
-        variables=[CLUSTERS, RUNS, batches.POINTS, batches.SOURCE],
+        variables=[CLUSTERS, RUNS, batches.POINTS, batches.SOURCE, batches.STEPS],
         annotations=[*MARKS, CHECKPOINTS],
         rows=[
             Row(

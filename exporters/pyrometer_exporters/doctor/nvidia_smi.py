@@ -135,9 +135,17 @@ def read(path: Path | None) -> dict[str, ET.Element]:
     try:
         log = ET.fromstring(text[max(start, 0) :])  # noqa: S314  the node's own program, or this user's file
     except ET.ParseError as error:
-        msg = f"{path or 'nvidia-smi'}: not what nvidia-smi -q -x writes: {error}"
-        raise UsageError(msg) from None
+        raise UsageError(_not_a_report(path, text, str(error) if start >= 0 else "")) from None
+    if log.tag != "nvidia_smi_log":
+        raise UsageError(_not_a_report(path, text, f"its root is {log.tag}"))
     return {gpu.findtext("uuid", "").strip(): gpu for gpu in log.findall("gpu")}
+
+
+def _not_a_report(path: Path | None, text: str, why: str) -> str:
+    # What it says in place of a report is the reason: "Failed to initialize NVML: Driver/library version mismatch".
+    first = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    said = why or (f"it says {first[:200]!r}" if first else "it is empty")
+    return f"{path or 'nvidia-smi'}: not what nvidia-smi -q -x writes: {said}"
 
 
 def _said(path: Path | None) -> str:
@@ -150,7 +158,9 @@ def _said(path: Path | None) -> str:
 
 def _asked() -> str:
     command = ["nvidia-smi", "-q", "-x"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, encoding="utf-8", errors="replace"
+    )
     try:
         return process.communicate(timeout=SECONDS)[0]
     except subprocess.TimeoutExpired:

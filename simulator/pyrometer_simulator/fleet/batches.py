@@ -17,13 +17,15 @@ def batches(plan: Plan, start: float, end: float) -> Iterator[tuple[str, float, 
         target = f'cluster="{plan.cluster}",node="{plan.names()[run.first]}",job="batches",run="{run.name}",attempt="1"'
         until = min(end, plan.stopped(run))
         for step in range(math.ceil((start - EPOCH) / run.step), math.ceil((until - EPOCH) / run.step)):
-            if number == 0 and _never_arrives(plan, run, step):
+            if step % (run.line or 1) or (number == 0 and _never_arrives(plan, run, step)):
                 continue
             at = EPOCH + step * run.step
             slow = _slowness(run, step, at) * (_DROP if _dragged(plan, run, at) else 1)
             yield f"pyrometer_train_batch_mfu_ratio{{{target}}}", round(run.mfu / slow, 5), at
             yield f"pyrometer_train_batch_step_seconds{{{target}}}", round(run.step * slow, 5), at
             yield f"pyrometer_train_batch_step{{{target}}}", step, at
+            if run.line:
+                yield f"pyrometer_train_batch_steps{{{target}}}", run.line, at
             yield f"pyrometer_train_batch_loss{{{target}}}", round(1.9 + 0.02 * math.sin(step), 5), at
             yield f"pyrometer_train_batch_grad_norm{{{target}}}", round(0.4 + 0.05 * math.sin(step / 7), 5), at
             if int(at) % 1200 < run.step:

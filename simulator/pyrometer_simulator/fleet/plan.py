@@ -52,20 +52,25 @@ HEALTHY = Faults()
 
 @dataclass(frozen=True)
 class Run:
-    """A training run on consecutive nodes; ``step`` is its step time in s."""
+    """A training run on consecutive nodes.
+
+    ``step`` is its step time in s; with ``line`` it is known from its log, which has a line for so many steps.
+    """
 
     name: str
     first: int
     nodes: int
     step: float
     mfu: float
+    line: int = 0
 
 
 @dataclass(frozen=True)
 class Plan:
     """A cluster: nodes gpu-001.. in racks of four, runs on the first of them, the last ones idle.
 
-    ``named`` are the names of the last nodes, where they are no numbers.
+    ``named`` are the names of the last nodes, where they are no numbers. ``line``: the slow run is known from its log,
+    which has a line for so many steps.
     """
 
     nodes: int = 511
@@ -74,6 +79,7 @@ class Plan:
     cluster: str = CLUSTER
     named: tuple[str, ...] = ()
     faults: Faults = field(default_factory=Faults)
+    line: int = 0
 
     def names(self) -> list[str]:
         """The nodes' names."""
@@ -99,7 +105,7 @@ class Plan:
         first = max(1, busy * 4 // 5)
         runs = [Run("llama3-70b", 0, first, 0.25, 0.41)]
         if busy > first:
-            runs.append(Run("moe-1t", first, busy - first, 12.0, 0.33))
+            runs.append(Run("moe-1t", first, busy - first, 12.0, 0.33, self.line))
         return runs
 
     def rank(self, run: Run, where: tuple[str, int] | None) -> int | None:

@@ -96,6 +96,6 @@ def _configuration(run: Run, target: str, world: int) -> Family:
     told = (
         f'{target},run="{run.name}",attempt="1",world_size="{world}",model="{run.name}",convention="palm",dtype="bf16",'
         f'gpu_model="{MODEL}",global_batch_size="1024",micro_batch_size="1",sequence_length="4096",recompute="none",'
-        'job_id="4711"'
+        f'job_id="4711",source="{"log:torchtitan" if run.line else "client"}"'
     )
     return family("pyrometer_train_run_info", [told], np.ones(1), slow=True)

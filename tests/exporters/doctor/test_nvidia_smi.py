@@ -98,12 +98,42 @@ def test_what_nvidia_smi_alone_has_is_a_fault_of_ours(compare: Compare) -> None:
     assert status == 1
 
 
-@pytest.mark.parametrize("text", ["", "No devices were found", "<nvidia_smi_log>"])
-def test_a_file_that_is_no_report_is_one_line_and_2(
-    compare: Compare, capsys: pytest.CaptureFixture[str], text: str
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "it is empty"),
+        ("No devices were found", "it says 'No devices were found'"),
+        (
+            "\nFailed to initialize NVML: Driver/library version mismatch\nNVML library version: 595.45",
+            "it says 'Failed to initialize NVML: Driver/library version mismatch'",
+        ),
+        ("<nvidia_smi_log>", "it says '<nvidia_smi_log>'"),
+        ("<?xml version='1.0'?><nvidia_smi_log><gpu>", "no element found"),
+        ("<?xml version='1.0'?><html/>", "its root is html"),
+        ("\x00\x01\ufffd", "it says "),
+    ],
+)
+def test_a_file_that_is_no_report_is_one_line_that_quotes_it_and_2(tmp_path: Path, text: str, said: str) -> None:
+    report = tmp_path / "report.xml"
+    report.write_text(text)
+    with pytest.raises(UsageError) as error:
+        nvidia_smi.read(report)
+    assert f"not what nvidia-smi -q -x writes: {said}" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_nvidia_smi_itself_is_asked_and_what_it_says_besides_is_no_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    status, out = compare(lambda _: text)
-    assert (status, out) == (2, "")
+    program = tmp_path / "nvidia-smi"
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    (tmp_path / "report.xml").write_text(REPORT.read_text())
+    program.write_text(f"#!/bin/sh\n[ \"$*\" = '-q -x' ] && cat {tmp_path}/report.xml\n")
+    program.chmod(0o755)
+    assert len(nvidia_smi.read(None)) == 1
+    program.write_text("#!/bin/sh\nprintf 'NVML: \\377 Unknown Error'; exit 255\n")
+    with pytest.raises(UsageError, match=r"nvidia-smi: not what .* it says 'NVML: . Unknown Error'"):
+        nvidia_smi.read(None)
 
 
 def test_without_nvidia_smi_it_says_what_to_do(compare: Compare, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,6 +100,8 @@ _HINTS: dict[int, str] = {
     Code.DRIVER_VERSION_MISMATCH: "the library and the loaded kernel module differ; reload the driver or reboot",
     Code.GPU_IS_LOST: "the GPU has fallen off the bus",
     Code.RESET_REQUIRED: "the GPU needs a reset",
+    Code.NO_PERMISSION: "not for this user, or /dev/nvidia* are closed to it",
+    Code.UNKNOWN_ERROR: "the driver says no more; the kernel's log may (in a container: devices are gone)",
 }
 
 
