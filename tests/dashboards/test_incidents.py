@@ -290,10 +290,27 @@ INCIDENTS: dict[str, tuple[Series, list[Shown]]] = {
                 "> 1",
                 {"what": "temperature"},
             ),
+            # Its link is well: the GPU is missing all the same.
+            Shown(
+                "gpu-matrix",
+                "Node x GPU, worst node first: steps from the rail's median",
+                '{node="gpu-042", gpu="3"}',
+                1e6 + 1,
+                "> 1",
+                {"what": "links"},
+            ),
+            Shown(
+                "gpu-matrix",
+                "Key: GPUs by their steps from the rail's median",
+                '{class="no data"}',
+                1,
+                'and on (class) label_replace(vector(1), "class", "no data", "", "")',
+                {"what": "links"},
+            ),
             Shown("stack-health", "Checks, of nodes where one fails", '{node="gpu-042", check="every GPU"}', 0, "== 0"),
             Shown(
                 "stack-health",
-                "Collectors that fail, and why",
+                "What can't be read, and why",
                 'node:pyrometer_down_reason:info{cluster="c1", node="gpu-042", collector="gpu", part="3", '
                 'reason="gpu_is_lost"}',
                 1,
@@ -346,7 +363,7 @@ QUIET = (
     ("alerts", "Firing now, with the part that is meant"),
     ("gpu-matrix", "GPUs without data"),
     ("stack-health", "Checks, of nodes where one fails"),
-    ("stack-health", "Collectors that fail, and why"),
+    ("stack-health", "What can't be read, and why"),
     ("throttling", "The ten worst, over time"),
     ("reliability", "Ports that fail again"),
     ("fabric", "Ports that lost their link in the range"),

@@ -65,21 +65,33 @@ def _with_missing(expected: str, absent: str) -> str:
 
 def _key() -> Panel:
     """What the colours of the map mean, and how many GPUs have each."""
-    expected, idle = f"gpu:pyrometer_gpu:expected{{{CLUSTER}}}", f"gpu:pyrometer_gpu:idle{{{CLUSTER}}}"
-    without = f"{expected} unless on (cluster, node, gpu) {_DEVIATION}"
-    counts = {
-        "below 1 step": f"sum({_DEVIATION} < bool 1)",
-        "1 to 2": f"sum(({_DEVIATION} >= bool 1) * ({_DEVIATION} < bool 2))",
-        "2 to 3": f"sum(({_DEVIATION} >= bool 2) * ({_DEVIATION} < bool 3))",
-        "3 and more": f"sum({_DEVIATION} >= bool 3)",
-        "no data": f"count({without} unless on (cluster, node, gpu) {idle}) or on () 0 * count({expected})",
-        "idle": f"count({without} and on (cluster, node, gpu) {idle}) or on () 0 * count({expected})",
+    places = {
+        "0": "below 1 step",
+        "1": "1 to 2",
+        "2": "2 to 3",
+        "3": "3 and more",
+        "no data": "no data",
+        "idle": "idle",
     }
-    named = [f'label_replace({expr}, "class", "{name}", "", "")' for name, expr in counts.items()]
+    at, idle = "on (cluster, node, gpu)", f"gpu:pyrometer_gpu:idle{{{CLUSTER}}}"
+    counts = {
+        "no data": f"count(gpu:pyrometer_gpu:expected{{{CLUSTER}}} unless {at} {_DEVIATION} unless {at} {idle})",
+        "idle": f"count({idle} unless {at} {_DEVIATION})",
+    }
+    # A colour that no GPU has is in the key too, where any GPU answers.
+    named = [*counts.items(), *((name, f"0 * cluster:pyrometer_gpu_up:count{{{CLUSTER}}}") for name in places)]
+    parts = [f'label_replace({expr}, "class", "{name}", "", "")' for name, expr in named]
+    expr = " or on (class) ".join([f'count_values("class", clamp(floor({_DEVIATION}), 0, 3))', *parts])
     as_fields = [
         {"fieldName": "class", "handlerKey": "field.name"},
         {"fieldName": "Value", "handlerKey": "field.value"},
     ]
+    order = {name: number for number, name in enumerate(places)}
+    shape = {
+        "excludeByName": {},
+        "indexByName": order,
+        "renameByName": {name: heading for name, heading in places.items() if name != heading},
+    }
     colours = (palette.HEALTHY, palette.WATCH, palette.BAD, palette.WORST, palette.TEXT, palette.IDLE)
     return Panel(
         "Key: GPUs by their steps from the rail's median",
@@ -91,17 +103,18 @@ def _key() -> Panel:
             "The list on the right names the worst ones.",
             "GpuThrottledThermal",
         ),
-        [Query(" or ".join(named), instant=True, table=True)],
+        [Query(expr, instant=True, table=True)],
         unit="prefix:\u25a0 ",
         decimals=0,
         custom={"align": "left", "minWidth": 50, "cellOptions": {"type": "color-text"}},
         transformations=[
             {"id": "filterFieldsByName", "options": {"include": {"names": ["class", "Value"]}}},
             {"id": "rowsToFields", "options": {"mappings": as_fields}},
+            {"id": "organize", "options": shape},
         ],
         overrides=[
             Override(name, {"color": {"mode": "fixed", "fixedColor": colour}})
-            for name, colour in zip(counts, colours, strict=True)
+            for name, colour in zip(places.values(), colours, strict=True)
         ],
         span=16,
         height=3,
@@ -234,7 +247,12 @@ def _worst() -> Panel:
         steps=_STEPS,
         sort="steps",
         link=GPU_OF_ROW,
-        fields={"steps": panels.coloured() | {"decimals": 1, "custom.width": 80}, "from median": {"decimals": 1}},
+        fields={
+            "gpu": {"custom.width": 50},
+            "steps": panels.coloured() | {"decimals": 1, "custom.width": 80},
+            "from median": {"decimals": 1, "custom.width": 110},
+            "unit": {"custom.width": 130},
+        },
         no_value="none by half a step",
         span=8,
         height=9,

@@ -109,6 +109,9 @@ def _throttled_time() -> Panel:
 
 
 def _straggler() -> Panel:
+    rank = panels.worst(f"rank:pyrometer_train_spare_gap:with_gpu{{{NODE_IS}}}", 0.02, "rank $1, GPU $2", "rank", "gpu")
+    # A node that is gone says nothing of its ranks: no data.
+    idle = f'label_replace(0 * max(up{{job="node", {NODE_IS}}} == 1), "who", "no training here", "", "")'
     return panels.stat(
         "The others wait for",
         Reading(
@@ -118,13 +121,12 @@ def _straggler() -> Panel:
             "Is its GPU slow (see below), or the host (CPU, memory, storage)? The last row has it over time.",
             "TrainStraggler",
         ),
-        panels.worst(f"rank:pyrometer_train_spare_gap:with_gpu{{{NODE_IS}}}", 0.02, "rank $1, GPU $2", "rank", "gpu"),
+        f"{rank} or on () {idle}",
         unit="percentunit",
         decimals=0,
         steps=panels.LOST_TIME,
         name="{{who}}",
         link=RUN_OF_SERIES,
-        no_value="no training here",
         span=4,
     )
 
@@ -182,6 +184,7 @@ def _deviations() -> Panel:
         transformations=panels.matrix(
             "gpu",
             "what",
+            {"id": "sortBy", "options": {"fields": {}, "sort": [{"field": "gpu\\what"}]}},
             renamed={"gpu\\what": "GPU", "temperature": "heat", "ecc": "ECC", "pcie": "PCIe"},
             first=["temperature", "clock", "power", "tensor", "throttled", "ecc", "pcie", "links"],
         ),
@@ -269,7 +272,7 @@ def _throttling() -> Panel:
         ],
         unit="percentunit",
         limits=(0, 1),
-        no_value="none",
+        no_value="none reported",
         overrides=[*panels.reasons(), panels.fixed("power_cap, mean", palette.HEALTHY)],
         span=10,
     )
@@ -316,7 +319,7 @@ def _flaps() -> Panel:
         [panels.counted(f"pyrometer_nic_link_down_events_total{{{NODE_IS}}}", _PORT)],
         unit="locale",
         decimals=0,
-        no_value="none",
+        no_value="none reported",
     )
 
 
@@ -340,7 +343,7 @@ def _errors() -> Panel:
         "Link errors of the last 5 minutes",
         Reading(
             "Errors of each port by kind; only ports that have some.",
-            "'none'.",
+            "'none reported'.",
             "Symbol errors and recoveries: the cable. Retries exhausted: a connection died, NCCL says error 12.",
             "NicLinkFlapping",
         ),
@@ -350,7 +353,7 @@ def _errors() -> Panel:
         unit="locale",
         decimals=0,
         sort="errors",
-        no_value="none",
+        no_value="none reported",
     )
 
 

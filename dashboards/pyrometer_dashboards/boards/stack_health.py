@@ -7,6 +7,9 @@ from pyrometer_dashboards.common import CLUSTER, CLUSTERS, DEPLOYS, NODE, NODE_O
 from pyrometer_dashboards.defaults import NO_DATA_MAPPING
 from pyrometer_dashboards.model import Board, Override, Panel, Query, Reading, Row
 
+# Beside the collectors (gpu, nic...), whether every single part of theirs answers.
+_CHECKS = {"answers": "up", "every GPU": "GPUs", "every NIC": "NICs", "every rank": "ranks"}
+
 
 def board() -> Board:
     """The board as data."""
@@ -137,7 +140,7 @@ def _silent() -> Panel:
         {"job": "job", "node": "node", "rack": "rack", "instance": "instance"},
         link=NODE_OF_ROW,
         no_value="all answer",
-        span=7,
+        span=6,
     )
 
 
@@ -165,25 +168,25 @@ def _checks() -> Panel:
         mappings=states,
         options={"frozenColumns": {"left": 1}},
         custom=panels.CELLS,
-        transformations=panels.matrix("node", "check", first=["answers"]),
+        transformations=panels.matrix("node", "check", renamed={"node\\check": "node", **_CHECKS}, first=["answers"]),
         overrides=[
             Override(
                 "node",
                 {
                     **panels.ROW_NAME,
-                    "custom.width": 110,
+                    "custom.width": 90,
                     "links": [{"title": "Open ${__value.text}", "url": link(NODE, node="${__value.text}")}],
                 },
             )
         ],
         no_value="all checks pass",
-        span=9,
+        span=10,
     )
 
 
 def _failing() -> Panel:
     return panels.table(
-        "Collectors that fail, and why",
+        "What can't be read, and why",
         Reading(
             "Collectors that did not run to their end, and parts of them (a GPU, a port) that can't be read.",
             "'none'.",
