@@ -208,10 +208,12 @@ def _series(size: int) -> Json:
 
 
 def _hidden(name: str, low: int, high: int, **more: int) -> Override:
-    """A coordinate: no number that anyone wants to read. Its fixed ends are those of the sheet that the rules fill."""
+    """A coordinate: no number that anyone wants to read. Its fixed ends are those of the sheet that the rules fill.
+
+    It keeps the panel's links: those of a point are what its y has.
+    """
     properties: dict[str, Any] = {
         "mappings": [],
-        "links": [],
         "custom.hideFrom": {"legend": False, "tooltip": True, "viz": False},
         "min": low,
         "max": high,
