@@ -35,7 +35,7 @@ def test_no_series_is_left_to_grafanas_own_palette() -> None:
 
 
 def test_a_matrix_has_its_rows_names_first() -> None:
-    steps = panels.matrix("node", "gpu", {"id": "between", "options": {}}, first="worst")
+    steps = panels.matrix("node", "gpu", {"id": "between", "options": {}}, first=["worst"])
     assert [each["id"] for each in steps] == ["groupingToMatrix", "between", "organize"]
     assert steps[0]["options"]["rowField"] == "node"
     assert steps[-1]["options"]["renameByName"] == {"node\\gpu": "node"}
