@@ -63,10 +63,7 @@ def runs() -> Panel:
         fields={
             "MFU": {"unit": "percentunit", "decimals": 1, "custom.width": 80},
             "of best": below(
-                (None, palette.WORST),
-                (0.7, palette.BAD),
-                (0.85, palette.WATCH),
-                (0.95, palette.QUIET),
+                *panels.KEPT,
                 unit="percentunit",
                 **{"custom.width": 85},
             ),

@@ -37,6 +37,8 @@ Steps = Sequence[tuple[float | None, str]]
 UNNAMED: Json = {"legend": True, "tooltip": False, "viz": False}
 # A share of the time that is lost: 5 % of one GPU is worth a look, a fifth of a synchronous run's time is the worst.
 LOST_TIME: Steps = ((None, palette.QUIET), (0.05, palette.WATCH), (0.1, palette.BAD), (0.2, palette.WORST))
+# What is left of a run's MFU: below 85 % of its best TrainMfuDropped pages.
+KEPT: Steps = ((None, palette.WORST), (0.7, palette.BAD), (0.85, palette.WATCH), (0.95, palette.QUIET))
 # Tables of rows times columns, each cell in the colour of its state; and their first column, which names the row.
 CELLS: Json = {
     "align": "center",

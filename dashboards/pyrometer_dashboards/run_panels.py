@@ -50,7 +50,7 @@ def against_expected() -> Panel:
         f"min(run:pyrometer_train_batch_mfu_ratio:recent_per_expected{{{RUN_IS}}})",
         unit="percentunit",
         decimals=0,
-        steps=[(None, palette.WORST), (0.7, palette.BAD), (0.85, palette.WATCH), (0.95, palette.QUIET)],
+        steps=panels.KEPT,
         no_value="not known",
         span=3,
     )

@@ -134,7 +134,7 @@ def _spares() -> Panel:
         f'sum(pyrometer_slurm_nodes{{{CLUSTER}, state="idle"}}) or count(node:pyrometer_gpu:idle{{{CLUSTER}}}) '
         f"or on () 0 * count(gpu:pyrometer_gpu:allocated{{{CLUSTER}}})",
         unit="locale",
-        steps=[(None, palette.BAD), (1, palette.QUIET)],
+        steps=[(None, palette.WATCH), (1, palette.QUIET)],
         name="nodes idle",
         span=2,
     )
@@ -148,7 +148,7 @@ def _mfu() -> Panel:
         Reading(
             "MFU of the moment as a share of the run's own median of the last 7 days, or of its best of 3 hours where "
             "that is more (a run that has been slow for days, or is new); of the run that fell furthest.",
-            "at least 97 %.",
+            "97 % and more; below 85 % TrainMfuDropped pages.",
             "Open the run: the loss budget says where the rest went; the table below says who.",
             "TrainMfuDropped",
         ),
@@ -156,7 +156,7 @@ def _mfu() -> Panel:
         f'or label_replace({best}, "of", "best3h", "", "")))',
         unit="percentunit",
         decimals=1,
-        steps=[(None, palette.WORST), (0.85, palette.BAD), (0.93, palette.WATCH), (0.97, palette.QUIET)],
+        steps=panels.KEPT,
         name="{{run}}",
         link=RUN_OF_SERIES,
         span=3,

@@ -91,7 +91,7 @@ def _against_best() -> Panel:
         f"min(run:pyrometer_train_batch_mfu_ratio:recent_per_best3h{{{RUN_IS}}})",
         unit="percentunit",
         decimals=0,
-        steps=[(None, palette.WORST), (0.7, palette.BAD), (0.85, palette.WATCH), (0.95, palette.QUIET)],
+        steps=panels.KEPT,
         span=3,
     )
 
