@@ -29,6 +29,11 @@ def link(board: str, **variables: str) -> str:
     return f"/d/{board}?{_KEPT}{more}&{_TIME}"
 
 
+def recently(name: str, matchers: str) -> str:
+    """A recorded MFU as it was last known in 2 minutes: while batches are tagged (a checkpoint) there is none."""
+    return f"last_over_time({name}{{{matchers}}}[2m])"
+
+
 NODE_OF_ROW = ("Open ${__data.fields.node}", link(NODE, node="${__data.fields.node}"))
 GPU_OF_ROW = (
     "Open ${__data.fields.node} GPU ${__data.fields.gpu}",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pyrometer_dashboards import palette, panels
-from pyrometer_dashboards.common import CLUSTER, FABRIC, GPU_MATRIX, RELIABILITY, RUN_OF_ROW, THROTTLING, link
+from pyrometer_dashboards.common import CLUSTER, FABRIC, GPU_MATRIX, RELIABILITY, RUN_OF_ROW, THROTTLING, link, recently
 from pyrometer_dashboards.model import Panel, Query, Reading
 
 _RUN = 'cluster="$cluster", run=~"$run"'
@@ -27,9 +27,13 @@ def runs() -> Panel:
             "TrainMfuDropped",
         ),
         [
-            Query(f"max by (run) (run:pyrometer_train_batch_mfu_ratio:recent{{{_RUN}}})", instant=True, table=True),
             Query(
-                f"min by (run) (run:pyrometer_train_batch_mfu_ratio:recent_per_best3h{{{_RUN}}})",
+                f"max by (run) ({recently('run:pyrometer_train_batch_mfu_ratio:recent', _RUN)})",
+                instant=True,
+                table=True,
+            ),
+            Query(
+                f"min by (run) ({recently('run:pyrometer_train_batch_mfu_ratio:recent_per_best3h', _RUN)})",
                 instant=True,
                 table=True,
             ),

@@ -78,6 +78,15 @@ def test_mfu_is_compared_with_the_best_of_hours_where_the_week_knows_nothing_bet
     assert answer(tmp_path, FALLEN, tests) == ""
 
 
+@pytest.mark.parametrize(("title", "value"), [("MFU now", 0.3), ("Of its best", 0.75)])
+def test_a_checkpoint_does_not_make_the_mfu_unknown(title: str, value: float, tmp_path: Path) -> None:
+    tagged = {f'pyrometer_train_batch_tag{{{where("gpu-041")}, run="r", attempt="1", tag="checkpoint"}}': "_x112 1x8"}
+    samples = [{"labels": "{}", "value": value}]
+    asked = f"round({expression('training-run', title, run='r')}, 0.01)"
+    tests = [{"expr": asked, "eval_time": "29m", "exp_samples": samples}]
+    assert answer(tmp_path, FALLEN | tagged, tests) == ""
+
+
 def test_a_node_that_does_not_answer_is_named_and_else_all_answer(tmp_path: Path) -> None:
     asked = expression("overview", "Nodes")
     dead = {'up{job="node", cluster="c1", node="gpu-042", instance="gpu-042:9935"}': "1x60 0x60"}

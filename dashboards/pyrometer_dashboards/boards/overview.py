@@ -18,6 +18,7 @@ from pyrometer_dashboards.common import (
     STACK_HEALTH,
     THROTTLING,
     link,
+    recently,
 )
 from pyrometer_dashboards.model import Board, Override, Panel, Query, Reading, Row, Variable
 
@@ -142,7 +143,7 @@ def _spares() -> Panel:
 
 def _mfu() -> Panel:
     now = f"max by (run) ({_MEDIAN})"
-    best = f"max by (run) (run:pyrometer_train_batch_mfu_ratio:recent_per_best3h{{{_RUN}}})"
+    best = f"max by (run) ({recently('run:pyrometer_train_batch_mfu_ratio:recent_per_best3h', _RUN)})"
     return panels.stat(
         "MFU vs 7 days",
         Reading(

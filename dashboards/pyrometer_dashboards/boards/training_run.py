@@ -12,6 +12,7 @@ from pyrometer_dashboards.common import (
     RUN_IS,
     RUNS,
     TRAINING_RUN,
+    recently,
 )
 from pyrometer_dashboards.model import Board, Panel, Query, Reading, Row
 
@@ -67,12 +68,13 @@ def _now() -> Panel:
     return panels.stat(
         "MFU now",
         Reading(
-            "Model FLOPs utilisation of the moment: untagged batches of the last half minute (longer for long steps).",
+            "Model FLOPs utilisation of the moment: untagged batches of the last half minute (longer for long steps), "
+            "or those before a checkpoint or another pause of up to 2 minutes.",
             "what this model, size and batch reached before: see the comparison beside it.",
             "Read the loss budget below: it says which part of the step grew.",
             "TrainMfuDropped",
         ),
-        f"max(run:pyrometer_train_batch_mfu_ratio:recent{{{RUN_IS}}})",
+        f"max({recently('run:pyrometer_train_batch_mfu_ratio:recent', RUN_IS)})",
         unit="percentunit",
         decimals=1,
         span=3,
@@ -88,7 +90,7 @@ def _against_best() -> Panel:
             "Below 85 % TrainMfuDropped pages; the tables below name rank, GPU and link.",
             "TrainMfuDropped",
         ),
-        f"min(run:pyrometer_train_batch_mfu_ratio:recent_per_best3h{{{RUN_IS}}})",
+        f"min({recently('run:pyrometer_train_batch_mfu_ratio:recent_per_best3h', RUN_IS)})",
         unit="percentunit",
         decimals=0,
         steps=panels.KEPT,
