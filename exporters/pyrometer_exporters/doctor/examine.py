@@ -9,8 +9,9 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Final
 
-from pyrometer_exporters.doctor import readout
+from pyrometer_exporters.doctor import problems, readout
 from pyrometer_exporters.doctor.recording import Recording
 from pyrometer_exporters.doctor.report import Attribution, CollectorFound, Report
 from pyrometer_exporters.framework import service
@@ -18,15 +19,17 @@ from pyrometer_exporters.framework.clock import SystemClock
 from pyrometer_exporters.framework.collector import Collector, CollectorSpec, Context
 from pyrometer_exporters.framework.flags import UsageError
 from pyrometer_exporters.framework.gather import CollectorState, Gatherer
-from pyrometer_exporters.framework.metrics import Sample
+from pyrometer_exporters.framework.metrics import Down, Sample
 from pyrometer_exporters.framework.worker import reason_of
 from pyrometer_exporters.node.gpu import collector as gpu_collector
+from pyrometer_exporters.node.gpu.driver import Driver
 from pyrometer_exporters.node.gpu.nvml import Pynvml
 from pyrometer_exporters.node.gpu.release import REQUEST
 
 # Together with what it takes to start, below 15 s whatever hangs.
 FIRST_SECONDS, SECOND_SECONDS = 6.0, 4.0
 CLOSE_SECONDS = 1.0
+_GPU: Final = gpu_collector.COLLECTOR.name
 # Rates and GPM's shares need two looks at least 100 ms apart.
 PAUSE_SECONDS = 0.5
 
@@ -38,15 +41,18 @@ def examine(flags: argparse.Namespace, specs: Sequence[CollectorSpec]) -> Report
     wanted = [spec for spec in specs if getattr(flags, f"collector.{spec.name}")]
     released = _released(flags)
     if released:
-        wanted = [spec for spec in wanted if spec.name != gpu_collector.COLLECTOR.name]
+        wanted = [spec for spec in wanted if spec.name != _GPU]
     samples, states = _gathered([(spec, _built(spec, context, recording)) for spec in wanted])
     readings = readout.Readings(samples)
-    down = {(state.name, part.part): part.reason for state in states for part in state.downs}
+    downs = {part.part: part for state in states if state.name == _GPU for part in state.downs}
+    whole = downs.get(Driver.PART, Down("", ""))
     report = Report(
         host=socket.gethostname(),
         driver=readout.driver(readings),
+        driver_down=whole.reason,
+        driver_detail=whole.detail,
         present=readout.present(readings),
-        gpus=readout.gpus(readings, down, recording.failures),
+        gpus=readout.gpus(readings, downs, recording.failures),
         attribution=_attribution(context.procfs, readings),
         links=readout.links(readings),
         rings=readout.rings(readings),
@@ -54,10 +60,10 @@ def examine(flags: argparse.Namespace, specs: Sequence[CollectorSpec]) -> Report
     )
     if released:
         report.notes.append(f"GPUs were not looked at: {released} asks all to let go of them")
-    report.notes.extend(readout.notes(report))
-    if any(spec.name == gpu_collector.COLLECTOR.name for spec in wanted):
-        report.problems.extend(readout.problems(report, readings))
-    report.problems.extend(readout.log_problems(report))
+    report.notes.extend(problems.notes(report, readings))
+    if any(spec.name == _GPU for spec in wanted):
+        report.problems.extend(problems.problems(report, readings))
+    report.problems.extend(problems.log_problems(report))
     report.problems.extend(f"collector {c.name} failed: {c.state}" for c in report.collectors if _failed(c))
     return report
 
@@ -68,13 +74,13 @@ def readings_of_gpus(flags: argparse.Namespace, specs: Sequence[CollectorSpec]) 
         msg = f"{released} asks all to let go of the GPUs"
         raise UsageError(msg)
     context = service.context_of(flags)
-    wanted = [spec for spec in specs if spec.name == gpu_collector.COLLECTOR.name]
+    wanted = [spec for spec in specs if spec.name == _GPU]
     samples, _states = _gathered([(spec, service.build(spec, context)) for spec in wanted])
     return readout.Readings(samples)
 
 
 def _built(spec: CollectorSpec, context: Context, recording: Recording) -> Collector:
-    if spec.name == gpu_collector.COLLECTOR.name:
+    if spec.name == _GPU:
         return gpu_collector.build(context, recording.as_nvml())
     return service.build(spec, context)
 

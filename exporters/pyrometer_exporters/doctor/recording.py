@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from pyrometer_exporters.framework.worker import PartError
@@ -12,8 +13,18 @@ NODE = ""
 """The key of what failed for no GPU in particular."""
 
 
+@dataclass
+class Failures:
+    """What of one GPU could not be had."""
+
+    why: dict[str, str] = field(default_factory=dict)
+    """The reason by call or field."""
+    answered: set[str] = field(default_factory=set)
+    """The fields that were answered: what they make up is absent for another reason."""
+
+
 class Recording:
-    """Hands everything on to ``nvml``; :attr:`failures` is the reason by GPU's UUID and by call or field.
+    """Hands everything on to ``nvml``; :attr:`failures` are by GPU's UUID.
 
     A call is spelled as NVML has it (``nvmlDeviceGetFanSpeed``), a field value as ``field 251``. Reads of one GPU come
     from one thread; a dictionary entry is all that threads share.
@@ -22,7 +33,7 @@ class Recording:
     def __init__(self, nvml: Nvml) -> None:
         self._nvml = nvml
         self._uuids: dict[int, tuple[object, str]] = {}
-        self.failures: dict[str, dict[str, str]] = {}
+        self.failures: dict[str, Failures] = {}
 
     def as_nvml(self) -> Nvml:
         """Itself, for type checkers: it has every method of the protocol by :meth:`__getattr__`."""
@@ -49,14 +60,20 @@ class Recording:
         return found
 
     def fields(self, handle: Handle, keys: Sequence[FieldKey]) -> dict[FieldKey, float]:
-        """Also notes the field values that were left out."""
+        """Also notes which field values were left out, and which not."""
         found: dict[FieldKey, float] = self.__getattr__("fields")(handle, keys)
         for key in keys:
-            if key not in found:
-                self._note((handle,), f"field {key[0] if isinstance(key, tuple) else key}", "not_supported")
+            source = f"field {key[0] if isinstance(key, tuple) else key}"
+            if key in found:
+                self._of((handle,)).answered.add(source)
+            else:
+                self._note((handle,), source, "not_supported")
         return found
 
     def _note(self, arguments: Sequence[object], source: str, reason: str) -> None:
+        self._of(arguments).why[source] = reason
+
+    def _of(self, arguments: Sequence[object]) -> Failures:
         known = (self._uuids.get(id(argument)) for argument in arguments)
         uuid = next((entry[1] for entry in known if entry is not None), NODE)
-        self.failures.setdefault(uuid, {})[source] = reason
+        return self.failures.setdefault(uuid, Failures())

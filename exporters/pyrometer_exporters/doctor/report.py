@@ -22,6 +22,8 @@ class GpuFound:
     model: str
     pci_bus_id: str
     down: str | None
+    detail: str
+    """What stands behind that reason, in a few more words; empty where nothing does."""
     metrics: int
     """How many kinds of metric it has."""
     clock_events: dict[str, str]
@@ -57,6 +59,10 @@ class Report:
     host: str
     driver: dict[str, str]
     """Versions of driver, library and kernel_module; empty where unknown."""
+    driver_down: str
+    """Why the driver as a whole can't be used, as one of our reasons; empty where it can."""
+    driver_detail: str
+    """What stands behind that reason."""
     present: dict[str, int]
     """GPUs by who says so: pci, nvml, expected."""
     gpus: list[GpuFound]

@@ -11,13 +11,13 @@ def text(report: Report) -> str:
     """The report, ending in a newline; problems last, where the eye is when it scrolled by."""
     sections = [
         ("Driver", _driver(report)),
-        ("GPUs", _table(("GPU", "MODEL", "PCI ADDRESS", "STATE", "METRICS", "WHY CLOCKS ARE LOW"), _gpus(report))),
+        ("GPUs", _table(("GPU", "MODEL", "PCI ADDRESS", "STATE", "METRICS", "TIMES OF CLOCK EVENTS"), _gpus(report))),
         ("Not available", _table(("GPU", "METRIC", "WHY"), _absent(report.gpus))),
         ("Jobs", _jobs(report)),
         ("Links and rings", _links(report)),
         ("Collectors", _table(("NAME", "STATE", "TOOK", "NOT AVAILABLE"), _collectors(report))),
         ("Notes", report.notes),
-        ("Problems: alerts that can't work", report.problems),
+        ("Problems: what alerts need and don't get", report.problems),
     ]
     head = f"Pyrometer on {report.host}: {_verdict(report)}"
     return "\n".join([head, *_laid_out(sections)]) + "\n"
@@ -51,8 +51,8 @@ def _gpus(report: Report) -> Iterator[tuple[str, ...]]:
 
 def _methods(gpu: GpuFound) -> str:
     methods = list(gpu.clock_events.values())
-    known = [(methods.count(method), word) for method, word in (("counter", "counted"), ("sampled", "sampled"))]
-    return ", ".join(f"{count} reasons {word}" for count, word in known if count)
+    known = [(methods.count(method), word) for method, word in (("counter", "by the driver"), ("sampled", "sampled"))]
+    return ", ".join(f"{count} {word}" for count, word in known if count)
 
 
 def _absent(gpus: Sequence[GpuFound]) -> Iterator[tuple[str, ...]]:
@@ -79,7 +79,8 @@ def _jobs(report: Report) -> Iterator[str]:
     yield f"cgroups of processes: {report.attribution.cgroups}"
     words = {"job": "of a job", "none": "of no job", "hidden": "that can't be seen from here"}
     counts = [f"{count} {words.get(kind, kind)}" for kind, count in report.attribution.processes.items()]
-    yield f"processes on GPUs: {', '.join(counts) or 'none, so attribution could not be tried'}"
+    tried = any(report.attribution.processes.values())
+    yield f"processes on GPUs: {', '.join(counts) if tried else 'none, so attribution could not be tried'}"
 
 
 def _links(report: Report) -> Iterator[str]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
+from pyrometer_exporters.doctor.recording import Failures
 from pyrometer_exporters.framework.metrics import Family
 from pyrometer_exporters.node.gpu.clock_events import version_numbers
 
@@ -23,20 +24,34 @@ _WORDS = {
     "argument_version_mismatch": "the installed nvidia-ml-py and the driver's library differ",
 }
 NOTHING = "nothing to tell on this node at present"
+DIVIDED = "not while the GPU is divided (MIG)"
+# What NVML gives of a whole GPU only while it is whole.
+NOT_IN_MIG = frozenset(
+    {"DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_MEM_COPY_UTIL", "DCGM_FI_DEV_ENC_UTIL", "DCGM_FI_DEV_DEC_UTIL"}
+)
 
 
-def why_absent(family: Family, driver: str, failures: Mapping[str, str]) -> str:
-    """In a few words why a GPU has no sample of ``family``; ``failures`` are reasons by call or field."""
-    since = _SINCE.search(family.help)
-    version = version_numbers(driver)
-    only = since is not None and ", else " not in family.help  # an older driver has no other way to the same
-    if since is not None and only and version and version[0] < int(since.group(1) or since.group(2)):
-        return f"needs driver {since.group(1) or since.group(2)} or newer"
-    for source in _sources(family):
-        for failed, reason in failures.items():
+def why_absent(family: Family, driver: str, failures: Failures, *, divided: bool = False) -> str:
+    """In a few words why a GPU, ``divided`` or not, has no sample of ``family``."""
+    if divided and family.name in NOT_IN_MIG:
+        return DIVIDED
+    since, version = _first_driver(family.help), version_numbers(driver)
+    if version and version[0] < since:
+        return f"needs driver {since} or newer"
+    sources = list(_sources(family))
+    if not failures.answered.isdisjoint(sources):
+        return NOTHING
+    for source in sources:
+        for failed, reason in failures.why.items():
             if failed == source or (source.startswith("nvml") and failed.startswith(source)):
                 return f"{_WORDS.get(reason, reason)} ({failed})"
     return NOTHING
+
+
+def _first_driver(text: str) -> int:
+    """The first driver that has one of the ways to a value that a help text names; 0 where that isn't said of all."""
+    since = [_SINCE.search(way) for way in text.split(", else ")]
+    return min(int(found.group(1) or found.group(2)) if found else 0 for found in since)
 
 
 def _sources(family: Family) -> Iterator[str]:

@@ -36,7 +36,7 @@ def clock(moment: Moment, which: Any, out: Any) -> int:  # noqa: ANN401
     """Fill the caller's structure for nvmlDeviceGetClockInfo."""
     # Memory has its own; the video engines' is four fifths of the SMs' (H100: 1545 and 1980 MHz).
     clocks = {2: int(moment.record.memory_clock), 3: moment.sm_clock() * 4 // 5}
-    return put(out, moment, clocks.get(which.value, moment.sm_clock()))
+    return put(out, moment, clocks.get(getattr(which, "value", which), moment.sm_clock()))
 
 
 def temperature(moment: Moment, _sensor: object, out: Any) -> int:  # noqa: ANN401

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from pyrometer_exporters.doctor import main as doctor
-from pyrometer_exporters.doctor.why import NOTHING, why_absent
+from pyrometer_exporters.doctor.recording import Failures
+from pyrometer_exporters.doctor.why import DIVIDED, NOTHING, why_absent
 from pyrometer_exporters.framework.metrics import Family
 from pyrometer_simulator.nvml import SimulatedGpus, installed
 
@@ -92,12 +93,27 @@ def test_a_gpu_without_any_source_of_thermal_throttling_is_a_problem(bench: Benc
 @pytest.mark.parametrize(
     ("spoil", "problem"),
     [
-        (lambda gpus: gpus[2].lose(), "GPU 2 can't be read: gpu_is_lost"),
-        (lambda gpus: gpus.fail_init(9), "3 GPUs on the PCI bus and no answer from the driver"),
+        (
+            lambda gpus: gpus[2].lose(),
+            (
+                "GPU 2 can't be read: gpu_is_lost (nvmlDeviceGetHandleByPciBusId returned 15: the GPU has fallen off "
+                "the bus)"
+            ),
+        ),
+        (
+            lambda gpus: gpus.fail_init(9),
+            (
+                "3 GPUs on the PCI bus, but the NVIDIA driver can't be used: driver_not_loaded (nvmlInit returned 9: "
+                "the NVIDIA kernel module is not loaded)"
+            ),
+        ),
         (lambda gpus: gpus[0].hide(), "the driver presents 2 GPUs, 3 are expected"),
         (
             lambda gpus: gpus[1].set(errors={"nvmlDeviceGetCurrPcieLinkWidth": 3}),
-            "GPU 1: no DCGM_FI_DEV_PCIE_LINK_WIDTH, which GpuPcieDegraded needs",
+            (
+                "GPU 1: no DCGM_FI_DEV_PCIE_LINK_WIDTH, needed by GpuPcieDegraded: not supported by this GPU or driver "
+                "(nvmlDeviceGetCurrPcieLinkWidth)"
+            ),
         ),
     ],
 )
@@ -125,7 +141,112 @@ def test_versions_that_differ_are_both_named(bench: Bench) -> None:
     module.write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  590.48.01  Tue\n")
     status, report = bench.json()
     assert status == 1
-    assert any("13.595.45.04 and 590.48.01" in line for line in report["problems"])
+    (problem,) = report["problems"]
+    assert "13.595.45.04 and 590.48.01: reload the driver or reboot" in problem
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (
+            lambda gpus: gpus.fail_init(4),
+            "no_permission (nvmlInit returned 4: not for this user, or /dev/nvidia*",
+        ),
+        (lambda gpus: gpus.fail_init(999), "unknown_error (nvmlInit returned 999: "),
+        (lambda gpus: gpus.fail_init(12), "no_driver (nvmlInit returned 12: no libnvidia-ml.so.1"),
+        (lambda gpus: gpus.hang_init(), "deadline ("),
+    ],
+)
+def test_a_driver_that_cannot_be_used_is_a_problem_also_where_the_bus_cannot_be_seen(
+    bench: Bench, spoil: Callable[[SimulatedGpus], None], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyrometer_exporters.doctor.examine.FIRST_SECONDS", 0.3)
+    monkeypatch.setattr("pyrometer_exporters.doctor.examine.SECOND_SECONDS", 0.3)
+    spoil(bench.make())
+    (bench.folder / "sys").rename(bench.folder / "elsewhere")
+    status, report = bench.json()
+    assert status == 1
+    assert report["problems"][0].startswith(f"the NVIDIA driver can't be used: {said}")
+
+
+def test_a_mismatch_of_which_one_version_is_unknown_is_one_problem(bench: Bench) -> None:
+    bench.make().upgrade_library("13.595.45.04")
+    status, report = bench.json()
+    assert status == 1
+    assert report["problems"] == [
+        "NVML library and kernel module are of different drivers, 13.595.45.04 and unknown: reload the driver or reboot"
+    ]
+
+
+@pytest.mark.parametrize("code", [9, 12])
+def test_a_node_without_gpus_is_well_unless_it_should_have_some(bench: Bench, code: int) -> None:
+    gpus = bench.make()
+    gpus.fail_init(code)
+    for gpu in gpus:
+        (bench.folder / "sys/bus/pci/devices" / gpu.pci_bus_id[4:].lower() / "class").write_text("0x020000\n")
+    status, report = bench.json()
+    assert (status, report["problems"]) == (0, [])
+    assert "a node without GPUs" in report["notes"][0]
+    status, report = bench.json("--collector.gpu.expected=8")
+    assert status == 1
+    assert report["problems"][0].startswith("the NVIDIA driver can't be used: ")
+
+
+def test_divided_gpus_lack_no_more_than_the_rules_know_of(bench: Bench) -> None:
+    bench.make()[1].set(mig=[{"id": 7, "profile": "1g.10gb"}])
+    status, report = bench.json()
+    assert (status, report["problems"]) == (0, [])
+    assert any(note.startswith("GPU 1: divided (MIG)") for note in report["notes"])
+    why = {absent["metric"]: absent["why"] for absent in report["gpus"][1]["absent"]}
+    assert why["DCGM_FI_DEV_GPU_UTIL"] == why["DCGM_FI_DEV_ENC_UTIL"] == DIVIDED
+
+
+def test_boards_that_give_up_pages_need_no_remapped_rows(bench: Bench) -> None:
+    bench.make()[0].set(
+        retired={"sbe": 1, "dbe": 0, "pending": 0}, field_errors=dict.fromkeys(map(str, range(142, 146)), 3)
+    )
+    status, report = bench.json()
+    assert (status, report["problems"]) == (0, [])
+
+
+def test_a_gpu_without_ecc_is_a_problem_of_the_rule_on_its_errors(bench: Bench) -> None:
+    bench.make()[0].set(ecc="off")
+    status, report = bench.json()
+    assert status == 1
+    assert [line for line in report["problems"] if line.startswith("GPU 0: no DCGM_FI_DEV_ECC_DBE_VOL_TOTAL")]
+
+
+@pytest.mark.parametrize(("driver", "sampled"), [("570.86.15", True), ("580.70", True), ("580.65.06", False)])
+def test_drivers_without_counters_of_heat_that_can_be_trusted_are_named(
+    bench: Bench, driver: str, sampled: bool
+) -> None:
+    bench.make(driver=driver)
+    status, report = bench.json()
+    assert status == 0
+    assert any(f"are sampled, as driver {driver}" in note for note in report["notes"]) is sampled
+
+
+def test_what_needs_a_newer_driver_is_said_to(bench: Bench) -> None:
+    bench.make(driver="535.183.06")
+    _status, report = bench.json()
+    why = {absent["metric"]: absent["why"] for absent in report["gpus"][0]["absent"]}
+    first = {
+        "pyrometer_gpu_pcie_received_bytes_total": 555,
+        "pyrometer_gpu_fabric_status": 550,
+        "pyrometer_gpu_repair_pending": 580,
+        "pyrometer_gpu_unrepairable_memory": 590,
+        "pyrometer_gpu_nvlink_errors_total": 560,
+        "pyrometer_gpu_sm_cycles_total": 595,
+    }
+    assert {metric: why[metric] for metric in first} == {m: f"needs driver {d} or newer" for m, d in first.items()}
+
+
+def test_a_metric_with_one_source_that_answered_has_nothing_to_tell(bench: Bench) -> None:
+    bench.make()
+    _status, report = bench.json()
+    why = {absent["metric"]: absent["why"] for absent in report["gpus"][0]["absent"]}
+    assert why["pyrometer_gpu_nvlink_link_errors_total"] == NOTHING  # Hopper's three have, NVLink 5's haven't
+    assert "field 205" in why["pyrometer_gpu_nvlink_errors_total"]
 
 
 def test_columns_are_aligned_and_alike_gpus_share_a_line(bench: Bench) -> None:
@@ -137,6 +258,8 @@ def test_columns_are_aligned_and_alike_gpus_share_a_line(bench: Bench) -> None:
     assert len(starts) == 1
     assert re.search(r"^  0-7  pyrometer_gpu_bank_remapping_pending +needs driver 615 or newer$", out, re.MULTILINE)
     assert "the alert rules have all they need" in lines[0]
+    assert "7 by the driver, 4 sampled" in table[1]
+    assert "  processes on GPUs: none, so attribution could not be tried" in lines
 
 
 def test_gpus_that_were_asked_for_are_left_alone(bench: Bench) -> None:
@@ -208,11 +331,12 @@ def test_it_ends_by_itself_when_a_gpu_hangs_and_when_the_driver_does(tmp_path: P
         ("A, GPM metric 5.", {"nvmlGpmQueryDeviceSupport": "function_not_found"}, "nvmlGpmQueryDeviceSupport"),
         ("A; R595 and newer.", {}, "needs driver 595 or newer"),
         ("A, from NVML field 3, R595 and newer, else field 4.", {"field 4": "x"}, "x (field 4)"),
+        ("A, R610 and newer, else field 4 (driver 600 and newer).", {}, "needs driver 600 or newer"),
         ("Anything.", {"field 1": "x"}, NOTHING),
     ],
 )
 def test_reasons_come_from_the_source_that_the_help_names(text: str, failures: dict[str, str], why: str) -> None:
-    assert why in why_absent(Family("x", "gauge", text), "590.48.01", failures)
+    assert why in why_absent(Family("x", "gauge", text), "590.48.01", Failures(failures))
 
 
 def test_no_thread_of_the_doctors_keeps_the_process(bench: Bench) -> None:

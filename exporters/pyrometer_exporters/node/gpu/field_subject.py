@@ -53,6 +53,8 @@ class FieldSubject:
         self.gpu: Opened
         self._always: list[_Bound] = []
         self._seldom: list[_Bound] = []
+        self._wanted: list[FieldKey] = []
+        self._wanted_seldom: list[FieldKey] = []
         self._kept: tuple[Sample, ...] = ()
         self._asked_at = 0.0
         self._read_at: float | None = None
@@ -64,6 +66,8 @@ class FieldSubject:
         self.gpu = gpu
         always, seldom = self.defined(gpu)
         self._always, self._seldom = bound(gpu, always), bound(gpu, seldom)
+        self._wanted = [entry.key for entry in self._always]
+        self._wanted_seldom = [*self._wanted, *(entry.key for entry in self._seldom)]
         self.again()
 
     def defined(self, _gpu: Opened) -> tuple[Sequence[FieldSample], Sequence[FieldSample]]:
@@ -78,8 +82,7 @@ class FieldSubject:
         """Also decides whether the coming :meth:`read` is one for what is seldom read."""
         self._asked_at = self.gpu.shared.clock.monotonic()
         self.due = self._read_at is None or self._asked_at - self._read_at >= SELDOM_SECONDS
-        wanted = [entry.key for entry in self._always]
-        return [*wanted, *(entry.key for entry in self._seldom)] if self.due else wanted
+        return self._wanted_seldom if self.due else self._wanted
 
     def read(self, fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
         """See subject.Subject; errors: NvmlError only where the GPU as a whole is ill."""

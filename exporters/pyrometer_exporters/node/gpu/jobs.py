@@ -21,8 +21,9 @@ from pyrometer_exporters.framework.worker import Worker
 # slurmd puts its node's name in front where several run on one machine: /slurm_n1/uid_1000/..., n1_slurmstepd.scope.
 _SLURM = re.compile(r"/[^/\n]*slurm[^/\n]*(?:/uid_\d+)?/job_(\d+)(?=/|$)", re.MULTILINE)
 # A slice has _ for -, a static pod's uid is a bare hash; seen from another cgroup namespace, what is above is missing.
+# Where only the kubelet of the two uses systemd, runc makes one folder of "<slice>:cri-containerd:<container>".
 _POD = re.compile(
-    r"[/-]pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?:\.slice)?(?=/|$)", re.MULTILINE
+    r"[/-]pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?:\.slice)?(?=[/:]|$)", re.MULTILINE
 )
 _UID = re.compile(r"^Uid:\s+(\d+)", re.MULTILINE)
 # A process that caused an Xid is often gone when the error is read; its number isn't soon given to another.

@@ -13,13 +13,15 @@ from pyrometer_exporters.node.gpu.nvml import FieldKey
 PCIE_TRANSMITTED = Family(
     "pyrometer_gpu_pcie_transmitted_bytes_total",
     "counter",
-    "Bytes that the GPU sent over PCIe: GPM metric 255 on R595 and newer, else NVML field 197, from 4 GiB on.",
+    "Bytes that the GPU sent over PCIe: GPM metric 255 on R595 and newer, else NVML field 197 (driver 555 and newer), "
+    "from 4 GiB on.",
     GPU_LABELS,
 )
 PCIE_RECEIVED = Family(
     "pyrometer_gpu_pcie_received_bytes_total",
     "counter",
-    "Bytes that the GPU received over PCIe: GPM metric 256 on R595 and newer, else NVML field 198, from 4 GiB on.",
+    "Bytes that the GPU received over PCIe: GPM metric 256 on R595 and newer, else NVML field 198 (driver 555 and "
+    "newer), from 4 GiB on.",
     GPU_LABELS,
 )
 

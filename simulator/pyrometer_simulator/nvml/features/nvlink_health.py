@@ -4,7 +4,8 @@
 ``set(nvlink_generation=5)``: Blackwell's counters in place of those up to Hopper (4, the default).
 ``set(nvlink_errors={"3/replay": 5})``: counts by link and error: replay, recovery, crc up to Hopper; from NVLink 5 on
 the names of nvml.h's fields 205-221 in small letters without NVML_FI_DEV_NVLINK_COUNT_, such as
-``link_recovery_events``.
+``link_recovery_events``. ``set(nvlink_state_field=...)``: what field 165 says of every link, None for not supported;
+left alone, it is the link's state.
 """
 
 from __future__ import annotations
@@ -46,10 +47,13 @@ def functions(library: FakeLibrary) -> dict[str, Body]:
 
 
 def field(library: FakeLibrary, moment: Moment, field: int, scope: int) -> tuple[int, int] | None:
-    """Fields 38, 45, 52, 59, 91, 161-163, 205-215, 219 and 221."""
+    """Fields 38, 45, 52, 59, 91, 161-163, 165, 205-215, 219 and 221."""
     links = library.extra(moment, "nvlinks", 18)
     if field == 91:
         return (UNSIGNED_INT, links) if links else None
+    if field == 165 and scope < links:
+        state = library.extra(moment, "nvlink_state_field", int(scope not in library.extra(moment, "nvlinks_down", ())))
+        return None if state is None else (UNSIGNED_INT, state)
     newer = library.extra(moment, "nvlink_generation", 4) >= 5
     if field in _HOPPER_TOTALS and links and not newer:
         return UNSIGNED_LONG_LONG, _count(library, moment, ALL_LINKS, _HOPPER_TOTALS[field])

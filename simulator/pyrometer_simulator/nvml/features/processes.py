@@ -1,4 +1,7 @@
-"""The processes on a GPU: ``set(processes=[[pid, bytes], ...])``, or with MIG instances ``[pid, bytes, gi, ci]``."""
+"""The processes on a GPU: ``set(processes=[[pid, bytes], ...])``, or with MIG instances ``[pid, bytes, gi, ci]``.
+
+``set(processes_told=9)``: a driver in trouble, which calls the list so long and then fills in what it has.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +26,7 @@ def functions(library: FakeLibrary) -> dict[str, Callable[..., int]]:
         for entry, (pid, used, *instances) in zip(out or (), found, strict=False):
             entry.pid, entry.usedGpuMemory = pid, used
             entry.gpuInstanceId, entry.computeInstanceId = instances or (NO_INSTANCE, NO_INSTANCE)
+        count._obj.value = library.extra(moment, "processes_told", len(found))  # noqa: SLF001
         return SUCCESS
 
     return {"nvmlDeviceGetComputeRunningProcesses_v3": library.device(running)}

@@ -41,6 +41,11 @@ CONTAINER = "1b9e5e0e7a1f4d2c8b7a6d5c4b3a29181716151413121110f0e0d0c0b0a09080"
         (f"0::/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-besteffort-pod{POD_}.slice/crio-1.scope", POD),
         (f"0::{SLICE}/kubepods-burstable.slice/kubepods-burstable-pod{STATIC_POD}.slice/crio-1.scope", STATIC_POD),
         (f"0::/../../pod{POD}/{CONTAINER}", POD),
+        (f"0::/system.slice/containerd.service/kubepods-pod{STATIC_POD}.slice:cri-containerd:1b9e", STATIC_POD),
+        (f"1:name=systemd:/kubepods-besteffort-pod{POD_}.slice:crio:{CONTAINER}", POD),
+        (f"0::/docker/{CONTAINER}/kubelet/kubepods/besteffort/pod{POD}/{CONTAINER}", POD),
+        (f"0::/system.slice/slurmstepd.scope/job_4711/step_0/user/task_0/libpod-{CONTAINER}.scope/container", "4711"),
+        (f"0::/system.slice/slurmstepd.scope/job_4711/step_0/user/task_0/kubepods/pod{POD}/x", "4711"),
         (f"0::/kubepods.slice/kubepods-pod{POD_}.slice/crio-1.scope/system.slice/slurmstepd.scope/job_12/step_0", "12"),
         ("0::/user.slice/user-1000.slice/session-3.scope", None),
         ("0::/", None),
@@ -53,6 +58,46 @@ CONTAINER = "1b9e5e0e7a1f4d2c8b7a6d5c4b3a29181716151413121110f0e0d0c0b0a09080"
 )  # fmt: skip
 def test_a_cgroup_names_its_job(cgroup: str, job: str | None) -> None:
     assert job_of_cgroup(cgroup) == job
+
+
+UIDS = st.one_of(
+    st.uuids().map(str), st.uuids().map(lambda uid: str(uid).replace("-", "_")), st.uuids().map(lambda uid: uid.hex)
+)
+HASHES = st.binary(min_size=32, max_size=32).map(bytes.hex)
+ABOVE = st.sampled_from(["", "/..", "/../..", "/docker/1b9e5e0e7a1f", "/kubelet.slice", "/system.slice/k3s.service"])
+QUALITIES = st.sampled_from(["", "burstable", "besteffort"])
+RUNTIMES = st.sampled_from(["cri-containerd", "crio", "docker", "crio-conmon"])
+BELOW = st.sampled_from(["", "/container", "/init.scope", "/system.slice/ssh.service", "/docker/1b9e5e0e7a1f"])
+# As /proc/<pid>/cgroup of a v1 node has them: a line each, in the order of their numbers.
+HIERARCHIES = st.sampled_from(["0::{}", "11:devices:{}\n1:name=systemd:/", "12:misc:/\n4:cpu,cpuacct:{}\n0::/"])
+
+
+@given(st.tuples(HIERARCHIES, ABOVE, BELOW), QUALITIES, UIDS, st.tuples(RUNTIMES, HASHES))
+@pytest.mark.parametrize("style", ["slices", "folders", "colons"])
+def test_a_pod_is_known_whatever_made_its_cgroup(
+    style: str, around: tuple[str, str, str], quality: str, uid: str, runtime: tuple[str, str]
+) -> None:
+    (lines, above, below), (program, container) = around, runtime
+    kind = f"-{quality}" if quality else ""
+    pod = f"kubepods{kind}-pod{uid}.slice"
+    path = {
+        "slices": f"/kubepods.slice{f'/kubepods{kind}.slice' if kind else ''}/{pod}/{program}-{container}.scope",
+        "folders": f"/kubepods{f'/{quality}' if quality else ''}/pod{uid}/{container}",
+        "colons": f"/{pod}:{program}:{container}",
+    }[style]
+    assert job_of_cgroup(lines.format(above + path + below)) == uid.replace("_", "-")
+
+
+@given(
+    HIERARCHIES,
+    st.sampled_from(["/slurm/uid_{}", "/slurm_node01/uid_{}", "/system.slice/slurmstepd.scope",
+                     "/system.slice/node01_slurmstepd.scope", "/kubepods.slice/x.scope/slurm/uid_{}"]),
+    st.integers(0, 1 << 31), st.integers(1, 1 << 32),
+    st.sampled_from(["", "/step_0", "/step_batch/user/task_0", "/step_extern/user/task_special", "/step_4294967291",
+                     "/step_0/user/task_7/libpod-1b9e5e0e.scope", "/step_interactive/slurm"]),
+)  # fmt: skip
+def test_a_slurm_job_is_known_whatever_made_its_cgroup(lines: str, root: str, uid: int, job: int, step: str) -> None:
+    assert job_of_cgroup(lines.format(f"{root.format(uid)}/job_{job}{step}")) == str(job)
 
 
 @given(st.text())
@@ -194,12 +239,30 @@ def test_processes_of_another_pid_namespace_have_no_job_and_are_said_to_be_hidde
     assert _processes(node, "0") == {"job": 0, "none": 0, "hidden": 2}
 
 
-def test_a_driver_that_does_not_list_processes_costs_these_series_alone(make_node: MakeNode) -> None:
-    node = make_node(count=1, setup=lambda gpus: gpus[0].set(errors={"nvmlDeviceGetComputeRunningProcesses_v3": 3}))
+@pytest.mark.parametrize("code", [3, 4, 7, 13, 20, 999])  # 7: there were more at each look than at the one before
+def test_a_driver_that_does_not_list_processes_costs_these_series_alone(make_node: MakeNode, code: int) -> None:
+    node = make_node(count=1, setup=lambda gpus: gpus[0].set(errors={"nvmlDeviceGetComputeRunningProcesses_v3": code}))
     scrape = node.scrape()
     assert scrape.downs == {}
     assert scrape.values("pyrometer_gpu_processes") == {}
     assert scrape.value("pyrometer_gpu_up") == 1
+
+
+@pytest.mark.parametrize("told", [12, 1 << 20, 0xFFFFFFFF])
+def test_a_list_longer_than_it_is_costs_these_series_alone(make_node: MakeNode, told: int) -> None:
+    node = make_node(count=2, setup=lambda gpus: gpus[0].set(processes=[[1, 0]] * 3, processes_told=told))
+    scrape = node.scrape()
+    assert scrape.downs == {}
+    assert scrape.values("pyrometer_gpu_processes", gpu="0") == {}
+    assert scrape.values("pyrometer_gpu_up") == {("0", node.gpus[0].uuid): 1, ("1", node.gpus[1].uuid): 1}
+
+
+def test_a_process_that_is_listed_twice_is_one(make_node: MakeNode, processes: Processes) -> None:
+    node = make_node(count=1)
+    processes.slurm(1, 10)
+    node.gpus[0].set(processes=[[1, 1 << 30, 1, 0], [1, 1 << 30, 2, 0], [0, 0], [0xFFFFFFFF, (1 << 64) - 1]])
+    assert _info(node) == {("0", "10", "1000", "")}
+    assert _processes(node, "0") == {"job": 1, "none": 0, "hidden": 2}
 
 
 def test_no_environment_is_read(make_node: MakeNode, processes: Processes, monkeypatch: pytest.MonkeyPatch) -> None:

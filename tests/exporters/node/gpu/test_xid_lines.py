@@ -73,6 +73,20 @@ def _event(text: str) -> XidEvent | None:
             XidEvent(PCI, 79, "bus_loss", message="GPU has fallen off the bus"),
         ),
         (
+            "NVRM: GPU at 0000:18:00.0 has fallen off the bus.",  # up to R440 or so
+            XidEvent(PCI, 79, "bus_loss", message="GPU has fallen off the bus"),
+        ),
+        (
+            "NVRM: Xid (PCI:0000:18:00): 45, pid=12542, name=VLLM::Worker, channel 0x00000002",
+            XidEvent(PCI, 45, "kernel_log", pid="12542", process="VLLM::Worker", message="channel 0x00000002"),
+        ),
+        (
+            "NVRM: Xid (PCI:0000:18:00): 79, pid=1582259, name=nvc:[driver], GPU has fallen off the bus.",
+            XidEvent(
+                PCI, 79, "kernel_log", pid="1582259", process="nvc:[driver]", message="GPU has fallen off the bus."
+            ),
+        ),
+        (
             "NVRM: The NVIDIA GPU 0000:18:00.0\nNVRM: fallen off the bus and is not responding to commands.",
             XidEvent(PCI, 79, "bus_loss", message="GPU has fallen off the bus"),
         ),

@@ -23,14 +23,15 @@ REPAIR_PENDING = own_family(
     "pyrometer_gpu_repair_pending",
     "gauge",
     "1 if a repair of a memory channel or of a processing cluster (tpc) waits for a reset, from "
-    "nvmlDeviceGetRepairStatus.",
+    "nvmlDeviceGetRepairStatus (driver 580 and newer).",
     "repair",
     seldom=True,
 )
 UNREPAIRABLE_MEMORY = own_family(
     "pyrometer_gpu_unrepairable_memory",
     "gauge",
-    "1 if the GPU has memory that can't be repaired, from nvmlDeviceGetUnrepairableMemoryFlag_v1.",
+    "1 if the GPU has memory that can't be repaired, from nvmlDeviceGetUnrepairableMemoryFlag_v1 (driver 590 and "
+    "newer).",
     seldom=True,
 )
 

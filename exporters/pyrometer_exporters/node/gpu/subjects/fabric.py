@@ -19,29 +19,31 @@ from pyrometer_exporters.node.gpu.subject import SubjectSpec
 STATE = own_family(
     "pyrometer_gpu_fabric_state",
     "gauge",
-    "How far the GPU's registration with the fabric manager is, from nvmlDeviceGetGpuFabricInfoV: 1 not started, "
-    "2 in progress, 3 completed; absent without a fabric.",
+    "How far the GPU's registration with the fabric manager is, from nvmlDeviceGetGpuFabricInfoV (driver 550 "
+    "and newer): 1 not started, 2 in progress, 3 completed; absent without a fabric.",
     seldom=True,
 )
 STATUS = own_family(
     "pyrometer_gpu_fabric_status",
     "gauge",
-    "How the registration ended, an nvmlReturn_t: 0 well; only where the state is 3 (completed).",
+    "How the registration ended, an nvmlReturn_t: 0 well; only where the state is 3 (completed), from "
+    "nvmlDeviceGetGpuFabricInfoV (driver 550 and newer).",
     seldom=True,
 )
 PROBLEM = own_family(
     "pyrometer_gpu_fabric_problem",
     "gauge",
-    "1 if the fabric manager reports this problem, else 0, from the health mask of nvmlDeviceGetGpuFabricInfoV; "
-    "incorrect_configuration gives the kind of mistake as nvml.h numbers it from 2 on. Absent where the platform "
-    "doesn't tell",
+    "1 if the fabric manager reports this problem, else 0, from the health mask of nvmlDeviceGetGpuFabricInfoV (driver "
+    "550 and newer); incorrect_configuration gives the kind of mistake as nvml.h numbers it from 2 on. Absent where "
+    "the platform doesn't tell",
     "problem",
     seldom=True,
 )
 INFO = own_family(
     "pyrometer_gpu_fabric_info",
     "gauge",
-    "1; the NVLink domain and the clique in it that the GPU belongs to, from nvmlDeviceGetGpuFabricInfoV",
+    "1; the NVLink domain and the clique in it that the GPU belongs to, from nvmlDeviceGetGpuFabricInfoV (driver 550 "
+    "and newer)",
     "cluster_uuid",
     "clique",
     seldom=True,

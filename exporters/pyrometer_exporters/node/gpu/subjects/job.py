@@ -13,7 +13,7 @@ from pyrometer_exporters.framework.metrics import Family, Sample
 from pyrometer_exporters.node.gpu.families import GPU_LABELS
 from pyrometer_exporters.node.gpu.jobs import Job
 from pyrometer_exporters.node.gpu.nvml import FieldKey
-from pyrometer_exporters.node.gpu.subject import Opened, SubjectSpec, value_or_none
+from pyrometer_exporters.node.gpu.subject import Opened, SubjectSpec, optional
 
 INFO = Family(
     "pyrometer_gpu_job_info",
@@ -51,15 +51,24 @@ class JobSubject:
         gpu = self._gpu
         if gpu is None:
             return
-        found = value_or_none(lambda: gpu.nvml.ask("nvmlDeviceGetComputeRunningProcesses_v3", gpu.handle))
-        if found is None:
+        running = _running(gpu)
+        if running is None:
             return
         jobs: set[Job] = set()
-        attributions = Counter(_attribution(gpu, int(process.pid), jobs) for process in found)
+        attributions = Counter(_attribution(gpu, pid, jobs) for pid in running)
         for job in sorted(jobs, key=lambda job: (job.job_id, job.user)):
             yield INFO.sample(1, *gpu.labels, job.job_id, job.user, "")
         for attribution in ATTRIBUTIONS:
             yield PROCESSES.sample(attributions[attribution], *gpu.labels, attribution)
+
+
+def _running(gpu: Opened) -> set[int] | None:
+    """Process numbers, each once though every MIG instance lists its own; None where the list can't be had."""
+    try:
+        found = optional(lambda: gpu.nvml.ask("nvmlDeviceGetComputeRunningProcesses_v3", gpu.handle))
+    except (IndexError, MemoryError):  # the driver called the list longer than the room that it had asked for itself
+        return None
+    return None if found is None else {int(process.pid) for process in found}
 
 
 def _attribution(gpu: Opened, pid: int, jobs: set[Job]) -> str:

@@ -1,8 +1,12 @@
 """NVLink: which links are up, and their errors.
 
-Source: nvmlDeviceGetNvLinkState per link; nvmlDeviceGetFieldValues with the link as scope: up to Hopper fields 161-163
-(nvml.h, NVML_FI_DEV_NVLINK_ERROR_DL_*) and the totals 38, 45, 52 and 59; from NVLink 5 on fields 205-215, 219 and 221
-(NVML_FI_DEV_NVLINK_COUNT_*), for all links together with the scope 0xFFFFFFFF.
+Source: nvmlDeviceGetFieldValues with the link as scope: field 165 (nvml.h, NVML_FI_DEV_NVLINK_GET_STATE); up to Hopper
+fields 161-163 (NVML_FI_DEV_NVLINK_ERROR_DL_*) and the totals 38, 45, 52 and 59; from NVLink 5 on fields 205-215, 219
+and 221 (NVML_FI_DEV_NVLINK_COUNT_*), for all links together with the scope 0xFFFFFFFF; and nvmlDeviceGetNvLinkState.
+
+NCCL takes a link's state from field 165 from Hopper on, and from the call before. The call, for each of 18 links of 8
+GPUs, was two of five of all that a scrape asked of the driver. So the field is believed, once each link's has been
+compared with what the call says, and is compared again once a minute; where it fails that, the call goes on.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from pyrometer_exporters.node.gpu.nvml import FieldKey
 from pyrometer_exporters.node.gpu.subject import Opened, SubjectSpec
 
 LINK_COUNT_FIELD = 91  # NVML_FI_DEV_NVLINK_LINK_COUNT
+STATE_FIELD = 165  # NVML_FI_DEV_NVLINK_GET_STATE
 MOST_LINKS = 36  # NVML_NVLINK_MAX_LINKS
 ALL_LINKS = 0xFFFFFFFF
 NVLINK5_DRIVER = (560,)  # the first whose nvml.h has fields 201-222
@@ -23,13 +28,14 @@ NVLINK5_DRIVER = (560,)  # the first whose nvml.h has fields 201-222
 UP = own_family(
     "pyrometer_gpu_nvlink_up",
     "gauge",
-    "1 if the NVLink is up, from nvmlDeviceGetNvLinkState; 0 also where nothing is connected to it.",
+    "1 if the NVLink is up, from NVML field 165 or nvmlDeviceGetNvLinkState; 0 also where nothing is connected to it.",
     "link",
 )
 LINKS_UP = own_family(
     "pyrometer_gpu_nvlinks_up",
     "gauge",
-    "How many of the GPU's NVLinks are up, from nvmlDeviceGetNvLinkState; 18 on an H100 SXM that is well.",
+    "How many of the GPU's NVLinks are up, from NVML field 165 or nvmlDeviceGetNvLinkState; 18 on an H100 SXM that is "
+    "well.",
 )
 CRC_FLIT = dcgm_family(
     "DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL",
@@ -103,20 +109,27 @@ class _NvlinkHealth(FieldSubject):
         super().__init__()
         self._links: list[int] = []
         self._link_fields: dict[int, str] = {}
+        self._states: list[FieldKey] = []
+        self._believed = False
+        """Whether the fields said the same as the calls when both were asked."""
+        self._shown: list[tuple[Sample, Sample]] = []
+        """Of each link: down and up."""
 
     def defined(self, gpu: Opened) -> tuple[Sequence[FieldSample], Sequence[FieldSample]]:
         """None for a GPU without links."""
         found = gpu.nvml.fields(gpu.handle, [LINK_COUNT_FIELD]).get(LINK_COUNT_FIELD, 0)
         self._links = list(range(int(found))) if 0 <= found <= MOST_LINKS else []
         self._link_fields = {**_HOPPER_LINK_ERRORS, **_newer(gpu.identity.driver)}
+        self._states = [(STATE_FIELD, link) for link in self._links]
+        self._shown = [(gpu.own(UP, 0, str(link)), gpu.own(UP, 1, str(link))) for link in self._links]
         return (_TOTALS, ()) if self._links else ((), ())
 
     def fields(self) -> Sequence[FieldKey]:
-        """Each kind of error of each link as well, seldom."""
+        """The links' states; seldom, each kind of error of each link as well."""
         wanted = super().fields()
         if not self.due:
-            return wanted
-        return [*wanted, *((field, link) for link in self._links for field in self._link_fields)]
+            return [*wanted, *self._states] if self._believed else wanted
+        return [*wanted, *self._states, *((field, link) for link in self._links for field in self._link_fields)]
 
     def rare(self, fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
         """Which link the errors are of; 54 zeros for each healthy GPU would be most of its series."""
@@ -126,14 +139,23 @@ class _NvlinkHealth(FieldSubject):
                 for link, count in counts.items():
                     yield self.gpu.own(LINK_ERRORS, count, str(link), error)
 
-    def now(self, _fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
+    def now(self, fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
         """Which links are up."""
-        states = {link: self.ask_number("nvmlDeviceGetNvLinkState", link) for link in self._links}
-        known = {link: state for link, state in states.items() if state is not None}
-        for link, state in known.items():
-            yield self.gpu.own(UP, 1 if state else 0, str(link))
+        known = self._up(fields)
+        for link, up in known.items():
+            yield self._shown[link][up]
         if known:
-            yield self.gpu.own(LINKS_UP, sum(1 for state in known.values() if state))
+            yield self.gpu.own(LINKS_UP, sum(known.values()))
+
+    def _up(self, fields: Mapping[FieldKey, float]) -> dict[int, bool]:
+        """By link, as far as the driver says."""
+        told = {link: fields[key] != 0 for link, key in enumerate(self._states) if key in fields}
+        if self._believed and not self.due and len(told) == len(self._links):
+            return told
+        asked = {link: self.ask_number("nvmlDeviceGetNvLinkState", link) for link in self._links}
+        known = {link: state != 0 for link, state in asked.items() if state is not None}
+        self._believed = told == known
+        return known
 
 
 def _newer(driver: str) -> dict[int, str]:

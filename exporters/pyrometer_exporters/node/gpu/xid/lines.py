@@ -7,7 +7,8 @@ Lines, as the open kernel modules print them (src/nvidia/src/kernel/gpu/rc/kerne
     NVRM: Xid (PCI:0000:18:00): 45, pid='<unknown>', name=<unknown>, Ch 00000010 caused by previous Xid 79
     NVRM: GPU 0000:18:00.0: GPU has fallen off the bus.
 
-Older drivers leave out the domain (``PCI:18:00``) or ``PCI:``.
+Older drivers leave out the domain (``PCI:18:00``) or ``PCI:``, and write ``NVRM: GPU at 0000:18:00.0 has fallen off the
+bus.``
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _PROCESS = re.compile(
     r"pid=(?P<q>'?)(?P<pid>\d+|<unknown>|unknown)(?P=q)(?:, name=(?P<r>'?)(?P<name>.*?)(?P=r))?(?:, |$)", re.DOTALL
 )
 _PREVIOUS = re.compile(r"caused by previous Xid (\d{1,5})\b")
-_LOST = re.compile(rf"NVRM: GPU (?:at )?(?:PCI:)?{_PCI}: GPU has fallen off the bus")
+_LOST = re.compile(rf"NVRM: GPU (?:at )?(?:PCI:)?{_PCI}(?:: GPU)? has fallen off the bus")
 _NAMED = re.compile(rf"NVRM: The NVIDIA GPU {_PCI}\b")
 _NOT_RESPONDING = "fallen off the bus and is not responding"
 

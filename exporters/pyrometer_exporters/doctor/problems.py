@@ -1,0 +1,102 @@
+"""What the alert rules need and don't get, and what else an operator should know: the verdict over the readings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pyrometer_exporters.doctor.needs import NEEDS, Need
+from pyrometer_exporters.doctor.readout import Readings, is_divided
+from pyrometer_exporters.doctor.report import GpuFound, Report
+from pyrometer_exporters.doctor.why import NOT_IN_MIG
+
+# Where the bus has no GPU either, these are no fault: the node has none.
+_NO_DRIVER = ("no_driver", "driver_not_loaded")
+_MISMATCH = "driver_version_mismatch"
+# Boards before Ampere give up pages instead of rows, and then have DCGM's fields for those.
+_NEWER_THAN_PAGES = "DCGM_FI_DEV_ROW_REMAP_FAILURE"
+
+
+def problems(report: Report, readings: Readings) -> list[str]:
+    """What the alert rules need of the GPUs and don't get."""
+    return [
+        *_of_the_driver(report, readings),
+        *(f"GPU {gpu.gpu} can't be read: {_why(gpu.down, gpu.detail)}" for gpu in report.gpus if gpu.down),
+        *_of_needs(report, readings),
+    ]
+
+
+def log_problems(report: Report) -> list[str]:
+    """What the alert rules need of the kernel's log and don't get."""
+    why = [collector.down["kmsg"] for collector in report.collectors if "kmsg" in collector.down]
+    if not why:
+        return []
+    needed = "no SXids and no Xids of lost GPUs, which NvswitchFatalError and GpuXidCritical need"
+    way_out = ": run as root, or give the exporter CAP_SYSLOG" if why[0] == "no_permission" else ""
+    return [f"the kernel's log can't be read ({why[0]}): {needed}{way_out}"]
+
+
+def notes(report: Report, readings: Readings) -> list[str]:
+    """What an operator should know though no alert hangs on it."""
+    found = []
+    if has_no_gpus(report):
+        found.append("no NVIDIA GPU on the PCI bus and no driver: a node without GPUs")
+    if report.attribution.cgroups != "readable":
+        found.append(f"cgroups of other processes can't be read ({report.attribution.cgroups}): no job_info")
+    if hidden := report.attribution.processes.get("hidden"):
+        found.append(f"{hidden} processes on GPUs can't be seen from here: run in the host's PID namespace")
+    on_bus, told = report.present.get("pci"), report.present.get("nvml")
+    if on_bus is not None and told is not None and on_bus != told:
+        found.append(f"the PCI bus has {on_bus} GPUs, the driver presents {told}")
+    if divided := [gpu.gpu for gpu in report.gpus if is_divided(readings, gpu.gpu)]:
+        lacking = "no utilisation of the whole GPU, so GpuPowerCapOutlier and GpuClockOutlier don't look at it"
+        found.append(f"GPU {', '.join(divided)}: divided (MIG), {lacking}")
+    if sampled := [gpu.gpu for gpu in report.gpus if gpu.clock_events.get("hw_thermal") == "sampled"]:
+        found.append(
+            f"GPU {', '.join(sampled)}: times of heat and power brake are sampled, as driver {report.driver['driver']} "
+            "has no counters of them, or none of which the number is certain (575 to 580.65, 580.82 and newer have)"
+        )
+    return found
+
+
+def has_no_gpus(report: Report) -> bool:
+    """Whether this is a node without GPUs, as far as anybody can tell."""
+    wanted = report.present.get("expected", 0)
+    return report.driver_down in _NO_DRIVER and report.present.get("pci") == 0 and not wanted
+
+
+def _of_the_driver(report: Report, readings: Readings) -> Iterator[str]:
+    on_bus, told, expected = (report.present.get(source) for source in ("pci", "nvml", "expected"))
+    mismatch = any(value for _, value in readings.of("pyrometer_gpu_driver_mismatch"))
+    if mismatch:
+        library, module = (report.driver[name] or "unknown" for name in ("library", "kernel_module"))
+        yield (
+            f"NVML library and kernel module are of different drivers, {library} and {module}: "
+            "reload the driver or reboot"
+        )
+    if report.driver_down and not has_no_gpus(report) and not (mismatch and report.driver_down == _MISMATCH):
+        there = f"{on_bus} GPUs on the PCI bus, but " if on_bus else ""
+        yield f"{there}the NVIDIA driver can't be used: {_why(report.driver_down, report.driver_detail)}"
+    if told is not None and expected is not None and told != expected:
+        yield f"the driver presents {told} GPUs, {expected} are expected"
+
+
+def _of_needs(report: Report, readings: Readings) -> Iterator[str]:
+    for need in NEEDS:
+        without = [gpu for gpu in report.gpus if not gpu.down and not _is_met(readings, gpu, need)]
+        if without:
+            why = next((absent.why for absent in without[0].absent if absent.metric == need.family), "")
+            numbers = ", ".join(gpu.gpu for gpu in without)
+            yield f"GPU {numbers}: no {need.name}, needed by {need.alerts}{f': {why}' if why else ''}"
+
+
+def _is_met(readings: Readings, gpu: GpuFound, need: Need) -> bool:
+    if need.family in NOT_IN_MIG and is_divided(readings, gpu.gpu):
+        return True  # the rules know
+    if need.family == _NEWER_THAN_PAGES and readings.of("DCGM_FI_DEV_RETIRED_PENDING", gpu=gpu.gpu):
+        return True
+    labels = {"gpu": gpu.gpu, "reason": need.reason} if need.reason else {"gpu": gpu.gpu}
+    return bool(readings.of(need.family, **labels))
+
+
+def _why(reason: str, detail: str) -> str:
+    return f"{reason} ({detail})" if detail and detail != reason else reason
