@@ -23,7 +23,7 @@ def check(name: str, board: Json, around: Surroundings) -> Iterator[Finding]:  #
         for colour in sorted(set(_colours(panel.get("fieldConfig", {}))) - _ALLOWED):
             yield Finding(name, title(panel), f"the colour {colour}", _WAY_OUT)
     for mark in board.get("annotations", {}).get("list", []):
-        if not mark.get("builtIn") and mark.get("iconColor") not in _ALLOWED:
+        if not mark.get("builtIn") and str(mark.get("iconColor")) not in _ALLOWED:
             yield Finding(name, f"mark {mark.get('name')}", f"the colour {mark.get('iconColor')}", _WAY_OUT)
 
 

@@ -28,9 +28,9 @@ def check(name: str, board: Json, around: Surroundings) -> Iterator[Finding]:  #
 
 def unique_uids(boards: Mapping[str, Json]) -> Iterator[Finding]:
     """Grafana says nothing about two files of one uid: they overwrite each other at every poll."""
-    counts = Counter(board.get("uid") for board in boards.values())
+    counts = Counter(str(board.get("uid")) for board in boards.values())
     for name, board in boards.items():
-        if counts[board.get("uid")] > 1:
+        if counts[str(board.get("uid"))] > 1:
             yield Finding(name, "", f"another board has the uid {board.get('uid')} too", "Give each its own.")
 
 

@@ -28,7 +28,7 @@ _DEFAULTS = _of(
     custom=_ANY,
     color=_ANY,
     links=_LINKS,
-    mappings=_list(_of(options=_ANY)),
+    mappings=_list(_of(options=_of(**{"from": _COUNT, "to": _COUNT}))),
     thresholds=_of(steps=_list(_of(value=_COUNT))),
 )
 _PANEL = _of(

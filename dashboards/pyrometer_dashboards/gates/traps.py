@@ -205,7 +205,7 @@ def _legacy(panel: Json) -> Problems:
     ):
         yield "thresholds in an old form", "Give each step a colour and a value, the first with null."
     values = [each.get("value") for each in steps[1:]]
-    if values != sorted(values, key=float):
+    if values != sorted(values, key=lambda value: -math.inf if value is None else value):
         yield "thresholds that don't rise", "Sort them."
 
 

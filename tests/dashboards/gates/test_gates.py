@@ -192,6 +192,13 @@ FAULTS: dict[str, tuple[str, Callable[[Board], None], str]] = {
         ),
         "don't rise",
     ),
+    "a threshold without a value": (
+        "overview",
+        lambda board: defaults(board, "stat")["thresholds"].update(
+            steps=[{"color": "text", "value": None}, {"color": "text", "value": 3}, {"color": "text"}]
+        ),
+        "don't rise",
+    ),
     # The board and its layout.
     "schema 12": ("overview", of_board("schemaVersion", 12), "schemaVersion 12"),
     "editable": ("overview", of_board("editable"), "editable"),
@@ -313,6 +320,7 @@ def test_a_query_with_the_same_fault_twice_is_one_finding() -> None:
         (("panels", 0, "targets"), {}, "panels/0/targets"),
         (("panels", 0, "fieldConfig", "defaults", "mappings"), 1, "mappings: 1 is not"),
         (("panels", 0, "fieldConfig", "defaults", "thresholds", "steps"), [1], "thresholds/steps/0"),
+        (("uid",), ["a"], "uid: ['a'] is not of type"),
         (("templating", "list", 0), {}, "'name' is a required property"),
         (("annotations",), 3, "annotations: 3"),
     ],
