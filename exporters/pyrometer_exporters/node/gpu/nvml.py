@@ -128,17 +128,17 @@ class NvmlError(PartError):
 
     def __init__(self, code: int, call: str) -> None:
         hint = _HINTS.get(code)
-        super().__init__(_reason(code), f"{call} returned {code}{f': {hint}' if hint else ''}")
+        super().__init__(_reason(code), f"{call} returned {code}: {hint}" if hint else f"{call} returned {code}")
         self.about_one_value = code in _ABOUT_ONE_VALUE
         self.about_whole_gpu = code in _ABOUT_THE_WHOLE_GPU
         self.driver_gone = code in (Code.UNINITIALIZED, Code.DRIVER_NOT_LOADED)
 
 
+_REASONS = {int(code): code.name.lower() for code in Code}
+
+
 def _reason(code: int) -> str:
-    try:
-        return Code(code).name.lower()
-    except ValueError:
-        return f"nvml_error_{code}"
+    return _REASONS.get(code) or f"nvml_error_{code}"
 
 
 class Memory(NamedTuple):
