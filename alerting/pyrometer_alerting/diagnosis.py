@@ -37,6 +37,7 @@ NAMED_CAUSES = {
     "GpuDriverDown": (80.0, "NVIDIA driver down"),
     "GpuXidCritical": (115.0, "critical Xid"),
     "NicLinkDown": (110.0, "link down"),
+    "GpuRecoveryNeeded": (65.0, "a GPU that has to be reset"),
     "GpuEccUncorrected": (70.0, "uncorrected memory errors"),
     "GpuRowRemapFailed": (50.0, "a row of memory that can't be remapped"),
     "GpuPcieDegraded": (75.0, "PCIe link narrower or slower than it can be"),

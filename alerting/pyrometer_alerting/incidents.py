@@ -25,6 +25,7 @@ CAUSE_ALERTS = frozenset(
         "GpuXidCritical",
         "GpuLost",
         "GpuDriverDown",
+        "GpuRecoveryNeeded",
         "GpuEccUncorrected",
         "GpuRowRemapFailed",
         "GpuPcieDegraded",

@@ -48,9 +48,18 @@ GPUS = Variable(
     numeric=True,
 )
 
+# Since when an alert is active is also told of one that only waits and never fires: a flapping link would make a fence.
+_FIRES = 'ALERTS_FOR_STATE{%s} * 1000 and ignoring (alertstate) ALERTS{alertstate="firing", %s}'
+
+
+def fired(which: str) -> str:
+    """The start of each alert with these labels that fires, in ms."""
+    return _FIRES % (which, which)
+
+
 CRITICAL = Annotation(
     "Critical",
-    'ALERTS_FOR_STATE{severity="critical", cluster="$cluster"} * 1000',
+    fired(f'severity="critical", {CLUSTER}'),
     "{{alertname}}",
     "{{node}} {{gpu}} {{device}} {{run}}",
     palette.WORST,

@@ -15,7 +15,7 @@ def xids() -> Panel:
         "Xids in the range",
         Reading(
             "Errors that the driver reported, each counted once, in the time range.",
-            "'none'; 13, 31 and 43 are the job's own mistakes.",
+            "'none reported'; 13, 31 and 43 are the job's own mistakes.",
             "docs/alerts.md says which mean a reset, a drain or a new board.",
             "GpuXidCritical",
         ),
@@ -30,7 +30,7 @@ def xids() -> Panel:
         unit="locale",
         decimals=0,
         sort="count",
-        no_value="none",
+        no_value="none reported",
         span=6,
     )
 
@@ -44,9 +44,10 @@ def kernel() -> Panel:
             "none.",
             "machine_check and pcie_aer: hardware. oom_kill: the job.",
         ),
-        [Query(f"round(increase(pyrometer_kernel_events_total{{{NODE_IS}}}[$__rate_interval])) > 0", "{{kind}}")],
+        [panels.counted(f"pyrometer_kernel_events_total{{{NODE_IS}}}", "{{kind}}")],
         unit="locale",
-        no_value="none",
+        decimals=0,
+        no_value="none reported",
         span=6,
     )
 
@@ -58,12 +59,12 @@ def unread() -> Panel:
         Reading(
             "Collectors of this node that did not run to their end, and GPUs, ports and ranks that can't be read, in "
             "the exporter's own words.",
-            "'nothing'.",
+            "'nothing reported'.",
             "pyrometer-doctor on the node says more.",
             "CollectorFailing",
         ),
         [Query(f"node:pyrometer_down_reason:info{{{NODE_IS}}}", instant=True, table=True)],
         {"collector": "collector", "part": "part", "reason": "reason"},
-        no_value="nothing",
+        no_value="nothing reported",
         span=6,
     )

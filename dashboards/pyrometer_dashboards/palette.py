@@ -18,7 +18,7 @@ NO_DATA = "#808080"
 # On maps and in tables: a quiet tint that lets the theme's own background through, in both themes.
 QUIET = "rgba(120, 130, 150, 0.22)"
 # A GPU that works for nobody, on the map.
-IDLE = "rgba(120, 130, 150, 0.45)"
+IDLE = "rgba(120, 130, 150, 0.6)"
 # Grafana's word for the colour of text: white on dark, near-black on light. The loudest "not there" of a map.
 TEXT = "text"
 

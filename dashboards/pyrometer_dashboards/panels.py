@@ -43,6 +43,9 @@ CELLS: Json = {
     "minWidth": 50,
     "cellOptions": {"type": "color-background", "mode": "basic", "applyToRow": False},
 }
+# Lines of names that nobody knows beforehand, each in the colour of the worst that it was: Grafana's own palette would
+# give the colours of trouble to healthy ones.
+BY_WORST: Json = {"mode": "thresholds", "seriesBy": "max"}
 ROW_NAME: Json = {"custom.cellOptions": {"type": "auto"}, "unit": "string"}
 
 
@@ -93,6 +96,15 @@ def bars(title: str, reading: Reading, queries: Sequence[Query], *, unit: str, *
     }
     shades = {"mode": "shades", "fixedColor": palette.BAD}
     return replace(lines(title, reading, queries, unit=unit, **more), custom=custom, limits=(0, None), colour=shades)
+
+
+def counted(counter: str, legend: str, by: str = "") -> Query:
+    """How much a counter grew in each interval: every event in one bar, and in one only.
+
+    A window of rate() reaches over several bars, and would draw each event in all of them.
+    """
+    grown = f"{counter} - {counter} offset $__interval"
+    return Query(f"sum by ({by}) ({grown}) > 0" if by else f"({grown}) > 0", legend, step="1m")
 
 
 def stacked(title: str, reading: Reading, queries: Sequence[Query], *, unit: str, **more: Unpack[More]) -> Panel:
@@ -159,15 +171,15 @@ def coloured(mode: str = "basic") -> Json:
     return {"custom.cellOptions": {"type": "color-background", "mode": mode, "applyToRow": False}}
 
 
-def matrix(row: str, column: str, *between: Json, renamed: Json | None = None, first: str = "") -> list[Json]:
+def matrix(row: str, column: str, *between: Json, renamed: Json | None = None, first: Sequence[str] = ()) -> list[Json]:
     """Rows of labels as a table with a row for each value of one label and a column for each of another.
 
     ``between`` are further steps before the columns are named, ``renamed`` the headings that differ (else the corner is
-    called like ``row``), ``first`` the column that stands beside the row's name.
+    called like ``row``), ``first`` the columns that stand beside the row's name, in this order.
     """
     corner = f"{row}\\{column}"
     cells = {"columnField": column, "rowField": row, "valueField": "Value", "emptyValue": "null"}
-    order = {corner: 0} | ({first: 1} if first else {})
+    order = {name: at for at, name in enumerate([corner, *first])}
     named = {"renameByName": renamed or {corner: row}, "excludeByName": {}, "indexByName": order}
     return [{"id": "groupingToMatrix", "options": cells}, *between, {"id": "organize", "options": named}]
 
@@ -210,9 +222,16 @@ def reasons() -> list[Override]:
 
 
 def numbered(pattern: str) -> list[Override]:
-    """Series of GPUs, ports or rails, each number in its colour; ``pattern`` has ``%d`` where the number is."""
+    """Series of GPUs, ports or rails, each number in its colour; ``pattern`` has ``%s`` where the number is.
+
+    From 8 on the colours begin again.
+    """
     return [
-        Override(f"/{pattern % number}/", {"color": {"mode": "fixed", "fixedColor": colour}}, "byRegexp")
+        Override(
+            f"/{pattern % f'({number}|{number + 8}|{number + 16})'}/",
+            {"color": {"mode": "fixed", "fixedColor": colour}},
+            "byRegexp",
+        )
         for number, colour in enumerate(palette.NUMBERED)
     ]
 

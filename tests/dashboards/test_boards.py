@@ -102,6 +102,19 @@ def test_every_query_is_promql(boards: dict[str, dict[str, Any]], tmp_path: Path
     assert checked.returncode == 0, checked.stderr
 
 
+def test_every_square_of_the_map_leads_to_its_node(boards: dict[str, dict[str, Any]]) -> None:
+    (chart,) = [panel for panel in finding.panels(boards["gpu-matrix.json"]) if panel["type"] == "xychart"]
+    assert (
+        "var-node=${__data.fields.node}&var-gpu=${__data.fields.gpu}"
+        in chart["fieldConfig"]["defaults"]["links"][0]["url"]
+    )
+    # Grafana asks the field that is a point's y for its links.
+    of_y = {each["y"]["matcher"]["options"] for each in chart["options"]["series"]}
+    changed = [each for each in chart["fieldConfig"]["overrides"] if each["matcher"]["options"] in of_y]
+    assert len(changed) == len(of_y)
+    assert "links" not in {one["id"] for each in changed for one in each["properties"]}
+
+
 def test_an_unwritable_folder_ends_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").touch()
     assert main(["build", str(tmp_path / "file" / "boards")]) == 2

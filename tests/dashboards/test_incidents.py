@@ -124,6 +124,8 @@ DEAD = {
     'up{job="node", cluster="c1", node="gpu-042", instance="gpu-042:9935"}': "1x60 0x60",
 }
 LOST = {
+    'DCGM_FI_DEV_GPU_TEMP{cluster="c1", node="gpu-042", gpu="3", UUID="u-gpu-042-3"}': "58x60 stale",
+    'DCGM_FI_DEV_SM_CLOCK{cluster="c1", node="gpu-042", gpu="3", UUID="u-gpu-042-3"}': "1980x60 stale",
     f"pyrometer_gpu_up{{{UUID}}}": "1x60 0x60",
     f'pyrometer_gpu_xid_errors_total{{{UUID}, xid="79", class="critical"}}': "0x60 1x60",
     f"pyrometer_gpu_xid_critical_errors_total{{{UUID}}}": "0x60 1x60",
@@ -135,6 +137,7 @@ LOST_BATCH = {'pyrometer_train_batch_step{cluster="c1", node="gpu-041", run="r",
 GAP = '{cluster="c1", node="gpu-042", run="r", attempt="1", rank="3", stage="0", gpu="3"%s}'
 STRAGGLING = "rank:pyrometer_train_spare_gap:with_gpu" + GAP % ""
 NAMED = "rank:pyrometer_train_spare_gap:with_gpu" + GAP % ', at="gpu-042/3/3", who="gpu-042 GPU 3 rank 3"'
+HERE = "rank:pyrometer_train_spare_gap:with_gpu" + GAP % ', at="3/3", who="rank 3, GPU 3"'
 MISSING = f"gpu:pyrometer_gpu_up:missing{{{GPU}}}"
 STEPS = 'gpu:pyrometer_gpu_deviation:steps{cluster="c1", node="gpu-042", gpu="3", what="%s", size="%s", unit="%s"}'
 WORST = STEPS.replace(":steps", ":worst")
@@ -185,7 +188,7 @@ INCIDENTS: dict[str, tuple[Series, list[Shown]]] = {
             Shown(
                 "gpu-matrix",
                 "GPU map: every GPU against its rail",
-                '{cluster="c1", node="gpu-042", gpu="3", arrange="number", x="2", y_36="-3", unit="MHz", size="-100"}',
+                f'{{{GPU}, arrange="number", x="3168", y_48="-8750", unit="MHz", size="-100"}}',
                 7.8,
                 "> 1",
                 {"what": "clock", "arrange": "number"},
@@ -232,7 +235,8 @@ INCIDENTS: dict[str, tuple[Series, list[Shown]]] = {
             ),
             Shown("overview", "Links that were lost", f"{{{PORT}}}", 1, EXACTLY),
             Shown("training-run", "Links of the run that were lost", f"{{{PORT}}}", 1, EXACTLY, {"run": "r"}),
-            Shown("node", "Links lost in 10 minutes", "{}", 1, "> bool 0"),
+            Shown("node", "Links lost in 10 min", "{}", 1, "> bool 0"),
+            Shown("node", "Link losses", f"{{{PORT}}}", 4, variables={"__interval": "1m"}),
             Shown(
                 "gpu-matrix",
                 "Worst 12",
@@ -252,6 +256,7 @@ INCIDENTS: dict[str, tuple[Series, list[Shown]]] = {
             Shown("training-run", "All wait for", NAMED, 0.2, variables={"run": "r"}),
             Shown("training-run", "Ranks that the others wait for", STRAGGLING, 0.2, "> 0.05", {"run": "r"}),
             Shown("node", "What the node's ranks cost the others", STRAGGLING, 0.2, "> 0.05"),
+            Shown("node", "The others wait for", HERE, 0.2),
             fires("TrainStraggler", "warning", "train", 'node="gpu-042", run="r", rank="3"'),
         ],
     ),
@@ -264,12 +269,11 @@ INCIDENTS: dict[str, tuple[Series, list[Shown]]] = {
             Shown(
                 "gpu-matrix",
                 "GPUs without data",
-                'gpu:pyrometer_gpu_up:missing{cluster="c1", node="gpu-042", gpu="3"}',
-                1,
-                'and on (gpu) gpu:pyrometer_gpu_up:missing{gpu="3"}',
+                '{node="gpu-042", gpu="all"}',
+                2,
             ),
-            Shown("node", "The node answers", "{}", 0),
-            Shown("node", "GPUs that don't answer", "{}", 2),
+            Shown("node", "Answers", "{}", 0),
+            Shown("node", "GPUs missing", "{}", 2),
             fires("NodeExporterDown", "warning", "stack", 'node="gpu-042", instance="gpu-042:9935"'),
         ],
     ),
@@ -277,16 +281,41 @@ INCIDENTS: dict[str, tuple[Series, list[Shown]]] = {
         LOST,
         [
             Shown("overview", "GPUs without data", '{node="gpu-042"}', 1),
-            Shown("gpu-matrix", "GPUs without data", MISSING, 1),
+            Shown("gpu-matrix", "GPUs without data", '{node="gpu-042", gpu="3"}', 1),
+            Shown(
+                "gpu-matrix",
+                "Node x GPU, worst node first: steps from the rail's median",
+                '{node="gpu-042", gpu="3"}',
+                1e6 + 1,
+                "> 1",
+                {"what": "temperature"},
+            ),
+            # Its link is well: the GPU is missing all the same.
+            Shown(
+                "gpu-matrix",
+                "Node x GPU, worst node first: steps from the rail's median",
+                '{node="gpu-042", gpu="3"}',
+                1e6 + 1,
+                "> 1",
+                {"what": "links"},
+            ),
+            Shown(
+                "gpu-matrix",
+                "Key: GPUs by their steps from the rail's median",
+                '{class="no data"}',
+                1,
+                'and on (class) label_replace(vector(1), "class", "no data", "", "")',
+                {"what": "links"},
+            ),
             Shown("stack-health", "Checks, of nodes where one fails", '{node="gpu-042", check="every GPU"}', 0, "== 0"),
             Shown(
                 "stack-health",
-                "Collectors that fail, and why",
+                "What can't be read, and why",
                 'node:pyrometer_down_reason:info{cluster="c1", node="gpu-042", collector="gpu", part="3", '
                 'reason="gpu_is_lost"}',
                 1,
             ),
-            Shown("node", "GPUs that don't answer", "{}", 1),
+            Shown("node", "GPUs missing", "{}", 1),
             Shown(
                 "node",
                 "Xids in the range",
@@ -334,7 +363,7 @@ QUIET = (
     ("alerts", "Firing now, with the part that is meant"),
     ("gpu-matrix", "GPUs without data"),
     ("stack-health", "Checks, of nodes where one fails"),
-    ("stack-health", "Collectors that fail, and why"),
+    ("stack-health", "What can't be read, and why"),
     ("throttling", "The ten worst, over time"),
     ("reliability", "Ports that fail again"),
     ("fabric", "Ports that lost their link in the range"),
@@ -389,7 +418,9 @@ def test_points_of_a_followed_log_say_of_how_many_steps_they_are(tmp_path: Path)
 
 
 def test_a_node_that_is_gone_has_no_numbers(tmp_path: Path) -> None:
-    shown = ("Steps from the rail's median", "Links lost in 10 minutes", "Worst GPU, throttled")
+    shown = (
+        "Steps from the rail's median", "Links lost in 10 min", "Worst GPU, throttled", "The others wait for",
+    )  # fmt: skip
     tests = [{"expr": expression("node", title, gpu=".+"), "exp_samples": []} for title in shown]
     # The fabric's own exporter goes on to know the ports.
     fabric = f'pyrometer_fabric_port_info{{{_where("gpu-042")}, device="mlx5_3", port="1", rail="3", switch="leaf-1"}}'

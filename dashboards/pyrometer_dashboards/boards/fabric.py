@@ -199,7 +199,7 @@ def _received() -> Panel:
         [Query(f"rail:pyrometer_nic_port_data_received:bits_rate1m{{{CLUSTER}}}", "rail {{rail}}")],
         unit="bps",
         limits=(0, None),
-        overrides=panels.numbered("^rail %d$"),
+        overrides=panels.numbered("^rail %s$"),
     )
 
 
@@ -214,7 +214,7 @@ def _sent() -> Panel:
         [Query(f"rail:pyrometer_nic_port_data_transmitted:bits_rate1m{{{CLUSTER}}}", "rail {{rail}}")],
         unit="bps",
         limits=(0, None),
-        overrides=panels.numbered("^rail %d$"),
+        overrides=panels.numbered("^rail %s$"),
     )
 
 
@@ -229,9 +229,9 @@ def _waits() -> Panel:
             "One rail above the others: a slow receiver or a slow switch on it; the table below names ports.",
         ),
         [Query(f"rail:pyrometer_nic_port_transmit_wait:rate1m{{{CLUSTER}}}", "rail {{rail}}")],
-        unit="suffix:ticks/s",
+        unit="si:ticks/s",
         limits=(0, None),
-        overrides=panels.numbered("^rail %d$"),
+        overrides=panels.numbered("^rail %s$"),
     )
 
 
@@ -253,6 +253,7 @@ def _over_time() -> Panel:
             )
         ],
         unit="locale",
+        decimals=0,
         no_value="none, counted every 5 minutes",
         links=[NODE_OF_SERIES],
         span=14,
@@ -297,6 +298,7 @@ def _states() -> Panel:
             )
         ],
         [panels.state("0", "down", palette.WORST, 1), panels.state("1", "up", palette.HEALTHY, 2)],
+        options={"showValue": "never"},
         no_value="none was seen down",
         links=[NODE_OF_SERIES],
         span=24,

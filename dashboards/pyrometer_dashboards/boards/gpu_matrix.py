@@ -6,12 +6,15 @@ from typing import Any
 
 from pyrometer_dashboards import palette, panels
 from pyrometer_dashboards.common import CLUSTER, CLUSTERS, GPU_MATRIX, GPU_OF_ROW, MARKS, NODE, NODE_OF_ROW, link
+from pyrometer_dashboards.defaults import NO_DATA_MAPPING
 from pyrometer_dashboards.model import Board, Json, Override, Panel, Query, Reading, Row, Variable
 
 # What an idle GPU is drawn as: quantities that depend on work say nothing about it. Far below any value.
 _IDLE = -1e6
+# What a GPU without data is in the table of numbers, where it has to stand above all others. Far above any value.
+_GONE = 1e6
 # Sizes of a point in pixels: those of cluster:pyrometer_map:size, the label y_<size> says which.
-_SIZES = (36, 24, 16, 12, 9, 7, 5, 4, 3)
+_SIZES = (48, 32, 22, 16, 11, 8, 5, 4, 3)
 _STEPS = [(None, palette.QUIET), (1, palette.WATCH), (2, palette.BAD), (3, palette.WORST)]
 
 _WHAT = Variable(
@@ -44,19 +47,77 @@ def board() -> Board:
         variables=[CLUSTERS, _WHAT, _ARRANGE],
         annotations=MARKS[:1],
         rows=[
-            Row([_map(), _worst(), _missing(), _seated()], height=15),
-            Row([_matrix()], height=18),
+            Row([_key(), _map(), _worst(), _missing()], height=16),
+            Row([_matrix(), _seated()], height=18),
         ],
     )
 
 
-def _with_missing(expected: str) -> str:
-    """The deviation of each GPU that should be there: idle ones as _IDLE, those without data as NaN."""
+def _with_missing(expected: str, absent: str) -> str:
+    """The deviation of each GPU that should be there: idle ones as _IDLE, those without data as 1 with ``absent``."""
     return (
         f"{expected} * on (cluster, node, gpu) group_left (unit, size) {_DEVIATION} "
         f"or on (node, gpu) ({expected} and on (cluster, node, gpu) gpu:pyrometer_gpu:idle{{{CLUSTER}}}) * 0 - "
         f"{-_IDLE:.0f} "
-        f"or on (node, gpu) {expected} * NaN"
+        f"or on (node, gpu) {expected} {absent}"
+    )
+
+
+def _key() -> Panel:
+    """What the colours of the map mean, and how many GPUs have each."""
+    places = {
+        "0": "below 1 step",
+        "1": "1 to 2",
+        "2": "2 to 3",
+        "3": "3 and more",
+        "no data": "no data",
+        "idle": "idle",
+    }
+    at, idle = "on (cluster, node, gpu)", f"gpu:pyrometer_gpu:idle{{{CLUSTER}}}"
+    counts = {
+        "no data": f"count(gpu:pyrometer_gpu:expected{{{CLUSTER}}} unless {at} {_DEVIATION} unless {at} {idle})",
+        "idle": f"count({idle} unless {at} {_DEVIATION})",
+    }
+    # A colour that no GPU has is in the key too, where any GPU answers.
+    named = [*counts.items(), *((name, f"0 * cluster:pyrometer_gpu_up:count{{{CLUSTER}}}") for name in places)]
+    parts = [f'label_replace({expr}, "class", "{name}", "", "")' for name, expr in named]
+    expr = " or on (class) ".join([f'count_values("class", clamp(floor({_DEVIATION}), 0, 3))', *parts])
+    as_fields = [
+        {"fieldName": "class", "handlerKey": "field.name"},
+        {"fieldName": "Value", "handlerKey": "field.value"},
+    ]
+    order = {name: number for number, name in enumerate(places)}
+    shape = {
+        "excludeByName": {},
+        "indexByName": order,
+        "renameByName": {name: heading for name, heading in places.items() if name != heading},
+    }
+    colours = (palette.HEALTHY, palette.WATCH, palette.BAD, palette.WORST, palette.TEXT, palette.IDLE)
+    return Panel(
+        "Key: GPUs by their steps from the rail's median",
+        "table",
+        Reading(
+            "What the colours of the map mean, and how many GPUs have each. A step is 8 °C, 100 MHz, 70 W, 5 % of the "
+            "time throttled, one memory error or remapped row, 4 PCIe lanes, or one link event in 10 minutes.",
+            "all below 1 step, but for idle ones.",
+            "The list on the right names the worst ones.",
+            "GpuThrottledThermal",
+        ),
+        [Query(expr, instant=True, table=True)],
+        unit="prefix:\u25a0 ",
+        decimals=0,
+        custom={"align": "left", "minWidth": 50, "cellOptions": {"type": "color-text"}},
+        transformations=[
+            {"id": "filterFieldsByName", "options": {"include": {"names": ["class", "Value"]}}},
+            {"id": "rowsToFields", "options": {"mappings": as_fields}},
+            {"id": "organize", "options": shape},
+        ],
+        overrides=[
+            Override(name, {"color": {"mode": "fixed", "fixedColor": colour}})
+            for name, colour in zip(places.values(), colours, strict=True)
+        ],
+        span=16,
+        height=3,
     )
 
 
@@ -107,7 +168,13 @@ def _map() -> Panel:
             "Click the square, then the link to its node. A column is a node, a block of columns a rack, a row a rail.",
             "GpuThrottledThermal",
         ),
-        [Query(_with_missing(f'gpu:pyrometer_map:place{{{CLUSTER}, arrange="$arrange"}}'), instant=True, table=True)],
+        [
+            Query(
+                _with_missing(f'gpu:pyrometer_map:place{{{CLUSTER}, arrange="$arrange"}}', "* NaN"),
+                instant=True,
+                table=True,
+            )
+        ],
         options={"series": [_series(size) for size in _SIZES]},
         transformations=[
             {"id": "convertFieldType", "options": {"fields": {}, "conversions": conversions}},
@@ -115,10 +182,15 @@ def _map() -> Panel:
             {"id": "organize", "options": organize},
         ],
         mappings=_ranges(),
-        overrides=[_hidden("x"), *(_hidden(f"y_{size}", size) for size in _SIZES), *_plain()],
+        overrides=[
+            _hidden("x", 0, 10_000),
+            *(_hidden(f"y_{size}", -10_000, 0, **{"custom.pointSize.fixed": size}) for size in _SIZES),
+            *_plain(),
+        ],
         links=[GPU_OF_ROW],
         decimals=1,
         span=16,
+        height=13,
     )
 
 
@@ -135,16 +207,18 @@ def _series(size: int) -> Json:
     }
 
 
-def _hidden(name: str, size: int = 0) -> Override:
-    """A coordinate: no number that anyone wants to read."""
+def _hidden(name: str, low: int, high: int, **more: int) -> Override:
+    """A coordinate: no number that anyone wants to read. Its fixed ends are those of the sheet that the rules fill.
+
+    It keeps the panel's links: those of a point are what its y has.
+    """
     properties: dict[str, Any] = {
         "mappings": [],
-        "links": [],
         "custom.hideFrom": {"legend": False, "tooltip": True, "viz": False},
+        "min": low,
+        "max": high,
     }
-    # Half a square of room beyond the first column and the first row; at the other ends Grafana leaves room itself.
-    properties |= {"custom.pointSize.fixed": size, "custom.axisSoftMax": 1} if size else {"custom.axisSoftMin": -1}
-    return Override(name, properties)
+    return Override(name, properties | more)
 
 
 def _plain() -> list[Override]:
@@ -175,29 +249,45 @@ def _worst() -> Panel:
         steps=_STEPS,
         sort="steps",
         link=GPU_OF_ROW,
-        fields={"steps": panels.coloured() | {"decimals": 1, "custom.width": 80}, "from median": {"decimals": 1}},
+        fields={
+            "gpu": {"custom.width": 50},
+            "steps": panels.coloured() | {"decimals": 1, "custom.width": 80},
+            "from median": {"decimals": 1, "custom.width": 110},
+            "unit": {"custom.width": 130},
+        },
         no_value="none by half a step",
         span=8,
-        height=7,
+        height=9,
     )
 
 
 def _missing() -> Panel:
+    missing, silent = f"gpu:pyrometer_gpu_up:missing{{{CLUSTER}}}", f'up{{job="node", {CLUSTER}}} == 0'
     return panels.table(
         "GPUs without data",
         Reading(
-            "GPUs that should be there and don't answer; a node of which none answers has them all here. GPUs are "
-            "remembered as long as their node is a target.",
+            "GPUs that should be there and don't answer, and nodes of which none answers, with how many they have. "
+            "GPUs are remembered as long as their node is a target.",
             "'none missing'.",
             "One GPU: it fell off the bus, drain the node. All of a node: is its exporter down, or the node?",
             "GpuLost",
         ),
-        [Query(f"gpu:pyrometer_gpu_up:missing{{{CLUSTER}}}", instant=True, table=True)],
-        {"node": "node", "gpu": "gpu"},
-        link=GPU_OF_ROW,
+        [
+            Query(
+                f"max by (node, gpu) ({missing} unless on (node) {silent}) or "
+                f'label_replace(count by (node) ({missing} and on (node) {silent}), "gpu", "all", "", "")',
+                instant=True,
+                table=True,
+            )
+        ],
+        {"node": "node", "gpu": "gpu", "Value": "missing"},
+        unit="locale",
+        sort="node",
+        falling=False,
+        link=NODE_OF_ROW,
         no_value="none missing",
         span=8,
-        height=4,
+        height=7,
     )
 
 
@@ -207,16 +297,15 @@ def _seated() -> Panel:
         Reading(
             "Nodes whose name has no number, or another's: they have seats below the last of the others, in the order "
             "in which they came, and how many GPUs they have. One that has just come waits a minute for its seat.",
-            "'none: all have places by number'.",
+            "'none': all have places by number.",
             "Give them places of your choice with a rule: docs/dashboards.md says how.",
         ),
         [Query(f"count by (node) (gpu:pyrometer_map:unplaced{{{CLUSTER}}})", instant=True, table=True)],
         {"node": "node", "Value": "GPUs"},
         unit="locale",
         link=NODE_OF_ROW,
-        no_value="none: all have places by number",
-        span=8,
-        height=4,
+        no_value="none",
+        span=6,
     )
 
 
@@ -227,27 +316,28 @@ def _matrix() -> Panel:
         "Open ${__data.fields.node} GPU ${__field.name}",
         link(NODE, node="${__data.fields.node}", gpu="${__field.name}"),
     )
-    absent = {"match": "null+nan", "result": {"text": "no data", "color": palette.NO_DATA, "index": 0}}
-    idle = {"to": _IDLE, "result": {"text": "idle", "color": palette.QUIET, "index": 1}}
+    gone = {"from": _GONE, "result": {"text": "no data", "color": palette.NO_DATA, "index": 1}}
+    idle = {"to": _IDLE, "result": {"text": "idle", "color": palette.QUIET, "index": 2}}
     return Panel(
         "Node x GPU, worst node first: steps from the rail's median",
         "table",
         Reading(
-            "The same as the map, as numbers: a row per node, a column per GPU, the node with the worst GPU on top.",
+            "The same as the map, as numbers: a row per node, a column per GPU; nodes with GPUs without data on top, "
+            "then the one with the worst GPU.",
             "quiet cells; 'no data' is a GPU that doesn't answer, 'idle' one that works for nobody.",
             "Click a cell for the GPU, a name for the node.",
             "GpuThrottledThermal",
         ),
         [
             Query(
-                f"max by (node, gpu) ({_with_missing(f'gpu:pyrometer_gpu:expected{{{CLUSTER}}}')})",
+                f"max by (node, gpu) ({_with_missing(f'gpu:pyrometer_gpu:expected{{{CLUSTER}}}', f'+ {_GONE:.0f}')})",
                 instant=True,
                 table=True,
             )
         ],
         steps=_STEPS,
         decimals=1,
-        mappings=[{"type": "special", "options": absent}, {"type": "range", "options": idle}],
+        mappings=[NO_DATA_MAPPING, *({"type": "range", "options": each} for each in (gone, idle))],
         options={"frozenColumns": {"left": 1}},
         custom={**panels.CELLS, "minWidth": 70},
         transformations=panels.matrix(
@@ -255,7 +345,7 @@ def _matrix() -> Panel:
             "gpu",
             {"id": "calculateField", "options": worst},
             {"id": "sortBy", "options": {"fields": {}, "sort": [{"field": "worst", "desc": True}]}},
-            first="worst",
+            first=["worst"],
         ),
         links=[cell],
         overrides=[
@@ -269,5 +359,5 @@ def _matrix() -> Panel:
             ),
             Override("worst", {"links": [], "custom.width": 90}),
         ],
-        span=24,
+        span=18,
     )

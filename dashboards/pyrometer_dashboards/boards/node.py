@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pyrometer_dashboards import node_panels, palette, panels
-from pyrometer_dashboards.common import CLUSTERS, DEPLOYS, GPUS, NODE, NODE_IS, NODES, RESTARTS, RUN_OF_SERIES
+from pyrometer_dashboards.common import CLUSTERS, DEPLOYS, GPUS, NODE, NODE_IS, NODES, RESTARTS, RUN_OF_SERIES, fired
 from pyrometer_dashboards.defaults import NO_DATA_MAPPING
 from pyrometer_dashboards.model import Annotation, Board, Override, Panel, Query, Reading, Row
 
@@ -14,7 +14,7 @@ _GONE = f'(up{{job="node", {NODE_IS}}} == 0)'
 _PORT = "{{device}}/{{port}}"
 _HERE = Annotation(
     "Alerts",
-    f"ALERTS_FOR_STATE{{{NODE_IS}}} * 1000",
+    fired(NODE_IS),
     "{{alertname}}",
     "GPU {{gpu}} {{device}}",
     palette.BAD,
@@ -34,7 +34,7 @@ def board() -> Board:
         variables=[CLUSTERS, NODES, GPUS],
         annotations=[_HERE, RESTARTS, DEPLOYS],
         rows=[
-            Row([_answers(), _gpus(), _alerts(), _throttled_time(), _losses(), _memory()], height=4),
+            Row([_answers(), _gpus(), _alerts(), _throttled_time(), _straggler(), _losses(), _memory()], height=4),
             Row([_deviations(), _temperature(), _clock()], height=10),
             Row([_throttling(), _power(), _tensor()], height=8),
             Row([_flaps(), _traffic(), _errors()], height=8),
@@ -45,7 +45,7 @@ def board() -> Board:
 
 def _answers() -> Panel:
     return panels.stat(
-        "The node answers",
+        "Answers",
         Reading(
             "Whether its exporter answered the last scrape.",
             "yes.",
@@ -60,12 +60,13 @@ def _answers() -> Panel:
             panels.state("0", "no", palette.WORST, 1),
             panels.state("1", "yes", palette.QUIET, 2),
         ],
+        span=3,
     )
 
 
 def _gpus() -> Panel:
     return panels.stat(
-        "GPUs that don't answer",
+        "GPUs missing",
         Reading(
             "GPUs that this node should have and that don't answer.",
             "0.",
@@ -75,16 +76,18 @@ def _gpus() -> Panel:
         f"count(gpu:pyrometer_gpu_up:missing{{{NODE_IS}}}) or 0 * count(gpu:pyrometer_gpu:expected{{{NODE_IS}}})",
         unit="locale",
         steps=[(None, palette.QUIET), (1, palette.WORST)],
+        span=3,
     )
 
 
 def _alerts() -> Panel:
     return panels.stat(
-        "Alerts of this node",
+        "Alerts",
         Reading("Alerts that fire and name this node.", "0.", "The message in Slack has the evidence."),
         f'count(ALERTS{{alertstate="firing", {NODE_IS}}}) or 0 * count(up{{job="node", {NODE_IS}}})',
         unit="locale",
         steps=[(None, palette.QUIET), (1, palette.BAD), (3, palette.WORST)],
+        span=2,
     )
 
 
@@ -105,9 +108,32 @@ def _throttled_time() -> Panel:
     )
 
 
+def _straggler() -> Panel:
+    rank = panels.worst(f"rank:pyrometer_train_spare_gap:with_gpu{{{NODE_IS}}}", 0.02, "rank $1, GPU $2", "rank", "gpu")
+    # A node that is gone says nothing of its ranks: no data.
+    idle = f'label_replace(0 * max(up{{job="node", {NODE_IS}}} == 1), "who", "no training here", "", "")'
+    return panels.stat(
+        "The others wait for",
+        Reading(
+            "The rank of this node that waits least for the others, compared with its stage: the share of the time "
+            "that the others wait for it.",
+            "nobody, or below 5 %.",
+            "Is its GPU slow (see below), or the host (CPU, memory, storage)? The last row has it over time.",
+            "TrainStraggler",
+        ),
+        f"{rank} or on () {idle}",
+        unit="percentunit",
+        decimals=0,
+        steps=panels.LOST_TIME,
+        name="{{who}}",
+        link=RUN_OF_SERIES,
+        span=4,
+    )
+
+
 def _losses() -> Panel:
     return panels.stat(
-        "Links lost in 10 minutes",
+        "Links lost in 10 min",
         Reading(
             "How often links of this node were lost in the last 10 minutes, all ports together, from counters.",
             "0.",
@@ -117,6 +143,7 @@ def _losses() -> Panel:
         f"sum(port:pyrometer_nic_link_down_events:increase10m{{{NODE_IS}}}) unless on () {_GONE}",
         unit="locale",
         steps=[(None, palette.QUIET), (1, palette.WATCH), (3, palette.BAD), (10, palette.WORST)],
+        span=4,
     )
 
 
@@ -154,7 +181,13 @@ def _deviations() -> Panel:
         decimals=1,
         mappings=[NO_DATA_MAPPING],
         custom=panels.CELLS,
-        transformations=panels.matrix("gpu", "what", renamed={"gpu\\what": "GPU", "temperature": "heat"}),
+        transformations=panels.matrix(
+            "gpu",
+            "what",
+            {"id": "sortBy", "options": {"fields": {}, "sort": [{"field": "gpu\\what"}]}},
+            renamed={"gpu\\what": "GPU", "temperature": "heat", "ecc": "ECC", "pcie": "PCIe"},
+            first=["temperature", "clock", "power", "tensor", "throttled", "ecc", "pcie", "links"],
+        ),
         overrides=[
             Override("GPU", {**panels.ROW_NAME, "custom.width": 60}),
         ],
@@ -181,7 +214,7 @@ def _against_band(
         overrides=[
             panels.fixed("all: p5", palette.BAND, **edge),
             panels.fixed("all: p95", palette.BAND, fillBelowTo="all: p5", fillOpacity=25, **edge),
-            *panels.numbered("^GPU %d$"),
+            *panels.numbered("^GPU %s$"),
         ],
         span=span,
     )
@@ -239,7 +272,7 @@ def _throttling() -> Panel:
         ],
         unit="percentunit",
         limits=(0, 1),
-        no_value="none",
+        no_value="none reported",
         overrides=[*panels.reasons(), panels.fixed("power_cap, mean", palette.HEALTHY)],
         span=10,
     )
@@ -283,9 +316,10 @@ def _flaps() -> Panel:
             "One port: its cable or its switch port. All ports at once: the node or the switch.",
             "NicLinkFlapping",
         ),
-        [Query(f"round(increase(pyrometer_nic_link_down_events_total{{{NODE_IS}}}[$__rate_interval])) > 0", _PORT)],
+        [panels.counted(f"pyrometer_nic_link_down_events_total{{{NODE_IS}}}", _PORT)],
         unit="locale",
-        no_value="none",
+        decimals=0,
+        no_value="none reported",
     )
 
 
@@ -300,7 +334,7 @@ def _traffic() -> Panel:
         [Query(f"8 * rate(pyrometer_nic_port_data_transmitted_bytes_total{{{NODE_IS}}}[$__rate_interval])", _PORT)],
         unit="bps",
         limits=(0, None),
-        overrides=panels.numbered(r"_%d\/"),
+        overrides=panels.numbered(r"_%s\/"),
     )
 
 
@@ -309,16 +343,17 @@ def _errors() -> Panel:
         "Link errors of the last 5 minutes",
         Reading(
             "Errors of each port by kind; only ports that have some.",
-            "'none'.",
+            "'none reported'.",
             "Symbol errors and recoveries: the cable. Retries exhausted: a connection died, NCCL says error 12.",
             "NicLinkFlapping",
         ),
         [Query(f"port:pyrometer_nic_errors:increase5m{{{NODE_IS}}}", instant=True, table=True)],
         {"device": "device", "port": "port", "kind": "kind", "Value": "errors"},
+        fields={name: {"custom.width": width} for name, width in (("device", 90), ("port", 55), ("errors", 80))},
         unit="locale",
         decimals=0,
         sort="errors",
-        no_value="none",
+        no_value="none reported",
     )
 
 
@@ -334,6 +369,8 @@ def _waits() -> Panel:
         [Query(f"rank:pyrometer_train_spare_gap:with_gpu{{{NODE_IS}}}", "rank {{rank}}")],
         unit="percentunit",
         limits=(-0.1, 0.5),
+        colour=panels.BY_WORST,
+        steps=[(None, palette.HEALTHY), *panels.LOST_TIME[1:]],
         no_value="no training here",
         links=[RUN_OF_SERIES],
         span=6,

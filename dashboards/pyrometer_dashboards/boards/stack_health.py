@@ -7,6 +7,9 @@ from pyrometer_dashboards.common import CLUSTER, CLUSTERS, DEPLOYS, NODE, NODE_O
 from pyrometer_dashboards.defaults import NO_DATA_MAPPING
 from pyrometer_dashboards.model import Board, Override, Panel, Query, Reading, Row
 
+# Beside the collectors (gpu, nic...), whether every single part of theirs answers.
+_CHECKS = {"answers": "up", "every GPU": "GPUs", "every NIC": "NICs", "every rank": "ranks"}
+
 
 def board() -> Board:
     """The board as data."""
@@ -137,7 +140,7 @@ def _silent() -> Panel:
         {"job": "job", "node": "node", "rack": "rack", "instance": "instance"},
         link=NODE_OF_ROW,
         no_value="all answer",
-        span=7,
+        span=6,
     )
 
 
@@ -165,25 +168,25 @@ def _checks() -> Panel:
         mappings=states,
         options={"frozenColumns": {"left": 1}},
         custom=panels.CELLS,
-        transformations=panels.matrix("node", "check", first="answers"),
+        transformations=panels.matrix("node", "check", renamed={"node\\check": "node", **_CHECKS}, first=["answers"]),
         overrides=[
             Override(
                 "node",
                 {
                     **panels.ROW_NAME,
-                    "custom.width": 110,
+                    "custom.width": 90,
                     "links": [{"title": "Open ${__value.text}", "url": link(NODE, node="${__value.text}")}],
                 },
             )
         ],
         no_value="all checks pass",
-        span=9,
+        span=10,
     )
 
 
 def _failing() -> Panel:
     return panels.table(
-        "Collectors that fail, and why",
+        "What can't be read, and why",
         Reading(
             "Collectors that did not run to their end, and parts of them (a GPU, a port) that can't be read.",
             "'none'.",
@@ -257,6 +260,8 @@ def _rules() -> Panel:
         ],
         unit="s",
         limits=(0, None),
+        colour=panels.BY_WORST,
+        steps=[(None, palette.HEALTHY), (1, palette.WATCH), (5, palette.BAD), (15, palette.WORST)],
         span=6,
     )
 
@@ -290,7 +295,9 @@ def _delivery() -> Panel:
             Query("max(pyrometer_alerting_outbox_dead)", "given up"),
         ],
         unit="locale",
+        decimals=0,
         limits=(0, None),
+        custom={"axisSoftMax": 10},
         overrides=[panels.fixed("waiting", palette.BAND, lineWidth=2), panels.fixed("given up", palette.WORST)],
     )
 
@@ -303,13 +310,9 @@ def _slack() -> Panel:
             "few, all ok.",
             "rate_limited: a storm, messages follow. Others: the token or the channel.",
         ),
-        [
-            Query(
-                "sum by (outcome) (increase(pyrometer_alerting_slack_calls_total[$__rate_interval]))",
-                "{{outcome}}",
-            )
-        ],
+        [panels.counted("pyrometer_alerting_slack_calls_total", "{{outcome}}", by="outcome")],
         unit="locale",
+        decimals=0,
         no_value="no call yet",
         overrides=[panels.fixed("ok", palette.HEALTHY), panels.fixed("rate_limited", palette.WATCH)],
     )

@@ -66,7 +66,7 @@ def _lost() -> Panel:
         ),
         f'sum(cluster:pyrometer_gpu_clock_event_seconds:gpus{{{CLUSTER}, reason!="power_cap"}}) '
         f"or on () 0 * sum(cluster:pyrometer_gpu_up:count{{{CLUSTER}}})",
-        unit="none",
+        unit="suffix: GPUs",
         decimals=1,
         steps=[(None, palette.QUIET), (0.2, palette.WATCH), (1, palette.BAD), (8, palette.WORST)],
         span=6,

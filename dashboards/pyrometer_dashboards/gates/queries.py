@@ -62,9 +62,18 @@ def _windows(call: Node) -> Iterator[tuple[str, str]]:
             )
 
 
+def _is_growth(node: Node) -> bool:
+    """Whether it is a series less itself some time before."""
+    if node.name != "-" or [each.kind for each in node.parts] != ["selector", "selector"]:
+        return False
+    now, before = node.parts
+    return now.name == before.name and now.matchers == before.matchers and bool(before.offset) and not now.offset
+
+
 def _counters(node: Node, under: tuple[Node, ...]) -> Iterator[tuple[str, str]]:
     functions = {outer.name for outer in under if outer.kind in ("call", "aggregation")}
-    if node.name.endswith("_total") and ":" not in node.name and not functions & {*_OF_COUNTERS, "count", "group"}:
+    known = functions & {*_OF_COUNTERS, "count", "group"} or any(map(_is_growth, under))
+    if node.name.endswith("_total") and ":" not in node.name and not known:
         yield f"the counter {node.name} is shown bare", "Use rate() or increase()."
 
 

@@ -22,6 +22,8 @@ SECONDS = 60.0  # a sick GPU makes it slow; one that hangs would make it wait fo
 KILL_SECONDS = 1.0
 Verdict = Literal["same", "close", "differs", "only nvidia-smi", "only Pyrometer"]
 _WORDS = {"yes": 1.0, "no": 0.0, "active": 1.0, "not active": 0.0, "enabled": 1.0, "disabled": 0.0}
+_ACTIONS = {"none": 0.0, "reset": 1.0, "reboot": 2.0, "drain p2p": 3.0, "drain and reset": 4.0}
+_FABRIC_STATES = {"not started": 1.0, "in progress": 2.0, "completed": 3.0}
 _NUMBER = re.compile(r"P?(-?\d+(?:\.\d+)?)(?:x|\b)")
 
 
@@ -39,6 +41,8 @@ class Field:
     """How far apart two readings a second apart may be, in our unit."""
     share: float = 0.0
     """The same as a share of the larger one."""
+    words: Mapping[str, float] | None = None
+    """The numbers that its words, in lower case, stand for; None for yes, no and the like."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,7 @@ def _power(name: str) -> str:
     return f"gpu_power_readings/{name} power_readings/{name}"
 
 
+_REPAIR, _RETIRED = "pyrometer_gpu_repair_pending", "retired_pages"
 _REASON = "pyrometer_gpu_clock_event_seconds_total"
 _COUNTERS = "clocks_event_reasons_counters/clocks_event_reasons_counters"
 _ECC, _HISTOGRAM = "pyrometer_gpu_ecc_errors_total", "remapped_rows/row_remapper_histogram/row_remapper_histogram"
@@ -110,6 +115,13 @@ FIELDS = (
         for life in ("volatile", "aggregate")
     ),
     _field("ecc_errors/aggregate/sram_threshold_exceeded", "pyrometer_gpu_sram_ecc_threshold_exceeded"),
+    _field("ecc_errors/channel_repair_pending", _REPAIR, repair="channel"),
+    _field("ecc_errors/tpc_repair_pending", _REPAIR, repair="tpc"),
+    Field(("gpu_recovery_action",), "pyrometer_gpu_recovery_action", {}, words=_ACTIONS),
+    Field(("fabric/state",), "pyrometer_gpu_fabric_state", {}, words=_FABRIC_STATES),
+    _field(f"{_RETIRED}/multiple_single_bit_retirement/retired_count", "DCGM_FI_DEV_RETIRED_SBE"),
+    _field(f"{_RETIRED}/double_bit_retirement/retired_count", "DCGM_FI_DEV_RETIRED_DBE"),
+    _field(f"{_RETIRED}/pending_retirement", "DCGM_FI_DEV_RETIRED_PENDING"),
     _field("remapped_rows/remapped_row_corr", "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS"),
     _field("remapped_rows/remapped_row_unc", "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS"),
     _field("remapped_rows/remapped_row_pending", "DCGM_FI_DEV_ROW_REMAP_PENDING"),
@@ -195,8 +207,9 @@ def _number(gpu: ET.Element, field: Field) -> float | None:
     """The field's value in our unit; None where it is missing or ``N/A``."""
     for path in field.paths:
         text = gpu.findtext(path, "").strip()
-        if text.lower() in _WORDS:
-            return _WORDS[text.lower()]
+        words = _WORDS if field.words is None else field.words
+        if text.lower() in words:
+            return words[text.lower()]
         if number := _NUMBER.match(text):
             return float(number.group(1)) * field.scale
     return None

@@ -110,9 +110,14 @@ FAULTS: dict[str, tuple[str, Callable[[Board], None], str]] = {
     ),
     "intervalFactor": ("overview", query("cluster:up:nodes", intervalFactor=2), "intervalFactor"),
     "100 points": ("overview", of_panel("timeseries", "maxDataPoints", 100), "most of the time"),
+    "a counter less another": (
+        "node",
+        query("pyrometer_kernel_events_total - pyrometer_train_steps_total offset $__interval"),
+        "is shown bare",
+    ),
     "raw matrix": (
         "gpu-matrix",
-        lambda board: board["panels"][-1]["targets"][0].update(expr='DCGM_FI_DEV_GPU_TEMP{node="$what"}'),
+        lambda board: board["panels"][-2]["targets"][0].update(expr='DCGM_FI_DEV_GPU_TEMP{node="$what"}'),
         "all their labels",
     ),
     "repeated by node": ("overview", of_panel("timeseries", "repeat", "node"), "512 queries"),

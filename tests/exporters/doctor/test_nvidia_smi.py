@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,10 +25,10 @@ def compare(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pyt
     monkeypatch.setattr("pyrometer_exporters.doctor.examine.PAUSE_SECONDS", 0.15)
     monkeypatch.setattr("pyrometer_exporters.framework.logs.set_up", lambda *_: None)  # it is for a whole process
 
-    def run(change: Callable[[str], str] = str, flag: str | None = None) -> tuple[int, str]:
+    def run(change: Callable[[str], str] = str, flag: str | None = None, **settings: Any) -> tuple[int, str]:
         gpus = SimulatedGpus(tmp_path / "gpus", count=1)
         gpus[0].load()
-        gpus[0].set(replays=7)
+        gpus[0].set(replays=7, recovery_action=3, repairs=[0, 1], **settings)
         report = tmp_path / "report.xml"
         report.write_text(change(REPORT.read_text().replace("UUID", gpus[0].uuid)))
         paths = [f"--path.{name}={tmp_path}/{name}" for name in ("sysfs", "procfs", "rings", "kmsg", "state")]
@@ -58,6 +59,10 @@ def _row(out: str, field: str) -> list[str]:
         ("ecc_mode/current_ecc", "1", "1", "same"),
         ("ecc_errors/volatile/dram_correctable", "3", "0", "differs"),
         ("remapped_rows/remapped_row_pending", "0", "0", "same"),
+        ("gpu_recovery_action", "3", "3", "same"),
+        ("fabric/state", "3", "3", "same"),
+        ("ecc_errors/channel_repair_pending", "0", "0", "same"),
+        ("ecc_errors/tpc_repair_pending", "1", "1", "same"),
         (
             "clocks_event_reasons_counters/clocks_event_reasons_counters_hw_therm_slowdown",
             "91.403239",
@@ -90,6 +95,18 @@ def test_a_line_before_the_document_and_older_names_are_understood(compare: Comp
 
     _status, out = compare(older)
     assert _row(out, "gpu_power_readings/average_power_draw")[3:] == ["655.1", "650", "close"]
+
+
+def test_an_older_board_has_its_retired_pages_compared(compare: Compare) -> None:
+    pages = """<retired_pages>
+        <multiple_single_bit_retirement><retired_count>2</retired_count></multiple_single_bit_retirement>
+        <double_bit_retirement><retired_count>1</retired_count></double_bit_retirement>
+        <pending_retirement>Yes</pending_retirement></retired_pages>"""
+    retired = {"sbe": 2, "dbe": 0, "pending": 1}
+    _status, out = compare(lambda text: text.replace("<remapped_rows>", f"{pages}<remapped_rows>"), retired=retired)
+    assert _row(out, "retired_pages/multiple_single_bit_retirement/retired_count")[3:] == ["2", "2", "same"]
+    assert _row(out, "retired_pages/double_bit_retirement/retired_count")[3:] == ["1", "0", "differs"]
+    assert _row(out, "retired_pages/pending_retirement")[3:] == ["1", "1", "same"]
 
 
 def test_what_nvidia_smi_alone_has_is_a_fault_of_ours(compare: Compare) -> None:

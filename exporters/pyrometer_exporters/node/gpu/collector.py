@@ -101,13 +101,16 @@ class GpuCollector:
             for gpu in self._roster.gpus
         ]
         addresses = [pci for pci in on_bus or () if shared.selection.takes(None, pci, None)]
-        served = Served(gpus, addresses if self._roster.addressed else (), self._roster.left_out)
+        left_out = self._roster.left_out | self._bus.given_away
+        served = Served(gpus, addresses if self._roster.addressed else (), left_out)
         return shared.xids.collect(served, shared.dcgm[xid_families.DCGM_XID_ERRORS], until)
 
     def _visit_driver(self) -> list[Sample]:
         return [families.PRESENT.sample(self._shared.driver.visit(), "nvml")]
 
     def _take_up(self, on_bus: list[str] | None) -> None:
+        if self._bus.given_away:
+            self._roster.without(self._bus.given_away)
         link = self._shared.driver.link
         if link is not None:
             self._roster.update(link, on_bus)

@@ -100,6 +100,14 @@ class Gpu:
         self.own: Part[list[Sample]] = Part(f"gpu-{candidate.index}", PATIENCE_SECONDS)
         """The thread that it keeps while it is held up in a read."""
 
+    def retire(self) -> None:
+        """It is no longer this node's: never read it again, and let whoever comes in its place have it."""
+        self.excluded = True
+        self._throttling.let_go()
+        self.worker.close()
+        if self._shared.owners.get(self.identity.pci_bus_id) is self:
+            del self._shared.owners[self.identity.pci_bus_id]
+
     @property
     def part(self) -> str:
         """The GPU's number: the ``part`` label of pyrometer_down_reason_info."""

@@ -76,6 +76,8 @@ class PciBus:
     def __init__(self, sysfs: Path) -> None:
         self._folder = sysfs / "bus" / "pci" / "devices"
         self._is_gpu: dict[str, bool] = {}
+        self.given_away: frozenset[str] = frozenset()
+        """GPUs that virtual machines had at the last look."""
 
     def gpus(self) -> list[str] | None:
         """PCI addresses in order, or None where sysfs can't be read."""
@@ -84,9 +86,11 @@ class PciBus:
         except OSError:
             return None
         self._is_gpu = {address: self._known_or_read(address) for address in addresses}
-        return [address for address, is_gpu in self._is_gpu.items() if is_gpu and not self._given_away(address)]
+        gpus = [address for address, is_gpu in self._is_gpu.items() if is_gpu]
+        self.given_away = frozenset(address for address in gpus if self._is_given_away(address))
+        return [address for address in gpus if address not in self.given_away]
 
-    def _given_away(self, address: str) -> bool:
+    def _is_given_away(self, address: str) -> bool:
         try:
             return _GIVEN_AWAY.search((self._folder / address / "driver").readlink().name) is not None
         except OSError:  # it has no driver: unbound, or the driver is not loaded

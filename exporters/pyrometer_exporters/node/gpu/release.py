@@ -18,6 +18,7 @@ A file older than ``--collector.gpu.release-limit`` is forgotten: someone's scri
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
@@ -53,15 +54,17 @@ class ReleaseWatch:
         self._thread: threading.Thread | None = None
         self._overdue = False
         self._waits = False
+        self._told = False
         self.released = False
         """Whether the GPUs are let go: nothing of the driver is held."""
         if state is not None:
-            (state / ANSWER).unlink(missing_ok=True)  # of an earlier exporter
+            with contextlib.suppress(OSError):
+                (state / ANSWER).unlink(missing_ok=True)  # of an earlier exporter
 
     def start(self) -> None:
         """Look once, and begin to look on; no second call does anything."""
         if self._state is not None and self._thread is None:
-            self._look(0.0)
+            self._look_or_tell(0.0)
             self._thread = threading.Thread(target=self._run, name="gpu-release", daemon=True)
             self._thread.start()
 
@@ -71,10 +74,17 @@ class ReleaseWatch:
 
     def _run(self) -> None:
         while not self._closed.wait(LOOK_SECONDS):
-            try:
-                self._look(LOOK_SECONDS)
-            except OSError as error:  # a full disk: the answer can't be written now
+            self._look_or_tell(LOOK_SECONDS)
+
+    def _look_or_tell(self, seconds: float) -> None:
+        try:
+            self._look(seconds)
+        except OSError as error:  # a full disk: the answer can't be written now, though the GPUs are let go
+            if not self._told:
                 log.warning("gpu-release: %s", error)
+            self._told = True
+        else:
+            self._told = False
 
     def _look(self, seconds: float) -> None:
         with self._lock:
@@ -110,8 +120,10 @@ class ReleaseWatch:
     def _answer(self) -> None:
         # Not through a link that someone laid there.
         descriptor = os.open(self._path(ANSWER), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o644)
-        os.write(descriptor, b"The GPU exporter holds no GPU. Remove gpu-release to let it take them again.\n")
-        os.close(descriptor)
+        try:
+            os.write(descriptor, b"The GPU exporter holds no GPU. Remove gpu-release to let it take them again.\n")
+        finally:
+            os.close(descriptor)
 
     def _path(self, name: str) -> Path:
         return (self._state or Path()) / name

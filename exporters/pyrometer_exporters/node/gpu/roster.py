@@ -7,7 +7,7 @@ numbers and a newcomer gets a free one; once all are there again, numbers are NV
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from pyrometer_exporters.node.gpu import inventory
@@ -40,6 +40,14 @@ class Roster:
     def addressed(self) -> bool:
         """Whether the PCI address of every GPU is known: else one on the bus may be any of them."""
         return all(gpu.address is not None for gpu in self._all)
+
+    def without(self, given_away: Collection[str]) -> None:
+        """Forget the GPUs at these PCI addresses: virtual machines have them now."""
+        gone = [gpu for gpu in self._all if gpu.address in given_away]
+        for gpu in gone:
+            gpu.retire()
+        if gone:
+            self._all = [gpu for gpu in self._all if gpu not in gone]
 
     def update(self, link: Link, on_bus: list[str] | None) -> None:
         """Take note of a connection to the driver, perhaps a new one; ``on_bus`` are the PCI bus's GPUs, if known."""

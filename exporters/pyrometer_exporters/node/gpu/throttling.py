@@ -27,7 +27,10 @@ class Throttling:
 
     def open(self, nvml: Nvml, handle: Handle, link: Link, sampler: Sampler) -> None:
         """The GPU has been opened, perhaps again."""
-        self._fields = clock_events.counter_fields(link.driver)
+        fields = clock_events.counter_fields(link.driver)
+        if self._fields and fields != self._fields:  # another driver, and its counters begin anew
+            self._times = clock_events.ClockEvents()
+        self._fields = fields
         self._samplable = clock_events.sampled_reasons(link.driver)
         self._times.reopened()
         self._counts.reopened()

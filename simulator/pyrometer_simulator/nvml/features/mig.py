@@ -9,6 +9,7 @@ entry's ``gpm`` is as that of the GPU (``gpm.py``). An empty list is MIG mode wi
 from __future__ import annotations
 
 import ctypes
+import zlib
 from typing import Any
 
 from pyrometer_simulator.nvml.library import NOT_FOUND, NOT_SUPPORTED, SUCCESS, Body, FakeLibrary, put, put_text
@@ -73,7 +74,9 @@ def _of_device(
     if name == "nvmlDeviceGetGpuInstanceId":
         return put(arguments[0], moment, instance["id"])
     if name == "nvmlDeviceGetUUID":
-        return put_text(f"MIG-{moment.part}{moment.record.uuid.decode()[5:]}".encode(), *arguments)
+        # Its own as long as it exists: one that is made anew in its place, or with another profile, has another.
+        made = zlib.crc32(f"{moment.part} {instance['id']} {instance['profile']}".encode())
+        return put_text(f"MIG-{made:08x}{moment.record.uuid.decode()[12:]}".encode(), *arguments)
     if name == "nvmlDeviceGetName":
         return put_text(f"{library.model} MIG {instance['profile']}".encode(), *arguments)
     if name == "nvmlDeviceGetMemoryInfo_v2":

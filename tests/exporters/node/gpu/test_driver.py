@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from pyrometer_exporters.node.gpu import release
 from pyrometer_exporters.node.gpu.clock_events import version_numbers
 from pyrometer_exporters.node.gpu.nvml import Code
 from pyrometer_exporters.node.gpu.versions import differ, kernel_module_version
@@ -270,6 +272,21 @@ class TestRelease:
         _until(lambda: node.library.calls.get("nvmlShutdown") == 1)
         time.sleep(0.1)
         assert (state / "precious").read_text() == "kept"
+
+    def test_a_disk_that_takes_no_answer_costs_no_metrics_and_is_told_once(
+        self, make_node: MakeNode, state: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def full(*_: object) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(release.ReleaseWatch, "_answer", full)
+        (state / "gpu-release").touch()
+        node = make_node(state=state)
+        assert node.scrape().downs["nvml"] == "released"
+        time.sleep(3 * release.LOOK_SECONDS)
+        assert caplog.text.count("No space left") == 1
+        (state / "gpu-release").unlink()
+        _until(lambda: node.scrape().downs == {})
 
     def test_it_holds_while_scrapes_come_from_all_sides(self, make_node: MakeNode, state: Path) -> None:
         node = make_node(state=state)

@@ -92,6 +92,28 @@ def test_an_instance_that_is_destroyed_goes_without_its_neighbours(node: Any) ->
     assert scrape.value("DCGM_FI_DEV_FB_USED", gpu="1", GPU_I_ID="5") == 30
 
 
+def test_a_gpu_divided_anew_serves_nothing_under_the_instances_that_it_had(make_node: MakeNode) -> None:
+    node = make_node(count=1, still=True)
+    node.gpus[0].set(mig=[{"id": 7, "profile": "1g.10gb", "used_mib": 100, "total_mib": 9984}])
+    assert node.scrape().values("DCGM_FI_DEV_FB_USED", GPU_I_ID="7", GPU_I_PROFILE="1g.10gb")
+    # The new instance has the old one's place among the GPU's, and so perhaps its handle.
+    node.gpus[0].set(mig=[{"id": 1, "profile": "3g.40gb", "used_mib": 30_000, "total_mib": 40_000}])
+    node.clock.now += 15
+    assert node.scrape().values("DCGM_FI_DEV_FB_USED", GPU_I_ID="7") == {}
+    node.clock.now += 15
+    scrape = node.scrape()
+    assert scrape.value("DCGM_FI_DEV_FB_USED", GPU_I_ID="1", GPU_I_PROFILE="3g.40gb") == 30_000
+    assert scrape.values("DCGM_FI_DEV_FB_USED", GPU_I_ID="7") == {}
+    node.gpus[0].set(mig=None)
+    node.clock.now += 15
+    node.scrape()
+    node.clock.now += 15
+    scrape = node.scrape()
+    assert scrape.value("DCGM_FI_DEV_MIG_MODE") == 0
+    assert scrape.downs == {}
+    assert scrape.value("DCGM_FI_DEV_GPU_UTIL") is not None
+
+
 def test_a_new_instance_is_seen_within_a_minute(node: Any) -> None:
     node.scrape()
     node.gpus[1].set(mig=[*INSTANCES, {"id": 9, "profile": "1g.10gb"}])

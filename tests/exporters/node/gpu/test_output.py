@@ -114,6 +114,18 @@ def test_field_values_are_read_in_one_call_per_gpu(make_node: MakeNode) -> None:
     assert node.library.calls["nvmlDeviceGetFieldValues"] - before == 2
 
 
+def test_after_a_reload_the_method_is_the_new_drivers(make_node: MakeNode) -> None:
+    # Kept to the sampler of the old driver, a restart of the exporter would look like minutes of heat at once.
+    node = make_node(count=1, driver="570.86.15", still=True)
+    node.scrape()
+    node.gpus.reload_driver("590.48.01")
+    for _ in range(3):
+        node.clock.now += 60
+        scrape = node.scrape()
+    methods = {labels[2]: labels[3] for labels in scrape.values("pyrometer_gpu_clock_event_method_info")}
+    assert (methods["hw_thermal"], methods["hw_slowdown"]) == ("counter", "sampled")
+
+
 def test_after_a_restart_the_drivers_counters_go_on_and_the_samplers_begin_at_0(make_node: MakeNode) -> None:
     node = make_node(count=1, still=True)
     node.scrape()

@@ -82,6 +82,37 @@ def test_lost_and_back_the_same_gpu_has_the_same_series(make_node: MakeNode) -> 
     assert after.values("pyrometer_gpu_up") == before.values("pyrometer_gpu_up")
 
 
+def _give(sysfs: Path, gpu: Any, driver: str) -> None:
+    link = sysfs / "bus/pci/devices" / gpu.pci_bus_id[4:].lower() / "driver"
+    link.unlink(missing_ok=True)
+    link.symlink_to(f"../../../bus/pci/drivers/{driver}")
+
+
+def test_a_gpu_given_to_a_virtual_machine_is_no_lost_one_and_is_served_again_after_it(
+    make_node: MakeNode, sysfs: Path
+) -> None:
+    node = make_node(still=True)
+    node.scrape()
+    node.log.write(f"NVRM: Xid (PCI:{node.gpus[1].pci_bus_id[4:]}): 48, pid=1, name=x, DBE")
+    _give(sysfs, node.gpus[1], "vfio-pci")
+    node.gpus[1].lose()
+    scrape = node.scrape()
+    assert scrape.downs == {}
+    assert set(_numbers(node, scrape)) == {0, 2}
+    assert scrape.value("pyrometer_gpus_present", source="pci") == 2
+    assert {labels[1] for labels in scrape.values("pyrometer_gpu_xid_errors_total")} == {
+        node.gpus[0].uuid, node.gpus[2].uuid
+    }  # fmt: skip
+    node.gpus[1].hide()
+    assert _numbers(node, _reloaded(node)) == {0: "0", 2: "1"}
+    _give(sysfs, node.gpus[1], "nvidia")
+    node.gpus[1].recover()
+    scrape = _reloaded(node)
+    assert scrape.downs == {}
+    assert _numbers(node, scrape) == {0: "0", 1: "1", 2: "2"}
+    assert scrape.value("DCGM_FI_DEV_SM_CLOCK", gpu="1") is not None
+
+
 def test_an_excluded_gpu_stays_closed_when_the_driver_comes_back(make_node: MakeNode) -> None:
     node = make_node("--collector.gpu.device-exclude=0000:2a:00.0", still=True)
     node.scrape()

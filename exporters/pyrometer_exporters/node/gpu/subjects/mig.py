@@ -13,7 +13,7 @@ from pyrometer_exporters.framework.metrics import Family, Sample
 from pyrometer_exporters.node.gpu import families, profiling
 from pyrometer_exporters.node.gpu.field_subject import FieldSubject, dcgm_family, own_family
 from pyrometer_exporters.node.gpu.gpm import Gpm
-from pyrometer_exporters.node.gpu.nvml import FieldKey, Handle, NvmlError
+from pyrometer_exporters.node.gpu.nvml import FieldKey, Handle, Memory, NvmlError
 from pyrometer_exporters.node.gpu.readings import BYTES_PER_MIB
 from pyrometer_exporters.node.gpu.subject import Opened, SubjectSpec, optional
 
@@ -54,6 +54,7 @@ class Instance:
     id: str
     profile: str
     """Such as ``1g.10gb``."""
+    uuid: str
 
 
 class _Mig(FieldSubject):
@@ -91,32 +92,39 @@ class _Mig(FieldSubject):
     def _found(self) -> Iterable[Sample]:
         for index in range(int(self.ask_number("nvmlDeviceGetMaxMigDeviceCount") or 0)):
             handle = self.ask("nvmlDeviceGetMigDeviceHandleByIndex", index)  # NOT_FOUND where there is none
-            instance, uuid = optional(lambda handle=handle: self._described(handle)) or (None, "")  # type: ignore[misc]
+            instance = optional(lambda handle=handle: self._described(handle))  # type: ignore[misc]
             if instance is not None:
                 # An instance can hold several compute instances, each a device of its own, over one memory.
                 self._instances.setdefault(instance.id, instance)
-                yield self.gpu.own(INFO, 1, instance.id, instance.profile, uuid)
+                yield self.gpu.own(INFO, 1, instance.id, instance.profile, instance.uuid)
 
-    def _described(self, handle: Handle | None) -> tuple[Instance, str] | None:
+    def _described(self, handle: Handle | None) -> Instance | None:
         if handle is None:
             return None
         nvml = self.gpu.nvml
         found = str(nvml.ask("nvmlDeviceGetGpuInstanceId", handle))
-        return Instance(handle, found, profile_of(nvml.text(handle, "Name"))), nvml.text(handle, "UUID")
+        return Instance(handle, found, profile_of(nvml.text(handle, "Name")), nvml.text(handle, "UUID"))
 
     def now(self, _fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
         """The instances' memory and work."""
         for instance in self._instances.values():
-            try:
-                memory = self.gpu.nvml.memory(instance.handle)
-            except NvmlError:
-                # Destroyed since it was found. Whether the GPU itself is ill, its own calls tell.
+            memory = self._memory_of(instance)
+            if memory is None:
+                self._gpms.pop(instance.id).release()
                 self.again()
                 continue
             sizes = ((FB_FREE, memory.free), (FB_USED, memory.used), (FB_RESERVED, memory.reserved))
             for family, size in sizes:
                 yield self.gpu.dcgm(family, size // BYTES_PER_MIB, instance.profile, instance.id)
             yield from self._profiled(instance)
+
+    def _memory_of(self, instance: Instance) -> Memory | None:
+        """None where the instance was destroyed since it was found, even if another has its place and handle."""
+        nvml = self.gpu.nvml
+        try:
+            return nvml.memory(instance.handle) if nvml.text(instance.handle, "UUID") == instance.uuid else None
+        except NvmlError:  # whether the GPU itself is ill, its own calls tell
+            return None
 
     def _profiled(self, instance: Instance) -> Iterable[Sample]:
         # Without a compute instance in it a GPU instance has no samples.
