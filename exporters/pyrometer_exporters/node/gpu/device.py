@@ -104,7 +104,7 @@ class Gpu:
         """It is no longer this node's: never read it again, and let whoever comes in its place have it."""
         self.excluded = True
         self._throttling.let_go()
-        self.worker.close()
+        self.own.close()
         if self._shared.owners.get(self.identity.pci_bus_id) is self:
             del self._shared.owners[self.identity.pci_bus_id]
 
