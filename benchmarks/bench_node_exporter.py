@@ -66,7 +66,7 @@ def node(folder: Path) -> Iterator[tuple[int, int]]:
     kmsg.touch()
     flags = [f"--path.sysfs={tree.sysfs}", f"--path.procfs={tree.procfs}", f"--path.rings={folder}/rings",
              f"--path.state={folder}/state", f"--path.kmsg={kmsg}"]  # fmt: skip
-    start = [str(Path(__file__).with_name("instant_driver.py")), str(library), str(FASTER)]
+    start = [str(Path(__file__).with_name("instant_exporter.py")), str(library), str(FASTER)]
     with node_exporter(flags, start) as found:
         yield found
 
