@@ -65,6 +65,8 @@ class Part(Generic[T]):
         if before is not None and self._shared and before.seconds > self._patience:
             self._apart_until = now + APART_SECONDS
         slow = apart or now < self._apart_until
+        if not slow:
+            self._worker.close()  # an idle thread takes memory: it was needed once, and may never be again
         self._task, self._shared = Task(job), not slow
         return Job(self, self._task, slow=slow)
 

@@ -93,6 +93,23 @@ def test_a_part_that_was_slow_among_others_is_apart_for_a_minute(monkeypatch: py
     assert not done(0.01)
 
 
+def test_a_part_that_is_among_the_others_again_has_no_thread_of_its_own() -> None:
+    shared, part = Lane("shared", 20.0), Part[int]("own", 20.0)
+    for apart in (True, False):
+        job = part.job(threading.get_ident, apart=apart)
+        shared.run([job])
+        assert value(job)
+    end = time.monotonic() + 5
+    while _has_thread("worker-own") and time.monotonic() < end:
+        time.sleep(0.01)
+    assert not _has_thread("worker-own")
+    shared.close()
+
+
+def _has_thread(name: str) -> bool:
+    return name in [thread.name for thread in threading.enumerate()]
+
+
 def test_how_long_a_job_took_is_without_its_wait_for_the_others() -> None:
     shared = Lane("shared", 20.0)
     _first, second = found = jobs(lambda: time.sleep(0.3) or 1, lambda: 2)  # type: ignore[func-returns-value]

@@ -134,6 +134,8 @@ class Device:
         if before is not None and before.seconds > QUICK_SECONDS and self._telling:
             self._apart_until = now + APART_SECONDS
         apart = now < self._apart_until
+        if not apart:
+            self._worker.close()  # an idle thread takes memory, see lane.Part
         self._telling = not apart and before is not None
         return Look(self, read, now, self._task, slow=apart)
 
