@@ -70,6 +70,7 @@ class Node:
         self.env = {
             "PATH": f"{folder}:{os.environ['PATH']}", "PYROMETER_METRICS": url, "PYROMETER_CONF": "/nowhere",
             "PYROMETER_RINGS": str(self.rings), "SLURMD_NODENAME": "gpu-042", "PYROMETER_SECONDS": "2",
+            "PYROMETER_PAUSE": "0",
         }  # fmt: skip
         self.state("IDLE")
 
@@ -116,12 +117,52 @@ def test_a_healthy_node_is_left_alone(node: Node) -> None:
         ('pyrometer_check_ok{check="xid"} 0', "check xid failed"),
         ('pyrometer_check_ok{check="xid"} 0.0 1795315083', "check xid failed"),
         ('pyrometer_nic_expected_up{device="mlx5_9",port="1"} 1', "link mlx5_9/1 is down"),
+        ('pyrometer_gpu_recovery_action{gpu="5",uuid="GPU-b"} 2', "GPU 5 has to be reset"),
     ],
 )
 def test_what_is_wrong_drains_the_node_with_the_reason(node: Node, exporter: Exporter, line: str, reason: str) -> None:
     exporter.text += f"{line}\n"
     assert node.run("health.sh").returncode == 0
     assert node.told == f"update|nodename=gpu-042|state=drain|reason=pyrometer: {reason}|"
+
+
+DRIVER = 'pyrometer_down_reason_info{collector="gpu",part="nvml",reason="%s"} 1\n'
+NO_ANSWER = HEALTHY.replace('pyrometer_gpus_present{source="nvml"} 8\n', "").replace(
+    'pyrometer_gpu_up{gpu="0",uuid="GPU-a"} 1\n', ""
+)
+
+
+@pytest.mark.parametrize("reason", ["driver_version_mismatch", "driver_not_loaded", "no_driver", "deadline"])
+def test_a_driver_that_cannot_be_used_drains_the_node(node: Node, exporter: Exporter, reason: str) -> None:
+    exporter.text = NO_ANSWER + DRIVER % reason
+    assert node.run("node-check.sh").stdout == f"the NVIDIA driver can not be used: {reason}\n"
+
+
+def test_a_driver_that_hangs_where_the_bus_cannot_be_seen_drains_the_node(node: Node, exporter: Exporter) -> None:
+    exporter.text = DRIVER % "deadline"
+    assert node.run("node-check.sh").returncode == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        NO_ANSWER + DRIVER % "released",
+        NO_ANSWER + DRIVER % "releasing",
+        'pyrometer_gpus_present{source="pci"} 0\n' + DRIVER % "no_driver",
+        HEALTHY + 'pyrometer_gpu_recovery_action{gpu="0",uuid="GPU-a"} 0 1795315083\n',
+    ],
+)
+def test_gpus_on_request_and_nodes_without_gpus_are_left_alone(node: Node, exporter: Exporter, text: str) -> None:
+    exporter.text = text
+    assert node.run("node-check.sh").returncode == 0
+
+
+def test_a_gpu_that_answers_late_once_takes_no_node_away(node: Node, exporter: Exporter) -> None:
+    exporter.text += 'pyrometer_gpu_up{gpu="5"} 0\n'
+    late = threading.Timer(0.5, lambda: setattr(exporter, "text", HEALTHY))
+    late.start()
+    assert node.run("node-check.sh", PYROMETER_PAUSE="1.5").returncode == 0
+    late.join()
 
 
 def test_all_reasons_are_told_once(node: Node, exporter: Exporter) -> None:
