@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import gc
 import logging
 import os
 import signal
@@ -17,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import cast
 
-from pyrometer_exporters.framework import logs, version, webconfig
+from pyrometer_exporters.framework import logs, memory, version, webconfig
 from pyrometer_exporters.framework.background import in_thread
 from pyrometer_exporters.framework.clock import SystemClock
 from pyrometer_exporters.framework.collector import Collector, CollectorSpec, Context, Endpoint, FlagGroup, discover
@@ -65,6 +64,7 @@ def run(exporter: Exporter, argv: Sequence[str] | None = None) -> int:
     specs = discover(exporter.package)
     flags = parser(exporter, specs).parse_args(argv)
     logs.set_up(getattr(flags, "log.level"), getattr(flags, "log.format"))
+    memory.keep()
     try:
         config = webconfig.load(getattr(flags, "web.config.file"))
         context = _context(flags)
@@ -236,7 +236,7 @@ class _App:
         self._under_way = None
         if not done.cancelled() and done.exception() is None:
             if self._last is None:
-                settle_memory()
+                memory.settle()
             self._last = done.result()
 
     def _own_endpoints(self) -> Mapping[str, Endpoint]:
@@ -266,12 +266,6 @@ class _App:
 
     async def _ready(self, _request: Request) -> Response:
         return text(200, "ready") if self._last else text(503, "the first collection is still under way")
-
-
-def settle_memory() -> None:
-    """Take what is loaded by now out of the garbage collector's rounds, which cost one scrape in a hundred 4 ms."""
-    gc.collect()
-    gc.freeze()
 
 
 def _collector_route(endpoint: Endpoint) -> Handler:
