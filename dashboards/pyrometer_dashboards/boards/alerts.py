@@ -63,17 +63,19 @@ def _warning() -> Panel:
 
 def _harm_now() -> Panel:
     return panels.stat(
-        "Training lost, GPUs",
+        "Training lost",
         Reading(
-            "Missing MFU of all runs, against their best of 3 hours, times their GPUs.",
-            "near 0.",
+            "Missing MFU of all runs, against their best of 3 hours, as a share of the GPUs that train; a run that "
+            "stands still loses all of its.",
+            "below 5 %.",
             "Which alert goes with it: the table by harm.",
             "TrainMfuDropped",
         ),
-        f"sum(run:pyrometer_train_lost:gpus{{{CLUSTER}}})",
-        unit="locale",
+        f"sum(run:pyrometer_train_lost:gpus{{{CLUSTER}}}) / sum(run:pyrometer_train_ranks:count{{{CLUSTER}}} "
+        f"and on (run) run:pyrometer_train_lost:gpus{{{CLUSTER}}})",
+        unit="percentunit",
         decimals=0,
-        steps=[(None, palette.QUIET), (50, palette.WATCH), (200, palette.BAD), (1000, palette.WORST)],
+        steps=panels.LOST_TIME,
         span=4,
     )
 
@@ -259,7 +261,7 @@ def _lost() -> Panel:
     return panels.lines(
         "GPUs' worth of training lost",
         Reading(
-            "Missing MFU of each run, against its best of 3 hours, times its GPUs.",
+            "Missing MFU of each run, against its best of 3 hours, times its GPUs; all of them while it stands still.",
             "near 0.",
             "Compare with the rows above: what fires when it rises?",
             "TrainMfuDropped",
