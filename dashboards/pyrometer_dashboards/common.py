@@ -48,13 +48,19 @@ GPUS = Variable(
     numeric=True,
 )
 
-# Since when an alert is active is also told of one that only waits and never fires: a flapping link would make a fence.
-_FIRES = 'ALERTS_FOR_STATE{%s} * 1000 and ignoring (alertstate) ALERTS{alertstate="firing", %s}'
-
 
 def fired(which: str) -> str:
-    """The start of each alert with these labels that fires, in ms."""
-    return _FIRES % (which, which)
+    """When the alerts with these labels began, in ms: those that fire, and each episode once.
+
+    Since when an alert is active is also told of one that only waits. And one that ends and fires again within 10
+    minutes is the same trouble: a flapping link would draw a fence.
+    """
+    firing = f'ALERTS{{alertstate="firing", {which}}}'
+    return (
+        f"last_over_time(ALERTS_FOR_STATE{{{which}}}[$__interval]) * 1000 "
+        f"and ignoring (alertstate) last_over_time({firing}[$__interval]) "
+        f"unless ignoring (alertstate) last_over_time({firing}[10m] offset $__interval)"
+    )
 
 
 CRITICAL = Annotation(

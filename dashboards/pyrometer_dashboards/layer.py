@@ -212,7 +212,10 @@ def _placed(rows: Sequence[Row]) -> list[core.Panel]:
 
 
 def _side_by_side(row: Row, top: int) -> list[core.Panel]:
-    """The panels of a row; one that is lower than the row takes the next below it (a column of panels)."""
+    """The panels of a row; one that is lower than the row takes the next below it (a column of panels).
+
+    In the order in which Grafana saves them: from top to bottom, then from left to right.
+    """
     placed = []
     left = used = 0
     for panel in row.panels:
@@ -223,7 +226,7 @@ def _side_by_side(row: Row, top: int) -> list[core.Panel]:
         used += height
         if used >= row.height:
             left, used = left + panel.span, 0
-    return placed
+    return sorted(placed, key=lambda viz: (viz.gridPos.y, viz.gridPos.x))
 
 
 def _viz(panel: Panel) -> core.Panel:

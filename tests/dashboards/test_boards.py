@@ -102,6 +102,12 @@ def test_every_query_is_promql(boards: dict[str, dict[str, Any]], tmp_path: Path
     assert checked.returncode == 0, checked.stderr
 
 
+def test_panels_stand_in_the_order_in_which_grafana_saves_them(boards: dict[str, dict[str, Any]]) -> None:
+    for board in boards.values():
+        places = [(panel["gridPos"]["y"], panel["gridPos"]["x"]) for panel in board["panels"]]
+        assert places == sorted(places)
+
+
 def test_every_square_of_the_map_leads_to_its_node(boards: dict[str, dict[str, Any]]) -> None:
     (chart,) = [panel for panel in finding.panels(boards["gpu-matrix.json"]) if panel["type"] == "xychart"]
     assert (

@@ -425,3 +425,19 @@ def test_a_node_that_is_gone_has_no_numbers(tmp_path: Path) -> None:
     # The fabric's own exporter goes on to know the ports.
     fabric = f'pyrometer_fabric_port_info{{{_where("gpu-042")}, device="mlx5_3", port="1", rail="3", switch="leaf-1"}}'
     assert _answer(tmp_path, DEAD | {fabric: "1x120"}, tests) == ""
+
+
+def test_a_mark_is_the_start_of_an_alert_that_fires_and_one_that_fires_again_has_no_other(tmp_path: Path) -> None:
+    board = json.loads(rendered()["throttling.json"])
+    (mark,) = [each for each in board["annotations"]["list"] if each["name"] == "Critical"]
+    asked = filled(mark["target"]["expr"], {"cluster": "c1", "__interval": "1m"})
+    fires, waits = (f'alertname="{name}", severity="critical", cluster="c1"' for name in ("Fires", "Waits"))
+    series = {
+        f"ALERTS_FOR_STATE{{{fires}}}": "_x4 50x8 _x4 230x40",
+        f'ALERTS{{{fires}, alertstate="firing"}}': "_x4 1x8 _x4 1x40",
+        f"ALERTS_FOR_STATE{{{waits}}}": "50x60",
+        f'ALERTS{{{waits}, alertstate="pending"}}': "1x60",
+    }
+    begins = {"eval_time": "90s", "exp_samples": [{"labels": f"{{{fires}}}", "value": 50_000}]}
+    later = [{"eval_time": at, "exp_samples": []} for at in ("150s", "255s", "330s", "10m")]
+    assert _answer(tmp_path, series, [{"expr": asked, **each} for each in (begins, *later)]) == ""

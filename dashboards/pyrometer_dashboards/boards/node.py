@@ -111,7 +111,7 @@ def _throttled_time() -> Panel:
 def _straggler() -> Panel:
     rank = panels.worst(f"rank:pyrometer_train_spare_gap:with_gpu{{{NODE_IS}}}", 0.02, "rank $1, GPU $2", "rank", "gpu")
     # A node that is gone says nothing of its ranks: no data.
-    idle = f'label_replace(0 * max(up{{job="node", {NODE_IS}}} == 1), "who", "no training here", "", "")'
+    idle = f'label_replace(0 * max(up{{job="node", {NODE_IS}}} == 1) - 1, "who", "no training here", "", "")'
     return panels.stat(
         "The others wait for",
         Reading(
@@ -125,6 +125,7 @@ def _straggler() -> Panel:
         unit="percentunit",
         decimals=0,
         steps=panels.LOST_TIME,
+        mappings=[NO_DATA_MAPPING, panels.state("-1", "-", palette.QUIET, 1)],
         name="{{who}}",
         link=RUN_OF_SERIES,
         span=4,
