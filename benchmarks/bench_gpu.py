@@ -26,11 +26,11 @@ import pynvml
 from budget import p99, within
 from metered import metered
 
+from pyrometer_exporters.framework import memory
 from pyrometer_exporters.framework.clock import SystemClock
 from pyrometer_exporters.framework.collector import Context
 from pyrometer_exporters.framework.exposition import Renderer
 from pyrometer_exporters.framework.metrics import Sample
-from pyrometer_exporters.framework.service import settle_memory
 from pyrometer_exporters.node.gpu.collector import add_flags, build
 from pyrometer_exporters.node.gpu.driver import Driver, Link
 from pyrometer_exporters.node.gpu.nvml import Code, FieldKey, Handle, Memory, Nvml, NvmlError, Pynvml
@@ -204,7 +204,7 @@ def collections(folder: Path, nvml: Nvml, clock: ScrapeClock, device: Callable[[
     used, inside, samples = [], [], []
     for number in range(rounds):
         if number == 1:
-            settle_memory()  # as the exporter does after its first collection
+            memory.settle()  # as the exporter does after its first collection
         clock.ahead += SCRAPE_SECONDS
         start, before = time.process_time(), device()
         found = list(collector.collect(time.monotonic() + 5))

@@ -5,8 +5,10 @@
 The GPUs' driver is a C library that answers at once (instant_driver.py; needs a C compiler, ``cc``), so a scrape is all
 but device time: what the exporter, ctypes and the binding take. The NICs are ordinary files. First, scrapes at a
 hundredth of the usual 15 s, with everything that is read at most every so many seconds read a hundred times as often,
-so that each scrape finds due what it would in life: what a scrape costs. Then as many scrapes as told (5,000), one
-after the other: whether memory grows. Ends with status 1 where a budget isn't met, with 2 where it can't be measured.
+so that each scrape finds due what it would in life: what a scrape costs. In turn with it the real node_exporter is
+scraped, this machine's: DESIGN's 10 ms stand beside its 9.0 (p50) and 16.4 ms (p99) on another machine. Then as many
+scrapes as told (5,000), one after the other: whether memory grows. Ends with status 1 where a budget isn't met, with 2
+where it can't be measured.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,11 +32,14 @@ from started import node_exporter
 
 import pyrometer
 from pyrometer_simulator.nvml import SimulatedGpus
+from pyrometer_simulator.stack import StackError
+from pyrometer_simulator.stack.node_exporter import NodeExporter, find_node_exporter, running
 from pyrometer_simulator.sysfs import SysfsTree
 
 GPUS, HCAS, RANKS = 8, 10, 8
 # DESIGN section 6.
 SCRAPE_MILLISECONDS, SCRAPE_PERCENT, RSS_MEGABYTES, GROWTH_MEGABYTES = 10, 0.1, 40, 1
+REFERENCE_P50, REFERENCE_P99 = 9.0, 16.4  # ms, of node_exporter with 550 samples
 SCRAPE_SECONDS = 15
 FASTER = 100
 PACED = 200
@@ -66,7 +71,7 @@ def node(folder: Path) -> Iterator[tuple[int, int]]:
     kmsg.touch()
     flags = [f"--path.sysfs={tree.sysfs}", f"--path.procfs={tree.procfs}", f"--path.rings={folder}/rings",
              f"--path.state={folder}/state", f"--path.kmsg={kmsg}"]  # fmt: skip
-    start = [str(Path(__file__).with_name("instant_driver.py")), str(library), str(FASTER)]
+    start = [str(Path(__file__).with_name("instant_exporter.py")), str(library), str(FASTER)]
     with node_exporter(flags, start) as found:
         yield found
 
@@ -115,27 +120,62 @@ class Bench:
         self._always = (cpu_seconds(self.pid) - cpu) / (time.monotonic() - start)
         return self._always
 
-    def paced(self, count: int) -> Scrapes:
-        found = Scrapes()
-        due = time.monotonic()
-        for _ in range(count):
-            due += SCRAPE_SECONDS / FASTER
-            time.sleep(max(0.0, due - time.monotonic()))
-            text = self._measured(found)
-        found.samples = sum(not line.startswith(b"#") for line in text.splitlines())
-        return found
-
-    def _measured(self, found: Scrapes) -> bytes:
+    def measured(self, found: Scrapes) -> None:
+        """Add a scrape to those found."""
         cpu, start = cpu_seconds(self.pid), time.monotonic()
         text = self.scrape()
         took = time.monotonic() - start
         found.wall.append(1e3 * took)
         found.cpu.append(1e3 * (cpu_seconds(self.pid) - cpu - self._always * took))
-        return text
+        found.samples = sum(not line.startswith(b"#") for line in text.splitlines())
 
     def _got(self, path: str) -> bytes:
         self._connections[path].request("GET", path)
         return self._connections[path].getresponse().read()
+
+
+class Beside(Bench):
+    """node_exporter, which has no other path and no ranks."""
+
+    def __init__(self, found: NodeExporter) -> None:
+        super().__init__(found.pid, found.port, [])
+
+    def scrape(self) -> bytes:
+        return self._got(METRICS)
+
+
+def in_turn(targets: Iterable[Bench], count: int) -> list[Scrapes]:
+    """Each as often as told, the second halfway between two scrapes of the first."""
+    found = [(target, Scrapes()) for target in targets]
+    due = time.monotonic()
+    for _ in range(count):
+        for target, scrapes in found:
+            due += SCRAPE_SECONDS / FASTER / len(found)
+            time.sleep(max(0.0, due - time.monotonic()))
+            target.measured(scrapes)
+    return [scrapes for _, scrapes in found]
+
+
+@contextlib.contextmanager
+def node_exporter_itself() -> Iterator[list[Bench]]:
+    """Debian's, with its own choice of collectors, over this machine; empty where it can't be had."""
+    try:
+        binary = find_node_exporter()
+    except StackError as error:
+        print(f"not beside node_exporter: {error}", file=sys.stderr)
+        yield []
+        return
+    with running(binary) as found:
+        yield [Beside(found)]
+
+
+def told_beside(found: Scrapes) -> None:
+    p50, worst = statistics.median(found.wall), p99(found.wall)
+    cpu = f"CPU p50 {statistics.median(found.cpu):.1f}, p99 {p99(found.cpu):.1f} ms"
+    print(f"node_exporter in turn with it, {found.samples} samples: {cpu}; latency p50 {p50:.1f}, p99 {worst:.1f} ms")
+    print(
+        f"  so latencies here are {p50 / REFERENCE_P50:.1f} (p50) and {worst / REFERENCE_P99:.1f} (p99) times DESIGN's"
+    )
 
 
 def told(always: float, found: Scrapes) -> list[bool]:
@@ -162,7 +202,10 @@ def measured(folder: Path, count: int) -> bool:
         for _ in range(20):
             bench.scrape()
         always = bench.rest(3)
-        met = told(always, bench.paced(PACED))
+        scrapes, *beside = in_turn([bench, *stack.enter_context(node_exporter_itself())], PACED)
+        met = told(always, scrapes)
+        for other in beside:
+            told_beside(other)
         before = rss_megabytes(bench.pid)
         for _ in range(count):
             bench.scrape()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pyrometer_exporters.framework import lane
 from pyrometer_exporters.node.gpu import field_subject
 from pyrometer_exporters.node.nic import device, tiers
 
@@ -10,4 +11,5 @@ def faster(times: float) -> None:
     """Each scrape finds due what it would at intervals that are ``times`` as long."""
     tiers.SLACK /= times
     device.APART_SECONDS /= times
+    lane.APART_SECONDS /= times
     field_subject.SELDOM_SECONDS /= times

@@ -4,8 +4,6 @@ The simulated driver is Python: it takes more CPU time than all of the exporter,
 while it is at it, and calls to it never leave Python. A real library is left and entered through ctypes, which gives
 the interpreter's lock away and takes it back; that is a part of what a scrape costs, and here it is in the figure.
 Values that moved while it was listened to move on: counters by as much again at each call, all else to and fro.
-
-As a program it runs the node exporter over such a library: ``instant_driver.py LIBRARY FASTER [the exporter's flags]``.
 """
 
 from __future__ import annotations
@@ -13,7 +11,6 @@ from __future__ import annotations
 import argparse
 import ctypes
 import subprocess
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -22,13 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import pynvml
-from faster import faster
 
 from pyrometer_exporters.framework.clock import SystemClock
 from pyrometer_exporters.framework.collector import Context
 from pyrometer_exporters.node.gpu.collector import add_flags, build
 from pyrometer_exporters.node.gpu.nvml import Pynvml
-from pyrometer_exporters.node.main import main as node_exporter
 from pyrometer_simulator.nvml import SimulatedGpus, installed
 
 _HANDLE = ctypes.POINTER(pynvml.struct_c_nvmlDevice_t)
@@ -145,14 +140,13 @@ def _source(listener: Listener) -> str:
 _HEAD = f"""
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 typedef unsigned long W;
 typedef unsigned char B;
 static unsigned turn;
 static void give(W to, const B *first, const B *last, unsigned size) {{
   memcpy((void *)to, ++turn & 8 ? first : last, size);
 }}
-int {_WAIT}(W set, W data, W milliseconds) {{ usleep(1000 * (unsigned)milliseconds); return {_TIMEOUT}; }}
+int {_WAIT}(W set, W data, W milliseconds) {{ return {_TIMEOUT}; }}
 """
 
 
@@ -219,14 +213,3 @@ def _row(gpu: int, field: int, scope: int, answer: _Answer) -> str:
     grows = last.value.ullVal - first.value.ullVal if last.valueType == _UNSIGNED_LONG_LONG else 0
     texts = _bytes(answer.first[0]), _bytes(answer.last[0])
     return f"{{{{{gpu & 0xFFFFFFFF}u,{field},{scope}u}},{max(0, grows)}ul,{','.join(texts)}}}"
-
-
-def main() -> int:
-    library, times, *flags = sys.argv[1:]
-    faster(float(times))
-    pynvml.nvmlLib = ctypes.CDLL(library)
-    return node_exporter(flags)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

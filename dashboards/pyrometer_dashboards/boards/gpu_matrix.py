@@ -32,6 +32,9 @@ _WHAT = Variable(
 )
 _ARRANGE = Variable("arrange", "By", values=[("node number", "number"), ("rack", "rack")])
 _WORST = f'gpu:pyrometer_gpu_deviation:worst{{{CLUSTER}, what="$what"}}'
+_EXPECTED = f"gpu:pyrometer_gpu:expected{{{CLUSTER}}}"
+_GPU_IDLE = f"gpu:pyrometer_gpu:idle{{{CLUSTER}}}"
+_ON = "on (cluster, node, gpu)"
 _DEVIATION = f'gpu:pyrometer_gpu_deviation:steps{{{CLUSTER}, what="$what"}}'
 
 
@@ -53,14 +56,9 @@ def board() -> Board:
     )
 
 
-def _with_missing(expected: str, absent: str) -> str:
+def _with_missing(absent: str) -> str:
     """The deviation of each GPU that should be there: idle ones as _IDLE, those without data as 1 with ``absent``."""
-    return (
-        f"{expected} * on (cluster, node, gpu) group_left (unit, size) {_DEVIATION} "
-        f"or on (node, gpu) ({expected} and on (cluster, node, gpu) gpu:pyrometer_gpu:idle{{{CLUSTER}}}) * 0 - "
-        f"{-_IDLE:.0f} "
-        f"or on (node, gpu) {expected} {absent}"
-    )
+    return f"{_DEVIATION} or {_ON} {_GPU_IDLE} * 0 - {-_IDLE:.0f} or {_ON} {_EXPECTED} {absent}"
 
 
 def _key() -> Panel:
@@ -73,10 +71,9 @@ def _key() -> Panel:
         "no data": "no data",
         "idle": "idle",
     }
-    at, idle = "on (cluster, node, gpu)", f"gpu:pyrometer_gpu:idle{{{CLUSTER}}}"
     counts = {
-        "no data": f"count(gpu:pyrometer_gpu:expected{{{CLUSTER}}} unless {at} {_DEVIATION} unless {at} {idle})",
-        "idle": f"count({idle} unless {at} {_DEVIATION})",
+        "no data": f"count({_EXPECTED} unless {_ON} {_DEVIATION} unless {_ON} {_GPU_IDLE})",
+        "idle": f"count({_GPU_IDLE} unless {_ON} {_DEVIATION})",
     }
     # A colour that no GPU has is in the key too, where any GPU answers.
     named = [*counts.items(), *((name, f"0 * cluster:pyrometer_gpu_up:count{{{CLUSTER}}}") for name in places)]
@@ -170,7 +167,8 @@ def _map() -> Panel:
         ),
         [
             Query(
-                _with_missing(f'gpu:pyrometer_map:place{{{CLUSTER}, arrange="$arrange"}}', "* NaN"),
+                f'gpu:pyrometer_map:place{{{CLUSTER}, arrange="$arrange"}} '
+                f"* {_ON} group_left (unit, size) ({_with_missing('* NaN')})",
                 instant=True,
                 table=True,
             )
@@ -330,7 +328,7 @@ def _matrix() -> Panel:
         ),
         [
             Query(
-                f"max by (node, gpu) ({_with_missing(f'gpu:pyrometer_gpu:expected{{{CLUSTER}}}', f'+ {_GONE:.0f}')})",
+                f"max by (node, gpu) (({_with_missing(f'+ {_GONE:.0f}')}) and {_ON} {_EXPECTED})",
                 instant=True,
                 table=True,
             )

@@ -9,6 +9,7 @@ kept between scrapes for as long as its samples are what they were, and each ser
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import cast
 
 from pyrometer_exporters.framework.metrics import Batch, Family, Sample, single
 
@@ -70,6 +71,7 @@ class Renderer:
         self._by_prefix: dict[str, _Line] = {}
         # By the family's name: what it was written from, and the text.
         self._texts: dict[str, tuple[list[Sample | Batch], bytes]] = {}
+        self._headers: dict[Family, str] = {}
         self._scrape = 0
 
     def text(self, items: Iterable[Sample | Batch]) -> bytes:
@@ -101,17 +103,21 @@ class Renderer:
         self._scrape += 1
         if sum(map(len, self._lines.values())) > MAX_CACHED_LABEL_SETS:
             self._lines.clear()
+            self._headers.clear()
             self._by_prefix.clear()
 
     def _family(self, members: list[Sample | Batch]) -> bytes:
         family = members[0].family
-        lines = [_header(family, family.name, _HELP_ESCAPES)]
-        self._write(members, lines)
+        header = self._headers.get(family)
+        if header is None:
+            header = self._headers[family] = _header(family, family.name, _HELP_ESCAPES)
+        lines = [header]
+        self._write(single(members) if Batch in map(type, members) else cast("list[Sample]", members), lines)
         return "".join(lines).encode("utf-8", "replace")
 
-    def _write(self, members: list[Sample | Batch], lines: list[str]) -> None:
+    def _write(self, members: Iterable[Sample], lines: list[str]) -> None:
         scrape, known, family = self._scrape, self._lines, None
-        for of, labels, value, _ in single(members):
+        for of, labels, value, _ in members:
             if of is not family:  # of one name, but not always one object
                 family, series = of, known.setdefault(of, {})
             line = series.get(labels) or self._line(of, labels)
@@ -140,8 +146,13 @@ class Renderer:
 def _by_family(items: Iterable[Sample | Batch]) -> dict[str, list[Sample | Batch]]:
     # By name: were two collectors to define one family each, two headers of one name would spoil the whole scrape.
     families: dict[str, list[Sample | Batch]] = {}
+    known: dict[Family, list[Sample | Batch]] = {}
     for item in items:
-        families.setdefault(item.family.name, []).append(item)
+        family = item.family
+        members = known.get(family)
+        if members is None:
+            members = known[family] = families.setdefault(family.name, [])
+        members.append(item)
     return families
 
 

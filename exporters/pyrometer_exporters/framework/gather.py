@@ -1,19 +1,23 @@
-"""One scrape: all collectors side by side, each within its deadline, none able to hide another."""
+"""One scrape: all collectors, each within its deadline, none able to hide another or to keep it waiting for long."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from pyrometer_exporters.framework.clock import Clock
 from pyrometer_exporters.framework.collector import Collector, CollectorSpec
+from pyrometer_exporters.framework.lane import Lane, Part
 from pyrometer_exporters.framework.metrics import Batch, Down, Family, Sample, single
-from pyrometer_exporters.framework.worker import Outcome, Worker
+from pyrometer_exporters.framework.worker import Outcome
 
 log = logging.getLogger(__name__)
+
+# How long the other collectors wait for one that isn't done.
+PATIENCE_SECONDS = 0.05
 
 COLLECTOR_SUCCESS = Family(
     "pyrometer_collector_success",
@@ -79,7 +83,10 @@ class Gatherer:
     def __init__(self, collectors: Iterable[tuple[CollectorSpec, Collector]], clock: Clock) -> None:
         self._collectors = list(collectors)
         self._clock = clock
-        self._workers: dict[str, Worker[_Found]] = {spec.name: Worker(spec.name) for spec, _ in self._collectors}
+        self._lane = Lane("collectors", PATIENCE_SECONDS)
+        self._own: dict[str, Part[_Found]] = {
+            spec.name: Part(spec.name, PATIENCE_SECONDS) for spec, _ in self._collectors
+        }
         self._last_success: dict[str, float] = {}
         self._told: dict[tuple[str, str], str] = {}
 
@@ -90,8 +97,9 @@ class Gatherer:
         for spec, collector in self._collectors:
             until = start + min(spec.deadline_seconds, seconds)
             # A collector is told a little less than its deadline, so that its own parts' outcomes still count.
-            job = self._workers[spec.name].start(_job(collector, start + 0.9 * (until - start)))
+            job = self._own[spec.name].job(_job(collector, start + 0.9 * (until - start)))
             pending.append((spec, job, until))
+        self._lane.run([job for _, job, _ in pending])
         states = []
         items: list[Sample | Batch] = []
         for spec, job, until in pending:
@@ -105,8 +113,9 @@ class Gatherer:
 
     def close(self) -> None:
         """Close all collectors; one that fails to close is logged."""
+        self._lane.close()
         for spec, collector in self._collectors:
-            self._workers[spec.name].close()
+            self._own[spec.name].close()
             try:
                 collector.close()
             except Exception:
@@ -140,38 +149,36 @@ def _job(collector: Collector, until: float) -> Callable[[], _Found]:
 
 def _sound(given: Iterable[Sample | Batch | Down]) -> _Found:
     """The items that can be written; for the others, which would cost everyone the scrape, one Down."""
-    found, bad = _Found([], []), []
-    for item in _unchecked(given, found.items):
-        if not _fits(item):
-            bad.append(str(getattr(getattr(item, "family", None), "name", type(item).__name__)))
+    found = _Found([], [])
+    bad: list[object] = []
+    for item in given:
+        if isinstance(item, Batch):
+            item.checked = item.checked or all(_fits(one) and one.family is item.family for one in item.samples)
+            if item.checked:
+                found.items.append(item)
+            else:
+                found.items.extend(sample for sample in item.samples if _fits(sample))
+                bad.extend(sample for sample in item.samples if not _fits(sample))
+        elif not _fits(item):
+            bad.append(item)
         elif isinstance(item, Down):
             found.downs.append(item)
         else:
             found.items.append(item)
     if bad:
-        found.downs.append(Down("", "bad_sample", f"{len(bad)} samples that can't be served, the first of {bad[0]}"))
+        name = str(getattr(getattr(bad[0], "family", None), "name", type(bad[0]).__name__))
+        found.downs.append(Down("", "bad_sample", f"{len(bad)} samples that can't be served, the first of {name}"))
     return found
-
-
-def _unchecked(given: Iterable[Sample | Batch | Down], checked: list[Sample | Batch]) -> Iterator[Sample | Down]:
-    """What is to be looked at one by one; batches that were found good go into ``checked``."""
-    for item in given:
-        if not isinstance(item, Batch):
-            yield item
-            continue
-        item.checked = item.checked or all(_fits(sample) and sample.family is item.family for sample in item.samples)
-        if item.checked:
-            checked.append(item)
-        else:
-            yield from item.samples
 
 
 def _fits(item: Sample | Down) -> bool:
     try:
         if isinstance(item, Sample):
-            float(item.value + 0.0)  # the sum refuses texts, which float() alone would not
-            "".join(item.labels)
-            return len(item.labels) == len(item.family.labels)
+            family, labels, value, _ = item
+            if type(value) is not float:
+                float(value + 0.0)  # the sum refuses texts, which float() alone would not
+            "".join(labels)
+            return len(labels) == len(family.labels)
         "".join(item)
     except (TypeError, ValueError, OverflowError, AttributeError):
         return False

@@ -21,6 +21,14 @@ class Sample(NamedTuple):
     timestamp: float | None = None
 
 
+def made(family: Family, labels: tuple[str, ...], value: float) -> Sample:
+    """A sample at half the cost, for what makes hundreds at every scrape: nothing is looked at."""
+    return _made(Sample, (family, labels, value, None))
+
+
+_made = tuple.__new__
+
+
 @dataclass(frozen=True, eq=False)
 class Family:
     """A metric family.
@@ -42,7 +50,7 @@ class Family:
         if len(labels) != len(self.labels):
             msg = f"{self.name} has labels {self.labels}, got {labels}"
             raise ValueError(msg)
-        return Sample(self, labels, value, timestamp)
+        return _made(Sample, (self, labels, value, timestamp))
 
 
 class Batch:

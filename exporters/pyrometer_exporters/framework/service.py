@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import gc
 import logging
 import os
 import signal
@@ -13,12 +12,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
-from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 from typing import cast
 
-from pyrometer_exporters.framework import logs, webconfig
+from pyrometer_exporters.framework import logs, memory, version, webconfig
 from pyrometer_exporters.framework.background import in_thread
 from pyrometer_exporters.framework.clock import SystemClock
 from pyrometer_exporters.framework.collector import Collector, CollectorSpec, Context, Endpoint, FlagGroup, discover
@@ -66,6 +64,7 @@ def run(exporter: Exporter, argv: Sequence[str] | None = None) -> int:
     specs = discover(exporter.package)
     flags = parser(exporter, specs).parse_args(argv)
     logs.set_up(getattr(flags, "log.level"), getattr(flags, "log.format"))
+    memory.keep()
     try:
         config = webconfig.load(getattr(flags, "web.config.file"))
         context = _context(flags)
@@ -107,7 +106,7 @@ def build(spec: CollectorSpec, context: Context) -> Collector:
 def parser(exporter: Exporter, specs: Sequence[CollectorSpec]) -> Flags:
     """All flags: the exporter's own and its collectors'."""
     flags = Flags(exporter.prog, exporter.title)
-    flags.add_argument("--version", action="version", version=f"%(prog)s {_version()}")
+    flags.add_argument("--version", action="version", version=f"%(prog)s {version.installed('pyrometer')}")
     add = flags.add_argument
     add("--web.listen-address", dest="web.listen-address", type=address, default=exporter.listen, metavar="HOST:PORT",
         help="address to serve on (default: %(default)s)")  # fmt: skip
@@ -181,7 +180,7 @@ async def _serve(
     server = WebServer(app.routes(), config)
     where, path = getattr(flags, "web.listen-address"), getattr(flags, "web.config.file")
     port = await server.start(where)
-    log.info("%s %s listens on %s:%d", exporter.prog, _version(), where.host, port)
+    log.info("%s %s listens on %s:%d", exporter.prog, version.installed("pyrometer"), where.host, port)
     # Says in the log, before anyone scrapes, what is absent on this node.
     first = asyncio.ensure_future(app.gather(DEFAULT_SCRAPE_SECONDS))
     renewing = asyncio.ensure_future(Renewal(path, config).run()) if path else None
@@ -207,7 +206,7 @@ class _App:
         self._exporter = exporter
         self._gatherer = gatherer
         self._collectors = collectors
-        self._version = _version()  # which looks through all that is installed
+        self._version = version.installed("pyrometer")  # which looks through all that is installed
         self._renderer = Renderer()
         # Not a new thread for each scrape.
         self._gathering: Worker[Gathered] = Worker("gather")
@@ -237,7 +236,7 @@ class _App:
         self._under_way = None
         if not done.cancelled() and done.exception() is None:
             if self._last is None:
-                settle_memory()
+                memory.settle()
             self._last = done.result()
 
     def _own_endpoints(self) -> Mapping[str, Endpoint]:
@@ -269,12 +268,6 @@ class _App:
         return text(200, "ready") if self._last else text(503, "the first collection is still under way")
 
 
-def settle_memory() -> None:
-    """Take what is loaded by now out of the garbage collector's rounds, which cost one scrape in a hundred 4 ms."""
-    gc.collect()
-    gc.freeze()
-
-
 def _collector_route(endpoint: Endpoint) -> Handler:
     async def handle(request: Request) -> Response:
         reply = await in_thread(endpoint, request.query)
@@ -290,10 +283,3 @@ def _scrape_seconds(request: Request) -> float:
     except ValueError:
         return DEFAULT_SCRAPE_SECONDS
     return min(max(MIN_SCRAPE_SECONDS, timeout - SCRAPE_HEADROOM_SECONDS), 60.0)
-
-
-def _version() -> str:
-    try:
-        return metadata.version("pyrometer")
-    except metadata.PackageNotFoundError:  # run from a source tree that was never installed
-        return "unknown"

@@ -92,10 +92,9 @@ class Worker(Generic[T]):
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._jobs: queue.SimpleQueue[Task[T] | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[Task[T] | None] | None = None  # None while there is no thread
         self._lock = threading.Lock()
         self._current: _Timed[T] | None = None
-        self._thread: threading.Thread | None = None
 
     def start(self, job: Callable[[], T]) -> Pending[T]:
         """Begin ``job``; if the one before still runs, the returned :class:`Pending` is late from the start."""
@@ -104,26 +103,30 @@ class Worker(Generic[T]):
                 return Pending(None, time.monotonic())
             task = Task(job)
             try:
-                self._ensure_thread()
+                jobs = self._ensured_thread()
             except RuntimeError as error:  # no thread to be had now; perhaps at the next scrape
                 task.fail(error)
                 return task.pending
             self._current = task.future
-        self._jobs.put(task)
+            jobs.put(task)
         return task.pending
 
     def close(self) -> None:
-        """Let the thread end once its present job is done; doesn't wait."""
-        self._jobs.put(None)
+        """Let the thread end once its present job is done; doesn't wait. A job that comes later has a new one."""
+        with self._lock:
+            jobs, self._jobs = self._jobs, None
+        if jobs is not None:
+            jobs.put(None)
 
-    def _ensure_thread(self) -> None:
-        if self._thread is None:
-            thread = threading.Thread(target=self._run, name=f"worker-{self.name}", daemon=True)
-            thread.start()
-            self._thread = thread
+    def _ensured_thread(self) -> queue.SimpleQueue[Task[T] | None]:
+        if self._jobs is None:
+            jobs: queue.SimpleQueue[Task[T] | None] = queue.SimpleQueue()
+            threading.Thread(target=self._run, args=(jobs,), name=f"worker-{self.name}", daemon=True).start()
+            self._jobs = jobs
+        return self._jobs
 
-    def _run(self) -> None:
-        while (task := self._jobs.get()) is not None:
+    def _run(self, jobs: queue.SimpleQueue[Task[T] | None]) -> None:
+        while (task := jobs.get()) is not None:
             task.run()
             # Not kept until the next job: a result can be large and the next job may be a minute away.
             del task

@@ -64,16 +64,20 @@ class NodeExporter:
 
 
 @contextlib.contextmanager
-def running(binary: Path, sysfs: Path) -> Iterator[NodeExporter]:
-    """It, on a free port of this machine, reading InfiniBand and interfaces below ``sysfs`` and nothing else."""
+def running(binary: Path, sysfs: Path | None = None) -> Iterator[NodeExporter]:
+    """It, on a free port of this machine, reading InfiniBand and interfaces below ``sysfs`` and nothing else.
+
+    Without ``sysfs``: this machine, with the collectors that it chooses itself.
+    """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [
-        os.fspath(binary), f"--path.sysfs={sysfs}", f"--web.listen-address=127.0.0.1:{port}", "--log.level=error",
-        "--collector.disable-defaults", "--collector.infiniband", "--collector.netclass",
-        "--web.disable-exporter-metrics",
-    ]  # fmt: skip
+    command = [os.fspath(binary), f"--web.listen-address=127.0.0.1:{port}", "--log.level=error"]
+    if sysfs is not None:
+        command += [
+            f"--path.sysfs={sysfs}", "--collector.disable-defaults", "--collector.infiniband", "--collector.netclass",
+            "--web.disable-exporter-metrics",
+        ]  # fmt: skip
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
             exporter = NodeExporter(port, process.pid)

@@ -67,6 +67,18 @@ def test_it_recovers_by_itself_when_the_hung_call_returns(gate: threading.Event)
     worker.close()
 
 
+def test_a_closed_one_has_no_thread_until_there_is_a_job_again() -> None:
+    worker: Worker[int] = Worker("closed")
+    for _ in range(3):
+        assert worker.start(lambda: 7).outcome(soon(5)).value == 7
+        worker.close()
+        worker.close()
+        end = soon(5)
+        while "worker-closed" in [thread.name for thread in threading.enumerate()] and time.monotonic() < end:
+            time.sleep(0.01)
+        assert "worker-closed" not in [thread.name for thread in threading.enumerate()]
+
+
 @pytest.mark.parametrize(
     ("error", "reason"),
     [

@@ -1,4 +1,4 @@
-"""The GPU collector: NVML's view of every GPU of the node, each read by a worker of its own.
+"""The GPU collector: NVML's view of every GPU of the node, one after the other, and none behind one that hangs.
 
 Sources: NVML through nvidia-ml-py (see ``nvml.py``), sysfs and procfs for which GPUs there should be.
 A sample line: ``DCGM_FI_DEV_SM_CLOCK{gpu="0",UUID="GPU-4cf8db2d-...",pci_bus_id="00000000:18:00.0",...} 1980``.
@@ -12,16 +12,17 @@ import math
 import os
 import socket
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
 from pyrometer_exporters.framework.collector import CollectorSpec, Context, FlagGroup
 from pyrometer_exporters.framework.flags import UsageError, number_between, regexp
+from pyrometer_exporters.framework.lane import Job, Lane, Part
 from pyrometer_exporters.framework.metrics import Down, Family, Sample
-from pyrometer_exporters.framework.worker import LATE, Outcome, Pending, Worker
+from pyrometer_exporters.framework.worker import LATE, Outcome
 from pyrometer_exporters.node.gpu import families, inventory, release, subject, versions
-from pyrometer_exporters.node.gpu.device import Gpu, Shared
+from pyrometer_exporters.node.gpu.device import PATIENCE_SECONDS, Gpu, Shared
 from pyrometer_exporters.node.gpu.driver import RELEASED, RELEASING, Driver
 from pyrometer_exporters.node.gpu.jobs import Jobs
 from pyrometer_exporters.node.gpu.nvml import Nvml, Pynvml
@@ -48,21 +49,24 @@ class GpuCollector:
         self._versions = Versions(shared.driver, context.procfs)
         self._release = ReleaseWatch(shared.driver, context.state, getattr(context.flags, RELEASE_FLAG))
         self._expected: int | None = getattr(context.flags, EXPECTED_FLAG)
-        self._driver_worker: Worker[list[Sample]] = Worker(f"gpu-{Driver.PART}")
+        self._lane = Lane("gpus", PATIENCE_SECONDS)
+        self._visits: Part[list[Sample]] = Part(f"gpu-{Driver.PART}", PATIENCE_SECONDS)
 
     def collect(self, until: float) -> Iterable[Sample | Down]:
-        """The driver's view and every GPU's, side by side; where there is no connection, the driver comes first."""
+        """The driver's view and every GPU's; where there is no connection, the driver comes first."""
         self._release.start()
         on_bus = self._bus.gpus()
         connected = self._shared.driver.link is not None
-        visit = self._driver_worker.start(self._visit_driver)
+        visit = self._visits.job(self._visit_driver, apart=not connected)
         if not connected:
+            self._lane.run([visit])
             visit.outcome(until)
         self._take_up(on_bus)
+        jobs = {gpu: gpu.errand() for gpu in self._roster.gpus}
+        self._lane.run([visit, *jobs.values()] if connected else [*jobs.values()])
         start = time.monotonic()
-        pending = [(gpu, gpu.worker.start(gpu.read)) for gpu in self._roster.gpus]
         # Not to the last moment: what the Xids have to tell of a GPU that hangs comes after it.
-        outcomes = _awaited(pending, min(start + 0.8 * (until - start), start + LONGEST_SECONDS))
+        outcomes = _awaited(jobs, min(start + 0.8 * (until - start), start + LONGEST_SECONDS))
         told = visit.outcome(min(until, max(start + SHORTEST_SECONDS, time.monotonic())))
         yield from self._present(on_bus)
         yield from self._versions.samples()
@@ -78,9 +82,10 @@ class GpuCollector:
         self._release.close()
         self._shared.xids.close()
         self._shared.sampler.close()
-        self._driver_worker.close()
+        self._lane.close()
+        self._visits.close()
         for gpu in self._roster.gpus:
-            gpu.worker.close()
+            gpu.own.close()
 
     def _present(self, on_bus: list[str] | None) -> Iterable[Sample]:
         if on_bus is not None:
@@ -111,15 +116,16 @@ class GpuCollector:
             self._roster.update(link, on_bus)
 
 
-def _awaited(pending: list[tuple[Gpu, Pending[list[Sample]]]], until: float) -> Outcomes:
+def _awaited(jobs: Mapping[Gpu, Job[list[Sample]]], until: float) -> Outcomes:
     """Each GPU's outcome: waited for by what it usually takes, or until ``until`` where most of them are late.
 
     One late GPU is sick; when most are late it is this process that was held up, or the driver.
     """
-    outcomes = {gpu: job.outcome(min(until, job.started + gpu.patience.seconds)) for gpu, job in pending}
+    now = time.monotonic()
+    outcomes = {gpu: job.outcome(min(until, now + gpu.patience.seconds)) for gpu, job in jobs.items()}
     late = [outcome for outcome in outcomes.values() if outcome.reason == LATE]
-    if 2 * len(late) > len(pending):
-        outcomes = {gpu: job.outcome(until) for gpu, job in pending}
+    if 2 * len(late) > len(jobs):
+        outcomes = {gpu: job.outcome(until) for gpu, job in jobs.items()}
     return outcomes
 
 

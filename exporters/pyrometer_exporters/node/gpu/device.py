@@ -1,4 +1,4 @@
-"""One GPU: opened, read and let go by its own worker, so that its illness stays its own."""
+"""One GPU: opened, read and let go by one thread at a time, which it keeps if it hangs: its illness stays its own."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from pyrometer_exporters.framework.clock import Clock
-from pyrometer_exporters.framework.metrics import Family, Sample
-from pyrometer_exporters.framework.worker import LATE, PartError, Worker
+from pyrometer_exporters.framework.lane import Job, Part
+from pyrometer_exporters.framework.metrics import Family, Sample, made
+from pyrometer_exporters.framework.worker import LATE, PartError
 from pyrometer_exporters.node.gpu import families
 from pyrometer_exporters.node.gpu.driver import Driver, Link
 from pyrometer_exporters.node.gpu.inventory import Candidate, Selection, kernel_pci_id
@@ -21,6 +22,9 @@ from pyrometer_exporters.node.gpu.sampler import HANGS_SECONDS, Sampler
 from pyrometer_exporters.node.gpu.subject import Opened, SubjectSpec
 from pyrometer_exporters.node.gpu.throttling import Throttling
 from pyrometer_exporters.node.gpu.xid.watch import XidWatch
+
+# How long the other GPUs wait for one that isn't done: as long as one may take in the thread that they share.
+PATIENCE_SECONDS = 0.02
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,7 @@ class Shared:
 
 
 class Gpu:
-    """A GPU from first sight on. Only :meth:`read` touches the hardware; its worker alone calls it."""
+    """A GPU from first sight on. Only :meth:`read` touches the hardware; one thread at a time calls it."""
 
     def __init__(self, candidate: Candidate, shared: Shared, number: int | None = None) -> None:
         self._candidate = candidate
@@ -93,13 +97,14 @@ class Gpu:
         self.double = False
         """Whether another already stands for this GPU: seen only once it was open where nothing was known before."""
         self.patience = Patience()
-        self.worker: Worker[list[Sample]] = Worker(f"gpu-{candidate.index}")
+        self.own: Part[list[Sample]] = Part(f"gpu-{candidate.index}", PATIENCE_SECONDS)
+        """The thread that it keeps while it is held up in a read."""
 
     def retire(self) -> None:
         """It is no longer this node's: never read it again, and let whoever comes in its place have it."""
         self.excluded = True
         self._throttling.let_go()
-        self.worker.close()
+        self.own.close()
         if self._shared.owners.get(self.identity.pci_bus_id) is self:
             del self._shared.owners[self.identity.pci_bus_id]
 
@@ -112,6 +117,10 @@ class Gpu:
     def address(self) -> str | None:
         """PCI address as the kernel spells it, where it is known."""
         return kernel_pci_id(self.identity.pci_bus_id) if self.identity.pci_bus_id else None
+
+    def errand(self) -> Job[list[Sample]]:
+        """A read, for a lane; one that isn't open may have to be woken, which takes seconds."""
+        return self.own.job(self.read, apart=self._handle is None)
 
     def read(self) -> list[Sample]:
         """Everything that the GPU tells now.
@@ -186,7 +195,7 @@ class Gpu:
     def _dcgm_samples(self, values: Values) -> Iterable[Sample]:
         labels = self.identity.dcgm_labels(self._shared.hostname)
         for family, value in values.by_family.items():
-            yield Sample(self._shared.dcgm[family], labels, value)
+            yield made(self._shared.dcgm[family], labels, value)
 
     def _own_samples(self, values: Values) -> Iterable[Sample]:
         labels = self.identity.labels()

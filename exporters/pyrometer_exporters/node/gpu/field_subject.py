@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from pyrometer_exporters.framework.metrics import Family, MetricType, Sample
+from pyrometer_exporters.framework.metrics import Family, MetricType, Sample, made
 from pyrometer_exporters.node.gpu import families
 from pyrometer_exporters.node.gpu.clock_events import version_numbers
 from pyrometer_exporters.node.gpu.nvml import FieldKey
@@ -34,8 +34,7 @@ class FieldSample:
     """The first driver that has the field; an id that a driver doesn't know is not asked for."""
 
 
-@dataclass(frozen=True)
-class _Bound:
+class _Bound(NamedTuple):
     """A :class:`FieldSample` of one GPU."""
 
     key: FieldKey
@@ -137,9 +136,9 @@ def bound(gpu: Opened, defined: Iterable[FieldSample]) -> list[_Bound]:
 def _samples(entries: Iterable[_Bound], fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
     # -1 in an unsigned is no count: a GPU in trouble may say so for a while before it is lost.
     return [
-        Sample(entry.family, entry.labels, fields[entry.key])
-        for entry in entries
-        if entry.key in fields and fields[entry.key] <= MOST_COUNT
+        made(family, labels, fields[key])
+        for key, family, labels in entries
+        if key in fields and fields[key] <= MOST_COUNT
     ]
 
 

@@ -80,7 +80,7 @@ _ABOUT_THE_WHOLE_GPU = frozenset(
 
 # c_nvmlFieldValue_t: fieldId, scopeId, timestamp, latencyUsec, valueType, nvmlReturn, value. Packed and unpacked at
 # once: the binding's structures run Python for each member, which made a request of 54 fields cost 90 us, now 25.
-_ENTRY = struct.Struct("=IIqqII8s")
+_ENTRY, _WORD = struct.Struct("=IIqqIIQ"), struct.Struct("=Q")
 _MOST_REQUESTS = 64
 # The value for each NVML_VALUE_TYPE_* (nvml.h, nvmlValueType_t): double to unsigned short.
 _VALUE_TYPES = tuple(struct.Struct(f"={kind}") for kind in "dIQQqiH")
@@ -128,17 +128,17 @@ class NvmlError(PartError):
 
     def __init__(self, code: int, call: str) -> None:
         hint = _HINTS.get(code)
-        super().__init__(_reason(code), f"{call} returned {code}{f': {hint}' if hint else ''}")
+        super().__init__(_reason(code), f"{call} returned {code}: {hint}" if hint else f"{call} returned {code}")
         self.about_one_value = code in _ABOUT_ONE_VALUE
         self.about_whole_gpu = code in _ABOUT_THE_WHOLE_GPU
         self.driver_gone = code in (Code.UNINITIALIZED, Code.DRIVER_NOT_LOADED)
 
 
+_REASONS = {int(code): code.name.lower() for code in Code}
+
+
 def _reason(code: int) -> str:
-    try:
-        return Code(code).name.lower()
-    except ValueError:
-        return f"nvml_error_{code}"
+    return _REASONS.get(code) or f"nvml_error_{code}"
 
 
 class Memory(NamedTuple):
@@ -338,28 +338,33 @@ class Pynvml:
             if code in _ABOUT_ONE_VALUE:
                 return {}
             raise NvmlError(code, "nvmlDeviceGetFieldValues")
-        return dict(_entry_values(wanted, entries))
+        return _entry_values(wanted, entries)
 
     def _requested(self, keys: tuple[FieldKey, ...]) -> bytes:
         """What goes to the driver for these fields; kept, for the same are asked at every scrape."""
         if len(self._requests) >= _MOST_REQUESTS:
             self._requests.clear()
         ids = (key if isinstance(key, tuple) else (key, 0) for key in keys)
-        request = self._requests[keys] = b"".join(_ENTRY.pack(*key, 0, 0, 0, 0, bytes(8)) for key in ids)
+        request = self._requests[keys] = b"".join(_ENTRY.pack(*key, 0, 0, 0, 0, 0) for key in ids)
         return request
 
 
-def _entry_values(keys: Iterable[FieldKey], entries: Any) -> Iterable[tuple[FieldKey, float]]:  # noqa: ANN401  an array
+def _entry_values(keys: Iterable[FieldKey], entries: Any) -> dict[FieldKey, float]:  # noqa: ANN401  an array
+    found: dict[FieldKey, float] = {}
     for key, (field, _scope, at, took, kind, code, value) in zip(keys, _ENTRY.iter_unpack(entries), strict=True):
         if code != pynvml.NVML_SUCCESS:
             if code in _ABOUT_THE_WHOLE_GPU:
                 raise NvmlError(code, f"field {field}")
+        elif kind == _UNSIGNED_LONG_LONG:
+            found[key] = value
         # A driver may call an entry good that it never filled in, and the value is whatever the memory held: so it is
         # for ECC counters while ECC is off (NVIDIA bug 2009232).
         elif kind != _DOUBLE or at or took:
-            value_type = _UNSIGNED_LONG_LONG if field in _ECC_COUNTER_FIELDS else kind
-            if value_type < len(_VALUE_TYPES):
-                yield key, _VALUE_TYPES[value_type].unpack_from(value)[0]
+            if field in _ECC_COUNTER_FIELDS:
+                found[key] = value
+            elif kind < len(_VALUE_TYPES):
+                found[key] = _VALUE_TYPES[kind].unpack_from(_WORD.pack(value))[0]
+    return found
 
 
 def _number(function: str, *arguments: object) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pyrometer_exporters.framework.metrics import Sample
+from pyrometer_exporters.framework.metrics import Sample, made
 from pyrometer_exporters.node.gpu import clock_events, families
 from pyrometer_exporters.node.gpu.driver import Link
 from pyrometer_exporters.node.gpu.edges import ClockEventCounts
@@ -22,6 +22,8 @@ class Throttling:
         self._samplable: frozenset[str] = frozenset()
         self._times = clock_events.ClockEvents()
         self._counts = ClockEventCounts(self.watched.rises)
+        self._labels: tuple[str, str] = ("", "")
+        self._of_reason: dict[tuple[str, str], tuple[tuple[str, ...], Sample]] = {}
 
     def open(self, nvml: Nvml, handle: Handle, link: Link, sampler: Sampler) -> None:
         """The GPU has been opened, perhaps again."""
@@ -56,8 +58,18 @@ class Throttling:
         counters = {reason: values.fields[field] for reason, field in self._fields.items() if field in values.fields}
         events = self._times.update(counters, sampled, now)
         counts = self._counts.update(events, sampled, int(mask or 0), now)
+        if labels != self._labels:
+            self._labels = labels
+            self._of_reason.clear()
         for reason, seconds, method in events:
-            of_reason = (*labels, reason)
-            yield Sample(families.CLOCK_EVENT_SECONDS, of_reason, seconds)
-            yield Sample(families.CLOCK_EVENTS, of_reason, counts[reason])
-            yield Sample(families.CLOCK_EVENT_METHOD, (*of_reason, method), 1)
+            of_reason, by = self._of_reason.get((reason, method)) or self._new(reason, method)
+            yield made(families.CLOCK_EVENT_SECONDS, of_reason, seconds)
+            yield made(families.CLOCK_EVENTS, of_reason, counts[reason])
+            yield by
+
+    def _new(self, reason: str, method: str) -> tuple[tuple[str, ...], Sample]:
+        """A reason's labels, and the sample that tells by which method it is known; kept, as there are eleven."""
+        of_reason = (*self._labels, reason)
+        found = of_reason, families.CLOCK_EVENT_METHOD.sample(1, *of_reason, method)
+        self._of_reason[reason, method] = found
+        return found

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from pyrometer_exporters.framework.collector import CollectorSpec, Context, FlagGroup
 from pyrometer_exporters.framework.flags import UsageError, regexp
+from pyrometer_exporters.framework.lane import Lane
 from pyrometer_exporters.framework.metrics import Batch, Down, Sample
 from pyrometer_exporters.framework.worker import Outcome, Worker
 from pyrometer_exporters.node.nic.device import GONE, Device, Read, Reader
@@ -15,7 +16,6 @@ from pyrometer_exporters.node.nic.families import ALL, UP, Around, show_device, 
 from pyrometer_exporters.node.nic.infiniband import read_rdma_device
 from pyrometer_exporters.node.nic.inventory import Inventory, Lister, chosen
 from pyrometer_exporters.node.nic.kernel import Kernel
-from pyrometer_exporters.node.nic.lane import Lane
 from pyrometer_exporters.node.nic.memory import Memories
 from pyrometer_exporters.node.nic.netdev import read_interface_device
 from pyrometer_exporters.node.nic.pcie import Gpus
@@ -33,6 +33,9 @@ DEVICE_SECONDS = 2.0
 DEVICE_SHARE = 0.8
 # Of a device's time, until it is looked whether one of its files hangs; the rest is for the others.
 FIRST_SHARE = 0.5
+
+# How long the other devices wait for one that isn't done.
+PATIENCE_SECONDS = 0.005
 
 
 class NicCollector:
@@ -65,7 +68,7 @@ class NicCollector:
         self._shown = Shown()
         self._devices: dict[str, Device] = {}
         self._leaving: list[Device] = []
-        self._lane = Lane()
+        self._lane = Lane("nic-quick", PATIENCE_SECONDS)
         self._saver: Worker[None] = Worker("nic-state")
 
     def collect(self, until: float) -> Iterable[Sample | Batch | Down]:

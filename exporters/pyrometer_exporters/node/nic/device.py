@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from pyrometer_exporters.framework import lane
 from pyrometer_exporters.framework.worker import LATE, PartError, Pending, Task, Worker, reason_of
 from pyrometer_exporters.node.nic.hardware import Hardware
 from pyrometer_exporters.node.nic.kernel import Kernel
@@ -133,17 +134,15 @@ class Device:
         if before is not None and before.seconds > QUICK_SECONDS and self._telling:
             self._apart_until = now + APART_SECONDS
         apart = now < self._apart_until
+        if not apart:
+            self._worker.close()  # an idle thread takes memory, see lane.Part
         self._telling = not apart and before is not None
         return Look(self, read, now, self._task, slow=apart)
 
     def begin(self, look: Look) -> None:
         """Begin a look in the device's own thread."""
         if look.task is not None:
-            started = self._worker.start(look.task.run).future
-            if started is None:
-                look.task.fail(PartError(LATE, "its thread is busy"))
-            elif started.done() and (error := started.exception()) is not None:  # there was no thread to be had
-                look.task.fail(error)
+            lane.begin(look.task, self._worker)
 
     def swap(self, worker: Worker[None]) -> Worker[None]:
         """Take the thread that reads this device at present for its own, and give the one that it had."""
@@ -184,7 +183,7 @@ class Device:
 
 
 class Look:
-    """A look at a device; ``task`` is None where an earlier one is still under way."""
+    """A look at a device, an errand of a lane; ``task`` is None where an earlier one is still under way."""
 
     def __init__(self, device: Device, read: Read, now: float, task: Task[DeviceReading] | None, *, slow: bool) -> None:
         self.device = device
@@ -198,3 +197,11 @@ class Look:
     def over(self) -> bool:
         """Whether there is nothing to wait for."""
         return self.task is None or self.task.over
+
+    def begin(self) -> None:
+        """See lane.Errand."""
+        self.device.begin(self)
+
+    def swap(self, worker: Worker[None]) -> Worker[None]:
+        """See lane.Errand."""
+        return self.device.swap(worker)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from pyrometer_exporters.framework.metrics import Family, Sample
+from pyrometer_exporters.framework.metrics import Family, Sample, made
 from pyrometer_exporters.node.gpu.clock_events import version_numbers
 from pyrometer_exporters.node.gpu.families import GPU_LABELS
 from pyrometer_exporters.node.gpu.gpm import Gpm
@@ -95,6 +95,7 @@ class Profiling:
     def __init__(self) -> None:
         self._gpu: Opened | None = None
         self._gpm = Gpm()
+        self._fields: Sequence[FieldKey] = ()
         self._metrics: Sequence[int] = ()
         self._pcie = PcieCounters()
         self._pcie_from_gpm: bool | None = False  # None while that isn't known
@@ -107,6 +108,7 @@ class Profiling:
     def open(self, gpu: Opened) -> None:
         """Ask whether there is GPM; begin anew with samples."""
         self._gpu = gpu
+        self._fields = pcie_fields(gpu.identity.driver)
         supported = self._gpm.open(gpu.nvml, gpu.handle)
         has_totals = supported and version_numbers(gpu.identity.driver) >= (595,)
         self._metrics = (*_AVERAGES, *_SINCE_BOOT) if has_totals else _AVERAGES
@@ -118,7 +120,7 @@ class Profiling:
 
     def fields(self) -> Sequence[FieldKey]:
         """The counters of bytes over PCIe."""
-        return () if self._gpu is None else pcie_fields(self._gpu.identity.driver)
+        return self._fields
 
     def read(self, fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
         """DCGM's averages since an earlier scrape, and our counters."""
@@ -132,7 +134,7 @@ class Profiling:
             if self._pcie_from_gpm is None:
                 self._pcie_from_gpm = _PCIE_TX in found and _PCIE_RX in found
             yield from self._averages(found)
-            yield from [Sample(family, labels, found[m]) for m, family, labels in self._totals if m in found]
+            yield from [made(family, labels, found[m]) for m, family, labels in self._totals if m in found]
         traffic = self._pcie.read(fields) if self._pcie_from_gpm is False else _pcie_of(found or {})
         if traffic is not None:
             yield PCIE_TRANSMITTED.sample(traffic.transmitted, *gpu.labels)
@@ -143,10 +145,10 @@ class Profiling:
         for metric, family, labels in self._ratios:
             ratio = found.get(metric, -1) / 100
             if 0 <= ratio <= _MOST_RATIO and (metric in RATIOS or metric in self._worked):
-                yield Sample(family, labels, ratio)
+                yield made(family, labels, ratio)
         for metric, family, labels in self._rates:
             if found.get(metric, -1) >= 0:
-                yield Sample(family, labels, int(found[metric] * BYTES_PER_MIB))
+                yield made(family, labels, int(found[metric] * BYTES_PER_MIB))
 
 
 def _bound(metric: int, sample: Sample) -> _Bound:

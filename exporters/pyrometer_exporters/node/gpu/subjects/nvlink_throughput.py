@@ -43,11 +43,14 @@ class NvlinkThroughput:
 
     def __init__(self) -> None:
         self._gpu: Opened | None = None
+        self._wanted: Sequence[FieldKey] = ()
         self._begin()
 
     def open(self, gpu: Opened) -> None:
         """Begin anew: the counters may have done so too."""
         self._gpu = gpu
+        driver = gpu.identity.driver
+        self._wanted = [*nvlink_fields(driver, ALL_LINKS), *nvlink_fields(driver, 0)]
         self._begin()
 
     def _begin(self) -> None:
@@ -56,10 +59,7 @@ class NvlinkThroughput:
 
     def fields(self) -> Sequence[FieldKey]:
         """Of all links together, and of the first."""
-        if self._gpu is None:
-            return ()
-        driver = self._gpu.identity.driver
-        return [*nvlink_fields(driver, ALL_LINKS), *nvlink_fields(driver, 0)]
+        return self._wanted
 
     def read(self, fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
         """Counters from the first scrape on, DCGM's rates from the second."""

@@ -1,0 +1,130 @@
+"""Quick parts share a thread; one that holds it up keeps it, and the others go on."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from pyrometer_exporters.framework import lane
+from pyrometer_exporters.framework.lane import Job, Lane, Part
+
+
+@pytest.fixture
+def gate() -> Iterator[threading.Event]:
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def jobs(*todo: Callable[[], int], patience: float = 20.0) -> list[Job[int]]:
+    return [Part[int](f"part-{number}", patience).job(job) for number, job in enumerate(todo)]
+
+
+def value(job: Job[int]) -> int | None:
+    return job.outcome(time.monotonic() + 20).value
+
+
+def test_quick_parts_are_done_in_one_thread_and_slow_ones_in_their_own() -> None:
+    shared = Lane("shared", 20.0)
+    quick = jobs(*[threading.get_ident] * 5)
+    slow = Part[int]("slow", 20.0).job(threading.get_ident, apart=True)
+    shared.run([*quick[:2], slow, *quick[2:]])
+    threads = {value(job) for job in quick}
+    shared.close()
+    assert len(threads) == 1
+    assert value(slow) not in threads
+
+
+def test_they_are_done_in_the_order_given() -> None:
+    done: list[int] = []
+    shared = Lane("shared", 20.0)
+    shared.run(jobs(*[lambda number=number: done.append(number) or number for number in range(5)]))  # type: ignore[misc,func-returns-value]
+    shared.close()
+    assert done == [0, 1, 2, 3, 4]
+
+
+def test_a_part_that_hangs_keeps_the_thread_and_the_others_go_on(gate: threading.Event) -> None:
+    shared = Lane("shared", 0.01)
+    before, hangs, after = jobs(threading.get_ident, lambda: int(gate.wait(30)), threading.get_ident)
+    shared.run([before, hangs, after])
+    assert value(before)
+    assert value(after)
+    assert not hangs.over
+    gate.set()
+    assert value(hangs) == 1
+    shared.close()
+
+
+def test_a_part_that_still_hangs_is_late_at_once_and_holds_up_one_thread(gate: threading.Event) -> None:
+    shared = Lane("shared", 0.01)
+    part = Part[int]("part", 0.01)
+    shared.run([part.job(lambda: int(gate.wait(30)))])
+    threads = threading.active_count()
+    for _ in range(3):
+        again = part.job(lambda: 1)
+        shared.run([again, *jobs(threading.get_ident)])
+        assert again.outcome(time.monotonic() + 20).reason == "deadline"
+    assert threading.active_count() <= threads + 1
+    shared.close()
+
+
+def test_a_part_that_was_slow_among_others_is_apart_for_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(lane.time, "monotonic", lambda: now[0])
+    part = Part[int]("part", 0.02)
+
+    def done(seconds: float) -> bool:
+        """Whether it was to be apart."""
+        job = part.job(lambda: now.__setitem__(0, now[0] + seconds) or 1)  # type: ignore[func-returns-value]
+        assert job.task is not None
+        job.task.run()
+        return job.slow
+
+    assert not done(0.01)
+    assert not done(0.03)
+    assert done(0.03)  # how long that takes says nothing
+    now[0] += 50
+    assert done(0.03)
+    now[0] += 10
+    assert not done(0.01)
+    assert not done(0.01)
+
+
+def test_a_part_that_is_among_the_others_again_has_no_thread_of_its_own() -> None:
+    shared, part = Lane("shared", 20.0), Part[int]("own", 20.0)
+    for apart in (True, False):
+        job = part.job(threading.get_ident, apart=apart)
+        shared.run([job])
+        assert value(job)
+    end = time.monotonic() + 5
+    while _has_thread("worker-own") and time.monotonic() < end:
+        time.sleep(0.01)
+    assert not _has_thread("worker-own")
+    shared.close()
+
+
+def _has_thread(name: str) -> bool:
+    return name in [thread.name for thread in threading.enumerate()]
+
+
+def test_how_long_a_job_took_is_without_its_wait_for_the_others() -> None:
+    shared = Lane("shared", 20.0)
+    _first, second = found = jobs(lambda: time.sleep(0.3) or 1, lambda: 2)  # type: ignore[func-returns-value]
+    shared.run(found)
+    assert second.outcome(time.monotonic() + 20).seconds < 0.2
+    shared.close()
+
+
+def test_without_a_thread_to_be_had_each_part_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(_self: threading.Thread) -> None:
+        msg = "can't start new thread"
+        raise RuntimeError(msg)
+
+    monkeypatch.setattr(threading.Thread, "start", none)
+    shared = Lane("shared", 0.01)
+    found = jobs(threading.get_ident, threading.get_ident)
+    shared.run(found)
+    assert [job.outcome(time.monotonic() + 1).reason for job in found] == ["runtimeerror"] * 2
