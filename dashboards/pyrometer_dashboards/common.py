@@ -83,9 +83,9 @@ RESTARTS = Annotation(
 )
 DEPLOYS = Annotation(
     "Deploys",
-    "count by (exporter, version) (pyrometer_exporter_build_info) "
-    "unless on (exporter, version) count by (exporter, version) (pyrometer_exporter_build_info offset 2m) "
-    "and on () count(pyrometer_exporter_build_info offset 2m)",
+    f"cluster:pyrometer_exporter_build_info:count{{{CLUSTER}}} "
+    f"unless on (exporter, version) cluster:pyrometer_exporter_build_info:count{{{CLUSTER}}} offset 2m "
+    f"and on () count(cluster:pyrometer_exporter_build_info:count{{{CLUSTER}}} offset 2m)",
     "{{exporter}} exporter {{version}}",
     "a version that wasn't there two minutes before",
     "#8f3bb8",

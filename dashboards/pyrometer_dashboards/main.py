@@ -12,7 +12,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NoReturn
 
-from pyrometer_dashboards import boards, layer
+from pyrometer_dashboards import boards, layer, reading
 from pyrometer_dashboards.gates import round_trip, run
 from pyrometer_dashboards.model import Board
 from pyrometer_dashboards.seen import times
@@ -96,16 +96,30 @@ def _build(folder: Path) -> int:
 
 def _check(files: Sequence[Path]) -> int:
     ours = {name: json.loads(text) for name, text in rendered().items()}
-    boards = {str(path): _read(path) for path in files} or ours
+    boards, refused = _read(files) if files else (ours, [])
     around = run.surroundings(Path(__file__).parents[2], boards, ours)
     found = 0
     for finding in run.findings(boards, around):
         sys.stdout.write(finding.line() + "\n")
         found += 1
-    if not round_trip.available():
+    if boards and not round_trip.available():
         sys.stderr.write("not checked: the round trip, as grafana-foundation-sdk is not installed\n")
-    sys.stderr.write(f"{len(boards)} boards, {found} findings\n")
-    return 1 if found else 0
+    for line in refused:
+        sys.stderr.write(f"pyrometer-dashboards: {line}\n")
+    if boards:
+        sys.stderr.write(f"{len(boards)} board{'s' * (len(boards) != 1)}, {found} finding{'s' * (found != 1)}\n")
+    return 2 if refused else bool(found)
+
+
+def _read(files: Sequence[Path]) -> tuple[dict[str, Any], list[str]]:
+    """The boards by file, and a line for each file that holds none: it keeps no other from being checked."""
+    boards, refused = {}, []
+    for path in files:
+        try:
+            boards[str(path)] = reading.read(path)
+        except reading.NotABoardError as error:
+            refused.append(str(error))
+    return boards, refused
 
 
 def _see(flags: argparse.Namespace) -> int:
@@ -148,18 +162,6 @@ def _pixels(size: str) -> tuple[int, int]:
     if not (cross and width.isdigit() and height.isdigit()):
         raise _UsageError("--size is like 1600x900")
     return int(width), int(height)
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        board = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise _UsageError(f"can't read {path}: {error.strerror}") from None
-    except ValueError as error:
-        raise _UsageError(f"{path} is no JSON: {error}") from None
-    if not isinstance(board, dict):
-        raise _UsageError(f"{path} is no dashboard: it holds a {type(board).__name__}")
-    return board
 
 
 if __name__ == "__main__":

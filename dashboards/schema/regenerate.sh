@@ -18,7 +18,7 @@ schema() { # NAME FILE TYPE: one type's schema; a panel without field settings o
     [ "$3" = FieldConfig ]
 }
 schema dashboard $types/dashboard/x/dashboard_types.gen.d.ts Dashboard
-for kind in BarGauge Heatmap Stat StateTimeline Table Text TimeSeries XYChart; do
+for kind in BarGauge Gauge Heatmap Histogram Stat StateTimeline StatusHistory Table Text TimeSeries XYChart; do
   name=$(tr '[:upper:]' '[:lower:]' <<<"$kind")
   file=$types/composable/$name/panelcfg/x/${kind}PanelCfg_types.gen.d.ts
   schema "$name.options" "$file" Options

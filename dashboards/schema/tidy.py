@@ -8,8 +8,8 @@ ORIGIN = (
     "Generated from the types of @grafana/schema {}, Copyright Grafana Labs, Apache License 2.0 "
     "(https://www.apache.org/licenses/LICENSE-2.0). Regenerate with dashboards/schema/regenerate.sh."
 )
-# What the types leave out and Grafana 12.2 itself writes: names of the types' files differ from the panels' in one.
-PANELS = {"statetimeline": "state-timeline"}
+# What the types leave out and Grafana 12.2 itself writes: names of the types' files differ from the panels' in two.
+PANELS = {"statetimeline": "state-timeline", "statushistory": "status-history"}
 
 schemas = {}
 for path in map(Path, sys.argv[2:]):

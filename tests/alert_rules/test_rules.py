@@ -26,6 +26,7 @@ KNOWN_METRICS = re.compile(
     | pyrometer_gpu_(nvlink_(transmitted|received)_bytes_total|pcie_\w+_bytes_total)
     | pyrometer_gpu_(nvlink_up|nvlinks_up|recovery_action|driver_info|driver_mismatch)
     | pyrometer_gpus_present
+    | pyrometer_exporter_build_info
     | pyrometer_down_reason_info
     | pyrometer_alerting_(outbox_oldest_age_seconds|slack_blocked)
     | pyrometer_nic_(info|up|link_up|expected_up|link_rate(_max)?_bits_per_second|link_down_events_total)

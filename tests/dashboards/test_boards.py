@@ -153,11 +153,3 @@ def test_checking_somebody_elses_board_has_a_line_per_finding(
     assert any("schemaVersion 39" in line for line in lines)
     assert any("Hot: rate() over [5m]" in line for line in lines)
     assert all(line.startswith(str(path)) for line in lines)
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", "3"])
-def test_what_is_no_board_ends_in_one_line(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "bad.json"
-    path.write_text(text)
-    assert main(["check", str(path)]) == 2
-    assert capsys.readouterr().err.count("\n") == 1

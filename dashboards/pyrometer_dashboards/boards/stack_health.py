@@ -212,7 +212,7 @@ def _versions() -> Panel:
         ),
         [
             Query(
-                f"count by (exporter, version) (pyrometer_exporter_build_info{{{CLUSTER}}})",
+                f"max by (exporter, version) (cluster:pyrometer_exporter_build_info:count{{{CLUSTER}}})",
                 instant=True,
                 table=True,
             )

@@ -14,14 +14,17 @@ _ALLOWED = frozenset(
         *palette.NUMBERED,
     }
 )  # fmt: skip
+_WAY_OUT = "Take one of pyrometer_dashboards/palette.py: green and red look alike to one man in twelve."
 
 
 def check(name: str, board: Json, around: Surroundings) -> Iterator[Finding]:  # noqa: ARG001  all checks look alike
-    """Colours of a board's panels that are not of the palette."""
+    """Colours of a board's panels and marks that are not of the palette."""
     for panel in panels(board):
         for colour in sorted(set(_colours(panel.get("fieldConfig", {}))) - _ALLOWED):
-            way_out = "Take one of pyrometer_dashboards/palette.py: green and red look alike to one man in twelve."
-            yield Finding(name, title(panel), f"the colour {colour}", way_out)
+            yield Finding(name, title(panel), f"the colour {colour}", _WAY_OUT)
+    for mark in board.get("annotations", {}).get("list", []):
+        if not mark.get("builtIn") and str(mark.get("iconColor")) not in _ALLOWED:
+            yield Finding(name, f"mark {mark.get('name')}", f"the colour {mark.get('iconColor')}", _WAY_OUT)
 
 
 def _colours(value: object) -> Iterator[str]:

@@ -21,7 +21,7 @@ class Finding:
     def line(self) -> str:
         """The finding in one line."""
         where = f"{self.board}: {self.panel}" if self.panel else self.board
-        return f"{where}: {self.problem}. {self.way_out}"
+        return " ".join(f"{where}: {self.problem}. {self.way_out}".split())
 
 
 @dataclass(frozen=True)

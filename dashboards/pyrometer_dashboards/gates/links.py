@@ -34,8 +34,8 @@ def _links(panel: Json) -> Iterator[str]:
     found = list(configuration.get("defaults", {}).get("links", []))
     for override in configuration.get("overrides", []):
         for each in override.get("properties", []):
-            found += each["value"] if each["id"] == "links" else []
-    yield from (link["url"] for link in found)
+            found += each.get("value", []) if each["id"] == "links" else []
+    yield from (link.get("url", "") for link in found)
 
 
 def _link(url: str, around: Surroundings) -> Iterator[tuple[str, str]]:

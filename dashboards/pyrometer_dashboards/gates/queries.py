@@ -14,7 +14,15 @@ _OF_COUNTERS = (*_RATES, "resets", "changes", "count_over_time", "last_over_time
 _WINDOWS = ("$__rate_interval", "$__range")
 _TOP = ("topk", "bottomk", "limitk")
 _BATCHES = "pyrometer_train_batch_"
-_FLEET = ("DCGM_FI_", "pyrometer_gpu", "pyrometer_nic", "pyrometer_train_", "pyrometer_collector", "pyrometer_kernel")
+# What each node's exporter has.
+_FLEET = (
+    "DCGM_FI_", "pyrometer_gpu", "pyrometer_nic", "pyrometer_train_", "pyrometer_collector", "pyrometer_kernel",
+    "pyrometer_exporter", "pyrometer_down_reason", "pyrometer_check", "pyrometer_nvswitch", "node_",
+)  # fmt: skip
+# What depends on the work, and how a fleet is summed up: GPUs without work would be in the middle of it.
+_OF_WORK = re.compile(r"DCGM_FI_DEV_(GPU_TEMP|MEMORY_TEMP|SM_CLOCK|POWER_USAGE)|DCGM_FI_PROF_\w+")
+_MIDDLES = ("quantile", "avg", "stddev", "stdvar")
+_CHOICE = re.compile(r"\s*(label_values|query_result)\((.*)\)\s*", re.DOTALL)
 _VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)")
 # Metrics that docs/metrics.md doesn't list: those of Prometheus, Alertmanager and client libraries.
 _OTHERS = re.compile(r"up|ALERTS|ALERTS_FOR_STATE|(prometheus|alertmanager|scrape|process|go|node|grafana)_\w+")
@@ -36,6 +44,42 @@ def check(name: str, board: Json, around: Surroundings) -> Iterator[Finding]:
                 yield Finding(name, title(panel), problem, way_out)
             yield from (Finding(name, title(panel), *each) for each in _names(tree, around))
             yield from (Finding(name, title(panel), *each) for each in _variables(tree, variables))
+    for where, expr in (*_marks(board), *_choices(board)):
+        yield from (Finding(name, where, *each) for each in _besides(expr, where, variables, around))
+
+
+def _marks(board: Json) -> Iterator[tuple[str, str]]:
+    """What annotations ask, under their names; those that are switched off too, as anyone can switch them on."""
+    for mark in board.get("annotations", {}).get("list", []):
+        expr = mark.get("expr") or mark.get("target", {}).get("expr")
+        if expr:
+            yield f"mark {mark.get('name')}", str(expr)
+
+
+def _choices(board: Json) -> Iterator[tuple[str, str]]:
+    """What variables ask, but for the function around it, which is Grafana's own."""
+    for variable in board.get("templating", {}).get("list", []):
+        asked = variable.get("query")
+        call = _CHOICE.fullmatch(str(asked.get("query", "") if isinstance(asked, dict) else asked))
+        if variable.get("type") == "query" and call:
+            inner = call[2] if call[1] == "query_result" else call[2].rpartition(",")[0]
+            if inner:
+                yield f"${variable['name']}", inner
+
+
+def _besides(expr: str, where: str, variables: dict[str, Json], around: Surroundings) -> Iterator[tuple[str, str]]:
+    """Problems of what is asked beside the panels."""
+    try:
+        tree = parse(expr)
+    except PromqlError as error:
+        yield f"no PromQL: {error}: {expr}", "Try it in Prometheus."
+        return
+    for node, _ in tree.walk():
+        # A choice is asked of the index, once; a mark is worked out over the whole range.
+        if node.kind == "selector" and where.startswith("mark"):
+            yield from _whole_fleet(node)
+    yield from _names(tree, around)
+    yield from _variables(tree, variables)
 
 
 def _problems(tree: Node, target: Json, seen: bool) -> Iterator[tuple[str, str]]:
@@ -51,6 +95,7 @@ def _problems(tree: Node, target: Json, seen: bool) -> Iterator[tuple[str, str]]
             way_out = "Ask instantly, or choose with `and topk(..., max_over_time(...[$__range] @ end()))`."
             yield f"{node.name} over a range draws every series that was ever among them", way_out
     yield from _calm_zero(tree)
+    yield from _idle(tree)
 
 
 def _windows(call: Node) -> Iterator[tuple[str, str]]:
@@ -94,6 +139,19 @@ def _whole_fleet(node: Node) -> Iterator[tuple[str, str]]:
     if ":" not in node.name and node.name.startswith(_FLEET) and not pinned and not batches:
         way_out = 'Record it in alert_rules/, pin node="$node", or move the panel into a folded row.'
         yield f"{node.name} of the whole cluster is worked out for each viewer", way_out
+
+
+def _idle(tree: Node) -> Iterator[tuple[str, str]]:
+    """Medians and bands of what depends on the work, with those in it that don't work."""
+    if any(node.kind == "selector" and "idle" in node.name for node, _ in tree.walk()):
+        return
+    for node, under in tree.walk():
+        middle = any(outer.kind == "aggregation" and outer.name in _MIDDLES for outer in under)
+        if node.kind == "selector" and middle and _OF_WORK.fullmatch(node.name):
+            way_out = (
+                "Ask gpu:pyrometer_gpu_quantity:now, or add `unless on (cluster, node, gpu) gpu:pyrometer_gpu:idle`."
+            )
+            yield f"idle GPUs are in the middle of {node.name}", way_out
 
 
 def _calm_zero(tree: Node) -> Iterator[tuple[str, str]]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from pyrometer_dashboards.gates import colours, links, queries, round_trip, schema, shape, traps
+from pyrometer_dashboards.gates import colours, links, queries, round_trip, schema, shape, skeleton, traps
 from pyrometer_dashboards.gates.finding import Finding, Json, Surroundings
 
 _NAME = re.compile(r"^\| `([A-Za-z_:][\w:]*)` \|", re.MULTILINE)
@@ -23,8 +23,10 @@ def findings(boards: Mapping[str, Json], around: Surroundings) -> Iterator[Findi
         checks.append(round_trip.check)
     yield from shape.unique_uids(boards)
     for name, board in boards.items():
-        for check in checks:
-            yield from check(name, board, around)
+        broken = list(skeleton.check(name, board))
+        yield from broken
+        for check in checks if not broken else ():
+            yield from dict.fromkeys(check(name, board, around))  # a query may have the same fault twice
 
 
 def surroundings(project: Path, boards: Mapping[str, Json], others: Mapping[str, Json]) -> Surroundings:

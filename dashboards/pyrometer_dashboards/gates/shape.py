@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from itertools import combinations
+from itertools import chain, combinations
 
 from pyrometer_dashboards.gates.finding import Finding, Json, Surroundings, panels, targets, title, visible
 
@@ -13,7 +13,7 @@ _WIDTH = 24
 _SCHEMA = 42
 _REFRESH = ("30s", "1m", "5m", "")
 MOST_PANELS = 25
-MOST_QUERIES = 30
+MOST_QUERIES = 60
 
 
 def check(name: str, board: Json, around: Surroundings) -> Iterator[Finding]:  # noqa: ARG001  all checks look alike
@@ -28,9 +28,9 @@ def check(name: str, board: Json, around: Surroundings) -> Iterator[Finding]:  #
 
 def unique_uids(boards: Mapping[str, Json]) -> Iterator[Finding]:
     """Grafana says nothing about two files of one uid: they overwrite each other at every poll."""
-    counts = Counter(board.get("uid") for board in boards.values())
+    counts = Counter(str(board.get("uid")) for board in boards.values())
     for name, board in boards.items():
-        if counts[board.get("uid")] > 1:
+        if counts[str(board.get("uid"))] > 1:
             yield Finding(name, "", f"another board has the uid {board.get('uid')} too", "Give each its own.")
 
 
@@ -64,8 +64,8 @@ def _amount(board: Json) -> Iterator[tuple[str, str]]:
     queries = sum(len(targets(panel)) for panel in shown)
     if len(shown) > MOST_PANELS:
         yield f"{len(shown)} panels at once", f"Fold rows until {MOST_PANELS} are left."
-    if queries > MOST_QUERIES * 2:
-        yield f"{queries} queries at once", f"Fold rows until {MOST_QUERIES * 2} are left."
+    if queries > MOST_QUERIES:
+        yield f"{queries} queries at once", f"Fold rows until {MOST_QUERIES} are left."
 
 
 def _words(panel: Json) -> Iterator[tuple[str, str]]:
@@ -79,10 +79,14 @@ def _words(panel: Json) -> Iterator[tuple[str, str]]:
 
 def _place(panel: Json) -> Iterator[tuple[str, str]]:
     place = panel.get("gridPos", {})
-    if not all(isinstance(place.get(side), int) for side in "xywh"):
+    if not _placed(place):
         yield "no place, or one in fractions", "Give x, y, w and h as whole numbers."
     elif place["x"] < 0 or place["x"] + place["w"] > _WIDTH or place["w"] < 1 or place["h"] < 1:
         yield "it reaches beyond the board", f"The board is {_WIDTH} columns wide."
+
+
+def _placed(place: Json) -> bool:
+    return all(isinstance(place.get(side), int) for side in "xywh")
 
 
 def _overlaps(name: str, board: Json) -> Iterator[Finding]:
@@ -95,13 +99,14 @@ def _overlaps(name: str, board: Json) -> Iterator[Finding]:
             yield Finding(name, title(panel), "another panel has the same id", "Give each its own.")
         if titles[title(panel)] > 1:
             yield Finding(name, title(panel), "another panel has the same title", "Ask another question.")
-    for one, other in combinations(visible(board), 2):
+    rows = [row.get("panels", []) for row in board.get("panels", []) if row.get("type") == "row"]
+    for one, other in chain.from_iterable(combinations(together, 2) for together in (visible(board), *rows)):
         if _over(one.get("gridPos", {}), other.get("gridPos", {})):
             yield Finding(name, title(one), f"it lies over '{title(other)}'", "Move one of them.")
 
 
 def _over(one: Json, other: Json) -> bool:
-    if not (one and other):
+    if not (_placed(one) and _placed(other)):
         return False
     beside = one["x"] + one["w"] <= other["x"] or other["x"] + other["w"] <= one["x"]
     above = one["y"] + one["h"] <= other["y"] or other["y"] + other["h"] <= one["y"]

@@ -27,8 +27,10 @@ KINDS = frozenset(
 _PLAIN = ("row", "text", "alertlist", "dashlist", "logs", "news")
 _PAINTS = ("stat", "gauge", "bargauge", "table")
 _SUMMED = re.compile(r"\s*(max|min|sum|avg|group|count|quantile)\s*(by|without)|\s*\(?\s*\w+:")
-# More rows than this, and the labels are a solid bar and the browser stands still.
+_CHOSEN = re.compile(r"\b(?:topk|bottomk|limitk)\b[^(]*\((?:[^()]*\)\s*\()?\s*(\d+)")
+# More, and the labels are a solid bar and the browser stands still.
 _MOST_HISTORY_POINTS = 100
+_MOST_HISTORY_ROWS = 128
 
 
 def check(name: str, board: Json, around: Surroundings) -> Iterator[Finding]:  # noqa: ARG001  all checks look alike
@@ -37,6 +39,9 @@ def check(name: str, board: Json, around: Surroundings) -> Iterator[Finding]:  #
         for trap in _TRAPS:
             for problem, way_out in trap(panel):
                 yield Finding(name, title(panel), problem, way_out)
+    for row in board.get("panels", []):
+        if row.get("type") == "row":
+            yield from (Finding(name, title(row), *each) for each in _repeat(row))
 
 
 def _defaults(panel: Json) -> Json:
@@ -85,8 +90,14 @@ def _heatmap_options(panel: Json) -> Problems:
         yield "without calculate: false it draws a histogram over time, not a row per series", "Set it to false."
 
 
+def _overridden(panel: Json, setting: str) -> Iterator[Any]:
+    """The values that overrides of single fields give a setting."""
+    for override in panel.get("fieldConfig", {}).get("overrides", []):
+        yield from (each.get("value") for each in override.get("properties", []) if each["id"] == setting)
+
+
 def _short_counts(panel: Json) -> Problems:
-    if _defaults(panel).get("unit") == "short":
+    if "short" in (_defaults(panel).get("unit"), *_overridden(panel, "unit")):
         yield "the unit short writes 4,079 GPUs as 4.08 K", "Use locale for counts, none for bare numbers."
 
 
@@ -157,6 +168,16 @@ def _history_rows(panel: Json) -> Problems:
             "a status history without maxDataPoints refuses to draw, or stands still",
             "Set 60 to 100, 128 rows at most.",
         )
+    if panel.get("type") == "status-history" and not all(_few_rows(target) for target in targets(panel)):
+        yield (
+            f"a status history of more than {_MOST_HISTORY_ROWS} rows is a solid bar",
+            f"Choose rows with topk({_MOST_HISTORY_ROWS}, ...) or limitk(...).",
+        )
+
+
+def _few_rows(target: Json) -> bool:
+    chosen = _CHOSEN.search(str(target.get("expr", "")))
+    return chosen is not None and int(chosen[1]) <= _MOST_HISTORY_ROWS
 
 
 def _straight_bands(panel: Json) -> Problems:
@@ -164,11 +185,7 @@ def _straight_bands(panel: Json) -> Problems:
         "_over_time(" in str(target.get("expr")) and "$__interval" in str(target.get("expr"))
         for target in targets(panel)
     )
-    fills = any(
-        each["id"] == "custom.fillBelowTo"
-        for override in panel.get("fieldConfig", {}).get("overrides", [])
-        for each in override["properties"]
-    )
+    fills = any(_overridden(panel, "custom.fillBelowTo"))
     if per_interval and fills and custom(panel).get("lineInterpolation") != "stepBefore":
         yield "a band per interval in straight lines suggests slow declines", "Set lineInterpolation to stepBefore."
 
@@ -188,7 +205,7 @@ def _legacy(panel: Json) -> Problems:
     ):
         yield "thresholds in an old form", "Give each step a colour and a value, the first with null."
     values = [each.get("value") for each in steps[1:]]
-    if values != sorted(values, key=float):
+    if values != sorted(values, key=lambda value: -math.inf if value is None else value):
         yield "thresholds that don't rise", "Sort them."
 
 

@@ -9,6 +9,8 @@ from pyrometer_simulator.fleet.plan import EPOCH, Plan, Run
 
 # How much longer a step takes while all wait for one rank.
 _DROP = 1.28
+# Between two checkpoints.
+CHECKPOINT_SECONDS = 1200
 
 
 def batches(plan: Plan, start: float, end: float) -> Iterator[tuple[str, float, float]]:
@@ -28,7 +30,7 @@ def batches(plan: Plan, start: float, end: float) -> Iterator[tuple[str, float, 
                 yield f"pyrometer_train_batch_steps{{{target}}}", run.line, at
             yield f"pyrometer_train_batch_loss{{{target}}}", round(1.9 + 0.02 * math.sin(step), 5), at
             yield f"pyrometer_train_batch_grad_norm{{{target}}}", round(0.4 + 0.05 * math.sin(step / 7), 5), at
-            if int(at) % 1200 < run.step:
+            if int(at) % CHECKPOINT_SECONDS < run.step:
                 yield f'pyrometer_train_batch_tag{{{target},tag="checkpoint"}}', 1, at
 
 
@@ -43,8 +45,8 @@ def _never_arrives(plan: Plan, run: Run, step: int) -> bool:
 
 
 def _slowness(run: Run, step: int, at: float) -> float:
-    """A little noise; one slow batch a minute in fast runs; a checkpoint every 20 minutes."""
+    """A little noise; one slow batch a minute in fast runs; a checkpoint now and then."""
     noise = 1 + 0.004 * math.sin(step * 12.9898) + 0.003 * math.sin(step * 78.233)
-    if int(at) % 1200 < max(4, run.step):
+    if int(at) % CHECKPOINT_SECONDS < max(4, run.step):
         return noise * (20 if run.step < 1 else 1.5)
     return noise * (5.5 if run.step < 1 and step % round(60 / run.step) == 7 else 1)

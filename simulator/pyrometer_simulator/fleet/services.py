@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from pyrometer_simulator.fleet.batches import CHECKPOINT_SECONDS
 from pyrometer_simulator.fleet.plan import Plan
 from pyrometer_simulator.fleet.series import Family, Values, family, growing, together, turning
 
@@ -25,8 +26,6 @@ _ALERTMANAGER = {
     "alertmanager_silences": {"active": 1.0, "pending": 0.0, "expired": 4.0},
     "alertmanager_alerts": {"active": 6.0, "suppressed": 1.0},
 }
-# A checkpoint every 20 minutes, as the batches have it.
-_CHECKPOINT_SECONDS = 1200
 
 
 def services(plan: Plan, names: list[str]) -> list[Family]:
@@ -91,19 +90,17 @@ def _ledger(plan: Plan) -> Iterator[Family]:
         yield family("pyrometer_run_seconds_total", labels, turning(moving, still, stopped), slow=True)
         own = [f'{_cluster_exporter(plan)},run="{run.name}"']
         yield family("pyrometer_run_unsaved_seconds", own, _unsaved(stopped))
-        yield family(
-            "pyrometer_run_checkpoint_interval_seconds", own, np.array([float(_CHECKPOINT_SECONDS)]), slow=True
-        )
+        yield family("pyrometer_run_checkpoint_interval_seconds", own, np.array([float(CHECKPOINT_SECONDS)]), slow=True)
         yield family("pyrometer_run_last_checkpoint_timestamp_seconds", own, _last_checkpoint(stopped))
 
 
 def _last_checkpoint(stopped: float) -> Values:
-    return lambda at: np.array([min(at, stopped) // _CHECKPOINT_SECONDS * _CHECKPOINT_SECONDS])
+    return lambda at: np.array([min(at, stopped) // CHECKPOINT_SECONDS * CHECKPOINT_SECONDS])
 
 
 def _unsaved(stopped: float) -> Values:
     """Training since the last checkpoint: of a run that stands still no more than it had."""
-    return lambda at: np.array([min(at, stopped) % _CHECKPOINT_SECONDS])
+    return lambda at: np.array([min(at, stopped) % CHECKPOINT_SECONDS])
 
 
 def _cluster_exporter(plan: Plan) -> str:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from pyrometer_dashboards.gates import round_trip, run, shape
-from pyrometer_dashboards.gates.finding import Surroundings
+from pyrometer_dashboards.gates import round_trip, run, schema, shape
+from pyrometer_dashboards.gates.finding import Finding, Surroundings
 from pyrometer_dashboards.main import rendered
 
 Board = dict[str, Any]
@@ -71,6 +71,36 @@ def linked(url: str) -> Callable[[Board], None]:
     return setting("timeseries", "links", [{"title": "there", "url": url}])
 
 
+def overridden(kind: str, key: str, value: object) -> Callable[[Board], None]:
+    """A fault: a setting of one field of the first panel of a kind."""
+    one = {"matcher": {"id": "byName", "options": "Value"}, "properties": [{"id": key, "value": value}]}
+    return lambda board: panel(board, kind)["fieldConfig"]["overrides"].append(one)
+
+
+def mark(**changes: object) -> Callable[[Board], None]:
+    """A fault: the board's last mark is this."""
+    return lambda board: board["annotations"]["list"][-1].update(changes)
+
+
+def folded(board: Board) -> None:
+    """A fault: two panels of a folded row lie on the same place."""
+    two = deepcopy(board["panels"][:2])
+    for number, each in enumerate(two):
+        each.update(id=900 + number, title=f"Folded {number}", gridPos={"x": 0, "y": 90, "w": 8, "h": 8})
+    board["panels"].append({"type": "row", "title": "More", "collapsed": True, "panels": two})
+
+
+def history(expr: str) -> Callable[[Board], None]:
+    """A fault: the first panel of lines becomes a status history of this."""
+
+    def plant(board: Board) -> None:
+        one = panel(board, "timeseries")
+        one["targets"] = [{**one["targets"][0], "expr": expr}]
+        one.update(type="status-history", maxDataPoints=100)
+
+    return plant
+
+
 TIME = "${__url_time_range}"
 # (the board that the fault is planted into, the fault, words of the finding)
 FAULTS: dict[str, tuple[str, Callable[[Board], None], str]] = {
@@ -83,6 +113,19 @@ FAULTS: dict[str, tuple[str, Callable[[Board], None], str]] = {
     "all GPUs raw": ("overview", query("max(DCGM_FI_DEV_GPU_TEMP)"), "of the whole cluster"),
     "a calm zero": ("overview", query("count(cluster:up:nodes) or vector(0)"), "calm 0"),
     "plain batches": ("training-run", query("pyrometer_train_batch_loss"), "one per step of the panel"),
+    "idle GPUs in a median": (
+        "node",
+        query('quantile(0.5, DCGM_FI_DEV_SM_CLOCK{cluster="$cluster", node="$node"})'),
+        "idle GPUs are in the middle",
+    ),
+    "a mark that isn't PromQL": ("overview", mark(expr="changes(up"), "mark Deploys: no PromQL"),
+    "a mark of all nodes": ("overview", mark(expr="pyrometer_exporter_build_info"), "mark Deploys: pyrometer_exporter"),
+    "a mark of nothing": ("overview", mark(expr="pyrometer_gpu_hotness:max"), "mark Deploys: no exporter and no rule"),
+    "a choice of nothing": (
+        "overview",
+        lambda board: board["templating"]["list"][1].update(query="label_values(pyrometer_gpu_hotness:max, cluster)"),
+        "$cluster: no exporter and no rule has pyrometer_gpu_hotness:max",
+    ),
     "several under =": ("overview", query('run:pyrometer_train_ranks:count{run="$run"}'), "choice of several"),
     "one under =~": ("node", query('cluster:up:nodes{cluster=~"$cluster"}'), "choice of one"),
     "a variable that isn't": ("overview", query('cluster:up:nodes{x="$missing"}'), "no variable $missing"),
@@ -95,6 +138,7 @@ FAULTS: dict[str, tuple[str, Callable[[Board], None], str]] = {
     "zeros hidden": ("throttling", option("heatmap", "filterValues", {"le": 1e-9}), "cells of 0 are hidden"),
     "heatmap calculates": ("throttling", option("heatmap", "calculate"), "histogram over time"),
     "unit short": ("overview", setting("stat", "unit", "short"), "4.08 K"),
+    "unit short of one field": ("overview", overridden("table", "unit", "short"), "4.08 K"),
     "no unit": ("overview", setting("stat", "unit", ""), "no unit"),
     "no data healthy": ("overview", setting("stat", "mappings", []), "colour of healthy"),
     "no data as 0": ("overview", setting("stat", "noValue", "0"), "says nothing, or 0"),
@@ -121,7 +165,14 @@ FAULTS: dict[str, tuple[str, Callable[[Board], None], str]] = {
         "all their labels",
     ),
     "repeated by node": ("overview", of_panel("timeseries", "repeat", "node"), "512 queries"),
+    "repeated row": (
+        "overview",
+        lambda board: board["panels"].append({"type": "row", "title": "Nodes", "repeat": "node", "panels": []}),
+        "Nodes: it is repeated for each node",
+    ),
     "status history": ("overview", of_panel("timeseries", "type", "status-history"), "refuses to draw"),
+    "a history of all nodes": ("overview", history("node:pyrometer_check:ok"), "more than 128 rows"),
+    "a history of 500 rows": ("overview", history("topk(500, node:pyrometer_check:ok)"), "more than 128 rows"),
     "straight bands": (
         "training-run",
         setting("timeseries", "custom.lineInterpolation", "linear"),
@@ -141,6 +192,13 @@ FAULTS: dict[str, tuple[str, Callable[[Board], None], str]] = {
         ),
         "don't rise",
     ),
+    "a threshold without a value": (
+        "overview",
+        lambda board: defaults(board, "stat")["thresholds"].update(
+            steps=[{"color": "text", "value": None}, {"color": "text", "value": 3}, {"color": "text"}]
+        ),
+        "don't rise",
+    ),
     # The board and its layout.
     "schema 12": ("overview", of_board("schemaVersion", 12), "schemaVersion 12"),
     "editable": ("overview", of_board("editable"), "editable"),
@@ -151,6 +209,15 @@ FAULTS: dict[str, tuple[str, Callable[[Board], None], str]] = {
     "no tag": ("overview", of_board("tags", []), "no tag"),
     "no words": ("overview", of_board("description", ""), "no title or no description"),
     "overlap": ("overview", of_panel("timeseries", "gridPos", {"x": 0, "y": 0, "w": 8, "h": 8}), "lies over"),
+    "overlap in a folded row": ("overview", folded, "Folded 0: it lies over 'Folded 1'"),
+    "no place": ("overview", of_panel("timeseries", "gridPos", {"x": 0, "y": 0.5, "w": 8, "h": 8}), "no place"),
+    "same id": (
+        "overview",
+        lambda board: [each.update(id=7) for each in board["panels"][:3]],
+        "another panel has the same id",
+    ),
+    "no panel's title": ("overview", of_panel("timeseries", "title", ""), "no title"),
+    "a long title": ("overview", of_panel("timeseries", "title", "How hot is it " * 5), "more than 60 characters"),
     "too wide": ("overview", of_panel("timeseries", "gridPos", {"x": 20, "y": 90, "w": 8, "h": 8}), "beyond"),
     "same title": ("overview", lambda board: panel(board, "table").update(title="Straggler"), "same title"),
     "no description": ("overview", of_panel("timeseries", "description", "see above"), "no description"),
@@ -163,6 +230,13 @@ FAULTS: dict[str, tuple[str, Callable[[Board], None], str]] = {
         "overview",
         lambda board: board["panels"].extend(deepcopy(board["panels"][0]) for _ in range(20)),
         "panels at once",
+    ),
+    "too many queries": (
+        "overview",
+        lambda board: panel(board, "timeseries")["targets"].extend(
+            {**panel(board, "timeseries")["targets"][0], "refId": f"Q{number}"} for number in range(60)
+        ),
+        "queries at once",
     ),
     # What it leads to.
     "a board that isn't": ("overview", linked(f"/d/nowhere?{TIME}"), "no board nowhere"),
@@ -188,6 +262,7 @@ FAULTS: dict[str, tuple[str, Callable[[Board], None], str]] = {
         lambda board: defaults(board, "stat")["thresholds"]["steps"][0].update(color="green"),
         "the colour green",
     ),
+    "a mark in red": ("overview", mark(iconColor="red"), "mark Deploys: the colour red"),
 }
 
 
@@ -204,6 +279,77 @@ def test_a_planted_fault_is_found_and_the_line_says_where_and_the_way_out(name: 
     found = [line for line in planted(name) if words in line]
     assert found, planted(name)
     assert all(line.startswith(f"{file}.json") and "\n" not in line and line.endswith(".") for line in found)
+
+
+@pytest.mark.parametrize(
+    "expr",
+    [
+        "topk(128, node:pyrometer_check:ok)",
+        "node:pyrometer_check:ok and topk by (check) (8, max_over_time(node:pyrometer_check:ok[$__range] @ end()))",
+        "bottomk(20, max by (node) (node:pyrometer_check:ok))",
+    ],
+)
+def test_a_status_history_of_chosen_rows_is_none_of_too_many(expr: str) -> None:
+    board = deepcopy(BOARDS["overview.json"])
+    history(expr)(board)
+    lines = [finding.line() for finding in run.findings({"overview.json": board}, AROUND)]
+    assert [line for line in lines if "128 rows" in line] == []
+
+
+def test_a_median_without_idle_gpus_is_let_pass() -> None:
+    board = deepcopy(BOARDS["node.json"])
+    clocks = 'max by (cluster, node, gpu) (DCGM_FI_DEV_SM_CLOCK{node="$node"})'
+    query(f"quantile(0.5, {clocks} unless on (cluster, node, gpu) gpu:pyrometer_gpu:idle)")(board)
+    lines = [finding.line() for finding in run.findings({"node.json": board}, AROUND)]
+    assert [line for line in lines if "idle" in line] == []
+
+
+def test_a_query_with_the_same_fault_twice_is_one_finding() -> None:
+    board = deepcopy(BOARDS["overview.json"])
+    query("max(DCGM_FI_DEV_GPU_TEMP) - min(DCGM_FI_DEV_GPU_TEMP)")(board)
+    lines = [finding.line() for finding in run.findings({"overview.json": board}, AROUND)]
+    assert len([line for line in lines if "of the whole cluster" in line]) == 1
+
+
+@pytest.mark.parametrize(
+    ("where", "value", "words"),
+    [
+        (("panels",), 3, "panels: 3 is not of type 'array'"),
+        (("panels", 0), "x", "panels/0: 'x' is not of type 'object'"),
+        (("panels", 0, "gridPos"), [], "panels/0/gridPos: [] is not of type 'object'"),
+        (("panels", 0, "targets"), {}, "panels/0/targets"),
+        (("panels", 0, "fieldConfig", "defaults", "mappings"), 1, "mappings: 1 is not"),
+        (("panels", 0, "fieldConfig", "defaults", "thresholds", "steps"), [1], "thresholds/steps/0"),
+        (("uid",), ["a"], "uid: ['a'] is not of type"),
+        (("templating", "list", 0), {}, "'name' is a required property"),
+        (("annotations",), 3, "annotations: 3"),
+    ],
+)
+def test_a_board_that_is_not_built_like_one_is_said_to_be_so_and_nothing_else(
+    where: tuple[Any, ...], value: object, words: str
+) -> None:
+    board = deepcopy(BOARDS["overview.json"])
+    inner: Any = board
+    for step in where[:-1]:
+        inner = inner[step]
+    inner[where[-1]] = value
+    (line,) = [finding.line() for finding in run.findings({"b.json": board}, AROUND)]
+    assert line.startswith("b.json: ")
+    assert words in line
+    assert "Nothing else of it was checked" in line
+
+
+@pytest.mark.parametrize(("one", "problem"), [("a\nb", "no PromQL: x\n|= y")])
+def test_a_finding_is_one_line_whatever_it_quotes(one: str, problem: str) -> None:
+    assert "\n" not in Finding(one, "", problem, "Try it.").line()
+
+
+@pytest.mark.parametrize("kind", ["gauge", "histogram", "status-history"])
+def test_types_are_known_of_kinds_that_our_boards_do_not_have(kind: str) -> None:
+    board = deepcopy(BOARDS["overview.json"])
+    panel(board, "stat").update(type=kind, options={"colourMode": "value"})
+    lines = [finding.line() for finding in schema.check("overview.json", board, AROUND)]
+    assert any("options: " in line and "colourMode" in line for line in lines)
 
 
 def test_two_boards_of_one_uid_are_found() -> None:
