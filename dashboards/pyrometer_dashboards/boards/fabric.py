@@ -299,7 +299,6 @@ def _states() -> Panel:
         ],
         [panels.state("0", "down", palette.WORST, 1), panels.state("1", "up", palette.HEALTHY, 2)],
         options={"showValue": "never"},
-        no_value="none was seen down",
         links=[NODE_OF_SERIES],
         span=24,
     )

@@ -138,6 +138,7 @@ def _silent() -> Panel:
         ),
         [Query(f"up{{{CLUSTER}}} == 0", instant=True, table=True)],
         {"job": "job", "node": "node", "rack": "rack", "instance": "instance"},
+        fields={name: {"custom.width": width} for name, width in (("job", 60), ("node", 90), ("rack", 60))},
         link=NODE_OF_ROW,
         no_value="all answer",
         span=6,
@@ -219,7 +220,7 @@ def _versions() -> Panel:
         {"exporter": "exporter", "version": "version", "Value": "running"},
         unit="locale",
         sort="running",
-        span=6,
+        span=5,
     )
 
 
@@ -238,7 +239,7 @@ def _scrapes() -> Panel:
         unit="s",
         limits=(0, None),
         overrides=[panels.fixed("slowest", palette.BAD), panels.fixed("p95", palette.BAND, lineWidth=2)],
-        span=6,
+        span=5,
     )
 
 
@@ -262,7 +263,16 @@ def _rules() -> Panel:
         limits=(0, None),
         colour=panels.BY_WORST,
         steps=[(None, palette.HEALTHY), (1, palette.WATCH), (5, palette.BAD), (15, palette.WORST)],
-        span=6,
+        options={
+            "legend": {
+                "displayMode": "table",
+                "placement": "right",
+                "calcs": ["max"],
+                "sortBy": "Max",
+                "sortDesc": True,
+            }
+        },
+        span=9,
     )
 
 
@@ -278,7 +288,7 @@ def _head() -> Panel:
         unit="locale",
         limits=(0, None),
         overrides=[panels.fixed("series", palette.BAND, lineWidth=2)],
-        span=6,
+        span=5,
     )
 
 
