@@ -15,6 +15,7 @@ from pyrometer_exporters.framework.metrics import Family, MetricType, Sample, ma
 from pyrometer_exporters.node.gpu import families
 from pyrometer_exporters.node.gpu.clock_events import version_numbers
 from pyrometer_exporters.node.gpu.nvml import FieldKey
+from pyrometer_exporters.node.gpu.readings import MOST_COUNT
 from pyrometer_exporters.node.gpu.subject import Opened, optional
 
 SELDOM_SECONDS = 60.0
@@ -109,10 +110,10 @@ class FieldSubject:
         """What a call on the GPU's handle gives, None where it can't be had here."""
         return optional(lambda: self.gpu.nvml.ask(function, self.gpu.handle, *arguments))
 
-    def dcgm_number(self, family: Family, function: str) -> Iterable[Sample]:
-        """The sample of a DCGM family whose value is one call on the GPU's handle, if it can be had."""
+    def dcgm_number(self, family: Family, function: str, most: float) -> Iterable[Sample]:
+        """The sample of a DCGM family whose value is one call on the GPU's handle; none unless from 1 to ``most``."""
         value = self.ask_number(function)
-        if value is not None:
+        if value is not None and 1 <= value <= most:
             yield self.gpu.dcgm(family, value)
 
     def ask_number(self, function: str, *arguments: object) -> float | None:
@@ -133,7 +134,12 @@ def bound(gpu: Opened, defined: Iterable[FieldSample]) -> list[_Bound]:
 
 
 def _samples(entries: Iterable[_Bound], fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
-    return [made(family, labels, fields[key]) for key, family, labels in entries if key in fields]
+    # -1 in an unsigned is no count: a GPU in trouble may say so for a while before it is lost.
+    return [
+        made(family, labels, fields[key])
+        for key, family, labels in entries
+        if key in fields and fields[key] <= MOST_COUNT
+    ]
 
 
 def dcgm_family(name: str, kind: MetricType, text: str, *, seldom: bool = False) -> Family:

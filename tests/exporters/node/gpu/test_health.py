@@ -162,6 +162,23 @@ def test_the_pcie_link_and_what_it_could_be(make_node: MakeNode) -> None:
     assert scrape.value("pyrometer_gpu_pcie_errors_total", gpu="1", error="bad_tlp") == 3
 
 
+@pytest.mark.parametrize("nothing", [0, 0xFFFFFFFF])
+def test_a_link_that_is_none_is_absent_and_no_degraded_one(make_node: MakeNode, nothing: int) -> None:
+    scrape = _node(
+        make_node, pcie={"width": nothing, "gen": nothing, "max_width": nothing, "max_gen": nothing}
+    ).scrape()
+    assert not [name for name in scrape.names_of("1") if name.startswith("DCGM_FI_DEV_PCIE_") and "LINK" in name]
+    assert scrape.value("DCGM_FI_DEV_PCIE_LINK_WIDTH", gpu="0") == 16
+    assert scrape.downs == {}
+
+
+def test_a_count_that_cannot_be_true_is_left_out_alone(make_node: MakeNode) -> None:
+    scrape = _node(make_node, ecc_errors={"volatile/device_memory/uncorrected": (1 << 64) - 1}).scrape()
+    assert scrape.values("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", gpu="1") == {}
+    assert scrape.value("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", gpu="1") == 0
+    assert scrape.downs == {}
+
+
 def test_what_the_driver_asks_for_and_what_it_cannot_mend(make_node: MakeNode) -> None:
     scrape = _node(make_node, recovery_action=4, repairs=[0, 1], unrepairable_memory=1).scrape()
     assert scrape.value("pyrometer_gpu_recovery_action", gpu="1") == 4

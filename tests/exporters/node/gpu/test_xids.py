@@ -155,6 +155,14 @@ def _scrape_with(node: Any, xid: str) -> dict[tuple[str, ...], float]:
         assert time.monotonic() < end
 
 
+def test_a_gpu_that_refuses_to_record_leaves_no_event_set_behind(make_node: MakeNode) -> None:
+    node = make_node(count=2, setup=lambda gpus: gpus[0].set(errors={"nvmlDeviceRegisterEvents": 16}))
+    for _ in range(5):
+        assert node.scrape().downs == {"0": "reset_required"}
+    calls = node.library.calls
+    assert calls["nvmlEventSetCreate"] - calls["nvmlEventSetFree"] == 1  # the healthy neighbour's
+
+
 def test_a_driver_without_events_leaves_the_log(make_node: MakeNode) -> None:
     node = make_node(count=1, setup=lambda gpus: gpus[0].set(errors={"nvmlDeviceRegisterEvents": 3}))
     assert node.scrape().downs == {}

@@ -55,6 +55,8 @@ _ERRORS = {
     182: "lcrc",
     183: "lane",
 }
+# No link has more; 0 and -1 in an unsigned are a driver's way to say that there is none, or that it can't tell.
+_MOST_LANES, _MOST_GENERATION = 32, 15
 
 
 class _PcieLink(FieldSubject):
@@ -63,13 +65,13 @@ class _PcieLink(FieldSubject):
 
     def now(self, _fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
         """What the link is."""
-        yield from self.dcgm_number(LINK_WIDTH, "nvmlDeviceGetCurrPcieLinkWidth")
-        yield from self.dcgm_number(LINK_GEN, "nvmlDeviceGetCurrPcieLinkGeneration")
+        yield from self.dcgm_number(LINK_WIDTH, "nvmlDeviceGetCurrPcieLinkWidth", _MOST_LANES)
+        yield from self.dcgm_number(LINK_GEN, "nvmlDeviceGetCurrPcieLinkGeneration", _MOST_GENERATION)
 
     def rare(self, _fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
         """What the link could be."""
-        yield from self.dcgm_number(MAX_LINK_WIDTH, "nvmlDeviceGetMaxPcieLinkWidth")
-        yield from self.dcgm_number(MAX_LINK_GEN, "nvmlDeviceGetMaxPcieLinkGeneration")
+        yield from self.dcgm_number(MAX_LINK_WIDTH, "nvmlDeviceGetMaxPcieLinkWidth", _MOST_LANES)
+        yield from self.dcgm_number(MAX_LINK_GEN, "nvmlDeviceGetMaxPcieLinkGeneration", _MOST_GENERATION)
 
 
 SUBJECT = SubjectSpec("pcie_link", (LINK_WIDTH, LINK_GEN, MAX_LINK_WIDTH, MAX_LINK_GEN, ERRORS), _PcieLink)

@@ -55,7 +55,11 @@ class Listener:
         self._let_go(generation)
         try:
             event_set = self._nvml.ask("nvmlEventSetCreate")
-            self._nvml.ask("nvmlDeviceRegisterEvents", handle, XID_EVENT, event_set)
+            try:
+                self._nvml.ask("nvmlDeviceRegisterEvents", handle, XID_EVENT, event_set)
+            except NvmlError:
+                self._free(event_set)  # a GPU in trouble may refuse at every scrape for days
+                raise
         except NvmlError as error:
             if not error.about_one_value:
                 raise
@@ -79,8 +83,11 @@ class Listener:
         self.fetch(generation)
         recording, self._recording = self._recording, None
         if recording is not None and recording.generation == generation:
-            with contextlib.suppress(NvmlError):
-                self._nvml.ask("nvmlEventSetFree", recording.event_set)
+            self._free(recording.event_set)
+
+    def _free(self, event_set: object) -> None:
+        with contextlib.suppress(NvmlError):
+            self._nvml.ask("nvmlEventSetFree", event_set)
 
     def _events(self, event_set: object) -> Iterator[XidEvent]:
         for _ in range(MOST_EVENTS):

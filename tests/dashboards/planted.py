@@ -1,0 +1,92 @@
+"""Incidents planted among healthy neighbours, and what panels' own expressions say of them in promtool."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import yaml
+
+from pyrometer_dashboards.filling import filled, windows
+from pyrometer_dashboards.gates import finding
+from pyrometer_dashboards.main import rendered
+from pyrometer_simulator.stack import find_stack
+
+RULES = [
+    Path(__file__).parents[2] / "alert_rules" / f"{name}.rules.yaml"
+    for name in (
+        "fleet_gpu", "fleet_history", "fleet_map", "fleet_nic", "fleet_train", "gpu", "gpu_health", "nic", "stack",
+        "train", "train_expected", "train_stalled", "train_straggler",
+    )
+]  # fmt: skip
+NODES = ("gpu-041", "gpu-042", "gpu-043")
+GPUS = ("2", "3")
+MINUTES = 30
+
+Series = dict[str, str]
+
+
+def expression(board: str, title: str, query: int = 0, **variables: str) -> str:
+    """What a panel asks, by default first, filled in."""
+    found = json.loads(rendered()[f"{board}.json"])
+    (one,) = [each for each in finding.panels(found) if each["title"] == title]
+    values = {"cluster": "c1", "node": "gpu-042", **windows(600), **variables}
+    return filled(finding.targets(one)[query]["expr"], values)
+
+
+def where(node: str) -> str:
+    return f'cluster="c1", node="{node}"'
+
+
+def healthy() -> Series:
+    """Three nodes with two GPUs, two ports and two ranks each, a sample every 15 s."""
+    found: Series = {}
+    for node in NODES:
+        found[f'up{{job="node", {where(node)}, instance="{node}:9935"}}'] = "1x120"
+        for gpu in GPUS:
+            own, dcgm = (
+                f'{where(node)}, gpu="{gpu}", uuid="u-{node}-{gpu}"',
+                f'{where(node)}, gpu="{gpu}", UUID="u-{node}-{gpu}"',
+            )
+            rank = f'{where(node)}, run="r", attempt="1", rank="{NODES.index(node) * 2 + int(gpu) - 2}"'
+            found[f"pyrometer_gpu_up{{{own}}}"] = "1x120"
+            found[f'pyrometer_gpu_job_info{{{own}, job_id="7"}}'] = "1x120"
+            found[f"DCGM_FI_DEV_GPU_TEMP{{{dcgm}}}"] = "58x120"
+            found[f"DCGM_FI_DEV_SM_CLOCK{{{dcgm}}}"] = "1980x120"
+            for reason in ("hw_thermal", "power_cap"):
+                grows = "0+5x120" if reason == "power_cap" else "0x120"
+                found[f'pyrometer_gpu_clock_event_seconds_total{{{own}, reason="{reason}"}}'] = grows
+            found[f'pyrometer_gpu_xid_errors_total{{{own}, xid="79", class="critical"}}'] = "0x120"
+            found[f"pyrometer_gpu_xid_critical_errors_total{{{own}}}"] = "0x120"
+            found[f'pyrometer_train_rank_info{{{rank}, gpu="{gpu}", stage="0"}}'] = "1x120"
+            found[f"pyrometer_train_steps_total{{{rank}}}"] = "0+15x120"
+            found[f"pyrometer_train_step_seconds_total{{{rank}}}"] = "0+15x120"
+            found[f'pyrometer_train_step_part_seconds_total{{{rank}, part="wait"}}'] = "0+3x120"
+            port = f'{where(node)}, device="mlx5_{gpu}", port="1"'
+            found[f"pyrometer_nic_link_up{{{port}}}"] = "1x120"
+            found[f"pyrometer_nic_expected_up{{{port}}}"] = "1x120"
+            found[f"pyrometer_nic_link_down_events_total{{{port}}}"] = "0x120"
+            found[f"pyrometer_nic_port_transmit_wait_total{{{port}}}"] = "0+100x120"
+    batch = f'{where(NODES[0])}, run="r", attempt="1"'
+    found[f"pyrometer_train_batch_step{{{batch}}}"] = "1+1x120"
+    found[f'pyrometer_train_steps_total{{{where(NODES[0])}, run="r", attempt="1", rank="0"}}'] = "0+1x120"
+    return found
+
+
+def answer(tmp_path: Path, series: Series, tests: Sequence[Mapping[str, object]]) -> str:
+    """What promtool has to say; empty if all was as expected."""
+    inputs = [{"series": name, "values": values} for name, values in (healthy() | series).items()]
+    asked = [{"eval_time": "20m", **test} for test in tests]
+    whole = {
+        "rule_files": [str(path) for path in RULES],
+        "evaluation_interval": "30s",
+        "fuzzy_compare": True,
+        "tests": [{"interval": "15s", "input_series": inputs, "promql_expr_test": asked}],
+    }
+    path = tmp_path / "incident.yaml"
+    path.write_text(yaml.safe_dump(whole))
+    command = [find_stack().promtool, "test", "rules", path]
+    told = subprocess.run(command, capture_output=True, text=True, check=False)
+    return "" if told.returncode == 0 else told.stdout + told.stderr
