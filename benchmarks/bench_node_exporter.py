@@ -31,6 +31,7 @@ from instant_driver import instant_library
 from started import node_exporter
 
 import pyrometer
+from pyrometer_exporters.node.train.points import KEEP_SECONDS
 from pyrometer_simulator.nvml import SimulatedGpus
 from pyrometer_simulator.stack import StackError
 from pyrometer_simulator.stack.node_exporter import NodeExporter, find_node_exporter, running
@@ -43,6 +44,7 @@ REFERENCE_P50, REFERENCE_P99 = 9.0, 16.4  # ms, of node_exporter with 550 sample
 SCRAPE_SECONDS = 15
 FASTER = 100
 PACED = 200
+BATCHES_KEPT = 10_000
 METRICS, BATCHES = "/metrics", "/batches?consumer=bench"
 
 
@@ -68,12 +70,16 @@ def node(folder: Path) -> Iterator[tuple[int, int]]:
     gpus.write_pci_tree(tree.sysfs)
     library = instant_library(gpus, tree.sysfs, folder)
     kmsg = folder / "kmsg"
-    kmsg.touch()
+    os.mkfifo(kmsg)
+    kernel = os.open(kmsg, os.O_RDWR)  # as the kernel's log, it wakes who reads it; a file would have to be looked into
     flags = [f"--path.sysfs={tree.sysfs}", f"--path.procfs={tree.procfs}", f"--path.rings={folder}/rings",
              f"--path.state={folder}/state", f"--path.kmsg={kmsg}"]  # fmt: skip
     start = [str(Path(__file__).with_name("instant_exporter.py")), str(library), str(FASTER)]
-    with node_exporter(flags, start) as found:
-        yield found
+    try:
+        with node_exporter(flags, start) as found:
+            yield found
+    finally:
+        os.close(kernel)
 
 
 def rss_megabytes(pid: int) -> float:
@@ -104,9 +110,9 @@ class Bench:
         }
         self._always = 0.0
 
-    def scrape(self) -> bytes:
-        """One of both, after a step of each rank."""
-        for run in self._runs:
+    def scrape(self, steps: int = 1) -> bytes:
+        """One of both, after so many steps of each rank."""
+        for run in steps * self._runs:
             with run.step(), run.part("forward"):
                 run.record(loss=1.0)
         metrics = self._got(METRICS)
@@ -140,7 +146,7 @@ class Beside(Bench):
     def __init__(self, found: NodeExporter) -> None:
         super().__init__(found.pid, found.port, [])
 
-    def scrape(self) -> bytes:
+    def scrape(self, steps: int = 0) -> bytes:  # noqa: ARG002  it has no ranks
         return self._got(METRICS)
 
 
@@ -206,16 +212,25 @@ def measured(folder: Path, count: int) -> bool:
         met = told(always, scrapes)
         for other in beside:
             told_beside(other)
-        before = rss_megabytes(bench.pid)
-        for _ in range(count):
-            bench.scrape()
-        after = rss_megabytes(bench.pid)
-        print(f"memory after {PACED} and {count} more scrapes:")
-        met += [
-            within("resident", after, RSS_MEGABYTES, "MB"),
-            within("growth", after - before, GROWTH_MEGABYTES, "MB"),
-        ]
-    return all(met)
+        return all(met + memory(bench, count))
+
+
+def memory(bench: Bench, count: int) -> list[bool]:
+    """Of scrapes while nobody trains; batches are kept for a while, and are told apart."""
+    before = rss_megabytes(bench.pid)
+    for _ in range(count):
+        bench.scrape(steps=0)
+    after = rss_megabytes(bench.pid)
+    print(f"memory after {PACED} and {count} more scrapes:")
+    met = [
+        within("resident", after, RSS_MEGABYTES, "MB"),
+        within("growth", after - before, GROWTH_MEGABYTES, "MB"),
+    ]
+    for _ in range(BATCHES_KEPT // 2000):
+        bench.scrape(steps=2000)
+    each = 1e6 * (rss_megabytes(bench.pid) - after) / BATCHES_KEPT
+    print(f"  each batch takes {each:.0f} bytes more, for the {KEEP_SECONDS:.0f} s that it is kept")
+    return met
 
 
 def main() -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from pyrometer import ring
@@ -36,6 +37,11 @@ class Rank:
     peak: float | None
     latest: Record | None = None
     ended_at: float | None = None
+
+    @cached_property
+    def ring(self) -> str:
+        """The file's name; one text for all points of the ring, of which thousands are kept."""
+        return os.path.basename(self.file.path)  # noqa: PTH119
 
     @property
     def last_end(self) -> int:
@@ -171,7 +177,7 @@ class Tracker:
     def _take_batches(self, rank: Rank) -> None:
         for record in rank.file.records(rank.next_record, rank.header.count):
             point = to_point(record, rank.meta, rank.peak, self._offset())
-            self._store.add(rank.key, replace(point, ring=os.path.basename(rank.file.path)))  # noqa: PTH119
+            self._store.add(rank.key, replace(point, ring=rank.ring))
 
     def _offset(self) -> int:
         """The wall clock less CLOCK_MONOTONIC in ms: the same until somebody sets the clock."""
