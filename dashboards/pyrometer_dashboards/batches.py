@@ -85,7 +85,7 @@ def every_batch() -> Panel:
             "median, the "
             "band from the 5th to the 95th percentile, and lightly from the lowest to the highest. From a day on the "
             "bands "
-            "are those of the recorded minutes. A dark red line from top to bottom: a batch whose point never arrived. "
+            "are those of the recorded minutes. A line from top to bottom: a batch whose point never arrived. "
             "Of a log that has a line for several steps, a point is their mean, and the legend says so.",
             "a thin dark band; checkpoints and evaluations dip and are tagged.",
             "One batch in a minute down: a rank that pauses (GC, data). All batches down: a GPU or a link, named "
@@ -111,8 +111,8 @@ def every_batch() -> Panel:
             panels.fixed("max", palette.BAND, fillBelowTo="min", fillOpacity=12, hideFrom=panels.UNNAMED),
             panels.fixed("p5", palette.BAND, hideFrom=panels.UNNAMED),
             panels.fixed("p95", palette.BAND, fillBelowTo="p5", fillOpacity=40, hideFrom=panels.UNNAMED),
-            panels.fixed("median", palette.BAND, lineWidth=2),
-            panels.fixed("every batch", palette.POINT, drawStyle="points", showPoints="always", pointSize=3),
+            panels.fixed("median", palette.HEALTHY, lineWidth=2),
+            panels.fixed("every batch", palette.BAND, drawStyle="points", showPoints="always", pointSize=3),
             _mark("batches lost"),
             Override("/^each point/", {"color": {"mode": "fixed", "fixedColor": palette.NO_DATA}}, "byRegexp"),
         ],
@@ -126,7 +126,8 @@ def _mark(name: str) -> Override:
     return Override(
         name,
         {
-            "color": {"mode": "fixed", "fixedColor": palette.WORST},
+            # What is missing is in the colour of text, as on the map: it is no fault of the run.
+            "color": {"mode": "fixed", "fixedColor": palette.TEXT},
             "unit": "none",
             "min": 0,
             "max": 1,
@@ -148,7 +149,7 @@ def step_seconds() -> Panel:
         unit="s",
         limits=(0, None),
         custom={"drawStyle": "points", "showPoints": "always", "pointSize": 3, "spanNulls": False},
-        overrides=[panels.fixed("step time", palette.POINT)],
+        overrides=[panels.fixed("step time", palette.BAND)],
     )
 
 
@@ -168,7 +169,7 @@ def loss() -> Panel:
         unit="none",
         custom={"drawStyle": "points", "showPoints": "always", "pointSize": 3, "spanNulls": False},
         overrides=[
-            panels.fixed("loss", palette.POINT),
-            panels.fixed("gradient norm", palette.BAND, axisPlacement="right"),
+            panels.fixed("loss", palette.BAND),
+            panels.fixed("gradient norm", palette.BESIDE, axisPlacement="right"),
         ],
     )

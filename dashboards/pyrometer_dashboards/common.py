@@ -29,12 +29,18 @@ def link(board: str, **variables: str) -> str:
     return f"/d/{board}?{_KEPT}{more}&{_TIME}"
 
 
+def recently(name: str, matchers: str) -> str:
+    """A recorded MFU as it was last known in 2 minutes: while batches are tagged (a checkpoint) there is none."""
+    return f"last_over_time({name}{{{matchers}}}[2m])"
+
+
 NODE_OF_ROW = ("Open ${__data.fields.node}", link(NODE, node="${__data.fields.node}"))
 GPU_OF_ROW = (
     "Open ${__data.fields.node} GPU ${__data.fields.gpu}",
     link(NODE, node="${__data.fields.node}", gpu="${__data.fields.gpu}"),
 )
 NODE_OF_SERIES = ("Open ${__field.labels.node}", link(NODE, node="${__field.labels.node}"))
+RUN_OF_ROW = ("Open run ${__data.fields.run}", link(TRAINING_RUN, run="${__data.fields.run}"))
 RUN_OF_SERIES = ("Open run ${__field.labels.run}", link(TRAINING_RUN, run="${__field.labels.run}"))
 
 CLUSTERS = Variable("cluster", "Cluster", 'label_values(up{job="node"}, cluster)')

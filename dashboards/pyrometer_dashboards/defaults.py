@@ -161,7 +161,7 @@ CUSTOM: dict[str, Json] = {
 
 # State-timeline: with the mode thresholds Grafana 12.2 forgets the mappings, and with them the events.
 COLOUR: dict[str, Json] = {
-    "timeseries": {"mode": "palette-classic"},
+    "timeseries": {"mode": "shades", "fixedColor": palette.BAND},
     "stat": {"mode": "thresholds"},
     "bargauge": {"mode": "thresholds"},
     "table": {"mode": "thresholds"},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pyrometer_dashboards import palette, panels
-from pyrometer_dashboards.common import CLUSTER, FABRIC, GPU_MATRIX, RELIABILITY, THROTTLING, TRAINING_RUN, link
+from pyrometer_dashboards.common import CLUSTER, FABRIC, GPU_MATRIX, RELIABILITY, RUN_OF_ROW, THROTTLING, link, recently
 from pyrometer_dashboards.model import Panel, Query, Reading
 
 _RUN = 'cluster="$cluster", run=~"$run"'
@@ -27,9 +27,13 @@ def runs() -> Panel:
             "TrainMfuDropped",
         ),
         [
-            Query(f"max by (run) (run:pyrometer_train_batch_mfu_ratio:recent{{{_RUN}}})", instant=True, table=True),
             Query(
-                f"min by (run) (run:pyrometer_train_batch_mfu_ratio:recent_per_best3h{{{_RUN}}})",
+                f"max by (run) ({recently('run:pyrometer_train_batch_mfu_ratio:recent', _RUN)})",
+                instant=True,
+                table=True,
+            ),
+            Query(
+                f"min by (run) ({recently('run:pyrometer_train_batch_mfu_ratio:recent_per_best3h', _RUN)})",
                 instant=True,
                 table=True,
             ),
@@ -59,14 +63,11 @@ def runs() -> Panel:
         decimals=0,
         sort="of best",
         falling=False,
-        link=("Open run ${__data.fields.run}", link(TRAINING_RUN, run="${__data.fields.run}")),
+        link=RUN_OF_ROW,
         fields={
             "MFU": {"unit": "percentunit", "decimals": 1, "custom.width": 80},
             "of best": below(
-                (None, palette.WORST),
-                (0.7, palette.BAD),
-                (0.85, palette.WATCH),
-                (0.95, palette.QUIET),
+                *panels.KEPT,
                 unit="percentunit",
                 **{"custom.width": 85},
             ),
@@ -169,6 +170,7 @@ def throttling() -> Panel:
         ],
         unit="none",
         limits=(0, None),
+        custom={"axisSoftMax": 1},
         no_value="none",
         overrides=panels.reasons(),
         links=[

@@ -23,7 +23,8 @@ IDLE = "rgba(120, 130, 150, 0.6)"
 TEXT = "text"
 
 BAND = "#5794f2"
-POINT = "#ff9830"
+# A second line beside one of a band.
+BESIDE = "#6e9fa5"
 REFERENCE = "#8ab8ff"
 
 # The parts of a step, in the order in which they are stacked: what trains below, what only costs above.
@@ -35,11 +36,14 @@ PARTS = {
     "wait": "#ff780a",
     "gc": "#8f3bb8",
     "checkpoint": "#705da0",
-    "eval": "#6e9fa5",
+    "eval": BESIDE,
 }
 
 # GPUs, ports or rails of one node, by their number: seen on dark and on light.
 NUMBERED = ("#7ea6ce", "#e98f63", "#bc63e9", "#c9ac1d", "#316781", "#9c4316", "#7036e2", "#8e8e8e")
+
+# Runs, or whatever has names that nobody knows beforehand: no colour that means a state.
+RUNS = ("#8693c4", "#ad59f1", "#7e238e", "#3e2aed", "#0da57f")
 
 # Reasons that slow clocks: heat in the colours of heat, power in violet, the normal cap quiet.
 REASONS = {
@@ -48,7 +52,7 @@ REASONS = {
     "hw_slowdown": "#f2cc0c",
     "hw_power_brake": "#8f3bb8",
     "power_cap": HEALTHY,
-    "sync_boost": "#6e9fa5",
+    "sync_boost": BESIDE,
     "clocks_setting": "#8ab8ff",
     "display_clocks": "#808080",
     "board_limit": "#c4a0e0",

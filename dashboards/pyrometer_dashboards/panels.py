@@ -37,6 +37,8 @@ Steps = Sequence[tuple[float | None, str]]
 UNNAMED: Json = {"legend": True, "tooltip": False, "viz": False}
 # A share of the time that is lost: 5 % of one GPU is worth a look, a fifth of a synchronous run's time is the worst.
 LOST_TIME: Steps = ((None, palette.QUIET), (0.05, palette.WATCH), (0.1, palette.BAD), (0.2, palette.WORST))
+# What is left of a run's MFU: below 85 % of its best TrainMfuDropped pages.
+KEPT: Steps = ((None, palette.WORST), (0.7, palette.BAD), (0.85, palette.WATCH), (0.95, palette.QUIET))
 # Tables of rows times columns, each cell in the colour of its state; and their first column, which names the row.
 CELLS: Json = {
     "align": "center",
@@ -218,6 +220,20 @@ def reasons() -> list[Override]:
     return [
         Override(f"/{name}$/", {"color": {"mode": "fixed", "fixedColor": colour}}, "byRegexp")
         for name, colour in palette.REASONS.items()
+    ]
+
+
+def named() -> list[Override]:
+    """Series of names that nobody knows beforehand (runs), each in one of five colours, by its last letter or digit.
+
+    So a name keeps its colour on all boards. Grafana's own palettes begin with green, yellow and red, which mean
+    something here.
+    """
+    letters = "0123456789", "abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    ends = ["".join(each[at :: len(palette.RUNS)] for each in letters) for at in range(len(palette.RUNS))]
+    return [
+        Override(f"/[{end}]$/", {"color": {"mode": "fixed", "fixedColor": colour}}, "byRegexp")
+        for end, colour in zip(ends, palette.RUNS, strict=True)
     ]
 
 

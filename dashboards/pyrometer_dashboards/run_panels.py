@@ -5,8 +5,36 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pyrometer_dashboards import palette, panels
-from pyrometer_dashboards.common import RUN_IS
+from pyrometer_dashboards.common import NODE_OF_SERIES, RUN_IS
 from pyrometer_dashboards.model import Override, Panel, Query, Reading
+
+
+def waited_for(title: str, run: str, *, span: int) -> Panel:
+    """The rank that all others wait for: for a part of the time, or, in a run that stands still, for good."""
+    silent = f"label_join(topk(1, 0 * run:pyrometer_train_last_step:culprit{{{run}}} + 1), "
+    silent += '"at", "/", "node", "rank")'
+    named = f'label_replace({silent}, "who", "$1 rank $2", "at", "(.*)/(.+)")'
+    late = panels.worst(
+        f"rank:pyrometer_train_spare_gap:with_gpu{{{run}}}", 0.02, "$1 GPU $2 rank $3", "node", "gpu", "rank"
+    )
+    return panels.stat(
+        title,
+        Reading(
+            "The rank that all others wait for, and the share of the time that it costs: how much less it waits than "
+            "the median of its pipeline stage. Of a run that stands still, the rank or the node that fell silent "
+            "first: 100 %.",
+            "nobody, or below 5 % with names that change.",
+            "Open its node. One name that stays is a slow GPU or a slow host; drain it.",
+            "TrainStraggler",
+        ),
+        f'label_replace({named}, "who", "$1", "at", "(.*)/") or on () ({late})',
+        unit="percentunit",
+        decimals=0,
+        steps=panels.LOST_TIME,
+        name="{{who}}",
+        link=NODE_OF_SERIES,
+        span=span,
+    )
 
 
 def against_expected() -> Panel:
@@ -22,7 +50,7 @@ def against_expected() -> Panel:
         f"min(run:pyrometer_train_batch_mfu_ratio:recent_per_expected{{{RUN_IS}}})",
         unit="percentunit",
         decimals=0,
-        steps=[(None, palette.WORST), (0.7, palette.BAD), (0.85, palette.WATCH), (0.95, palette.QUIET)],
+        steps=panels.KEPT,
         no_value="not known",
         span=3,
     )
@@ -69,6 +97,7 @@ def unsaved() -> Panel:
 
 def curves() -> Panel:
     """What the MFU curve looked like."""
+    healthy = {"color": {"mode": "fixed", "fixedColor": palette.HEALTHY}}
     return panels.lines(
         "What the curve looked like",
         Reading(
@@ -81,7 +110,8 @@ def curves() -> Panel:
         limits=(0, 1),
         no_value="not looked at yet",
         custom={"lineWidth": 2},
-        overrides=[panels.fixed("steady", palette.HEALTHY)],
+        colour={"mode": "shades", "fixedColor": palette.BAD},
+        overrides=[Override("/^(steady|daily_wave)$/", healthy, "byRegexp")],
     )
 
 
@@ -123,5 +153,6 @@ def seen() -> Panel:
         [Query(f"run:pyrometer_train_batch_points:seen_ratio10m{{{RUN_IS}}}", "seen", step="1m")],
         unit="percentunit",
         limits=(None, 1),
+        custom={"axisSoftMin": 0.9},
         overrides=[panels.fixed("seen", palette.BAND, lineWidth=2)],
     )

@@ -6,78 +6,14 @@ The panel's own expression runs over the project's own rules, in promtool.
 from __future__ import annotations
 
 import json
-import subprocess
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-import yaml
+from dashboards_planted import NODES, Series, answer, expression, healthy, where
 
-from pyrometer_dashboards.filling import filled, windows
-from pyrometer_dashboards.gates import finding
+from pyrometer_dashboards.filling import filled
 from pyrometer_dashboards.main import rendered
-from pyrometer_simulator.stack import find_stack
-
-RULES = [
-    Path(__file__).parents[2] / "alert_rules" / f"{name}.rules.yaml"
-    for name in (
-        "fleet_gpu", "fleet_history", "fleet_map", "fleet_nic", "fleet_train", "gpu", "gpu_health", "nic", "stack",
-        "train", "train_straggler",
-    )
-]  # fmt: skip
-NODES = ("gpu-041", "gpu-042", "gpu-043")
-GPUS = ("2", "3")
-MINUTES = 30
-
-Series = dict[str, str]
-
-
-def expression(board: str, title: str, query: int = 0, **variables: str) -> str:
-    """What a panel asks, by default first, filled in."""
-    found = json.loads(rendered()[f"{board}.json"])
-    (one,) = [each for each in finding.panels(found) if each["title"] == title]
-    values = {"cluster": "c1", "node": "gpu-042", **windows(600), **variables}
-    return filled(finding.targets(one)[query]["expr"], values)
-
-
-def _where(node: str) -> str:
-    return f'cluster="c1", node="{node}"'
-
-
-def healthy() -> Series:
-    """Three nodes with two GPUs, two ports and two ranks each, a sample every 15 s."""
-    found: Series = {}
-    for node in NODES:
-        found[f'up{{job="node", {_where(node)}, instance="{node}:9935"}}'] = "1x120"
-        for gpu in GPUS:
-            own, dcgm = (
-                f'{_where(node)}, gpu="{gpu}", uuid="u-{node}-{gpu}"',
-                f'{_where(node)}, gpu="{gpu}", UUID="u-{node}-{gpu}"',
-            )
-            rank = f'{_where(node)}, run="r", attempt="1", rank="{NODES.index(node) * 2 + int(gpu) - 2}"'
-            found[f"pyrometer_gpu_up{{{own}}}"] = "1x120"
-            found[f'pyrometer_gpu_job_info{{{own}, job_id="7"}}'] = "1x120"
-            found[f"DCGM_FI_DEV_GPU_TEMP{{{dcgm}}}"] = "58x120"
-            found[f"DCGM_FI_DEV_SM_CLOCK{{{dcgm}}}"] = "1980x120"
-            for reason in ("hw_thermal", "power_cap"):
-                grows = "0+5x120" if reason == "power_cap" else "0x120"
-                found[f'pyrometer_gpu_clock_event_seconds_total{{{own}, reason="{reason}"}}'] = grows
-            found[f'pyrometer_gpu_xid_errors_total{{{own}, xid="79", class="critical"}}'] = "0x120"
-            found[f"pyrometer_gpu_xid_critical_errors_total{{{own}}}"] = "0x120"
-            found[f'pyrometer_train_rank_info{{{rank}, gpu="{gpu}", stage="0"}}'] = "1x120"
-            found[f"pyrometer_train_steps_total{{{rank}}}"] = "0+15x120"
-            found[f"pyrometer_train_step_seconds_total{{{rank}}}"] = "0+15x120"
-            found[f'pyrometer_train_step_part_seconds_total{{{rank}, part="wait"}}'] = "0+3x120"
-            port = f'{_where(node)}, device="mlx5_{gpu}", port="1"'
-            found[f"pyrometer_nic_link_up{{{port}}}"] = "1x120"
-            found[f"pyrometer_nic_expected_up{{{port}}}"] = "1x120"
-            found[f"pyrometer_nic_link_down_events_total{{{port}}}"] = "0x120"
-            found[f"pyrometer_nic_port_transmit_wait_total{{{port}}}"] = "0+100x120"
-    batch = f'{_where(NODES[0])}, run="r", attempt="1"'
-    found[f"pyrometer_train_batch_step{{{batch}}}"] = "1+1x120"
-    found[f'pyrometer_train_steps_total{{{_where(NODES[0])}, run="r", attempt="1", rank="0"}}'] = "0+1x120"
-    return found
 
 
 @dataclass(frozen=True)
@@ -117,7 +53,7 @@ FLAPPING = {
     f"pyrometer_nic_link_down_events_total{{{PORT}}}": "0x60 0+1x60",
     f"pyrometer_nic_link_up{{{PORT}}}": "1x60 0x3 1x57",
 }
-RANK = f'{_where("gpu-042")}, run="r", attempt="1", rank="3"'
+RANK = f'{where("gpu-042")}, run="r", attempt="1", rank="3"'
 STRAGGLER = {f'pyrometer_train_step_part_seconds_total{{{RANK}, part="wait"}}': "0x120"}
 DEAD = {
     **{name: "1x60 stale" for name in healthy() if 'node="gpu-042"' in name},
@@ -129,8 +65,8 @@ LOST = {
     f"pyrometer_gpu_up{{{UUID}}}": "1x60 0x60",
     f'pyrometer_gpu_xid_errors_total{{{UUID}, xid="79", class="critical"}}': "0x60 1x60",
     f"pyrometer_gpu_xid_critical_errors_total{{{UUID}}}": "0x60 1x60",
-    f'pyrometer_down_reason_info{{{_where("gpu-042")}, collector="gpu", part="3", reason="gpu_is_lost"}}': "_x60 1x60",
-    f'pyrometer_gpus_present{{{_where("gpu-042")}, source="nvml"}}': "2x120",
+    f'pyrometer_down_reason_info{{{where("gpu-042")}, collector="gpu", part="3", reason="gpu_is_lost"}}': "_x60 1x60",
+    f'pyrometer_gpus_present{{{where("gpu-042")}, source="nvml"}}': "2x120",
 }
 LOST_BATCH = {'pyrometer_train_batch_step{cluster="c1", node="gpu-041", run="r", attempt="1"}': "1+1x70 _ 73+1x48"}
 
@@ -372,23 +308,6 @@ QUIET = (
 )
 
 
-def _answer(tmp_path: Path, series: Series, tests: Sequence[Mapping[str, object]]) -> str:
-    """What promtool has to say; empty if all was as expected."""
-    inputs = [{"series": name, "values": values} for name, values in (healthy() | series).items()]
-    asked = [{"eval_time": "20m", **test} for test in tests]
-    whole = {
-        "rule_files": [str(path) for path in RULES],
-        "evaluation_interval": "30s",
-        "fuzzy_compare": True,
-        "tests": [{"interval": "15s", "input_series": inputs, "promql_expr_test": asked}],
-    }
-    path = tmp_path / "incident.yaml"
-    path.write_text(yaml.safe_dump(whole))
-    command = [find_stack().promtool, "test", "rules", path]
-    answer = subprocess.run(command, capture_output=True, text=True, check=False)
-    return "" if answer.returncode == 0 else answer.stdout + answer.stderr
-
-
 @pytest.mark.parametrize("name", INCIDENTS)
 def test_the_panels_meant_for_an_incident_name_exactly_the_culprit(name: str, tmp_path: Path) -> None:
     series, panels = INCIDENTS[name]
@@ -396,25 +315,25 @@ def test_the_panels_meant_for_an_incident_name_exactly_the_culprit(name: str, tm
         {"expr": each.asked(), "eval_time": each.at, "exp_samples": [{"labels": each.labels, "value": each.value}]}
         for each in panels
     ]
-    assert _answer(tmp_path, series, tests) == ""
+    assert answer(tmp_path, series, tests) == ""
 
 
 def test_where_all_is_well_nobody_is_named(tmp_path: Path) -> None:
-    assert _answer(tmp_path, {}, [{"expr": expression(*each), "exp_samples": []} for each in QUIET]) == ""
+    assert answer(tmp_path, {}, [{"expr": expression(*each), "exp_samples": []} for each in QUIET]) == ""
 
 
 @pytest.mark.parametrize("at", ["17m45s", "18m15s"])
 def test_a_lost_batch_is_marked_at_its_own_moment_only(at: str, tmp_path: Path) -> None:
     asked = expression("training-run", "MFU of every batch", 6, **POINTS)
-    assert _answer(tmp_path, LOST_BATCH, [{"expr": asked, "eval_time": at, "exp_samples": []}]) == ""
+    assert answer(tmp_path, LOST_BATCH, [{"expr": asked, "eval_time": at, "exp_samples": []}]) == ""
 
 
 def test_points_of_a_followed_log_say_of_how_many_steps_they_are(tmp_path: Path) -> None:
     asked = expression("training-run", "MFU of every batch", 7, run="r")
-    log = {f'pyrometer_train_batch_steps{{{_where(NODES[0])}, run="r", attempt="1"}}': "10x120"}
-    assert _answer(tmp_path, log, [{"expr": asked, "exp_samples": [{"labels": '{steps="10"}', "value": 1}]}]) == ""
+    log = {f'pyrometer_train_batch_steps{{{where(NODES[0])}, run="r", attempt="1"}}': "10x120"}
+    assert answer(tmp_path, log, [{"expr": asked, "exp_samples": [{"labels": '{steps="10"}', "value": 1}]}]) == ""
     each = dict.fromkeys(log, "1x120")
-    assert _answer(tmp_path, each, [{"expr": asked, "exp_samples": []}]) == ""
+    assert answer(tmp_path, each, [{"expr": asked, "exp_samples": []}]) == ""
 
 
 def test_a_node_that_is_gone_has_no_numbers(tmp_path: Path) -> None:
@@ -423,8 +342,8 @@ def test_a_node_that_is_gone_has_no_numbers(tmp_path: Path) -> None:
     )  # fmt: skip
     tests = [{"expr": expression("node", title, gpu=".+"), "exp_samples": []} for title in shown]
     # The fabric's own exporter goes on to know the ports.
-    fabric = f'pyrometer_fabric_port_info{{{_where("gpu-042")}, device="mlx5_3", port="1", rail="3", switch="leaf-1"}}'
-    assert _answer(tmp_path, DEAD | {fabric: "1x120"}, tests) == ""
+    fabric = f'pyrometer_fabric_port_info{{{where("gpu-042")}, device="mlx5_3", port="1", rail="3", switch="leaf-1"}}'
+    assert answer(tmp_path, DEAD | {fabric: "1x120"}, tests) == ""
 
 
 def test_a_mark_is_the_start_of_an_alert_that_fires_and_one_that_fires_again_has_no_other(tmp_path: Path) -> None:
@@ -440,4 +359,4 @@ def test_a_mark_is_the_start_of_an_alert_that_fires_and_one_that_fires_again_has
     }
     begins = {"eval_time": "90s", "exp_samples": [{"labels": f"{{{fires}}}", "value": 50_000}]}
     later = [{"eval_time": at, "exp_samples": []} for at in ("150s", "255s", "330s", "10m")]
-    assert _answer(tmp_path, series, [{"expr": asked, **each} for each in (begins, *later)]) == ""
+    assert answer(tmp_path, series, [{"expr": asked, **each} for each in (begins, *later)]) == ""

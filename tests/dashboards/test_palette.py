@@ -25,3 +25,10 @@ def test_grafanas_own_traffic_light_would_fail() -> None:
 @pytest.mark.parametrize("eye", palette.BLINDNESS)
 def test_lines_of_eight_can_be_told_apart(eye: str) -> None:
     assert palette.closest(palette.NUMBERED, eye) >= 20
+
+
+@pytest.mark.parametrize("eye", palette.BLINDNESS)
+def test_runs_can_be_told_apart_and_from_states(eye: str) -> None:
+    assert palette.closest(palette.RUNS, eye) >= 25
+    states = (palette.WATCH, palette.BAD, palette.WORST)
+    assert min(palette.distance(run, state, eye) for run in palette.RUNS for state in states) >= 25

@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from pyrometer_dashboards import palette, panels
-from pyrometer_dashboards.common import ALERTS, CLUSTER, CLUSTERS, DEPLOYS, NODE_OF_ROW, RESTARTS
+from pyrometer_dashboards.common import (
+    ALERTS,
+    CLUSTER,
+    CLUSTERS,
+    DEPLOYS,
+    NODE_OF_ROW,
+    RESTARTS,
+    RUN_OF_ROW,
+    RUN_OF_SERIES,
+)
 from pyrometer_dashboards.model import Board, Panel, Query, Reading, Row
 
 _FIRING = f"alert:ALERTS:firing{{{CLUSTER}}}"
@@ -54,17 +63,19 @@ def _warning() -> Panel:
 
 def _harm_now() -> Panel:
     return panels.stat(
-        "Training lost, GPUs",
+        "Training lost",
         Reading(
-            "Missing MFU of all runs, against their best of 3 hours, times their GPUs.",
-            "near 0.",
+            "Missing MFU of all runs, against their best of 3 hours, as a share of the GPUs that train; a run that "
+            "stands still loses all of its.",
+            "below 5 %.",
             "Which alert goes with it: the table by harm.",
             "TrainMfuDropped",
         ),
-        f"sum(run:pyrometer_train_lost:gpus{{{CLUSTER}}})",
-        unit="locale",
+        f"sum(run:pyrometer_train_lost:gpus{{{CLUSTER}}}) / sum(run:pyrometer_train_ranks:count{{{CLUSTER}}} "
+        f"and on (run) run:pyrometer_train_lost:gpus{{{CLUSTER}}})",
+        unit="percentunit",
         decimals=0,
-        steps=[(None, palette.QUIET), (50, palette.WATCH), (200, palette.BAD), (1000, palette.WORST)],
+        steps=panels.LOST_TIME,
         span=4,
     )
 
@@ -116,7 +127,7 @@ def _now() -> Panel:
     return panels.table(
         "Firing now, with the part that is meant",
         Reading(
-            "Every alert that fires, the part that it names, and since when; the newest on top.",
+            "Every alert that fires, the part that it names, and since when: the critical ones on top.",
             "'nothing fires'.",
             "docs/alerts.md has a heading for each name: what it means, how it is measured, what to do.",
         ),
@@ -143,9 +154,15 @@ def _now() -> Panel:
         falling=False,
         link=NODE_OF_ROW,
         fields={
+            "alert": {"custom.width": 215, "links": []},
+            "gpu": {"custom.width": 60},
+            "device": {"custom.width": 100},
+            "run": {"links": [{"title": RUN_OF_ROW[0], "url": RUN_OF_ROW[1]}]},
+            "for": {"custom.width": 90, "decimals": 1, "links": []},
             "severity": panels.coloured()
             | {
                 "custom.width": 90,
+                "links": [],
                 "mappings": [panels.state(name, name, colour, at) for at, (name, colour) in enumerate(_SEVERITIES)],
             },
         },
@@ -182,7 +199,11 @@ def _harm() -> Panel:
         unit="locale",
         decimals=0,
         sort="GPU-hours lost",
-        fields={"fired for": {"unit": "s"}},
+        fields={
+            "alert": {"custom.width": 215},
+            "fired for": {"unit": "s", "decimals": 1, "custom.width": 100},
+            "parts": {"custom.width": 70},
+        },
         no_value="nothing fired",
         span=10,
     )
@@ -214,7 +235,7 @@ def _timeline() -> Panel:
             *(panels.state(str(state), name, dict(_SEVERITIES)[name], state) for state, name in _STATES.items()),
             panels.state("0", "quiet", palette.QUIET, 4),
         ],
-        no_value="nothing fired",
+        no_value="not firing",
         options={"showValue": "never"},
         span=24,
     )
@@ -240,7 +261,7 @@ def _lost() -> Panel:
     return panels.lines(
         "GPUs' worth of training lost",
         Reading(
-            "Missing MFU of each run, against its best of 3 hours, times its GPUs.",
+            "Missing MFU of each run, against its best of 3 hours, times its GPUs; all of them while it stands still.",
             "near 0.",
             "Compare with the rows above: what fires when it rises?",
             "TrainMfuDropped",
@@ -248,6 +269,9 @@ def _lost() -> Panel:
         [Query(f"run:pyrometer_train_lost:gpus{{{CLUSTER}}}", "{{run}}")],
         unit="locale",
         limits=(0, None),
+        overrides=panels.named(),
+        custom={"lineWidth": 2, "axisSoftMax": 50},
+        links=[RUN_OF_SERIES],
         no_value="no run",
     )
 
@@ -271,5 +295,6 @@ def _noisy() -> Panel:
         {"alertname": "alert", "Value": "times"},
         unit="locale",
         sort="times",
+        fields={"times": {"custom.width": 90}},
         no_value="nothing fired",
     )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pyrometer_dashboards import fleet_panels, palette, panels
+from dataclasses import replace
+
+from pyrometer_dashboards import fleet_panels, palette, panels, run_panels
 from pyrometer_dashboards.common import (
     ALERTS,
     CLUSTER,
@@ -10,13 +12,13 @@ from pyrometer_dashboards.common import (
     GPU_OF_ROW,
     MARKS,
     NODE_OF_ROW,
-    NODE_OF_SERIES,
     OVERVIEW,
     RELIABILITY,
     RUN_OF_SERIES,
     STACK_HEALTH,
     THROTTLING,
     link,
+    recently,
 )
 from pyrometer_dashboards.model import Board, Override, Panel, Query, Reading, Row, Variable
 
@@ -27,6 +29,8 @@ _RUNS = Variable(
     all_value=".+",
 )
 _RUN = 'cluster="$cluster", run=~"$run"'
+
+_MEDIAN = f'run:pyrometer_train_batch_mfu_ratio:window1m{{{_RUN}, stat="p50"}}'
 
 
 def board() -> Board:
@@ -47,7 +51,7 @@ def board() -> Board:
                     _step_rate(),
                     _goodput(),
                     _mfu(),
-                    _straggler(),
+                    run_panels.waited_for("Straggler", _RUN, span=3),
                     _throttled(),
                     _faults(),
                     _spares(),
@@ -80,26 +84,29 @@ def _last_step() -> Panel:
 
 
 def _step_rate() -> Panel:
+    rate = f"run:pyrometer_train_steps:rate1m{{{_RUN}}}"
     return panels.stat(
         "Steps",
         Reading(
-            "Steps per second over the last minute, of the slowest run.",
+            "Steps per second over the last minute, of the run that fell furthest below its own median of an hour.",
             "what the run's size and batch make of it; constant.",
             "0: the run stands still. Less than before: the runs below say since when.",
             "TrainStalled",
         ),
-        f"min(run:pyrometer_train_steps:rate1m{{{_RUN}}})",
-        unit="none",
+        # At least something to divide by: a run that has stood still for an hour fell furthest.
+        f"{rate} and bottomk(1, {rate} / clamp_min(quantile_over_time(0.5, {rate}[1h]), 0.0001))",
+        unit="suffix:/s",
         decimals=2,
         steps=[(None, palette.WORST), (0.0001, palette.QUIET)],
-        name="a second",
+        name="{{run}}",
+        link=RUN_OF_SERIES,
         span=2,
     )
 
 
 def _goodput() -> Panel:
     return panels.stat(
-        "Goodput, 24 h",
+        "Goodput",
         Reading(
             "Share of the last 24 hours in which steps were taken for the first time, of the run with the least: all "
             "else is "
@@ -111,7 +118,7 @@ def _goodput() -> Panel:
         unit="percentunit",
         decimals=0,
         steps=[(None, palette.WORST), (0.7, palette.BAD), (0.9, palette.QUIET)],
-        name="{{run}}",
+        name="{{run}}, 24 h",
         link=("Open reliability", link(RELIABILITY)),
         span=3,
     )
@@ -128,71 +135,58 @@ def _spares() -> Panel:
         f'sum(pyrometer_slurm_nodes{{{CLUSTER}, state="idle"}}) or count(node:pyrometer_gpu:idle{{{CLUSTER}}}) '
         f"or on () 0 * count(gpu:pyrometer_gpu:allocated{{{CLUSTER}}})",
         unit="locale",
-        steps=[(None, palette.BAD), (1, palette.QUIET)],
+        steps=[(None, palette.WATCH), (1, palette.QUIET)],
         name="nodes idle",
         span=2,
     )
 
 
 def _mfu() -> Panel:
+    now = f"max by (run) ({_MEDIAN})"
+    best = f"max by (run) ({recently('run:pyrometer_train_batch_mfu_ratio:recent_per_best3h', _RUN)})"
     return panels.stat(
         "MFU vs 7 days",
         Reading(
-            "MFU of the moment, of the run that fell furthest below its own median of the last 7 days.",
-            "at least 97 % of that median. The colour is the comparison, the number the MFU's share of it.",
+            "MFU of the moment as a share of the run's own median of the last 7 days, or of its best of 3 hours where "
+            "that is more (a run that has been slow for days, or is new); of the run that fell furthest.",
+            "97 % and more; below 85 % TrainMfuDropped pages.",
             "Open the run: the loss budget says where the rest went; the table below says who.",
             "TrainMfuDropped",
         ),
-        f'bottomk(1, max by (run) (run:pyrometer_train_batch_mfu_ratio:window1m{{{_RUN}, stat="p50"}}) / on (run) '
-        "max by (run) (quantile_over_time(0.5, "
-        f'run:pyrometer_train_batch_mfu_ratio:window1m{{{_RUN}, stat="p50"}}[7d])))',
+        f"bottomk(1, min by (run) ({now} / on (run) max by (run) (quantile_over_time(0.5, {_MEDIAN}[7d])) "
+        f'or label_replace({best}, "of", "best3h", "", "")))',
         unit="percentunit",
         decimals=1,
-        steps=[(None, palette.WORST), (0.85, palette.BAD), (0.93, palette.WATCH), (0.97, palette.QUIET)],
+        steps=panels.KEPT,
         name="{{run}}",
         link=RUN_OF_SERIES,
         span=3,
     )
 
 
-def _straggler() -> Panel:
-    return panels.stat(
-        "Straggler",
-        Reading(
-            "The rank that all others wait for, and the share of the time that it costs: how much less it waits than "
-            "the "
-            "median of its pipeline stage.",
-            "nobody, or below 5 % with names that change.",
-            "Open its node. One name that stays is a slow GPU or a slow host; drain it.",
-        ),
-        panels.worst(
-            f"rank:pyrometer_train_spare_gap:with_gpu{{{_RUN}}}", 0.02, "$1 GPU $2 rank $3", "node", "gpu", "rank"
-        ),
-        unit="percentunit",
-        decimals=0,
-        steps=panels.LOST_TIME,
-        name="{{who}}",
-        link=NODE_OF_SERIES,
-        span=4,
-    )
-
-
 def _faults() -> Panel:
-    return panels.stat(
+    known = f"or on () 0 * count(cluster:up:nodes{{{CLUSTER}}})"
+
+    def firing(severity: str) -> Query:
+        count = f'count(ALERTS{{alertstate="firing", severity="{severity}", {CLUSTER}}})'
+        return Query(f"{count} {known}", severity, instant=True)
+
+    shown = panels.stat(
         "Alerts",
         Reading(
             "Critical and warning alerts of this cluster that fire now.",
-            "0.",
+            "0 and 0.",
             "Open the alerts: the worst by harm is at the top, and the same is in Slack.",
         ),
-        f'count(ALERTS{{alertstate="firing", severity=~"critical|warning", {CLUSTER}}}) '
-        f"or on () 0 * count(cluster:up:nodes{{{CLUSTER}}})",
+        "",
         unit="locale",
-        steps=[(None, palette.QUIET), (1, palette.BAD), (5, palette.WORST)],
+        steps=[(None, palette.QUIET), (1, palette.WORST)],
         link=("Open the alerts", link(ALERTS)),
-        name="firing",
-        span=2,
+        name="severity",
+        span=3,
     )
+    warning = Override("warning", panels.thresholds([(None, palette.QUIET), (1, palette.BAD)]))
+    return replace(shown, queries=[firing("critical"), firing("warning")], overrides=[warning])
 
 
 def _throttled() -> Panel:
@@ -205,19 +199,22 @@ def _throttled() -> Panel:
 
 
 def _freshness() -> Panel:
+    gone = f'label_replace(topk(1, up{{job="node", {CLUSTER}}} == 0), "who", "$1", "node", "(.*)")'
+    all_there = f'label_replace(0 * cluster:up:nodes{{{CLUSTER}}} + 1, "who", "all answer", "", "")'
     return panels.stat(
         "Nodes",
         Reading(
-            "Share of the node exporters that answer: how much of the cluster this board can see.",
+            "Share of the node exporters that answer: how much of the cluster this board sees; and one that doesn't.",
             "100 %. What is missing is missing everywhere on these boards, and said so.",
             "Open Stack health for which and why; a node that is gone has its own alert.",
             "NodeExporterDown",
         ),
-        f"cluster:up:nodes{{{CLUSTER}}} / on (cluster) cluster:up:nodes_expected{{{CLUSTER}}}",
+        f"(cluster:up:nodes{{{CLUSTER}}} / on (cluster) cluster:up:nodes_expected{{{CLUSTER}}}) "
+        f"* on (cluster) group_left (who) (0 * {gone} + 1 or on (cluster) {all_there})",
         unit="percentunit",
         decimals=1,
         steps=[(None, palette.WORST), (0.98, palette.BAD), (0.9999, palette.QUIET)],
-        name="answer",
+        name="{{who}}",
         link=("Open stack health", link(STACK_HEALTH)),
         span=2,
     )
@@ -234,9 +231,7 @@ def _mfu_over_time() -> Panel:
             "TrainMfuDropped",
         ),
         [
-            Query(
-                f'run:pyrometer_train_batch_mfu_ratio:window1m{{{_RUN}, stat="p50"}} offset -1m', "{{run}}", step="1m"
-            ),
+            Query(f"{_MEDIAN} offset -1m", "{{run}}", step="1m"),
             Query(
                 f'run:pyrometer_train_batch_mfu_ratio:window1m{{{_RUN}, stat="p05"}} offset -1m',
                 "{{run}} p5",
@@ -248,6 +243,7 @@ def _mfu_over_time() -> Panel:
         links=[RUN_OF_SERIES],
         custom={"spanNulls": 180000, "lineWidth": 2},
         overrides=[
+            *panels.named(),
             Override(
                 "/ p5$/",
                 {
@@ -257,7 +253,7 @@ def _mfu_over_time() -> Panel:
                     "custom.hideFrom": panels.UNNAMED,
                 },
                 "byRegexp",
-            )
+            ),
         ],
         span=12,
     )
@@ -275,6 +271,7 @@ def _steps() -> Panel:
         unit="none",
         limits=(0, None),
         links=[RUN_OF_SERIES],
+        overrides=panels.named(),
         span=6,
     )
 

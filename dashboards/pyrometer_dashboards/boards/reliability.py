@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from pyrometer_dashboards import palette, panels
-from pyrometer_dashboards.common import CLUSTER, CLUSTERS, DEPLOYS, GPU_OF_ROW, NODE_OF_ROW, RELIABILITY
-from pyrometer_dashboards.model import Board, Panel, Query, Reading, Row
+from dataclasses import replace
 
-_XIDS = f"gpu:pyrometer_gpu_xid_errors:new5m{{{CLUSTER}}}"
-_CRITICAL = f'gpu:pyrometer_gpu_xid_errors:new5m{{{CLUSTER}, class="critical"}}'
-_FLAPS = f"port:pyrometer_nic_link_down_events:new5m{{{CLUSTER}}}"
-_ECC = f"gpu:pyrometer_gpu_ecc_uncorrected:new5m{{{CLUSTER}}}"
-_LOST = f"node:up:lost5m{{{CLUSTER}}}"
+from pyrometer_dashboards import month_panels, palette, panels
+from pyrometer_dashboards.common import CLUSTER, CLUSTERS, DEPLOYS, GPU_OF_ROW, NODE_OF_ROW, RELIABILITY, RUN_OF_ROW
+from pyrometer_dashboards.defaults import nothing
+from pyrometer_dashboards.model import Board, Panel, Query, Reading, Row
+from pyrometer_dashboards.month_panels import CRITICAL, ECC, FLAPS, KNOWN, LOST, XIDS
+
 # Answered node-minutes, a minute each, as hours.
 _NODE_HOURS = f"(sum_over_time(cluster:up:nodes{{{CLUSTER}}}[$__range]) / 60)"
 # What takes a node out: a critical Xid, an uncorrected memory error, a node that stops answering. Counted by node and
 # five minutes, so that a GPU that reports one Xid a thousand times is one failure.
 _FAILURES = (
-    f"(count(count_over_time((group by (node) ({_CRITICAL}) or group by (node) ({_ECC}) or group by (node) ({_LOST}))"
+    f"(count(count_over_time((group by (node) ({CRITICAL}) or group by (node) ({ECC}) or group by (node) ({LOST}))"
     "[$__range:5m])) "
     f"or on () 0 * count(cluster:up:nodes{{{CLUSTER}}}))"
 )
+
+# Of what is recorded only where there is some, nothing is none: no lack of data.
+_AGAIN: dict[str, object] = {"mappings": [nothing("-")], **panels.coloured()}
 
 
 def board() -> Board:
@@ -38,7 +40,7 @@ def board() -> Board:
             Row([_ledger(), _ledger_by_day(), _runs()], height=9),
             Row([_nodes_lost(), _xids_by_day()], height=7),
             Row([_offenders(), _ports(), _xid_table()], height=10),
-            Row([_months_xids(), _months_flaps(), _months_memory()], height=8),
+            Row([month_panels.xids(), month_panels.links(), month_panels.memory()], height=8),
         ],
     )
 
@@ -54,6 +56,7 @@ def _failures() -> Panel:
         ),
         _FAILURES,
         unit="locale",
+        name="in the time range",
         span=5,
     )
 
@@ -71,6 +74,7 @@ def _mtbf() -> Panel:
         f"{_NODE_HOURS} / on () ({_FAILURES} > 0)",
         unit="locale",
         decimals=0,
+        name="hours",
         no_value="no failure",
         span=5,
     )
@@ -89,6 +93,7 @@ def _low() -> Panel:
         _bound(1),
         unit="locale",
         decimals=0,
+        name="hours per failed node",
         span=5,
     )
 
@@ -104,6 +109,7 @@ def _high() -> Panel:
         _bound(0),
         unit="locale",
         decimals=0,
+        name="hours per failed node",
         no_value="no failure",
         span=5,
     )
@@ -128,6 +134,7 @@ def _hours() -> Panel:
         f"/ on (cluster) sum_over_time(cluster:up:nodes_expected{{{CLUSTER}}}[$__range])",
         unit="percentunit",
         decimals=2,
+        name="of the node-hours",
         steps=[(None, palette.BAD), (0.95, palette.WATCH), (0.99, palette.QUIET)],
         span=4,
     )
@@ -161,19 +168,20 @@ def _ledger() -> Panel:
 
 def _ledger_by_day() -> Panel:
     time = f"sum_over_time(run:pyrometer_run_seconds:new5m{{{CLUSTER}}}[$__interval])"
-    return panels.bars(
+    shown = panels.bars(
         "Where the runs' time went, by day",
         Reading(
-            "Hours of all runs in each state of the ledger; 24 a day for each run.",
+            "Shares of the time of all runs in each state of the ledger.",
             "nearly all useful.",
             "A day that sticks out: the alerts of that day say what broke.",
         ),
-        [Query(f"sum by (state) ({time}) / 3600", "{{state}}", step="1d")],
-        unit="h",
+        [Query(f"sum by (state) ({time}) / on () group_left () sum({time})", "{{state}}", step="1d")],
+        unit="percentunit",
         no_value="no whole day of a ledger in the range",
         overrides=[panels.fixed(state, colour) for state, colour in palette.LEDGER.items()],
         span=12,
     )
+    return replace(shown, limits=(0, 1))
 
 
 def _runs() -> Panel:
@@ -195,6 +203,7 @@ def _runs() -> Panel:
         {"run": "run", "Value": "restarts"},
         unit="locale",
         sort="restarts",
+        link=RUN_OF_ROW,
         no_value="no run in the range",
         span=6,
     )
@@ -209,9 +218,9 @@ def _nodes_lost() -> Panel:
             "Several at once: power, a switch, or a roll-out.",
             "NodeExporterDown",
         ),
-        [Query(f"sum(count_over_time({_LOST}[$__interval]))", "nodes", step="1d")],
+        [Query(f"sum(count_over_time({LOST}[$__interval])) {KNOWN}", "nodes", step="1d")],
         unit="locale",
-        no_value="none",
+        no_value="no whole day in the range",
         overrides=[panels.fixed("nodes", palette.BAD)],
         span=12,
     )
@@ -226,9 +235,16 @@ def _xids_by_day() -> Panel:
             "critical ones: a GPU that wants a reset or a new board.",
             "GpuXidCritical",
         ),
-        [Query(f"sum by (class) (sum_over_time({_XIDS}[$__interval]))", "{{class}}", step="1d")],
+        [
+            Query(
+                f"sum by (class) (sum_over_time({XIDS}[$__interval])) or on () label_replace(0 * count("
+                f'cluster:up:nodes{{{CLUSTER}}}), "class", "none", "", "")',
+                "{{class}}",
+                step="1d",
+            )
+        ],
         unit="locale",
-        no_value="none",
+        no_value="no whole day in the range",
         overrides=[
             panels.fixed("critical", palette.WORST),
             panels.fixed("warning", palette.BAD),
@@ -251,12 +267,12 @@ def _offenders() -> Panel:
         ),
         [
             Query(
-                f"topk(20, sum by (node, gpu, uuid) (sum_over_time({_CRITICAL}[$__range])))",
+                f"topk(20, sum by (node, gpu, uuid) (sum_over_time({CRITICAL}[$__range])))",
                 instant=True,
                 table=True,
             ),
             Query(
-                f"topk(20, sum by (node, gpu) (sum_over_time({_ECC}[$__range])))",
+                f"topk(20, sum by (node, gpu) (sum_over_time({ECC}[$__range])))",
                 instant=True,
                 table=True,
             ),
@@ -264,7 +280,14 @@ def _offenders() -> Panel:
         {"node": "node", "gpu": "gpu", "uuid": "uuid", "Value #A": "Xids", "Value #B": "memory"},
         unit="locale",
         sort="Xids",
+        steps=[(None, palette.QUIET), (2, palette.BAD), (4, palette.WORST)],
         link=GPU_OF_ROW,
+        fields={
+            "gpu": {"custom.width": 50},
+            "uuid": {"mappings": [nothing("-")]},
+            "Xids": _AGAIN | {"custom.width": 70},
+            "memory": _AGAIN | {"custom.width": 90},
+        },
         no_value="none",
         span=9,
     )
@@ -281,7 +304,7 @@ def _ports() -> Panel:
         ),
         [
             Query(
-                f"topk(20, sum by (node, device, port) (sum_over_time({_FLAPS}[$__range])))",
+                f"topk(20, sum by (node, device, port) (sum_over_time({FLAPS}[$__range])))",
                 instant=True,
                 table=True,
             )
@@ -289,6 +312,9 @@ def _ports() -> Panel:
         {"node": "node", "device": "device", "port": "port", "Value": "losses"},
         unit="locale",
         sort="losses",
+        # Two in a day are chronic (NicLinkFlappingChronic).
+        steps=[(None, palette.QUIET), (2, palette.WATCH), (5, palette.BAD), (10, palette.WORST)],
+        fields={"losses": panels.coloured() | {"custom.width": 80}},
         link=NODE_OF_ROW,
         no_value="none",
         span=8,
@@ -305,9 +331,9 @@ def _xid_table() -> Panel:
             "GpuXidCritical",
         ),
         [
-            Query(f"sum by (xid, class) (sum_over_time({_XIDS}[$__range]))", instant=True, table=True),
+            Query(f"sum by (xid, class) (sum_over_time({XIDS}[$__range]))", instant=True, table=True),
             Query(
-                f"count by (xid, class) (sum by (xid, class, node, gpu) (sum_over_time({_XIDS}[$__range])))",
+                f"count by (xid, class) (sum by (xid, class, node, gpu) (sum_over_time({XIDS}[$__range])))",
                 instant=True,
                 table=True,
             ),
@@ -317,61 +343,4 @@ def _xid_table() -> Panel:
         sort="times",
         no_value="none",
         span=7,
-    )
-
-
-def _month(title: str, expr: str, legend: str, colour: str, reading: Reading) -> Panel:
-    return panels.bars(
-        title,
-        reading,
-        [Query(expr, legend, step="30d")],
-        unit="locale",
-        no_value="none",
-        time_from="360d",
-        overrides=[panels.fixed(legend, colour)],
-    )
-
-
-def _months_xids() -> Panel:
-    return _month(
-        "Critical Xids, 30 days each",
-        f"sum(sum_over_time({_CRITICAL}[30d]))",
-        "critical Xids",
-        palette.WORST,
-        Reading(
-            "Critical Xids of each 30 days, up to a year.",
-            "falling after the first months.",
-            "A rise: age, heat or a driver.",
-            "GpuXidCritical",
-        ),
-    )
-
-
-def _months_flaps() -> Panel:
-    return _month(
-        "Lost links, 30 days each",
-        f"sum(sum_over_time({_FLAPS}[30d]))",
-        "lost links",
-        palette.BAD,
-        Reading(
-            "Losses of links of each 30 days, up to a year.",
-            "falling: bad cables are found in the first months.",
-            "A rise: dust, or work in the racks.",
-            "NicLinkFlappingChronic",
-        ),
-    )
-
-
-def _months_memory() -> Panel:
-    return _month(
-        "Uncorrected memory errors, 30 days each",
-        f"sum(sum_over_time({_ECC}[30d]))",
-        "memory errors",
-        palette.REASONS["hw_power_brake"],
-        Reading(
-            "Uncorrected memory errors of each 30 days, up to a year.",
-            "few.",
-            "A rise on few boards: replace them.",
-            "GpuEccUncorrected",
-        ),
     )

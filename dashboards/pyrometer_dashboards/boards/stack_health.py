@@ -146,6 +146,7 @@ def _silent() -> Panel:
 
 
 def _checks() -> Panel:
+    there = [{"title": "Open ${__value.text}", "url": link(NODE, node="${__value.text}")}]
     states = [NO_DATA_MAPPING, panels.state("0", "failed", palette.WORST, 1), panels.state("1", "ok", palette.QUIET, 2)]
     return Panel(
         "Checks, of nodes where one fails",
@@ -170,16 +171,7 @@ def _checks() -> Panel:
         options={"frozenColumns": {"left": 1}},
         custom=panels.CELLS,
         transformations=panels.matrix("node", "check", renamed={"node\\check": "node", **_CHECKS}, first=["answers"]),
-        overrides=[
-            Override(
-                "node",
-                {
-                    **panels.ROW_NAME,
-                    "custom.width": 90,
-                    "links": [{"title": "Open ${__value.text}", "url": link(NODE, node="${__value.text}")}],
-                },
-            )
-        ],
+        overrides=[Override("node", {**panels.ROW_NAME, "custom.width": 90, "links": there})],
         no_value="all checks pass",
         span=10,
     )

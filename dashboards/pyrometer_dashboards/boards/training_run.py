@@ -12,11 +12,15 @@ from pyrometer_dashboards.common import (
     RUN_IS,
     RUNS,
     TRAINING_RUN,
+    recently,
 )
 from pyrometer_dashboards.model import Board, Panel, Query, Reading, Row
 
 # The nodes of the run: hardware series have no run label, they are joined by node.
 _ON_RUN_NODES = f"and on (cluster, node) node:pyrometer_train_run:member{{{RUN_IS}}}"
+
+# Recorded a minute after its batches: drawn where they were.
+_MEDIAN = f'run:pyrometer_train_batch_mfu_ratio:window1m{{{RUN_IS}, stat="p50"}} offset -1m'
 
 
 def board() -> Board:
@@ -37,7 +41,7 @@ def board() -> Board:
                     _against_best(),
                     run_panels.against_expected(),
                     _silent(),
-                    _straggler(),
+                    run_panels.waited_for("All wait for", RUN_IS, span=3),
                     run_panels.curve(),
                     run_panels.unsaved(),
                     _lost_batches(),
@@ -64,12 +68,13 @@ def _now() -> Panel:
     return panels.stat(
         "MFU now",
         Reading(
-            "Model FLOPs utilisation of the moment: untagged batches of the last half minute (longer for long steps).",
+            "Model FLOPs utilisation of the moment: untagged batches of the last half minute (longer for long steps), "
+            "or those before a checkpoint or another pause of up to 2 minutes.",
             "what this model, size and batch reached before: see the comparison beside it.",
             "Read the loss budget below: it says which part of the step grew.",
             "TrainMfuDropped",
         ),
-        f"max(run:pyrometer_train_batch_mfu_ratio:recent{{{RUN_IS}}})",
+        f"max({recently('run:pyrometer_train_batch_mfu_ratio:recent', RUN_IS)})",
         unit="percentunit",
         decimals=1,
         span=3,
@@ -85,10 +90,10 @@ def _against_best() -> Panel:
             "Below 85 % TrainMfuDropped pages; the tables below name rank, GPU and link.",
             "TrainMfuDropped",
         ),
-        f"min(run:pyrometer_train_batch_mfu_ratio:recent_per_best3h{{{RUN_IS}}})",
+        f"min({recently('run:pyrometer_train_batch_mfu_ratio:recent_per_best3h', RUN_IS)})",
         unit="percentunit",
         decimals=0,
-        steps=[(None, palette.WORST), (0.7, palette.BAD), (0.85, palette.WATCH), (0.95, palette.QUIET)],
+        steps=panels.KEPT,
         span=3,
     )
 
@@ -125,27 +130,6 @@ def _silent() -> Panel:
     )
 
 
-def _straggler() -> Panel:
-    return panels.stat(
-        "All wait for",
-        Reading(
-            "The rank that waits least compared with the median of its pipeline stage, and the share of the time "
-            "that it costs.",
-            "below 5 %, with changing names.",
-            "Open its node. One name that stays is a slow GPU or host.",
-        ),
-        panels.worst(
-            f"rank:pyrometer_train_spare_gap:with_gpu{{{RUN_IS}}}", 0.02, "$1 GPU $2 rank $3", "node", "gpu", "rank"
-        ),
-        unit="percentunit",
-        decimals=0,
-        steps=panels.LOST_TIME,
-        name="{{who}}",
-        link=NODE_OF_SERIES,
-        span=3,
-    )
-
-
 def _lost_batches() -> Panel:
     return panels.stat(
         "Batches lost",
@@ -165,7 +149,7 @@ def _lost_batches() -> Panel:
 
 def _loss_budget() -> Panel:
     parts = "run:pyrometer_train_step_part_seconds:ratio"
-    mfu = f'max by (run) (run:pyrometer_train_batch_mfu_ratio:window1m{{{RUN_IS}, stat="p50"}})'
+    mfu = f"max by (run) ({_MEDIAN})"
     compute = f'sum by (run) ({parts}{{{RUN_IS}, part=~"forward|backward|optimizer"}})'
     return panels.stacked(
         "Loss budget: where the FLOPs went",
@@ -227,8 +211,17 @@ def _slow_ranks() -> Panel:
         sort="costs",
         link=NODE_OF_ROW,
         fields={"costs": panels.coloured() | {"decimals": 1, "custom.width": 90}},
+        no_value="no rank takes steps",
         span=9,
     )
+
+
+_LONGEST = f"rank:pyrometer_train_current_part_seconds:longest{{{RUN_IS}}}"
+# Since when nobody can say: as long as the one who has waited longest.
+_GONE = (
+    f'label_replace(0 * max by (cluster, node, run, rank) (rank:pyrometer_train_rank_up:gone{{{RUN_IS}}}), "part", '
+    f'"gone", "", "") + on (cluster, run) group_left () max by (cluster, run) ({_LONGEST})'
+)
 
 
 def _where_now() -> Panel:
@@ -237,9 +230,10 @@ def _where_now() -> Panel:
         Reading(
             "The ten ranks that have been longest in the part that they are in at this moment.",
             "fractions of a step; a checkpoint is minutes.",
-            "In a hang all wait but one: that one is first here with another part, or is missing.",
+            "In a hang all wait but one: that one is first here with another part, or its process is gone.",
+            "TrainStalled",
         ),
-        [Query(f"rank:pyrometer_train_current_part_seconds:longest{{{RUN_IS}}}", instant=True, table=True)],
+        [Query(f"{_GONE} or {_LONGEST}", instant=True, table=True)],
         {"node": "node", "rank": "rank", "part": "part", "Value": "for"},
         unit="s",
         sort="for",
@@ -262,6 +256,7 @@ def _wait() -> Panel:
         [Query(f"run:pyrometer_train_straggler:ratio{{{RUN_IS}}}", "waiting for the slowest rank")],
         unit="percentunit",
         limits=(0, None),
+        custom={"axisSoftMax": 0.2},
         overrides=[panels.fixed("waiting for the slowest rank", palette.BAD, lineWidth=2)],
         span=8,
     )
@@ -291,6 +286,7 @@ def _throttled() -> Panel:
         unit="percentunit",
         limits=(0, 1),
         no_value="none",
+        colour={"mode": "shades", "fixedColor": palette.BAD},
         links=[NODE_OF_SERIES],
     )
 
@@ -333,14 +329,14 @@ def _against_hardware() -> Panel:
             "as recomputation.",
         ),
         [
-            Query(f'max(run:pyrometer_train_batch_mfu_ratio:window1m{{{RUN_IS}, stat="p50"}})', "MFU"),
+            Query(f"max({_MEDIAN})", "MFU"),
             Query(f"run:pyrometer_train_tensor_clock:ratio{{{RUN_IS}}}", "tensor cores x clock"),
         ],
         unit="percentunit",
         limits=(0, 1),
         overrides=[
             panels.fixed("MFU", palette.BAND, lineWidth=2),
-            panels.fixed("tensor cores x clock", palette.POINT, lineWidth=2),
+            panels.fixed("tensor cores x clock", palette.BESIDE, lineWidth=2),
         ],
     )
 
@@ -356,6 +352,7 @@ def _pauses() -> Panel:
         [Query(f'run:pyrometer_train_step_part_seconds:ratio{{{RUN_IS}, part="gc"}}', "garbage collection")],
         unit="percentunit",
         limits=(0, None),
+        custom={"axisSoftMax": 0.05},
         overrides=[panels.fixed("garbage collection", palette.PARTS["gc"], lineWidth=2)],
     )
 

@@ -9,9 +9,9 @@ from pyrometer_dashboards.gates.finding import Finding, Json, Surroundings, pane
 
 _ALLOWED = frozenset(
     {
-        *palette.STATES, palette.NO_DATA, palette.QUIET, palette.IDLE, palette.TEXT, palette.BAND, palette.POINT,
+        *palette.STATES, palette.NO_DATA, palette.QUIET, palette.IDLE, palette.TEXT, palette.BAND, palette.BESIDE,
         palette.REFERENCE, *palette.PARTS.values(), *palette.LEDGER.values(), *palette.REASONS.values(),
-        *palette.NUMBERED,
+        *palette.NUMBERED, *palette.RUNS,
     }
 )  # fmt: skip
 _WAY_OUT = "Take one of pyrometer_dashboards/palette.py: green and red look alike to one man in twelve."

@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from pyrometer_simulator.fleet.plan import EPOCH, Plan, Run
+from pyrometer_simulator.fleet.plan import DROP, EPOCH, Plan, Run
 
-# How much longer a step takes while all wait for one rank.
-_DROP = 1.28
 # Between two checkpoints.
 CHECKPOINT_SECONDS = 1200
 
@@ -22,7 +20,7 @@ def batches(plan: Plan, start: float, end: float) -> Iterator[tuple[str, float, 
             if step % (run.line or 1) or (number == 0 and _never_arrives(plan, run, step)):
                 continue
             at = EPOCH + step * run.step
-            slow = _slowness(run, step, at) * (_DROP if _dragged(plan, run, at) else 1)
+            slow = _slowness(run, step, at) * (DROP if _dragged(plan, run, at) else 1)
             yield f"pyrometer_train_batch_mfu_ratio{{{target}}}", round(run.mfu / slow, 5), at
             yield f"pyrometer_train_batch_step_seconds{{{target}}}", round(run.step * slow, 5), at
             yield f"pyrometer_train_batch_step{{{target}}}", step, at

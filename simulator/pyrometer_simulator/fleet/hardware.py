@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
 
-from pyrometer_simulator.fleet.plan import DRIVER, MODEL, REASONS, Plan
+from pyrometer_simulator.fleet.plan import DRIVER, DROP, MODEL, REASONS, Plan
 from pyrometer_simulator.fleet.series import (
     Array,
     Family,
@@ -75,6 +76,15 @@ class Hardware:
     def _working(self, busy: float, idle: float, hot: float) -> Array:
         return absent_where(self._gone, np.where(self._hot, hot, np.where(self._busy, busy, idle)))
 
+    def _tensor(self) -> Array:
+        """How busy the tensor cores are: as much less as their run is slower, and not at all while it stands still."""
+        nodes = np.array([node for node, _ in self._where])
+        busy = self._working(0.47, 0.01, 0.47)
+        for run in self._plan.runs():
+            share = 1 / DROP if self._plan.slowest(run) is not None else float(math.isinf(self._plan.stopped(run)))
+            busy = np.where((nodes >= run.first) & (nodes < run.first + run.nodes), busy * share, busy)
+        return busy
+
     def dcgm(self) -> Iterator[Family]:
         """GPUs in dcgm-exporter's names."""
         labels = [
@@ -88,7 +98,7 @@ class Hardware:
             "DCGM_FI_DEV_GPU_TEMP": waving(heat, self._phase, 1.0, 0),
             "DCGM_FI_DEV_SM_CLOCK": waving(self._working(1980, 345, 1200), self._phase, 9.0, 0),
             "DCGM_FI_DEV_POWER_USAGE": waving(self._working(655, 95, 430) + 4 * self._warm, self._phase, 12.0),
-            "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": waving(self._working(0.47, 0.01, 0.47), self._phase, 0.01, 4),
+            "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": waving(self._tensor(), self._phase, 0.01, 4),
         }
         for name, values in moving.items():
             yield family(name, labels, values)

@@ -1,0 +1,75 @@
+"""Panels of what failed month by month, and the series that failures are counted from."""
+
+from __future__ import annotations
+
+from pyrometer_dashboards import palette, panels
+from pyrometer_dashboards.common import CLUSTER
+from pyrometer_dashboards.model import Panel, Query, Reading
+
+XIDS = f"gpu:pyrometer_gpu_xid_errors:new5m{{{CLUSTER}}}"
+CRITICAL = f'gpu:pyrometer_gpu_xid_errors:new5m{{{CLUSTER}, class="critical"}}'
+FLAPS = f"port:pyrometer_nic_link_down_events:new5m{{{CLUSTER}}}"
+ECC = f"gpu:pyrometer_gpu_ecc_uncorrected:new5m{{{CLUSTER}}}"
+LOST = f"node:up:lost5m{{{CLUSTER}}}"
+# A day or a month of a cluster that is known, and in which nothing came, is 0; one that is not over is no bar.
+KNOWN = f"or on () 0 * count(cluster:up:nodes{{{CLUSTER}}})"
+
+
+def _month(title: str, expr: str, legend: str, colour: str, reading: Reading) -> Panel:
+    return panels.bars(
+        title,
+        reading,
+        [Query(f"{expr} {KNOWN}", legend, step="30d")],
+        unit="locale",
+        no_value="no whole 30 days yet",
+        time_from="360d",
+        overrides=[panels.fixed(legend, colour)],
+    )
+
+
+def xids() -> Panel:
+    """Critical Xids of each month."""
+    return _month(
+        "Critical Xids, 30 days each",
+        f"sum(sum_over_time({CRITICAL}[30d]))",
+        "critical Xids",
+        palette.WORST,
+        Reading(
+            "Critical Xids of each 30 days, up to a year.",
+            "falling after the first months.",
+            "A rise: age, heat or a driver.",
+            "GpuXidCritical",
+        ),
+    )
+
+
+def links() -> Panel:
+    """Lost links of each month."""
+    return _month(
+        "Lost links, 30 days each",
+        f"sum(sum_over_time({FLAPS}[30d]))",
+        "lost links",
+        palette.BAD,
+        Reading(
+            "Losses of links of each 30 days, up to a year.",
+            "falling: bad cables are found in the first months.",
+            "A rise: dust, or work in the racks.",
+            "NicLinkFlappingChronic",
+        ),
+    )
+
+
+def memory() -> Panel:
+    """Uncorrected memory errors of each month."""
+    return _month(
+        "Uncorrected memory errors, 30 days each",
+        f"sum(sum_over_time({ECC}[30d]))",
+        "memory errors",
+        palette.REASONS["hw_power_brake"],
+        Reading(
+            "Uncorrected memory errors of each 30 days, up to a year.",
+            "few.",
+            "A rise on few boards: replace them.",
+            "GpuEccUncorrected",
+        ),
+    )

@@ -1,0 +1,112 @@
+"""The first row says who is to blame also where the usual measure has nothing to say: a hang, a slow week, two runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from dashboards_planted import NODES, Series, answer, expression, where
+
+RANKS = [(node, gpu) for node in NODES for gpu in ("0", "1")]
+
+
+# A run that fell to three quarters of its MFU, and has been slow for longer than it was quick.
+FALLEN = {
+    f'pyrometer_train_batch_mfu_ratio{{{where("gpu-041")}, run="r", attempt="1"}}': "0.4x50 0.3x70",
+    f'pyrometer_train_batch_step_seconds{{{where("gpu-041")}, run="r", attempt="1"}}': "15x120",
+    f'pyrometer_train_run_info{{{where("gpu-041")}, run="r", attempt="1", model="m", world_size="6"}}': "1x120",
+}
+
+
+def standing(gone: int) -> Series:
+    """Six ranks, of which one's process is gone after ten minutes, and the others wait for it."""
+    found: Series = {}
+    for rank, (node, _) in enumerate(RANKS):
+        own = f'{where(node)}, run="r", attempt="1", rank="{rank}"'
+        steps = "0+15x40 600x80"
+        found[f"pyrometer_train_steps_total{{{own}}}"] = steps
+        found[f"pyrometer_train_step_seconds_total{{{own}}}"] = steps
+        found[f"pyrometer_train_last_step{{{own}}}"] = steps
+        found[f'pyrometer_train_step_part_seconds_total{{{own}, part="wait"}}'] = "0+3x40 120x80"
+        found[f"pyrometer_train_rank_up{{{own}}}"] = "1x40 0x80" if rank == gone else "1x120"
+        waits = "0.1x40 stale" if rank == gone else "0.1x40 0+15x80"
+        found[f'pyrometer_train_current_part_seconds{{{own}, part="wait"}}'] = waits
+    return found
+
+
+@pytest.mark.parametrize(("board", "title"), [("overview", "Straggler"), ("training-run", "All wait for")])
+def test_a_run_that_stands_still_names_who_fell_silent_first(board: str, title: str, tmp_path: Path) -> None:
+    asked = f"max by (node, rank, who) ({expression(board, title, run='r')})"
+    labels = '{node="gpu-043", rank="5", who="gpu-043 rank 5"}'
+    tests = [{"expr": asked, "exp_samples": [{"labels": labels, "value": 1}]}]
+    assert answer(tmp_path, standing(gone=5), tests) == ""
+
+
+def test_in_a_hang_the_rank_whose_process_is_gone_is_first_among_those_that_wait(tmp_path: Path) -> None:
+    asked = expression("training-run", "Where the ranks are now", run="r")
+    tests = [
+        {
+            "expr": f'({asked}) and on (part) label_replace(vector(1), "part", "gone", "", "")',
+            "exp_samples": [{"labels": '{cluster="c1", node="gpu-043", run="r", rank="5", part="gone"}', "value": 585}],
+        },
+        {"expr": f"count({asked})", "exp_samples": [{"labels": "{}", "value": 6}]},
+        {"expr": f"max({asked})", "exp_samples": [{"labels": "{}", "value": 585}]},
+    ]
+    assert answer(tmp_path, standing(gone=5), tests) == ""
+
+
+def test_steps_are_those_of_the_run_that_fell_and_not_of_the_slower_one(tmp_path: Path) -> None:
+    other = f'{where("gpu-042")}, run="slow", attempt="1", rank="0"'
+    # A tenth of a step a second all the time; the other's fell from one to a half.
+    series = {
+        f"pyrometer_train_steps_total{{{other}}}": "0+1.5x120",
+        **{
+            f'pyrometer_train_steps_total{{{where(node)}, run="r", attempt="1", rank="{rank}"}}': "0+15x60 900+7.5x60"
+            for rank, (node, _) in enumerate(RANKS)
+        },
+    }
+    asked = expression("overview", "Steps", run=".+")
+    labels = 'run:pyrometer_train_steps:rate1m{cluster="c1", run="r"}'
+    tests = [{"expr": asked, "exp_samples": [{"labels": labels, "value": 0.5}]}]
+    assert answer(tmp_path, series, tests) == ""
+
+
+def test_mfu_is_compared_with_the_best_of_hours_where_the_week_knows_nothing_better(tmp_path: Path) -> None:
+    asked = expression("overview", "MFU vs 7 days", run=".+")
+    samples = [{"labels": '{run="r"}', "value": 0.75}]
+    tests = [{"expr": f"max by (run) ({asked})", "eval_time": "29m", "exp_samples": samples}]
+    assert answer(tmp_path, FALLEN, tests) == ""
+
+
+@pytest.mark.parametrize(("title", "value"), [("MFU now", 0.3), ("Of its best", 0.75)])
+def test_a_checkpoint_does_not_make_the_mfu_unknown(title: str, value: float, tmp_path: Path) -> None:
+    tagged = {f'pyrometer_train_batch_tag{{{where("gpu-041")}, run="r", attempt="1", tag="checkpoint"}}': "_x112 1x8"}
+    samples = [{"labels": "{}", "value": value}]
+    asked = f"round({expression('training-run', title, run='r')}, 0.01)"
+    tests = [{"expr": asked, "eval_time": "29m", "exp_samples": samples}]
+    assert answer(tmp_path, FALLEN | tagged, tests) == ""
+
+
+def test_a_node_that_does_not_answer_is_named_and_else_all_answer(tmp_path: Path) -> None:
+    asked = expression("overview", "Nodes")
+    dead = {'up{job="node", cluster="c1", node="gpu-042", instance="gpu-042:9935"}': "1x60 0x60"}
+    for series, who, share in (({}, "all answer", 1), (dead, "gpu-042", 2 / 3)):
+        labels = f'{{cluster="c1", who="{who}"}}'
+        tests = [{"expr": asked, "exp_samples": [{"labels": labels, "value": share}]}]
+        assert answer(tmp_path, series, tests) == ""
+
+
+def test_critical_and_warning_alerts_are_counted_apart(tmp_path: Path) -> None:
+    dead = {'up{job="node", cluster="c1", node="gpu-042", instance="gpu-042:9935"}': "1x60 0x60"}
+    for query, count in ((0, 0), (1, 1)):
+        asked = expression("overview", "Alerts", query)
+        tests = [{"expr": asked, "exp_samples": [{"labels": "{}", "value": count}]}]
+        assert answer(tmp_path, dead, tests) == ""
+
+
+def test_a_run_that_stands_still_loses_all_of_its_gpus_and_a_slow_one_its_share(tmp_path: Path) -> None:
+    asked = expression("alerts", "Training lost")
+    for series, lost in ((standing(gone=5), 1), (FALLEN, 0.25), ({}, None)):
+        samples = [] if lost is None else [{"labels": "{}", "value": lost}]
+        tests = [{"expr": f"round({asked}, 0.01)", "eval_time": "29m", "exp_samples": samples}]
+        assert answer(tmp_path, series, tests) == ""
