@@ -229,7 +229,7 @@ def memory(bench: Bench, count: int) -> list[bool]:
     for _ in range(BATCHES_KEPT // 2000):
         bench.scrape(steps=2000)
     each = 1e6 * (rss_megabytes(bench.pid) - after) / BATCHES_KEPT
-    print(f"  each batch takes {each:.0f} bytes more, for the {KEEP_SECONDS:.0f} s that it is kept")
+    print(f"  a batch takes {each:.0f} bytes at most, for the {KEEP_SECONDS:.0f} s that it is kept")
     return met
 
 

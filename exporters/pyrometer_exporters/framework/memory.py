@@ -13,7 +13,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 KEPT_BYTES: Final = 16 << 20
 # Of a scrape's three thousand samples none is in a cycle, and the next scrape frees them. With Python's own 700 the
 # collector looks through them five times in each.
-YOUNG_OBJECTS: Final = 20_000
+YOUNG_OBJECTS: Final = 10_000
 
 
 def keep() -> None:
