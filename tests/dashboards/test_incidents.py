@@ -86,7 +86,9 @@ def throttled(at: str, who: str) -> str:
 
 def fires(alert: str, severity: str, component: str, more: str) -> Shown:
     """What the board of alerts says of an alert: the part that it names."""
-    labels = f'{{alertname="{alert}", severity="{severity}", component="{component}", cluster="c1", {more}}}'
+    urgency = ("critical", "warning", "info").index(severity)
+    names = f'alertname="{alert}", severity="{severity}", urgency="{urgency}", component="{component}"'
+    labels = f'{{{names}, cluster="c1", {more}}}'
     beyond = f'* 0 + 1 and on (alertname) ALERTS{{alertname="{alert}"}}'
     return Shown("alerts", "Firing now, with the part that is meant", labels, 1, beyond)
 
@@ -360,3 +362,15 @@ def test_a_mark_is_the_start_of_an_alert_that_fires_and_one_that_fires_again_has
     begins = {"eval_time": "90s", "exp_samples": [{"labels": f"{{{fires}}}", "value": 50_000}]}
     later = [{"eval_time": at, "exp_samples": []} for at in ("150s", "255s", "330s", "10m")]
     assert answer(tmp_path, series, [{"expr": asked, **each} for each in (begins, *later)]) == ""
+
+
+def test_alerts_stand_by_what_they_ask_for_and_not_by_the_name_of_their_severity(tmp_path: Path) -> None:
+    order = ("critical", "warning", "info", "page")
+    series = {}
+    for severity in order:
+        names = f'alertname="A", severity="{severity}", cluster="c1"'
+        series[f"ALERTS_FOR_STATE{{{names}}}"] = "0x120"
+        series[f'ALERTS{{{names}, alertstate="firing"}}'] = "1x120"
+    asked = f"count by (severity, urgency) ({expression('alerts', 'Firing now, with the part that is meant')})"
+    expected = [{"labels": f'{{severity="{name}", urgency="{at}"}}', "value": 1} for at, name in enumerate(order)]
+    assert answer(tmp_path, series, [{"expr": asked, "exp_samples": expected}]) == ""

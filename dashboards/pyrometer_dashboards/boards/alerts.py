@@ -17,6 +17,8 @@ from pyrometer_dashboards.model import Board, Panel, Query, Reading, Row
 
 _FIRING = f"alert:ALERTS:firing{{{CLUSTER}}}"
 _SEVERITIES = (("critical", palette.WORST), ("warning", palette.BAD), ("info", palette.HEALTHY))
+# Severities as numbers, to sort a table by: by name, info would stand above warning. One of your own comes last.
+_URGENCIES = (*_SEVERITIES, ("other", palette.QUIET))
 
 
 def board() -> Board:
@@ -133,14 +135,16 @@ def _now() -> Panel:
         ),
         [
             Query(
-                f'(time() - ALERTS_FOR_STATE{{{CLUSTER}, alertname!="Watchdog"}}) '
-                f'and ignoring (alertstate) ALERTS{{alertstate="firing", {CLUSTER}}}',
+                _with_urgency(
+                    f'(time() - ALERTS_FOR_STATE{{{CLUSTER}, alertname!="Watchdog"}}) '
+                    f'and ignoring (alertstate) ALERTS{{alertstate="firing", {CLUSTER}}}'
+                ),
                 instant=True,
                 table=True,
             )
         ],
         {
-            "severity": "severity",
+            "urgency": "severity",
             "alertname": "alert",
             "node": "node",
             "gpu": "gpu",
@@ -163,12 +167,20 @@ def _now() -> Panel:
             | {
                 "custom.width": 90,
                 "links": [],
-                "mappings": [panels.state(name, name, colour, at) for at, (name, colour) in enumerate(_SEVERITIES)],
+                "mappings": [panels.state(str(at), name, colour, at) for at, (name, colour) in enumerate(_URGENCIES)],
             },
         },
         no_value="nothing fires",
         span=14,
     )
+
+
+def _with_urgency(alerts: str) -> str:
+    """The alerts, with the place of their severity among ``_URGENCIES`` as a label."""
+    numbered = f'label_replace({alerts}, "urgency", "{len(_SEVERITIES)}", "", "")'
+    for at, (severity, _) in enumerate(_SEVERITIES):
+        numbered = f'label_replace({numbered}, "urgency", "{at}", "severity", "{severity}")'
+    return numbered
 
 
 def _harm() -> Panel:
