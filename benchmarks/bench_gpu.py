@@ -248,7 +248,9 @@ def scrapes(folder: Path, gpus: Path) -> bool:
 
 
 def main() -> int:
-    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 20.0
+    flags = argparse.ArgumentParser(description="What the GPU collector costs.")
+    flags.add_argument("seconds", nargs="?", type=float, default=20.0, help="for each sampler (%(default)s)")
+    seconds = flags.parse_args().seconds
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "bus/pci/devices").mkdir(parents=True)

@@ -9,7 +9,6 @@ kept between scrapes for as long as its samples are what they were, and each ser
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import cast
 
 from pyrometer_exporters.framework.metrics import Batch, Family, Sample, single
 
@@ -112,7 +111,10 @@ class Renderer:
         if header is None:
             header = self._headers[family] = _header(family, family.name, _HELP_ESCAPES)
         lines = [header]
-        self._write(single(members) if Batch in map(type, members) else cast("list[Sample]", members), lines)
+        if len(members) == 1 and isinstance(members[0], Batch):
+            self._write(members[0].samples, lines)
+        else:
+            self._write(single(members), lines)
         return "".join(lines).encode("utf-8", "replace")
 
     def _write(self, members: Iterable[Sample], lines: list[str]) -> None:

@@ -227,6 +227,71 @@ def test_a_batch_is_looked_at_once(gatherer: Make) -> None:
     assert values(second)["x_value", "b"] == 2
 
 
+def test_a_family_is_given_as_the_same_batch_until_one_of_its_samples_changes(gatherer: Make) -> None:
+    heat = Family("x_heat", "gauge", "Another.", ("who",))
+    hot = [20.0]
+    gather = gatherer(steady=lambda _: [VALUE.sample(1, "a"), heat.sample(hot[0], "a"), heat.sample(5, "b")])
+
+    def batches() -> dict[str, Batch]:
+        return {item.family.name: item for item in gather.gather(5).items if isinstance(item, Batch)}
+
+    first, second = batches(), batches()
+    hot[0] = 21.0
+    third = batches()
+    assert second == first
+    assert third["x_value"] is first["x_value"]
+    assert [sample.value for sample in third["x_heat"].samples] == [21.0, 5]
+    assert third["x_heat"].samples[1] is first["x_heat"].samples[1]
+
+
+def test_series_that_come_and_go(gatherer: Make) -> None:
+    names = [["a", "b"], ["b"], [], ["a", "b", "c"], ["c", "a"]]
+    gather = gatherer(some=lambda _: [VALUE.sample(len(who), who) for who in names[0]])
+    while names:
+        found = values(gather.gather(5))
+        assert [key[1] for key in found if key[0] == "x_value"] == names.pop(0)
+
+
+@pytest.mark.parametrize("item", [item for item in GARBAGE if isinstance(item, Sample)], ids=repr)
+def test_garbage_where_a_good_sample_was_is_dropped_until_it_is_good_again(gatherer: Make, item: Sample) -> None:
+    now = [VALUE.sample(1, "a")]
+    gather = gatherer(sometimes=lambda _: [VALUE.sample(1, "before"), now[0], VALUE.sample(1, "after")])
+    for given, kept in ((now[0], True), (item, False), (item, False), (now[0], True)):
+        now[0] = given
+        gathered = gather.gather(5)
+        found = values(gathered)
+        told = ("pyrometer_down_reason_info", "sometimes", "", "bad_sample") in found
+        assert (("x_value", "a") in found, told) == (kept, not kept)
+        assert {("x_value", "before"), ("x_value", "after")} <= found.keys()
+        assert b"before" in Renderer().text(gathered.items)
+
+
+def test_values_that_cannot_be_compared_cost_only_themselves(gatherer: Make) -> None:
+    class Array:
+        def __eq__(self, other: object) -> bool:
+            raise ValueError(other)
+
+        __hash__ = None  # type: ignore[assignment]
+
+    given: list[float] = [1.0]
+    gather = gatherer(odd=lambda _: [VALUE.sample(given[0], "a"), VALUE.sample(2, "b")])
+    gather.gather(5)
+    given[0] = Array()  # type: ignore[call-overload]
+    for _ in range(2):
+        found = values(gather.gather(5))
+        assert ("x_value", "a") not in found
+        assert found["x_value", "b"] == 2
+        assert found["pyrometer_collector_success", "odd"] == 1
+        assert found["pyrometer_down_reason_info", "odd", "", "bad_sample"] == 1
+
+
+def test_families_that_cannot_be_looked_up_cost_only_themselves(gatherer: Make) -> None:
+    bad = Sample([1], ("a",), 1)  # type: ignore[arg-type]
+    found = values(gatherer(odd=lambda _: [bad, VALUE.sample(2, "b")]).gather(5))
+    assert found["x_value", "b"] == 2
+    assert found["pyrometer_down_reason_info", "odd", "", "bad_sample"] == 1
+
+
 @pytest.mark.parametrize("given", [None, 5, [None], "abc"], ids=repr)
 def test_something_that_is_no_list_of_samples(gatherer: Make, given: Iterable[Sample | Down]) -> None:
     found = values(gatherer(lies=lambda _: given, fine=good).gather(5))

@@ -39,6 +39,7 @@ REASONS = (
     Reason("board_limit", 0x200, since_driver=615),
     Reason("reliability", 0x400, since_driver=615),
 )
+_NAMES = tuple(reason.name for reason in REASONS)
 KNOWN_BITS = 0x7FF
 
 # NVML_FI_DEV_PERF_POLICY_*: the same ids since Volta.
@@ -85,10 +86,13 @@ def sampled_reasons(driver: str) -> frozenset[str]:
 
 def seconds_by_reason(seconds_by_mask: Mapping[int, float]) -> dict[str, float]:
     """Seconds per reason from seconds per bitmask; all eleven reasons, 0 for those never seen."""
-    return {
-        reason.name: sum(seconds for mask, seconds in seconds_by_mask.items() if mask & reason.bit)
-        for reason in REASONS
-    }
+    found = dict.fromkeys(_NAMES, 0.0)
+    for mask, seconds in seconds_by_mask.items():
+        if mask:
+            for reason in REASONS:
+                if mask & reason.bit:
+                    found[reason.name] += seconds
+    return found
 
 
 class ClockEvent(NamedTuple):

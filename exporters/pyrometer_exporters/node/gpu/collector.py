@@ -12,7 +12,7 @@ import math
 import os
 import socket
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -68,14 +68,18 @@ class GpuCollector:
         # Not to the last moment: what the Xids have to tell of a GPU that hangs comes after it.
         outcomes = _awaited(jobs, min(start + 0.8 * (until - start), start + LONGEST_SECONDS))
         told = visit.outcome(min(until, max(start + SHORTEST_SECONDS, time.monotonic())))
-        yield from self._present(on_bus)
-        yield from self._versions.samples()
-        yield release.RELEASED.sample(int(self._release.released))
-        yield from _told(Driver.PART, told)
+        # One list, as a node has two thousand: each step that hands them on one by one costs as much as to check them.
+        found = [
+            *self._present(on_bus),
+            *self._versions.samples(),
+            release.RELEASED.sample(int(self._release.released)),
+            *_told(Driver.PART, told),
+        ]
         for gpu, outcome in outcomes.items():
             if not gpu.excluded:
-                yield from _about(gpu, outcome)
-        yield from self._xids(on_bus, until)
+                _about(gpu, outcome, found)
+        found.extend(self._xids(on_bus, until))
+        return found
 
     def close(self) -> None:
         """Stop sampling; workers end once their present call is done."""
@@ -129,19 +133,16 @@ def _awaited(jobs: Mapping[Gpu, Job[list[Sample]]], until: float) -> Outcomes:
     return outcomes
 
 
-def _told(part: str, outcome: Outcome[list[Sample]]) -> Iterable[Sample | Down]:
-    if outcome.reason is None:
-        yield from outcome.value or ()
-    else:
-        yield Down(part, outcome.reason, outcome.detail)
+def _told(part: str, outcome: Outcome[list[Sample]]) -> Sequence[Sample | Down]:
+    return (outcome.value or ()) if outcome.reason is None else (Down(part, outcome.reason, outcome.detail),)
 
 
-def _about(gpu: Gpu, outcome: Outcome[list[Sample]]) -> Iterable[Sample | Down]:
+def _about(gpu: Gpu, outcome: Outcome[list[Sample]], found: list[Sample | Down]) -> None:
     if outcome.reason not in (RELEASED, RELEASING):  # nobody asked it: neither up nor down
-        yield families.UP.sample(1 if outcome.reason is None else 0, *gpu.identity.labels())
+        found.append(families.UP.sample(1 if outcome.reason is None else 0, *gpu.identity.labels()))
     if gpu.known:
-        yield gpu.identity.info()
-    yield from _told(gpu.part, outcome)
+        found.append(gpu.identity.info())
+    found.extend(_told(gpu.part, outcome))
 
 
 HOSTNAME_FLAG: Final = "gpu.hostname-label"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pyrometer_exporters.framework.clock import Clock
@@ -17,7 +17,7 @@ from pyrometer_exporters.node.gpu.inventory import Candidate, Selection, kernel_
 from pyrometer_exporters.node.gpu.jobs import Jobs
 from pyrometer_exporters.node.gpu.nvml import FieldKey, Handle, Nvml, NvmlError
 from pyrometer_exporters.node.gpu.patience import Patience
-from pyrometer_exporters.node.gpu.readings import Values, read_values
+from pyrometer_exporters.node.gpu.readings import READ_FIELDS, Values, read_values
 from pyrometer_exporters.node.gpu.sampler import HANGS_SECONDS, Sampler
 from pyrometer_exporters.node.gpu.subject import Opened, SubjectSpec
 from pyrometer_exporters.node.gpu.throttling import Throttling
@@ -84,6 +84,8 @@ class Gpu:
         self._generation = 0
         self._throttling = Throttling()
         self._subjects = [spec.make() for spec in shared.subjects]
+        self._wanted: list[Sequence[FieldKey]] = []
+        self._fields: tuple[FieldKey, ...] = ()
         self.number = number
         """The number to serve it under; None for NVML's own index."""
         self.numbered_for = 0
@@ -187,10 +189,14 @@ class Gpu:
         self._handle, self._generation = handle, link.generation
         return handle
 
-    def _wanted_fields(self) -> Iterable[FieldKey]:
-        """Each once, whoever wants it."""
-        of_subjects = [subject.fields() for subject in self._subjects]
-        return dict.fromkeys(itertools.chain(self._throttling.fields(), *of_subjects))
+    def _wanted_fields(self) -> tuple[FieldKey, ...]:
+        """Each once, whoever wants it; the same tuple as long as everybody wants the same."""
+        wanted = [self._throttling.fields(), *[subject.fields() for subject in self._subjects]]
+        # Two hundred: to put them together costs as much as the call that asks for them.
+        if wanted != self._wanted:
+            self._wanted = wanted
+            self._fields = (*READ_FIELDS, *dict.fromkeys(itertools.chain(*wanted)))
+        return self._fields
 
     def _dcgm_samples(self, values: Values) -> Iterable[Sample]:
         labels = self.identity.dcgm_labels(self._shared.hostname)

@@ -14,7 +14,7 @@ counted twice, two quick ones may count as one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from pyrometer_exporters.node.gpu.clock_events import COUNTER_SLACK_SECONDS, KNOWN_BITS, REASONS, ClockEvent
 
@@ -51,8 +51,7 @@ class Rises:
         return self._seen.get(bit, float("-inf"))
 
 
-@dataclass(frozen=True)
-class _Window:
+class _Window(NamedTuple):
     began: float
     seconds: float
     rises: int

@@ -42,6 +42,29 @@ class _Bound(NamedTuple):
     labels: tuple[str, ...]
 
 
+class _Tier:
+    """Samples of one GPU that are made anew only when a value is another: most are not for weeks."""
+
+    def __init__(self, entries: Sequence[_Bound] = ()) -> None:
+        self._entries = entries
+        self.keys = [entry.key for entry in entries]
+        self._values: list[float | None] = []
+        self._samples: list[Sample] = []
+
+    def samples(self, fields: Mapping[FieldKey, float]) -> Sequence[Sample]:
+        """Those that the GPU has a value for; not to be changed."""
+        values = [*map(fields.get, self.keys)]
+        if values != self._values:
+            self._values = values
+            # -1 in an unsigned is no count: a GPU in trouble may say so for a while before it is lost.
+            self._samples = [
+                made(family, labels, value)
+                for (_, family, labels), value in zip(self._entries, values, strict=True)
+                if value is not None and value <= MOST_COUNT
+            ]
+        return self._samples
+
+
 class FieldSubject:
     """See subject.Subject; ``always`` is read with every collection, ``seldom`` once in :data:`SELDOM_SECONDS`.
 
@@ -51,8 +74,8 @@ class FieldSubject:
     def __init__(self, always: Sequence[FieldSample] = (), seldom: Sequence[FieldSample] = ()) -> None:
         self._defined = (always, seldom)
         self.gpu: Opened
-        self._always: list[_Bound] = []
-        self._seldom: list[_Bound] = []
+        self._always = _Tier()
+        self._seldom = _Tier()
         self._wanted: list[FieldKey] = []
         self._wanted_seldom: list[FieldKey] = []
         self._kept: tuple[Sample, ...] = ()
@@ -65,9 +88,9 @@ class FieldSubject:
         """Everything is new: nothing is kept from before."""
         self.gpu = gpu
         always, seldom = self.defined(gpu)
-        self._always, self._seldom = bound(gpu, always), bound(gpu, seldom)
-        self._wanted = [entry.key for entry in self._always]
-        self._wanted_seldom = [*self._wanted, *(entry.key for entry in self._seldom)]
+        self._always, self._seldom = _Tier(_bound(gpu, always)), _Tier(_bound(gpu, seldom))
+        self._wanted = self._always.keys
+        self._wanted_seldom = [*self._wanted, *self._seldom.keys]
         self.again()
 
     def defined(self, _gpu: Opened) -> tuple[Sequence[FieldSample], Sequence[FieldSample]]:
@@ -90,9 +113,9 @@ class FieldSubject:
             # The first time, GPUs part ways: else all eight would read everything in the same scrape of each minute.
             early = SELDOM_SECONDS * (self.gpu.identity.index % 4) / 4 if self._read_at is None else 0.0
             self._read_at = self._asked_at - early
-            self._kept = (*_samples(self._seldom, fields), *self.rare(fields))
+            self._kept = (*self._seldom.samples(fields), *self.rare(fields))
         kept = self._kept
-        return (*_samples(self._always, fields), *self.now(fields), *kept)
+        return (*self._always.samples(fields), *self.now(fields), *kept)
 
     def now(self, _fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
         """What a subclass reads by itself with every collection."""
@@ -121,7 +144,7 @@ class FieldSubject:
         return optional(lambda: float(self.gpu.nvml.ask(function, self.gpu.handle, *arguments)))
 
 
-def bound(gpu: Opened, defined: Iterable[FieldSample]) -> list[_Bound]:
+def _bound(gpu: Opened, defined: Iterable[FieldSample]) -> list[_Bound]:
     """The samples as they are on this GPU and driver, their labels made up once."""
     driver = version_numbers(gpu.identity.driver)
     found = []
@@ -131,15 +154,6 @@ def bound(gpu: Opened, defined: Iterable[FieldSample]) -> list[_Bound]:
             sample = make(entry.family, 0, *entry.labels)
             found.append(_Bound(entry.key, sample.family, sample.labels))
     return found
-
-
-def _samples(entries: Iterable[_Bound], fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
-    # -1 in an unsigned is no count: a GPU in trouble may say so for a while before it is lost.
-    return [
-        made(family, labels, fields[key])
-        for key, family, labels in entries
-        if key in fields and fields[key] <= MOST_COUNT
-    ]
 
 
 def dcgm_family(name: str, kind: MetricType, text: str, *, seldom: bool = False) -> Family:

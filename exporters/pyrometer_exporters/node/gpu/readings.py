@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from pyrometer_exporters.framework.metrics import Family
@@ -55,13 +55,17 @@ GAUGES = (
 )
 
 
-def read_values(nvml: Nvml, handle: Handle, more_fields: Iterable[FieldKey]) -> Values:
-    """All values of a GPU, the field values in one call.
+READ_FIELDS: tuple[FieldKey, ...] = (MEMORY_TEMP_FIELD, TOTAL_ENERGY_FIELD)
+"""What :func:`read_values` itself wants."""
+
+
+def read_values(nvml: Nvml, handle: Handle, wanted: Sequence[FieldKey]) -> Values:
+    """All values of a GPU, the field values in one call: ``wanted``, :data:`READ_FIELDS` among them.
 
     Errors: PartError for the GPU as a whole; ``implausible`` where one value can't be true, for then none is trusted.
     """
     # Before the bitmask: a counter that grew while the bit is off by now tells of a pulse that is over.
-    fields = nvml.fields(handle, [MEMORY_TEMP_FIELD, TOTAL_ENERGY_FIELD, *more_fields])
+    fields = nvml.fields(handle, wanted)
     found: dict[Family, float] = {}
     for gauge in GAUGES:
         value = value_or_none(lambda gauge=gauge: gauge.read(nvml, handle))  # type: ignore[misc]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from pyrometer_exporters.framework.metrics import Sample, made
 from pyrometer_exporters.node.gpu import clock_events, families
@@ -19,6 +19,7 @@ class Throttling:
     def __init__(self) -> None:
         self.watched = Watched()
         self._fields: dict[str, int] = {}
+        self._wanted: tuple[int, ...] = ()
         self._samplable: frozenset[str] = frozenset()
         self._times = clock_events.ClockEvents()
         self._counts = ClockEventCounts(self.watched.rises)
@@ -30,7 +31,7 @@ class Throttling:
         fields = clock_events.counter_fields(link.driver)
         if self._fields and fields != self._fields:  # another driver, and its counters begin anew
             self._times = clock_events.ClockEvents()
-        self._fields = fields
+        self._fields, self._wanted = fields, tuple(fields.values())
         self._samplable = clock_events.sampled_reasons(link.driver)
         self._times.reopened()
         self._counts.reopened()
@@ -42,9 +43,9 @@ class Throttling:
         """The GPU is no longer open."""
         self.watched.read = None
 
-    def fields(self) -> Iterable[int]:
+    def fields(self) -> Sequence[int]:
         """The field values that :meth:`samples` wants."""
-        return self._fields.values()
+        return self._wanted
 
     def samples(self, values: Values, now: float, labels: tuple[str, str]) -> Iterable[Sample]:
         """Everything about clock events as of the monotonic time ``now``."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 from pyrometer_exporters.framework.collector import CollectorSpec, Context, FlagGroup
 from pyrometer_exporters.framework.flags import UsageError, regexp
@@ -23,7 +24,7 @@ from pyrometer_exporters.node.nic.peers import expected_by_peers
 from pyrometer_exporters.node.nic.readings import DeviceReading
 from pyrometer_exporters.node.nic.shown import Shown
 from pyrometer_exporters.node.nic.state import Store
-from pyrometer_exporters.node.nic.sysfs import Files, SystemFiles, allow_descriptors
+from pyrometer_exporters.node.nic.sysfs import Files, Hung, SystemFiles, allow_descriptors
 from pyrometer_exporters.node.nic.system_kernel import SystemKernel
 
 # A node with 22 PMA files per port was read in 0.113 s all in all (node_exporter issue 3265); reads blocked on the
@@ -36,6 +37,9 @@ FIRST_SHARE = 0.5
 
 # How long the other devices wait for one that isn't done.
 PATIENCE_SECONDS = 0.005
+# In so many ways devices part by when they are read again for the first time: at one scrape every 15 s, what is read
+# every minute comes in turn.
+WAYS = 4
 
 
 class NicCollector:
@@ -60,9 +64,12 @@ class NicCollector:
         self._clock = context.clock
         self._gpus = Gpus(self._sysfs)
         self.asks_the_kernel = new_kernel is not None
-        self._new_reader = lambda hung: Reader(
-            files or SystemFiles(), hung, new_kernel() if new_kernel else None, every_time=every_time
-        )
+
+        def new_reader(early: float, hung: Hung) -> Reader:
+            kernel = new_kernel() if new_kernel else None
+            return Reader(files or SystemFiles(), hung, kernel, early, every_time=every_time)
+
+        self._new_reader = new_reader
         self._store = Store(context.state)
         self._memories = Memories(self._store, context.procfs)
         self._shown = Shown()
@@ -120,7 +127,8 @@ class NicCollector:
 
     def _device(self, name: str) -> Device:
         if name not in self._devices:
-            self._devices[name] = Device(name, self._new_reader)
+            early = len(self._devices) % WAYS / WAYS
+            self._devices[name] = Device(name, partial(self._new_reader, early))
         return self._devices[name]
 
     def _samples(self, readings: list[DeviceReading]) -> Iterator[Sample | Batch | Down]:

@@ -49,14 +49,16 @@ class Read:
 class Reader:
     """What only the worker touches that reads the device at the time."""
 
-    def __init__(self, files: Files, hung: Hung, kernel: Kernel | None, *, every_time: bool) -> None:
-        self.folders = Folders(files, hung)
+    def __init__(
+        self, files: Files, hung: Hung, kernel: Kernel | None, early: float = 0.0, *, every_time: bool
+    ) -> None:
+        self.folders = Folders(files, hung, early)
         self.gone = False
         """Whether its last read came back after it was abandoned."""
         self._hung = hung
         self._inode = 0
         self._moved = (0, 0.0)
-        self._access = Access(self.folders, Kept(every_time=every_time), Hardware(), kernel)
+        self._access = Access(self.folders, Kept(early, every_time=every_time), Hardware(), kernel)
 
     def read(self, read: Read, now: float) -> DeviceReading:
         """A look at the device at the monotonic time ``now``; ``PartError`` where it can't be read."""

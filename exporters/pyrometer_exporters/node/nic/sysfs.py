@@ -149,8 +149,9 @@ class Folder:
             self.close()
             self.inode, self._signature, self._relist_at = found.st_ino, signature, now
         if now >= self._relist_at:
+            early = 0.0 if self.names else self._folders.early
             self.names = frozenset(os.listdir(self.path))  # noqa: PTH208
-            self._relist_at = now + RELIST_SECONDS
+            self._relist_at = now + RELIST_SECONDS * (1 - early)
 
     def read(self, name: str) -> str:
         """The text of a file without its line end; bytes that aren't UTF-8 are replaced. Raises ``OSError``."""
@@ -222,10 +223,14 @@ class Folder:
 
 
 class Folders:
-    """The folders of one device, by path; ``now`` is the monotonic time of the present look at them."""
+    """The folders of one device, by path; ``now`` is the monotonic time of the present look at them.
 
-    def __init__(self, files: Files, hung: Hung | None = None) -> None:
+    ``early`` is by what part of its interval the second listing of a folder comes before its time, see tiers.Kept.
+    """
+
+    def __init__(self, files: Files, hung: Hung | None = None, early: float = 0.0) -> None:
         self.files = files
+        self.early = early
         self.now = 0.0
         self.look = 0
         self.abandoned = False

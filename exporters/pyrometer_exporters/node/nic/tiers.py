@@ -35,12 +35,17 @@ TIERS = (LINK, COUNTERS, TEMPERATURES, IDENTITY)
 class Kept:
     """What one device gave, by group of files, until the tier's interval is over.
 
+    ``early`` is by what part of the interval the second read comes before its time. Devices part ways by it: else one
+    scrape in two would read the counters of all, and one in twenty all that there is.
+
     Not thread-safe: it belongs to the one worker that reads its device.
     """
 
-    def __init__(self, *, every_time: bool = False) -> None:
+    def __init__(self, early: float = 0.0, *, every_time: bool = False) -> None:
         self._share = 0.0 if every_time else SLACK
-        self._values: dict[tuple[Tier, Hashable], tuple[float, Any]] = {}
+        self._first_share = self._share * (1 - early)
+        self._values: dict[tuple[Tier, Hashable], tuple[float, float, Any]] = {}
+        """When each was read, when to read it again, and what it was."""
         self._asked: set[tuple[Tier, Hashable]] = set()
         self.now = 0.0
 
@@ -53,11 +58,12 @@ class Kept:
         """What ``read`` gives, or gave within the tier's interval. An exception is not kept."""
         found = self._values.get((tier, key))
         self._asked.add((tier, key))
-        if found is not None and self.now - found[0] < self._share * tier.seconds:
-            return cast("T", found[1])  # what ``read`` gave under this key
+        if found is not None and self.now < found[1]:
+            return cast("T", found[2])  # what ``read`` gave under this key
         self._values.pop((tier, key), None)
         value = read()
-        self._values[tier, key] = (self.now, value)
+        share = self._first_share if found is None else self._share
+        self._values[tier, key] = (self.now, self.now + share * tier.seconds, value)
         return value
 
     def ages(self) -> dict[Tier, float]:

@@ -179,6 +179,20 @@ def test_a_count_that_cannot_be_true_is_left_out_alone(make_node: MakeNode) -> N
     assert scrape.downs == {}
 
 
+def test_counts_that_stand_still_grow_go_and_come_again_are_told_as_they_are(make_node: MakeNode) -> None:
+    node = make_node(count=2, still=True)
+    place = "volatile/device_memory/uncorrected"
+    unread: dict[str, int] = {}
+    for count, errors, told in (
+        (0, unread, 0), (0, unread, 0), (3, unread, 3), (3, unread, 3), (3, {"4": 3}, None), (3, unread, 3),
+        ((1 << 64) - 1, unread, None), (4, unread, 4),
+    ):  # fmt: skip
+        node.gpus[1].set(ecc_errors={place: count}, field_errors=errors)
+        scrape = node.scrape()
+        assert _values(scrape, ("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL",), gpu="1") == [told]
+        assert _values(scrape, ("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL"), gpu="0") == [0, 0]
+
+
 def test_what_the_driver_asks_for_and_what_it_cannot_mend(make_node: MakeNode) -> None:
     scrape = _node(make_node, recovery_action=4, repairs=[0, 1], unrepairable_memory=1).scrape()
     assert scrape.value("pyrometer_gpu_recovery_action", gpu="1") == 4

@@ -110,10 +110,16 @@ class _NvlinkHealth(FieldSubject):
         self._links: list[int] = []
         self._link_fields: dict[int, str] = {}
         self._states: list[FieldKey] = []
+        self._wanted_with_states: list[FieldKey] = []
         self._believed = False
         """Whether the fields said the same as the calls when both were asked."""
         self._shown: list[tuple[Sample, Sample]] = []
         """Of each link: down and up."""
+
+    def open(self, gpu: Opened) -> None:
+        """See FieldSubject."""
+        super().open(gpu)
+        self._wanted_with_states = [*self._wanted, *self._states]
 
     def defined(self, gpu: Opened) -> tuple[Sequence[FieldSample], Sequence[FieldSample]]:
         """None for a GPU without links."""
@@ -127,9 +133,9 @@ class _NvlinkHealth(FieldSubject):
     def fields(self) -> Sequence[FieldKey]:
         """The links' states; seldom, each kind of error of each link as well."""
         wanted = super().fields()
-        if not self.due:
-            return [*wanted, *self._states] if self._believed else wanted
-        return [*wanted, *self._states, *((field, link) for link in self._links for field in self._link_fields)]
+        if self.due:
+            return [*wanted, *self._states, *((field, link) for link in self._links for field in self._link_fields)]
+        return self._wanted_with_states if self._believed else wanted
 
     def rare(self, fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
         """Which link the errors are of; 54 zeros for each healthy GPU would be most of its series."""
