@@ -70,8 +70,8 @@ class Part(Generic[T]):
         self._task, self._shared = Task(job), not slow
         return Job(self, self._task, slow=slow)
 
-    def begin(self, task: Task[T]) -> None:
-        """See :class:`Errand`."""
+    def begin(self, task: Task[Any]) -> None:
+        """See :class:`Owner`."""
         begin(task, self._worker)
 
     def swap(self, worker: Worker[None]) -> Worker[None]:
@@ -84,10 +84,20 @@ class Part(Generic[T]):
         self._worker.close()
 
 
+class Owner(Protocol):
+    """Whose job it is: what has, or may come to have, a thread of its own."""
+
+    def begin(self, task: Task[Any]) -> None:
+        """Do it in that thread."""
+
+    def swap(self, worker: Worker[None]) -> Worker[None]:
+        """See :class:`Errand`."""
+
+
 class Job(Generic[T]):
     """See :class:`Errand`."""
 
-    def __init__(self, part: Part[T], task: Task[T] | None, *, slow: bool) -> None:
+    def __init__(self, part: Owner, task: Task[T] | None, *, slow: bool) -> None:
         self._part = part
         self.task = task
         self.slow = slow

@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from pyrometer_exporters.framework import lane
 from pyrometer_exporters.framework.worker import LATE, PartError, Pending, Task, Worker, reason_of
@@ -141,10 +142,9 @@ class Device:
         self._telling = not apart and before is not None
         return Look(self, read, now, self._task, slow=apart)
 
-    def begin(self, look: Look) -> None:
-        """Begin a look in the device's own thread."""
-        if look.task is not None:
-            lane.begin(look.task, self._worker)
+    def begin(self, task: Task[Any]) -> None:
+        """Do it in the device's own thread."""
+        lane.begin(task, self._worker)
 
     def swap(self, worker: Worker[None]) -> Worker[None]:
         """Take the thread that reads this device at present for its own, and give the one that it had."""
@@ -166,7 +166,7 @@ class Device:
         self._worker, self._reader = self._fresh()
         self._task = None
         again = self.look(look.read, look.now)
-        self.begin(again)
+        again.begin()
         return again.pending
 
     def close(self, until: float) -> bool:
@@ -184,26 +184,11 @@ class Device:
         return Worker(f"nic-{self._name}"), self._new_reader(self._hung)
 
 
-class Look:
-    """A look at a device, an errand of a lane; ``task`` is None where an earlier one is still under way."""
+class Look(lane.Job[DeviceReading]):
+    """A look at a device; ``task`` is None where an earlier one is still under way."""
 
     def __init__(self, device: Device, read: Read, now: float, task: Task[DeviceReading] | None, *, slow: bool) -> None:
+        super().__init__(device, task, slow=slow)
         self.device = device
         self.read = read
         self.now = now
-        self.task = task
-        self.slow = slow
-        self.pending: Pending[DeviceReading] = Pending(None, time.monotonic()) if task is None else task.pending
-
-    @property
-    def over(self) -> bool:
-        """Whether there is nothing to wait for."""
-        return self.task is None or self.task.over
-
-    def begin(self) -> None:
-        """See lane.Errand."""
-        self.device.begin(self)
-
-    def swap(self, worker: Worker[None]) -> Worker[None]:
-        """See lane.Errand."""
-        return self.device.swap(worker)
