@@ -222,7 +222,7 @@ def _harm() -> Panel:
 
 
 # What an alert of each severity is drawn as; with the last, a row that says so where nothing fires.
-_STATES = {3: "critical", 2: "warning", 1: "info"}
+_STATES = {len(_SEVERITIES) - at: name for at, (name, _) in enumerate(_SEVERITIES)}
 _NOTHING = (
     f'label_replace(0 * max(cluster:up:nodes{{{CLUSTER}}}), "alertname", "nothing", "", "") unless on () {_FIRING}'
 )
