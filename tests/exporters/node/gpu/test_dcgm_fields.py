@@ -134,6 +134,8 @@ def test_driver_535_has_the_rest_though_it_lacks_newer_fields(make_node: MakeNod
     [
         (3, 0, 12, {3: 12}),  # an ECC counter that is called a double
         (28, 1, 1 << 40, {28: 1 << 40}),  # and one that is called 32 bits wide
+        (82, 0, 48, {82: 48}),  # R545's memory temperature: the type was left at 0, which is a double
+        (94, 0, 0x3FF8 << 48, {94: 1.5}),  # a double that is one
         (94, 1, 7, {94: 7}),
         (94, 77, 7, {}),  # a type that nobody has heard of
     ],

@@ -149,6 +149,13 @@ def test_a_library_older_than_a_function_serves_all_the_rest(make_node: MakeNode
     assert scrape.value("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", gpu="0") == 1
 
 
+def test_a_board_that_knows_only_the_older_of_two_calls_is_asked_by_that(make_node: MakeNode) -> None:
+    node = make_node(count=1, setup=lambda gpus: gpus[0].set(errors={"nvmlDeviceGetTemperatureV": 3}))
+    scrape = node.scrape()
+    assert scrape.downs == {}
+    assert scrape.value("DCGM_FI_DEV_GPU_TEMP", gpu="0") == 31
+
+
 @pytest.mark.parametrize(
     ("code", "reason"), [(12, "no_driver"), (9, "driver_not_loaded"), (18, "driver_version_mismatch")]
 )
