@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pyrometer_exporters.framework.clock import Clock
@@ -15,11 +15,11 @@ from pyrometer_exporters.node.gpu import families
 from pyrometer_exporters.node.gpu.driver import Driver, Link
 from pyrometer_exporters.node.gpu.inventory import Candidate, Selection, kernel_pci_id
 from pyrometer_exporters.node.gpu.jobs import Jobs
-from pyrometer_exporters.node.gpu.nvml import FieldKey, Handle, Nvml, NvmlError
+from pyrometer_exporters.node.gpu.nvml import FieldKey, Handle, Nvml
 from pyrometer_exporters.node.gpu.patience import Patience
 from pyrometer_exporters.node.gpu.readings import READ_FIELDS, Values, read_values
 from pyrometer_exporters.node.gpu.sampler import HANGS_SECONDS, Sampler
-from pyrometer_exporters.node.gpu.subject import Opened, SubjectSpec
+from pyrometer_exporters.node.gpu.subject import Opened, SubjectSpec, value_or_none
 from pyrometer_exporters.node.gpu.throttling import Throttling
 from pyrometer_exporters.node.gpu.xid.watch import XidWatch
 
@@ -39,6 +39,11 @@ class Identity:
     serial: str = ""
     vbios: str = ""
     driver: str = ""
+
+    @property
+    def place(self) -> str:
+        """What no two GPUs share: the PCI address, or the UUID of one that is on no bus."""
+        return self.pci_bus_id or self.uuid
 
     def labels(self) -> tuple[str, str]:
         """See families.GPU_LABELS."""
@@ -71,7 +76,7 @@ class Shared:
     jobs: Jobs
     xids: XidWatch
     owners: dict[str, Gpu] = field(default_factory=dict)
-    """Who has which PCI address, as NVML spells it."""
+    """Who is in which :attr:`Identity.place`."""
 
 
 class Gpu:
@@ -107,8 +112,8 @@ class Gpu:
         self.excluded = True
         self._throttling.let_go()
         self.own.close()
-        if self._shared.owners.get(self.identity.pci_bus_id) is self:
-            del self._shared.owners[self.identity.pci_bus_id]
+        if self._shared.owners.get(self.identity.place) is self:
+            del self._shared.owners[self.identity.place]
 
     @property
     def part(self) -> str:
@@ -177,7 +182,7 @@ class Gpu:
         address = self.identity.pci_bus_id
         handle = nvml.open_pci(address) if address else nvml.open_index(self._candidate.index)
         identity = _identify(nvml, handle, link.driver, self.identity if self.known else None, self.number)
-        self.double = self._shared.owners.setdefault(identity.pci_bus_id, self) is not self
+        self.double = self._shared.owners.setdefault(identity.place, self) is not self
         takes = self._shared.selection.takes(identity.index, identity.pci_bus_id, identity.uuid)
         if self.double or not takes:
             self.excluded = True
@@ -219,18 +224,13 @@ def _identify(nvml: Nvml, handle: Handle, driver: str, known: Identity | None, n
     return Identity(
         index=index,
         uuid=uuid,
-        pci_bus_id=nvml.pci_bus_id(handle),
-        model=_text_or_empty(nvml, handle, "Name"),
-        serial=_text_or_empty(nvml, handle, "Serial"),  # consumer cards have none
-        vbios=_text_or_empty(nvml, handle, "VbiosVersion"),
+        pci_bus_id=_or_empty(lambda: nvml.pci_bus_id(handle)),  # the GPU of a Tegra is on no bus
+        model=_or_empty(lambda: nvml.text(handle, "Name")),
+        serial=_or_empty(lambda: nvml.text(handle, "Serial")),  # consumer cards have none
+        vbios=_or_empty(lambda: nvml.text(handle, "VbiosVersion")),
         driver=driver,
     )
 
 
-def _text_or_empty(nvml: Nvml, handle: Handle, what: str) -> str:
-    try:
-        return nvml.text(handle, what)
-    except NvmlError as error:
-        if error.about_one_value:
-            return ""
-        raise
+def _or_empty(read: Callable[[], str]) -> str:
+    return value_or_none(read) or ""
