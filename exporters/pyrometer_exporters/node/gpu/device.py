@@ -16,7 +16,7 @@ from pyrometer_exporters.node.gpu import families
 from pyrometer_exporters.node.gpu.driver import Driver, Link
 from pyrometer_exporters.node.gpu.inventory import Candidate, Selection, kernel_pci_id
 from pyrometer_exporters.node.gpu.jobs import Jobs
-from pyrometer_exporters.node.gpu.nvml import FieldKey, Handle, Nvml
+from pyrometer_exporters.node.gpu.nvml import FieldKey, Handle, Nvml, NvmlError
 from pyrometer_exporters.node.gpu.patience import Patience
 from pyrometer_exporters.node.gpu.readings import READ_FIELDS, Values, read_values
 from pyrometer_exporters.node.gpu.sampler import HANGS_SECONDS, Sampler
