@@ -40,8 +40,7 @@ def why_absent(family: Family, driver: str, failures: Failures, *, divided: bool
     """In a few words why a GPU, ``divided`` or not, has no sample of ``family``."""
     if divided and family.name in NOT_IN_MIG:
         return DIVIDED
-    since, version = _first_driver(family.help), version_numbers(driver)
-    if version and version[0] < since:
+    if since := needs_driver(family, driver):
         return f"needs driver {since} or newer"
     sources = list(_sources(family))
     if not failures.answered.isdisjoint(sources):
@@ -51,6 +50,12 @@ def why_absent(family: Family, driver: str, failures: Failures, *, divided: bool
             if failed == source or (source.startswith("nvml") and failed.startswith(source)):
                 return f"{_words(reason, failed)} ({failed})"
     return NOTHING
+
+
+def needs_driver(family: Family, driver: str) -> int:
+    """The first driver that has the family, where that is newer than this one; else 0."""
+    since, version = _first_driver(family.help), version_numbers(driver)
+    return since if version and version[0] < since else 0
 
 
 def _words(reason: str, failed: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,6 +26,7 @@ from pyrometer_exporters.node.gpu.xid.watch import XidWatch
 
 # How long the other GPUs wait for one that isn't done: as long as one may take in the thread that they share.
 PATIENCE_SECONDS = 0.02
+_ABSENT = frozenset({"not_found", "gpu_not_found"})
 
 
 @dataclass(frozen=True)
@@ -96,8 +98,12 @@ class Gpu:
         """Whether the identity was read from the GPU itself."""
         self.excluded = False
         """Whether it is left out: by the selection, or as a double."""
+        self.is_absent = False
+        """Whether the driver said that there is no such GPU when it was last asked for."""
         self.double = False
         """Whether another already stands for this GPU: seen only once it was open where nothing was known before."""
+        self.on_trial = False
+        """Whether it is known only that the driver has it: where NVML hasn't, it is not served at all."""
         self.patience = Patience()
         self.own: Part[list[Sample]] = Part(f"gpu-{candidate.index}", PATIENCE_SECONDS)
         """The thread that it keeps while it is held up in a read."""
@@ -109,6 +115,11 @@ class Gpu:
         self.own.close()
         if self._shared.owners.get(self.identity.pci_bus_id) is self:
             del self._shared.owners[self.identity.pci_bus_id]
+
+    @property
+    def is_served(self) -> bool:
+        """Whether anything of it is served, be it that it is down."""
+        return not self.excluded and not (self.on_trial and self.is_absent)
 
     @property
     def part(self) -> str:
@@ -131,9 +142,7 @@ class Gpu:
         """
         if self.excluded:
             return []
-        lock = self._throttling.watched.lock
-        if self._throttling.watched.hangs or not lock.acquire(timeout=HANGS_SECONDS):
-            raise PartError(LATE, "the sampler's last call has not returned")
+        lock = self._taken_from_sampler()
         try:
             with self._shared.driver.using() as link:
                 # First, as a GPU that is lost has told why. Here, as a GPU that hangs may hold no second thread.
@@ -145,6 +154,26 @@ class Gpu:
             raise
         finally:
             lock.release()
+
+    def fetch(self) -> list[Sample]:
+        """Fetch its Xids and nothing else: they go with the connection, which is about to be given up.
+
+        Errors: as those of :meth:`read`.
+        """
+        lock = self._taken_from_sampler()
+        try:
+            with self._shared.driver.using() as link:
+                self._shared.xids.fetch(self.identity, link.generation)
+        finally:
+            lock.release()
+        return []
+
+    def _taken_from_sampler(self) -> threading.Lock:
+        """The lock on calls about this GPU, locked."""
+        watched = self._throttling.watched
+        if watched.hangs or not watched.lock.acquire(timeout=HANGS_SECONDS):
+            raise PartError(LATE, "the sampler's last call has not returned")
+        return watched.lock
 
     def _read(self, link: Link) -> list[Sample]:
         began = time.monotonic()
@@ -173,9 +202,7 @@ class Gpu:
         if link.generation != self.numbered_for:
             raise PartError(self._shared.driver.error.reason, "connected again a moment ago")
         nvml = self._shared.nvml
-        # By address where it is known: indexes shift when a neighbour is lost.
-        address = self.identity.pci_bus_id
-        handle = nvml.open_pci(address) if address else nvml.open_index(self._candidate.index)
+        handle = self._looked_up()
         identity = _identify(nvml, handle, link.driver, self.identity if self.known else None, self.number)
         self.double = self._shared.owners.setdefault(identity.pci_bus_id, self) is not self
         takes = self._shared.selection.takes(identity.index, identity.pci_bus_id, identity.uuid)
@@ -188,6 +215,16 @@ class Gpu:
             subject.open(Opened(handle, identity, self._shared))
         self._handle, self._generation = handle, link.generation
         return handle
+
+    def _looked_up(self) -> Handle:
+        # By address where it is known: indexes shift when a neighbour is lost.
+        nvml, address = self._shared.nvml, self.identity.pci_bus_id
+        self.is_absent = False
+        try:
+            return nvml.open_pci(address) if address else nvml.open_index(self._candidate.index)
+        except NvmlError as error:
+            self.is_absent = error.reason in _ABSENT
+            raise
 
     def _wanted_fields(self) -> tuple[FieldKey, ...]:
         """Each once, whoever wants it; the same tuple as long as everybody wants the same."""

@@ -276,7 +276,7 @@ class Pynvml:
         return _number("nvmlDeviceGetClockInfo", handle, pynvml.NVML_CLOCK_MEM)
 
     def temperature_celsius(self, handle: Handle) -> int:
-        """nvmlDeviceGetTemperatureV (driver and nvidia-ml-py 570 or newer), else nvmlDeviceGetTemperature."""
+        """From driver 570 on nvmlDeviceGetTemperatureV, where that is to be had; else nvmlDeviceGetTemperature."""
         return int(_newer_or_older(*_TEMPERATURE_CALLS, handle, pynvml.NVML_TEMPERATURE_GPU))
 
     def power_milliwatts(self, handle: Handle) -> int:

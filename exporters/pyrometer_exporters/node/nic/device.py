@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyrometer_exporters.framework import lane
-from pyrometer_exporters.framework.worker import LATE, PartError, Pending, Task, Worker, reason_of
+from pyrometer_exporters.framework.worker import LATE, Busy, PartError, Pending, Task, Worker, reason_of
 from pyrometer_exporters.node.nic.hardware import Hardware
 from pyrometer_exporters.node.nic.kernel import Kernel
 from pyrometer_exporters.node.nic.pcie import BUSY_BYTES_PER_SECOND, Hop, read_hops
@@ -187,7 +187,7 @@ class Device:
         if self._task is not None and not self._task.over:
             return False
         job = self._worker.start(self._reader.folders.close)
-        if job.future is None:
+        if isinstance(job, Busy):
             return False
         job.outcome(until)
         self._worker.close()
