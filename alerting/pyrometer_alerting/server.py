@@ -97,7 +97,7 @@ class HttpServer:
         self._loop.close()
 
     async def _end_late(self) -> None:
-        """Connections whose TLS handshake was not over when `stop` looked: ended, as a loop must leave no task behind."""
+        """End what `stop` did not see, as its TLS handshake was under way: a loop must leave no task behind."""
         late = asyncio.all_tasks() - {asyncio.current_task()}
         for task in late:
             task.cancel()
