@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: help setup demo test lint unit e2e test-compose test-integrations docs bench stack clean
+.PHONY: help setup demo test lane-unit lane-e2e lint unit e2e test-compose test-integrations docs bench stack clean
 
 help:
 	@echo "make demo    a simulated cluster end to end: exporters, Prometheus, Alertmanager, alerting (DEMO_FLAGS=... are passed on)"
@@ -44,7 +44,17 @@ stack: $(STAMP)
 demo: stack
 	@$(BIN)/pyrometer-demo $(DEMO_FLAGS)
 
-test: lint unit e2e
+# The scenario mostly waits: it is played beside the tests, and what it said is shown after them.
+ASIDE := .venv/e2e.txt
+FAILED := .venv/failed.txt
+test: lint stack
+	@rm -f $(FAILED); echo ">> end-to-end scenario: beside the tests, told after them"
+	@$(MAKE) --no-print-directory --keep-going --jobs=2 lane-unit lane-e2e; cat $(ASIDE); \
+		test ! -e $(FAILED) || { echo "make: failed: $$(sort $(FAILED) | paste -sd' ')" >&2; exit 2; }
+
+# Ctrl-C ends both, as make passes it on to what it started itself (a shell's background job would not hear it).
+lane-unit lane-e2e: lane-%:
+	@$(MAKE) --no-print-directory $* $(if $(filter e2e,$*),>$(ASIDE) 2>&1) || { echo $* >>$(FAILED); exit 1; }
 
 lint: $(STAMP)
 	@echo ">> ruff"; $(BIN)/ruff check . && $(BIN)/ruff format --check .

@@ -34,10 +34,10 @@ class OpenedAnew(SystemFiles):
         self.paths.append(path)
         return len(self.paths) - 1
 
-    def pread(self, descriptor: int) -> bytes:
+    def pread(self, descriptor: int, size: int, offset: int, /) -> bytes:
         real = super().open(self.paths[descriptor])
         try:
-            return super().pread(real)
+            return super().pread(real, size, offset)
         finally:
             super().close(real)
 

@@ -92,11 +92,15 @@ class Diagnostician:
         """Diagnose until stopped; begins with what was open when the last process ended."""
         diagnose = self.load()
         self._resume()
-        while not self._stopped:
-            self._wake.clear()
+        while not self._is_over():
             wait = self.step(diagnose)
             if wait > 0:
                 self._wake.wait(wait)
+
+    def _is_over(self) -> bool:
+        """Cleared before it is asked: a `stop` between the two would else be slept through."""
+        self._wake.clear()
+        return self._stopped
 
     def step(self, diagnose: Diagnose) -> float:
         """Diagnose the incident that waits longest, if one is due; return the seconds until the next."""

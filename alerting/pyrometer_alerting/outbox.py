@@ -82,8 +82,7 @@ class Courier:
     def run(self) -> None:
         """Deliver until stopped."""
         recovered = False
-        while not self._stopped:
-            self._wake.clear()
+        while not self._is_over():
             try:
                 if not recovered:
                     self.recover()
@@ -95,6 +94,11 @@ class Courier:
                 recovered, wait = False, self._timing.backoff
             if wait > 0:
                 self._wake.wait(wait)
+
+    def _is_over(self) -> bool:
+        """Cleared before it is asked: a `stop` between the two would else be slept through."""
+        self._wake.clear()
+        return self._stopped
 
     def recover(self) -> None:
         """What was being sent when the last process died is ambiguous (edits are not: they are simply repeated)."""

@@ -88,10 +88,15 @@ class Reconciler:
                 _log.error("reconciliation: %s", error)
             except Exception:  # noqa: BLE001 - one odd answer must not end it for good
                 _log.exception("reconciliation")
-            self._wake.wait(self._pace.every)
-            if self._wake.is_set() and not self._stopped:
-                self._wake.clear()
-                self._wake.wait(self._pace.soon)
+            self._rest()
+
+    def _rest(self) -> None:
+        """Until the next round, which comes soon after a `poke`."""
+        poked = self._wake.wait(self._pace.every)
+        self._wake.clear()
+        # Asked after that: a `stop` between the two would else be slept through.
+        if poked and not self._stopped:
+            self._wake.wait(self._pace.soon)
             self._wake.clear()
 
     def step(self) -> None:

@@ -93,7 +93,15 @@ class HttpServer:
 
     def _run(self) -> None:
         self._loop.run_forever()
+        self._loop.run_until_complete(self._end_late())
         self._loop.close()
+
+    async def _end_late(self) -> None:
+        """End what `stop` did not see, as its TLS handshake was under way: a loop must leave no task behind."""
+        late = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
 
     def _end_loop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)

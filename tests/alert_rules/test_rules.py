@@ -3,6 +3,7 @@
 import re
 import subprocess
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +69,13 @@ ALERTS = {rule["alert"]: rule for rule in _rules() if "alert" in rule}
 RECORDS = {rule["record"] for rule in _rules() if "record" in rule}
 
 
-def _checks() -> Iterator[tuple[str, str, list[Any]]]:
-    """(name of the test, alert, expected alerts) of every check in the promtool tests."""
+@cache
+def _checks() -> tuple[tuple[str, str, list[Any]], ...]:
+    """(name of the test, alert, expected alerts) of every check in the promtool tests, read once."""
+    return tuple(_read_checks())
+
+
+def _read_checks() -> Iterator[tuple[str, str, list[Any]]]:
     for path in TEST_FILES:
         for test in yaml.safe_load(path.read_text(encoding="utf-8"))["tests"]:
             for check in test.get("alert_rule_test", []):

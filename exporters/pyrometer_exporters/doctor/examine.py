@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +19,7 @@ from pyrometer_exporters.framework import service
 from pyrometer_exporters.framework.clock import SystemClock
 from pyrometer_exporters.framework.collector import Collector, CollectorSpec, Context
 from pyrometer_exporters.framework.flags import UsageError
-from pyrometer_exporters.framework.gather import CollectorState, Gatherer
+from pyrometer_exporters.framework.gather import CollectorState, Gathered, Gatherer
 from pyrometer_exporters.framework.metrics import Down, Sample
 from pyrometer_exporters.framework.worker import reason_of
 from pyrometer_exporters.node.gpu import collector as gpu_collector
@@ -68,15 +69,22 @@ def examine(flags: argparse.Namespace, specs: Sequence[CollectorSpec]) -> Report
     return report
 
 
-def readings_of_gpus(flags: argparse.Namespace, specs: Sequence[CollectorSpec]) -> readout.Readings:
-    """What the GPU collector gives now. Raises UsageError for flags that it can't use, and where GPUs are let go."""
+@contextlib.contextmanager
+def gpus_read(flags: argparse.Namespace, specs: Sequence[CollectorSpec]) -> Iterator[Callable[[], readout.Readings]]:
+    """Within the block, what the GPU collector gives each time that it is asked.
+
+    Raises UsageError for flags that it can't use, and where GPUs are let go.
+    """
     if released := _released(flags):
         msg = f"{released} asks all to let go of the GPUs"
         raise UsageError(msg)
     context = service.context_of(flags)
     wanted = [spec for spec in specs if spec.name == _GPU]
-    samples, _states = _gathered([(spec, service.build(spec, context)) for spec in wanted])
-    return readout.Readings(samples)
+    gatherer = Gatherer([(spec, service.build(spec, context)) for spec in wanted], SystemClock())
+    try:
+        yield lambda: readout.Readings(_looked(gatherer).samples)
+    finally:
+        _within(gatherer.close, CLOSE_SECONDS)
 
 
 def _built(spec: CollectorSpec, context: Context, recording: Recording) -> Collector:
@@ -87,11 +95,16 @@ def _built(spec: CollectorSpec, context: Context, recording: Recording) -> Colle
 
 def _gathered(collectors: list[tuple[CollectorSpec, Collector]]) -> tuple[list[Sample], Iterable[CollectorState]]:
     gatherer = Gatherer(collectors, SystemClock())
-    gatherer.gather(FIRST_SECONDS)
-    time.sleep(PAUSE_SECONDS)
-    second = gatherer.gather(SECOND_SECONDS)
+    second = _looked(gatherer)
     _within(gatherer.close, CLOSE_SECONDS)
     return second.samples, second.states
+
+
+def _looked(gatherer: Gatherer) -> Gathered:
+    """What a second look has."""
+    gatherer.gather(FIRST_SECONDS)
+    time.sleep(PAUSE_SECONDS)
+    return gatherer.gather(SECOND_SECONDS)
 
 
 def _within(close: Callable[[], None], seconds: float) -> None:

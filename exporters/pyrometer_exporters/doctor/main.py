@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pyrometer_exporters import node
 from pyrometer_exporters.doctor import nvidia_smi
-from pyrometer_exporters.doctor.examine import examine, readings_of_gpus
+from pyrometer_exporters.doctor.examine import examine, gpus_read
 from pyrometer_exporters.doctor.text import text
 from pyrometer_exporters.framework import logs, service
 from pyrometer_exporters.framework.collector import CollectorSpec, discover
@@ -54,12 +54,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _compare(flags: argparse.Namespace, specs: Sequence[CollectorSpec]) -> int:
-    # Ours first: what nvidia-smi has to say takes it seconds.
-    readings = readings_of_gpus(flags, specs)
-    rows = nvidia_smi.compared(readings, nvidia_smi.read(Path(flags.compare) if flags.compare else None))
+    file = Path(flags.compare) if flags.compare else None
+    with gpus_read(flags, specs) as read:
+        # Before and after: what nvidia-smi has to say takes it seconds. Of a file only before.
+        readings = [read()]
+        theirs = nvidia_smi.read(file)
+        readings += [read()] if file is None else []
+    rows = nvidia_smi.compared(readings, theirs)
     sys.stdout.write("\n".join(nvidia_smi.table(rows)) + "\n")
     sys.stdout.flush()
-    return int(not rows or any(row.verdict in ("differs", "only nvidia-smi") for row in rows))
+    return int(not rows or any(row.verdict in nvidia_smi.FAULTS for row in rows))
 
 
 def _json(report: object) -> str:

@@ -1,7 +1,7 @@
 """What nvidia-smi says of the same GPUs, field by field beside what the exporter serves.
 
 Source: ``nvidia-smi -q -x``, whose elements look like ``<gpu_temp>41 C</gpu_temp>`` or ``<current_link_width>16x``;
-names that changed between drivers are given with all their spellings, the newest first.
+which of them is which series stands in ``nvidia_smi_fields.py``.
 """
 
 from __future__ import annotations
@@ -10,133 +10,40 @@ import contextlib
 import re
 import subprocess
 import xml.etree.ElementTree as ET
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pyrometer_exporters.doctor.readout import Readings
+from pyrometer_exporters.doctor.nvidia_smi_fields import FIELDS, INSTANCE_FIELDS, TEXTS, Field, Text
+from pyrometer_exporters.doctor.readout import Readings, driver
+from pyrometer_exporters.doctor.why import needs_driver
 from pyrometer_exporters.framework.flags import UsageError
+from pyrometer_exporters.node.gpu.collector import COLLECTOR
+from pyrometer_exporters.node.gpu.inventory import kernel_pci_id
 
 SECONDS = 60.0  # a sick GPU makes it slow; one that hangs would make it wait for ever
 KILL_SECONDS = 1.0
-Verdict = Literal["same", "close", "differs", "only nvidia-smi", "only Pyrometer"]
+Verdict = Literal["same", "close", "differs", "only nvidia-smi", "only Pyrometer", "needs a newer driver"]
+FAULTS: frozenset[Verdict] = frozenset({"differs", "only nvidia-smi"})
 _WORDS = {"yes": 1.0, "no": 0.0, "active": 1.0, "not active": 0.0, "enabled": 1.0, "disabled": 0.0}
-_ACTIONS = {"none": 0.0, "reset": 1.0, "reboot": 2.0, "drain p2p": 3.0, "drain and reset": 4.0}
-_FABRIC_STATES = {"not started": 1.0, "in progress": 2.0, "completed": 3.0}
 _NUMBER = re.compile(r"P?(-?\d+(?:\.\d+)?)(?:x|\b)")
-
-
-@dataclass(frozen=True)
-class Field:
-    """One of nvidia-smi's fields and the series that it must agree with."""
-
-    paths: tuple[str, ...]
-    """Where it is below ``<gpu>``, in one of these spellings."""
-    family: str
-    labels: Mapping[str, str]
-    scale: float = 1.0
-    """What nvidia-smi's number is to be multiplied with."""
-    slack: float = 0.0
-    """How far apart two readings a second apart may be, in our unit."""
-    share: float = 0.0
-    """The same as a share of the larger one."""
-    words: Mapping[str, float] | None = None
-    """The numbers that its words, in lower case, stand for; None for yes, no and the like."""
+_NOTHING = re.compile(r"N/A$|\[|Requested functionality|Unknown Error|GPU is lost|ERR!", re.IGNORECASE)
+_INSTANCE = "GPU_I_ID"
+_FAMILIES = {family.name: family for family in COLLECTOR.families}
+_UP = "uuid = pyrometer_gpu_up"
 
 
 @dataclass(frozen=True)
 class Compared:
-    """A field of one GPU, as both have it; None where it isn't to be had."""
+    """A field of one GPU, as both have it; empty where it isn't to be had."""
 
     gpu: str
+    """The number; of a MIG device with its GPU instance, ``0 MIG 2``."""
     field: str
-    theirs: float | None
-    ours: float | None
+    theirs: str
+    ours: str
     verdict: Verdict
-
-
-def _field(paths: str, family: str, scale: float = 1.0, slack: float = 0.0, share: float = 0.0, **labels: str) -> Field:
-    return Field(tuple(paths.split()), family, labels, scale, slack, share)
-
-
-def _power(name: str) -> str:
-    return f"gpu_power_readings/{name} power_readings/{name}"
-
-
-_REPAIR, _RETIRED = "pyrometer_gpu_repair_pending", "retired_pages"
-_REASON = "pyrometer_gpu_clock_event_seconds_total"
-_COUNTERS = "clocks_event_reasons_counters/clocks_event_reasons_counters"
-_ECC, _HISTOGRAM = "pyrometer_gpu_ecc_errors_total", "remapped_rows/row_remapper_histogram/row_remapper_histogram"
-_LINK = "pci/pci_gpu_link_info"
-
-FIELDS = (
-    _field("clocks/sm_clock", "DCGM_FI_DEV_SM_CLOCK", slack=30, share=0.1),
-    _field("clocks/mem_clock", "DCGM_FI_DEV_MEM_CLOCK", slack=30, share=0.1),
-    _field("clocks/video_clock", "DCGM_FI_DEV_VIDEO_CLOCK", slack=30, share=0.1),
-    _field("max_clocks/sm_clock", "DCGM_FI_DEV_MAX_SM_CLOCK"),
-    _field("max_clocks/mem_clock", "DCGM_FI_DEV_MAX_MEM_CLOCK"),
-    _field("performance_state", "DCGM_FI_DEV_PSTATE"),
-    _field("fan_speed", "DCGM_FI_DEV_FAN_SPEED", slack=5),
-    _field("temperature/gpu_temp", "DCGM_FI_DEV_GPU_TEMP", slack=3),
-    _field("temperature/memory_temp", "DCGM_FI_DEV_MEMORY_TEMP", slack=3),
-    _field("temperature/gpu_temp_tlimit", "DCGM_FI_DEV_GPU_TEMP_LIMIT", slack=3),
-    _field(_power("average_power_draw") + " " + _power("power_draw"), "DCGM_FI_DEV_POWER_USAGE", slack=5, share=0.15),
-    _field(_power("instant_power_draw"), "DCGM_FI_DEV_POWER_USAGE_INSTANT", slack=10, share=0.3),
-    _field(_power("current_power_limit") + " " + _power("power_limit"), "DCGM_FI_DEV_ENFORCED_POWER_LIMIT"),
-    _field(_power("requested_power_limit"), "DCGM_FI_DEV_POWER_MGMT_LIMIT"),
-    _field(_power("default_power_limit"), "DCGM_FI_DEV_POWER_MGMT_LIMIT_DEF"),
-    _field(_power("min_power_limit"), "DCGM_FI_DEV_POWER_MGMT_LIMIT_MIN"),
-    _field(_power("max_power_limit"), "DCGM_FI_DEV_POWER_MGMT_LIMIT_MAX"),
-    _field("utilization/gpu_util", "DCGM_FI_DEV_GPU_UTIL", slack=20),
-    _field("utilization/memory_util", "DCGM_FI_DEV_MEM_COPY_UTIL", slack=20),
-    _field("utilization/encoder_util", "DCGM_FI_DEV_ENC_UTIL", slack=20),
-    _field("utilization/decoder_util", "DCGM_FI_DEV_DEC_UTIL", slack=20),
-    # nvidia-smi rounds sizes to the next MiB, DCGM and we cut them.
-    _field("fb_memory_usage/total", "DCGM_FI_DEV_FB_TOTAL", slack=1),
-    _field("fb_memory_usage/reserved", "DCGM_FI_DEV_FB_RESERVED", slack=1),
-    _field("fb_memory_usage/used", "DCGM_FI_DEV_FB_USED", slack=2, share=0.02, GPU_I_ID=""),
-    _field("fb_memory_usage/free", "DCGM_FI_DEV_FB_FREE", slack=2, share=0.02, GPU_I_ID=""),
-    _field(f"{_LINK}/pcie_gen/current_link_gen", "DCGM_FI_DEV_PCIE_LINK_GEN"),
-    _field(f"{_LINK}/pcie_gen/max_link_gen", "DCGM_FI_DEV_PCIE_MAX_LINK_GEN"),
-    _field(f"{_LINK}/link_widths/current_link_width", "DCGM_FI_DEV_PCIE_LINK_WIDTH"),
-    _field(f"{_LINK}/link_widths/max_link_width", "DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH"),
-    _field("pci/replay_counter", "DCGM_FI_DEV_PCIE_REPLAY_COUNTER"),
-    _field("mig_mode/current_mig", "DCGM_FI_DEV_MIG_MODE"),
-    _field("ecc_mode/current_ecc", "DCGM_FI_DEV_ECC_CURRENT"),
-    _field("ecc_mode/pending_ecc", "DCGM_FI_DEV_ECC_PENDING"),
-    *(
-        _field(f"ecc_errors/{life}/dram_{kind}", _ECC, counter=life, location="device_memory", error=error)
-        for life in ("volatile", "aggregate")
-        for kind, error in (("correctable", "corrected"), ("uncorrectable", "uncorrected"))
-    ),
-    *(
-        _field(f"ecc_errors/{life}/sram_correctable", _ECC, counter=life, location="sram", error="corrected")
-        for life in ("volatile", "aggregate")
-    ),
-    _field("ecc_errors/aggregate/sram_threshold_exceeded", "pyrometer_gpu_sram_ecc_threshold_exceeded"),
-    _field("ecc_errors/channel_repair_pending", _REPAIR, repair="channel"),
-    _field("ecc_errors/tpc_repair_pending", _REPAIR, repair="tpc"),
-    Field(("gpu_recovery_action",), "pyrometer_gpu_recovery_action", {}, words=_ACTIONS),
-    Field(("fabric/state",), "pyrometer_gpu_fabric_state", {}, words=_FABRIC_STATES),
-    _field(f"{_RETIRED}/multiple_single_bit_retirement/retired_count", "DCGM_FI_DEV_RETIRED_SBE"),
-    _field(f"{_RETIRED}/double_bit_retirement/retired_count", "DCGM_FI_DEV_RETIRED_DBE"),
-    _field(f"{_RETIRED}/pending_retirement", "DCGM_FI_DEV_RETIRED_PENDING"),
-    _field("remapped_rows/remapped_row_corr", "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS"),
-    _field("remapped_rows/remapped_row_unc", "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS"),
-    _field("remapped_rows/remapped_row_pending", "DCGM_FI_DEV_ROW_REMAP_PENDING"),
-    _field("remapped_rows/remapped_row_failure", "DCGM_FI_DEV_ROW_REMAP_FAILURE"),
-    *(
-        _field(f"{_HISTOGRAM}_{level}", f"DCGM_FI_DEV_BANKS_REMAP_ROWS_AVAIL_{level.upper()}")
-        for level in ("max", "high", "partial", "low", "none")
-    ),
-    # Microseconds; a few of our scrapes lie between the two readings.
-    _field(f"{_COUNTERS}_sw_power_cap", _REASON, 1e-6, 5, reason="power_cap"),
-    _field(f"{_COUNTERS}_sync_boost", _REASON, 1e-6, 5, reason="sync_boost"),
-    _field(f"{_COUNTERS}_sw_therm_slowdown", _REASON, 1e-6, 5, reason="sw_thermal"),
-    _field(f"{_COUNTERS}_hw_therm_slowdown", _REASON, 1e-6, 5, reason="hw_thermal"),
-    _field(f"{_COUNTERS}_hw_power_brake", _REASON, 1e-6, 5, reason="hw_power_brake"),
-)
 
 
 def read(path: Path | None) -> dict[str, ET.Element]:
@@ -150,7 +57,10 @@ def read(path: Path | None) -> dict[str, ET.Element]:
         raise UsageError(_not_a_report(path, text, str(error) if start >= 0 else "")) from None
     if log.tag != "nvidia_smi_log":
         raise UsageError(_not_a_report(path, text, f"its root is {log.tag}"))
-    return {gpu.findtext("uuid", "").strip(): gpu for gpu in log.findall("gpu")}
+    gpus = {gpu.findtext("uuid", "").strip(): gpu for gpu in log.findall("gpu")}
+    for gpu in gpus.values():
+        gpu.extend(log.findall("driver_version"))  # of all of them, but compared with what each says
+    return gpus
 
 
 def _not_a_report(path: Path | None, text: str, why: str) -> str:
@@ -184,70 +94,130 @@ def _asked() -> str:
         raise UsageError(msg) from None
 
 
-def compared(readings: Readings, theirs: Mapping[str, ET.Element]) -> list[Compared]:
-    """Every field of every GPU that either of the two knows. Errors: UsageError where they have no GPU in common."""
-    ours_up = readings.of("pyrometer_gpu_up")
+def compared(readings: Sequence[Readings], theirs: Mapping[str, ET.Element]) -> list[Compared]:
+    """Every field that nvidia-smi knows, of every GPU that either of the two has.
+
+    Errors: UsageError where they have no GPU in common.
+
+    Args:
+        readings: ours, of before nvidia-smi was asked and of after: what changes all the time lies between the two.
+        theirs: nvidia-smi's GPUs by UUID.
+    """
+    ours_up = readings[0].of("pyrometer_gpu_up")
     missing = theirs.keys() - {labels["uuid"] for labels, _up in ours_up}
     if len(missing) == len(theirs):
         msg = f"none of the {len(theirs)} GPUs that nvidia-smi tells of is read here"
         raise UsageError(msg)
-    found = [Compared(uuid, "uuid = pyrometer_gpu_up", 1, None, "only nvidia-smi") for uuid in sorted(missing)]
-    for labels, _up in ours_up:
-        gpu = theirs.get(labels["uuid"])
-        for field in FIELDS:
-            number = None if gpu is None else _number(gpu, field)
-            ours = _of(readings, labels["gpu"], field)
-            if number is not None or ours is not None:
-                verdict = _verdict(number, ours, field)
-                found.append(Compared(labels["gpu"], _title(field), number, ours, verdict))
+    found = [Compared(uuid, _UP, "1", "", "only nvidia-smi") for uuid in sorted(missing)]
+    for labels, up in ours_up:
+        found.extend(_of_gpu(readings, labels["gpu"], up, theirs.get(labels["uuid"])))
     return found
 
 
-def _number(gpu: ET.Element, field: Field) -> float | None:
-    """The field's value in our unit; None where it is missing or ``N/A``."""
+def _of_gpu(readings: Sequence[Readings], number: str, up: float, gpu: ET.Element | None) -> Iterator[Compared]:
+    if gpu is None:
+        yield Compared(number, _UP, "", _text(up), "only Pyrometer")
+        return
+    yield Compared(number, _UP, "1", _text(up), "same" if up else "differs")
+    yield from (row for text in TEXTS if (row := _text_row(readings[0], number, gpu, text)))
+    yield from _number_rows(readings, number, gpu, FIELDS, {"gpu": number})
+    for name, device in _instances(gpu).items():
+        labels = {"gpu": number, _INSTANCE: name}
+        yield from _number_rows(readings, f"{number} MIG {name}", device, INSTANCE_FIELDS, labels)
+
+
+def _instances(gpu: ET.Element) -> dict[str, ET.Element]:
+    """The GPU instances, each by the first MIG device in it: they share its memory."""
+    found: dict[str, ET.Element] = {}
+    for device in gpu.findall("mig_devices/mig_device"):
+        found.setdefault(device.findtext("gpu_instance_id", "").strip(), device)
+    return found
+
+
+def _text_row(readings: Readings, number: str, gpu: ET.Element, field: Text) -> Compared | None:
+    theirs = gpu.findtext(field.path, "").strip()
+    theirs = "" if _NOTHING.match(theirs) else theirs
+    if field.label == "pci_bus_id" and theirs:
+        theirs = kernel_pci_id(theirs)
+    ours = next((labels[field.label] for labels, _ in readings.of(field.family, gpu=number)), "")
+    if not theirs and not ours:
+        return None
+    verdict: Verdict = "only Pyrometer" if not theirs else "only nvidia-smi" if not ours else "differs"
+    title = f"{field.path} = {field.family}.{field.label}"
+    return Compared(number, title, theirs, ours, "same" if theirs == ours else verdict)
+
+
+def _number_rows(
+    readings: Sequence[Readings], name: str, theirs: ET.Element, fields: Iterable[Field], labels: Mapping[str, str]
+) -> Iterator[Compared]:
+    for field in fields:
+        if not _has(theirs, field):
+            continue
+        path, number = _number(theirs, field)
+        values = [value for reading in readings if (value := _of(reading, field, labels)) is not None]
+        if number is not None or values:
+            ours = min(values, key=lambda value: abs(value - (number or 0.0))) if values else None
+            verdict = _verdict(number, values, field)
+            if verdict == "only nvidia-smi" and needs_driver(_FAMILIES[field.family], driver(readings[0])["driver"]):
+                verdict = "needs a newer driver"
+            yield Compared(name, f"{path} = {_title(field)}", _text(number), _text(ours), verdict)
+
+
+def _has(gpu: ET.Element, field: Field) -> bool:
+    """Whether nvidia-smi of this driver knows the field, if only to say ``N/A``."""
+    return any(gpu.find(part) is not None for path in field.paths for part in path.split("+"))
+
+
+def _number(gpu: ET.Element, field: Field) -> tuple[str, float | None]:
+    """The field as this driver spells it, and its value in our unit; None where it is missing or ``N/A``."""
     for path in field.paths:
-        text = gpu.findtext(path, "").strip()
-        words = _WORDS if field.words is None else field.words
-        if text.lower() in words:
-            return words[text.lower()]
-        if number := _NUMBER.match(text):
-            return float(number.group(1)) * field.scale
+        numbers = [_one_number(gpu.findtext(part, "").strip(), field) for part in path.split("+")]
+        known = [number for number in numbers if number is not None]
+        if len(known) == len(numbers):
+            return path, sum(known)
+    return field.paths[0], None
+
+
+def _one_number(text: str, field: Field) -> float | None:
+    words = _WORDS if field.words is None else field.words
+    if text.lower() in words:
+        return words[text.lower()]
+    number = _NUMBER.match(text)
+    return float(number.group(1)) * field.scale if number else None
+
+
+def _of(readings: Readings, field: Field, wanted: Mapping[str, str]) -> float | None:
+    for labels, value in readings.of(field.family, **wanted, **field.labels):
+        if (_INSTANCE in labels) == (_INSTANCE in wanted):
+            return float(bool(int(value) & field.bit)) if field.bit else value
     return None
 
 
-def _of(readings: Readings, gpu: str, field: Field) -> float | None:
-    wanted = {name: value for name, value in field.labels.items() if value}
-    for labels, value in readings.of(field.family, gpu=gpu, **wanted):
-        if "GPU_I_ID" not in labels:  # a MIG instance's own
-            return value
-    return None
-
-
-def _verdict(theirs: float | None, ours: float | None, field: Field) -> Verdict:
+def _verdict(theirs: float | None, ours: Sequence[float], field: Field) -> Verdict:
     if theirs is None:
         return "only Pyrometer"
-    if ours is None:
+    if not ours:
         return "only nvidia-smi"
-    apart = abs(theirs - ours)
     # nvidia-smi writes two decimals at most, and microseconds.
-    if apart <= 0.005:
+    if any(abs(theirs - value) <= 0.005 for value in ours):
         return "same"
-    return "close" if apart <= max(field.slack, field.share * max(abs(theirs), abs(ours))) else "differs"
+    least, most = min(ours), max(ours)
+    slack = max(field.slack, field.share * max(abs(theirs), abs(least), abs(most)))
+    return "close" if least - slack <= theirs <= most + slack else "differs"
 
 
 def _title(field: Field) -> str:
-    labels = ",".join(f'{name}="{value}"' for name, value in field.labels.items() if value)
-    return f"{field.paths[0]} = {field.family}{f'{{{labels}}}' if labels else ''}"
+    labels = ",".join(f'{name}="{value}"' for name, value in field.labels.items())
+    return f"{field.family}{f'{{{labels}}}' if labels else ''}{f' & {field.bit:#x}' if field.bit else ''}"
 
 
 def table(rows: Iterable[Compared]) -> Iterator[str]:
-    """The comparison as a Markdown table, GPUs with the same numbers in one row; last, how often each verdict came."""
+    """The comparison as a Markdown table, GPUs with the same values in one row; last, how often each verdict came."""
     by_line: dict[tuple[str, ...], list[str]] = {}
     counts: dict[str, int] = {}
     for row in rows:
         name, _, family = row.field.partition(" = ")
-        cells: tuple[str, ...] = f"`{name}`", f"`{family}`", _text(row.theirs), _text(row.ours), row.verdict
-        by_line.setdefault(cells, []).append(row.gpu)
+        by_line.setdefault((f"`{name}`", f"`{family}`", row.theirs, row.ours, row.verdict), []).append(row.gpu)
         counts[row.verdict] = counts.get(row.verdict, 0) + 1
     yield "| GPU | nvidia-smi -q -x | Pyrometer | it says | we say | verdict |"
     yield "|---|---|---|---|---|---|"

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from pyrometer_exporters.framework.worker import PartError
-from pyrometer_exporters.node.gpu.nvml import FieldKey, Handle, Nvml
+from pyrometer_exporters.node.gpu.nvml import FieldKey, Handle, Nvml, NvmlError
 
 NODE = ""
 """The key of what failed for no GPU in particular."""
+NO_VALUE = "no_value"
+"""The reason of a field value that the driver calls good and doesn't give."""
 
 
 @dataclass
@@ -62,13 +64,21 @@ class Recording:
     def fields(self, handle: Handle, keys: Sequence[FieldKey]) -> dict[FieldKey, float]:
         """Also notes which field values were left out, and which not."""
         found: dict[FieldKey, float] = self.__getattr__("fields")(handle, keys)
-        for key in keys:
-            source = f"field {key[0] if isinstance(key, tuple) else key}"
-            if key in found:
-                self._of((handle,)).answered.add(source)
-            else:
-                self._note((handle,), source, "not_supported")
+        self._of((handle,)).answered.update(_source(key) for key in found)
+        left_out = [key for key in keys if key not in found]
+        for key, reason in self._reasons(handle, left_out).items():
+            self._note((handle,), _source(key), reason)
         return found
+
+    def _reasons(self, handle: Handle, keys: Sequence[FieldKey]) -> dict[FieldKey, str]:
+        """Why these field values were left out: asked once more, as every entry has a code of its own."""
+        if not keys:
+            return {}
+        try:
+            entries = self._nvml.ask("nvmlDeviceGetFieldValues", handle, keys)
+        except PartError as error:
+            return dict.fromkeys(keys, error.reason)
+        return {key: _reason(int(entry.nvmlReturn), key) for key, entry in zip(keys, entries, strict=True)}
 
     def _note(self, arguments: Sequence[object], source: str, reason: str) -> None:
         self._of(arguments).why[source] = reason
@@ -77,3 +87,11 @@ class Recording:
         known = (self._uuids.get(id(argument)) for argument in arguments)
         uuid = next((entry[1] for entry in known if entry is not None), NODE)
         return self.failures.setdefault(uuid, Failures())
+
+
+def _source(key: FieldKey) -> str:
+    return f"field {key[0] if isinstance(key, tuple) else key}"
+
+
+def _reason(code: int, key: FieldKey) -> str:
+    return NvmlError(code, _source(key)).reason if code else NO_VALUE

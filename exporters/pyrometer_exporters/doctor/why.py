@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from pyrometer_exporters.doctor.recording import Failures
+import pynvml
+
+from pyrometer_exporters.doctor.recording import NO_VALUE, Failures
 from pyrometer_exporters.framework.metrics import Family
 from pyrometer_exporters.node.gpu.clock_events import version_numbers
 
@@ -14,15 +16,18 @@ _FIELDS = re.compile(r"\bfields? ((?:\d+(?:-\d+)?(?:, | and | or )?)+)")
 _SINCE = re.compile(r"\bdriver (\d{3}) and newer|\bR(\d{3}) and newer")
 _GPM = "nvmlGpm"
 
+# As nvml.h defines the codes: NOT_SUPPORTED speaks of the device, the next two of driver and library.
 _WORDS = {
-    "not_supported": "not supported by this GPU or driver",
-    "function_not_found": "not in this driver's library or not in the installed nvidia-ml-py",
+    "not_supported": "not supported by this GPU model, or not as it is set up",
+    "invalid_argument": "not known to this driver: a newer one may have it",
+    "function_not_found": "not in this driver's library: a newer driver may have it",
     "no_permission": "only root may read it",
-    "invalid_argument": "not known to this driver",
+    NO_VALUE: "the driver gives no value, as while ECC is off",
     "corrupted_inforom": "the GPU's InfoROM is corrupted",
     "no_data": "the driver has no data yet",
     "argument_version_mismatch": "the installed nvidia-ml-py and the driver's library differ",
 }
+NOT_IN_BINDING = "not in the installed nvidia-ml-py: a newer one may have it"
 NOTHING = "nothing to tell on this node at present"
 DIVIDED = "not while the GPU is divided (MIG)"
 # What NVML gives of a whole GPU only while it is whole.
@@ -35,8 +40,7 @@ def why_absent(family: Family, driver: str, failures: Failures, *, divided: bool
     """In a few words why a GPU, ``divided`` or not, has no sample of ``family``."""
     if divided and family.name in NOT_IN_MIG:
         return DIVIDED
-    since, version = _first_driver(family.help), version_numbers(driver)
-    if version and version[0] < since:
+    if since := needs_driver(family, driver):
         return f"needs driver {since} or newer"
     sources = list(_sources(family))
     if not failures.answered.isdisjoint(sources):
@@ -44,8 +48,20 @@ def why_absent(family: Family, driver: str, failures: Failures, *, divided: bool
     for source in sources:
         for failed, reason in failures.why.items():
             if failed == source or (source.startswith("nvml") and failed.startswith(source)):
-                return f"{_WORDS.get(reason, reason)} ({failed})"
+                return f"{_words(reason, failed)} ({failed})"
     return NOTHING
+
+
+def needs_driver(family: Family, driver: str) -> int:
+    """The first driver that has the family, where that is newer than this one; else 0."""
+    since, version = _first_driver(family.help), version_numbers(driver)
+    return since if version and version[0] < since else 0
+
+
+def _words(reason: str, failed: str) -> str:
+    if reason == "function_not_found" and not hasattr(pynvml, failed):
+        return NOT_IN_BINDING
+    return _WORDS.get(reason, reason)
 
 
 def _first_driver(text: str) -> int:

@@ -11,10 +11,9 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, Generic, Protocol, TypeVar
 
-from pyrometer_exporters.framework.worker import LATE, Outcome, PartError, Pending, Task, Worker
+from pyrometer_exporters.framework.worker import LATE, Busy, Outcome, PartError, Pending, Task, Worker
 
 T = TypeVar("T")
 
@@ -101,7 +100,7 @@ class Job(Generic[T]):
         self._part = part
         self.task = task
         self.slow = slow
-        self.pending: Pending[T] = Pending(None, time.monotonic()) if task is None else task.pending
+        self.pending: Pending[T] = Busy() if task is None else task
 
     @property
     def over(self) -> bool:
@@ -110,9 +109,7 @@ class Job(Generic[T]):
 
     def outcome(self, until: float) -> Outcome[T]:
         """Wait, at most until the monotonic time ``until``, and say what became of it: how long it took itself."""
-        found = self.pending.outcome(until)
-        seconds = found.seconds if self.task is None or not self.task.over else self.task.seconds
-        return replace(found, seconds=seconds)
+        return self.pending.outcome(until)
 
     def begin(self) -> None:
         """See :class:`Errand`."""
@@ -126,11 +123,11 @@ class Job(Generic[T]):
 
 def begin(task: Task[Any], worker: Worker[None]) -> None:
     """Do it in that thread; where there is none to be had, the task has failed."""
-    started = worker.start(task.run).future
-    if started is None:
+    started = worker.start(task.run)
+    if isinstance(started, Busy):
         task.fail(PartError(LATE, "its thread is busy"))
-    elif started.done() and (error := started.exception()) is not None:
-        task.fail(error)
+    elif started.error is not None:  # no thread to be had
+        task.fail(started.error)
 
 
 class Lane:

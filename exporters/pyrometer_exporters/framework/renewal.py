@@ -12,7 +12,7 @@ import asyncio
 import logging
 import ssl
 
-from pyrometer_exporters.framework.background import in_thread
+from pyrometer_exporters.framework.background import Threads
 from pyrometer_exporters.framework.flags import UsageError
 from pyrometer_exporters.framework.webconfig import WebConfig, load
 
@@ -31,13 +31,14 @@ class Renewal:
         self._config = config
         self._files = config.files
         self._seen = self._state()
+        self._threads = Threads(kept=0)
 
     async def run(self) -> None:
         """Look again and again; ends when cancelled. In a thread: the files may lie on a file system that hangs."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             try:
-                await in_thread(self.look)
+                await self._threads.call(self.look)
             except Exception:
                 log.exception("the web configuration could not be looked at")
 

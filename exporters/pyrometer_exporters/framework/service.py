@@ -9,15 +9,13 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import cast
+from typing import NamedTuple
 
 from pyrometer_exporters.framework import logs, memory, version, webconfig
-from pyrometer_exporters.framework.background import in_thread
+from pyrometer_exporters.framework.background import Threads
 from pyrometer_exporters.framework.clock import SystemClock
 from pyrometer_exporters.framework.collector import Collector, CollectorSpec, Context, Endpoint, FlagGroup, discover
 from pyrometer_exporters.framework.exposition import TEXT_CONTENT_TYPE, Renderer
@@ -28,7 +26,6 @@ from pyrometer_exporters.framework.metrics import Batch, Down, Family, Sample
 from pyrometer_exporters.framework.process import process_samples
 from pyrometer_exporters.framework.renewal import Renewal
 from pyrometer_exporters.framework.web import Handler, Request, Response, WebServer, text
-from pyrometer_exporters.framework.worker import Worker
 
 log = logging.getLogger(__name__)
 
@@ -176,8 +173,10 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     gatherer = Gatherer(collectors, SystemClock())
-    app = _App(exporter, gatherer, [collector for _, collector in collectors], getattr(flags, "web.notice"))
-    server = WebServer(app.routes(), config)
+    threads = Threads()
+    own = [collector for _, collector in collectors]
+    app = _App(exporter, gatherer, own, threads, getattr(flags, "web.notice"))
+    server = WebServer(app.routes(), config, threads)
     where, path = getattr(flags, "web.listen-address"), getattr(flags, "web.config.file")
     port = await server.start(where)
     log.info("%s %s listens on %s:%d", exporter.prog, version.installed("pyrometer"), where.host, port)
@@ -192,27 +191,37 @@ async def _serve(
         renewing.cancel()
     # A collector that hangs must not keep the exporter from ending.
     with contextlib.suppress(asyncio.TimeoutError):
-        await asyncio.wait_for(in_thread(gatherer.close), CLOSE_SECONDS)
+        await asyncio.wait_for(threads.call(gatherer.close), CLOSE_SECONDS)
     return 0
 
 
+class _Page(NamedTuple):
+    """What a gathering found, and its text."""
+
+    gathered: Gathered
+    text: bytes
+
+
 class _App:
-    """The routes of an exporter. Scrapes at the same time share one gathering."""
+    """The routes of an exporter. Scrapes at the same time share one gathering and its text."""
 
     def __init__(
-        self, exporter: Exporter, gatherer: Gatherer, collectors: Sequence[Collector], notice: str = ""
+        self,
+        exporter: Exporter,
+        gatherer: Gatherer,
+        collectors: Sequence[Collector],
+        threads: Threads,
+        notice: str = "",
     ) -> None:
         self._notice = notice
         self._exporter = exporter
         self._gatherer = gatherer
         self._collectors = collectors
+        self._threads = threads
         self._version = version.installed("pyrometer")  # which looks through all that is installed
         self._renderer = Renderer()
-        # Not a new thread for each scrape.
-        self._gathering: Worker[Gathered] = Worker("gather")
-        self._under_way: asyncio.Future[Gathered] | None = None
+        self._under_way: asyncio.Future[_Page] | None = None
         self._last: Gathered | None = None
-        self._rendered: tuple[Gathered, bytes] | None = None
 
     def routes(self) -> dict[str, Handler]:
         routes: dict[str, Handler] = {
@@ -222,22 +231,27 @@ class _App:
             "/-/ready": self._ready,
         }
         for path, endpoint in self._own_endpoints().items():
-            routes[path] = _collector_route(endpoint)
+            routes[path] = self._collector_route(endpoint)
         return routes
 
-    async def gather(self, seconds: float) -> Gathered:
+    async def gather(self, seconds: float) -> _Page:
         if self._under_way is None:
-            job = self._gathering.start(partial(self._gatherer.gather, seconds))
-            self._under_way = asyncio.wrap_future(cast("Future[Gathered]", job.future))  # it was not busy
+            self._under_way = self._threads.call(self._page, seconds)
             self._under_way.add_done_callback(self._gathered)
         return await asyncio.shield(self._under_way)
 
-    def _gathered(self, done: asyncio.Future[Gathered]) -> None:
+    def _page(self, seconds: float) -> _Page:
+        """In a thread, as all of it takes milliseconds: other connections need not wait."""
+        gathered = self._gatherer.gather(seconds)
+        own = [BUILD_INFO.sample(1, self._exporter.prog, self._version), *process_samples()]
+        return _Page(gathered, self._renderer.text([*gathered.items, *own]))
+
+    def _gathered(self, done: asyncio.Future[_Page]) -> None:
         self._under_way = None
         if not done.cancelled() and done.exception() is None:
             if self._last is None:
                 memory.settle()
-            self._last = done.result()
+            self._last = done.result().gathered
 
     def _own_endpoints(self) -> Mapping[str, Endpoint]:
         found: dict[str, Endpoint] = {}
@@ -247,15 +261,11 @@ class _App:
         return found
 
     async def _metrics(self, request: Request) -> Response:
-        gathered = await self.gather(_scrape_seconds(request))
-        # Scrapes that shared a gathering share its text too.
-        if self._rendered is None or self._rendered[0] is not gathered:
-            own = [BUILD_INFO.sample(1, self._exporter.prog, self._version), *process_samples()]
-            self._rendered = gathered, self._renderer.text([*gathered.items, *own])
-        return Response(200, TEXT_CONTENT_TYPE, self._rendered[1])
+        page = await self.gather(_scrape_seconds(request))
+        return Response(200, TEXT_CONTENT_TYPE, page.text)
 
     async def _landing(self, _request: Request) -> Response:
-        gathered = self._last or await self.gather(DEFAULT_SCRAPE_SECONDS)
+        gathered = self._last or (await self.gather(DEFAULT_SCRAPE_SECONDS)).gathered
         links = ["/metrics", *self._own_endpoints(), "/-/healthy", "/-/ready"]
         version = f"{self._exporter.prog} {self._version}"
         page = landing_page(self._exporter.title, version, self._notice, links, gathered.states)
@@ -267,13 +277,12 @@ class _App:
     async def _ready(self, _request: Request) -> Response:
         return text(200, "ready") if self._last else text(503, "the first collection is still under way")
 
+    def _collector_route(self, endpoint: Endpoint) -> Handler:
+        async def handle(request: Request) -> Response:
+            reply = await self._threads.call(endpoint, request.query)
+            return Response(200, reply.content_type, reply.body, reply.delivered)
 
-def _collector_route(endpoint: Endpoint) -> Handler:
-    async def handle(request: Request) -> Response:
-        reply = await in_thread(endpoint, request.query)
-        return Response(200, reply.content_type, reply.body, reply.delivered)
-
-    return handle
+        return handle
 
 
 def _scrape_seconds(request: Request) -> float:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import cast
 from urllib.parse import parse_qsl, urlsplit
 
-from pyrometer_exporters.framework.background import in_thread
+from pyrometer_exporters.framework.background import Threads
 from pyrometer_exporters.framework.flags import Address, UsageError
 from pyrometer_exporters.framework.webconfig import WebConfig
 
@@ -84,7 +84,9 @@ def text(status: int, message: str) -> Response:
 class WebServer:
     """Serves handlers by exact path, GET and HEAD only."""
 
-    def __init__(self, routes: Mapping[str, Handler], config: WebConfig) -> None:
+    def __init__(self, routes: Mapping[str, Handler], config: WebConfig, threads: Threads | None = None) -> None:
+        """``threads`` are those that the handlers use too, if any."""
+        self._threads = threads or Threads()
         self._routes = dict(routes)
         self._config = config
         self._server: asyncio.Server | None = None
@@ -121,6 +123,7 @@ class WebServer:
         for task in late:
             task.cancel()
         await asyncio.gather(*late, return_exceptions=True)
+        self._threads.close()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = cast("asyncio.Task[None]", asyncio.current_task())
@@ -167,7 +170,7 @@ class WebServer:
                 self._waiting[task] = writer
                 header = await _header(reader, wait)
                 self._waiting.pop(task, None)
-                await _settle(unsettled, whole=header is not None or (not scraper and _all_acknowledged(writer)))
+                await self._settle(unsettled, whole=header is not None or (not scraper and _all_acknowledged(writer)))
                 unsettled = None
                 if header is None:
                     return
@@ -185,11 +188,11 @@ class WebServer:
         except ConnectionError:
             # A reset: the client hung up with some of the answer unread.
             whole, unsettled = unsettled, None
-            await _settle(whole, whole=False)
+            await self._settle(whole, whole=False)
             raise
         finally:
             self._waiting.pop(task, None)
-            await _settle(unsettled, whole=True)
+            await self._settle(unsettled, whole=True)
 
     async def _see_off(
         self, task: asyncio.Task[None], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -219,7 +222,7 @@ class WebServer:
             whole = not head and not reader.at_eof()
         finally:
             if not whole:
-                await _settle(response.delivered, whole=False)
+                await self._settle(response.delivered, whole=False)
         return response.delivered if whole else None
 
     async def _respond(self, request: Request) -> Response:
@@ -242,16 +245,15 @@ class WebServer:
         # In a thread, because checking a bcrypt hash takes some 60 ms; one at a time, because guessing passwords must
         # not cost the node more than a core.
         async with self._hashing:
-            return await in_thread(self._config.allows, authorization)
+            return await self._threads.call(self._config.allows, authorization)
 
-
-async def _settle(delivered: Callable[[bool], None] | None, *, whole: bool) -> None:
-    if delivered is None:
-        return
-    try:
-        await in_thread(delivered, whole)
-    except Exception:
-        log.exception("an answer's delivery could not be noted")
+    async def _settle(self, delivered: Callable[[bool], None] | None, *, whole: bool) -> None:
+        if delivered is None:
+            return
+        try:
+            await self._threads.call(delivered, whole)
+        except Exception:
+            log.exception("an answer's delivery could not be noted")
 
 
 def _all_acknowledged(writer: asyncio.StreamWriter) -> bool:

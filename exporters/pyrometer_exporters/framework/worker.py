@@ -11,21 +11,13 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
 LATE = "deadline"
 """The reason of a part that has not answered in time."""
-
-
-class _Timed(Future[T]):
-    """A future that knows when its job ended, which may be long before anyone asks."""
-
-    ended = 0.0
 
 
 class PartError(Exception):
@@ -37,9 +29,12 @@ class PartError(Exception):
         self.detail = detail
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)  # not frozen: each scrape makes one for each part
 class Outcome(Generic[T]):
-    """What a part gave: a value, or the reason why not. Exactly one of the two is set."""
+    """What a part gave: a value, or the reason why not. Exactly one of the two is set.
+
+    ``seconds`` is how long the part took itself, without its wait for others.
+    """
 
     value: T | None
     reason: str | None = None
@@ -48,39 +43,83 @@ class Outcome(Generic[T]):
 
 
 class Task(Generic[T]):
-    """A job, and what becomes of it."""
+    """A job, and what becomes of it.
+
+    Not a ``concurrent.futures.Future``: that makes a condition, a lock and two lists for what is nearly always over
+    before anybody asks.
+    """
+
+    __slots__ = ("_job", "_value", "_waiting", "began", "ended", "error", "over", "started")
 
     def __init__(self, job: Callable[[], T]) -> None:
         self._job = job
-        self.future: _Timed[T] = _Timed()
-        self.pending = Pending(self.future, time.monotonic())
-        self.began = 0.0
-
-    @property
-    def over(self) -> bool:
+        self._value: T | None = None
+        self.error: BaseException | None = None
+        """What it ended with in place of a value."""
+        self._waiting: list[threading.Lock] = []
+        self.started = self.began = self.ended = time.monotonic()
+        self.over = False
         """Whether it ended, one way or the other."""
-        return self.future.done()
 
     @property
     def seconds(self) -> float:
         """How long it took, once it is over."""
-        return self.future.ended - self.began
+        return self.ended - self.began
 
     def run(self) -> None:
         """Do the job, in this thread. Never raises."""
         self.began = time.monotonic()
         try:
-            result = self._job()
+            self._value = self._job()
         except BaseException as error:  # noqa: BLE001  whatever a driver binding raises belongs to this part alone
-            self.fail(error)
-        else:
-            self.future.ended = time.monotonic()
-            self.future.set_result(result)
+            self.error = error
+        self._end()
 
     def fail(self, error: BaseException) -> None:
         """It ended with an error."""
-        self.future.ended = time.monotonic()
-        self.future.set_exception(error)
+        self.error = error
+        self._end()
+
+    def outcome(self, until: float) -> Outcome[T]:
+        """Wait, at most until the monotonic time ``until``, and say what became of it. Never raises."""
+        if not self.over and not self._ends(until):
+            return Outcome(None, LATE, f"no answer in {time.monotonic() - self.started:.1f} s")
+        error = self.error
+        if error is None:
+            return Outcome(self._value, None, "", self.seconds)
+        if isinstance(error, PartError):
+            return Outcome(None, error.reason, error.detail, self.seconds)
+        return Outcome(None, reason_of(error), f"{type(error).__name__}: {error}", self.seconds)
+
+    def _end(self) -> None:
+        self.ended = time.monotonic()
+        self.over = True
+        for lock in self._waiting:
+            lock.release()
+
+    def _ends(self, until: float) -> bool:
+        lock = threading.Lock()
+        lock.acquire()
+        self._waiting.append(lock)
+        # What ended before the lock was there to be seen does not release it.
+        return self.over or lock.acquire(timeout=max(0.0, until - time.monotonic())) or self.over
+
+
+class Busy:
+    """In place of a job that can't be begun, as the one before still runs."""
+
+    __slots__ = ("started",)
+
+    def __init__(self) -> None:
+        self.started = time.monotonic()
+
+    def outcome(self, _until: float) -> Outcome[Any]:
+        """Late from the start."""
+        return Outcome(None, LATE, "still busy with an earlier read")
+
+
+Pending = Task[T] | Busy
+"""A job under way, if it could be begun."""
 
 
 class Worker(Generic[T]):
@@ -94,22 +133,22 @@ class Worker(Generic[T]):
         self.name = name
         self._jobs: queue.SimpleQueue[Task[T] | None] | None = None  # None while there is no thread
         self._lock = threading.Lock()
-        self._current: _Timed[T] | None = None
+        self._current: Task[T] | None = None
 
     def start(self, job: Callable[[], T]) -> Pending[T]:
-        """Begin ``job``; if the one before still runs, the returned :class:`Pending` is late from the start."""
+        """Begin ``job``; if the one before still runs, what is returned is late from the start."""
         with self._lock:
-            if self._current is not None and not self._current.done():
-                return Pending(None, time.monotonic())
+            if self._current is not None and not self._current.over:
+                return Busy()
             task = Task(job)
             try:
                 jobs = self._ensured_thread()
             except RuntimeError as error:  # no thread to be had now; perhaps at the next scrape
                 task.fail(error)
-                return task.pending
-            self._current = task.future
+                return task
+            self._current = task
             jobs.put(task)
-        return task.pending
+        return task
 
     def close(self) -> None:
         """Let the thread end once its present job is done; doesn't wait. A job that comes later has a new one."""
@@ -130,29 +169,6 @@ class Worker(Generic[T]):
             task.run()
             # Not kept until the next job: a result can be large and the next job may be a minute away.
             del task
-
-
-@dataclass(frozen=True)
-class Pending(Generic[T]):
-    """A job under way; ``future`` is None where the worker was still busy with the job before."""
-
-    future: _Timed[T] | None
-    started: float
-
-    def outcome(self, until: float) -> Outcome[T]:
-        """Wait, at most until the monotonic time ``until``, and say what became of it. Never raises."""
-        if self.future is None:
-            return Outcome(None, LATE, "still busy with an earlier read")
-        try:
-            error = self.future.exception(max(0.0, until - time.monotonic()))
-        except FutureTimeoutError:
-            return Outcome(None, LATE, f"no answer in {time.monotonic() - self.started:.1f} s")
-        seconds = self.future.ended - self.started
-        if error is None:
-            return Outcome(self.future.result(), seconds=seconds)
-        if isinstance(error, PartError):
-            return Outcome(None, error.reason, error.detail, seconds)
-        return Outcome(None, reason_of(error), f"{type(error).__name__}: {error}", seconds)
 
 
 def reason_of(error: BaseException) -> str:

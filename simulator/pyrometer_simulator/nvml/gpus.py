@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from pyrometer_simulator.nvml.bus import PciBus
 from pyrometer_simulator.nvml.layout import EXTRAS_BYTES, FEATURES, MAGIC, MOST_GPUS, GpuRecord, StateFile
 from pyrometer_simulator.nvml.moment import Moment
 
@@ -144,6 +145,19 @@ class SimulatedGpu:
         with self._changing() as record:
             record.hidden = 1
 
+    def leave(self) -> None:
+        """The driver lets it go (unbound, removed from the bus): lost to every connection, missing from the next."""
+        with self._changing() as record:
+            record.hidden = 1
+            record.bindings += 1
+
+    def arrive(self) -> None:
+        """The driver takes it: connections from before don't present it, and its counters begin anew."""
+        with self._changing() as record:
+            record.hidden = 0
+            record.bindings += 1
+        self.reset_counters()
+
     def slow(self, seconds: float) -> None:
         """Every call takes this long."""
         with self._changing() as record:
@@ -249,12 +263,9 @@ class SimulatedGpus:
             gpu.reset_counters()
 
     def write_pci_tree(self, sysfs: Path) -> None:
-        """The GPUs' entries in ``<sysfs>/bus/pci/devices``."""
+        """The GPUs' entries in ``<sysfs>/bus/pci/devices``; see :class:`~pyrometer_simulator.nvml.bus.PciBus`."""
         for gpu in self:
-            folder = sysfs / "bus" / "pci" / "devices" / gpu.pci_bus_id[4:].lower()
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / "vendor").write_text("0x10de\n")
-            (folder / "class").write_text("0x030200\n")
+            PciBus(sysfs).plug(gpu.pci_bus_id)
 
     def _make_up_gpus(self, now: float) -> None:
         header = self._file.header

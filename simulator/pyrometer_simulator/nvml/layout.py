@@ -47,6 +47,7 @@ class GpuRecord(ctypes.Structure):
         ("hidden", ctypes.c_uint32),  # not enumerated at the next nvmlInit
         ("opened", ctypes.c_uint32),  # how often a handle was asked for; this and the next the reader writes, no other
         ("stuck", ctypes.c_uint32),  # calls that hang now
+        ("bindings", ctypes.c_uint32),  # how often the driver took or left it: a connection from before has lost it
         ("lacks", ctypes.c_uint64),  # bits of FEATURES that return NOT_SUPPORTED
         ("delay_seconds", ctypes.c_double),  # every call takes this long
         ("uuid", ctypes.c_char * 96),

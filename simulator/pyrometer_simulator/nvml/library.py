@@ -56,9 +56,11 @@ class FakeLibrary:
         self._monotonic = monotonic
         self._attached: int | None = None  # the driver's epoch at nvmlInit
         self._inits = 0  # the library counts: only the first attaches, only the last nvmlShutdown detaches
+        self._connections = 0  # how often it attached: a handle is good for one
         self._in_flight = 0
         self._lock = threading.Lock()
-        self._visible: list[int] = []
+        self._visible: list[int] = []  # the list of GPUs is made by nvmlInit, and stays as it is until the next one
+        self._bindings: dict[int, int] = {}
         self._released = threading.Event()
         self._calling = threading.local()  # the name of the function that this thread is in
         self._extras: dict[bytes, dict[str, Any]] = {}
@@ -143,7 +145,9 @@ class FakeLibrary:
         self._inits += 1
         if self._inits == 1:
             self._attached = int(self._file.header.epoch)
+            self._connections += 1
             self._visible = [i for i in range(self._file.header.count) if not self._file.snapshot(i).hidden]
+            self._bindings = {i: int(self._file.record(i).bindings) for i in self._visible}
         return SUCCESS
 
     def _shutdown(self) -> int:
@@ -189,7 +193,7 @@ class FakeLibrary:
         self._file.record(index).opened += 1
         # A lost GPU's handle can still be had by those who know its address; calls on it tell.
         address = ctypes.addressof(out._obj)  # noqa: SLF001
-        ctypes.c_void_p.from_address(address).value = _HANDLE_BASE * (1 + int(self._attached or 0)) + index
+        ctypes.c_void_p.from_address(address).value = _HANDLE_BASE * self._connections + index
         return self._trouble(self._file.snapshot(index), index) or SUCCESS
 
     @property
@@ -224,7 +228,7 @@ class FakeLibrary:
         def call(handle: Any, *arguments: object) -> int:  # noqa: ANN401
             value = ctypes.c_void_p.from_buffer(handle).value or 0
             part, index = divmod(value % _HANDLE_BASE, _PART_BASE)
-            if self._away() or value // _HANDLE_BASE != self._attached + 1:  # type: ignore[operator]
+            if self._away() or value // _HANDLE_BASE != self._connections:
                 return UNINITIALIZED
             record = self._file.snapshot(index)
             if trouble := self._trouble(record, index):
@@ -243,7 +247,7 @@ class FakeLibrary:
     def part_handle(self, moment: Moment, part: int) -> int:
         """The handle of a GPU's MIG device."""
         uuids = [self._file.record(index).uuid for index in range(self._file.header.count)]
-        return _HANDLE_BASE * (1 + int(self._attached or 0)) + part * _PART_BASE + uuids.index(moment.record.uuid)
+        return _HANDLE_BASE * self._connections + part * _PART_BASE + uuids.index(moment.record.uuid)
 
     def _trouble(self, record: GpuRecord, index: int) -> int:
         if record.delay_seconds:
@@ -251,7 +255,9 @@ class FakeLibrary:
         if record.hangs:
             self._hang(index)
             record = self._file.snapshot(index)
-        return GPU_IS_LOST if record.hangs else int(record.fault)
+        if record.hangs or record.bindings != self._bindings.get(index):
+            return GPU_IS_LOST
+        return int(record.fault)
 
     def _hang(self, index: int) -> None:
         live = self._file.record(index)

@@ -75,10 +75,26 @@ def test_absent_metrics_have_a_reason(bench: Bench) -> None:
     status, report = bench.json()
     why = [{absent["metric"]: absent["why"] for absent in gpu["absent"]} for gpu in report["gpus"]]
     assert status == 0
-    assert why[1]["DCGM_FI_DEV_MEMORY_TEMP"] == "not supported by this GPU or driver (field 82)"
+    assert why[1]["DCGM_FI_DEV_MEMORY_TEMP"] == "not supported by this GPU model, or not as it is set up (field 82)"
     assert "nvmlDeviceGetEnforcedPowerLimit" in why[1]["DCGM_FI_DEV_ENFORCED_POWER_LIMIT"]
     assert why[0]["pyrometer_gpu_bank_remapping_pending"] == "needs driver 615 or newer"
     assert "DCGM_FI_DEV_MEMORY_TEMP" not in why[0]
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        (2, "not known to this driver: a newer one may have it (field 230)"),
+        (3, "not supported by this GPU model, or not as it is set up (field 230)"),
+        (4, "only root may read it (field 230)"),
+    ],
+)
+def test_a_field_that_the_model_lacks_is_told_from_one_that_the_driver_lacks(bench: Bench, code: int, why: str) -> None:
+    for gpu in bench.make(count=1):
+        gpu.set(field_errors={"230": code})
+    _status, report = bench.json()
+    absent = {entry["metric"]: entry["why"] for entry in report["gpus"][0]["absent"]}
+    assert absent["pyrometer_gpu_recovery_action"] == why
 
 
 def test_a_gpu_without_any_source_of_thermal_throttling_is_a_problem(bench: Bench) -> None:
@@ -111,8 +127,8 @@ def test_a_gpu_without_any_source_of_thermal_throttling_is_a_problem(bench: Benc
         (
             lambda gpus: gpus[1].set(errors={"nvmlDeviceGetCurrPcieLinkWidth": 3}),
             (
-                "GPU 1: no DCGM_FI_DEV_PCIE_LINK_WIDTH, needed by GpuPcieDegraded: not supported by this GPU or driver "
-                "(nvmlDeviceGetCurrPcieLinkWidth)"
+                "GPU 1: no DCGM_FI_DEV_PCIE_LINK_WIDTH, needed by GpuPcieDegraded: not supported by this GPU model, or "
+                "not as it is set up (nvmlDeviceGetCurrPcieLinkWidth)"
             ),
         ),
     ],
@@ -333,6 +349,12 @@ def test_it_ends_by_itself_when_a_gpu_hangs_and_when_the_driver_does(tmp_path: P
         ("A, from NVML field 3, R595 and newer, else field 4.", {"field 4": "x"}, "x (field 4)"),
         ("A, R610 and newer, else field 4 (driver 600 and newer).", {}, "needs driver 600 or newer"),
         ("Anything.", {"field 1": "x"}, NOTHING),
+        (
+            "A, from nvmlDeviceGetFanSpeed.",
+            {"nvmlDeviceGetFanSpeed": "function_not_found"},
+            "not in this driver's library",
+        ),
+        ("A, from nvmlDeviceGetYet.", {"nvmlDeviceGetYet": "function_not_found"}, "not in the installed nvidia-ml-py"),
     ],
 )
 def test_reasons_come_from_the_source_that_the_help_names(text: str, failures: dict[str, str], why: str) -> None:

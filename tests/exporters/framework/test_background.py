@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import weakref
 from collections.abc import Iterator
 
 import pytest
 
-from pyrometer_exporters.framework.background import in_thread
+from pyrometer_exporters.framework.background import Threads
 
 
 @pytest.fixture
@@ -23,20 +24,68 @@ def raises() -> None:
 
 
 def test_it_gives_what_the_call_returns_or_raises() -> None:
+    threads = Threads()
+
     async def calls() -> int:
         with pytest.raises(ZeroDivisionError):
-            await in_thread(divmod, 1, 0)
+            await threads.call(divmod, 1, 0)
         with pytest.raises(RuntimeError):
-            await in_thread(raises)
-        return await in_thread(int, "ff", base=16)
+            await threads.call(raises)
+        return await threads.call(int, "ff", base=16)
 
     assert asyncio.run(calls()) == 255
 
 
 def test_calls_that_hang_hold_up_no_others_and_not_the_end(gate: threading.Event) -> None:
+    threads = Threads()
+
     async def calls() -> set[int]:
         for _ in range(10):
-            in_thread(gate.wait)
-        return {await in_thread(threading.get_ident) for _ in range(3)}
+            threads.call(gate.wait)
+        return {await threads.call(threading.get_ident) for _ in range(3)}
 
     assert threading.get_ident() not in asyncio.run(asyncio.wait_for(calls(), 10))
+
+
+def test_calls_one_after_the_other_are_made_in_one_thread() -> None:
+    threads = Threads()
+
+    async def calls() -> set[int]:
+        return {await threads.call(threading.get_ident) for _ in range(20)}
+
+    assert len(asyncio.run(calls())) == 1
+
+
+def test_of_the_threads_that_many_calls_took_one_stays_and_none_once_closed(gate: threading.Event) -> None:
+    threads, before = Threads(), threading.active_count()
+
+    async def calls() -> None:
+        many = [threads.call(gate.wait) for _ in range(5)]
+        gate.set()
+        await asyncio.gather(*many)
+        await until(before + 1)
+        threads.close()
+        await until(before)
+        assert await threads.call(int) == 0
+        await until(before)
+
+    asyncio.run(asyncio.wait_for(calls(), 20))
+
+
+async def until(count: int) -> None:
+    while threading.active_count() != count:
+        await asyncio.sleep(0.01)
+
+
+def test_nothing_of_a_result_is_kept_by_the_thread() -> None:
+    class Large:
+        pass
+
+    threads = Threads()
+
+    async def calls() -> None:
+        seen = weakref.ref(await threads.call(Large))
+        while seen() is not None:
+            await asyncio.sleep(0.01)
+
+    asyncio.run(asyncio.wait_for(calls(), 10))

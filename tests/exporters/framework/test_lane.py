@@ -127,4 +127,6 @@ def test_without_a_thread_to_be_had_each_part_says_so(monkeypatch: pytest.Monkey
     shared = Lane("shared", 0.01)
     found = jobs(threading.get_ident, threading.get_ident)
     shared.run(found)
-    assert [job.outcome(time.monotonic() + 1).reason for job in found] == ["runtimeerror"] * 2
+    outcomes = [job.outcome(time.monotonic() + 1) for job in found]
+    assert [outcome.reason for outcome in outcomes] == ["runtimeerror"] * 2
+    assert all(outcome.seconds < 1 for outcome in outcomes), "they never began"

@@ -41,6 +41,21 @@ def test_the_time_is_the_jobs_not_that_of_whoever_asks_late() -> None:
     worker.close()
 
 
+def test_all_who_wait_hear_of_the_end(gate: threading.Event) -> None:
+    worker: Worker[bool] = Worker("w")
+    pending = worker.start(gate.wait)
+    found: list[bool | None] = []
+    waiting = [threading.Thread(target=lambda: found.append(pending.outcome(soon(20)).value)) for _ in range(5)]
+    for one in waiting:
+        one.start()
+    assert pending.outcome(soon()).reason == "deadline"
+    gate.set()
+    for one in waiting:
+        one.join(20)
+    assert found == [True] * 5
+    worker.close()
+
+
 def test_a_hung_job_costs_its_deadline_once_and_one_thread_however_often_it_is_asked(gate: threading.Event) -> None:
     worker: Worker[bool] = Worker("hung")
     began = time.monotonic()

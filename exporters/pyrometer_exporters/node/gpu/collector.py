@@ -12,7 +12,7 @@ import math
 import os
 import socket
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +22,7 @@ from pyrometer_exporters.framework.lane import Job, Lane, Part
 from pyrometer_exporters.framework.metrics import Down, Family, Sample
 from pyrometer_exporters.framework.worker import LATE, Outcome
 from pyrometer_exporters.node.gpu import families, inventory, release, subject, versions
+from pyrometer_exporters.node.gpu.arrivals import Arrivals
 from pyrometer_exporters.node.gpu.device import PATIENCE_SECONDS, Gpu, Shared
 from pyrometer_exporters.node.gpu.driver import RELEASED, RELEASING, Driver
 from pyrometer_exporters.node.gpu.jobs import Jobs
@@ -46,6 +47,7 @@ class GpuCollector:
         self._shared = shared
         self._bus = inventory.PciBus(context.sysfs)
         self._roster = Roster(shared, context.procfs)
+        self._arrivals = Arrivals(self._roster, context.clock.monotonic)
         self._versions = Versions(shared.driver, context.procfs)
         self._release = ReleaseWatch(shared.driver, context.state, getattr(context.flags, RELEASE_FLAG))
         self._expected: int | None = getattr(context.flags, EXPECTED_FLAG)
@@ -56,8 +58,10 @@ class GpuCollector:
         """The driver's view and every GPU's; where there is no connection, the driver comes first."""
         self._release.start()
         on_bus = self._bus.gpus()
-        connected = self._shared.driver.link is not None
-        visit = self._visits.job(self._visit_driver, apart=not connected)
+        held = self._bus.held
+        anew = self._is_to_be_connected_anew(held)
+        connected = self._shared.driver.link is not None and not anew
+        visit = self._visits.job(lambda: self._visit_driver(held, anew=anew), apart=not connected)
         if not connected:
             self._lane.run([visit])
             visit.outcome(until)
@@ -76,7 +80,7 @@ class GpuCollector:
             *_told(Driver.PART, told),
         ]
         for gpu, outcome in outcomes.items():
-            if not gpu.excluded:
+            if gpu.is_served:
                 _about(gpu, outcome, found)
         found.extend(self._xids(on_bus, until))
         return found
@@ -103,21 +107,45 @@ class GpuCollector:
         gpus = [
             (gpu.identity, gpu.identity.dcgm_labels(shared.hostname) if gpu.known else None)
             for gpu in self._roster.gpus
+            if gpu.is_served
         ]
         addresses = [pci for pci in on_bus or () if shared.selection.takes(None, pci, None)]
         left_out = self._roster.left_out | self._bus.given_away
         served = Served(gpus, addresses if self._roster.addressed else (), left_out)
         return shared.xids.collect(served, shared.dcgm[xid_families.DCGM_XID_ERRORS], until)
 
-    def _visit_driver(self) -> list[Sample]:
-        return [families.PRESENT.sample(self._shared.driver.visit(), "nvml")]
+    def _is_to_be_connected_anew(self, held: Mapping[str, int] | None) -> bool:
+        driver = self._shared.driver
+        took = self._arrivals.look(held, driver.link)
+        if driver.link is None:
+            if took:
+                driver.hurry()
+            return False
+        came = self._arrivals.since_connected()
+        gpus = self._roster.gpus
+        read = self._asked({gpu: gpu.read for gpu in gpus if gpu.address in came})
+        answered = [gpu.address for gpu in read if gpu.address is not None]
+        missing = self._arrivals.missing(came, answered)
+        if missing:  # the events that NVML keeps end with the connection
+            self._asked({gpu: gpu.fetch for gpu in gpus})
+        return bool(missing)
+
+    def _asked(self, errands: Mapping[Gpu, Callable[[], list[Sample]]]) -> list[Gpu]:
+        """The GPUs that have done this within a short wait."""
+        jobs = {gpu: gpu.own.job(errand) for gpu, errand in errands.items()}
+        self._lane.run([*jobs.values()])
+        outcomes = _awaited(jobs, time.monotonic() + SHORTEST_SECONDS)
+        return [gpu for gpu, outcome in outcomes.items() if outcome.reason is None]
+
+    def _visit_driver(self, held: Mapping[str, int] | None, *, anew: bool) -> list[Sample]:
+        return [families.PRESENT.sample(self._shared.driver.visit(held, anew=anew), "nvml")]
 
     def _take_up(self, on_bus: list[str] | None) -> None:
         if self._bus.given_away:
             self._roster.without(self._bus.given_away)
         link = self._shared.driver.link
         if link is not None:
-            self._roster.update(link, on_bus)
+            self._roster.update(link, on_bus, self._arrivals.awaited)
 
 
 def _awaited(jobs: Mapping[Gpu, Job[list[Sample]]], until: float) -> Outcomes:

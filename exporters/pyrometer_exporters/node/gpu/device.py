@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pyrometer_exporters.framework.clock import Clock
@@ -19,12 +20,13 @@ from pyrometer_exporters.node.gpu.nvml import FieldKey, Handle, Nvml, NvmlError
 from pyrometer_exporters.node.gpu.patience import Patience
 from pyrometer_exporters.node.gpu.readings import READ_FIELDS, Values, read_values
 from pyrometer_exporters.node.gpu.sampler import HANGS_SECONDS, Sampler
-from pyrometer_exporters.node.gpu.subject import Opened, SubjectSpec
+from pyrometer_exporters.node.gpu.subject import Opened, SubjectSpec, value_or_none
 from pyrometer_exporters.node.gpu.throttling import Throttling
 from pyrometer_exporters.node.gpu.xid.watch import XidWatch
 
 # How long the other GPUs wait for one that isn't done: as long as one may take in the thread that they share.
 PATIENCE_SECONDS = 0.02
+_ABSENT = frozenset({"not_found", "gpu_not_found"})
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,11 @@ class Identity:
     serial: str = ""
     vbios: str = ""
     driver: str = ""
+
+    @property
+    def place(self) -> str:
+        """What no two GPUs share: the PCI address, or the UUID of one that is on no bus."""
+        return self.pci_bus_id or self.uuid
 
     def labels(self) -> tuple[str, str]:
         """See families.GPU_LABELS."""
@@ -71,7 +78,7 @@ class Shared:
     jobs: Jobs
     xids: XidWatch
     owners: dict[str, Gpu] = field(default_factory=dict)
-    """Who has which PCI address, as NVML spells it."""
+    """Who is in which :attr:`Identity.place`."""
 
 
 class Gpu:
@@ -96,8 +103,12 @@ class Gpu:
         """Whether the identity was read from the GPU itself."""
         self.excluded = False
         """Whether it is left out: by the selection, or as a double."""
+        self.is_absent = False
+        """Whether the driver said that there is no such GPU when it was last asked for."""
         self.double = False
         """Whether another already stands for this GPU: seen only once it was open where nothing was known before."""
+        self.on_trial = False
+        """Whether it is known only that the driver has it: where NVML hasn't, it is not served at all."""
         self.patience = Patience()
         self.own: Part[list[Sample]] = Part(f"gpu-{candidate.index}", PATIENCE_SECONDS)
         """The thread that it keeps while it is held up in a read."""
@@ -107,8 +118,13 @@ class Gpu:
         self.excluded = True
         self._throttling.let_go()
         self.own.close()
-        if self._shared.owners.get(self.identity.pci_bus_id) is self:
-            del self._shared.owners[self.identity.pci_bus_id]
+        if self._shared.owners.get(self.identity.place) is self:
+            del self._shared.owners[self.identity.place]
+
+    @property
+    def is_served(self) -> bool:
+        """Whether anything of it is served, be it that it is down."""
+        return not self.excluded and not (self.on_trial and self.is_absent)
 
     @property
     def part(self) -> str:
@@ -131,9 +147,7 @@ class Gpu:
         """
         if self.excluded:
             return []
-        lock = self._throttling.watched.lock
-        if self._throttling.watched.hangs or not lock.acquire(timeout=HANGS_SECONDS):
-            raise PartError(LATE, "the sampler's last call has not returned")
+        lock = self._taken_from_sampler()
         try:
             with self._shared.driver.using() as link:
                 # First, as a GPU that is lost has told why. Here, as a GPU that hangs may hold no second thread.
@@ -145,6 +159,26 @@ class Gpu:
             raise
         finally:
             lock.release()
+
+    def fetch(self) -> list[Sample]:
+        """Fetch its Xids and nothing else: they go with the connection, which is about to be given up.
+
+        Errors: as those of :meth:`read`.
+        """
+        lock = self._taken_from_sampler()
+        try:
+            with self._shared.driver.using() as link:
+                self._shared.xids.fetch(self.identity, link.generation)
+        finally:
+            lock.release()
+        return []
+
+    def _taken_from_sampler(self) -> threading.Lock:
+        """The lock on calls about this GPU, locked."""
+        watched = self._throttling.watched
+        if watched.hangs or not watched.lock.acquire(timeout=HANGS_SECONDS):
+            raise PartError(LATE, "the sampler's last call has not returned")
+        return watched.lock
 
     def _read(self, link: Link) -> list[Sample]:
         began = time.monotonic()
@@ -173,11 +207,9 @@ class Gpu:
         if link.generation != self.numbered_for:
             raise PartError(self._shared.driver.error.reason, "connected again a moment ago")
         nvml = self._shared.nvml
-        # By address where it is known: indexes shift when a neighbour is lost.
-        address = self.identity.pci_bus_id
-        handle = nvml.open_pci(address) if address else nvml.open_index(self._candidate.index)
+        handle = self._looked_up()
         identity = _identify(nvml, handle, link.driver, self.identity if self.known else None, self.number)
-        self.double = self._shared.owners.setdefault(identity.pci_bus_id, self) is not self
+        self.double = self._shared.owners.setdefault(identity.place, self) is not self
         takes = self._shared.selection.takes(identity.index, identity.pci_bus_id, identity.uuid)
         if self.double or not takes:
             self.excluded = True
@@ -188,6 +220,16 @@ class Gpu:
             subject.open(Opened(handle, identity, self._shared))
         self._handle, self._generation = handle, link.generation
         return handle
+
+    def _looked_up(self) -> Handle:
+        # By address where it is known: indexes shift when a neighbour is lost.
+        nvml, address = self._shared.nvml, self.identity.pci_bus_id
+        self.is_absent = False
+        try:
+            return nvml.open_pci(address) if address else nvml.open_index(self._candidate.index)
+        except NvmlError as error:
+            self.is_absent = error.reason in _ABSENT
+            raise
 
     def _wanted_fields(self) -> tuple[FieldKey, ...]:
         """Each once, whoever wants it; the same tuple as long as everybody wants the same."""
@@ -219,18 +261,13 @@ def _identify(nvml: Nvml, handle: Handle, driver: str, known: Identity | None, n
     return Identity(
         index=index,
         uuid=uuid,
-        pci_bus_id=nvml.pci_bus_id(handle),
-        model=_text_or_empty(nvml, handle, "Name"),
-        serial=_text_or_empty(nvml, handle, "Serial"),  # consumer cards have none
-        vbios=_text_or_empty(nvml, handle, "VbiosVersion"),
+        pci_bus_id=_or_empty(lambda: nvml.pci_bus_id(handle)),  # the GPU of a Tegra is on no bus
+        model=_or_empty(lambda: nvml.text(handle, "Name")),
+        serial=_or_empty(lambda: nvml.text(handle, "Serial")),  # consumer cards have none
+        vbios=_or_empty(lambda: nvml.text(handle, "VbiosVersion")),
         driver=driver,
     )
 
 
-def _text_or_empty(nvml: Nvml, handle: Handle, what: str) -> str:
-    try:
-        return nvml.text(handle, what)
-    except NvmlError as error:
-        if error.about_one_value:
-            return ""
-        raise
+def _or_empty(read: Callable[[], str]) -> str:
+    return value_or_none(read) or ""

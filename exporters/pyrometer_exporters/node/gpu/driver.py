@@ -1,4 +1,4 @@
-"""The connection to the NVIDIA driver: made once, made again only when the driver itself went away.
+"""The connection to the NVIDIA driver: made once, made again when the driver itself went away or has taken a GPU.
 
 Whoever calls NVML does it under :meth:`Driver.using`, so that the library is shut down (to reconnect, or to let go of
 the GPUs for a reset) only when no call is under way: NVML promises nothing for calls that are.
@@ -10,6 +10,8 @@ What follows while a call hangs, on one GPU or for the driver as a whole:
   the connection from before goes on, and with it all GPUs but the hung one.
 - Reconnect (the driver says that it was unloaded): not before the hung call returns; until then GPUs are down as
   ``earlier_call_hangs``. The kernel can't unload a driver with a call inside, so this hardly happens on its own.
+- Reconnect for a GPU that the driver has taken since (see ``arrivals.py``): not before the hung call returns; until
+  then the connection stays, and with it all GPUs but the hung one.
 
 Where the call never returns, only the end of the process frees the GPUs: stop or restart the exporter.
 """
@@ -18,6 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final
@@ -37,6 +40,8 @@ RELEASING: Final = "releasing"
 """The same while a call from before has not returned."""
 CALL_HANGS: Final = "earlier_call_hangs"
 """The reason why the driver isn't connected to again: a call from before has not returned."""
+CONNECTING: Final = "connecting"
+"""The reason why GPUs can't be read while a new connection takes the place of another."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,8 @@ class Link:
     driver: str
     count: int
     """GPUs that the driver presents; it looks for them only when it is connected to."""
+    held: Mapping[str, int] | None = None
+    """:attr:`PciBus.held` as it was before that."""
 
 
 class Driver:
@@ -74,19 +81,29 @@ class Driver:
         """The library's own version, such as ``13.590.48.01``; known also where the driver refused it."""
         self.released = False
 
-    def visit(self) -> int:
+    def visit(self, held: Mapping[str, int] | None = None, *, anew: bool = False) -> int:
         """The number of GPUs that the driver presents; connects first where there is no connection.
+
+        Args:
+            held: kept in a :class:`Link` that is made now.
+            anew: make another connection, if no call is under way that would be cut.
 
         Errors: PartError with the reason, without a call to the driver where the next try isn't due yet.
         """
+        if anew:
+            self._give_up()
         if self.link is None and not self.released:
-            self._connect()
+            self._connect(held)
         with self.using() as link:
             try:
                 return self._nvml.device_count()
             except NvmlError as error:
                 self.failed(error, link)
                 raise
+
+    def hurry(self) -> None:
+        """Let the next try to connect be due."""
+        self._retry_at = 0.0
 
     def using(self) -> _Use:
         """A block in which NVML may be called and won't be shut down: ``with driver.using() as link:``.
@@ -147,6 +164,14 @@ class Driver:
             self.error = error
             self._unlink()
 
+    def _give_up(self) -> None:
+        """End the connection, unless a call has not returned."""
+        with self._lock:
+            if self._until_idle(LAST_CALLS_SECONDS) and self.link is not None:
+                self.error = PartError(CONNECTING, "the driver has taken a GPU: it is connected to anew")
+                self._unlink()
+                self.hurry()
+
     def _unlink(self) -> None:
         self.link = None
         self._accusers.clear()
@@ -180,11 +205,13 @@ class Driver:
             if self._waits and not self._calls:  # asked only then: telling nobody costs more than the rest of this
                 self._idle.notify_all()
 
-    def _connect(self) -> None:
+    def _connect(self, held: Mapping[str, int] | None) -> None:
         now = self._clock.monotonic()
         if now < self._retry_at:
             raise PartError(self.error.reason, self.error.detail)
         with self._lock:
+            if self.released:  # asked for and answered a moment ago
+                raise PartError(self.error.reason, self.error.detail)
             # What an earlier call uses can't be shut down under it.
             if not self._until_idle(LAST_CALLS_SECONDS):
                 if self.error.reason != CALL_HANGS:
@@ -202,7 +229,7 @@ class Driver:
             raise
         finally:
             self._leave()
-        self._begin(*found)
+        self._begin(*found, held)
 
     def _attach(self) -> tuple[str, int]:
         if self._attached:
@@ -217,12 +244,12 @@ class Driver:
         self._attached = True
         return self._nvml.driver_version(), self._nvml.device_count()
 
-    def _begin(self, version: str, count: int) -> None:
+    def _begin(self, version: str, count: int, held: Mapping[str, int] | None) -> None:
         with self._lock:
             if self.released:  # asked for meanwhile: release() finds the library attached and shuts it down
                 return
             self._generation += 1
-            self.link = Link(self._generation, version, count)
+            self.link = Link(self._generation, version, count, held)
         self._retry_seconds = FIRST_RETRY_SECONDS
 
 

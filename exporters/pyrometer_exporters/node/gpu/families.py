@@ -27,7 +27,7 @@ MEM_CLOCK = Family(
 GPU_TEMP = Family(
     "DCGM_FI_DEV_GPU_TEMP",
     "gauge",
-    "Temperature of the GPU die in degrees Celsius, from nvmlDeviceGetTemperatureV.",
+    "Temperature of the GPU die in degrees Celsius, from nvmlDeviceGetTemperatureV or nvmlDeviceGetTemperature.",
     DCGM_LABELS,
 )
 MEMORY_TEMP = Family(
@@ -97,6 +97,12 @@ CLOCKS_EVENT_REASONS = Family(
     "pyrometer_gpu_clock_event_seconds_total misses nothing between two scrapes.",
     DCGM_LABELS,
 )
+CLOCK_THROTTLE_REASONS = Family(
+    "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS",
+    "gauge",
+    "The same as DCGM_FI_DEV_CLOCKS_EVENT_REASONS, under its older name, by which most rules know it.",
+    DCGM_LABELS,
+)
 DCGM_FAMILIES = (
     SM_CLOCK,
     MEM_CLOCK,
@@ -113,6 +119,7 @@ DCGM_FAMILIES = (
     FB_TOTAL,
     FB_USED_PERCENT,
     CLOCKS_EVENT_REASONS,
+    CLOCK_THROTTLE_REASONS,
 )
 
 UP = Family(

@@ -8,23 +8,29 @@ that only a virtual function of a GPU has;
 
 from __future__ import annotations
 
+import itertools
+import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 NVIDIA_VENDOR = "0x10de"
+NVIDIA_DRIVER = "nvidia"
 DISPLAY_CLASS = "0x03"  # VGA controllers 0x0300, 3D controllers 0x0302; an NVSwitch is a bridge, 0x0680
 # Drivers that hold a device for a virtual machine: vfio-pci and its variants (nvgrace_gpu_vfio_pci), Xen's, the stub.
 _GIVEN_AWAY = re.compile(r"vfio|^pciback$|^xen_pciback$|^pci-stub$")
 
 
 def kernel_pci_id(pci_bus_id: str) -> str:
-    """A PCI address as the kernel spells it.
+    """A PCI address as the kernel spells it; empty stays empty.
 
     >>> kernel_pci_id("00000000:AF:00.0")
     '0000:af:00.0'
     """
     domain, _, rest = pci_bus_id.lower().partition(":")
+    if not rest:
+        return ""
     return f"{domain.lstrip('0'):0>4}:{rest}"
 
 
@@ -65,6 +71,10 @@ class Selection:
             return any(self.include.match(name) for name in names)
         return self.exclude is None or not any(self.exclude.match(name) for name in names)
 
+    def refuses(self, pci_bus_id: str, uuid: str | None) -> bool:
+        """Whether a GPU is certainly not to be used, whatever its index turns out to be."""
+        return self.include is None and not self.takes(None, pci_bus_id, uuid)
+
 
 class PciBus:
     """The NVIDIA GPUs on the PCI bus. What a device is, is read once: hundreds of devices never change.
@@ -76,8 +86,13 @@ class PciBus:
     def __init__(self, sysfs: Path) -> None:
         self._folder = sysfs / "bus" / "pci" / "devices"
         self._is_gpu: dict[str, bool] = {}
+        self._taken: dict[str, tuple[int, int]] = {}
+        self._times = itertools.count(1)
         self.given_away: frozenset[str] = frozenset()
         """GPUs that virtual machines had at the last look."""
+        self.held: Mapping[str, int] | None = None
+        """GPUs that the NVIDIA driver had at the last look, each with a number that is another each time that the
+        driver takes it; None before the first look."""
 
     def gpus(self) -> list[str] | None:
         """PCI addresses in order, or None where sysfs can't be read."""
@@ -87,14 +102,26 @@ class PciBus:
             return None
         self._is_gpu = {address: self._known_or_read(address) for address in addresses}
         gpus = [address for address, is_gpu in self._is_gpu.items() if is_gpu]
-        self.given_away = frozenset(address for address in gpus if self._is_given_away(address))
+        drivers = {address: self._driver(address) for address in gpus}
+        self.given_away = frozenset(address for address, (name, _) in drivers.items() if _GIVEN_AWAY.search(name))
+        self._take({address: inode for address, (name, inode) in drivers.items() if name == NVIDIA_DRIVER})
         return [address for address in gpus if address not in self.given_away]
 
-    def _is_given_away(self, address: str) -> bool:
+    def _driver(self, address: str) -> tuple[str, int]:
+        """The name of the driver that has a GPU, and what is another each time that one takes it: its link's inode."""
+        link = f"{self._folder}/{address}/driver"
         try:
-            return _GIVEN_AWAY.search((self._folder / address / "driver").readlink().name) is not None
+            return os.readlink(link).rpartition("/")[2], os.lstat(link).st_ino  # noqa: PTH115  as cheap as it gets
         except OSError:  # it has no driver: unbound, or the driver is not loaded
-            return False
+            return "", 0
+
+    def _take(self, inodes: Mapping[str, int]) -> None:
+        before = self._taken
+        self._taken = {
+            address: before[address] if before.get(address, (0, 0))[0] == inode else (inode, next(self._times))
+            for address, inode in inodes.items()
+        }
+        self.held = {address: number for address, (_, number) in self._taken.items()}
 
     def _known_or_read(self, address: str) -> bool:
         known = self._is_gpu.get(address)
@@ -120,7 +147,7 @@ def candidates(count: int, on_bus: list[str] | None, procfs: Path) -> list[Candi
     for addresses in (on_bus, _known_to_driver(procfs)):
         if addresses is not None and len(addresses) == count:
             return [
-                Candidate(index, address, _uuid_from_proc(procfs, address)) for index, address in enumerate(addresses)
+                Candidate(index, address, uuid_from_proc(procfs, address)) for index, address in enumerate(addresses)
             ]
     return [Candidate(index) for index in range(count)]
 
@@ -132,7 +159,8 @@ def _known_to_driver(procfs: Path) -> list[str] | None:
         return None
 
 
-def _uuid_from_proc(procfs: Path, address: str) -> str | None:
+def uuid_from_proc(procfs: Path, address: str) -> str | None:
+    """A GPU's UUID as the driver's procfs has it, where it does."""
     try:
         text = (procfs / "driver/nvidia/gpus" / address / "information").read_text(encoding="utf-8", errors="replace")
     except OSError:

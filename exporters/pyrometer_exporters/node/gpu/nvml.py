@@ -6,6 +6,7 @@ up the thread that made it and no other. Nothing here is called at import time.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import struct
 from collections.abc import Callable, Iterable, Sequence
@@ -71,6 +72,7 @@ _ABOUT_ONE_VALUE = frozenset(
     }
 )
 
+_TEMPERATURE_CALLS = "nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature"
 _CLOCK_EVENT_CALLS = "nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"
 
 # These say that no call on the GPU will do; any other code, from a call for one optional value, speaks of that call.
@@ -85,6 +87,7 @@ _MOST_REQUESTS = 64
 # The value for each NVML_VALUE_TYPE_* (nvml.h, nvmlValueType_t): double to unsigned short.
 _VALUE_TYPES = tuple(struct.Struct(f"={kind}") for kind in "dIQQqiH")
 _DOUBLE, _UNSIGNED_LONG_LONG = 0, 3
+_LEAST_DOUBLE_BITS = 1 << 52  # of the smallest normal double, 2e-308
 
 # Calls whose last argument is where one unsigned int goes. Made without the binding, which costs twice as much, and
 # three times as much (10 us) where a board doesn't have the value, as it raises an exception of its own.
@@ -103,8 +106,8 @@ _NUMBERS = frozenset(
     }
 )
 
-# NVML_FI_DEV_ECC_SBE_VOL_TOTAL to NVML_FI_DEV_ECC_DBE_AGG_CBU: drivers give some of these the wrong valueType, though
-# all are unsigned long long (NVIDIA bug 2032468, which DCGM works around in the same way).
+# NVML_FI_DEV_ECC_SBE_VOL_TOTAL to ..._DBE_AGG_CBU: unsigned long long whatever valueType a driver tells (NVIDIA bug
+# 2032468). R545 tells none for the memory's temperature (bug 4300930), which makes it a double, too small to be one.
 _ECC_COUNTER_FIELDS = range(3, 29)
 
 
@@ -273,12 +276,8 @@ class Pynvml:
         return _number("nvmlDeviceGetClockInfo", handle, pynvml.NVML_CLOCK_MEM)
 
     def temperature_celsius(self, handle: Handle) -> int:
-        """nvmlDeviceGetTemperatureV; before driver 570 or nvidia-ml-py 12.570, nvmlDeviceGetTemperature."""
-        return int(
-            _newer_or_older(
-                "nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature", handle, pynvml.NVML_TEMPERATURE_GPU
-            )
-        )
+        """From driver 570 on nvmlDeviceGetTemperatureV, where that is to be had; else nvmlDeviceGetTemperature."""
+        return int(_newer_or_older(*_TEMPERATURE_CALLS, handle, pynvml.NVML_TEMPERATURE_GPU))
 
     def power_milliwatts(self, handle: Handle) -> int:
         """Calls nvmlDeviceGetPowerUsage."""
@@ -360,7 +359,7 @@ def _entry_values(keys: Iterable[FieldKey], entries: Any) -> dict[FieldKey, floa
         # A driver may call an entry good that it never filled in, and the value is whatever the memory held: so it is
         # for ECC counters while ECC is off (NVIDIA bug 2009232).
         elif kind != _DOUBLE or at or took:
-            if field in _ECC_COUNTER_FIELDS:
+            if field in _ECC_COUNTER_FIELDS or (kind == _DOUBLE and value < _LEAST_DOUBLE_BITS):
                 found[key] = value
             elif kind < len(_VALUE_TYPES):
                 found[key] = _VALUE_TYPES[kind].unpack_from(_WORD.pack(value))[0]
@@ -391,10 +390,11 @@ def _call(function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN
 
 
 def _newer_or_older(newer: str, older: str, *arguments: object) -> Any:  # noqa: ANN401  pynvml is untyped
-    """The newer of two calls for one value, or the older where the library or the binding lacks the newer."""
-    try:
-        return getattr(pynvml, newer)(*arguments)
-    except (AttributeError, pynvml.NVMLError_FunctionNotFound):
-        return _call(getattr(pynvml, older), *arguments)
-    except pynvml.NVMLError as error:
-        raise NvmlError(error.value, newer) from None
+    """The newer of two calls for one value, or the older where library, binding or board don't have the newer."""
+    with contextlib.suppress(AttributeError):
+        try:
+            return _call(getattr(pynvml, newer), *arguments)
+        except NvmlError as error:
+            if not error.about_one_value:
+                raise
+    return _call(getattr(pynvml, older), *arguments)

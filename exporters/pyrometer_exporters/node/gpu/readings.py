@@ -71,6 +71,8 @@ def read_values(nvml: Nvml, handle: Handle, wanted: Sequence[FieldKey]) -> Value
         value = value_or_none(lambda gauge=gauge: gauge.read(nvml, handle))  # type: ignore[misc]
         if value is not None:
             found[gauge.family] = checked(gauge.family.name, value, gauge.most)
+    if families.CLOCKS_EVENT_REASONS in found:
+        found[families.CLOCK_THROTTLE_REASONS] = found[families.CLOCKS_EVENT_REASONS]
     found.update(_utilisation(nvml, handle))
     found.update(_memory(nvml, handle))
     if not found and not fields:

@@ -41,6 +41,18 @@ class Roster:
         """Whether the PCI address of every GPU is known: else one on the bus may be any of them."""
         return all(gpu.address is not None for gpu in self._all)
 
+    def lacks(self, address: str) -> bool:
+        """See arrivals.Known: of one that is here once it was asked for, of any other once all were opened."""
+        known = [gpu.is_absent for gpu in self._all if gpu.address == address]
+        return all(known) if known else self.addressed
+
+    def leaves_out(self, address: str) -> bool:
+        """See arrivals.Known."""
+        known = [gpu.excluded for gpu in self._all if gpu.address == address]
+        if known:
+            return all(known)
+        return self._shared.selection.refuses(address, inventory.uuid_from_proc(self._procfs, address))
+
     def without(self, given_away: Collection[str]) -> None:
         """Forget the GPUs at these PCI addresses: virtual machines have them now."""
         gone = [gpu for gpu in self._all if gpu.address in given_away]
@@ -49,12 +61,18 @@ class Roster:
         if gone:
             self._all = [gpu for gpu in self._all if gpu not in gone]
 
-    def update(self, link: Link, on_bus: list[str] | None) -> None:
-        """Take note of a connection to the driver, perhaps a new one; ``on_bus`` are the PCI bus's GPUs, if known."""
+    def update(self, link: Link, on_bus: list[str] | None, came: Collection[str] = ()) -> None:
+        """Take note of a connection to the driver, perhaps a new one.
+
+        Args:
+            link: the connection.
+            on_bus: the PCI addresses of the bus's GPUs, if known.
+            came: the addresses of those for which this connection was made.
+        """
         if link.generation == self._generation:
             return
         self._generation = link.generation
-        self._all = [gpu for gpu in self._all if not gpu.double]
+        self._all = [gpu for gpu in self._all if not gpu.double and not (gpu.on_trial and gpu.is_absent)]
         found = inventory.candidates(link.count, on_bus, self._procfs)
         if not self._all:
             self._all = [self._made(candidate, None) for candidate in found]
@@ -64,6 +82,8 @@ class Roster:
             self._keep_numbers()
             if link.count > len(self._all):  # who is new shows only when they are open
                 self._all += [self._made(candidate, number) for candidate, number in self._numbered(found)]
+            else:  # one may be lost to the driver and another have come
+                self._try(link, came)
         for gpu in self._all:
             gpu.numbered_for = link.generation
             gpu.patience = Patience()  # it may have to be woken again
@@ -81,6 +101,16 @@ class Roster:
         else:
             self._keep_numbers()
             self._all += [self._made(candidate, number) for candidate, number in self._numbered(newcomers)]
+
+    def _try(self, link: Link, came: Collection[str]) -> None:
+        """Have those that came asked for by their addresses."""
+        known = {gpu.address for gpu in self._all}
+        held = sorted(link.held or ())
+        candidates = [Candidate(held.index(address), address) for address in came if address not in known]
+        for candidate, number in self._numbered(candidates):
+            gpu = self._made(candidate, number)
+            gpu.on_trial = True
+            self._all.append(gpu)
 
     def _keep_numbers(self) -> None:
         for gpu in self._all:

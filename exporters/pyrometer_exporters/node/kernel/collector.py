@@ -16,7 +16,7 @@ from pyrometer_exporters.framework.collector import CollectorSpec, Context
 from pyrometer_exporters.framework.metrics import Down, Family, Sample
 from pyrometer_exporters.framework.statefile import StateFile
 from pyrometer_exporters.framework.worker import Worker
-from pyrometer_exporters.node.kernel.events import KINDS, kind_of, sxid
+from pyrometer_exporters.node.kernel.events import KINDS, kind_of, link_number, sxid
 from pyrometer_exporters.node.kernel.follow import Follower
 from pyrometer_exporters.node.kernel.kmsg import Record
 
@@ -170,10 +170,13 @@ def _decode(data: Mapping[str, Any]) -> _State:
         msg = f"version {data['version']!r} instead of {VERSION}"
         raise ValueError(msg)
     kinds = {kind: int(data["kinds"].get(kind, 0)) for kind in KINDS}
-    sxids = {tuple(map(str, labels)): int(count) for *labels, count in data["sxids"]}
-    if any(len(labels) != len(SXIDS.labels) for labels in sxids):
-        msg = "sxids don't have all labels"
-        raise ValueError(msg)
+    sxids: Counter[tuple[str, ...]] = Counter()
+    for *labels, link, count in data["sxids"]:
+        if len(labels) + 1 != len(SXIDS.labels):
+            msg = "sxids don't have all labels"
+            raise ValueError(msg)
+        # A file of an earlier version may hold 08 and 8.
+        sxids[(*map(str, labels), link_number(str(link)))] += int(count)
     return _State(str(data["boot"]), int(data["sequence"]), kinds, sxids)
 
 

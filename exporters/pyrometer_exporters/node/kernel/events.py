@@ -65,7 +65,7 @@ class Sxid:
     code: str
     fatal: bool
     link: str
-    """Empty where the error is of no link."""
+    """Its number as NVLink's links have theirs, ``8``; empty where the error is of no link."""
 
 
 def sxid(text: str) -> Sxid | None:
@@ -73,10 +73,17 @@ def sxid(text: str) -> Sxid | None:
     found = _SXID.match(text)
     if found is None:
         return None
-    link = found["link"] or ""
-    return Sxid(
-        found["switch"], found["pci"].lower(), found["code"], found["severity"] == "Fatal", link.removeprefix("-1")
-    )
+    fatal = found["severity"] == "Fatal"
+    return Sxid(found["switch"], found["pci"].lower(), found["code"], fatal, link_number(found["link"] or ""))
+
+
+def link_number(text: str) -> str:
+    """A link's number without the zeros that the driver pads it with; empty where it is none.
+
+    >>> link_number("08"), link_number("0"), link_number("-1")
+    ('8', '0', '')
+    """
+    return str(int(text)) if text.isdecimal() else ""
 
 
 def kind_of(record: Record) -> str | None:

@@ -14,11 +14,11 @@ from pyrometer_exporters.framework.metrics import Batch, Down, Sample
 from pyrometer_exporters.framework.worker import Outcome, Worker
 from pyrometer_exporters.node.nic.device import GONE, Device, Read, Reader
 from pyrometer_exporters.node.nic.families import ALL, UP, Around, show_device, show_port
-from pyrometer_exporters.node.nic.infiniband import read_rdma_device
+from pyrometer_exporters.node.nic.infiniband import RdmaDevice
 from pyrometer_exporters.node.nic.inventory import Inventory, Lister, chosen
 from pyrometer_exporters.node.nic.kernel import Kernel
 from pyrometer_exporters.node.nic.memory import Memories
-from pyrometer_exporters.node.nic.netdev import read_interface_device
+from pyrometer_exporters.node.nic.netdev import InterfaceDevice
 from pyrometer_exporters.node.nic.pcie import Gpus
 from pyrometer_exporters.node.nic.peers import expected_by_peers
 from pyrometer_exporters.node.nic.readings import DeviceReading
@@ -73,6 +73,8 @@ class NicCollector:
         self._store = Store(context.state)
         self._memories = Memories(self._store, context.procfs)
         self._shown = Shown()
+        self._stock: Inventory | None = None
+        self._reads: dict[str, Read] = {}
         self._devices: dict[str, Device] = {}
         self._leaving: list[Device] = []
         self._lane = Lane("nic-quick", PATIENCE_SECONDS)
@@ -105,11 +107,13 @@ class NicCollector:
         self._lane.close()
 
     def _jobs(self, stock: Inventory) -> dict[str, Read]:
-        infiniband, net = f"{self._sysfs}/class/infiniband", f"{self._sysfs}/class/net"
-        jobs: dict[str, Read] = {name: _interface_job(f"{net}/{name}") for name in stock.interfaces}
-        # Last, so that an interface named like an RDMA device can't take its place.
-        jobs.update({n: _rdma_job(f"{infiniband}/{n}", net, behind) for n, behind in stock.rdma.items()})
-        return jobs
+        if stock is not self._stock:
+            infiniband, net = f"{self._sysfs}/class/infiniband", f"{self._sysfs}/class/net"
+            jobs: dict[str, Read] = {name: _interface_job(f"{net}/{name}") for name in stock.interfaces}
+            # Last, so that an interface named like an RDMA device can't take its place.
+            jobs.update({n: _rdma_job(f"{infiniband}/{n}", net, behind) for n, behind in stock.rdma.items()})
+            self._stock, self._reads = stock, jobs
+        return self._reads
 
     def _read(self, jobs: dict[str, Read], until: float) -> Iterator[tuple[str, Outcome[DeviceReading]]]:
         self._leaving.extend(self._devices.pop(name) for name in self._devices.keys() - jobs.keys())
@@ -160,11 +164,11 @@ class NicCollector:
 
 
 def _rdma_job(path: str, net: str, candidates: tuple[str, ...]) -> Read:
-    return Read(path, lambda access: read_rdma_device(access, path, net, candidates))
+    return Read(path, lambda access: RdmaDevice(access, path, net, candidates).read)
 
 
 def _interface_job(path: str) -> Read:
-    return Read(path, lambda access: read_interface_device(access, path))
+    return Read(path, lambda access: InterfaceDevice(access, path).read)
 
 
 def _add_flags(group: FlagGroup) -> None:

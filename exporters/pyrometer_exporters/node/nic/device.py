@@ -10,15 +10,15 @@ import math
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from pyrometer_exporters.framework import lane
-from pyrometer_exporters.framework.worker import LATE, PartError, Pending, Task, Worker, reason_of
+from pyrometer_exporters.framework.worker import LATE, Busy, PartError, Pending, Task, Worker, reason_of
 from pyrometer_exporters.node.nic.hardware import Hardware
 from pyrometer_exporters.node.nic.kernel import Kernel
 from pyrometer_exporters.node.nic.pcie import BUSY_BYTES_PER_SECOND, Hop, read_hops
-from pyrometer_exporters.node.nic.readings import Access, DeviceReading
+from pyrometer_exporters.node.nic.readings import Access, DeviceReading, PortReading
 from pyrometer_exporters.node.nic.sysfs import Files, Folders, Hung
 from pyrometer_exporters.node.nic.temperatures import read_temperatures
 from pyrometer_exporters.node.nic.tiers import Kept
@@ -41,10 +41,10 @@ APART_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Read:
-    """How to read a device, and its folder."""
+    """How to read a device, and its folder; ``begin`` gives what is then called for each look."""
 
     path: str
-    device: Callable[[Access], DeviceReading]
+    begin: Callable[[Access], Callable[[], DeviceReading]]
 
 
 class Reader:
@@ -59,6 +59,8 @@ class Reader:
         self._hung = hung
         self._inode = 0
         self._moved = (0, 0.0)
+        self._ports: tuple[PortReading, ...] = ()
+        self._read: Read | None = None
         self._access = Access(self.folders, Kept(early, every_time=every_time), Hardware(), kernel)
 
     def read(self, read: Read, now: float) -> DeviceReading:
@@ -68,7 +70,7 @@ class Reader:
         kept.begin(now)
         try:
             self._recognise(self.folders.present(read.path).inode)
-            reading = read.device(self._access)
+            reading = self._looker(read)()
             temperatures = read_temperatures(self._access, read.path)
             hops = self._hops(reading)
         except (OSError, PartError) as error:
@@ -78,7 +80,12 @@ class Reader:
                 self._end(now)
         kept.end()
         failing = tuple(sorted(self.folders.failing(read.path)))
-        return replace(reading, temperatures=temperatures, hops=hops, ages=kept.ages(), failing=failing)
+        return reading._replace(temperatures=temperatures, hops=hops, ages=kept.ages(), failing=failing)
+
+    def _looker(self, read: Read) -> Callable[[], DeviceReading]:
+        if read is not self._read:
+            self._read, self._look = read, read.begin(self._access)
+        return self._look
 
     def _hops(self, reading: DeviceReading) -> tuple[Hop, ...]:
         path, busy = reading.place.path, self._busy(reading)
@@ -86,9 +93,9 @@ class Reader:
 
     def _busy(self, reading: DeviceReading) -> bool:
         """Whether the device has moved much since the look before."""
-        groups = (group for port in reading.ports for group in port.groups)
-        moved = sum(raw * counter.factor for group in groups for counter, raw in group if counter.is_traffic)
-        (before, then), self._moved = self._moved, (moved, self.folders.now)
+        before, then = self._moved
+        moved = before if reading.ports == self._ports else _traffic(reading.ports)
+        self._ports, self._moved = reading.ports, (moved, self.folders.now)
         return moved - before >= BUSY_BYTES_PER_SECOND * max(1.0, self.folders.now - then) and then > 0.0
 
     def _recognise(self, inode: int) -> None:
@@ -107,6 +114,12 @@ class Reader:
         self._hung.came_back(self.folders.current, now + time.monotonic() - self.folders.since)
         self.folders.close()
         self.gone = True
+
+
+def _traffic(ports: tuple[PortReading, ...]) -> int:
+    """Bytes in both directions."""
+    groups = (group for port in ports for group in port.groups)
+    return sum(raw * counter.factor for group in groups for counter, raw in group if counter.is_traffic)
 
 
 class Device:
@@ -174,7 +187,7 @@ class Device:
         if self._task is not None and not self._task.over:
             return False
         job = self._worker.start(self._reader.folders.close)
-        if job.future is None:
+        if isinstance(job, Busy):
             return False
         job.outcome(until)
         self._worker.close()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from pyrometer_exporters.framework.metrics import Family
 from pyrometer_exporters.node.nic.counters import HARDWARE, PMA, PORT_LABELS, Counter
@@ -43,7 +44,17 @@ class Driver:
     device: Mapping[str, Counter]
     link_is_constant: bool = False
 
-    @property
+    @cached_property
+    def of_port(self) -> tuple[Counter, ...]:
+        """The counters of ``port``."""
+        return tuple(self.port.values())
+
+    @cached_property
+    def of_device(self) -> tuple[Counter, ...]:
+        """The counters of ``device``."""
+        return tuple(self.device.values())
+
+    @cached_property
     def repeats_pma(self) -> bool:
         """Whether traffic that ``counters/`` tells of may be in ``hw_counters/`` as well."""
         return "tx_bytes" in self.port

@@ -139,13 +139,13 @@ def _read(access: Access, interface: str, driver: str) -> Ethernet:
         return NOTHING
     if listed:
         try:
-            access.folders.reading("ethtool", interface)
+            access.folders.reading(f"ethtool/{interface}")
             found = kernel.statistics(interface)
             counts = tuple((counter, found[name]) for name, counter in listed.items() if name in found)
         except OSError:
             counts = ()  # the driver has none, or the interface went away
     try:
-        access.folders.reading("fec", interface)
+        access.folders.reading(f"fec/{interface}")
         fec = kernel.fec(interface)
     except OSError:
         fec = Fec()
@@ -157,7 +157,7 @@ def _link_state(access: Access, interface: str) -> LinkState:
     if access.kernel is None:
         return LinkState()
     try:
-        access.folders.reading("linkstate", interface)
+        access.folders.reading(f"linkstate/{interface}")
         return access.kernel.link_state(interface)
     except OSError:
         return LinkState()

@@ -52,9 +52,10 @@ class Lister:
         self._wanted, self._may_read = wanted, may_read
         self._known: dict[str, tuple[int, Hardware]] = {}
         self._forget_at = float("-inf")
+        self._found = Inventory({}, (), ())
 
     def take_stock(self, now: float) -> Inventory:
-        """The devices there are at the monotonic time ``now``."""
+        """The devices there are at the monotonic time ``now``; the same object as long as they are the same."""
         if now >= self._forget_at:
             self._known, self._forget_at = {}, now + LOOK_AGAIN_SECONDS
         functions, no_infiniband = self._behind(self._infiniband, "infiniband")
@@ -68,7 +69,10 @@ class Lister:
         # An excluded RDMA device's interface is not read on its own either: it leads to the same hardware.
         taken = set(functions.values())
         alone = tuple(i for i, key in physical.items() if key not in taken and self._wanted(i))
-        return Inventory(rdma, alone, (*no_infiniband, *no_net))
+        found = Inventory(rdma, alone, (*no_infiniband, *no_net))
+        if found != self._found:
+            self._found = found
+        return self._found
 
     def _behind(self, path: str, part: str) -> tuple[dict[str, Hardware], tuple[Down, ...]]:
         """The hardware behind each name of a folder, by name in their order."""

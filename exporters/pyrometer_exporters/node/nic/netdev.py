@@ -18,7 +18,7 @@ from pyrometer_exporters.framework.worker import PartError, reason_of
 from pyrometer_exporters.node.nic import parse
 from pyrometer_exporters.node.nic.counters import CARRIER, CARRIER_DOWNS, INTERFACE
 from pyrometer_exporters.node.nic.ethernet import read_ethernet, why_down
-from pyrometer_exporters.node.nic.readings import Access, Counts, DeviceReading, PortReading, read_counters
+from pyrometer_exporters.node.nic.readings import Access, Counters, Counts, DeviceReading, PortReading
 from pyrometer_exporters.node.nic.sysfs import Folder
 from pyrometer_exporters.node.nic.tiers import COUNTERS, IDENTITY, LINK
 
@@ -59,53 +59,81 @@ class _Link(NamedTuple):
     link_up: bool | None
 
 
-def read_interface(access: Access, path: str, *, rtnl: bool) -> Interface:
-    """Read the interface at ``path``; what can't be read is None. Raises ``OSError`` if it can't even be looked at.
+class InterfaceFiles:
+    """The files of the interface at ``path``; belongs to the worker that reads it.
 
     Without ``rtnl`` nothing is read that waits for the kernel's RTNL lock, which took others more than 5 s
     (node_exporter issue 1841): an RDMA port has its own rate and must not wait for its interface's.
     """
-    folder = access.folders.present(path)
-    link = access.kept.get(LINK, path, lambda: _link(folder, rtnl=rtnl))
-    counts, failed = access.kept.get(COUNTERS, path, lambda: _counters(access, folder))
-    # EINVAL while the link is down.
-    speed = access.kept.get(COUNTERS, (path, "speed"), lambda: _speed(folder)) if link.link_up else None
-    ifindex = access.kept.get(IDENTITY, (path, folder.inode), lambda: _number(folder, "ifindex") or 0)
-    mtu, settings = access.kept.get(IDENTITY, path, lambda: _settings(folder))
-    return Interface(
-        path.rpartition("/")[2], ifindex, link.admin_up, link.link_up, speed, link.carrier_downs,
-        (link.counts, counts), mtu, settings, failed,
-    )  # fmt: skip
 
+    def __init__(self, access: Access, path: str, *, rtnl: bool) -> None:
+        self.name = path.rpartition("/")[2]
+        self._access, self._path, self._rtnl = access, path, rtnl
+        self._statistics, self._carrier = Counters(INTERFACE), Counters(CARRIER)
+        self._interface = NO_INTERFACE
 
-def read_interface_device(access: Access, path: str) -> DeviceReading:
-    """An interface without RDMA as a device of its own. Raises ``PartError`` where nothing of it can be read."""
-    found = read_interface(access, path, rtnl=True)
-    folder = access.folders.get(path)
-    if found.link_up is None and found.admin_up is None and not any(found.groups):
+    def read(self) -> Interface:
+        """What can't be read is None. Raises ``OSError`` if it can't even be looked at."""
+        kept, path = self._access.kept, self._path
+        folder = self._access.folders.present(path)
+        link = kept.get(LINK, path, lambda: _link(folder, rtnl=self._rtnl))
+        counts, failed = kept.get(COUNTERS, path, lambda: self._counters(folder))
+        # EINVAL while the link is down.
+        speed = kept.get(COUNTERS, (path, "speed"), lambda: _speed(folder)) if link.link_up else None
+        ifindex = kept.get(IDENTITY, (path, folder.inode), lambda: _number(folder, "ifindex") or 0)
+        mtu, settings = kept.get(IDENTITY, path, lambda: _settings(folder))
+        found = Interface(
+            self.name, ifindex, link.admin_up, link.link_up, speed, link.carrier_downs, (link.counts, counts), mtu,
+            settings, failed,
+        )  # fmt: skip
+        if found != self._interface:
+            self._interface = found
+        return self._interface
+
+    def _counters(self, folder: Folder) -> tuple[Counts, str | None]:
         try:
-            folder.read("operstate")
+            counts, failed = self._statistics.read(self._access.folders.get(f"{self._path}/statistics"))
         except OSError as error:
-            raise PartError(reason_of(error), str(error)) from error
-    place = access.hardware.of(folder)
-    ethernet = read_ethernet(access, found.name, place.driver)
-    port = PortReading(
-        port="",
-        active=found.link_up,
-        admin_down=found.admin_up is False,
-        rate=found.rate,
-        groups=(*found.groups, ethernet.counts),
-        down_sources={"carrier_down_count": found.carrier_downs},
-        ifindex=found.ifindex,
-        netdev=found.name,
-        link_layer=_LINK_LAYERS.get(str(dict(found.settings).get("type")), ""),
-        mtu=found.mtu,
-        settings=found.settings,
-        fec_mode=ethernet.fec_mode,
-        down_reason="" if found.link_up else _why_down(access, found),
-        failed=(("statistics", found.failed),) if found.failed else (),
-    )
-    return DeviceReading(found.name, folder.inode, "", place, "", (port,))
+            counts, failed = (), reason_of(error)
+        counts += self._carrier.read(folder)[0]
+        return counts, failed
+
+
+class InterfaceDevice:
+    """An interface without RDMA as a device of its own."""
+
+    def __init__(self, access: Access, path: str) -> None:
+        self._access, self._path = access, path
+        self._files = InterfaceFiles(access, path, rtnl=True)
+
+    def read(self) -> DeviceReading:
+        """A look at it. Raises ``PartError`` where nothing of it can be read."""
+        found = self._files.read()
+        folder = self._access.folders.get(self._path)
+        if found.link_up is None and found.admin_up is None and not any(found.groups):
+            try:
+                folder.read("operstate")
+            except OSError as error:
+                raise PartError(reason_of(error), str(error)) from error
+        place = self._access.hardware.of(folder)
+        ethernet = read_ethernet(self._access, found.name, place.driver)
+        port = PortReading(
+            port="",
+            active=found.link_up,
+            admin_down=found.admin_up is False,
+            rate=found.rate,
+            groups=(*found.groups, ethernet.counts),
+            down_sources={"carrier_down_count": found.carrier_downs},
+            ifindex=found.ifindex,
+            netdev=found.name,
+            link_layer=_LINK_LAYERS.get(str(dict(found.settings).get("type")), ""),
+            mtu=found.mtu,
+            settings=found.settings,
+            fec_mode=ethernet.fec_mode,
+            down_reason="" if found.link_up else _why_down(self._access, found),
+            failed=(("statistics", found.failed),) if found.failed else (),
+        )
+        return DeviceReading(found.name, folder.inode, "", place, "", (port,))
 
 
 def _why_down(access: Access, interface: Interface) -> str:
@@ -134,15 +162,6 @@ def _link_up(folder: Folder) -> bool | None:
         return None if state is None else state == "up"
     carrier = _number(folder, "carrier")  # EINVAL while administratively down
     return None if carrier is None else carrier == 1
-
-
-def _counters(access: Access, folder: Folder) -> tuple[Counts, str | None]:
-    try:
-        counts, failed = read_counters(access.folders.get(f"{folder.path}/statistics"), INTERFACE)
-    except OSError as error:
-        counts, failed = (), reason_of(error)
-    carrier, _ = read_counters(folder, CARRIER)
-    return counts + carrier, failed
 
 
 def _speed(folder: Folder) -> int | None:

@@ -62,8 +62,7 @@ class Hop(NamedTuple):
 
 def read_hops(access: Access, path: str, *, busy: bool) -> tuple[Hop, ...]:
     """The links from the device at the real ``path`` up to its root port, every 300 s; speeds if it is ``busy``."""
-    hops = access.kept.get(IDENTITY, ("pcie", path, busy), lambda: _hops(access, path))
-    return hops if busy else tuple(hop._replace(speed=None) for hop in hops)
+    return access.kept.get(IDENTITY, ("pcie", path, busy), lambda: _hops(access, path, busy=busy))
 
 
 def functions(path: str) -> list[str]:
@@ -139,7 +138,7 @@ def _bus(address: str) -> int:
         return 0
 
 
-def _hops(access: Access, path: str) -> tuple[Hop, ...]:
+def _hops(access: Access, path: str, *, busy: bool) -> tuple[Hop, ...]:
     chain = [(folder.rpartition("/")[2], _ends(access, folder)) for folder in functions(path)]
     hops = []
     # From the device up: the device and the port above it, then a switch's upper port and the one above, and so on.
@@ -148,7 +147,8 @@ def _hops(access: Access, path: str) -> tuple[Hop, ...]:
         function, (width, speed, width_max, speed_max) = chain[index]
         # Without a root port, as in some virtual machines, there is nothing above.
         _, _, up_width, up_speed = chain[index + 1][1] if index + 1 < len(chain) else (None,) * 4
-        hops.append(Hop(function, width, _weaker(width_max, up_width), speed, _weaker(speed_max, up_speed)))
+        trained = speed if busy else None
+        hops.append(Hop(function, width, _weaker(width_max, up_width), trained, _weaker(speed_max, up_speed)))
     return tuple(hops)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyrometer_exporters.framework.worker import reason_of
 from pyrometer_exporters.node.nic.counters import Counter
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from pyrometer_exporters.node.nic.temperatures import Temperature
 
 Counts = tuple[tuple[Counter, int], ...]
+NOTHING: Mapping[Any, Any] = MappingProxyType({})
 
 
 @dataclass
@@ -32,8 +34,7 @@ class Access:
     """None where the tree that is read is not this machine's."""
 
 
-@dataclass(frozen=True)
-class PortReading:
+class PortReading(NamedTuple):
     """A port, or an interface without RDMA (``port`` empty).
 
     Attributes:
@@ -59,7 +60,7 @@ class PortReading:
     admin_down: bool
     rate: int | None
     groups: tuple[Counts, ...] = ()
-    down_sources: Mapping[str, int | None] = field(default_factory=dict)
+    down_sources: Mapping[str, int | None] = NOTHING
     ifindex: int = 0
     netdev: str = ""
     guid: str = ""
@@ -74,8 +75,7 @@ class PortReading:
     failed: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(frozen=True)
-class DeviceReading:
+class DeviceReading(NamedTuple):
     """A device: an RDMA device or an interface without RDMA.
 
     Attributes:
@@ -99,29 +99,52 @@ class DeviceReading:
     board: str = ""
     counts: Counts = ()
     link_is_constant: bool = False
-    ages: Mapping[Tier, float] = field(default_factory=dict)
+    ages: Mapping[Tier, float] = NOTHING
     temperatures: tuple[Temperature, ...] = ()
     hops: tuple[Hop, ...] = ()
     failing: tuple[tuple[str, int], ...] = ()
 
 
-def read_counters(folder: Folder, table: Iterable[Counter]) -> tuple[Counts, str | None]:
-    """The counters of ``table`` that the folder has and that give a number.
+class Counters:
+    """The counters of ``table`` that a folder has; belongs to the worker that reads the device.
 
-    The second value is None, or the reason why none could be read although there are some. A text that is no number,
-    such as ``N/A (no PMA)``, means that the hardware doesn't count this: no failure.
+    What a file says is made a number of where it isn't what it said before.
     """
-    counts: list[tuple[Counter, int]] = []
-    answered, reason = False, None
-    for counter in table:
-        if counter.file not in folder.names:
-            continue
-        try:
-            raw = number(folder.raw(counter.file))
-        except OSError as error:
-            reason = reason or reason_of(error)
-            continue
-        answered = True
-        if raw is not None:
-            counts.append((counter, raw))
-    return tuple(counts), None if answered else reason
+
+    def __init__(self, table: Iterable[Counter]) -> None:
+        self._table = tuple(table)
+        self._names: frozenset[str] | None = None
+        self._listed: list[Counter] = []
+        self._files: list[str] = []
+        self._texts: list[bytes | None] = []
+        self._found: list[tuple[Counter, int] | None] = []
+        self._counts: Counts = ()
+
+    def read(self, folder: Folder) -> tuple[Counts, str | None]:
+        """Those that give a number; the same object as before where all are what they were.
+
+        The second value is None, or the reason why none could be read although there are some. A text that is no
+        number, such as ``N/A (no PMA)``, means that the hardware doesn't count this: no failure.
+        """
+        if folder.names is not self._names:
+            self._list(folder.names)
+        texts, failures = folder.several(self._files)
+        if texts != self._texts:
+            self._take(texts)
+        none = failures and len(failures) == len(texts)
+        return self._counts, reason_of(failures[0]) if none else None
+
+    def _list(self, names: frozenset[str]) -> None:
+        self._listed = [counter for counter in self._table if counter.file in names]
+        self._files = [counter.file for counter in self._listed]
+        self._texts, self._found = [None] * len(self._files), [None] * len(self._files)
+        self._counts = ()
+        self._names = names
+
+    def _take(self, texts: list[bytes | None]) -> None:
+        for index, (text, before) in enumerate(zip(texts, self._texts, strict=True)):
+            if text != before:
+                raw = None if text is None else number(text)
+                self._found[index] = None if raw is None else (self._listed[index], raw)
+        self._texts = texts
+        self._counts = tuple(filter(None, self._found))

@@ -32,6 +32,15 @@ IDENTITY = Tier("300s", 300.0)
 TIERS = (LINK, COUNTERS, TEMPERATURES, IDENTITY)
 
 
+class _Value:
+    """``at``: when it was read; ``due``: when to read it again; ``look``: which was the last to ask for it."""
+
+    __slots__ = ("at", "due", "look", "value")
+
+    def __init__(self, at: float, due: float, look: int, value: Any) -> None:  # noqa: ANN401  of any group of files
+        self.at, self.due, self.look, self.value = at, due, look, value
+
+
 class Kept:
     """What one device gave, by group of files, until the tier's interval is over.
 
@@ -44,42 +53,43 @@ class Kept:
     def __init__(self, early: float = 0.0, *, every_time: bool = False) -> None:
         self._share = 0.0 if every_time else SLACK
         self._first_share = self._share * (1 - early)
-        self._values: dict[tuple[Tier, Hashable], tuple[float, float, Any]] = {}
-        """When each was read, when to read it again, and what it was."""
-        self._asked: set[tuple[Tier, Hashable]] = set()
+        self._values: dict[Tier, dict[Hashable, _Value]] = {tier: {} for tier in TIERS}
+        self._look = 0
         self.now = 0.0
 
     def begin(self, now: float) -> None:
         """A look at the device begins at the monotonic time ``now``."""
         self.now = now
-        self._asked.clear()
+        self._look += 1
 
     def get(self, tier: Tier, key: Hashable, read: Callable[[], T]) -> T:
         """What ``read`` gives, or gave within the tier's interval. An exception is not kept."""
-        found = self._values.get((tier, key))
-        self._asked.add((tier, key))
-        if found is not None and self.now < found[1]:
-            return cast("T", found[2])  # what ``read`` gave under this key
-        self._values.pop((tier, key), None)
+        values = self._values[tier]
+        found = values.get(key)
+        if found is not None and self.now < found.due:
+            found.look = self._look
+            return cast("T", found.value)  # what ``read`` gave under this key
+        values.pop(key, None)
         value = read()
         share = self._first_share if found is None else self._share
-        self._values[tier, key] = (self.now, self.now + share * tier.seconds, value)
+        values[key] = _Value(self.now, self.now + share * tier.seconds, self._look, value)
         return value
 
     def ages(self) -> dict[Tier, float]:
         """The age of the oldest value of each tier that this look gave, in seconds."""
-        oldest: dict[Tier, float] = {}
-        for tier, key in self._asked:
-            if (tier, key) in self._values:
-                age = self.now - self._values[tier, key][0]
-                oldest[tier] = max(age, oldest.get(tier, 0.0))
-        return oldest
+        oldest = {
+            tier: min((value.at for value in values.values() if value.look == self._look), default=None)
+            for tier, values in self._values.items()
+        }
+        return {tier: self.now - at for tier, at in oldest.items() if at is not None}
 
     def end(self) -> None:
         """The look is over: forget what it did not ask for, such as a port that went away."""
-        for key in self._values.keys() - self._asked:
-            del self._values[key]
+        for values in self._values.values():
+            for key in [key for key, value in values.items() if value.look != self._look]:
+                del values[key]
 
     def clear(self) -> None:
         """The device is another one now."""
-        self._values.clear()
+        for values in self._values.values():
+            values.clear()

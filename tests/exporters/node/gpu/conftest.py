@@ -17,6 +17,7 @@ from pyrometer_exporters.node.gpu import patience
 from pyrometer_exporters.node.gpu.collector import GpuCollector, add_flags, build
 from pyrometer_simulator.kmsg import KernelLog
 from pyrometer_simulator.nvml import FakeLibrary, SimulatedGpus, installed
+from pyrometer_simulator.nvml.bus import PciBus
 
 # A machine that stands still for 0.2 s is the subject of test_patience.py; elsewhere GPUs are waited for longer.
 STEADY_SECONDS = 1.0
@@ -83,12 +84,44 @@ class Node:
         return replace(self, collector=self.rebuild())
 
 
+class Hands:
+    """What an administrator does to a node's GPUs: on the bus and at the driver."""
+
+    def __init__(self, node: Node, sysfs: Path) -> None:
+        self._node = node
+        self._bus = PciBus(sysfs)
+
+    def give_away(self, index: int) -> None:
+        self._node.gpus[index].leave()
+        self._bus.bind(self._node.gpus[index].pci_bus_id, "vfio-pci")
+
+    def take_back(self, index: int) -> None:
+        self._node.gpus[index].arrive()
+        self._bus.bind(self._node.gpus[index].pci_bus_id, "nvidia")
+
+    def remove(self, index: int) -> None:
+        self._node.gpus[index].leave()
+        self._bus.unplug(self._node.gpus[index].pci_bus_id)
+
+    def rescan(self, index: int) -> None:
+        self._node.gpus[index].arrive()
+        self._bus.plug(self._node.gpus[index].pci_bus_id)
+
+    def bind_only_in_sysfs(self, index: int) -> None:
+        self._bus.bind(self._node.gpus[index].pci_bus_id, "nvidia")
+
+
 MakeNode = Callable[..., Node]
 
 
 @pytest.fixture
 def sysfs(tmp_path: Path) -> Path:
     return tmp_path / "sys"
+
+
+@pytest.fixture
+def hands_of(sysfs: Path) -> Callable[[Node], Hands]:
+    return lambda node: Hands(node, sysfs)
 
 
 @pytest.fixture

@@ -52,8 +52,15 @@ def test_a_gpu_beyond_its_thermal_limit_has_a_margin_below_0(make_node: MakeNode
 
 def test_drivers_without_the_fields_are_asked_by_call(make_node: MakeNode) -> None:
     node = make_node(count=1)
-    node.gpus[0].set(replays=7, field_errors={"94": 3, "192": 3})
+    node.gpus[0].set(
+        replays=7,
+        limits_mw=(100_000, 750_000, 725_000),
+        field_errors=dict.fromkeys(("94", "187", "188", "189", "192"), 3),
+    )
     scrape = node.scrape()
+    assert scrape.value("DCGM_FI_DEV_POWER_MGMT_LIMIT_MIN") == 100
+    assert scrape.value("DCGM_FI_DEV_POWER_MGMT_LIMIT_MAX") == 750
+    assert scrape.value("DCGM_FI_DEV_POWER_MGMT_LIMIT_DEF") == 725
     assert scrape.value("DCGM_FI_DEV_PCIE_REPLAY_COUNTER") == 7
     assert scrape.value("DCGM_FI_DEV_POWER_MGMT_LIMIT") == 700
 
@@ -134,6 +141,8 @@ def test_driver_535_has_the_rest_though_it_lacks_newer_fields(make_node: MakeNod
     [
         (3, 0, 12, {3: 12}),  # an ECC counter that is called a double
         (28, 1, 1 << 40, {28: 1 << 40}),  # and one that is called 32 bits wide
+        (82, 0, 48, {82: 48}),  # R545's memory temperature: the type was left at 0, which is a double
+        (94, 0, 0x3FF8 << 48, {94: 1.5}),  # a double that is one
         (94, 1, 7, {94: 7}),
         (94, 77, 7, {}),  # a type that nobody has heard of
     ],

@@ -117,6 +117,14 @@ def test_dashboard_12239_finds_what_it_asks_for(make_node: MakeNode) -> None:
         assert selected == [expected] * 8, name
 
 
+def test_rules_by_either_name_of_the_reasons_for_low_clocks_find_the_same_bitmask(make_node: MakeNode) -> None:
+    node = make_node(count=1)
+    node.gpus[0].throttle("hw_thermal")
+    scrape = node.scrape()
+    named = scrape.value("DCGM_FI_DEV_CLOCK_THROTTLE_REASONS")
+    assert named == scrape.value("DCGM_FI_DEV_CLOCKS_EVENT_REASONS") == 0x1 | 0x8 | 0x40
+
+
 def test_documentation_has_every_row_and_every_other_field_that_is_served() -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
     generated = replaced(replaced(text, "rows", row_table()), "more", more_table())

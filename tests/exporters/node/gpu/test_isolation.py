@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from pyrometer_exporters.framework.flags import UsageError
+from pyrometer_simulator.nvml import SimulatedGpus
 from pyrometer_simulator.nvml.features.events import report_xid
 
 MakeNode = Callable[..., Any]
@@ -147,6 +149,31 @@ def test_a_library_older_than_a_function_serves_all_the_rest(make_node: MakeNode
     assert scrape.downs == {}
     assert scrape.value("DCGM_FI_DEV_GPU_TEMP", gpu="0") == 31
     assert scrape.value("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", gpu="0") == 1
+
+
+def test_a_board_that_knows_only_the_older_of_two_calls_is_asked_by_that(make_node: MakeNode) -> None:
+    node = make_node(count=1, setup=lambda gpus: gpus[0].set(errors={"nvmlDeviceGetTemperatureV": 3}))
+    scrape = node.scrape()
+    assert scrape.downs == {}
+    assert scrape.value("DCGM_FI_DEV_GPU_TEMP", gpu="0") == 31
+
+
+def test_gpus_without_a_pci_address_are_served_under_their_uuids(make_node: MakeNode, sysfs: Path) -> None:
+    def on_no_bus(gpus: SimulatedGpus) -> None:
+        for gpu in gpus:
+            gpu.set(errors={"nvmlDeviceGetPciInfo_v3": 3})
+
+    node = make_node(count=2, setup=on_no_bus)
+    shutil.rmtree(sysfs)
+    scrape = node.scrape()
+    assert scrape.downs == {}
+    for gpu in node.gpus:
+        assert scrape.value("DCGM_FI_DEV_GPU_TEMP", UUID=gpu.uuid, pci_bus_id="") == 31
+        assert scrape.value("pyrometer_gpu_info", uuid=gpu.uuid, pci_bus_id="") == 1
+        assert scrape.value("DCGM_FI_DEV_XID_ERRORS", UUID=gpu.uuid) == 0
+    assert {labels[:2] for labels in node.scrape().values("pyrometer_gpu_up")} == {
+        (str(gpu.index), gpu.uuid) for gpu in node.gpus
+    }
 
 
 @pytest.mark.parametrize(

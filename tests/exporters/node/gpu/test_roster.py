@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from pyrometer_simulator.nvml.bus import PciBus
 
 MakeNode = Callable[..., Any]
 
@@ -44,8 +47,7 @@ def test_a_gpu_hidden_at_the_start_that_returns_has_nvmls_number_and_so_have_all
 
 def test_without_sysfs_a_gpu_that_returns_still_has_a_number_of_its_own(make_node: MakeNode, sysfs: Path) -> None:
     node = make_node(count=4, still=True, setup=lambda gpus: gpus[1].hide())
-    for path in sorted(sysfs.rglob("*"), reverse=True):
-        path.unlink() if path.is_file() else path.rmdir()
+    shutil.rmtree(sysfs)
     assert _numbers(node, node.scrape()) == {0: "0", 2: "1", 3: "2"}
     node.gpus[1].recover()
     numbers = _numbers(node, _reloaded(node))
@@ -83,9 +85,7 @@ def test_lost_and_back_the_same_gpu_has_the_same_series(make_node: MakeNode) -> 
 
 
 def _give(sysfs: Path, gpu: Any, driver: str) -> None:
-    link = sysfs / "bus/pci/devices" / gpu.pci_bus_id[4:].lower() / "driver"
-    link.unlink(missing_ok=True)
-    link.symlink_to(f"../../../bus/pci/drivers/{driver}")
+    PciBus(sysfs).bind(gpu.pci_bus_id, driver)
 
 
 def test_a_gpu_given_to_a_virtual_machine_is_no_lost_one_and_is_served_again_after_it(

@@ -242,6 +242,29 @@ def test_dcgms_gauge_holds_the_last_xid_with_its_code_and_text(node: Any) -> Non
     assert scrape.value("DCGM_FI_DEV_XID_ERRORS", gpu="1") == 0
 
 
+def test_dcgms_gauge_forgets_with_a_boot_and_not_with_a_restart(node: Any, tmp_path: Path) -> None:
+    boot = tmp_path / "proc/sys/kernel/random/boot_id"
+    boot.parent.mkdir(parents=True)
+    boot.write_text("a")
+    node = node.restarted()
+    node.scrape()
+    report_xid(node.gpus[0], 48)
+    _until(node, "0", {"48": 1})
+    node = node.restarted()
+    assert node.scrape().value("DCGM_FI_DEV_XID_ERRORS", gpu="0") == 48
+    node.collector.close()
+    boot.write_text("b")
+    for _ in range(2):
+        node = node.restarted()
+        scrape = node.scrape()
+        assert scrape.value("DCGM_FI_DEV_XID_ERRORS", gpu="0", err_msg="No Error") == 0
+        assert scrape.value("pyrometer_gpu_xid_errors_total", gpu="0", xid="48") == 1
+        assert scrape.values("pyrometer_gpu_xid_last_info", gpu="0", xid="48")
+    report_xid(node.gpus[0], 48)
+    _until(node, "0", {"48": 2})
+    assert node.scrape().value("DCGM_FI_DEV_XID_ERRORS", gpu="0") == 48
+
+
 def test_a_restart_counts_nothing_twice_and_what_came_meanwhile_once(node: Any) -> None:
     report_xid(node.gpus[0], 48)
     node.log.xid(node.gpus[0].pci_bus_id, 48, "DBE")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import time
@@ -46,6 +47,16 @@ def test_an_sxid_counts_on_its_head_line_with_code_link_and_severity(node: Any) 
     assert found["pyrometer_nvswitch_errors_total", "fatal"] == 1
     assert found["pyrometer_nvswitch_errors_total", "non_fatal"] == 1
     assert found[EVENTS, "sxid"] == 2
+
+
+def test_a_link_has_one_number_however_the_driver_pads_it_also_in_counts_of_an_earlier_version(node: Any) -> None:
+    before = [["3", "0000:c1:00.0", "20034", "fatal", link, count] for link, count in (("08", 2), ("8", 1))]
+    state = {"version": 1, "boot": "an earlier one", "sequence": 7, "kinds": {"sxid": 3}, "sxids": before}
+    (node.state / "kernel.json").write_text(json.dumps(state))
+    node.log.sxid(3, "0000:c1:00.0", 20034, "LTSSM Fault Up", fatal=True, link=8)
+    found = node.scrape()
+    counts = {key[1:]: value for key, value in found.items() if key[0] == "pyrometer_nvswitch_sxid_errors_total"}
+    assert counts == {("3", "0000:c1:00.0", "20034", "fatal", "8"): 4}
 
 
 def test_what_the_log_holds_at_the_first_start_is_in_the_first_scrape(node: Any) -> None:

@@ -89,7 +89,11 @@ def test_xids_are_not_kernel_events_however_loud() -> None:
         ),
         (
             "nvidia-nvswitch0: SXid (PCI:0000:C1:00.0): 11012, Non-fatal, Link 05 Ingress ECC soft error",
-            Sxid("0", "0000:c1:00.0", "11012", fatal=False, link="05"),
+            Sxid("0", "0000:c1:00.0", "11012", fatal=False, link="5"),
+        ),
+        (
+            "nvidia-nvswitch0: SXid (PCI:0000:C1:00.0): 11012, Non-fatal, Link 00 Ingress ECC soft error",
+            Sxid("0", "0000:c1:00.0", "11012", fatal=False, link="0"),
         ),
         (
             "nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 10003, Non-fatal, Link -1 Host unhandled interrupt",

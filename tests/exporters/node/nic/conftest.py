@@ -58,7 +58,7 @@ class FaultyFiles(SystemFiles):
             del self.paths[descriptor]
         super().close(descriptor)
 
-    def pread(self, descriptor: int) -> bytes:
+    def pread(self, descriptor: int, size: int, offset: int, /) -> bytes:
         path = self.paths[descriptor]
         self.reads.append(path)
         for end, event in list(self.hangs.items()):
@@ -70,8 +70,8 @@ class FaultyFiles(SystemFiles):
                 raise OSError(number, os.strerror(number))
         for end, text in self.texts.items():
             if path.endswith(end):
-                return text
-        return super().pread(descriptor)
+                return text[offset : offset + size]
+        return super().pread(descriptor, size, offset)
 
 
 class Scrape:

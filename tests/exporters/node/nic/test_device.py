@@ -26,7 +26,7 @@ def after(one: Device, now: float, seconds: float) -> Look:
     look = one.look(READ, now)
     assert look.task is not None
     look.task.run()
-    look.task.began, look.task.future.ended = 0.0, seconds
+    look.task.began, look.task.ended = 0.0, seconds
     return look
 
 

@@ -47,11 +47,12 @@ class NvlinkThroughput:
         self._begin()
 
     def open(self, gpu: Opened) -> None:
-        """Begin anew: the counters may have done so too."""
-        self._gpu = gpu
+        """Begin anew with another GPU or driver; else keep to the counters that were chosen."""
+        before, self._gpu = self._gpu, gpu
         driver = gpu.identity.driver
         self._wanted = [*nvlink_fields(driver, ALL_LINKS), *nvlink_fields(driver, 0)]
-        self._begin()
+        if before is not None and (before.identity.uuid, before.identity.driver) != (gpu.identity.uuid, driver):
+            self._begin()
 
     def _begin(self) -> None:
         self._all, self._link0 = NvlinkCounters(ALL_LINKS), NvlinkCounters(0)

@@ -69,7 +69,7 @@ class XidWatch:
     def opened(self, handle: Handle, identity: Identity) -> None:
         """A GPU was opened, by its own worker. Errors: NvmlError where it is in trouble."""
         link = self._driver.link
-        if link is None:
+        if link is None or not identity.pci_bus_id:  # Xids are told by address
             return
         pci = kernel_pci_id(identity.pci_bus_id)
         listener = self._listeners.get(pci)
@@ -80,8 +80,9 @@ class XidWatch:
 
     def answered(self, identity: Identity) -> None:
         """A GPU was read."""
-        with self._lock:
-            self._ledger.answered(kernel_pci_id(identity.pci_bus_id), identity.uuid)
+        if identity.pci_bus_id:
+            with self._lock:
+                self._ledger.answered(kernel_pci_id(identity.pci_bus_id), identity.uuid)
 
     def fetch(self, identity: Identity, generation: int) -> None:
         """Fetch what NVML kept of a GPU's events: for its own worker, before each read, also of one that is lost."""
@@ -186,7 +187,8 @@ class XidWatch:
     def _dcgm(self, identities: Sequence[tuple[Identity, tuple[str, ...] | None]], family: Family) -> Iterable[Sample]:
         for identity, labels in identities:
             if labels is not None:
-                last = self._ledger.last.get(kernel_pci_id(identity.pci_bus_id))
+                pci = kernel_pci_id(identity.pci_bus_id)
+                last = self._ledger.last.get(pci) if pci not in self._ledger.old else None
                 code = last.event.xid if last else 0
                 yield family.sample(code, *labels, str(code), meaning(code) if code else "No Error")
 

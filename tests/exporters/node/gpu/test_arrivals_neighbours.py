@@ -1,0 +1,101 @@
+"""What a GPU that comes while we run costs its neighbours: nothing of what was counted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from pyrometer_simulator.nvml.features.events import report_xid
+
+MakeNode = Callable[..., Any]
+HandsOf = Callable[..., Any]
+XIDS = "pyrometer_gpu_xid_errors_total"
+
+
+def _inits(node: Any) -> int:
+    return int(node.library.calls["nvmlInitWithFlags"])
+
+
+def _later(node: Any) -> Any:
+    node.clock.now += 15
+    return node.scrape()
+
+
+def test_a_divided_neighbour_keeps_its_instances_and_one_comes_back_divided(
+    make_node: MakeNode, hands_of: HandsOf
+) -> None:
+    instances = [{"id": 7, "profile": "1g.10gb", "used_mib": 1200}, None, {"id": 5, "profile": "2g.20gb"}]
+    node = make_node(still=True, setup=lambda gpus: [gpus[index].set(mig=instances) for index in (0, 1)])
+    hands = hands_of(node)
+    before = node.scrape().values("pyrometer_gpu_mig_instance_info")
+    assert len(before) == 4
+    hands.give_away(1)
+    _later(node)
+    hands.take_back(1)
+    scrape = _later(node)
+    assert scrape.downs == {}
+    assert scrape.values("pyrometer_gpu_mig_instance_info") == before
+    assert scrape.value("DCGM_FI_DEV_FB_USED", gpu="0", GPU_I_ID="7") == 1200
+    assert _inits(node) == 2
+
+
+def test_what_was_counted_of_the_neighbours_goes_on(make_node: MakeNode, hands_of: HandsOf) -> None:
+    names = ("pyrometer_gpu_energy_joules_total", "pyrometer_gpu_clock_event_seconds_total",
+             "pyrometer_gpu_clock_events_total", "pyrometer_gpu_clock_event_sampled_seconds_total")  # fmt: skip
+    node = make_node()
+    hands = hands_of(node)
+    node.gpus[0].pulse("hw_slowdown", seconds=0.1, every=0.3)
+    node.gpus[2].throttle("hw_thermal")
+    node.scrape()
+    start = time.monotonic()
+    hands.give_away(1)
+    before = _counted(node.scrape(), names)
+    for _ in range(3):
+        hands.take_back(1)
+        time.sleep(0.3)
+        after = _counted(node.scrape(), names)
+        passed = time.monotonic() - start + 0.1
+        assert set(before) <= set(after)
+        for key, value in before.items():
+            assert value <= after[key], key
+            if "seconds" in key[0]:
+                assert after[key] - value <= passed, key
+        before = {key: value for key, value in after.items() if key[1] != "1"}
+        hands.give_away(1)
+        node.scrape()
+    assert _inits(node) == 4
+    sampled = before["pyrometer_gpu_clock_event_sampled_seconds_total", "0", node.gpus[0].uuid]
+    assert sampled > 0.5 * (time.monotonic() - start)  # a connection is no longer a gap than needed
+
+
+def _counted(scrape: Any, names: tuple[str, ...]) -> dict[tuple[str, ...], float]:
+    return {(name, *labels): value for name in names for labels, value in scrape.values(name).items()}
+
+
+def test_a_rate_over_nvlink_spans_the_new_connection(make_node: MakeNode, hands_of: HandsOf) -> None:
+    node = make_node(still=True)
+    hands = hands_of(node)
+    node.gpus[0].set(nvlink_bytes=[0, 0])
+    node.scrape()
+    hands.give_away(1)
+    _later(node)
+    node.gpus[0].set(nvlink_bytes=[15_000_000 * 1024, 0])
+    hands.take_back(1)
+    assert _later(node).value("DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", gpu="0") == 1000
+    assert _inits(node) == 2
+
+
+def test_an_xid_that_only_nvml_kept_outlives_the_connection(make_node: MakeNode, hands_of: HandsOf) -> None:
+    node = make_node()
+    hands = hands_of(node)
+    node.scrape()
+    hands.give_away(1)
+    node.scrape()
+    report_xid(node.gpus[2], 94)
+    hands.take_back(1)
+    scrape = node.scrape()
+    assert _inits(node) == 2
+    assert scrape.value(XIDS, gpu="2", xid="94") == 1
+    report_xid(node.gpus[2], 94)
+    assert node.scrape().value(XIDS, gpu="2", xid="94") == 2
