@@ -203,6 +203,13 @@ def wait_until(condition: Callable[[], object], seconds: float = 30.0) -> None:
         time.sleep(0.01)
 
 
+def told_port(logged: Callable[[], str]) -> int:
+    """The port on which a service listens that was to take any, as its log tells."""
+    found: list[str] = []
+    wait_until(lambda: found or found.extend(re.findall(r"listening on 127\.0\.0\.1:(\d+)", logged())))
+    return int(found[0])
+
+
 class Bench:
     """Store, intake and courier on a clock that stands still."""
 
