@@ -57,9 +57,28 @@ def test_a_sick_gpu_comes_back_by_itself_without_initialising_the_driver_again(
     assert node.library.calls["nvmlInitWithFlags"] == 1
 
 
-def test_a_temperature_above_200_degrees_is_not_served(make_node: MakeNode) -> None:
-    node = make_node()
-    node.gpus[0].load(temperature=201)
+@pytest.mark.parametrize(
+    ("garbage", "lacking"),
+    [
+        ({"nvmlDeviceGetTemperatureV": 82_505}, {"DCGM_FI_DEV_GPU_TEMP"}),
+        ({"nvmlDeviceGetUtilizationRates": 2619}, {"DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_MEM_COPY_UTIL"}),
+    ],
+)
+def test_one_number_that_cannot_be_true_is_left_out_and_the_gpu_is_well(
+    make_node: MakeNode, garbage: dict[str, int], lacking: set[str]
+) -> None:
+    node = make_node(count=2)
+    healthy = node.scrape().names_of("0")
+    node.gpus[0].set(garbage=garbage)
+    scrape = node.scrape()
+    assert scrape.downs == {}
+    assert scrape.value("pyrometer_gpu_up", gpu="0") == 1
+    assert healthy - scrape.names_of("0") == lacking
+
+
+def test_two_numbers_that_cannot_be_true_are_a_gpu_in_trouble(make_node: MakeNode) -> None:
+    node = make_node(count=2)
+    node.gpus[0].set(garbage={"nvmlDeviceGetTemperatureV": 82_505, "nvmlDeviceGetUtilizationRates": 2619})
     assert node.scrape().downs == {"0": "implausible"}
 
 
