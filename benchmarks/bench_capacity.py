@@ -22,7 +22,8 @@ from pathlib import Path
 
 from recorded_cluster import CLUSTER, Answers, get, lay_out, record, serve
 
-from pyrometer_simulator.demo.processes import Processes, free_port
+from pyrometer_simulator.demo.processes import Processes
+from pyrometer_simulator.ports import free_port
 from pyrometer_simulator.stack import find_stack
 from pyrometer_simulator.stack.cache import cache_folder
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -23,15 +22,10 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 from urllib.parse import parse_qs
 
+from pyrometer_simulator.ports import free_port
 from pyrometer_simulator.slack import FakeSlack
 
 ALERTS = ("GpuThrottledThermal", "NicLinkDown", "NodeExporterDown", "CollectorFailing")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Wiring(BaseHTTPRequestHandler):

@@ -12,16 +12,16 @@ import gzip
 import json
 import re
 import shutil
-import sys
 import threading
 import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+from started import node_exporter
+
 import pyrometer
 from pyrometer_simulator.demo.hardware import Node
-from pyrometer_simulator.demo.processes import Processes, free_port
 from pyrometer_simulator.fleet.batches import batches
 from pyrometer_simulator.fleet.plan import Plan
 from pyrometer_simulator.fleet.services import services
@@ -49,18 +49,12 @@ def get(url: str) -> str:
 def record(folder: Path) -> str:
     """The text of one node at work."""
     node = Node(folder / "node", 1, GPUS)
-    port = free_port()
-    with Processes(folder) as processes:
-        processes.start("exporter", _exporter(folder / "node", port))
-        processes.wait_until_ready({"exporter": f"http://127.0.0.1:{port}/-/ready"})
-        return _worked(node, folder / "node/rings", f"http://127.0.0.1:{port}/metrics")
-
-
-def _exporter(files: Path, port: int) -> list[str]:
-    own = [sys.executable, "-m", "pyrometer_simulator.node", f"--gpus={files / 'gpus'}", "--"]
+    files = folder / "node"
     paths = {"sysfs": "sys", "procfs": "proc", "rings": "rings", "state": "state", "kmsg": "kmsg"}
     flags = [f"--path.{what}={files / where}" for what, where in paths.items()]
-    return [*own, f"--web.listen-address=127.0.0.1:{port}", *flags]
+    start = ("-m", "pyrometer_simulator.node", f"--gpus={files / 'gpus'}", "--")
+    with node_exporter(flags, start) as (_pid, port):
+        return _worked(node, files / "rings", f"http://127.0.0.1:{port}/metrics")
 
 
 def _worked(node: Node, rings: Path, url: str) -> str:

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from alerting_fakes import body, raw_alert
-from alerting_real import free_port
 
+from pyrometer_simulator.ports import free_port
 from pyrometer_simulator.slack import FakeSlack
 
 FAULTS: tuple[tuple[str, dict[str, Any]], ...] = (

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import subprocess
 import time
 import urllib.request
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -28,6 +26,8 @@ from pyrometer_alerting.slack import WebSlack
 from pyrometer_alerting.store import Store
 from pyrometer_alerting.timing import Timing
 from pyrometer_alerting.webconfig import Authenticator
+from pyrometer_simulator.demo.processes import answers
+from pyrometer_simulator.ports import serving
 from pyrometer_simulator.slack import FakeSlack
 from pyrometer_simulator.stack import find_stack
 
@@ -53,12 +53,6 @@ inhibit_rules:
 EAGER = Pace(every=3600, gone=0.0, gone_alone=0.0, undelivered=1.0, doubt=5.0)
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 class RealAlertmanager:
     """One Alertmanager process; `post` speaks to it as Prometheus does."""
 
@@ -66,7 +60,7 @@ class RealAlertmanager:
         self, folder: Path, url: str, *, group_wait: str = "0s", group_interval: str = "300ms", max_alerts: int = 0
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self._folder, self.port = folder, free_port()
+        self._folder, self.port = folder, 0  # until it was started once
         (folder / "am.yaml").write_text(
             CONFIG.format(url=url, group_wait=group_wait, group_interval=group_interval, max_alerts=max_alerts)
         )
@@ -78,24 +72,24 @@ class RealAlertmanager:
         return f"http://127.0.0.1:{self.port}"
 
     def start(self, *flags: str) -> None:
+        if self.port:
+            self._process = self._begin(self.port, *flags)
+            wait_until(lambda: answers(f"{self.url}/-/ready"), seconds=20)
+        else:
+            self._process, self.port = serving(lambda port: self._begin(port, *flags))
+
+    def _begin(self, port: int, *flags: str) -> subprocess.Popen[bytes]:
         command = [
             *find_stack(lambda _line: None).alertmanager_command,
             f"--config.file={self._folder / 'am.yaml'}",
             f"--storage.path={self._folder / 'data'}",
-            f"--web.listen-address=127.0.0.1:{self.port}",
+            f"--web.listen-address=127.0.0.1:{port}",
             "--log.level=debug",  # tells of every flush
             *self.cluster,
             *flags,
         ]
-        log = (self._folder / "log").open("ab")
-        self._process = subprocess.Popen(command, stdout=log, stderr=log)
-        log.close()
-        wait_until(self.ready, seconds=20)
-
-    def ready(self) -> bool:
-        with suppress(OSError), urllib.request.urlopen(f"{self.url}/-/ready", timeout=2) as answer:  # noqa: S310 - loopback
-            return int(answer.status) == 200
-        return False
+        with (self._folder / "log").open("ab") as log:
+            return subprocess.Popen(command, stdout=log, stderr=log)
 
     def end(self, number: int = signal.SIGKILL) -> None:
         if self._process is not None:

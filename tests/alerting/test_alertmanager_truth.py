@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 from alerting_fakes import wait_until
-from alerting_real import RealAlertmanager, Receiver, free_port, iso, prom_alert
+from alerting_real import RealAlertmanager, Receiver, iso, prom_alert
 
+from pyrometer_simulator.ports import free_port
 from pyrometer_simulator.slack import FakeSlack
 from pyrometer_simulator.slack_channel import RateLimits
 

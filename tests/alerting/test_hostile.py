@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from alerting_fakes import START, alert, body, raw_alert, wait_until
-from alerting_real import free_port
+from alerting_fakes import START, alert, body, raw_alert, told_port, wait_until
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -136,9 +135,8 @@ def test_the_service_at_debug_says_no_secret(tmp_path: Path, slack: FakeSlack) -
     bearer = tmp_path / "bearer"
     bearer.write_text("first-bearer-secret\nsecond-bearer-secret\n")
     bearer.chmod(0o600)
-    port = free_port()
     command = [
-        sys.executable, "-m", "pyrometer_alerting.main", f"--web.listen-address=127.0.0.1:{port}", "--log.level=debug",
+        sys.executable, "-m", "pyrometer_alerting.main", "--web.listen-address=127.0.0.1:0", "--log.level=debug",
         f"--storage.path={tmp_path / 's'}", f"--slack.api-url={slack.url}", "--slack.channel=#gpu-alerts",
         f"--config.file={users}", f"--web.bearer-token-file={bearer}", "--prometheus.url=http://me:hunter2@127.0.0.1:9/",
     ]  # fmt: skip
@@ -146,6 +144,7 @@ def test_the_service_at_debug_says_no_secret(tmp_path: Path, slack: FakeSlack) -
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen(command, env={**os.environ, **tokens}, stdout=log, stderr=log)
     try:
+        port = told_port((tmp_path / "log").read_text)
         for token, expected in (("wrong-secret-guess", 401), ("second-bearer-secret", 200)):
             assert _post(port, body(raw_alert(node="secret-node-name")), token) == expected
         wait_until(lambda: slack.messages("gpu-alerts") and slack.app.socket.connected, seconds=20)

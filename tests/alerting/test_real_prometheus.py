@@ -4,8 +4,6 @@ import subprocess
 import time
 from collections.abc import Iterator
 from datetime import timezone
-from pathlib import Path
-from typing import Any
 
 import pytest
 from alerting_fakes import alert, training_incident
@@ -18,10 +16,10 @@ from pyrometer_alerting.examination import examine, wave_of_run
 from pyrometer_alerting.fault_domains import ports_at
 from pyrometer_alerting.model import Cause, Curve, Diagnosis
 from pyrometer_alerting.picture_data import drop_of
-from pyrometer_alerting.prometheus import HttpPrometheus, PrometheusError
-from pyrometer_simulator.demo.processes import free_port
+from pyrometer_alerting.prometheus import HttpPrometheus
 from pyrometer_simulator.mfu_traces import Trace, trace
 from pyrometer_simulator.stack import StackError, find_stack
+from pyrometer_simulator.stack.prometheus import running
 
 RUN = 'odd "name"\\'
 END = 60.0  # seconds ago that the newest batch was measured; promtool writes blocks, which end in the past
@@ -40,34 +38,11 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[HttpP
     (folder / "prometheus.yml").write_text("global: {}\n")
     create = [stack.promtool, "tsdb", "create-blocks-from", "openmetrics", folder / "batches.txt", folder / "data"]
     subprocess.run(create, check=True, capture_output=True)
-    port = free_port()
-    command: list[Any] = [
-        stack.prometheus,
-        f"--config.file={folder / 'prometheus.yml'}",
-        f"--storage.tsdb.path={folder / 'data'}",
-        f"--web.listen-address=127.0.0.1:{port}",
-    ]
-    with (folder / "log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
-        asked = HttpPrometheus(f"http://127.0.0.1:{port}")
-        try:
-            wait_for(asked, folder / "log")
-            yield asked, now
-        finally:
-            asked.close()
-            process.terminate()
-            process.wait(10)
-
-
-def wait_for(prometheus: HttpPrometheus, log: Path) -> None:
-    deadline = time.monotonic() + 20
-    while True:
-        try:
-            prometheus.instant("vector(1)", time.time())
-        except PrometheusError:
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.05)
-        else:
-            return
+    flags = [f"--config.file={folder / 'prometheus.yml'}", f"--storage.tsdb.path={folder / 'data'}"]
+    with running(stack.prometheus, lambda _port: flags, folder / "log") as url:
+        asked = HttpPrometheus(url)
+        yield asked, now
+        asked.close()
 
 
 def lines(run: Trace, now: float) -> Iterator[str]:

@@ -18,7 +18,7 @@ import urllib.request
 from typing import Any
 
 import pytest
-from alerting_fakes import SILENT, FakePrometheus, body, raw_alert, wait_until
+from alerting_fakes import SILENT, FakePrometheus, body, raw_alert, told_port, wait_until
 from prometheus_client.parser import text_string_to_metric_families
 
 from pyrometer_alerting import main
@@ -28,6 +28,7 @@ from pyrometer_alerting.service import WEBHOOK_PATH, Service
 from pyrometer_alerting.slack import WebSlack
 from pyrometer_alerting.store import Store, StoreError
 from pyrometer_alerting.webconfig import Authenticator
+from pyrometer_simulator.ports import free_port
 
 
 class Running:
@@ -244,13 +245,10 @@ def test_a_truncated_request_is_no_request_and_silent_clients_do_not_block(runni
 
 def test_without_a_token_messages_go_to_the_terminal(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> Any:
     stop = threading.Event()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    arguments = [f"--web.listen-address=127.0.0.1:{port}", f"--storage.path={tmp_path / 'new' / 'folder'}"]
+    arguments = ["--web.listen-address=127.0.0.1:0", f"--storage.path={tmp_path / 'new' / 'folder'}"]
     thread = threading.Thread(target=main.run, args=(arguments, {}, stop))
     thread.start()
-    post(port, body(raw_alert(node="gpu-042", gpu="3")))
+    post(told_port(lambda: capsys.readouterr().err), body(raw_alert(node="gpu-042", gpu="3")))
     shown = ""
 
     def appeared() -> Any:
@@ -278,9 +276,7 @@ class Process:
     """The service as a process of its own, to be killed."""
 
     def __init__(self, tmp_path: Any, slack: Any) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port()  # the same after each restart
         self._arguments = [
             sys.executable,
             "-m",
@@ -337,7 +333,9 @@ def served_name(port: Any) -> Any:
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl on PATH: install the package openssl")
-def test_a_new_certificate_token_and_route_are_taken_without_a_restart(tmp_path: Any, monkeypatch: Any) -> None:
+def test_a_new_certificate_token_and_route_are_taken_without_a_restart(
+    tmp_path: Any, monkeypatch: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(main, "RELOAD_SECONDS", 0.05)
     certificate(tmp_path, "first")
     (tmp_path / "web.yaml").write_text("tls_server_config:\n  cert_file: cert.pem\n  key_file: key.pem\n")
@@ -345,16 +343,14 @@ def test_a_new_certificate_token_and_route_are_taken_without_a_restart(tmp_path:
     token.touch(mode=0o600)
     token.write_text("one")
     config.write_text("routing: {routes: []}")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     stop = threading.Event()
     arguments = [
-        f"--web.listen-address=127.0.0.1:{port}", f"--storage.path={tmp_path / 's'}", f"--config.file={config}",
+        "--web.listen-address=127.0.0.1:0", f"--storage.path={tmp_path / 's'}", f"--config.file={config}",
         f"--web.config.file={tmp_path / 'web.yaml'}", f"--web.bearer-token-file={token}",
     ]  # fmt: skip
     thread = threading.Thread(target=main.run, args=(arguments, {}, stop))
     thread.start()
+    port = told_port(lambda: capsys.readouterr().err)
 
     def ask(path: Any, presented: Any = "", data: Any = b"") -> Any:
         context = ssl._create_unverified_context()  # noqa: S323 - self-signed

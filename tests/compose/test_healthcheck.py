@@ -10,13 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from pyrometer_simulator.ports import free_port
+
 PROGRAM = Path(__file__).resolve().parents[2] / "compose/healthcheck.py"
 
 
 def check(url: str, answer: bytes = b"") -> subprocess.CompletedProcess[str]:
-    """Run it against a listener that says this once; PORT in the URL is the listener's."""
+    """Run it against a listener that says this once; PORT in the URL is the listener's, or nobody's."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+        port = listener.getsockname()[1] if answer else free_port()
 
         def serve() -> None:
             connection, _ = listener.accept()
@@ -26,8 +28,6 @@ def check(url: str, answer: bytes = b"") -> subprocess.CompletedProcess[str]:
 
         if answer:
             threading.Thread(target=serve, daemon=True).start()
-        else:
-            listener.close()
         command = [sys.executable, "-I", "-S", PROGRAM, *([url.replace("PORT", str(port))] if url else [])]
         return subprocess.run(command, capture_output=True, text=True, env={}, timeout=20, check=False)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import threading
 import time
 import urllib.parse
@@ -24,11 +23,11 @@ import yaml
 from pyrometer_dashboards.filling import filled, windows
 from pyrometer_dashboards.gates import finding
 from pyrometer_dashboards.main import rendered
-from pyrometer_simulator.demo.processes import free_port
 from pyrometer_simulator.fleet import batches
 from pyrometer_simulator.fleet.feed import Feed, FeedServer
 from pyrometer_simulator.fleet.plan import Plan, planted
 from pyrometer_simulator.stack import StackError, find_stack
+from pyrometer_simulator.stack.prometheus import running
 
 RULES = Path(__file__).parents[2] / "alert_rules"
 NODES = 9
@@ -48,16 +47,8 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     soon.setattr(batches, "CHECKPOINT_SECONDS", 60)  # as one comes every 20 minutes, few tests would see a save
     server = FeedServer(Feed(_plan(time.time() + 8)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    port = free_port()
-    _configure(folder, server.server_port, port)
-    command = [
-        stack.prometheus, f"--config.file={folder}/prometheus.yaml", f"--storage.tsdb.path={folder}/data",
-        f"--web.listen-address=127.0.0.1:{port}", "--log.level=error",
-    ]  # fmt: skip
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    yield f"http://127.0.0.1:{port}"
-    process.terminate()
-    process.wait(10)
+    with running(stack.prometheus, lambda port: _configure(folder, server.server_port, port), folder / "log") as url:
+        yield url
     server.shutdown()
     server.server_close()
     soon.undo()
@@ -69,9 +60,9 @@ def _plan(since: float) -> Plan:
     return Plan(nodes=NODES, named=("lovelace",), faults=faults, line=2)
 
 
-def _configure(folder: Path, feed: int, port: int) -> None:
-    """Our rules at a second's pace: their windows of minutes would else take minutes to fill."""
-    (folder / "rules").mkdir()
+def _configure(folder: Path, feed: int, port: int) -> list[str]:
+    """Our rules at a second's pace: their windows of minutes would else take minutes to fill. Prometheus's flags."""
+    (folder / "rules").mkdir(exist_ok=True)
     for path in RULES.glob("*.rules.yaml"):
         text = re.sub(r"^    interval: \w+$", "    interval: 1s", path.read_text(), flags=re.MULTILINE)
         text = re.sub(r"offset (5m|1m|30s|2m|10m)\b", "offset 4s", text)
@@ -85,6 +76,7 @@ def _configure(folder: Path, feed: int, port: int) -> None:
     timing = {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"}
     whole = {"global": timing, "rule_files": ["rules/*.yaml"], "scrape_configs": jobs}
     (folder / "prometheus.yaml").write_text(yaml.safe_dump(whole))
+    return [f"--config.file={folder}/prometheus.yaml", f"--storage.tsdb.path={folder}/data", "--log.level=error"]
 
 
 def _queries() -> Iterator[tuple[str, str, str, str, bool]]:

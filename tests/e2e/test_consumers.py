@@ -22,7 +22,9 @@ from typing import Any
 import pytest
 
 import pyrometer
+from pyrometer_simulator.ports import free_port
 from pyrometer_simulator.stack import StackError, find_stack
+from pyrometer_simulator.stack.prometheus import running
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
@@ -38,12 +40,6 @@ scrape_configs:
     honor_timestamps: true
     static_configs: [{{targets: ["127.0.0.1:{port}"]}}]
 """
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def get(url: str) -> Any:
@@ -144,21 +140,20 @@ class Cutter(threading.Thread):
 
 class Prometheus:
     def __init__(self, folder: Path, consumer: str, target: int) -> None:
-        self.port = free_port()
+        self._url = ""
         self._folder = folder / consumer
         self._folder.mkdir()
         (self._folder / "prometheus.yaml").write_text(CONFIG.format(consumer=consumer, port=target))
         self._log = folder / f"{consumer}.log"
 
-    def start(self, binary: Path) -> contextlib.AbstractContextManager[Any]:
-        return program(
-            str(binary), f"--config.file={self._folder / 'prometheus.yaml'}",
-            f"--storage.tsdb.path={self._folder / 'data'}", f"--web.listen-address=127.0.0.1:{self.port}",
-            log=self._log,
-        )  # fmt: skip
+    @contextlib.contextmanager
+    def running(self, binary: Path) -> Iterator[None]:
+        flags = [f"--config.file={self._folder / 'prometheus.yaml'}", f"--storage.tsdb.path={self._folder / 'data'}"]
+        with running(binary, lambda _port: flags, self._log) as self._url:
+            yield
 
     def query(self, query: str) -> list[Any]:
-        url = f"http://127.0.0.1:{self.port}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
+        url = f"{self._url}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
         found: list[Any] = json.loads(get(url))["data"]["result"]
         return found
 
@@ -169,7 +164,7 @@ class Prometheus:
 
     def refused(self) -> float:
         names = "prometheus_target_scrapes_sample_(out_of_order|duplicate_timestamp|out_of_bounds)_total"
-        metrics = get(f"http://127.0.0.1:{self.port}/metrics").decode().splitlines()
+        metrics = get(f"{self._url}/metrics").decode().splitlines()
         return sum(float(line.split()[-1]) for line in metrics if re.match(names, line))
 
 
@@ -188,15 +183,13 @@ def scene(tmp_path: Path) -> Iterator[tuple[Exporter, Cutter, Prometheus, Promet
     except StackError as error:
         pytest.skip(str(error))
     (tmp_path / "state").mkdir()
-    port = free_port()
+    port = free_port()  # the same after each restart
     run = pyrometer.start("live", rings=str(tmp_path / "rings"), rank=0, world_size=1)
     exporter, cutter = Exporter(tmp_path, port), Cutter(port)
     cutter.start()
     first, second = Prometheus(tmp_path, "prom-a", port), Prometheus(tmp_path, "prom-b", cutter.port)
     exporter.start()
-    with first.start(stack.prometheus), second.start(stack.prometheus):
-        for one in (first, second):
-            wait_for(f"http://127.0.0.1:{one.port}/-/ready")
+    with first.running(stack.prometheus), second.running(stack.prometheus):
         yield exporter, cutter, first, second, run
     exporter.stop()
     cutter.close()

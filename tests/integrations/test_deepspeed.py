@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 
 import pyrometer
 from pyrometer import ring
+from pyrometer_simulator.ports import free_port
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("deepspeed")
@@ -32,8 +32,7 @@ def engine(monkeypatch: pytest.MonkeyPatch, stage: int) -> Any:
 
     # Collectives through shared memory, compiled for a minute: for one rank there are none.
     monkeypatch.setattr(deepspeed_comm, "build_shm_op", lambda: None)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     launcher = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     for name, value in launcher.items():
         monkeypatch.setenv(name, value)

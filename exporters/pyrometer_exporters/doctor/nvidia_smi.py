@@ -135,6 +135,8 @@ def _instances(gpu: ET.Element) -> dict[str, ET.Element]:
 
 
 def _text_row(readings: Readings, number: str, gpu: ET.Element, field: Text) -> Compared | None:
+    if gpu.find(field.path) is None:
+        return None
     theirs = gpu.findtext(field.path, "").strip()
     theirs = "" if _NOTHING.match(theirs) else theirs
     if field.label == "pci_bus_id" and theirs:
@@ -212,17 +214,22 @@ def _title(field: Field) -> str:
 
 
 def table(rows: Iterable[Compared]) -> Iterator[str]:
-    """The comparison as a Markdown table, GPUs with the same values in one row; last, how often each verdict came."""
-    by_line: dict[tuple[str, ...], list[str]] = {}
+    """The comparison as a Markdown table; last, how often each verdict came.
+
+    A field's rows stand together, and GPUs with the same values share one.
+    """
+    by_field: dict[str, dict[tuple[str, ...], list[str]]] = {}
     counts: dict[str, int] = {}
     for row in rows:
-        name, _, family = row.field.partition(" = ")
-        by_line.setdefault((f"`{name}`", f"`{family}`", row.theirs, row.ours, row.verdict), []).append(row.gpu)
+        lines = by_field.setdefault(row.field, {})
+        lines.setdefault((row.theirs, row.ours, row.verdict), []).append(row.gpu)
         counts[row.verdict] = counts.get(row.verdict, 0) + 1
     yield "| GPU | nvidia-smi -q -x | Pyrometer | it says | we say | verdict |"
     yield "|---|---|---|---|---|---|"
-    for cells, gpus in by_line.items():
-        yield f"| {','.join(gpus)} | {' | '.join(cells)} |"
+    for field, lines in by_field.items():
+        names = [f"`{name}`" for name in field.split(" = ")]
+        for cells, gpus in lines.items():
+            yield f"| {','.join(gpus)} | {' | '.join((*names, *cells))} |"
     yield ""
     yield ", ".join(f"{count} {verdict}" for verdict, count in counts.items()) or "no GPU to compare"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import time
 import urllib.error
@@ -21,13 +20,6 @@ END_SECONDS = 5.0
 
 class DemoError(Exception):
     """The demo can't go on; the message is one line: what, where, what to do."""
-
-
-def free_port() -> int:
-    """A loopback port that nobody listens on at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Processes:

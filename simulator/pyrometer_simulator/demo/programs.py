@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pyrometer_simulator.demo.processes import DemoError, Processes, free_port
+from pyrometer_simulator.demo.processes import DemoError, Processes
 from pyrometer_simulator.demo.trainer import Settings
+from pyrometer_simulator.ports import free_port
 from pyrometer_simulator.slack import FakeSlack
 from pyrometer_simulator.stack import Stack
 

@@ -17,10 +17,10 @@ from typing import Any
 
 import yaml
 
-from pyrometer_simulator.demo.processes import free_port
 from pyrometer_simulator.engine import standins, wheelhouse
 from pyrometer_simulator.engine.compose import Compose, ComposeError, find_compose, from_debian
 from pyrometer_simulator.engine.daemon import Docker, EngineError, check, engine
+from pyrometer_simulator.ports import free_port
 
 COPIED = ("client", "exporters", "alerting", "dashboards", "simulator", "alert_rules", "compose", "docs")
 FILES = ("compose.yaml", "compose.demo.yaml", "compose.test.yaml")

@@ -147,7 +147,9 @@ def _key(name: str, arguments: Sequence[Any], pointers: Pointers) -> str:
 
 
 def _shown(argument: Any, pointers: Pointers) -> Iterator[str]:  # noqa: ANN401
-    if isinstance(argument, int):
+    if argument is None:  # asks only how much room is needed: another answer than that of a call with room
+        yield "null"
+    elif isinstance(argument, int):
         yield str(argument)
     elif isinstance(argument, ctypes._Pointer):  # noqa: SLF001  the base of all pointer types
         yield pointers.name(ctypes.cast(argument, ctypes.c_void_p).value or 0)

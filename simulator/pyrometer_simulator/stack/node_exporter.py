@@ -5,15 +5,13 @@ From PATH where it is new enough, else from Debian's testing suite, unpacked int
 
 import contextlib
 import os
-import socket
 import subprocess
-import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from pyrometer_simulator.ports import serving
 from pyrometer_simulator.stack.cache import Progress, cache_folder, fill, missing
 from pyrometer_simulator.stack.errors import StackError
 from pyrometer_simulator.stack.versions import Version, on_path, parse_version, version_line
@@ -69,29 +67,20 @@ def running(binary: Path, sysfs: Path | None = None) -> Iterator[NodeExporter]:
 
     Without ``sysfs``: this machine, with the collectors that it chooses itself.
     """
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [os.fspath(binary), f"--web.listen-address=127.0.0.1:{port}", "--log.level=error"]
+    command = [os.fspath(binary), "--log.level=error"]
     if sysfs is not None:
         command += [
             f"--path.sysfs={sysfs}", "--collector.disable-defaults", "--collector.infiniband", "--collector.netclass",
             "--web.disable-exporter-metrics",
         ]  # fmt: skip
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+
+    def start(port: int) -> subprocess.Popen[bytes]:
+        where = f"--web.listen-address=127.0.0.1:{port}"
+        return subprocess.Popen([*command, where], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    process, port = serving(start, "/metrics", START_SECONDS)
+    with process:
         try:
-            exporter = NodeExporter(port, process.pid)
-            _wait(exporter, process)
-            yield exporter
+            yield NodeExporter(port, process.pid)
         finally:
             process.terminate()
-
-
-def _wait(exporter: NodeExporter, process: subprocess.Popen[bytes]) -> None:
-    until = time.monotonic() + START_SECONDS
-    while time.monotonic() < until and process.poll() is None:
-        with contextlib.suppress(urllib.error.URLError, ConnectionError):
-            exporter.scrape()
-            return
-        time.sleep(0.05)
-    raise StackError(f"node_exporter did not answer on port {exporter.port} within {START_SECONDS:.0f} s")

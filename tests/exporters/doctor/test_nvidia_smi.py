@@ -288,6 +288,19 @@ def test_a_gpu_that_only_nvidia_smi_has_is_told(compare: Compare) -> None:
     assert "| GPU-2 | `uuid` | `pyrometer_gpu_up` | 1 |  | only nvidia-smi |" in out
 
 
+def test_the_rows_of_a_field_stand_together_and_equal_gpus_share_one() -> None:
+    rows = [
+        nvidia_smi.Compared(gpu, field, *values, verdict="same")
+        for gpu in ("0", "1", "2")
+        for field, values in (("a = b", (gpu[:1].replace("2", "0"),) * 2), ("c = d", ("7", "7")))
+    ]
+    assert list(nvidia_smi.table(rows))[2:-2] == [
+        "| 0,2 | `a` | `b` | 0 | 0 | same |",
+        "| 1 | `a` | `b` | 1 | 1 | same |",
+        "| 0,1,2 | `c` | `d` | 7 | 7 | same |",
+    ]
+
+
 def test_every_field_names_a_family_that_is_served() -> None:
     served = {family.name for family in COLLECTOR.families}
     assert {field.family for field in (*FIELDS, *TEXTS)} <= served

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from pyrometer_simulator.demo.processes import DemoError, Processes, free_port
+from pyrometer_simulator.demo.processes import DemoError, Processes
+from pyrometer_simulator.ports import free_port
 
 SCRIPT = """
 import contextlib, sys, time

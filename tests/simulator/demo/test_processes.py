@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pyrometer_simulator.demo.processes import DemoError, Processes, free_port
+from pyrometer_simulator.demo.processes import DemoError, Processes
+from pyrometer_simulator.ports import free_port
 
 SERVE = (
     "import http.server as h, sys; "

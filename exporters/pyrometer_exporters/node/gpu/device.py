@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pyrometer_exporters.framework.clock import Clock
@@ -20,7 +20,7 @@ from pyrometer_exporters.node.gpu.nvml import FieldKey, Handle, Nvml, NvmlError
 from pyrometer_exporters.node.gpu.patience import Patience
 from pyrometer_exporters.node.gpu.readings import READ_FIELDS, Values, read_values
 from pyrometer_exporters.node.gpu.sampler import HANGS_SECONDS, Sampler
-from pyrometer_exporters.node.gpu.subject import Opened, SubjectSpec
+from pyrometer_exporters.node.gpu.subject import Opened, SubjectSpec, value_or_none
 from pyrometer_exporters.node.gpu.throttling import Throttling
 from pyrometer_exporters.node.gpu.xid.watch import XidWatch
 
@@ -41,6 +41,11 @@ class Identity:
     serial: str = ""
     vbios: str = ""
     driver: str = ""
+
+    @property
+    def place(self) -> str:
+        """What no two GPUs share: the PCI address, or the UUID of one that is on no bus."""
+        return self.pci_bus_id or self.uuid
 
     def labels(self) -> tuple[str, str]:
         """See families.GPU_LABELS."""
@@ -73,7 +78,7 @@ class Shared:
     jobs: Jobs
     xids: XidWatch
     owners: dict[str, Gpu] = field(default_factory=dict)
-    """Who has which PCI address, as NVML spells it."""
+    """Who is in which :attr:`Identity.place`."""
 
 
 class Gpu:
@@ -113,8 +118,8 @@ class Gpu:
         self.excluded = True
         self._throttling.let_go()
         self.own.close()
-        if self._shared.owners.get(self.identity.pci_bus_id) is self:
-            del self._shared.owners[self.identity.pci_bus_id]
+        if self._shared.owners.get(self.identity.place) is self:
+            del self._shared.owners[self.identity.place]
 
     @property
     def is_served(self) -> bool:
@@ -204,7 +209,7 @@ class Gpu:
         nvml = self._shared.nvml
         handle = self._looked_up()
         identity = _identify(nvml, handle, link.driver, self.identity if self.known else None, self.number)
-        self.double = self._shared.owners.setdefault(identity.pci_bus_id, self) is not self
+        self.double = self._shared.owners.setdefault(identity.place, self) is not self
         takes = self._shared.selection.takes(identity.index, identity.pci_bus_id, identity.uuid)
         if self.double or not takes:
             self.excluded = True
@@ -256,18 +261,13 @@ def _identify(nvml: Nvml, handle: Handle, driver: str, known: Identity | None, n
     return Identity(
         index=index,
         uuid=uuid,
-        pci_bus_id=nvml.pci_bus_id(handle),
-        model=_text_or_empty(nvml, handle, "Name"),
-        serial=_text_or_empty(nvml, handle, "Serial"),  # consumer cards have none
-        vbios=_text_or_empty(nvml, handle, "VbiosVersion"),
+        pci_bus_id=_or_empty(lambda: nvml.pci_bus_id(handle)),  # the GPU of a Tegra is on no bus
+        model=_or_empty(lambda: nvml.text(handle, "Name")),
+        serial=_or_empty(lambda: nvml.text(handle, "Serial")),  # consumer cards have none
+        vbios=_or_empty(lambda: nvml.text(handle, "VbiosVersion")),
         driver=driver,
     )
 
 
-def _text_or_empty(nvml: Nvml, handle: Handle, what: str) -> str:
-    try:
-        return nvml.text(handle, what)
-    except NvmlError as error:
-        if error.about_one_value:
-            return ""
-        raise
+def _or_empty(read: Callable[[], str]) -> str:
+    return value_or_none(read) or ""

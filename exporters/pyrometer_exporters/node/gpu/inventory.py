@@ -23,12 +23,14 @@ _GIVEN_AWAY = re.compile(r"vfio|^pciback$|^xen_pciback$|^pci-stub$")
 
 
 def kernel_pci_id(pci_bus_id: str) -> str:
-    """A PCI address as the kernel spells it.
+    """A PCI address as the kernel spells it; empty stays empty.
 
     >>> kernel_pci_id("00000000:AF:00.0")
     '0000:af:00.0'
     """
     domain, _, rest = pci_bus_id.lower().partition(":")
+    if not rest:
+        return ""
     return f"{domain.lstrip('0'):0>4}:{rest}"
 
 

@@ -1,8 +1,13 @@
-"""The values of one GPU at one moment, checked: a driver in trouble answers nonsense before it stops to answer."""
+"""The values of one GPU at one moment, checked: a driver in trouble answers nonsense before it stops to answer.
+
+A single number that can't be true is no trouble: of healthy A100s and H100s, NVML gives about one reading in a million
+of utilisation or temperature as anything up to 32 bits wide (NVIDIA/DCGM#199, NVIDIA/dcgm-exporter#312 and #418). It is
+left out. Where several calls of one read do so, nothing that the GPU says is believed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyrometer_exporters.framework.metrics import Family
@@ -62,54 +67,71 @@ READ_FIELDS: tuple[FieldKey, ...] = (MEMORY_TEMP_FIELD, TOTAL_ENERGY_FIELD)
 def read_values(nvml: Nvml, handle: Handle, wanted: Sequence[FieldKey]) -> Values:
     """All values of a GPU, the field values in one call: ``wanted``, :data:`READ_FIELDS` among them.
 
-    Errors: PartError for the GPU as a whole; ``implausible`` where one value can't be true, for then none is trusted.
+    Errors: PartError for the GPU as a whole; ``implausible`` where more than one call gave what can't be true.
     """
     # Before the bitmask: a counter that grew while the bit is off by now tells of a pulse that is over.
     fields = nvml.fields(handle, wanted)
-    found: dict[Family, float] = {}
+    sieve = _Sieve()
     for gauge in GAUGES:
         value = value_or_none(lambda gauge=gauge: gauge.read(nvml, handle))  # type: ignore[misc]
         if value is not None:
-            found[gauge.family] = checked(gauge.family.name, value, gauge.most)
+            sieve.take({gauge.family: value}, gauge.most)
+    found = sieve.found
     if families.CLOCKS_EVENT_REASONS in found:
         found[families.CLOCK_THROTTLE_REASONS] = found[families.CLOCKS_EVENT_REASONS]
-    found.update(_utilisation(nvml, handle))
-    found.update(_memory(nvml, handle))
-    if not found and not fields:
+    sieve.take(_utilisation(nvml, handle), MOST_PERCENT)
+    _memory(nvml, handle, sieve)
+    if not found and not fields and not sieve.doubts:
         nvml.text(handle, "UUID")  # a GPU that tells nothing at all is not one that merely lacks values: raises why
     energy = fields.get(TOTAL_ENERGY_FIELD)
     if energy is not None:
-        found[families.TOTAL_ENERGY] = checked(families.TOTAL_ENERGY.name, energy, MOST_COUNT)
+        sieve.take({families.TOTAL_ENERGY: energy}, MOST_COUNT)
     # GDDR boards answer 0 degrees instead of "not supported".
     if memory_temperature := fields.get(MEMORY_TEMP_FIELD):
-        found[families.MEMORY_TEMP] = checked(families.MEMORY_TEMP.name, memory_temperature, MOST_CELSIUS)
-    return Values(found, energy, fields)
+        sieve.take({families.MEMORY_TEMP: memory_temperature}, MOST_CELSIUS)
+    sieve.judge()
+    return Values(found, found.get(families.TOTAL_ENERGY), fields)
 
 
-def _utilisation(nvml: Nvml, handle: Handle) -> Iterable[tuple[Family, float]]:
+class _Sieve:
+    """Keeps what can be true of a read, and counts the calls that gave something else."""
+
+    def __init__(self) -> None:
+        self.found: dict[Family, float] = {}
+        self.doubts: list[str] = []
+
+    def take(self, values: Mapping[Family, float], most: float) -> bool:
+        """The values of one call, if each lies between 0 and ``most``; whether they do."""
+        wrong = [f"{family.name} reads {value:g}" for family, value in values.items() if not 0 <= value <= most]
+        if wrong:
+            self.doubts += wrong[:1]
+        else:
+            self.found.update(values)
+        return not wrong
+
+    def judge(self) -> None:
+        """Errors: PartError ``implausible``."""
+        if len(self.doubts) > 1:
+            raise PartError("implausible", ", ".join(self.doubts))
+
+
+def _utilisation(nvml: Nvml, handle: Handle) -> dict[Family, float]:
     rates = value_or_none(lambda: nvml.utilisation_percent(handle))
-    if rates is not None:
-        yield families.GPU_UTIL, checked(families.GPU_UTIL.name, rates[0], MOST_PERCENT)
-        yield families.MEM_COPY_UTIL, checked(families.MEM_COPY_UTIL.name, rates[1], MOST_PERCENT)
+    return {} if rates is None else {families.GPU_UTIL: rates[0], families.MEM_COPY_UTIL: rates[1]}
 
 
-def _memory(nvml: Nvml, handle: Handle) -> Iterable[tuple[Family, float]]:
+def _memory(nvml: Nvml, handle: Handle, sieve: _Sieve) -> None:
     memory = value_or_none(lambda: nvml.memory(handle))
-    if memory is not None:
-        for family, size in (
-            (families.FB_FREE, memory.free),
-            (families.FB_USED, memory.used),
-            (families.FB_RESERVED, memory.reserved),
-        ):
-            # Whole MiB, as DCGM gives them.
-            yield family, checked(family.name, size, memory.total) // BYTES_PER_MIB
-        yield families.FB_TOTAL, memory.total // BYTES_PER_MIB
+    if memory is None:
+        return
+    sizes = {
+        families.FB_FREE: memory.free,
+        families.FB_USED: memory.used,
+        families.FB_RESERVED: memory.reserved,
+        families.FB_TOTAL: memory.total,
+    }
+    if sieve.take(sizes, memory.total):
+        # Whole MiB, as DCGM gives them.
+        sieve.found.update((family, size // BYTES_PER_MIB) for family, size in sizes.items())
         if memory.total > memory.reserved:
-            yield families.FB_USED_PERCENT, memory.used / (memory.total - memory.reserved)
-
-
-def checked(name: str, value: float, most: float) -> float:
-    """``value`` if it lies between 0 and ``most``. Errors: PartError ``implausible``."""
-    if 0 <= value <= most:
-        return value
-    raise PartError("implausible", f"{name} reads {value:g}")
+            sieve.found[families.FB_USED_PERCENT] = memory.used / (memory.total - memory.reserved)

@@ -68,6 +68,16 @@ class _Board:
         features.gridLicensableFeatures[0].featureState = state or 0
         return SUCCESS
 
+    def default_limit(self, moment: Moment, out: Any) -> int:  # noqa: ANN401
+        """Fill in for nvmlDeviceGetPowerManagementDefaultLimit."""
+        return put(out, moment, _limits(self._library, moment)[2])
+
+    def limits(self, moment: Moment, least: Any, most: Any) -> int:  # noqa: ANN401
+        """Fill in for nvmlDeviceGetPowerManagementLimitConstraints."""
+        limits = _limits(self._library, moment)
+        put(least, moment, limits[0])
+        return put(most, moment, limits[1])
+
     def inforom_image(self, moment: Moment, *out: Any) -> int:  # noqa: ANN401
         return put_text(self._inforom(moment)[0].encode(), *out)
 
@@ -94,6 +104,8 @@ def functions(library: FakeLibrary) -> dict[str, Body]:
         "nvmlDeviceGetEncoderUtilization": (board.engine("encoder"), "utilisation"),
         "nvmlDeviceGetDecoderUtilization": (board.engine("decoder"), "utilisation"),
         "nvmlDeviceGetPowerManagementLimit": (lambda m, out: put(out, m, _requested(library, m)), "power_limit"),
+        "nvmlDeviceGetPowerManagementDefaultLimit": (board.default_limit, "power_limit"),
+        "nvmlDeviceGetPowerManagementLimitConstraints": (board.limits, "power_limit"),
         "nvmlDeviceGetPcieReplayCounter": (board.replays, None),
         "nvmlDeviceGetGridLicensableFeatures_v4": (board.license, None),
         "nvmlDeviceGetBrand": (lambda moment, out: put(out, moment, 14), None),
@@ -118,12 +130,17 @@ def field(library: FakeLibrary, moment: Moment, field: int, scope: int) -> tuple
 
 
 def _power(library: FakeLibrary, moment: Moment, field: int) -> tuple[int, int] | None:
-    limits = library.extra(moment, "limits_mw", (200_000, 700_000, 700_000))
+    limits = _limits(library, moment)
     values = {
         186: moment.power_mw(), 187: limits[0], 188: limits[1], 189: limits[2],
         190: int(moment.record.power_limit_mw), 192: _requested(library, moment),
     }  # fmt: skip
     return (UNSIGNED_INT, values[field]) if field in values else None
+
+
+def _limits(library: FakeLibrary, moment: Moment) -> tuple[int, int, int]:
+    least, most, default = library.extra(moment, "limits_mw", (200_000, 700_000, 700_000))
+    return least, most, default
 
 
 def _requested(library: FakeLibrary, moment: Moment) -> int:

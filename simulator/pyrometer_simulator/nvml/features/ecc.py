@@ -1,7 +1,7 @@
 """Memory errors, retired pages and remapped rows.
 
-``set(ecc="off")``: no ECC, and the counters' entries are left untouched; ``"mistyped"``: counters with a wrong
-valueType. Default ``"on"``.
+``set(ecc="off")``: no ECC, and the counters' entries are left untouched; ``"untold"``: the entries of the mode, too;
+``"mistyped"``: counters with a wrong valueType. Default ``"on"``.
 ``set(ecc_errors={"volatile/device_memory/uncorrected": 2})``: counts by counter (volatile, aggregate), place (l1_cache,
 l2_cache, device_memory, register_file, texture_memory, cbu, sram) and type (corrected, uncorrected).
 ``set(sram_exceeded=1)``. ``set(retired={"sbe": 1, "dbe": 0, "pending": 1})``: a GPU older than Ampere.
@@ -49,6 +49,7 @@ _REMAPPED_610 = {301: "inactive_corrected", 302: "inactive_uncorrected"}
 _REMAPPED_615 = {303: "banks", 304: "inactive_banks", 307: "banks_pending"}
 # nvmlMemoryLocation_t of this generation: the DRAM and all of the chip's own.
 _LOCATIONS = {2: "device_memory", 7: "sram"}
+_OFF = ("off", "untold")
 _H100_BANKS = (2560, 0, 0, 0, 0)
 
 
@@ -63,17 +64,23 @@ def functions(library: FakeLibrary) -> dict[str, Body]:
 
     def memory_errors(moment: Moment, kind: Any, counter: Any, location: Any, out: Any) -> int:  # noqa: ANN401
         place = _LOCATIONS.get(location.value)
-        if place is None or library.extra(moment, "ecc", "on") == "off":
+        if place is None or library.extra(moment, "ecc", "on") in _OFF:
             return NOT_SUPPORTED
         return put(out, moment, _errors(library, moment, f"{_COUNTERS[counter.value]}/{place}/{_TYPES[kind.value]}"))
 
     def sram_status(moment: Moment, out: Any) -> int:  # noqa: ANN401
-        if library.extra(moment, "ecc", "on") == "off":
+        if library.extra(moment, "ecc", "on") in _OFF:
             return NOT_SUPPORTED
         out._obj.bThresholdExceeded = library.extra(moment, "sram_exceeded", 0)  # noqa: SLF001
         return SUCCESS
 
+    def ecc_mode(moment: Moment, current: Any, pending: Any) -> int:  # noqa: ANN401
+        on = int(library.extra(moment, "ecc", "on") not in _OFF)
+        put(current, moment, on)
+        return put(pending, moment, on)
+
     return {
+        "nvmlDeviceGetEccMode": library.device(ecc_mode),
         "nvmlDeviceGetRowRemapperHistogram": library.device(row_histogram),
         "nvmlDeviceGetMemoryErrorCounter": library.device(memory_errors),
         "nvmlDeviceGetSramEccErrorStatus": library.device(since(library, (535,), sram_status)),
@@ -83,7 +90,8 @@ def functions(library: FakeLibrary) -> dict[str, Body]:
 def field(library: FakeLibrary, moment: Moment, field: int, _scope: int) -> tuple[int, int] | None:
     """Fields 1-31, 142-145, 301-304 and 307."""
     if field in (1, 2):
-        return UNSIGNED_INT, int(library.extra(moment, "ecc", "on") != "off")
+        mode = library.extra(moment, "ecc", "on")
+        return (UNTOUCHED if mode == "untold" else UNSIGNED_INT), int(mode not in _OFF)
     if field in _TOTALS or field in _BY_PLACE:
         return _ecc_counter(library, moment, field)
     if field in _RETIRED:
@@ -102,7 +110,7 @@ def _newer(library: FakeLibrary) -> dict[int, str]:
 
 def _ecc_counter(library: FakeLibrary, moment: Moment, field: int) -> tuple[int, int]:
     mode = library.extra(moment, "ecc", "on")
-    if mode == "off":
+    if mode in _OFF:
         return UNTOUCHED, 0
     kind = DOUBLE if mode == "mistyped" else UNSIGNED_LONG_LONG
     if field in _BY_PLACE:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import re
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,8 +11,8 @@ import pytest
 
 from pyrometer_exporters.cluster.ledger.history import Ledger
 from pyrometer_exporters.cluster.prometheus import HttpPrometheus
-from pyrometer_exporters.framework.worker import PartError
 from pyrometer_simulator.stack import Stack, StackError, find_stack
+from pyrometer_simulator.stack.prometheus import running
 
 
 @pytest.fixture(scope="module")
@@ -64,39 +61,16 @@ def prometheus(stack: Stack, tmp_path: Path, audit: Any, world: Any) -> Iterator
     subprocess.run(create, check=True, capture_output=True, timeout=60)
     (tmp_path / "prometheus.yaml").write_text("{}")
     flags = [f"--config.file={tmp_path}/prometheus.yaml", f"--storage.tsdb.path={data}",
-             "--web.listen-address=127.0.0.1:0", "--storage.tsdb.retention.time=10y"]  # fmt: skip
-    with subprocess.Popen([stack.prometheus, *flags], stderr=subprocess.PIPE, text=True) as process:
-        try:
-            yield HttpPrometheus(_url(process)), world
-        finally:
-            process.terminate()
-            process.communicate(timeout=20)
-
-
-def _url(process: subprocess.Popen[str]) -> str:
-    assert process.stderr is not None
-    for line in process.stderr:
-        found = re.search(r"Listening on.*address=(127\.0\.0\.1:\d+)", line)
-        if found:
-            return f"http://{found[1]}"
-    raise AssertionError("Prometheus did not start")
-
-
-def _settled(asked: HttpPrometheus, world: Any) -> Ledger:
-    """The ledger, as soon as Prometheus answers: it listens before it is ready."""
-    end = time.monotonic() + 20
-    while True:
-        ledger = Ledger(world.processes[0].born - 3_600_000)
-        with contextlib.suppress(PartError):
-            ledger.turn(asked, (world.now + 120_000) / 1000, "")
-            return ledger
-        assert time.monotonic() < end, "Prometheus did not become ready"
-        time.sleep(0.1)
+             "--storage.tsdb.retention.time=10y"]  # fmt: skip
+    with running(stack.prometheus, lambda _port: flags, tmp_path / "log") as url:
+        yield HttpPrometheus(url), world
 
 
 def test_a_real_prometheus_gives_the_same_books(prometheus: tuple[HttpPrometheus, Any]) -> None:
     asked, world = prometheus
-    book = _settled(asked, world).books["llama-8b"]
+    ledger = Ledger(world.processes[0].born - 3_600_000)
+    ledger.turn(asked, (world.now + 120_000) / 1000, "")
+    book = ledger.books["llama-8b"]
     assert book.lengths == {**dict.fromkeys(book.lengths, 0), **world.truth}
     assert book.tokens == pytest.approx(1000 * 4096)
     assert sum(book.lengths.values()) == book.settled - book.started

@@ -52,8 +52,15 @@ def test_a_gpu_beyond_its_thermal_limit_has_a_margin_below_0(make_node: MakeNode
 
 def test_drivers_without_the_fields_are_asked_by_call(make_node: MakeNode) -> None:
     node = make_node(count=1)
-    node.gpus[0].set(replays=7, field_errors={"94": 3, "192": 3})
+    node.gpus[0].set(
+        replays=7,
+        limits_mw=(100_000, 750_000, 725_000),
+        field_errors=dict.fromkeys(("94", "187", "188", "189", "192"), 3),
+    )
     scrape = node.scrape()
+    assert scrape.value("DCGM_FI_DEV_POWER_MGMT_LIMIT_MIN") == 100
+    assert scrape.value("DCGM_FI_DEV_POWER_MGMT_LIMIT_MAX") == 750
+    assert scrape.value("DCGM_FI_DEV_POWER_MGMT_LIMIT_DEF") == 725
     assert scrape.value("DCGM_FI_DEV_PCIE_REPLAY_COUNTER") == 7
     assert scrape.value("DCGM_FI_DEV_POWER_MGMT_LIMIT") == 700
 

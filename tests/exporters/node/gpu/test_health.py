@@ -75,11 +75,12 @@ def test_counters_of_which_the_driver_gives_the_wrong_type_are_read_right(make_n
     assert scrape.value("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", gpu="1") == 50_000_000_000
 
 
+@pytest.mark.parametrize("ecc", ["off", "untold"])
 def test_with_ecc_off_there_are_no_counts_rather_than_what_the_driver_left_in_the_entries(
-    make_node: MakeNode, healthy: set[str]
+    make_node: MakeNode, healthy: set[str], ecc: str
 ) -> None:
-    scrape = _node(make_node, ecc="off").scrape()
-    assert scrape.value("DCGM_FI_DEV_ECC_CURRENT", gpu="1") == 0
+    scrape = _node(make_node, ecc=ecc).scrape()
+    assert _values(scrape, ("DCGM_FI_DEV_ECC_CURRENT", "DCGM_FI_DEV_ECC_PENDING"), gpu="1") == [0, 0]
     gone = ("pyrometer_gpu_ecc_errors_total", "pyrometer_gpu_sram_ecc_threshold_exceeded")
     _same_as_before(healthy, scrape, *ECC_TOTALS, *gone)
 

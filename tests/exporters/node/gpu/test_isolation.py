@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from pyrometer_exporters.framework.flags import UsageError
+from pyrometer_simulator.nvml import SimulatedGpus
 from pyrometer_simulator.nvml.features.events import report_xid
 
 MakeNode = Callable[..., Any]
@@ -55,9 +57,28 @@ def test_a_sick_gpu_comes_back_by_itself_without_initialising_the_driver_again(
     assert node.library.calls["nvmlInitWithFlags"] == 1
 
 
-def test_a_temperature_above_200_degrees_is_not_served(make_node: MakeNode) -> None:
-    node = make_node()
-    node.gpus[0].load(temperature=201)
+@pytest.mark.parametrize(
+    ("garbage", "lacking"),
+    [
+        ({"nvmlDeviceGetTemperatureV": 82_505}, {"DCGM_FI_DEV_GPU_TEMP"}),
+        ({"nvmlDeviceGetUtilizationRates": 2619}, {"DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_MEM_COPY_UTIL"}),
+    ],
+)
+def test_one_number_that_cannot_be_true_is_left_out_and_the_gpu_is_well(
+    make_node: MakeNode, garbage: dict[str, int], lacking: set[str]
+) -> None:
+    node = make_node(count=2)
+    healthy = node.scrape().names_of("0")
+    node.gpus[0].set(garbage=garbage)
+    scrape = node.scrape()
+    assert scrape.downs == {}
+    assert scrape.value("pyrometer_gpu_up", gpu="0") == 1
+    assert healthy - scrape.names_of("0") == lacking
+
+
+def test_two_numbers_that_cannot_be_true_are_a_gpu_in_trouble(make_node: MakeNode) -> None:
+    node = make_node(count=2)
+    node.gpus[0].set(garbage={"nvmlDeviceGetTemperatureV": 82_505, "nvmlDeviceGetUtilizationRates": 2619})
     assert node.scrape().downs == {"0": "implausible"}
 
 
@@ -154,6 +175,24 @@ def test_a_board_that_knows_only_the_older_of_two_calls_is_asked_by_that(make_no
     scrape = node.scrape()
     assert scrape.downs == {}
     assert scrape.value("DCGM_FI_DEV_GPU_TEMP", gpu="0") == 31
+
+
+def test_gpus_without_a_pci_address_are_served_under_their_uuids(make_node: MakeNode, sysfs: Path) -> None:
+    def on_no_bus(gpus: SimulatedGpus) -> None:
+        for gpu in gpus:
+            gpu.set(errors={"nvmlDeviceGetPciInfo_v3": 3})
+
+    node = make_node(count=2, setup=on_no_bus)
+    shutil.rmtree(sysfs)
+    scrape = node.scrape()
+    assert scrape.downs == {}
+    for gpu in node.gpus:
+        assert scrape.value("DCGM_FI_DEV_GPU_TEMP", UUID=gpu.uuid, pci_bus_id="") == 31
+        assert scrape.value("pyrometer_gpu_info", uuid=gpu.uuid, pci_bus_id="") == 1
+        assert scrape.value("DCGM_FI_DEV_XID_ERRORS", UUID=gpu.uuid) == 0
+    assert {labels[:2] for labels in node.scrape().values("pyrometer_gpu_up")} == {
+        (str(gpu.index), gpu.uuid) for gpu in node.gpus
+    }
 
 
 @pytest.mark.parametrize(

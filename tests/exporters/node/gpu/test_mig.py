@@ -92,33 +92,91 @@ def test_an_instance_that_is_destroyed_goes_without_its_neighbours(node: Any) ->
     assert scrape.value("DCGM_FI_DEV_FB_USED", gpu="1", GPU_I_ID="5") == 30
 
 
-def test_a_gpu_divided_anew_serves_nothing_under_the_instances_that_it_had(make_node: MakeNode) -> None:
+def test_a_gpu_divided_anew_serves_its_new_instances_and_nothing_of_the_old_ones(make_node: MakeNode) -> None:
     node = make_node(count=1, still=True)
     node.gpus[0].set(mig=[{"id": 7, "profile": "1g.10gb", "used_mib": 100, "total_mib": 9984}])
     assert node.scrape().values("DCGM_FI_DEV_FB_USED", GPU_I_ID="7", GPU_I_PROFILE="1g.10gb")
     # The new instance has the old one's place among the GPU's, and so perhaps its handle.
     node.gpus[0].set(mig=[{"id": 1, "profile": "3g.40gb", "used_mib": 30_000, "total_mib": 40_000}])
     node.clock.now += 15
-    assert node.scrape().values("DCGM_FI_DEV_FB_USED", GPU_I_ID="7") == {}
-    node.clock.now += 15
     scrape = node.scrape()
     assert scrape.value("DCGM_FI_DEV_FB_USED", GPU_I_ID="1", GPU_I_PROFILE="3g.40gb") == 30_000
     assert scrape.values("DCGM_FI_DEV_FB_USED", GPU_I_ID="7") == {}
+
+
+def test_a_gpu_that_is_divided_or_made_whole_shows_it_at_the_next_scrape(make_node: MakeNode) -> None:
+    node = make_node(count=1, still=True)
+    assert node.scrape().value("DCGM_FI_DEV_MIG_MODE") == 0
+    node.gpus[0].set(mig=INSTANCES)
+    node.clock.now += 5
+    scrape = node.scrape()
+    assert scrape.value("DCGM_FI_DEV_MIG_MODE") == 1
+    assert len(scrape.values("pyrometer_gpu_mig_instance_info")) == 2
     node.gpus[0].set(mig=None)
-    node.clock.now += 15
-    node.scrape()
-    node.clock.now += 15
+    node.clock.now += 5
     scrape = node.scrape()
     assert scrape.value("DCGM_FI_DEV_MIG_MODE") == 0
+    assert scrape.values("pyrometer_gpu_mig_instance_info") == {}
     assert scrape.downs == {}
     assert scrape.value("DCGM_FI_DEV_GPU_UTIL") is not None
 
 
-def test_a_new_instance_is_seen_within_a_minute(node: Any) -> None:
+def test_a_new_instance_is_seen_at_the_next_scrape_and_its_neighbours_go_on(node: Any) -> None:
+    gpm = [{**INSTANCES[0], "gpm": {"1": 80.0}}, None, INSTANCES[2]]
+    node.gpus[1].set(mig=gpm)
     node.scrape()
-    node.gpus[1].set(mig=[*INSTANCES, {"id": 9, "profile": "1g.10gb"}])
-    node.clock.now += 60
-    assert node.scrape().value("DCGM_FI_DEV_FB_USED", gpu="1", GPU_I_ID="9") == 12
+    node.gpus[1].set(mig=[gpm[0], {"id": 9, "profile": "1g.10gb", "gpm": {"1": 60.0}}, gpm[2]])
+    node.clock.now += 5
+    scrape = node.scrape()
+    assert scrape.value("DCGM_FI_DEV_FB_USED", gpu="1", GPU_I_ID="9") == 12
+    assert scrape.value("pyrometer_gpu_mig_instance_info", gpu="1", GPU_I_ID="9") == 1
+    assert scrape.value("DCGM_FI_PROF_GR_ENGINE_ACTIVE", gpu="1", GPU_I_ID="7") == 0.8
+    node.clock.now += 5
+    assert node.scrape().value("DCGM_FI_PROF_GR_ENGINE_ACTIVE", gpu="1", GPU_I_ID="9") == 0.6
+
+
+def test_an_instance_that_was_destroyed_and_made_anew_between_two_scrapes_is_another(node: Any) -> None:
+    node.scrape()
+    node.gpus[1].set(mig=[{**INSTANCES[0], "profile": "2g.20gb", "used_mib": 7}, None, INSTANCES[2]])
+    node.clock.now += 5
+    scrape = node.scrape()
+    assert scrape.value("DCGM_FI_DEV_FB_USED", gpu="1", GPU_I_ID="7", GPU_I_PROFILE="2g.20gb") == 7
+    assert len(scrape.values("pyrometer_gpu_mig_instance_info", gpu="1", GPU_I_ID="7")) == 1
+
+
+def test_one_compute_instance_of_a_gpu_instance_may_go_and_the_gpu_instance_stays(node: Any) -> None:
+    both = {"id": 5, "profile": "1c.2g.20gb", "used_mib": 30, "total_mib": 20096}
+    node.gpus[1].set(mig=[both, both])
+    scrape = node.scrape()
+    assert len(scrape.values("pyrometer_gpu_mig_instance_info", gpu="1")) == 2
+    assert scrape.value("DCGM_FI_DEV_FB_USED", gpu="1", GPU_I_ID="5") == 30
+    node.gpus[1].set(mig=[None, both])
+    node.clock.now += 5
+    scrape = node.scrape()
+    assert len(scrape.values("pyrometer_gpu_mig_instance_info", gpu="1")) == 1
+    assert scrape.value("DCGM_FI_DEV_FB_USED", gpu="1", GPU_I_ID="5") == 30
+
+
+def test_what_does_not_change_is_not_asked_again(node: Any) -> None:
+    node.scrape()
+    before = dict(node.library.calls)
+    for _ in range(4):
+        node.clock.now += 5
+        node.scrape()
+    asked = {name: node.library.calls[name] - before.get(name, 0) for name in node.library.calls}
+    # The whole GPU's mode, of both; the instances' places, names and ids once at most, as everything is once a minute.
+    assert asked["nvmlDeviceGetMigMode"] == 2 * 4
+    assert asked["nvmlDeviceGetMigDeviceHandleByIndex"] == 4 * 7
+    assert asked["nvmlDeviceGetGpuInstanceId"] <= 2
+    assert asked["nvmlDeviceGetMaxMigDeviceCount"] <= 1
+
+
+def test_a_gpu_that_cannot_be_divided_is_asked_once_a_minute(make_node: MakeNode) -> None:
+    node = make_node(count=1, still=True, setup=lambda gpus: gpus[0].set(mig="incapable"))
+    for _ in range(8):
+        node.scrape()
+        node.clock.now += 15
+    assert node.library.calls["nvmlDeviceGetMigMode"] <= 3
 
 
 @pytest.mark.parametrize(

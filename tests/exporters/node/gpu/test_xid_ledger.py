@@ -139,6 +139,14 @@ def test_a_boot_forgets_what_cannot_be_told_again() -> None:
     assert (ledger.sequence, ledger.recent, ledger.gone, _counts(ledger)) == (-1, {}, set(), {79: 1})
 
 
+def test_a_state_of_an_earlier_release_is_read() -> None:
+    ledger = Ledger()
+    _take(ledger, "nvml")
+    data = encode(ledger)
+    del data["old"]
+    assert decode(data).last == ledger.last
+
+
 @pytest.mark.parametrize(
     "damage",
     [

@@ -186,6 +186,25 @@ def test_a_log_that_may_not_be_read_is_said_and_leaves_nvml(
     assert scrape.value("DCGM_FI_DEV_SM_CLOCK", gpu="0") is not None
 
 
+def test_what_a_log_held_before_the_first_scrape_is_not_counted_as_new_once_it_can_be_read(
+    make_node: MakeNode, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def refuse(path: str, _flags: int) -> int:
+        raise PermissionError(1, "Operation not permitted", path)
+
+    state = tmp_path / "state"
+    state.mkdir()
+    with monkeypatch.context() as patched:
+        patched.setattr(follow, "_without_blocking", refuse)
+        node = make_node(count=1, state=state)
+        node.log.xid(node.gpus[0].pci_bus_id, 48, "DBE")
+        assert node.scrape().downs == {"kmsg": "no_permission"}
+        node.log.xid(node.gpus[0].pci_bus_id, 62, "PMU Halt")
+    _until(node, "0", {"62": 1})
+    node.log.xid(node.gpus[0].pci_bus_id, 48, "DBE")
+    _until(node, "0", {"62": 1, "48": 1})
+
+
 @pytest.mark.parametrize(
     ("action", "number", "expected"), [("None", 0, "info"), ("Node Reboot Required", 2, "critical")]
 )
@@ -240,6 +259,29 @@ def test_dcgms_gauge_holds_the_last_xid_with_its_code_and_text(node: Any) -> Non
     scrape = _until(node, "0", {"31": 1, "4321": 1})
     assert scrape.value("DCGM_FI_DEV_XID_ERRORS", gpu="0", err_code="4321", err_msg="Unknown Error") == 4321
     assert scrape.value("DCGM_FI_DEV_XID_ERRORS", gpu="1") == 0
+
+
+def test_dcgms_gauge_forgets_with_a_boot_and_not_with_a_restart(node: Any, tmp_path: Path) -> None:
+    boot = tmp_path / "proc/sys/kernel/random/boot_id"
+    boot.parent.mkdir(parents=True)
+    boot.write_text("a")
+    node = node.restarted()
+    node.scrape()
+    report_xid(node.gpus[0], 48)
+    _until(node, "0", {"48": 1})
+    node = node.restarted()
+    assert node.scrape().value("DCGM_FI_DEV_XID_ERRORS", gpu="0") == 48
+    node.collector.close()
+    boot.write_text("b")
+    for _ in range(2):
+        node = node.restarted()
+        scrape = node.scrape()
+        assert scrape.value("DCGM_FI_DEV_XID_ERRORS", gpu="0", err_msg="No Error") == 0
+        assert scrape.value("pyrometer_gpu_xid_errors_total", gpu="0", xid="48") == 1
+        assert scrape.values("pyrometer_gpu_xid_last_info", gpu="0", xid="48")
+    report_xid(node.gpus[0], 48)
+    _until(node, "0", {"48": 2})
+    assert node.scrape().value("DCGM_FI_DEV_XID_ERRORS", gpu="0") == 48
 
 
 def test_a_restart_counts_nothing_twice_and_what_came_meanwhile_once(node: Any) -> None:

@@ -73,19 +73,22 @@ POWER_MGMT_LIMIT = Family(
     DCGM_LABELS,
 )
 POWER_MGMT_LIMIT_MIN = Family(
-    "DCGM_FI_DEV_POWER_MGMT_LIMIT_MIN", "gauge", "Lowest power limit that can be set in W, NVML field 187.", DCGM_LABELS
+    "DCGM_FI_DEV_POWER_MGMT_LIMIT_MIN",
+    "gauge",
+    "Lowest power limit that can be set in W, from NVML field 187 or nvmlDeviceGetPowerManagementLimitConstraints.",
+    DCGM_LABELS,
 )
 POWER_MGMT_LIMIT_MAX = Family(
     "DCGM_FI_DEV_POWER_MGMT_LIMIT_MAX",
     "gauge",
-    "Highest power limit that can be set in W, NVML field 188.",
+    "Highest power limit that can be set in W, from NVML field 188 or nvmlDeviceGetPowerManagementLimitConstraints.",
     DCGM_LABELS,
 )
 POWER_MGMT_LIMIT_DEF = Family(
     "DCGM_FI_DEV_POWER_MGMT_LIMIT_DEF",
     "gauge",
-    "Power limit that the board comes with in W, NVML field 189; DCGM_FI_DEV_ENFORCED_POWER_LIMIT below it is a limit "
-    "that somebody or the node has lowered.",
+    "Power limit that the board comes with in W, from NVML field 189 or nvmlDeviceGetPowerManagementDefaultLimit; "
+    "DCGM_FI_DEV_ENFORCED_POWER_LIMIT below it is a limit that somebody or the node has lowered.",
     DCGM_LABELS,
 )
 GPU_TEMP_LIMIT = Family(
@@ -128,6 +131,8 @@ class _Field:
     scale: int
     most: float
     call: str = ""
+    part: int | None = None
+    """Which of the call's numbers, where it has several."""
 
 
 # nvml.h: nvmlClockType_t, nvmlTemperatureThresholds_t.
@@ -156,9 +161,9 @@ _CONSTANTS = (
 _FIELDS = (
     _Field(POWER_USAGE_INSTANT, 186, 1000, MOST_WATTS),
     _Field(POWER_MGMT_LIMIT, 192, 1000, MOST_WATTS, "nvmlDeviceGetPowerManagementLimit"),
-    _Field(POWER_MGMT_LIMIT_MIN, 187, 1000, MOST_WATTS),
-    _Field(POWER_MGMT_LIMIT_MAX, 188, 1000, MOST_WATTS),
-    _Field(POWER_MGMT_LIMIT_DEF, 189, 1000, MOST_WATTS),
+    _Field(POWER_MGMT_LIMIT_MIN, 187, 1000, MOST_WATTS, "nvmlDeviceGetPowerManagementLimitConstraints", 0),
+    _Field(POWER_MGMT_LIMIT_MAX, 188, 1000, MOST_WATTS, "nvmlDeviceGetPowerManagementLimitConstraints", 1),
+    _Field(POWER_MGMT_LIMIT_DEF, 189, 1000, MOST_WATTS, "nvmlDeviceGetPowerManagementDefaultLimit"),
     _Field(PCIE_REPLAY_COUNTER, 94, 1, MOST_COUNT, "nvmlDeviceGetPcieReplayCounter"),
 )
 
@@ -203,7 +208,9 @@ def _by_call(gpu: Opened, field: _Field) -> float | None:
     if not field.call:
         return None
     found = optional(lambda: gpu.nvml.ask(field.call, gpu.handle))
-    return None if found is None else float(found)
+    if found is None:
+        return None
+    return float(found if field.part is None else found[field.part])
 
 
 SUBJECT = SubjectSpec(

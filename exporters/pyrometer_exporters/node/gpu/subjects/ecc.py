@@ -1,7 +1,8 @@
 """Memory errors that the GPU's error-correcting code found, since the driver was loaded and since the GPU was made.
 
 Source: nvmlDeviceGetFieldValues, fields 1-28 (nvml.h, NVML_FI_DEV_ECC_*); for the SRAM as a whole
-nvmlDeviceGetMemoryErrorCounter and, for root, nvmlDeviceGetSramEccErrorStatus.
+nvmlDeviceGetMemoryErrorCounter and, for root, nvmlDeviceGetSramEccErrorStatus. nvmlDeviceGetEccMode says whether ECC is
+on where a driver fills in none of these fields while it is off (NVIDIA bug 2009232).
 """
 
 from __future__ import annotations
@@ -16,8 +17,14 @@ from pyrometer_exporters.node.gpu.subject import SubjectSpec
 
 CURRENT_FIELD, PENDING_FIELD = 1, 2
 
-ECC_CURRENT = dcgm_family("DCGM_FI_DEV_ECC_CURRENT", "gauge", "1 if ECC is on, from NVML field 1.")
-ECC_PENDING = dcgm_family("DCGM_FI_DEV_ECC_PENDING", "gauge", "1 if ECC is on after the next reset, from NVML field 2.")
+ECC_CURRENT = dcgm_family(
+    "DCGM_FI_DEV_ECC_CURRENT", "gauge", "1 if ECC is on, from NVML field 1 or nvmlDeviceGetEccMode."
+)
+ECC_PENDING = dcgm_family(
+    "DCGM_FI_DEV_ECC_PENDING",
+    "gauge",
+    "1 if ECC is on after the next reset, from NVML field 2 or nvmlDeviceGetEccMode.",
+)
 SBE_VOLATILE = dcgm_family(
     "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL",
     "counter",
@@ -90,6 +97,9 @@ class _Ecc(FieldSubject):
         """The SRAM's own counts and verdict."""
         if fields.get(CURRENT_FIELD) == 0:
             return
+        if CURRENT_FIELD not in fields:
+            for family, mode in zip((ECC_CURRENT, ECC_PENDING), self.ask("nvmlDeviceGetEccMode") or (), strict=False):
+                yield self.gpu.dcgm(family, int(mode))
         for counter_type, counter in enumerate(("volatile", "aggregate")):  # nvmlEccCounterType_t
             for error_type, kind in enumerate(("corrected", "uncorrected")):  # nvmlMemoryErrorType_t
                 count = self.ask_number("nvmlDeviceGetMemoryErrorCounter", error_type, counter_type, _SRAM_LOCATION)

@@ -2,20 +2,28 @@
 
 Source: nvmlDeviceGetMigMode, nvmlDeviceGetMigDeviceHandleByIndex; of each instance nvmlDeviceGetName,
 nvmlDeviceGetUUID, nvmlDeviceGetGpuInstanceId, nvmlDeviceGetMemoryInfo_v2 and, from Hopper on, nvmlGpmMigSampleGet.
+
+Instances come and go while a scheduler divides a GPU anew for each job. NVML counts none of this: its number of MIG
+devices is how many there can be, and a handle may stand for another instance than before. So every scrape asks a GPU
+that can be divided for its mode, and one that is divided for the UUID at each place; only what is new is asked more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 from pyrometer_exporters.framework.metrics import Family, Sample
 from pyrometer_exporters.node.gpu import families, profiling
 from pyrometer_exporters.node.gpu.field_subject import FieldSubject, dcgm_family, own_family
 from pyrometer_exporters.node.gpu.gpm import Gpm
-from pyrometer_exporters.node.gpu.nvml import FieldKey, Handle, Memory, NvmlError
+from pyrometer_exporters.node.gpu.nvml import FieldKey, Handle, NvmlError
 from pyrometer_exporters.node.gpu.readings import BYTES_PER_MIB
-from pyrometer_exporters.node.gpu.subject import Opened, SubjectSpec, optional
+from pyrometer_exporters.node.gpu.subject import Opened, SubjectSpec
+
+T = TypeVar("T")
 
 # dcgm-exporter's labels for a GPU instance, beyond those of its GPU.
 INSTANCE_LABELS = (*families.DCGM_LABELS, "GPU_I_PROFILE", "GPU_I_ID")
@@ -24,7 +32,6 @@ MODE = dcgm_family(
     "DCGM_FI_DEV_MIG_MODE",
     "gauge",
     "1 if the GPU is in MIG mode, else 0, from nvmlDeviceGetMigMode; absent where it can't be.",
-    seldom=True,
 )
 INFO = own_family(
     "pyrometer_gpu_mig_instance_info",
@@ -33,7 +40,6 @@ INFO = own_family(
     "GPU_I_ID",
     "GPU_I_PROFILE",
     "mig_uuid",
-    seldom=True,
 )
 # The names of the whole GPU's families, as dcgm-exporter has it: series with GPU_I_ID are instances, the one without is
 # the GPU.
@@ -46,12 +52,11 @@ _METRICS = tuple(RATIOS)
 _MOST_PERCENT = 105  # as profiling allows it
 
 
-@dataclass(frozen=True)
-class Instance:
-    """A GPU instance, by the first MIG device in it."""
+class Instance(NamedTuple):
+    """A MIG device: a compute instance, and the GPU instance that it is in."""
 
-    handle: Handle
     id: str
+    """The GPU instance's."""
     profile: str
     """Such as ``1g.10gb``."""
     uuid: str
@@ -60,78 +65,89 @@ class Instance:
 class _Mig(FieldSubject):
     def __init__(self) -> None:
         super().__init__()
-        self._instances: dict[str, Instance] = {}
+        self._capable = True
+        self._places = 0
+        self._known: dict[str, Instance] = {}
+        """By UUID, those of the last scrape."""
         self._gpms: dict[str, Gpm] = {}
+        """By the UUID of the device whose GPU instance is profiled."""
 
     def open(self, gpu: Opened) -> None:
         """Samples from before a loss are of no use."""
-        for gpm in self._gpms.values():
-            gpm.release()
-        self._gpms = {}
+        self._profile({})
+        self._known, self._capable = {}, True
         super().open(gpu)
 
-    def rare(self, _fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
-        """Mode and instances; they are changed by hand."""
-        self._instances = {}
-        mode = self.ask("nvmlDeviceGetMigMode")
-        if mode is not None:
-            current = int(mode[0])
-            yield self.gpu.dcgm(MODE, current)
-            if current:
-                yield from self._found()
-        self._follow()
-
-    def _follow(self) -> None:
-        """Profiling of the instances that there are, and of no others."""
-        for gone in self._gpms.keys() - self._instances.keys():
-            self._gpms.pop(gone).release()
-        for new in self._instances.keys() - self._gpms.keys():
-            self._gpms[new] = Gpm()
-            self._gpms[new].open(self.gpu.nvml, self.gpu.handle, int(new))
-
-    def _found(self) -> Iterable[Sample]:
-        for index in range(int(self.ask_number("nvmlDeviceGetMaxMigDeviceCount") or 0)):
-            handle = self.ask("nvmlDeviceGetMigDeviceHandleByIndex", index)  # NOT_FOUND where there is none
-            instance = optional(lambda handle=handle: self._described(handle))  # type: ignore[misc]
-            if instance is not None:
-                # An instance can hold several compute instances, each a device of its own, over one memory.
-                self._instances.setdefault(instance.id, instance)
-                yield self.gpu.own(INFO, 1, instance.id, instance.profile, instance.uuid)
-
-    def _described(self, handle: Handle | None) -> Instance | None:
-        if handle is None:
-            return None
-        nvml = self.gpu.nvml
-        found = str(nvml.ask("nvmlDeviceGetGpuInstanceId", handle))
-        return Instance(handle, found, profile_of(nvml.text(handle, "Name")), nvml.text(handle, "UUID"))
-
     def now(self, _fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
-        """The instances' memory and work."""
-        for instance in self._instances.values():
-            memory = self._memory_of(instance)
-            if memory is None:
-                self._gpms.pop(instance.id).release()
-                self.again()
-                continue
-            sizes = ((FB_FREE, memory.free), (FB_USED, memory.used), (FB_RESERVED, memory.reserved))
-            for family, size in sizes:
-                yield self.gpu.dcgm(family, size // BYTES_PER_MIB, instance.profile, instance.id)
-            yield from self._profiled(instance)
+        """Mode and instances, and these ones' memory and work."""
+        mode = self.ask("nvmlDeviceGetMigMode") if self._capable or self.due else None
+        self._capable = mode is not None
+        divided = mode is not None and int(mode[0]) != 0
+        if mode is not None:
+            yield self.gpu.dcgm(MODE, int(mode[0]))
+        handles = self._handles() if divided else {}
+        self._known = {uuid: found for uuid, handle in handles.items() if (found := self._described(uuid, handle))}
+        # An instance can hold several compute instances, each a device of its own, over one memory.
+        first = {found.id: found for found in reversed(self._known.values())}
+        self._profile(first)
+        for found in self._known.values():
+            yield self.gpu.own(INFO, 1, found.id, found.profile, found.uuid)
+        for found in first.values():
+            yield from self._of(found, handles[found.uuid])
 
-    def _memory_of(self, instance: Instance) -> Memory | None:
-        """None where the instance was destroyed since it was found, even if another has its place and handle."""
+    def _handles(self) -> dict[str, Handle]:
+        """Those of the MIG devices that there are, by UUID."""
+        if not self._known or self.due:
+            self._places = int(self.ask_number("nvmlDeviceGetMaxMigDeviceCount") or 0)
+        found: dict[str, Handle] = {}
+        for place in range(self._places):
+            handle = self.ask("nvmlDeviceGetMigDeviceHandleByIndex", place)  # NOT_FOUND where there is none
+            uuid = None if handle is None else _there(partial(self.gpu.nvml.text, handle, "UUID"))
+            if uuid is not None:
+                found[uuid] = handle
+        return found
+
+    def _described(self, uuid: str, handle: Handle) -> Instance | None:
+        known = None if self.due else self._known.get(uuid)  # old drivers make UUIDs of nothing but the two ids
+        return known or _there(lambda: self._asked(uuid, handle))
+
+    def _asked(self, uuid: str, handle: Handle) -> Instance:
         nvml = self.gpu.nvml
-        try:
-            return nvml.memory(instance.handle) if nvml.text(instance.handle, "UUID") == instance.uuid else None
-        except NvmlError:  # whether the GPU itself is ill, its own calls tell
-            return None
+        return Instance(
+            str(nvml.ask("nvmlDeviceGetGpuInstanceId", handle)), profile_of(nvml.text(handle, "Name")), uuid
+        )
+
+    def _profile(self, instances: Mapping[str, Instance]) -> None:
+        """Profile these GPU instances and no others."""
+        ids = {instance.uuid: instance.id for instance in instances.values()}
+        for gone in self._gpms.keys() - ids.keys():
+            self._gpms.pop(gone).release()
+        for new in ids.keys() - self._gpms.keys():
+            self._gpms[new] = Gpm()
+            self._gpms[new].open(self.gpu.nvml, self.gpu.handle, int(ids[new]))
+
+    def _of(self, instance: Instance, handle: Handle) -> Iterable[Sample]:
+        memory = _there(lambda: self.gpu.nvml.memory(handle))
+        if memory is None:
+            return
+        for family, size in ((FB_FREE, memory.free), (FB_USED, memory.used), (FB_RESERVED, memory.reserved)):
+            yield self.gpu.dcgm(family, size // BYTES_PER_MIB, instance.profile, instance.id)
+        yield from self._profiled(instance)
 
     def _profiled(self, instance: Instance) -> Iterable[Sample]:
         # Without a compute instance in it a GPU instance has no samples.
-        found = self._gpms[instance.id].read(self.gpu.shared.clock.monotonic(), _METRICS) or {}
+        found = self._gpms[instance.uuid].read(self.gpu.shared.clock.monotonic(), _METRICS) or {}
         for metric, family in RATIOS.items():
             if 0 <= found.get(metric, -1) <= _MOST_PERCENT:
                 yield self.gpu.dcgm(family, found[metric] / 100, instance.profile, instance.id)
+
+
+def _there(read: Callable[[], T]) -> T | None:
+    """What an instance tells, None where it was destroyed a moment ago: whether the GPU is ill, its own calls say."""
+    try:
+        return read()
+    except NvmlError:
+        return None
 
 
 def profile_of(name: str) -> str:

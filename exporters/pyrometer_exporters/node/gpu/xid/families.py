@@ -41,7 +41,8 @@ LAST_INFO = Family(
 DCGM_XID_ERRORS = Family(
     "DCGM_FI_DEV_XID_ERRORS",
     "gauge",
-    "Number of the GPU's latest Xid, 0 for none so far: repeats don't show, pyrometer_gpu_xid_errors_total counts.",
+    "Number of the GPU's latest Xid since the node was booted, 0 for none: repeats don't show, "
+    "pyrometer_gpu_xid_errors_total counts.",
     (*DCGM_LABELS, "err_code", "err_msg"),
 )
 FAMILIES = (DCGM_XID_ERRORS, ERRORS, CRITICAL, CONSEQUENCES, LAST_TIMESTAMP, LAST_INFO)

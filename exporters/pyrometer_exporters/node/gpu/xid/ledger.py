@@ -70,6 +70,7 @@ class Ledger:
         consequences: those of them that the driver called a consequence of an earlier Xid, by that.
         at: when the latest of each came, seconds since the epoch.
         last: the latest Xid of each GPU.
+        old: GPUs whose latest Xid came before ``boot``.
         gone: GPUs that have fallen off the bus and not answered since.
         uuids: which GPU the counts of a PCI address belong to.
     """
@@ -80,6 +81,7 @@ class Ledger:
     consequences: Counter[tuple[Key, str]] = field(default_factory=Counter)
     at: dict[Key, float] = field(default_factory=dict)
     last: dict[str, Last] = field(default_factory=dict)
+    old: set[str] = field(default_factory=set)
     gone: set[str] = field(default_factory=set)
     uuids: dict[str, str] = field(default_factory=dict)
     recent: dict[Key, list[Seen]] = field(default_factory=dict)
@@ -93,6 +95,7 @@ class Ledger:
         """Say which boot this is. After another, what was told of before it can't be told of again."""
         if boot != self.boot:
             self.boot, self.sequence = boot, -1
+            self.old = set(self.last)
             self.recent.clear()
             self.gone.clear()
 
@@ -126,6 +129,7 @@ class Ledger:
             self.gone.add(event.pci)
         if new or event.source == "kernel_log":  # the log names process and cause, NVML doesn't
             self.last[event.pci] = Last(event, owner or Owner())
+            self.old.discard(event.pci)
         return new
 
     def answered(self, pci: str, uuid: str) -> None:
@@ -191,6 +195,7 @@ def encode(ledger: Ledger) -> dict[str, Any]:
         "consequences": [[*key, cause, count] for (key, cause), count in ledger.consequences.items()],
         "at": [[*key, at] for key, at in ledger.at.items()],
         "last": {pci: [vars(last.event), vars(last.owner)] for pci, last in ledger.last.items()},
+        "old": sorted(ledger.old),
         "gone": sorted(ledger.gone),
         "uuids": ledger.uuids,
         "recent": [
@@ -216,6 +221,7 @@ def decode(data: Mapping[str, Any]) -> Ledger:
         consequences=_counter(data["consequences"]),
         at={_key(pci, xid): float(at) for pci, xid, at in data["at"]},
         last={str(pci): Last(XidEvent(**event), Owner(**owner)) for pci, (event, owner) in data["last"].items()},
+        old={str(pci) for pci in data.get("old", ())},  # not there in states of earlier releases
         gone={str(pci) for pci in data["gone"]},
         uuids={str(pci): str(uuid) for pci, uuid in data["uuids"].items()},
         recent=recent,
