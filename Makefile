@@ -88,6 +88,7 @@ docs: $(STAMP)
 	@$(BIN)/python -m pyrometer_alerting.docs docs/metrics.md
 	@$(BIN)/pyrometer-dashboards build dashboards/json
 	@$(BIN)/python benchmarks/signature_confusion.py --write >/dev/null
+	@$(BIN)/python benchmarks/signature_drops.py --write >/dev/null
 
 bench: $(STAMP)
 	@for b in benchmarks/bench_*.py; do echo ">> $$b"; $(BIN)/python $$b; done

@@ -33,10 +33,11 @@ class Run:
     name: str
     batches: float
 
-    def window(self) -> float:
-        """Seconds to look back for WINDOW_SECONDS and WINDOW_STEPS, within LONGEST_SECONDS and MOST_SAMPLES."""
+    def window(self, least: float = WINDOW_SECONDS) -> float:
+        """Seconds to look back for `least` and WINDOW_STEPS, within LONGEST_SECONDS and MOST_SAMPLES."""
         per_batch = WINDOW_SECONDS / max(self.batches, 1.0)
-        return min(max(WINDOW_SECONDS, WINDOW_STEPS * per_batch), LONGEST_SECONDS, MOST_SAMPLES * per_batch)
+        longest = min(LONGEST_SECONDS, MOST_SAMPLES * per_batch)
+        return min(max(WINDOW_SECONDS, WINDOW_STEPS * per_batch, least), longest)
 
 
 def active_runs(prometheus: Prometheus, now: float) -> list[Run]:

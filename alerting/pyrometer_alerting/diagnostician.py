@@ -210,14 +210,16 @@ def merge(before: Diagnosis | None, now: Diagnosis) -> Diagnosis:
 
     Known causes outlive a Prometheus that stopped answering: they stay, and what is missing is said. They also outlive
     the drop: an alert is held for a while after its end, and what is found then speaks of the recovery. What is found
-    for a second drop in that time comes after them: the first one is still explained.
+    for a second drop in that time comes after them: the first one is still explained. When it began stays known, too.
     """
     if before is None:
         return now
     now = replace(now, shape=now.shape or before.shape, cost=now.cost or before.cost, curve=now.curve or before.curve)
-    measured = replace(before, shape=before.shape or now.shape, cost=now.cost, curve=now.curve)
+    calm = now.shape is None or now.shape.kind == "steady"
+    shape = before.shape or now.shape if calm else now.shape
+    measured = replace(before, shape=shape, cost=now.cost, curve=now.curve)
     if not _names(before.causes):
-        return now
+        return replace(now, onset=now.onset if before.onset is None else before.onset)
     if now.missing and not _names(now.causes):
         return replace(measured, missing=now.missing)
     if before.onset is None:

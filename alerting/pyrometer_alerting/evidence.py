@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import pandas as pd
 
 from pyrometer_alerting.batches import run_of
+from pyrometer_alerting.drops import Drop
 from pyrometer_alerting.evidence_host import HostEvidence, gather_host
 from pyrometer_alerting.evidence_ranks import RankEvidence, gather_ranks
 from pyrometer_alerting.examination import Examination, examine
@@ -53,12 +54,19 @@ class Evidence:
 
 
 def gather(
-    prometheus: Prometheus, cluster: str, run: str, now: float, *, alerts: Sequence[Alert] = (), quick: bool = False
+    prometheus: Prometheus,
+    cluster: str,
+    run: str,
+    now: float,
+    *,
+    alerts: Sequence[Alert] = (),
+    quick: bool = False,
+    drop: Drop | None = None,
 ) -> Evidence:
     """Ask everything; what cannot be asked is noted in `missing`, and after a first silence nothing more is asked.
 
     `alerts` may be its causes: whether the run is on a switch that they name is asked. `quick` asks only what names the
-    culprit of most drops: the first message waits for it.
+    culprit of most drops: the first message waits for it. `drop` is the one that the run's incident tells of.
     """
     evidence = Evidence()
     questions = _Questions(prometheus, cluster, run, now)
@@ -77,17 +85,18 @@ def gather(
         evidence.ports = ports_at(prometheus, cluster, evidence.nodes, alerts, now)
         evidence.missing += questions.silent(evidence.nodes, evidence.clocks)
         if not quick:
-            _gather_more(questions, evidence)
+            _gather_more(questions, evidence, drop)
     except PrometheusError as error:
         evidence.missing.append(str(error))
     return evidence
 
 
-def _gather_more(questions: _Questions, evidence: Evidence) -> None:
+def _gather_more(questions: _Questions, evidence: Evidence, drop: Drop | None) -> None:
     prometheus, cluster, run, now = questions.prometheus, questions.cluster, questions.run, questions.now
     onset = evidence.onset if evidence.onset is not None else now - WINDOW_SECONDS
     try:
-        evidence.looked = examine(prometheus, run_of(prometheus, cluster, run, now), now)
+        seen = drop.seen_at(evidence.onset) if drop is not None else None
+        evidence.looked = examine(prometheus, run_of(prometheus, cluster, run, now), now, drop=seen)
         evidence.shape = evidence.looked.shape() if evidence.looked is not None else None
     except PrometheusError as error:
         evidence.missing.append(f"MFU of the batches: {error}")

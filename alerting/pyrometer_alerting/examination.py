@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from pyrometer_alerting.batches import Run, batches, clean_curve, selected
+from pyrometer_alerting.batches import WINDOW_SECONDS, Run, batches, clean_curve, selected
+from pyrometer_alerting.drops import Drop, classify_drop
 from pyrometer_alerting.expectation import Expectation, daily_wave, expectation
 from pyrometer_alerting.model import Shape
 from pyrometer_alerting.prometheus import Prometheus
@@ -15,6 +16,8 @@ from pyrometer_alerting.signature import KINDS, LOOK_AT, Reference, Verdict, cla
 
 ALSO = 0.25  # a second kind that is worth a word
 SCRAPE_SECONDS = 60.0  # the newest batch is as old as the last scrape at least: four of 15 s
+
+AROUND_DROP = 2.5  # of an old drop as much is looked at from before it as of it, and some more
 
 
 @dataclass(frozen=True)
@@ -35,9 +38,15 @@ class Examination:
         return Shape(kind, confidence, self.verdict.said, also, LOOK_AT.get(kind, ""))
 
 
-def examine(prometheus: Prometheus, run: Run, now: float, wave: float = 0.0) -> Examination | None:
-    """Look at a run's window; None where it has no batches, or has ended. Raises PrometheusError."""
-    frame = batches(prometheus, run.cluster, run.name, now - run.window(), now)
+def examine(
+    prometheus: Prometheus, run: Run, now: float, wave: float = 0.0, drop: Drop | None = None
+) -> Examination | None:
+    """Look at a run's window; None where it has no batches, or has ended. Raises PrometheusError.
+
+    Of a run that fell the verdict is on the drop alone, else on the whole window.
+    """
+    least = WINDOW_SECONDS if drop is None else AROUND_DROP * (now - drop.fired_at)
+    frame = batches(prometheus, run.cluster, run.name, now - run.window(least), now)
     expected = expectation(prometheus, run.cluster, run.name, frame, now)
     if expected is None:
         return None
@@ -48,6 +57,8 @@ def examine(prometheus: Prometheus, run: Run, now: float, wave: float = 0.0) -> 
         if stands is None:
             return None
         silent = silent if stands else 0.0
+    if drop is not None:
+        return Examination(frame, curve, expected, classify_drop(curve, drop, silent))
     before = None if expected.best_before is None else expected.best_before / expected.mfu
     reference = Reference(own=expected.own, best_before=before, wave=wave)
     return Examination(frame, curve, expected, classify(curve, reference, silent))

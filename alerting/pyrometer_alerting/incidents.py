@@ -49,8 +49,9 @@ MASS_EVENT = "FabricMassEvent"  # the rule that means a whole switch, rail or ho
 # whatever its name: that is how an operator's own rule on a switch or a power feed looks.
 HARDWARE = frozenset({"gpu", "nic", "host"})
 WIDE = ("switch", "rail", "rack")
+FELL = "TrainMfuDropped"  # the rule that sees a run become slower; the others see one that is slow or stands
 # What one slow or standing run shows itself as, one after the other: one incident, and a cause to be looked for.
-RUN_SYMPTOMS = frozenset({"TrainMfuDropped", "TrainMfuLow", "TrainStalled", "TrainStraggler", "TrainGarbageCollection"})
+RUN_SYMPTOMS = frozenset({FELL, "TrainMfuLow", "TrainStalled", "TrainStraggler", "TrainGarbageCollection"})
 WATCHDOG = "Watchdog"
 
 

@@ -10,8 +10,10 @@ import pandas as pd
 from pyrometer_alerting.batches import active_runs
 from pyrometer_alerting.cost import add_up
 from pyrometer_alerting.diagnosis import cause_alerts, diagnose
+from pyrometer_alerting.drops import Drop
 from pyrometer_alerting.evidence import Evidence, gather
 from pyrometer_alerting.examination import examine, wave_of_run
+from pyrometer_alerting.incidents import FELL
 from pyrometer_alerting.model import Cost, Curve, Diagnosis, Incident
 from pyrometer_alerting.prometheus import Prometheus, PrometheusError
 
@@ -29,7 +31,8 @@ def investigate(prometheus: Prometheus, incident: Incident, others: list[Inciden
     if incident.resolved_at is not None and incident.diagnosis is not None:
         return _closed(prometheus, incident, incident.diagnosis, incident.resolved_at)
     alerts, first = cause_alerts(others, incident.cluster), incident.diagnosis is None
-    evidence = gather(prometheus, incident.cluster, incident.run, now, alerts=alerts, quick=first)
+    drop = _drop(incident)
+    evidence = gather(prometheus, incident.cluster, incident.run, now, alerts=alerts, quick=first, drop=drop)
     found = diagnose(incident, evidence, others, now)
     if evidence.looked is None:
         return found
@@ -58,6 +61,13 @@ def curve(frame: pd.DataFrame, expected: float, begin: float) -> Curve | None:
         lowest=tuple(round(float(value), 4) for value in grouped["mfu"].min()),
         expected=expected,
     )
+
+
+def _drop(incident: Incident) -> Drop | None:
+    """The drop that the incident tells of; None where no rule saw the run fall: then it may have been low for ever."""
+    fired = min((alert.starts_at for alert in incident.members if alert.name == FELL), default=None)
+    onset = incident.diagnosis.onset if incident.diagnosis is not None else None
+    return None if fired is None else Drop(fired, onset)
 
 
 def _begin(incident: Incident, found: Diagnosis) -> float:

@@ -38,6 +38,25 @@ class Curve:
         """The usual time between two batches."""
         return float(np.median(np.diff(self.at))) if len(self.at) > 1 else 0.0
 
+    def part(self, begin: float, end: float = float("inf")) -> Curve:
+        """The batches after `begin`, up to and with `end` (Unix seconds)."""
+        return self._where((self.at > begin) & (self.at <= end))
+
+    def undisturbed(self) -> Curve:
+        """The batches at the level of those around them: without dips and stalls."""
+        relative = self.ratio / _local_level(self)
+        return self._where(relative >= _dip_below(relative))
+
+    def followed_by(self, later: Curve) -> Curve:
+        """This curve and one after it as one."""
+        at, ratio, step, attempt = (
+            np.concatenate([vars(self)[name], vars(later)[name]]) for name in ("at", "ratio", "step", "attempt")
+        )
+        return Curve(at, ratio, step, attempt)
+
+    def _where(self, kept: NDArray[np.bool_]) -> Curve:
+        return Curve(self.at[kept], self.ratio[kept], self.step[kept], self.attempt[kept])
+
 
 @dataclass(frozen=True)
 class Dips:
@@ -76,7 +95,8 @@ class Features:
     """Everything that the kinds are told apart by.
 
     `fits` are over the whole window and over its last minutes: a drop of 20 s is nothing in an hour, and all that
-    matters while it lasts. `trend` is over the longest stretch without a restart.
+    matters while it lasts. `trend` is over the longest stretch without a restart. Of a curve that something stood
+    before, `fits` see as much of that as of the curve, and `trend` sees all of it; the rest is of the curve alone.
     """
 
     level: float  # median ratio without dips
@@ -91,31 +111,36 @@ class Features:
     resets: float  # how much of a decline a restart took back, 0 where there was none
     batches: int
     seconds: float
+    trend_seconds: float
     step_seconds: float
 
 
-def features(curve: Curve) -> Features:
-    """Measure a curve of at least 20 batches."""
+def features(curve: Curve, before: Curve | None = None) -> Features:
+    """Measure a curve of at least 20 batches; `before` is how the run was until then, undisturbed."""
+    before = curve.part(float("inf")) if before is None else before
     relative = curve.ratio / _local_level(curve)
     noise = _sigma(relative[relative > DIP])
-    low = relative < min(DIP, 1 - 4 * noise)
+    low = relative < _dip_below(relative)
     starts, ends = _runs(low)
     short = _short(curve, starts, ends)
     starts, ends = starts[short], ends[short]
     steady = _without(low, starts, ends)
+    whole, kept = before.followed_by(curve), np.concatenate([np.ones(len(before.at), dtype=np.bool_), steady])
+    near = whole.at >= 2 * curve.at[0] - curve.at[-1]
     return Features(
         level=float(np.median(curve.ratio[steady])) if steady.any() else float(np.median(curve.ratio)),
         mean=_mean_over_time(curve),
         noise=noise,
-        quiet_noise=_quietest(relative[relative > DIP]),
+        quiet_noise=_quietest(np.concatenate([before.ratio / _local_level(before), relative[relative > DIP]])),
         autocorrelation=_autocorrelation(relative[relative > DIP]),
         deep=_dips(curve, relative, starts, ends, deep=True),
         shallow=_dips(curve, relative, starts, ends, deep=False),
-        fits=tuple(_fit(curve, steady & (curve.at >= start)) for start in _scales(curve)),
-        trend=_fit(curve, steady & (curve.attempt == _longest_attempt(curve))),
+        fits=tuple(_fit(whole, kept & near & (whole.at >= start)) for start in _scales(whole)),
+        trend=_fit(whole, kept & (whole.attempt == _longest_attempt(curve))),
         resets=_resets(curve, steady),
         batches=len(curve.at),
         seconds=float(curve.at[-1] - curve.at[0]),
+        trend_seconds=float(whole.at[-1] - whole.at[0]),
         step_seconds=curve.step_seconds,
     )
 
@@ -146,6 +171,10 @@ def _local_level(curve: Curve) -> Floats:
     rolled = pd.Series(curve.ratio).rolling(width, center=True, min_periods=1).quantile(0.7)
     level: Floats = np.maximum(rolled.to_numpy(dtype=float), 1e-9)
     return level
+
+
+def _dip_below(relative: Floats) -> float:
+    return min(DIP, 1 - 4 * _sigma(relative[relative > DIP]))
 
 
 def _sigma(relative: Floats) -> float:
@@ -221,7 +250,7 @@ def _fit(curve: Curve, kept: NDArray[np.bool_]) -> Fit:
     level = _blocks(curve, kept)
     flat = float(np.abs(level - np.median(level)).mean())
     slope, line = _line(level)
-    cut, step = _best_step(level)
+    cut, step = best_step(level)
     start, end, spell = _best_spell(level)
     outside = np.concatenate([level[:start], level[end:]])
     return Fit(
@@ -248,8 +277,8 @@ def _line(level: Floats) -> tuple[float, float]:
     return slope * (len(level) - 1), float(np.abs(rest - np.median(rest)).mean())
 
 
-def _best_step(level: Floats) -> tuple[int, float]:
-    """(index of the first block after the change, mean absolute error) of the best single step."""
+def best_step(level: Floats) -> tuple[int, float]:
+    """(index of the first value after the change, mean absolute error) of the best single step."""
     errors = [(_deviation(level[:cut]) + _deviation(level[cut:])) / len(level) for cut in range(1, len(level))]
     best = int(np.argmin(errors)) if errors else 0
     return (best + 1, errors[best]) if errors else (0, float("inf"))

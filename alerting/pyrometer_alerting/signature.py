@@ -82,19 +82,27 @@ def classify(curve: Curve, reference: Reference, silent_seconds: float = 0.0) ->
     """The verdict on a curve; None for too few batches. `silent_seconds` is the time since the newest batch."""
     if len(curve.at) < LEAST_BATCHES:
         return None
+    if still := stopped(curve, silent_seconds):
+        return still
     measured = features(curve)
-    if silent_seconds > max(10 * measured.step_seconds, 60.0):  # 10: the hang of the research literature; 60: scrapes
-        return Verdict(
-            {"stopped": 1.0},
-            f"no batch for {silent_seconds:.0f} s, the usual step takes {measured.step_seconds:.3g} s",
-            measured,
-        )
-    fits = _fits(measured, reference)
+    return judged(measured, fits_of(measured, reference))
+
+
+def stopped(curve: Curve, silent_seconds: float) -> Verdict | None:
+    """The verdict on a run that stands; None where the time since the newest batch is nothing unusual."""
+    usual = curve.step_seconds
+    if silent_seconds <= max(10 * usual, 60.0):  # 10: the hang of the research literature; 60: scrapes
+        return None
+    return Verdict({"stopped": 1.0}, f"no batch for {silent_seconds:.0f} s, the usual step takes {usual:.3g} s")
+
+
+def judged(measured: Features, fits: Mapping[str, float]) -> Verdict:
+    """The verdict where each kind fits by itself so well, 0 to 1."""
     confidences = _shared(fits, measured)
     return Verdict(confidences, _said(next(iter(confidences)), measured), measured)
 
 
-def _fits(f: Features, reference: Reference) -> dict[str, float]:
+def fits_of(f: Features, reference: Reference) -> dict[str, float]:
     """How well each kind fits by itself, 0 to 1: each condition is a ramp, not a cliff."""
     step, spell = _best_step(f), _best_spell(f)
     change = max(_step_fit(step), _spell_fit(spell), _decline_fit(f))
@@ -223,8 +231,8 @@ def _said(kind: str, f: Features) -> str:
         "noisy": f"standard deviation {100 * f.noise:.1f} % of the level",
         "step_down": f"by {100 * (1 - _best_step(f).after / _best_step(f).before):.0f} %",
         "spell": f"by {100 * (1 - _best_spell(f).inside / _best_spell(f).outside):.0f} %",
-        "gradual_decline": f"by {-100 * f.trend.slope / max(f.level, 1e-9):.0f} % in {f.seconds / 60:.0f} min"
-        + (", healed by the restart" if f.resets > 0.5 else ""),
+        "gradual_decline": f"by {-100 * f.trend.slope / max(f.level, 1e-9):.0f} % in "
+        f"{f.trend_seconds / 60:.0f} min" + (", healed by the restart" if f.resets > 0.5 else ""),
     }
     levels = ("tenth_from_start", "third_from_start", "low_from_start")
     detail = f"at {100 * f.level:.0f} % of the expected MFU" if kind in levels else numbers.get(kind, "")

@@ -180,3 +180,55 @@ def trace(kind: str, seed: int, step_seconds: float, rough: float = 1.0) -> Trac
         expected=expected,
         silent_seconds=drawing.silent_seconds,
     )
+
+
+@dataclass(frozen=True)
+class Fall:
+    """A run that was good until `began`; `back` is when it was good again, where that ever is (seconds as of `run`)."""
+
+    run: Trace
+    began: float
+    back: float = float("inf")
+
+
+SLOW = ("gradual_decline", "unknown")  # kinds without a first batch that is slow
+FLAPS, FLAP_EVERY_SECONDS, FLAPS_UNTIL_SECONDS = 3, 3.0, 4.0
+
+
+def fall(kind: str, seed: int, step_seconds: float, *, flaps: bool = True) -> Fall:
+    """A good hour, a link that flaps three times at its end, and 4 s later a trouble that begins then.
+
+    It begins with its first slow batch; the kinds of `SLOW` lead there from a good level.
+    """
+    random = np.random.default_rng([7, seed, list(KINDS).index(kind), round(1000 * step_seconds)])
+    good = max(LEAST_STEPS, round(LEAST_SECONDS / step_seconds))
+    trouble = _trouble(kind, random, step_seconds, good)
+    ratio = np.concatenate([np.ones(good), trouble])
+    if flaps:
+        ratio[_flaps(good, step_seconds)] *= step_seconds / (step_seconds + random.uniform(1.0, 4.0, FLAPS))
+    ratio *= 1 + random.normal(0, random.uniform(0.003, 0.01), len(ratio))
+    at = step_seconds * np.arange(1, len(ratio) + 1, dtype=float)
+    low = np.flatnonzero(trouble < 0.95)
+    back = float(at[good + low[-1]]) if kind == "spell" else float("inf")
+    whole = np.zeros(len(at), dtype=np.int64)
+    run = Trace(kind, at, ratio, at / step_seconds, whole.astype(np.bool_), whole, expected=1.0)
+    return Fall(run, began=float(at[good - 1]), back=back)
+
+
+def _trouble(kind: str, random: np.random.Generator, seconds: float, steps: int) -> Floats:
+    at = seconds * np.arange(1, steps + 1, dtype=float)
+    drawing = _Drawing(random, seconds, at, np.ones(steps), np.zeros(steps, dtype=np.int64))
+    KINDS[kind](drawing)
+    if kind in SLOW:
+        gentle: Floats = drawing.ratio / drawing.ratio[0]
+        return gentle
+    return drawing.ratio[int(np.argmax(drawing.ratio < 0.95)) :]
+
+
+def _flaps(good: int, seconds: float) -> NDArray[np.int64]:
+    """The batches that wait for the link: never two in a row."""
+    before = np.maximum(
+        FLAPS_UNTIL_SECONDS + FLAP_EVERY_SECONDS * np.arange(FLAPS), seconds * 2 * np.arange(1, FLAPS + 1)
+    )
+    found: NDArray[np.int64] = good - 1 - np.round(before / seconds).astype(np.int64)
+    return found

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import json
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any
 
 from pyrometer_alerting.alertmanager import AlertmanagerError, Matcher, Seen, Silence
@@ -192,6 +195,18 @@ def training_incident(**kwargs: Any) -> Incident:
         "members": (member,),
     }
     return Incident(**{**defaults, **kwargs})
+
+
+def benchmark(name: str) -> Any:
+    """A program of benchmarks/ as a module."""
+    path = Path(__file__).parents[2] / "benchmarks" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
 
 
 def wait_until(condition: Callable[[], object], seconds: float = 30.0) -> None:

@@ -255,7 +255,7 @@ def test_known_causes_outlive_the_drop() -> None:
     after = Diagnosis(at=NOW + 60, causes=(link,), onset=None)
     assert merge(during, after) == during
     assert merge(during, replace(after, onset=DROP)) == replace(after, onset=DROP)
-    assert merge(replace(during, causes=(Cause("unknown", ""),)), after) == after
+    assert merge(replace(during, causes=(Cause("unknown", ""),)), after) == replace(after, onset=DROP)
 
 
 def test_a_second_drop_does_not_take_the_first_ones_causes_away() -> None:

@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-import importlib.util
 import re
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from alerting_fakes import benchmark
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,18 +15,6 @@ from pyrometer_alerting.prometheus import Series
 from pyrometer_alerting.signature import KINDS, SHOWN, Reference, classify
 from pyrometer_simulator.mfu_traces import Trace, trace
 
-ROOT = Path(__file__).parents[2]
-
-
-def confusion() -> Any:
-    spec = importlib.util.spec_from_file_location("signature_confusion", ROOT / "benchmarks" / "signature_confusion.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["signature_confusion"] = module
-    spec.loader.exec_module(module)
-    return module
-
 
 def verdict(run: Trace, reference: Reference | None = None) -> Any:
     curve = curve_of(run.at, run.mfu / run.expected, run.step, run.attempt, run.tagged)
@@ -36,7 +22,7 @@ def verdict(run: Trace, reference: Reference | None = None) -> Any:
 
 
 def test_the_confusion_table_in_the_docs_is_what_the_classifier_does() -> None:
-    module = confusion()
+    module = benchmark("signature_confusion")
     generated = module.PAGE.read_text(encoding="utf-8").partition(module.BEGIN)[2].partition(module.END)[0]
     assert generated == module.measured(), "python benchmarks/signature_confusion.py --write"
 
