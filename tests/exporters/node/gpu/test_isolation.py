@@ -184,6 +184,16 @@ def test_a_board_that_knows_only_the_older_of_two_calls_is_asked_by_that(make_no
     assert scrape.value("DCGM_FI_DEV_GPU_TEMP", gpu="0") == 31
 
 
+@pytest.mark.parametrize(("function", "label"), [("Name", "model"), ("Serial", "serial"), ("VbiosVersion", "vbios")])
+def test_a_text_that_cannot_be_had_for_no_reason_is_empty_and_the_gpu_is_well(
+    make_node: MakeNode, function: str, label: str
+) -> None:
+    node = make_node(count=1, setup=lambda gpus: gpus[0].set(errors={f"nvmlDeviceGet{function}": 999}))
+    scrape = node.scrape()
+    assert scrape.downs == {}
+    assert scrape.value("pyrometer_gpu_info", gpu="0", **{label: ""}) == 1
+
+
 def test_gpus_without_a_pci_address_are_served_under_their_uuids(make_node: MakeNode, sysfs: Path) -> None:
     def on_no_bus(gpus: SimulatedGpus) -> None:
         for gpu in gpus:
