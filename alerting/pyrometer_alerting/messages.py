@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 
 from pyrometer_alerting import text
 from pyrometer_alerting.chart_block import chart_block
+from pyrometer_alerting.incidents import rank, worst
 from pyrometer_alerting.links import alertmanager_link, board_links, prometheus_link, runbook_url
 from pyrometer_alerting.model import Alert, Cause, Incident, culprits, part_of
 
@@ -275,10 +276,10 @@ def _origin(incident: Incident) -> str:
 
 
 def _members(incident: Incident) -> str:
-    """Who is in it, where it is more than one; firing ones first."""
+    """Who is in it, where it is more than one; firing ones first, of these the worst: only so many are shown."""
     if len(incident.members) < 2 and not incident.truncated:
         return ""
-    ordered = sorted(incident.members, key=lambda alert: (not alert.firing, alert.starts_at))
+    ordered = sorted(incident.members, key=lambda alert: (not alert.firing, -rank(worst([alert])), alert.starts_at))
     lines = [
         ("\u2022 " if alert.firing else "\u2713 ") + text.mrkdwn(_member(alert, incident), 100) for alert in ordered
     ]

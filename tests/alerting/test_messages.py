@@ -180,6 +180,17 @@ def test_what_many_parts_tell_is_counted_and_none_of_them_stands_for_all() -> No
     assert {"type": "mrkdwn", "text": "*Part*\nrack r07"} in blocks[2]["fields"]
 
 
+def test_of_many_parts_the_worst_are_shown() -> None:
+    mild = [
+        alert("CollectorFailing", fingerprint=str(n), labels={"node": f"gpu-{n:03d}", "severity": "warning"})
+        for n in range(20)
+    ]
+    grave = alert("GpuLost", fingerprint="x", labels={"node": "gpu-044", "gpu": "0"}, starts_at=START + 9)
+    shown = build(replace(fold(None, [*mild, grave], 0, START).incident, domain="rack r07"), STYLE).text
+    assert "*21 of 21 firing*\n\u2022 gpu-044 GPU 0: GpuLost\n" in shown
+    assert "and 9 more" in shown
+
+
 def test_a_headline_that_names_the_culprit_names_it_once() -> None:
     stalled = alert(
         "TrainStalled",
