@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import select
+import stat
 import threading
 import time
 from collections.abc import Callable
@@ -28,6 +30,10 @@ REOPEN_SECONDS = 10.0
 # A log that is flooded may not take a core along; what the kernel overwrites meanwhile is counted as lost.
 READS_PER_TURN = 2000
 TURN_SECONDS = 0.1
+# How often to say that a flooded log loses records; a counter says how many.
+TELL_LOST_SECONDS = 600.0
+# The most that a pipe holds unless an administrator has raised /proc/sys/fs/pipe-max-size.
+PIPE_BYTES = 1 << 20
 # Fragments of a line that never ends.
 LONGEST_LINE = 1 << 20
 
@@ -49,6 +55,8 @@ class Follower:
         self._take = take
         self._last = after
         self._read_before = False  # gaps between records count only from then on
+        self._bytes = 0
+        self._told_lost_at = -math.inf
         self._from_end = from_end
         self._rest = b""
         self._wake, self._waker = os.pipe()
@@ -67,7 +75,10 @@ class Follower:
         threading.Thread(target=self._run, name="kmsg", daemon=True).start()
 
     def wait_settled(self, seconds: float) -> bool:
-        """Wait until all that was there at the start is read, or it is known that it can't be; whether it is so."""
+        """Wait until all that was there at the start is read, or it is known that it can't be; whether it is so.
+
+        A log that is flooded meanwhile is waited for no longer: what came after the start is new.
+        """
         return self._settled.wait(max(0.0, seconds))
 
     def close(self) -> None:
@@ -89,19 +100,13 @@ class Follower:
 
     def _follow(self, descriptor: int) -> None:
         """Read until the file was exchanged for another or the follower is closed."""
-        if self._from_end:
-            with contextlib.suppress(OSError):  # a pipe has no end to go to
-                os.lseek(descriptor, 0, os.SEEK_END)
-            self._from_end = False
-        self.error, self._rest = None, b""
+        with contextlib.closing(_Backlog(self._path, descriptor)) as backlog:
+            self._catch_up(descriptor, backlog)
         while not self._closed.is_set():
             at_end = self._drain(descriptor)
             if at_end is None:
                 self._pause(TURN_SECONDS)
-                continue
-            self.live = True
-            self._settled.set()
-            if not at_end:
+            elif not at_end:
                 self._sleep_until_readable(descriptor)
             elif self._exchanged(descriptor):
                 self._drain(descriptor)  # what came between the last read and the exchange
@@ -109,11 +114,22 @@ class Follower:
             else:
                 self._pause(LOOK_SECONDS)
 
+    def _catch_up(self, descriptor: int, backlog: _Backlog) -> None:
+        """Read what is there: of a log that is opened for the first time, as fast as can be."""
+        at_its_end = self._from_end and _skipped(descriptor)
+        if self.error is not None and not self.live:
+            self._settled.clear()  # what is there now is yet to be read
+        self.error, self._rest, self._from_end = None, b"", False
+        self._bytes = 0
+        while not (self.live or at_its_end or self._closed.is_set()):
+            if self._drain(descriptor) is not None or backlog.is_read(self._bytes, self._last):
+                break
+        self.live = True
+        self._settled.set()
+
     def _drain(self, descriptor: int) -> bool | None:
         """Read what there is. True: at the file's end; False: nothing more for now; None: enough for one turn."""
-        reads = 0
-        while reads < READS_PER_TURN or not self.live:
-            reads += 1
+        for _ in range(READS_PER_TURN):
             try:
                 data = os.read(descriptor, READ_BYTES)
             except BlockingIOError:
@@ -122,6 +138,7 @@ class Follower:
                 continue
             if not data:
                 return True
+            self._bytes += len(data)
             self._split(data)
             if self._closed.is_set():
                 return True
@@ -138,8 +155,8 @@ class Follower:
     def _hand_on(self, record: Record) -> None:
         if self._last is not None and record.sequence <= self._last:
             return
-        if self._read_before and self._last is not None:
-            self.lost += record.sequence - self._last - 1
+        if self._read_before and self._last is not None and record.sequence - self._last > 1:
+            self._lose(record.sequence - self._last - 1)
         self._last, self._read_before = record.sequence, True
         try:
             self._take(record)
@@ -147,6 +164,13 @@ class Follower:
             if not self._told:  # once: it may be every line
                 self._told = True
                 log.exception("a line of the kernel's log could not be used: %r", record.text)
+
+    def _lose(self, records: int) -> None:
+        self.lost += records
+        now = time.monotonic()
+        if now - self._told_lost_at >= TELL_LOST_SECONDS:
+            self._told_lost_at = now
+            log.warning("the kernel's log is flooded: %d records lost so far, events may be missing", self.lost)
 
     def _exchanged(self, descriptor: int) -> bool:
         """Whether the path has another file now; a file that was truncated is begun anew."""
@@ -173,6 +197,57 @@ class Follower:
 
     def _pause(self, seconds: float) -> None:
         self._closed.wait(seconds)
+
+
+class _Backlog:
+    """What a log held when it was opened, so that it is known when that is read, however much comes meanwhile."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        about = os.fstat(descriptor)
+        self._bytes = about.st_size if stat.S_ISREG(about.st_mode) else PIPE_BYTES
+        # A second descriptor at the end: the first record that it gives is the first that is new. (On a pipe it would
+        # take what the other one is to read.)
+        self._end = _opened_at_end(path) if stat.S_ISCHR(about.st_mode) else None
+        self._first_new: int | None = None
+
+    def is_read(self, read_bytes: int, last: int | None) -> bool:
+        """Whether it is, where so many bytes were read and the last record had this number."""
+        if self._end is not None:
+            self._look(self._end)
+        if self._first_new is not None:
+            return last is not None and last + 1 >= self._first_new
+        return self._end is None and read_bytes >= self._bytes
+
+    def close(self) -> None:
+        """Close the second descriptor."""
+        if self._end is not None:
+            os.close(self._end)
+            self._end = None
+
+    def _look(self, end: int) -> None:
+        with contextlib.suppress(BlockingIOError, BrokenPipeError):  # nothing new, or overrun: the next look gives one
+            first = parse(os.read(end, READ_BYTES).partition(b"\n")[0])
+            if first is not None:
+                self._first_new = first.sequence
+                self.close()
+
+
+def _opened_at_end(path: Path) -> int | None:
+    with contextlib.suppress(OSError):
+        descriptor = _without_blocking(str(path), os.O_RDONLY)
+        if _skipped(descriptor):
+            return descriptor
+        os.close(descriptor)
+    return None
+
+
+def _skipped(descriptor: int) -> bool:
+    """Whether the descriptor could be set to the log's end, which a pipe doesn't have."""
+    try:
+        os.lseek(descriptor, 0, os.SEEK_END)
+    except OSError:
+        return False
+    return True
 
 
 def _without_blocking(path: str, flags: int) -> int:

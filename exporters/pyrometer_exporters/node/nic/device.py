@@ -78,9 +78,8 @@ class Reader:
         finally:
             if self.folders.abandoned:
                 self._end(now)
-        kept.end()
         failing = tuple(sorted(self.folders.failing(read.path)))
-        return reading._replace(temperatures=temperatures, hops=hops, ages=kept.ages(), failing=failing)
+        return reading._replace(temperatures=temperatures, hops=hops, ages=kept.end(), failing=failing)
 
     def _looker(self, read: Read) -> Callable[[], DeviceReading]:
         if read is not self._read:

@@ -6,15 +6,14 @@ import errno
 from collections.abc import Hashable, Iterable
 from typing import NamedTuple
 
-from pyrometer_exporters.framework.metrics import Family, Sample
+from pyrometer_exporters.framework.metrics import Family, Sample, made
 from pyrometer_exporters.node.nic import counters, drivers, ethernet, pcie, temperatures
 from pyrometer_exporters.node.nic.counters import PORT_LABELS, SATURATED
 from pyrometer_exporters.node.nic.link_down import CAUSES, REBOOT, RELOAD, PortMemory
 from pyrometer_exporters.node.nic.pcie import SPEED, SPEED_MAX, WIDTH, WIDTH_MAX, Hop
 from pyrometer_exporters.node.nic.readings import Counts, DeviceReading, PortReading
-from pyrometer_exporters.node.nic.shown import Shown
+from pyrometer_exporters.node.nic.shown import Parts, Shown
 from pyrometer_exporters.node.nic.temperatures import CELSIUS, CRITICAL_CELSIUS, Temperature
-from pyrometer_exporters.node.nic.tiers import TIERS
 from pyrometer_exporters.node.nic.widening import CLEARED, WRAP
 
 RESET_REASONS = (WRAP, CLEARED, REBOOT, RELOAD)
@@ -205,30 +204,47 @@ def show_device(device: DeviceReading, memory: PortMemory | None, shown: Shown) 
 
     What changes with every scrape is given at once.
     """
-    for tier in TIERS:
-        if tier in device.ages:
-            yield READ_AGE.sample(device.ages[tier], device.name, tier.name)
-    state = _Device(device.name, device.failing, device.temperatures, device.hops)
-    shown.show("device", device.name, state, lambda: list(_device_samples(state)))
-    if memory is not None:
-        _show_counters(shown, "device counters", (device.name, ""), device.counts, memory)
+    name = device.name
+    state = _Device(name, device.failing, device.temperatures, device.hops)
+
+    def add(parts: Parts) -> None:
+        parts.add("device", state, lambda: list(_device_samples(state)))
+        if memory is not None:
+            _add_counters(parts, "device counters", (name, ""), device.counts, memory)
+
+    era = None if memory is None else (id(memory), memory.widening.era, device.counts)
+    shown.show(name, (state, era), add)
+    return [made(READ_AGE, (name, tier.name), age) for tier, age in device.ages.items()]
 
 
 def show_port(device: DeviceReading, port: PortReading, memory: PortMemory, around: Around) -> None:
     """Everything about one port; ``memory`` has taken this reading into account."""
     at = (device.name, port.port)
-    for index, group in enumerate(port.groups):
-        _show_counters(around.shown, index, at, group, memory)
-    for reason, times in memory.widening.settle().items():
-        memory.resets[reason] = memory.resets.get(reason, 0) + times
-    state = _port(device, port, memory, around)
-    around.shown.show("port", at, state, lambda: list(_port_samples(at, state)))
+
+    def add(parts: Parts) -> None:
+        for index, group in enumerate(port.groups):
+            _add_counters(parts, index, at, group, memory)
+        for reason, times in memory.widening.settle().items():
+            memory.resets[reason] = memory.resets.get(reason, 0) + times
+        state = _port(device, port, memory, around)
+        parts.add("port", state, lambda: list(_port_samples(at, state)))
+
+    # As none of its counters moved, none began again.
+    around.shown.show(at, _port_state(device, port, memory, around), add)
 
 
-def _show_counters(shown: Shown, kind: Hashable, at: tuple[str, str], counts: Counts, memory: PortMemory) -> None:
+def _port_state(device: DeviceReading, port: PortReading, memory: PortMemory, around: Around) -> tuple[object, ...]:
+    """All that a port's samples are made of."""
+    own = device.place, device.firmware, device.board, device.link_is_constant
+    link = memory.events, memory.ever_active, memory.rate_max, memory.last_down, memory.last_reason
+    counts = dict(memory.ignored), dict(memory.resets)
+    return port, own, around.gpu, around.peers_up, id(memory), memory.widening.era, link, counts
+
+
+def _add_counters(parts: Parts, kind: Hashable, at: tuple[str, str], counts: Counts, memory: PortMemory) -> None:
     # Of counters that began again, or of another device by this name, the same counts can be other values.
-    of = (at, id(memory), memory.widening.era)
-    shown.show(kind, of, counts, lambda: _counter_samples(at, counts, memory))
+    state = counts, id(memory), memory.widening.era
+    parts.add(kind, state, lambda: _counter_samples(at, counts, memory))
 
 
 def _port(device: DeviceReading, port: PortReading, memory: PortMemory, around: Around) -> _Port:

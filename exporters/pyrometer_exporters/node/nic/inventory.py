@@ -13,6 +13,8 @@ from pyrometer_exporters.framework.worker import reason_of
 Wanted = Callable[[str], bool]
 # Device and inode of a folder.
 Hardware = tuple[int, int] | None
+# What a folder holds, each with its inode.
+Names = list[tuple[str, int]]
 LOOK_AGAIN_SECONDS = 60.0
 
 
@@ -52,14 +54,24 @@ class Lister:
         self._wanted, self._may_read = wanted, may_read
         self._known: dict[str, tuple[int, Hardware]] = {}
         self._forget_at = float("-inf")
+        self._listed: tuple[object, ...] = ()
         self._found = Inventory({}, (), ())
 
     def take_stock(self, now: float) -> Inventory:
         """The devices there are at the monotonic time ``now``; the same object as long as they are the same."""
-        if now >= self._forget_at:
-            self._known, self._forget_at = {}, now + LOOK_AGAIN_SECONDS
-        functions, no_infiniband = self._behind(self._infiniband, "infiniband")
-        interfaces, no_net = self._behind(self._net, "net")
+        infiniband, no_infiniband = _list(self._infiniband, "infiniband")
+        net, no_net = _list(self._net, "net")
+        listed = infiniband, net, no_infiniband, no_net
+        if listed != self._listed or now >= self._forget_at:
+            if now >= self._forget_at:
+                self._known, self._forget_at = {}, now + LOOK_AGAIN_SECONDS
+            found = self._found_of(infiniband, net, (*no_infiniband, *no_net))
+            self._found = self._found if found == self._found else found
+            self._listed = listed
+        return self._found
+
+    def _found_of(self, infiniband: Names, net: Names, absent: tuple[Down, ...]) -> Inventory:
+        functions, interfaces = self._behind(self._infiniband, infiniband), self._behind(self._net, net)
         physical = {name: key for name, key in interfaces.items() if key is not None}
         rdma = {
             name: tuple(i for i, key in physical.items() if key == function and self._may_read(i))
@@ -69,15 +81,11 @@ class Lister:
         # An excluded RDMA device's interface is not read on its own either: it leads to the same hardware.
         taken = set(functions.values())
         alone = tuple(i for i, key in physical.items() if key not in taken and self._wanted(i))
-        found = Inventory(rdma, alone, (*no_infiniband, *no_net))
-        if found != self._found:
-            self._found = found
-        return self._found
+        return Inventory(rdma, alone, absent)
 
-    def _behind(self, path: str, part: str) -> tuple[dict[str, Hardware], tuple[Down, ...]]:
+    def _behind(self, path: str, names: Names) -> dict[str, Hardware]:
         """The hardware behind each name of a folder, by name in their order."""
-        names, absent = _list(path, part)
-        return {name: self._hardware(f"{path}/{name}", inode) for name, inode in names}, absent
+        return {name: self._hardware(f"{path}/{name}", inode) for name, inode in names}
 
     def _hardware(self, path: str, inode: int) -> Hardware:
         known = self._known.get(path)
@@ -86,7 +94,7 @@ class Lister:
         return known[1]
 
 
-def _list(path: str, part: str) -> tuple[list[tuple[str, int]], tuple[Down, ...]]:
+def _list(path: str, part: str) -> tuple[Names, tuple[Down, ...]]:
     """The names in a folder, with the inode of each: that of the link, where it is one."""
     try:
         with os.scandir(path) as entries:

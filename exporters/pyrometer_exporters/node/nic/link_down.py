@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from pyrometer_exporters.node.nic.widening import Widening
 
@@ -25,8 +26,7 @@ LINK_DOWNED, LINK_DOWNED_MAXIMUM = "link_downed", 255
 RECOVERED = "recovered_before_seen"
 
 
-@dataclass(frozen=True)
-class Look:
+class Look(NamedTuple):
     """One look at a port.
 
     Attributes:
@@ -81,9 +81,16 @@ class PortMemory:
     sources: dict[str, int] = field(default_factory=dict)
     widening: Widening = field(default_factory=Widening)
     behind: dict[str, int] = field(default_factory=dict)
+    _looks: tuple[Look | None, Look | None] = field(default=(None, None), compare=False, repr=False)
+    """The last two."""
 
     def advance(self, look: Look, now: float) -> int:
         """Take a look at the wall time ``now`` into account; how many losses it added to ``events``."""
+        before, self._looks = self._looks, (look, self._looks[0])
+        # The second of two that are the same says that nothing lags any more, a third one says nothing.
+        return 0 if before == (look, look) else self._advance(look, now)
+
+    def _advance(self, look: Look, now: float) -> int:
         self.renew(look.boot, look.inode, look.ifindex)
         lost = self._lost(look)
         added = self._judge(look, lost)

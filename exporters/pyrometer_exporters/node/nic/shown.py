@@ -6,7 +6,7 @@ changes a few dozen; all others cost nothing here, and nothing where they are ch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import NamedTuple
 
 from pyrometer_exporters.framework.metrics import Batch, Family, Sample
@@ -19,6 +19,30 @@ class _Part(NamedTuple):
     samples: list[Sample]
 
 
+class Parts:
+    """The parts of a port or a device, by kind, made anew only where their state is another one."""
+
+    def __init__(self, before: Mapping[Hashable, _Part]) -> None:
+        self._before = before
+        self.by_kind: dict[Hashable, _Part] = {}
+
+    def add(self, kind: Hashable, state: object, make: Callable[[], list[Sample]]) -> None:
+        """A part: what ``make`` gives, or gave when ``state`` was the same or an equal tuple."""
+        part = self._before.get(kind)
+        if part is None or not (part.state is state or part.state == state):
+            part = _Part(state, make())
+        self.by_kind[kind] = part
+
+
+class _Shown:
+    """A port or a device as it was shown; one object for as long as its state is the same."""
+
+    __slots__ = ("parts", "state")
+
+    def __init__(self, state: object, parts: Mapping[Hashable, _Part]) -> None:
+        self.state, self.parts = state, parts
+
+
 class _Batches(NamedTuple):
     """Those of all ports' parts of one kind, and the parts that they were made from."""
 
@@ -27,34 +51,46 @@ class _Batches(NamedTuple):
 
 
 class Shown:
-    """The parts of the scrape before and of this one, by kind and port."""
+    """What the scrape before showed, and this one."""
 
     def __init__(self) -> None:
-        self._before: dict[tuple[Hashable, Hashable], _Part] = {}
-        self._now: dict[tuple[Hashable, Hashable], _Part] = {}
-        self._kinds: dict[Hashable, list[list[Sample]]] = {}
-        self._batches: dict[Hashable, _Batches] = {}
+        self._before: dict[Hashable, _Shown] = {}
+        self._now: dict[Hashable, _Shown] = {}
+        self._kinds: dict[Hashable, _Batches] = {}
+        self._of: list[_Shown] = []
+        self._batches: tuple[Batch, ...] = ()
 
     def begin(self) -> None:
         """A scrape begins: what the one before did not show is forgotten."""
-        self._before, self._now, self._kinds = self._now, {}, {}
+        self._before, self._now = self._now, {}
 
-    def show(self, kind: Hashable, of: Hashable, state: object, make: Callable[[], list[Sample]]) -> None:
-        """A part: what ``make`` gives, or gave when ``state`` was the same or an equal tuple."""
-        part = self._before.get((kind, of))
-        if part is None or not (part.state is state or part.state == state):
-            part = _Part(state, make())
-        self._now[kind, of] = part
-        self._kinds.setdefault(kind, []).append(part.samples)
+    def show(self, of: Hashable, state: object, add: Callable[[Parts], None]) -> None:
+        """A port or a device: the parts that ``add`` adds, or added when ``state`` was equal."""
+        shown = self._before.get(of)
+        if shown is None or shown.state != state:
+            parts = Parts({} if shown is None else shown.parts)
+            add(parts)
+            shown = _Shown(state, parts.by_kind)
+        self._now[of] = shown
 
-    def batches(self) -> Iterator[Batch]:
+    def batches(self) -> tuple[Batch, ...]:
         """All that was shown in this scrape."""
-        before, self._batches = self._batches, {}
-        for kind, parts in self._kinds.items():
+        of = list(self._now.values())
+        if of != self._of:
+            self._of, self._batches = of, tuple(self._anew(of))
+        return self._batches
+
+    def _anew(self, of: list[_Shown]) -> Iterator[Batch]:
+        before, self._kinds = self._kinds, {}
+        kinds: dict[Hashable, list[list[Sample]]] = {}
+        for shown in of:
+            for kind, part in shown.parts.items():
+                kinds.setdefault(kind, []).append(part.samples)
+        for kind, parts in kinds.items():
             known = before.get(kind) or _Batches([], {})
             if known.parts != parts:
                 known = _Batches(parts, _by_family(parts, known.by_family))
-            self._batches[kind] = known
+            self._kinds[kind] = known
             yield from known.by_family.values()
 
 

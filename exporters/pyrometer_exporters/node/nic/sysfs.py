@@ -128,8 +128,7 @@ class Folder:
         self._folders = folders
         self._files = folders.files
         self._look = 0
-        self._check_at = self._list_at = float("-inf")
-        self._list_after = 0.0
+        self._check_at, self._check_after = float("-inf"), 0.0
         self._signature: tuple[int, int, int] | None = None
         self._opened: dict[str, _Opened] = {}
         self.refused: dict[str, _Refusal] = {}
@@ -138,8 +137,9 @@ class Folder:
     def refresh(self, *, own: bool) -> None:
         """Look whether this is still the folder it was; if not, let go of its files.
 
-        A device's own folder at every look. Those in it come and go with it, or a read of theirs fails: every minute.
-        A folder that doesn't exist has no names. Raises ``OSError`` for any other failure to look.
+        A device's own folder at every look. Those in it come and go with it, or a read of theirs fails: after a minute,
+        and less and less often. A folder that doesn't exist has no names. Raises ``OSError`` for any other failure to
+        look.
         """
         if not (own or self._folders.now >= self._check_at) or self._look == self._folders.look:
             return
@@ -148,25 +148,24 @@ class Folder:
         try:
             found = os.stat(self.path)  # noqa: PTH116  ten times the speed of pathlib, on every scrape
         except (FileNotFoundError, NotADirectoryError):
+            after = 0.0 if self.inode else self._check_after
             self.close()
-            self._check_at = self._folders.now + RELIST_SECONDS
+            self._check_again(after)
             return
         signature = (found.st_dev, found.st_ino, found.st_mtime_ns)
         if signature != self._signature:
             self.close()
             self.inode, self._signature = found.st_ino, signature
-        self._list_if_due()
-
-    def _list_if_due(self) -> None:
-        now = self._folders.now
-        early = 0.0 if self.names else self._folders.early
-        if now >= self._list_at:
+        if self._folders.now >= self._check_at:
             names = frozenset(os.listdir(self.path))  # noqa: PTH208
+            early = 0.0 if self.names else self._folders.early
             self.names = self.names if names == self.names else names
-            self._list_after = min(max(2 * self._list_after, RELIST_SECONDS), RELIST_TIMES * RELIST_SECONDS)
-            self._list_at = now + self._list_after * (1 - early)
-        if now >= self._check_at:
-            self._check_at = now + RELIST_SECONDS * (1 - early)
+            self._check_again(self._check_after, early)
+
+    def _check_again(self, after: float, early: float = 0.0) -> None:
+        """At the time after twice as long as it was this time."""
+        self._check_after = min(max(2 * after, RELIST_SECONDS), RELIST_TIMES * RELIST_SECONDS)
+        self._check_at = self._folders.now + self._check_after * (1 - early)
 
     def read(self, name: str) -> str:
         """The text of a file without its line end; bytes that aren't UTF-8 are replaced. Raises ``OSError``."""
@@ -235,7 +234,7 @@ class Folder:
             self._forget(name)
         self.refused.clear()
         self._signature, self.names, self.inode = None, frozenset(), 0
-        self._check_at, self._list_at, self._list_after = float("-inf"), float("-inf"), 0.0
+        self._check_at, self._check_after = float("-inf"), 0.0
 
     def _one(self, name: str, failures: list[OSError]) -> bytes | None:
         try:
@@ -256,7 +255,7 @@ class Folder:
     def _refuse(self, name: str, error: OSError, before: _Refusal | None) -> None:
         first, last = UNSUPPORTED_WAITS if error.errno in _UNSUPPORTED else FAILED_WAITS
         wait = min(last, 2 * before.wait) if before else first
-        self._check_at = self._list_at = self._folders.now  # the whole folder may be another one
+        self._check_at = self._folders.now  # the whole folder may be another one
         # Not the exception itself: it would gather a traceback on every raise.
         self.refused[name] = _Refusal(self._folders.now + wait, wait, error.errno or 0, error.strerror or "")
 

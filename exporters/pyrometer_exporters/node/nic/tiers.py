@@ -54,6 +54,9 @@ class Kept:
         self._share = 0.0 if every_time else SLACK
         self._first_share = self._share * (1 - early)
         self._values: dict[Tier, dict[Hashable, _Value]] = {tier: {} for tier in TIERS}
+        self._oldest: dict[Tier, float] = {}
+        """When the oldest value of a tier was read, as far as that is known."""
+        self._count = self._asked = 0
         self._look = 0
         self.now = 0.0
 
@@ -61,35 +64,51 @@ class Kept:
         """A look at the device begins at the monotonic time ``now``."""
         self.now = now
         self._look += 1
+        self._asked = 0
 
     def get(self, tier: Tier, key: Hashable, read: Callable[[], T]) -> T:
         """What ``read`` gives, or gave within the tier's interval. An exception is not kept."""
         values = self._values[tier]
         found = values.get(key)
-        if found is not None and self.now < found.due:
+        if found is None or self.now >= found.due:
+            found = self._read(tier, key, read)
+        if found.look != self._look:
             found.look = self._look
-            return cast("T", found.value)  # what ``read`` gave under this key
-        values.pop(key, None)
+            self._asked += 1
+        return cast("T", found.value)  # what ``read`` gave under this key
+
+    def end(self) -> dict[Tier, float]:
+        """The look is over: forget what it did not ask for, such as a port that went away.
+
+        The age of the oldest value of each tier, in seconds.
+        """
+        if self._asked != self._count:
+            for tier, values in self._values.items():
+                self._values[tier] = {key: value for key, value in values.items() if value.look == self._look}
+            self._count = sum(map(len, self._values.values()))
+            self._oldest.clear()
+        return {tier: self.now - self._oldest_of(tier) for tier, values in self._values.items() if values}
+
+    def _read(self, tier: Tier, key: Hashable, read: Callable[[], object]) -> _Value:
+        values = self._values[tier]
+        before = values.pop(key, None)
+        self._count -= before is not None
+        self._oldest.pop(tier, None)
         value = read()
-        share = self._first_share if found is None else self._share
-        values[key] = _Value(self.now, self.now + share * tier.seconds, self._look, value)
-        return value
+        share = self._first_share if before is None else self._share
+        look = 0 if before is None else before.look
+        found = values[key] = _Value(self.now, self.now + share * tier.seconds, look, value)
+        self._count += 1
+        return found
 
-    def ages(self) -> dict[Tier, float]:
-        """The age of the oldest value of each tier that this look gave, in seconds."""
-        oldest = {
-            tier: min((value.at for value in values.values() if value.look == self._look), default=None)
-            for tier, values in self._values.items()
-        }
-        return {tier: self.now - at for tier, at in oldest.items() if at is not None}
-
-    def end(self) -> None:
-        """The look is over: forget what it did not ask for, such as a port that went away."""
-        for values in self._values.values():
-            for key in [key for key, value in values.items() if value.look != self._look]:
-                del values[key]
+    def _oldest_of(self, tier: Tier) -> float:
+        if tier not in self._oldest:
+            self._oldest[tier] = min(value.at for value in self._values[tier].values())
+        return self._oldest[tier]
 
     def clear(self) -> None:
         """The device is another one now."""
         for values in self._values.values():
             values.clear()
+        self._oldest.clear()
+        self._count = self._asked = 0

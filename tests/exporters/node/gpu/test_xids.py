@@ -186,6 +186,25 @@ def test_a_log_that_may_not_be_read_is_said_and_leaves_nvml(
     assert scrape.value("DCGM_FI_DEV_SM_CLOCK", gpu="0") is not None
 
 
+def test_what_a_log_held_before_the_first_scrape_is_not_counted_as_new_once_it_can_be_read(
+    make_node: MakeNode, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def refuse(path: str, _flags: int) -> int:
+        raise PermissionError(1, "Operation not permitted", path)
+
+    state = tmp_path / "state"
+    state.mkdir()
+    with monkeypatch.context() as patched:
+        patched.setattr(follow, "_without_blocking", refuse)
+        node = make_node(count=1, state=state)
+        node.log.xid(node.gpus[0].pci_bus_id, 48, "DBE")
+        assert node.scrape().downs == {"kmsg": "no_permission"}
+        node.log.xid(node.gpus[0].pci_bus_id, 62, "PMU Halt")
+    _until(node, "0", {"62": 1})
+    node.log.xid(node.gpus[0].pci_bus_id, 48, "DBE")
+    _until(node, "0", {"62": 1, "48": 1})
+
+
 @pytest.mark.parametrize(
     ("action", "number", "expected"), [("None", 0, "info"), ("Node Reboot Required", 2, "critical")]
 )

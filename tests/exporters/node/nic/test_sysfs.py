@@ -63,6 +63,12 @@ def add_unseen(path: str, name: str) -> None:
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
 
 
+def make_anew(path: str) -> None:
+    Path(path).rename(f"{path}.gone")
+    Path(path).mkdir()
+    Path(path, "new").write_text("1\n")
+
+
 def test_a_file_that_its_driver_makes_late_is_found_within_a_minute(folders: Folders, path: str) -> None:
     look(folders, path, 0.0)
     add_unseen(path, "late")
@@ -87,15 +93,38 @@ def test_a_folder_that_stays_the_same_is_listed_less_and_less_often(
     assert listed == [0, 60, 180, 420, 900, 1380]
 
 
-def test_a_folder_made_anew_is_noticed_within_a_minute_however_old_it_was(folders: Folders, path: str) -> None:
+def test_an_old_folder_made_anew_is_noticed_within_eight_minutes_and_is_young_again(
+    folders: Folders, path: str
+) -> None:
     for now in range(0, 36_000, 15):
         look(folders, path, now)
-    Path(path).rename(f"{path}.gone")
-    Path(path).mkdir()
-    Path(path, "new").write_text("1\n")
-    assert look(folders, path, 36_060) == {"new"}
+    make_anew(path)
+    assert look(folders, path, 36_480) == {"new"}
     add_unseen(path, "late")
-    assert "late" in look(folders, path, 36_120), "it is young again"
+    assert "late" in look(folders, path, 36_540)
+
+
+def test_a_devices_own_folder_made_anew_is_noticed_at_once_with_all_in_it(folders: Folders, path: str) -> None:
+    inner = Path(path, "ports")
+    inner.mkdir()
+    for now in range(0, 36_000, 15):
+        folders.begin(now)
+        folders.present(path)
+        folders.get(str(inner))
+    make_anew(path)
+    inner.mkdir()
+    add_unseen(str(inner), "1")
+    folders.begin(36_000)
+    assert folders.present(path).names == {"new", "ports"}
+    assert folders.get(str(inner)).names == {"1"}
+
+
+def test_a_folder_that_was_absent_for_long_is_found_within_eight_minutes(folders: Folders, path: str) -> None:
+    for now in range(0, 36_000, 15):
+        assert look(folders, f"{path}/hwmon", now) == frozenset()
+    Path(path, "hwmon").mkdir()
+    Path(path, "hwmon/temp1_input").write_text("1\n")
+    assert look(folders, f"{path}/hwmon", 36_000 + 480) == {"temp1_input"}
 
 
 def test_a_folder_that_could_not_be_listed_is_listed_at_the_next_look(

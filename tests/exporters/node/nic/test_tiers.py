@@ -142,4 +142,4 @@ def test_what_was_not_asked_for_is_forgotten() -> None:
         kept.end()
     kept.begin(2.0)
     assert kept.get(COUNTERS, "b", lambda: 3) == 3
-    assert kept.ages() == {COUNTERS: 0.0}
+    assert kept.end() == {COUNTERS: 0.0}

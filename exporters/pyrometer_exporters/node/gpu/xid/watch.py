@@ -61,6 +61,8 @@ class XidWatch:
         self._listeners: dict[str, Listener] = {}
         self._zeros: tuple[dict[str, tuple[str, str]], dict[tuple[Key, str], Sample]] = {}, {}
         self._saver: Worker[None] = Worker("gpu-xid-state")
+        self._served_at: float | None = None
+        """When counts were first served."""
         self._lines = LineParser()
         sequence = self._ledger.sequence
         self._follower = follow(context.kmsg, self._read_line, self._file, sequence if sequence >= 0 else None)
@@ -100,6 +102,8 @@ class XidWatch:
             yield down
             if down.reason == "catching_up":
                 return
+        if self._served_at is None:
+            self._served_at = self._clock.monotonic()
         with self._lock:
             found = list(self._samples(gpus, dcgm))
         yield from found
@@ -124,12 +128,21 @@ class XidWatch:
         now = self._clock.monotonic()
         # What is read now was not written now, when the exporter was just started.
         at = now if self._follower.live else min(now, record.seconds)
+        if self._is_too_late(at):
+            return
         job = self._jobs.of_the_late(int(event.pid)) if event.pid else None
         with self._lock:
             wall = self._clock.wall() - (now - at)
             owner = Owner(job.job_id, job.user) if job else None
             self._ledger.take(event, self._classes, (at, at), wall, owner)
             self._ledger.sequence = record.sequence
+
+    def _is_too_late(self, at: float) -> bool:
+        """Whether an event is of before the first counts: they were served without it, so it would look like a new one.
+
+        So it is where the log can't be read at first (no permission, not yet mounted), and later can.
+        """
+        return not self._follower.live and self._served_at is not None and at < self._served_at
 
     def _hear(self, pci: str) -> Callable[[list[XidEvent], tuple[float, float]], None]:
         def hear(events: list[XidEvent], came: tuple[float, float]) -> None:
