@@ -7,12 +7,15 @@ Run: .venv/bin/python benchmarks/bench_chaos.py [kills] [seed]   (some minutes; 
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+from started import end_in_order
 
 from pyrometer_simulator.slack import FakeSlack
 from pyrometer_simulator.slack_channel import RateLimits
@@ -32,21 +35,24 @@ def load(name: str) -> Any:  # noqa: ANN401 - a module
 
 
 def main() -> int:
-    kills = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
-    seed = int(sys.argv[2]) if len(sys.argv) > 2 else 1
-    _fakes, _real, chaos = load("fakes"), load("real"), load("chaos")
+    flags = argparse.ArgumentParser(description="The service killed at random points of its outbox.")
+    flags.add_argument("kills", nargs="?", type=int, default=1000, help="(%(default)s)")
+    flags.add_argument("seed", nargs="?", type=int, default=1, help="of the dice (%(default)s)")
+    options = flags.parse_args()
+    end_in_order()
+    _fakes, chaos = load("fakes"), load("chaos")
     limits = RateLimits(post_per_second=10, post_burst=10, tier3_per_minute=1200, tier3_burst=50)
     with (
         tempfile.TemporaryDirectory(prefix="pyrometer-chaos-") as folder,
         FakeSlack(channel_names=["gpu-alerts"], token="xoxb-test", limits=limits) as slack,  # noqa: S106 - made up
     ):
-        run = chaos.Chaos(Path(folder), slack, seed)
+        run = chaos.Chaos(Path(folder), slack, options.seed)
         started = time.monotonic()
         try:
-            for part in range(1, kills // 100 + 1):
+            for part in range(1, options.kills // 100 + 1):
                 run.play(100 * part)
                 print(f"{100 * part} kills after {time.monotonic() - started:.0f} s", flush=True)
-            run.play(kills)
+            run.play(options.kills)
             verdict = run.settle(seconds=300)
         finally:
             run.close()

@@ -7,14 +7,16 @@ are no flapping. Run: .venv/bin/python benchmarks/bench_fault_to_slack.py   (abo
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import random
 import shutil
 import statistics
-import sys
 import tempfile
 import time
 from pathlib import Path
+
+from started import end_in_order
 
 from pyrometer_simulator.demo.hardware import Node
 from pyrometer_simulator.demo.observe import Prometheus, shown_text
@@ -50,7 +52,10 @@ def flap(node: Node, device: str) -> float:
 
 
 def main() -> None:
-    chance = random.Random(int(sys.argv[1]) if len(sys.argv) > 1 else 1)
+    flags = argparse.ArgumentParser(description="From a fault to the Slack message that names it.")
+    flags.add_argument("seed", nargs="?", type=int, default=1, help="of the moments (%(default)s)")
+    chance = random.Random(flags.parse_args().seed)
+    end_in_order()
     with contextlib.ExitStack() as opened:
         folder = Path(tempfile.mkdtemp(prefix="pyrometer-bench-"))
         opened.callback(shutil.rmtree, folder, ignore_errors=True)

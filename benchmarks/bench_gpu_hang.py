@@ -10,19 +10,19 @@ the seven, or more than one thread was stuck.
 
 from __future__ import annotations
 
+import argparse
 import re
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from budget import p99
+from started import end_in_order, node_exporter
 
 from pyrometer_simulator.nvml import SimulatedGpus
 from pyrometer_simulator.nvml.gpus import SimulatedGpu
@@ -31,19 +31,11 @@ GPUS = 8
 HUNG = 3
 
 
-@contextmanager
-def exporter(folder: Path) -> Iterator[tuple[int, int]]:
+def exporter(folder: Path) -> AbstractContextManager[tuple[int, int]]:
     """Process id and port of a node exporter over the simulated GPUs of a folder."""
-    flags = ["--web.listen-address=127.0.0.1:0", f"--path.state={folder}/state", f"--path.kmsg={folder}/kmsg",
-             "--no-collector.nic", "--no-collector.train", "--no-collector.kernel"]  # fmt: skip
-    paths = [f"--path.{name}={folder}/{name}" for name in ("sysfs", "procfs", "rings")]
-    command = [sys.executable, "-m", "pyrometer_simulator.node", "--gpus", f"{folder}/gpus", "--", *flags, *paths]
-    log = folder / "log"
-    with log.open("w") as file, subprocess.Popen(command, stderr=file) as process:
-        while (found := re.search(r"listens on 127.0.0.1:(\d+)", log.read_text())) is None:
-            time.sleep(0.05)
-        yield process.pid, int(found.group(1))
-        process.terminate()
+    others = [f"--no-collector.{name}" for name in ("nic", "train", "kernel")]
+    paths = [f"--path.{name}={folder}/{name}" for name in ("sysfs", "procfs", "rings", "state", "kmsg")]
+    return node_exporter([*paths, *others], ("-m", "pyrometer_simulator.node", "--gpus", f"{folder}/gpus", "--"))
 
 
 def scrape(port: int) -> tuple[float, dict[str, float]]:
@@ -94,7 +86,10 @@ def told(title: str, took: list[float]) -> None:
 
 
 def main() -> int:
-    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 60.0
+    flags = argparse.ArgumentParser(description="One of eight GPUs hangs: what it costs the other seven.")
+    flags.add_argument("seconds", nargs="?", type=float, default=60.0, help="of the hang (%(default)s)")
+    seconds = flags.parse_args().seconds
+    end_in_order()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         gpus = SimulatedGpus(folder / "gpus", count=GPUS)

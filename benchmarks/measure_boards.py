@@ -22,19 +22,21 @@ import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import yaml
 from looked_back import events, looks_back, make_past
+from started import end_in_order
 
 from pyrometer_dashboards.filling import filled, windows
 from pyrometer_dashboards.gates import finding
 from pyrometer_dashboards.main import rendered
-from pyrometer_simulator.demo.processes import free_port
 from pyrometer_simulator.fleet.feed import Feed, FeedServer
 from pyrometer_simulator.fleet.plan import Plan, planted
 from pyrometer_simulator.fleet.write import write_history
 from pyrometer_simulator.stack import find_stack
+from pyrometer_simulator.stack.prometheus import running
 
 ROOT = Path(__file__).resolve().parents[1]
 # DESIGN's budget at Prometheus: of a panel, and of what is above the fold of a board (the first 900 pixels).
@@ -74,6 +76,7 @@ def main() -> int:
     parser.add_argument("--warm", type=float, default=240.0, metavar="SECONDS")
     parser.add_argument("--write", type=Path, metavar="FILE", help="put the table there, between its two marks")
     flags = parser.parse_args()
+    end_in_order()
     with contextlib.ExitStack() as opened:
         url = flags.prometheus_url or opened.enter_context(_started(flags.nodes, flags.warm))
         table = _table(list(_costs(url)), flags.nodes)
@@ -94,17 +97,8 @@ def _started(nodes: int, warm: float) -> Iterator[str]:
         _backfill(plan, begins, folder, stack.promtool)
         server = FeedServer(Feed(plan))
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        port = free_port()
-        _configure(folder, server.server_port, port)
-        command: list[str | Path] = [
-            stack.prometheus,
-            f"--config.file={folder}/p.yaml",
-            f"--storage.tsdb.path={folder}/data",
-        ]
-        command += [f"--web.listen-address=127.0.0.1:{port}", "--log.level=error", "--storage.tsdb.retention.time=60d"]
-        process = subprocess.Popen(command)
-        url = f"http://127.0.0.1:{port}"
-        try:
+        flags = partial(_configure, folder, server.server_port)
+        with running(stack.prometheus, flags, folder / "log") as url:
             print(f"scraping {nodes} nodes for {warm:.0f} s", file=sys.stderr)
             time.sleep(warm)
             asked = [each for _, _, each in _all_asked()]
@@ -112,9 +106,6 @@ def _started(nodes: int, warm: float) -> Iterator[str]:
             make_past(reaches, url, begins, folder / "data", events(plan, begins))
             time.sleep(BLOCKS_SEEN)
             yield url
-        finally:
-            process.terminate()
-            process.wait(30)
 
 
 def _backfill(plan: Plan, begins: float, folder: Path, promtool: Path) -> None:
@@ -128,7 +119,8 @@ def _backfill(plan: Plan, begins: float, folder: Path, promtool: Path) -> None:
     path.unlink()
 
 
-def _configure(folder: Path, feed: int, port: int) -> None:
+def _configure(folder: Path, feed: int, port: int) -> list[str]:
+    """Its flags, on this port; its configuration names that."""
     own_instance = {"source_labels": ["instance"], "regex": "127.*", "target_label": "instance", "replacement": ""}
     targets = {"honor_labels": True, "static_configs": [{"targets": [f"127.0.0.1:{feed}"]}]}
     targets["metric_relabel_configs"] = [own_instance]
@@ -137,6 +129,8 @@ def _configure(folder: Path, feed: int, port: int) -> None:
     timing = {"scrape_interval": "15s", "scrape_timeout": "14s", "evaluation_interval": "15s"}
     rules = [str(ROOT / "alert_rules" / "*.rules.yaml")]
     (folder / "p.yaml").write_text(yaml.safe_dump({"global": timing, "rule_files": rules, "scrape_configs": jobs}))
+    kept = ["--log.level=error", "--storage.tsdb.retention.time=60d"]
+    return [f"--config.file={folder}/p.yaml", f"--storage.tsdb.path={folder}/data", *kept]
 
 
 def _costs(url: str) -> Iterator[Cost]:

@@ -29,6 +29,7 @@ import yaml
 from bench_capacity import Store, prometheus
 from looked_back import looks_back, make_past
 from recorded_cluster import Answers, get, lay_out, record, serve
+from started import end_in_order
 
 from pyrometer_simulator.demo.processes import Processes
 
@@ -160,6 +161,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=15.0, help="of running; the last two thirds are measured")
     parser.add_argument("--keep", action="store_true", help="go on until interrupted, at rest, to ask by hand")
     flags = parser.parse_args()
+    end_in_order()
     folder = Path(tempfile.mkdtemp(prefix="bench-rules-"))
     try:
         run(folder, flags)

@@ -1,9 +1,10 @@
-"""The real node exporter as a process of its own, for as long as a benchmark needs it."""
+"""What a benchmark starts, for as long as it needs it: the real node exporter as a process of its own, and the end."""
 
 from __future__ import annotations
 
 import contextlib
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -25,3 +26,8 @@ def node_exporter(
                     return
         finally:
             process.terminate()
+
+
+def end_in_order() -> None:
+    """From now on SIGTERM ends this process as Ctrl-C does: what it has started ends too, folders are removed."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))

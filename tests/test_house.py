@@ -125,7 +125,7 @@ def test_the_tests_mirror_the_packages() -> None:
         mirrored = (
             roots[top].joinpath(*rest).is_dir()
             if top in roots
-            else top in ("", "alert_rules", "compose", "e2e", "integrations")
+            else top in ("", "alert_rules", "benchmarks", "compose", "e2e", "integrations")
         )
         holds_tests = any(
             isinstance(node, ast.FunctionDef) and node.name.startswith("test_")

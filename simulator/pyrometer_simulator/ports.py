@@ -65,8 +65,13 @@ def serving(
     for _ in range(TRIES):
         port = free_port()
         process = start(port)
-        if _comes_up(process, f"http://127.0.0.1:{port}{path}", seconds):
-            return process, port
+        try:
+            if _comes_up(process, f"http://127.0.0.1:{port}{path}", seconds):
+                return process, port
+        except BaseException:  # an interrupt, too, must leave nothing running
+            process.kill()
+            process.wait()
+            raise
     msg = f"{process.args!r} ended with status {process.returncode}, {TRIES} times"
     raise StackError(msg)
 
@@ -77,8 +82,6 @@ def _comes_up(process: subprocess.Popen[Any], url: str, seconds: float) -> bool:
         if process.poll() is not None:
             return False
         if time.monotonic() > deadline:
-            process.kill()
-            process.wait()
             raise StackError(f"{url} did not answer within {seconds:.0f} s")
         time.sleep(0.05)
     return process.poll() is None  # else something else answers there

@@ -111,3 +111,14 @@ def test_a_program_that_never_answers_is_ended(tmp_path: Path) -> None:
     with pytest.raises(StackError, match="did not answer within 0 s"):
         ports.serving(starter, "/", seconds=0.1)
     assert starter.started[0][0].returncode is not None
+
+
+def test_an_interrupt_while_a_program_comes_up_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_url: str) -> bool:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ports, "answers", interrupted)
+    starter = Starter(tmp_path, SILENT)
+    with pytest.raises(KeyboardInterrupt):
+        ports.serving(starter)
+    assert starter.started[0][0].returncode is not None

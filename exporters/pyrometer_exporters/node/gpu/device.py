@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pyrometer_exporters.framework.clock import Clock
@@ -20,7 +20,7 @@ from pyrometer_exporters.node.gpu.nvml import FieldKey, Handle, Nvml, NvmlError
 from pyrometer_exporters.node.gpu.patience import Patience
 from pyrometer_exporters.node.gpu.readings import READ_FIELDS, Values, read_values
 from pyrometer_exporters.node.gpu.sampler import HANGS_SECONDS, Sampler
-from pyrometer_exporters.node.gpu.subject import Opened, SubjectSpec, value_or_none
+from pyrometer_exporters.node.gpu.subject import Opened, SubjectSpec, optional, value_or_none
 from pyrometer_exporters.node.gpu.throttling import Throttling
 from pyrometer_exporters.node.gpu.xid.watch import XidWatch
 
@@ -261,13 +261,9 @@ def _identify(nvml: Nvml, handle: Handle, driver: str, known: Identity | None, n
     return Identity(
         index=index,
         uuid=uuid,
-        pci_bus_id=_or_empty(lambda: nvml.pci_bus_id(handle)),  # the GPU of a Tegra is on no bus
-        model=_or_empty(lambda: nvml.text(handle, "Name")),
-        serial=_or_empty(lambda: nvml.text(handle, "Serial")),  # consumer cards have none
-        vbios=_or_empty(lambda: nvml.text(handle, "VbiosVersion")),
+        pci_bus_id=value_or_none(lambda: nvml.pci_bus_id(handle)) or "",  # the GPU of a Tegra is on no bus
+        model=optional(lambda: nvml.text(handle, "Name")) or "",
+        serial=optional(lambda: nvml.text(handle, "Serial")) or "",  # consumer cards have none
+        vbios=optional(lambda: nvml.text(handle, "VbiosVersion")) or "",
         driver=driver,
     )
-
-
-def _or_empty(read: Callable[[], str]) -> str:
-    return value_or_none(read) or ""
