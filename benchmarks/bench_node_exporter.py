@@ -9,6 +9,8 @@ so that each scrape finds due what it would in life: what a scrape costs. In tur
 scraped, this machine's: DESIGN's 10 ms stand beside its 9.0 (p50) and 16.4 ms (p99) on another machine. Then as many
 scrapes as told (5,000), one after the other: whether memory grows. Ends with status 1 where a budget isn't met, with 2
 where it can't be measured.
+
+The interpreter counts: distributions and images build theirs with --enable-optimizations, pyenv does not unless told.
 """
 
 from __future__ import annotations
@@ -17,9 +19,11 @@ import argparse
 import contextlib
 import http.client
 import os
+import platform
 import statistics
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
@@ -101,6 +105,8 @@ class Scrapes:
 
 
 class Bench:
+    paths: tuple[str, ...] = METRICS, BATCHES
+
     def __init__(self, pid: int, port: int, runs: list[pyrometer.Run]) -> None:
         self.pid = pid
         self._runs = runs
@@ -110,14 +116,11 @@ class Bench:
         }
         self._always = 0.0
 
-    def scrape(self, steps: int = 1) -> bytes:
+    def scrape(self, steps: int = 1) -> None:
         """One of both, after so many steps of each rank."""
-        for run in steps * self._runs:
-            with run.step(), run.part("forward"):
-                run.record(loss=1.0)
-        metrics = self._got(METRICS)
-        self._got(BATCHES)
-        return metrics
+        self._train(steps)
+        for path in self.paths:
+            self._got(path)
 
     def rest(self, seconds: float) -> float:
         """Share of a core that the exporter takes while nobody scrapes."""
@@ -126,14 +129,22 @@ class Bench:
         self._always = (cpu_seconds(self.pid) - cpu) / (time.monotonic() - start)
         return self._always
 
-    def measured(self, found: Scrapes) -> None:
-        """Add a scrape to those found."""
-        cpu, start = cpu_seconds(self.pid), time.monotonic()
-        text = self.scrape()
-        took = time.monotonic() - start
-        found.wall.append(1e3 * took)
-        found.cpu.append(1e3 * (cpu_seconds(self.pid) - cpu - self._always * took))
-        found.samples = sum(not line.startswith(b"#") for line in text.splitlines())
+    def measured(self, found: dict[str, Scrapes]) -> None:
+        """Add a scrape of each path to those found, after a step of each rank."""
+        self._train(1)
+        for path in self.paths:
+            cpu, start = cpu_seconds(self.pid), time.monotonic()
+            text = self._got(path)
+            took = time.monotonic() - start
+            scrapes = found.setdefault(path, Scrapes())
+            scrapes.wall.append(1e3 * took)
+            scrapes.cpu.append(1e3 * (cpu_seconds(self.pid) - cpu - self._always * took))
+            scrapes.samples = sum(not line.startswith(b"#") for line in text.splitlines())
+
+    def _train(self, steps: int) -> None:
+        for run in steps * self._runs:
+            with run.step(), run.part("forward"):
+                run.record(loss=1.0)
 
     def _got(self, path: str) -> bytes:
         self._connections[path].request("GET", path)
@@ -143,16 +154,15 @@ class Bench:
 class Beside(Bench):
     """node_exporter, which has no other path and no ranks."""
 
+    paths = (METRICS,)
+
     def __init__(self, found: NodeExporter) -> None:
         super().__init__(found.pid, found.port, [])
 
-    def scrape(self, steps: int = 0) -> bytes:  # noqa: ARG002  it has no ranks
-        return self._got(METRICS)
 
-
-def in_turn(targets: Iterable[Bench], count: int) -> list[Scrapes]:
-    """Each as often as told, the second halfway between two scrapes of the first."""
-    found = [(target, Scrapes()) for target in targets]
+def in_turn(targets: Iterable[Bench], count: int) -> list[dict[str, Scrapes]]:
+    """What each path of each target took, as often as told; the second halfway between two scrapes of the first."""
+    found: list[tuple[Bench, dict[str, Scrapes]]] = [(target, {}) for target in targets]
     due = time.monotonic()
     for _ in range(count):
         for target, scrapes in found:
@@ -184,20 +194,31 @@ def told_beside(found: Scrapes) -> None:
     )
 
 
-def told(always: float, found: Scrapes) -> list[bool]:
-    node_has = f"{GPUS} GPUs, {HCAS} HCAs, {RANKS} ranks"
-    print(f"{found.samples} samples; {node_has}; /metrics and /batches, {len(found.cpu)} scrapes")
+def told(always: float, found: dict[str, Scrapes]) -> list[bool]:
+    scrapes, batches = found[METRICS], found[BATCHES]
+    print(f"{interpreter()}; {len(scrapes.cpu)} scrapes")
+    print(f"{METRICS}, {scrapes.samples} samples: {GPUS} GPUs, {HCAS} HCAs, {RANKS} ranks")
+    met = [
+        within("CPU time, p50", statistics.median(scrapes.cpu), SCRAPE_MILLISECONDS, "ms"),
+        within("CPU time, p99", p99(scrapes.cpu), SCRAPE_MILLISECONDS, "ms"),
+        within("latency, p50", statistics.median(scrapes.wall), SCRAPE_MILLISECONDS, "ms"),
+        within("latency, p99", p99(scrapes.wall), SCRAPE_MILLISECONDS, "ms"),
+    ]
+    p50, worst = statistics.median(batches.cpu), p99(batches.cpu)
+    print(f"{BATCHES}, a step of each rank, {batches.samples} samples: CPU time p50 {p50:.1f}, p99 {worst:.1f} ms")
+    each = statistics.fmean(scrapes.cpu) + statistics.fmean(batches.cpu)
+    met.append(
+        within(f"both every {SCRAPE_SECONDS} s, mean", each / 10 / SCRAPE_SECONDS, SCRAPE_PERCENT, "% of a core")
+    )
     print(
         f"  (while nobody scrapes, it takes {100 * always:.3f} % of a core, most of it the sampler: see bench_gpu.py)"
     )
-    each = statistics.fmean(found.cpu)
-    return [
-        within("CPU time, p50", statistics.median(found.cpu), SCRAPE_MILLISECONDS, "ms"),
-        within("CPU time, p99", p99(found.cpu), SCRAPE_MILLISECONDS, "ms"),
-        within("latency, p50", statistics.median(found.wall), SCRAPE_MILLISECONDS, "ms"),
-        within("latency, p99", p99(found.wall), SCRAPE_MILLISECONDS, "ms"),
-        within(f"CPU time every {SCRAPE_SECONDS} s, mean", each / 10 / SCRAPE_SECONDS, SCRAPE_PERCENT, "% of a core"),
-    ]
+    return met
+
+
+def interpreter() -> str:
+    optimized = "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or "")
+    return f"Python {platform.python_version()}, built {'with' if optimized else 'without'} optimizations"
 
 
 def measured(folder: Path, count: int) -> bool:
@@ -211,7 +232,7 @@ def measured(folder: Path, count: int) -> bool:
         scrapes, *beside = in_turn([bench, *stack.enter_context(node_exporter_itself())], PACED)
         met = told(always, scrapes)
         for other in beside:
-            told_beside(other)
+            told_beside(other[METRICS])
         return all(met + memory(bench, count))
 
 
