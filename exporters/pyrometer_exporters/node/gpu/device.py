@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pyrometer_exporters.framework.clock import Clock
@@ -20,7 +20,7 @@ from pyrometer_exporters.node.gpu.nvml import FieldKey, Handle, Nvml, NvmlError
 from pyrometer_exporters.node.gpu.patience import Patience
 from pyrometer_exporters.node.gpu.readings import READ_FIELDS, Values, read_values
 from pyrometer_exporters.node.gpu.sampler import HANGS_SECONDS, Sampler
-from pyrometer_exporters.node.gpu.subject import Opened, SubjectSpec, value_or_none
+from pyrometer_exporters.node.gpu.subject import Opened, SubjectSpec, optional, value_or_none
 from pyrometer_exporters.node.gpu.throttling import Throttling
 from pyrometer_exporters.node.gpu.xid.watch import XidWatch
 
@@ -188,7 +188,9 @@ class Gpu:
             if handle is None:
                 return []
             values = read_values(self._shared.nvml, handle, self._wanted_fields())
-            more = [sample for subject in self._subjects for sample in subject.read(values.fields)]
+            more: list[Sample] = []
+            for subject in self._subjects:
+                more += subject.read(values.fields)
         except PartError as error:
             self.patience.failed()
             self._shared.driver.failed(error, link, self)
@@ -196,7 +198,10 @@ class Gpu:
         self._shared.driver.works_for(self)
         if was_open:
             self.patience.took(time.monotonic() - began)
-        return [*self._dcgm_samples(values), *self._own_samples(values), *more]
+        found = self._dcgm_samples(values)
+        found += self._own_samples(values)
+        found += more
+        return found
 
     def _is_open(self, link: Link) -> bool:
         return self._handle is not None and self._generation == link.generation
@@ -240,16 +245,16 @@ class Gpu:
             self._fields = (*READ_FIELDS, *dict.fromkeys(itertools.chain(*wanted)))
         return self._fields
 
-    def _dcgm_samples(self, values: Values) -> Iterable[Sample]:
-        labels = self.identity.dcgm_labels(self._shared.hostname)
-        for family, value in values.by_family.items():
-            yield made(self._shared.dcgm[family], labels, value)
+    def _dcgm_samples(self, values: Values) -> list[Sample]:
+        labels, served = self.identity.dcgm_labels(self._shared.hostname), self._shared.dcgm
+        return [made(served[family], labels, value) for family, value in values.by_family.items()]
 
-    def _own_samples(self, values: Values) -> Iterable[Sample]:
+    def _own_samples(self, values: Values) -> list[Sample]:
         labels = self.identity.labels()
-        if values.energy_millijoules is not None:
-            yield families.ENERGY.sample(values.energy_millijoules / 1000, *labels)
-        yield from self._throttling.samples(values, self._shared.clock.monotonic(), labels)
+        energy = values.energy_millijoules
+        found = [] if energy is None else [made(families.ENERGY, labels, energy / 1000)]
+        found += self._throttling.samples(values, self._shared.clock.monotonic(), labels)
+        return found
 
 
 def _identify(nvml: Nvml, handle: Handle, driver: str, known: Identity | None, number: int | None) -> Identity:
@@ -261,13 +266,9 @@ def _identify(nvml: Nvml, handle: Handle, driver: str, known: Identity | None, n
     return Identity(
         index=index,
         uuid=uuid,
-        pci_bus_id=_or_empty(lambda: nvml.pci_bus_id(handle)),  # the GPU of a Tegra is on no bus
-        model=_or_empty(lambda: nvml.text(handle, "Name")),
-        serial=_or_empty(lambda: nvml.text(handle, "Serial")),  # consumer cards have none
-        vbios=_or_empty(lambda: nvml.text(handle, "VbiosVersion")),
+        pci_bus_id=value_or_none(lambda: nvml.pci_bus_id(handle)) or "",  # the GPU of a Tegra is on no bus
+        model=optional(lambda: nvml.text(handle, "Name")) or "",
+        serial=optional(lambda: nvml.text(handle, "Serial")) or "",  # consumer cards have none
+        vbios=optional(lambda: nvml.text(handle, "VbiosVersion")) or "",
         driver=driver,
     )
-
-
-def _or_empty(read: Callable[[], str]) -> str:
-    return value_or_none(read) or ""
