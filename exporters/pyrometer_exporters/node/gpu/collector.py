@@ -225,12 +225,17 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def build(context: Context, nvml: Nvml | None = None) -> GpuCollector:
-    """The collector, over the real NVML unless told otherwise; doesn't touch the driver yet."""
-    include, exclude = getattr(context.flags, INCLUDE_FLAG), getattr(context.flags, EXCLUDE_FLAG)
+def selection_of(flags: argparse.Namespace) -> inventory.Selection:
+    """Which GPUs the flags take. Errors: UsageError."""
+    include, exclude = getattr(flags, INCLUDE_FLAG), getattr(flags, EXCLUDE_FLAG)
     if include is not None and exclude is not None:
         msg = f"--{INCLUDE_FLAG} and --{EXCLUDE_FLAG} exclude each other: give one of them"
         raise UsageError(msg)
+    return inventory.Selection(include, exclude)
+
+
+def build(context: Context, nvml: Nvml | None = None) -> GpuCollector:
+    """The collector, over the real NVML unless told otherwise; doesn't touch the driver yet."""
     overrides = getattr(context.flags, XID_CLASSES_FLAG)
     classes = Classes(load_overrides(overrides) if overrides is not None else None)
     nvml = nvml or Pynvml()
@@ -241,7 +246,7 @@ def build(context: Context, nvml: Nvml | None = None) -> GpuCollector:
         driver=driver,
         sampler=Sampler(driver.using, getattr(context.flags, FREQUENCY_FLAG), context.clock.monotonic),
         clock=context.clock,
-        selection=inventory.Selection(include, exclude),
+        selection=selection_of(context.flags),
         # As dcgm-exporter does: in a container the host's own name comes from the environment.
         hostname=os.environ.get("NODE_NAME") or socket.gethostname(),
         subjects=subjects,
