@@ -18,6 +18,7 @@ import urllib.request
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -41,6 +42,8 @@ RARE = {
     "node:up:lost5m{{{part}}}": 120,
 }
 RARE_SECONDS = 30 * 86400
+# The goodput ledger's seconds: told every five minutes, of every run. The other series of such names are events.
+LEDGER = "run:pyrometer_run_seconds:new5m"
 
 
 @dataclass(frozen=True)
@@ -94,11 +97,15 @@ def _series(reaches: Iterable[tuple[str, Reach]], url: str) -> dict[str, tuple[f
     """Each series that is read back for more than minutes: its value now, and how far. Not events, nor batches."""
     found: dict[str, tuple[float, Reach]] = {}
     for selector, reach in reaches:
-        name = selector.partition("{")[0]
-        if reach.seconds > 600 and not name.endswith(("new5m", "lost5m")) and not name.startswith(BATCHES):
+        if reach.seconds > 600 and not _is_told(selector.partition("{")[0]):
             for series, value in _now(url, selector):
                 found[series] = (value, _further(reach, found.get(series, (value, reach))[1]))
     return found
+
+
+def _is_told(name: str) -> bool:
+    """Whether ``events`` makes it, where it has any."""
+    return name.startswith(BATCHES) or (name.endswith(("new5m", "lost5m")) and name != LEDGER)
 
 
 def _further(one: Reach, other: Reach) -> Reach:
@@ -107,14 +114,25 @@ def _further(one: Reach, other: Reach) -> Reach:
 
 def _intervals() -> Iterator[tuple[str, int]]:
     """Recorded names and how often they are recorded, in s."""
+    for group in _groups():
+        step = _seconds(group.get("interval", f"{SCRAPE}s"))
+        yield from ((rule["record"], step) for rule in group["rules"] if "record" in rule)
+
+
+def _groups() -> Iterator[dict[str, Any]]:
     for path in (ROOT / "alert_rules").glob("*.rules.yaml"):
-        for group in yaml.safe_load(path.read_text())["groups"]:
-            step = _seconds(group.get("interval", f"{SCRAPE}s"))
-            yield from ((rule["record"], step) for rule in group["rules"] if "record" in rule)
+        yield from yaml.safe_load(path.read_text())["groups"]
+
+
+def _question(selector: str) -> str:
+    """What tells a series' value now: of the ledger, whose rule may not have been evaluated yet, what that asks."""
+    if selector.startswith(f"{LEDGER}{{"):
+        return next(str(rule["expr"]) for group in _groups() for rule in group["rules"] if rule.get("record") == LEDGER)
+    return f"last_over_time({selector}[10m])"
 
 
 def _now(url: str, selector: str) -> Iterator[tuple[str, float]]:
-    asked = urllib.parse.urlencode({"query": f"last_over_time({selector}[10m])"}).encode()
+    asked = urllib.parse.urlencode({"query": _question(selector)}).encode()
     with urllib.request.urlopen(f"{url}/api/v1/query", data=asked) as answer:  # noqa: S310  our own loopback address
         result = json.load(answer)["data"]["result"]
     for each in result:

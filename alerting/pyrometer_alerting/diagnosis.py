@@ -337,7 +337,7 @@ def _unknown(evidence: Evidence, weak: Sequence[Cause], others: Sequence[Inciden
         counts = f"{len(evidence.gpus)} GPUs on {len(evidence.nodes)} nodes"
         said.append(f"{counts}: no convincing throttling, flap or low clock in the last {WINDOW_SECONDS} s")
     if evidence.shape is not None and evidence.shape.look_at:
-        said.append(f"MFU curve: {evidence.shape.said}; look at {evidence.shape.look_at}")
+        said.append(f"with such an MFU curve look at {evidence.shape.look_at}")
     said += [
         f"seen, not convincing: {cause.part} {cause.cause} ({'; '.join(cause.against) or 'too little'})"
         for cause in weak[:2]

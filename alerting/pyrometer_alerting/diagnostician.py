@@ -19,7 +19,7 @@ from pyrometer_alerting.model import Cause, Diagnosis, Incident
 from pyrometer_alerting.parting import part, strange_keys
 from pyrometer_alerting.prometheus import Prometheus
 from pyrometer_alerting.routing import Routing
-from pyrometer_alerting.store import Store, StoreError
+from pyrometer_alerting.store import Store, StoreError, Transaction
 
 _log = logging.getLogger(__name__)
 
@@ -175,13 +175,20 @@ class Diagnostician:
                 tx.save_incident(change.incident, now)
                 announce(tx, change, self._style, self.routing, now=now, not_before=now)
                 incident_id = change.incident.id
-            elif is_news(incident.diagnosis, found):
-                tx.save_incident(replace(incident, diagnosis=found), now)
-                if incident.posts:
-                    tx.outbox.want(incident_id, now, now)
+            else:
+                self._note(tx, incident, found, now)
             tx.outbox.hasten(incident_id, now)
         self._changed()
         return incident_id
+
+    @staticmethod
+    def _note(tx: Transaction, incident: Incident, found: Diagnosis, now: float) -> None:
+        """Keep it, and have it said where it is news: the next edit has the newest numbers, whatever it is made for."""
+        before, news = incident.diagnosis, is_news(incident.diagnosis, found)
+        told_at = found.at if news or before is None else _told_at(before)
+        tx.save_incident(replace(incident, diagnosis=replace(found, told_at=told_at)), now)
+        if news and incident.posts:
+            tx.outbox.want(incident.id, now, now)
 
     def _strangers(self, incident_id: str, result: Diagnosis, now: float) -> set[str]:
         """The alerts that the run has had nothing to do with for a while."""
@@ -241,7 +248,11 @@ def is_news(before: Diagnosis | None, now: Diagnosis) -> bool:
     if before is None or before.signature() != now.signature():
         return True
     changed = (before.causes, before.cost, before.curve) != (now.causes, now.cost, now.curve)
-    return changed and now.at - before.at >= NUMBERS_SECONDS
+    return (changed or before.at > _told_at(before)) and now.at - _told_at(before) >= NUMBERS_SECONDS
+
+
+def _told_at(diagnosis: Diagnosis) -> float:
+    return diagnosis.at if diagnosis.told_at is None else diagnosis.told_at
 
 
 def _names(causes: tuple[Cause, ...]) -> bool:

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from pyrometer_alerting import text
 from pyrometer_alerting.chart_block import chart_block
+from pyrometer_alerting.incidents import rank, worst
 from pyrometer_alerting.links import alertmanager_link, board_links, prometheus_link, runbook_url
 from pyrometer_alerting.model import Alert, Cause, Incident, culprits, part_of
 
@@ -124,17 +127,22 @@ def headline(incident: Incident) -> str:
     """What is wrong, in one line, with the culprit: clean but not escaped, at most 150 units."""
     alert = incident.newest()
     summary = text.clean(alert.annotations.get("summary", "")) or _fallback_summary(incident)
-    if incident.domain and not incident.run:
+    if _is_domain(incident):
         summary = _domain_summary(incident)
     blamed = culprits(incident)
     # The likeliest alone: two names side by side would read as two culprits.
-    counted = bool(incident.domain) and not incident.run  # by the summary already
+    counted = _is_domain(incident)  # by the summary already
     more = f" (+{len(blamed) - 1})" if len(blamed) > 1 and not counted else ""
-    tail = f": {blamed[0]}{more}" if blamed and text.clean(blamed[0]) not in summary else ""
+    tail = f": {blamed[0]}{more}" if blamed and not _names(summary, text.clean(blamed[0])) else ""
     state = "" if incident.firing else "Resolved: "
     # The culprit must survive the cut: the summary gives way.
     tail = text.plain(tail, 70)
     return f"{sign(incident)} {state}" + text.plain(summary, 130 - text.units(tail)) + tail
+
+
+def _names(summary: str, part: str) -> bool:
+    """Whether it says who: `rank 17 on gpu-042` is gpu-042 rank 17."""
+    return part in summary or set(part.split()) <= set(re.split(r"[\s:,;]+", summary))
 
 
 def _domain_summary(incident: Incident) -> str:
@@ -167,10 +175,10 @@ def causes_text(incident: Incident) -> str:
 def _shape_line(incident: Incident) -> str:
     """What the curve looks like; nothing where it looks like nothing known."""
     shape = incident.diagnosis.shape if incident.diagnosis is not None else None
-    if shape is None or shape.kind in ("unknown", "steady"):
+    if shape is None or not shape.tells:
         return ""
     also = f"; also {text.mrkdwn(shape.also, FIELD)}" if shape.also else ""
-    return f"_MFU curve:_ {text.mrkdwn(shape.said, FIELD)}, {100 * shape.confidence:.0f} % sure{also}"
+    return f"_MFU curve:_ {text.mrkdwn(shape.said, FIELD)}{shape.sure}{also}"
 
 
 def _lost(incident: Incident, before: str = "") -> str:
@@ -178,7 +186,7 @@ def _lost(incident: Incident, before: str = "") -> str:
     cost = incident.diagnosis.cost if incident.diagnosis is not None else None
     if cost is None or cost.gpu_hours < 0.005:
         return ""
-    return f"{before}{text.amount(cost.gpu_hours)} GPU-hours lost"
+    return f"{before}{text.amount(cost.gpu_hours)} GPU-hours lost{' so far' if incident.firing else ''}"
 
 
 def cause_line(cause: Cause) -> str:
@@ -198,7 +206,7 @@ def sign(incident: Incident) -> str:
 
 def _summary(incident: Incident, style: Style) -> str:
     """The accessible `text`: the headline and all that matters, for notifications, screen readers and plain clients."""
-    lines = [text.escape(headline(incident)), text.mrkdwn(_measured(incident), PARAGRAPH)]
+    lines = [text.escape(headline(incident)), _what(incident)]
     lines += [_facts(incident), _origin(incident), causes_text(incident)]
     lines += [_flaps(incident), _what_to_do(incident, style), _members(incident)]
     if style.notice:
@@ -227,21 +235,32 @@ def _measured(incident: Incident) -> str:
 
 
 def _what(incident: Incident) -> str:
-    return text.mrkdwn(_measured(incident), PARAGRAPH)
+    """What was measured: of many parts what they tell, and the latest of them; of what is over as it was."""
+    said = text.mrkdwn(_measured(incident), PARAGRAPH - 300)
+    if _is_domain(incident):
+        told = Counter(alert.name for alert in incident.members if alert.firing == incident.firing)
+        tally = ", ".join(f"{count} {name}" for name, count in told.most_common(5))
+        said = text.mrkdwn(tally, 250) + (f"; the latest: {said}" if said else "")
+    return f"While it fired: {said}" if said and not incident.firing else said
+
+
+def _is_domain(incident: Incident) -> bool:
+    """Whether it is of several parts that have something in common, and of no run."""
+    return bool(incident.domain) and not incident.run
 
 
 def _fields(incident: Incident) -> Block:
     labels = incident.newest().labels
     rows = [
         ("Run", labels.get("run", "")),
-        ("Part", part_of(labels)),
+        ("Part", incident.domain if _is_domain(incident) else part_of(labels)),
         ("Cluster", incident.cluster),
         ("Severity", incident.severity),
     ]
     fields = [_mrkdwn(f"*{name}*\n{text.mrkdwn(value, FIELD)}") for name, value in rows if text.clean(value)]
     fields.append(_mrkdwn(f"*Since*\n{text.slack_time(incident.started_at, '{date_short_pretty} {time_secs}')}"))
     if lost := _lost(incident):
-        fields.append(_mrkdwn(f"*Cost*\n{lost}{' so far' if incident.firing else ''}"))
+        fields.append(_mrkdwn(f"*Cost*\n{lost}"))
     if incident.resolved_at is not None:
         ended = text.slack_time(incident.resolved_at, "{date_short_pretty} {time_secs}")
         fields.append(_mrkdwn(f"*Resolved*\n{ended} after {text.duration(_lasted(incident))}"))
@@ -257,10 +276,10 @@ def _origin(incident: Incident) -> str:
 
 
 def _members(incident: Incident) -> str:
-    """Who is in it, where it is more than one; firing ones first."""
+    """Who is in it, where it is more than one; firing ones first, of these the worst: only so many are shown."""
     if len(incident.members) < 2 and not incident.truncated:
         return ""
-    ordered = sorted(incident.members, key=lambda alert: (not alert.firing, alert.starts_at))
+    ordered = sorted(incident.members, key=lambda alert: (not alert.firing, -rank(worst([alert])), alert.starts_at))
     lines = [
         ("\u2022 " if alert.firing else "\u2713 ") + text.mrkdwn(_member(alert, incident), 100) for alert in ordered
     ]
@@ -296,7 +315,7 @@ def _flaps(incident: Incident) -> str:
     if not incident.episodes:
         return ""
     lasted = [text.duration(end - start) for start, end in incident.episodes[-5:]]
-    return f"*Flapping*\nfired {_times(incident)}; before: {', '.join(lasted)}"
+    return f"*Flapping*\nfired {_times(incident)}; earlier it lasted {', '.join(lasted)}"
 
 
 def _times(incident: Incident) -> str:

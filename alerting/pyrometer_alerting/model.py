@@ -50,6 +50,16 @@ class Shape:
     also: str = ""
     look_at: str = ""
 
+    @property
+    def tells(self) -> bool:
+        """Whether it looks like any trouble that is known."""
+        return self.kind not in ("unknown", "steady")
+
+    @property
+    def sure(self) -> str:
+        """`, 75 % sure` to come after `said`; nothing where the run stands, which is counted, not judged."""
+        return "" if self.kind == "stopped" else f", {100 * self.confidence:.0f} % sure"
+
 
 @dataclass(frozen=True)
 class Cost:
@@ -82,6 +92,7 @@ class Diagnosis:
     shape: Shape | None = None
     cost: Cost | None = None
     curve: Curve | None = None
+    told_at: float | None = None  # when the message last said it; later numbers wait for the next edit
     strangers: tuple[str, ...] = ()  # fingerprints of the incident's own alerts whose parts the run does not use
 
     def signature(self) -> tuple[object, ...]:
@@ -202,6 +213,7 @@ def _diagnosis(raw: Mapping[str, Any]) -> Diagnosis:
         causes=causes,
         missing=tuple(raw["missing"]),
         onset=raw["onset"],
+        told_at=raw.get("told_at"),
         strangers=tuple(raw.get("strangers", ())),
         shape=None if shape is None else Shape(**shape),
         cost=None if cost is None else Cost(**cost),

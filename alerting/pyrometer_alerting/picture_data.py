@@ -11,7 +11,6 @@ from pyrometer_alerting.batches import batches
 from pyrometer_alerting.messages import headline, sign
 from pyrometer_alerting.model import Cause, Incident
 from pyrometer_alerting.prometheus import Prometheus, Series, matching, quoted
-from pyrometer_alerting.text import percent
 
 BEFORE_SECONDS, LONGEST_SECONDS = 600.0, 2 * 3600.0
 SHARE_BEFORE = 0.5  # of the event's own length is shown before it, if that is more
@@ -88,8 +87,8 @@ def band(frame: pd.DataFrame, begin: float, expected: float) -> tuple[float, flo
 def _subtitle(incident: Incident) -> str:
     shape = incident.diagnosis.shape if incident.diagnosis is not None else None
     named = [incident.cluster, f"run {incident.run}" if incident.run else ""]
-    if shape is not None and shape.kind not in ("unknown", "steady"):
-        named.append(f"curve: {shape.said}, {percent(shape.confidence)} sure")
+    if shape is not None and shape.tells:
+        named.append(f"curve: {shape.said}{shape.sure}")
     return "  \u00b7  ".join(name for name in named if name)
 
 

@@ -33,7 +33,7 @@ def _axes(axis: Mapping[str, Any], top: float) -> str:
     floor = _HEIGHT - _BOTTOM
     grid = "".join(
         f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{_y(top * part, top)}" y2="{_y(top * part, top)}"/>'
-        f'<text x="{_LEFT - 6}" y="{_y(top * part, top) + 4}" text-anchor="end">{top * part:.0f}</text>'
+        f'<text x="{_LEFT - 6}" y="{_y(top * part, top) + 4}" text-anchor="end">{top * part:.3g}</text>'
         for part in (0, 0.25, 0.5, 0.75, 1)
     )
     categories = axis.get("categories") or []

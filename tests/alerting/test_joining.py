@@ -196,3 +196,19 @@ def test_who_looked_after_it_last_time_is_not_taken_to_do_so_again(bench: Any) -
     bench.receive(raw_alert(node="n", fingerprint="f", starts_at=now - 100))
     with bench.store.transaction() as tx:
         assert tx.incidents()[0].acknowledged == ""
+
+
+def test_the_last_numbers_are_said_at_the_end_though_they_alone_are_no_news(joined: Joined) -> None:
+    now = joined.bench.clock.time
+    joined.receive(drop(now, fingerprint="d"))
+    for seconds in (12, 22):
+        heat = replace(HEAT, evidence=(f"throttled {seconds} s",))
+        joined.diagnostician.step(lambda _prometheus, _incident, _others, at, found=heat: Diagnosis(at, (found,)))
+        joined.bench.deliver(1.0)
+        assert "throttled 12 s" in joined.bench.messages[0]["text"]
+        joined.bench.clock.advance(10)
+    joined.receive(drop(now, fingerprint="d", firing=False))
+    joined.bench.deliver()
+    (message,) = joined.bench.messages
+    assert "Resolved" in message["text"]
+    assert "throttled 22 s" in message["text"]

@@ -112,7 +112,7 @@ def test_the_message_does_not_depend_on_the_moment_it_is_built() -> None:
 
 def test_flap_memory_is_shown() -> None:
     incident = training_incident(episodes=((START - 600, START - 420), (START - 300, START - 260)))
-    assert "fired 3 times in 10 min; before: 3 min, 40 s" in json.dumps(build(incident, STYLE).blocks)
+    assert "fired 3 times in 10 min; earlier it lasted 3 min, 40 s" in json.dumps(build(incident, STYLE).blocks)
 
 
 def test_degraded_messages_carry_less() -> None:
@@ -145,10 +145,66 @@ def test_the_chart_is_slacks_own_or_a_picture_or_none() -> None:
 
 def test_what_it_cost_is_said_live_and_at_the_end() -> None:
     assert "1.2 GPU-hours lost so far" in json.dumps(build(TRANSCRIPT["diagnosed"], STYLE).blocks)
+    assert "1.2 GPU-hours lost so far" in build(TRANSCRIPT["diagnosed"], STYLE).text
     assert "1.2 GPU-hours lost so far" not in json.dumps(build(TRANSCRIPT["resolved"], STYLE).blocks)
     reply = build_reply(TRANSCRIPT["resolved"], "resolved", STYLE)
     assert reply.text.startswith("✅ Resolved after 5 min; about 1.2 GPU-hours lost")
     assert "lost" not in build_reply(replace(TRANSCRIPT["resolved"], diagnosis=None), "resolved", STYLE).text
+
+
+def test_what_is_over_is_told_as_it_was() -> None:
+    resolved = build(TRANSCRIPT["resolved"], STYLE)
+    assert resolved.blocks[1]["text"]["text"].startswith("While it fired: MFU of run llama-70b is 32.9 %")
+    assert "While it fired" in resolved.text
+    assert "While it fired" not in build(TRANSCRIPT["diagnosed"], STYLE).text
+
+
+def many(**more: Any) -> Any:
+    hot = [
+        alert(
+            "GpuThrottledThermal",
+            fingerprint=node,
+            labels={"node": node, "gpu": "1", "component": "gpu"},
+            annotations={"summary": f"{node} GPU 1 is hot", "description": f"{node} GPU 1 was slowed down for 30 s."},
+        )
+        for node in ("gpu-041", "gpu-042", "gpu-043")
+    ]
+    gone = alert("GpuLost", fingerprint="x", labels={"node": "gpu-044", "gpu": "0"}, annotations={"summary": "gone"})
+    return replace(fold(None, [*hot, gone], 0, START).incident, domain="rack r07", **more)
+
+
+def test_what_many_parts_tell_is_counted_and_none_of_them_stands_for_all() -> None:
+    blocks = build(many(), STYLE).blocks
+    counted = "3 GpuThrottledThermal, 1 GpuLost; the latest: gpu-041 GPU 1 was slowed down for 30 s."
+    assert blocks[1]["text"]["text"] == counted
+    assert {"type": "mrkdwn", "text": "*Part*\nrack r07"} in blocks[2]["fields"]
+
+
+def test_of_many_parts_the_worst_are_shown() -> None:
+    mild = [
+        alert("CollectorFailing", fingerprint=str(n), labels={"node": f"gpu-{n:03d}", "severity": "warning"})
+        for n in range(20)
+    ]
+    grave = alert("GpuLost", fingerprint="x", labels={"node": "gpu-044", "gpu": "0"}, starts_at=START + 9)
+    shown = build(replace(fold(None, [*mild, grave], 0, START).incident, domain="rack r07"), STYLE).text
+    assert "*21 of 21 firing*\n\u2022 gpu-044 GPU 0: GpuLost\n" in shown
+    assert "and 9 more" in shown
+
+
+def test_a_headline_that_names_the_culprit_names_it_once() -> None:
+    stalled = alert(
+        "TrainStalled",
+        labels={"run": "r", "component": "train", "node": "gpu-042", "rank": "17"},
+        annotations={"summary": "Run r stands still: rank 17 on gpu-042 fell silent first"},
+    )
+    shown = build(training_incident(alertname="TrainStalled", members=(stalled,)), STYLE)
+    assert shown.blocks[0]["text"]["text"] == "\U0001f534 Run r stands still: rank 17 on gpu-042 fell silent first"
+
+
+def test_a_run_that_stands_is_counted_and_not_judged() -> None:
+    stopped = replace(DIAGNOSED, shape=Shape("stopped", 1.0, "no batch for 150 s, the usual step takes 3.2 s"))
+    shown = build(training_incident(diagnosis=stopped), STYLE).text
+    assert "_MFU curve:_ no batch for 150 s, the usual step takes 3.2 s\n" in shown
 
 
 def test_what_is_stored_comes_back_as_it_was() -> None:

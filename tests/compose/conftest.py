@@ -1,4 +1,4 @@
-"""Makes containers.py importable as `compose_containers` (the tests have no packages); the one site of all tests."""
+"""Makes this folder's modules importable as `compose_*` (the tests have no packages); the one site of all tests."""
 
 from __future__ import annotations
 
@@ -22,16 +22,22 @@ ROOT = Path(__file__).resolve().parents[2]
 SCENARIO_SECONDS = 480.0
 
 
-def _load(name: str, file: str) -> None:
+def _load(name: str, file: str) -> Any:
     spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(file))
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules.setdefault(name, module)
     spec.loader.exec_module(module)
+    return module
 
 
 _load("compose_containers", "containers.py")
+_not_run = _load("compose_not_run", "not_run.py")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(_not_run.NotRun())
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ import queue
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -29,11 +29,20 @@ class Threads:
 
     def call(self, function: Callable[P, T], *args: P.args, **settings: P.kwargs) -> asyncio.Future[T]:
         """Call ``function``; the future gets what it returns or raises. RuntimeError where no thread is to be had."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[T] = loop.create_future()
-        calls = self._idle.pop() if self._idle else self._started()
-        calls.put(_Call(loop, future, partial(function, *args, **settings)))
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self.tell(partial(settle, future), function, *args, **settings)
         return future
+
+    def tell(
+        self,
+        then: Callable[[T | None, BaseException | None], None],
+        function: Callable[P, T],
+        *args: P.args,
+        **settings: P.kwargs,
+    ) -> None:
+        """Call ``function``, then ``then`` in the loop, with what it returned or raised. Errors as :meth:`call`."""
+        call = _Call(asyncio.get_running_loop(), then, partial(function, *args, **settings))
+        (self._idle.pop() if self._idle else self._started()).put(call)
 
     def close(self) -> None:
         """Keep no thread from now on."""
@@ -60,12 +69,15 @@ class Threads:
 class _Call:
     """A call and what came of it."""
 
-    __slots__ = ("_error", "_function", "_future", "_loop", "_result")
+    __slots__ = ("_error", "_function", "_loop", "_result", "_then")
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], function: Callable[[], object]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        then: Callable[[Any, BaseException | None], None],
+        function: Callable[[], object],
     ) -> None:
-        self._loop, self._future, self._function = loop, future, function
+        self._loop, self._then, self._function = loop, then, function
         self._result: object = None
         self._error: BaseException | None = None
 
@@ -73,7 +85,7 @@ class _Call:
         """Call. Never raises."""
         try:
             self._result = self._function()
-        except BaseException as error:  # noqa: BLE001  handed on to whoever awaits the future
+        except BaseException as error:  # noqa: BLE001  handed on to whoever waits
             # SystemExit and its like would end the loop; StopIteration can't be carried by a future.
             plain = isinstance(error, Exception) and not isinstance(error, StopIteration)
             self._error = error if plain else RuntimeError(repr(error))
@@ -81,12 +93,14 @@ class _Call:
     def tell(self) -> None:
         """Let the loop know."""
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            self._loop.call_soon_threadsafe(self._settle)
+            self._loop.call_soon_threadsafe(self._then, self._result, self._error)
 
-    def _settle(self) -> None:
-        if self._future.done():  # cancelled meanwhile
-            return
-        if self._error is None:
-            self._future.set_result(self._result)
-        else:
-            self._future.set_exception(self._error)
+
+def settle(future: asyncio.Future[T], result: T | None, error: BaseException | None) -> None:
+    """Give a future what came of a call, unless nobody waits for it any more."""
+    if future.done():
+        return
+    if error is None:
+        future.set_result(cast("T", result))
+    else:
+        future.set_exception(error)

@@ -9,8 +9,9 @@ kept between scrapes for as long as its samples are what they were, and each ser
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import itemgetter
 
-from pyrometer_exporters.framework.metrics import Batch, Family, Sample, single
+from pyrometer_exporters.framework.metrics import Batch, Family, Sample, Series, single
 
 TEXT_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS_CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -71,6 +72,7 @@ class Renderer:
         # By the family's name: what it was written from, and the text.
         self._texts: dict[str, tuple[list[Sample | Batch], bytes]] = {}
         self._headers: dict[Family, str] = {}
+        self._openmetrics_headers: dict[Family, str] = {}
         self._scrape = 0
 
     def text(self, items: Iterable[Sample | Batch]) -> bytes:
@@ -84,25 +86,36 @@ class Renderer:
             self._texts[name] = kept
         return b"".join([text for _, text in self._texts.values()])
 
-    def openmetrics(self, samples: Iterable[Sample]) -> bytes:
+    def openmetrics(self, given: Iterable[Series]) -> bytes:
         """OpenMetrics 1.0: points of one series stay together, in the order given; timestamps in seconds."""
         self._begin()
+        families: dict[str, tuple[Family, list[tuple[str, Series]]]] = {}
+        for one in given:
+            _, members = families.setdefault(one.family.name, (one.family, []))
+            members.append((self._prefix(one.family, one.labels), one))
         lines: list[str] = []
-        for items in _by_family(samples).values():
-            members = list(single(items))
-            family = members[0].family
-            # OpenMetrics names a counter without the suffix of its samples, and escapes quotes in help texts too.
-            lines.append(_header(family, family.name.removesuffix("_total"), _LABEL_ESCAPES))
-            members.sort(key=self._prefix)  # stable: points of a series keep their order
-            lines.extend(self._point(sample) for sample in members)
+        for family, members in families.values():
+            lines.append(self._openmetrics_header(family))
+            members.sort(key=itemgetter(0))  # cut, two label sets can become one series
+            for prefix, one in members:
+                lines += [f"{prefix} {format_value(value)} {at / 1000:.3f}\n" for value, at in one.points]
         lines.append("# EOF\n")
         return "".join(lines).encode("utf-8", "replace")
+
+    def _openmetrics_header(self, family: Family) -> str:
+        header = self._openmetrics_headers.get(family)
+        if header is None:
+            # OpenMetrics names a counter without the suffix of its samples, and escapes quotes in help texts too.
+            header = _header(family, family.name.removesuffix("_total"), _LABEL_ESCAPES)
+            self._openmetrics_headers[family] = header
+        return header
 
     def _begin(self) -> None:
         self._scrape += 1
         if sum(map(len, self._lines.values())) > MAX_CACHED_LABEL_SETS:
             self._lines.clear()
             self._headers.clear()
+            self._openmetrics_headers.clear()
             self._by_prefix.clear()
 
     def _family(self, members: list[Sample | Batch]) -> bytes:
@@ -129,12 +142,8 @@ class Renderer:
                     line.value, line.text = value, f"{line.prefix} {format_value(value)}\n"
                 lines.append(line.text)
 
-    def _point(self, sample: Sample) -> str:
-        stamp = "" if sample.timestamp is None else f" {sample.timestamp:.3f}"
-        return f"{self._prefix(sample)} {format_value(sample.value)}{stamp}\n"
-
-    def _prefix(self, sample: Sample) -> str:
-        line = self._lines.get(sample.family, {}).get(sample.labels) or self._line(sample.family, sample.labels)
+    def _prefix(self, family: Family, labels: tuple[str, ...]) -> str:
+        line = self._lines.get(family, {}).get(labels) or self._line(family, labels)
         return line.prefix
 
     def _line(self, family: Family, labels: tuple[str, ...]) -> _Line:

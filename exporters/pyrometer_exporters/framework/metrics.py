@@ -5,7 +5,7 @@ A family's definition drives the exposition, ``docs/metrics.md`` and the tests, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -74,6 +74,14 @@ def single(items: Iterable[Sample | Batch]) -> Iterator[Sample]:
             yield from item.samples
         else:
             yield item
+
+
+class Series(NamedTuple):
+    """Points of one series, each a value and a timestamp in milliseconds since the epoch, in order of time."""
+
+    family: Family
+    labels: tuple[str, ...]
+    points: Sequence[tuple[float, int]]
 
 
 class Down(NamedTuple):

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import resource
+import time
 from collections.abc import Iterator
-from functools import cache
 
-from pyrometer_exporters.framework.metrics import Family, Sample
+from pyrometer_exporters.framework.metrics import Family, Sample, made
 
-_TICKS, _PAGE_BYTES = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
 _VIRTUAL_MEMORY = Family("process_virtual_memory_bytes", "gauge", "Virtual memory size in bytes.")
 _RESIDENT_MEMORY = Family("process_resident_memory_bytes", "gauge", "Resident memory size in bytes.")
 _START_TIME = Family("process_start_time_seconds", "gauge", "Start time of the process since unix epoch in seconds.")
@@ -18,20 +17,32 @@ _MAX_FDS = Family("process_max_fds", "gauge", "Maximum number of open file descr
 _OPEN_FDS = Family("process_open_fds", "gauge", "Number of open file descriptors.")
 
 
-def process_samples() -> Iterator[Sample]:
-    """CPU seconds, memory, open files and start time of this process, read from /proc/self."""
-    try:
-        with open("/proc/self/stat", encoding="ascii", errors="replace") as file:
-            fields = file.read().rpartition(")")[2].split()
-        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        yield _VIRTUAL_MEMORY.sample(int(fields[20]))
-        yield _RESIDENT_MEMORY.sample(int(fields[21]) * _PAGE_BYTES)
-        yield _START_TIME.sample(_boot_time() + int(fields[19]) / _TICKS)
-        yield _CPU.sample((int(fields[11]) + int(fields[12])) / _TICKS)
-        yield _MAX_FDS.sample(soft)
-        yield _OPEN_FDS.sample(_open_files())
-    except (OSError, ValueError, IndexError):
-        return  # no /proc: none of these
+class Process:
+    """This process, as /proc/self has it. None of its samples where there is no /proc."""
+
+    def __init__(self) -> None:
+        self._page_bytes = os.sysconf("SC_PAGE_SIZE")
+        self._started: float | None = None
+        try:
+            self._started = _start_time()
+            # Kept open, as it is read at each scrape; /proc/self/stat, which has it all, takes the kernel longer.
+            self._statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+        except (OSError, ValueError, IndexError):
+            self._statm = -1
+
+    def samples(self) -> Iterator[Sample]:
+        """CPU seconds, memory, open files and start time."""
+        try:
+            virtual, resident, _ = os.pread(self._statm, 200, 0).split(None, 2)
+            yield made(_VIRTUAL_MEMORY, (), int(virtual) * self._page_bytes)
+            yield made(_RESIDENT_MEMORY, (), int(resident) * self._page_bytes)
+            if self._started is not None:
+                yield made(_START_TIME, (), self._started)
+            yield made(_CPU, (), time.process_time())
+            yield made(_MAX_FDS, (), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+            yield made(_OPEN_FDS, (), _open_files())
+        except (OSError, ValueError):
+            return
 
 
 def _open_files() -> int:
@@ -39,7 +50,12 @@ def _open_files() -> int:
     return os.stat("/proc/self/fd").st_size or len(os.listdir("/proc/self/fd"))  # noqa: PTH116, PTH208
 
 
-@cache
+def _start_time() -> float:
+    with open("/proc/self/stat", encoding="ascii", errors="replace") as file:
+        ticks = int(file.read().rpartition(")")[2].split()[19])
+    return _boot_time() + ticks / os.sysconf("SC_CLK_TCK")
+
+
 def _boot_time() -> float:
     with open("/proc/stat", encoding="ascii", errors="replace") as file:
         return next((float(line.split()[1]) for line in file if line.startswith("btime ")), 0.0)

@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import NamedTuple
 
 from pyrometer_exporters.framework import logs, memory, version, webconfig
-from pyrometer_exporters.framework.background import Threads
+from pyrometer_exporters.framework.background import Threads, settle
 from pyrometer_exporters.framework.clock import SystemClock
 from pyrometer_exporters.framework.collector import Collector, CollectorSpec, Context, Endpoint, FlagGroup, discover
 from pyrometer_exporters.framework.exposition import TEXT_CONTENT_TYPE, Renderer
@@ -23,7 +23,7 @@ from pyrometer_exporters.framework.flags import Flags, UsageError, address, fail
 from pyrometer_exporters.framework.gather import Gathered, Gatherer
 from pyrometer_exporters.framework.landing import landing_page
 from pyrometer_exporters.framework.metrics import Batch, Down, Family, Sample
-from pyrometer_exporters.framework.process import process_samples
+from pyrometer_exporters.framework.process import Process
 from pyrometer_exporters.framework.renewal import Renewal
 from pyrometer_exporters.framework.web import Handler, Request, Response, WebServer, text
 
@@ -219,8 +219,9 @@ class _App:
         self._collectors = collectors
         self._threads = threads
         self._version = version.installed("pyrometer")  # which looks through all that is installed
+        self._process = Process()
         self._renderer = Renderer()
-        self._under_way: asyncio.Future[_Page] | None = None
+        self._waiting: list[asyncio.Future[_Page]] = []  # not empty exactly while a gathering is under way
         self._last: Gathered | None = None
 
     def routes(self) -> dict[str, Handler]:
@@ -235,23 +236,27 @@ class _App:
         return routes
 
     async def gather(self, seconds: float) -> _Page:
-        if self._under_way is None:
-            self._under_way = self._threads.call(self._page, seconds)
-            self._under_way.add_done_callback(self._gathered)
-        return await asyncio.shield(self._under_way)
+        # Each a future of its own: a client that goes away ends that of nobody else.
+        waiter: asyncio.Future[_Page] = asyncio.get_running_loop().create_future()
+        if not self._waiting:
+            self._threads.tell(self._gathered, self._page, seconds)
+        self._waiting.append(waiter)
+        return await waiter
 
     def _page(self, seconds: float) -> _Page:
         """In a thread, as all of it takes milliseconds: other connections need not wait."""
         gathered = self._gatherer.gather(seconds)
-        own = [BUILD_INFO.sample(1, self._exporter.prog, self._version), *process_samples()]
+        own = [BUILD_INFO.sample(1, self._exporter.prog, self._version), *self._process.samples()]
         return _Page(gathered, self._renderer.text([*gathered.items, *own]))
 
-    def _gathered(self, done: asyncio.Future[_Page]) -> None:
-        self._under_way = None
-        if not done.cancelled() and done.exception() is None:
+    def _gathered(self, page: _Page | None, error: BaseException | None) -> None:
+        waiting, self._waiting = self._waiting, []
+        if page is not None:
             if self._last is None:
                 memory.settle()
-            self._last = done.result().gathered
+            self._last = page.gathered
+        for waiter in waiting:
+            settle(waiter, page, error)
 
     def _own_endpoints(self) -> Mapping[str, Endpoint]:
         found: dict[str, Endpoint] = {}

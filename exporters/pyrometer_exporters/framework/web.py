@@ -18,7 +18,6 @@ import termios
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import cast
-from urllib.parse import parse_qsl, urlsplit
 
 from pyrometer_exporters.framework.background import Threads
 from pyrometer_exporters.framework.flags import Address, UsageError
@@ -34,6 +33,7 @@ LINGER_SECONDS = 1.0  # for a client to hang up after its last answer
 # Each connection costs ~10 kB, ~50 kB with TLS. Beyond, whoever has kept us waiting longest for a request makes room,
 # so that no number of silent clients keeps Prometheus out.
 MAX_CONNECTIONS = 128
+MAX_FIELDS = 32
 BACKLOG = 128  # with 5, bursts waited seconds for SYN retransmits
 GZIP_FROM = 1400  # one packet
 # Prometheus and vmagent send it. Where they run short of CPU, their HTTP client has read a small answer to its end when
@@ -73,6 +73,8 @@ _REASONS = {
     200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found", 405: "Method Not Allowed",
     431: "Request Header Fields Too Large", 500: "Internal Server Error", 503: "Service Unavailable",
 }  # fmt: skip
+# What urllib.parse would leave as it is.
+_PLAIN = frozenset("/?&=-._~:,@!$'()*abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
 _EXTRA = {401: 'WWW-Authenticate: Basic realm="pyrometer"', 405: "Allow: GET, HEAD"}
 
 
@@ -165,6 +167,8 @@ class WebServer:
         unsettled: Callable[[bool], None] | None = None  # of an answer that the kernel took, and the client perhaps
         scraper = False
         wait = HEADER_SECONDS
+        before: bytes | None = None
+        request: Request | None = None
         try:
             while True:
                 self._waiting[task] = writer
@@ -174,7 +178,8 @@ class WebServer:
                 unsettled = None
                 if header is None:
                     return
-                request = _parse(header)
+                if header != before:  # who scrapes says the same each time
+                    before, request = header, _parse(header)
                 keep = request is not None and _keeps_open(request) and not self._stopping
                 scraper = keep and request is not None and _TIMEOUT in request.headers
                 unsettled = await self._answer(request, reader, writer, keep=keep)
@@ -300,11 +305,25 @@ def _parse(header: bytes) -> Request | None:
         return None
     headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:])}
     try:
-        url = urlsplit(parts[1])
-        query = dict(parse_qsl(url.query, max_num_fields=32))
+        path, query = _target(parts[1])
     except ValueError:
         return None
-    return Request(parts[2], parts[0], url.path, query, headers)
+    return Request(parts[2], parts[0], path, query, headers)
+
+
+def _target(target: str) -> tuple[str, dict[str, str]]:
+    """The path and the parameters that a request names. Raises ValueError."""
+    if target[:1] != "/" or target[:2] == "//" or not _PLAIN.issuperset(target):
+        from urllib.parse import parse_qsl, urlsplit  # noqa: PLC0415  half a megabyte that scrapes need not load
+
+        url = urlsplit(target)
+        return url.path, dict(parse_qsl(url.query, max_num_fields=MAX_FIELDS))
+    path, _, query = target.partition("?")
+    pairs = [pair.partition("=") for pair in query.split("&")]
+    if len(pairs) > MAX_FIELDS:
+        msg = "too many fields"
+        raise ValueError(msg)
+    return path, {name: value for name, _, value in pairs if value}
 
 
 def _keeps_open(request: Request) -> bool:

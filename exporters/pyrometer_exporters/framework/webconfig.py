@@ -8,7 +8,6 @@ are ``tls_server_config`` (``cert_file``, ``key_file``, ``client_ca_file``, ``cl
 from __future__ import annotations
 
 import base64
-import hmac
 import re
 import ssl
 from collections.abc import Mapping
@@ -85,6 +84,8 @@ class WebConfig:
         return self._check(name, password)
 
     def _key(self, name: str, password: str) -> bytes:
+        import hmac  # noqa: PLC0415  as bcrypt: it loads all of hashlib, 2 MB
+
         # A digest of both with a length, so that no other pair spells the same bytes (CVE-2022-46146).
         text = f"{len(name)}:{name}:{password}"
         return hmac.digest(self.users.get(name, _NOBODY), text.encode(), "sha256")

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from pyrometer_exporters.framework import exposition
 from pyrometer_exporters.framework.exposition import MAX_LABEL_CHARACTERS, Renderer, escape_label, format_value
-from pyrometer_exporters.framework.metrics import Batch, Family, Sample, single
+from pyrometer_exporters.framework.metrics import Batch, Family, Sample, Series, single
 from pyrometer_simulator.stack.cache import cache_folder
 
 GAUGE = Family("x_ratio", "gauge", 'Half of "it", \\ and\na second line.', ("a", "b"))
@@ -58,7 +58,7 @@ def test_text_reads_back_the_same(rows: list[tuple[str, str, float]]) -> None:
 @settings(max_examples=200)
 @given(st.lists(st.tuples(st.sampled_from(HOSTILE), NUMBERS), max_size=10), st.integers(1, 2**41))
 def test_openmetrics_reads_back_the_same_with_its_timestamps(rows: list[tuple[str, float]], start: int) -> None:
-    points = [GAUGE.sample(v, a, "", timestamp=(start + n) / 1000) for n, (a, v) in enumerate(rows)]
+    points = [Series(GAUGE, (a, ""), [(v, start + n)]) for n, (a, v) in enumerate(rows)]
     text = Renderer().openmetrics(points).decode("utf-8")
     assert text.endswith("# EOF\n")
     found = [sample for family in parse_openmetrics(text) for sample in family.samples]
@@ -67,7 +67,7 @@ def test_openmetrics_reads_back_the_same_with_its_timestamps(rows: list[tuple[st
     for sample in found:
         by_series.setdefault(sample.labels["a"], []).append((float(sample.timestamp), sample.value))
     for label, seen in by_series.items():
-        wanted = [(p.timestamp, p.value) for p in points if expected(p.labels[0]) == label]
+        wanted = [(at / 1000, v) for p in points for v, at in p.points if expected(p.labels[0]) == label]
         assert len(seen) == len(wanted)
         for (stamp, value), (at, number) in zip(seen, wanted, strict=True):
             assert stamp == pytest.approx(at, abs=1e-4)
@@ -75,7 +75,7 @@ def test_openmetrics_reads_back_the_same_with_its_timestamps(rows: list[tuple[st
 
 
 def test_openmetrics_names_a_counter_without_its_suffix() -> None:
-    text = Renderer().openmetrics([COUNTER.sample(3, "x", timestamp=1.5)]).decode()
+    text = Renderer().openmetrics([Series(COUNTER, ("x",), [(3, 1500)])]).decode()
     assert "# TYPE x_events counter\n" in text
     assert 'x_events_total{a="x"} 3 1.500\n' in text
 
@@ -93,7 +93,7 @@ def test_numbers_are_short_and_exact(value: float, text: str) -> None:
 def test_one_byte_that_is_not_utf8_never_gets_out() -> None:
     odd = Family("x_odd", "gauge", "Help \ud800.", ("l",))
     Renderer().text([odd.sample(1, "\udcff")]).decode("utf-8")
-    Renderer().openmetrics([odd.sample(1, "\udcff")]).decode("utf-8")
+    Renderer().openmetrics([Series(odd, ("\udcff",), [(1, 1)])]).decode("utf-8")
 
 
 def test_labels_are_cut_before_they_are_escaped() -> None:
@@ -119,9 +119,9 @@ def test_a_family_is_together_however_its_samples_come_and_whoever_defined_it() 
 
 
 def test_points_of_a_series_stay_in_order_and_together() -> None:
-    points = [COUNTER.sample(n, "ab"[n % 2], timestamp=n) for n in range(10)]
-    lines = [line for line in Renderer().openmetrics(points).decode().splitlines() if not line.startswith("#")]
-    assert [line.split()[-1] for line in lines] == [f"{n}.000" for n in (0, 2, 4, 6, 8, 1, 3, 5, 7, 9)]
+    given = [Series(COUNTER, ("ab"[n % 2],), [(n, 1000 * n), (n + 2, 1000 * n + 2000)]) for n in (0, 1, 4, 5)]
+    lines = [line for line in Renderer().openmetrics(given).decode().splitlines() if not line.startswith("#")]
+    assert [line.split()[-1] for line in lines] == [f"{n}.000" for n in (0, 2, 4, 6, 1, 3, 5, 7)]
 
 
 def test_the_lines_that_are_kept_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,9 +9,12 @@ import ssl
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 import bcrypt
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from pyrometer_exporters.framework import web
 from pyrometer_exporters.framework.flags import Address, UsageError
@@ -66,6 +69,28 @@ def test_statuses(serving: Serving, method: str, path: str, status: int) -> None
             assert found == status
             assert b"secret" not in body
             assert headers.get("allow") == ("GET, HEAD" if status == 405 else None)
+
+    play(scenario)
+
+
+@given(st.text("/ab=&?%2;+#:[.", max_size=20).map("/".__add__))
+@example("/a?b=1&b=2&c=&d")
+def test_paths_and_parameters_are_those_that_urllib_finds(target: str) -> None:
+    try:
+        url = urlsplit(target)
+    except ValueError:
+        with pytest.raises(ValueError, match=r"."):
+            web._target(target)
+    else:
+        assert web._target(target) == (url.path, dict(parse_qsl(url.query)))
+
+
+def test_a_scraper_that_says_something_else_the_next_time_is_heard(serving: Serving) -> None:
+    async def scenario() -> None:
+        async with serving(ROUTES) as s:
+            client = await s.connect()
+            found = [(await client.get(f"/?name={name}"))[2] for name in ("a", "a", "b", "a")]
+            assert found == [f"hello {name}\n".encode() for name in ("a", "a", "b", "a")]
 
     play(scenario)
 

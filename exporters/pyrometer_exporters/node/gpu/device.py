@@ -297,12 +297,8 @@ def _identify(nvml: Nvml, handle: Handle, driver: str, known: Identity | None, n
         index=index,
         uuid=uuid,
         pci_bus_id=value_or_none(lambda: nvml.pci_bus_id(handle)) or "",  # the GPU of a Tegra is on no bus
-        model=_text_or_empty(nvml, handle, "Name"),
-        serial=_text_or_empty(nvml, handle, "Serial"),  # consumer cards have none
-        vbios=_text_or_empty(nvml, handle, "VbiosVersion"),
+        model=optional(lambda: nvml.text(handle, "Name")) or "",
+        serial=optional(lambda: nvml.text(handle, "Serial")) or "",  # consumer cards have none
+        vbios=optional(lambda: nvml.text(handle, "VbiosVersion")) or "",
         driver=driver,
     )
-
-
-def _text_or_empty(nvml: Nvml, handle: Handle, what: str) -> str:
-    return optional(lambda: nvml.text(handle, what)) or ""

@@ -25,6 +25,7 @@ MOST_CELSIUS = 200  # where DCGM draws the line as well
 MOST_MEGAHERTZ = 20_000
 MOST_WATTS = 20_000
 MOST_PERCENT = 100
+MOST_REASONS = 0xFFFF  # see sampler.NO_REASONS
 MOST_COUNT = 1 << 63
 
 
@@ -56,7 +57,7 @@ GAUGES = (
         lambda nvml, handle: nvml.enforced_power_limit_milliwatts(handle) / 1000,
         MOST_WATTS,
     ),
-    Gauge(families.CLOCKS_EVENT_REASONS, lambda nvml, handle: nvml.clock_event_reasons(handle), MOST_COUNT),
+    Gauge(families.CLOCKS_EVENT_REASONS, lambda nvml, handle: nvml.clock_event_reasons(handle), MOST_REASONS),
 )
 
 

@@ -34,7 +34,8 @@ HANGS_SECONDS = 0.1
 REST_SECONDS = 1.0
 # A read that takes this long (a healthy one: well under 1 ms) would slow down the others' cadence.
 SLOW_READ_SECONDS = 0.02
-ALL_ONES = 0xFFFFFFFFFFFFFFFF
+# No driver has so many reasons: a mask with these bits is none. A device that fell off the bus reads as all ones.
+NO_REASONS = 0xFFFFFFFFFFFF0000
 
 
 class Watched:
@@ -66,7 +67,7 @@ class Watched:
     def take(self, mask: int, now: float) -> None:
         """Count the time since the read before as spent under ``mask``, unless that was too long ago."""
         before, self._at = self._at, now
-        if mask == ALL_ONES:  # what a device that fell off the bus reads as
+        if mask & NO_REASONS:
             self._at = None
             return
         mask &= KNOWN_BITS  # also keeps the number of different masks bounded

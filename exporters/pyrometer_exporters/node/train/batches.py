@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from pyrometer_exporters.framework.metrics import Family, Sample
+from pyrometer_exporters.framework.metrics import Family, Series
 from pyrometer_exporters.node.train.points import Fresh, RunKey
 
 _RUN = ("run", "attempt")
@@ -73,12 +73,12 @@ _BY_NAME = {
 }  # fmt: skip
 
 
-def samples_of(fresh: Mapping[RunKey, Fresh]) -> Iterator[Sample]:
-    """The samples of runs' batches; those of one series in order of time."""
-    for (run, attempt), of_run in fresh.items():
-        for name, value, milliseconds in of_run.samples():
-            column, _, tag = name.partition(":")
-            if column == "tag":
-                yield TAG.sample(value, run, attempt, tag, timestamp=milliseconds / 1000)
+def series_of(fresh: Mapping[RunKey, Fresh]) -> Iterator[Series]:
+    """The series of runs' batches."""
+    for key, of_run in fresh.items():
+        for name, points in of_run.series().items():
+            family = _BY_NAME.get(name)
+            if family is not None:
+                yield Series(family, key, points)
             else:
-                yield _BY_NAME[column].sample(value, run, attempt, timestamp=milliseconds / 1000)
+                yield Series(TAG, (*key, name.partition(":")[2]), points)

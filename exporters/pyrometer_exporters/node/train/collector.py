@@ -17,14 +17,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from pyrometer.ring import PARTS
 from pyrometer_exporters.framework.collector import CollectorSpec, Context, Endpoint, Reply
 from pyrometer_exporters.framework.exposition import OPENMETRICS_CONTENT_TYPE, Renderer
-from pyrometer_exporters.framework.metrics import Down, Family, Sample
+from pyrometer_exporters.framework.metrics import Down, Family, Sample, made
 from pyrometer_exporters.framework.worker import PartError
 from pyrometer_exporters.node.train import memory
 from pyrometer_exporters.node.train.batches import FAMILIES as BATCH_FAMILIES
-from pyrometer_exporters.node.train.batches import samples_of
+from pyrometer_exporters.node.train.batches import series_of
 from pyrometer_exporters.node.train.points import PointStore
 from pyrometer_exporters.node.train.stacks import Stacks
-from pyrometer_exporters.node.train.tracker import Rank, Tracker
+from pyrometer_exporters.node.train.tracker import CHANGING_TEXTS, Rank, Tracker
 
 log = logging.getLogger(__name__)
 
@@ -167,6 +167,7 @@ class TrainCollector:
         self._tracker = Tracker(context.rings, context.clock, self._store, remembered.offset_ms)
         self._stacks = Stacks(context.procfs, context.clock)
         self._renderer = Renderer()
+        self._descriptions = Descriptions()
         self._lock = threading.Lock()
         self._folder_down: Down | None = None
         self._stop = threading.Event()
@@ -177,12 +178,14 @@ class TrainCollector:
         """See :class:`Collector`."""
         with self._locked(until - time.monotonic()):
             self._poll()
-            now, offset = self._clock.monotonic(), self._clock.wall() - self._clock.monotonic()
+            now, offset = self._clock.monotonic(), self._tracker.offset() / 1000
+            ranks = self._tracker.ranks()
             found: list[Sample | Down] = list(self._tracker.downs())
             if self._folder_down is not None:
                 found.append(self._folder_down)
-            for rank in self._tracker.ranks():
+            for rank in ranks:
                 found.extend(rank_samples(rank, now, offset))
+            found.extend(self._descriptions.samples(ranks))
         return found
 
     def endpoints(self) -> Mapping[str, Endpoint]:
@@ -204,7 +207,7 @@ class TrainCollector:
             fresh = self._store.fresh(consumer, self._clock.wall())
             if consumer and self._tracker.offset_ms != self._saved_offset:
                 self._save()  # before anybody has a timestamp made with it
-        body = self._renderer.openmetrics(samples_of(fresh))
+        body = self._renderer.openmetrics(series_of(fresh))
 
         def delivered(whole: bool) -> None:
             if whole and consumer:
@@ -253,22 +256,43 @@ class TrainCollector:
 
 
 def rank_samples(rank: Rank, now: float, offset: float) -> Iterator[Sample]:
-    """All samples of a rank; ``now`` monotonic seconds, ``offset`` the wall clock less that."""
-    meta, header = rank.meta, rank.header
-    labels = (meta.run, meta.attempt, meta.rank)
-    yield STEPS.sample(header.steps, *labels)
-    yield STEP_SECONDS.sample(header.step_total / 1e9, *labels)
-    yield RANK_START.sample(header.created / 1e9 + offset, *labels)
+    """What changes of a rank; ``now`` monotonic seconds, ``offset`` the wall clock less that."""
+    header, labels = rank.header, rank.labels
+    yield made(STEPS, labels, header.steps)
+    yield made(STEP_SECONDS, labels, header.step_total / 1e9)
+    yield made(RANK_START, labels, header.created / 1e9 + offset)
     yield from _shares(rank, labels)
     for part, nanoseconds in zip(PARTS, header.part_totals, strict=True):
         if nanoseconds:
-            yield PART_SECONDS.sample(nanoseconds / 1e9, *labels, part)
+            yield made(PART_SECONDS, (*labels, part), nanoseconds / 1e9)
     if not header.closed:
-        yield RANK_UP.sample(rank.ended_at is None, *labels)
+        yield made(RANK_UP, labels, rank.ended_at is None)
         yield from _position(rank, labels, now, offset)
     yield from _pauses(rank, labels)
+
+
+class Descriptions:
+    """What ranks say of themselves and their runs, made anew only where it has changed."""
+
+    def __init__(self) -> None:
+        self._made: dict[Rank, tuple[object, tuple[Sample, ...]]] = {}
+
+    def samples(self, ranks: Iterable[Rank]) -> Iterator[Sample]:
+        """Of all these; the others are forgotten."""
+        before, self._made = self._made, {}
+        for rank in ranks:
+            state = (*(rank.text(name) for name in CHANGING_TEXTS), bool(rank.header.flops_extra))
+            kept = before.get(rank)
+            if kept is None or kept[0] != state:
+                kept = state, tuple(_description(rank))
+            self._made[rank] = kept
+            yield from kept[1]
+
+
+def _description(rank: Rank) -> Iterator[Sample]:
+    meta, header = rank.meta, rank.header
     info = (meta.texts[name] for name in ("gpu", "uuid", "stage", "replica"))
-    yield RANK_INFO.sample(1, *labels, meta.local_rank, *info)
+    yield RANK_INFO.sample(1, *rank.labels, meta.local_rank, *info)
     texts = (rank.text(name) for name in _RUN_TEXTS)
     yield RUN_INFO.sample(1, meta.run, meta.attempt, str(meta.world_size or ""), *texts, meta.source)
     if meta.expected_mfu is not None:
@@ -293,30 +317,30 @@ def _shares(rank: Rank, labels: tuple[str, ...]) -> Iterator[Sample]:
     ):
         total = header.steps * (per_step or 0.0) + extra
         if (per_step is not None or extra) and 0.0 <= total < math.inf:
-            yield family.sample(total / (1 if meta.source != "client" else meta.world_size), *labels)
+            yield made(family, labels, total / (1 if meta.source != "client" else meta.world_size))
 
 
 def _pauses(rank: Rank, labels: tuple[str, ...]) -> Iterator[Sample]:
     """Absent where the client doesn't count them: zero would say that there are none."""
     header = rank.header
     if header.part_totals[PARTS.index("gc")]:
-        yield GC_PAUSES.sample(header.gc_pauses, *labels)
-        yield GC_PAUSE_SECONDS.sample(header.gc_pause_total / 1e9, *labels)
+        yield made(GC_PAUSES, labels, header.gc_pauses)
+        yield made(GC_PAUSE_SECONDS, labels, header.gc_pause_total / 1e9)
     if header.gc_step > 0:
-        yield LAST_GC_STEP.sample(rank.meta.first_step + header.gc_step - 1, *labels)
+        yield made(LAST_GC_STEP, labels, rank.meta.first_step + header.gc_step - 1)
 
 
 def _position(rank: Rank, labels: tuple[str, ...], now: float, offset: float) -> Iterator[Sample]:
     header = rank.header
     if rank.last_end:
-        yield LAST_STEP.sample(rank.last_end / 1e9 + offset, *labels)
-        yield LAST_STEP_NUMBER.sample(rank.last_step, *labels)
+        yield made(LAST_STEP, labels, rank.last_end / 1e9 + offset)
+        yield made(LAST_STEP_NUMBER, labels, rank.last_step)
     if header.longest_tick > 0:
-        yield LONGEST_TICK.sample(header.longest_tick / 1e9, *labels)
+        yield made(LONGEST_TICK, labels, header.longest_tick / 1e9)
     if rank.ended_at is not None:
         return  # gone: it is nowhere
     part, since = rank.position()
-    yield CURRENT_PART.sample(max(0.0, now - since / 1e9), *labels, part)
+    yield made(CURRENT_PART, (*labels, part), max(0.0, now - since / 1e9))
 
 
 COLLECTOR = CollectorSpec(

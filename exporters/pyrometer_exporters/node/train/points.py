@@ -43,9 +43,9 @@ RunKey = tuple[str, str]
 """Run and attempt."""
 
 
-@dataclass(frozen=True, slots=True)  # 20,000 of them may be kept
+@dataclass(slots=True)  # 20,000 of them may be kept; not frozen, as that makes each at twice the cost
 class Point:
-    """One batch; None is unknown.
+    """One batch; None is unknown. Never changed.
 
     ``timestamp`` is the end of the step in milliseconds since the epoch, ``sequence`` its number in the rank's ring
     (``ring`` is that file's name), ``step`` its number in the run; ``steps`` is how many a log's line stands for.
@@ -82,13 +82,15 @@ class Fresh:
     points: tuple[Point, ...]
     again: Mapping[str, Point]
 
-    def samples(self) -> Iterator[tuple[str, float, int]]:
-        """Series name, value and timestamp in ms; those of one series in order of time."""
+    def series(self) -> dict[str, list[tuple[float, int]]]:
+        """By the name of the series, values and timestamps in ms, in order of time."""
+        found: dict[str, list[tuple[float, int]]] = {}
         for name, point in self.again.items():
-            yield name, dict(point.columns())[name], point.timestamp
+            found[name] = [(dict(point.columns())[name], point.timestamp)]
         for point in self.points:
             for name, value in point.columns():
-                yield name, value, point.timestamp
+                found.setdefault(name, []).append((value, point.timestamp))
+        return found
 
 
 @dataclass
@@ -134,7 +136,8 @@ class _Series:
         self.newest = point.timestamp
         self.added[point.ring] = point.sequence + 1
         self.points.append(point)
-        self.latest.update((name, point) for name, _ in point.columns())
+        for name, _ in point.columns():
+            self.latest[name] = point
         while self.points[0].timestamp < point.timestamp - KEEP_SECONDS * 1000:
             self.points.popleft()
 
@@ -174,7 +177,8 @@ class PointStore:
         # A point read once more after a restart keeps the timestamp under which it is served again.
         stamp = next((cursor.newest for cursor in cursors if cursor.is_newest(point)), point.timestamp)
         floor = max((cursor.newest for cursor in cursors if not cursor.has(point)), default=0)
-        series.add(replace(point, timestamp=max(stamp, series.newest + 1, floor + 1)))
+        stamp = max(stamp, series.newest + 1, floor + 1)
+        series.add(point if stamp == point.timestamp else replace(point, timestamp=stamp))
 
     def fresh(self, consumer: str, now: float = 0.0) -> dict[RunKey, Fresh]:
         """Per run what the consumer is to get at the wall clock's time ``now``."""

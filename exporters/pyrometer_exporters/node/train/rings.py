@@ -13,20 +13,25 @@ import stat
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyrometer import ring
 
 # A node has 8-16 ranks; leftovers of crashed runs come on top. More is somebody's mistake, not our memory.
 MAX_RINGS = 256
 
-_HEADER = struct.Struct(f"<{ring.LONGEST_TICK_SLOT + 1}q")
+_HEADER = struct.Struct(f"<{ring.FLOPS_EXTRA_SLOT}qd{ring.LONGEST_TICK_SLOT - ring.FLOPS_EXTRA_SLOT}q")
+_COUNT = struct.Struct("<q")
 # By the ring's magic number: its version's record.
 _RECORDS = {
     ring.MAGIC_V1: struct.Struct(f"<6q2d{ring.RECORD_SLOTS_V1 - 8}q"),
     ring.MAGIC: struct.Struct(f"<6q2d{ring.RECORD_SLOTS - 8}q"),
 }
 _FLOPS = struct.Struct("<d")
+_RARE = (
+    ring.FLAG_GLOBAL_BATCH_SIZE | ring.FLAG_SEQUENCE_LENGTH | ring.FLAG_RECOMPUTE | ring.FLAG_STEPS
+    | ring.FLAG_REPORTED_FLOPS | ring.FLAG_REPORTED_MFU
+)  # fmt: skip
 _HEADER_TRIES = 3
 # No count of steps, ranks or restarts comes near; beyond 2**53 a number is no longer exact in a sample.
 _MAX_NUMBER = 1 << 53
@@ -66,9 +71,9 @@ class Meta:
         return _positive(self.tokens_per_step * self.flops_per_token)
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)  # not frozen, as that makes each at twice the cost
 class Header:
-    """The changing part of a ring's header; times are CLOCK_MONOTONIC nanoseconds."""
+    """The changing part of a ring's header, itself never changed; times are CLOCK_MONOTONIC nanoseconds."""
 
     created: int
     closed: bool
@@ -94,8 +99,7 @@ class Header:
         return self.count + self.steps_extra
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(NamedTuple):
     """One finished step, or of a log's line the steps it stands for; ``sequence`` counts from 0 within the ring."""
 
     sequence: int
@@ -122,6 +126,7 @@ class RingFile:
         # O_NONBLOCK: a FIFO of that name must not hang us. O_NOFOLLOW: anyone may write into the folder.
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         self.path = path
+        self._last: tuple[bytes, Header] | None = None
         try:
             self.meta = self._read_meta()
             self.first_header = self.header()
@@ -135,14 +140,19 @@ class RingFile:
         The end of a step is several writes. Read between two of them, the sums could stand at what they never were,
         and a counter seem to go back; so it is read until it says the same twice, which it does at once.
         """
-        data = self._read(0, _HEADER.size)
+        last, data = self._last, self._read(0, _HEADER.size)
+        if last is not None and last[0] == data:  # as it was at the last look, which is twice the same
+            return last[1]
         for _ in range(_HEADER_TRIES):
             before, data = data, self._read(0, _HEADER.size)
             if before == data:
                 break
+        header = self._parsed(data)
+        self._last = data, header
+        return header
+
+    def _parsed(self, data: bytes) -> Header:
         slots = _HEADER.unpack(data)
-        totals = slots[ring.PART_TOTALS_SLOT : ring.PART_TOTALS_SLOT + len(ring.PARTS)]
-        (flops_extra,) = _FLOPS.unpack(struct.pack("<q", slots[ring.FLOPS_EXTRA_SLOT]))
         if min(slots[ring.COUNT_SLOT], slots[ring.STEP_TOTAL_SLOT], *slots[ring.PART_TOTALS_SLOT :]) < 0:
             msg = f"{self.path} counts below zero"
             raise BadRingError(msg)
@@ -155,8 +165,8 @@ class RingFile:
             part=slots[ring.PART_SLOT],
             part_started=slots[ring.PART_STARTED_SLOT],
             tokens_extra=slots[ring.TOKENS_EXTRA_SLOT],
-            flops_extra=flops_extra,
-            part_totals=totals,
+            flops_extra=slots[ring.FLOPS_EXTRA_SLOT],
+            part_totals=slots[ring.PART_TOTALS_SLOT : ring.PART_TOTALS_SLOT + len(ring.PARTS)],
             gc_pauses=slots[ring.GC_PAUSES_SLOT],
             gc_pause_total=slots[ring.GC_PAUSE_TOTAL_SLOT],
             gc_step=slots[ring.GC_STEP_SLOT],
@@ -170,7 +180,8 @@ class RingFile:
         """The records ``first`` to ``count - 1`` that are still whole; what the writer has overtaken is left out."""
         first = max(first, count - ring.CAPACITY, 0)
         chunks = [(number, self._chunk(number, length)) for number, length in _runs(first, count)]
-        oldest_whole = self.header().count - ring.CAPACITY
+        (now,) = _COUNT.unpack(self._read(8 * ring.COUNT_SLOT, _COUNT.size))
+        oldest_whole = now - ring.CAPACITY
         for start, data in chunks:
             for index, slots in enumerate(self._record.iter_unpack(data)):
                 number = start + index
@@ -274,22 +285,28 @@ def _runs(first: int, count: int) -> Iterator[tuple[int, int]]:
 
 def _record(slots: tuple[Any, ...]) -> Record:
     flags = slots[ring.FLAGS]
-    return Record(
-        sequence=slots[ring.SEQUENCE] - 1,
-        start=slots[ring.START],
-        end=slots[ring.END],
-        flags=flags,
-        tokens=slots[ring.TOKENS] if flags & ring.FLAG_TOKENS else None,
-        flops=_double(slots, ring.FLOPS, ring.FLAG_FLOPS),
-        loss=slots[ring.LOSS] if flags & ring.FLAG_LOSS else None,
-        grad_norm=slots[ring.GRAD_NORM] if flags & ring.FLAG_GRAD_NORM else None,
-        global_batch_size=_changed(slots, ring.GLOBAL_BATCH_SIZE, ring.FLAG_GLOBAL_BATCH_SIZE),
-        sequence_length=_changed(slots, ring.SEQUENCE_LENGTH, ring.FLAG_SEQUENCE_LENGTH),
-        recompute=_recompute(slots),
-        steps=_changed(slots, ring.STEPS, ring.FLAG_STEPS) or 1,
-        step=_changed(slots, ring.STEP, ring.FLAG_STEPS),
-        reported_flops=_double(slots, ring.REPORTED_FLOPS, ring.FLAG_REPORTED_FLOPS),
-        reported_mfu=_double(slots, ring.REPORTED_MFU, ring.FLAG_REPORTED_MFU),
+    record = Record(
+        slots[ring.SEQUENCE] - 1,
+        slots[ring.START],
+        slots[ring.END],
+        flags,
+        slots[ring.TOKENS] if flags & ring.FLAG_TOKENS else None,
+        _double(slots, ring.FLOPS, ring.FLAG_FLOPS),
+        slots[ring.LOSS] if flags & ring.FLAG_LOSS else None,
+        slots[ring.GRAD_NORM] if flags & ring.FLAG_GRAD_NORM else None,
+    )
+    return (
+        record
+        if not flags & _RARE
+        else record._replace(
+            global_batch_size=_changed(slots, ring.GLOBAL_BATCH_SIZE, ring.FLAG_GLOBAL_BATCH_SIZE),
+            sequence_length=_changed(slots, ring.SEQUENCE_LENGTH, ring.FLAG_SEQUENCE_LENGTH),
+            recompute=_recompute(slots),
+            steps=_changed(slots, ring.STEPS, ring.FLAG_STEPS) or 1,
+            step=_changed(slots, ring.STEP, ring.FLAG_STEPS),
+            reported_flops=_double(slots, ring.REPORTED_FLOPS, ring.FLAG_REPORTED_FLOPS),
+            reported_mfu=_double(slots, ring.REPORTED_MFU, ring.FLAG_REPORTED_MFU),
+        )
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -12,9 +12,10 @@ from pyrometer import ring
 from pyrometer_exporters.framework.clock import Clock
 from pyrometer_exporters.framework.metrics import Down
 from pyrometer_exporters.framework.worker import reason_of
+from pyrometer_exporters.node.train.folder import Folder
 from pyrometer_exporters.node.train.peaks import peak_flops
 from pyrometer_exporters.node.train.points import Point, PointStore, RunKey
-from pyrometer_exporters.node.train.rings import MAX_RINGS, BadRingError, Header, Meta, Record, RingFile
+from pyrometer_exporters.node.train.rings import BadRingError, Header, Meta, Record, RingFile
 
 log = logging.getLogger(__name__)
 
@@ -24,10 +25,13 @@ KEEP_CLOSED_SECONDS = 300.0
 KEEP_CRASHED_SECONDS = 600.0
 # The difference of the two clocks changes when the wall clock is set, and only then: less is the reading's own noise.
 CLOCK_STEP_MS = 100
+CHANGING_TEXTS = ("global_batch_size", "sequence_length", "recompute")
+"""What a run may say anew with each step."""
+_TAGGED = sum(ring.TAG_BITS.values())
 _BETWEEN_TICKS = {ring.NAMED: "step", ring.UNNAMED: "between_ticks"}
 
 
-@dataclass
+@dataclass(eq=False)
 class Rank:
     """A rank of a run on this node and where it stands."""
 
@@ -42,6 +46,11 @@ class Rank:
     def ring(self) -> str:
         """The file's name; one text for all points of the ring, of which thousands are kept."""
         return os.path.basename(self.file.path)  # noqa: PTH119
+
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        """Its run, attempt and number."""
+        return (self.meta.run, self.meta.attempt, self.meta.rank)
 
     @property
     def last_end(self) -> int:
@@ -66,7 +75,7 @@ class Rank:
 
     def text(self, name: str) -> str:
         """A text of the run's description, as it is at the latest step."""
-        changed = getattr(self.latest, name, None)
+        changed = getattr(self.latest, name, None) if name in CHANGING_TEXTS else None
         return self.meta.texts[name] if changed is None else str(changed)
 
     @property
@@ -94,14 +103,14 @@ class Tracker:
         self._folder = folder
         self._clock = clock
         self._store = store
-        self._left_out = 0
+        self._listing = Folder(folder)
         self._ranks: dict[str, Rank] = {}
         self._bad: dict[str, str] = {}
         self._done: set[str] = set()
 
     def poll(self) -> None:
         """Look for new, changed and ended rings, and put new batches into the store. Raises OSError."""
-        names = self._names()
+        names = self._listing.names()
         # Bad ones too, each time: what was out of descriptors or not yet readable may be well by now.
         self._bad = {}
         for name in names - self._ranks.keys() - self._done:
@@ -131,8 +140,8 @@ class Tracker:
     def downs(self) -> list[Down]:
         """The files that can't be read as rings."""
         found = [Down(name, "bad_ring", why) for name, why in self._bad.items()]
-        if self._left_out:
-            found.append(Down("rings", "too_many_rings", f"{self._left_out} of the oldest files are not looked at"))
+        if left_out := self._listing.left_out:
+            found.append(Down("rings", "too_many_rings", f"{left_out} of the oldest files are not looked at"))
         return found
 
     def close(self) -> None:
@@ -140,14 +149,6 @@ class Tracker:
         for rank in self._ranks.values():
             rank.file.close()
         self._ranks.clear()
-
-    def _names(self) -> set[str]:
-        with os.scandir(self._folder) as entries:
-            found = [e for e in entries if e.name.endswith(ring.SUFFIX) and not e.name.startswith(".")]
-            if len(found) > MAX_RINGS:  # a job that crashes in a loop leaves many; the living are the newest
-                found.sort(key=_made, reverse=True)
-        self._left_out = max(0, len(found) - MAX_RINGS)
-        return {entry.name for entry in found[:MAX_RINGS]}
 
     def _open(self, name: str) -> None:
         try:
@@ -164,25 +165,28 @@ class Tracker:
 
     def _follow(self, rank: Rank, now: float) -> None:
         rank.header = header = rank.file.header()
-        if rank.meta.reporting:
-            self._take_batches(rank)
         if header.count > rank.next_record or rank.latest is None:
-            for record in rank.file.records(header.count - 1, header.count):
-                rank.latest = record
-        rank.next_record = header.count
+            self._read_on(rank)
         if rank.ended_at is None and (header.closed or not rank.file.alive()):
             # For a ring found after a restart of the exporter the end lies in the past.
             rank.ended_at = min(now, max(rank.last_end, header.created) / 1e9) if rank.last_end else now
 
-    def _take_batches(self, rank: Rank) -> None:
-        for record in rank.file.records(rank.next_record, rank.header.count):
-            point = to_point(record, rank.meta, rank.peak, self._offset())
-            self._store.add(rank.key, replace(point, ring=rank.ring))
+    def _read_on(self, rank: Rank) -> None:
+        """All new records of the rank that reports, of another the latest only."""
+        first, count = rank.next_record, rank.header.count
+        for record in rank.file.records(min(first, count - 1) if rank.meta.reporting else count - 1, count):
+            rank.latest = record
+            if rank.meta.reporting and record.sequence >= first:
+                self._store.add(rank.key, to_point(record, rank, self.offset()))
+        rank.next_record = count
 
-    def _offset(self) -> int:
+    def offset(self) -> int:
         """The wall clock less CLOCK_MONOTONIC in ms: the same until somebody sets the clock."""
-        now = int((self._clock.wall() - self._clock.monotonic()) * 1000)
-        if self.offset_ms is None or abs(now - self.offset_ms) >= CLOCK_STEP_MS:
+        before, wall, after = self._clock.monotonic(), self._clock.wall(), self._clock.monotonic()
+        now = int((wall - before) * 1000)
+        # Where the two were not read at once, as other threads or programs had their turn, they say nothing.
+        at_once = (after - before) * 1000 < CLOCK_STEP_MS / 2
+        if self.offset_ms is None or (at_once and abs(now - self.offset_ms) >= CLOCK_STEP_MS):
             self.offset_ms = now
         return self.offset_ms
 
@@ -201,38 +205,35 @@ class Tracker:
         return Down("rings", reason_of(error), f"{self._folder}: {error.strerror}")
 
 
-def _made(entry: os.DirEntry[str]) -> int:
-    try:
-        return entry.stat(follow_symlinks=False).st_mtime_ns
-    except OSError:  # gone since
-        return 0
-
-
-def to_point(record: Record, meta: Meta, peak: float | None, offset_ms: int) -> Point:
+def to_point(record: Record, rank: Rank, offset_ms: int) -> Point:
     """A record as a batch (a log's line: the mean of its steps); ``offset_ms`` is the wall clock less CLOCK_MONOTONIC.
 
     MFU = model FLOPs of the step / (step seconds x GPUs x peak FLOP/s of one GPU).
     """
+    meta = rank.meta
     seconds = max(1, record.end - record.start) / 1e9
     flops = _flops(record, meta)
     rate = None if flops is None or not meta.world_size else flops / seconds / meta.world_size
-    tags = [tag for tag, bit in ring.TAG_BITS.items() if record.flags & bit]
-    if record.sequence < meta.warmup_steps and "warmup" not in tags:
-        tags.append("warmup")
     return Point(
         timestamp=record.end // 1_000_000 + offset_ms,
         sequence=record.sequence,
         step=meta.first_step + record.sequence if record.step is None else record.step,
         seconds=seconds / record.steps,
-        mfu=None if rate is None or peak is None else rate / peak,
+        mfu=None if rate is None or rank.peak is None else rate / rank.peak,
         flops_per_second=rate,
         loss=record.loss,
         grad_norm=record.grad_norm,
+        tags=_tags(record, meta),
+        ring=rank.ring,
         steps=None if meta.source == "client" else record.steps,
         reported_mfu=record.reported_mfu,
         reported_flops_per_second=record.reported_flops,
-        tags=tuple(tags),
     )
+
+
+def _tags(record: Record, meta: Meta) -> tuple[str, ...]:
+    tags = tuple([tag for tag, bit in ring.TAG_BITS.items() if record.flags & bit]) if record.flags & _TAGGED else ()
+    return tags if record.sequence >= meta.warmup_steps or "warmup" in tags else (*tags, "warmup")
 
 
 def _flops(record: Record, meta: Meta) -> float | None:

@@ -57,10 +57,17 @@ def test_a_sick_gpu_comes_back_by_itself_without_initialising_the_driver_again(
     assert node.library.calls["nvmlInitWithFlags"] == 1
 
 
+SAMPLED = {"pyrometer_gpu_clock_event_sampled_seconds_total"}  # goes with the mask
+
+
 @pytest.mark.parametrize(
     ("garbage", "lacking"),
     [
         ({"nvmlDeviceGetTemperatureV": 82_505}, {"DCGM_FI_DEV_GPU_TEMP"}),
+        (
+            {"nvmlDeviceGetCurrentClocksEventReasons": 686_104},
+            {"DCGM_FI_DEV_CLOCKS_EVENT_REASONS", "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS"},
+        ),
         ({"nvmlDeviceGetUtilizationRates": 2619}, {"DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_MEM_COPY_UTIL"}),
     ],
 )
@@ -73,7 +80,7 @@ def test_one_number_that_cannot_be_true_is_left_out_and_the_gpu_is_well(
     scrape = node.scrape()
     assert scrape.downs == {}
     assert scrape.value("pyrometer_gpu_up", gpu="0") == 1
-    assert healthy - scrape.names_of("0") == lacking
+    assert healthy - scrape.names_of("0") - SAMPLED == lacking
 
 
 def test_two_numbers_that_cannot_be_true_are_a_gpu_in_trouble(make_node: MakeNode) -> None:
@@ -177,6 +184,16 @@ def test_a_board_that_knows_only_the_older_of_two_calls_is_asked_by_that(make_no
     assert scrape.value("DCGM_FI_DEV_GPU_TEMP", gpu="0") == 31
 
 
+@pytest.mark.parametrize(("function", "label"), [("Name", "model"), ("Serial", "serial"), ("VbiosVersion", "vbios")])
+def test_a_text_that_cannot_be_had_for_no_reason_is_empty_and_the_gpu_is_well(
+    make_node: MakeNode, function: str, label: str
+) -> None:
+    node = make_node(count=1, setup=lambda gpus: gpus[0].set(errors={f"nvmlDeviceGet{function}": 999}))
+    scrape = node.scrape()
+    assert scrape.downs == {}
+    assert scrape.value("pyrometer_gpu_info", gpu="0", **{label: ""}) == 1
+
+
 def test_gpus_without_a_pci_address_are_served_under_their_uuids(make_node: MakeNode, sysfs: Path) -> None:
     def on_no_bus(gpus: SimulatedGpus) -> None:
         for gpu in gpus:
@@ -215,7 +232,7 @@ def test_a_missing_driver_is_tried_again_with_growing_pauses(make_node: MakeNode
     node = make_node(still=True, setup=lambda gpus: gpus.fail_init(9))
     tries = []
     for _ in range(200):
-        node.scrape()
+        _until(lambda: node.scrape().downs != {"nvml": "deadline"})  # on a busy machine a try may end a scrape later
         tries.append(node.library.calls["nvmlInitWithFlags"])
         node.clock.now += 1
     pauses = [tries.count(number) for number in sorted(set(tries))]

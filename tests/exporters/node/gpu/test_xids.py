@@ -170,6 +170,21 @@ def test_a_driver_without_events_leaves_the_log(make_node: MakeNode) -> None:
     _until(node, "0", {"64": 1})
 
 
+def test_a_gpu_that_refuses_to_record_for_no_reason_is_served_and_asked_again(make_node: MakeNode) -> None:
+    node = make_node(count=1, still=True, setup=lambda gpus: gpus[0].set(errors={"nvmlDeviceRegisterEvents": 999}))
+    for _ in range(4):
+        assert node.scrape().downs == {}
+    assert node.library.calls["nvmlDeviceRegisterEvents"] == 1
+    node.gpus[0].set(errors={})
+    node.clock.now += 60
+    node.scrape()
+    report_xid(node.gpus[0], 48)
+    node.clock.now += 15
+    assert node.scrape().value(ERRORS, gpu="0", xid="48") == 1
+    calls = node.library.calls
+    assert calls["nvmlEventSetCreate"] - calls["nvmlEventSetFree"] == 1
+
+
 def test_a_log_that_may_not_be_read_is_said_and_leaves_nvml(
     make_node: MakeNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:

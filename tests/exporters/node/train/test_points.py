@@ -11,6 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from pyrometer_exporters.node.train import memory as memory_module
 from pyrometer_exporters.node.train import points
 from pyrometer_exporters.node.train.memory import Memory, Remembered
 from pyrometer_exporters.node.train.points import Cursor, Fresh, Point, PointStore
@@ -50,12 +51,10 @@ def test_the_newest_of_each_series_is_served_again_the_same() -> None:
     store = PointStore()
     store.add(KEY, point(1000, 0, loss=2.0))
     store.add(KEY, point(2000, 1, tagged=1))
-    first = list(store.fresh("a")[KEY].samples())
+    first = store.fresh("a")[KEY].series()
     take(store, "a")
-    again = list(store.fresh("a")[KEY].samples())
-    assert again
-    assert set(again) <= set(first)
-    assert {name for name, _, _ in again} == {name for name, _, _ in first}
+    again = store.fresh("a")[KEY].series()
+    assert again == {name: points[-1:] for name, points in first.items()}
 
 
 def test_without_a_consumer_nothing_counts_as_taken_and_nothing_is_again() -> None:
@@ -75,7 +74,7 @@ def test_a_backlog_comes_in_several_replies_and_no_series_seems_to_end_in_betwee
         store.add(KEY, point(1000 * (n + 1), n, tagged=n == 5))
     names = []
     while (fresh := store.fresh("a"))[KEY].points:
-        names.append({name for name, _, _ in fresh[KEY].samples()})
+        names.append(fresh[KEY].series().keys())
         store.taken("a", fresh)
     assert len(names) == 3
     assert all("tag:checkpoint" in of for of in names)
@@ -163,6 +162,17 @@ def test_memory_survives_hostile_names_and_a_folder_that_is_gone(
     assert caplog.text.count("can't write") == 1
     Memory(None).save(cursors, None)
     assert Memory(None).load() == Remembered()
+
+
+def test_a_memory_that_did_not_fit_leaves_the_one_before(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = Memory(tmp_path)
+    memory.save({"a": {KEY: Cursor(1, {"r": 1})}}, 7)
+    monkeypatch.setattr(memory_module.os, "write", lambda _fd, data: len(data) - 1)
+    memory.save({"a": {KEY: Cursor(2, {"r": 2})}}, 7)
+    assert "No space left on device" in caplog.text
+    assert Memory(tmp_path).load() == Remembered({"a": {KEY: Cursor(1, {"r": 1})}}, 7)
 
 
 class Everyday(RuleBasedStateMachine):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from pyrometer import ring
-from pyrometer_exporters.node.train import tracker as tracker_module
+from pyrometer_exporters.node.train import folder as folder_module
 from pyrometer_exporters.node.train.points import PointStore
 from pyrometer_exporters.node.train.tracker import KEEP_CLOSED_SECONDS, KEEP_CRASHED_SECONDS, Tracker
 
@@ -142,7 +143,7 @@ def test_with_too_many_files_the_newest_are_followed_and_it_is_said(
     tracker: Tracker, rings: Rings, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A job that crashes in a loop leaves a ring per rank and restart."""
-    monkeypatch.setattr(tracker_module, "MAX_RINGS", 10)
+    monkeypatch.setattr(folder_module, "MAX_RINGS", 10)
     for n in range(20):
         (folder / f"a{n}.ring").touch()
         os.utime(folder / f"a{n}.ring", (1, 1))
@@ -203,3 +204,47 @@ def test_mfu_of_a_batch(tracker: Tracker, rings: Rings, store: PointStore) -> No
     assert third.flops_per_second == pytest.approx(1e15 / 2 / 8)
     assert third.tags == ()
     assert instant.seconds > 0
+
+
+def test_a_ring_is_found_though_the_folder_was_listed_at_the_very_time_it_came(
+    tracker: Tracker, rings: Rings, folder: Path
+) -> None:
+    """The clock of a file system stands still for milliseconds."""
+    rings("r0").step(1000, 1001)
+    tracker.poll()
+    then = folder.stat().st_mtime_ns
+    rings("r1", rank=1).step(1000, 1001)
+    os.utime(folder, ns=(then, then))
+    tracker.poll()
+    assert len(tracker.ranks()) == 2
+
+
+def test_a_folder_that_stands_still_is_not_listed_again(
+    tracker: Tracker, rings: Rings, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rings("r0").step(1000, 1001)
+    os.utime(folder, (time.time() - 5, time.time() - 5))
+    tracker.poll()
+    with monkeypatch.context() as patch:
+        patch.setattr(folder_module.os, "scandir", None)
+        tracker.poll()
+    rings("r1", rank=1).step(1000, 1001)
+    tracker.poll()
+    assert len(tracker.ranks()) == 2
+
+
+def test_clocks_that_were_not_read_at_once_are_not_one_that_was_set(
+    tracker: Tracker, clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = tracker.offset()
+    wall = clock.wall
+
+    def held_up() -> float:
+        clock.advance(3)
+        return float(wall())
+
+    with monkeypatch.context() as patch:
+        patch.setattr(clock, "wall", held_up)
+        assert tracker.offset() == before
+    clock.offset += 3
+    assert tracker.offset() == before + 3000

@@ -20,9 +20,19 @@ NO_INSTANCE = 0xFFFFFFFF
 WAIT_MILLISECONDS = 1
 # A storm of errors doesn't hold up a scrape for ever; the rest comes with the next one.
 MOST_EVENTS = 1000
+# A GPU that answers all else but refuses this for no reason that it tells may change its mind.
+AGAIN_SECONDS = 60.0
 
 
 Tell = Callable[[list[XidEvent], tuple[float, float]], None]
+
+
+class _Refused(NamedTuple):
+    """What to try again, and when."""
+
+    handle: Handle
+    generation: int
+    at: float
 
 
 class _Recording(NamedTuple):
@@ -45,13 +55,16 @@ class Listener:
         self._tell = tell
         self._monotonic = monotonic
         self._recording: _Recording | None = None
+        self._refused: _Refused | None = None
         self._since = 0.0
 
     def listen(self, handle: Handle, generation: int) -> None:
         """Begin to record: the GPU was just opened. Events from before can't be had.
 
-        Errors: NvmlError where the GPU is in trouble; a driver that has no events for it is none.
+        Errors: NvmlError where no call on the GPU will do; else the kernel's log tells, and this is tried again where
+        the driver doesn't say that it has no events.
         """
+        self._refused = None
         self._let_go(generation)
         try:
             event_set = self._nvml.ask("nvmlEventSetCreate")
@@ -61,14 +74,19 @@ class Listener:
                 self._free(event_set)  # a GPU in trouble may refuse at every scrape for days
                 raise
         except NvmlError as error:
-            if not error.about_one_value:
+            if error.about_whole_gpu:
                 raise
+            if not error.about_one_value:
+                self._refused = _Refused(handle, generation, self._monotonic() + AGAIN_SECONDS)
         else:
             self._since = self._monotonic()
             self._recording = _Recording(event_set, generation)
 
     def fetch(self, generation: int) -> None:
         """Tell what came since the last time; nothing where nothing can be had now. Can hang."""
+        refused = self._refused
+        if refused is not None and refused.generation == generation and self._monotonic() >= refused.at:
+            self.listen(refused.handle, generation)
         recording = self._recording
         if recording is None or recording.generation != generation:
             return
