@@ -78,7 +78,7 @@ class Reader:
         finally:
             if self.folders.abandoned:
                 self._end(now)
-        failing = tuple(sorted(self.folders.failing(read.path)))
+        failing = self.folders.failing(read.path)
         return reading._replace(temperatures=temperatures, hops=hops, ages=kept.end(), failing=failing)
 
     def _looker(self, read: Read) -> Callable[[], DeviceReading]:

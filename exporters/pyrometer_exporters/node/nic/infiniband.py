@@ -18,8 +18,9 @@ from typing import NamedTuple
 from pyrometer_exporters.framework.worker import PartError, reason_of
 from pyrometer_exporters.node.nic import parse
 from pyrometer_exporters.node.nic.counters import EXTENDED, NARROW_LINK, NARROW_REST, PMA_LINK, PMA_REST, Counter
-from pyrometer_exporters.node.nic.drivers import Driver, driver_of
+from pyrometer_exporters.node.nic.drivers import OTHER, Driver, driver_of
 from pyrometer_exporters.node.nic.ethernet import Ethernet, physical_downs, read_ethernet, why_down
+from pyrometer_exporters.node.nic.hardware import Place
 from pyrometer_exporters.node.nic.link_down import LINK_DOWNED, LINK_DOWNED_MAXIMUM
 from pyrometer_exporters.node.nic.netdev import NO_INTERFACE, Interface, InterfaceFiles
 from pyrometer_exporters.node.nic.readings import Access, Counters, Counts, DeviceReading, PortReading
@@ -96,7 +97,10 @@ class RdmaDevice:
     def __init__(self, access: Access, path: str, net: str, candidates: Sequence[str]) -> None:
         self._access, self._path, self._net, self._candidates = access, path, net, candidates
         self._name = path.rpartition("/")[2]
-        self._ports: dict[str, _Port] = {}
+        self._place, self._driver = Place("", ""), OTHER
+        self._ports_path = f"{path}/ports"
+        self._names: frozenset[str] | None = None
+        self._ports: list[_Port] = []
         self._group = _Group(access, f"{path}/hw_counters")
 
     def read(self) -> DeviceReading:
@@ -106,12 +110,12 @@ class RdmaDevice:
         """
         folder = self._access.folders.present(self._path)
         place = self._access.hardware.of(folder)
-        driver = driver_of(place.driver, self._name)
+        if place is not self._place:
+            self._place, self._driver = place, driver_of(place.driver, self._name)
+        driver = self._driver
         node_guid, firmware, board = self._access.kept.get(IDENTITY, self._path, lambda: _texts(folder))
-        names = self._access.folders.get(f"{self._path}/ports").names
-        numbers = sorted((name for name in names if name.isdecimal()), key=int)
-        around = _Around(place.driver, driver, node_guid if len(numbers) == 1 else None)
-        readers = [self._port(number) for number in numbers]
+        readers = self._ports_of(self._access.folders.get(self._ports_path).names)
+        around = _Around(place.driver, driver, node_guid if len(readers) == 1 else None)
         ports = tuple(reader.read(around) for reader in readers)
         if ports and ports[0].failed and not any(reader.answered for reader in readers):
             raise PartError(ports[0].failed[0][1], f"no file of {self._path} can be read")
@@ -120,10 +124,14 @@ class RdmaDevice:
             self._name, folder.inode, node_guid, place, firmware, ports, board, counts, driver.link_is_constant
         )  # fmt: skip
 
+    def _ports_of(self, names: frozenset[str]) -> list[_Port]:
+        if names is not self._names:
+            numbers = sorted((name for name in names if name.isdecimal()), key=int)
+            self._names, self._ports = names, [self._port(number) for number in numbers]
+        return self._ports
+
     def _port(self, number: str) -> _Port:
-        if number not in self._ports:
-            self._ports[number] = _Port(self._access, self._path, number, self._net, self._candidates)
-        return self._ports[number]
+        return _Port(self._access, self._path, number, self._net, self._candidates)
 
 
 def _texts(folder: Folder) -> tuple[str, str, str]:
@@ -251,7 +259,7 @@ class _Port:
             sources[LINK_DOWNED] = link.downs
         if interface.name and (link_layer == ETHERNET or interface.admin_up is not False):
             sources["carrier_down_count"] = interface.carrier_downs
-        if all(raw is None or (name, raw) == (LINK_DOWNED, LINK_DOWNED_MAXIMUM) for name, raw in sources.items()):
+        if sources.get("carrier_down_count") is None and link.downs in (None, LINK_DOWNED_MAXIMUM):
             downs = physical_downs(self._access, interface.name)
             sources.update({} if downs is None else {"link_down_events_phy": downs})
         return sources

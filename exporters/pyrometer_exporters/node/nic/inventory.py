@@ -85,7 +85,7 @@ class Lister:
 
     def _behind(self, path: str, names: Names) -> dict[str, Hardware]:
         """The hardware behind each name of a folder, by name in their order."""
-        return {name: self._hardware(f"{path}/{name}", inode) for name, inode in names}
+        return {name: self._hardware(f"{path}/{name}", inode) for name, inode in sorted(names)}
 
     def _hardware(self, path: str, inode: int) -> Hardware:
         known = self._known.get(path)
@@ -95,10 +95,10 @@ class Lister:
 
 
 def _list(path: str, part: str) -> tuple[Names, tuple[Down, ...]]:
-    """The names in a folder, with the inode of each: that of the link, where it is one."""
+    """The names in a folder in the kernel's order, with the inode of each: that of the link, where it is one."""
     try:
         with os.scandir(path) as entries:
-            names = sorted((entry.name, entry.inode()) for entry in entries)
+            names = [(entry.name, entry.inode()) for entry in entries]
     except FileNotFoundError:
         return [], (Down(part, "no_device", f"{path} does not exist"),)
     except OSError as error:

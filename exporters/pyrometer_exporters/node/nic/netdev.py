@@ -80,8 +80,7 @@ class InterfaceFiles:
         counts, failed = kept.get(COUNTERS, path, lambda: self._counters(folder))
         # EINVAL while the link is down.
         speed = kept.get(COUNTERS, (path, "speed"), lambda: _speed(folder)) if link.link_up else None
-        ifindex = kept.get(IDENTITY, (path, folder.inode), lambda: _number(folder, "ifindex") or 0)
-        mtu, settings = kept.get(IDENTITY, path, lambda: _settings(folder))
+        ifindex, mtu, settings = kept.get(IDENTITY, (path, folder.inode), lambda: _settings(folder))
         found = Interface(
             self.name, ifindex, link.admin_up, link.link_up, speed, link.carrier_downs, (link.counts, counts), mtu,
             settings, failed,
@@ -168,10 +167,11 @@ def _speed(folder: Folder) -> int | None:
     return parse.speed(folder.text("speed") or "")
 
 
-def _settings(folder: Folder) -> tuple[int | None, tuple[tuple[str, int], ...]]:
-    """The MTU and the others that could be read."""
+def _settings(folder: Folder) -> tuple[int, int | None, tuple[tuple[str, int], ...]]:
+    """The kernel's number of it, the MTU and the others that could be read."""
     found = ((name, parse.setting(folder.text(name) or "")) for name in SETTINGS)
-    return _number(folder, "mtu"), tuple((name, value) for name, value in found if value is not None)
+    settings = tuple((name, value) for name, value in found if value is not None)
+    return _number(folder, "ifindex") or 0, _number(folder, "mtu"), settings
 
 
 def _number(folder: Folder, name: str) -> int | None:

@@ -10,7 +10,7 @@ import errno
 import os
 import resource
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 # A sysfs attribute is at most one page. What is shorter than this, as all counters are, is there to its end: the kernel
@@ -128,7 +128,8 @@ class Folder:
         self._folders = folders
         self._files = folders.files
         self._look = 0
-        self._check_at, self._check_after = float("-inf"), 0.0
+        self.check_at, self._check_after = float("-inf"), 0.0
+        """When it is looked at again, if it is not a device's own; and how long that was after the time before."""
         self._signature: tuple[int, int, int] | None = None
         self._opened: dict[str, _Opened] = {}
         self.refused: dict[str, _Refusal] = {}
@@ -141,7 +142,7 @@ class Folder:
         and less and less often. A folder that doesn't exist has no names. Raises ``OSError`` for any other failure to
         look.
         """
-        if not (own or self._folders.now >= self._check_at) or self._look == self._folders.look:
+        if self._look == self._folders.look or not (own or self._folders.now >= self.check_at):
             return
         self._folders.reading(self.path)
         self._look = self._folders.look
@@ -156,7 +157,7 @@ class Folder:
         if signature != self._signature:
             self.close()
             self.inode, self._signature = found.st_ino, signature
-        if self._folders.now >= self._check_at:
+        if self._folders.now >= self.check_at:
             names = frozenset(os.listdir(self.path))  # noqa: PTH208
             early = 0.0 if self.names else self._folders.early
             self.names = self.names if names == self.names else names
@@ -165,7 +166,7 @@ class Folder:
     def _check_again(self, after: float, early: float = 0.0) -> None:
         """At the time after twice as long as it was this time."""
         self._check_after = min(max(2 * after, RELIST_SECONDS), RELIST_TIMES * RELIST_SECONDS)
-        self._check_at = self._folders.now + self._check_after * (1 - early)
+        self.check_at = self._folders.now + self._check_after * (1 - early)
 
     def read(self, name: str) -> str:
         """The text of a file without its line end; bytes that aren't UTF-8 are replaced. Raises ``OSError``."""
@@ -204,19 +205,18 @@ class Folder:
                 continue
             if folders.abandoned:
                 raise AbandonedError
-            folders.current, folders.since = file.path, clock()
+            descriptor, folders.current = file
+            folders.since = clock()
             try:
-                text: bytes | None = pread(file.descriptor, SHORT, 0)
-                if text is not None and len(text) >= SHORT:
-                    text = pread(file.descriptor, PAGE, 0)
+                text = pread(descriptor, SHORT, 0)
+                found.append(text if len(text) < SHORT else pread(descriptor, PAGE, 0))
             except OSError as error:
-                text = self._after(name, error, failures)
-            found.append(text)
+                found.append(self._after(name, error, failures))
         return found, failures
 
     def text(self, name: str) -> str | None:
         """The text of a file, or None where it can't be read: for what a driver may well not have."""
-        if name.partition("/")[0] not in self.names:
+        if name not in self.names and name.partition("/")[0] not in self.names:
             return None
         try:
             return self.read(name)
@@ -234,7 +234,7 @@ class Folder:
             self._forget(name)
         self.refused.clear()
         self._signature, self.names, self.inode = None, frozenset(), 0
-        self._check_at, self._check_after = float("-inf"), 0.0
+        self.check_at, self._check_after = float("-inf"), 0.0
 
     def _one(self, name: str, failures: list[OSError]) -> bytes | None:
         try:
@@ -255,7 +255,7 @@ class Folder:
     def _refuse(self, name: str, error: OSError, before: _Refusal | None) -> None:
         first, last = UNSUPPORTED_WAITS if error.errno in _UNSUPPORTED else FAILED_WAITS
         wait = min(last, 2 * before.wait) if before else first
-        self._check_at = self._folders.now  # the whole folder may be another one
+        self.check_at = self._folders.now  # the whole folder may be another one
         # Not the exception itself: it would gather a traceback on every raise.
         self.refused[name] = _Refusal(self._folders.now + wait, wait, error.errno or 0, error.strerror or "")
 
@@ -326,7 +326,8 @@ class Folders:
     def get(self, path: str) -> Folder:
         """A folder of a device; see :meth:`Folder.refresh`."""
         folder = self._folder(path)
-        folder.refresh(own=False)
+        if self.now >= folder.check_at:
+            folder.refresh(own=False)
         return folder
 
     def _folder(self, path: str) -> Folder:
@@ -338,13 +339,14 @@ class Folders:
             if path.startswith(f"{below}/"):
                 folder.close()
 
-    def failing(self, below: str) -> Iterator[tuple[str, int]]:
-        """The files below a folder that can't be read at present: the path from there, and the errno."""
+    def failing(self, below: str) -> tuple[tuple[str, int], ...]:
+        """The files below a folder that can't be read at present, in order: the path from there, and the errno."""
         refusing = [folder for folder in self._folders.values() if folder.refused]
+        if not refusing and not self.hung.until:
+            return ()
         failing = {f"{folder.path}/{name}": number for folder in refusing for name, number in folder.failing}
         failing.update(dict.fromkeys(self.hung.paths, errno.ETIMEDOUT))
-        for path, number in failing.items():
-            yield path.removeprefix(f"{below}/"), number
+        return tuple(sorted((path.removeprefix(f"{below}/"), number) for path, number in failing.items()))
 
     def close(self) -> None:
         """Close all."""
