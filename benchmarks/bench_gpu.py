@@ -31,9 +31,10 @@ from pyrometer_exporters.framework.clock import SystemClock
 from pyrometer_exporters.framework.collector import Context
 from pyrometer_exporters.framework.exposition import Renderer
 from pyrometer_exporters.framework.metrics import Sample
+from pyrometer_exporters.node.gpu.binding import Pynvml
 from pyrometer_exporters.node.gpu.collector import add_flags, build
 from pyrometer_exporters.node.gpu.driver import Driver, Link
-from pyrometer_exporters.node.gpu.nvml import Code, FieldKey, Handle, Memory, Nvml, NvmlError, Pynvml
+from pyrometer_exporters.node.gpu.nvml import Code, EventData, FieldKey, Handle, Memory, Nvml, NvmlError
 from pyrometer_exporters.node.gpu.sampler import Sampler, Watched
 from pyrometer_simulator.nvml import SimulatedGpus, installed
 
@@ -103,6 +104,8 @@ class FreeNvml:
 
     def fields(self, handle: Handle, keys: Iterable[FieldKey]) -> dict[FieldKey, float]:
         return dict.fromkeys(keys, 1)
+
+    def event(self, event_set: object, milliseconds: int) -> EventData | None: ...
 
     def ask(self, function: str, *arguments: object) -> object:
         """GPM in full (all metrics are 0), numbers and texts; nothing that only few boards have."""

@@ -23,8 +23,8 @@ from pyrometer_exporters.framework.gather import CollectorState, Gathered, Gathe
 from pyrometer_exporters.framework.metrics import Down, Sample
 from pyrometer_exporters.framework.worker import reason_of
 from pyrometer_exporters.node.gpu import collector as gpu_collector
+from pyrometer_exporters.node.gpu.binding import Pynvml
 from pyrometer_exporters.node.gpu.driver import Driver
-from pyrometer_exporters.node.gpu.nvml import Pynvml
 from pyrometer_exporters.node.gpu.release import REQUEST
 
 # Together with what it takes to start, below 15 s whatever hangs.

@@ -114,43 +114,54 @@ class ClockEvents:
     """
 
     def __init__(self) -> None:
-        self._last: dict[str, tuple[float, float]] = {}  # reason -> (the counter's seconds, when read)
-        self._sum: dict[str, float] = {}
-        self._sampler_at: dict[str, float] = {}  # reason -> the sampler's seconds at the last update
+        self._counted: dict[str, float] = {}  # reason -> the counter's nanoseconds, as last believed
+        self._when: dict[str, float] = {}  # reason -> when they were read
+        self._sampler_at: Mapping[str, float] = {}  # reason -> the sampler's seconds at the last update
         self._by_sampler: set[str] = set()
+        self._events: dict[str, ClockEvent] = {}
 
     def reopened(self) -> None:
         """The GPU was away: counters may have begun again at 0, which is no lie."""
-        self._last.clear()
+        self._counted.clear()
+        self._when.clear()
 
     def update(self, counters: Mapping[str, float], sampled: Mapping[str, float], now: float) -> list[ClockEvent]:
-        """Times as of the monotonic time ``now``.
+        """Times as of the monotonic time ``now``; an event is the same object until its time is another.
 
         Args:
             counters: the driver's nanoseconds, for the reasons that have a counter.
-            sampled: the sampler's seconds, for the reasons that it can see.
+            sampled: the sampler's seconds, for the reasons that it can see; kept, so not to be changed.
             now: when ``counters`` were read.
         """
-        events = [self._event(reason.name, counters, sampled, now) for reason in REASONS]
-        self._sampler_at = dict(sampled)
+        events = [self._event(reason, counters.get(reason), sampled.get(reason), now) for reason in _NAMES]
+        self._sampler_at = sampled
         return [event for event in events if event is not None]
 
-    def _event(
-        self, reason: str, counters: Mapping[str, float], sampled: Mapping[str, float], now: float
-    ) -> ClockEvent | None:
-        seconds = counters[reason] / NANOSECONDS if reason in counters else -1.0
-        if reason not in self._by_sampler and self._plausible(reason, seconds, now):
-            self._last[reason] = (seconds, now)
-            self._sum[reason] = seconds
-            return ClockEvent(reason, seconds, "counter")
-        if reason not in sampled:
-            return None
-        self._by_sampler.add(reason)
-        # From the last sum on; where there is none, all that the sampler has seen.
-        grown = sampled[reason] - self._sampler_at.get(reason, sampled[reason] if reason in self._sum else 0.0)
-        self._sum[reason] = self._sum.get(reason, 0.0) + max(0.0, grown)
-        return ClockEvent(reason, self._sum[reason], "sampled")
+    def _event(self, reason: str, counted: float | None, sampled: float | None, now: float) -> ClockEvent | None:
+        if counted is not None and reason not in self._by_sampler:
+            if counted == self._counted.get(reason):  # as nearly all are, nearly always
+                self._when[reason] = now
+                return self._events[reason]
+            if self._plausible(reason, counted, now):
+                self._counted[reason], self._when[reason] = counted, now
+                return self._told(reason, counted / NANOSECONDS, "counter")
+        return None if sampled is None else self._sampled(reason, sampled)
 
-    def _plausible(self, reason: str, seconds: float, now: float) -> bool:
-        before, when = self._last.get(reason, (max(0.0, seconds), now))
-        return seconds <= MOST_SECONDS and 0 <= seconds - before <= (now - when) + COUNTER_SLACK_SECONDS
+    def _sampled(self, reason: str, sampled: float) -> ClockEvent:
+        self._by_sampler.add(reason)
+        before = self._events.get(reason)
+        # From the last sum on; where there is none, all that the sampler has seen.
+        grown = sampled - self._sampler_at.get(reason, sampled if before else 0.0)
+        if before is not None and before.method == "sampled" and grown <= 0:
+            return before
+        return self._told(reason, (before.seconds if before else 0.0) + max(0.0, grown), "sampled")
+
+    def _told(self, reason: str, seconds: float, method: Method) -> ClockEvent:
+        event = self._events[reason] = ClockEvent(reason, seconds, method)
+        return event
+
+    def _plausible(self, reason: str, counted: float, now: float) -> bool:
+        before, when = self._counted.get(reason, max(0.0, counted)), self._when.get(reason, now)
+        if counted > MOST_SECONDS * NANOSECONDS:
+            return False
+        return 0 <= (counted - before) / NANOSECONDS <= (now - when) + COUNTER_SLACK_SECONDS

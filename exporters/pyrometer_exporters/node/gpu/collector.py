@@ -23,10 +23,11 @@ from pyrometer_exporters.framework.metrics import Down, Family, Sample
 from pyrometer_exporters.framework.worker import LATE, Outcome
 from pyrometer_exporters.node.gpu import families, inventory, release, subject, versions
 from pyrometer_exporters.node.gpu.arrivals import Arrivals
+from pyrometer_exporters.node.gpu.binding import Pynvml
 from pyrometer_exporters.node.gpu.device import PATIENCE_SECONDS, Gpu, Shared
 from pyrometer_exporters.node.gpu.driver import RELEASED, RELEASING, Driver
 from pyrometer_exporters.node.gpu.jobs import Jobs
-from pyrometer_exporters.node.gpu.nvml import Nvml, Pynvml
+from pyrometer_exporters.node.gpu.nvml import Nvml
 from pyrometer_exporters.node.gpu.patience import LONGEST_SECONDS, SHORTEST_SECONDS
 from pyrometer_exporters.node.gpu.release import ReleaseWatch
 from pyrometer_exporters.node.gpu.roster import Roster

@@ -6,7 +6,7 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pyrometer_exporters.framework.clock import Clock
@@ -203,7 +203,10 @@ class Gpu:
         self._shared.driver.works_for(self)
         if was_open:
             self.patience.took(time.monotonic() - began)
-        return [*self._dcgm_samples(values), *self._own_samples(values), *more]
+        found: list[Sample | Down] = [*self._dcgm_samples(values)]
+        found += self._own_samples(values)
+        found += more
+        return found
 
     def _is_open(self, link: Link) -> bool:
         return self._handle is not None and self._generation == link.generation
@@ -244,7 +247,7 @@ class Gpu:
         found: list[Sample | Down] = []
         for name, subject in self._usable:
             try:
-                found.extend(subject.read(values.fields))
+                found += subject.read(values.fields)
             except PartError:
                 raise
             except Exception as error:
@@ -275,16 +278,16 @@ class Gpu:
             self._fields = (*READ_FIELDS, *dict.fromkeys(itertools.chain(*wanted)))
         return self._fields
 
-    def _dcgm_samples(self, values: Values) -> Iterable[Sample]:
-        labels = self.identity.dcgm_labels(self._shared.hostname)
-        for family, value in values.by_family.items():
-            yield made(self._shared.dcgm[family], labels, value)
+    def _dcgm_samples(self, values: Values) -> list[Sample]:
+        labels, served = self.identity.dcgm_labels(self._shared.hostname), self._shared.dcgm
+        return [made(served[family], labels, value) for family, value in values.by_family.items()]
 
-    def _own_samples(self, values: Values) -> Iterable[Sample]:
+    def _own_samples(self, values: Values) -> list[Sample]:
         labels = self.identity.labels()
-        if values.energy_millijoules is not None:
-            yield families.ENERGY.sample(values.energy_millijoules / 1000, *labels)
-        yield from self._throttling.samples(values, self._shared.clock.monotonic(), labels)
+        energy = values.energy_millijoules
+        found = [] if energy is None else [made(families.ENERGY, labels, energy / 1000)]
+        found += self._throttling.samples(values, self._shared.clock.monotonic(), labels)
+        return found
 
 
 def _identify(nvml: Nvml, handle: Handle, driver: str, known: Identity | None, number: int | None) -> Identity:

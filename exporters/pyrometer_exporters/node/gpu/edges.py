@@ -13,10 +13,12 @@ counted twice, two quick ones may count as one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass
 
 from pyrometer_exporters.node.gpu.clock_events import COUNTER_SLACK_SECONDS, KNOWN_BITS, REASONS, ClockEvent
+
+_BITS = {reason.name: reason.bit for reason in REASONS}
 
 LEAST_GROWTH_SECONDS = 0.001
 COUNTER_LAG_SECONDS = COUNTER_SLACK_SECONDS
@@ -51,11 +53,12 @@ class Rises:
         return self._seen.get(bit, float("-inf"))
 
 
-class _Window(NamedTuple):
+@dataclass
+class _Window:
     began: float
     seconds: float
     rises: int
-    grew: bool | None
+    grew: bool | None = None
     """Whether the counter grew in the window before; None where there was none."""
 
 
@@ -72,31 +75,30 @@ class ClockEventCounts:
         self._windows.clear()
 
     def update(
-        self, events: Iterable[ClockEvent], samplable: Iterable[str], mask: int, now: float
+        self, events: Iterable[ClockEvent], samplable: Container[str], mask: int, now: float
     ) -> Mapping[str, int]:
         """Events by reason, for the reasons of ``events``; ``mask`` was read after their counters were."""
-        by_reason = {event.reason: event for event in events}
-        shown = set(samplable)
+        mask &= KNOWN_BITS
         found = {}
-        for reason in REASONS:
-            event = by_reason.get(reason.name)
-            if event is None:
-                continue
+        for event in events:
+            reason, bit = event.reason, _BITS[event.reason]
             if event.method == "counter":
-                can_show = reason.name in shown
-                self._close_window(event, reason.bit, mask & KNOWN_BITS if can_show else None, now)
+                self._close_window(event, bit, mask if reason in samplable else None, now)
             else:
-                self._windows.pop(reason.name, None)
-            found[reason.name] = self._rises.counts[reason.bit] + self._unseen[reason.name]
+                self._windows.pop(reason, None)
+            found[reason] = self._rises.counts[bit] + self._unseen[reason]
         return found
 
     def _close_window(self, event: ClockEvent, bit: int, mask: int | None, now: float) -> None:
         window = self._windows.get(event.reason)
         rises = self._rises.counts[bit]
-        grew = None if window is None else event.seconds - window.seconds >= LEAST_GROWTH_SECONDS
-        if window is not None and grew and rises == window.rises and self._unexplained(window, bit, mask, now):
+        if window is None:
+            self._windows[event.reason] = _Window(now, event.seconds, rises)
+            return
+        grew = event.seconds - window.seconds >= LEAST_GROWTH_SECONDS
+        if grew and rises == window.rises and self._unexplained(window, bit, mask, now):
             self._unseen[event.reason] += 1
-        self._windows[event.reason] = _Window(now, event.seconds, rises, grew)
+        window.began, window.seconds, window.rises, window.grew = now, event.seconds, rises, grew
 
     def _unexplained(self, window: _Window, bit: int, mask: int | None, now: float) -> bool:
         if mask is None:

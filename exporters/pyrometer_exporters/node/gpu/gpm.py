@@ -21,6 +21,7 @@ from pyrometer_exporters.node.gpu.subject import optional
 # c_nvmlGpmMetric_t: metricId, nvmlReturn, value, and three pointers to names that nobody reads here. Unpacked at once:
 # through ctypes, field by field, sixty metrics would cost as much as all the rest of a GPU.
 _ENTRY = struct.Struct("=IId24x")
+_set = ctypes.Structure.__setattr__
 _VERSION = 1  # NVML_GPM_METRICS_GET_VERSION
 
 
@@ -39,6 +40,8 @@ class Gpm:
         self._spare: list[Any] = []
         self._request: Any = None
         self._asked: Sequence[int] = ()
+        self._answers = (0, 0)
+        """Where in the request the answers lie: their address and how many bytes."""
         self._last: dict[int, float] | None = None
 
     def open(self, nvml: Nvml, handle: Handle, instance: int | None = None) -> bool:
@@ -99,11 +102,14 @@ class Gpm:
     ) -> dict[int, float] | None:
         if self._request is None or self._asked is not metrics:
             self._request, self._asked = _request(metrics), metrics
+            # Once, as the binding's structures run Python for each member.
+            self._answers = ctypes.addressof(self._request.metrics), self._request.numMetrics * _ENTRY.size
         request = self._request
-        request.sample1, request.sample2 = before, sample
+        _set(request, "sample1", before)
+        _set(request, "sample2", sample)
         if optional(lambda: nvml.ask("nvmlGpmMetricsGet", request)) is None:
             return None
-        answered = ctypes.string_at(ctypes.addressof(request.metrics), request.numMetrics * _ENTRY.size)
+        answered = ctypes.string_at(*self._answers)
         # A metric that is not a number (unequal to itself) is one that wasn't counted.
         return {m: value for m, code, value in _ENTRY.iter_unpack(answered) if code == 0 and value == value}  # noqa: PLR0124
 

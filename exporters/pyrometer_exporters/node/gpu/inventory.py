@@ -97,7 +97,7 @@ class PciBus:
     def gpus(self) -> list[str] | None:
         """PCI addresses in order, or None where sysfs can't be read."""
         try:
-            addresses = sorted(entry.name for entry in self._folder.iterdir())
+            addresses = sorted(os.listdir(self._folder))  # noqa: PTH208  at every scrape, so not through pathlib
         except OSError:
             return None
         self._is_gpu = {address: self._known_or_read(address) for address in addresses}

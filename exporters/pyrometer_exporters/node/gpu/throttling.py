@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from pyrometer_exporters.framework.metrics import Sample, made
 from pyrometer_exporters.node.gpu import clock_events, families
@@ -24,7 +25,7 @@ class Throttling:
         self._times = clock_events.ClockEvents()
         self._counts = ClockEventCounts(self.watched.rises)
         self._labels: tuple[str, str] = ("", "")
-        self._of_reason: dict[tuple[str, str], tuple[tuple[str, ...], Sample]] = {}
+        self._shown: dict[str, _Shown] = {}
 
     def open(self, nvml: Nvml, handle: Handle, link: Link, sampler: Sampler) -> None:
         """The GPU has been opened, perhaps again."""
@@ -47,30 +48,44 @@ class Throttling:
         """The field values that :meth:`samples` wants."""
         return self._wanted
 
-    def samples(self, values: Values, now: float, labels: tuple[str, str]) -> Iterable[Sample]:
+    def samples(self, values: Values, now: float, labels: tuple[str, str]) -> list[Sample]:
         """Everything about clock events as of the monotonic time ``now``."""
         by_mask = self.watched.by_mask()
         mask = values.by_family.get(families.CLOCKS_EVENT_REASONS)
         sampled: dict[str, float] = {}
+        found: list[Sample] = []
         if mask is not None:  # else the sampler can't read it either
             by_reason = clock_events.seconds_by_reason(by_mask)
-            sampled = {reason: seconds for reason, seconds in by_reason.items() if reason in self._samplable}
-            yield families.CLOCK_EVENT_SAMPLED.sample(sum(by_mask.values()), *labels)
+            sampled = {reason: by_reason[reason] for reason in self._samplable}
+            found.append(families.CLOCK_EVENT_SAMPLED.sample(sum(by_mask.values()), *labels))
         counters = {reason: values.fields[field] for reason, field in self._fields.items() if field in values.fields}
         events = self._times.update(counters, sampled, now)
         counts = self._counts.update(events, sampled, int(mask or 0), now)
         if labels != self._labels:
             self._labels = labels
-            self._of_reason.clear()
-        for reason, seconds, method in events:
-            of_reason, by = self._of_reason.get((reason, method)) or self._new(reason, method)
-            yield made(families.CLOCK_EVENT_SECONDS, of_reason, seconds)
-            yield made(families.CLOCK_EVENTS, of_reason, counts[reason])
-            yield by
-
-    def _new(self, reason: str, method: str) -> tuple[tuple[str, ...], Sample]:
-        """A reason's labels, and the sample that tells by which method it is known; kept, as there are eleven."""
-        of_reason = (*self._labels, reason)
-        found = of_reason, families.CLOCK_EVENT_METHOD.sample(1, *of_reason, method)
-        self._of_reason[reason, method] = found
+            self._shown.clear()
+        for event in events:
+            found += self._samples_of(event, counts[event.reason])
         return found
+
+    def _samples_of(self, event: clock_events.ClockEvent, times: int) -> tuple[Sample, ...]:
+        """The same ones until something is new: of eleven reasons nearly all stand still."""
+        shown = self._shown.get(event.reason)
+        if shown is None or shown.event is not event or shown.times != times:
+            shown = self._shown[event.reason] = _show(event, times, (*self._labels, event.reason))
+        return shown.samples
+
+
+class _Shown(NamedTuple):
+    event: clock_events.ClockEvent
+    times: int
+    samples: tuple[Sample, ...]
+
+
+def _show(event: clock_events.ClockEvent, times: int, labels: tuple[str, ...]) -> _Shown:
+    samples = (
+        made(families.CLOCK_EVENT_SECONDS, labels, event.seconds),
+        made(families.CLOCK_EVENTS, labels, times),
+        families.CLOCK_EVENT_METHOD.sample(1, *labels, event.method),
+    )
+    return _Shown(event, times, samples)

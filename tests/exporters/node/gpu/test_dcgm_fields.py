@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
 from typing import Any
 
-import pynvml
 import pytest
-
-from pyrometer_exporters.node.gpu.nvml import Handle, Pynvml
 
 MakeNode = Callable[..., Any]
 
@@ -134,62 +130,3 @@ def test_driver_535_has_the_rest_though_it_lacks_newer_fields(make_node: MakeNod
         "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE",
         "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL",
     } <= names
-
-
-@pytest.mark.parametrize(
-    ("field", "told", "value", "expected"),
-    [
-        (3, 0, 12, {3: 12}),  # an ECC counter that is called a double
-        (28, 1, 1 << 40, {28: 1 << 40}),  # and one that is called 32 bits wide
-        (82, 0, 48, {82: 48}),  # R545's memory temperature: the type was left at 0, which is a double
-        (94, 0, 0x3FF8 << 48, {94: 1.5}),  # a double that is one
-        (94, 1, 7, {94: 7}),
-        (94, 77, 7, {}),  # a type that nobody has heard of
-    ],
-)
-def test_field_value_is_read_as_what_it_is_whatever_type_the_driver_tells(
-    monkeypatch: pytest.MonkeyPatch, field: int, told: int, value: int, expected: dict[int, int]
-) -> None:
-    entries = (pynvml.c_nvmlFieldValue_t * 1)()
-    entries[0].fieldId, entries[0].valueType, entries[0].timestamp = field, told, 1
-    entries[0].value.ullVal = value  # a union: smaller types are its first bytes
-    monkeypatch.setattr(pynvml, "nvmlLib", _Filling(entries))
-    assert Pynvml().fields(Handle(object()), [field]) == expected
-
-
-def test_field_value_that_the_driver_leaves_out_is_not_the_one_of_the_call_before(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    entries = (pynvml.c_nvmlFieldValue_t * 1)()
-    entries[0].fieldId, entries[0].valueType, entries[0].timestamp, entries[0].value.ullVal = 94, 3, 1, 7
-    nvml, untouched = Pynvml(), (pynvml.c_nvmlFieldValue_t * 0)()
-    monkeypatch.setattr(pynvml, "nvmlLib", _Filling(entries))
-    assert nvml.fields(Handle(object()), [94]) == {94: 7}
-    monkeypatch.setattr(pynvml, "nvmlLib", _Filling(untouched))
-    assert nvml.fields(Handle(object()), [94]) == {}
-
-
-def test_many_different_requests_for_field_values_are_each_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-
-    class Asked:
-        def nvmlDeviceGetFieldValues(self, _handle: object, count: Any, values: Any) -> int:  # noqa: N802
-            asked.append([(entry.fieldId, entry.scopeId) for entry in values._obj[: count.value]])
-            return 0
-
-    monkeypatch.setattr(pynvml, "nvmlLib", Asked())
-    nvml = Pynvml()
-    for link in range(200):
-        nvml.fields(Handle(object()), [94, (161, link)])
-    assert asked == [[(94, 0), (161, link)] for link in range(200)]
-
-
-class _Filling:
-    """A library that answers with these entries."""
-
-    def __init__(self, entries: Any) -> None:
-        self._entries = entries
-
-    def nvmlDeviceGetFieldValues(self, _handle: object, _count: object, values: Any) -> int:  # noqa: N802
-        ctypes.memmove(values._obj, self._entries, ctypes.sizeof(self._entries))
-        return 0

@@ -110,8 +110,10 @@ class Listener:
     def _events(self, event_set: object) -> Iterator[XidEvent]:
         for _ in range(MOST_EVENTS):
             try:
-                event = self._nvml.ask("nvmlEventSetWait_v2", event_set, WAIT_MILLISECONDS)
-            except NvmlError:  # timeout: that was all; any other: it was all that can be had
+                event = self._nvml.event(event_set, WAIT_MILLISECONDS)
+            except NvmlError:  # it was all that can be had
+                return
+            if event is None:
                 return
             if event.eventType & XID_EVENT:
                 instances = _instance(event.gpuInstanceId), _instance(event.computeInstanceId)

@@ -1,0 +1,273 @@
+"""The driver's library through nvidia-ml-py, and without its Python where a scrape would pay for it.
+
+Every call goes through ctypes' ``CDLL``, which releases the GIL while the driver is at it: a call that hangs holds
+up the thread that made it and no other. Nothing here is called at import time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, cast
+
+import pynvml
+
+from pyrometer_exporters.framework.worker import PartError
+from pyrometer_exporters.node.gpu.nvml import (
+    ABOUT_ONE_VALUE,
+    ABOUT_THE_WHOLE_GPU,
+    Code,
+    EventData,
+    FieldKey,
+    Handle,
+    Memory,
+    NvmlError,
+)
+
+_TEMPERATURE_CALLS = "nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature"
+_CLOCK_EVENT_CALLS = "nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"
+
+# c_nvmlFieldValue_t: fieldId, scopeId, timestamp, latencyUsec, valueType, nvmlReturn, value. Packed and unpacked at
+# once: the binding's structures run Python for each member, which made a request of 54 fields cost 90 us, now 25.
+_ENTRY, _WORD = struct.Struct("=IIqqIIQ"), struct.Struct("=Q")
+_MOST_REQUESTS = 64
+# The value for each NVML_VALUE_TYPE_* (nvml.h, nvmlValueType_t): double to unsigned short.
+_VALUE_TYPES = tuple(struct.Struct(f"={kind}") for kind in "dIQQqiH")
+_DOUBLE, _UNSIGNED_LONG_LONG = 0, 3
+_LEAST_DOUBLE_BITS = 1 << 52  # of the smallest normal double, 2e-308
+
+# Calls whose last argument is where one unsigned int goes. Made without the binding, which costs twice as much, and
+# three times as much (10 us) where a board doesn't have the value, as it raises an exception of its own.
+_NUMBERS = frozenset(
+    {
+        "nvmlDeviceGetClockInfo",
+        "nvmlDeviceGetCurrPcieLinkGeneration",
+        "nvmlDeviceGetCurrPcieLinkWidth",
+        "nvmlDeviceGetEnforcedPowerLimit",
+        "nvmlDeviceGetFanSpeed",
+        "nvmlDeviceGetNvLinkState",
+        "nvmlDeviceGetPcieReplayCounter",
+        "nvmlDeviceGetPerformanceState",
+        "nvmlDeviceGetPowerManagementLimit",
+        "nvmlDeviceGetPowerUsage",
+    }
+)
+
+# The same, with two numbers.
+_SHARES = frozenset({"nvmlDeviceGetDecoderUtilization", "nvmlDeviceGetEncoderUtilization"})
+# nvmlUtilization_t: gpu, memory; nvmlMemory_v2_t: version, total, reserved, free, used.
+_RATES, _MEMORY = struct.Struct("=II"), struct.Struct("=I4xQQQQ")
+
+# NVML_FI_DEV_ECC_SBE_VOL_TOTAL to ..._DBE_AGG_CBU: unsigned long long whatever valueType a driver tells (NVIDIA bug
+# 2032468). R545 tells none for the memory's temperature (bug 4300930), which makes it a double, too small to be one.
+_ECC_COUNTER_FIELDS = range(3, 29)
+
+
+class Pynvml:
+    """NVML through nvidia-ml-py."""
+
+    def __init__(self) -> None:
+        self._requests: dict[tuple[FieldKey, ...], bytes] = {}
+
+    def init(self) -> None:
+        """nvmlInitWithFlags(0)."""
+        _call(pynvml.nvmlInit)
+
+    def shutdown(self) -> None:
+        """Calls nvmlShutdown."""
+        _call(pynvml.nvmlShutdown)
+
+    def driver_version(self) -> str:
+        """Calls nvmlSystemGetDriverVersion."""
+        return str(_call(pynvml.nvmlSystemGetDriverVersion))
+
+    def library_version(self) -> str:
+        """Calls nvmlSystemGetNVMLVersion, which needs no nvmlInit."""
+        return str(_call(pynvml.nvmlSystemGetNVMLVersion))
+
+    def device_count(self) -> int:
+        """nvmlDeviceGetCount_v2."""
+        return int(_call(pynvml.nvmlDeviceGetCount))
+
+    def open_index(self, index: int) -> Handle:
+        """nvmlDeviceGetHandleByIndex_v2."""
+        return Handle(_call(pynvml.nvmlDeviceGetHandleByIndex, index))
+
+    def open_pci(self, pci_bus_id: str) -> Handle:
+        """nvmlDeviceGetHandleByPciBusId_v2."""
+        return Handle(_call(pynvml.nvmlDeviceGetHandleByPciBusId, pci_bus_id))
+
+    def index(self, handle: Handle) -> int:
+        """Calls nvmlDeviceGetIndex."""
+        return int(_call(pynvml.nvmlDeviceGetIndex, handle))
+
+    def text(self, handle: Handle, what: str) -> str:
+        """nvmlDeviceGetUUID, nvmlDeviceGetName, nvmlDeviceGetSerial, nvmlDeviceGetVbiosVersion."""
+        return str(_call(getattr(pynvml, f"nvmlDeviceGet{what}"), handle))
+
+    def pci_bus_id(self, handle: Handle) -> str:
+        """nvmlDeviceGetPciInfo_v3."""
+        found = _call(pynvml.nvmlDeviceGetPciInfo, handle).busId
+        return found.decode() if isinstance(found, bytes) else str(found)  # bytes in older releases of the binding
+
+    def sm_clock_mhz(self, handle: Handle) -> int:
+        """nvmlDeviceGetClockInfo(NVML_CLOCK_SM)."""
+        return _number("nvmlDeviceGetClockInfo", handle, pynvml.NVML_CLOCK_SM)
+
+    def memory_clock_mhz(self, handle: Handle) -> int:
+        """nvmlDeviceGetClockInfo(NVML_CLOCK_MEM)."""
+        return _number("nvmlDeviceGetClockInfo", handle, pynvml.NVML_CLOCK_MEM)
+
+    def temperature_celsius(self, handle: Handle) -> int:
+        """From driver 570 on nvmlDeviceGetTemperatureV, where that is to be had; else nvmlDeviceGetTemperature."""
+        return int(_newer_or_older(*_TEMPERATURE_CALLS, handle, pynvml.NVML_TEMPERATURE_GPU))
+
+    def power_milliwatts(self, handle: Handle) -> int:
+        """Calls nvmlDeviceGetPowerUsage."""
+        return _number("nvmlDeviceGetPowerUsage", handle)
+
+    def enforced_power_limit_milliwatts(self, handle: Handle) -> int:
+        """Calls nvmlDeviceGetEnforcedPowerLimit."""
+        return _number("nvmlDeviceGetEnforcedPowerLimit", handle)
+
+    def utilisation_percent(self, handle: Handle) -> tuple[int, int]:
+        """Calls nvmlDeviceGetUtilizationRates."""
+        rates = pynvml.c_nvmlUtilization_t()
+        _made("nvmlDeviceGetUtilizationRates", handle, ctypes.byref(rates))
+        gpu, memory = _RATES.unpack(rates)
+        return gpu, memory
+
+    def memory(self, handle: Handle) -> Memory:
+        """nvmlDeviceGetMemoryInfo_v2: version 1 counts what is reserved as used."""
+        found = pynvml.c_nvmlMemory_v2_t.from_buffer_copy(_MEMORY.pack(pynvml.nvmlMemory_v2, 0, 0, 0, 0))
+        _made("nvmlDeviceGetMemoryInfo_v2", handle, ctypes.byref(found))
+        return Memory(*_MEMORY.unpack(found)[1:])
+
+    def clock_event_reasons(self, handle: Handle) -> int:
+        """nvmlDeviceGetCurrentClocksEventReasons; before driver 535, ...ClocksThrottleReasons, the same bits."""
+        return int(_newer_or_older(*_CLOCK_EVENT_CALLS, handle))
+
+    def clock_event_reader(self, handle: Handle) -> Callable[[], int]:
+        """The same calls on one number kept for the answer: the binding's own makes two objects for each."""
+        newer, older = _CLOCK_EVENT_CALLS
+        library, mask = pynvml.nvmlLib, ctypes.c_ulonglong()
+        function = getattr(library, newer, getattr(library, older, _missing))
+        pointer = ctypes.byref(mask)
+
+        def read() -> int:
+            code = function(handle, pointer)
+            if code != pynvml.NVML_SUCCESS:
+                raise NvmlError(code, _CLOCK_EVENT_CALLS[0])
+            return mask.value
+
+        return read
+
+    def event(self, event_set: object, milliseconds: int) -> EventData | None:
+        """nvmlEventSetWait_v2: at nearly every scrape nothing has come, which the binding tells by an exception."""
+        data = pynvml.c_nvmlEventData_t()
+        wait = getattr(pynvml.nvmlLib, "nvmlEventSetWait_v2", _missing)
+        code = wait(event_set, ctypes.byref(data), ctypes.c_uint(milliseconds))
+        if code == Code.TIMEOUT:
+            return None
+        if code != pynvml.NVML_SUCCESS:
+            raise NvmlError(code, "nvmlEventSetWait_v2")
+        return cast("EventData", data)
+
+    def ask(self, function: str, *arguments: object) -> Any:  # noqa: ANN401  pynvml is untyped
+        """A function that this release of the binding lacks counts as one that the driver lacks."""
+        if function in _NUMBERS:
+            return _number(function, *arguments)
+        if function in _SHARES:
+            return _share(function, *arguments)
+        try:
+            found = getattr(pynvml, function)
+        except AttributeError:
+            raise NvmlError(Code.FUNCTION_NOT_FOUND, function) from None
+        return _call(found, *arguments)
+
+    def fields(self, handle: Handle, keys: Sequence[FieldKey]) -> dict[FieldKey, float]:
+        """nvmlDeviceGetFieldValues: one call, and a return code of its own in every entry."""
+        wanted = tuple(keys)
+        request = self._requests.get(wanted) or self._requested(wanted)
+        entries = (pynvml.c_nvmlFieldValue_t * len(wanted)).from_buffer_copy(request)
+        function = getattr(pynvml.nvmlLib, "nvmlDeviceGetFieldValues", _missing)
+        code = function(handle, ctypes.c_int32(len(wanted)), ctypes.byref(entries))
+        if code != pynvml.NVML_SUCCESS:
+            if code in ABOUT_ONE_VALUE:
+                return {}
+            raise NvmlError(code, "nvmlDeviceGetFieldValues")
+        return _entry_values(wanted, entries)
+
+    def _requested(self, keys: tuple[FieldKey, ...]) -> bytes:
+        """What goes to the driver for these fields; kept, for the same are asked at every scrape."""
+        if len(self._requests) >= _MOST_REQUESTS:
+            self._requests.clear()
+        ids = (key if isinstance(key, tuple) else (key, 0) for key in keys)
+        request = self._requests[keys] = b"".join(_ENTRY.pack(*key, 0, 0, 0, 0, 0) for key in ids)
+        return request
+
+
+def _entry_values(keys: Iterable[FieldKey], entries: Any) -> dict[FieldKey, float]:  # noqa: ANN401  an array
+    found: dict[FieldKey, float] = {}
+    for key, (field, _scope, at, took, kind, code, value) in zip(keys, _ENTRY.iter_unpack(entries), strict=True):
+        if code != pynvml.NVML_SUCCESS:
+            if code in ABOUT_THE_WHOLE_GPU:
+                raise NvmlError(code, f"field {field}")
+        elif kind == _UNSIGNED_LONG_LONG:
+            found[key] = value
+        # A driver may call an entry good that it never filled in, and the value is whatever the memory held: so it is
+        # for ECC counters while ECC is off (NVIDIA bug 2009232).
+        elif kind != _DOUBLE or at or took:
+            if field in _ECC_COUNTER_FIELDS or (kind == _DOUBLE and value < _LEAST_DOUBLE_BITS):
+                found[key] = value
+            elif kind < len(_VALUE_TYPES):
+                found[key] = _VALUE_TYPES[kind].unpack_from(_WORD.pack(value))[0]
+    return found
+
+
+def _number(function: str, *arguments: object) -> int:
+    """What a call of :data:`_NUMBERS` writes."""
+    number = ctypes.c_uint()
+    _made(function, *arguments, ctypes.byref(number))
+    return number.value
+
+
+def _share(function: str, handle: object) -> tuple[int, int]:
+    """What a call of :data:`_SHARES` writes: percent, and of how many microseconds."""
+    share, period = ctypes.c_uint(), ctypes.c_uint()
+    _made(function, handle, ctypes.byref(share), ctypes.byref(period))
+    return share.value, period.value
+
+
+def _made(function: str, *arguments: object) -> None:
+    """Make a call without the binding."""
+    code = getattr(pynvml.nvmlLib, function, _missing)(*arguments)
+    if code != pynvml.NVML_SUCCESS:
+        raise NvmlError(code, function)
+
+
+def _missing(*_arguments: object) -> int:
+    """In place of a function that the library doesn't have, or of all while there is no library."""
+    return Code.UNINITIALIZED if pynvml.nvmlLib is None else Code.FUNCTION_NOT_FOUND
+
+
+def _call(function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401  pynvml is untyped
+    try:
+        return function(*arguments)
+    except pynvml.NVMLError as error:
+        raise NvmlError(error.value, function.__name__) from None
+    except UnicodeDecodeError:
+        raise PartError("implausible", f"{function.__name__} gave no text") from None
+
+
+def _newer_or_older(newer: str, older: str, *arguments: object) -> Any:  # noqa: ANN401  pynvml is untyped
+    """The newer of two calls for one value, or the older where library, binding or board don't have the newer."""
+    with contextlib.suppress(AttributeError):
+        try:
+            return _call(getattr(pynvml, newer), *arguments)
+        except NvmlError as error:
+            if not error.about_one_value:
+                raise
+    return _call(getattr(pynvml, older), *arguments)
