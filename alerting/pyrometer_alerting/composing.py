@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from pyrometer_alerting.messages import WITHOUT_CHART, Message, Style, build
+from pyrometer_alerting.messages import WITHOUT_CHART, Message, Style, build, build_pointer
 from pyrometer_alerting.model import Incident
 from pyrometer_alerting.outbox_table import Operation
 from pyrometer_alerting.routing import Routing
@@ -25,9 +25,15 @@ class Composer:
         self.buttons = False
 
     def builder(
-        self, incident: Incident, operation: Operation, target: str, *, native: bool
+        self, incident: Incident, into: Incident | None, operation: Operation, target: str, *, native: bool
     ) -> Callable[[int], Message]:
-        """The message that is posted in `target`, or edited where it is, by how much is left out of it."""
+        """The message that is posted in `target`, or edited where it is, by how much is left out of it.
+
+        `into` is the incident that this one became part of.
+        """
+        if into is not None:
+            pointer = build_pointer(self.routing.shown(incident), self.routing.shown(into), self._style)
+            return lambda _level: pointer
         where = operation.target if operation.ts is not None else target
         shown = self.routing.shown(_placed(incident, where))
         return lambda level: self._with_buttons(build(shown, self._style, level, native=native), incident, level)

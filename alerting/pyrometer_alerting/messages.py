@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 
 from pyrometer_alerting import text
 from pyrometer_alerting.chart_block import chart_block
+from pyrometer_alerting.correlation import EVERYWHERE
 from pyrometer_alerting.incidents import rank, worst
 from pyrometer_alerting.links import alertmanager_link, board_links, prometheus_link, runbook_url
 from pyrometer_alerting.model import Alert, Cause, Incident, culprits, part_of
@@ -65,7 +66,7 @@ def build(incident: Incident, style: Style, degrade: int = 0, *, native: bool = 
     Where the workspace has no chart block (`native` is False) the chart is a picture, once there is one.
     """
     if incident.joined_into:
-        return _pointer(incident, style)
+        return build_pointer(incident, None, style)
     full = [
         _header(incident),
         _section(_what(incident)),
@@ -297,14 +298,24 @@ def _member(alert: Alert, incident: Incident) -> str:
     return f"{part}: {alert.name}" if part and len(incident.alertnames()) > 1 else part or alert.name
 
 
-def _pointer(incident: Incident, style: Style) -> Message:
-    """What is left of a message whose incident became part of another one."""
+def build_pointer(incident: Incident, into: Incident | None, style: Style) -> Message:
+    """What is left of a message whose incident became part of another one, with what that one is about."""
     alert = incident.newest()
+    about = "another incident" if into is None else text.mrkdwn(_about(into), FIELD)
     summary = text.plain(alert.annotations.get("summary", ""), 100) or _fallback_summary(incident)
-    shown = f"\u21aa {text.mrkdwn(summary, 120)}: now part of another incident's message"
+    shown = f"\u21aa {text.mrkdwn(summary, 120)}: now part of the message on {about}"
     if style.notice:
         shown += f" [{text.mrkdwn(style.notice, 75)}]"
     return Message(shown, [{"type": "section", "text": _mrkdwn(shown)}])
+
+
+def _about(incident: Incident) -> str:
+    """`run llama-70b`, `switch leaf-12`, `GpuLost at many parts`, `gpu-042 GPU 3`: nothing that changes as it grows."""
+    if incident.run:
+        return f"run {incident.run}"
+    if incident.domain == EVERYWHERE:
+        return f"{incident.alertname} at many parts"
+    return incident.domain or part_of(incident.newest().labels) or incident.alertname
 
 
 def _name(name: str) -> str:

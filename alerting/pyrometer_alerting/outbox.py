@@ -212,7 +212,8 @@ class Courier:
                 tx.outbox.hold(operation.op_id, quiet_until)
                 return
             native = draws_charts(tx, self._charts, now)
-            builder = self.composer.builder(incident, operation, self._target(operation), native=native)
+            into = tx.incident(incident.joined_into)
+            builder = self.composer.builder(incident, into, operation, self._target(operation), native=native)
             level, message = leaving_out(operation.degrade, builder)
             operation = replace(operation, degrade=level)
             if operation.channel and operation.ts and message.digest() == operation.shown:
@@ -244,12 +245,11 @@ class Courier:
         return taken
 
     def _say(self, operation: Operation, message: Message, known: tuple[str, str] | None) -> tuple[str, str, str]:
-        metadata = {"op_id": operation.op_id, "incident_id": operation.incident_id}
         if known is None:
-            channel, ts = self._slack.post(self._target(operation), message, metadata, None)
+            channel, ts = self._slack.post(self._target(operation), message, operation.metadata, None)
         else:
             channel, ts = known
-            self._slack.update(channel, ts, message, metadata)
+            self._slack.update(channel, ts, message, operation.metadata)
         return channel, ts, message.digest()
 
     def _send_reply(self, operation: Operation, now: float) -> None:
@@ -261,8 +261,7 @@ class Courier:
         message = Message(str(body.get("text", "")), blocks, bool(body.get("broadcast")))
         channel, thread = (root.channel or "", root.ts) if root is not None else ("", None)
         channel = channel or self._target(operation)
-        metadata = {"op_id": operation.op_id, "incident_id": operation.incident_id}
-        self._attempt(operation, lambda: (*self._slack.post(channel, message, metadata, thread), ""))
+        self._attempt(operation, lambda: (*self._slack.post(channel, message, operation.metadata, thread), ""))
 
     def _attempt(self, operation: Operation, call: Callable[[], tuple[str, str, str]]) -> bool:
         """Make the call and write down its outcome; whether Slack has it."""

@@ -46,6 +46,11 @@ class Operation:
     error: str | None
     target: str
 
+    @property
+    def metadata(self) -> dict[str, str]:
+        """What goes with the message, to find it again by."""
+        return {"op_id": self.op_id, "incident_id": self.incident_id}
+
 
 @dataclass(frozen=True)
 class Sweep:

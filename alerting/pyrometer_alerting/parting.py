@@ -65,6 +65,7 @@ def part(
     for pointer in tx.pointers(incident.id):
         if pointer.key in keys:
             tx.save_incident(replace(pointer, joined_into=parted.id), now)
+            tx.outbox.want(pointer.id, now, now)
     if rest.posts:
         message = build_parting(routing.shown(rest), routing.shown(parted), style)
         tx.outbox.reply(rest.id, json.dumps(vars(message)), now)

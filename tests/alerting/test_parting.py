@@ -159,12 +159,13 @@ def test_an_older_message_of_the_part_leads_to_where_it_goes_on(bench: Any) -> N
     channel.hot()
     channel.bench.deliver()
     channel.look()
-    assert "now part of another incident's message" in channel.texts()[1]
+    assert "now part of the message on run r" in channel.texts()[1]
     leave(channel)
     with bench.store.transaction() as tx:
         gpu = next(one for one in tx.recent_incidents(float("inf")) if one.alertname == "GpuThrottledThermal")
         assert [pointer.alertname for pointer in tx.pointers(gpu.id)] == ["GpuThrottledThermal"]
     assert len(channel.texts()) == 3
+    assert "now part of the message on n1 GPU 3" in channel.texts()[1]
 
 
 def test_a_run_that_is_slow_again_while_its_old_cause_still_fires_is_told_and_looked_at_anew(joined: Channel) -> None:

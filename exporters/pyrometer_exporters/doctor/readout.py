@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping
 
 from pyrometer_exporters.doctor.recording import Failures
 from pyrometer_exporters.doctor.report import Absent, GpuFound
-from pyrometer_exporters.doctor.why import why_absent
+from pyrometer_exporters.doctor.why import NO_NVLINK, needs_driver, why_absent
 from pyrometer_exporters.framework.metrics import Down, Family, Sample
 from pyrometer_exporters.node.gpu.collector import COLLECTOR
 from pyrometer_exporters.node.gpu.profiling import ENGINES
 
+_LINKS_UP = "pyrometer_gpu_nvlinks_up"
 # Parts of other labels than a GPU's, or absent wherever all is well: nothing to explain.
 _UNEXPLAINED = {"pyrometer_gpu_xid_consequences_total", "pyrometer_gpu_xid_last_timestamp_seconds",
                 "pyrometer_gpu_xid_last_info", "pyrometer_gpu_job_info", "pyrometer_gpu_processes",
@@ -108,4 +109,6 @@ def _names() -> set[str]:
 def _absent(has: set[str], version: str, failures: Failures, *, divided: bool) -> Iterable[Absent]:
     for family in _per_gpu():
         if family.name not in has and family.name not in _UNEXPLAINED:
-            yield Absent(family.name, why_absent(family, version, failures, divided=divided))
+            why = why_absent(family, version, failures, divided=divided)
+            unlinked = "nvlink" in family.name.lower() and _LINKS_UP not in has and not needs_driver(family, version)
+            yield Absent(family.name, NO_NVLINK if unlinked else why)

@@ -29,6 +29,7 @@ _WORDS = {
 }
 NOT_IN_BINDING = "not in the installed nvidia-ml-py: a newer one may have it"
 NOTHING = "nothing to tell on this node at present"
+NO_NVLINK = "the driver tells of no NVLink on this GPU"
 DIVIDED = "not while the GPU is divided (MIG)"
 # What NVML gives of a whole GPU only while it is whole.
 NOT_IN_MIG = frozenset(

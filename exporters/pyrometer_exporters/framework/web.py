@@ -1,6 +1,6 @@
 """The web server of the exporters: small, bounded, and deaf to slow or silent clients.
 
-On asyncio's streams rather than http.server or prometheus_client's server, because measurement shows why: with those,
+On asyncio rather than http.server or prometheus_client's server, because measurement shows why: with those,
 one silent TLS client stops every scrape (the handshake runs in the accepting thread), a request cut off half-way
 still runs a whole collection, and 500 half-open clients cost 44 s after they hang up; this shape answered in 7 ms.
 """
@@ -8,25 +8,25 @@ still runs a whole collection, and 500 half-open clients cost 44 s after they ha
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import fcntl
 import gzip
 import logging
 import struct
 import termios
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import cast
 
 from pyrometer_exporters.framework.background import Threads
+from pyrometer_exporters.framework.connection import Connection, HeaderTooLargeError
 from pyrometer_exporters.framework.flags import Address, UsageError
 from pyrometer_exporters.framework.webconfig import WebConfig
 
 log = logging.getLogger(__name__)
 
 HEADER_SECONDS = 5.0  # for the whole header: http.server's per-read timeout lets one byte every 2 s hold a thread
-HEADER_BYTES = 16 * 1024
 WRITE_SECONDS = 10.0  # Prometheus has given up by then (its scrape timeout is 10 s by default)
 IDLE_SECONDS = 65.0  # keep-alive: longer than the usual 60 s scrape interval
 LINGER_SECONDS = 1.0  # for a client to hang up after its last answer
@@ -94,15 +94,15 @@ class WebServer:
         self._server: asyncio.Server | None = None
         self._stopping = False
         self._connections: set[asyncio.Task[None]] = set()
-        self._waiting: dict[asyncio.Task[None], asyncio.StreamWriter] = {}  # for a request; longest first
+        self._waiting: dict[asyncio.Task[None], Connection] = {}  # for a request; longest first
         self._hashing = asyncio.Lock()
 
     async def start(self, where: Address) -> int:
         """Listen; the port in use (for port 0: the one given). ``UsageError`` where that can't be."""
         try:
-            self._server = await asyncio.start_server(
-                self._accept, where.host or None, where.port, limit=HEADER_BYTES, backlog=BACKLOG, ssl=self._config.tls,
-                ssl_handshake_timeout=HEADER_SECONDS if self._config.tls else None,
+            self._server = await asyncio.get_running_loop().create_server(
+                partial(Connection, self._accept), where.host or None, where.port, backlog=BACKLOG,
+                ssl=self._config.tls, ssl_handshake_timeout=HEADER_SECONDS if self._config.tls else None,
             )  # fmt: skip
         except (OSError, UnicodeError) as error:  # UnicodeError: a host such as a..b, which no one can look up
             why = getattr(error, "strerror", None) or str(error)
@@ -127,43 +127,39 @@ class WebServer:
         await asyncio.gather(*late, return_exceptions=True)
         self._threads.close()
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _accept(self, connection: Connection) -> None:
         task = cast("asyncio.Task[None]", asyncio.current_task())
         full = len(self._connections) >= MAX_CONNECTIONS and not self._make_room()
         self._connections.add(task)
-        # drain() then waits until the kernel has everything.
-        writer.transport.set_write_buffer_limits(high=0)
         try:
             if full:
-                await _write(writer, text(503, "too many connections"))
+                await _write(connection, text(503, "too many connections"))
             else:
-                await self._converse(task, reader, writer)
+                await self._converse(task, connection)
         except (OSError, asyncio.TimeoutError):
             # The client went away or fell silent: nothing of ours is wrong. What it has not read is dropped: close()
             # alone would keep that, and the descriptor, until the client is so kind as to read on.
-            writer.transport.abort()
+            connection.transport.abort()
         except asyncio.CancelledError:
             # By stop(): a task that ends as cancelled here makes asyncio log a traceback.
             if not self._stopping:
                 raise
         finally:
             self._connections.discard(task)
-            writer.close()
+            connection.transport.close()
             if self._config.tls:  # a client that doesn't answer the closing handshake would hold us for 30 s
-                asyncio.get_running_loop().call_later(LINGER_SECONDS, writer.transport.abort)
+                asyncio.get_running_loop().call_later(LINGER_SECONDS, connection.transport.abort)
 
     def _make_room(self) -> bool:
         """Drop the connection that has been waiting longest for its client to say something; whether there is one."""
-        for task, writer in self._waiting.items():
+        for task, connection in self._waiting.items():
             del self._waiting[task]
             self._connections.discard(task)
-            writer.transport.abort()
+            connection.transport.abort()
             return True
         return False
 
-    async def _converse(
-        self, task: asyncio.Task[None], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    async def _converse(self, task: asyncio.Task[None], connection: Connection) -> None:
         unsettled: Callable[[bool], None] | None = None  # of an answer that the kernel took, and the client perhaps
         scraper = False
         wait = HEADER_SECONDS
@@ -171,10 +167,12 @@ class WebServer:
         request: Request | None = None
         try:
             while True:
-                self._waiting[task] = writer
-                header = await _header(reader, wait)
+                self._waiting[task] = connection
+                header = await connection.header(wait, HEADER_SECONDS)
                 self._waiting.pop(task, None)
-                await self._settle(unsettled, whole=header is not None or (not scraper and _all_acknowledged(writer)))
+                await self._settle(
+                    unsettled, whole=header is not None or (not scraper and _all_acknowledged(connection))
+                )
                 unsettled = None
                 if header is None:
                     return
@@ -182,49 +180,46 @@ class WebServer:
                     before, request = header, _parse(header)
                 keep = request is not None and _keeps_open(request) and not self._stopping
                 scraper = keep and request is not None and _TIMEOUT in request.headers
-                unsettled = await self._answer(request, reader, writer, keep=keep)
+                unsettled = await self._answer(request, connection, keep=keep)
                 if not keep or self._stopping:
-                    await self._see_off(task, reader, writer)
+                    await self._see_off(task, connection)
                     return
                 wait = IDLE_SECONDS
-        except asyncio.LimitOverrunError:
-            await _write(writer, text(431, "header too large"))
-            await self._see_off(task, reader, writer)
+        except HeaderTooLargeError:
+            await _write(connection, text(431, "header too large"))
+            await self._see_off(task, connection)
         except ConnectionError:
             # A reset: the client hung up with some of the answer unread.
-            whole, unsettled = unsettled, None
-            await self._settle(whole, whole=False)
+            lost, unsettled = unsettled, None
+            await self._settle(lost, whole=False)
             raise
         finally:
             self._waiting.pop(task, None)
             await self._settle(unsettled, whole=True)
 
-    async def _see_off(
-        self, task: asyncio.Task[None], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    async def _see_off(self, task: asyncio.Task[None], connection: Connection) -> None:
         """Wait a moment for the client to hang up first: closing on what it still sends would cost it our answer."""
-        if self._stopping or not writer.can_write_eof():
+        if self._stopping or not connection.transport.can_write_eof():
             return
-        self._waiting[task] = writer
-        writer.write_eof()
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(_read_on(reader), LINGER_SECONDS)
+        self._waiting[task] = connection
+        connection.transport.write_eof()
+        await connection.read_on(LINGER_SECONDS)
 
     async def _answer(
-        self, request: Request | None, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, keep: bool
+        self, request: Request | None, connection: Connection, *, keep: bool
     ) -> Callable[[bool], None] | None:
         """Answer; what is still to be told whether the client took it."""
         if request is None:
-            await _write(writer, text(400, "not an HTTP/1 request"))
+            await _write(connection, text(400, "not an HTTP/1 request"))
             return None
         response = await self._respond(request)
         zipped = "gzip" in request.headers.get("accept-encoding", "") and len(response.body) >= GZIP_FROM
         head = request.method == "HEAD"
         whole = False
         try:
-            await _write(writer, response, keep=keep, head=head, zipped=zipped)
+            await _write(connection, response, keep=keep, head=head, zipped=zipped)
             # A client that had hung up by then (Prometheus, after its timeout) gets nothing of it.
-            whole = not head and not reader.at_eof()
+            whole = not head and not connection.over
         finally:
             if not whole:
                 await self._settle(response.delivered, whole=False)
@@ -261,40 +256,14 @@ class WebServer:
             log.exception("an answer's delivery could not be noted")
 
 
-def _all_acknowledged(writer: asyncio.StreamWriter) -> bool:
+def _all_acknowledged(connection: Connection) -> bool:
     """Whether the client's kernel has everything that we sent; after a hang-up without a reset: the client, too."""
     try:
-        (left,) = struct.unpack("i", fcntl.ioctl(writer.get_extra_info("socket").fileno(), termios.TIOCOUTQ, b"\0" * 4))
+        socket = connection.transport.get_extra_info("socket")
+        (left,) = struct.unpack("i", fcntl.ioctl(socket.fileno(), termios.TIOCOUTQ, b"\0" * 4))
     except (OSError, ValueError):  # closed already, which is no proof of anything
         return False
     return bool(left == 0)
-
-
-async def _read_on(reader: asyncio.StreamReader) -> None:
-    while await reader.read(HEADER_BYTES):
-        pass
-
-
-async def _header(reader: asyncio.StreamReader, seconds: float) -> bytes | None:
-    """The next request's header; None where the client closed. A header cut off half-way is no request."""
-    try:
-        with _within(seconds, reader):
-            first = await reader.readexactly(1)
-        with _within(HEADER_SECONDS, reader):
-            rest = await reader.readuntil(b"\r\n\r\n")
-    except asyncio.IncompleteReadError:
-        return None
-    return first + rest
-
-
-@contextlib.contextmanager
-def _within(seconds: float, reader: asyncio.StreamReader) -> Iterator[None]:
-    """Reads that take longer end as timed out, and all later ones: without a task for each, as ``wait_for`` makes."""
-    timer = asyncio.get_running_loop().call_later(seconds, reader.set_exception, asyncio.TimeoutError())
-    try:
-        yield
-    finally:
-        timer.cancel()
 
 
 def _parse(header: bytes) -> Request | None:
@@ -334,7 +303,7 @@ def _keeps_open(request: Request) -> bool:
 
 
 async def _write(
-    writer: asyncio.StreamWriter, response: Response, *, keep: bool = False, head: bool = False, zipped: bool = False
+    connection: Connection, response: Response, *, keep: bool = False, head: bool = False, zipped: bool = False
 ) -> None:
     # Level 1: on 344 kB of metrics 1.2 ms against 25 ms for level 9, at less than twice the size.
     body = gzip.compress(response.body, 1) if zipped else response.body
@@ -349,7 +318,5 @@ async def _write(
         lines.append("Content-Encoding: gzip")
     if response.status in _EXTRA:
         lines.append(_EXTRA[response.status])
-    writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + (b"" if head else body))
-    # Nearly always the kernel has taken all of it by now, and nothing is left to wait for.
-    left = writer.transport.get_write_buffer_size()
-    await (asyncio.wait_for(writer.drain(), WRITE_SECONDS) if left else writer.drain())
+    data = "\r\n".join(lines).encode() + b"\r\n\r\n" + (b"" if head else body)
+    await connection.write(data, WRITE_SECONDS)

@@ -16,7 +16,7 @@ import pytest
 
 from pyrometer_exporters.doctor import main as doctor
 from pyrometer_exporters.doctor.recording import Failures
-from pyrometer_exporters.doctor.why import DIVIDED, NOTHING, why_absent
+from pyrometer_exporters.doctor.why import DIVIDED, NO_NVLINK, NOTHING, why_absent
 from pyrometer_exporters.framework.metrics import Family
 from pyrometer_simulator.nvml import SimulatedGpus, installed
 
@@ -263,6 +263,16 @@ def test_a_metric_with_one_source_that_answered_has_nothing_to_tell(bench: Bench
     why = {absent["metric"]: absent["why"] for absent in report["gpus"][0]["absent"]}
     assert why["pyrometer_gpu_nvlink_link_errors_total"] == NOTHING  # Hopper's three have, NVLink 5's haven't
     assert "field 205" in why["pyrometer_gpu_nvlink_errors_total"]
+
+
+def test_a_gpu_without_nvlink_lacks_all_of_it_for_that_reason(bench: Bench) -> None:
+    bench.make(count=1)[0].set(nvlinks=0)
+    _status, report = bench.json()
+    why = {absent["metric"]: absent["why"] for absent in report["gpus"][0]["absent"]}
+    assert {text for metric, text in why.items() if "nvlink" in metric.lower() and "driver 595" not in text} == {
+        NO_NVLINK
+    }
+    assert why["DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL"] == NO_NVLINK
 
 
 def test_columns_are_aligned_and_alike_gpus_share_a_line(bench: Bench) -> None:

@@ -57,24 +57,23 @@ def test_calls_one_after_the_other_are_made_in_one_thread() -> None:
 
 
 def test_of_the_threads_that_many_calls_took_one_stays_and_none_once_closed(gate: threading.Event) -> None:
-    threads, before = Threads(), threading.active_count()
+    threads, before = Threads(), set(threading.enumerate())
+
+    async def until(count: int) -> None:
+        while len(set(threading.enumerate()) - before) != count:
+            await asyncio.sleep(0.01)
 
     async def calls() -> None:
         many = [threads.call(gate.wait) for _ in range(5)]
         gate.set()
         await asyncio.gather(*many)
-        await until(before + 1)
+        await until(1)
         threads.close()
-        await until(before)
+        await until(0)
         assert await threads.call(int) == 0
-        await until(before)
+        await until(0)
 
     asyncio.run(asyncio.wait_for(calls(), 20))
-
-
-async def until(count: int) -> None:
-    while threading.active_count() != count:
-        await asyncio.sleep(0.01)
 
 
 def test_nothing_of_a_result_is_kept_by_the_thread() -> None:

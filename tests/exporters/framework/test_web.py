@@ -176,6 +176,27 @@ def test_keep_alive_and_pipelined_requests(serving: Serving) -> None:
     play(scenario)
 
 
+def test_who_sends_far_ahead_has_to_wait_and_gets_all_its_answers(serving: Serving) -> None:
+    async def scenario() -> None:
+        gate = asyncio.Event()
+
+        async def waits(_: Request) -> Response:
+            await gate.wait()
+            return text(200, "x")
+
+        async with serving({"/": waits}) as s:
+            patient, flood = await s.connect(), await s.connect()
+            patient.send(b"GET / HTTP/1.1\r\n\r\n" * 5000)
+            flood.send(b"GET / HTTP/1.1\r\n\r\n" * 2_000_000)
+            await asyncio.sleep(0.3)
+            assert flood.writer.transport.get_write_buffer_size() > 0, "nobody keeps forty megabytes for it"
+            flood.reset()
+            gate.set()
+            assert {(await patient.answer())[0] for _ in range(5000)} == {200}
+
+    play(scenario)
+
+
 @pytest.mark.parametrize(
     "head",
     [

@@ -6,10 +6,14 @@ import errno
 import json
 import logging
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pyrometer_exporters.node.train.points import Cursor, Cursors
+
+# Beyond 2**53 a timestamp is none.
+MAX_TIMESTAMP = 1 << 53
 
 log = logging.getLogger(__name__)
 
@@ -38,9 +42,7 @@ class Memory:
             offset = found.get("offset_ms")
             cursors = {
                 str(name): {
-                    (str(run), str(attempt)): Cursor(int(newest), {str(ring): int(at) for ring, at in rings.items()})
-                    for run, attempt, newest, rings in of
-                    if rings
+                    (str(run), str(attempt)): _cursor(newest, rings) for run, attempt, newest, rings in of if rings
                 }
                 for name, of in found["consumers"].items()
             }
@@ -78,3 +80,7 @@ class Memory:
         finally:
             os.close(fd)
         os.replace(self._fresh, self._file)  # noqa: PTH105
+
+
+def _cursor(newest: float, rings: Mapping[str, float]) -> Cursor:
+    return Cursor(min(int(newest), MAX_TIMESTAMP), {str(ring): int(at) for ring, at in rings.items()})

@@ -10,9 +10,12 @@ could not follow in order.
 
 from __future__ import annotations
 
+import struct
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Any
 
 # What Prometheus would still take: it refuses points older than about an hour before its newest data.
 KEEP_SECONDS = 3000.0
@@ -39,11 +42,17 @@ COLUMNS = (
     "reported_flops_per_second",
 )
 
+# Of a point as it is kept. The step is a float, as a ring may claim any number.
+_TIMESTAMP = struct.Struct("<q")
+_HEAD = struct.Struct("<qqddIH")
+_OPTIONAL = ("mfu", "flops_per_second", "loss", "grad_norm", "steps", "reported_mfu", "reported_flops_per_second")
+_UNKNOWN: dict[str, Any] = dict.fromkeys(_OPTIONAL)
+
 RunKey = tuple[str, str]
 """Run and attempt."""
 
 
-@dataclass(slots=True)  # 20,000 of them may be kept; not frozen, as that makes each at twice the cost
+@dataclass(slots=True)  # not frozen, as that makes each at twice the cost
 class Point:
     """One batch; None is unknown. Never changed.
 
@@ -125,9 +134,61 @@ Cursors = dict[str, dict[RunKey, Cursor]]
 """By consumer and run."""
 
 
+class Shelf:
+    """Points in order of time, the newest MAX_POINTS.
+
+    Each takes a hundred bytes, and nothing that Python's garbage collector looks at; as an object with its numbers it
+    would be four hundred.
+    """
+
+    def __init__(self) -> None:
+        self._packed: deque[bytes] = deque(maxlen=MAX_POINTS)
+        self._origins: list[tuple[str, tuple[str, ...]]] = []  # ring and tags, of which there are few
+        self._numbers: dict[tuple[str, tuple[str, ...]], int] = {}
+
+    def append(self, point: Point) -> None:
+        """Keep it as the newest."""
+        origin = (point.ring, point.tags)
+        number = self._numbers.setdefault(origin, len(self._origins))
+        if number == len(self._origins):
+            self._origins.append(origin)
+        values = [getattr(point, name) for name in _OPTIONAL]
+        known = sum([1 << bit for bit, value in enumerate(values) if value is not None])
+        head = _HEAD.pack(point.timestamp, point.sequence, point.step, point.seconds, number, known)
+        given = [value for value in values if value is not None]
+        self._packed.append(head + struct.pack(f"<{len(given)}d", *given))
+
+    def forget(self, until: float) -> None:
+        """Drop all that are older than the timestamp."""
+        while self._packed and _TIMESTAMP.unpack_from(self._packed[0])[0] < until:
+            self._packed.popleft()
+
+    def after(self, timestamp: int) -> Iterator[Point]:
+        """Those that are newer, oldest first."""
+        found: list[bytes] = []
+        for packed in reversed(self._packed):
+            if _TIMESTAMP.unpack_from(packed)[0] <= timestamp:
+                break
+            found.append(packed)
+        return map(self._point, reversed(found))
+
+    def __reversed__(self) -> Iterator[Point]:
+        """All, newest first."""
+        return map(self._point, reversed(self._packed))
+
+    def _point(self, packed: bytes) -> Point:
+        timestamp, sequence, step, seconds, number, known = _HEAD.unpack_from(packed)
+        given = iter(struct.unpack_from(f"<{known.bit_count()}d", packed, _HEAD.size))
+        values = {name: next(given) for bit, name in enumerate(_OPTIONAL) if known >> bit & 1}
+        values |= {name: int(value) for name, value in values.items() if name == "steps"}
+        ring, tags = self._origins[number]
+        return Point(**{**_UNKNOWN, **values}, timestamp=timestamp, sequence=sequence, step=int(step),
+                     seconds=seconds, ring=ring, tags=tags)  # fmt: skip
+
+
 @dataclass
 class _Series:
-    points: deque[Point] = field(default_factory=lambda: deque(maxlen=MAX_POINTS))
+    points: Shelf = field(default_factory=Shelf)
     newest: int = 0
     latest: dict[str, Point] = field(default_factory=dict)
     added: dict[str, int] = field(default_factory=dict)  # by ring, the first record that isn't here yet
@@ -138,12 +199,11 @@ class _Series:
         self.points.append(point)
         for name, _ in point.columns():
             self.latest[name] = point
-        while self.points[0].timestamp < point.timestamp - KEEP_SECONDS * 1000:
-            self.points.popleft()
+        self.points.forget(point.timestamp - KEEP_SECONDS * 1000)
 
     def since(self, cursor: Cursor, oldest: float) -> Fresh:
-        news = [point for point in _after(self.points, cursor.newest) if not cursor.has(point)]
-        points = tuple(news[:MAX_POINTS_PER_REPLY])
+        news = (point for point in self.points.after(cursor.newest) if not cursor.has(point))
+        points = tuple(islice(news, MAX_POINTS_PER_REPLY))
         missing = self.latest.keys() - {name for point in points for name, _ in point.columns()}
         again = {name: point for name in missing if (point := self._newest_of(name, cursor.newest))}
         return Fresh(points, {name: point for name, point in again.items() if point.timestamp >= oldest})
@@ -204,14 +264,3 @@ class PointStore:
         """Drop all runs but these."""
         kept = set(keep)
         self._series = {key: series for key, series in self._series.items() if key in kept}
-
-
-def _after(points: deque[Point], cursor: int) -> list[Point]:
-    """The points after the cursor, oldest first."""
-    found: list[Point] = []
-    for point in reversed(points):
-        if point.timestamp <= cursor:
-            break
-        found.append(point)
-    found.reverse()
-    return found

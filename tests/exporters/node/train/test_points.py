@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import itertools
+import tracemalloc
 from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from pyrometer_exporters.node.train import memory as memory_module
 from pyrometer_exporters.node.train import points
 from pyrometer_exporters.node.train.memory import Memory, Remembered
-from pyrometer_exporters.node.train.points import Cursor, Fresh, Point, PointStore
+from pyrometer_exporters.node.train.points import Cursor, Fresh, Point, PointStore, Shelf
 
 KEY = ("run", "0")
+NUMBERS = st.floats(allow_nan=True)
+MAYBE = st.none() | NUMBERS
 
 
 def point(timestamp: int, sequence: int, ring: str = "r", **values: float) -> Point:
@@ -150,6 +153,12 @@ def test_a_broken_memory_is_an_empty_one(tmp_path: Path, text: str) -> None:
     assert not any(Memory(tmp_path).load().cursors.values())
 
 
+def test_a_timestamp_that_is_none_keeps_no_batch_from_being_served(tmp_path: Path) -> None:
+    (tmp_path / "train.json").write_text('{"consumers": {"a": [["run", "0", 1' + 300 * "0" + ', {"r": 1}]]}}')
+    store = filled(range(3), PointStore(Memory(tmp_path).load().cursors))
+    assert [p.sequence for p in store.fresh("b")[KEY].points] == [0, 1, 2]
+
+
 def test_memory_survives_hostile_names_and_a_folder_that_is_gone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -173,6 +182,43 @@ def test_a_memory_that_did_not_fit_leaves_the_one_before(
     memory.save({"a": {KEY: Cursor(2, {"r": 2})}}, 7)
     assert "No space left on device" in caplog.text
     assert Memory(tmp_path).load() == Remembered({"a": {KEY: Cursor(1, {"r": 1})}}, 7)
+
+
+@given(
+    st.lists(
+        st.builds(
+            Point,
+            timestamp=st.integers(1, 2**53), sequence=st.integers(0, 2**62), step=st.integers(0, 2**53),
+            seconds=NUMBERS, mfu=MAYBE, flops_per_second=MAYBE, loss=MAYBE, grad_norm=MAYBE,
+            tags=st.sampled_from([(), ("checkpoint",), ("eval", "warmup")]), ring=st.sampled_from(["a", "b"]),
+            steps=st.none() | st.integers(1, 2**53), reported_mfu=MAYBE, reported_flops_per_second=MAYBE,
+        )
+    )
+)  # fmt: skip
+def test_points_are_kept_as_they_were(kept: list[Point]) -> None:
+    shelf = Shelf()
+    for one in kept:
+        shelf.append(one)
+    assert repr([*shelf.after(0)]) == repr(kept)  # NaN is not equal to itself
+    assert repr([*reversed(shelf)]) == repr(kept[::-1])
+
+
+def test_a_step_of_any_number_can_be_kept() -> None:
+    store = PointStore()
+    store.add(KEY, Point(1, 2**62, 2**63 + 2**53, 1.0, None, None, None, None, ()))
+    assert store.fresh("a")[KEY].points[0].step == 2**63 + 2**53
+
+
+def test_a_kept_point_takes_a_hundred_bytes() -> None:
+    store, count = PointStore(), 5000
+    tracemalloc.start()
+    try:
+        for n in range(count):
+            store.add(KEY, Point(1_790_000_000_000 + n, n, n, 1.0 + n, 0.5 + n, 1e15 + n, 2.0 + n, 3.0 + n, (), "r"))
+        each = tracemalloc.get_traced_memory()[0] / count
+    finally:
+        tracemalloc.stop()
+    assert each < 150
 
 
 class Everyday(RuleBasedStateMachine):
