@@ -20,7 +20,7 @@ from pyrometer_exporters.node.gpu.jobs import Jobs
 from pyrometer_exporters.node.gpu.nvml import FieldKey, Handle, Nvml, NvmlError
 from pyrometer_exporters.node.gpu.patience import Patience
 from pyrometer_exporters.node.gpu.readings import READ_FIELDS, Values, read_values
-from pyrometer_exporters.node.gpu.sampler import HANGS_SECONDS, Sampler
+from pyrometer_exporters.node.gpu.sampler import Sampler
 from pyrometer_exporters.node.gpu.subject import Opened, Subject, SubjectSpec, optional, value_or_none
 from pyrometer_exporters.node.gpu.throttling import Throttling
 from pyrometer_exporters.node.gpu.xid.watch import XidWatch
@@ -183,7 +183,8 @@ class Gpu:
     def _taken_from_sampler(self) -> threading.Lock:
         """The lock on calls about this GPU, locked."""
         watched = self._throttling.watched
-        if watched.hangs or not watched.lock.acquire(timeout=HANGS_SECONDS):
+        # As long as a scrape waits for the GPU: the sampler may only stand still because the machine is busy.
+        if watched.hangs or not watched.lock.acquire(timeout=self.patience.seconds):
             raise PartError(LATE, "the sampler's last call has not returned")
         return watched.lock
 

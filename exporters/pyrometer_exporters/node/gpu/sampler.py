@@ -30,6 +30,10 @@ DEFAULT_FREQUENCY = 20.0
 MAX_GAP_SECONDS = 0.25
 # A read under way for this long is a hang as far as its neighbours and a scrape are concerned.
 HANGS_SECONDS = 0.1
+# After so long with the sampler still in that read, a scrape needn't wait to know that the GPU hangs. Before that it
+# waits as for any GPU: on a machine with three busy threads for each two cores a thread that had come back from the
+# driver stood still for more than a tenth of a second, and GPUs that were well were called down.
+STUCK_SECONDS = 0.5
 # A GPU that failed is left alone for a while: calls to a sick one can be slow.
 REST_SECONDS = 1.0
 # A read that takes this long (a healthy one: well under 1 ms) would slow down the others' cadence.
@@ -41,7 +45,18 @@ NO_REASONS = 0xFFFFFFFFFFFF0000
 class Watched:
     """One GPU's bitmask over time: seconds per bitmask seen, kept while the GPU comes and goes."""
 
-    __slots__ = ("_at", "generation", "held_by", "lock", "read", "rests_until", "rises", "seconds", "told")
+    __slots__ = (
+        "_at",
+        "generation",
+        "held_by",
+        "held_since",
+        "lock",
+        "read",
+        "rests_until",
+        "rises",
+        "seconds",
+        "told",
+    )
 
     def __init__(self) -> None:
         self.read: Callable[[], int] | None = None
@@ -56,13 +71,15 @@ class Watched:
         self.told = False
         self.held_by: _Turn | None = None
         """The thread that was given up because it hung in a read of this GPU."""
+        self.held_since = 0.0
+        """When that was, by ``time.monotonic``."""
         self._at: float | None = None
 
     @property
     def hangs(self) -> bool:
-        """Whether the sampler is stuck in a read."""
+        """Whether the sampler is stuck in a read, for longer than a busy machine lets a thread wait."""
         stuck = self.held_by
-        return stuck is not None and stuck.reading is self
+        return stuck is not None and stuck.reading is self and time.monotonic() - self.held_since >= STUCK_SECONDS
 
     def take(self, mask: int, now: float) -> None:
         """Count the time since the read before as spent under ``mask``, unless that was too long ago."""
@@ -166,7 +183,7 @@ class Sampler:
                 self._baton = threading.Lock()
                 for other in self._crew:
                     if other is not turn and other.reading is not None:
-                        other.reading.held_by = other
+                        other.reading.held_by, other.reading.held_since = other, time.monotonic()
                 self._crew = (turn,)
 
     def _round(self, turn: _Turn) -> None:

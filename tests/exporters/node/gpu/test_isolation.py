@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -118,6 +119,15 @@ def test_a_hung_gpu_holds_one_thread_whatever_is_asked_of_it(make_node: MakeNode
         assert node.gpus[1].stuck == 1
         node.gpus[1].recover()
         _until(lambda: node.scrape().downs == {})
+
+
+def test_a_gpu_is_not_down_because_a_busy_machine_lets_the_sampler_stand_still_for_a_while(make_node: MakeNode) -> None:
+    node = make_node()
+    node.scrape()
+    node.gpus[1].hang()
+    _until(lambda: node.gpus[1].stuck == 1)
+    threading.Timer(0.3, node.gpus[1].recover).start()
+    assert node.scrape().downs == {}
 
 
 def test_xids_of_a_hung_gpu_come_when_its_call_returns(make_node: MakeNode) -> None:
