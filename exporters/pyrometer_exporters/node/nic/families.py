@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
+from functools import partial
+from itertools import islice
 from typing import NamedTuple
 
 from pyrometer_exporters.framework.metrics import Family, Sample, made
 from pyrometer_exporters.node.nic import counters, drivers, ethernet, pcie, temperatures
-from pyrometer_exporters.node.nic.counters import PORT_LABELS, SATURATED
+from pyrometer_exporters.node.nic.counters import PORT_LABELS, SATURATED, Counter
 from pyrometer_exporters.node.nic.link_down import CAUSES, REBOOT, RELOAD, PortMemory
 from pyrometer_exporters.node.nic.pcie import SPEED, SPEED_MAX, WIDTH, WIDTH_MAX, Hop
 from pyrometer_exporters.node.nic.readings import Counts, DeviceReading, PortReading
-from pyrometer_exporters.node.nic.shown import Parts, Shown
+from pyrometer_exporters.node.nic.shown import Part, Parts, Shown
 from pyrometer_exporters.node.nic.temperatures import CELSIUS, CRITICAL_CELSIUS, Temperature
 from pyrometer_exporters.node.nic.widening import CLEARED, WRAP
 
@@ -208,12 +210,11 @@ def show_device(device: DeviceReading, memory: PortMemory | None, shown: Shown) 
     state = _Device(name, device.failing, device.temperatures, device.hops)
 
     def add(parts: Parts) -> None:
-        parts.add("device", state, lambda: list(_device_samples(state)))
+        parts.add("device", state, lambda state, _: list(_device_samples(state)))
         if memory is not None:
-            _add_counters(parts, "device counters", (name, ""), device.counts, memory)
+            parts.add("device counters", device.counts, partial(_counter_samples, (name, ""), memory))
 
-    era = None if memory is None else (id(memory), memory.widening.era, device.counts)
-    shown.show(name, (state, era), add)
+    shown.show(name, _era(memory), (state, device.counts), add)
     return [made(READ_AGE, (name, tier.name), age) for tier, age in device.ages.items()]
 
 
@@ -222,29 +223,31 @@ def show_port(device: DeviceReading, port: PortReading, memory: PortMemory, arou
     at = (device.name, port.port)
 
     def add(parts: Parts) -> None:
+        make = partial(_counter_samples, at, memory)
         for index, group in enumerate(port.groups):
-            _add_counters(parts, index, at, group, memory)
+            parts.add(index, group, make)
         for reason, times in memory.widening.settle().items():
             memory.resets[reason] = memory.resets.get(reason, 0) + times
-        state = _port(device, port, memory, around)
-        parts.add("port", state, lambda: list(_port_samples(at, state)))
+        rest = _beside_counters(device, port, memory, around)
+        parts.add("port", rest, lambda _, __: list(_port_samples(at, _port(device, port, memory, around))))
 
-    # As none of its counters moved, none began again.
-    around.shown.show(at, _port_state(device, port, memory, around), add)
+    # While no counter moves, none begins again.
+    state = port.groups, _beside_counters(device, port, memory, around)
+    around.shown.show(at, _era(memory), state, add)
 
 
-def _port_state(device: DeviceReading, port: PortReading, memory: PortMemory, around: Around) -> tuple[object, ...]:
-    """All that a port's samples are made of."""
-    own = device.place, device.firmware, device.board, device.link_is_constant
+def _era(memory: PortMemory | None) -> tuple[int, int] | None:
+    """Of counters that began again, or of another device by this name, the same counts can be other values."""
+    return None if memory is None else (id(memory), memory.widening.era)
+
+
+def _beside_counters(
+    device: DeviceReading, port: PortReading, memory: PortMemory, around: Around
+) -> tuple[object, ...]:
+    """All that a port's samples are made of but for those of its counters."""
+    own = device.place, device.firmware, device.board, device.link_is_constant, around.gpu, around.peers_up
     link = memory.events, memory.ever_active, memory.rate_max, memory.last_down, memory.last_reason
-    counts = dict(memory.ignored), dict(memory.resets)
-    return port, own, around.gpu, around.peers_up, id(memory), memory.widening.era, link, counts
-
-
-def _add_counters(parts: Parts, kind: Hashable, at: tuple[str, str], counts: Counts, memory: PortMemory) -> None:
-    # Of counters that began again, or of another device by this name, the same counts can be other values.
-    state = counts, id(memory), memory.widening.era
-    parts.add(kind, state, lambda: _counter_samples(at, counts, memory))
+    return port[:-1], own, link, dict(memory.ignored), dict(memory.resets)
 
 
 def _port(device: DeviceReading, port: PortReading, memory: PortMemory, around: Around) -> _Port:
@@ -305,15 +308,28 @@ def _port_samples(at: tuple[str, str], port: _Port) -> Iterable[Sample]:
         yield Sample(RESETS, (*at, reason), times)
 
 
-def _counter_samples(at: tuple[str, str], counts: Counts, memory: PortMemory) -> list[Sample]:
-    # Made directly: the check of Family.sample for each of a node's thousand counters is worth a fifth of a scrape.
+def _counter_samples(
+    at: tuple[str, str], memory: PortMemory, counts: Counts, before: Part[Counts] | None
+) -> list[Sample]:
+    """Those of counters that say what they said ``before`` are the same objects."""
+    known = {} if before is None else _by_count(before)
     samples = []
-    for counter, raw in counts:
-        labels = at + counter.labels if counter.labels else at
-        samples.append(Sample(counter.family, labels, memory.widening.value(counter, raw)))
-        if counter.saturates:
-            samples.append(Sample(SATURATED, (*at, counter.name), raw >= counter.maximum))
+    for count in counts:
+        samples += known.get(id(count)) or _of_counter(at, memory, *count)
     return samples
+
+
+def _by_count(part: Part[Counts]) -> dict[int, list[Sample]]:
+    """The samples of each count, by its id: those of a part live as long as it does."""
+    samples = iter(part.samples)
+    return {id(count): list(islice(samples, 1 + count[0].saturates)) for count in part.state}
+
+
+def _of_counter(at: tuple[str, str], memory: PortMemory, counter: Counter, raw: int) -> list[Sample]:
+    # Made directly: the check of Family.sample for each of a node's thousand counters is worth a fifth of a scrape.
+    labels = at + counter.labels if counter.labels else at
+    value = made(counter.family, labels, memory.widening.value(counter, raw))
+    return [value, made(SATURATED, (*at, counter.name), raw >= counter.maximum)] if counter.saturates else [value]
 
 
 def _link_samples(at: tuple[str, str], link: _Link) -> Iterable[Sample]:

@@ -339,5 +339,5 @@ def _failed(link: _Link, rest: _Counted, hardware: _Counted) -> tuple[tuple[str,
 def _once(counts: Counts, taken: tuple[Counts, ...]) -> Counts:
     """Each series once, should a driver have the same under its old and its new name, and none of those ``taken``."""
     others = {counter.family for group in taken for counter, _ in group}
-    series = {(counter.family, counter.labels): (counter, raw) for counter, raw in counts}
+    series = {(count[0].family, count[0].labels): count for count in counts}
     return tuple(found for (family, _), found in series.items() if family not in others)

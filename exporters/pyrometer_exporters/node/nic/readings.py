@@ -42,7 +42,6 @@ class PortReading(NamedTuple):
         active: whether the link is up; None where that couldn't be read.
         admin_down: whether an administrator has switched it off.
         rate: bits per second; None unless the link is up.
-        groups: the raw values of the counters that could be read; a group is the same object until it is read anew.
         down_sources: raw counts of link losses by source; None where one that exists couldn't be read this time.
         ifindex: changes when the interface was made anew.
         state_id: as the kernel numbers states: 4 is ACTIVE; None for an interface without RDMA.
@@ -53,13 +52,14 @@ class PortReading(NamedTuple):
         fec_mode: of its interface: ``rs``, ``baser``, ``llrs``, ``off``; empty where nobody says.
         down_reason: why the link is down, in a word; empty while it is up or where nobody says.
         failed: groups of files none of which could be read, with the reason.
+        groups: the raw values of the counters that could be read; the last of the fields. A group, and a count in it,
+            is the same object as long as it says the same.
     """
 
     port: str
     active: bool | None
     admin_down: bool
     rate: int | None
-    groups: tuple[Counts, ...] = ()
     down_sources: Mapping[str, int | None] = NOTHING
     ifindex: int = 0
     netdev: str = ""
@@ -73,6 +73,7 @@ class PortReading(NamedTuple):
     fec_mode: str = ""
     down_reason: str = ""
     failed: tuple[tuple[str, str], ...] = ()
+    groups: tuple[Counts, ...] = ()
 
 
 class DeviceReading(NamedTuple):

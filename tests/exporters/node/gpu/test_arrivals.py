@@ -48,7 +48,7 @@ def test_a_gpu_that_comes_back_from_a_virtual_machine_is_seen_at_the_next_scrape
     assert after.downs == {}
     assert after.values("pyrometer_gpu_up") == before.values("pyrometer_gpu_up")
     assert after.values("pyrometer_gpus_present") == {("pci",): 3, ("nvml",): 3}
-    _scraped_for(node, 3600)
+    _scraped_for(node, 1200)
     assert _inits(node) == 2
     assert node.library.unsafe_shutdowns == 0
 
@@ -63,7 +63,7 @@ def test_a_gpu_that_a_rescan_of_the_bus_brings_back_is_seen_at_the_next_scrape(
     assert _up(_scraped_for(node, 60)) == {"0": 1, "1": 0, "2": 1}
     hands.rescan(1)
     assert _scraped_for(node, 15).downs == {}
-    _scraped_for(node, 3600)
+    _scraped_for(node, 1200)
     assert _inits(node) == 2
 
 
@@ -143,7 +143,7 @@ def test_a_gpu_that_nvml_never_presents_is_tried_ever_less_often_and_then_no_mor
 def test_a_container_that_is_given_fewer_gpus_than_its_bus_has_is_connected_once(make_node: MakeNode) -> None:
     node = make_node(still=True, setup=lambda gpus: gpus[2].hide())
     node.scrape()
-    _scraped_for(node, 3600)
+    _scraped_for(node, 1200)
     assert _inits(node) == 1
 
 
@@ -192,7 +192,7 @@ def test_one_that_comes_back_ill_is_connected_for_once(make_node: MakeNode, hand
     _scraped_for(node, 15)
     hands.take_back(1)
     getattr(node.gpus[1], illness)()
-    assert _up(_scraped_for(node, 3600)) == {"0": 1, "1": 0, "2": 1}
+    assert _up(_scraped_for(node, 1200)) == {"0": 1, "1": 0, "2": 1}
     assert _inits(node) == 2
 
 
@@ -205,7 +205,7 @@ def test_a_lost_neighbour_is_no_reason_for_a_second_connection(make_node: MakeNo
     _scraped_for(node, 15)
     node.gpus[2].hide()  # lost GPUs are missing from a new list
     hands.take_back(1)
-    scrape = _scraped_for(node, 3600)
+    scrape = _scraped_for(node, 1200)
     assert _up(scrape) == {"0": 1, "1": 1, "2": 0, "3": 1}
     assert _inits(node) == 2
 
@@ -221,7 +221,7 @@ def test_one_that_came_and_is_lost_later_is_no_arrival(make_node: MakeNode, hand
     node.gpus[1].hide()
     node.gpus.reload_driver()
     node.scrape()
-    assert _up(_scraped_for(node, 3600)) == {"0": 1, "1": 0, "2": 1}
+    assert _up(_scraped_for(node, 1200)) == {"0": 1, "1": 0, "2": 1}
     assert _inits(node) == 3
 
 

@@ -73,6 +73,7 @@ def test_a_file_and_a_pipe_that_grow_without_end_are_waited_for_as_they_were(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(follow, "READS_PER_TURN", 5)
+    monkeypatch.setattr(follow, "READ_BYTES", 1 << 10)  # slower than it is written
     monkeypatch.setattr(follow, "PIPE_BYTES", 1 << 12)
     for name in ("file", "pipe"):
         path = tmp_path / name
@@ -81,10 +82,10 @@ def test_a_file_and_a_pipe_that_grow_without_end_are_waited_for_as_they_were(
         stop = threading.Event()
         writer = threading.Thread(target=_write, args=(descriptor, stop))
         writer.start()
-        follower = Follower(path, lambda _record: time.sleep(0.0005))
+        follower = Follower(path, lambda _record: time.sleep(0.002))
         follower.start()
         try:
-            assert follower.wait_settled(5), name
+            assert follower.wait_settled(20), name
         finally:
             follower.close()
             stop.set()

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyrometer_exporters.node.nic.link_down import Look, PortMemory
+from pyrometer_exporters.node.nic.state import encode
 
 
 def look(
@@ -279,6 +280,26 @@ def test_a_state_that_could_not_be_read_is_no_event() -> None:
 
 
 WINDOWS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=30)
+
+
+LOOKS = st.builds(
+    look,
+    st.sampled_from([True, False, None]),
+    boot=st.sampled_from(["b", "b", "c"]),
+    admin_down=st.booleans(),
+    link_downed=st.sampled_from([None, 1, 2, 255]),
+    carrier_down_count=st.sampled_from([None, 1, 2]),
+)
+
+
+@given(st.lists(st.tuples(LOOKS, st.integers(1, 4)), max_size=8))
+def test_looks_that_say_the_same_again_and_again_change_nothing(looks: list[tuple[Look, int]]) -> None:
+    """They are passed over from the third on; whoever takes all of them into account remembers the same."""
+    quick, thorough = PortMemory(), PortMemory()
+    for now, one in enumerate(one for one, times in looks for _ in range(times)):
+        again = one._replace(sources=dict(one.sources))
+        assert quick.advance(again, now) == thorough._advance(one, now)
+        assert encode({"p": quick}) == encode({"p": thorough})
 
 
 @given(WINDOWS)

@@ -209,3 +209,13 @@ def test_a_counter_that_can_no_longer_be_read_is_left_out(folders: Folders, file
     counts, reason = counters.read(folders.get(path))
     assert [raw for _, raw in counts] == [0, 2]
     assert reason is None
+
+
+def test_a_counter_whose_file_comes_late_is_read_with_the_others(folders: Folders, path: str) -> None:
+    Path(path, "c").unlink()
+    counters = Counters(TABLE)
+    look(folders, path, 0.0)
+    assert [raw for _, raw in counters.read(folders.get(path))[0]] == [0, 1]
+    add_unseen(path, "c")
+    look(folders, path, 60.0)
+    assert [raw for _, raw in counters.read(folders.get(path))[0]] == [0, 1, 7]

@@ -95,3 +95,14 @@ def test_any_steps_below_a_quarter_of_the_range_add_up(start: int, steps: list[i
 def test_a_counter_that_stays_at_its_maximum_is_never_widened(raws: list[int]) -> None:
     widening = Widening()
     assert [widening.value(PINS, raw) for raw in raws] == raws
+
+
+def test_a_counter_that_reads_the_same_after_a_driver_reload_has_its_wraps_no_more(node: Any) -> None:
+    node.nic.hw_counters.set("local_ack_timeout_err", 2**32 - 1)
+    node.scrape()
+    node.nic.hw_counters.set("local_ack_timeout_err", 5)
+    name = "local_ack_timeout_errors_total"
+    assert node.scrape().value(name, "mlx5_0", "1") == 2**32 + 5
+    node.tree.reload_driver("mlx5_0")
+    node.nic.hw_counters.set("local_ack_timeout_err", 5)
+    assert node.scrape().value(name, "mlx5_0", "1") == 5
