@@ -55,6 +55,8 @@ class Listener:
         if client.current_session is not None and client.current_session.sock is not None:
             with contextlib.suppress(OSError):  # else its reader only notices after its time-out of 3 s
                 client.current_session.sock.shutdown(socket.SHUT_RDWR)
+        client.closed = True
+        client.message_queue.put(None)  # else the reader of that only notices after its time-out of 1 s
         client.close()
 
     def stop(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -75,6 +76,25 @@ def talking(tmp_path: Any, slack: Any) -> Iterator[Talking]:
     it = Talking(tmp_path, slack)
     yield it
     it.service.stop()
+
+
+def test_a_stop_waits_for_no_time_out_of_the_connection(talking: Talking, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert talking.service._listener is not None
+    wait_until(lambda: talking.service._listener.connected)
+    client = talking.service._listener._client
+    assert client is not None
+    read = client.message_queue.get
+    asked = threading.Event()
+
+    def patient(timeout: float) -> Any:
+        asked.set()
+        return read(timeout=60 * timeout)
+
+    monkeypatch.setattr(client.message_queue, "get", patient)
+    assert asked.wait(10)
+    started = time.monotonic()
+    talking.service.stop()
+    assert time.monotonic() - started < 10  # it gives its threads 15 s
 
 
 FAULT = raw_alert(node="gpu-042", gpu="3", starts_at=time.time() - 30)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from pyrometer_dashboards.filling import filled, windows
 from pyrometer_dashboards.gates import finding
 from pyrometer_dashboards.main import rendered
 from pyrometer_simulator.stack import find_stack
+from pyrometer_simulator.stack.promtool import objections
 
 RULES = [
     Path(__file__).parents[2] / "alert_rules" / f"{name}.rules.yaml"
@@ -87,6 +87,4 @@ def answer(tmp_path: Path, series: Series, tests: Sequence[Mapping[str, object]]
     }
     path = tmp_path / "incident.yaml"
     path.write_text(yaml.safe_dump(whole))
-    command = [find_stack().promtool, "test", "rules", path]
-    told = subprocess.run(command, capture_output=True, text=True, check=False)
-    return "" if told.returncode == 0 else told.stdout + told.stderr
+    return objections(find_stack().promtool, "test", "rules", path)

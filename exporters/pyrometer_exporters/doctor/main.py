@@ -21,6 +21,7 @@ from pyrometer_exporters.framework import logs, service
 from pyrometer_exporters.framework.collector import CollectorSpec, discover
 from pyrometer_exporters.framework.flags import UsageError, fail
 from pyrometer_exporters.framework.service import Exporter
+from pyrometer_exporters.node.gpu import collector as gpu_collector
 
 DOCTOR = Exporter(
     prog="pyrometer-doctor",
@@ -58,7 +59,7 @@ def _compare(flags: argparse.Namespace, specs: Sequence[CollectorSpec]) -> int:
     with gpus_read(flags, specs) as read:
         # Before and after: what nvidia-smi has to say takes it seconds. Of a file only before.
         readings = [read()]
-        theirs = nvidia_smi.read(file)
+        theirs = nvidia_smi.selected(nvidia_smi.read(file), gpu_collector.selection_of(flags))
         readings += [read()] if file is None else []
     rows = nvidia_smi.compared(readings, theirs)
     sys.stdout.write("\n".join(nvidia_smi.table(rows)) + "\n")

@@ -20,7 +20,7 @@ from pyrometer_exporters.doctor.readout import Readings, driver
 from pyrometer_exporters.doctor.why import needs_driver
 from pyrometer_exporters.framework.flags import UsageError
 from pyrometer_exporters.node.gpu.collector import COLLECTOR
-from pyrometer_exporters.node.gpu.inventory import kernel_pci_id
+from pyrometer_exporters.node.gpu.inventory import Selection, kernel_pci_id
 
 SECONDS = 60.0  # a sick GPU makes it slow; one that hangs would make it wait for ever
 KILL_SECONDS = 1.0
@@ -92,6 +92,15 @@ def _asked() -> str:
             process.communicate(timeout=KILL_SECONDS)
         msg = f"nvidia-smi -q -x gave no answer in {SECONDS:.0f} s"
         raise UsageError(msg) from None
+
+
+def selected(theirs: Mapping[str, ET.Element], selection: Selection) -> dict[str, ET.Element]:
+    """Without the GPUs that the exporter's flags leave out; nvidia-smi has them in the order of their numbers."""
+    return {
+        uuid: gpu
+        for number, (uuid, gpu) in enumerate(theirs.items())
+        if selection.takes(number, gpu.findtext("pci/pci_bus_id", "").strip() or None, uuid)
+    }
 
 
 def compared(readings: Sequence[Readings], theirs: Mapping[str, ET.Element]) -> list[Compared]:

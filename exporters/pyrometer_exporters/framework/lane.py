@@ -123,11 +123,8 @@ class Job(Generic[T]):
 
 def begin(task: Task[Any], worker: Worker[None]) -> None:
     """Do it in that thread; where there is none to be had, the task has failed."""
-    started = worker.start(task.run)
-    if isinstance(started, Busy):
+    if not worker.take(task):
         task.fail(PartError(LATE, "its thread is busy"))
-    elif started.error is not None:  # no thread to be had
-        task.fail(started.error)
 
 
 class Lane:

@@ -137,18 +137,22 @@ class Worker(Generic[T]):
 
     def start(self, job: Callable[[], T]) -> Pending[T]:
         """Begin ``job``; if the one before still runs, what is returned is late from the start."""
+        task = Task(job)
+        return task if self.take(task) else Busy()
+
+    def take(self, task: Task[T]) -> bool:
+        """Begin ``task`` itself, so that whoever sees it end can begin the next; whether the one before was over."""
         with self._lock:
             if self._current is not None and not self._current.over:
-                return Busy()
-            task = Task(job)
+                return False
             try:
                 jobs = self._ensured_thread()
             except RuntimeError as error:  # no thread to be had now; perhaps at the next scrape
                 task.fail(error)
-                return task
+                return True
             self._current = task
             jobs.put(task)
-        return task
+        return True
 
     def close(self) -> None:
         """Let the thread end once its present job is done; doesn't wait. A job that comes later has a new one."""

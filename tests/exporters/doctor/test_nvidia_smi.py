@@ -31,6 +31,7 @@ def compare(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pyt
         change: Callable[[str], str] = str,
         flag: str | None = None,
         driver: str = "590.48.01",
+        more: tuple[str, ...] = (),
         setup: Callable[[SimulatedGpus], object] = lambda _gpus: None,
         **settings: Any,
     ) -> tuple[int, str]:
@@ -42,7 +43,7 @@ def compare(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pyt
         report.write_text(change(REPORT.read_text().replace("UUID", gpus[0].uuid)))
         paths = [f"--path.{name}={tmp_path}/{name}" for name in ("sysfs", "procfs", "rings", "kmsg", "state")]
         with installed(gpus.path):
-            status = doctor.main([*paths, flag or f"--compare-nvidia-smi={report}"])
+            status = doctor.main([*paths, *more, flag or f"--compare-nvidia-smi={report}"])
         return status, capsys.readouterr().out
 
     return run
@@ -282,8 +283,20 @@ def test_a_report_of_another_machine_is_refused(compare: Compare) -> None:
     assert compare(lambda text: text.replace("<uuid>", "<uuid>GPU-of-another-"))[0] == 2
 
 
+def _with_another(text: str) -> str:
+    other = "<gpu><uuid>GPU-2</uuid><pci><pci_bus_id>00000000:2A:00.0</pci_bus_id></pci></gpu>"
+    return text.replace("</gpu>\n</nv", f"</gpu>{other}\n</nv")
+
+
+@pytest.mark.parametrize("name", ["1", "0000:2a:00.0", "GPU-2"])
+def test_a_gpu_that_the_flags_leave_out_is_not_missed(compare: Compare, name: str) -> None:
+    status, out = compare(lambda text: _with_another(_agree(text)), more=(f"--collector.gpu.device-exclude={name}",))
+    assert "GPU-2" not in out
+    assert status == 0, out
+
+
 def test_a_gpu_that_only_nvidia_smi_has_is_told(compare: Compare) -> None:
-    status, out = compare(lambda text: text.replace("</gpu>\n</nv", "</gpu><gpu><uuid>GPU-2</uuid></gpu>\n</nv"))
+    status, out = compare(_with_another)
     assert status == 1
     assert "| GPU-2 | `uuid` | `pyrometer_gpu_up` | 1 |  | only nvidia-smi |" in out
 

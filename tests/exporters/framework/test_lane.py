@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -108,6 +109,21 @@ def test_a_part_that_is_among_the_others_again_has_no_thread_of_its_own() -> Non
 
 def _has_thread(name: str) -> bool:
     return name in [thread.name for thread in threading.enumerate()]
+
+
+def test_a_part_whose_job_has_ended_can_have_the_next_at_once() -> None:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        shared, part = Lane("shared", 20.0), Part[int]("slow", 20.0)
+        for number in range(3000):
+            job = part.job(lambda number=number: number, apart=True)  # type: ignore[misc]
+            shared.run([job])
+            assert job.outcome(time.monotonic() + 20).reason is None, number
+    finally:
+        sys.setswitchinterval(before)
+        part.close()
+        shared.close()
 
 
 def test_how_long_a_job_took_is_without_its_wait_for_the_others() -> None:

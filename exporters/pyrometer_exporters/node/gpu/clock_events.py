@@ -49,6 +49,8 @@ _THERMAL_REASONS = ("sw_thermal", "hw_thermal", "hw_power_brake")
 # A driver may add up its counters only now and then (nobody says how often); what is further ahead of time than this
 # is no counter of nanoseconds.
 COUNTER_SLACK_SECONDS = 10.0
+# No driver stays loaded for thirty years; -1 in an unsigned is 585.
+MOST_SECONDS = 1e9
 
 
 def version_numbers(driver: str) -> tuple[int, ...]:
@@ -160,4 +162,6 @@ class ClockEvents:
 
     def _plausible(self, reason: str, counted: float, now: float) -> bool:
         before, when = self._counted.get(reason, max(0.0, counted)), self._when.get(reason, now)
+        if counted > MOST_SECONDS * NANOSECONDS:
+            return False
         return 0 <= (counted - before) / NANOSECONDS <= (now - when) + COUNTER_SLACK_SECONDS

@@ -38,7 +38,8 @@ from pyrometer_exporters.node.gpu.xid import families as xid_families
 from pyrometer_exporters.node.gpu.xid.catalogue import Classes, load_overrides
 from pyrometer_exporters.node.gpu.xid.watch import Served, XidWatch
 
-Outcomes = dict[Gpu, Outcome[list[Sample]]]
+Found = list[Sample | Down]
+Outcomes = dict[Gpu, Outcome[Found]]
 
 
 class GpuCollector:
@@ -53,7 +54,7 @@ class GpuCollector:
         self._release = ReleaseWatch(shared.driver, context.state, getattr(context.flags, RELEASE_FLAG))
         self._expected: int | None = getattr(context.flags, EXPECTED_FLAG)
         self._lane = Lane("gpus", PATIENCE_SECONDS)
-        self._visits: Part[list[Sample]] = Part(f"gpu-{Driver.PART}", PATIENCE_SECONDS)
+        self._visits: Part[Found] = Part(f"gpu-{Driver.PART}", PATIENCE_SECONDS)
 
     def collect(self, until: float) -> Iterable[Sample | Down]:
         """The driver's view and every GPU's; where there is no connection, the driver comes first."""
@@ -68,6 +69,7 @@ class GpuCollector:
             visit.outcome(until)
         self._take_up(on_bus)
         jobs = {gpu: gpu.errand() for gpu in self._roster.gpus}
+        self._shared.driver.readers = len(jobs)
         self._lane.run([visit, *jobs.values()] if connected else [*jobs.values()])
         start = time.monotonic()
         # Not to the last moment: what the Xids have to tell of a GPU that hangs comes after it.
@@ -131,14 +133,14 @@ class GpuCollector:
             self._asked({gpu: gpu.fetch for gpu in gpus})
         return bool(missing)
 
-    def _asked(self, errands: Mapping[Gpu, Callable[[], list[Sample]]]) -> list[Gpu]:
+    def _asked(self, errands: Mapping[Gpu, Callable[[], Found]]) -> list[Gpu]:
         """The GPUs that have done this within a short wait."""
         jobs = {gpu: gpu.own.job(errand) for gpu, errand in errands.items()}
         self._lane.run([*jobs.values()])
         outcomes = _awaited(jobs, time.monotonic() + SHORTEST_SECONDS)
         return [gpu for gpu, outcome in outcomes.items() if outcome.reason is None]
 
-    def _visit_driver(self, held: Mapping[str, int] | None, *, anew: bool) -> list[Sample]:
+    def _visit_driver(self, held: Mapping[str, int] | None, *, anew: bool) -> Found:
         return [families.PRESENT.sample(self._shared.driver.visit(held, anew=anew), "nvml")]
 
     def _take_up(self, on_bus: list[str] | None) -> None:
@@ -149,7 +151,7 @@ class GpuCollector:
             self._roster.update(link, on_bus, self._arrivals.awaited)
 
 
-def _awaited(jobs: Mapping[Gpu, Job[list[Sample]]], until: float) -> Outcomes:
+def _awaited(jobs: Mapping[Gpu, Job[Found]], until: float) -> Outcomes:
     """Each GPU's outcome: waited for by what it usually takes, or until ``until`` where most of them are late.
 
     One late GPU is sick; when most are late it is this process that was held up, or the driver.
@@ -162,11 +164,11 @@ def _awaited(jobs: Mapping[Gpu, Job[list[Sample]]], until: float) -> Outcomes:
     return outcomes
 
 
-def _told(part: str, outcome: Outcome[list[Sample]]) -> Sequence[Sample | Down]:
+def _told(part: str, outcome: Outcome[Found]) -> Sequence[Sample | Down]:
     return (outcome.value or ()) if outcome.reason is None else (Down(part, outcome.reason, outcome.detail),)
 
 
-def _about(gpu: Gpu, outcome: Outcome[list[Sample]], found: list[Sample | Down]) -> None:
+def _about(gpu: Gpu, outcome: Outcome[Found], found: Found) -> None:
     if outcome.reason not in (RELEASED, RELEASING):  # nobody asked it: neither up nor down
         found.append(families.UP.sample(1 if outcome.reason is None else 0, *gpu.identity.labels()))
     if gpu.known:
@@ -225,12 +227,17 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def build(context: Context, nvml: Nvml | None = None) -> GpuCollector:
-    """The collector, over the real NVML unless told otherwise; doesn't touch the driver yet."""
-    include, exclude = getattr(context.flags, INCLUDE_FLAG), getattr(context.flags, EXCLUDE_FLAG)
+def selection_of(flags: argparse.Namespace) -> inventory.Selection:
+    """Which GPUs the flags take. Errors: UsageError."""
+    include, exclude = getattr(flags, INCLUDE_FLAG), getattr(flags, EXCLUDE_FLAG)
     if include is not None and exclude is not None:
         msg = f"--{INCLUDE_FLAG} and --{EXCLUDE_FLAG} exclude each other: give one of them"
         raise UsageError(msg)
+    return inventory.Selection(include, exclude)
+
+
+def build(context: Context, nvml: Nvml | None = None) -> GpuCollector:
+    """The collector, over the real NVML unless told otherwise; doesn't touch the driver yet."""
     overrides = getattr(context.flags, XID_CLASSES_FLAG)
     classes = Classes(load_overrides(overrides) if overrides is not None else None)
     nvml = nvml or Pynvml()
@@ -241,7 +248,7 @@ def build(context: Context, nvml: Nvml | None = None) -> GpuCollector:
         driver=driver,
         sampler=Sampler(driver.using, getattr(context.flags, FREQUENCY_FLAG), context.clock.monotonic),
         clock=context.clock,
-        selection=inventory.Selection(include, exclude),
+        selection=selection_of(context.flags),
         # As dcgm-exporter does: in a container the host's own name comes from the environment.
         hostname=os.environ.get("NODE_NAME") or socket.gethostname(),
         subjects=subjects,

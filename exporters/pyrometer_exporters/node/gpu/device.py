@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -10,8 +11,8 @@ from dataclasses import dataclass, field, replace
 
 from pyrometer_exporters.framework.clock import Clock
 from pyrometer_exporters.framework.lane import Job, Part
-from pyrometer_exporters.framework.metrics import Family, Sample, made
-from pyrometer_exporters.framework.worker import LATE, PartError
+from pyrometer_exporters.framework.metrics import Down, Family, Sample, made
+from pyrometer_exporters.framework.worker import LATE, PartError, reason_of
 from pyrometer_exporters.node.gpu import families
 from pyrometer_exporters.node.gpu.driver import Driver, Link
 from pyrometer_exporters.node.gpu.inventory import Candidate, Selection, kernel_pci_id
@@ -20,9 +21,11 @@ from pyrometer_exporters.node.gpu.nvml import FieldKey, Handle, Nvml, NvmlError
 from pyrometer_exporters.node.gpu.patience import Patience
 from pyrometer_exporters.node.gpu.readings import READ_FIELDS, Values, read_values
 from pyrometer_exporters.node.gpu.sampler import HANGS_SECONDS, Sampler
-from pyrometer_exporters.node.gpu.subject import Opened, SubjectSpec, optional, value_or_none
+from pyrometer_exporters.node.gpu.subject import Opened, Subject, SubjectSpec, optional, value_or_none
 from pyrometer_exporters.node.gpu.throttling import Throttling
 from pyrometer_exporters.node.gpu.xid.watch import XidWatch
+
+log = logging.getLogger(__name__)
 
 # How long the other GPUs wait for one that isn't done: as long as one may take in the thread that they share.
 PATIENCE_SECONDS = 0.02
@@ -90,7 +93,10 @@ class Gpu:
         self._handle: Handle | None = None
         self._generation = 0
         self._throttling = Throttling()
-        self._subjects = [spec.make() for spec in shared.subjects]
+        self._subjects = {spec.name: spec.make() for spec in shared.subjects}
+        self._usable: list[tuple[str, Subject]] = []
+        self._broken: dict[str, Down] = {}
+        """Subjects that failed since the GPU was opened, and why: a fault of this program's or its binding's."""
         self._wanted: list[Sequence[FieldKey]] = []
         self._fields: tuple[FieldKey, ...] = ()
         self.number = number
@@ -110,13 +116,14 @@ class Gpu:
         self.on_trial = False
         """Whether it is known only that the driver has it: where NVML hasn't, it is not served at all."""
         self.patience = Patience()
-        self.own: Part[list[Sample]] = Part(f"gpu-{candidate.index}", PATIENCE_SECONDS)
+        self.own: Part[list[Sample | Down]] = Part(f"gpu-{candidate.index}", PATIENCE_SECONDS)
         """The thread that it keeps while it is held up in a read."""
 
     def retire(self) -> None:
         """It is no longer this node's: never read it again, and let whoever comes in its place have it."""
         self.excluded = True
         self._throttling.let_go()
+        self._shared.sampler.forget(self._throttling.watched)
         self.own.close()
         if self._shared.owners.get(self.identity.place) is self:
             del self._shared.owners[self.identity.place]
@@ -136,11 +143,11 @@ class Gpu:
         """PCI address as the kernel spells it, where it is known."""
         return kernel_pci_id(self.identity.pci_bus_id) if self.identity.pci_bus_id else None
 
-    def errand(self) -> Job[list[Sample]]:
+    def errand(self) -> Job[list[Sample | Down]]:
         """A read, for a lane; one that isn't open may have to be woken, which takes seconds."""
         return self.own.job(self.read, apart=self._handle is None)
 
-    def read(self) -> list[Sample]:
+    def read(self) -> list[Sample | Down]:
         """Everything that the GPU tells now.
 
         Errors: PartError: lost, hung up, talking nonsense; the handle is let go and looked up again at the next read.
@@ -160,7 +167,7 @@ class Gpu:
         finally:
             lock.release()
 
-    def fetch(self) -> list[Sample]:
+    def fetch(self) -> list[Sample | Down]:
         """Fetch its Xids and nothing else: they go with the connection, which is about to be given up.
 
         Errors: as those of :meth:`read`.
@@ -180,7 +187,7 @@ class Gpu:
             raise PartError(LATE, "the sampler's last call has not returned")
         return watched.lock
 
-    def _read(self, link: Link) -> list[Sample]:
+    def _read(self, link: Link) -> list[Sample | Down]:
         began = time.monotonic()
         was_open = self._is_open(link)
         try:
@@ -188,9 +195,7 @@ class Gpu:
             if handle is None:
                 return []
             values = read_values(self._shared.nvml, handle, self._wanted_fields())
-            more: list[Sample] = []
-            for subject in self._subjects:
-                more += subject.read(values.fields)
+            more = self._of_subjects(values)
         except PartError as error:
             self.patience.failed()
             self._shared.driver.failed(error, link, self)
@@ -198,7 +203,7 @@ class Gpu:
         self._shared.driver.works_for(self)
         if was_open:
             self.patience.took(time.monotonic() - began)
-        found = self._dcgm_samples(values)
+        found: list[Sample | Down] = [*self._dcgm_samples(values)]
         found += self._own_samples(values)
         found += more
         return found
@@ -221,10 +226,38 @@ class Gpu:
             return None
         self.identity, self.known = identity, True
         self._throttling.open(nvml, handle, link, self._shared.sampler)
-        for subject in self._subjects:
-            subject.open(Opened(handle, identity, self._shared))
+        self._open_subjects(Opened(handle, identity, self._shared, link.generation))
         self._handle, self._generation = handle, link.generation
         return handle
+
+    def _open_subjects(self, gpu: Opened) -> None:
+        self._usable, self._broken = [], {}
+        for name, subject in self._subjects.items():
+            try:
+                subject.open(gpu)
+            except PartError:
+                raise
+            except Exception as error:
+                log.exception("GPU %s: %s can't be opened", self.part, name)
+                self._broken[name] = self._down(name, error)
+            else:
+                self._usable.append((name, subject))
+
+    def _of_subjects(self, values: Values) -> list[Sample | Down]:
+        found: list[Sample | Down] = []
+        for name, subject in self._usable:
+            try:
+                found += subject.read(values.fields)
+            except PartError:
+                raise
+            except Exception as error:
+                if name not in self._broken:  # once: it would be with every scrape
+                    log.exception("GPU %s: %s can't be read", self.part, name)
+                self._broken[name] = self._down(name, error)
+        return [*found, *self._broken.values()] if self._broken else found
+
+    def _down(self, name: str, error: Exception) -> Down:
+        return Down(f"{self.part}/{name}", reason_of(error), f"{type(error).__name__}: {error}")
 
     def _looked_up(self) -> Handle:
         # By address where it is known: indexes shift when a neighbour is lost.
@@ -238,7 +271,7 @@ class Gpu:
 
     def _wanted_fields(self) -> tuple[FieldKey, ...]:
         """Each once, whoever wants it; the same tuple as long as everybody wants the same."""
-        wanted = [self._throttling.fields(), *[subject.fields() for subject in self._subjects]]
+        wanted = [self._throttling.fields(), *[subject.fields() for _, subject in self._usable]]
         # Two hundred: to put them together costs as much as the call that asks for them.
         if wanted != self._wanted:
             self._wanted = wanted
@@ -261,7 +294,7 @@ def _identify(nvml: Nvml, handle: Handle, driver: str, known: Identity | None, n
     """Who answers under ``handle``: ``known`` again unless the GPU was exchanged; ``number`` overrides NVML's index."""
     uuid = nvml.text(handle, "UUID")
     index = nvml.index(handle) if number is None else number
-    if known is not None and known.uuid == uuid and known.driver == driver:
+    if known is not None and known.uuid == uuid and known.driver == driver and known.model:
         return replace(known, index=index) if known.index != index else known
     return Identity(
         index=index,

@@ -80,6 +80,8 @@ class Driver:
         self.library = ""
         """The library's own version, such as ``13.590.48.01``; known also where the driver refused it."""
         self.released = False
+        self.readers = 0
+        """How many GPUs are read; 0 for all that the driver presents."""
 
     def visit(self, held: Mapping[str, int] | None = None, *, anew: bool = False) -> int:
         """The number of GPUs that the driver presents; connects first where there is no connection.
@@ -117,13 +119,13 @@ class Driver:
 
         A lost GPU never does: to initialise again would take the healthy ones away as well. Nor does a late answer to
         a call that was made before the present connection, nor a single GPU (``accuser``) that calls the driver gone
-        while the driver itself still answers; only if all GPUs do.
+        while the driver itself still answers, perhaps from memory; only if all GPUs do that are read.
         """
         if not (isinstance(error, NvmlError) and error.driver_gone) or link is not self.link:
             return
         if accuser is not None and self._still_answers():
             self._accusers.add(accuser)
-            if len(self._accusers) < link.count:
+            if len(self._accusers) < min(link.count, self.readers or link.count):
                 return
         self._end(error)
 

@@ -116,6 +116,11 @@ class Sampler:
             if not self._crew and not self._closed:
                 self._hire()
 
+    def forget(self, watched: Watched) -> None:
+        """Sample a GPU no more, if it was."""
+        with self._lock:
+            self._watched = tuple(other for other in self._watched if other is not watched)
+
     def close(self) -> None:
         """Let the threads end; doesn't wait for one that hangs."""
         with self._lock:

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from pyrometer_exporters.framework.metrics import Family, Sample, made
+from pyrometer_exporters.framework.worker import PartError
 from pyrometer_exporters.node.gpu.nvml import FieldKey, Handle, Nvml, NvmlError
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ class Opened:
     handle: Handle
     identity: Identity
     shared: Shared
+    generation: int
+    """The connection to the driver (driver.Link) under which the handle is good."""
 
     @property
     def nvml(self) -> Nvml:
@@ -66,7 +69,8 @@ class Subject(Protocol):
         """The samples of now; ``fields`` holds those of the wanted that this GPU and driver have.
 
         An NvmlError or PartError out of here means that the GPU as a whole can't be read; a value that is merely not
-        to be had is left out (:func:`value_or_none`).
+        to be had is left out (:func:`value_or_none`). Any other exception, here or in :meth:`open`, costs this subject
+        alone.
         """
 
 
@@ -101,12 +105,12 @@ def value_or_none(read: Callable[[], T]) -> T | None:
 def optional(read: Callable[[], T]) -> T | None:
     """As :func:`value_or_none`, for calls that few boards and drivers know: any error that isn't the GPU's is None.
 
-    An exotic call that ends in UNKNOWN must not take temperature and clocks along; where the GPU itself is ill, the
-    everyday calls say so.
+    An exotic call that ends in UNKNOWN or gives a text that is none must not take temperature and clocks along; where
+    the GPU itself is ill, the everyday calls say so.
     """
     try:
         return read()
-    except NvmlError as error:
-        if error.about_whole_gpu:
+    except PartError as error:
+        if isinstance(error, NvmlError) and error.about_whole_gpu:
             raise
         return None

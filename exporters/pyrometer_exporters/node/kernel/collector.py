@@ -7,6 +7,7 @@ A sample line: ``pyrometer_kernel_events_total{kind="sxid"} 1``, from the record
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -82,7 +83,7 @@ class KernelCollector:
 
     def collect(self, until: float) -> Iterable[Sample | Down]:
         """The counts; see :class:`~pyrometer_exporters.framework.collector.Collector`."""
-        down = why_not(self._follower)
+        down = why_not(self._follower, until)
         if down is not None:
             yield down
             return
@@ -139,12 +140,12 @@ def boot_id(procfs: Path) -> str:
         return ""
 
 
-def why_not(follower: Follower) -> Down | None:
-    """Waits for the follower to have read what was there; a Down where it can't, or hasn't yet.
+def why_not(follower: Follower, until: float) -> Down | None:
+    """Waits for the follower to have read what was there; a Down where it can't, or hasn't by the time ``until``.
 
     Counts must not be served before: what rises after the first scrape would look as if it had happened just now.
     """
-    if not follower.wait_settled(SETTLE_SECONDS):
+    if not follower.wait_settled(min(SETTLE_SECONDS, until - time.monotonic())):
         return Down(PART, "catching_up", "the log is still being read")
     error = follower.error
     return Down(PART, error.reason, error.detail) if error is not None else None

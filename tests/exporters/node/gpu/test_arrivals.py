@@ -48,7 +48,7 @@ def test_a_gpu_that_comes_back_from_a_virtual_machine_is_seen_at_the_next_scrape
     assert after.downs == {}
     assert after.values("pyrometer_gpu_up") == before.values("pyrometer_gpu_up")
     assert after.values("pyrometer_gpus_present") == {("pci",): 3, ("nvml",): 3}
-    _scraped_for(node, 3600)
+    _scraped_for(node, 1200)
     assert _inits(node) == 2
     assert node.library.unsafe_shutdowns == 0
 
@@ -63,7 +63,7 @@ def test_a_gpu_that_a_rescan_of_the_bus_brings_back_is_seen_at_the_next_scrape(
     assert _up(_scraped_for(node, 60)) == {"0": 1, "1": 0, "2": 1}
     hands.rescan(1)
     assert _scraped_for(node, 15).downs == {}
-    _scraped_for(node, 3600)
+    _scraped_for(node, 1200)
     assert _inits(node) == 2
 
 
@@ -143,7 +143,7 @@ def test_a_gpu_that_nvml_never_presents_is_tried_ever_less_often_and_then_no_mor
 def test_a_container_that_is_given_fewer_gpus_than_its_bus_has_is_connected_once(make_node: MakeNode) -> None:
     node = make_node(still=True, setup=lambda gpus: gpus[2].hide())
     node.scrape()
-    _scraped_for(node, 3600)
+    _scraped_for(node, 1200)
     assert _inits(node) == 1
 
 
@@ -192,7 +192,7 @@ def test_one_that_comes_back_ill_is_connected_for_once(make_node: MakeNode, hand
     _scraped_for(node, 15)
     hands.take_back(1)
     getattr(node.gpus[1], illness)()
-    assert _up(_scraped_for(node, 3600)) == {"0": 1, "1": 0, "2": 1}
+    assert _up(_scraped_for(node, 1200)) == {"0": 1, "1": 0, "2": 1}
     assert _inits(node) == 2
 
 
@@ -205,7 +205,7 @@ def test_a_lost_neighbour_is_no_reason_for_a_second_connection(make_node: MakeNo
     _scraped_for(node, 15)
     node.gpus[2].hide()  # lost GPUs are missing from a new list
     hands.take_back(1)
-    scrape = _scraped_for(node, 3600)
+    scrape = _scraped_for(node, 1200)
     assert _up(scrape) == {"0": 1, "1": 1, "2": 0, "3": 1}
     assert _inits(node) == 2
 
@@ -221,7 +221,7 @@ def test_one_that_came_and_is_lost_later_is_no_arrival(make_node: MakeNode, hand
     node.gpus[1].hide()
     node.gpus.reload_driver()
     node.scrape()
-    assert _up(_scraped_for(node, 3600)) == {"0": 1, "1": 0, "2": 1}
+    assert _up(_scraped_for(node, 1200)) == {"0": 1, "1": 0, "2": 1}
     assert _inits(node) == 3
 
 
@@ -285,6 +285,23 @@ def test_a_gpu_that_a_driver_takes_ends_the_pause_before_the_next_try(
     node.clock.now += 1
     assert node.scrape().downs == {}
     assert _inits(node) == tries + 1
+
+
+def test_a_connection_that_fails_when_it_is_made_anew_is_tried_again(make_node: MakeNode, hands_of: HandsOf) -> None:
+    node = make_node(still=True)
+    hands = hands_of(node)
+    node.scrape()
+    hands.give_away(1)
+    _scraped_for(node, 15)
+    node.gpus.fail_init(999)
+    hands.take_back(1)
+    node.clock.now += 15
+    assert node.scrape().downs == {"nvml": "unknown_error", **dict.fromkeys("02", "unknown_error")}
+    node.gpus.fail_init(0)
+    scrape = _scraped_for(node, 15)
+    assert scrape.downs == {}
+    assert _up(scrape) == {"0": 1, "1": 1, "2": 1}
+    assert node.library.unsafe_shutdowns == 0
 
 
 def test_it_says_for_which_gpu_it_connected(

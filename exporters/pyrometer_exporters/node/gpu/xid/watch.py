@@ -97,7 +97,7 @@ class XidWatch:
 
         ``dcgm`` is DCGM_FI_DEV_XID_ERRORS as it is served, ``until`` monotonic time.
         """
-        down = why_not(self._follower)
+        down = why_not(self._follower, until)
         if down is not None:
             yield down
             if down.reason == "catching_up":
