@@ -18,7 +18,7 @@ from typing import Any
 
 import pyrometer
 from pyrometer_exporters.node.train.rings import RingFile
-from pyrometer_exporters.node.train.tracker import to_point
+from pyrometer_exporters.node.train.tracker import Rank, to_point
 
 PAIRS, WARMUP = 2000, 50
 LAYERS, WIDTH, BATCH = 4, 256, 128
@@ -94,7 +94,8 @@ def report(pairs: list[tuple[float, float]], run: pyrometer.Run, device: str) ->
     print(f"difference in a pair: median within {low * 1e6:+.0f} and {high * 1e6:+.0f} us (95 %)")
     print(f"a step's own spread: {statistics.stdev(before for before, _ in pairs) * 1e6:.0f} us")
     file = RingFile(run.path)
-    mfu = [to_point(record, file.meta, 1e12, 0).mfu or 0.0 for record in file.records(0, file.header().count)]
+    rank = Rank(file, file.header(), 0, 1e12)
+    mfu = [to_point(record, rank, 0).mfu or 0.0 for record in file.records(0, rank.header.count)]
     by_hand = [FLOPS_PER_ROW * BATCH / seconds / 1e12 for _, seconds in pairs]
     file.close()
     print(f"MFU of 1 TFLOP/s: {statistics.mean(mfu):.5f} by the client, {statistics.mean(by_hand):.5f} by hand")

@@ -33,7 +33,7 @@ def seen(rings: Path) -> Callable[..., Any]:
             file.close()
             if (file.meta.rank, file.meta.attempt) == (str(rank), str(attempt)):
                 parts = {name: ns / 1e9 for name, ns in zip(ring.PARTS, header.part_totals, strict=True)}
-                return SimpleNamespace(meta=file.meta, header=header, records=records, parts=parts)
+                return SimpleNamespace(file=file, meta=file.meta, header=header, records=records, parts=parts)
         raise AssertionError(f"no ring of rank {rank}, attempt {attempt}")
 
     return look

@@ -14,7 +14,7 @@ import pytest
 
 import pyrometer
 from pyrometer import ring
-from pyrometer_exporters.node.train.tracker import to_point
+from pyrometer_exporters.node.train.tracker import Rank, to_point
 
 torch = pytest.importorskip("torch")
 pytestmark = [pytest.mark.integrations, pytest.mark.filterwarnings("ignore")]
@@ -159,7 +159,8 @@ def test_the_mfu_of_a_real_run_is_that_of_a_hand_calculation(seen: Any) -> None:
             step()
         by_hand.append(per_row * batch / (time.perf_counter() - begin) / peak)
     found = seen()
-    measured = [to_point(record, found.meta, peak, 0).mfu for record in found.records]
+    rank = Rank(found.file, found.header, 0, peak)
+    measured = [to_point(record, rank, 0).mfu for record in found.records]
     assert measured == pytest.approx(by_hand, rel=0.02)
     total = found.header.count * found.meta.flops_per_step / (found.header.step_total / 1e9) / peak
     assert total == pytest.approx(20 / sum(1 / mfu for mfu in by_hand), rel=0.02)

@@ -19,7 +19,7 @@ from pyrometer.follow.main import main
 from pyrometer_exporters.framework.clock import SystemClock
 from pyrometer_exporters.node.train.points import Point, PointStore
 from pyrometer_exporters.node.train.rings import RingFile
-from pyrometer_exporters.node.train.tracker import Tracker, to_point
+from pyrometer_exporters.node.train.tracker import Rank, Tracker, to_point
 
 BLOOM = (
     "[default7]: iteration {:8}/  115311 | consumed samples: 1 | elapsed time per iteration (s): {} | global batch size"
@@ -264,7 +264,7 @@ def test_without_a_number_of_gpus_the_ring_says_that_it_is_unknown(
     (path,) = stopped.glob("*.ring")
     file = RingFile(str(path))
     assert file.meta.world_size == 0
-    point = to_point(next(file.records(0, 1)), file.meta, 1e15, 0)
+    point = to_point(next(file.records(0, 1)), Rank(file, file.header(), 0, 1e15), 0)
     assert (point.mfu, point.flops_per_second, point.steps) == (None, None, 1)
     file.close()
 

@@ -227,7 +227,7 @@ class Gpu:
             return None
         self.identity, self.known = identity, True
         self._throttling.open(nvml, handle, link, self._shared.sampler)
-        self._open_subjects(Opened(handle, identity, self._shared))
+        self._open_subjects(Opened(handle, identity, self._shared, link.generation))
         self._handle, self._generation = handle, link.generation
         return handle
 

@@ -16,7 +16,7 @@ import pynvml
 
 from pyrometer_exporters.node.gpu.nvml import Handle, Nvml, NvmlError
 from pyrometer_exporters.node.gpu.spaced import Spaced
-from pyrometer_exporters.node.gpu.subject import optional
+from pyrometer_exporters.node.gpu.subject import Opened, optional
 
 # c_nvmlGpmMetric_t: metricId, nvmlReturn, value, and three pointers to names that nobody reads here. Unpacked at once:
 # through ctypes, field by field, sixty metrics would cost as much as all the rest of a GPU.
@@ -34,6 +34,7 @@ class Gpm:
     def __init__(self) -> None:
         self._nvml: Nvml | None = None
         self._handle: Handle | None = None
+        self._generation = 0
         self._instance: int | None = None
         self._supported = False
         self._samples: Spaced[Any] = Spaced()
@@ -44,21 +45,27 @@ class Gpm:
         """Where in the request the answers lie: their address and how many bytes."""
         self._last: dict[int, float] | None = None
 
-    def open(self, nvml: Nvml, handle: Handle, instance: int | None = None) -> bool:
+    def open(self, gpu: Opened, instance: int | None = None) -> bool:
         """Begin anew with a GPU just opened, or its GPU instance of that id; whether it has GPM.
 
         Calls nvmlGpmQueryDeviceSupport.
         """
-        self.release()
-        self._nvml, self._handle, self._instance = nvml, handle, instance
+        self.release(gpu.generation)
+        nvml, handle = gpu.nvml, gpu.handle
+        self._nvml, self._handle, self._instance, self._generation = nvml, handle, instance, gpu.generation
         found = optional(lambda: nvml.ask("nvmlGpmQueryDeviceSupport", handle))
         self._supported = found is not None and bool(found.isSupportedDevice)
         return self._supported
 
-    def release(self) -> None:
-        """Give all samples back to the library (nvmlGpmSampleFree)."""
+    def release(self, generation: int) -> None:
+        """Give all samples back to the library (nvmlGpmSampleFree).
+
+        Not those of another connection than ``generation``, the present one: whether they went with it, NVML doesn't
+        say, and to give back twice what is gone would end the process; a few KiB for each time are the lesser evil.
+        """
         for sample in (*self._samples.forget(), *self._spare):
-            self._free(sample)
+            if generation == self._generation:
+                self._free(sample)
         self._spare, self._last = [], None
 
     def read(self, now: float, metrics: Sequence[int]) -> dict[int, float] | None:

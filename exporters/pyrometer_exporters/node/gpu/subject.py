@@ -29,6 +29,8 @@ class Opened:
     handle: Handle
     identity: Identity
     shared: Shared
+    generation: int
+    """The connection to the driver (driver.Link) under which the handle is good."""
 
     @property
     def nvml(self) -> Nvml:

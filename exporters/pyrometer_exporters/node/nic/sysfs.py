@@ -205,8 +205,8 @@ class Folder:
                 continue
             if folders.abandoned:
                 raise AbandonedError
-            descriptor, folders.current = file
             folders.since = clock()
+            descriptor, folders.current = file
             try:
                 text = pread(descriptor, SHORT, 0)
                 found.append(text if len(text) < SHORT else pread(descriptor, PAGE, 0))
@@ -310,7 +310,9 @@ class Folders:
             raise AbandonedError
         if self.hung.until:
             self.hung.check(path, self.now)
-        self.current, self.since = path, time.monotonic()
+        # In this order: who looks in between must not take this one for the long read before it.
+        self.since = time.monotonic()
+        self.current = path
 
     def present(self, path: str) -> Folder:
         """A device's own folder; ``FileNotFoundError`` where there is none."""

@@ -287,6 +287,23 @@ def test_a_gpu_that_a_driver_takes_ends_the_pause_before_the_next_try(
     assert _inits(node) == tries + 1
 
 
+def test_a_connection_that_fails_when_it_is_made_anew_is_tried_again(make_node: MakeNode, hands_of: HandsOf) -> None:
+    node = make_node(still=True)
+    hands = hands_of(node)
+    node.scrape()
+    hands.give_away(1)
+    _scraped_for(node, 15)
+    node.gpus.fail_init(999)
+    hands.take_back(1)
+    node.clock.now += 15
+    assert node.scrape().downs == {"nvml": "unknown_error", **dict.fromkeys("02", "unknown_error")}
+    node.gpus.fail_init(0)
+    scrape = _scraped_for(node, 15)
+    assert scrape.downs == {}
+    assert _up(scrape) == {"0": 1, "1": 1, "2": 1}
+    assert node.library.unsafe_shutdowns == 0
+
+
 def test_it_says_for_which_gpu_it_connected(
     make_node: MakeNode, hands_of: HandsOf, caplog: pytest.LogCaptureFixture
 ) -> None:

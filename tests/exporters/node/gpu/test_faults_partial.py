@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pyrometer_exporters.framework.worker import PartError
 from pyrometer_exporters.node.gpu.clock_events import ClockEvents
 from pyrometer_exporters.node.gpu.sampler import Sampler, Watched
 from pyrometer_simulator.nvml.bus import PciBus
@@ -167,3 +168,20 @@ class _no_connection:  # noqa: N801
 
     def __exit__(self, *_: object) -> None:
         pass
+
+
+def test_a_release_that_is_answered_while_a_connection_is_about_to_be_made_is_kept(make_node: MakeNode) -> None:
+    node = make_node(count=1)
+    driver = node.collector._shared.driver
+
+    class Interrupting:
+        """A clock that is asked first of all by whoever connects."""
+
+        def monotonic(self) -> float:
+            assert driver.release(1.0)
+            return 0.0
+
+    driver._clock = Interrupting()
+    with pytest.raises(PartError, match="let go"):
+        driver.visit()
+    assert "nvmlInitWithFlags" not in node.library.calls

@@ -119,6 +119,23 @@ def test_samples_are_neither_leaked_nor_allocated_per_scrape(make_node: MakeNode
     assert samples_alive(node) <= 3
 
 
+def test_samples_of_an_earlier_connection_are_not_given_back_to_another(make_node: MakeNode) -> None:
+    mig = [{"id": 7, "profile": "1g.10gb", "gpm": {"1": 80.0}}]
+    node = make_node(count=2, still=True, setup=lambda gpus: gpus[1].set(mig=mig))
+    for _ in range(4):
+        node.clock.now += 15
+        node.scrape()
+    before = node.library.calls.get("nvmlGpmSampleFree", 0)
+    node.gpus.reload_driver()
+    for _ in range(4):
+        node.clock.now += 15
+        scrape = node.scrape()
+    assert scrape.downs == {}
+    assert scrape.value(TENSOR, gpu="0") is not None
+    assert scrape.value("DCGM_FI_PROF_GR_ENGINE_ACTIVE", gpu="1", GPU_I_ID="7") == 0.8
+    assert node.library.calls.get("nvmlGpmSampleFree", 0) == before
+
+
 def test_pair_from_before_a_loss_is_not_used(make_node: MakeNode) -> None:
     node = make_node(count=1, still=True)
     node.scrape()
@@ -230,6 +247,27 @@ def test_driver_that_refuses_the_counters_still_gives_the_averages(
         scrape = node.scrape()
     assert scrape.value(TENSOR) is not None
     assert not scrape.values("pyrometer_gpu_sm_cycles_total")
+
+
+def test_a_request_that_fails_once_costs_that_scrape_and_no_counter_for_good(
+    make_node: MakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = make_node(count=1, still=True, driver="595.45.04")
+    for _ in range(2):
+        node.clock.now += 15
+        before = node.scrape()
+    with monkeypatch.context() as patched:
+        patched.setattr(pynvml, "nvmlGpmMetricsGet", _refuse)
+        node.clock.now += 15
+        assert node.scrape().values("pyrometer_gpu_sm_cycles_total") == {}
+    node.clock.now += 15
+    assert node.scrape().names_of("0") >= before.names_of("0") >= {
+        "pyrometer_gpu_sm_cycles_total", "pyrometer_gpu_pcie_transmitted_bytes_total"
+    }  # fmt: skip
+
+
+def _refuse(_request: Any) -> Any:
+    raise pynvml.NVMLError(pynvml.NVML_ERROR_UNKNOWN)
 
 
 def test_old_binding_with_room_for_fewer_metrics_gives_the_first_ones(

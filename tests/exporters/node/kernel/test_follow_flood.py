@@ -143,3 +143,30 @@ def test_a_log_that_can_be_read_only_later_is_served_once_all_of_it_is_read(
     assert follower.wait_settled(5)
     assert taken == [1, 2]
     follower.close()
+
+
+def test_a_storm_of_records_that_take_work_leaves_the_core_to_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "READ_BYTES", 64)  # about a record for each read, as /dev/kmsg gives them
+    monkeypatch.setattr(follow, "LOOK_SECONDS", 0.005)
+    path = tmp_path / "kmsg"
+    path.touch()
+    taken: list[float] = []
+
+    def take(_record: Record) -> None:
+        until = time.thread_time() + 0.001
+        while time.thread_time() < until:
+            pass
+        taken.append(time.monotonic())
+
+    follower = Follower(path, take)
+    follower.start()
+    assert follower.wait_settled(5)
+    with path.open("ab") as file:
+        file.writelines(b"6,%d,1,-;%s\n" % (number, b"x" * 50) for number in range(1, 2000))
+    time.sleep(1.0)
+    follower.close()
+    passed = taken[-1] - taken[0]
+    assert len(taken) > 20
+    assert len(taken) * 0.001 < 0.35 * passed + follow.WORK_SECONDS

@@ -109,7 +109,7 @@ class Profiling:
         """Ask whether there is GPM; begin anew with samples."""
         self._gpu = gpu
         self._fields = pcie_fields(gpu.identity.driver)
-        supported = self._gpm.open(gpu.nvml, gpu.handle)
+        supported = self._gpm.open(gpu)
         has_totals = supported and version_numbers(gpu.identity.driver) >= (595,)
         self._metrics = (*_AVERAGES, *_SINCE_BOOT) if has_totals else _AVERAGES
         self._pcie = PcieCounters()
@@ -129,7 +129,9 @@ class Profiling:
             return
         found = self._gpm.read(gpu.shared.clock.monotonic(), self._metrics)
         if found is not None:
-            if not found:  # the whole request was refused: not again with what few drivers know
+            if (
+                not found and self._pcie_from_gpm is None
+            ):  # refused from the first: not again with what few drivers know
                 self._metrics = _AVERAGES
             if self._pcie_from_gpm is None:
                 self._pcie_from_gpm = _PCIE_TX in found and _PCIE_RX in found

@@ -74,9 +74,9 @@ class _Mig(FieldSubject):
 
     def open(self, gpu: Opened) -> None:
         """Samples from before a loss are of no use."""
+        super().open(gpu)
         self._profile({})
         self._known, self._capable = {}, True
-        super().open(gpu)
 
     def now(self, _fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
         """Mode and instances, and these ones' memory and work."""
@@ -121,10 +121,10 @@ class _Mig(FieldSubject):
         """Profile these GPU instances and no others."""
         ids = {instance.uuid: instance.id for instance in instances.values()}
         for gone in self._gpms.keys() - ids.keys():
-            self._gpms.pop(gone).release()
+            self._gpms.pop(gone).release(self.gpu.generation)
         for new in ids.keys() - self._gpms.keys():
             self._gpms[new] = Gpm()
-            self._gpms[new].open(self.gpu.nvml, self.gpu.handle, int(ids[new]))
+            self._gpms[new].open(self.gpu, int(ids[new]))
 
     def _of(self, instance: Instance, handle: Handle) -> Iterable[Sample]:
         memory = _there(lambda: self.gpu.nvml.memory(handle))
