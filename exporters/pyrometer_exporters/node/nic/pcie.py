@@ -85,11 +85,15 @@ def nearest(path: str, gpus: Sequence[str]) -> str:
 
 
 class Gpus:
-    """The GPUs of the node and which of them is nearest to a device, listed anew every 300 s."""
+    """The GPUs of the node and which of them is nearest to a device.
+
+    The bus is listed anew every 300 s; what its hundreds of devices are is read only when another list comes of it.
+    """
 
     def __init__(self, sysfs: str) -> None:
         self._sysfs = sysfs
         self._listed_at = float("-inf")
+        self._names: Sequence[str] = ()
         self._paths: tuple[str, ...] = ()
         self._nearest: dict[str, str] = {}
 
@@ -97,7 +101,15 @@ class Gpus:
         """List them if it is time, at the monotonic time ``now``."""
         if now - self._listed_at >= IDENTITY.seconds:
             self._listed_at = now
-            self._paths = list_gpus(self._sysfs)
+            self._list()
+
+    def _list(self) -> None:
+        folder = f"{self._sysfs}/bus/pci/devices"
+        names = _names(folder)
+        if names != self._names:
+            self._names = names
+            paths = (f"{folder}/{name}" for name in names)
+            self._paths = tuple(os.path.realpath(path) for path in paths if _is_gpu(path))
             self._nearest.clear()
 
     def nearest(self, path: str) -> str:
@@ -107,15 +119,11 @@ class Gpus:
         return self._nearest[path]
 
 
-def list_gpus(sysfs: str) -> tuple[str, ...]:
-    """The real paths of all GPUs on the PCI bus."""
-    folder = f"{sysfs}/bus/pci/devices"
+def _names(folder: str) -> Sequence[str]:
     try:
-        names = sorted(os.listdir(folder))  # noqa: PTH208
+        return sorted(os.listdir(folder))  # noqa: PTH208
     except OSError:
         return ()
-    found = (f"{folder}/{name}" for name in names)
-    return tuple(os.path.realpath(path) for path in found if _is_gpu(path))
 
 
 def _is_gpu(path: str) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pyrometer_exporters.node.nic.pcie import functions, nearest
+from pyrometer_exporters.node.nic.pcie import Gpus, functions, nearest
 
 ROOT, SWITCH_UP, SWITCH_DOWN, NIC = "0000:15:01.0", "0000:16:00.0", "0000:17:00.0", "0000:18:00.0"
 WAY = f"/sys/devices/pci0000:15/{ROOT}/{SWITCH_UP}/{SWITCH_DOWN}/{NIC}"
@@ -115,6 +115,28 @@ def test_identity_has_the_numa_node_and_the_gpu(behind_a_switch: Any) -> None:
     info = node.scrape().info("mlx5_0")
     assert (info["numa_node"], info["gpu"]) == ("1", "0000:19:00.0")
     assert node.scrape().info("mlx5_1")["gpu"] == ""
+
+
+def test_a_gpu_that_comes_or_goes_is_noticed_and_nothing_is_read_while_none_does(tmp_path: Path) -> None:
+    bus, gpus = tmp_path / "bus/pci/devices", Gpus(str(tmp_path))
+    near, far = bus / ROOT / "0000:19:00.0", bus / "0000:f0:00.0"
+    for gpu in (near, far):
+        write(gpu, vendor="0x10de", **{"class": "0x030200"})
+    write(bus / ROOT, vendor="0x8086", **{"class": "0x060400"})
+    device = str(bus / ROOT / NIC)
+
+    def at(now: float) -> str:
+        gpus.refresh(now)
+        return gpus.nearest(device)
+
+    assert at(0) == ""  # the near one is below a bridge, and not on the bus's list
+    (bus / "0000:19:00.0").symlink_to(near)
+    assert at(299) == ""
+    assert at(300) == "0000:19:00.0"
+    write(near, vendor="0x8086")
+    assert at(600) == "0000:19:00.0"  # nobody looked: the list is what it was
+    (bus / "0000:19:00.0").unlink()
+    assert at(900) == ""
 
 
 def test_a_numa_node_of_minus_one_is_none(node: Any) -> None:
