@@ -10,7 +10,7 @@ scraped, this machine's: DESIGN's 10 ms stand beside its 9.0 (p50) and 16.4 ms (
 scrapes as told (5,000), one after the other: whether memory grows. Ends with status 1 where a budget isn't met, with 2
 where it can't be measured.
 
-The interpreter counts: distributions and images build theirs with --enable-optimizations, pyenv does not unless told.
+The interpreter counts: distributions and images build theirs with profiles, pyenv does not unless told.
 """
 
 from __future__ import annotations
@@ -19,11 +19,9 @@ import argparse
 import contextlib
 import http.client
 import os
-import platform
 import statistics
 import subprocess
 import sys
-import sysconfig
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
@@ -196,7 +194,7 @@ def told_beside(found: Scrapes) -> None:
 
 def told(always: float, found: dict[str, Scrapes]) -> list[bool]:
     scrapes, batches = found[METRICS], found[BATCHES]
-    print(f"{interpreter()}; {len(scrapes.cpu)} scrapes")
+    print(f"Python {sys.version}; {len(scrapes.cpu)} scrapes")
     print(f"{METRICS}, {scrapes.samples} samples: {GPUS} GPUs, {HCAS} HCAs, {RANKS} ranks")
     met = [
         within("CPU time, p50", statistics.median(scrapes.cpu), SCRAPE_MILLISECONDS, "ms"),
@@ -214,11 +212,6 @@ def told(always: float, found: dict[str, Scrapes]) -> list[bool]:
         f"  (while nobody scrapes, it takes {100 * always:.3f} % of a core, most of it the sampler: see bench_gpu.py)"
     )
     return met
-
-
-def interpreter() -> str:
-    optimized = "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or "")
-    return f"Python {platform.python_version()}, built {'with' if optimized else 'without'} optimizations"
 
 
 def measured(folder: Path, count: int) -> bool:
