@@ -132,7 +132,7 @@ class Renderer:
 
     def _write(self, members: Iterable[Sample], lines: list[str]) -> None:
         scrape, known, family = self._scrape, self._lines, None
-        for of, labels, value, _ in members:
+        for of, labels, value in members:
             if of is not family:  # of one name, but not always one object
                 family, series = of, known.setdefault(of, {})
             line = series.get(labels) or self._line(of, labels)

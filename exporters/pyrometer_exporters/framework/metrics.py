@@ -13,17 +13,16 @@ MetricType = Literal["counter", "gauge"]
 
 
 class Sample(NamedTuple):
-    """One value of one series; ``timestamp`` in seconds since the epoch, only for points that carry their own."""
+    """One value of one series."""
 
     family: Family
     labels: tuple[str, ...]
     value: float
-    timestamp: float | None = None
 
 
 def made(family: Family, labels: tuple[str, ...], value: float) -> Sample:
     """A sample at half the cost, for what makes hundreds at every scrape: nothing is looked at."""
-    return _made(Sample, (family, labels, value, None))
+    return _made(Sample, (family, labels, value))
 
 
 _made = tuple.__new__
@@ -45,12 +44,12 @@ class Family:
     help: str
     labels: tuple[str, ...] = ()
 
-    def sample(self, value: float, *labels: str, timestamp: float | None = None) -> Sample:
+    def sample(self, value: float, *labels: str) -> Sample:
         """A sample of this family; as many label values as the family has names, else ``ValueError``."""
         if len(labels) != len(self.labels):
             msg = f"{self.name} has labels {self.labels}, got {labels}"
             raise ValueError(msg)
-        return _made(Sample, (self, labels, value, timestamp))
+        return _made(Sample, (self, labels, value))
 
 
 class Batch:

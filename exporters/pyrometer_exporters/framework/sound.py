@@ -146,7 +146,7 @@ def _same(old: tuple[object, ...], new: tuple[object, ...]) -> bool:
 def _fits(item: Sample | Down) -> bool:
     try:
         if isinstance(item, Sample):
-            family, labels, value, _ = item
+            family, labels, value = item
             if type(value) is not float:
                 float(value + 0.0)  # the sum refuses texts, which float() alone would not
             "".join(labels)
