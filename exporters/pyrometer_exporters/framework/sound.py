@@ -50,7 +50,7 @@ class Sound:
             changed = self._sorted(items, bad)
         for family in changed:
             samples = cast("list[Sample]", [items[place] for place in self._places[family]])
-            self._batches[family] = _batch(family, samples, self._batches.get(family), bad)
+            self._batches[family] = _batch(samples, self._batches[family], bad)
         found = self._served(items, bad)
         self._before = None if bad else items
         return found
@@ -117,12 +117,11 @@ def _take(item: Sample | Batch | Down, found: Found, bad: list[object]) -> None:
         bad.append(item)
 
 
-def _batch(family: Family, samples: list[Sample], before: Batch | None, bad: list[object]) -> Batch:
+def _batch(samples: list[Sample], before: Batch, bad: list[object]) -> Batch:
     """Those that can be written: the batch before where all are the same, else its samples where they are."""
-    if before is not None and _same(before.samples, tuple(samples)):
+    if _same(before.samples, tuple(samples)):
         return before
-    alike = before is not None and len(before.samples) == len(samples)
-    known: Iterable[Sample | None] = before.samples if before is not None and alike else repeat(None)
+    known: Iterable[Sample | None] = before.samples if len(before.samples) == len(samples) else repeat(None)
     fit = []
     for old, new in zip(known, samples, strict=False):
         if old is not None and _same(old, new):
@@ -131,7 +130,7 @@ def _batch(family: Family, samples: list[Sample], before: Batch | None, bad: lis
             fit.append(new)
         else:
             bad.append(new)
-    batch = Batch(family, tuple(fit))
+    batch = Batch(before.family, tuple(fit))
     batch.checked = True
     return batch
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from pyrometer_exporters.framework import web
 from pyrometer_exporters.framework.flags import Address, UsageError
-from pyrometer_exporters.framework.web import Request, Response, WebServer, text
+from pyrometer_exporters.framework.web import Handler, Request, Response, WebServer, text
 from pyrometer_exporters.framework.webconfig import WebConfig, load
 
 Serving = Any
@@ -41,6 +41,14 @@ ROUTES = {"/": hello, "/large": large, "/breaks": breaks}
 
 def play(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(asyncio.wait_for(scenario(), 30))
+
+
+def waits_for(gate: asyncio.Event) -> Handler:
+    async def waits(_: Request) -> Response:
+        await gate.wait()
+        return text(200, "x")
+
+    return waits
 
 
 def test_get_and_head(serving: Serving) -> None:
@@ -179,12 +187,7 @@ def test_keep_alive_and_pipelined_requests(serving: Serving) -> None:
 def test_who_sends_far_ahead_has_to_wait_and_gets_all_its_answers(serving: Serving) -> None:
     async def scenario() -> None:
         gate = asyncio.Event()
-
-        async def waits(_: Request) -> Response:
-            await gate.wait()
-            return text(200, "x")
-
-        async with serving({"/": waits}) as s:
+        async with serving({"/": waits_for(gate)}) as s:
             patient, flood = await s.connect(), await s.connect()
             patient.send(b"GET / HTTP/1.1\r\n\r\n" * 5000)
             flood.send(b"GET / HTTP/1.1\r\n\r\n" * 2_000_000)
@@ -251,12 +254,7 @@ def test_beyond_the_cap_of_busy_connections_the_answer_is_503(
 
     async def scenario() -> None:
         gate = asyncio.Event()
-
-        async def waits(_: Request) -> Response:
-            await gate.wait()
-            return text(200, "x")
-
-        async with serving({"/": waits}) as s:
+        async with serving({"/": waits_for(gate)}) as s:
             busy = [await s.connect() for _ in range(5)]
             for client in busy:
                 client.send(b"GET / HTTP/1.1\r\n\r\n")

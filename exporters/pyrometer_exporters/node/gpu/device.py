@@ -204,7 +204,7 @@ class Gpu:
         self._shared.driver.works_for(self)
         if was_open:
             self.patience.took(time.monotonic() - began)
-        found: list[Sample | Down] = [*self._dcgm_samples(values)]
+        found = self._dcgm_samples(values)
         found += self._own_samples(values)
         found += more
         return found
@@ -279,7 +279,7 @@ class Gpu:
             self._fields = (*READ_FIELDS, *dict.fromkeys(itertools.chain(*wanted)))
         return self._fields
 
-    def _dcgm_samples(self, values: Values) -> list[Sample]:
+    def _dcgm_samples(self, values: Values) -> list[Sample | Down]:
         labels, served = self.identity.dcgm_labels(self._shared.hostname), self._shared.dcgm
         return [made(served[family], labels, value) for family, value in values.by_family.items()]
 

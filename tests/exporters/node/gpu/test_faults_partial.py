@@ -92,15 +92,7 @@ def test_a_driver_that_left_all_gpus_that_are_read_is_connected_to_again_though_
     """nvmlDeviceGetCount can answer from memory while every handle has gone with the kernel module."""
     node = make_node("--collector.gpu.device-exclude=0000:2a:00.0", still=True)
     assert node.scrape().downs == {}
-    for gpu in node.gpus:
-        gpu.fail(1)
-    node.clock.now += 15
-    node.scrape()
-    for gpu in node.gpus:
-        gpu.recover()
-    node.clock.now += 15
-    assert node.scrape().downs == {}
-    assert node.library.calls["nvmlInitWithFlags"] == 2
+    _is_connected_to_again(node, after=1)
 
 
 def test_a_driver_that_left_all_gpus_is_connected_to_again_though_one_was_given_away(
@@ -110,15 +102,7 @@ def test_a_driver_that_left_all_gpus_is_connected_to_again_though_one_was_given_
     node.scrape()
     PciBus(sysfs).bind(node.gpus[1].pci_bus_id, "vfio-pci")
     node.scrape()
-    for gpu in node.gpus:
-        gpu.fail(9)
-    node.clock.now += 15
-    node.scrape()
-    for gpu in node.gpus:
-        gpu.recover()
-    node.clock.now += 15
-    assert node.scrape().downs == {}
-    assert node.library.calls["nvmlInitWithFlags"] == 2
+    _is_connected_to_again(node, after=9)
 
 
 @pytest.mark.parametrize("count", [2, 8])
@@ -185,3 +169,16 @@ def test_a_release_that_is_answered_while_a_connection_is_about_to_be_made_is_ke
     with pytest.raises(PartError, match="let go"):
         driver.visit()
     assert "nvmlInitWithFlags" not in node.library.calls
+
+
+def _is_connected_to_again(node: Any, after: int) -> None:
+    """Once all its GPUs have answered with this nvmlReturn_t."""
+    for gpu in node.gpus:
+        gpu.fail(after)
+    node.clock.now += 15
+    node.scrape()
+    for gpu in node.gpus:
+        gpu.recover()
+    node.clock.now += 15
+    assert node.scrape().downs == {}
+    assert node.library.calls["nvmlInitWithFlags"] == 2
