@@ -27,6 +27,7 @@ from pathlib import Path
 
 import yaml
 from looked_back import events, looks_back, make_past
+from marked import put
 from started import end_in_order
 
 from pyrometer_dashboards.filling import filled, windows
@@ -46,6 +47,8 @@ SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 TRIES = 3
 # The scrape interval, and how wide a panel is drawn at most.
 SCRAPE, PIXELS = 15, 1000
+# Between which the table stands on its page.
+MARKS = "<!-- measured: begin -->\n", "<!-- measured: end -->"
 # How often Prometheus looks for new blocks in its folder, and some more.
 BLOCKS_SEEN = 75
 
@@ -83,7 +86,7 @@ def main() -> int:
     if flags.write is None:
         print(table)
     else:
-        _put(flags.write, table)
+        put(flags.write, *MARKS, f"{table}\n")
     return 0
 
 
@@ -214,12 +217,6 @@ def _table(costs: list[Cost], nodes: int) -> str:
 
 def _named(costs: list[Cost]) -> str:
     return ", ".join(f"{c.board} '{c.panel}'" for c in costs) or "none"
-
-
-def _put(path: Path, table: str) -> None:
-    begin, end = "<!-- measured: begin -->", "<!-- measured: end -->"
-    before, _, rest = path.read_text().partition(begin)
-    path.write_text(f"{before}{begin}\n{table}\n{end}{rest.partition(end)[2]}")
 
 
 if __name__ == "__main__":

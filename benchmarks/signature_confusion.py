@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from marked import put
+
 from pyrometer_alerting.batches import curve_of
 from pyrometer_alerting.signature import KINDS as SIGNATURES
 from pyrometer_alerting.signature import LOOK_AT, Reference, classify
@@ -92,8 +94,7 @@ def main() -> None:
     text = measured()
     print(text)
     if "--write" in sys.argv:
-        before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-        PAGE.write_text(before + BEGIN + text + END + rest.partition(END)[2], encoding="utf-8")
+        put(PAGE, BEGIN, END, text)
 
 
 if __name__ == "__main__":

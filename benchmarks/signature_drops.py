@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
+from marked import put
 
 from pyrometer_alerting.batches import WINDOW_SECONDS, Run
 from pyrometer_alerting.drops import LEAST_BATCHES, LEAST_SECONDS, SUREST, Drop, verdict_on
@@ -155,8 +156,7 @@ def main() -> None:
     text = page(measured())
     print(text)
     if "--write" in sys.argv:
-        before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-        PAGE.write_text(before + BEGIN + text + END + rest.partition(END)[2], encoding="utf-8")
+        put(PAGE, BEGIN, END, text)
 
 
 if __name__ == "__main__":

@@ -200,6 +200,8 @@ def training_incident(**kwargs: Any) -> Incident:
 def benchmark(name: str) -> Any:
     """A program of benchmarks/ as a module."""
     path = Path(__file__).parents[2] / "benchmarks" / f"{name}.py"
+    if str(path.parent) not in sys.path:  # as it is where the program itself is run: it has modules beside it
+        sys.path.append(str(path.parent))
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
