@@ -19,6 +19,7 @@ else:
 ROOT = Path(__file__).parents[1]
 PACKAGES = {
     "pyrometer": ROOT / "client" / "pyrometer",
+    "pyrometer_kit": ROOT / "kit" / "pyrometer_kit",
     "pyrometer_exporters": ROOT / "exporters" / "pyrometer_exporters",
     "pyrometer_alerting": ROOT / "alerting" / "pyrometer_alerting",
     "pyrometer_dashboards": ROOT / "dashboards" / "pyrometer_dashboards",
@@ -30,10 +31,11 @@ MAX_FUNCTION_LINES = 80
 # Which modules of ours a package may import beside its own.
 MAY_IMPORT = {
     "pyrometer": (),
-    "pyrometer_exporters": ("pyrometer.ring",),
-    "pyrometer_alerting": (),
+    "pyrometer_kit": (),
+    "pyrometer_exporters": ("pyrometer.ring", "pyrometer_kit"),
+    "pyrometer_alerting": ("pyrometer_kit",),
     "pyrometer_dashboards": (),
-    "pyrometer_simulator": ("pyrometer", "pyrometer_exporters"),
+    "pyrometer_simulator": ("pyrometer", "pyrometer_kit", "pyrometer_exporters"),
 }
 
 

@@ -22,7 +22,7 @@ from pyrometer_simulator.engine.compose import Compose, ComposeError, find_compo
 from pyrometer_simulator.engine.daemon import Docker, EngineError, check, engine
 from pyrometer_simulator.ports import free_port
 
-COPIED = ("client", "exporters", "alerting", "dashboards", "simulator", "alert_rules", "compose", "docs")
+COPIED = ("client", "kit", "exporters", "alerting", "dashboards", "simulator", "alert_rules", "compose", "docs")
 FILES = ("compose.yaml", "compose.demo.yaml", "compose.test.yaml")
 PORTS = ("PROMETHEUS", "ALERTMANAGER", "ALERTING", "VICTORIA", "SLACK", "VMSELECT", "VMINSERT",
          *(f"VMSTORAGE_{number}_{what}" for number in (0, 1) for what in ("INSERT", "SELECT")))  # fmt: skip

@@ -1,0 +1,1 @@
+"""What Pyrometer's services share: HTTP server, web configuration, logs, flags, clock, Prometheus client."""
