@@ -20,7 +20,7 @@ def node_exporter(
         assert process.stderr is not None
         try:
             for line in process.stderr:
-                found = re.search(r"listens on [^ ]*?:(\d+)", line)
+                found = re.search(r"listening on [^ ]*?:(\d+)", line)
                 if found:
                     yield process.pid, int(found[1])
                     return

@@ -7,12 +7,12 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pyrometer_exporters.framework.clock import Clock
 from pyrometer_exporters.framework.collector import Collector, CollectorSpec
 from pyrometer_exporters.framework.lane import Lane, Part
 from pyrometer_exporters.framework.metrics import Batch, Down, Family, Sample, single
 from pyrometer_exporters.framework.sound import Found, Sound
 from pyrometer_exporters.framework.worker import Outcome
+from pyrometer_kit.clock import Clock
 
 log = logging.getLogger(__name__)
 
