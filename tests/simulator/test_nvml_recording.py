@@ -12,8 +12,8 @@ import pytest
 from pyrometer_exporters.framework.collector import Context
 from pyrometer_exporters.framework.metrics import Sample
 from pyrometer_exporters.node.gpu.collector import add_flags, build
-from pyrometer_simulator.nvml import SimulatedGpus, installed, tape
-from pyrometer_simulator.nvml.tape import Recorder, under_pynvml
+from pyrometer_simulator.nvml import SimulatedGpus, installed, recording
+from pyrometer_simulator.nvml.recording import Recorder, under_pynvml
 
 # What our own sampler measures, and when things happened, is of each run.
 _OF_THE_RUN = ("pyrometer_gpu_clock_event", "pyrometer_gpu_xid_last")
@@ -56,8 +56,8 @@ def test_what_is_played_is_what_was_recorded(tmp_path: Path, driver: str) -> Non
         recorder = Recorder(library)
         with under_pynvml(recorder):
             recorded = scraped(tmp_path, clock)
-    recorder.save(tmp_path / "tape.json")
-    with under_pynvml(tape.load(tmp_path / "tape.json")):
+    recorder.save(tmp_path / "recording.json")
+    with under_pynvml(recording.load(tmp_path / "recording.json")):
         played = scraped(tmp_path, StillClock())
     assert len(recorded) > 100
     assert played == recorded
@@ -71,15 +71,15 @@ def test_lists_of_processes_can_be_played_more_often_than_they_were_recorded(tmp
         recorder = Recorder(library)
         with under_pynvml(recorder):
             scraped(tmp_path, StillClock())
-    recorder.save(tmp_path / "tape.json")
-    with under_pynvml(tape.load(tmp_path / "tape.json")):
+    recorder.save(tmp_path / "recording.json")
+    with under_pynvml(recording.load(tmp_path / "recording.json")):
         played = [scraped(tmp_path, StillClock()) for _ in range(2)][-1]
     assert played["pyrometer_gpu_processes", ("0", gpus[0].uuid, "hidden")] == 2
 
 
 def test_what_was_never_asked_is_not_supported(tmp_path: Path) -> None:
-    (tmp_path / "tape.json").write_text('{"version": 1, "calls": {"nvmlShutdown()@MainThread": [[0]]}}')
-    library = tape.load(tmp_path / "tape.json")
+    (tmp_path / "recording.json").write_text('{"version": 1, "calls": {"nvmlShutdown()@MainThread": [[0]]}}')
+    library = recording.load(tmp_path / "recording.json")
     assert library.nvmlShutdown() == 0
     assert library.nvmlShutdown(7) == 3
     with pytest.raises(AttributeError):
@@ -93,13 +93,13 @@ def test_record_here_and_play_there_give_the_same_report(
     monkeypatch.setattr("pyrometer_exporters.framework.logs.set_up", lambda *_: None)  # it is for a whole process
     gpus = SimulatedGpus(tmp_path / "gpus", count=2)
     gpus[0].load()
-    file = str(tmp_path / "tape.json")
+    file = str(tmp_path / "recording.json")
     paths = [f"--path.{name}={tmp_path}/{name}" for name in ("sysfs", "procfs", "rings", "kmsg", "state")]
     with installed(gpus.path) as library:
         monkeypatch.setattr(ctypes, "CDLL", lambda _name: library)
-        status = tape.main(["record", file, "--", *paths])
+        status = recording.main(["record", file, "--", *paths])
     recorded = capsys.readouterr().out
-    assert tape.main(["play", file, "--", *paths]) == status
+    assert recording.main(["play", file, "--", *paths]) == status
     assert _but_how_long_it_took(capsys.readouterr().out) == _but_how_long_it_took(recorded)
     assert "H100" in recorded
 
@@ -112,11 +112,11 @@ def _but_how_long_it_took(report: str) -> str:
 def test_what_is_no_recording_is_one_line_and_2(
     content: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = tmp_path / "tape.json"
+    file = tmp_path / "recording.json"
     if content is not None:
         file.write_bytes(content.encode("latin-1"))
     with pytest.raises(SystemExit) as end:
-        tape.main(["play", str(file)])
+        recording.main(["play", str(file)])
     assert end.value.code == 2
     error = capsys.readouterr().err
     assert ("No such file" if content is None else "is no recording") in error.splitlines()[-1]
@@ -131,6 +131,6 @@ def test_a_machine_without_a_driver_is_one_line_and_2(
 
     monkeypatch.setattr(ctypes, "CDLL", missing)
     with pytest.raises(SystemExit) as end:
-        tape.main(["record", str(tmp_path / "tape.json")])
+        recording.main(["record", str(tmp_path / "recording.json")])
     assert end.value.code == 2
     assert "no NVIDIA driver on this machine" in capsys.readouterr().err

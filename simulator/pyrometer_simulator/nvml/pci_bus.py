@@ -1,4 +1,4 @@
-"""The GPUs on a simulated PCI bus, and which driver holds each: sysfs's side of what the driver does.
+"""The GPUs on a simulated PCI bus, and the driver that each is bound to, as sysfs shows them.
 
 bus = PciBus(Path("sys"))
 bus.bind(gpus[1].pci_bus_id, "vfio-pci")              # to a virtual machine; tell the driver too: gpus[1].leave()
@@ -18,7 +18,7 @@ class PciBus:
         self._devices = sysfs / "bus" / "pci" / "devices"
 
     def plug(self, pci_bus_id: str, driver: str = "nvidia") -> None:
-        """A GPU is found, and taken by a driver."""
+        """Add a GPU to the bus and bind it to a driver."""
         folder = self._folder(pci_bus_id)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "vendor").write_text("0x10de\n")
@@ -26,18 +26,26 @@ class PciBus:
         self.bind(pci_bus_id, driver)
 
     def unplug(self, pci_bus_id: str) -> None:
-        """A GPU is no longer on the bus."""
+        """Remove a GPU from the bus.
+
+        Raises:
+            FileNotFoundError: it is not on the bus.
+        """
         shutil.rmtree(self._folder(pci_bus_id))
 
     def bind(self, pci_bus_id: str, driver: str) -> None:
-        """A driver takes a GPU, another one or the same again: the kernel makes the link anew."""
+        """Bind a GPU to a driver; binding it again replaces the link, as the kernel does."""
         link = self._folder(pci_bus_id) / "driver"
-        new = link.with_name("driver.new")  # beside the old one, so that it can't get its inode number
+        new = link.with_name("driver.new")  # made beside the old one, so that it can't get the same inode number
         new.symlink_to(f"../../../bus/pci/drivers/{driver}")
         new.replace(link)
 
     def unbind(self, pci_bus_id: str) -> None:
-        """A GPU has no driver."""
+        """Unbind a GPU from its driver.
+
+        Raises:
+            FileNotFoundError: it has none.
+        """
         (self._folder(pci_bus_id) / "driver").unlink()
 
     def _folder(self, pci_bus_id: str) -> Path:

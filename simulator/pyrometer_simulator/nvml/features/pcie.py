@@ -1,4 +1,4 @@
-"""The PCIe link.
+"""PCIe link width, generation and error counters.
 
 ``set(pcie={"width": 8})``: lanes; also ``gen``, ``max_width`` and ``max_gen``. Without ``gen`` the link is of
 generation 5 under load and of generation 1 at rest.
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyrometer_simulator.nvml.library import UNSIGNED_INT, Body, FakeLibrary, put
-from pyrometer_simulator.nvml.moment import Moment
+from pyrometer_simulator.nvml.abi import UNSIGNED_INT, Body, Library, write_number
+from pyrometer_simulator.nvml.gpu_state import GpuState
 
 _ERRORS = {
     169: "l0_to_recovery_counter",
@@ -28,15 +28,15 @@ _ERRORS = {
 }
 
 
-def functions(library: FakeLibrary) -> dict[str, Body]:
-    """Width and generation, as they are and at most."""
+def functions(library: Library) -> dict[str, Body]:
+    """Return width and generation, current and maximum."""
 
     def reads(name: str, default: int) -> Body:
-        def body(moment: Moment, out: Any) -> int:  # noqa: ANN401
-            resting = name == "gen" and not moment.utilisation()
-            return put(out, moment, library.extra(moment, "pcie", {}).get(name, 1 if resting else default))
+        def body(gpu: GpuState, out: Any) -> int:  # noqa: ANN401
+            resting = name == "gen" and not gpu.utilisation()
+            return write_number(out, gpu, library.setting(gpu, "pcie", {}).get(name, 1 if resting else default))
 
-        return library.device(body)
+        return library.device_call(body)
 
     return {
         "nvmlDeviceGetCurrPcieLinkWidth": reads("width", 16),
@@ -46,8 +46,8 @@ def functions(library: FakeLibrary) -> dict[str, Body]:
     }
 
 
-def field(library: FakeLibrary, moment: Moment, field: int, _scope: int) -> tuple[int, int] | None:
-    """Fields 169 and 173-183, of drivers 535 and newer."""
-    if field not in _ERRORS or library.driver < (535,):
+def field(library: Library, gpu: GpuState, field: int, _scope: int) -> tuple[int, int] | None:
+    """Return fields 169 and 173-183, of drivers 535 and newer."""
+    if field not in _ERRORS or library.driver_version < (535,):
         return None
-    return UNSIGNED_INT, library.extra(moment, "pcie_errors", {}).get(_ERRORS[field], 0)
+    return UNSIGNED_INT, library.setting(gpu, "pcie_errors", {}).get(_ERRORS[field], 0)
