@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
-from marked import put
+from harness import replace_between_marks
 
 from pyrometer_alerting.batches import WINDOW_SECONDS, Run
 from pyrometer_alerting.drops import LEAST_BATCHES, LEAST_SECONDS, SUREST, Drop, verdict_on
@@ -156,7 +156,7 @@ def main() -> None:
     text = page(measured())
     print(text)
     if "--write" in sys.argv:
-        put(PAGE, BEGIN, END, text)
+        replace_between_marks(PAGE, BEGIN, END, text)
 
 
 if __name__ == "__main__":

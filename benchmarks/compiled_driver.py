@@ -108,7 +108,7 @@ class _Clock(SystemClock):
         return super().monotonic() + self.ahead
 
 
-def instant_library(gpus: SimulatedGpus, sysfs: Path, folder: Path) -> Path:
+def compile_driver(gpus: SimulatedGpus, sysfs: Path, folder: Path) -> Path:
     """The library of a node with these GPUs. Errors: OSError where there is no C compiler ``cc``."""
     clock = _Clock()
     with installed(gpus.path, clock.monotonic) as simulated:

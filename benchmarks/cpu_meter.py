@@ -1,4 +1,4 @@
-"""What a driver's library takes for itself, so that it can be told from what the exporter takes.
+"""Measure the CPU time of the driver library, to separate it from that of the exporter.
 
 The simulated driver is Python: it costs CPU time that a real one doesn't, in the exporter's own process. A figure
 "without device time" is the process's CPU time less what was spent in the library's functions.
@@ -14,11 +14,11 @@ from typing import Any
 
 import pynvml
 
-_CALLS = 2000  # to learn what the meter takes
+_CALLS = 2000  # to measure the meter itself
 
 
-class MeteredLibrary:
-    """In place of ``pynvml.nvmlLib``: hands every call on and adds up its CPU nanoseconds, with the meter's own."""
+class LibraryMeter:
+    """Stand in for ``pynvml.nvmlLib``: forward every call and sum up its CPU nanoseconds, the meter's own included."""
 
     def __init__(self, library: Any, own: int | None = None) -> None:  # noqa: ANN401  a CDLL or simulated
         self._library = library
@@ -41,7 +41,7 @@ class MeteredLibrary:
 
     @property
     def seconds(self) -> float:
-        """CPU time spent in the library so far."""
+        """The CPU time spent in the library so far."""
         return self._nanoseconds / 1e9
 
     def _add(self, nanoseconds: int) -> None:
@@ -49,7 +49,7 @@ class MeteredLibrary:
             self._nanoseconds += nanoseconds + self._own
 
 
-class _Nothing:
+class _NullLibrary:
     """A library with a function that does nothing."""
 
     @staticmethod
@@ -58,25 +58,25 @@ class _Nothing:
 
 
 def _own_cost() -> int:
-    """Nanoseconds that the meter takes for a call, outside of what it measures: neither exporter nor driver does."""
-    metered_calls = MeteredLibrary(_Nothing(), own=0)
+    """Return the nanoseconds per call that the meter itself needs outside of what it measures."""
+    meter = LibraryMeter(_NullLibrary(), own=0)
     spent = []
-    for call in (_Nothing.call, metered_calls.call):
+    for call in (_NullLibrary.call, meter.call):
         start = time.thread_time_ns()
         for _ in range(_CALLS):
             call()
         spent.append(time.thread_time_ns() - start)
-    return max(0, round((spent[1] - spent[0] - 1e9 * metered_calls.seconds) / _CALLS))
+    return max(0, round((spent[1] - spent[0] - 1e9 * meter.seconds) / _CALLS))
 
 
 @contextlib.contextmanager
-def metered() -> Iterator[MeteredLibrary]:
-    """Meter the library that is under pynvml."""
+def metered_library() -> Iterator[LibraryMeter]:
+    """Meter the library under pynvml for the length of the block."""
     library = pynvml.nvmlLib
-    pynvml.nvmlLib = found = MeteredLibrary(library)
+    pynvml.nvmlLib = meter = LibraryMeter(library)
     pynvml._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001
     try:
-        yield found
+        yield meter
     finally:
         pynvml.nvmlLib = library
         pynvml._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001

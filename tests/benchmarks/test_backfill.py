@@ -19,9 +19,9 @@ DAY = 86_400
 
 
 @pytest.fixture
-def looked_back(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def backfill(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(BENCHMARKS)
-    return importlib.import_module("looked_back")
+    return importlib.import_module("backfill")
 
 
 class Young(BaseHTTPRequestHandler):
@@ -49,9 +49,9 @@ def young() -> Iterator[str]:
         server.shutdown()
 
 
-def test_the_goodput_ledger_has_a_past_before_its_rule_was_evaluated(looked_back: ModuleType, young: str) -> None:
+def test_the_goodput_ledger_has_a_past_before_its_rule_was_evaluated(backfill: ModuleType, young: str) -> None:
     drawn = 'sum by (state) (sum_over_time(run:pyrometer_run_seconds:new5m{cluster=~"atlas"}[1d]))'
-    lines = list(looked_back._past(looked_back.looks_back(drawn, 30 * DAY), young, END))
+    lines = list(backfill._past(backfill.lookbacks(drawn, 30 * DAY), young, END))
     series = 'run:pyrometer_run_seconds:new5m{cluster="atlas",run="llama3-70b",state="useful"}'
     assert {line.rpartition("} ")[0] + "}" for line in lines} == {series}
     times = [float(line.split()[-1]) for line in lines]
@@ -59,6 +59,6 @@ def test_the_goodput_ledger_has_a_past_before_its_rule_was_evaluated(looked_back
     assert {287 < float(line.split()[-2]) < 293 for line in lines} == {True}
 
 
-def test_rare_events_are_not_made_from_what_happened_just_now(looked_back: ModuleType, young: str) -> None:
+def test_rare_events_are_not_made_from_what_happened_just_now(backfill: ModuleType, young: str) -> None:
     drawn = "sum_over_time(gpu:pyrometer_gpu_xid_errors:new5m[1d]) or sum_over_time(node:up:lost5m[1d])"
-    assert list(looked_back._past(looked_back.looks_back(drawn, 30 * DAY), young, END)) == []
+    assert list(backfill._past(backfill.lookbacks(drawn, 30 * DAY), young, END)) == []

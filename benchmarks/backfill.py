@@ -54,7 +54,7 @@ class Reach:
     all_of_it: bool
 
 
-def looks_back(expr: str, span: int = 0) -> Iterator[tuple[str, Reach]]:
+def lookbacks(expr: str, span: int = 0) -> Iterator[tuple[str, Reach]]:
     """Each selector of a query, and how far back it is read; ``span`` is the range that it is drawn over, in s."""
     for node, under in parse(expr).walk():
         if node.kind == "selector":
@@ -70,7 +70,7 @@ def _seconds(window: str) -> int:
     return int(found[1]) * UNITS[found[2]] if found else 0
 
 
-def make_past(
+def write_past(
     reaches: Iterable[tuple[str, Reach]], url: str, end: float, folder: Path, more: Iterable[str] = ()
 ) -> None:
     """Blocks in ``folder`` of all that is read, up to ``end``, and of more lines; Prometheus sees them in a minute."""
