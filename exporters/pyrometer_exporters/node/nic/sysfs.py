@@ -283,7 +283,7 @@ class Folder:
 class Folders:
     """The folders of one device, by path; ``now`` is the monotonic time of the present look at them.
 
-    ``early`` is by what part of its interval the second listing of a folder comes before its time, see tiers.Kept.
+    ``early`` is by what part of its interval the second listing of a folder comes before its time, see tiers.TierCache.
     """
 
     def __init__(self, files: Files, hung: Hung | None = None, early: float = 0.0) -> None:

@@ -41,7 +41,7 @@ class _Value:
         self.at, self.due, self.look, self.value = at, due, look, value
 
 
-class Kept:
+class TierCache:
     """What one device gave, by group of files, until the tier's interval is over.
 
     ``early`` is by what part of the interval the second read comes before its time. Devices part ways by it: else one

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from pyrometer_exporters.node.nic.link_down import Look, PortMemory
+from pyrometer_exporters.node.nic.link_down import PortMemory, PortObservation
 from pyrometer_exporters.node.nic.readings import DeviceReading, PortReading
-from pyrometer_exporters.node.nic.state import Store
+from pyrometer_exporters.node.nic.state import PortStateFile
 
 # Virtual functions may come with a new GUID for every job; what is absent since an earlier boot goes first.
 MAX_PORTS = 512
@@ -25,10 +25,10 @@ class Boot(NamedTuple):
     under_way: bool
 
 
-class Memories:
+class PortMemories:
     """Looks up and advances the memory of each port that was read."""
 
-    def __init__(self, store: Store, procfs: Path) -> None:
+    def __init__(self, store: PortStateFile, procfs: Path) -> None:
         self._ports = store.load()
         self._boot_id, self._uptime = f"{procfs}/sys/kernel/random/boot_id", f"{procfs}/uptime"
         self._boot = Boot("", under_way=True)
@@ -75,7 +75,7 @@ class Memories:
         return self._boot
 
     def _keys_of(self, devices: Sequence[DeviceReading]) -> list[str]:
-        found = [(device.node_guid, device.place.pci_bus_id, device.name) for device in devices]
+        found = [(device.node_guid, device.pci.address, device.name) for device in devices]
         if found != self._devices:
             self._devices, self._keys = found, _keys(found)
         return self._keys
@@ -90,7 +90,7 @@ def _advance(memory: PortMemory, device: DeviceReading, port: PortReading, boot:
     if device.link_is_constant:
         memory.renew(boot.id, device.inode, port.ifindex)
         return
-    look = Look(
+    look = PortObservation(
         boot.id, device.inode, port.ifindex, port.active, port.admin_down, port.down_sources,
         boot.under_way, port.down_reason,
     )  # fmt: skip
