@@ -24,7 +24,7 @@ from pyrometer_exporters.node.nic.port_memory import PortMemories
 from pyrometer_exporters.node.nic.readings import DeviceReading
 from pyrometer_exporters.node.nic.shown import Shown
 from pyrometer_exporters.node.nic.state import PortStateFile
-from pyrometer_exporters.node.nic.sysfs import Files, Hung, SystemFiles, allow_descriptors
+from pyrometer_exporters.node.nic.sysfs import Files, HungFiles, SystemFiles, allow_descriptors
 
 # A node with 22 PMA files per port was read in 0.113 s all in all (node_exporter issue 3265); reads blocked on the
 # kernel's RTNL lock took more than 5 s (issue 1841), and nothing is gained by waiting for those.
@@ -64,7 +64,7 @@ class NicCollector:
         self._gpus = Gpus(self._sysfs)
         self.asks_the_kernel = new_kernel is not None
 
-        def new_reader(early: float, hung: Hung) -> Reader:
+        def new_reader(early: float, hung: HungFiles) -> Reader:
             kernel = new_kernel() if new_kernel else None
             return Reader(files or SystemFiles(), hung, kernel, early, every_time=every_time)
 
@@ -138,7 +138,7 @@ class NicCollector:
         expected = expected_by_peers(readings)
         self._gpus.refresh(self._clock.monotonic())
         self._shown.begin()
-        for device, own, ports in self._memories.take_in(readings, self._clock.wall()):
+        for device, own, ports in self._memories.update(readings, self._clock.wall()):
             yield from show_device(device, own, self._shown)
             gpu = self._gpus.nearest(device.pci.path)
             for port, memory in ports:

@@ -19,7 +19,7 @@ from pyrometer_exporters.node.nic.kernel import Kernel
 from pyrometer_exporters.node.nic.pci_function import PciFunctionReader
 from pyrometer_exporters.node.nic.pcie import BUSY_BYTES_PER_SECOND, read_hops
 from pyrometer_exporters.node.nic.readings import Counts, DeviceAccess, DeviceReading, Hop, PortReading
-from pyrometer_exporters.node.nic.sysfs import Files, Folders, Hung
+from pyrometer_exporters.node.nic.sysfs import Files, Folders, HungFiles
 from pyrometer_exporters.node.nic.temperatures import read_temperatures
 from pyrometer_exporters.node.nic.tiers import TierCache
 
@@ -51,7 +51,7 @@ class Reader:
     """What only the worker touches that reads the device at the time."""
 
     def __init__(
-        self, files: Files, hung: Hung, kernel: Kernel | None, early: float = 0.0, *, every_time: bool
+        self, files: Files, hung: HungFiles, kernel: Kernel | None, early: float = 0.0, *, every_time: bool
     ) -> None:
         self.folders = Folders(files, hung, early)
         self.gone = False
@@ -130,10 +130,10 @@ def _bytes(group: Counts) -> int:
 class Device:
     """A device of the node, by its present name."""
 
-    def __init__(self, name: str, new_reader: Callable[[Hung], Reader]) -> None:
+    def __init__(self, name: str, new_reader: Callable[[HungFiles], Reader]) -> None:
         self._name = name
         self._new_reader = new_reader
-        self._hung = Hung()
+        self._hung = HungFiles()
         self._left: list[Reader] = []
         self._task: Task[DeviceReading] | None = None
         self._apart_until = -math.inf

@@ -18,7 +18,7 @@ from pyrometer_exporters.node.nic.counters import HARDWARE, PMA, PORT_LABELS, Co
 DRIVER_COUNTER = Family(
     "pyrometer_nic_driver_counter_total",
     "counter",
-    "A counter of the driver's own, under the driver's name for it; port is empty for counters of the whole device. "
+    "A counter of the driver's own, under the driver's name for it; port is empty for those of the whole device. "
     "hw_counters/<counter>, ethtool -S.",
     (*PORT_LABELS, "counter"),
 )

@@ -30,5 +30,5 @@ def expected_by_peers(devices: Sequence[DeviceReading]) -> set[tuple[str, str]]:
 
 
 def _role(device: DeviceReading, port: PortReading) -> tuple[str, ...]:
-    """Return the key of like ports: cards of one model share a board id, the ports of a dual card are functions .0, .1."""
+    """Return the key of like ports: one card model has one board id; a dual card's ports are functions .0, .1."""
     return device.board, port.link_layer, port.port, device.pci.address.rpartition(".")[2]

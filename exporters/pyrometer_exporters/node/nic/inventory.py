@@ -45,8 +45,8 @@ def name_filter(include: re.Pattern[str] | None, exclude: re.Pattern[str] | None
 class DeviceLister:
     """Lists the devices of the tree at ``sysfs``.
 
-    ``wanted`` filters devices, ``may_read`` the interfaces of RDMA devices. The hardware behind a name is resolved again
-    only when the inode of the name changes, and once a minute.
+    ``wanted`` filters devices, ``may_read`` the interfaces of RDMA devices. The hardware behind a name is resolved
+    again only when the inode of the name changes, and once a minute.
     """
 
     def __init__(self, sysfs: str, wanted: NameFilter, may_read: NameFilter) -> None:

@@ -102,7 +102,12 @@ class InterfaceDevice:
         self._files = InterfaceFiles(access, path, rtnl=True)
 
     def read(self) -> DeviceReading:
-        """Read the interface. Raises ``PartError`` where none of its files can be read, ``OSError`` where it is gone."""
+        """Read the interface.
+
+        Raises:
+            PartError: none of its files can be read.
+            OSError: it is gone.
+        """
         interface = self._files.read()
         folder = self._access.folders.get(self._path)
         if interface.link_up is None and interface.admin_up is None and not any(interface.groups):

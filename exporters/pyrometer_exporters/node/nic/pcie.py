@@ -51,7 +51,7 @@ FAMILIES = (WIDTH, WIDTH_MAX, SPEED, SPEED_MAX)
 
 
 def read_hops(access: DeviceAccess, path: str, *, busy: bool) -> tuple[Hop, ...]:
-    """Read the links from the device at the real ``path`` up to its root port, every 300 s; speeds if it is ``busy``."""
+    """Read the links from the device at the real ``path`` up to its root port, every 300 s; speeds if ``busy``."""
     return access.cache.get(IDENTITY, ("pcie", path, busy), lambda: _hops(access, path, busy=busy))
 
 

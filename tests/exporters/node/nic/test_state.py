@@ -151,7 +151,7 @@ def test_ports_that_are_long_gone_are_forgotten_when_there_are_too_many(tmp_path
         boot_id.write_text(boot)
         port = PortReading("1", active=True, admin_down=False, rate=None)
         guids = [f"guid{first + index}" for index in range(count)]
-        list(memories.take_in([DeviceReading(guid, 1, guid, PciFunction("", ""), "", (port,)) for guid in guids], 0))
+        list(memories.update([DeviceReading(guid, 1, guid, PciFunction("", ""), "", (port,)) for guid in guids], 0))
 
     see(MAX_PORTS, "a")
     see(1, "b")

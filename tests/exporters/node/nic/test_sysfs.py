@@ -13,7 +13,7 @@ from pyrometer_exporters.framework.metrics import Family
 from pyrometer_exporters.node.nic import sysfs
 from pyrometer_exporters.node.nic.counters import Counter
 from pyrometer_exporters.node.nic.readings import CounterFiles
-from pyrometer_exporters.node.nic.sysfs import AbandonedError, Folders, Hung, SystemFiles
+from pyrometer_exporters.node.nic.sysfs import AbandonedError, Folders, HungFiles, SystemFiles
 
 TABLE = tuple(Counter(name, Family(f"{name}_total", "counter", name), 64) for name in ("a", "b", "c"))
 
@@ -35,12 +35,12 @@ def files() -> Watched:
 
 
 @pytest.fixture
-def hung() -> Hung:
-    return Hung()
+def hung() -> HungFiles:
+    return HungFiles()
 
 
 @pytest.fixture
-def folders(files: Watched, hung: Hung) -> Folders:
+def folders(files: Watched, hung: HungFiles) -> Folders:
     return Folders(files, hung)
 
 
@@ -168,7 +168,7 @@ def test_nothing_more_is_read_once_nobody_waits_for_it(folders: Folders, files: 
     assert reads == [f"{path}/a"]
 
 
-def test_of_several_files_the_one_that_hung_is_left_out(folders: Folders, hung: Hung, path: str) -> None:
+def test_of_several_files_the_one_that_hung_is_left_out(folders: Folders, hung: HungFiles, path: str) -> None:
     look(folders, path, 0.0)
     folders.get(path).several("abc")
     hung.add(f"{path}/b")
