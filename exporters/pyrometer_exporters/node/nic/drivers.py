@@ -61,7 +61,7 @@ class Driver:
 
 
 def rest(names: Iterable[str], bits: int = 64) -> dict[str, Counter]:
-    """CounterFiles of the driver's own."""
+    """Define counters of the driver's own, by name."""
     return {name: Counter(name, DRIVER_COUNTER, bits, labels=(name,)) for name in names}
 
 

@@ -280,9 +280,9 @@ class Folder:
 
 
 class Folders:
-    """The folders of one device, by path; ``now`` is the monotonic time of the present look at them.
+    """The folders of one device, by path; ``now`` is the monotonic time of the present read of the device.
 
-    ``early`` is by what part of its interval the second listing of a folder comes before its time, see tiers.TierCache.
+    ``early`` is the fraction of the interval by which the second listing of a folder comes early, see ``TierCache``.
     """
 
     def __init__(self, files: Files, hung: HungFiles | None = None, early: float = 0.0) -> None:

@@ -1,4 +1,4 @@
-"""CounterFiles that start again at 0 after 32 bits, continued to 64.
+"""Continue counters that wrap at 32 bits to 64.
 
 At 10 million requests a second 32 bits last 7 minutes, and PromQL takes the wrap for a reset and undercounts.
 """

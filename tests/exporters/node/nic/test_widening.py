@@ -1,4 +1,4 @@
-"""CounterFiles of 32 bits go on after they start again at 0."""
+"""Counters of 32 bits go on after they start again at 0."""
 
 from __future__ import annotations
 
