@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import threading
-import time
 import urllib.request
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer

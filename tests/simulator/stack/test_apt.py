@@ -58,8 +58,9 @@ def test_the_shipped_keys_verify_what_debian_signs_today(tmp_path: Path, mirror:
     # Only what is signed is read on: the recorded file is out of date, or, where the system's apt.conf allows that,
     # another suite's, testing-updates, whose file is small.
     assert "expired" in said or "not valid" in said or "forky-updates" in said
-    assert "key" not in said.lower()
-    assert "sign" not in said.lower()
+    assert "public key" not in said
+    assert "signature" not in said
+    assert "not signed" not in said
 
 
 @needs_apt
@@ -78,7 +79,7 @@ def test_an_old_keyring_does_not_stand_in_the_way_of_the_shipped_keys(tmp_path: 
 @needs_apt
 def test_without_any_key_nothing_is_accepted(tmp_path: Path, mirror: str) -> None:
     said = complaint(tmp_path / "apt", mirror, tmp_path / "no such keyring.gpg")
-    assert "6ED0E7B82643E131" in said or "key" in said.lower()
+    assert "6ED0E7B82643E131" in said or "public key" in said
 
 
 @needs_apt
