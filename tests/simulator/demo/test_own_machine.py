@@ -30,13 +30,14 @@ def kernel_log(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def forbid(monkeypatch: pytest.MonkeyPatch) -> None:
+def forbidden_log(kernel_log: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """As the kernel does where dmesg_restrict is 1: the file's own mode would let everybody read it."""
 
     def refuse(path: Path, *_: object) -> int:
         raise PermissionError(1, "Operation not permitted", str(path))
 
     monkeypatch.setattr(os, "open", refuse)
+    return kernel_log
 
 
 def test_a_readable_kernel_log_is_read_and_nothing_is_said(kernel_log: Path) -> None:
@@ -45,11 +46,10 @@ def test_a_readable_kernel_log_is_read_and_nothing_is_said(kernel_log: Path) -> 
     assert own_machine.describe_gaps(NOWHERE, kernel_log) == ""
 
 
-@pytest.mark.usefixtures("forbid")
-def test_a_forbidden_kernel_log_is_not_asked_for_and_said_with_the_way_out(kernel_log: Path) -> None:
-    assert own_machine.exporter_flags(kernel_log) == ["--no-collector.kernel"]
-    line = own_machine.describe_gaps(NOWHERE, kernel_log)
-    assert line.startswith(f"not shown of this machine: the kernel log ({kernel_log}: Operation not permitted; ")
+def test_a_forbidden_kernel_log_is_not_asked_for_and_said_with_the_way_out(forbidden_log: Path) -> None:
+    assert own_machine.exporter_flags(forbidden_log) == ["--no-collector.kernel"]
+    line = own_machine.describe_gaps(NOWHERE, forbidden_log)
+    assert line.startswith(f"not shown of this machine: the kernel log ({forbidden_log}: Operation not permitted; ")
     assert "kernel.dmesg_restrict=0" in line
 
 
