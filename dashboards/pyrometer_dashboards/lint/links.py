@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 
-from pyrometer_dashboards.gates.finding import Finding, Json, Surroundings, panels, targets, title
+from pyrometer_dashboards.lint.finding import Finding, Json, LintContext, panels, targets, title
 
 _BUILT_IN = re.compile(r"__\w+|timeFilter")
 _USED = re.compile(r"\$\{(\w+)|\$([A-Za-z_]\w*)")
@@ -16,15 +16,15 @@ _RUNBOOK = re.compile(r"docs/alerts\.md#([\w-]+)")
 _TIME = "${__url_time_range}"
 
 
-def check(name: str, board: Json, around: Surroundings) -> Iterator[Finding]:
+def check(name: str, board: Json, context: LintContext) -> Iterator[Finding]:
     """Findings in what a board leads to."""
     yield from _variables(name, board)
     for panel in panels(board):
         for link in _links(panel):
-            for problem, way_out in _link(link, around):
-                yield Finding(name, title(panel), problem, way_out)
+            for problem, remedy in _link(link, context):
+                yield Finding(name, title(panel), problem, remedy)
         for heading in _RUNBOOK.findall(str(panel.get("description", ""))):
-            if around.runbooks and heading not in around.runbooks:
+            if context.runbooks and heading not in context.runbooks:
                 yield Finding(name, title(panel), f"no runbook {heading}", "Name a heading of docs/alerts.md.")
 
 
@@ -38,13 +38,13 @@ def _links(panel: Json) -> Iterator[str]:
     yield from (link.get("url", "") for link in found)
 
 
-def _link(url: str, around: Surroundings) -> Iterator[tuple[str, str]]:
+def _link(url: str, context: LintContext) -> Iterator[tuple[str, str]]:
     if not url.isascii():
         yield f"the address {url!a} has characters that browsers don't follow", "Write it in ASCII."
     match = _BOARD.search(url)
     if match is None:
         return
-    there = around.boards.get(match[1])
+    there = context.boards.get(match[1])
     if there is None:
         yield f"no board {match[1]}", "Link to the uid of a board that exists."
         return

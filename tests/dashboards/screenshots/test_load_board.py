@@ -9,8 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from pyrometer_dashboards.seen import grafana
-from pyrometer_dashboards.seen.browser import BrowserError, find_chromium
+from pyrometer_dashboards.screenshots import grafana
+from pyrometer_dashboards.screenshots.browser import BrowserError, find_chromium
 
 _BOARD = {
     "uid": "fabric",
@@ -64,7 +64,7 @@ def chromium() -> str:
 
 
 def test_errors_of_console_and_answers_are_told_and_the_save_model_is_read(page: str, chromium: str) -> None:
-    seen = grafana.look(chromium, page, (800, 600))
+    seen = grafana.load_board(chromium, page, (800, 600))
     assert seen.panels == 3
     assert seen.save_model == _BOARD
     assert "two is broken" in seen.problems
@@ -73,7 +73,7 @@ def test_errors_of_console_and_answers_are_told_and_the_save_model_is_read(page:
 
 
 def test_an_empty_board_keeps_nothing_but_one_number_and_its_data_source(page: str, chromium: str) -> None:
-    seen = grafana.look(chromium, page, (800, 600), empty=True)
+    seen = grafana.load_board(chromium, page, (800, 600), empty=True)
     assert (seen.panels, seen.problems) == (1, [])
     model = seen.save_model or {}
     assert (model["uid"], model["links"], model["annotations"]) == ("fabric", [], {"list": []})

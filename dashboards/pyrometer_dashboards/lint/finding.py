@@ -16,16 +16,16 @@ class Finding:
     board: str
     panel: str
     problem: str
-    way_out: str
+    remedy: str
 
     def line(self) -> str:
         """The finding in one line."""
         where = f"{self.board}: {self.panel}" if self.panel else self.board
-        return " ".join(f"{where}: {self.problem}. {self.way_out}".split())
+        return " ".join(f"{where}: {self.problem}. {self.remedy}".split())
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class LintContext:
     """What boards refer to.
 
     Attributes:

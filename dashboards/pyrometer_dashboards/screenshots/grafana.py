@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from pyrometer_dashboards.seen.browser import Browser, Page
+from pyrometer_dashboards.screenshots.browser import Browser, Page
 
 Json = dict[str, Any]
 # When the page last changed, and how long it was blocked: observed from its first moment.
@@ -67,7 +67,7 @@ LONGEST_SECONDS = 40.0
 
 
 @dataclass(frozen=True)
-class Look:
+class PageLoad:
     """What was seen of one board.
 
     Attributes:
@@ -84,7 +84,7 @@ class Look:
     save_model: Json | None = None
 
 
-def address(url: str, uid: str, theme: str, times: tuple[str, str], variables: dict[str, str]) -> str:
+def board_url(url: str, uid: str, theme: str, times: tuple[str, str], variables: dict[str, str]) -> str:
     """The address of a board, alone on the page."""
     asked = {"from": times[0], "to": times[1], "theme": theme, "kiosk": "1"} | {
         f"var-{k}": v for k, v in variables.items()
@@ -92,7 +92,9 @@ def address(url: str, uid: str, theme: str, times: tuple[str, str], variables: d
     return f"{url.rstrip('/')}/d/{uid}?{urlencode(asked)}"
 
 
-def look(program: str, where: str, size: tuple[int, int], picture: Path | None = None, *, empty: bool = False) -> Look:
+def load_board(
+    program: str, where: str, size: tuple[int, int], picture: Path | None = None, *, empty: bool = False
+) -> PageLoad:
     """Open a board in a fresh browser, wait until it is drawn, and tell what was seen. Raises BrowserError.
 
     ``empty`` puts one number in the place of all that is on the board.
@@ -108,7 +110,7 @@ def look(program: str, where: str, size: tuple[int, int], picture: Path | None =
         if picture is not None:
             page.picture(picture)
         model = json.loads(str(page.evaluate(_SAVE_MODEL) or "null"))
-    return Look(state["changed"] / 1000, state["blocked"] / 1000, state["panels"], problems, model)
+    return PageLoad(state["changed"] / 1000, state["blocked"] / 1000, state["panels"], problems, model)
 
 
 def _settled(page: Page) -> Json:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pyrometer_dashboards import reading
+from pyrometer_dashboards import board_file
 from pyrometer_dashboards.main import main
 
 BOARD = {"uid": "theirs", "title": "T", "schemaVersion": 39, "panels": []}
@@ -84,7 +84,7 @@ def test_a_file_that_is_no_board_keeps_no_other_from_being_checked(
 def test_a_board_is_found_in_any_wrapping(wrapped: dict[str, Any], encoding: str, tmp_path: Path) -> None:
     path = tmp_path / "board.json"
     path.write_text(json.dumps(wrapped), encoding=encoding)
-    assert reading.read(path) == BOARD
+    assert board_file.read(path) == BOARD
 
 
 def test_a_board_like_12239_has_a_line_for_what_it_would_show_wrongly(

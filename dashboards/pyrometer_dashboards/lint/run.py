@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from pyrometer_dashboards.gates import colours, links, queries, round_trip, schema, shape, skeleton, traps
-from pyrometer_dashboards.gates.finding import Finding, Json, Surroundings
+from pyrometer_dashboards.lint import colours, links, queries, schema, shape, traps
+from pyrometer_dashboards.lint.finding import Finding, Json, LintContext
 
 _NAME = re.compile(r"^\| `([A-Za-z_:][\w:]*)` \|", re.MULTILINE)
 _HISTOGRAM = re.compile(r"^\| `([A-Za-z_:][\w:]*)` \| histogram \|", re.MULTILINE)
@@ -16,20 +16,20 @@ _RECORD = re.compile(r"^\s*- record: (\S+)$", re.MULTILINE)
 _HEADING = re.compile(r"^## (\w+)$", re.MULTILINE)
 
 
-def findings(boards: Mapping[str, Json], around: Surroundings) -> Iterator[Finding]:
+def findings(boards: Mapping[str, Json], context: LintContext) -> Iterator[Finding]:
     """Everything that all checks find, board by board."""
-    checks = [schema.check, shape.check, traps.check, queries.check, links.check, colours.check]
-    if round_trip.available():
-        checks.append(round_trip.check)
+    checks = [schema.check_types, shape.check, traps.check, queries.check, links.check, colours.check]
+    if schema.sdk_available():
+        checks.append(schema.check_round_trip)
     yield from shape.unique_uids(boards)
     for name, board in boards.items():
-        broken = list(skeleton.check(name, board))
+        broken = list(schema.check_structure(name, board))
         yield from broken
         for check in checks if not broken else ():
-            yield from dict.fromkeys(check(name, board, around))  # a query may have the same fault twice
+            yield from dict.fromkeys(check(name, board, context))  # a query may have the same fault twice
 
 
-def surroundings(project: Path, boards: Mapping[str, Json], others: Mapping[str, Json]) -> Surroundings:
+def load_context(project: Path, boards: Mapping[str, Json], others: Mapping[str, Json]) -> LintContext:
     """What a checkout knows: metrics and rules, runbooks; where there is no checkout, nothing is held against it.
 
     Args:
@@ -43,7 +43,7 @@ def surroundings(project: Path, boards: Mapping[str, Json], others: Mapping[str,
         metrics |= set(_RECORD.findall(_text(path)))
     runbooks = frozenset(name.lower() for name in _HEADING.findall(_text(project / "docs" / "alerts.md")))
     by_uid = {str(board.get("uid")): board for board in (*others.values(), *boards.values())}
-    return Surroundings(frozenset(metrics), runbooks, by_uid)
+    return LintContext(frozenset(metrics), runbooks, by_uid)
 
 
 def _text(path: Path) -> str:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import chain, combinations
 
-from pyrometer_dashboards.gates.finding import Finding, Json, Surroundings, panels, targets, title, visible
+from pyrometer_dashboards.lint.finding import Finding, Json, LintContext, panels, targets, title, visible
 
 _WIDTH = 24
 _SCHEMA = 42
@@ -16,10 +16,10 @@ MOST_PANELS = 25
 MOST_QUERIES = 60
 
 
-def check(name: str, board: Json, around: Surroundings) -> Iterator[Finding]:  # noqa: ARG001  all checks look alike
+def check(name: str, board: Json, context: LintContext) -> Iterator[Finding]:  # noqa: ARG001  all checks look alike
     """Findings in a board's own settings and its layout."""
-    for problem, way_out in (*_identity(board), *_settings(board), *_amount(board)):
-        yield Finding(name, "", problem, way_out)
+    for problem, remedy in (*_identity(board), *_settings(board), *_amount(board)):
+        yield Finding(name, "", problem, remedy)
     yield from _overlaps(name, board)
     for panel in panels(board):
         yield from (Finding(name, title(panel), *each) for each in _words(panel))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pyrometer_dashboards.main import main
-from pyrometer_dashboards.seen.boards import View, differences
+from pyrometer_dashboards.screenshots.boards import View, differences
 
 
 def test_what_is_the_servers_or_the_viewers_is_no_difference() -> None:
@@ -34,5 +34,5 @@ def test_wrong_flags_end_in_one_line(flags: list[str], capsys: pytest.CaptureFix
 
 
 def test_a_picture_is_named_after_its_board_and_how_it_was_taken() -> None:
-    assert View("dark", ("now-1h", "now"), (1600, 900)).named("gpu-matrix") == "gpu-matrix-dark-1600x900"
-    assert View("light", ("now-1h", "now"), (1, 2), case="hot").named("node") == "node-hot-light-1x2"
+    assert View("dark", ("now-1h", "now"), (1600, 900)).label("gpu-matrix") == "gpu-matrix-dark-1600x900"
+    assert View("light", ("now-1h", "now"), (1, 2), case="hot").label("node") == "node-hot-light-1x2"

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from pyrometer_dashboards.gates.finding import Finding, Json, Surroundings, custom, panels, targets, title
+from pyrometer_dashboards.lint.finding import Finding, Json, LintContext, custom, panels, targets, title
 
 Problems = Iterator[tuple[str, str]]
 KINDS = frozenset(
@@ -33,12 +33,12 @@ _MOST_HISTORY_POINTS = 100
 _MOST_HISTORY_ROWS = 128
 
 
-def check(name: str, board: Json, around: Surroundings) -> Iterator[Finding]:  # noqa: ARG001  all checks look alike
+def check(name: str, board: Json, context: LintContext) -> Iterator[Finding]:  # noqa: ARG001  all checks look alike
     """Findings in the settings of a board's panels."""
     for panel in panels(board):
         for trap in _TRAPS:
-            for problem, way_out in trap(panel):
-                yield Finding(name, title(panel), problem, way_out)
+            for problem, remedy in trap(panel):
+                yield Finding(name, title(panel), problem, remedy)
     for row in board.get("panels", []):
         if row.get("type") == "row":
             yield from (Finding(name, title(row), *each) for each in _repeat(row))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyrometer_dashboards.gates.promql import Node, PromqlError, parse
+from pyrometer_dashboards.lint.promql import Expression, PromqlError, parse
 
 GOOD = [
     "up",
@@ -40,7 +40,7 @@ def test_what_is_no_promql_is_refused_in_one_line(text: str) -> None:
     assert "\n" not in str(refused.value)
 
 
-def selectors(text: str) -> list[Node]:
+def selectors(text: str) -> list[Expression]:
     return [node for node, _ in parse(text).walk() if node.kind == "selector"]
 
 

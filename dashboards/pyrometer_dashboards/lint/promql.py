@@ -48,7 +48,7 @@ class PromqlError(Exception):
 
 
 @dataclass(frozen=True)
-class Node:
+class Expression:
     """A part of an expression.
 
     Attributes:
@@ -68,17 +68,17 @@ class Node:
     offset: str = ""
     grouping: str = ""
     labels: tuple[str, ...] = ()
-    parts: tuple[Node, ...] = ()
+    parts: tuple[Expression, ...] = ()
     extra: dict[str, str] = field(default_factory=dict)
 
-    def walk(self, under: tuple[Node, ...] = ()) -> Iterator[tuple[Node, tuple[Node, ...]]]:
+    def walk(self, under: tuple[Expression, ...] = ()) -> Iterator[tuple[Expression, tuple[Expression, ...]]]:
         """This part and all below it, each with what it is under, the outermost first."""
         yield self, under
         for part in self.parts:
             yield from part.walk((*under, self))
 
 
-def parse(text: str) -> Node:
+def parse(text: str) -> Expression:
     """The expression as a tree. Raises PromqlError."""
     parser = _Parser(list(_tokens(text)))
     node = parser.expression(0)
@@ -125,14 +125,14 @@ class _Parser:
     def _take(self, *texts: str) -> str:
         return self._next() if self.peek().lower() in texts else ""
 
-    def expression(self, level: int) -> Node:
+    def expression(self, level: int) -> Expression:
         """An expression of operators of at least that level."""
         if level == len(_LEVELS):
             return self._unary()
         left = self.expression(level + 1)
         while operator := self._take(*_LEVELS[level]):
             extra = self._modifiers()
-            left = Node("binary", operator.lower(), parts=(left, self.expression(level + 1)), extra=extra)
+            left = Expression("binary", operator.lower(), parts=(left, self.expression(level + 1)), extra=extra)
         return left
 
     def _modifiers(self) -> dict[str, str]:
@@ -141,12 +141,12 @@ class _Parser:
             found[word.lower()] = ",".join(self._label_list()) if self.peek() == "(" and word != "bool" else ""
         return found
 
-    def _unary(self) -> Node:
+    def _unary(self) -> Expression:
         if self._take("-", "+"):
-            return Node("binary", "-", parts=(Node("number", "0"), self.expression(len(_LEVELS) - 1)))
+            return Expression("binary", "-", parts=(Expression("number", "0"), self.expression(len(_LEVELS) - 1)))
         return self._behind(self._atom())
 
-    def _behind(self, node: Node) -> Node:
+    def _behind(self, node: Expression) -> Expression:
         """Brackets, offset and @ behind something."""
         window, at, offset = "", "", ""
         while True:
@@ -167,39 +167,39 @@ class _Parser:
             return replace(node, offset=offset) if offset else node
         if node.kind == "selector":
             return replace(node, window=window, at=at, offset=offset)
-        return Node("subquery", window=window, at=at, offset=offset, parts=(node,))
+        return Expression("subquery", window=window, at=at, offset=offset, parts=(node,))
 
-    def _atom(self) -> Node:
+    def _atom(self) -> Expression:
         if self._take("("):
             inner = self.expression(0)
             self._expect(")")
-            return Node("parentheses", parts=(inner,))
+            return Expression("parentheses", parts=(inner,))
         if self.peek("number") or self.peek("duration"):
-            return Node("number", self._next())
+            return Expression("number", self._next())
         if self.peek("string"):
-            return Node("string", self._next()[1:-1])
+            return Expression("string", self._next()[1:-1])
         if self.peek() == "{":
-            return Node("selector", matchers=self._matchers())
+            return Expression("selector", matchers=self._matchers())
         if self.peek("name"):
             return self._named()
         raise PromqlError(f"unexpected {self.peek()!r}" if self.peek() else "it ends too early")
 
-    def _named(self) -> Node:
+    def _named(self) -> Expression:
         name = self._next()
         if name.lower() in AGGREGATIONS and self.peek().lower() in ("(", "by", "without"):
             return self._aggregation(name.lower())
         if self.peek() == "(":
-            return Node("call", name, parts=self._arguments())
+            return Expression("call", name, parts=self._arguments())
         if name.lower() in ("inf", "nan"):
-            return Node("number", name)
-        return Node("selector", name, self._matchers() if self.peek() == "{" else ())
+            return Expression("number", name)
+        return Expression("selector", name, self._matchers() if self.peek() == "{" else ())
 
-    def _aggregation(self, name: str) -> Node:
+    def _aggregation(self, name: str) -> Expression:
         grouping, labels = self._grouping()
         parts = self._arguments()
         if not grouping:
             grouping, labels = self._grouping()
-        return Node("aggregation", name, grouping=grouping, labels=labels, parts=parts)
+        return Expression("aggregation", name, grouping=grouping, labels=labels, parts=parts)
 
     def _grouping(self) -> tuple[str, tuple[str, ...]]:
         word = self._take("by", "without")
@@ -214,7 +214,7 @@ class _Parser:
                 self._expect(",")
         return tuple(found)
 
-    def _arguments(self) -> tuple[Node, ...]:
+    def _arguments(self) -> tuple[Expression, ...]:
         self._expect("(")
         found = []
         while not self._take(")"):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from pyrometer_dashboards.gates.finding import Finding, Json, Surroundings, panels, targets, title, visible
-from pyrometer_dashboards.gates.promql import Node, PromqlError, parse
+from pyrometer_dashboards.lint.finding import Finding, Json, LintContext, panels, targets, title, visible
+from pyrometer_dashboards.lint.promql import Expression, PromqlError, parse
 
 _RATES = ("rate", "increase", "irate", "delta", "idelta", "deriv")
 # A counter's bare value means nothing; these make something of it.
@@ -28,7 +28,7 @@ _VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)")
 _OTHERS = re.compile(r"up|ALERTS|ALERTS_FOR_STATE|(prometheus|alertmanager|scrape|process|go|node|grafana)_\w+")
 
 
-def check(name: str, board: Json, around: Surroundings) -> Iterator[Finding]:
+def check(name: str, board: Json, context: LintContext) -> Iterator[Finding]:
     """Findings in the queries of a board's panels."""
     variables = {variable["name"]: variable for variable in board.get("templating", {}).get("list", [])}
     shown = [panel.get("id") for panel in visible(board)]
@@ -40,12 +40,12 @@ def check(name: str, board: Json, around: Surroundings) -> Iterator[Finding]:
             except PromqlError as error:
                 yield Finding(name, title(panel), f"no PromQL: {error}: {expr}", "Try it in Prometheus.")
                 continue
-            for problem, way_out in _problems(tree, target, panel.get("id") in shown):
-                yield Finding(name, title(panel), problem, way_out)
-            yield from (Finding(name, title(panel), *each) for each in _names(tree, around))
+            for problem, remedy in _problems(tree, target, panel.get("id") in shown):
+                yield Finding(name, title(panel), problem, remedy)
+            yield from (Finding(name, title(panel), *each) for each in _names(tree, context))
             yield from (Finding(name, title(panel), *each) for each in _variables(tree, variables))
     for where, expr in (*_marks(board), *_choices(board)):
-        yield from (Finding(name, where, *each) for each in _besides(expr, where, variables, around))
+        yield from (Finding(name, where, *each) for each in _besides(expr, where, variables, context))
 
 
 def _marks(board: Json) -> Iterator[tuple[str, str]]:
@@ -67,7 +67,7 @@ def _choices(board: Json) -> Iterator[tuple[str, str]]:
                 yield f"${variable['name']}", inner
 
 
-def _besides(expr: str, where: str, variables: dict[str, Json], around: Surroundings) -> Iterator[tuple[str, str]]:
+def _besides(expr: str, where: str, variables: dict[str, Json], context: LintContext) -> Iterator[tuple[str, str]]:
     """Problems of what is asked beside the panels."""
     try:
         tree = parse(expr)
@@ -78,11 +78,11 @@ def _besides(expr: str, where: str, variables: dict[str, Json], around: Surround
         # A choice is asked of the index, once; a mark is worked out over the whole range.
         if node.kind == "selector" and where.startswith("mark"):
             yield from _whole_fleet(node)
-    yield from _names(tree, around)
+    yield from _names(tree, context)
     yield from _variables(tree, variables)
 
 
-def _problems(tree: Node, target: Json, seen: bool) -> Iterator[tuple[str, str]]:
+def _problems(tree: Expression, target: Json, seen: bool) -> Iterator[tuple[str, str]]:
     for node, under in tree.walk():
         if node.kind == "call" and node.name in _RATES:
             yield from _windows(node)
@@ -92,13 +92,13 @@ def _problems(tree: Node, target: Json, seen: bool) -> Iterator[tuple[str, str]]
             if seen:
                 yield from _whole_fleet(node)
         if node.kind == "aggregation" and node.name in _TOP and not target.get("instant") and not _at_end(node):
-            way_out = "Ask instantly, or choose with `and topk(..., max_over_time(...[$__range] @ end()))`."
-            yield f"{node.name} over a range draws every series that was ever among them", way_out
+            remedy = "Ask instantly, or choose with `and topk(..., max_over_time(...[$__range] @ end()))`."
+            yield f"{node.name} over a range draws every series that was ever among them", remedy
     yield from _calm_zero(tree)
     yield from _idle(tree)
 
 
-def _windows(call: Node) -> Iterator[tuple[str, str]]:
+def _windows(call: Expression) -> Iterator[tuple[str, str]]:
     for node, _ in call.walk():
         if node.kind == "selector" and node.window not in _WINDOWS:
             yield (
@@ -107,7 +107,7 @@ def _windows(call: Node) -> Iterator[tuple[str, str]]:
             )
 
 
-def _is_growth(node: Node) -> bool:
+def _is_growth(node: Expression) -> bool:
     """Whether it is a series less itself some time before."""
     if node.name != "-" or [each.kind for each in node.parts] != ["selector", "selector"]:
         return False
@@ -115,14 +115,14 @@ def _is_growth(node: Node) -> bool:
     return now.name == before.name and now.matchers == before.matchers and bool(before.offset) and not now.offset
 
 
-def _counters(node: Node, under: tuple[Node, ...]) -> Iterator[tuple[str, str]]:
+def _counters(node: Expression, under: tuple[Expression, ...]) -> Iterator[tuple[str, str]]:
     functions = {outer.name for outer in under if outer.kind in ("call", "aggregation")}
     known = functions & {*_OF_COUNTERS, "count", "group"} or any(map(_is_growth, under))
     if node.name.endswith("_total") and ":" not in node.name and not known:
         yield f"the counter {node.name} is shown bare", "Use rate() or increase()."
 
 
-def _batches(node: Node, target: Json) -> Iterator[tuple[str, str]]:
+def _batches(node: Expression, target: Json) -> Iterator[tuple[str, str]]:
     if node.name.startswith(_BATCHES) and not node.window:
         yield (
             f"{node.name} has a sample per batch: a plain query shows one per step of the panel",
@@ -132,29 +132,29 @@ def _batches(node: Node, target: Json) -> Iterator[tuple[str, str]]:
         yield "instant and range at once is an error for a range selector", "Set range to false."
 
 
-def _whole_fleet(node: Node) -> Iterator[tuple[str, str]]:
+def _whole_fleet(node: Expression) -> Iterator[tuple[str, str]]:
     """Raw series of all nodes on a panel that everyone who opens the board asks for."""
     pinned = any(label == "node" and operator == "=" for label, operator, _ in node.matchers)
     batches = node.name.startswith(_BATCHES)
     if ":" not in node.name and node.name.startswith(_FLEET) and not pinned and not batches:
-        way_out = 'Record it in alert_rules/, pin node="$node", or move the panel into a folded row.'
-        yield f"{node.name} of the whole cluster is worked out for each viewer", way_out
+        remedy = 'Record it in alert_rules/, pin node="$node", or move the panel into a folded row.'
+        yield f"{node.name} of the whole cluster is worked out for each viewer", remedy
 
 
-def _idle(tree: Node) -> Iterator[tuple[str, str]]:
+def _idle(tree: Expression) -> Iterator[tuple[str, str]]:
     """Medians and bands of what depends on the work, with those in it that don't work."""
     if any(node.kind == "selector" and "idle" in node.name for node, _ in tree.walk()):
         return
     for node, under in tree.walk():
         middle = any(outer.kind == "aggregation" and outer.name in _MIDDLES for outer in under)
         if node.kind == "selector" and middle and _OF_WORK.fullmatch(node.name):
-            way_out = (
+            remedy = (
                 "Ask gpu:pyrometer_gpu_quantity:now, or add `unless on (cluster, node, gpu) gpu:pyrometer_gpu:idle`."
             )
-            yield f"idle GPUs are in the middle of {node.name}", way_out
+            yield f"idle GPUs are in the middle of {node.name}", remedy
 
 
-def _calm_zero(tree: Node) -> Iterator[tuple[str, str]]:
+def _calm_zero(tree: Expression) -> Iterator[tuple[str, str]]:
     for node, _ in tree.walk():
         if (
             node.kind == "binary"
@@ -162,22 +162,22 @@ def _calm_zero(tree: Node) -> Iterator[tuple[str, str]]:
             and node.parts[1].kind == "call"
             and node.parts[1].name == "vector"
         ):
-            way_out = "Make the zero of something that exists: `or on () 0 * count(up{...})`."
-            yield "`or vector(0)` shows a calm 0 where there is no data at all", way_out
+            remedy = "Make the zero of something that exists: `or on () 0 * count(up{...})`."
+            yield "`or vector(0)` shows a calm 0 where there is no data at all", remedy
 
 
-def _at_end(node: Node) -> bool:
+def _at_end(node: Expression) -> bool:
     return any(inner.at == "end" for inner, _ in node.walk())
 
 
-def _names(tree: Node, around: Surroundings) -> Iterator[tuple[str, str]]:
+def _names(tree: Expression, context: LintContext) -> Iterator[tuple[str, str]]:
     for node, _ in tree.walk():
-        known = not around.metrics or node.name in around.metrics or _OTHERS.fullmatch(node.name)
+        known = not context.metrics or node.name in context.metrics or _OTHERS.fullmatch(node.name)
         if node.kind == "selector" and not node.name.startswith("$") and not known:
             yield f"no exporter and no rule has {node.name}", "See docs/metrics.md and alert_rules/."
 
 
-def _variables(tree: Node, variables: dict[str, Json]) -> Iterator[tuple[str, str]]:
+def _variables(tree: Expression, variables: dict[str, Json]) -> Iterator[tuple[str, str]]:
     for node, _ in tree.walk():
         for label, operator, value in node.matchers:
             for used in _VARIABLE.findall(value):

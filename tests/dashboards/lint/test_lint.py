@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from pyrometer_dashboards.gates import round_trip, run, schema, shape
-from pyrometer_dashboards.gates.finding import Finding, Surroundings
+from pyrometer_dashboards.lint import run, schema, shape
+from pyrometer_dashboards.lint.finding import Finding, LintContext
 from pyrometer_dashboards.main import rendered
 
 Board = dict[str, Any]
 BOARDS: dict[str, Board] = {name: json.loads(text) for name, text in rendered().items()}
-AROUND = run.surroundings(Path(__file__).parents[3], BOARDS, {})
+CONTEXT = run.load_context(Path(__file__).parents[3], BOARDS, {})
 
 
 def panel(board: Board, kind: str) -> dict[str, Any]:
@@ -270,7 +270,7 @@ def planted(name: str) -> list[str]:
     file, plant, _ = FAULTS[name]
     boards = deepcopy(BOARDS)
     plant(boards[f"{file}.json"])
-    return [finding.line() for finding in run.findings({f"{file}.json": boards[f"{file}.json"]}, AROUND)]
+    return [finding.line() for finding in run.findings({f"{file}.json": boards[f"{file}.json"]}, CONTEXT)]
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -292,7 +292,7 @@ def test_a_planted_fault_is_found_and_the_line_says_where_and_the_way_out(name: 
 def test_a_status_history_of_chosen_rows_is_none_of_too_many(expr: str) -> None:
     board = deepcopy(BOARDS["overview.json"])
     history(expr)(board)
-    lines = [finding.line() for finding in run.findings({"overview.json": board}, AROUND)]
+    lines = [finding.line() for finding in run.findings({"overview.json": board}, CONTEXT)]
     assert [line for line in lines if "128 rows" in line] == []
 
 
@@ -300,14 +300,14 @@ def test_a_median_without_idle_gpus_is_let_pass() -> None:
     board = deepcopy(BOARDS["node.json"])
     clocks = 'max by (cluster, node, gpu) (DCGM_FI_DEV_SM_CLOCK{node="$node"})'
     query(f"quantile(0.5, {clocks} unless on (cluster, node, gpu) gpu:pyrometer_gpu:idle)")(board)
-    lines = [finding.line() for finding in run.findings({"node.json": board}, AROUND)]
+    lines = [finding.line() for finding in run.findings({"node.json": board}, CONTEXT)]
     assert [line for line in lines if "idle" in line] == []
 
 
 def test_a_query_with_the_same_fault_twice_is_one_finding() -> None:
     board = deepcopy(BOARDS["overview.json"])
     query("max(DCGM_FI_DEV_GPU_TEMP) - min(DCGM_FI_DEV_GPU_TEMP)")(board)
-    lines = [finding.line() for finding in run.findings({"overview.json": board}, AROUND)]
+    lines = [finding.line() for finding in run.findings({"overview.json": board}, CONTEXT)]
     assert len([line for line in lines if "of the whole cluster" in line]) == 1
 
 
@@ -333,7 +333,7 @@ def test_a_board_that_is_not_built_like_one_is_said_to_be_so_and_nothing_else(
     for step in where[:-1]:
         inner = inner[step]
     inner[where[-1]] = value
-    (line,) = [finding.line() for finding in run.findings({"b.json": board}, AROUND)]
+    (line,) = [finding.line() for finding in run.findings({"b.json": board}, CONTEXT)]
     assert line.startswith("b.json: ")
     assert words in line
     assert "Nothing else of it was checked" in line
@@ -348,7 +348,7 @@ def test_a_finding_is_one_line_whatever_it_quotes(one: str, problem: str) -> Non
 def test_types_are_known_of_kinds_that_our_boards_do_not_have(kind: str) -> None:
     board = deepcopy(BOARDS["overview.json"])
     panel(board, "stat").update(type=kind, options={"colourMode": "value"})
-    lines = [finding.line() for finding in schema.check("overview.json", board, AROUND)]
+    lines = [finding.line() for finding in schema.check_types("overview.json", board, CONTEXT)]
     assert any("options: " in line and "colourMode" in line for line in lines)
 
 
@@ -357,7 +357,7 @@ def test_two_boards_of_one_uid_are_found() -> None:
     assert len(list(shape.unique_uids(twice))) == 2
 
 
-@pytest.mark.skipif(not round_trip.available(), reason="grafana-foundation-sdk needs Python 3.11")
+@pytest.mark.skipif(not schema.sdk_available(), reason="grafana-foundation-sdk needs Python 3.11")
 @pytest.mark.parametrize(
     ("where", "key"),
     [("options", "colourMode"), ("fieldConfig", "thresholds")],
@@ -365,17 +365,17 @@ def test_two_boards_of_one_uid_are_found() -> None:
 def test_a_key_that_the_sdk_does_not_know_is_lost_on_the_way(where: str, key: str) -> None:
     board = deepcopy(BOARDS["overview.json"])
     panel(board, "stat")[where][key] = "value"
-    found = [finding.line() for finding in round_trip.check("overview.json", board, Surroundings())]
+    found = [finding.line() for finding in schema.check_round_trip("overview.json", board, LintContext())]
     assert any(key in line and "lost" in line for line in found)
 
 
-@pytest.mark.skipif(not round_trip.available(), reason="grafana-foundation-sdk needs Python 3.11")
+@pytest.mark.skipif(not schema.sdk_available(), reason="grafana-foundation-sdk needs Python 3.11")
 def test_a_data_source_by_name_is_refused_by_the_sdk() -> None:
     board = deepcopy(BOARDS["overview.json"])
     panel(board, "stat")["datasource"] = "Prometheus"
-    assert list(round_trip.check("overview.json", board, Surroundings()))
+    assert list(schema.check_round_trip("overview.json", board, LintContext()))
 
 
 def test_without_a_checkout_names_are_not_held_against_a_board(tmp_path: Path) -> None:
-    around = run.surroundings(tmp_path, BOARDS, {})
-    assert (around.metrics, around.runbooks) == (frozenset(), frozenset())
+    context = run.load_context(tmp_path, BOARDS, {})
+    assert (context.metrics, context.runbooks) == (frozenset(), frozenset())

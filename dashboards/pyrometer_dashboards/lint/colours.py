@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pyrometer_dashboards import palette
-from pyrometer_dashboards.gates.finding import Finding, Json, Surroundings, panels, title
+from pyrometer_dashboards.lint.finding import Finding, Json, LintContext, panels, title
 
 _ALLOWED = frozenset(
     {
@@ -14,17 +14,17 @@ _ALLOWED = frozenset(
         *palette.NUMBERED, *palette.RUNS,
     }
 )  # fmt: skip
-_WAY_OUT = "Take one of pyrometer_dashboards/palette.py: green and red look alike to one man in twelve."
+_REMEDY = "Take one of pyrometer_dashboards/palette.py: green and red look alike to one man in twelve."
 
 
-def check(name: str, board: Json, around: Surroundings) -> Iterator[Finding]:  # noqa: ARG001  all checks look alike
+def check(name: str, board: Json, context: LintContext) -> Iterator[Finding]:  # noqa: ARG001  all checks look alike
     """Colours of a board's panels and marks that are not of the palette."""
     for panel in panels(board):
         for colour in sorted(set(_colours(panel.get("fieldConfig", {}))) - _ALLOWED):
-            yield Finding(name, title(panel), f"the colour {colour}", _WAY_OUT)
+            yield Finding(name, title(panel), f"the colour {colour}", _REMEDY)
     for mark in board.get("annotations", {}).get("list", []):
         if not mark.get("builtIn") and str(mark.get("iconColor")) not in _ALLOWED:
-            yield Finding(name, f"mark {mark.get('name')}", f"the colour {mark.get('iconColor')}", _WAY_OUT)
+            yield Finding(name, f"mark {mark.get('name')}", f"the colour {mark.get('iconColor')}", _REMEDY)
 
 
 def _colours(value: object) -> Iterator[str]:

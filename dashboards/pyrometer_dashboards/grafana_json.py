@@ -15,8 +15,9 @@ import attr
 from grafanalib import core
 from grafanalib._gen import DashboardEncoder
 
-from pyrometer_dashboards import defaults, palette
-from pyrometer_dashboards.defaults import Json, merged
+from pyrometer_dashboards import grafana_defaults as defaults
+from pyrometer_dashboards import palette
+from pyrometer_dashboards.grafana_defaults import Json, merged
 from pyrometer_dashboards.model import Annotation, Board, Override, Panel, Query, Row, Variable
 
 DATASOURCE: Json = {"type": "prometheus", "uid": "${datasource}"}
