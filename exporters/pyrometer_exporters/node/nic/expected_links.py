@@ -1,7 +1,7 @@
-"""Whether a link that was never seen up is expected to be: only when all its peers are.
+"""Decide whether a link that was never seen up is expected to be up: only if all its peers are up.
 
-A second port that nobody ever cabled must not alarm (NVIDIA's NVSentinel #1361), a new node on which one cable of
-eight is missing must. So the evidence has to be positive: at least three others of the same board and port are up.
+A second port that nobody ever cabled must not alarm (NVIDIA's NVSentinel #1361); a new node with one missing cable of
+eight must. So the evidence has to be positive: at least three other links of the same board and port are up.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ LEAST_PEERS = 3
 
 
 def expected_by_peers(devices: Sequence[DeviceReading]) -> set[tuple[str, str]]:
-    """The device and port of each link that is down while all its peers on this node are up."""
+    """Return the device and port of each link that is down while all its peers on this node are up."""
     groups: dict[tuple[str, ...], list[tuple[str, PortReading]]] = defaultdict(list)
     for device in devices:
         for port in device.ports:
@@ -30,5 +30,5 @@ def expected_by_peers(devices: Sequence[DeviceReading]) -> set[tuple[str, str]]:
 
 
 def _role(device: DeviceReading, port: PortReading) -> tuple[str, ...]:
-    """Cards of one kind have one board id; the ports of a card with two are its PCI functions .0 and .1."""
-    return device.board, port.link_layer, port.port, device.place.pci_bus_id.rpartition(".")[2]
+    """Return the key of like ports: one card model has one board id; a dual card's ports are functions .0, .1."""
+    return device.board, port.link_layer, port.port, device.pci.address.rpartition(".")[2]
