@@ -122,7 +122,7 @@ class Programs:
         token.write_text(TOKEN)
         where = self.addresses
         command = [
-            sys.executable, "-m", "pyrometer_alerting.main", f"--web.listen-address=127.0.0.1:{where.alerting}",
+            sys.executable, "-m", "pyrometer_alerting.app.main", f"--web.listen-address=127.0.0.1:{where.alerting}",
             f"--prometheus.url={where.url(where.prometheus)}", f"--alertmanager.url={where.url(where.alertmanager)}",
             f"--prometheus.external-url={where.url(where.prometheus)}",  # browsers are on this machine too
             f"--slack.api-url={self._slack.url}", f"--slack.bot-token-file={token}", f"--slack.channel={CHANNEL}",

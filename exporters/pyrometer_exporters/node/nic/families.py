@@ -12,10 +12,10 @@ from pyrometer_exporters.framework.metrics import Family, Sample, made
 from pyrometer_exporters.node.nic import counters, drivers, ethernet, pcie, temperatures
 from pyrometer_exporters.node.nic.counters import PORT_LABELS, SATURATED, Counter
 from pyrometer_exporters.node.nic.link_down import CAUSES, REBOOT, RELOAD, PortMemory
-from pyrometer_exporters.node.nic.pcie import SPEED, SPEED_MAX, WIDTH, WIDTH_MAX, Hop
-from pyrometer_exporters.node.nic.readings import Counts, DeviceReading, PortReading
+from pyrometer_exporters.node.nic.pcie import SPEED, SPEED_MAX, WIDTH, WIDTH_MAX
+from pyrometer_exporters.node.nic.readings import Counts, DeviceReading, Hop, PortReading, Temperature
 from pyrometer_exporters.node.nic.shown import Part, Parts, Shown
-from pyrometer_exporters.node.nic.temperatures import CELSIUS, CRITICAL_CELSIUS, Temperature
+from pyrometer_exporters.node.nic.temperatures import CELSIUS, CRITICAL_CELSIUS
 from pyrometer_exporters.node.nic.widening import CLEARED, WRAP
 
 RESET_REASONS = (WRAP, CLEARED, REBOOT, RELOAD)
@@ -245,15 +245,15 @@ def _beside_counters(
     device: DeviceReading, port: PortReading, memory: PortMemory, around: Around
 ) -> tuple[object, ...]:
     """All that a port's samples are made of but for those of its counters."""
-    own = device.place, device.firmware, device.board, device.link_is_constant, around.gpu, around.peers_up
+    own = device.pci, device.firmware, device.board, device.link_is_constant, around.gpu, around.peers_up
     link = memory.events, memory.ever_active, memory.rate_max, memory.last_down, memory.last_reason
     return port[:-1], own, link, dict(memory.ignored), dict(memory.resets)
 
 
 def _port(device: DeviceReading, port: PortReading, memory: PortMemory, around: Around) -> _Port:
     info = (
-        device.name, port.port, port.netdev, device.place.pci_bus_id, port.guid, port.link_layer, device.place.driver,
-        device.firmware, device.board, device.place.numa_node, around.gpu,
+        device.name, port.port, port.netdev, device.pci.address, port.guid, port.link_layer, device.pci.driver,
+        device.firmware, device.board, device.pci.numa_node, around.gpu,
     )  # fmt: skip
     resets = tuple(memory.resets.get(reason, 0) for reason in RESET_REASONS)
     link = None if device.link_is_constant else _link(port, memory, peers_up=around.peers_up)
