@@ -85,7 +85,7 @@ $(INTEGRATIONS)/.installed: pyproject.toml
 
 docs: $(STAMP)
 	@$(BIN)/python -m pyrometer_exporters.framework.docs docs/metrics.md
-	@$(BIN)/python -m pyrometer_alerting.docs docs/metrics.md
+	@$(BIN)/python -m pyrometer_alerting.app.docs docs/metrics.md
 	@$(BIN)/pyrometer-dashboards build dashboards/json
 	@$(BIN)/python benchmarks/signature_confusion.py --write >/dev/null
 	@$(BIN)/python benchmarks/signature_drops.py --write >/dev/null
