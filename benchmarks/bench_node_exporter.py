@@ -189,7 +189,7 @@ def told_beside(found: Scrapes) -> None:
     cpu = f"CPU p50 {statistics.median(found.cpu):.1f}, p99 {p99(found.cpu):.1f} ms"
     print(f"node_exporter in turn with it, {found.samples} samples: {cpu}; latency p50 {p50:.1f}, p99 {worst:.1f} ms")
     print(
-        f"  so latencies here are {p50 / REFERENCE_P50:.1f} (p50) and {worst / REFERENCE_P99:.1f} (p99) times those of docs/design.md"
+        f"  so latencies here are {p50 / REFERENCE_P50:.1f} (p50) and {worst / REFERENCE_P99:.1f} (p99) times those of the budget"
     )
 
 
