@@ -188,9 +188,7 @@ def told_beside(found: Scrapes) -> None:
     p50, worst = statistics.median(found.wall), p99(found.wall)
     cpu = f"CPU p50 {statistics.median(found.cpu):.1f}, p99 {p99(found.cpu):.1f} ms"
     print(f"node_exporter in turn with it, {found.samples} samples: {cpu}; latency p50 {p50:.1f}, p99 {worst:.1f} ms")
-    print(
-        f"  so latencies here are {p50 / REFERENCE_P50:.1f} (p50) and {worst / REFERENCE_P99:.1f} (p99) times those of the budget"
-    )
+    print(f"  latencies are {p50 / REFERENCE_P50:.1f} (p50) and {worst / REFERENCE_P99:.1f} (p99) times the reference")
 
 
 def told(always: float, found: dict[str, Scrapes]) -> list[bool]:
