@@ -39,7 +39,7 @@ def exit_on_sigterm() -> None:
 
 
 def within_budget(what: str, value: float, budget: float, unit: str) -> bool:
-    """Print a measured value beside its budget; return whether the budget is met."""
+    """Print a measured value beside its budget (docs/design.md); return whether the budget is met."""
     met = value <= budget
     print(f"  {what:42} {value:8.3f} {unit}, budget {budget:g} {unit}: {'met' if met else 'NOT MET'}")
     return met

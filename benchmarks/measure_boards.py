@@ -39,7 +39,7 @@ from pyrometer_simulator.stack import find_stack
 from pyrometer_simulator.stack.prometheus import running
 
 ROOT = Path(__file__).resolve().parents[1]
-# DESIGN's budget at Prometheus: of a panel, and of what is above the fold of a board (the first 900 pixels).
+# The budget at Prometheus (docs/design.md): of a panel, and of a board above the fold (the first 900 pixels).
 PANEL_MS, PANEL_BYTES, FOLD_MS = 1000, 1_500_000, 1000
 FOLD_ROWS = 21
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}

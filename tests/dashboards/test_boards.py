@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pyrometer_alerting.metrics import FAMILIES as OF_ALERTING
+from pyrometer_alerting.state.metrics import FAMILIES as OF_ALERTING
 from pyrometer_dashboards.interpolation import builtin_variables, interpolate
 from pyrometer_dashboards.lint import finding, promql, run
 from pyrometer_dashboards.main import main, rendered
