@@ -10,6 +10,7 @@ import os
 import socket
 import ssl
 import time
+import weakref
 from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -72,6 +73,7 @@ class HttpPrometheus:
         self._url = urlsplit(url.rstrip("/"))
         self._seconds = seconds
         self._idle: list[http.client.HTTPConnection] = []
+        weakref.finalize(self, _close, self._idle)
         self._headers = {"Content-Type": "application/x-www-form-urlencoded", **_credentials(self._url)}
 
     def instant(self, query: str, at: float) -> list[Series]:
@@ -85,8 +87,7 @@ class HttpPrometheus:
 
     def close(self) -> None:
         """Close the connections that were kept open."""
-        while self._idle:
-            self._idle.pop().close()
+        _close(self._idle)
 
     def _ask(self, path: str, form: Mapping[str, str]) -> list[Series]:
         form = {**form, "timeout": f"{self._seconds:g}s"}
@@ -197,6 +198,11 @@ def _bounded(response: http.client.HTTPResponse, until: float) -> bytes:
         if len(body) > MAX_ANSWER_BYTES:
             raise PrometheusError(f"Prometheus' answer is larger than {MAX_ANSWER_BYTES >> 20} MiB", "too_large")
     return bytes(body)
+
+
+def _close(connections: list[http.client.HTTPConnection]) -> None:
+    while connections:
+        connections.pop().close()
 
 
 def _credentials(url: SplitResult) -> dict[str, str]:
