@@ -10,7 +10,7 @@ from functools import partial
 from pyrometer_exporters.framework.collector import CollectorSpec, Context, FlagGroup
 from pyrometer_exporters.framework.flags import UsageError, regexp
 from pyrometer_exporters.framework.lane import Lane
-from pyrometer_exporters.framework.metrics import Batch, Down, Sample
+from pyrometer_exporters.framework.metrics import Down, Sample
 from pyrometer_exporters.framework.worker import Outcome, Worker
 from pyrometer_exporters.node.nic.device import GONE, Device, Read, Reader
 from pyrometer_exporters.node.nic.families import ALL, UP, Around, show_device, show_port
@@ -80,10 +80,10 @@ class NicCollector:
         self._lane = Lane("nic-quick", PATIENCE_SECONDS)
         self._saver: Worker[None] = Worker("nic-state")
 
-    def collect(self, until: float) -> Iterable[Sample | Batch | Down]:
+    def collect(self, until: float) -> Iterable[Sample | Down]:
         """All devices, side by side; see :class:`~pyrometer_exporters.framework.collector.Collector`."""
         stock = self._lister.take_stock(self._clock.monotonic())
-        found: list[Sample | Batch | Down] = [*stock.absent]
+        found: list[Sample | Down] = [*stock.absent]
         readings: list[DeviceReading] = []
         for device, outcome in self._read(self._jobs(stock), until):
             if outcome.reason == GONE:
@@ -135,7 +135,7 @@ class NicCollector:
             self._devices[name] = Device(name, partial(self._new_reader, early))
         return self._devices[name]
 
-    def _samples(self, readings: list[DeviceReading]) -> Iterator[Sample | Batch | Down]:
+    def _samples(self, readings: list[DeviceReading]) -> Iterator[Sample | Down]:
         expected = expected_by_peers(readings)
         self._gpus.refresh(self._clock.monotonic())
         self._shown.begin()
@@ -147,7 +147,7 @@ class NicCollector:
                 show_port(device, port, memory, Around(gpu, peers_up, self._shown))
                 for group, reason in port.failed:
                     yield Down("/".join(filter(None, (device.name, port.port, group))), reason)
-        yield from self._shown.batches()
+        yield from self._shown.samples()
 
     def _save(self, until: float) -> Iterator[Down]:
         text = self._store.changed(self._memories.ports)

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
-from pyrometer_exporters.framework.metrics import Family, Sample, made
+from pyrometer_exporters.framework.metrics import Family, Sample, new_sample
 from pyrometer_exporters.node.nic import counters, drivers, ethernet, pcie, temperatures
 from pyrometer_exporters.node.nic.counters import PORT_LABELS, SATURATED, Counter
 from pyrometer_exporters.node.nic.link_down import CAUSES, REBOOT, RELOAD, PortMemory
@@ -215,7 +215,7 @@ def show_device(device: DeviceReading, memory: PortMemory | None, shown: Shown) 
             parts.add("device counters", device.counts, partial(_counter_samples, (name, ""), memory))
 
     shown.show(name, _era(memory), (state, device.counts), add)
-    return [made(READ_AGE, (name, tier.name), age) for tier, age in device.ages.items()]
+    return [new_sample(READ_AGE, (name, tier.name), age) for tier, age in device.ages.items()]
 
 
 def show_port(device: DeviceReading, port: PortReading, memory: PortMemory, around: Around) -> None:
@@ -328,8 +328,8 @@ def _by_count(part: Part[Counts]) -> dict[int, list[Sample]]:
 def _of_counter(at: tuple[str, str], memory: PortMemory, counter: Counter, raw: int) -> list[Sample]:
     # Made directly: the check of Family.sample for each of a node's thousand counters is worth a fifth of a scrape.
     labels = at + counter.labels if counter.labels else at
-    value = made(counter.family, labels, memory.widening.value(counter, raw))
-    return [value, made(SATURATED, (*at, counter.name), raw >= counter.maximum)] if counter.saturates else [value]
+    value = new_sample(counter.family, labels, memory.widening.value(counter, raw))
+    return [value, new_sample(SATURATED, (*at, counter.name), raw >= counter.maximum)] if counter.saturates else [value]
 
 
 def _link_samples(at: tuple[str, str], link: _Link) -> Iterable[Sample]:

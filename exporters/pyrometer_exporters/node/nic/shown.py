@@ -1,15 +1,15 @@
-"""What is shown of the ports: samples are made anew only of what is new, and given in batches that stay the same.
+"""What is shown of the ports: samples are made anew only of what is new.
 
-A port's samples come in parts: one for each group of counters, one for its link. Of a node's thousand series, a scrape
-changes a few dozen; all others cost nothing here, and nothing where they are checked and written.
+A port's samples come in parts: one for each group of counters, one for its link.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
+from itertools import chain
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from pyrometer_exporters.framework.metrics import Batch, Family, Sample
+from pyrometer_exporters.framework.metrics import Sample
 
 S = TypeVar("S")
 
@@ -49,22 +49,12 @@ class _Shown:
         self.era, self.state, self.parts = era, state, parts
 
 
-class _Batches(NamedTuple):
-    """Those of all ports' parts of one kind, and the parts that they were made from."""
-
-    parts: list[list[Sample]]
-    by_family: dict[Family, Batch]
-
-
 class Shown:
     """What the scrape before showed, and this one."""
 
     def __init__(self) -> None:
         self._before: dict[Hashable, _Shown] = {}
         self._now: dict[Hashable, _Shown] = {}
-        self._kinds: dict[Hashable, _Batches] = {}
-        self._of: list[_Shown] = []
-        self._batches: tuple[Batch, ...] = ()
 
     def begin(self) -> None:
         """A scrape begins: what the one before did not show is forgotten."""
@@ -84,34 +74,11 @@ class Shown:
             shown = _Shown(era, state, parts.by_kind)
         self._now[of] = shown
 
-    def batches(self) -> tuple[Batch, ...]:
-        """All that was shown in this scrape."""
-        of = list(self._now.values())
-        if of != self._of:
-            self._of, self._batches = of, tuple(self._anew(of))
-        return self._batches
-
-    def _anew(self, of: list[_Shown]) -> Iterator[Batch]:
-        before, self._kinds = self._kinds, {}
+    def samples(self) -> Iterator[Sample]:
+        """All that was shown in this scrape, parts of one kind together."""
         kinds: dict[Hashable, list[list[Sample]]] = {}
-        for shown in of:
+        for shown in self._now.values():
             for kind, part in shown.parts.items():
                 kinds.setdefault(kind, []).append(part.samples)
-        for kind, parts in kinds.items():
-            known = before.get(kind) or _Batches([], {})
-            if known.parts != parts:
-                known = _Batches(parts, _by_family(parts, known.by_family))
-            self._kinds[kind] = known
-            yield from known.by_family.values()
-
-
-def _by_family(parts: list[list[Sample]], before: dict[Family, Batch]) -> dict[Family, Batch]:
-    families: dict[Family, list[Sample]] = {}
-    for samples in parts:
-        for sample in samples:
-            families.setdefault(sample.family, []).append(sample)
-    return {family: _batch(family, tuple(samples), before.get(family)) for family, samples in families.items()}
-
-
-def _batch(family: Family, samples: tuple[Sample, ...], before: Batch | None) -> Batch:
-    return before if before is not None and before.samples == samples else Batch(family, samples)
+        for parts in kinds.values():
+            yield from chain.from_iterable(parts)
