@@ -22,7 +22,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 from urllib.parse import parse_qs
 
-from started import end_in_order
+from harness import exit_on_sigterm
 
 from pyrometer_simulator.ports import free_port
 from pyrometer_simulator.slack import FakeSlack
@@ -123,12 +123,12 @@ def burst(slack: FakeSlack, port: int, what: str, make: Any) -> None:  # noqa: A
 
 
 def main() -> None:
-    end_in_order()
+    exit_on_sigterm()
     with FakeSlack(token="xoxb-test") as slack, tempfile.TemporaryDirectory() as folder:  # noqa: S106 - made up
         wiring, port = HTTPServer(("127.0.0.1", 0), Wiring), free_port()
         threading.Thread(target=wiring.serve_forever, daemon=True).start()
         command = [
-            sys.executable, "-m", "pyrometer_alerting.main", f"--web.listen-address=127.0.0.1:{port}",
+            sys.executable, "-m", "pyrometer_alerting.app.main", f"--web.listen-address=127.0.0.1:{port}",
             f"--storage.path={folder}/s", f"--slack.api-url={slack.url}", "--slack.channel=#gpu-alerts",
             f"--prometheus.url=http://127.0.0.1:{wiring.server_port}", "--log.level=error",
         ]  # fmt: skip

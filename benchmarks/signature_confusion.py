@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from marked import put
+from harness import replace_between_marks
 
-from pyrometer_alerting.batches import curve_of
-from pyrometer_alerting.signature import KINDS as SIGNATURES
-from pyrometer_alerting.signature import LOOK_AT, Reference, classify
+from pyrometer_alerting.diagnosis.signature import KINDS as SIGNATURES
+from pyrometer_alerting.diagnosis.signature import LOOK_AT, Reference, classify
+from pyrometer_alerting.sources.batches import curve_of
 from pyrometer_simulator.mfu_traces import KINDS, Trace, trace
 
 STEP_SECONDS = (0.25, 1.0, 3.0, 10.0, 30.0)
@@ -94,7 +94,7 @@ def main() -> None:
     text = measured()
     print(text)
     if "--write" in sys.argv:
-        put(PAGE, BEGIN, END, text)
+        replace_between_marks(PAGE, BEGIN, END, text)
 
 
 if __name__ == "__main__":
