@@ -89,7 +89,7 @@ def _hop_samples(device: str, hop: Hop) -> Iterator[Sample]:
 
 
 def _counter_samples(at: tuple[str, str], memory: PortMemory, counts: Counts) -> Iterator[Sample]:
-    # new_sample() instead of Family.sample(): a node has a thousand counters, and their labels are right by construction.
+    # Not by Family.sample(), which checks: a node has a thousand counters, and their labels are right by construction.
     widened = memory.widening.value
     for counter, raw in counts:
         labels = at + counter.labels if counter.labels else at
