@@ -183,7 +183,7 @@ def _copy(project: Path, copy: Path) -> None:
     ignored = shutil.ignore_patterns("__pycache__", ".env", "secrets", "*.egg-info")
     for name in COPIED:
         shutil.copytree(project / name, copy / name, ignore=ignored)
-    for name in ("pyproject.toml", "README.md", ".dockerignore"):
+    for name in ("VERSION", "constraints.txt", ".dockerignore"):
         shutil.copy(project / name, copy / name)
 
 
