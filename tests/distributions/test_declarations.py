@@ -56,12 +56,22 @@ def imported(part: str) -> set[str]:
     """Return the distributions that a part imports from, its own and the standard library left out."""
     (package,) = (path.parent for path in (ROOT / part).glob("pyrometer*/py.typed"))
     names = {name for path in package.rglob("*.py") for name in imports(ast.parse(path.read_text(encoding="utf-8")))}
-    owners = metadata.packages_distributions() | OURS
-    return {canonicalize_name(owners[name][0]) for name in names - sys.stdlib_module_names - {package.name}}
+    owners = owning_distributions()
+    return {canonicalize_name(owners[name]) for name in names - sys.stdlib_module_names - {package.name}}
 
 
-# Editable installations don't say which packages they hold.
-OURS = {re.sub("-", "_", project(part)["name"]): [project(part)["name"]] for part in PARTS}
+def owning_distributions() -> dict[str, str]:
+    """Return the name of the distribution of each top-level package, our editable ones included.
+
+    metadata.packages_distributions() of Python 3.10 knows only those with a top_level.txt.
+    """
+    owners = {}
+    for distribution in metadata.distributions():
+        for file in distribution.files or ():
+            if file.suffix in (".py", ".so") and ".." not in file.parts:
+                owners[file.parts[0].partition(".")[0]] = distribution.name
+    ours = [project(part)["name"] for part in PARTS]
+    return owners | {name.replace("-", "_"): name for name in ours}
 
 
 def pins() -> dict[str, list[Requirement]]:
