@@ -13,7 +13,7 @@ help:
 	@echo "make test-integrations    the hooks with the real PyTorch, Hugging Face, Lightning, torchtitan, DeepSpeed, Megatron-core (5 GB)"
 	@echo "make wheels  the distributions, in dist/"
 	@echo "make constraints  the newest versions of what we use, into constraints.txt"
-	@echo "make docs    regenerate docs/ and dashboards/json/"
+	@echo "make docs    regenerate docs/ and dashboards/json/, and build the manual into site/"
 	@echo "make bench   the benchmarks"
 
 setup: $(STAMP)
@@ -111,13 +111,16 @@ $(INTEGRATIONS)/.installed: pyproject.toml $(PARTS:%=%/pyproject.toml)
 
 docs: $(STAMP)
 	@$(BIN)/python -m pyrometer_exporters.framework.docs docs/metrics.md
-	@$(BIN)/python -m pyrometer_alerting.docs docs/metrics.md
+	@$(BIN)/python -m pyrometer_alerting.app.docs docs/metrics.md
 	@$(BIN)/pyrometer-dashboards build dashboards/json
 	@$(BIN)/python benchmarks/signature_confusion.py --write >/dev/null
 	@$(BIN)/python benchmarks/signature_drops.py --write >/dev/null
+	@$(BIN)/python tools/reference.py commands docs/reference/commands.md
+	@$(BIN)/python tools/reference.py alerts docs/reference/alerts.md
+	@echo ">> the manual: site/index.html"; NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 bench: $(STAMP)
 	@for b in benchmarks/bench_*.py; do echo ">> $$b"; $(BIN)/python $$b; done
 
 clean:
-	rm -rf .venv $(INTEGRATIONS) dist
+	rm -rf .venv $(INTEGRATIONS) dist site

@@ -39,7 +39,7 @@ from pyrometer_exporters.node.gpu.sampler import Sampler, Watched
 from pyrometer_simulator.nvml import SimulatedGpus, installed
 
 GPUS = 8
-# DESIGN section 6.
+# docs/design.md, Budgets.
 BUDGET_PERCENT = 0.5
 SCRAPE_SECONDS, SCRAPE_MILLISECONDS, SCRAPE_PERCENT = 15, 10, 0.1
 

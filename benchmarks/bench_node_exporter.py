@@ -1,4 +1,5 @@
-"""The real node exporter as a process, on a node with 8 GPUs, 10 HCAs and 8 training ranks, against DESIGN's budgets.
+"""The real node exporter as a process, on a node with 8 GPUs, 10 HCAs and 8 training ranks, against the budgets
+of docs/design.md.
 
     .venv/bin/python benchmarks/bench_node_exporter.py [scrapes]
 
@@ -6,7 +7,7 @@ The GPUs' driver is a C library that answers at once (instant_driver.py; needs a
 but device time: what the exporter, ctypes and the binding take. The NICs are ordinary files. First, scrapes at a
 hundredth of the usual 15 s, with everything that is read at most every so many seconds read a hundred times as often,
 so that each scrape finds due what it would in life: what a scrape costs. In turn with it the real node_exporter is
-scraped, this machine's: DESIGN's 10 ms stand beside its 9.0 (p50) and 16.4 ms (p99) on another machine. Then as many
+scraped, this machine's: the budget of 10 ms was set where it took 9.0 (p50) and 16.4 ms (p99). Then as many
 scrapes as told (5,000), one after the other: whether memory grows. Ends with status 1 where a budget isn't met, with 2
 where it can't be measured.
 
@@ -40,7 +41,7 @@ from pyrometer_simulator.stack.node_exporter import NodeExporter, find_node_expo
 from pyrometer_simulator.sysfs import SysfsTree
 
 GPUS, HCAS, RANKS = 8, 10, 8
-# DESIGN section 6.
+# docs/design.md, Budgets.
 SCRAPE_MILLISECONDS, SCRAPE_PERCENT, RSS_MEGABYTES, GROWTH_MEGABYTES = 10, 0.1, 40, 1
 REFERENCE_P50, REFERENCE_P99 = 9.0, 16.4  # ms, of node_exporter with 550 samples
 SCRAPE_SECONDS = 15
@@ -187,9 +188,7 @@ def told_beside(found: Scrapes) -> None:
     p50, worst = statistics.median(found.wall), p99(found.wall)
     cpu = f"CPU p50 {statistics.median(found.cpu):.1f}, p99 {p99(found.cpu):.1f} ms"
     print(f"node_exporter in turn with it, {found.samples} samples: {cpu}; latency p50 {p50:.1f}, p99 {worst:.1f} ms")
-    print(
-        f"  so latencies here are {p50 / REFERENCE_P50:.1f} (p50) and {worst / REFERENCE_P99:.1f} (p99) times DESIGN's"
-    )
+    print(f"  latencies are {p50 / REFERENCE_P50:.1f} (p50) and {worst / REFERENCE_P99:.1f} (p99) times the reference")
 
 
 def told(always: float, found: dict[str, Scrapes]) -> list[bool]:
@@ -248,7 +247,7 @@ def memory(bench: Bench, count: int) -> list[bool]:
 
 
 def main() -> int:
-    flags = argparse.ArgumentParser(description="The node exporter against DESIGN's budgets.")
+    flags = argparse.ArgumentParser(description="The node exporter against the budgets of docs/design.md.")
     flags.add_argument("scrapes", nargs="?", type=int, default=5000, help="to see whether memory grows (%(default)s)")
     count = flags.parse_args().scrapes
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:

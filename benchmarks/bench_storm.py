@@ -128,7 +128,7 @@ def main() -> None:
         wiring, port = HTTPServer(("127.0.0.1", 0), Wiring), free_port()
         threading.Thread(target=wiring.serve_forever, daemon=True).start()
         command = [
-            sys.executable, "-m", "pyrometer_alerting.main", f"--web.listen-address=127.0.0.1:{port}",
+            sys.executable, "-m", "pyrometer_alerting.app.main", f"--web.listen-address=127.0.0.1:{port}",
             f"--storage.path={folder}/s", f"--slack.api-url={slack.url}", "--slack.channel=#gpu-alerts",
             f"--prometheus.url=http://127.0.0.1:{wiring.server_port}", "--log.level=error",
         ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""A figure beside DESIGN's budget for it."""
+"""Print a figure beside its budget in docs/design.md."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import yaml
 
-from pyrometer_dashboards.gates.promql import parse
+from pyrometer_dashboards.lint.promql import parse
 from pyrometer_simulator.fleet.batches import batches
 from pyrometer_simulator.fleet.plan import Plan
 from pyrometer_simulator.stack import find_stack

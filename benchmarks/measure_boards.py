@@ -30,8 +30,8 @@ from looked_back import events, looks_back, make_past
 from marked import put
 from started import end_in_order
 
-from pyrometer_dashboards.filling import filled, windows
-from pyrometer_dashboards.gates import finding
+from pyrometer_dashboards.interpolation import builtin_variables, interpolate
+from pyrometer_dashboards.lint import finding
 from pyrometer_dashboards.main import rendered
 from pyrometer_simulator.fleet.feed import Feed, FeedServer
 from pyrometer_simulator.fleet.plan import Plan, planted
@@ -40,7 +40,7 @@ from pyrometer_simulator.stack import find_stack
 from pyrometer_simulator.stack.prometheus import running
 
 ROOT = Path(__file__).resolve().parents[1]
-# DESIGN's budget at Prometheus: of a panel, and of what is above the fold of a board (the first 900 pixels).
+# The budget at Prometheus (docs/design.md): of a panel, and of a board above the fold (the first 900 pixels).
 PANEL_MS, PANEL_BYTES, FOLD_MS = 1000, 1_500_000, 1000
 FOLD_ROWS = 21
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -160,7 +160,7 @@ def _asked(board: finding.Json, panel: finding.Json, target: finding.Json) -> As
     seconds = _seconds(panel.get("timeFrom") or board["time"]["from"].removeprefix("now-"))
     least = _seconds(target.get("interval") or panel.get("interval") or f"{SCRAPE}s")
     step = max(least, seconds // (panel.get("maxDataPoints") or PIXELS))
-    filling = windows(seconds) | {
+    filling = builtin_variables(seconds) | {
         "__interval": f"{step}s", "__rate_interval": f"{max(step + SCRAPE, 4 * SCRAPE)}s",
         "cluster": "atlas", "node": "gpu-042", "gpu": ".+", "run": "llama3-70b", "points": "3600",
         "what": "temperature", "arrange": "number", "mfu": "pyrometer_train_batch_mfu_ratio",
@@ -169,7 +169,7 @@ def _asked(board: finding.Json, panel: finding.Json, target: finding.Json) -> As
     if seconds > 90000:
         filling["mfu"] = "run:pyrometer_train_batch_mfu_ratio:window1m"
         filling["steps"] = "none"
-    return Asked(filled(target["expr"], filling), seconds, step if target.get("range") else 0)
+    return Asked(interpolate(target["expr"], filling), seconds, step if target.get("range") else 0)
 
 
 def _seconds(text: str) -> int:

@@ -18,11 +18,10 @@ from pathlib import Path
 import pandas as pd
 from marked import put
 
-from pyrometer_alerting.batches import WINDOW_SECONDS, Run
-from pyrometer_alerting.drops import LEAST_BATCHES, LEAST_SECONDS, SUREST, Drop, verdict_on
-from pyrometer_alerting.evidence import LOOK_BACK_SECONDS, STEP_SECONDS, drop_onset
-from pyrometer_alerting.examination import AROUND_DROP
-from pyrometer_alerting.shapes import Curve
+from pyrometer_alerting.diagnosis.drops import LEAST_BATCHES, LEAST_SECONDS, SUREST, Drop, verdict_on
+from pyrometer_alerting.diagnosis.evidence import LOOK_BACK_SECONDS, STEP_SECONDS, drop_onset
+from pyrometer_alerting.diagnosis.examination import AROUND_DROP
+from pyrometer_alerting.sources.batches import WINDOW_SECONDS, Curve, Run
 from pyrometer_simulator.mfu_traces import Fall, fall
 
 KINDS = (

@@ -44,7 +44,7 @@ def sources(folder: Path) -> Iterator[Path]:
 
 
 def all_sources() -> list[Path]:
-    folders = [*PACKAGES.values(), ROOT / "tests", ROOT / "benchmarks"]
+    folders = [*PACKAGES.values(), ROOT / "tests", ROOT / "benchmarks", ROOT / "tools"]
     return [path for folder in folders for path in sources(folder)]
 
 
@@ -127,7 +127,7 @@ def test_the_tests_mirror_the_packages() -> None:
         mirrored = (
             roots[top].joinpath(*rest).is_dir()
             if top in roots
-            else top in ("", "alert_rules", "benchmarks", "compose", "e2e", "distributions", "integrations")
+            else top in ("", "alert_rules", "benchmarks", "compose", "distributions", "docs", "e2e", "integrations")
         )
         holds_tests = any(
             isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
@@ -149,6 +149,25 @@ def test_the_version_is_the_changelogs() -> None:
     headings = re.findall(r"^## \[?([^\]\s]+)\]?", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert headings[0] == "Unreleased"
     assert headings[1] == (ROOT / "VERSION").read_text(encoding="utf-8").strip()
+
+
+def test_the_readme_stays_short_and_names_the_first_steps() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 120
+    assert {"make demo", "make test"} <= set(re.findall(r"make [a-z]+", text))
+
+
+def test_the_changelog_keeps_its_form() -> None:
+    """Keep a Changelog: dated versions, newest first, a link and a tag name for each, one line per change."""
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    versions = re.findall(r"^## \[(\d+\.\d+\.\d+)\] - \d{4}-\d\d-\d\d$", text, re.MULTILINE)
+    assert versions == sorted(versions, key=lambda version: [*map(int, version.split("."))], reverse=True)
+    assert [version for version in versions if f"/tag/v{version}" not in text] == []
+    sections = set(re.findall(r"^### (.+)$", text, re.MULTILINE))
+    assert sections <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+    changes = text.partition("## [Unreleased]")[2].splitlines()
+    assert [line for line in changes if line.startswith("  ")] == []
+    assert [line for line in changes if line.startswith("- ") and len(line) > 200] == []
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -186,7 +205,7 @@ def code(markdown: str) -> Iterator[str]:
 
 def test_pages_link_only_to_files_that_exist() -> None:
     missing = []
-    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]:
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8")):
             if "://" not in target and not (page.parent / target).exists():
                 missing.append(f"{page.name}: {target}")

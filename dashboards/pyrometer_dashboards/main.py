@@ -12,12 +12,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NoReturn
 
-from pyrometer_dashboards import boards, layer, reading
-from pyrometer_dashboards.gates import round_trip, run
+from pyrometer_dashboards import board_file, boards, grafana_json
+from pyrometer_dashboards.lint import run, schema
 from pyrometer_dashboards.model import Board
-from pyrometer_dashboards.seen import times
-from pyrometer_dashboards.seen.boards import View, look_at_all
-from pyrometer_dashboards.seen.browser import BrowserError
+from pyrometer_dashboards.screenshots.boards import BEGIN, END, View, replace_between_marks, timing_table, visit_boards
+from pyrometer_dashboards.screenshots.browser import BrowserError
 
 
 class _Flags(argparse.ArgumentParser):
@@ -36,7 +35,7 @@ def all_boards() -> dict[str, Board]:
 
 def rendered() -> dict[str, str]:
     """Every board as JSON text, by file name."""
-    return {name: layer.to_json(board) for name, board in all_boards().items()}
+    return {name: grafana_json.to_json(board) for name, board in all_boards().items()}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -72,7 +71,7 @@ def _add_see(see: argparse.ArgumentParser) -> None:
     see.add_argument("--from", dest="start", default="now-1h", help="begin of the time range, in Grafana's words")
     see.add_argument("--to", dest="end", default="now", help="end of the time range")
     see.add_argument("--rounds", type=int, default=1, metavar="N", help="look so many times at each board (default 1)")
-    marks = f"between {times.BEGIN} and {times.END}"
+    marks = f"between {BEGIN} and {END}"
     see.add_argument("--write", type=Path, metavar="FILE", help=f"put the times there as a table, {marks}")
     see.add_argument("--variable", action="append", default=[], metavar="NAME=VALUE", help="a choice on the boards")
     see.add_argument(
@@ -97,12 +96,12 @@ def _build(folder: Path) -> int:
 def _check(files: Sequence[Path]) -> int:
     ours = {name: json.loads(text) for name, text in rendered().items()}
     boards, refused = _read(files) if files else (ours, [])
-    around = run.surroundings(Path(__file__).parents[2], boards, ours)
+    context = run.load_context(Path(__file__).parents[2], boards, ours)
     found = 0
-    for finding in run.findings(boards, around):
+    for finding in run.findings(boards, context):
         sys.stdout.write(finding.line() + "\n")
         found += 1
-    if boards and not round_trip.available():
+    if boards and not schema.sdk_available():
         sys.stderr.write("not checked: the round trip, as grafana-foundation-sdk is not installed\n")
     for line in refused:
         sys.stderr.write(f"pyrometer-dashboards: {line}\n")
@@ -116,8 +115,8 @@ def _read(files: Sequence[Path]) -> tuple[dict[str, Any], list[str]]:
     boards, refused = {}, []
     for path in files:
         try:
-            boards[str(path)] = reading.read(path)
-        except reading.NotABoardError as error:
+            boards[str(path)] = board_file.read(path)
+        except board_file.NotABoardError as error:
             refused.append(str(error))
     return boards, refused
 
@@ -129,17 +128,17 @@ def _see(flags: argparse.Namespace) -> int:
     if not chosen:
         raise _UsageError(f"no board is called {', '.join(flags.board)}")
     views = list(_views(flags))
-    seen = []
+    visits = []
     try:
-        for each in look_at_all(chosen, flags.grafana_url, views, flags.pictures, flags.rounds):
-            sys.stdout.write(each.line() + "\n")
+        for visit in visit_boards(chosen, flags.grafana_url, views, flags.pictures, flags.rounds):
+            sys.stdout.write(visit.line() + "\n")
             sys.stdout.flush()
-            seen.append(each)
+            visits.append(visit)
         if flags.write is not None:
-            times.put(flags.write, times.table(seen, views[0].size))
+            replace_between_marks(flags.write, timing_table(visits, views[0].size))
     except (BrowserError, OSError, ValueError) as error:
         raise _UsageError(str(error)) from None
-    return 1 if any(each.problems for each in seen) else 0
+    return 1 if any(visit.problems for visit in visits) else 0
 
 
 def _views(flags: argparse.Namespace) -> Iterator[View]:

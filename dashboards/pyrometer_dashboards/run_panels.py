@@ -139,7 +139,7 @@ def ledger() -> Panel:
     )
 
 
-def seen() -> Panel:
+def batch_coverage() -> Panel:
     """The share of its batches that reached Prometheus."""
     return panels.lines(
         "Batches seen, of those trained",

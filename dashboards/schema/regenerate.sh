@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Regenerate ../pyrometer_dashboards/gates/grafana.schema.json, the JSON Schemas of dashboards and panel options, from Grafana's own TypeScript types.
+# Regenerate ../pyrometer_dashboards/lint/grafana.schema.json, the JSON Schemas of dashboards and panel options, from Grafana's own TypeScript types.
 # Needs node and npm. Usage: dashboards/schema/regenerate.sh [VERSION of @grafana/schema]
 set -euo pipefail
 version=${1:-12.2.0}
 here=$(cd "$(dirname "$0")" && pwd)
-out=$here/../pyrometer_dashboards/gates/grafana.schema.json
+out=$here/../pyrometer_dashboards/lint/grafana.schema.json
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder"

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pyrometer_alerting.store import Store
+from pyrometer_alerting.state.store import Store
 from pyrometer_simulator.slack import FakeSlack
 from pyrometer_simulator.slack_channel import RateLimits
 

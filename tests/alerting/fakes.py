@@ -12,17 +12,17 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from pyrometer_alerting.alertmanager import AlertmanagerError, Matcher, Seen, Silence
-from pyrometer_alerting.intake import Intake, Outcome
-from pyrometer_alerting.messages import Style
-from pyrometer_alerting.metrics import Metrics
-from pyrometer_alerting.model import Alert, Incident
-from pyrometer_alerting.outbox import Courier
+from pyrometer_alerting.deliver.courier import Courier
+from pyrometer_alerting.deliver.slack import WebSlack
+from pyrometer_alerting.deliver.timing import Timing
+from pyrometer_alerting.intake.intake import Intake, Outcome
+from pyrometer_alerting.intake.webhook import parse
+from pyrometer_alerting.model.incident import Alert, Incident
 from pyrometer_alerting.prometheus import PrometheusError, Series
-from pyrometer_alerting.slack import WebSlack
-from pyrometer_alerting.store import Store
-from pyrometer_alerting.timing import Timing
-from pyrometer_alerting.webhook import parse
+from pyrometer_alerting.render.messages import Style, ThreadReplies
+from pyrometer_alerting.sources.alertmanager import AlertmanagerError, Matcher, Seen, Silence
+from pyrometer_alerting.state.metrics import Metrics
+from pyrometer_alerting.state.store import Store
 
 START = 1_795_300_000.0
 
@@ -233,7 +233,7 @@ class Bench:
     def __init__(self, store: Store, slack: Any, clock: Any, channel: Any = "#gpu-alerts") -> None:
         self.store, self.slack, self.clock, self.channel = store, slack, clock, channel
         self.metrics = Metrics()
-        self.intake = Intake(store, style=Style(), clock=clock, metrics=self.metrics, diagnoses=False)
+        self.intake = Intake(store, replies=ThreadReplies(Style()), clock=clock, metrics=self.metrics, diagnoses=False)
         self.web = WebSlack("xoxb-test", slack.url)
         self.web._client.timeout = 60  # a busy machine is no lost answer
         self.restart()

@@ -14,17 +14,17 @@ from typing import Any
 
 from alerting_fakes import FakePrometheus, wait_until
 
-from pyrometer_alerting.alertmanager import HttpAlertmanager
+from pyrometer_alerting.app.service import WEBHOOK_PATH, Service
 from pyrometer_alerting.clock import SystemClock
-from pyrometer_alerting.messages import Style
-from pyrometer_alerting.missed import Sweep
+from pyrometer_alerting.deliver.slack import WebSlack
+from pyrometer_alerting.deliver.timing import Timing
+from pyrometer_alerting.intake.missed import Sweep
+from pyrometer_alerting.intake.reconcile import Pace
 from pyrometer_alerting.prometheus import Series
-from pyrometer_alerting.reconcile import Pace
+from pyrometer_alerting.render.messages import Style
 from pyrometer_alerting.server import HttpServer, Request, Response
-from pyrometer_alerting.service import WEBHOOK_PATH, Service
-from pyrometer_alerting.slack import WebSlack
-from pyrometer_alerting.store import Store
-from pyrometer_alerting.timing import Timing
+from pyrometer_alerting.sources.alertmanager import HttpAlertmanager
+from pyrometer_alerting.state.store import Store
 from pyrometer_alerting.webconfig import Authenticator
 from pyrometer_simulator.demo.processes import answers
 from pyrometer_simulator.ports import serving

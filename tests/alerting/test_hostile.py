@@ -21,14 +21,16 @@ from alerting_fakes import START, alert, body, raw_alert, told_port, wait_until
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyrometer_alerting import answers, logs, own_alerts
-from pyrometer_alerting.alertmanager import Matcher, Seen
-from pyrometer_alerting.correlation import merged
-from pyrometer_alerting.incidents import fold
-from pyrometer_alerting.interactions import _view
-from pyrometer_alerting.messages import Style, build, build_reply
-from pyrometer_alerting.model import Incident
-from pyrometer_alerting.muting import CannotSilenceError, Preview, silences_for
+from pyrometer_alerting import logs
+from pyrometer_alerting.intake import own_alerts
+from pyrometer_alerting.interact import answers
+from pyrometer_alerting.interact.interactions import _view
+from pyrometer_alerting.interact.silences import CannotSilenceError, Preview, silences_for
+from pyrometer_alerting.model.incident import Incident
+from pyrometer_alerting.render.messages import Style, build, build_reply
+from pyrometer_alerting.sources.alertmanager import Matcher, Seen
+from pyrometer_alerting.state.correlation import merged
+from pyrometer_alerting.state.lifecycle import fold
 from pyrometer_simulator.slack import FakeSlack
 from pyrometer_simulator.slack_blocks import check_message
 
@@ -136,7 +138,7 @@ def test_the_service_at_debug_says_no_secret(tmp_path: Path, slack: FakeSlack) -
     bearer.write_text("first-bearer-secret\nsecond-bearer-secret\n")
     bearer.chmod(0o600)
     command = [
-        sys.executable, "-m", "pyrometer_alerting.main", "--web.listen-address=127.0.0.1:0", "--log.level=debug",
+        sys.executable, "-m", "pyrometer_alerting.app.main", "--web.listen-address=127.0.0.1:0", "--log.level=debug",
         f"--storage.path={tmp_path / 's'}", f"--slack.api-url={slack.url}", "--slack.channel=#gpu-alerts",
         f"--config.file={users}", f"--web.bearer-token-file={bearer}", "--prometheus.url=http://me:hunter2@127.0.0.1:9/",
     ]  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pyrometer_alerting import main, settings
+from pyrometer_alerting.app import main, settings
 from pyrometer_simulator.engine.compose import Compose, find_compose
 from pyrometer_simulator.stack import StackError
 

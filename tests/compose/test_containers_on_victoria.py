@@ -17,8 +17,8 @@ import pytest
 import yaml
 from compose_containers import eventually, healthy
 
-from pyrometer_dashboards.filling import filled, windows
-from pyrometer_dashboards.gates import finding
+from pyrometer_dashboards.interpolation import builtin_variables, interpolate
+from pyrometer_dashboards.lint import finding
 from pyrometer_dashboards.main import rendered
 from pyrometer_simulator.demo.observe import Prometheus
 from pyrometer_simulator.demo.programs import CLUSTER, NODES, RUN
@@ -131,7 +131,8 @@ def test_boards_show_of_victoriametrics_what_they_show_of_prometheus(running: Si
 
 def queries() -> Iterator[tuple[str, str, bool]]:
     values = {
-        **windows(600), "__rate_interval": "20s", "cluster": CLUSTER, "node": NODES[2], "gpu": ".+", "run": RUN,
+        **builtin_variables(600), "__rate_interval": "20s", "cluster": CLUSTER, "node": NODES[2], "gpu": ".+",
+        "run": RUN,
         "points": "600", "mfu": "pyrometer_train_batch_mfu_ratio", "steps": "pyrometer_train_batch_step",
         "what": "temperature", "arrange": "number",
     }  # fmt: skip
@@ -140,7 +141,7 @@ def queries() -> Iterator[tuple[str, str, bool]]:
             for target in finding.targets(panel):
                 if "gpu:pyrometer_map:" in target["expr"]:
                     continue
-                yield name, filled(target["expr"], values), bool(target.get("instant"))
+                yield name, interpolate(target["expr"], values), bool(target.get("instant"))
 
 
 def shapes(url: str, expr: str, at: float, *, instant: bool) -> set[str]:

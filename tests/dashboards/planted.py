@@ -8,8 +8,8 @@ from pathlib import Path
 
 import yaml
 
-from pyrometer_dashboards.filling import filled, windows
-from pyrometer_dashboards.gates import finding
+from pyrometer_dashboards.interpolation import builtin_variables, interpolate
+from pyrometer_dashboards.lint import finding
 from pyrometer_dashboards.main import rendered
 from pyrometer_simulator.stack import find_stack
 from pyrometer_simulator.stack.promtool import objections
@@ -32,8 +32,8 @@ def expression(board: str, title: str, query: int = 0, **variables: str) -> str:
     """What a panel asks, by default first, filled in."""
     found = json.loads(rendered()[f"{board}.json"])
     (one,) = [each for each in finding.panels(found) if each["title"] == title]
-    values = {"cluster": "c1", "node": "gpu-042", **windows(600), **variables}
-    return filled(finding.targets(one)[query]["expr"], values)
+    values = {"cluster": "c1", "node": "gpu-042", **builtin_variables(600), **variables}
+    return interpolate(finding.targets(one)[query]["expr"], values)
 
 
 def where(node: str) -> str:

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from pyrometer_alerting.metrics import FAMILIES as OF_ALERTING
-from pyrometer_dashboards.filling import filled, windows
-from pyrometer_dashboards.gates import finding, promql, run
+from pyrometer_alerting.state.metrics import FAMILIES as OF_ALERTING
+from pyrometer_dashboards.interpolation import builtin_variables, interpolate
+from pyrometer_dashboards.lint import finding, promql, run
 from pyrometer_dashboards.main import main, rendered
 from pyrometer_exporters import cluster, node
 from pyrometer_exporters.framework.collector import discover
@@ -55,10 +55,10 @@ def test_the_committed_boards_are_the_generated_ones() -> None:
 
 
 def test_all_checks_pass(boards: dict[str, dict[str, Any]]) -> None:
-    around = run.surroundings(PROJECT, boards, {})
-    assert around.metrics
-    assert around.runbooks
-    assert [each.line() for each in run.findings(boards, around)] == []
+    context = run.load_context(PROJECT, boards, {})
+    assert context.metrics
+    assert context.runbooks
+    assert [each.line() for each in run.findings(boards, context)] == []
 
 
 def test_uids_never_change(boards: dict[str, dict[str, Any]]) -> None:
@@ -90,8 +90,8 @@ def test_every_query_names_metrics_that_are_defined(boards: dict[str, dict[str, 
 
 
 def test_every_query_is_promql(boards: dict[str, dict[str, Any]], tmp_path: Path) -> None:
-    values = {"mfu": "pyrometer_train_batch_mfu_ratio", "steps": "pyrometer_train_batch_step", **windows(600)}
-    asked = [filled(expr, values | {"points": "60"}) for expr in expressions(boards)]
+    values = {"mfu": "pyrometer_train_batch_mfu_ratio", "steps": "pyrometer_train_batch_step", **builtin_variables(600)}
+    asked = [interpolate(expr, values | {"points": "60"}) for expr in expressions(boards)]
     # A rule can't record a range; without its brackets the selector is the same one.
     asked = [re.sub(r"^(\w+\{[^}]*\})\[60s\]$", r"\1", expr) for expr in asked]
     rules = [{"record": f"board:query:{number}", "expr": query} for number, query in enumerate(asked)]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from dashboards_planted import NODES, Series, answer, expression, healthy, where
 
-from pyrometer_dashboards.filling import filled
+from pyrometer_dashboards.interpolation import interpolate
 from pyrometer_dashboards.main import rendered
 
 
@@ -351,7 +351,7 @@ def test_a_node_that_is_gone_has_no_numbers(tmp_path: Path) -> None:
 def test_a_mark_is_the_start_of_an_alert_that_fires_and_one_that_fires_again_has_no_other(tmp_path: Path) -> None:
     board = json.loads(rendered()["throttling.json"])
     (mark,) = [each for each in board["annotations"]["list"] if each["name"] == "Critical"]
-    asked = filled(mark["target"]["expr"], {"cluster": "c1", "__interval": "1m"})
+    asked = interpolate(mark["target"]["expr"], {"cluster": "c1", "__interval": "1m"})
     fires, waits = (f'alertname="{name}", severity="critical", cluster="c1"' for name in ("Fires", "Waits"))
     series = {
         f"ALERTS_FOR_STATE{{{fires}}}": "_x4 50x8 _x4 230x40",

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from pyrometer_dashboards import palette, panels
-from pyrometer_dashboards.gates import finding
+from pyrometer_dashboards.lint import finding
 from pyrometer_dashboards.main import rendered
 
 

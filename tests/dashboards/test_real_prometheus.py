@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 import yaml
 
-from pyrometer_dashboards.filling import filled, windows
-from pyrometer_dashboards.gates import finding
+from pyrometer_dashboards.interpolation import builtin_variables, interpolate
+from pyrometer_dashboards.lint import finding
 from pyrometer_dashboards.main import rendered
 from pyrometer_simulator.fleet import batches
 from pyrometer_simulator.fleet.feed import Feed, FeedServer
@@ -91,13 +91,14 @@ def _queries() -> Iterator[tuple[str, str, str, str, bool]]:
                 places = (faults.hot[0], faults.flapping[0], faults.lost[0])
                 for node, run in product(places, ("llama3-70b", "moe-1t")):
                     values = {
-                        **windows(600), "__rate_interval": "10s", "cluster": "atlas", "node": node, "gpu": ".+",
+                        **builtin_variables(600), "__rate_interval": "10s", "cluster": "atlas", "node": node,
+                        "gpu": ".+",
                         "run": ".+" if "$run" in text and name == "overview.json" else run,
                         "points": "600", "mfu": "pyrometer_train_batch_mfu_ratio",
                         "steps": "pyrometer_train_batch_step", "what": "temperature",
                         "arrange": "number",
                     }  # fmt: skip
-                    expr = filled(target["expr"], values).replace(":5m]", ":1s]")
+                    expr = interpolate(target["expr"], values).replace(":5m]", ":1s]")
                     yield name, panel["title"], target["refId"], expr, bool(target.get("instant"))
 
 
@@ -108,7 +109,7 @@ def _besides() -> Iterator[tuple[str, str, str, str, bool]]:
     """
     faults = planted(NODES)
     assert faults.hot
-    values = {**windows(600), "cluster": "atlas", "node": faults.hot[0], "run": "llama3-70b"}
+    values = {**builtin_variables(600), "cluster": "atlas", "node": faults.hot[0], "run": "llama3-70b"}
     for name, text in rendered().items():
         board = json.loads(text)
         for mark in board["annotations"]["list"]:
@@ -117,7 +118,7 @@ def _besides() -> Iterator[tuple[str, str, str, str, bool]]:
                     name,
                     f"mark {mark['name']}",
                     "A",
-                    filled(mark["target"]["expr"].partition(" unless ")[0], values),
+                    interpolate(mark["target"]["expr"].partition(" unless ")[0], values),
                     True,
                 )
         for variable in board["templating"]["list"]:
@@ -125,7 +126,7 @@ def _besides() -> Iterator[tuple[str, str, str, str, bool]]:
                 inner, _, label = call[2].rpartition(", ") if call[1] == "label_values" else (call[2], "", "")
                 asked = f'group by ({label}) ({inner}) unless group by ({label}) ({inner.rstrip("}")}, {label}=""}})'
                 expr = asked if label else f"({inner})"
-                yield name, f"choice {variable['name']}", "A", filled(expr, values), True
+                yield name, f"choice {variable['name']}", "A", interpolate(expr, values), True
 
 
 def _ask(address: str, path: str, **asked: object) -> dict[str, Any]:
@@ -198,7 +199,7 @@ OF_12239 = (
 @pytest.mark.e2e
 @pytest.mark.timeout(240)
 def test_the_queries_of_dashboard_12239_have_answers(prometheus: str) -> None:
-    waiting = [filled(expr, {"instance": "gpu-002:9935", "gpu": "0|1"}) for expr in OF_12239]
+    waiting = [interpolate(expr, {"instance": "gpu-002:9935", "gpu": "0|1"}) for expr in OF_12239]
     deadline = time.monotonic() + LONGEST_SECONDS
     while waiting and time.monotonic() < deadline:
         time.sleep(1)

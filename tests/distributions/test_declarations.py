@@ -6,6 +6,7 @@ import ast
 import re
 import sys
 from collections.abc import Iterator
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,7 @@ def imported(part: str) -> set[str]:
     return {canonicalize_name(owners[name]) for name in names - sys.stdlib_module_names - {package.name}}
 
 
+@cache
 def owning_distributions() -> dict[str, str]:
     """Return the name of the distribution of each top-level package, our editable ones included.
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from pyrometer_dashboards import palette, panels
 from pyrometer_dashboards.common import CLUSTER, CLUSTERS, GPU_MATRIX, GPU_OF_ROW, MARKS, NODE, NODE_OF_ROW, link
-from pyrometer_dashboards.defaults import NO_DATA_MAPPING
+from pyrometer_dashboards.grafana_defaults import NO_DATA_MAPPING
 from pyrometer_dashboards.model import Board, Json, Override, Panel, Query, Reading, Row, Variable
 
 # What an idle GPU is drawn as: quantities that depend on work say nothing about it. Far below any value.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyrometer_dashboards import node_panels, palette, panels
 from pyrometer_dashboards.common import CLUSTERS, DEPLOYS, GPUS, NODE, NODE_IS, NODES, RESTARTS, RUN_OF_SERIES, fired
-from pyrometer_dashboards.defaults import NO_DATA_MAPPING
+from pyrometer_dashboards.grafana_defaults import NO_DATA_MAPPING
 from pyrometer_dashboards.model import Annotation, Board, Override, Panel, Query, Reading, Row
 
 _GPU_IS = f'{NODE_IS}, gpu=~"$gpu"'

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pyrometer_dashboards import month_panels, palette, panels
+from pyrometer_dashboards import failure_panels, palette, panels
 from pyrometer_dashboards.common import CLUSTER, CLUSTERS, DEPLOYS, GPU_OF_ROW, NODE_OF_ROW, RELIABILITY, RUN_OF_ROW
-from pyrometer_dashboards.defaults import nothing
+from pyrometer_dashboards.failure_panels import CRITICAL, ECC, FLAPS, KNOWN, LOST, XIDS
+from pyrometer_dashboards.grafana_defaults import nothing
 from pyrometer_dashboards.model import Board, Panel, Query, Reading, Row
-from pyrometer_dashboards.month_panels import CRITICAL, ECC, FLAPS, KNOWN, LOST, XIDS
 
 # Answered node-minutes, a minute each, as hours.
 _NODE_HOURS = f"(sum_over_time(cluster:up:nodes{{{CLUSTER}}}[$__range]) / 60)"
@@ -40,7 +40,7 @@ def board() -> Board:
             Row([_ledger(), _ledger_by_day(), _runs()], height=9),
             Row([_nodes_lost(), _xids_by_day()], height=7),
             Row([_offenders(), _ports(), _xid_table()], height=10),
-            Row([month_panels.xids(), month_panels.links(), month_panels.memory()], height=8),
+            Row([failure_panels.xids(), failure_panels.links(), failure_panels.memory()], height=8),
         ],
     )
 

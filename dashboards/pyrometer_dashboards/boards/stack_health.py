@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyrometer_dashboards import palette, panels
 from pyrometer_dashboards.common import CLUSTER, CLUSTERS, DEPLOYS, NODE, NODE_OF_ROW, STACK_HEALTH, link
-from pyrometer_dashboards.defaults import NO_DATA_MAPPING
+from pyrometer_dashboards.grafana_defaults import NO_DATA_MAPPING
 from pyrometer_dashboards.model import Board, Override, Panel, Query, Reading, Row
 
 # Beside the collectors (gpu, nic...), whether every single part of theirs answers.

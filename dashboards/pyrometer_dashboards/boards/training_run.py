@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyrometer_dashboards import batches, palette, panels, run_panels
+from pyrometer_dashboards import batch_panels, palette, panels, run_panels
 from pyrometer_dashboards.common import (
     CHECKPOINTS,
     CLUSTERS,
@@ -32,7 +32,7 @@ def board() -> Board:
         tags=["training"],
         time_from="now-1h",
         refresh="30s",
-        variables=[CLUSTERS, RUNS, batches.POINTS, batches.SOURCE, batches.STEPS],
+        variables=[CLUSTERS, RUNS, batch_panels.POINTS, batch_panels.SOURCE, batch_panels.STEPS],
         annotations=[*MARKS, CHECKPOINTS],
         rows=[
             Row(
@@ -48,13 +48,13 @@ def board() -> Board:
                 ],
                 height=4,
             ),
-            Row([batches.every_batch()], height=11),
+            Row([batch_panels.every_batch()], height=11),
             Row([_loss_budget(), _parts()], height=8),
             Row([_slow_ranks(), _where_now(), _wait()], height=8),
             Row([_throttled(), _links(), _against_hardware()], height=8),
-            Row([run_panels.curves(), run_panels.ledger(), run_panels.seen()], height=8),
+            Row([run_panels.curves(), run_panels.ledger(), run_panels.batch_coverage()], height=8),
             Row(
-                [batches.step_seconds(), _pauses(), batches.loss()],
+                [batch_panels.step_seconds(), _pauses(), batch_panels.loss()],
                 height=8,
                 title="Steps, pauses and loss",
                 collapsed=True,

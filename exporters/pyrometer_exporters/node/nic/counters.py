@@ -1,4 +1,4 @@
-"""The counters that are read, one line each: file, family, width, what the device does at its maximum.
+"""Define the counters to read: file, family, width, and what the device does at the maximum.
 
 Names are node_exporter's (``node_infiniband_<counter>``) where it has one, else the kernel's file name. Widths are
 those of drivers/infiniband/core/sysfs.c (PORT_PMA_ATTR, the same in every kernel) and hw/mlx5/counters.c beside it.
@@ -20,15 +20,15 @@ _TRAFFIC = frozenset(
 
 @dataclass(frozen=True, eq=False)
 class Counter:
-    """A counter file, or a gauge among the driver's.
+    """A counter file, or one of the driver's gauges.
 
     Attributes:
-        file: its name in sysfs, or in ethtool's list.
-        family: what it is served as.
-        bits: how wide the device keeps it.
-        pins: True if it stays at its maximum (PMA), False if it starts again at 0.
+        file: the name in sysfs, or in ethtool's list.
+        family: the metric family it is served in.
+        bits: the width of the device's counter.
+        pins: True if it stays at its maximum (PMA), False if it wraps to 0.
         factor: multiplies the device's value.
-        labels: those beyond the port's: the counter's name in a family of many counters.
+        labels: values beyond the port's labels: the counter's name in a family of many counters.
     """
 
     file: str
@@ -45,12 +45,12 @@ class Counter:
 
     @cached_property
     def saturates(self) -> bool:
-        """Whether a device has been seen to reach the maximum; 64 bits never are."""
+        """Whether the counter can be seen at its maximum; 64 bits never are."""
         return self.pins and self.bits < 64
 
     @cached_property
     def wraps(self) -> bool:
-        """Whether it starts again at 0 beyond its maximum; 64 bits never get there."""
+        """Whether it wraps to 0 beyond its maximum; 64 bits never get there."""
         return not self.pins and self.bits < 64
 
     @cached_property
@@ -60,7 +60,7 @@ class Counter:
 
     @cached_property
     def is_traffic(self) -> bool:
-        """Whether it counts bytes of the link; of an InfiniBand port's interface they are part of the port's."""
+        """Whether it counts bytes of the link; an InfiniBand interface's bytes are part of its port's."""
         return self.family.name in _TRAFFIC
 
     @cached_property
@@ -353,7 +353,7 @@ SATURATED = Family(
     (*PORT_LABELS, "counter"),
 )
 
-# What tells of a lost link and of traffic: read every 5 s, the others every 30.
+# Losses of the link and traffic: read every 5 s, the other counters every 30 s.
 LINK_FILES = frozenset({"link_downed", "link_error_recovery", "port_xmit_data", "port_rcv_data"})
 PMA_LINK = tuple(counter for counter in PMA if counter.file in LINK_FILES)
 PMA_REST = tuple(counter for counter in PMA if counter.file not in LINK_FILES)

@@ -15,13 +15,13 @@ from typing import Any
 
 from pyrometer_exporters.framework import lane
 from pyrometer_exporters.framework.worker import LATE, Busy, PartError, Pending, Task, Worker, reason_of
-from pyrometer_exporters.node.nic.hardware import Hardware
 from pyrometer_exporters.node.nic.kernel import Kernel
-from pyrometer_exporters.node.nic.pcie import BUSY_BYTES_PER_SECOND, Hop, read_hops
-from pyrometer_exporters.node.nic.readings import Access, Counts, DeviceReading, PortReading
-from pyrometer_exporters.node.nic.sysfs import Files, Folders, Hung
+from pyrometer_exporters.node.nic.pci_function import PciFunctionReader
+from pyrometer_exporters.node.nic.pcie import BUSY_BYTES_PER_SECOND, read_hops
+from pyrometer_exporters.node.nic.readings import DeviceAccess, DeviceReading, Hop, PortReading
+from pyrometer_exporters.node.nic.sysfs import Files, Folders, HungFiles
 from pyrometer_exporters.node.nic.temperatures import read_temperatures
-from pyrometer_exporters.node.nic.tiers import Kept
+from pyrometer_exporters.node.nic.tiers import TierCache
 
 # The reason of a device that went away between being listed and being read: that is no failure.
 GONE = "gone"
@@ -44,14 +44,14 @@ class Read:
     """How to read a device, and its folder; ``begin`` gives what is then called for each look."""
 
     path: str
-    begin: Callable[[Access], Callable[[], DeviceReading]]
+    begin: Callable[[DeviceAccess], Callable[[], DeviceReading]]
 
 
 class Reader:
     """What only the worker touches that reads the device at the time."""
 
     def __init__(
-        self, files: Files, hung: Hung, kernel: Kernel | None, early: float = 0.0, *, every_time: bool
+        self, files: Files, hung: HungFiles, kernel: Kernel | None, early: float = 0.0, *, every_time: bool
     ) -> None:
         self.folders = Folders(files, hung, early)
         self.gone = False
@@ -59,14 +59,12 @@ class Reader:
         self._hung = hung
         self._inode = 0
         self._moved = (0, 0.0)
-        self._ports: tuple[PortReading, ...] = ()
-        self._bytes: dict[int, tuple[int, Counts]] = {}
         self._read: Read | None = None
-        self._access = Access(self.folders, Kept(early, every_time=every_time), Hardware(), kernel)
+        self._access = DeviceAccess(self.folders, TierCache(early, every_time=every_time), PciFunctionReader(), kernel)
 
     def read(self, read: Read, now: float) -> DeviceReading:
         """A look at the device at the monotonic time ``now``; ``PartError`` where it can't be read."""
-        kept = self._access.kept
+        kept = self._access.cache
         self.folders.begin(now)
         kept.begin(now)
         try:
@@ -88,27 +86,20 @@ class Reader:
         return self._look
 
     def _hops(self, reading: DeviceReading) -> tuple[Hop, ...]:
-        path, busy = reading.place.path, self._busy(reading)
+        path, busy = reading.pci.path, self._busy(reading)
         return read_hops(self._access, path, busy=busy) if path else ()
 
     def _busy(self, reading: DeviceReading) -> bool:
-        """Whether the device has moved much since the look before."""
+        """Return whether the device has moved much data since the previous read."""
         before, then = self._moved
-        moved = before if reading.ports == self._ports else self._traffic(reading.ports)
-        self._ports, self._moved = reading.ports, (moved, self.folders.now)
+        moved = _traffic(reading.ports)
+        self._moved = moved, self.folders.now
         return moved - before >= BUSY_BYTES_PER_SECOND * max(1.0, self.folders.now - then) and then > 0.0
-
-    def _traffic(self, ports: tuple[PortReading, ...]) -> int:
-        """Bytes in both directions."""
-        before, groups = self._bytes, [group for port in ports for group in port.groups]
-        # By id, with the group itself, so that no other one can have that id.
-        self._bytes = {id(group): before.get(id(group)) or (_bytes(group), group) for group in groups}
-        return sum(found for found, _ in self._bytes.values())
 
     def _recognise(self, inode: int) -> None:
         """Nothing that was kept is true of a device that was made anew."""
         if inode != self._inode:
-            self._access.kept.clear()
+            self._access.cache.clear()
             self._inode = inode
 
     def _why(self, error: OSError | PartError, path: str) -> PartError:
@@ -123,17 +114,19 @@ class Reader:
         self.gone = True
 
 
-def _bytes(group: Counts) -> int:
-    return sum(raw * counter.factor for counter, raw in group if counter.is_traffic)
+def _traffic(ports: tuple[PortReading, ...]) -> int:
+    """Sum up the bytes of all ports in both directions."""
+    groups = (group for port in ports for group in port.groups)
+    return sum(raw * counter.factor for group in groups for counter, raw in group if counter.is_traffic)
 
 
 class Device:
     """A device of the node, by its present name."""
 
-    def __init__(self, name: str, new_reader: Callable[[Hung], Reader]) -> None:
+    def __init__(self, name: str, new_reader: Callable[[HungFiles], Reader]) -> None:
         self._name = name
         self._new_reader = new_reader
-        self._hung = Hung()
+        self._hung = HungFiles()
         self._left: list[Reader] = []
         self._task: Task[DeviceReading] | None = None
         self._apart_until = -math.inf

@@ -1,8 +1,8 @@
-"""What each driver has in ``hw_counters/``: which names are families of their own, which are the driver's rest.
+"""List what each driver has in ``hw_counters/``: which names have a family of their own, which are driver counters.
 
 The names are the drivers' own (drivers/infiniband/hw/{mlx5/counters.c, mlx4/main.c, hfi1/verbs.c,
 bnxt_re/hw_counters.c, irdma/verbs.c, efa/efa_verbs.c, mana/counters.c}). A counter that means the same as one of mlx5
-is served in that family; that Broadcom's mean the same is Broadcom's own word, whose later drivers use mlx5's names.
+is served in that family; Broadcom's later drivers use mlx5's names for its older ones, hence their mapping here.
 Names that are not listed are not served: hfi1 alone has hundreds.
 """
 
@@ -32,7 +32,7 @@ DRIVER_VALUE = Family(
 
 @dataclass(frozen=True)
 class Driver:
-    """What is read of a driver's devices.
+    """The counters to read of a driver's devices.
 
     Attributes:
         port: the files of ``ports/<n>/hw_counters``, by name.
@@ -56,17 +56,17 @@ class Driver:
 
     @cached_property
     def repeats_pma(self) -> bool:
-        """Whether traffic that ``counters/`` tells of may be in ``hw_counters/`` as well."""
+        """Whether ``hw_counters/`` may repeat the traffic that ``counters/`` has."""
         return "tx_bytes" in self.port
 
 
 def rest(names: Iterable[str], bits: int = 64) -> dict[str, Counter]:
-    """Counters of the driver's own."""
+    """Define counters of the driver's own, by name."""
     return {name: Counter(name, DRIVER_COUNTER, bits, labels=(name,)) for name in names}
 
 
 def values(names: Iterable[str]) -> dict[str, Counter]:
-    """Gauges of the driver's own."""
+    """Define gauges of the driver's own, by name."""
     return {name: Counter(name, DRIVER_VALUE, 64, labels=(name,)) for name in names}
 
 
@@ -75,7 +75,7 @@ def _family(name: str, text: str) -> Counter:
     return Counter(name, family, 64)
 
 
-# EFA's own: no other driver has their like. Amazon's exporter leaves out those of the device.
+# EFA's own: no other driver has their like.
 EFA_FAMILIES = (
     _family("rx_drops", "Packets dropped on receipt (EFA)."),
     _family("retrans_pkts", "Packets sent again (EFA)."),
@@ -90,12 +90,12 @@ _BY_FILE = {counter.file: counter for counter in (*PMA, *HARDWARE)}
 
 
 def _meaning(names: Mapping[str, str], bits: int = 64) -> dict[str, Counter]:
-    """Files by the mlx5 or PMA file that means the same; bytes are bytes here, not words."""
+    """Map files to the family of the mlx5 or PMA file that means the same; bytes are bytes here, not words."""
     return {name: Counter(name, _BY_FILE[same].family, bits) for name, same in names.items()}
 
 
 _MLX5_PORT = {counter.file: counter for counter in HARDWARE} | rest(
-    # Off until somebody asks for them: rdma statistic set link mlx5_0/1 optional-counters ...
+    # Off until enabled: rdma statistic set link mlx5_0/1 optional-counters ...
     ("cc_rx_ce_pkts", "cc_rx_cnp_pkts", "cc_tx_cnp_pkts", "rdma_tx_packets", "rdma_tx_bytes", "rdma_rx_packets",
      "rdma_rx_bytes"),
 ) | {
@@ -235,7 +235,7 @@ MANA = Driver(
     ),
 )  # fmt: skip
 
-# Of another driver, what has mlx5's names means what it means there.
+# Another driver's counters with mlx5's names mean the same.
 OTHER = Driver({counter.file: counter for counter in HARDWARE}, {})
 
 # By the driver of the PCI function; irdma sits on those of Intel's network drivers.
@@ -250,11 +250,11 @@ _BY_NAME = {
 
 
 def driver_of(pci_driver: str, device: str) -> Driver:
-    """The driver of a device, by its PCI function's driver, else by the kernel's name for the device.
+    """Return the driver of a device, by its PCI function's driver, else by the kernel's name for the device.
 
     >>> driver_of("", "mlx5_0") is MLX5
     True
     """
-    found = _BY_PCI_DRIVER.get(pci_driver)
+    known = _BY_PCI_DRIVER.get(pci_driver)
     named = (driver for prefix, driver in _BY_NAME.items() if device.startswith(prefix))
-    return found or next(named, OTHER)
+    return known or next(named, OTHER)

@@ -1,6 +1,6 @@
-"""What only the kernel's own interfaces tell of an Ethernet link: the driver's statistics, FEC, why it is down.
+"""Read from ethtool's interfaces what no file of sysfs has: driver statistics, FEC, the reason of a link that is down.
 
-``ethtool -S`` has thousands of names on some hosts, untyped; each driver's that say something of the link or of
+``ethtool -S`` has thousands of untyped names on some hosts; the names of each driver that concern the link or
 congestion are listed here with their types. Names: the kernel's documentation of mlx5's counters (counters.rst) and the
 drivers' ``*_ethtool.c``.
 """
@@ -12,8 +12,8 @@ from typing import NamedTuple
 from pyrometer_exporters.framework.metrics import Family
 from pyrometer_exporters.node.nic.counters import PORT_LABELS, Counter
 from pyrometer_exporters.node.nic.drivers import rest, values
-from pyrometer_exporters.node.nic.kernel import Fec, LinkState
-from pyrometer_exporters.node.nic.readings import Access, Counts
+from pyrometer_exporters.node.nic.netlink import Fec, LinkState
+from pyrometer_exporters.node.nic.readings import Counts, DeviceAccess
 from pyrometer_exporters.node.nic.tiers import COUNTERS, LINK
 
 
@@ -107,31 +107,31 @@ class Ethernet(NamedTuple):
 NOTHING = Ethernet((), "")
 
 
-def read_ethernet(access: Access, interface: str, driver: str) -> Ethernet:
-    """The listed statistics and FEC of an interface, every 30 s; nothing where the kernel isn't asked."""
+def read_ethernet(access: DeviceAccess, interface: str, driver: str) -> Ethernet:
+    """Read the listed statistics and FEC of an interface, every 30 s; nothing where the kernel isn't asked."""
     if not interface or access.kernel is None:
         return NOTHING
-    return access.kept.get(COUNTERS, ("ethtool", interface), lambda: _read(access, interface, driver))
+    return access.cache.get(COUNTERS, ("ethtool", interface), lambda: _read(access, interface, driver))
 
 
-def why_down(access: Access, interface: str) -> str:
-    """Why the link of an interface is down, in a word; empty where nobody says."""
+def why_down(access: DeviceAccess, interface: str) -> str:
+    """Return why the link of an interface is down, in a word; empty where unknown."""
     if not interface or access.kernel is None:
         return ""
-    return access.kept.get(COUNTERS, ("why", interface), lambda: _link_state(access, interface)).reason
+    return access.cache.get(COUNTERS, ("why", interface), lambda: _link_state(access, interface)).reason
 
 
-def physical_downs(access: Access, interface: str) -> int | None:
-    """How often the physical link went down, for where no file tells: 32 bits, so that it doesn't stay at 255.
+def physical_downs(access: DeviceAccess, interface: str) -> int | None:
+    """Return how often the physical link went down, in 32 bits, which don't stay at 255; None where unknown.
 
-    Not read otherwise: it waits for the RTNL lock, and as one of several sources it would have to be read with them.
+    Call it only where no file counts losses: it waits for the RTNL lock.
     """
     if not interface or access.kernel is None:
         return None
-    return access.kept.get(LINK, ("downs", interface), lambda: _link_state(access, interface)).downs
+    return access.cache.get(LINK, ("downs", interface), lambda: _link_state(access, interface)).downs
 
 
-def _read(access: Access, interface: str, driver: str) -> Ethernet:
+def _read(access: DeviceAccess, interface: str, driver: str) -> Ethernet:
     kernel = access.kernel
     listed = _BY_PCI_DRIVER.get(driver)
     counts: Counts = ()
@@ -140,8 +140,8 @@ def _read(access: Access, interface: str, driver: str) -> Ethernet:
     if listed:
         try:
             access.folders.reading(f"ethtool/{interface}")
-            found = kernel.statistics(interface)
-            counts = tuple((counter, found[name]) for name, counter in listed.items() if name in found)
+            statistics = kernel.statistics(interface)
+            counts = tuple((counter, statistics[name]) for name, counter in listed.items() if name in statistics)
         except OSError:
             counts = ()  # the driver has none, or the interface went away
     try:
@@ -153,7 +153,7 @@ def _read(access: Access, interface: str, driver: str) -> Ethernet:
     return Ethernet(counts + tuple((counter, raw) for counter, raw in blocks if raw is not None), fec.mode)
 
 
-def _link_state(access: Access, interface: str) -> LinkState:
+def _link_state(access: DeviceAccess, interface: str) -> LinkState:
     if access.kernel is None:
         return LinkState()
     try:

@@ -1,7 +1,7 @@
-"""Driver statistics by the ioctl SIOCETHTOOL (include/uapi/linux/ethtool.h), from the standard library; no root needed.
+"""Read driver statistics by the ioctl SIOCETHTOOL (include/uapi/linux/ethtool.h); no root needed.
 
-Three calls: how many statistics there are, their names (32 bytes each), their values (64 bits each). The names are kept
-as long as there are as many of them: a driver that is reloaded or gets other queues has another number.
+Three calls return the number of statistics, their names (32 bytes each) and their values (64 bits each). Names are
+cached while their number is the same: a reloaded driver, or one with other queues, has another number.
 """
 
 from __future__ import annotations
@@ -17,18 +17,22 @@ SIOCETHTOOL = 0x8946
 GSTRINGS, GSTATS, GSSET_INFO = 0x1B, 0x1D, 0x37
 SS_STATS = 1
 NAME_BYTES = 32
-# mlx5 has 6,500 on a host with many queues; more than this is no answer of a driver's.
+# mlx5 has 6,500 on a host with many queues; a larger number is not a driver's answer.
 MAX_STATISTICS = 65_536
 
 
 class Statistics:
-    """Asks for the statistics of interfaces; not thread-safe, one per device."""
+    """Driver statistics of interfaces; not thread-safe: create one per device."""
 
     def __init__(self) -> None:
         self._names: dict[str, tuple[str, ...]] = {}
 
     def of(self, interface: str) -> Mapping[str, int]:
-        """By name; ``OSError`` where the driver has none (EOPNOTSUPP) or the interface is gone (ENODEV)."""
+        """Return the statistics of ``interface`` by name.
+
+        Raises:
+            OSError: the driver has none (EOPNOTSUPP), or the interface is gone (ENODEV).
+        """
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as handle:
             count = _count(handle, interface)
             names = self._names.get(interface, ())
@@ -54,7 +58,7 @@ def _count(handle: socket.socket, interface: str) -> int:
 
 
 def _read_names(handle: socket.socket, interface: str, count: int) -> tuple[str, ...]:
-    # The kernel writes as many as there are by now: room for twice as many.
+    # The kernel writes as many as exist by now: leave room for twice as many.
     buffer = ctypes.create_string_buffer(12 + 2 * count * NAME_BYTES)
     struct.pack_into("=III", buffer, 0, GSTRINGS, SS_STATS, count)
     _call(handle, interface, buffer)
@@ -71,6 +75,6 @@ def _read_values(handle: socket.socket, interface: str, count: int) -> tuple[int
     return struct.unpack_from(f"={count}Q", buffer, 8)
 
 
-def _check(found: int, expected: int) -> None:
-    if found != expected:  # queues were added or removed in between: the next look asks anew
+def _check(count: int, expected: int) -> None:
+    if count != expected:  # queues were added or removed in between: the next read asks again
         raise OSError(errno.EAGAIN, "the statistics changed while they were read")

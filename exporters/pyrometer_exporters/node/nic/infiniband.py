@@ -1,4 +1,4 @@
-"""An RDMA device (InfiniBand, RoCE, Omni-Path, EFA): ``class/infiniband/<device>/ports/<n>``.
+"""Read an RDMA device (InfiniBand, RoCE, Omni-Path, EFA): ``class/infiniband/<device>/ports/<n>``.
 
 Sample::
 
@@ -19,39 +19,23 @@ from pyrometer_exporters.framework.worker import PartError, reason_of
 from pyrometer_exporters.node.nic import parse
 from pyrometer_exporters.node.nic.counters import EXTENDED, NARROW_LINK, NARROW_REST, PMA_LINK, PMA_REST, Counter
 from pyrometer_exporters.node.nic.drivers import OTHER, Driver, driver_of
-from pyrometer_exporters.node.nic.ethernet import Ethernet, physical_downs, read_ethernet, why_down
-from pyrometer_exporters.node.nic.hardware import Place
+from pyrometer_exporters.node.nic.ethernet import physical_downs, read_ethernet, why_down
 from pyrometer_exporters.node.nic.link_down import LINK_DOWNED, LINK_DOWNED_MAXIMUM
 from pyrometer_exporters.node.nic.netdev import NO_INTERFACE, Interface, InterfaceFiles
-from pyrometer_exporters.node.nic.readings import Access, Counters, Counts, DeviceReading, PortReading
+from pyrometer_exporters.node.nic.pci_function import PciFunction
+from pyrometer_exporters.node.nic.readings import CounterFiles, Counts, DeviceAccess, DeviceReading, PortReading
 from pyrometer_exporters.node.nic.sysfs import Folder
 from pyrometer_exporters.node.nic.tiers import COUNTERS, IDENTITY, LINK
 
 ETHERNET = "Ethernet"
-# The down ones of enum ib_port_phys_state (include/rdma/ib_verbs.h).
+# In PortReading.groups: the link's counters and the rest of counters/, counters_ext/, hw_counters/.
+OWN_GROUPS = 4
+# The down states of enum ib_port_phys_state (include/rdma/ib_verbs.h).
 _PHYSICAL_STATES = {1: "sleep", 2: "polling", 3: "disabled", 4: "training", 6: "error_recovery", 7: "test"}
 
 
-class _Around(NamedTuple):
-    """What a port is read with.
-
-    ``only_guid`` is the device's GUID if it has one port only, which is then that port's too, else None.
-    """
-
-    pci_driver: str
-    driver: Driver
-    only_guid: str | None
-
-
-class _Counted(NamedTuple):
-    """Counters that are read together; ``failed`` is the reason where there are some and none could be read."""
-
-    counts: Counts
-    failed: str | None
-
-
 class _Identity(NamedTuple):
-    """What doesn't change while a port lives."""
+    """What doesn't change while a port lives, and which of its counters the link tier and the slow tier read."""
 
     link_layer: str
     netdev: str
@@ -62,67 +46,52 @@ class _Identity(NamedTuple):
 
 
 class _Link(NamedTuple):
-    """What tells of the link, read in this order: counters first, then the state, as in :class:`InterfaceFiles`."""
+    """The state of a link, read in this order: counters first, then the state, as in :class:`InterfaceFiles`."""
 
     counts: Counts
+    counters_failed: str | None
     downs: int | None
     active: bool | None
     state_id: int | None
     physical_state_id: int | None
-    counters_failed: str | None
     state_failed: str | None
 
 
-class _Said(NamedTuple):
-    """All that a port's reading is made of."""
-
-    identity: _Identity
-    interface: Interface
-    link: _Link
-    rate: int | None
-    ethernet: Ethernet
-    rest: _Counted
-    extended: _Counted
-    hardware: _Counted
-    down_sources: dict[str, int | None]
-    down_reason: str
-
-
 class RdmaDevice:
-    """The device at ``path``; belongs to the worker that reads it.
+    """The device at ``path``; belongs to the thread that reads it.
 
     ``net`` is the folder of interfaces, ``candidates`` the interfaces on the same PCI function that may be read.
     """
 
-    def __init__(self, access: Access, path: str, net: str, candidates: Sequence[str]) -> None:
+    def __init__(self, access: DeviceAccess, path: str, net: str, candidates: Sequence[str]) -> None:
         self._access, self._path, self._net, self._candidates = access, path, net, candidates
         self._name = path.rpartition("/")[2]
-        self._place, self._driver = Place("", ""), OTHER
+        self._pci, self._driver = PciFunction("", ""), OTHER
         self._ports_path = f"{path}/ports"
         self._names: frozenset[str] | None = None
         self._ports: list[_Port] = []
-        self._group = _Group(access, f"{path}/hw_counters")
+        self._counters = _CounterGroup(access, f"{path}/hw_counters")
 
     def read(self) -> DeviceReading:
-        """A look at it.
+        """Read the device and its ports.
 
-        Raises ``PartError`` where nothing of any port could be read, ``OSError`` where the folder couldn't be.
+        Raises:
+            PartError: nothing of any port could be read.
+            OSError: the device's folder couldn't be read.
         """
         folder = self._access.folders.present(self._path)
-        place = self._access.hardware.of(folder)
-        if place is not self._place:
-            self._place, self._driver = place, driver_of(place.driver, self._name)
-        driver = self._driver
-        node_guid, firmware, board = self._access.kept.get(IDENTITY, self._path, lambda: _texts(folder))
+        pci = self._access.pci_functions.of(folder)
+        if pci is not self._pci:
+            self._pci, self._driver = pci, driver_of(pci.driver, self._name)
+        node_guid, firmware, board = self._access.cache.get(IDENTITY, self._path, lambda: _texts(folder))
         readers = self._ports_of(self._access.folders.get(self._ports_path).names)
-        around = _Around(place.driver, driver, node_guid if len(readers) == 1 else None)
-        ports = tuple(reader.read(around) for reader in readers)
-        if ports and ports[0].failed and not any(reader.answered for reader in readers):
+        only_guid = node_guid if len(readers) == 1 else None
+        ports = tuple(reader.read(pci.driver, self._driver, only_guid) for reader in readers)
+        if ports and ports[0].failed and not any(map(_answered, ports)):
             raise PartError(ports[0].failed[0][1], f"no file of {self._path} can be read")
-        counts = self._group.read(driver.of_device).counts if driver.device else ()
-        return DeviceReading(
-            self._name, folder.inode, node_guid, place, firmware, ports, board, counts, driver.link_is_constant
-        )  # fmt: skip
+        counts = self._counters.read(self._driver.of_device)[0] if self._driver.device else ()
+        constant = self._driver.link_is_constant
+        return DeviceReading(self._name, folder.inode, node_guid, pci, firmware, ports, board, counts, constant)
 
     def _ports_of(self, names: frozenset[str]) -> list[_Port]:
         if names is not self._names:
@@ -134,88 +103,85 @@ class RdmaDevice:
         return _Port(self._access, self._path, number, self._net, self._candidates)
 
 
+def _answered(port: PortReading) -> bool:
+    """Return whether any of the port's own files could be read; the groups after them are its interface's."""
+    return port.active is not None or any(port.groups[:OWN_GROUPS])
+
+
 def _texts(folder: Folder) -> tuple[str, str, str]:
     return parse.guid(folder.text("node_guid") or ""), folder.text("fw_ver") or "", folder.text("board_id") or ""
 
 
-class _Group:
-    """The counters of a folder, every 30 s, each series once."""
+class _CounterGroup:
+    """The counters of a folder, read every 30 s, each series once."""
 
-    def __init__(self, access: Access, path: str) -> None:
+    def __init__(self, access: DeviceAccess, path: str) -> None:
         self._access, self._path = access, path
         self._table: tuple[Counter, ...] = ()
-        self._counters = Counters(())
-        self._once: tuple[Counts, tuple[Counts, ...], Counts] = (), (), ()
+        self._files = CounterFiles(())
 
-    def read(self, table: tuple[Counter, ...], *taken: Counts) -> _Counted:
-        """Those of ``table`` but for those of families ``taken``."""
-        return self._access.kept.get(COUNTERS, self._path, lambda: self._read(table, taken))
+    def read(self, table: tuple[Counter, ...], *others: Counts) -> tuple[Counts, str | None]:
+        """Return the counters of ``table`` without the families in ``others``, and the reason if all files failed."""
+        return self._access.cache.get(COUNTERS, self._path, lambda: self._read(table, others))
 
-    def _read(self, table: tuple[Counter, ...], taken: tuple[Counts, ...]) -> _Counted:
+    def _read(self, table: tuple[Counter, ...], others: tuple[Counts, ...]) -> tuple[Counts, str | None]:
         if table is not self._table:
-            self._table, self._counters = table, Counters(table)
+            self._table, self._files = table, CounterFiles(table)
         try:
-            counts, failed = self._counters.read(self._access.folders.get(self._path))
+            counts, failed = self._files.read(self._access.folders.get(self._path))
         except OSError as error:
-            return _Counted((), reason_of(error))
-        if self._once[0] is not counts or self._once[1] != taken:
-            self._once = counts, taken, _once(counts, taken)
-        return _Counted(self._once[2], failed)
+            return (), reason_of(error)
+        return _without_duplicates(counts, others), failed
 
 
 class _Port:
-    """A port; ``answered`` tells whether any of its files could be read in the last look."""
+    """One port of an RDMA device; belongs to the thread that reads the device."""
 
-    def __init__(self, access: Access, device: str, number: str, net: str, candidates: Sequence[str]) -> None:
-        self._access, self._folders, self._kept = access, access.folders, access.kept
+    def __init__(self, access: DeviceAccess, device: str, number: str, net: str, candidates: Sequence[str]) -> None:
+        self._access, self._folders, self._cache = access, access.folders, access.cache
         self._number, self._net, self._candidates = number, net, candidates
         self._path = path = f"{device}/ports/{number}"
-        # The interfaces' names are in the key: one that was renamed is looked for at once.
+        # The interfaces' names are in the key: a renamed interface is looked up at once.
         self._key = (path, *candidates)
         self._interface = InterfaceFiles(access, "", rtnl=False)
-        self._pma = _Pma(access, path)
-        self._rest, self._extended = _Group(access, f"{path}/counters"), _Group(access, f"{path}/counters_ext")
-        self._hardware = _Group(access, f"{path}/hw_counters")
-        self._said: _Said | None = None
-        self._reading = PortReading(number, active=None, admin_down=False, rate=None)
-        self.answered = False
+        self._link_state = _LinkState(access, path)
+        self._rest, self._extended = (
+            _CounterGroup(access, f"{path}/counters"),
+            _CounterGroup(access, f"{path}/counters_ext"),
+        )
+        self._hardware = _CounterGroup(access, f"{path}/hw_counters")
 
-    def read(self, around: _Around) -> PortReading:
-        """A look at it: the same object as the one before gave where it gave the same."""
-        said = self._ask(around)
-        if said != self._said:
-            self._said, self._reading = said, self._put_together(said)
-        return self._reading
+    def read(self, pci_driver: str, driver: Driver, only_guid: str | None) -> PortReading:
+        """Read the port.
 
-    def _ask(self, around: _Around) -> _Said:
+        Args:
+            pci_driver: the driver of the PCI function, such as ``mlx5_core``.
+            driver: what is read of that driver's devices.
+            only_guid: the device's GUID if the device has one port only, whose GUID it is too; else None.
+
+        Raises:
+            OSError: the port's folder couldn't be read.
+        """
         folder = self._folders.get(self._path)
-        identity = self._kept.get(IDENTITY, self._key, lambda: self._identity(folder, around.only_guid))
-        # Before the port's state: a link lost in between then shows in the state now and in the counter the next time.
+        identity = self._cache.get(IDENTITY, self._key, lambda: self._identity(folder, only_guid))
+        # Before the port's state: a link lost in between shows in the state now and in the counter the next time.
         interface = self._read_interface(identity.netdev)
-        link = self._kept.get(LINK, self._path, lambda: self._pma.link(folder, identity.pma_link))
-        rate = self._rate(folder, link) if link.active else None
-        ethernet = read_ethernet(self._access, identity.netdev, around.pci_driver)
-        rest = self._rest.read(identity.pma_rest)
-        extended = self._extended.read(EXTENDED)
-        # A driver that has its traffic in both has it twice: PMA's is everybody's.
-        taken = (link.counts, rest.counts) if around.driver.repeats_pma else ()
-        hardware = self._hardware.read(around.driver.of_port, *taken)
-        sources = self._down_sources(folder, link, interface, identity.link_layer)
-        reason = "" if link.active else self._why_down(link, interface)
-        return _Said(identity, interface, link, rate, ethernet, rest, extended, hardware, sources, reason)
-
-    def _put_together(self, said: _Said) -> PortReading:
-        identity, interface, link, rate, ethernet, rest, extended, hardware, sources, reason = said
-        groups = (link.counts, rest.counts, extended.counts, hardware.counts)
-        self.answered = any(groups) or link.active is not None
+        link = self._cache.get(LINK, self._path, lambda: self._link_state.read(folder, identity.pma_link))
+        ethernet = read_ethernet(self._access, identity.netdev, pci_driver)
+        rest, rest_failed = self._rest.read(identity.pma_rest)
+        extended, _ = self._extended.read(EXTENDED)
+        # A driver that has its traffic in both folders has it twice: the PMA's value is the one all drivers have.
+        pma = (link.counts, rest) if driver.repeats_pma else ()
+        hardware, hardware_failed = self._hardware.read(driver.of_port, *pma)
         roce_down = identity.link_layer == ETHERNET and interface.admin_up is False
+        pma_failed = None if link.counts or rest else link.counters_failed or rest_failed
+        failed = (("counters", pma_failed), ("hw_counters", hardware_failed), ("state", link.state_failed))
         return PortReading(
             port=self._number,
             active=link.active,
             admin_down=link.physical_state_id == parse.PHYS_DISABLED or roce_down,
-            rate=rate,
-            groups=(*groups, *interface.groups, ethernet.counts),
-            down_sources=sources,
+            rate=self._rate(folder, link) if link.active else None,
+            down_sources=self._down_sources(folder, link, interface, identity.link_layer),
             ifindex=interface.ifindex,
             netdev=interface.name,
             guid=identity.guid,
@@ -226,14 +192,18 @@ class _Port:
             settings=interface.settings,
             lifespan=identity.lifespan,
             fec_mode=ethernet.fec_mode,
-            down_reason=reason,
-            failed=_failed(link, rest, hardware),
+            down_reason="" if link.active else self._why_down(link, interface),
+            failed=tuple((group, reason) for group, reason in failed if reason),
+            groups=(link.counts, rest, extended, hardware, *interface.groups, ethernet.counts),
         )
 
     def _rate(self, folder: Folder, link: _Link) -> int | None:
-        """Of a link that is up: one that is down reports 10 Gb/sec or another constant. It changes with a loss only."""
+        """Return the rate of a link that is up: a link that is down reports 10 Gb/sec or another constant.
+
+        The rate changes only with a link loss, so the count of losses is part of the cache's key.
+        """
         key = (self._path, "rate", link.downs or 0)
-        return self._kept.get(COUNTERS, key, lambda: parse.rate(folder.text("rate") or "")) or None
+        return self._cache.get(COUNTERS, key, lambda: parse.rate(folder.text("rate") or "")) or None
 
     def _identity(self, folder: Folder, only_guid: str | None) -> _Identity:
         link_layer = folder.text("link_layer") or ""
@@ -253,7 +223,10 @@ class _Port:
     def _down_sources(
         self, folder: Folder, link: _Link, interface: Interface, link_layer: str
     ) -> dict[str, int | None]:
-        """The raw counts of link losses. IPoIB that is switched off, as it often is, says nothing about the port."""
+        """Return the raw counts of link losses.
+
+        The carrier of an IPoIB interface that is switched off, as it often is, is no evidence about the port.
+        """
         sources: dict[str, int | None] = {}
         if "counters" in folder.names:
             sources[LINK_DOWNED] = link.downs
@@ -273,10 +246,10 @@ class _Port:
         try:
             return self._interface.read() if name else NO_INTERFACE
         except OSError:
-            return NO_INTERFACE  # it went away meanwhile: the port is served without
+            return NO_INTERFACE  # removed meanwhile: serve the port without its interface
 
     def _interface_name(self, folder: Folder, link_layer: str, *, alone: bool) -> str:
-        """The port's own: the kernel's word for RoCE, else the interface on the same function with the same index."""
+        """Return the port's interface: the kernel's for RoCE, else the one on the same function with the same index."""
         own = folder.text("gid_attrs/ndevs/0") if link_layer == ETHERNET else None
         if own in self._candidates:
             return own or ""
@@ -293,51 +266,33 @@ class _Port:
         return (parse.number(text) if text is not None else 0) or 0
 
 
-class _Pma:
-    """What tells of a port's link."""
+class _LinkState:
+    """The state files of a port, and those of its counters that belong to the link tier."""
 
-    def __init__(self, access: Access, path: str) -> None:
+    def __init__(self, access: DeviceAccess, path: str) -> None:
         self._folders, self._path = access.folders, f"{path}/counters"
         self._table: tuple[Counter, ...] = ()
-        self._counters = Counters(())
-        self._said: tuple[object, ...] = ()
-        self._link = _Link((), None, None, None, None, None, None)
+        self._files = CounterFiles(())
 
-    def link(self, folder: Folder, table: tuple[Counter, ...]) -> _Link:
-        """Read anew; the same object where it says the same."""
+    def read(self, folder: Folder, table: tuple[Counter, ...]) -> _Link:
+        """Read the counters of ``table``, then the state in the port's ``folder``."""
         if table is not self._table:
-            self._table, self._counters = table, Counters(table)
+            self._table, self._files = table, CounterFiles(table)
         try:
-            counts, counts_failed = self._counters.read(self._folders.get(self._path))
+            counts, counters_failed = self._files.read(self._folders.get(self._path))
         except OSError as error:
-            counts, counts_failed = (), reason_of(error)
+            counts, counters_failed = (), reason_of(error)
+        downs = next((raw for counter, raw in counts if counter.file == LINK_DOWNED), None)
         files = ("state", "phys_state") if "phys_state" in folder.names else ("state",)
         texts, failures = folder.several(files)
-        failed = reason_of(failures[0]) if texts[0] is None else None
-        said = (counts, counts_failed, texts, failed)
-        if said != self._said:
-            self._said, self._link = said, _link(counts, counts_failed, texts, failed)
-        return self._link
+        state, physical, *_ = (*(parse.code((text or b"").decode("utf-8", "replace")) for text in texts), None)
+        active = None if state is None else state in (parse.STATE_ACTIVE, parse.STATE_ACTIVE_DEFER)
+        failed = reason_of(failures[0]) if texts[0] is None else "unparsable" if state is None else None
+        return _Link(counts, counters_failed, downs, active, state, physical, failed)
 
 
-def _link(counts: Counts, counts_failed: str | None, texts: list[bytes | None], failed: str | None) -> _Link:
-    """``texts``: of the state and the physical state; ``failed``: why there is none of the state."""
-    state, physical, *_ = (*(parse.code((text or b"").decode("utf-8", "replace")) for text in texts), None)
-    active = None if state is None else state in (parse.STATE_ACTIVE, parse.STATE_ACTIVE_DEFER)
-    downs = next((raw for counter, raw in counts if counter.file == LINK_DOWNED), None)
-    state_failed = "unparsable" if state is None and failed is None else failed
-    return _Link(counts, downs, active, state, physical, counts_failed, state_failed)
-
-
-def _failed(link: _Link, rest: _Counted, hardware: _Counted) -> tuple[tuple[str, str], ...]:
-    """Groups of files none of which could be read."""
-    pma = None if link.counts or rest.counts else link.counters_failed or rest.failed
-    failed = (("counters", pma), ("hw_counters", hardware.failed), ("state", link.state_failed))
-    return tuple((group, reason) for group, reason in failed if reason)
-
-
-def _once(counts: Counts, taken: tuple[Counts, ...]) -> Counts:
-    """Each series once, should a driver have the same under its old and its new name, and none of those ``taken``."""
-    others = {counter.family for group in taken for counter, _ in group}
+def _without_duplicates(counts: Counts, others: tuple[Counts, ...]) -> Counts:
+    """Keep each series once, even if a driver has it under two names, and drop the families that ``others`` have."""
+    families = {counter.family for group in others for counter, _ in group}
     series = {(count[0].family, count[0].labels): count for count in counts}
-    return tuple(found for (family, _), found in series.items() if family not in others)
+    return tuple(count for (family, _), count in series.items() if family not in families)

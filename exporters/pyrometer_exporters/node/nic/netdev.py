@@ -1,4 +1,4 @@
-"""An interface: ``class/net/<name>``.
+"""Read a network interface: ``class/net/<name>``.
 
 Sample::
 
@@ -18,13 +18,13 @@ from pyrometer_exporters.framework.worker import PartError, reason_of
 from pyrometer_exporters.node.nic import parse
 from pyrometer_exporters.node.nic.counters import CARRIER, CARRIER_DOWNS, INTERFACE
 from pyrometer_exporters.node.nic.ethernet import read_ethernet, why_down
-from pyrometer_exporters.node.nic.readings import Access, Counters, Counts, DeviceReading, PortReading
+from pyrometer_exporters.node.nic.readings import CounterFiles, Counts, DeviceAccess, DeviceReading, PortReading
 from pyrometer_exporters.node.nic.sysfs import Folder
 from pyrometer_exporters.node.nic.tiers import COUNTERS, IDENTITY, LINK
 
 # include/uapi/linux/if_arp.h: ARPHRD_ETHER, ARPHRD_INFINIBAND
 _LINK_LAYERS = {"1": "Ethernet", "32": "InfiniBand"}
-# What node_exporter has of an interface beside its counters; none of these files waits for the RTNL lock.
+# The settings that node_exporter reads besides counters; none of these files waits for the RTNL lock.
 SETTINGS = (
     "addr_assign_type", "dev_id", "dormant", "flags", "ifindex", "iflink", "link_mode", "name_assign_type",
     "netdev_group", "tx_queue_len", "type",
@@ -32,9 +32,9 @@ SETTINGS = (
 
 
 class Interface(NamedTuple):
-    """What an interface says. ``carrier_downs`` is None where the kernel doesn't count or the read failed.
+    """One read of an interface.
 
-    ``groups`` are its counters, by tier.
+    ``carrier_downs`` is None where the kernel doesn't count or the read failed; ``groups`` are the counters, by tier.
     """
 
     name: str
@@ -60,34 +60,30 @@ class _Link(NamedTuple):
 
 
 class InterfaceFiles:
-    """The files of the interface at ``path``; belongs to the worker that reads it.
+    """The files of the interface at ``path``; belongs to the thread that reads it.
 
-    Without ``rtnl`` nothing is read that waits for the kernel's RTNL lock, which took others more than 5 s
+    Without ``rtnl``, no file is read that waits for the kernel's RTNL lock, which has taken more than 5 s
     (node_exporter issue 1841): an RDMA port has its own rate and must not wait for its interface's.
     """
 
-    def __init__(self, access: Access, path: str, *, rtnl: bool) -> None:
+    def __init__(self, access: DeviceAccess, path: str, *, rtnl: bool) -> None:
         self.name = path.rpartition("/")[2]
         self._access, self._path, self._rtnl = access, path, rtnl
-        self._statistics, self._carrier = Counters(INTERFACE), Counters(CARRIER)
-        self._interface = NO_INTERFACE
+        self._statistics, self._carrier = CounterFiles(INTERFACE), CounterFiles(CARRIER)
 
     def read(self) -> Interface:
-        """What can't be read is None. Raises ``OSError`` if it can't even be looked at."""
-        kept, path = self._access.kept, self._path
+        """Read the interface; a value that can't be read is None. Raises ``OSError`` if its folder can't be read."""
+        cache, path = self._access.cache, self._path
         folder = self._access.folders.present(path)
-        link = kept.get(LINK, path, lambda: _link(folder, rtnl=self._rtnl))
-        counts, failed = kept.get(COUNTERS, path, lambda: self._counters(folder))
+        link = cache.get(LINK, path, lambda: _link(folder, rtnl=self._rtnl))
+        counts, failed = cache.get(COUNTERS, path, lambda: self._counters(folder))
         # EINVAL while the link is down.
-        speed = kept.get(COUNTERS, (path, "speed"), lambda: _speed(folder)) if link.link_up else None
-        ifindex, mtu, settings = kept.get(IDENTITY, (path, folder.inode), lambda: _settings(folder))
-        found = Interface(
+        speed = cache.get(COUNTERS, (path, "speed"), lambda: _speed(folder)) if link.link_up else None
+        ifindex, mtu, settings = cache.get(IDENTITY, (path, folder.inode), lambda: _settings(folder))
+        return Interface(
             self.name, ifindex, link.admin_up, link.link_up, speed, link.carrier_downs, (link.counts, counts), mtu,
             settings, failed,
         )  # fmt: skip
-        if found != self._interface:
-            self._interface = found
-        return self._interface
 
     def _counters(self, folder: Folder) -> tuple[Counts, str | None]:
         try:
@@ -101,47 +97,52 @@ class InterfaceFiles:
 class InterfaceDevice:
     """An interface without RDMA as a device of its own."""
 
-    def __init__(self, access: Access, path: str) -> None:
+    def __init__(self, access: DeviceAccess, path: str) -> None:
         self._access, self._path = access, path
         self._files = InterfaceFiles(access, path, rtnl=True)
 
     def read(self) -> DeviceReading:
-        """A look at it. Raises ``PartError`` where nothing of it can be read."""
-        found = self._files.read()
+        """Read the interface.
+
+        Raises:
+            PartError: none of its files can be read.
+            OSError: it is gone.
+        """
+        interface = self._files.read()
         folder = self._access.folders.get(self._path)
-        if found.link_up is None and found.admin_up is None and not any(found.groups):
+        if interface.link_up is None and interface.admin_up is None and not any(interface.groups):
             try:
                 folder.read("operstate")
             except OSError as error:
                 raise PartError(reason_of(error), str(error)) from error
-        place = self._access.hardware.of(folder)
-        ethernet = read_ethernet(self._access, found.name, place.driver)
+        pci = self._access.pci_functions.of(folder)
+        ethernet = read_ethernet(self._access, interface.name, pci.driver)
         port = PortReading(
             port="",
-            active=found.link_up,
-            admin_down=found.admin_up is False,
-            rate=found.rate,
-            groups=(*found.groups, ethernet.counts),
-            down_sources={"carrier_down_count": found.carrier_downs},
-            ifindex=found.ifindex,
-            netdev=found.name,
-            link_layer=_LINK_LAYERS.get(str(dict(found.settings).get("type")), ""),
-            mtu=found.mtu,
-            settings=found.settings,
+            active=interface.link_up,
+            admin_down=interface.admin_up is False,
+            rate=interface.rate,
+            groups=(*interface.groups, ethernet.counts),
+            down_sources={"carrier_down_count": interface.carrier_downs},
+            ifindex=interface.ifindex,
+            netdev=interface.name,
+            link_layer=_LINK_LAYERS.get(str(dict(interface.settings).get("type")), ""),
+            mtu=interface.mtu,
+            settings=interface.settings,
             fec_mode=ethernet.fec_mode,
-            down_reason="" if found.link_up else _why_down(self._access, found),
-            failed=(("statistics", found.failed),) if found.failed else (),
+            down_reason="" if interface.link_up else _why_down(self._access, interface),
+            failed=(("statistics", interface.failed),) if interface.failed else (),
         )
-        return DeviceReading(found.name, folder.inode, "", place, "", (port,))
+        return DeviceReading(interface.name, folder.inode, "", pci, "", (port,))
 
 
-def _why_down(access: Access, interface: Interface) -> str:
+def _why_down(access: DeviceAccess, interface: Interface) -> str:
     return "admin" if interface.admin_up is False else why_down(access, interface.name) or "no_carrier"
 
 
 def _link(folder: Folder, *, rtnl: bool) -> _Link:
-    # Counters before the state: a link lost in between then shows in the state now and in the counter the next time,
-    # never the other way round, and link_down.py takes it for the one event it is.
+    # Counters before the state: a link lost in between shows in the state now and in the counter the next time, never
+    # the other way round, so that link_down.py counts it as one event.
     downs = _number(folder, "carrier_down_count")
     counts: Counts = () if downs is None else ((CARRIER_DOWNS, downs),)
     if downs is None:  # kernels before 4.16 count both directions together
@@ -155,7 +156,7 @@ def _link(folder: Folder, *, rtnl: bool) -> _Link:
 
 
 def _link_up(folder: Folder) -> bool | None:
-    """From operstate; drivers that don't keep it say ``unknown``, and then the carrier tells."""
+    """Read operstate; drivers that don't maintain it report ``unknown``, and then the carrier decides."""
     state = folder.text("operstate")
     if state != "unknown":
         return None if state is None else state == "up"
@@ -168,9 +169,9 @@ def _speed(folder: Folder) -> int | None:
 
 
 def _settings(folder: Folder) -> tuple[int, int | None, tuple[tuple[str, int], ...]]:
-    """The kernel's number of it, the MTU and the others that could be read."""
-    found = ((name, parse.setting(folder.text(name) or "")) for name in SETTINGS)
-    settings = tuple((name, value) for name, value in found if value is not None)
+    """Read the interface's index, its MTU and the other settings that could be read."""
+    values = ((name, parse.setting(folder.text(name) or "")) for name in SETTINGS)
+    settings = tuple((name, value) for name, value in values if value is not None)
     return _number(folder, "ifindex") or 0, _number(folder, "mtu"), settings
 
 

@@ -1,7 +1,7 @@
-"""Link state and FEC by ethtool's generic netlink (include/uapi/linux/ethtool_netlink.h), from the standard library.
+"""Query link state and FEC by ethtool's generic netlink (include/uapi/linux/ethtool_netlink.h).
 
-One message asks, one answers. The link state holds what no file of sysfs has: the reason why a link is down, and how
-often the physical link was lost, in 32 bits that don't stay at 255.
+One request, one reply. The link state holds two values that no file of sysfs has: the reason why a link is down, and
+how often the physical link was lost, in 32 bits that don't stay at 255.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ import os
 import socket
 import struct
 from collections.abc import Iterator
-
-from pyrometer_exporters.node.nic.kernel import Fec, LinkState
+from dataclasses import dataclass
 
 NETLINK_GENERIC = 16
 NLM_F_REQUEST, NLMSG_ERROR, GENL_ID_CTRL = 0x1, 0x2, 0x10
@@ -29,35 +28,57 @@ REASONS = (
 )  # fmt: skip
 # ETHTOOL_LINK_MODE_FEC_*_BIT
 FEC_MODES = {49: "off", 50: "rs", 51: "baser", 74: "llrs"}
-# An answer comes at once; the kernel waits for the RTNL lock before that (node_exporter issue 1841: more than 5 s).
+# The kernel replies at once, but waits for the RTNL lock first (node_exporter issue 1841: more than 5 s).
 TIMEOUT_SECONDS = 2.0
 _HEADER, _GENERIC, _ATTRIBUTE = struct.Struct("=IHHII"), struct.Struct("=BBH"), struct.Struct("=HH")
 
 Attributes = dict[int, bytes]
 
 
+@dataclass(frozen=True)
+class LinkState:
+    """The state of a link, from ``ETHTOOL_MSG_LINKSTATE_GET``.
+
+    Attributes:
+        reason: why the link is down, such as ``no_cable``; empty where it is up or the driver doesn't report a reason.
+        downs: how often the physical link went down, 32 bits; None where the driver doesn't count.
+    """
+
+    reason: str = ""
+    downs: int | None = None
+
+
+@dataclass(frozen=True)
+class Fec:
+    """Forward error correction: its mode (``rs``, ``baser``, ``llrs``, ``off``) and blocks since the driver started."""
+
+    mode: str = ""
+    corrected: int | None = None
+    uncorrectable: int | None = None
+
+
 class EthtoolNetlink:
-    """Asks; one socket per question, as questions are minutes apart. ``OSError`` where the kernel has no answer."""
+    """A netlink client that opens one socket per question, as questions are minutes apart."""
 
     def __init__(self) -> None:
         self._family = 0
 
     def link_state(self, interface: str) -> LinkState:
-        """See :class:`~pyrometer_exporters.node.nic.kernel.Kernel`."""
-        found = self._ask(LINKSTATE_GET, interface)
-        state = found.get(LINKSTATE_EXT_STATE, b"")
-        downs = found.get(LINKSTATE_EXT_DOWN_CNT, b"")
+        """Query the link state of ``interface``; raises ``OSError`` where the kernel has no answer."""
+        reply = self._ask(LINKSTATE_GET, interface)
+        state = reply.get(LINKSTATE_EXT_STATE, b"")
+        downs = reply.get(LINKSTATE_EXT_DOWN_CNT, b"")
         reason = REASONS[state[0]] if state and state[0] < len(REASONS) else ""
         return LinkState(reason, number(downs) if downs else None)
 
     def fec(self, interface: str) -> Fec:
-        """See :class:`~pyrometer_exporters.node.nic.kernel.Kernel`."""
-        found = self._ask(FEC_GET, interface)
-        counts = dict(attributes(found.get(FEC_STATS, b"")))
+        """Query the FEC mode and counters of ``interface``; raises ``OSError`` where the kernel has no answer."""
+        reply = self._ask(FEC_GET, interface)
+        counts = dict(attributes(reply.get(FEC_STATS, b"")))
         corrected, uncorrectable = counts.get(FEC_CORRECTED, b""), counts.get(FEC_UNCORRECTABLE, b"")
         # Arrays: the first is the total, those of the lanes follow.
         return Fec(
-            FEC_MODES.get(number(found.get(FEC_ACTIVE, b"")), ""),
+            FEC_MODES.get(number(reply.get(FEC_ACTIVE, b"")), ""),
             number(corrected[:8]) if corrected else None,
             number(uncorrectable[:8]) if uncorrectable else None,
         )
@@ -74,12 +95,12 @@ class EthtoolNetlink:
 
 
 def attribute(kind: int, value: bytes) -> bytes:
-    """One attribute: length, kind, value, padded to 4 bytes."""
+    """Encode one attribute: length, kind, value, padded to 4 bytes."""
     return _ATTRIBUTE.pack(_ATTRIBUTE.size + len(value), kind) + value + bytes(-len(value) % 4)
 
 
 def attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """The attributes of a message; what is cut off or has an impossible length ends it."""
+    """Yield the attributes of a message up to the first that is cut off or has an impossible length."""
     at = 0
     while at + _ATTRIBUTE.size <= len(data):
         length, kind = _ATTRIBUTE.unpack_from(data, at)
@@ -90,14 +111,14 @@ def attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def number(value: bytes) -> int:
-    """An unsigned number of the machine's own byte order; 0 where there is none."""
+    """Decode an unsigned number in the machine's byte order; 0 for no bytes."""
     return int.from_bytes(value, "little" if struct.pack("=H", 1)[0] else "big")
 
 
 def answer(message: bytes) -> Attributes:
-    """The attributes of an answer; ``OSError`` for an error message or one that is cut off."""
+    """Decode the attributes of a reply; raises ``OSError`` for an error message or a truncated one."""
     if len(message) < _HEADER.size + _GENERIC.size:
-        raise OSError(errno.EBADMSG, "a short answer")
+        raise OSError(errno.EBADMSG, "truncated reply")
     _, kind, _, _, _ = _HEADER.unpack_from(message)
     if kind == NLMSG_ERROR:
         (code,) = struct.unpack_from("=i", message, _HEADER.size)

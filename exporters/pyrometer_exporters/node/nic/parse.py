@@ -1,4 +1,4 @@
-"""What sysfs writes about links, as values. Each parser takes any text; what it doesn't know is None, never a guess."""
+"""Parse what sysfs writes about links. Each parser takes any text; unknown is None (or empty), never a guess."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ STATE_ACTIVE_DEFER = 5
 PHYS_DISABLED = 3
 # include/uapi/linux/if.h
 IFF_UP = 0x1
-# Of 64 bits.
+# The digits of the largest 64-bit number.
 _MAX_DIGITS = 20
 
 _CODE = re.compile(r"\s*(\d{1,9})\s*:", re.ASCII)
@@ -24,7 +24,7 @@ _ZERO_GUID = "0000:0000:0000:0000"
 
 
 def code(text: str) -> int | None:
-    """The number of ``4: ACTIVE``; the name after it differs between drivers and is never needed.
+    """Parse the number of ``4: ACTIVE``; the name after it differs between drivers and is never needed.
 
     >>> code("7: Phy Test")
     7
@@ -34,18 +34,18 @@ def code(text: str) -> int | None:
 
 
 def number(text: str | bytes) -> int | None:
-    """A counter such as ``42``; None for ``N/A (no PMA)``, a negative number or more digits than 64 bits have.
+    """Parse a counter such as ``42``; None for ``N/A (no PMA)``, a negative number or more digits than 64 bits have.
 
     >>> number("N/A (no PMA)") is None
     True
     """
     digits = text.strip()
-    # Not only ASCII's digits are digits to Python.
+    # Python's isdigit accepts more than ASCII digits.
     return int(digits) if digits.isdigit() and digits.isascii() and len(digits) <= _MAX_DIGITS else None
 
 
 def setting(text: str) -> int | None:
-    """A number as ``1500`` or ``0x1003``.
+    """Parse a number such as ``1500`` or ``0x1003``.
 
     >>> setting("0x20")
     32
@@ -55,50 +55,50 @@ def setting(text: str) -> int | None:
 
 
 def rate(text: str) -> int | None:
-    """Bits per second of ``400 Gb/sec (4X NDR)``, exactly.
+    """Parse ``400 Gb/sec (4X NDR)`` into bits per second, exactly.
 
     >>> rate("2.5 Gb/sec (1X SDR)")
     2500000000
     """
     match = _RATE.match(text)
-    # In whole numbers, as 2.5e9 from a 32-bit float is what others got wrong.
+    # In whole numbers: a 32-bit float would lose digits of 2.5e9.
     return int(match[1]) * 1_000_000_000 + int((match[2] or "").ljust(9, "0")) if match else None
 
 
 def speed(text: str) -> int | None:
-    """Bits per second of an interface's ``400000`` (Mb/s); None for ``-1``, which means unknown, and for 0."""
+    """Parse an interface's ``400000`` (Mb/s) into bits per second; None for ``-1``, which means unknown, and for 0."""
     megabits = number(text)
     # SPEED_UNKNOWN is -1; some drivers print it unsigned.
     return megabits * 1_000_000 if megabits and megabits != 0xFFFFFFFF else None
 
 
 def admin_up(text: str) -> bool | None:
-    """Whether the flags ``0x1003`` of an interface have IFF_UP."""
+    """Return whether an interface's flags, such as ``0x1003``, include IFF_UP; None where they can't be parsed."""
     match = _FLAGS.fullmatch(text)
     return bool(int(match[1], 16) & IFF_UP) if match else None
 
 
 def guid(text: str) -> str:
-    """A GUID such as ``506b:4b03:005f:a1e2`` in lower case; empty where it is all zeros or none."""
+    """Parse a GUID such as ``506b:4b03:005f:a1e2`` into lower case; empty for all zeros or anything else."""
     match = _GUID.fullmatch(text)
     return _real(match[1].lower()) if match else ""
 
 
 def gid_guid(text: str) -> str:
-    """The port GUID, which is the last half of the port's first GID ``fe80:0000:0000:0000:506b:4b03:005f:a1e2``."""
+    """Parse the port GUID, the second half of the port's first GID ``fe80:0000:0000:0000:506b:4b03:005f:a1e2``."""
     match = _GID.fullmatch(text)
     return _real(match[1].lower()) if match else ""
 
 
 def pci_address(path: str) -> str:
-    """The last PCI address in a device's path: its own, or that of the function it sits on; empty if none.
+    """Return the last PCI address in a device's path: its own, or its function's; empty if there is none.
 
     >>> pci_address("/sys/devices/pci0000:00/0000:00:03.0/virtio2")
     '0000:00:03.0'
     """
-    found = _PCI_ADDRESS.findall(path.lower())
-    return found[-1] if found else ""
+    addresses = _PCI_ADDRESS.findall(path.lower())
+    return addresses[-1] if addresses else ""
 
 
-def _real(found: str) -> str:
-    return "" if found == _ZERO_GUID else found
+def _real(guid_text: str) -> str:
+    return "" if guid_text == _ZERO_GUID else guid_text

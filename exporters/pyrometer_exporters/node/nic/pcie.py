@@ -1,8 +1,8 @@
-"""The PCIe way from a device up to its root port, hop by hop, and the GPU that is nearest on it.
+"""The PCIe path from a device up to its root port, hop by hop, and the GPU nearest to the device.
 
-A hop can do what the weaker of its two ends can: a Gen5 card in a Gen4 slot is as it should be, a switch above it that
-trained at half its width is not, and the card itself shows nothing of it. The width is told always. The speed only
-while the device is busy: idle links go down to the slowest on purpose.
+A hop can do as much as the weaker of its two ends: a Gen5 card in a Gen4 slot is healthy, a switch above it that
+trained at half its width is not, and the card itself doesn't show it. The width is always reported. The speed is
+reported only while the device is busy: idle links drop to the lowest speed on purpose.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from pyrometer_exporters.framework.metrics import Family
 from pyrometer_exporters.node.nic.parse import number
-from pyrometer_exporters.node.nic.readings import Access
+from pyrometer_exporters.node.nic.readings import DeviceAccess, Hop
 from pyrometer_exporters.node.nic.tiers import IDENTITY
 
-# Bytes per second from which a device is called busy: 1 % of a 100 Gb/s link.
+# A device is busy from this many bytes per second: 1 % of a 100 Gb/s link.
 BUSY_BYTES_PER_SECOND = 125_000_000
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.ASCII)
 _SPEED = re.compile(r"\s*(\d{1,4}(?:\.\d{1,3})?)\s*GT/s", re.ASCII)
-# "Unknown", 0 and 255 are what the kernel writes where it doesn't know.
+# The kernel writes "Unknown", 0 or 255 where it doesn't know.
 _WIDTHS = frozenset({1, 2, 4, 8, 12, 16, 32})
-# Display and accelerator controllers (PCI class 03 and 12) of those who make GPUs for computing.
+# Display and accelerator controllers (PCI class 03 and 12) of NVIDIA and AMD.
 _GPU_VENDORS, _GPU_CLASSES = ("0x10de", "0x1002"), ("0x03", "0x12")
 
 T = TypeVar("T", int, float)
@@ -50,44 +50,34 @@ SPEED_MAX = Family(
 FAMILIES = (WIDTH, WIDTH_MAX, SPEED, SPEED_MAX)
 
 
-class Hop(NamedTuple):
-    """The link above a function; None where the kernel doesn't know. Speeds in transfers per second."""
-
-    function: str
-    width: int | None
-    width_max: int | None
-    speed: float | None
-    speed_max: float | None
-
-
-def read_hops(access: Access, path: str, *, busy: bool) -> tuple[Hop, ...]:
-    """The links from the device at the real ``path`` up to its root port, every 300 s; speeds if it is ``busy``."""
-    return access.kept.get(IDENTITY, ("pcie", path, busy), lambda: _hops(access, path, busy=busy))
+def read_hops(access: DeviceAccess, path: str, *, busy: bool) -> tuple[Hop, ...]:
+    """Read the links from the device at the real ``path`` up to its root port, every 300 s; speeds if ``busy``."""
+    return access.cache.get(IDENTITY, ("pcie", path, busy), lambda: _hops(access, path, busy=busy))
 
 
 def functions(path: str) -> list[str]:
-    """The folders of the PCI functions on a path, from the device's own up to its root port."""
+    """List the folders of the PCI functions on a path, from the device's own up to its root port."""
     parts = path.split("/")
     ends = [end for end in range(len(parts), 0, -1) if _ADDRESS.fullmatch(parts[end - 1])]
     return ["/".join(parts[:end]) for end in ends]
 
 
 def nearest(path: str, gpus: Sequence[str]) -> str:
-    """The PCI address of the GPU that shares the most of the way with the device; empty where none shares a root port.
+    """Return the PCI address of the GPU with the longest shared path; empty where no GPU shares a root port.
 
-    Among several on one switch, the one with the nearest address. ``path`` and ``gpus`` are real paths of functions.
+    Of several on one switch, the GPU with the nearest address. ``path`` and ``gpus`` are real paths of functions.
     """
     own = functions(path)
     shared = [(len(set(own) & set(functions(gpu))), gpu.rpartition("/")[2]) for gpu in gpus]
     closest = [(count, address) for count, address in shared if count > 0]
     bus = _bus(path.rpartition("/")[2])
-    return max(closest, key=lambda found: (found[0], -abs(_bus(found[1]) - bus)), default=(0, ""))[1]
+    return max(closest, key=lambda entry: (entry[0], -abs(_bus(entry[1]) - bus)), default=(0, ""))[1]
 
 
 class Gpus:
-    """The GPUs of the node and which of them is nearest to a device.
+    """The GPUs of the node, and the nearest GPU of each device.
 
-    The bus is listed anew every 300 s; what its hundreds of devices are is read only when another list comes of it.
+    The bus is listed every 300 s; its hundreds of devices are read only when the list has changed.
     """
 
     def __init__(self, sysfs: str) -> None:
@@ -98,7 +88,7 @@ class Gpus:
         self._nearest: dict[str, str] = {}
 
     def refresh(self, now: float) -> None:
-        """List them if it is time, at the monotonic time ``now``."""
+        """List the GPUs again if 300 s have passed; ``now`` is monotonic."""
         if now - self._listed_at >= IDENTITY.seconds:
             self._listed_at = now
             self._list()
@@ -113,7 +103,7 @@ class Gpus:
             self._nearest.clear()
 
     def nearest(self, path: str) -> str:
-        """See :func:`nearest`; empty for a device that is on no PCI bus."""
+        """Return the nearest GPU as :func:`nearest` does; empty for a device that is on no PCI bus."""
         if path not in self._nearest:
             self._nearest[path] = nearest(path, self._paths) if path else ""
         return self._nearest[path]
@@ -146,22 +136,22 @@ def _bus(address: str) -> int:
         return 0
 
 
-def _hops(access: Access, path: str, *, busy: bool) -> tuple[Hop, ...]:
+def _hops(access: DeviceAccess, path: str, *, busy: bool) -> tuple[Hop, ...]:
     chain = [(folder.rpartition("/")[2], _ends(access, folder)) for folder in functions(path)]
     hops = []
     # From the device up: the device and the port above it, then a switch's upper port and the one above, and so on.
     # Between the two ports of a switch there is no link.
     for index in range(0, len(chain), 2):
         function, (width, speed, width_max, speed_max) = chain[index]
-        # Without a root port, as in some virtual machines, there is nothing above.
+        # Without a root port, as in some virtual machines, nothing is above.
         _, _, up_width, up_speed = chain[index + 1][1] if index + 1 < len(chain) else (None,) * 4
         trained = speed if busy else None
         hops.append(Hop(function, width, _weaker(width_max, up_width), trained, _weaker(speed_max, up_speed)))
     return tuple(hops)
 
 
-def _ends(access: Access, path: str) -> tuple[int | None, float | None, int | None, float | None]:
-    """Width, speed, largest width, largest speed of a function."""
+def _ends(access: DeviceAccess, path: str) -> tuple[int | None, float | None, int | None, float | None]:
+    """Read width, speed, largest width and largest speed of a function."""
     try:
         folder = access.folders.get(path)
     except OSError:
@@ -175,12 +165,12 @@ def _ends(access: Access, path: str) -> tuple[int | None, float | None, int | No
 
 
 def _width(text: str | None) -> int | None:
-    found = number(text) if text is not None else None
-    return found if found in _WIDTHS else None
+    lanes = number(text) if text is not None else None
+    return lanes if lanes in _WIDTHS else None
 
 
 def _speed(text: str | None) -> float | None:
-    """Transfers per second of ``32.0 GT/s PCIe`` or ``8 GT/s``."""
+    """Parse ``32.0 GT/s PCIe`` or ``8 GT/s`` into transfers per second."""
     match = _SPEED.match(text or "")
     return float(match[1]) * 1e9 if match else None
 

@@ -1,59 +1,73 @@
-"""What one look at a device gave, before anything is remembered or served of it."""
+"""The result of one read of a device, before anything of it is remembered or served."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from pyrometer_exporters.framework.worker import reason_of
 from pyrometer_exporters.node.nic.counters import Counter
-from pyrometer_exporters.node.nic.hardware import Hardware, Place
 from pyrometer_exporters.node.nic.kernel import Kernel
 from pyrometer_exporters.node.nic.parse import number
+from pyrometer_exporters.node.nic.pci_function import PciFunction, PciFunctionReader
 from pyrometer_exporters.node.nic.sysfs import Folder, Folders
-from pyrometer_exporters.node.nic.tiers import Kept, Tier
-
-if TYPE_CHECKING:
-    from pyrometer_exporters.node.nic.pcie import Hop
-    from pyrometer_exporters.node.nic.temperatures import Temperature
+from pyrometer_exporters.node.nic.tiers import Tier, TierCache
 
 Counts = tuple[tuple[Counter, int], ...]
+"""Counters with their raw values."""
 NOTHING: Mapping[Any, Any] = MappingProxyType({})
 
 
 @dataclass
-class Access:
-    """How the worker of one device reads it; it belongs to that worker alone."""
+class DeviceAccess:
+    """Everything that a reader of one device uses; it belongs to the thread that reads the device."""
 
     folders: Folders
-    kept: Kept
-    hardware: Hardware
+    cache: TierCache
+    pci_functions: PciFunctionReader
     kernel: Kernel | None = None
     """None where the tree that is read is not this machine's."""
+
+
+class Temperature(NamedTuple):
+    """One sensor, in degrees Celsius; ``critical`` is None where the firmware has no threshold, written as 0."""
+
+    sensor: str
+    celsius: float
+    critical: float | None
+
+
+class Hop(NamedTuple):
+    """The PCIe link above a function; None where the kernel doesn't know. Speeds in transfers per second and lane."""
+
+    function: str
+    width: int | None
+    width_max: int | None
+    speed: float | None
+    speed_max: float | None
 
 
 class PortReading(NamedTuple):
     """A port, or an interface without RDMA (``port`` empty).
 
     Attributes:
-        port: its number as text.
+        port: the port's number as text.
         active: whether the link is up; None where that couldn't be read.
-        admin_down: whether an administrator has switched it off.
+        admin_down: whether an administrator has switched the port off.
         rate: bits per second; None unless the link is up.
-        down_sources: raw counts of link losses by source; None where one that exists couldn't be read this time.
-        ifindex: changes when the interface was made anew.
-        state_id: as the kernel numbers states: 4 is ACTIVE; None for an interface without RDMA.
-        physical_state_id: 5 is LinkUp.
-        mtu: bytes, of its interface.
-        settings: what its interface is set to, by the kernel's name of the file.
-        lifespan: for how many seconds the kernel keeps hardware counters before it asks the device again.
-        fec_mode: of its interface: ``rs``, ``baser``, ``llrs``, ``off``; empty where nobody says.
-        down_reason: why the link is down, in a word; empty while it is up or where nobody says.
-        failed: groups of files none of which could be read, with the reason.
-        groups: the raw values of the counters that could be read; the last of the fields. A group, and a count in it,
-            is the same object as long as it says the same.
+        down_sources: raw counts of link losses by source; None where a source exists but couldn't be read this time.
+        ifindex: the kernel's number of the interface, which changes when the interface is created again.
+        state_id: the port's state as the kernel numbers it: 4 is ACTIVE; None for an interface without RDMA.
+        physical_state_id: the physical state as the kernel numbers it: 5 is LinkUp.
+        mtu: the interface's MTU, in bytes.
+        settings: the interface's settings, by the kernel's file name.
+        lifespan: for how many seconds the kernel caches hardware counters before it asks the device again.
+        fec_mode: the interface's FEC: ``rs``, ``baser``, ``llrs``, ``off``; empty where unknown.
+        down_reason: why the link is down, in a word; empty while it is up or where unknown.
+        failed: groups of files none of which could be read, each with the reason.
+        groups: the raw values of the counters that could be read, by group of files.
     """
 
     port: str
@@ -77,24 +91,24 @@ class PortReading(NamedTuple):
 
 
 class DeviceReading(NamedTuple):
-    """A device: an RDMA device or an interface without RDMA.
+    """A device: an RDMA device, or an interface without RDMA.
 
     Attributes:
-        inode: of its folder in sysfs, which changes when the driver is reloaded.
-        node_guid: the device's own; empty where it has none.
-        board: its board's id, such as ``MT_0000000838``; empty where it has none.
+        inode: the inode of the device's sysfs folder, which changes when the driver is reloaded.
+        node_guid: the device's own GUID; empty where it has none.
+        board: the board's id, such as ``MT_0000000838``; empty where it has none.
         counts: the counters of the whole device.
         link_is_constant: whether the driver reports a link that is always up (EFA).
-        ages: how old the oldest value of each tier is, in seconds.
-        temperatures: of the device and its module.
-        hops: the PCIe links from the device up.
-        failing: files that can't be read at present, below the device's folder, with the errno.
+        ages: the age of the oldest value of each tier, in seconds.
+        temperatures: the sensors of the device and its module.
+        hops: the PCIe links from the device up to its root port.
+        failing: files that can't be read at present, below the device's folder, each with the errno.
     """
 
     name: str
     inode: int
     node_guid: str
-    place: Place
+    pci: PciFunction
     firmware: str
     ports: tuple[PortReading, ...]
     board: str = ""
@@ -106,10 +120,10 @@ class DeviceReading(NamedTuple):
     failing: tuple[tuple[str, int], ...] = ()
 
 
-class Counters:
-    """The counters of ``table`` that a folder has; belongs to the worker that reads the device.
+class CounterFiles:
+    """The counters of ``table`` that a folder has; belongs to the thread that reads the device.
 
-    What a file says is made a number of where it isn't what it said before.
+    A file is parsed only when its text has changed.
     """
 
     def __init__(self, table: Iterable[Counter]) -> None:
@@ -118,34 +132,33 @@ class Counters:
         self._listed: list[Counter] = []
         self._files: list[str] = []
         self._texts: list[bytes | None] = []
-        self._found: list[tuple[Counter, int] | None] = []
+        self._parsed: list[tuple[Counter, int] | None] = []
         self._counts: Counts = ()
 
     def read(self, folder: Folder) -> tuple[Counts, str | None]:
-        """Those that give a number; the same object as before where all are what they were.
+        """Return the counters that have a number, and the reason if all of several files failed, else None.
 
-        The second value is None, or the reason why none could be read although there are some. A text that is no
-        number, such as ``N/A (no PMA)``, means that the hardware doesn't count this: no failure.
+        A text that is no number, such as ``N/A (no PMA)``, means that the hardware doesn't count this: not a failure.
         """
         if folder.names is not self._names:
             self._list(folder.names)
         texts, failures = folder.several(self._files)
         if texts != self._texts:
-            self._take(texts)
-        none = failures and len(failures) == len(texts)
-        return self._counts, reason_of(failures[0]) if none else None
+            self._parse(texts)
+        all_failed = failures and len(failures) == len(texts)
+        return self._counts, reason_of(failures[0]) if all_failed else None
 
     def _list(self, names: frozenset[str]) -> None:
         self._listed = [counter for counter in self._table if counter.file in names]
         self._files = [counter.file for counter in self._listed]
-        self._texts, self._found = [None] * len(self._files), [None] * len(self._files)
+        self._texts, self._parsed = [None] * len(self._files), [None] * len(self._files)
         self._counts = ()
         self._names = names
 
-    def _take(self, texts: list[bytes | None]) -> None:
+    def _parse(self, texts: list[bytes | None]) -> None:
         for index, (text, before) in enumerate(zip(texts, self._texts, strict=True)):
             if text != before:
                 raw = None if text is None else number(text)
-                self._found[index] = None if raw is None else (self._listed[index], raw)
+                self._parsed[index] = None if raw is None else (self._listed[index], raw)
         self._texts = texts
-        self._counts = tuple(filter(None, self._found))
+        self._counts = tuple(filter(None, self._parsed))

@@ -1,4 +1,4 @@
-"""What must survive a restart of the exporter: one JSON file in the state folder."""
+"""Keep the port memories across restarts of the exporter: one JSON file in the state folder."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _COUNTS = ("events", "rate_max", "inode", "ifindex")
 _MAPPINGS = ("ignored", "resets", "sources", "behind")
 
 
-class Store:
-    """The file ``nic.json``; without a folder, nothing is kept."""
+class PortStateFile:
+    """The file ``nic.json``; without a folder, nothing is saved."""
 
     def __init__(self, folder: Path | None) -> None:
         self._file = StateFile(folder, "nic.json")
         self._saved: object = None
 
     def load(self) -> dict[str, PortMemory]:
-        """What was kept, by port key. A file that can't be used is set aside with one warning: counts start at 0."""
+        """Load the memories by port key. An unusable file is set aside with one warning, and counts start at 0."""
         ports = self._file.load(decode)
         if ports is None:
             return {}
@@ -33,9 +33,9 @@ class Store:
         return ports
 
     def changed(self, ports: dict[str, PortMemory]) -> str | None:
-        """The text to save; None where the file has all that matters already or there is no folder.
+        """Return the text to save; None where the file is up to date or there is no folder.
 
-        The latest raw values change with every look and are not worth a write: they come along when another is due,
+        The latest raw values change with every read and are not worth a write: they are saved with the next change,
         and at the end.
         """
         if not self._file.kept or _essence(ports) == self._saved:
@@ -43,23 +43,23 @@ class Store:
         return encode(ports)
 
     def save(self, text: str) -> None:
-        """Replace the file, so that a crash leaves the old or the new one whole. Raises ``OSError``."""
+        """Replace the file atomically: a crash leaves the old or the new one whole. Raises ``OSError``."""
         self._file.replace(text)
         self._saved = _essence(decode(json.loads(text)))
 
     def finish(self, ports: dict[str, PortMemory]) -> None:
-        """Save all at the end, the latest raw values included. Raises ``OSError``."""
+        """Save everything at shutdown, the latest raw values included. Raises ``OSError``."""
         if self._file.kept and ports:
             self.save(encode(ports))
 
 
 def encode(ports: dict[str, PortMemory]) -> str:
-    """The file's text; the same for equal memories."""
+    """Encode the memories as the file's text; equal memories give the same text."""
     return json.dumps({"version": VERSION, "ports": {key: _plain(port) for key, port in sorted(ports.items())}})
 
 
 def decode(data: Mapping[str, Any]) -> dict[str, PortMemory]:
-    """The memories in a file's JSON; ``ValueError`` where it isn't what :func:`encode` writes."""
+    """Decode the memories from a file's JSON. Raises ``ValueError`` where :func:`encode` didn't write it."""
     if not isinstance(data, dict) or data.get("version") != VERSION or not isinstance(data.get("ports"), dict):
         msg = f"not a state file of version {VERSION}"
         raise ValueError(msg)
@@ -67,7 +67,7 @@ def decode(data: Mapping[str, Any]) -> dict[str, PortMemory]:
 
 
 def _essence(ports: dict[str, PortMemory]) -> object:
-    """What is worth a write when it changes."""
+    """Return the part of the memories whose change is worth a write."""
     return {
         key: (
             port.events, port.last_down, port.last_reason, port.ever_active, port.rate_max, port.boot, port.inode,
@@ -117,7 +117,7 @@ def _memory(data: Any) -> PortMemory:  # noqa: ANN401  whatever the file holds
 
 
 def _unarmed(data: dict[str, Any]) -> str:
-    if "armed" in data:  # 0.1.0 did not keep the cause
+    if "armed" in data:  # 0.1.0 did not save the cause
         return "" if data["armed"] is True else ADMIN if data.get("ever_active") is True else NEW
     return str(data.get("unarmed", NEW))
 
@@ -131,8 +131,8 @@ def _count(data: dict[str, Any], name: str) -> int:
 
 
 def _counts(data: dict[str, Any], name: str) -> dict[str, int]:
-    found = data.get(name, {})  # 0.1.0 had fewer
-    if not isinstance(found, dict):
-        msg = f"{name} is not an object: {found!r}"
+    counts = data.get(name, {})  # 0.1.0 had fewer
+    if not isinstance(counts, dict):
+        msg = f"{name} is not an object: {counts!r}"
         raise ValueError(msg)
-    return {key: _count(found, key) for key in found}
+    return {key: _count(counts, key) for key in counts}

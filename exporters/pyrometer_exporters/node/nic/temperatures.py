@@ -1,4 +1,4 @@
-"""Temperatures of the device and its module: ``hwmon`` of the PCI function (mlx5 since kernel 6.6).
+"""Read the temperatures of a device and its module: ``hwmon`` of the PCI function (mlx5 since kernel 6.6).
 
 A module has a sensor only if it was plugged in when the driver was loaded. Each read is a firmware command.
 Sample::
@@ -12,10 +12,9 @@ Sample::
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
 from pyrometer_exporters.framework.metrics import Family
-from pyrometer_exporters.node.nic.readings import Access
+from pyrometer_exporters.node.nic.readings import DeviceAccess, Temperature
 from pyrometer_exporters.node.nic.sysfs import Folder
 from pyrometer_exporters.node.nic.tiers import TEMPERATURES
 
@@ -37,29 +36,21 @@ CRITICAL_CELSIUS = Family(
 FAMILIES = (CELSIUS, CRITICAL_CELSIUS)
 
 
-class Temperature(NamedTuple):
-    """A sensor, in degrees Celsius; ``critical`` is None where the firmware has none, which it writes as 0."""
-
-    sensor: str
-    celsius: float
-    critical: float | None
+def read_temperatures(access: DeviceAccess, path: str) -> tuple[Temperature, ...]:
+    """Read all sensors of the device whose class folder is at ``path``, every 60 s."""
+    return access.cache.get(TEMPERATURES, path, lambda: tuple(_read(access, f"{path}/device/hwmon")))
 
 
-def read_temperatures(access: Access, path: str) -> tuple[Temperature, ...]:
-    """All sensors of the device whose class folder is at ``path``, every 60 s."""
-    return access.kept.get(TEMPERATURES, path, lambda: tuple(_read(access, f"{path}/device/hwmon")))
-
-
-def _read(access: Access, path: str) -> list[Temperature]:
-    found = []
+def _read(access: DeviceAccess, path: str) -> list[Temperature]:
+    sensors = []
     try:
         for name in sorted(access.folders.get(path).names):
             folder = access.folders.get(f"{path}/{name}")
             numbers = sorted(int(match[1]) for match in map(_INPUT.fullmatch, folder.names) if match)
-            found += [sensor for number in numbers if (sensor := _sensor(folder, number)) is not None]
+            sensors += [sensor for number in numbers if (sensor := _sensor(folder, number)) is not None]
     except OSError:
-        return found
-    return found
+        return sensors
+    return sensors
 
 
 def _sensor(folder: Folder, number: int) -> Temperature | None:
@@ -69,5 +60,5 @@ def _sensor(folder: Folder, number: int) -> Temperature | None:
 
 
 def _celsius(text: str | None) -> float | None:
-    """Degrees of ``54125``; None for anything else."""
+    """Parse millidegrees, such as ``54125``, into degrees; None for anything else."""
     return int(text) / 1000 if text is not None and _MILLIDEGREES.fullmatch(text) else None

@@ -1,4 +1,4 @@
-"""Counters that start again at 0 after 32 bits, continued to 64.
+"""Continue counters that wrap at 32 bits to 64.
 
 At 10 million requests a second 32 bits last 7 minutes, and PromQL takes the wrap for a reset and undercounts.
 """
@@ -16,18 +16,16 @@ WRAP, CLEARED = "wrap", "cleared"
 class Widening:
     """The wraps of one port's counters, by file; ``last`` holds their latest raw values.
 
-    ``wrapped`` and ``cleared`` say how many counters did so since :meth:`settle` was last asked; ``era`` is another one
-    whenever the device's counters are new ones.
+    ``wrapped`` and ``cleared`` count the counters that did so since the last call of :meth:`settle`.
     """
 
     wraps: dict[str, int] = field(default_factory=dict)
     last: dict[str, int] = field(default_factory=dict)
     wrapped: int = 0
     cleared: int = 0
-    era: int = 0
 
     def value(self, counter: Counter, raw: int) -> int:
-        """The counter's value, wider than the device's where it has wrapped."""
+        """Return the counter's value, with its wraps added."""
         file = counter.file
         if raw < self.last.get(file, 0) and counter.counts:
             self._went_back(counter, raw)
@@ -36,21 +34,20 @@ class Widening:
         return (raw + (wraps << counter.bits) if wraps else raw) * counter.factor
 
     def settle(self) -> dict[str, int]:
-        """How often counters began again since this was last asked, by reason: those cleared together count once."""
-        found = {WRAP: self.wrapped, CLEARED: int(self.cleared > 0)}
+        """Return and reset how often counters restarted, by reason; counters cleared together count once."""
+        restarts = {WRAP: self.wrapped, CLEARED: int(self.cleared > 0)}
         self.wrapped = self.cleared = 0
-        return found
+        return restarts
 
     def clear(self) -> None:
-        """The device's counters are new ones: after a reboot or a driver reload."""
+        """Forget everything: the device's counters restarted with a reboot or a driver reload."""
         self.wraps.clear()
         self.last.clear()
-        self.era += 1
 
     def _went_back(self, counter: Counter, raw: int) -> None:
         last = self.last[counter.file]
-        # Three quarters and one quarter: a counter that was cleared hardly ever stood so high. One that stood beyond
-        # its width is wider than the table says.
+        # Three quarters and one quarter: a counter that was cleared was hardly ever so high. A counter beyond its
+        # width is wider than the table says.
         quarter = counter.maximum // 4
         if counter.wraps and 3 * quarter < last <= counter.maximum and raw < quarter:
             self.wraps[counter.file] = self.wraps.get(counter.file, 0) + 1

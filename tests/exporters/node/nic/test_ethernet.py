@@ -19,8 +19,7 @@ from pyrometer_exporters.framework.collector import Context
 from pyrometer_exporters.node.nic import ethernet, netlink
 from pyrometer_exporters.node.nic.collector import COLLECTOR
 from pyrometer_exporters.node.nic.ethtool import Statistics
-from pyrometer_exporters.node.nic.kernel import Fec, LinkState
-from pyrometer_exporters.node.nic.netlink import EthtoolNetlink, answer, attribute, attributes, number
+from pyrometer_exporters.node.nic.netlink import EthtoolNetlink, Fec, LinkState, answer, attribute, attributes, number
 
 
 class FakeKernel:

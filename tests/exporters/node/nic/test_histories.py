@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from pyrometer_exporters.node.nic.link_down import LINK_DOWNED_MAXIMUM, Look, PortMemory
+from pyrometer_exporters.node.nic.link_down import LINK_DOWNED_MAXIMUM, PortMemory, PortObservation
 from pyrometer_exporters.node.nic.state import decode, encode
 
 HISTORIES = 4000
@@ -103,7 +103,7 @@ class World:
         self.narrow, self.cleared = 0, True
 
 
-def look_at(world: World) -> Look:
+def look_at(world: World) -> PortObservation:
     """A look; the link may be lost in its middle, after a counter was read and before the state is."""
     shown = {NARROW: world.narrow, WIDE: world.wide}
     torn = world.random.random() < 0.1 and world.up and world.seen_all
@@ -122,7 +122,7 @@ def look_at(world: World) -> Look:
             world.log.append(f"unread {unread}")
     world.read_all = None not in sources.values()
     world.seen_all = world.seen_all or world.read_all
-    return Look(
+    return PortObservation(
         f"boot{world.boot}", world.inode, 7, world.up, world.disabled, sources, world.booting, ""
     )  # fmt: skip
 
@@ -210,7 +210,7 @@ def test_the_histories_hold_what_they_are_meant_to_hold() -> None:
 
 
 def test_a_memory_that_adds_the_sources_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    def adds(self: PortMemory, look: Look) -> int:
+    def adds(self: PortMemory, look: PortObservation) -> int:
         return sum(max(0, raw - self.sources.get(name, raw)) for name, raw in look.sources.items() if raw is not None)
 
     monkeypatch.setattr(PortMemory, "_lost", adds)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyrometer_exporters.node.nic.link_down import Look, PortMemory
+from pyrometer_exporters.node.nic.link_down import PortMemory, PortObservation
 from pyrometer_exporters.node.nic.state import encode
 
 
 def look(
     active: bool | None = True, *, boot: str = "b", inode: int = 1, admin_down: bool = False, **sources: int
-) -> Look:
-    return Look(boot, inode, 7, active, admin_down, sources)
+) -> PortObservation:
+    return PortObservation(boot, inode, 7, active, admin_down, sources)
 
 
 def test_a_counter_that_is_late_is_not_counted_twice() -> None:
@@ -27,7 +27,7 @@ def test_a_source_that_could_not_be_read_catches_up_without_counting_twice() -> 
     memory = PortMemory()
     memory.advance(look(link_downed=0, carrier_down_count=0), 0)
     for carrier in (1, 2):
-        unread = Look(
+        unread = PortObservation(
             "b", 1, 7, active=True, admin_down=False, sources={"link_downed": None, "carrier_down_count": carrier}
         )
         memory.advance(unread, 1)
@@ -57,7 +57,7 @@ LOOKS = st.builds(
 
 
 @given(st.lists(st.tuples(LOOKS, st.integers(1, 4)), max_size=8))
-def test_looks_that_say_the_same_again_and_again_change_nothing(looks: list[tuple[Look, int]]) -> None:
+def test_looks_that_say_the_same_again_and_again_change_nothing(looks: list[tuple[PortObservation, int]]) -> None:
     """They are passed over from the third on; whoever takes all of them into account remembers the same."""
     quick, thorough = PortMemory(), PortMemory()
     for now, one in enumerate(one for one, times in looks for _ in range(times)):

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyrometer_exporters.node.nic.hardware import Place
 from pyrometer_exporters.node.nic.link_down import CAUSES, PortMemory
-from pyrometer_exporters.node.nic.memory import MAX_PORTS, Memories
+from pyrometer_exporters.node.nic.pci_function import PciFunction
+from pyrometer_exporters.node.nic.port_memory import MAX_PORTS, PortMemories
 from pyrometer_exporters.node.nic.readings import DeviceReading, PortReading
-from pyrometer_exporters.node.nic.state import Store, decode, encode
+from pyrometer_exporters.node.nic.state import PortStateFile, decode, encode
 from pyrometer_exporters.node.nic.widening import Widening
 
 UNUSABLE_STATES = [
@@ -145,13 +145,13 @@ def test_a_state_of_any_shape_is_read_or_refused(value: Any, place: str) -> None
 def test_ports_that_are_long_gone_are_forgotten_when_there_are_too_many(tmp_path: Path) -> None:
     boot_id = tmp_path / "sys/kernel/random/boot_id"
     boot_id.parent.mkdir(parents=True)
-    memories = Memories(Store(None), tmp_path)
+    memories = PortMemories(PortStateFile(None), tmp_path)
 
     def see(count: int, boot: str, first: int = 0) -> None:
         boot_id.write_text(boot)
         port = PortReading("1", active=True, admin_down=False, rate=None)
         guids = [f"guid{first + index}" for index in range(count)]
-        list(memories.take_in([DeviceReading(guid, 1, guid, Place("", ""), "", (port,)) for guid in guids], 0))
+        list(memories.update([DeviceReading(guid, 1, guid, PciFunction("", ""), "", (port,)) for guid in guids], 0))
 
     see(MAX_PORTS, "a")
     see(1, "b")

@@ -12,8 +12,8 @@ import pytest
 from pyrometer_exporters.framework.metrics import Family
 from pyrometer_exporters.node.nic import sysfs
 from pyrometer_exporters.node.nic.counters import Counter
-from pyrometer_exporters.node.nic.readings import Counters
-from pyrometer_exporters.node.nic.sysfs import AbandonedError, Folders, Hung, SystemFiles
+from pyrometer_exporters.node.nic.readings import CounterFiles
+from pyrometer_exporters.node.nic.sysfs import AbandonedError, Folders, HungFiles, SystemFiles
 
 TABLE = tuple(Counter(name, Family(f"{name}_total", "counter", name), 64) for name in ("a", "b", "c"))
 
@@ -35,12 +35,12 @@ def files() -> Watched:
 
 
 @pytest.fixture
-def hung() -> Hung:
-    return Hung()
+def hung() -> HungFiles:
+    return HungFiles()
 
 
 @pytest.fixture
-def folders(files: Watched, hung: Hung) -> Folders:
+def folders(files: Watched, hung: HungFiles) -> Folders:
     return Folders(files, hung)
 
 
@@ -168,7 +168,7 @@ def test_nothing_more_is_read_once_nobody_waits_for_it(folders: Folders, files: 
     assert reads == [f"{path}/a"]
 
 
-def test_of_several_files_the_one_that_hung_is_left_out(folders: Folders, hung: Hung, path: str) -> None:
+def test_of_several_files_the_one_that_hung_is_left_out(folders: Folders, hung: HungFiles, path: str) -> None:
     look(folders, path, 0.0)
     folders.get(path).several("abc")
     hung.add(f"{path}/b")
@@ -180,14 +180,14 @@ def test_of_several_files_the_one_that_hung_is_left_out(folders: Folders, hung: 
 def test_a_number_behind_many_blanks_is_read_to_its_end(folders: Folders, path: str) -> None:
     look(folders, path, 0.0)
     Path(path, "b").write_text(" " * 100 + "5\n")
-    counters = Counters(TABLE)
+    counters = CounterFiles(TABLE)
     for _ in range(2):
         assert [raw for _, raw in counters.read(folders.get(path))[0]] == [0, 5, 2]
 
 
 def test_counters_that_say_the_same_are_the_same_object(folders: Folders, path: str) -> None:
     look(folders, path, 0.0)
-    counters = Counters(TABLE)
+    counters = CounterFiles(TABLE)
     first, _ = counters.read(folders.get(path))
     assert counters.read(folders.get(path))[0] is first
     Path(path, "b").write_text("9\n")
@@ -198,7 +198,7 @@ def test_counters_that_say_the_same_are_the_same_object(folders: Folders, path: 
 
 def test_a_counter_that_can_no_longer_be_read_is_left_out(folders: Folders, files: Watched, path: str) -> None:
     look(folders, path, 0.0)
-    counters = Counters(TABLE)
+    counters = CounterFiles(TABLE)
     counters.read(folders.get(path))
 
     def fail() -> None:
@@ -213,7 +213,7 @@ def test_a_counter_that_can_no_longer_be_read_is_left_out(folders: Folders, file
 
 def test_a_counter_whose_file_comes_late_is_read_with_the_others(folders: Folders, path: str) -> None:
     Path(path, "c").unlink()
-    counters = Counters(TABLE)
+    counters = CounterFiles(TABLE)
     look(folders, path, 0.0)
     assert [raw for _, raw in counters.read(folders.get(path))[0]] == [0, 1]
     add_unseen(path, "c")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pyrometer_exporters.node.nic.tiers import COUNTERS, LINK, Kept
+from pyrometer_exporters.node.nic.tiers import COUNTERS, LINK, TierCache
 
 
 @pytest.fixture
@@ -133,7 +133,7 @@ def test_an_interface_that_was_renamed_is_found_at_once(paced: Any) -> None:
 
 
 def test_what_was_not_asked_for_is_forgotten() -> None:
-    kept = Kept()
+    kept = TierCache()
     for now in (0.0, 1.0):
         kept.begin(now)
         kept.get(LINK, "a", lambda: 1)

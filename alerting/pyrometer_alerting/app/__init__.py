@@ -1,0 +1,1 @@
+"""The service put together: settings, routes, workers, commands."""

@@ -1,0 +1,333 @@
+"""The parts put together: routes over store, intake, courier and diagnostician."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from pyrometer_alerting.app import api
+from pyrometer_alerting.app.analysts import Analysts
+from pyrometer_alerting.clock import Clock
+from pyrometer_alerting.deliver.courier import Courier
+from pyrometer_alerting.deliver.slack import Slack, WebSlack
+from pyrometer_alerting.diagnosis.diagnostician import Diagnostician
+from pyrometer_alerting.digest.schedule import Digests
+from pyrometer_alerting.intake.intake import WATCHDOG_FACT, Intake, Outcome
+from pyrometer_alerting.intake.own_alerts import oversized
+from pyrometer_alerting.intake.reconcile import Reconciler
+from pyrometer_alerting.intake.webhook import BadDelivery, parse
+from pyrometer_alerting.interact.interactions import Interactions
+from pyrometer_alerting.interact.socket_mode import Listener
+from pyrometer_alerting.model.routing import Routing
+from pyrometer_alerting.model.text import duration
+from pyrometer_alerting.prometheus import Prometheus
+from pyrometer_alerting.render import page
+from pyrometer_alerting.render.messages import Style, ThreadReplies, build
+from pyrometer_alerting.server import MAX_BODY_BYTES, Request, Response
+from pyrometer_alerting.sources.alertmanager import Alertmanager
+from pyrometer_alerting.state.metrics import Metrics
+from pyrometer_alerting.state.outbox import Operation
+from pyrometer_alerting.state.store import KEPT_RESOLVED_SECONDS, Store, StoreError, Transaction
+from pyrometer_alerting.webconfig import Authenticator
+from pyrometer_alerting.yamlfile import SettingsError
+
+_log = logging.getLogger(__name__)
+
+WEBHOOK_PATH = "/api/v1/alertmanager"
+_HTML = "text/html; charset=utf-8"
+_PAGE_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+_CLEAN_UP_SECONDS = 3600.0
+_WATCHDOG_SECONDS = 180.0  # it comes each minute: two may be lost to a restart
+
+
+class Service:
+    """Everything behind the HTTP server. `start` runs the two workers, `stop` ends them and closes the store."""
+
+    def __init__(
+        self,
+        store: Store,
+        slack: Slack,
+        channel: str,
+        *,
+        prometheus: Prometheus | None,
+        style: Style,
+        clock: Clock,
+        auth: Authenticator,
+        alertmanagers: Sequence[Alertmanager] = (),
+        reload: Callable[[], tuple[Routing, frozenset[str]]] = lambda: (Routing(), frozenset()),
+        app_token: str = "",
+        digests: Digests | None = None,
+    ) -> None:
+        self.metrics = Metrics()
+        self._store, self._style, self._clock, self._auth = store, style, clock, auth
+        replies = ThreadReplies(style)
+        self.courier = Courier(store, slack, channel, style=style, clock=clock, metrics=self.metrics)
+        self.diagnostician = (
+            Diagnostician(
+                store, prometheus, replies=replies, clock=clock, metrics=self.metrics, changed=self.courier.wake
+            )
+            if prometheus is not None
+            else None
+        )
+        self.analysts = Analysts(
+            store,
+            slack,
+            prometheus,
+            digests or Digests(prometheus=prometheus),
+            style=style,
+            clock=clock,
+            metrics=self.metrics,
+            changed=self.courier.wake,
+        )
+        self._intake = Intake(
+            store, replies=replies, clock=clock, metrics=self.metrics, diagnoses=self.diagnostician is not None
+        )
+        self.reconciler = Reconciler(
+            store,
+            self._intake,
+            alertmanagers,
+            prometheus,
+            clock=clock,
+            metrics=self.metrics,
+            changed=self._changed,
+        )
+        self._listener: Listener | None = None
+        self._interactions: Interactions | None = None
+        if app_token and isinstance(slack, WebSlack):
+            self._interactions = Interactions(
+                store, slack, alertmanagers, style=style, clock=clock, changed=self._acted
+            )
+            self._listener = Listener(app_token, slack.client, self._interactions)
+            self.courier.composer.buttons = True
+        self._reload = reload
+        self.reload()
+        self.metrics.serve_gauges(self._gauges)
+        self._threads: list[threading.Thread] = []
+        self._stopping = threading.Event()
+
+    def reload(self) -> None:
+        """Read routing and secrets again; raises SettingsError and keeps what was, when something is wrong."""
+        routing, users = self._reload()
+        self._auth.refresh()
+        self._intake.routing = self.courier.composer.routing = routing
+        if self.diagnostician is not None:
+            self.diagnostician.routing = routing
+        if self._interactions is not None:
+            self._interactions.users, self._interactions.routing = users, routing
+
+    def start(self) -> None:
+        """Run delivery, diagnosis and clean-up."""
+        targets: list[Callable[[], None]] = [self.courier.run, self.reconciler.run, self._clean_up]
+        targets += self.analysts.targets()
+        if self.diagnostician is not None:
+            targets.append(self.diagnostician.run)
+        if self._listener is not None:
+            targets.append(self._listener.run)
+        self._threads = [threading.Thread(target=target, daemon=True, name=target.__qualname__) for target in targets]
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Finish the call in progress, keep the rest for the next start."""
+        self._stopping.set()
+        self.courier.stop()
+        self.reconciler.stop()
+        if self._listener is not None:
+            self._listener.stop()
+        if self.diagnostician is not None:
+            self.diagnostician.stop()
+        self.analysts.stop()
+        for thread in self._threads:
+            thread.join(timeout=15.0)
+        self._store.close()
+
+    def handle(self, request: Request) -> Response:
+        """Answer one request."""
+        if not self._auth.allows(request.path, request.headers.get("authorization", ""), WEBHOOK_PATH):
+            self.metrics.rejected.labels("credentials").inc()
+            return Response(401, b"credentials required\n", headers={"WWW-Authenticate": 'Basic realm="pyrometer"'})
+        posts = {WEBHOOK_PATH: self._webhook, "/-/reload": self._reloaded}
+        if request.path in posts:
+            return posts[request.path](request)
+        return self._read(request)
+
+    def _read(self, request: Request) -> Response:
+        """What can be looked at."""
+        routes: dict[str, Callable[[], Response]] = {
+            "/": self._page,
+            "/digest": self._digest,
+            "/metrics": lambda: Response(200, self.metrics.render(), "text/plain; version=0.0.4; charset=utf-8"),
+            "/-/healthy": lambda: Response(200, b"healthy\n"),
+            "/-/ready": self._ready,
+            "/api/v1/incidents": lambda: self._told(lambda tx: api.incidents(tx, self._style)),
+            "/api/v1/dead": lambda: self._told(api.dead),
+            "/api/v1/audit": lambda: self._told(api.audit),
+        }
+        if request.path not in routes:
+            return Response(404, b"not found\n")
+        if request.oversized:
+            return Response(413, b"too large\n")
+        if request.method not in ("GET", "HEAD"):
+            return Response(405, b"method not allowed\n", headers={"Allow": "GET, HEAD"})
+        try:
+            return routes[request.path]()
+        except StoreError as error:
+            _log.error("%s: %s", request.path, error)
+            return Response(503, b"the store cannot be read now\n")
+
+    def _webhook(self, request: Request) -> Response:
+        if request.method != "POST":
+            return Response(405, b"method not allowed\n", headers={"Allow": "POST"})
+        response = self._too_large() if request.oversized else self._receive(request.body)
+        self.metrics.webhooks.labels(str(response.status)).inc()
+        return response
+
+    def _receive(self, body: bytes) -> Response:
+        """2xx only after the commit; 503 makes Alertmanager try again, any 4xx would make it give up."""
+        try:
+            outcome = self._intake.apply(parse(body))
+        except BadDelivery as error:
+            self.metrics.rejected.labels(error.reason).inc()
+            _log.warning("webhook: %s", error)
+            return Response(400, f"{error}\n".encode())
+        except StoreError as error:
+            _log.error("webhook: %s", error)
+            return Response(503, b"the store cannot take it now\n")
+        self._changed(outcome)
+        return Response(200, b"ok\n")
+
+    def _too_large(self) -> Response:
+        """Alertmanager would repeat it for ever if it were refused: the channel is told to look there."""
+        now = self._clock.now()
+        alert = oversized(f"{MAX_BODY_BYTES >> 20} MiB", now)
+        self.metrics.rejected.labels("oversized").inc()
+        try:
+            with self._store.transaction() as tx:
+                self._intake.fold(tx, [alert], 0, now, outcome := Outcome())
+                self._intake.fold(tx, [replace(alert, firing=False, ends_at=now)], 0, now, outcome)
+        except StoreError as error:
+            _log.error("webhook: %s", error)
+            return Response(503, b"the store cannot take it now\n")
+        self._changed(outcome)
+        return Response(200, b"too large: see the channel\n")
+
+    def _changed(self, outcome: Outcome) -> None:
+        """Wake those who have something to do now."""
+        if self.diagnostician is not None:
+            if outcome.cause_arrived:
+                self.diagnostician.poke_all()
+            for incident_id in outcome.diagnose:
+                self.diagnostician.poke(incident_id)
+        if outcome.doubted:
+            self.reconciler.poke()
+        self.courier.wake()
+
+    def _acted(self) -> None:
+        """Somebody did something: the message changes, and Alertmanager is asked what is muted now."""
+        self.courier.wake()
+        self.reconciler.poke()
+
+    def _reloaded(self, request: Request) -> Response:
+        if request.method not in ("POST", "PUT"):
+            return Response(405, b"method not allowed\n", headers={"Allow": "POST, PUT"})
+        try:
+            self.reload()
+        except SettingsError as error:
+            _log.error("reload: %s: the configuration stays as it was", error)
+            return Response(500, f"{error}\n".encode())
+        return Response(200, b"reloaded\n")
+
+    def _ready(self) -> Response:
+        with self._store.transaction() as tx:
+            tx.outbox.depth()
+        return Response(200, b"ready\n")
+
+    def _page(self) -> Response:
+        now = self._clock.now()
+        with self._store.transaction() as tx:
+            listed = [(incident, tx.outbox.root(incident.id)) for incident in tx.incidents(50)]
+            trouble = self._trouble(tx, now)
+        shown = [page.Shown(incident, build(incident, self._style), _delivery(root)) for incident, root in listed]
+        banner = page.Banner(self._style.notice, trouble)
+        return Response(200, page.render(shown, banner, now).encode(), _HTML, _PAGE_HEADERS)
+
+    def _digest(self) -> Response:
+        """The digest as a page; while it is being made the answer says so and comes back."""
+        made = self.analysts.herald.page()
+        body = made if made is not None else "The digest is being made: this page comes back in 3 s."
+        return Response(200, body.encode(), _HTML, _PAGE_HEADERS | ({} if made is not None else {"Refresh": "3"}))
+
+    def _trouble(self, tx: Transaction, now: float) -> tuple[str, ...]:
+        depth, oldest, dead = tx.outbox.depth()
+        heartbeat = tx.fact(WATCHDOG_FACT)
+        lines = []
+        if heartbeat is not None and now - float(heartbeat) > _WATCHDOG_SECONDS:
+            lines.append(
+                f"No Watchdog for {duration(now - float(heartbeat))}: Prometheus, Alertmanager or the way from them is"
+                " broken, and no other alert can be trusted to arrive."
+            )
+        if self.courier.blocked:
+            lines.append(f"Slack refuses everything: {self.courier.blocked}. {depth} messages are kept and wait.")
+        elif oldest is not None and now - oldest > 30:
+            lines.append(f"{depth} messages wait for Slack, the oldest for {now - oldest:.0f} s.")
+        for channel, why in self.courier.parked.items():
+            lines.append(f"{channel} cannot be reached ({why}): what is new there goes to the service's own channel.")
+        if dead:
+            lines.append(f"{dead} messages were refused by Slack for good: pyrometer-alerting replay tries them again.")
+        return tuple(lines)
+
+    def _told(self, tell: Callable[[Transaction], Response]) -> Response:
+        with self._store.transaction() as tx:
+            return tell(tx)
+
+    def _gauges(self) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
+        """The gauges of the moment; empty while the store cannot be read (absent, not zero)."""
+        try:
+            with self._store.transaction() as tx:
+                depth, oldest, dead = tx.outbox.depth()
+                firing, watchdog = tx.firing_count(), tx.fact(WATCHDOG_FACT)
+        except StoreError:
+            return {}
+        age = self._clock.now() - oldest if oldest is not None else 0.0
+        gauges: dict[str, dict[tuple[tuple[str, str], ...], float]] = {
+            "pyrometer_alerting_incidents_open": {(("severity", name),): count for name, count in firing.items()},
+            "pyrometer_alerting_outbox_depth": {(): depth},
+            "pyrometer_alerting_outbox_oldest_age_seconds": {(): max(age, 0.0)},
+            "pyrometer_alerting_outbox_dead": {(): dead},
+            "pyrometer_alerting_slack_blocked": {
+                (("reason", self.courier.blocked),): 1.0 if self.courier.blocked else 0.0
+            },
+        }
+        if self._listener is not None:
+            gauges["pyrometer_alerting_socket_mode_connected"] = {(): float(self._listener.connected)}
+        if parked := self.courier.parked:
+            gauges["pyrometer_alerting_channel_unreachable"] = {
+                (("channel", channel), ("reason", why)): 1.0 for channel, why in parked.items()
+            }
+        if watchdog is not None:
+            gauges["pyrometer_alerting_watchdog_last_seen_timestamp_seconds"] = {(): float(watchdog)}
+        return gauges
+
+    def _clean_up(self) -> None:
+        """Forget old resolved incidents now and then."""
+        while not self._stopping.wait(_CLEAN_UP_SECONDS):
+            try:
+                with self._store.transaction() as tx:
+                    tx.forget(self._clock.now() - KEPT_RESOLVED_SECONDS)
+                self._store.shrink()
+            except StoreError as error:
+                _log.error("clean-up: %s", error)
+
+
+def _delivery(root: Operation | None) -> str:
+    """How far the message got, for the page's corner."""
+    if root is None:
+        return "page only"
+    words = {"done": "in the channel", "dead": f"refused: {root.error}", "lookup": "checking whether Slack has it"}
+    return words.get(root.state, "on its way" if root.ts is None else "being edited")

@@ -1,0 +1,293 @@
+"""Flags, the optional configuration file, secrets from files or the environment: all checked before anything starts.
+
+The file has the flags' names, nested at the dots; a flag wins over the file:
+
+    slack:
+      channel: "#gpu-alerts"
+      bot-token-file: /etc/pyrometer/slack-bot-token
+    prometheus:
+      url: http://127.0.0.1:9090
+    notice: SIMULATED CLUSTER
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import stat
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timezone, tzinfo
+from pathlib import Path
+from typing import NoReturn
+from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from pyrometer_alerting.digest.schedule import WEEKDAYS, Schedule
+from pyrometer_alerting.model.links import is_web_url
+from pyrometer_alerting.yamlfile import SettingsError, entries, read_text
+
+STRUCTURED = ("routing", "slack-users")  # what has no flag: it is read by routing.py
+TOKEN_VARIABLE = "PYROMETER_SLACK_BOT_TOKEN"  # noqa: S105 - the name of a variable, not a token
+APP_TOKEN_VARIABLE = "PYROMETER_SLACK_APP_TOKEN"  # noqa: S105
+SLACK_API_URL = "https://slack.com/api/"
+
+_DEFAULTS: Mapping[str, str] = {
+    "web.listen-address": "127.0.0.1:9937",
+    "web.config.file": "",
+    "web.bearer-token-file": "",
+    "prometheus.url": "",
+    "prometheus.external-url": "",
+    "alertmanager.url": "",
+    "alertmanager.external-url": "",
+    "grafana.url": "",
+    "runbook.url": "",
+    "slack.api-url": SLACK_API_URL,
+    "slack.bot-token-file": "",
+    "slack.app-token-file": "",
+    "slack.channel": "",
+    "slack.charts": "auto",
+    "storage.path": "./pyrometer-alerting",
+    "digest.daily": "",
+    "digest.weekly": "",
+    "digest.timezone": "UTC",
+    "log.level": "info",
+    "log.format": "logfmt",
+    "notice": "",
+}
+_HELP: Mapping[str, str] = {
+    "web.listen-address": "where to listen for Alertmanager, the page and /metrics",
+    "web.config.file": "TLS and basic authentication, as in Prometheus' exporter-toolkit",
+    "web.bearer-token-file": "file with the token that Alertmanager must present (authorization.credentials_file);"
+    " a second line is the next one",
+    "prometheus.url": "where the causes of training alerts are looked up; without it none are",
+    "prometheus.external-url": "Prometheus' address as browsers reach it, for links",
+    "runbook.url": "what the runbooks' paths (docs/alerts.md#...) are added to: where this project is browsed",
+    "slack.charts": "auto (Slack's chart block, where refused a picture), picture, or off",
+    "alertmanager.url": "Alertmanager's address: it is asked for what its webhook does not tell; several with commas",
+    "alertmanager.external-url": "Alertmanager's address as browsers reach it, for links; by default the first of"
+    " --alertmanager.url",
+    "grafana.url": "Grafana's address, for links to the boards",
+    "slack.api-url": "base of Slack's Web API; another one only for tests and the demo",
+    "slack.bot-token-file": f"file with the bot token (xoxb-...); or the variable {TOKEN_VARIABLE}; "
+    "without either, messages go to the terminal and the page",
+    "slack.app-token-file": f"file with the app-level token (xapp-...) for buttons; or {APP_TOKEN_VARIABLE};"
+    " slack-users in the configuration file says who may use them",
+    "slack.channel": "channel id (C0123456789) or #name; the bot must be a member",
+    "digest.daily": "when the digest of a day is sent, such as 09:00; none without",
+    "digest.weekly": "when the digest of a week is sent, such as mon 09:00; none without",
+    "digest.timezone": "the time zone of these times and of the months, such as Europe/Zurich",
+    "storage.path": "folder of the database; made when missing",
+    "log.level": "debug, info, warn or error",
+    "log.format": "logfmt or json",
+    "notice": "text shown on every message and page, such as SIMULATED CLUSTER",
+}
+_CHOICES = {
+    "slack.charts": ("auto", "picture", "off"),
+    "log.level": ("debug", "info", "warn", "error"),
+    "log.format": ("logfmt", "json"),
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything the service needs to know. `slack_token` is empty when there is none; it is never shown."""
+
+    host: str
+    port: int
+    web_config: Path | None
+    bearer_file: Path | None
+    prometheus_url: str
+    alertmanager_urls: tuple[str, ...]
+    alertmanager_external_url: str
+    grafana_url: str
+    prometheus_external_url: str
+    runbook_url: str
+    charts: str
+    slack_api_url: str
+    slack_token: str
+    slack_app_token: str
+    slack_channel: str
+    storage_path: Path
+    schedules: tuple[Schedule, ...]
+    zone: tzinfo
+    log_level: str
+    log_format: str
+    notice: str
+    config_file: Path | None = None
+
+    def __repr__(self) -> str:
+        """Without secrets, whoever prints it."""
+        return f"Settings(host={self.host!r}, port={self.port}, slack_channel={self.slack_channel!r})"
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise SettingsError(f"{message}; see --help")
+
+
+def load(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
+    """Read flags, file and secrets; raise SettingsError with one line for whatever is wrong."""
+    given = vars(_parser().parse_args(list(arguments)))
+    config_file = given.pop("config.file")
+    from_file = _from_file(Path(config_file)) if config_file else {}
+    flags = {name: value for name, value in given.items() if value is not None}
+    values = {**_DEFAULTS, **from_file, **flags}
+    for name, choices in _CHOICES.items():
+        if values[name] not in choices:
+            raise SettingsError(f"--{name}={values[name]}: must be one of {', '.join(choices)}")
+    return replace(_settings(values, environment), config_file=Path(config_file) if config_file else None)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="pyrometer-alerting", allow_abbrev=False, description="Alertmanager in, Slack out.")
+    for name, default in _DEFAULTS.items():
+        shown = f" (default {default})" if default else ""
+        parser.add_argument(f"--{name}", dest=name, metavar="VALUE", help=_HELP[name] + shown)
+    parser.add_argument("--config.file", dest="config.file", metavar="VALUE", help="YAML file with these settings")
+    return parser
+
+
+def _from_file(path: Path) -> dict[str, str]:
+    values = {}
+    for entry in entries(path, skip=STRUCTURED):
+        if entry.path not in _DEFAULTS:
+            raise SettingsError(
+                f"{entry.place}: unknown setting {entry.path}; known are {', '.join(sorted(_DEFAULTS))}"
+            )
+        values[entry.path] = entry.value
+    return values
+
+
+def _settings(values: Mapping[str, str], environment: Mapping[str, str]) -> Settings:
+    host, port = listen_address(values["web.listen-address"])
+    token = _token("slack.bot-token-file", values, environment, TOKEN_VARIABLE, "xoxb-")
+    app_token = _token("slack.app-token-file", values, environment, APP_TOKEN_VARIABLE, "xapp-")
+    if app_token and not token:
+        raise SettingsError("--slack.app-token-file: buttons need a bot token as well (--slack.bot-token-file)")
+    if token and not values["slack.channel"]:
+        raise SettingsError("--slack.channel is missing: name the channel (its id is best) that the bot is a member of")
+    api_url = _url("slack.api-url", values["slack.api-url"])
+    bearer = values["web.bearer-token-file"]
+    alertmanagers = _urls("alertmanager.url", values["alertmanager.url"])
+    return Settings(
+        host=host,
+        port=port,
+        web_config=Path(values["web.config.file"]) if values["web.config.file"] else None,
+        bearer_file=Path(bearer) if bearer else None,
+        prometheus_url=_url("prometheus.url", values["prometheus.url"]),
+        alertmanager_urls=alertmanagers,
+        alertmanager_external_url=_url("alertmanager.external-url", values["alertmanager.external-url"])
+        or next(iter(alertmanagers), ""),
+        grafana_url=_url("grafana.url", values["grafana.url"]),
+        prometheus_external_url=_url("prometheus.external-url", values["prometheus.external-url"]),
+        runbook_url=_url("runbook.url", values["runbook.url"]),
+        charts=values["slack.charts"],
+        slack_api_url=api_url if api_url.endswith("/") else f"{api_url}/",
+        slack_token=token,
+        slack_app_token=app_token,
+        slack_channel=values["slack.channel"],
+        storage_path=Path(values["storage.path"]),
+        schedules=_schedules(values["digest.daily"], values["digest.weekly"]),
+        zone=_zone(values["digest.timezone"]),
+        log_level=values["log.level"],
+        log_format=values["log.format"],
+        notice=values["notice"],
+    )
+
+
+def _schedules(daily: str, weekly: str) -> tuple[Schedule, ...]:
+    """`09:00` and `mon 09:00`."""
+    found = []
+    if daily:
+        found.append(Schedule("daily", _minutes("digest.daily", daily, daily)))
+    if weekly:
+        day, _, clock = weekly.strip().lower().partition(" ")
+        if day[:3] not in WEEKDAYS:
+            raise SettingsError(f"--digest.weekly={weekly}: expected a weekday and a time, such as mon 09:00")
+        found.append(Schedule("weekly", _minutes("digest.weekly", weekly, clock), WEEKDAYS.index(day[:3])))
+    return tuple(found)
+
+
+def _minutes(name: str, value: str, clock: str) -> int:
+    match = re.fullmatch(r"([01]?\d|2[0-3]):([0-5]\d)", clock.strip(), re.ASCII)
+    if match is None:
+        raise SettingsError(f"--{name}={value}: expected a time of the day, such as 09:00")
+    return 60 * int(match[1]) + int(match[2])
+
+
+def _zone(name: str) -> tzinfo:
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        if name == "UTC":
+            return timezone.utc  # a machine without the time zone database
+        raise SettingsError(f"--digest.timezone={name}: not a time zone; expected one such as Europe/Zurich") from None
+
+
+def listen_address(value: str) -> tuple[str, int]:
+    """`host:port`, `[::1]:port` or `:port` (every interface) as (host, port)."""
+    host, colon, port = value.rpartition(":")
+    if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        raise SettingsError(f"--web.listen-address={value}: expected host:port, such as 127.0.0.1:9937")
+    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - what `:9937` means in the Prometheus ecosystem
+
+
+def _url(name: str, value: str) -> str:
+    """An absolute http(s) URL or nothing; a password in it is not repeated in the error."""
+    if not value:
+        return ""
+    try:
+        port_is_good = urlsplit(value).port != 0
+    except ValueError:
+        port_is_good = False
+    if not is_web_url(value) or not port_is_good:
+        shown = value.rpartition("@")[2]
+        raise SettingsError(f"--{name}={shown}: expected an address such as http://127.0.0.1:9090")
+    return value
+
+
+def _urls(name: str, value: str) -> tuple[str, ...]:
+    return tuple(_url(name, part.strip()) for part in value.split(",") if part.strip())
+
+
+def _token(name: str, values: Mapping[str, str], environment: Mapping[str, str], variable: str, prefix: str) -> str:
+    file = values[name]
+    where = f"--{name}={file}" if file else variable
+    token = secret(name, Path(file)) if file else environment.get(variable, "").strip()
+    if not file and not token:
+        return ""
+    if not token.startswith(prefix) or not token.isascii() or any(char.isspace() for char in token):
+        kind, page = (
+            ("a bot token", "OAuth & Permissions") if prefix == "xoxb-" else ("an app token", "Basic Information")
+        )
+        raise SettingsError(f"{where}: not {kind}: it must start with {prefix} (Slack app, {page})")
+    return token
+
+
+def bearer_tokens(path: Path) -> list[str]:
+    """One token per line, two at most: the one in use and the next one, so that it can be changed without a gap."""
+    tokens = secret("web.bearer-token-file", path).split()
+    if len(tokens) > 2 or not all(token.isascii() for token in tokens):
+        raise SettingsError(f"--web.bearer-token-file={path}: expected one token, or two on a line each")
+    return tokens
+
+
+def secret(name: str, path: Path) -> str:
+    """The content of a secret file; refused when anyone on the machine could read it."""
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        raise SettingsError(f"--{name}={path}: {os.strerror(error.errno or 0)}") from None
+    if not stat.S_ISREG(mode):
+        raise SettingsError(f"--{name}={path}: not a file")
+    if mode & stat.S_IROTH:
+        raise SettingsError(f"--{name}={path}: everyone on this machine can read it: chmod 600 {path}")
+    try:
+        content = read_text(path).strip()
+    except SettingsError as error:
+        raise SettingsError(f"--{name}={error}") from None
+    if not content:
+        raise SettingsError(f"--{name}={path}: the file is empty: put the secret into it")
+    return content

@@ -1,0 +1,156 @@
+"""The worker that knows which trouble every active run's curve looks like now, not only when an alert fires.
+
+Bounded cost: one run after the other, and after each a rest of 19 times the time it took, so that this thread never
+takes more than a twentieth of a core; with very many runs each is looked at less often, and what is too old is absent.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, cast
+
+from pyrometer_alerting.clock import Clock
+from pyrometer_alerting.prometheus import Prometheus, PrometheusError
+from pyrometer_alerting.state.metrics import Metrics
+
+if TYPE_CHECKING:
+    from pyrometer_alerting.diagnosis.examination import Examination
+    from pyrometer_alerting.sources.batches import Run
+
+_log = logging.getLogger(__name__)
+
+EVERY_SECONDS = 60.0
+REST = 19.0
+STALE_SECONDS = 600.0
+WAVE_EVERY_SECONDS = 3600.0
+MAX_RUNS = 500
+
+Gauge = dict[tuple[tuple[str, str], ...], float]
+
+
+class Eye(Protocol):
+    """What of the pandas half is needed here; imported by the worker, for it takes a second."""
+
+    def active_runs(self, prometheus: Prometheus, now: float) -> list[Run]:
+        """All runs with batches in the last hour."""
+
+    def examine(self, prometheus: Prometheus, run: Run, now: float, wave: float) -> Examination | None:
+        """One look at one run."""
+
+    def wave_of_run(self, prometheus: Prometheus, run: Run, now: float) -> float:
+        """The amplitude of its wave of a day."""
+
+
+def load_eye() -> Eye:
+    """Import pandas and what uses it."""
+    return cast(Eye, importlib.import_module("pyrometer_alerting.diagnosis.investigation"))
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was seen of a run, and when."""
+
+    at: float
+    confidences: Mapping[str, float]
+
+
+class SignatureWatch:
+    """Runs in its own thread; `gauge` may be asked from any."""
+
+    def __init__(self, prometheus: Prometheus, *, clock: Clock, metrics: Metrics) -> None:
+        self._prometheus, self._clock, self._metrics = prometheus, clock, metrics
+        self._seen: dict[tuple[str, str], Seen] = {}
+        self._looked: dict[tuple[str, str], float] = {}
+        self._waves: dict[tuple[str, str], tuple[float, float]] = {}
+        self._runs: tuple[float, list[Run]] = (0.0, [])
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+
+    def run(self) -> None:
+        """Look until stopped."""
+        eye = load_eye()
+        while not self._stop.is_set():
+            begun = self._clock.now()
+            took = self.step(eye)
+            rest = max(REST * took, 0.0 if took else EVERY_SECONDS / 4)
+            _log.debug("signatures: looked for %.3f s at %.0f, resting %.1f s", took, begun, rest)
+            self._stop.wait(rest)
+
+    def stop(self) -> None:
+        """Let `run` return."""
+        self._stop.set()
+
+    def step(self, eye: Eye) -> float:
+        """Look at the run that waits longest, if one is due; the seconds that it took."""
+        begun = self._clock.now()
+        try:
+            runs = self._active(eye, begun)
+        except PrometheusError as error:
+            _log.warning("signatures: %s", error)
+            return 0.0
+        due = [run for run in runs if begun - self._looked.get((run.cluster, run.name), 0.0) >= EVERY_SECONDS]
+        if not due:
+            return 0.0
+        self._look(eye, min(due, key=lambda run: self._looked.get((run.cluster, run.name), 0.0)), begun)
+        return max(self._clock.now() - begun, 0.001)
+
+    def gauge(self) -> Gauge:
+        """pyrometer_run_signature by (cluster, run, signature): what is fresh enough to be true."""
+        oldest = self._clock.now() - STALE_SECONDS
+        with self._lock:
+            fresh = {run: seen for run, seen in self._seen.items() if seen.at >= oldest}
+        return {
+            (("cluster", cluster), ("run", run), ("signature", kind)): confidence
+            for (cluster, run), seen in fresh.items()
+            for kind, confidence in seen.confidences.items()
+        }
+
+    def _active(self, eye: Eye, now: float) -> list[Run]:
+        """The active runs; the list is asked for anew when it is as old as the looks are far apart."""
+        at, runs = self._runs
+        if now - at >= EVERY_SECONDS / 2:
+            runs = eye.active_runs(self._prometheus, now)[:MAX_RUNS]
+            self._runs = (now, runs)
+            self._forget({(run.cluster, run.name) for run in runs})
+        return runs
+
+    def _look(self, eye: Eye, run: Run, now: float) -> None:
+        key = (run.cluster, run.name)
+        self._looked[key] = now
+        try:
+            found = eye.examine(self._prometheus, run, now, self._wave(eye, run, now))
+        except PrometheusError as error:
+            self._metrics.signatures.labels("no_answer").inc()
+            _log.warning("signatures: run %r: %s", run.name, error)
+            return
+        except Exception:  # noqa: BLE001 - a curve that cannot be read must not end all others
+            self._metrics.signatures.labels("error").inc()
+            _log.exception("signatures: run %r", run.name)
+            return
+        verdict = found.verdict if found is not None else None
+        with self._lock:
+            if verdict is None:
+                self._seen.pop(key, None)
+            else:
+                self._seen[key] = Seen(now, verdict.confidences)
+        kind = "too_few_batches" if verdict is None else "unknown" if verdict.kind == "unknown" else "named"
+        self._metrics.signatures.labels(kind).inc()
+
+    def _wave(self, eye: Eye, run: Run, now: float) -> float:
+        """The wave of the day needs two days of data: asked once an hour."""
+        key = (run.cluster, run.name)
+        amplitude, at = self._waves.get(key, (0.0, 0.0))
+        if now - at >= WAVE_EVERY_SECONDS:
+            amplitude = eye.wave_of_run(self._prometheus, run, now)
+            self._waves[key] = (amplitude, now)
+        return amplitude
+
+    def _forget(self, active: set[tuple[str, str]]) -> None:
+        with self._lock:
+            self._seen = {key: seen for key, seen in self._seen.items() if key in active}
+        self._looked = {key: at for key, at in self._looked.items() if key in active}
+        self._waves = {key: wave for key, wave in self._waves.items() if key in active}

@@ -1,0 +1,400 @@
+"""Delivery: takes what the outbox holds to Slack, one call at a time, so that everything is said and nothing twice.
+
+The operation is marked `sending` on disk before the call and carries its op_id in the message's metadata. Whenever
+nobody can know whether Slack has the message (a crash, a time-out, a broken connection, `internal_error`), it is looked
+for in the channel before it is posted again.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+
+from pyrometer_alerting.clock import Clock
+from pyrometer_alerting.deliver.degrade import draws_charts, fixed, leaving_out, note_refusal
+from pyrometer_alerting.deliver.slack import LONGEST_WAIT_SECONDS, Slack, SlackFailure, Trouble
+from pyrometer_alerting.deliver.timing import Timing
+from pyrometer_alerting.model.message import Message
+from pyrometer_alerting.render.composer import Composer
+from pyrometer_alerting.render.messages import DEGRADE_LEVELS, WITHOUT_CHART, Style, has_chart
+from pyrometer_alerting.state.metrics import Metrics
+from pyrometer_alerting.state.outbox import Operation
+from pyrometer_alerting.state.store import Store, StoreError
+
+_log = logging.getLogger(__name__)
+
+# An edit that can never work: say it in a new message instead.
+_CANNOT_EDIT = frozenset({"cant_update_message", "edit_window_closed"})
+_CANNOT_LOOK = frozenset({"missing_scope", "not_allowed_token_type", "no_permission"})
+TERMINAL = "terminal"  # the channel of a service without a token: nothing there can be edited from Slack
+_AGAIN = "not found: posting again"
+_CLOCK_SKEW_SECONDS = 60.0  # our clock against Slack's `ts`; NTP keeps it far smaller
+
+
+class Courier:
+    """The one thread that calls Slack."""
+
+    def __init__(
+        self,
+        store: Store,
+        slack: Slack,
+        channel: str,
+        *,
+        style: Style,
+        clock: Clock,
+        metrics: Metrics,
+        timing: Timing | None = None,
+    ) -> None:
+        self._store, self._slack, self._channel = store, slack, channel
+        self._clock, self._metrics = clock, metrics
+        self._timing = timing or Timing()
+        self.composer, self._charts = Composer(style), style.charts
+        self._free_at: dict[tuple[str, str], float] = {}  # (method, channel where it counts) -> end of its rate limit
+        self._blocked: tuple[SlackFailure, float] | None = None  # (why, when to try again)
+        self._parked: dict[str, tuple[str, float]] = {}  # channel -> (why, when to try again)
+        self._stepped_at = 0.0
+        self._wake = threading.Event()
+        self._stopped = False
+
+    @property
+    def blocked(self) -> str:
+        """Slack's word for why nothing can be sent now; empty when all is well."""
+        if self._blocked:
+            return self._blocked[0].code
+        return self._parked[self._channel][0] if self._channel in self._parked else ""
+
+    @property
+    def parked(self) -> dict[str, str]:
+        """Channels where nothing can be said now, with Slack's word for why; what is new goes to our own channel."""
+        return {channel: why for channel, (why, _until) in self._parked.items() if channel != self._channel}
+
+    def wake(self) -> None:
+        """There may be something to send."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Let `run` return after the call in progress."""
+        self._stopped = True
+        self._wake.set()
+
+    def run(self) -> None:
+        """Deliver until stopped."""
+        recovered = False
+        while not self._is_over():
+            try:
+                if not recovered:
+                    self.recover()
+                    recovered = True
+                wait = self.step()
+            except StoreError as error:
+                # A call may have succeeded without its outcome being written: treat it like a crash.
+                _log.error("outbox: %s", error)
+                recovered, wait = False, self._timing.backoff
+            if wait > 0:
+                self._wake.wait(wait)
+
+    def _is_over(self) -> bool:
+        """Cleared before it is asked: a `stop` between the two would else be slept through."""
+        self._wake.clear()
+        return self._stopped
+
+    def recover(self) -> None:
+        """What was being sent when the last process died is ambiguous (edits are not: they are simply repeated)."""
+        now = self._clock.now()
+        with self._store.transaction() as tx:
+            tx.outbox.hurry(now, now + LONGEST_WAIT_SECONDS)  # the clock may have been set back meanwhile
+            if self._channel != TERMINAL:
+                tx.outbox.leave(TERMINAL)
+            for operation in tx.outbox.interrupted():
+                if operation.kind == "root" and operation.ts is not None:
+                    tx.outbox.later(operation.op_id, now, "interrupted")
+                else:
+                    tx.outbox.look(operation.op_id, now + self._timing.first_look, "interrupted", 0)
+
+    def step(self) -> float:
+        """Do the oldest thing that can be done now; return how many seconds to wait before the next step."""
+        now = self._clock.now()
+        if now < self._stepped_at:
+            self._set_back(now)
+        self._stepped_at = now
+        if self._blocked is not None and not self._probe(now):
+            return max(self._blocked[1] - now, 0.0)
+        with self._store.transaction() as tx:
+            due = tx.outbox.due()
+        wait = self._timing.idle
+        for operation in due:
+            at = max(
+                operation.not_before, self._free_at.get(self._limit_of(operation), 0.0), self._parked_until(operation)
+            )
+            if at <= now:
+                self._work(operation, now)
+                return 0.0
+            wait = min(wait, at - now)
+        return min(wait, self._sweep(now))
+
+    def _limit_of(self, operation: Operation) -> tuple[str, str]:
+        """Slack counts posts per channel, everything else per method."""
+        method = _method(operation)
+        return method, self._target(operation) if method == "chat.postMessage" else ""
+
+    def _target(self, operation: Operation) -> str:
+        """Where to post: its channel, or ours while that one is out of reach."""
+        target = operation.target or self._channel
+        return self._channel if target in self._parked and target != self._channel else target
+
+    def _parked_until(self, operation: Operation) -> float:
+        """When this operation may be tried: a post finds another channel, an edit must wait for its own."""
+        where = self._target(operation) if operation.ts is None and operation.kind == "root" else operation.target
+        return self._parked.get(where or self._channel, ("", 0.0))[1]
+
+    def _set_back(self, now: float) -> None:
+        """The clock was set back: whatever waits for a time would wait for so much longer."""
+        self._free_at.clear()
+        self._parked.clear()
+        if self._blocked is not None:
+            self._blocked = (self._blocked[0], now)
+        with self._store.transaction() as tx:
+            tx.outbox.hurry(now, now + self._timing.idle)
+
+    def _probe(self, now: float) -> bool:
+        """Whether sending may be tried again; asks Slack when the token was the trouble."""
+        if self._blocked is None:
+            return True
+        failure, until = self._blocked
+        if now < until:
+            return False
+        if failure.trouble is Trouble.AUTH:
+            try:
+                self._slack.check()
+            except SlackFailure as again:
+                self._count("auth.test", again.code)
+                self._blocked = (failure, now + max(self._timing.probe, again.retry_after))
+                return False
+            self._count("auth.test", "ok")
+        self._blocked = None
+        return True
+
+    def _work(self, operation: Operation, now: float) -> None:
+        try:
+            if operation.state == "lookup":
+                self._look(operation, now)
+            elif operation.kind == "root":
+                self._send_root(operation, now)
+            else:
+                self._send_reply(operation, now)
+        except StoreError:
+            raise
+        except Exception:  # noqa: BLE001 - one message that cannot be built must not keep the others from being sent
+            _log.exception("outbox: operation %s", operation.op_id)
+            self._postpone(operation, now + self._timing.probe)
+
+    def _postpone(self, operation: Operation, until: float) -> None:
+        with self._store.transaction() as tx:
+            current = tx.outbox.get(operation.op_id)
+            if current is not None and current.state == "sending" and current.ts is None:
+                tx.outbox.look(operation.op_id, until, "internal error", 0)
+            else:
+                tx.outbox.later(operation.op_id, until, "internal error")
+
+    def _send_root(self, operation: Operation, now: float) -> None:
+        if operation.body is not None:
+            self._send_fixed(operation, operation.body, now)
+            return
+        with self._store.transaction() as tx:
+            incident = tx.incident(operation.incident_id)
+            if incident is None:
+                tx.outbox.die(operation.op_id, "the incident is gone")
+                return
+            quiet_until = self.composer.routing.not_before(incident, now)
+            if operation.ts is None and quiet_until > now:
+                tx.outbox.hold(operation.op_id, quiet_until)
+                return
+            native = draws_charts(tx, self._charts, now)
+            into = tx.incident(incident.joined_into)
+            builder = self.composer.builder(incident, into, operation, self._target(operation), native=native)
+            level, message = leaving_out(operation.degrade, builder)
+            operation = replace(operation, degrade=level)
+            if operation.channel and operation.ts and message.digest() == operation.shown:
+                tx.outbox.finish(operation, operation.channel, operation.ts, message.digest(), now)
+                return
+            if operation.ts is None:
+                tx.outbox.drop_replies(operation.incident_id)
+                operation = replace(operation, target=self._target(operation))
+            tx.outbox.start(operation.op_id, now, operation.target)
+        if self._tell(operation, message, builder if native else None, now) and operation.posted_at is None:
+            self._metrics.latency.observe(max(self._clock.now() - incident.received_at, 0.0))
+
+    def _send_fixed(self, operation: Operation, body: str, now: float) -> None:
+        """A message of its own, such as a digest."""
+        with self._store.transaction() as tx:
+            native = draws_charts(tx, self._charts, now)
+            builder = fixed(body, native=native)
+            level, message = leaving_out(operation.degrade, builder)
+            operation = replace(operation, degrade=level, target=self._target(operation))
+            tx.outbox.start(operation.op_id, now, operation.target)
+        self._tell(operation, message, builder if native else None, now)
+
+    def _tell(self, operation: Operation, message: Message, drawn: Callable[[int], Message] | None, now: float) -> bool:
+        """Post or edit it; whether Slack has it. `drawn` builds it by level where Slack is to draw the charts."""
+        known = (operation.channel, operation.ts) if operation.channel and operation.ts else None
+        taken = self._attempt(operation, lambda: self._say(operation, message, known))
+        if taken and drawn is not None and operation.degrade == WITHOUT_CHART and has_chart(drawn(0)):
+            note_refusal(self._store, operation.op_id, now)
+        return taken
+
+    def _say(self, operation: Operation, message: Message, known: tuple[str, str] | None) -> tuple[str, str, str]:
+        if known is None:
+            channel, ts = self._slack.post(self._target(operation), message, operation.metadata, None)
+        else:
+            channel, ts = known
+            self._slack.update(channel, ts, message, operation.metadata)
+        return channel, ts, message.digest()
+
+    def _send_reply(self, operation: Operation, now: float) -> None:
+        with self._store.transaction() as tx:
+            root = tx.outbox.root(operation.incident_id)
+            tx.outbox.start(operation.op_id, now, operation.target)
+        body = json.loads(operation.body or "{}")
+        blocks = [] if operation.degrade else list(body.get("blocks", []))
+        message = Message(str(body.get("text", "")), blocks, bool(body.get("broadcast")))
+        channel, thread = (root.channel or "", root.ts) if root is not None else ("", None)
+        channel = channel or self._target(operation)
+        self._attempt(operation, lambda: (*self._slack.post(channel, message, operation.metadata, thread), ""))
+
+    def _attempt(self, operation: Operation, call: Callable[[], tuple[str, str, str]]) -> bool:
+        """Make the call and write down its outcome; whether Slack has it."""
+        method = _method(operation)
+        try:
+            channel, ts, shown = call()
+        except SlackFailure as failure:
+            self._count(method, failure.code)
+            self._failed(operation, failure)
+            return False
+        self._count(method, "ok")
+        with self._store.transaction() as tx:
+            tx.outbox.finish(operation, channel, ts, shown, self._clock.now())
+            if operation.kind == "root" and operation.ts is None:  # else it is where the message was, maybe another one
+                tx.save_fact(f"channel:{self._target(operation)}", channel)
+            if operation.error == _AGAIN:
+                due = self._clock.now() + self._timing.sweep
+                tx.outbox.sweep_later(operation.op_id, channel, ts, operation.sent_at or 0.0, due)
+        self._parked.pop(self._target(operation), None)
+        return True
+
+    def _failed(self, operation: Operation, failure: SlackFailure) -> None:
+        now = self._clock.now()
+        _log.warning("outbox: %s: %s (%s)", _method(operation), failure.code, failure.trouble.value)
+        self._hold(operation, failure, now)
+        with self._store.transaction() as tx:
+            outbox, op_id = tx.outbox, operation.op_id
+            edits = operation.kind == "root" and operation.ts is not None
+            if failure.trouble in (Trouble.RATE, Trouble.AUTH, Trouble.CHANNEL):
+                outbox.later(op_id, now + failure.retry_after, failure.code, refund=True)
+            elif edits and (failure.trouble is Trouble.GONE or failure.code in _CANNOT_EDIT):
+                outbox.renew(operation, now)
+            elif failure.trouble is Trouble.AMBIGUOUS and not edits:
+                outbox.look(op_id, now + self._timing.first_look, failure.code, 0)
+            elif failure.trouble in (Trouble.SAFE, Trouble.AMBIGUOUS):
+                outbox.later(op_id, now + self._timing.again(operation.attempts), failure.code)
+            elif failure.trouble is Trouble.PAYLOAD and operation.degrade + 1 < DEGRADE_LEVELS:
+                outbox.degrade(op_id, operation.degrade + 1, failure.code, now)
+            else:
+                outbox.die(op_id, failure.code)
+
+    def _hold(self, operation: Operation, failure: SlackFailure, now: float) -> None:
+        """Nothing of this method, for this channel or at all, until then."""
+        if failure.trouble is Trouble.RATE:
+            self._free_at[self._limit_of(operation)] = now + failure.retry_after
+        if failure.trouble is Trouble.AUTH:
+            self._blocked = (failure, now + self._timing.probe)
+        if failure.trouble is Trouble.CHANNEL:
+            known = operation.ts is not None or operation.kind == "reply"
+            where = (operation.target or self._channel) if known else self._target(operation)
+            self._parked[where] = (failure.code, now + self._timing.probe)
+
+    def _look(self, operation: Operation, now: float) -> None:
+        """Look for our own message; say it again only when two looks have not found it."""
+        try:
+            channel = operation.channel or self._channel_id(self._target(operation))
+            found = self._find(operation, channel)
+        except SlackFailure as failure:
+            self._count(_method(operation), failure.code)
+            self._could_not_look(operation, failure, now)
+            return
+        self._count(_method(operation), "ok")
+        with self._store.transaction() as tx:
+            if found:
+                tx.outbox.adopt(operation, channel, found[0], now)
+            elif operation.lookups == 0:
+                tx.outbox.look(operation.op_id, now + self._timing.second_look, "not found yet", 1)
+            else:
+                tx.outbox.later(operation.op_id, now, _AGAIN)
+        for surplus in found[1:]:
+            self._delete(channel, surplus)
+
+    def _find(self, operation: Operation, channel: str) -> list[str]:
+        thread = None
+        if operation.kind == "reply":
+            with self._store.transaction() as tx:
+                root = tx.outbox.root(operation.incident_id)
+            thread = root.ts if root is not None else None
+        oldest = (operation.sent_at or operation.since) - _CLOCK_SKEW_SECONDS
+        return self._slack.find(channel, operation.op_id, oldest, thread)
+
+    def _could_not_look(self, operation: Operation, failure: SlackFailure, now: float) -> None:
+        with self._store.transaction() as tx:
+            if failure.code in _CANNOT_LOOK:
+                _log.warning("outbox: cannot look for own messages (%s): posting again may repeat one", failure.code)
+                tx.outbox.later(operation.op_id, now, failure.code)
+                return
+            wait = max(failure.retry_after, self._timing.first_look)
+            tx.outbox.look(operation.op_id, now + wait, failure.code, operation.lookups)
+        self._hold(operation, failure, now)
+
+    def _sweep(self, now: float) -> float:
+        """Remove what arrived late: a first try that nobody could find is in the channel beside the second one."""
+        wait = self._timing.idle
+        with self._store.transaction() as tx:
+            planned = tx.outbox.sweeps()
+        for sweep in planned:
+            if sweep.due > now:
+                wait = min(wait, sweep.due - now)
+                continue
+            try:
+                found = self._slack.find(sweep.channel, sweep.op_id, sweep.oldest - _CLOCK_SKEW_SECONDS, sweep.thread)
+            except SlackFailure as failure:
+                _log.warning("outbox: sweep: %s", failure.code)
+                with self._store.transaction() as tx:
+                    tx.outbox.sweep_again(sweep.op_id, now + self._timing.sweep + failure.retry_after)
+                continue
+            for surplus in found:
+                if surplus != sweep.ts:
+                    self._delete(sweep.channel, surplus)
+            with self._store.transaction() as tx:
+                tx.outbox.swept(sweep.op_id)
+        return wait
+
+    def _channel_id(self, name: str) -> str:
+        with self._store.transaction() as tx:
+            known = tx.fact(f"channel:{name}")
+        return known or self._slack.channel_id(name)
+
+    def _delete(self, channel: str, ts: str) -> None:
+        try:
+            self._slack.delete(channel, ts)
+            self._count("chat.delete", "ok")
+        except SlackFailure as failure:
+            self._count("chat.delete", failure.code)
+
+    def _count(self, method: str, outcome: str) -> None:
+        self._metrics.slack_calls.labels(method, outcome).inc()
+
+
+def _method(operation: Operation) -> str:
+    """The Slack method that the operation needs next: rate limits are per method."""
+    if operation.state == "lookup":
+        return "conversations.replies" if operation.kind == "reply" else "conversations.history"
+    return "chat.update" if operation.kind == "root" and operation.ts is not None else "chat.postMessage"

@@ -1,0 +1,327 @@
+"""The only place that talks to Slack: a small protocol, its slack_sdk implementation, and what can go wrong, by class.
+
+slack_sdk's default retry handler sends chat.postMessage twice when a connection breaks, and posting is not idempotent:
+it is switched off, and the outbox decides.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from enum import Enum
+from http import HTTPStatus
+from http.client import HTTPException
+from typing import Any, Protocol
+from urllib.error import URLError
+from urllib.parse import urlsplit
+
+import requests
+from slack_sdk import WebClient
+from slack_sdk.errors import SlackApiError, SlackClientError
+from slack_sdk.web import SlackResponse
+
+from pyrometer_alerting.model.message import Message
+
+# Slack's own answers take 0.1-1 s; beyond this the connection is dead and the look-up will tell.
+TIMEOUT_SECONDS = 10
+LONGEST_WAIT_SECONDS = 3600.0  # for a rate limit, whatever Slack asks for
+MAX_HISTORY_PAGES = 5
+EVENT_TYPE = "pyrometer_incident"
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+class Trouble(Enum):
+    """What a failure means for the queue (the method reference of chat.postMessage lists the codes)."""
+
+    RATE = "rate"  # wait, the attempt does not count
+    GONE = "gone"  # our message was deleted
+    AUTH = "auth"  # nothing will work until someone acts
+    CHANNEL = "channel"  # nothing will work in this channel until someone acts
+    PAYLOAD = "payload"  # never the same content again
+    AMBIGUOUS = "ambiguous"  # it may have worked
+    SAFE = "safe"  # it has not worked: try again
+
+
+class SlackFailure(Exception):  # noqa: N818 - an answer, not a bug
+    """A call that did not succeed; `retry_after` in seconds for rate limits."""
+
+    def __init__(self, trouble: Trouble, code: str, retry_after: float = 0.0) -> None:
+        super().__init__(code)
+        self.trouble, self.code, self.retry_after = trouble, code, retry_after
+
+
+class Slack(Protocol):
+    """What the outbox needs of a channel. Every method raises SlackFailure."""
+
+    def post(
+        self, channel: str, message: Message, metadata: Mapping[str, str], thread_ts: str | None
+    ) -> tuple[str, str]:
+        """Post and return (channel id, ts)."""
+
+    def update(self, channel: str, ts: str, message: Message, metadata: Mapping[str, str]) -> None:
+        """Replace the content of our own message."""
+
+    def find(self, channel: str, op_id: str, oldest: float, thread_ts: str | None) -> list[str]:
+        """The ts of our messages that carry this op_id, oldest first."""
+
+    def delete(self, channel: str, ts: str) -> None:
+        """Remove our own message."""
+
+    def channel_id(self, channel: str) -> str:
+        """The id of a channel given by id or name."""
+
+    def check(self) -> None:
+        """Ask whether the token is good."""
+
+    def upload(self, name: str, content: bytes, title: str) -> str:
+        """Give Slack a picture that no channel sees yet, and return its id; a message may show it when it is ready."""
+
+    def is_ready(self, file_id: str) -> bool:
+        """Whether Slack has processed an uploaded picture: a message that shows it earlier is refused as a whole."""
+
+
+_CLASSES: Mapping[Trouble, frozenset[str]] = {
+    Trouble.RATE: frozenset({"ratelimited", "rate_limited", "message_limit_exceeded"}),
+    Trouble.GONE: frozenset({"message_not_found", "thread_not_found"}),
+    Trouble.AUTH: frozenset(
+        [
+            "invalid_auth",
+            "not_authed",
+            "account_inactive",
+            "token_revoked",
+            "token_expired",
+            "missing_scope",
+            "no_permission",
+            "ekm_access_denied",
+            "org_login_required",
+            "team_access_not_granted",
+            "two_factor_setup_required",
+            "not_allowed_token_type",
+            "accesslimited",
+            "enterprise_is_restricted",
+        ]
+    ),
+    Trouble.CHANNEL: frozenset(["channel_not_found", "not_in_channel", "is_archived", "messages_tab_disabled"]),
+    Trouble.PAYLOAD: frozenset(
+        [
+            "msg_too_long",
+            "msg_blocks_too_long",
+            "invalid_blocks",
+            "invalid_blocks_format",
+            "no_text",
+            "too_many_attachments",
+            "invalid_metadata_format",
+            "invalid_metadata_schema",
+            "metadata_too_large",
+            "metadata_must_be_sent_from_app",
+            "invalid_arguments",
+            "cant_update_message",
+            "edit_window_closed",
+            "update_failed",
+        ]
+    ),
+    Trouble.AMBIGUOUS: frozenset({"internal_error", "fatal_error"}),
+    Trouble.SAFE: frozenset({"service_unavailable", "request_timeout", "team_added_to_org"}),
+}
+
+
+def classify(code: str) -> Trouble:
+    """The class of Slack's error code; an unknown one is a matter of content (it must not block the queue for good)."""
+    if code.startswith("restricted_action"):
+        return Trouble.CHANNEL
+    return next((trouble for trouble, codes in _CLASSES.items() if code in codes), Trouble.PAYLOAD)
+
+
+class WebSlack:
+    """Slack's Web API through slack_sdk. `base_url` ends in `/api/`."""
+
+    def __init__(self, token: str, base_url: str) -> None:
+        quiet = logging.getLogger("pyrometer_alerting.slack_sdk")
+        quiet.setLevel(logging.WARNING)  # at DEBUG slack_sdk prints bodies
+        self._client = WebClient(
+            token=token, base_url=base_url, timeout=TIMEOUT_SECONDS, retry_handlers=[], logger=quiet
+        )
+        if urlsplit(base_url).hostname in _LOOPBACK:
+            self._client.proxy = None  # a proxy of the environment cannot reach our loopback
+
+    def post(
+        self, channel: str, message: Message, metadata: Mapping[str, str], thread_ts: str | None
+    ) -> tuple[str, str]:
+        """chat.postMessage, with mentions, unfurling and link names off."""
+        answer = self._call(
+            lambda: self._client.chat_postMessage(
+                channel=channel,
+                text=message.text,
+                blocks=message.blocks or None,
+                thread_ts=thread_ts,
+                reply_broadcast=True if message.broadcast and thread_ts else None,
+                metadata=_metadata(metadata),
+                unfurl_links=False,
+                unfurl_media=False,
+                link_names=False,
+                parse="none",
+            )
+        )
+        return str(answer.get("channel")), str(answer.get("ts"))
+
+    def update(self, channel: str, ts: str, message: Message, metadata: Mapping[str, str]) -> None:
+        """chat.update: idempotent, pings nobody. An empty list takes blocks away that were there."""
+        self._call(
+            lambda: self._client.chat_update(
+                channel=channel,
+                ts=ts,
+                text=message.text,
+                blocks=message.blocks,
+                metadata=_metadata(metadata),
+                link_names=False,
+                parse="none",
+            )
+        )
+
+    def find(self, channel: str, op_id: str, oldest: float, thread_ts: str | None) -> list[str]:
+        """conversations.history (or .replies) with metadata, page by page."""
+        found: list[str] = []
+        cursor: str | None = None
+        for _page in range(MAX_HISTORY_PAGES):
+            answer = self._history(channel, oldest, thread_ts, cursor)
+            found += [str(message["ts"]) for message in answer.get("messages") or [] if _op_id(message) == op_id]
+            cursor = (answer.get("response_metadata") or {}).get("next_cursor")
+            if not cursor:
+                break
+        return sorted(found, key=float)
+
+    def _history(self, channel: str, oldest: float, thread_ts: str | None, cursor: str | None) -> SlackResponse:
+        if thread_ts is None:
+            return self._call(
+                lambda: self._client.conversations_history(
+                    channel=channel, oldest=f"{oldest:.6f}", limit=200, include_all_metadata=True, cursor=cursor
+                )
+            )
+        return self._call(
+            lambda: self._client.conversations_replies(
+                channel=channel,
+                ts=thread_ts,
+                oldest=f"{oldest:.6f}",
+                limit=200,
+                include_all_metadata=True,
+                cursor=cursor,
+            )
+        )
+
+    def delete(self, channel: str, ts: str) -> None:
+        """chat.delete."""
+        self._call(lambda: self._client.chat_delete(channel=channel, ts=ts))
+
+    def channel_id(self, channel: str) -> str:
+        """An id as it is; a name through conversations.list."""
+        name = channel.removeprefix("#")
+        if channel == name and channel[:1] in ("C", "G") and channel.isalnum() and channel.isupper():
+            return channel
+        cursor: str | None = None
+        while True:
+            page = cursor
+            answer = self._call(
+                lambda page=page: self._client.conversations_list(  # type: ignore[misc]
+                    exclude_archived=True, types="public_channel,private_channel", limit=999, cursor=page
+                )
+            )
+            for listed in answer.get("channels") or []:
+                if listed.get("name") == name:
+                    return str(listed["id"])
+            cursor = (answer.get("response_metadata") or {}).get("next_cursor")
+            if not cursor:
+                raise SlackFailure(Trouble.CHANNEL, "channel_not_found")
+
+    def open_view(self, trigger: str, view: Mapping[str, Any]) -> None:
+        """views.open."""
+        self._call(lambda: self._client.views_open(trigger_id=trigger, view=dict(view)))
+
+    def whisper(self, channel: str, user: str, said: str) -> None:
+        """chat.postEphemeral."""
+        self._call(lambda: self._client.chat_postEphemeral(channel=channel, user=user, text=said, parse="none"))
+
+    @property
+    def client(self) -> WebClient:
+        """The client itself, for what is built on it."""
+        return self._client
+
+    def check(self) -> None:
+        """auth.test."""
+        self._call(self._client.auth_test)
+
+    def upload(self, name: str, content: bytes, title: str) -> str:
+        """files.getUploadURLExternal, the bytes to the address that it gives, files.completeUploadExternal."""
+        given = self._call(lambda: self._client.files_getUploadURLExternal(filename=name, length=len(content)))
+        address, file_id = str(given["upload_url"]), str(given["file_id"])
+        self._send_bytes(address, content)
+        self._call(lambda: self._client.files_completeUploadExternal(files=[{"id": file_id, "title": title}]))
+        return file_id
+
+    def is_ready(self, file_id: str) -> bool:
+        """files.info: the type is known when the file is processed."""
+        answer = self._call(lambda: self._client.files_info(file=file_id))
+        return bool((answer.get("file") or {}).get("mimetype"))
+
+    def _send_bytes(self, address: str, content: bytes) -> None:
+        """To Slack's own hosts only, whatever the answer named."""
+        host, ours = urlsplit(address).hostname or "", urlsplit(self._client.base_url).hostname
+        if host != ours and not (address.startswith("https://") and host.endswith(".slack.com")):
+            raise SlackFailure(Trouble.PAYLOAD, "upload_to_a_strange_host")
+        try:
+            with requests.Session() as session:
+                session.trust_env = host not in _LOOPBACK  # a proxy of the environment cannot reach our loopback
+                answer = session.post(address, data=content, timeout=TIMEOUT_SECONDS, allow_redirects=False)
+        except requests.RequestException as error:
+            raise SlackFailure(Trouble.SAFE, type(error).__name__) from None
+        if answer.status_code != HTTPStatus.OK:
+            raise SlackFailure(Trouble.SAFE, f"upload_http_{answer.status_code}")
+
+    def _call(self, call: Callable[[], SlackResponse]) -> SlackResponse:
+        try:
+            return call()
+        except SlackApiError as error:
+            raise _failure(error) from None
+        except URLError as error:
+            raise SlackFailure(*_unreachable(error.reason)) from None
+        except (OSError, HTTPException, SlackClientError, ValueError) as error:
+            raise SlackFailure(Trouble.AMBIGUOUS, type(error).__name__) from None
+
+
+def _failure(error: SlackApiError) -> SlackFailure:
+    """Slack's own word, the HTTP status where there is none; 5xx except 503 may come from a gateway after the fact."""
+    status, data = getattr(error.response, "status_code", 200), getattr(error.response, "data", None)
+    code = str(data.get("error") or "") if isinstance(data, dict) else ""
+    if status == 429 or classify(code) is Trouble.RATE:
+        return SlackFailure(Trouble.RATE, "ratelimited", _retry_after(error.response.headers))
+    if status == 503:
+        return SlackFailure(Trouble.SAFE, "http_503")
+    if status >= 500:
+        return SlackFailure(Trouble.AMBIGUOUS, f"http_{status}")
+    if not code:
+        return SlackFailure(Trouble.AMBIGUOUS, f"http_{status}_without_json")
+    return SlackFailure(classify(code), code)
+
+
+def _retry_after(headers: Mapping[str, Any]) -> float:
+    value = next((content for name, content in headers.items() if name.lower() == "retry-after"), "")
+    try:
+        return min(max(float(value[0] if isinstance(value, list) else value), 1.0), LONGEST_WAIT_SECONDS)
+    except (TypeError, ValueError, IndexError):
+        return 30.0  # Slack names a time with every 429; without one, half a minute is its usual answer
+
+
+def _unreachable(reason: object) -> tuple[Trouble, str]:
+    """Refused and unresolved: nothing was sent. Anything later: it may have been."""
+    if isinstance(reason, ConnectionRefusedError) or type(reason).__name__ == "gaierror":
+        return Trouble.SAFE, "unreachable"
+    return Trouble.AMBIGUOUS, type(reason).__name__
+
+
+def _metadata(payload: Mapping[str, str]) -> dict[str, Any]:
+    return {"event_type": EVENT_TYPE, "event_payload": dict(payload)}
+
+
+def _op_id(message: Mapping[str, Any]) -> str | None:
+    metadata = message.get("metadata") or {}
+    payload = metadata.get("event_payload") or {}
+    return payload.get("op_id") if metadata.get("event_type") == EVENT_TYPE else None

@@ -1,0 +1,98 @@
+"""The channel in a terminal: what happens without a Slack token. The same blocks, readable, coloured only on a tty."""
+
+# ruff: noqa: ARG002 - the Slack protocol names what a terminal has no use for
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+from itertools import count
+from typing import TextIO
+
+from pyrometer_alerting.deliver.slack import SlackFailure, Trouble
+from pyrometer_alerting.model.message import Message
+from pyrometer_alerting.render.mrkdwn import Span, spans, texts
+from pyrometer_alerting.render.page_chart import sparkline
+
+WIDTH = 110
+_BOLD, _DIM, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[0m"
+
+
+def render(message: Message, *, colour: bool = False) -> str:
+    """A message as lines of text."""
+    if not message.blocks:
+        return "".join(_plain(span, colour=colour) for span in spans(message.text))
+    lines: list[str] = []
+    for block in message.blocks:
+        if block["type"] == "data_visualization" and block["chart"]["type"] == "line":
+            lines.append(f"  {block['title']}: {sparkline(block)}")
+        shown = ["".join(_plain(span, colour=colour) for span in piece) for piece in texts(block)]
+        if block["type"] == "header":
+            lines.append(f"{_BOLD}{shown[0]}{_RESET}" if colour else shown[0])
+        elif block["type"] == "context":
+            line = "  ".join(shown)
+            lines.append(f"  {_DIM}{line}{_RESET}" if colour else f"  {line}")
+        elif "fields" in block:
+            lines.append("  " + "  ".join(piece.replace("\n", ": ") for piece in shown))
+        else:
+            lines += [wrapped for piece in shown for wrapped in _wrapped(piece)]
+    return "\n".join(lines)
+
+
+def _wrapped(piece: str) -> list[str]:
+    lines = []
+    for line in piece.split("\n"):
+        lines += textwrap.wrap(line, WIDTH, initial_indent="  ", subsequent_indent="     ", break_long_words=False)
+    return lines
+
+
+def _plain(span: Span, *, colour: bool) -> str:
+    if span.kind == "link" and span.url != span.text:
+        return f"{span.text} ({span.url})"
+    return f"{_BOLD}{span.text}{_RESET}" if span.kind == "bold" and colour else span.text
+
+
+class TerminalSlack:
+    """The channel as a stream: a Slack that only prints, so that everything can be tried without an account."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._colour = stream.isatty()
+        self._numbers = count(1)
+
+    def post(
+        self, channel: str, message: Message, metadata: Mapping[str, str], thread_ts: str | None
+    ) -> tuple[str, str]:
+        """Print the message; a reply is indented."""
+        self._print("    " if thread_ts else "", message)
+        return "terminal", f"{next(self._numbers)}.{metadata['op_id'][:6]}"
+
+    def update(self, channel: str, ts: str, message: Message, metadata: Mapping[str, str]) -> None:
+        """Print it again: a terminal cannot edit what scrolled away."""
+        self._print("", message)
+
+    def find(self, channel: str, op_id: str, oldest: float, thread_ts: str | None) -> list[str]:
+        """Nobody can read back what a terminal showed."""
+        return []
+
+    def delete(self, channel: str, ts: str) -> None:
+        """Nothing to do."""
+
+    def channel_id(self, channel: str) -> str:
+        """There is one."""
+        return "terminal"
+
+    def check(self) -> None:
+        """Always there."""
+
+    def upload(self, name: str, content: bytes, title: str) -> str:
+        """A terminal has no pictures: the line of bars is its chart."""
+        raise SlackFailure(Trouble.CHANNEL, "no_pictures_here")
+
+    def is_ready(self, file_id: str) -> bool:
+        """There are none."""
+        return False
+
+    def _print(self, indent: str, message: Message) -> None:
+        shown = textwrap.indent(render(message, colour=self._colour), indent)
+        self._stream.write(shown + "\n\n")
+        self._stream.flush()

@@ -1,0 +1,69 @@
+"""What a drop costs: GPU-hours that were paid for and not trained with.
+
+    lost = GPUs x (elapsed - sum of MFU x step seconds / expected MFU)
+
+over all batches since the drop began, each with its own MFU and duration. Time between two batches in which nothing ran
+counts in full. Batches tagged checkpoint, eval, warmup, ramp or restart are left out on both sides: they would have
+been needed anyway. A batch above the expected MFU counts against the loss, so that noise does not add up.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from pyrometer_alerting.model.incident import Cost
+from pyrometer_alerting.prometheus import Prometheus
+from pyrometer_alerting.sources.batches import batches, selected
+
+LONGEST_SECONDS = 6 * 3600.0  # asked for at once; an older incident is counted on from where the last look ended
+
+
+def add_up(
+    prometheus: Prometheus,
+    cluster: str,
+    run: str,
+    *,
+    known: Cost | None,
+    begin: float,
+    end: float,
+    expected: float,
+    gpus: int,
+    stands: bool = False,
+) -> Cost:
+    """The cost from `begin` to `end`, counted on from what is `known`; raises PrometheusError.
+
+    Counted to the newest batch; to the end where the run `stands`.
+    """
+    start = max(known.until if known is not None else begin, end - LONGEST_SECONDS)
+    frame = batches(prometheus, cluster, run, start - 60, end)  # the batch before the first says when that one began
+    frame = frame.merge(_seconds(prometheus, cluster, run, start - 60, end), on="at", how="left")
+    lost, until = lost_seconds(frame, expected, start, end, stands=stands)
+    before = known.gpu_hours if known is not None else 0.0
+    hours = max(before + gpus * lost / 3600, 0.0)
+    return Cost(gpu_hours=hours, gpus=gpus, expected=expected, until=until)
+
+
+def lost_seconds(
+    frame: pd.DataFrame, expected: float, start: float, end: float, *, stands: bool
+) -> tuple[float, float]:
+    """(seconds lost of one GPU, until when they are counted) of batches with columns at, mfu, tagged, seconds."""
+    counted = frame[(frame["at"] > start) & (frame["at"] <= end)]
+    if counted.empty:
+        return (end - start, end) if stands else (0.0, start)
+    at = counted["at"].to_numpy(dtype=float)
+    elapsed = np.diff(at, prepend=start)
+    took = np.minimum(counted["seconds"].fillna(pd.Series(elapsed, index=counted.index)).to_numpy(dtype=float), elapsed)
+    worth = counted["mfu"].to_numpy(dtype=float) * took / expected
+    clean = ~counted["tagged"].to_numpy(dtype=bool)
+    lost = float((elapsed - worth)[clean].sum())
+    newest = float(at[-1])
+    return (lost + end - newest, end) if stands else (lost, newest)
+
+
+def _seconds(prometheus: Prometheus, cluster: str, run: str, start: float, end: float) -> pd.DataFrame:
+    """How long each batch took, by its end."""
+    where = f"{selected(cluster, run)}[{max(round(1000 * (end - start)), 1)}ms]"
+    found = prometheus.samples(f"pyrometer_train_batch_step_seconds{where}", end)
+    points = [point for series in found for point in series.points]
+    return pd.DataFrame(points, columns=["at", "seconds"]).drop_duplicates("at")

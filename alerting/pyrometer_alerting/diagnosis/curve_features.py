@@ -1,0 +1,294 @@
+"""What the curve of a run's MFU looks like, in numbers: level, dips, stalls, trend, steps and noise.
+
+Everything is computed on the raw batches. `ratio` is MFU over what the run should reach; time is Unix seconds.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from pyrometer_alerting.sources.batches import Curve, Floats
+
+BLOCKS = (
+    48  # the window is judged in so many parts: few enough for a fit of every change point, many enough for a trend
+)
+LOCAL_STEPS, LOCAL_SECONDS = 41, 60.0  # what a dip is measured against: the good batches around it
+SHORT_STEPS, SHORT_SECONDS = 3, 10.0  # a dip lasts this long at most; a GPU that throttles every 15 s rests in between
+DIP, DEEP = 0.9, 0.5  # of the batches around it: the borders of Imbue's table (70B report)
+RECENT_SECONDS = (600.0, 120.0)
+LEAST_NOISE = 0.004  # no real run is quieter; keeps the sigma of a perfect curve from being zero
+
+
+@dataclass(frozen=True)
+class Dips:
+    """Short dips of one depth: how many, how deep, and how regular (coefficient of variation of the gaps)."""
+
+    count: int
+    share: float  # of all batches
+    depth: float  # median ratio in the dip to the batches around it
+    gap_seconds: float
+    gap_cv_seconds: float
+    gap_cv_steps: float
+    late: float  # share of them in the second half of the window
+    spread: float  # from the first to the last, as a share of the window
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The best single step, the best spell (down and up again) and the best line through the blocks, with their errors.
+
+    Errors are mean absolute deviations of the blocks from the fit; `flat` is the error of no change at all.
+    """
+
+    flat: float
+    line: float
+    slope: float  # change over the whole window, as a ratio
+    step: float
+    before: float
+    after: float
+    spell: float
+    inside: float
+    outside: float
+
+
+@dataclass(frozen=True)
+class Features:
+    """Everything that the kinds are told apart by.
+
+    `fits` are over the whole window and over its last minutes: a drop of 20 s is nothing in an hour, and all that
+    matters while it lasts. `trend` is over the longest stretch without a restart. Of a curve that something stood
+    before, `fits` see as much of that as of the curve, and `trend` sees all of it; the rest is of the curve alone.
+    """
+
+    level: float  # median ratio without dips
+    mean: float  # mean ratio: what really was achieved
+    noise: float  # robust sigma of the batches around their local level
+    quiet_noise: float  # the same in the quietest quarter of the window
+    autocorrelation: float  # of neighbouring batches, of that noise
+    deep: Dips
+    shallow: Dips
+    fits: tuple[Fit, ...]
+    trend: Fit
+    resets: float  # how much of a decline a restart took back, 0 where there was none
+    batches: int
+    seconds: float
+    trend_seconds: float
+    step_seconds: float
+
+
+def undisturbed(curve: Curve) -> Curve:
+    """Return the batches at the level of those around them: without dips and stalls."""
+    relative = curve.ratio / _local_level(curve)
+    return curve.where(relative >= _dip_below(relative))
+
+
+def features(curve: Curve, before: Curve | None = None) -> Features:
+    """Measure a curve of at least 20 batches; `before` is how the run was until then, undisturbed."""
+    before = curve.part(float("inf")) if before is None else before
+    relative = curve.ratio / _local_level(curve)
+    noise = _sigma(relative[relative > DIP])
+    low = relative < _dip_below(relative)
+    starts, ends = _runs(low)
+    short = _short(curve, starts, ends)
+    starts, ends = starts[short], ends[short]
+    steady = _without(low, starts, ends)
+    whole, kept = before.followed_by(curve), np.concatenate([np.ones(len(before.at), dtype=np.bool_), steady])
+    near = whole.at >= 2 * curve.at[0] - curve.at[-1]
+    return Features(
+        level=float(np.median(curve.ratio[steady])) if steady.any() else float(np.median(curve.ratio)),
+        mean=_mean_over_time(curve),
+        noise=noise,
+        quiet_noise=_quietest(np.concatenate([before.ratio / _local_level(before), relative[relative > DIP]])),
+        autocorrelation=_autocorrelation(relative[relative > DIP]),
+        deep=_dips(curve, relative, starts, ends, deep=True),
+        shallow=_dips(curve, relative, starts, ends, deep=False),
+        fits=tuple(_fit(whole, kept & near & (whole.at >= start)) for start in _scales(whole)),
+        trend=_fit(whole, kept & (whole.attempt == _longest_attempt(curve))),
+        resets=_resets(curve, steady),
+        batches=len(curve.at),
+        seconds=float(curve.at[-1] - curve.at[0]),
+        trend_seconds=float(whole.at[-1] - whole.at[0]),
+        step_seconds=curve.step_seconds,
+    )
+
+
+def _scales(curve: Curve) -> list[float]:
+    """Where the whole window and its last minutes begin."""
+    end = curve.at[-1]
+    recent = [end - seconds for seconds in RECENT_SECONDS if (curve.at >= end - seconds).sum() >= BLOCKS]
+    return [float(start) for start in (curve.at[0], *recent) if start >= curve.at[0]]
+
+
+def _longest_attempt(curve: Curve) -> int:
+    attempts, counts = np.unique(curve.attempt, return_counts=True)
+    return int(attempts[np.argmax(counts)])
+
+
+def _mean_over_time(curve: Curve) -> float:
+    """The mean over time, not over batches: one batch of a minute weighs as much as sixty of a second."""
+    took = np.diff(curve.at, prepend=curve.at[0] - curve.step_seconds)
+    took = np.minimum(took, 20 * max(curve.step_seconds, 1.0))  # a restart's pause is not a slow batch
+    return float(np.average(curve.ratio, weights=np.maximum(took, 1e-9)))
+
+
+def _local_level(curve: Curve) -> Floats:
+    """The good level around each batch: what 70 % of its neighbours stay below, so that dips do not pull it down."""
+    width = max(LOCAL_STEPS, round(LOCAL_SECONDS / max(curve.step_seconds, 1e-6)))
+    width = min(width, max(len(curve.at) // 4, 5))
+    rolled = pd.Series(curve.ratio).rolling(width, center=True, min_periods=1).quantile(0.7)
+    level: Floats = np.maximum(rolled.to_numpy(dtype=float), 1e-9)
+    return level
+
+
+def _dip_below(relative: Floats) -> float:
+    return min(DIP, 1 - 4 * _sigma(relative[relative > DIP]))
+
+
+def _sigma(relative: Floats) -> float:
+    """Robust standard deviation: 1.4826 times the median absolute deviation."""
+    if len(relative) < 5:
+        return LEAST_NOISE
+    return max(1.4826 * float(np.median(np.abs(relative - np.median(relative)))), LEAST_NOISE)
+
+
+def _quietest(relative: Floats) -> float:
+    return min((_sigma(part) for part in np.array_split(relative, 4) if len(part) >= 20), default=_sigma(relative))
+
+
+def _autocorrelation(relative: Floats) -> float:
+    centred = relative - (relative.mean() if len(relative) else 0.0)
+    power = float(np.dot(centred, centred))
+    return float(np.dot(centred[:-1], centred[1:])) / power if len(relative) > 5 and power > 0 else 0.0
+
+
+def _runs(low: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Starts and ends (exclusive) of the stretches of low batches."""
+    edges = np.diff(low.astype(np.int64), prepend=0, append=0)
+    return np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
+
+
+def _short(curve: Curve, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.bool_]:
+    lasted = curve.at[np.maximum(ends - 1, 0)] - curve.at[starts] if len(starts) else np.zeros(0)
+    return (ends - starts <= SHORT_STEPS) | (lasted <= SHORT_SECONDS)
+
+
+def _without(low: NDArray[np.bool_], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Batches that are in none of these stretches."""
+    kept = np.ones(len(low), dtype=np.bool_)
+    for start, end in zip(starts, ends, strict=True):
+        kept[start:end] = False
+    return kept
+
+
+def _dips(curve: Curve, relative: Floats, starts: NDArray[np.int64], ends: NDArray[np.int64], *, deep: bool) -> Dips:
+    lowest = np.array([relative[start:end].min() for start, end in zip(starts, ends, strict=True)])
+    chosen = (lowest < DEEP) == deep if len(lowest) else np.zeros(0, dtype=np.bool_)
+    starts, ends, lowest = starts[chosen], ends[chosen], lowest[chosen]
+    if not len(starts):
+        return Dips(0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    gaps, steps = np.diff(curve.at[starts]), np.diff(curve.step[starts])
+    middle = (curve.at[0] + curve.at[-1]) / 2
+    return Dips(
+        count=len(starts),
+        share=float((ends - starts).sum()) / len(relative),
+        depth=float(np.median(lowest)),
+        gap_seconds=float(np.median(gaps)) if len(gaps) else 0.0,
+        gap_cv_seconds=_variation(gaps),
+        gap_cv_steps=_variation(steps),
+        late=float((curve.at[starts] > middle).mean()),
+        spread=float((curve.at[starts[-1]] - curve.at[starts[0]]) / max(curve.at[-1] - curve.at[0], 1e-9)),
+    )
+
+
+def _variation(gaps: Floats) -> float:
+    """Robust coefficient of variation: a missed dip doubles one gap and must not hide that the others are equal."""
+    if len(gaps) < 2 or np.median(gaps) <= 0:
+        return float("inf")
+    return 1.4826 * float(np.median(np.abs(gaps - np.median(gaps)))) / float(np.median(gaps))
+
+
+def _blocks(curve: Curve, kept: NDArray[np.bool_]) -> Floats:
+    """Median ratio of up to BLOCKS parts of equal length in batches, without the short dips."""
+    ratio = curve.ratio[kept]
+    return np.array([np.median(part) for part in np.array_split(ratio, min(BLOCKS, max(len(ratio) // 3, 1)))])
+
+
+def _fit(curve: Curve, kept: NDArray[np.bool_]) -> Fit:
+    level = _blocks(curve, kept)
+    flat = float(np.abs(level - np.median(level)).mean())
+    slope, line = _line(level)
+    cut, step = best_step(level)
+    start, end, spell = _best_spell(level)
+    outside = np.concatenate([level[:start], level[end:]])
+    return Fit(
+        flat=flat,
+        line=line,
+        slope=slope,
+        step=step,
+        before=float(np.median(level[:cut])) if cut else float(np.median(level)),
+        after=float(np.median(level[cut:])),
+        spell=spell,
+        inside=float(np.median(level[start:end])) if end > start else float(np.median(level)),
+        outside=float(np.median(outside)) if len(outside) else float(np.median(level)),
+    )
+
+
+def _line(level: Floats) -> tuple[float, float]:
+    """(change over the window, mean absolute error) of the Theil-Sen line: the median of all slopes."""
+    if len(level) < 4:
+        return 0.0, float("inf")
+    x = np.arange(len(level), dtype=float)
+    i, j = np.triu_indices(len(level), 1)
+    slope = float(np.median((level[j] - level[i]) / (x[j] - x[i])))
+    rest = level - slope * x
+    return slope * (len(level) - 1), float(np.abs(rest - np.median(rest)).mean())
+
+
+def best_step(level: Floats) -> tuple[int, float]:
+    """(index of the first value after the change, mean absolute error) of the best single step."""
+    errors = [(_deviation(level[:cut]) + _deviation(level[cut:])) / len(level) for cut in range(1, len(level))]
+    best = int(np.argmin(errors)) if errors else 0
+    return (best + 1, errors[best]) if errors else (0, float("inf"))
+
+
+def _best_spell(level: Floats) -> tuple[int, int, float]:
+    """(first block, block after the last, mean absolute error) of the best spell with the same level before and after.
+
+    Sums of squares find the place, which is quick for all pairs; the error there is of the other fits' kind.
+    """
+    count = len(level)
+    if count < 3:
+        return 0, 0, float("inf")
+    sums, squares = np.concatenate([[0], np.cumsum(level)]), np.concatenate([[0], np.cumsum(level**2)])
+    start, end = np.triu_indices(count + 1, 1)
+    chosen = (start > 0) & (end - start < count)
+    start, end = start[chosen], end[chosen]
+    inside, size = sums[end] - sums[start], end - start
+    rest = squares[-1] - inside**2 / size - (sums[-1] - inside) ** 2 / (count - size)
+    best = int(np.argmin(rest))
+    first, after = int(start[best]), int(end[best])
+    outside = np.concatenate([level[:first], level[after:]])
+    return first, after, (_deviation(level[first:after]) + _deviation(outside)) / count
+
+
+def _deviation(values: Floats) -> float:
+    return float(np.abs(values - np.median(values)).sum())
+
+
+def _resets(curve: Curve, kept: NDArray[np.bool_]) -> float:
+    """How much of the decline inside one attempt its restart took back: near 1 for leaks and garbage collection."""
+    attempts = np.unique(curve.attempt)
+    taken_back = []
+    for earlier, later in itertools.pairwise(attempts):
+        old, new = curve.ratio[kept & (curve.attempt == earlier)], curve.ratio[kept & (curve.attempt == later)]
+        if len(old) < 30 or len(new) < 10:
+            continue
+        best, worst, fresh = np.median(old[: len(old) // 5]), np.median(old[-len(old) // 5 :]), np.median(new[:20])
+        if best - worst > 0.03 * best:
+            taken_back.append(float((fresh - worst) / (best - worst)))
+    return max(taken_back, default=0.0)

@@ -1,0 +1,259 @@
+"""The worker that keeps the causes of open training incidents up to date, beside the message, never before it."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Protocol, cast
+
+from pyrometer_alerting.clock import Clock
+from pyrometer_alerting.intake.intake import announce
+from pyrometer_alerting.model.incident import Cause, Diagnosis, Incident
+from pyrometer_alerting.model.message import Replies
+from pyrometer_alerting.model.routing import Routing
+from pyrometer_alerting.prometheus import Prometheus
+from pyrometer_alerting.state.correlation import explained_by
+from pyrometer_alerting.state.merge import join
+from pyrometer_alerting.state.metrics import Metrics
+from pyrometer_alerting.state.split import part, strange_keys
+from pyrometer_alerting.state.store import Store, StoreError, Transaction
+
+_log = logging.getLogger(__name__)
+
+FAST_SECONDS = 10.0  # as long as evidence still comes in with each scrape
+FAST_FOR_SECONDS = 600.0
+THOROUGH_SECONDS = 1.0  # after the quick first look, which the message waits for, the whole one
+SLOW_SECONDS = 60.0
+# Numbers alone (38 s throttled, 48 s, ...) are edited in this rarely: chat.update allows some 50 calls a minute in all.
+NUMBERS_SECONDS = 30.0
+ANOTHER_DROP_SECONDS = 30.0  # the beginning of one drop is found within 10 s or so (steps of 5 s, smoothed)
+# A run that starts anew shows itself rank by rank: for so long a part must be none of its own before it is let go.
+APART_SECONDS = 60.0
+RECENT_SECONDS = 600.0  # in which an incident on a node still counts as evidence
+
+
+class Diagnose(Protocol):
+    """Causes of one incident, from Prometheus and from the recent incidents of our own store."""
+
+    def __call__(self, prometheus: Prometheus, incident: Incident, others: list[Incident], now: float) -> Diagnosis:
+        """Never raises for missing evidence: that is said in the result."""
+
+
+def load_diagnose() -> Diagnose:
+    """Import pandas and what uses it: 0.5 to 1 s, so the worker does it once at its start."""
+    module = importlib.import_module("pyrometer_alerting.diagnosis.investigation")
+    return cast(Diagnose, module.investigate)
+
+
+class Diagnostician:
+    """Runs in its own thread; `changed` is called when a message has something new to say."""
+
+    def __init__(
+        self,
+        store: Store,
+        prometheus: Prometheus,
+        *,
+        replies: Replies,
+        clock: Clock,
+        metrics: Metrics,
+        changed: Callable[[], None],
+    ) -> None:
+        self._store, self._prometheus, self._clock, self._replies = store, prometheus, clock, replies
+        self._metrics, self._changed = metrics, changed
+        self.routing = Routing()
+        self._due: dict[str, float] = {}  # incident -> when to look again
+        self._strange: dict[tuple[str, str], float] = {}  # incident and alert -> since when the run does not use it
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._stopped = False
+        self.load: Callable[[], Diagnose] = load_diagnose
+
+    def poke(self, incident_id: str) -> None:
+        """Look for this incident's cause now."""
+        with self._lock:
+            self._due[incident_id] = 0.0
+        self._wake.set()
+
+    def poke_all(self) -> None:
+        """A cause arrived: look again at everything open."""
+        with self._lock:
+            self._due = dict.fromkeys(self._due, 0.0)
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Let `run` return."""
+        self._stopped = True
+        self._wake.set()
+
+    def run(self) -> None:
+        """Diagnose until stopped; begins with what was open when the last process ended."""
+        diagnose = self.load()
+        self._resume()
+        while not self._is_over():
+            wait = self.step(diagnose)
+            if wait > 0:
+                self._wake.wait(wait)
+
+    def _is_over(self) -> bool:
+        """Cleared before it is asked: a `stop` between the two would else be slept through."""
+        self._wake.clear()
+        return self._stopped
+
+    def step(self, diagnose: Diagnose) -> float:
+        """Diagnose the incident that waits longest, if one is due; return the seconds until the next."""
+        now = self._clock.now()
+        with self._lock:
+            incident_id, at = min(self._due.items(), key=lambda item: item[1], default=("", now + SLOW_SECONDS))
+            if now < at <= now + SLOW_SECONDS:  # nothing is planned for later: then the clock was set back
+                return at - now
+            # Removed before the work: a poke that comes during it must not be lost.
+            del self._due[incident_id]
+        try:
+            again = self._diagnose(diagnose, incident_id)
+        except Exception:  # noqa: BLE001 - a diagnosis that cannot be made must not end all others
+            _log.exception("diagnosis: incident %s", incident_id)
+            self._metrics.diagnoses.labels("error").inc()
+            again = SLOW_SECONDS
+        if again is not None:
+            with self._lock:
+                self._due.setdefault(incident_id, self._clock.now() + again)
+        return 0.0
+
+    def _resume(self) -> None:
+        try:
+            with self._store.transaction() as tx:
+                opened = [incident for incident in tx.recent_incidents(float("inf")) if incident.wants_diagnosis]
+        except StoreError as error:
+            _log.error("diagnosis: %s", error)
+            return
+        with self._lock:
+            for incident in opened:
+                self._due.setdefault(incident.id, 0.0)
+
+    def _diagnose(self, diagnose: Diagnose, incident_id: str) -> float | None:
+        """Diagnose one incident; the seconds until it should be looked at again, None when it is over."""
+        now = self._clock.now()
+        with self._store.transaction() as tx:
+            incident = tx.incident(incident_id)
+            others = tx.recent_incidents(now - RECENT_SECONDS)
+        if incident is None or not incident.wants_diagnosis:  # its run may have left it
+            return None
+        result = diagnose(self._prometheus, incident, others, now)
+        if not incident.firing:
+            self._close(incident_id, result)
+            return None
+        self._metrics.diagnoses.labels("missing_evidence" if result.missing else "complete").inc()
+        survivor = self._keep(incident_id, result)
+        if survivor != incident_id:
+            self.poke(survivor)
+            return None
+        if incident.diagnosis is None:
+            return THOROUGH_SECONDS
+        return FAST_SECONDS if now - incident.received_at < FAST_FOR_SECONDS else SLOW_SECONDS
+
+    def _keep(self, incident_id: str, result: Diagnosis) -> str:
+        """Store the result if it says something new; the incident may have changed or ended meanwhile.
+
+        Where a firing incident turns out to be the cause, the two become one. Returns the id of the one that stays.
+        """
+        now = self._clock.now()
+        with self._store.transaction() as tx:
+            incident = tx.incident(incident_id)
+            if incident is None or not incident.firing:
+                return incident_id
+            found = replace(merge(incident.diagnosis, result), strangers=())
+            if keys := strange_keys(incident, self._strangers(incident_id, result, now)):
+                part(tx, replace(incident, diagnosis=found), keys, self._replies, self.routing, now=now)
+                self._changed()
+                return incident_id
+            causes = explained_by(incident, found, tx.recent_incidents(float("inf")))
+            if causes:
+                change = join(tx, [replace(incident, diagnosis=found), *causes], "", now)
+                tx.save_incident(change.incident, now)
+                announce(tx, change, self._replies, self.routing, now=now, not_before=now)
+                incident_id = change.incident.id
+            else:
+                self._note(tx, incident, found, now)
+            tx.outbox.hasten(incident_id, now)
+        self._changed()
+        return incident_id
+
+    @staticmethod
+    def _note(tx: Transaction, incident: Incident, found: Diagnosis, now: float) -> None:
+        """Keep it, and have it said where it is news: the next edit has the newest numbers, whatever it is made for."""
+        before, news = incident.diagnosis, is_news(incident.diagnosis, found)
+        told_at = found.at if news or before is None else _told_at(before)
+        tx.save_incident(replace(incident, diagnosis=replace(found, told_at=told_at)), now)
+        if news and incident.posts:
+            tx.outbox.want(incident.id, now, now)
+
+    def _strangers(self, incident_id: str, result: Diagnosis, now: float) -> set[str]:
+        """The alerts that the run has had nothing to do with for a while."""
+        mine = {(incident_id, fingerprint) for fingerprint in result.strangers}
+        kept = {one: since for one, since in self._strange.items() if one[0] != incident_id or one in mine}
+        self._strange = dict.fromkeys(mine, now) | kept
+        return {one[1] for one in mine if now - self._strange[one] >= APART_SECONDS}
+
+    def _close(self, incident_id: str, result: Diagnosis) -> None:
+        """The incident is over: what it cost in all is the last that is said of it."""
+        now = self._clock.now()
+        with self._store.transaction() as tx:
+            incident = tx.incident(incident_id)
+            if incident is None or incident.firing or incident.diagnosis is None:
+                return
+            final = replace(incident.diagnosis, cost=result.cost)
+            if final != incident.diagnosis:
+                tx.save_incident(replace(incident, diagnosis=final), now)
+                if incident.posts:
+                    tx.outbox.want(incident_id, now, now)
+        self._changed()
+
+
+def merge(before: Diagnosis | None, now: Diagnosis) -> Diagnosis:
+    """What the message should say of the causes, from what it says and what is found now.
+
+    Known causes outlive a Prometheus that stopped answering: they stay, and what is missing is said. They also outlive
+    the drop: an alert is held for a while after its end, and what is found then speaks of the recovery. What is found
+    for a second drop in that time comes after them: the first one is still explained. When it began stays known, too.
+    """
+    if before is None:
+        return now
+    now = replace(now, shape=now.shape or before.shape, cost=now.cost or before.cost, curve=now.curve or before.curve)
+    calm = now.shape is None or now.shape.kind == "steady"
+    shape = before.shape or now.shape if calm else now.shape
+    measured = replace(before, shape=shape, cost=now.cost, curve=now.curve)
+    if not _names(before.causes):
+        return replace(now, onset=now.onset if before.onset is None else before.onset)
+    if now.missing and not _names(now.causes):
+        return replace(measured, missing=now.missing)
+    if before.onset is None:
+        return now
+    if now.onset is None:
+        return measured
+    return _after(before, now) if now.onset - before.onset > ANOTHER_DROP_SECONDS else now
+
+
+def _after(before: Diagnosis, now: Diagnosis) -> Diagnosis:
+    explained = tuple(cause for cause in before.causes if cause.labels)
+    known = {(cause.part, cause.cause) for cause in explained}
+    fresh = tuple(cause for cause in now.causes if (cause.part, cause.cause) not in known)
+    return replace(now, causes=(*explained, *fresh), onset=before.onset)
+
+
+def is_news(before: Diagnosis | None, now: Diagnosis) -> bool:
+    """Other parts, causes or gaps at once; other numbers now and then."""
+    if before is None or before.signature() != now.signature():
+        return True
+    changed = (before.causes, before.cost, before.curve) != (now.causes, now.cost, now.curve)
+    return (changed or before.at > _told_at(before)) and now.at - _told_at(before) >= NUMBERS_SECONDS
+
+
+def _told_at(diagnosis: Diagnosis) -> float:
+    return diagnosis.at if diagnosis.told_at is None else diagnosis.told_at
+
+
+def _names(causes: tuple[Cause, ...]) -> bool:
+    return any(cause.labels for cause in causes)

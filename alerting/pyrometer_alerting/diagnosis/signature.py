@@ -1,0 +1,240 @@
+"""Which known trouble a run's MFU curve looks like: the classes of Imbue's table, made precise.
+
+Sources: Imbue, "From bare metal to a 70B model" (2024), table of MFU symptoms; MegaScale (2024) on irregular garbage
+collection; Hugging Face, SmolLM3 playbook, on throttled GPUs and storage; Llama 3 (2024) on the wave of the day. Every
+class has more than one possible cause, so the class only ranks the checks; evidence from the nodes names the culprit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyrometer_alerting.diagnosis.curve_features import Dips, Features, Fit, features
+from pyrometer_alerting.sources.batches import Curve
+
+LEAST_BATCHES = 20  # clean ones; with fewer nothing is said
+SURE = 0.5  # a kind below this is reported as unknown
+SHOWN = 0.05  # kinds below this are not worth a series
+
+KINDS: Mapping[str, str] = {
+    "steady": "steady: every batch near what this configuration reaches",
+    "tenth_from_start": "below a tenth or so of the expected MFU since the start, flat",
+    "third_from_start": "about a third of the expected MFU since the start, flat",
+    "low_from_start": "60 to 85 % of the expected MFU since the start, flat",
+    "regular_stalls": "deep stalls at a regular number of steps",
+    "rare_stalls": "rare, irregular deep stalls, good again with the next batch",
+    "stall_burst": "a burst of deep stalls, good before and after",
+    "gradual_decline": "slows down gradually",
+    "frequent_dips": "shallow dips every few seconds",
+    "noisy": "good on average, noisier than it should be",
+    "step_down": "stepped down and stayed down",
+    "spell": "was low for a while and came back",
+    "daily_wave": "a wave of 24 hours",
+    "stopped": "no batch for many times the usual step",
+    "unknown": "departs from what it should be in no way that is known",
+}
+
+# What to look at first, by kind, where the evidence from the nodes names nobody.
+LOOK_AT: Mapping[str, str] = {
+    "tenth_from_start": "NCCL on the wrong network (NET/Socket), switch ports of the upper tiers, PCIe lanes of a NIC",
+    "third_from_start": "GPUDirect RDMA: nvidia_peermem on every host, NCCL's GDR setting, ACS off",
+    "low_from_start": "symbol errors and rate of every port, bytes per NIC against each other, CPU frequency governor",
+    "regular_stalls": "checkpoint or evaluation that is not tagged; no fault if the interval is the configured one",
+    "rare_stalls": "CPU and storage pressure of the hosts, data loader, stack dumps of the slow batch",
+    "stall_burst": "links that went down in these seconds, retries and time-outs of the network",
+    "gradual_decline": "garbage collection out of phase between ranks, memory growth; a restart that heals it confirms",
+    "frequent_dips": "clock-event counters, temperature and power of the GPUs, fans and power supplies",
+    "noisy": "errors and congestion on the switches between the leaves, adaptive routing",
+    "step_down": "what changed at that minute: a GPU's clock, a NIC's rate, a replaced node, a new neighbour job",
+    "spell": "what began and ended in these minutes: throttling, a link, a neighbour job",
+    "stopped": "the rank that went silent first, Xids, links that are down",
+}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Confidence of each kind, 0 to 1, the likeliest first; `said` is the likeliest in one line with its numbers."""
+
+    confidences: Mapping[str, float]
+    said: str
+    features: Features | None = None
+
+    @property
+    def kind(self) -> str:
+        """The likeliest kind; `unknown` where none is likely enough."""
+        return next(iter(self.confidences))
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What the ratios are counted against.
+
+    `own` means the run's own best, because nothing else is known: then nobody can say whether it was low from the
+    start. `best_before` is the run's best ratio before the window, `wave` the amplitude of a wave of 24 hours.
+    """
+
+    own: bool = False
+    best_before: float | None = None
+    wave: float = 0.0
+
+
+def classify(curve: Curve, reference: Reference, silent_seconds: float = 0.0) -> Verdict | None:
+    """The verdict on a curve; None for too few batches. `silent_seconds` is the time since the newest batch."""
+    if len(curve.at) < LEAST_BATCHES:
+        return None
+    if still := stopped(curve, silent_seconds):
+        return still
+    measured = features(curve)
+    return judged(measured, fits_of(measured, reference))
+
+
+def stopped(curve: Curve, silent_seconds: float) -> Verdict | None:
+    """The verdict on a run that stands; None where the time since the newest batch is nothing unusual."""
+    usual = curve.step_seconds
+    if silent_seconds <= max(10 * usual, 60.0):  # 10: the hang of the research literature; 60: scrapes
+        return None
+    return Verdict({"stopped": 1.0}, f"no batch for {silent_seconds:.0f} s, the usual step takes {usual:.3g} s")
+
+
+def judged(measured: Features, fits: Mapping[str, float]) -> Verdict:
+    """The verdict where each kind fits by itself so well, 0 to 1."""
+    confidences = _shared(fits, measured)
+    return Verdict(confidences, _said(next(iter(confidences)), measured), measured)
+
+
+def fits_of(f: Features, reference: Reference) -> dict[str, float]:
+    """How well each kind fits by itself, 0 to 1: each condition is a ramp, not a cliff."""
+    step, spell = _best_step(f), _best_spell(f)
+    change = max(_step_fit(step), _spell_fit(spell), _decline_fit(f))
+    return {
+        **_from_start(f, reference, change),
+        "regular_stalls": _regular(f.deep),
+        "rare_stalls": _rare(f.deep),
+        "stall_burst": _burst(f.deep),
+        "gradual_decline": _decline_fit(f),
+        "frequent_dips": _frequent(f.shallow),
+        "noisy": _noisy(f) * (1 - change),
+        "step_down": _step_fit(step),
+        "spell": _spell_fit(spell),
+        "daily_wave": _over(reference.wave, 0.004, 0.008) * (1 - _over(reference.wave, 0.03, 0.05)),
+    }
+
+
+def _shared(fits: Mapping[str, float], f: Features) -> dict[str, float]:
+    """Confidences: kinds that fit equally well share, what nothing explains is unknown, what is nothing is steady."""
+    best = max(fits.values())
+    lost = _over(1 - f.mean, 0.03, 0.08)
+    unknown, steady = lost * (1 - best), (1 - lost) * (1 - best)
+    total = max(sum(fits.values()) + unknown + steady, 1e-9)
+    confidences = {kind: value / total for kind, value in fits.items() if value / total >= SHOWN}
+    confidences |= {"unknown": unknown / total, "steady": steady / total}
+    ranked = dict(sorted(confidences.items(), key=lambda item: -item[1]))
+    top, confidence = next(iter(ranked.items()))
+    if top != "unknown" and max(confidence, fits.get(top, 0.0)) < SURE:  # two kinds at once share, and are both sure
+        ranked = {"unknown": 1 - confidence, **{kind: value for kind, value in ranked.items() if kind != "unknown"}}
+    return {kind: round(value, 3) for kind, value in ranked.items() if value >= SHOWN or kind == next(iter(ranked))}
+
+
+def _over(value: float, low: float, high: float) -> float:
+    """0 up to `low`, 1 from `high` on, straight in between."""
+    return min(max((value - low) / (high - low), 0.0), 1.0)
+
+
+def _from_start(f: Features, reference: Reference, change: float) -> dict[str, float]:
+    """Flat and low; the borders are Imbue's 1/10, 30 % and 60-80 %, met half-way."""
+    earlier = reference.best_before
+    fell_before = earlier is not None and earlier > 1.1 * f.level
+    whole = f.fits[0]
+    flat = 0.0 if reference.own or fell_before else 1 - change
+    flat *= 1 - _over(whole.flat / max(f.level, 1e-9), 0.015, 0.03)
+    level = f.level
+    return {
+        "tenth_from_start": flat * (1 - _over(level, 0.14, 0.18)),
+        "third_from_start": flat * _over(level, 0.14, 0.18) * (1 - _over(level, 0.42, 0.48)),
+        "low_from_start": flat * _over(level, 0.42, 0.48) * (1 - _over(level, 0.87, 0.93)),
+    }
+
+
+def _regular(deep: Dips) -> float:
+    """Equal gaps in steps, as checkpoints and evaluations have; at least three of them."""
+    return _over(deep.count, 2.5, 4) * (1 - _over(deep.gap_cv_steps, 0.02, 0.06)) * _over(deep.spread, 0.3, 0.5)
+
+
+def _rare(deep: Dips) -> float:
+    irregular = _over(deep.gap_cv_steps, 0.02, 0.06)
+    return _over(deep.count, 1.5, 3) * (1 - _over(deep.share, 0.05, 0.1)) * irregular * _over(deep.spread, 0.15, 0.3)
+
+
+def _burst(deep: Dips) -> float:
+    """All stalls close together: a flapping link, not a job's habit."""
+    return _over(deep.count, 1.5, 3) * (1 - _over(deep.spread, 0.15, 0.3))
+
+
+def _frequent(shallow: Dips) -> float:
+    """Imbue: to 70 %, every 15 s, a GPU that throttles; equal gaps in seconds, not in steps."""
+    often = _over(shallow.count, 3, 6) * (1 - _over(shallow.gap_seconds, 60, 120)) * _over(shallow.share, 0.005, 0.015)
+    return often * (1 - _over(shallow.gap_cv_seconds, 0.3, 0.5))
+
+
+def _noisy(f: Features) -> float:
+    """White noise: neighbouring batches independent. Imbue's figure is 90 to 100 %, which is a sigma of 0.029."""
+    absolute = _over(f.noise, 0.014, 0.022)
+    risen = _over(f.noise / f.quiet_noise, 2.5, 4.0)
+    white = 1 - _over(abs(f.autocorrelation), 0.3, 0.5)
+    return max(absolute, risen) * white * _over(f.level, 0.85, 0.88)
+
+
+def _best_step(f: Features) -> Fit:
+    return max(f.fits, key=_step_fit)
+
+
+def _best_spell(f: Features) -> Fit:
+    return max(f.fits, key=_spell_fit)
+
+
+def _step_fit(fit: Fit) -> float:
+    """Down by more than 5 %, and a step explains the curve better than a line or a spell that ends."""
+    fall = 1 - fit.after / fit.before if fit.before > 0 else 0.0
+    clear = 1 - _over(fit.step / max(fit.flat, 1e-9), 0.5, 0.8)
+    not_line = 1 - _over(fit.step / max(fit.line, 1e-9), 0.7, 0.95)
+    not_spell = _over(fit.spell / max(fit.step, 1e-9), 0.5, 0.75)
+    significant = _over((fit.before - fit.after) / max(fit.step, 1e-9), 4, 6)
+    return _over(fall, 0.035, 0.06) * clear * not_line * not_spell * significant
+
+
+def _spell_fit(fit: Fit) -> float:
+    fall = 1 - fit.inside / fit.outside if fit.outside > 0 else 0.0
+    better = 1 - _over(fit.spell / max(min(fit.step, fit.line, fit.flat), 1e-9), 0.5, 0.8)
+    significant = _over((fit.outside - fit.inside) / max(fit.spell, 1e-9), 4, 6)
+    return _over(fall, 0.035, 0.06) * better * significant
+
+
+def _decline_fit(f: Features) -> float:
+    """A line explains it better than a step; or dips that come ever more often. A restart that heals it confirms."""
+    fit = f.trend
+    falling = _over(-fit.slope / max(f.level, 1e-9), 0.02, 0.035)
+    line = falling * (1 - _over(fit.line / max(fit.step, 1e-9), 0.95, 1.2))
+    line *= 1 - _over(fit.line / max(abs(fit.slope), 1e-9), 0.08, 0.14)
+    ever_more = _over(f.shallow.count, 8, 12) * _over(f.shallow.late, 0.64, 0.75) * _over(f.shallow.share, 0.01, 0.02)
+    healed = _over(f.resets, 0.5, 0.8) * falling
+    return max(line, ever_more * _over(f.shallow.gap_cv_seconds, 0.2, 0.4), healed)
+
+
+def _said(kind: str, f: Features) -> str:
+    """The kind with its numbers."""
+    numbers = {
+        "regular_stalls": f"{f.deep.count} stalls, one every {f.deep.gap_seconds:.0f} s",
+        "rare_stalls": f"{f.deep.count} stalls in {f.seconds / 60:.0f} min",
+        "stall_burst": f"{f.deep.count} stalls within {f.deep.spread * f.seconds:.0f} s",
+        "frequent_dips": f"{f.shallow.count} dips to {100 * f.shallow.depth:.0f} %, one every "
+        f"{f.shallow.gap_seconds:.0f} s",
+        "noisy": f"standard deviation {100 * f.noise:.1f} % of the level",
+        "step_down": f"by {100 * (1 - _best_step(f).after / _best_step(f).before):.0f} %",
+        "spell": f"by {100 * (1 - _best_spell(f).inside / _best_spell(f).outside):.0f} %",
+        "gradual_decline": f"by {-100 * f.trend.slope / max(f.level, 1e-9):.0f} % in "
+        f"{f.trend_seconds / 60:.0f} min" + (", healed by the restart" if f.resets > 0.5 else ""),
+    }
+    levels = ("tenth_from_start", "third_from_start", "low_from_start")
+    detail = f"at {100 * f.level:.0f} % of the expected MFU" if kind in levels else numbers.get(kind, "")
+    return f"{KINDS[kind]}{f' ({detail})' if detail else ''}"

@@ -1,0 +1,1 @@
+"""The daily and weekly digest: its data, message, page, pictures and schedule."""

@@ -1,0 +1,118 @@
+"""The worker that sends the digests: once each, at the local time that was asked for, through the outbox.
+
+The digest is put into the outbox and noted as sent in one transaction: a crash before it sends it later, a crash after
+it sends it once, since the outbox looks for its own message after any doubt.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable
+
+from pyrometer_alerting.clock import Clock
+from pyrometer_alerting.digest import page as digest_page
+from pyrometer_alerting.digest.data import Report, gather
+from pyrometer_alerting.digest.message import build_digest
+from pyrometer_alerting.digest.pictures import DigestPictures
+from pyrometer_alerting.digest.schedule import DAY, Digests, Schedule
+from pyrometer_alerting.render.messages import Style
+from pyrometer_alerting.state.store import Store, StoreError
+
+_log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 30.0
+# Later than this it is not sent any more: the next one is near, and says as much.
+LATE_SECONDS = {"daily": 12 * 3600.0, "weekly": 3 * DAY}
+PAGE_SECONDS = 300.0
+
+
+class Herald:
+    """Runs in its own thread."""
+
+    def __init__(
+        self,
+        store: Store,
+        digests: Digests,
+        *,
+        style: Style,
+        clock: Clock,
+        changed: Callable[[], None],
+        pictures: DigestPictures | None = None,
+    ) -> None:
+        self._store, self._digests = store, digests
+        self._style, self._clock, self._changed = style, clock, changed
+        self._pictures = pictures
+        self._page: tuple[float, str] | None = None  # when it was made
+        self._asked = threading.Event()
+        self._stop = False
+
+    def run(self) -> None:
+        """Send what is due, and make the page when somebody looks at it, until stopped."""
+        while not self._stop:
+            try:
+                self.step()
+                if self._pictures is not None:
+                    self._pictures.step()
+                if self._asked.is_set():
+                    self._asked.clear()
+                    self._page = (self._clock.now(), self._render())
+            except StoreError as error:
+                _log.error("digest: %s", error)
+            except Exception:  # noqa: BLE001 - a digest that cannot be made must not end the next one
+                _log.exception("digest")
+            self._asked.wait(LOOK_SECONDS)
+
+    def page(self) -> str | None:
+        """The page, at most some minutes old; None while it is being made: it may ask Prometheus for half a minute."""
+        if self._page is None or self._clock.now() - self._page[0] >= PAGE_SECONDS:
+            self._asked.set()
+        return None if self._page is None else self._page[1]
+
+    def _render(self) -> str:
+        now = self._clock.now()
+        reports = [self.report(kind, now) for kind in ("daily", "weekly")]
+        return digest_page.render(reports, self._style.notice, self._digests.zone)
+
+    def stop(self) -> None:
+        """Let `run` return."""
+        self._stop = True
+        self._asked.set()
+
+    def step(self) -> list[str]:
+        """Send the digests that are due now; their kinds."""
+        now = self._clock.now()
+        return [schedule.kind for schedule in self._digests.schedules if self._send(schedule, now)]
+
+    def report(self, kind: str, now: float) -> Report:
+        """What a digest would say now, of the last day or week."""
+        return self._report(kind, now - (DAY if kind == "daily" else 7 * DAY), now)
+
+    def _send(self, schedule: Schedule, now: float) -> bool:
+        due, fact = schedule.latest(now, self._digests.zone), f"digest_{schedule.kind}"
+        with self._store.transaction() as tx:
+            known = tx.fact(fact)
+            if known is None or now - due > LATE_SECONDS[schedule.kind]:
+                # The first start, or away for too long: it begins with the next one.
+                tx.save_fact(fact, repr(max(due, float(known or 0.0))))
+                return False
+        if float(known) >= due:
+            return False
+        report = self._report(schedule.kind, *schedule.span(due, self._digests.zone))
+        message = build_digest(report, self._style, self._digests.zone)
+        body = json.dumps({"text": message.text, "blocks": message.blocks})
+        with self._store.transaction() as tx:
+            tx.outbox.say(f"digest-{schedule.kind}-{due:.0f}", body, now)
+            tx.save_fact(fact, repr(due))
+        self._changed()
+        _log.info("digest: the %s one is on its way", schedule.kind)
+        return True
+
+    def _report(self, kind: str, start: float, end: float) -> Report:
+        with self._store.transaction() as tx:
+            incidents = tx.recent_incidents(start)
+            _depth, _oldest, dead = tx.outbox.depth()
+        return gather(
+            self._digests.prometheus, incidents, kind, start=start, end=end, zone=self._digests.zone, dead=dead
+        )

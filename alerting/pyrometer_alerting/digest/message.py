@@ -1,0 +1,170 @@
+"""A digest as a message for the channel: goodput, incidents by cause, MTBF, repeat offenders, Xids, trends by month.
+
+Limits by construction as in messages.py: at most 12 blocks, lists of at most 10 lines, two charts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from datetime import datetime, tzinfo
+from typing import Any
+
+from pyrometer_alerting.digest.data import CauseCount, Month, Offender, Report, RunTime
+from pyrometer_alerting.digest.mtbf import CONFIDENCE
+from pyrometer_alerting.model import text
+from pyrometer_alerting.model.message import Block, Message
+from pyrometer_alerting.render.chart_block import bar_block
+from pyrometer_alerting.render.messages import Style
+
+MAX_LINES = 10
+ROOM = 2600
+_BADPUT = ("rework", "checkpoint", "eval", "init", "down", "other")
+
+
+def build_digest(report: Report, style: Style, zone: tzinfo) -> Message:
+    """The message; the same for the terminal."""
+    title = headline(report, zone)
+    sections = [section for section in _sections(report) if section]
+    blocks: list[Block] = [{"type": "header", "text": {"type": "plain_text", "text": text.plain(title, 140)}}]
+    blocks.append(_fields(report))
+    blocks += [{"type": "section", "text": _mrkdwn(section)} for section in sections]
+    if style.charts != "off":
+        blocks += charts(report)
+    blocks.append({"type": "context", "elements": [_mrkdwn(piece) for piece in _footer(report, style)]})
+    return Message(text.joined([text.escape(title), *_facts_lines(report), *sections], 3900), blocks)
+
+
+def headline(report: Report, zone: tzinfo) -> str:
+    """`Daily digest, Sat 21 Nov 2026: goodput 93.2 %, 4 incidents`."""
+    day = datetime.fromtimestamp(report.end - 1, tz=zone)
+    when = day.strftime("%a %d %b %Y") if report.kind == "daily" else f"week to {day.strftime('%a %d %b %Y')}"
+    goodput = overall_goodput(report.runs)
+    said = [] if goodput is None else [f"goodput {text.percent(goodput)}"]
+    said.append(f"{report.incidents} incident{'' if report.incidents == 1 else 's'}")
+    return f"{report.kind.capitalize()} digest, {when}: {', '.join(said)}"
+
+
+def overall_goodput(runs: Sequence[RunTime]) -> float | None:
+    """Useful share of the time of all runs; None where no ledger says."""
+    total = sum(sum(run.seconds.values()) for run in runs)
+    return sum(run.seconds.get("useful", 0.0) for run in runs) / total if total > 0 else None
+
+
+def facts(report: Report) -> list[tuple[str, str]]:
+    """The numbers at the top, as (name, value)."""
+    goodput = overall_goodput(report.runs)
+    firing = f", {report.firing} still firing" if report.firing else ""
+    found = [
+        ("Goodput", "not measured" if goodput is None else text.percent(goodput)),
+        ("Incidents", f"{report.incidents}{firing}"),
+        ("MTBF", mtbf_line(report)),
+    ]
+    if report.median_seconds is not None:
+        found.append(("Median time to resolve", text.duration(report.median_seconds)))
+    if report.gpu_hours >= 0.005:
+        found.append(("Cost", f"{text.amount(report.gpu_hours)} GPU-hours lost"))
+    if report.dead:
+        found.append(("Dead letters", f"{report.dead} (pyrometer-alerting replay)"))
+    return found
+
+
+def mtbf_line(report: Report) -> str:
+    """`3.1 h (90 %: 2.9 to 3.4 h), 419 restarts in 1,296 h`; a lower end alone without a failure."""
+    found = report.failures
+    if found is None:
+        return "not measured"
+    of = f"{found.failures} restart{'' if found.failures == 1 else 's'} in {text.amount(found.observed)} h of runs"
+    sure = f"{100 * CONFIDENCE:.0f} %"
+    if found.hours is None or math.isinf(found.high):
+        return f"more than {text.amount(found.low)} h ({sure}), {of}"
+    return f"{text.amount(found.hours)} h ({sure}: {text.amount(found.low)} to {text.amount(found.high)} h), {of}"
+
+
+def goodput_line(run: RunTime) -> str:
+    """`llama-70b: 93.2 % of 168 h; down 3.1 %, rework 2.0 %`."""
+    total = sum(run.seconds.values())
+    lost = sorted(((run.seconds.get(state, 0.0) / total, state) for state in _BADPUT), reverse=True)
+    named = [f"{state} {text.percent(share)}" for share, state in lost[:4] if share >= 0.001]
+    return f"{run.run or run.cluster}: {text.percent(run.goodput)} of {text.amount(total / 3600)} h" + (
+        f"; {', '.join(named)}" if named else ""
+    )
+
+
+def cause_line(cause: CauseCount) -> str:
+    """`4 x hardware thermal throttling, 12 GPU-hours lost`."""
+    cost = f", {text.amount(cause.gpu_hours)} GPU-hours lost" if cause.gpu_hours >= 0.005 else ""
+    return f"{cause.incidents} x {cause.cause}{cost}"
+
+
+def offender_line(found: Offender) -> str:
+    """`GPU 1652922000123 (gpu-042 GPU 3): 7 Xids in 30 days`."""
+    serial = found.serial or "serial number not known"
+    kind = "cable" if found.kind == "port" else found.kind
+    place = f" ({found.place})" if found.place else ""
+    return f"{kind} {serial}{place}: {found.times} {found.what} in 30 days"
+
+
+def month_line(month: Month) -> str:
+    """`2026-11: 12 Xids, 0 uncorrected memory errors, 431 link flaps`; what was not measured is said."""
+    values = ((month.xids, "Xids"), (month.ecc, "uncorrected memory errors"), (month.flaps, "link flaps"))
+    return f"{month.name}: " + ", ".join(
+        f"{value:,.0f} {name}" if value is not None else f"{name} not measured" for value, name in values
+    )
+
+
+def charts(report: Report) -> list[Block]:
+    """At most two: incidents by cause, and the trends by month."""
+    causes = [(cause.cause, float(cause.incidents)) for cause in report.causes[:8]]
+    found = [bar_block("Incidents by cause", {"incidents": causes}, "incidents")]
+    trends = {
+        name: [(month.name, value) for month in report.months if (value := getattr(month, field)) is not None]
+        for name, field in (("Xids", "xids"), ("memory errors", "ecc"), ("link flaps", "flaps"))
+    }
+    months = [month.name for month in report.months]
+    whole = {name: points for name, points in trends.items() if [label for label, _ in points] == months}
+    found.append(bar_block("By month", whole, "events") if len(months) > 1 else None)
+    return [block for block in found if block is not None]
+
+
+def _sections(report: Report) -> list[str]:
+    xids = [f"Xid {xid} ({kind}): {times:,.0f} times" for xid, kind, times in report.xids]
+    return [
+        _list("Goodput by run", [goodput_line(run) for run in report.runs]),
+        _list("Incidents by cause", [cause_line(cause) for cause in report.causes]),
+        _list("Repeat offenders", [offender_line(found) for found in report.offenders]),
+        _list("Xids", xids),
+        _list("By month", [month_line(month) for month in report.months]),
+        _list("Missing", list(report.missing)),
+    ]
+
+
+def _list(title: str, lines: Sequence[str]) -> str:
+    """Title and lines as mrkdwn; empty without lines."""
+    if not lines:
+        return ""
+    shown = [f"\u2022 {text.mrkdwn(line, 240)}" for line in lines[:MAX_LINES]]
+    hidden = len(lines) - len(shown)
+    return text.joined([f"*{title}*", *shown, *([f"{text.ELLIPSIS} and {hidden} more"] if hidden > 0 else [])], ROOM)
+
+
+def _fields(report: Report) -> Block:
+    return {
+        "type": "section",
+        "fields": [_mrkdwn(f"*{name}*\n{text.mrkdwn(value, 200)}") for name, value in facts(report)],
+    }
+
+
+def _facts_lines(report: Report) -> list[str]:
+    return [text.mrkdwn(f"{name}: {value}", 240) for name, value in facts(report)]
+
+
+def _footer(report: Report, style: Style) -> list[str]:
+    notice = f"*{text.mrkdwn(style.notice, 75)}*" if style.notice else ""
+    begin, end = (text.slack_time(time, "{date_short} {time}") for time in (report.start, report.end))
+    span = f"{begin} to {end}"
+    return [piece for piece in (notice, span, "MTBF: restarts of runs, exact Poisson interval") if piece]
+
+
+def _mrkdwn(content: str) -> dict[str, Any]:
+    return {"type": "mrkdwn", "text": content}

@@ -1,0 +1,210 @@
+"""From a webhook body to the store: one transaction per delivery, committed before Alertmanager is answered."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from pyrometer_alerting.clock import Clock
+from pyrometer_alerting.intake.webhook import Delivery
+from pyrometer_alerting.model.incident import Alert, Incident
+from pyrometer_alerting.model.message import Replies
+from pyrometer_alerting.model.routing import Routing
+from pyrometer_alerting.state.correlation import Topology, climbed, groups
+from pyrometer_alerting.state.lifecycle import WATCHDOG, Change, fold, is_cause, is_stale, key_of
+from pyrometer_alerting.state.merge import join
+from pyrometer_alerting.state.metrics import Metrics
+from pyrometer_alerting.state.split import is_another, without
+from pyrometer_alerting.state.store import Store, Transaction
+
+# Effect and cause come in different groups, most within 100 ms of each other; most first diagnoses are there within
+# 100 ms as well. A message that pings once should name the culprit when it does.
+SETTLE_SECONDS = 0.5
+# While a possible cause is open, a run's first message waits longer for the answer whether they are one.
+JOIN_SECONDS = 2.0
+WATCHDOG_FACT = "watchdog_last_seen"
+WATCHDOG_OF = "watchdog:"  # and the cluster: each Prometheus has its own heartbeat
+RECEIVER_OF_OURS, NAME_OF_OURS = "receiver:", "heard:"
+_TOLD = frozenset({"reopened", "resumed", "again", "worse", "joined", "resolved"})  # in the thread; all else edits
+
+
+@dataclass
+class Outcome:
+    """What a delivery led to: incidents whose cause must be looked for now, and whether a cause itself arrived."""
+
+    diagnose: list[str] = field(default_factory=list)
+    cause_arrived: bool = False
+    doubted: bool = False
+
+
+class Intake:
+    """Applies deliveries; raises StoreError when they could not be kept. `topology` is replaced when it is known."""
+
+    def __init__(self, store: Store, *, replies: Replies, clock: Clock, metrics: Metrics, diagnoses: bool) -> None:
+        self._store, self._replies, self._clock, self._metrics = store, replies, clock, metrics
+        self._diagnoses = diagnoses
+        self.topology = Topology()
+        self.routing = Routing()
+
+    def apply(self, delivery: Delivery) -> Outcome:
+        """Keep everything the delivery says, atomically."""
+        now = self._clock.now()
+        outcome = Outcome()
+        counts = {"applied": 0, "stale": 0, "repeated": 0}
+        with self._store.transaction() as tx:
+            self._note_watchdog(tx, delivery, now)
+            self._note_ours(tx, delivery, now)
+            if tx.is_repeated(delivery.group, delivery.digest, now):
+                counts["repeated"] = len(delivery.alerts)
+            else:
+                fresh = self._fresh(tx, delivery, counts, now)
+                self.fold(tx, fresh, delivery.truncated, now, outcome)
+        for name, count in counts.items():
+            self._metrics.alerts.labels(name).inc(count)
+        outcome.doubted = counts["stale"] > 0
+        return outcome
+
+    def fold(self, tx: Transaction, alerts: Sequence[Alert], truncated: int, now: float, outcome: Outcome) -> None:
+        """Change the incidents that these alerts belong to, join what is one, and say what is news."""
+        changes = []
+        for incident, members in self._by_incident(tx, alerts, now):
+            change = self._routed(fold(incident, members, truncated, now))
+            for alert in members:
+                tx.save_alert(alert, change.incident.id if change is not None else None, now)
+            if change is not None and change.incident != incident:
+                changes.append(change)
+        for change in self._joined(tx, changes, now):
+            self._keep(tx, change, now, outcome)
+        outcome.cause_arrived |= any(is_cause(alert) and alert.firing for alert in alerts)
+
+    def _routed(self, change: Change | None) -> Change | None:
+        """Where a new incident is told is decided once: a message cannot move."""
+        if change is None:
+            return None
+        incident = climbed(change.incident)
+        if "opened" in change.events:
+            incident = replace(incident, channel=self.routing.channel(incident.newest()))
+        return replace(change, incident=incident)
+
+    def _note_watchdog(self, tx: Transaction, delivery: Delivery, now: float) -> None:
+        for alert in delivery.alerts:
+            if alert.name == WATCHDOG and alert.firing:
+                tx.save_fact(WATCHDOG_FACT, repr(now))
+                tx.save_fact(WATCHDOG_OF + alert.labels.get("cluster", ""), repr(now))
+
+    def _note_ours(self, tx: Transaction, delivery: Delivery, now: float) -> None:
+        """An Alertmanager may serve others, too: what it is asked for must be for us."""
+        tx.save_fact(RECEIVER_OF_OURS + delivery.receiver, repr(now))
+        for name in {alert.name for alert in delivery.alerts}:
+            tx.save_fact(NAME_OF_OURS + name, repr(now))
+
+    def _fresh(self, tx: Transaction, delivery: Delivery, counts: dict[str, int], now: float) -> list[Alert]:
+        fresh = []
+        for alert in delivery.alerts:
+            if alert.name == WATCHDOG:
+                continue
+            known, seen_at = tx.known_alert(alert.fingerprint)
+            if is_stale(alert, known, now - seen_at):
+                counts["stale"] += 1
+                if alert.firing:
+                    tx.doubt(alert)
+                continue
+            counts["applied"] += 1
+            fresh.append(alert)
+        return fresh
+
+    def _by_incident(
+        self, tx: Transaction, alerts: Sequence[Alert], now: float
+    ) -> list[tuple[Incident | None, list[Alert]]]:
+        """The alerts with the incident that each belongs to: by its key, else the one it is a member of."""
+        by_key: dict[str, list[Alert]] = {}
+        for alert in alerts:
+            by_key.setdefault(key_of(alert), []).append(alert)
+        found: dict[str, tuple[Incident | None, list[Alert]]] = {}
+        known: dict[str, Incident | None] = {}
+        for key, members in by_key.items():
+            incident = _of_key(tx, key, known)
+            if incident is not None and is_another(incident, key, members):
+                self._leave(tx, incident, key, now)
+                del known[incident.id]
+        for key, members in by_key.items():
+            incident = _of_key(tx, key, known)
+            if incident is None and (home := tx.home_of(members[0].fingerprint)):
+                incident = tx.incident(home)
+            found.setdefault(incident.id if incident else key, (incident, []))[1].extend(members)
+        return list(found.values())
+
+    def _leave(self, tx: Transaction, incident: Incident, key: str, now: float) -> None:
+        """What began long after its own end is another incident: this one goes on without it."""
+        tx.save_incident(without(incident, {key}), now)
+        tx.forget_key(key)
+        for member in incident.members:
+            if key_of(member) == key:
+                tx.move_alert(member.fingerprint, "")
+        if incident.posts:
+            tx.outbox.want(incident.id, now, now, incident.channel)
+
+    def _joined(self, tx: Transaction, changes: list[Change], now: float) -> list[Change]:
+        """The changes, those of incidents that turn out to be one replaced by theirs."""
+        opened = {
+            change.incident.id: change
+            for change in changes
+            if change.incident.firing and {"opened", "reopened", "grown"} & set(change.events)
+        }
+        if not opened:
+            return changes
+        touched = {change.incident.id for change in changes}
+        current = [incident for incident in tx.recent_incidents(float("inf")) if incident.id not in touched]
+        others = [change.incident for change in changes if change.incident.firing and change.incident.id not in opened]
+        found = groups([change.incident for change in opened.values()], [*current, *others], self.topology)
+        absorbed = {incident.id for group in found for incident in group.incidents}
+        kept = [change for change in changes if change.incident.id not in absorbed]
+        return kept + [join(tx, group.incidents, group.domain, now) for group in found]
+
+    def _keep(self, tx: Transaction, change: Change, now: float, outcome: Outcome) -> None:
+        incident = change.incident
+        tx.save_incident(incident, now)
+        self._announce(tx, change, now)
+        if incident.firing and incident.wants_diagnosis:
+            outcome.diagnose.append(incident.id)
+
+    def _announce(self, tx: Transaction, change: Change, now: float) -> None:
+        not_before = now + self._settle(tx, change.incident)
+        announce(tx, change, self._replies, self.routing, now=now, not_before=not_before)
+
+    def _settle(self, tx: Transaction, incident: Incident) -> float:
+        """How long the first post may wait for more of the same, and for its cause."""
+        if tx.outbox.is_said(incident.id) or not incident.firing:
+            return 0.0
+        if incident.wants_diagnosis and incident.diagnosis is None and self._diagnoses:
+            causes = (other for other in tx.recent_incidents(float("inf")) if other.cluster == incident.cluster)
+            possible = any(is_cause(alert) for other in causes for alert in other.members)
+            return JOIN_SECONDS if possible else SETTLE_SECONDS
+        return SETTLE_SECONDS
+
+
+def _of_key(tx: Transaction, key: str, known: dict[str, Incident | None]) -> Incident | None:
+    """The latest incident of a key; each is read once."""
+    home = tx.id_of_key(key)
+    if home is None:
+        return None
+    if home not in known:
+        known[home] = tx.incident(home)
+    return known[home]
+
+
+def announce(
+    tx: Transaction, change: Change, replies: Replies, routing: Routing, *, now: float, not_before: float
+) -> None:
+    """Have the message posted or edited, and its thread told of what deserves it."""
+    incident = change.incident
+    if not incident.posts:
+        return
+    tx.outbox.want(incident.id, now, not_before, incident.channel)
+    for event in change.events:
+        if event in _TOLD:
+            message = replies.event(routing.shown(incident), event)
+            if event == "worse":  # an edit pings nobody
+                message = replace(routing.addressed(message, incident), broadcast=True)
+            tx.outbox.reply(incident.id, json.dumps(vars(message)), now)

@@ -1,0 +1,83 @@
+"""Alerts that the service raises about itself and about the way the others take to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyrometer_alerting.model.incident import Alert
+
+_PREFIX = "pyrometer-"
+PATH_DEAD = "AlertPathDead"
+MISSED = "AlertsMissed"
+OVERSIZED = "DeliveryOversized"
+
+
+def is_own(fingerprint: str) -> bool:
+    """Whether nobody upstream knows of this alert."""
+    return fingerprint.startswith(_PREFIX)
+
+
+def own_alert(
+    name: str,
+    summary: str,
+    description: str,
+    *,
+    severity: str,
+    starts_at: float,
+    ends_at: float | None = None,
+    **labels: str,
+) -> Alert:
+    """An alert of our own; it fires unless it has an end."""
+    named = {"alertname": name, "severity": severity, "component": "stack", **labels}
+    return Alert(
+        fingerprint=_PREFIX + "-".join([name, *labels.values()]),
+        firing=ends_at is None,
+        labels=named,
+        annotations={"summary": summary, "description": description, "runbook": f"docs/alertmanager.md#{name.lower()}"},
+        starts_at=starts_at,
+        ends_at=ends_at,
+    )
+
+
+def path_dead(
+    cluster: str, last_seen: float, now: float, silent: tuple[str, ...], ends_at: float | None = None
+) -> Alert:
+    """The heartbeat of a cluster's Prometheus stays away: no other alert can be trusted to arrive."""
+    who = f"{' and '.join(silent)} did not answer when asked." if silent else "Those that we could ask do answer."
+    return own_alert(
+        PATH_DEAD,
+        f"Alerts{f' of {cluster}' if cluster else ''} may not arrive: the Watchdog heartbeat has stopped",
+        f"The Watchdog alert, which always fires, was last heard {now - last_seen:.0f} s before. Prometheus,"
+        f" Alertmanager or the way from them is broken. {who}",
+        severity="critical",
+        starts_at=last_seen,
+        ends_at=ends_at,
+        **({"cluster": cluster} if cluster else {}),
+    )
+
+
+def missed(alerts: Mapping[str, tuple[float, float]], since: float, until: float, *, outage: str) -> Alert:
+    """What fired and ended without ever being delivered: `alerts` is line -> (began, ended)."""
+    lines = sorted(alerts, key=lambda line: alerts[line][0])
+    listed = "; ".join(lines[:10]) + (f"; and {len(lines) - 10} more" if len(lines) > 10 else "")
+    why = f" while {outage}" if outage else ", too short for a notification"
+    return own_alert(
+        MISSED,
+        f"{len(alerts)} alert{'s' if len(alerts) != 1 else ''} fired and ended unheard{why}",
+        listed,
+        severity="warning" if outage else "info",
+        starts_at=since,
+        ends_at=until,
+        window=str(int(since)),
+    )
+
+
+def oversized(limit: str, now: float) -> Alert:
+    """A delivery that was too large to be taken."""
+    return own_alert(
+        OVERSIZED,
+        "A delivery was too large: its alerts are not shown here",
+        f"Alertmanager sent more than {limit} at once. See Alertmanager for what is missing.",
+        severity="warning",
+        starts_at=now,
+    )

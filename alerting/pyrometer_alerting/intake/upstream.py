@@ -1,0 +1,117 @@
+"""What Alertmanager and Prometheus say of alerts right now, together: what fires, what is muted, what is unknown.
+
+With several Alertmanagers an alert is gone only when it is gone from each, and nothing is known while one is silent.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pyrometer_alerting.model.incident import Alert
+from pyrometer_alerting.model.text import utc
+from pyrometer_alerting.prometheus import Prometheus, PrometheusError
+from pyrometer_alerting.sources.alertmanager import Alertmanager, AlertmanagerError, Seen, Silence
+
+_log = logging.getLogger(__name__)
+
+FIRING = 'ALERTS{alertstate="firing"}'
+
+
+@dataclass(frozen=True)
+class Upstream:
+    """One look. `views` has one mapping per Alertmanager that answered, by fingerprint; `silent` says who did not."""
+
+    views: Sequence[Mapping[str, Seen]] = ()
+    silences: Mapping[str, Silence] = field(default_factory=dict)
+    firing: Mapping[str, Sequence[Mapping[str, str]]] | None = None
+    silent: tuple[str, ...] = ()
+
+    @property
+    def asked_all(self) -> bool:
+        """Whether at least one Alertmanager is known and each of them answered."""
+        return bool(self.views) and not self.silent
+
+    def known(self, fingerprint: str) -> list[Seen]:
+        """The alert as those Alertmanagers see it that know it."""
+        return [view[fingerprint] for view in self.views if fingerprint in view]
+
+    def is_gone(self, alert: Alert) -> bool:
+        """Whether it is sure that this alert does not fire any more."""
+        return self.asked_all and not self.known(alert.fingerprint) and not self.fires_in_prometheus(alert.labels)
+
+    def fires(self, alert: Alert) -> bool:
+        """Whether it is sure that this alert fires."""
+        everywhere = self.asked_all and len(self.known(alert.fingerprint)) == len(self.views)
+        return everywhere or self.fires_in_prometheus(alert.labels)
+
+    def fires_in_prometheus(self, labels: Mapping[str, str]) -> bool:
+        """Whether Prometheus evaluates it as firing; its own labels may be fewer (external labels come on the way)."""
+        found = (self.firing or {}).get(labels.get("alertname", ""), ())
+        return any(is_part(series, labels) for series in found)
+
+
+def look(alertmanagers: Sequence[Alertmanager], prometheus: Prometheus | None, now: float) -> Upstream:
+    """Ask everyone once; who does not answer is noted, never raised."""
+    views, silent = [], []
+    silences: dict[str, Silence] = {}
+    for number, alertmanager in enumerate(alertmanagers, start=1):
+        try:
+            views.append({seen.fingerprint: seen for seen in alertmanager.alerts()})
+            if any(seen.silenced_by for seen in views[-1].values()):
+                silences |= {silence.id: silence for silence in alertmanager.silences()}
+        except AlertmanagerError as error:
+            _log.warning("reconciliation: Alertmanager %d: %s", number, error)
+            silent.append(f"Alertmanager {number}" if len(alertmanagers) > 1 else "Alertmanager")
+    firing = _firing(prometheus, now, silent) if prometheus is not None else None
+    return Upstream(views, silences, firing, tuple(silent))
+
+
+def _firing(prometheus: Prometheus, now: float, silent: list[str]) -> dict[str, list[Mapping[str, str]]] | None:
+    found: dict[str, list[Mapping[str, str]]] = defaultdict(list)
+    try:
+        for series in prometheus.instant(FIRING, now):
+            found[series.labels.get("alertname", "")].append(without_state(series.labels))
+    except PrometheusError as error:
+        _log.warning("reconciliation: %s", error)
+        silent.append("Prometheus")
+        return None
+    return found
+
+
+def without_state(labels: Mapping[str, str]) -> dict[str, str]:
+    """The labels of an ALERTS series as the alert has them."""
+    return {name: value for name, value in labels.items() if name not in ("__name__", "alertstate")}
+
+
+def is_part(labels: Mapping[str, str], of: Mapping[str, str]) -> bool:
+    """Whether every label is in the other set as well."""
+    return labels.items() <= of.items()
+
+
+def muted_note(alerts: Iterable[Alert], upstream: Upstream) -> str:
+    """`silenced by alice until ...` for the firing alerts of an incident; empty when none is muted."""
+    notes: dict[str, int] = defaultdict(int)
+    total = 0
+    for alert in alerts:
+        known = upstream.known(alert.fingerprint)
+        total += 1
+        if known and all(seen.muted for seen in known):
+            notes[_why(known[0], upstream)] += 1
+    count = sum(notes.values())
+    if not count:
+        return ""
+    share = "" if count == total else f"{count} of {total} alerts "
+    return share + "; ".join(sorted(notes)[:2])
+
+
+def _why(seen: Seen, upstream: Upstream) -> str:
+    if seen.silenced_by:
+        silence = upstream.silences.get(seen.silenced_by[0])
+        if silence is None:
+            return "silenced"
+        return f"silenced by {silence.created_by or 'someone'} until {utc(silence.ends_at)}"
+    cause = next((found for name in seen.inhibited_by for found in upstream.known(name)), None)
+    return f"inhibited by {cause.labels.get('alertname', 'another alert')}" if cause else "inhibited"

@@ -1,0 +1,99 @@
+"""What people are told when they ask: the commands, a node, the command that drains it. Texts in Slack's mrkdwn."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+
+from pyrometer_alerting.model import text
+from pyrometer_alerting.model.incident import Incident, culprits, part_of
+from pyrometer_alerting.render.messages import causes_text, headline
+from pyrometer_alerting.sources.alertmanager import Silence
+
+HELP = "`/pyrometer status` what fires, `/pyrometer muted` what is silenced, `/pyrometer why <run>` why a run is slow"
+MOST_LINES = 20
+_NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
+
+
+def status(firing: Sequence[Incident], now: float) -> str:
+    """What fires, the worst and oldest first."""
+    if not firing:
+        return "\u2705 Nothing fires."
+    ordered = sorted(firing, key=lambda one: (one.severity != "critical", one.started_at))
+    lines = [f"{text.escape(headline(one))} for {text.duration(now - one.started_at)}{_known(one)}" for one in ordered]
+    return text.joined(lines[:MOST_LINES] + _more(lines), 2900)
+
+
+def muted(firing: Sequence[Incident], silences: Sequence[Silence], now: float) -> str:
+    """Which incidents are muted and why, and every silence that is active."""
+    lines = [f"{text.escape(headline(one))}: {text.mrkdwn(one.note, 200)}" for one in firing if one.note]
+    lines += [
+        f"silence by {text.mrkdwn(each.created_by, 80)} for {text.duration(each.ends_at - now)} more:"
+        f" {text.mrkdwn(each.comment, 150)}"
+        for each in silences
+        if each.active
+    ]
+    return text.joined(lines[:MOST_LINES] + _more(lines), 2900) if lines else "Nothing is muted."
+
+
+def why(run: str, found: Sequence[Incident], now: float) -> str:
+    """The causes of the newest trouble of a run."""
+    mine = [one for one in found if one.run == run]
+    if not mine:
+        return f"No incident of run {text.mrkdwn(run, 100)} is known."
+    newest = mine[0]
+    when = text.duration(now - (newest.started_at if newest.resolved_at is None else newest.resolved_at))
+    state = f"fires for {when}" if newest.firing else f"ended {when} ago"
+    causes = causes_text(newest) or "*Likely causes*\n1. unknown"
+    return text.joined([f"{text.escape(headline(newest))} ({state})", causes], 2900)
+
+
+def node(incident: Incident, firing: Sequence[Incident], links: Sequence[str], now: float) -> str:
+    """What else is known of the nodes of an incident."""
+    names = nodes_of(incident)
+    if not names:
+        return "This incident names no node."
+    lines = [f"*{text.mrkdwn(name, 100)}*" + _on_node(name, firing, now) for name in names[:5]]
+    return text.joined([*lines, *links], 2900)
+
+
+def _on_node(name: str, firing: Sequence[Incident], now: float) -> str:
+    said = [
+        f"\n\u2022 {text.mrkdwn(alert.name, 100)} {text.mrkdwn(part_of(alert.labels), 100)}"
+        f" for {text.duration(now - alert.starts_at)}"
+        for one in firing
+        for alert in one.members
+        if alert.firing and alert.labels.get("node") == name
+    ]
+    return "".join(said[:10]) or ": nothing fires there"
+
+
+def drain(incident: Incident) -> str:
+    """The Slurm command that takes the nodes out of service; for people to copy, never run from here."""
+    names = [name for name in nodes_of(incident) if _NODE.fullmatch(name)]
+    if not names:
+        return "This incident names no node that could be drained."
+    blamed = ", ".join(culprits(incident)[:3])
+    reason = shlex.quote(text.plain(f"pyrometer: {incident.alertname} {blamed}", 200).replace("`", "'"))
+    return "\n".join(
+        f"```scontrol update NodeName={name} State=DRAIN Reason={text.escape(reason)}```" for name in names[:5]
+    )
+
+
+def nodes_of(incident: Incident) -> list[str]:
+    """The nodes to blame: those of the diagnosis first, then the members' own."""
+    causes = incident.diagnosis.causes if incident.diagnosis is not None else ()
+    named = [cause.labels["node"] for cause in causes if cause.labels and "node" in cause.labels][:1]
+    own = [alert.labels["node"] for alert in incident.members if "node" in alert.labels]
+    return list(dict.fromkeys([*named, *own]))
+
+
+def _known(incident: Incident) -> str:
+    known = [f"acknowledged by {incident.acknowledged}" if incident.acknowledged else "", incident.note]
+    said = "; ".join(text.mrkdwn(piece, 150) for piece in known if piece)
+    return f" ({said})" if said else ""
+
+
+def _more(lines: Sequence[str]) -> list[str]:
+    return [f"and {len(lines) - MOST_LINES} more"] if len(lines) > MOST_LINES else []

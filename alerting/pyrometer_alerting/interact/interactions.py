@@ -1,0 +1,297 @@
+"""What people do in the channel: acknowledge, silence, end a silence, ask. Every deed is checked and written down.
+
+A click carries nothing but the incident's id: what a message holds can be read, and copied, by everyone who sees it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeVar
+
+from pyrometer_alerting.clock import Clock
+from pyrometer_alerting.interact import answers
+from pyrometer_alerting.interact.silences import CannotSilenceError, Preview, listed, silences_for
+from pyrometer_alerting.model import text
+from pyrometer_alerting.model.incident import Incident
+from pyrometer_alerting.model.links import board_links
+from pyrometer_alerting.model.routing import Routing
+from pyrometer_alerting.render.composer import ACKNOWLEDGE, DRAIN, SHOW_NODE, SILENCE_1H, SILENCE_4H, UNSILENCE
+from pyrometer_alerting.render.messages import Style
+from pyrometer_alerting.sources.alertmanager import Alertmanager, AlertmanagerError, Matcher, Seen, Silence
+from pyrometer_alerting.state.store import Store, Transaction
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+EVERYONE = "*"
+_HOURS = {SILENCE_1H: 1, SILENCE_4H: 4}
+_REASON = "reason"
+_CALLBACK = "pyrometer_silence"
+
+
+class Desk(Protocol):
+    """What is shown to one person alone. Both raise SlackFailure."""
+
+    def open_view(self, trigger: str, view: Mapping[str, Any]) -> None:
+        """Open a modal."""
+
+    def whisper(self, channel: str, user: str, said: str) -> None:
+        """Say something that only this user sees."""
+
+
+@dataclass(frozen=True)
+class Person:
+    """Who acts: Slack's id, which counts, and the name for others to read."""
+
+    id: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.id})" if self.name else self.id
+
+
+class Interactions:
+    """Does what was asked; `users` may change when the configuration is read again."""
+
+    def __init__(
+        self,
+        store: Store,
+        desk: Desk,
+        alertmanagers: Sequence[Alertmanager],
+        *,
+        style: Style,
+        clock: Clock,
+        changed: Callable[[], None],
+    ) -> None:
+        self._store, self._desk, self._alertmanagers = store, desk, alertmanagers
+        self._style, self._clock, self._changed = style, clock, changed
+        self.users: frozenset[str] = frozenset()
+        self.routing = Routing()
+
+    def may(self, user: str) -> bool:
+        """Whether this user is on the list."""
+        return user in self.users or EVERYONE in self.users
+
+    def command(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """`/pyrometer ...`: what only its user is shown."""
+        words = str(payload.get("text", "")).split(maxsplit=1)
+        return {"response_type": "ephemeral", "text": self._asked(words)}
+
+    def _asked(self, words: list[str]) -> str:
+        now = self._clock.now()
+        with self._store.transaction() as tx:
+            firing = self._shown(tx.recent_incidents(float("inf")))
+            known = self._shown(tx.incidents()) if words[:1] == ["why"] else []
+        if words == ["status"]:
+            return answers.status(firing, now)
+        if words == ["muted"]:
+            return answers.muted(firing, self._silences(), now)
+        if len(words) == 2 and words[0] == "why":
+            return answers.why(words[1].strip(), [one for one in known if not one.joined_into], now)
+        return answers.HELP
+
+    def _shown(self, incidents: Sequence[Incident]) -> list[Incident]:
+        """As their channels may see them: who asks may not read more than is told there."""
+        return [self.routing.shown(incident) for incident in incidents]
+
+    def _silences(self) -> list[Silence]:
+        try:
+            return self._first(lambda alertmanager: alertmanager.silences())
+        except AlertmanagerError:
+            return []
+
+    def clicked(self, payload: Mapping[str, Any]) -> None:
+        """A button was pressed."""
+        person, channel = _person(payload), str((payload.get("channel") or {}).get("id", ""))
+        for action in payload.get("actions") or []:
+            name, incident_id = str(action.get("action_id", "")), str(action.get("value", ""))
+            if not self.may(person.id):
+                self._write_down(person, "refused", incident_id, name)
+                self._desk.whisper(
+                    channel, person.id, "You are not on the list of those who may do this (slack-users)."
+                )
+                continue
+            said = self._do(name, incident_id, person, (str(payload.get("trigger_id", "")), channel))
+            if said:
+                self._desk.whisper(channel, person.id, said)
+
+    def _do(self, name: str, incident_id: str, person: Person, where: tuple[str, str]) -> str:
+        with self._store.transaction() as tx:
+            incident = tx.incident(incident_id)
+            if incident is not None and incident.joined_into:
+                incident = tx.incident(incident.joined_into)
+            firing = tx.recent_incidents(float("inf"))
+        if incident is None:
+            return "This incident is not known any more."
+        if name == ACKNOWLEDGE:
+            return self._acknowledge(incident.id, person)
+        if name in _HOURS:
+            return self._ask_to_silence(incident, _HOURS[name], *where)
+        if name == UNSILENCE:
+            return self._unsilence(incident, person)
+        shown = self.routing.shown(incident)
+        if name == SHOW_NODE:
+            links = [f"<{url}|{text.mrkdwn(label, 40)}>" for label, url in board_links(shown, self._style.grafana_url)]
+            return answers.node(shown, self._shown(firing), links, self._clock.now())
+        return answers.drain(shown) if name == DRAIN else ""
+
+    def _acknowledge(self, incident_id: str, person: Person) -> str:
+        with self._store.transaction() as tx:
+            incident = tx.incident(incident_id)
+            if incident is None or not incident.firing:
+                return "It does not fire any more."
+            tx.save_incident(replace(incident, acknowledged=str(person)), self._clock.now())
+            self._tell(tx, incident, f"\U0001f440 {text.mrkdwn(str(person), 120)} looks after it")
+            tx.audit(self._clock.now(), str(person), "acknowledge", incident_id, "")
+        self._changed()
+        return ""
+
+    def _ask_to_silence(self, incident: Incident, hours: int, trigger: str, channel: str) -> str:
+        """Show what would be muted before it is."""
+        try:
+            previews = [Preview(each, tuple(self._mutes(each))) for each in silences_for(incident)]
+        except CannotSilenceError as error:
+            return f"Not silenced: {error}."
+        except AlertmanagerError as error:
+            return f"Not silenced: {error}."
+        self._desk.open_view(trigger, _view(incident, hours, channel, previews))
+        return ""
+
+    def _mutes(self, matchers: tuple[Matcher, ...]) -> list[Seen]:
+        return self._first(lambda alertmanager: alertmanager.alerts(matchers))
+
+    def submitted(self, payload: Mapping[str, Any]) -> None:
+        """The modal's button was pressed: now it is silenced."""
+        view, person = payload.get("view") or {}, _person(payload)
+        if view.get("callback_id") != _CALLBACK:
+            return
+        meant = json.loads(view.get("private_metadata") or "{}")
+        incident_id, hours, channel = str(meant["incident"]), int(meant["hours"]), str(meant["channel"])
+        if not self.may(person.id) or hours not in _HOURS.values():
+            self._write_down(person, "refused", incident_id, "silence")
+            self._desk.whisper(channel, person.id, "You are not on the list of those who may do this (slack-users).")
+            return
+        self._desk.whisper(channel, person.id, self._silence(incident_id, hours, person, _reason(view)))
+
+    def _silence(self, incident_id: str, hours: int, person: Person, reason: str) -> str:
+        with self._store.transaction() as tx:
+            incident = tx.incident(incident_id)
+        if incident is None:
+            return "This incident is not known any more."
+        comment = reason or f"{incident.alertname}, silenced from Slack"
+        ends_at = self._clock.now() + 3600.0 * hours
+        made: list[str] = []
+        try:
+            for matchers in silences_for(incident):
+                made += [self._make(matchers, ends_at, str(person), comment)]  # one by one: the next may fail
+        except (CannotSilenceError, AlertmanagerError) as error:
+            self._remember(incident, person, made, hours, comment)
+            return f"Not silenced{' in full' if made else ''}: {error}."
+        self._remember(incident, person, made, hours, comment)
+        return f"Silenced for {hours} h: {len(made)} silence{'s' if len(made) != 1 else ''} in Alertmanager."
+
+    def _make(self, matchers: tuple[Matcher, ...], ends_at: float, person: str, comment: str) -> str:
+        return self._first(lambda alertmanager: alertmanager.silence(matchers, ends_at, person, comment))
+
+    def _remember(self, incident: Incident, person: Person, made: list[str], hours: int, comment: str) -> None:
+        if not made:
+            return
+        with self._store.transaction() as tx:
+            before = json.loads(tx.fact(_fact(incident)) or "[]")
+            tx.save_fact(_fact(incident), json.dumps([*before, *made]))
+            self._tell(
+                tx,
+                incident,
+                f"\U0001f507 {text.mrkdwn(str(person), 120)} silenced it for {hours} h: {text.mrkdwn(comment, 200)}",
+            )
+            tx.audit(self._clock.now(), str(person), "silence", incident.id, f"{hours} h: {' '.join(made)}: {comment}")
+        self._changed()
+
+    def _unsilence(self, incident: Incident, person: Person) -> str:
+        with self._store.transaction() as tx:
+            made = json.loads(tx.fact(_fact(incident)) or "[]")
+        if not made:
+            return "It was not silenced from here: end the silence in Alertmanager."
+        try:
+            for silence_id in made:
+                self._end(silence_id)
+        except AlertmanagerError as error:
+            return f"Not ended: {error}."
+        with self._store.transaction() as tx:
+            tx.forget_fact(_fact(incident))
+            self._tell(tx, incident, f"\U0001f50a {text.mrkdwn(str(person), 120)} ended the silence")
+            tx.audit(self._clock.now(), str(person), "unsilence", incident.id, " ".join(made))
+        self._changed()
+        return ""
+
+    def _end(self, silence_id: str) -> None:
+        self._first(lambda alertmanager: alertmanager.expire(silence_id))
+
+    def _first(self, ask: Callable[[Alertmanager], T]) -> T:
+        """The first Alertmanager that answers: peers of a cluster share their silences."""
+        failure = AlertmanagerError("no --alertmanager.url is given")
+        for alertmanager in self._alertmanagers:
+            try:
+                return ask(alertmanager)
+            except AlertmanagerError as error:
+                failure = error
+        raise failure
+
+    def _tell(self, tx: Transaction, incident: Incident, said: str) -> None:
+        now = self._clock.now()
+        tx.outbox.want(incident.id, now, now, incident.channel)
+        blocks = [{"type": "section", "text": {"type": "mrkdwn", "text": said}}]
+        tx.outbox.reply(incident.id, json.dumps({"text": said, "blocks": blocks}), now)
+
+    def _write_down(self, person: Person, action: str, incident_id: str, detail: str) -> None:
+        _log.warning("interaction: %s: %s", action, person.id)
+        with self._store.transaction() as tx:
+            tx.audit(self._clock.now(), str(person), action, incident_id, detail)
+
+
+def _view(incident: Incident, hours: int, channel: str, previews: Sequence[Preview]) -> dict[str, Any]:
+    """The modal: the matchers, what they mute now, and a line for the reason."""
+    lines = []
+    for preview in previews:
+        lines.append(f"*{text.mrkdwn(preview.shown(), 600)}*")
+        mutes = listed(preview.mutes, 10)
+        lines += [f"\u2022 {text.mrkdwn(each, 150)}" for each in mutes] or ["\u2022 nothing that fires now"]
+    total = sum(len(preview.mutes) for preview in previews)
+    head = f"For {hours} h, {total} alert{'s' if total != 1 else ''} that fire now and all like them will not be told:"
+    meant = {"incident": incident.id, "hours": hours, "channel": channel}
+    return {
+        "type": "modal",
+        "callback_id": _CALLBACK,
+        "title": {"type": "plain_text", "text": f"Silence for {hours} h"},
+        "submit": {"type": "plain_text", "text": "Silence"},
+        "close": {"type": "plain_text", "text": "Cancel"},
+        "private_metadata": json.dumps(meant),
+        "blocks": [
+            {"type": "section", "text": {"type": "mrkdwn", "text": text.joined([head, *lines], 2900)}},
+            {
+                "type": "input",
+                "block_id": _REASON,
+                "optional": True,
+                "label": {"type": "plain_text", "text": "Why"},
+                "element": {"type": "plain_text_input", "action_id": _REASON, "max_length": 200},
+            },
+        ],
+    }
+
+
+def _reason(view: Mapping[str, Any]) -> str:
+    values = (view.get("state") or {}).get("values") or {}
+    return text.plain(str(((values.get(_REASON) or {}).get(_REASON) or {}).get("value") or ""), 200)
+
+
+def _person(payload: Mapping[str, Any]) -> Person:
+    user = payload.get("user") or {}
+    return Person(text.plain(str(user.get("id", "")), 40), text.plain(str(user.get("username") or ""), 60))
+
+
+def _fact(incident: Incident) -> str:
+    return f"silences:{incident.id}"

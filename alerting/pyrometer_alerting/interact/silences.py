@@ -1,0 +1,66 @@
+"""Silences for an incident: as narrow as its labels allow, one for each of its alerts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from pyrometer_alerting.model.incident import Alert, Incident, part_of
+from pyrometer_alerting.sources.alertmanager import Matcher, Seen
+
+MAX_SILENCES = 5  # of an incident with more kinds of alerts nobody can judge what it would mute
+MAX_VALUES = 100  # nodes or ports of a storm, written out one by one: never a pattern that matches more
+_IDENTITY = ("cluster", "run", "node", "gpu", "device", "port", "switch", "rack")
+_SPECIAL = frozenset(r"\.+*?()|[]{}^$")
+
+
+@dataclass(frozen=True)
+class Preview:
+    """One silence to be made, and what it would mute now."""
+
+    matchers: tuple[Matcher, ...]
+    mutes: tuple[Seen, ...] = ()
+
+    def shown(self) -> str:
+        """`alertname="GpuLost", node="gpu-042"`."""
+        return ", ".join(map(str, self.matchers))
+
+
+class CannotSilenceError(Exception):
+    """This incident cannot be silenced from here; one line that says why and what to do."""
+
+
+def silences_for(incident: Incident) -> list[tuple[Matcher, ...]]:
+    """The matchers of each silence; raises CannotSilenceError."""
+    firing = [alert for alert in incident.members if alert.firing]
+    if not firing:
+        raise CannotSilenceError("nothing of it fires any more")
+    names = list(dict.fromkeys(alert.name for alert in firing))
+    if len(names) > MAX_SILENCES:
+        raise CannotSilenceError(f"it has {len(names)} kinds of alerts: silence what you mean in Alertmanager")
+    return [_matchers(name, [alert for alert in firing if alert.name == name]) for name in names]
+
+
+def _matchers(name: str, alerts: Sequence[Alert]) -> tuple[Matcher, ...]:
+    found = [Matcher("alertname", name)]
+    for label in _IDENTITY:
+        values = sorted({alert.labels.get(label, "") for alert in alerts})
+        if "" in values:
+            continue
+        if len(values) > MAX_VALUES:
+            raise CannotSilenceError(f"it has {len(values)} values of {label}: silence what you mean in Alertmanager")
+        found.append(Matcher(label, values[0]) if len(values) == 1 else Matcher(label, _any_of(values), is_regex=True))
+    if len(found) == 1:
+        raise CannotSilenceError("its alerts have no label in common but their name: silence them in Alertmanager")
+    return tuple(found)
+
+
+def _any_of(values: Iterable[str]) -> str:
+    """RE2 that matches these values, each taken literally; Alertmanager anchors it."""
+    return "|".join("".join(f"\\{char}" if char in _SPECIAL else char for char in value) for value in values)
+
+
+def listed(seen: Iterable[Seen], most: int) -> list[str]:
+    """The alerts as lines: name and part."""
+    lines = [f"{each.labels.get('alertname', 'unnamed alert')} {part_of(each.labels)}".strip() for each in seen]
+    return [*lines[:most], *([f"and {len(lines) - most} more"] if len(lines) > most else [])]

@@ -1,0 +1,84 @@
+"""Buttons and commands over Socket Mode: Slack is called, never the other way round, so no public address is needed."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from slack_sdk import WebClient
+from slack_sdk.errors import SlackClientError
+from slack_sdk.socket_mode.builtin.client import SocketModeClient
+from slack_sdk.socket_mode.client import BaseSocketModeClient
+from slack_sdk.socket_mode.request import SocketModeRequest
+from slack_sdk.socket_mode.response import SocketModeResponse
+
+from pyrometer_alerting.interact.interactions import Interactions
+
+_log = logging.getLogger(__name__)
+
+AGAIN_SECONDS = 10.0
+
+
+class Listener:
+    """Keeps one connection to Slack and passes what comes over it to the interactions."""
+
+    def __init__(self, app_token: str, web: WebClient, interactions: Interactions) -> None:
+        self._app_token, self._web, self._interactions = app_token, web, interactions
+        self._client: SocketModeClient | None = None
+        self._stopping = threading.Event()
+
+    @property
+    def connected(self) -> bool:
+        """Whether a click would arrive."""
+        return self._client is not None and self._client.is_connected()
+
+    def run(self) -> None:
+        """Connect, again and again until it works; from then on the client reconnects by itself."""
+        quiet = logging.getLogger("pyrometer_alerting.slack_sdk")
+        client = SocketModeClient(self._app_token, logger=quiet, web_client=self._web, concurrency=4)
+        client.proxy = self._web.proxy
+        client.socket_mode_request_listeners.append(self._heard)
+        self._client = client
+        while not self._stopping.is_set() and not client.is_connected():
+            try:
+                client.connect_to_new_endpoint()
+            except (SlackClientError, OSError, ValueError) as error:
+                _log.warning("socket mode: %s: trying again", type(error).__name__)
+            if not client.is_connected():
+                self._stopping.wait(AGAIN_SECONDS)
+        self._stopping.wait()
+        client.auto_reconnect_enabled = False
+        if client.current_session is not None and client.current_session.sock is not None:
+            with contextlib.suppress(OSError):  # else its reader only notices after its time-out of 3 s
+                client.current_session.sock.shutdown(socket.SHUT_RDWR)
+        client.closed = True
+        client.message_queue.put(None)  # else the reader of that only notices after its time-out of 1 s
+        client.close()
+
+    def stop(self) -> None:
+        """Hang up."""
+        self._stopping.set()
+
+    def _heard(self, client: BaseSocketModeClient, request: SocketModeRequest) -> None:
+        """Slack waits three seconds for the acknowledgement: it comes first, the work after it."""
+        payload: Mapping[str, Any] = request.payload or {}
+        command = request.type == "slash_commands"
+        try:
+            answer = self._interactions.command(payload) if command else None
+        except Exception:  # noqa: BLE001 - one question must not end the conversation
+            _log.exception("socket mode: command")
+            answer = {"response_type": "ephemeral", "text": "That did not work: see the service's log."}
+        client.send_socket_mode_response(SocketModeResponse(envelope_id=request.envelope_id, payload=answer))
+        if request.type != "interactive":
+            return
+        try:
+            if payload.get("type") == "block_actions":
+                self._interactions.clicked(payload)
+            elif payload.get("type") == "view_submission":
+                self._interactions.submitted(payload)
+        except Exception:  # noqa: BLE001 - as above
+            _log.exception("socket mode: %s", payload.get("type"))

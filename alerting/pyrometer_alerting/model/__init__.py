@@ -1,0 +1,1 @@
+"""Plain values and how they read: alerts, incidents, messages, text, links and routing."""

@@ -1,0 +1,111 @@
+"""Links in messages: only http and https, only built from configured bases or from a rule's own runbook."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import datetime, timezone
+from urllib.parse import quote, urlencode, urlsplit
+
+from pyrometer_alerting.model import text
+from pyrometer_alerting.model.incident import Incident, part_of
+
+MAX_URL = 1000
+BEFORE_SECONDS = 15 * 60  # a board opens with some of the healthy time before the trouble
+AFTER_SECONDS = 10 * 60
+# `docs/alerts.md#trainmfudropped`, as our rules have it; nothing that could leave the base.
+_PROJECT_PATH = re.compile(r"(?:[A-Za-z0-9_-][A-Za-z0-9_.-]*/)*[A-Za-z0-9_-][A-Za-z0-9_.-]*(?:#[A-Za-z0-9_-]*)?")
+
+
+def is_web_url(url: str) -> bool:
+    """Whether this is an absolute http(s) URL with a host and nothing in it that could end Slack's link markup."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(host) and not re.search(r"[\s<>|\"'`\\]", url)
+
+
+def without_credentials(url: str) -> str:
+    """The address that people may see: a name and password in it are for us alone."""
+    before, separator, rest = url.partition("://")
+    host, slash, path = rest.partition("/")
+    return f"{before}{separator}{host.rpartition('@')[2]}{slash}{path}"
+
+
+def runbook_url(runbook: str, base: str = "") -> str:
+    """The runbook annotation as a link for mrkdwn: a web address as it is, a path of the project below the base.
+
+    Empty when it is neither.
+    """
+    url = text.clean(runbook)
+    if is_web_url(base) and _PROJECT_PATH.fullmatch(url):
+        url = f"{base.rstrip('/')}/{url}"
+    return text.escape(url) if is_web_url(url) and len(url) <= MAX_URL else ""
+
+
+def board_links(incident: Incident, grafana_url: str) -> list[tuple[str, str]]:
+    """(name, url for mrkdwn) of the boards that show this incident at its time."""
+    if not is_web_url(grafana_url):
+        return []
+    labels = incident.newest().labels
+    wanted = [
+        ("Run", "pyrometer-training-run", {"cluster": incident.cluster, "run": incident.run}, bool(incident.run)),
+        ("Node", "pyrometer-node", {"cluster": incident.cluster, "node": labels.get("node", "")}, "node" in labels),
+        ("Fabric", "pyrometer-fabric", {"cluster": incident.cluster}, _is_fabric(incident)),
+    ]
+    for index, node in enumerate(_blamed_nodes(incident)[:2], start=1):
+        if node != labels.get("node"):
+            wanted.append((f"Suspect {index}", "pyrometer-node", {"cluster": incident.cluster, "node": node}, True))
+    links = [(name, _board(grafana_url, uid, variables, incident)) for name, uid, variables, shown in wanted if shown]
+    return [(name, url) for name, url in links if len(url) <= MAX_URL]
+
+
+def alertmanager_link(incident: Incident, alertmanager_url: str) -> str:
+    """The incident's alerts in Alertmanager, where they can be silenced; url for mrkdwn, empty without a base."""
+    if not is_web_url(alertmanager_url):
+        return ""
+    name = text.clean(incident.alertname)[:200]
+    matcher = quote(f"{{alertname={json.dumps(name, ensure_ascii=False)}}}", safe="")
+    address = f"{alertmanager_url.rstrip('/')}/#/alerts?filter={matcher}"
+    return text.escape(address) if len(address) <= MAX_URL else ""
+
+
+def prometheus_link(incident: Incident, base: str) -> str:
+    """Every batch of the incident's run in Prometheus, around its beginning; url for mrkdwn, empty without a base."""
+    if not is_web_url(base) or not incident.run:
+        return ""
+    names = {"cluster": incident.cluster, "run": incident.run}
+    labels = ",".join(f"{name}={json.dumps(text.clean(value)[:200])}" for name, value in names.items())
+    end = datetime.fromtimestamp((incident.resolved_at or incident.started_at) + AFTER_SECONDS, tz=timezone.utc)
+    query = {
+        "g0.expr": f"pyrometer_train_batch_mfu_ratio{{{labels}}}",
+        "g0.tab": "graph",
+        "g0.range_input": "30m",
+        "g0.end_input": end.strftime("%Y-%m-%d %H:%M:%S"),
+    }
+    address = f"{base.rstrip('/')}/graph?{urlencode(query, quote_via=quote)}"
+    return text.escape(address) if len(address) <= MAX_URL else ""
+
+
+def _is_fabric(incident: Incident) -> bool:
+    """Whether a switch or a rail is meant: by the alert, by what its members share, or by the first cause."""
+    causes = incident.diagnosis.causes[:1] if incident.diagnosis is not None else ()
+    meant = [incident.domain, part_of(incident.newest().labels), *(cause.part for cause in causes)]
+    return any(part.startswith(("switch ", "rail ")) for part in meant)
+
+
+def _blamed_nodes(incident: Incident) -> list[str]:
+    causes = incident.diagnosis.causes if incident.diagnosis is not None else ()
+    return list(dict.fromkeys(cause.labels["node"] for cause in causes if cause.labels and "node" in cause.labels))
+
+
+def _board(base: str, uid: str, variables: dict[str, str], incident: Incident) -> str:
+    onset = incident.diagnosis.onset if incident.diagnosis is not None else None
+    began = min(incident.started_at, onset if onset is not None else incident.started_at)
+    start = int((began - BEFORE_SECONDS) * 1000)
+    end = "now" if incident.resolved_at is None else int((incident.resolved_at + AFTER_SECONDS) * 1000)
+    query = {f"var-{name}": text.clean(value)[:200] for name, value in variables.items()}
+    address = f"{base.rstrip('/')}/d/{uid}?{urlencode({**query, 'from': start, 'to': end}, quote_via=quote)}"
+    return text.escape(address)

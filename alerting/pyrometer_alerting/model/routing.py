@@ -1,0 +1,262 @@
+"""Who hears what, where and when: the `routing` part of the configuration file.
+
+routing:
+  routes:                       # the first that matches; else --slack.channel
+    - match: {component: nic}
+      channel: "#fabric"
+    - match: {cluster: [prod-a, prod-b], severity: critical}
+      channel: "#oncall"
+  channels:
+    "#oncall":
+      mentions: {critical: [S0123ABCD, here]}
+      quiet-hours: {from: "22:00", to: "07:00", timezone: Europe/Berlin, severities: [warning]}
+      labels: [cluster, node, gpu, device, port]    # no other label's value is shown there
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, time, timedelta
+from pathlib import Path
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from pyrometer_alerting.model.incident import SEVERITIES, Alert, Cause, Diagnosis, Incident
+from pyrometer_alerting.model.message import Message
+from pyrometer_alerting.yamlfile import Node, SettingsError, subtree
+
+HIDDEN = "[hidden]"
+_ALWAYS = frozenset({"alertname", "severity", "component"})
+_DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_MENTIONS = ((re.compile(r"[UW][A-Z0-9]{5,}"), "<@{}>"), (re.compile(r"S[A-Z0-9]{5,}"), "<!subteam^{}>"))
+
+
+@dataclass(frozen=True)
+class QuietHours:
+    """From `start` to `end` (of the next day when it is earlier), beginning on these days, in this zone."""
+
+    start: time
+    end: time
+    zone: ZoneInfo
+    days: frozenset[int] = frozenset(range(7))
+    severities: frozenset[str] = frozenset({"warning"})
+
+    def until(self, now: float) -> float:
+        """When they end, Unix seconds; `now` itself outside of them."""
+        local = datetime.fromtimestamp(now, self.zone)
+        for day in (local.date(), local.date() - timedelta(days=1)):
+            begins = datetime.combine(day, self.start, self.zone)
+            last = day if self.end > self.start else day + timedelta(days=1)
+            ends = datetime.combine(last, self.end, self.zone)
+            if day.weekday() in self.days and begins <= local < ends:
+                return ends.timestamp()
+        return now
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What holds in one channel. `labels` None means that all may be shown."""
+
+    labels: frozenset[str] | None = None
+    mentions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    quiet: QuietHours | None = None
+
+
+@dataclass(frozen=True)
+class Route:
+    """All of the labels must have one of the values."""
+
+    match: Mapping[str, frozenset[str]]
+    channel: str
+
+
+@dataclass(frozen=True)
+class Routing:
+    """Channels by label, and each channel's rules. `default` is the service's own channel."""
+
+    default: str = ""
+    routes: tuple[Route, ...] = ()
+    channels: Mapping[str, Rules] = field(default_factory=dict)
+
+    def channel(self, alert: Alert) -> str:
+        """Where an incident that begins with this alert is told; empty for the service's own channel."""
+        for route in self.routes:
+            if all(alert.labels.get(name, "") in values for name, values in route.match.items()):
+                return "" if route.channel == self.default else route.channel
+        return ""
+
+    def rules(self, channel: str) -> Rules:
+        """What holds there."""
+        return self.channels.get(channel or self.default, Rules())
+
+    def not_before(self, incident: Incident, now: float) -> float:
+        """When the incident may first be told: at once, or when the quiet hours end."""
+        quiet = self.rules(incident.channel).quiet
+        return quiet.until(now) if quiet is not None and incident.severity in quiet.severities else now
+
+    def shown(self, incident: Incident) -> Incident:
+        """The incident as its channel may see it."""
+        allowed = self.rules(incident.channel).labels
+        return incident if allowed is None else _redacted(incident, allowed | _ALWAYS)
+
+    def addressed(self, message: Message, incident: Incident) -> Message:
+        """The message with the mentions of its severity, as long as somebody still has to act."""
+        mentions = self.rules(incident.channel).mentions.get(incident.severity, ())
+        if not mentions or not incident.firing or incident.acknowledged:
+            return message
+        call = " ".join(mentions)
+        block = {"type": "context", "elements": [{"type": "mrkdwn", "text": call}]}
+        return Message(f"{call} {message.text}", [*message.blocks, block] if message.blocks else [])
+
+
+def load(path: Path | None, default: str) -> Routing:
+    """The routing of a configuration file; raises SettingsError with the line of whatever is wrong."""
+    root = subtree(path, "routing") if path is not None else None
+    if root is None:
+        return Routing(default)
+    parts = root.fields(("routes", "channels"))
+    channels = parts["channels"].fields() if "channels" in parts else {}
+    rules = {_channel(name, node): _rules(node) for name, node in channels.items()}
+    routes = tuple(_route(node) for node in parts["routes"].items()) if "routes" in parts else ()
+    used = {default, *(route.channel for route in routes)}
+    for name, node in channels.items():
+        if name not in used:
+            raise SettingsError(f"{node.place}: no route leads to {name}, and it is not --slack.channel")
+    return Routing(default, routes, rules)
+
+
+def load_users(path: Path | None) -> frozenset[str]:
+    """Who may press buttons: `slack-users` of the configuration file, ids or "*" for everyone."""
+    root = subtree(path, "slack-users") if path is not None else None
+    if root is None:
+        return frozenset()
+    for item in root.items():
+        if item.text() != "*" and not _MENTIONS[0][0].fullmatch(item.text()):
+            raise SettingsError(f'{item.place}: {item.text()}: expected a user\'s id (U...), or "*" for everyone')
+    return frozenset(item.text() for item in root.items())
+
+
+def _route(node: Node) -> Route:
+    fields = node.fields(("match", "channel"))
+    for needed in ("match", "channel"):
+        if needed not in fields:
+            raise SettingsError(f"{node.place}: a route needs {needed}")
+    match = {name: _values(values) for name, values in fields["match"].fields().items()}
+    if not match:
+        raise SettingsError(f"{fields['match'].place}: match needs at least one label")
+    return Route(match, _channel(fields["channel"].text(), fields["channel"]))
+
+
+def _values(node: Node) -> frozenset[str]:
+    values = [item.text() for item in node.items()] if isinstance(node.value, list) else [node.text()]
+    return frozenset(values)
+
+
+def _channel(name: str, node: Node) -> str:
+    if not re.fullmatch(r"#[^\s#<>&]{1,80}|[CG][A-Z0-9]{5,}", name):
+        raise SettingsError(f"{node.place}: {name}: expected a channel, as #name or its id")
+    return name
+
+
+def _rules(node: Node) -> Rules:
+    fields = node.fields(("labels", "mentions", "quiet-hours"))
+    labels = frozenset(item.text() for item in fields["labels"].items()) if "labels" in fields else None
+    mentions = {}
+    for severity, names in (fields["mentions"].fields(SEVERITIES) if "mentions" in fields else {}).items():
+        mentions[severity] = tuple(_mention(item) for item in names.items())
+    quiet = _quiet(fields["quiet-hours"]) if "quiet-hours" in fields else None
+    return Rules(labels, mentions, quiet)
+
+
+def _mention(node: Node) -> str:
+    name = node.text().removeprefix("@")
+    if name in ("here", "channel"):
+        return f"<!{name}>"
+    for pattern, markup in _MENTIONS:
+        if pattern.fullmatch(name):
+            return markup.format(name)
+    raise SettingsError(f"{node.place}: {name}: expected here, channel, or the id of a user (U...) or a group (S...)")
+
+
+def _quiet(node: Node) -> QuietHours:
+    fields = node.fields(("from", "to", "timezone", "days", "severities"))
+    for needed in ("from", "to", "timezone"):
+        if needed not in fields:
+            raise SettingsError(f"{node.place}: quiet-hours need {needed}")
+    start, end = _time(fields["from"]), _time(fields["to"])
+    if start == end:
+        raise SettingsError(f"{node.place}: quiet-hours end when they begin")
+    days = _choices(fields["days"], _DAYS) if "days" in fields else _DAYS
+    severities = _choices(fields["severities"], SEVERITIES) if "severities" in fields else ["warning"]
+    return QuietHours(start, end, _zone(fields["timezone"]), frozenset(map(_DAYS.index, days)), frozenset(severities))
+
+
+def _time(node: Node) -> time:
+    try:
+        return datetime.strptime(node.text(), "%H:%M").time()  # noqa: DTZ007 - a time of day has no zone
+    except ValueError:
+        raise SettingsError(f'{node.place}: expected a time of day, such as "22:00"') from None
+
+
+def _zone(node: Node) -> ZoneInfo:
+    try:
+        return ZoneInfo(node.text())
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise SettingsError(f"{node.place}: {node.text()}: no such time zone (Europe/Berlin, UTC)") from None
+
+
+def _choices(node: Node, known: Iterable[str]) -> list[str]:
+    known = list(known)
+    for item in node.items():
+        if item.text() not in known:
+            raise SettingsError(f"{item.place}: {item.text()} must be one of {', '.join(known)}")
+    return [item.text() for item in node.items()]
+
+
+def _redacted(incident: Incident, allowed: frozenset[str]) -> Incident:
+    """Without the values of other labels, in texts too. Values of one or two characters are not looked for there."""
+    causes = incident.diagnosis.causes if incident.diagnosis is not None else ()
+    sets = [alert.labels for alert in incident.members] + [cause.labels or {} for cause in causes]
+    secret = {value for labels in sets for name, value in labels.items() if name not in allowed and len(value) > 2}
+    scrub = _Scrub(secret, allowed)
+    return replace(
+        incident,
+        cluster=incident.cluster if "cluster" in allowed else HIDDEN,
+        run=incident.run if "run" in allowed or not incident.run else HIDDEN,
+        parted_run=incident.parted_run if "run" in allowed or not incident.parted_run else HIDDEN,
+        domain=scrub.text(incident.domain),
+        members=tuple(scrub.alert(alert) for alert in incident.members),
+        diagnosis=None if incident.diagnosis is None else scrub.diagnosis(incident.diagnosis),
+    )
+
+
+class _Scrub:
+    def __init__(self, secret: set[str], allowed: frozenset[str]) -> None:
+        longest_first = sorted(map(re.escape, secret), key=len, reverse=True)
+        self._pattern = re.compile("|".join(longest_first)) if longest_first else None
+        self._allowed = allowed
+
+    def text(self, value: str) -> str:
+        return self._pattern.sub(HIDDEN, value) if self._pattern is not None else value
+
+    def labels(self, labels: Mapping[str, str]) -> dict[str, str]:
+        return {name: value for name, value in labels.items() if name in self._allowed}
+
+    def alert(self, alert: Alert) -> Alert:
+        annotations = {name: self.text(value) for name, value in alert.annotations.items()}
+        return replace(alert, labels=self.labels(alert.labels), annotations=annotations)
+
+    def diagnosis(self, diagnosis: Diagnosis) -> Diagnosis:
+        causes = tuple(self.cause(cause) for cause in diagnosis.causes)
+        return replace(diagnosis, causes=causes, missing=tuple(map(self.text, diagnosis.missing)))
+
+    def cause(self, cause: Cause) -> Cause:
+        return replace(
+            cause,
+            part=self.text(cause.part),
+            cause=self.text(cause.cause),
+            evidence=tuple(map(self.text, cause.evidence)),
+            against=tuple(map(self.text, cause.against)),
+            labels=self.labels(cause.labels) if cause.labels else cause.labels,
+        )

@@ -1,0 +1,1 @@
+"""Incidents as Slack blocks, as text, as a page and as pictures."""

@@ -1,0 +1,79 @@
+"""An incident's message as one channel gets it: what it may see, who is called, which buttons there are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from pyrometer_alerting.model.incident import Incident
+from pyrometer_alerting.model.message import Message
+from pyrometer_alerting.model.routing import Routing
+from pyrometer_alerting.render.messages import WITHOUT_CHART, Style, build, build_pointer
+from pyrometer_alerting.state.outbox import Operation
+
+# What a click names: its value is only the incident's id, as everything in a message can be read by its readers.
+ACKNOWLEDGE, SILENCE_1H, SILENCE_4H = "pyrometer_acknowledge", "pyrometer_silence_1h", "pyrometer_silence_4h"
+UNSILENCE, SHOW_NODE, DRAIN = "pyrometer_unsilence", "pyrometer_node", "pyrometer_drain"
+
+
+class Composer:
+    """Puts messages together; `routing` is replaced when it is read again, `buttons` when somebody listens to them."""
+
+    def __init__(self, style: Style) -> None:
+        self._style = style
+        self.routing = Routing()
+        self.buttons = False
+
+    def builder(
+        self, incident: Incident, into: Incident | None, operation: Operation, target: str, *, native: bool
+    ) -> Callable[[int], Message]:
+        """The message that is posted in `target`, or edited where it is, by how much is left out of it.
+
+        `into` is the incident that this one became part of.
+        """
+        if into is not None:
+            pointer = build_pointer(self.routing.shown(incident), self.routing.shown(into), self._style)
+            return lambda _level: pointer
+        where = operation.target if operation.ts is not None else target
+        shown = self.routing.shown(_placed(incident, where))
+        return lambda level: self._with_buttons(build(shown, self._style, level, native=native), incident, level)
+
+    def _with_buttons(self, message: Message, incident: Incident, level: int) -> Message:
+        # What parted from a message has called everybody there already.
+        message = message if incident.parted_at is not None else self.routing.addressed(message, incident)
+        wanted = self.buttons and incident.firing and not incident.joined_into and level <= WITHOUT_CHART
+        return Message(message.text, [*message.blocks, _actions(incident)]) if wanted else message
+
+
+def _placed(incident: Incident, where: str) -> Incident:
+    """The incident, saying so where its own channel could not take it."""
+    if not incident.channel or where in ("", incident.channel):
+        return incident
+    return replace(incident, note="; ".join(filter(None, (incident.note, f"not possible in {incident.channel}"))))
+
+
+def _actions(incident: Incident) -> dict[str, Any]:
+    labels = [alert.labels for alert in incident.members]
+    silenced = incident.note.startswith("silenced")
+    wanted = [
+        (ACKNOWLEDGE, "Acknowledge", not incident.acknowledged),
+        (SILENCE_1H, "Silence 1 h", not silenced),
+        (SILENCE_4H, "Silence 4 h", not silenced),
+        (UNSILENCE, "End silence", silenced),
+        (SHOW_NODE, "Show node", any("node" in each for each in labels) or incident.diagnosis is not None),
+        (DRAIN, "Drain command", any("node" in each for each in labels) or incident.diagnosis is not None),
+    ]
+    return {
+        "type": "actions",
+        "elements": [
+            {
+                "type": "button",
+                "action_id": action,
+                "value": incident.id,
+                "text": {"type": "plain_text", "text": said, "emoji": True},
+            }
+            for action, said, shown in wanted
+            if shown
+        ],
+    }

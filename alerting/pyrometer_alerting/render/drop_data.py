@@ -1,0 +1,155 @@
+"""What a picture of a drop shows: the batches, the band, the culprit's clock or link; and how it is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from pyrometer_alerting.model.incident import Cause, Incident
+from pyrometer_alerting.prometheus import Prometheus, Series, matching, quoted
+from pyrometer_alerting.render.messages import headline, sign
+from pyrometer_alerting.sources.batches import batches
+
+BEFORE_SECONDS, LONGEST_SECONDS = 600.0, 2 * 3600.0
+SHARE_BEFORE = 0.5  # of the event's own length is shown before it, if that is more
+GRID_POINTS = 240
+REASONS = ("hw_thermal", "sw_thermal", "hw_power_brake", "hw_slowdown")
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line below the batches: times, values in its unit."""
+
+    name: str
+    unit: str
+    at: tuple[float, ...]
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Drop:
+    """Times in Unix seconds, MFU as ratios. `end` is None while it lasts, `until` is when the picture ends."""
+
+    title: str
+    subtitle: str
+    at: tuple[float, ...]
+    mfu: tuple[float, ...]
+    tagged: tuple[bool, ...]
+    expected: float
+    band: tuple[float, float]
+    begin: float
+    end: float | None
+    until: float
+    culprit: str = ""
+    lines: tuple[Line, ...] = ()
+    throttled: tuple[tuple[float, float], ...] = ()
+    downs: tuple[float, ...] = ()
+
+
+def drop_of(prometheus: Prometheus, incident: Incident, now: float) -> Drop | None:
+    """All that the picture of an incident shows; None without a curve or batches. Raises PrometheusError."""
+    diagnosis = incident.diagnosis
+    if diagnosis is None or diagnosis.curve is None:
+        return None
+    begin = diagnosis.onset if diagnosis.onset is not None else incident.started_at
+    end = incident.resolved_at
+    until = min(now, end + 120) if end is not None else now
+    start = max(begin - max(BEFORE_SECONDS, SHARE_BEFORE * (until - begin)), until - LONGEST_SECONDS)
+    frame = batches(prometheus, incident.cluster, incident.run, start, until)
+    if frame.empty:
+        return None
+    cause = next((found for found in diagnosis.causes if found.labels), None)
+    drop = Drop(
+        title=headline(incident).removeprefix(sign(incident)).strip(),
+        subtitle=_subtitle(incident),
+        at=tuple(frame["at"].astype(float)),
+        mfu=tuple(frame["mfu"].astype(float)),
+        tagged=tuple(frame["tagged"].astype(bool)),
+        expected=diagnosis.curve.expected,
+        band=band(frame, begin, diagnosis.curve.expected),
+        begin=begin,
+        end=end,
+        until=until,
+    )
+    return drop if cause is None else _with_culprit(prometheus, incident.cluster, drop, cause)
+
+
+def band(frame: pd.DataFrame, begin: float, expected: float) -> tuple[float, float]:
+    """Where nine of ten batches lay before the drop; without enough of them 3 % around what is expected."""
+    before = frame[(frame["at"] < begin) & ~frame["tagged"].astype(bool)]["mfu"].astype(float)
+    if len(before) < 20:
+        return 0.97 * expected, 1.03 * expected
+    return float(before.quantile(0.05)), float(before.quantile(0.95))
+
+
+def _subtitle(incident: Incident) -> str:
+    shape = incident.diagnosis.shape if incident.diagnosis is not None else None
+    named = [incident.cluster, f"run {incident.run}" if incident.run else ""]
+    if shape is not None and shape.tells:
+        named.append(f"curve: {shape.said}{shape.sure}")
+    return "  \u00b7  ".join(name for name in named if name)
+
+
+def _with_culprit(prometheus: Prometheus, cluster: str, drop: Drop, cause: Cause) -> Drop:
+    labels = cause.labels or {}
+    where = f"cluster={quoted(cluster)},{matching('node', [labels.get('node', '')])}"
+    step = max((drop.until - drop.at[0]) / GRID_POINTS, 5.0)
+
+    def asked(query: str) -> list[Series]:
+        return prometheus.range(query, drop.at[0], drop.until, step)
+
+    named = f"{cause.part}: {cause.cause}"
+    if labels.get("gpu"):
+        mine = f"{where},gpu={quoted(labels['gpu'])}"
+        lines = [
+            _line("its clock", asked(f"max(DCGM_FI_DEV_SM_CLOCK{{{mine}}})")),
+            _line("node's median", asked(f"quantile(0.5, DCGM_FI_DEV_SM_CLOCK{{{where}}})")),
+        ]
+        counter = f"pyrometer_gpu_clock_event_seconds_total{{{mine},{matching('reason', REASONS)}}}"
+        return _replace(drop, named, lines, throttled=stretches(asked(f"max({counter})"), step))
+    if labels.get("device"):
+        port = f"{where},device={quoted(labels['device'])}"
+        rises = risen(asked(f"max(pyrometer_nic_link_down_events_total{{{port}}})"))
+        return _replace(drop, named, [], downs=rises)
+    return _replace(drop, named, [])
+
+
+def _replace(
+    drop: Drop,
+    culprit: str,
+    lines: list[Line | None],
+    *,
+    throttled: tuple[tuple[float, float], ...] = (),
+    downs: tuple[float, ...] = (),
+) -> Drop:
+    kept = tuple(line for line in lines if line is not None)
+    return Drop(**{**vars(drop), "culprit": culprit, "lines": kept, "throttled": throttled, "downs": downs})
+
+
+def _line(name: str, found: list[Series]) -> Line | None:
+    points = found[0].points if found else ()
+    if len(points) < 2:
+        return None
+    return Line(name, "SM clock, MHz", tuple(time for time, _ in points), tuple(value for _, value in points))
+
+
+def risen(found: list[Series]) -> tuple[float, ...]:
+    """When a counter rose."""
+    if not found or len(found[0].points) < 2:
+        return ()
+    at, values = np.array(found[0].points, dtype=float).T
+    return tuple(float(time) for time in at[1:][np.diff(values) > 0])
+
+
+def stretches(found: list[Series], step: float) -> tuple[tuple[float, float], ...]:
+    """From when to when a counter of seconds rose, neighbouring rises as one."""
+    merged: list[tuple[float, float]] = []
+    for time in risen(found):
+        begin = time - step
+        if merged and begin <= merged[-1][1] + step:
+            merged[-1] = (merged[-1][0], time)
+        else:
+            merged.append((begin, time))
+    return tuple(merged)

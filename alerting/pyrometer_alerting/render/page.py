@@ -1,0 +1,106 @@
+"""The local page: incidents, newest first, from exactly the blocks that Slack gets; no script, nothing external."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+from pyrometer_alerting.model.incident import Incident
+from pyrometer_alerting.model.message import Message
+from pyrometer_alerting.model.text import duration, utc
+from pyrometer_alerting.render.mrkdwn import Span, texts
+from pyrometer_alerting.render.page_chart import svg
+
+_DOTS = {"\U0001f534": "critical", "\U0001f7e0": "warning", "\U0001f535": "info", "\u2705": "resolved"}
+
+
+@dataclass(frozen=True)
+class Shown:
+    """An incident with its message and how far the message got (`delivery`: a short word for the corner)."""
+
+    incident: Incident
+    message: Message
+    delivery: str
+
+
+@dataclass(frozen=True)
+class Banner:
+    """What is said above the list: the notice, and trouble of our own (one line each)."""
+
+    notice: str = ""
+    trouble: tuple[str, ...] = ()
+
+
+def render(shown: Sequence[Shown], banner: Banner, now: float) -> str:
+    """The whole page; it reloads itself every 5 s."""
+    firing = sum(item.incident.firing for item in shown)
+    state = f"{firing} firing" if firing else "all quiet"
+    cards = "".join(_card(item, now) for item in shown) or '<p class="empty">No incident yet. Nothing is on fire.</p>'
+    notice = f'<p class="notice">{html.escape(banner.notice)}</p>' if banner.notice else ""
+    trouble = "".join(f'<p class="trouble">{html.escape(line)}</p>' for line in banner.trouble)
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f"<title>{html.escape(state)} - Pyrometer</title>"
+        '<meta name="viewport" content="width=device-width,initial-scale=1">'
+        '<meta name="color-scheme" content="light dark">'
+        f'<meta http-equiv="refresh" content="5"><style>{_style()}</style></head><body>'
+        f'<header><h1>Pyrometer</h1><span class="state {"hot" if firing else "calm"}">{state}</span>'
+        f"<time>{utc(now)}</time></header>{notice}{trouble}<main>{cards}</main></body></html>"
+    )
+
+
+def _style() -> str:
+    return resources.files("pyrometer_alerting.render").joinpath("page.css").read_text("utf-8")
+
+
+def _card(item: Shown, now: float) -> str:
+    incident = item.incident
+    state = incident.severity if incident.firing else "resolved"
+    since = incident.started_at if incident.resolved_at is None else incident.resolved_at
+    age = (
+        f"{'firing for' if incident.firing else 'resolved'} {duration(now - since)}{'' if incident.firing else ' ago'}"
+    )
+    body = "".join(_block(block) for block in item.message.blocks)
+    return (
+        f'<article class="{state}" id="{html.escape(incident.id, quote=True)}">'
+        f'<div class="corner"><span>{age}</span><span>{html.escape(item.delivery)}</span></div>{body}</article>'
+    )
+
+
+def _block(block: dict[str, Any]) -> str:
+    if block["type"] == "data_visualization":
+        return svg(block)
+    if block["type"] == "image":
+        return ""  # the page has no way to Slack's files
+    pieces = ["".join(_span(span) for span in piece) for piece in texts(block)]
+    if block["type"] == "header":
+        return f"<h2>{_with_dots(pieces[0])}</h2>"
+    if block["type"] == "context":
+        return '<footer class="context">' + "".join(f"<span>{piece}</span>" for piece in pieces) + "</footer>"
+    if "fields" in block:
+        return '<div class="fields">' + "".join(f"<p>{piece}</p>" for piece in pieces) + "</div>"
+    kind = "causes" if pieces[0].startswith("<b>Likely causes</b>") else "text"
+    return f'<p class="{kind}">{pieces[0]}</p>'
+
+
+def _with_dots(shown: str) -> str:
+    """State signs as drawn dots: not every machine has an emoji font."""
+    for sign, kind in _DOTS.items():
+        shown = shown.replace(sign, f'<i class="dot {kind}"></i>')
+    return shown
+
+
+def _span(span: Span) -> str:
+    shown = html.escape(span.text)
+    if span.kind == "bold":
+        return f"<b>{shown}</b>"
+    if span.kind == "italic":
+        return f"<i>{shown}</i>"
+    if span.kind == "time":
+        return f"<time>{shown}</time>"
+    if span.kind == "link" and span.url.startswith(("http://", "https://")):
+        return f'<a href="{html.escape(span.url, quote=True)}" rel="noreferrer">{shown}</a>'
+    return shown

@@ -1,0 +1,1 @@
+"""Where evidence comes from: Alertmanager, the batches of a run, the wiring of the cluster."""

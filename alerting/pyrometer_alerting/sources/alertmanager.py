@@ -1,0 +1,200 @@
+"""Questions to Alertmanager's API v2: what it knows of alerts and silences, and setting silences.
+
+The webhook alone loses things: an alert that ends while it is silenced or inhibited never sends its resolve, one that
+fires and ends while we are away is never told (all measured on a real one).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from typing import Any, Protocol
+from urllib.parse import quote, urlsplit
+
+import requests
+
+ANSWER_SECONDS = 5.0
+MAX_ANSWER_BYTES = 64 << 20  # 10,000 alerts with annotations take about 10 MiB
+
+_TIME = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(\.\d+)?(?:Z|([+-])(\d\d):(\d\d))")
+
+
+class AlertmanagerError(Exception):
+    """No answer, or not a good one; one line that may be shown."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """An alert as Alertmanager knows it now (it does not tell ended ones). `muted` when it is silenced or inhibited.
+
+    `receivers` are the names that its routes lead to.
+    """
+
+    fingerprint: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    starts_at: float
+    muted: bool = False
+    silenced_by: tuple[str, ...] = ()
+    inhibited_by: tuple[str, ...] = ()
+    receivers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Silence:
+    """One silence; times are Unix seconds. `active` is false for expired and future ones."""
+
+    id: str
+    ends_at: float
+    created_by: str
+    comment: str
+    active: bool = True
+
+
+@dataclass(frozen=True)
+class Matcher:
+    """One matcher of a silence: equality, or an anchored regular expression."""
+
+    name: str
+    value: str
+    is_regex: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.name}{'=~' if self.is_regex else '='}{json.dumps(self.value, ensure_ascii=False)}"
+
+
+class Alertmanager(Protocol):
+    """What we ask of one Alertmanager. Every method raises AlertmanagerError."""
+
+    def alerts(self, matchers: Sequence[Matcher] = ()) -> list[Seen]:
+        """Everything it knows, silenced and inhibited alerts included."""
+
+    def silences(self) -> list[Silence]:
+        """All silences that it still knows."""
+
+    def silence(self, matchers: Sequence[Matcher], ends_at: float, created_by: str, comment: str) -> str:
+        """Make a silence that begins now; returns its id."""
+
+    def expire(self, silence_id: str) -> None:
+        """End a silence."""
+
+
+class HttpAlertmanager:
+    """One Alertmanager by its address."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url.rstrip("/")
+        self._session = requests.Session()
+        if urlsplit(url).hostname in ("127.0.0.1", "localhost", "::1"):
+            self._session.trust_env = False  # a proxy of the environment cannot reach our loopback
+
+    def alerts(self, matchers: Sequence[Matcher] = ()) -> list[Seen]:
+        """GET /api/v2/alerts."""
+        asked = "&".join(f"filter={quote(str(matcher), safe='')}" for matcher in matchers)
+        found = self._ask("GET", f"/api/v2/alerts?active=true&silenced=true&inhibited=true&unprocessed=true&{asked}")
+        try:
+            return [_seen(item) for item in found]
+        except (KeyError, TypeError, AttributeError):
+            raise AlertmanagerError("Alertmanager's answer could not be read") from None
+
+    def silences(self) -> list[Silence]:
+        """GET /api/v2/silences."""
+        try:
+            return [_silence(item) for item in self._ask("GET", "/api/v2/silences")]
+        except (KeyError, TypeError, AttributeError):
+            raise AlertmanagerError("Alertmanager's answer could not be read") from None
+
+    def silence(self, matchers: Sequence[Matcher], ends_at: float, created_by: str, comment: str) -> str:
+        """POST /api/v2/silences."""
+        document = {
+            "matchers": [
+                {"name": each.name, "value": each.value, "isRegex": each.is_regex, "isEqual": True} for each in matchers
+            ],
+            "startsAt": _iso(time.time()),
+            "endsAt": _iso(ends_at),
+            "createdBy": created_by,
+            "comment": comment,
+        }
+        answer = self._ask("POST", "/api/v2/silences", document)
+        if not isinstance(answer, dict) or not isinstance(answer.get("silenceID"), str):
+            raise AlertmanagerError("Alertmanager did not say which silence it made")
+        return str(answer["silenceID"])
+
+    def expire(self, silence_id: str) -> None:
+        """DELETE /api/v2/silence/{id}."""
+        self._ask("DELETE", f"/api/v2/silence/{quote(silence_id, safe='')}")
+
+    def close(self) -> None:
+        """Close kept connections."""
+        self._session.close()
+
+    def _ask(self, method: str, path: str, document: object = None) -> Any:  # noqa: ANN401 - JSON
+        try:
+            body = self._body(method, path, document)
+            return json.loads(body) if body else None
+        except requests.RequestException as error:
+            raise AlertmanagerError(f"Alertmanager did not answer ({type(error).__name__})") from None
+        except ValueError:
+            raise AlertmanagerError("Alertmanager's answer could not be read") from None
+
+    def _body(self, method: str, path: str, document: object) -> bytes:
+        """The whole answer, bounded in time and size (requests' own timeout is per read)."""
+        deadline = time.monotonic() + ANSWER_SECONDS
+        address = self._url + path
+        with self._session.request(method, address, json=document, timeout=ANSWER_SECONDS, stream=True) as answer:
+            body = bytearray()
+            for chunk in answer.iter_content(1 << 16):
+                body += chunk
+                if time.monotonic() > deadline or len(body) > MAX_ANSWER_BYTES:
+                    raise AlertmanagerError("Alertmanager's answer is too slow or too large")
+            if answer.status_code >= 400:
+                raise AlertmanagerError(f"Alertmanager refused: HTTP {answer.status_code}")
+            return bytes(body)
+
+
+def _seen(item: Mapping[str, Any]) -> Seen:
+    status = item["status"]
+    return Seen(
+        fingerprint=str(item["fingerprint"]),
+        labels={str(name): str(value) for name, value in item["labels"].items()},
+        annotations={str(name): str(value) for name, value in (item.get("annotations") or {}).items()},
+        starts_at=rfc3339(item["startsAt"]) or 0.0,
+        muted=status.get("state") == "suppressed",
+        silenced_by=tuple(map(str, status.get("silencedBy") or ())),
+        inhibited_by=tuple(map(str, status.get("inhibitedBy") or ())),
+        receivers=tuple(str(receiver["name"]) for receiver in item.get("receivers") or ()),
+    )
+
+
+def _silence(item: Mapping[str, Any]) -> Silence:
+    return Silence(
+        id=str(item["id"]),
+        ends_at=rfc3339(item["endsAt"]) or 0.0,
+        created_by=str(item.get("createdBy", "")),
+        comment=str(item.get("comment", "")),
+        active=item["status"]["state"] == "active",
+    )
+
+
+def _iso(unix: float) -> str:
+    return datetime.fromtimestamp(unix, tz=timezone.utc).isoformat()
+
+
+def rfc3339(value: object) -> float | None:
+    """RFC 3339 with up to nanoseconds as Unix seconds; None for year 1 (Go's zero) and for what is no time."""
+    match = _TIME.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        return None
+    day, clock, fraction, sign, hours, minutes = match.groups()
+    try:
+        moment = datetime.fromisoformat(f"{day}T{clock}").replace(tzinfo=timezone.utc)
+    except ValueError:
+        return None
+    if moment.year < 1970:
+        return None
+    offset = timedelta(hours=int(hours or 0), minutes=int(minutes or 0)).total_seconds()
+    return moment.timestamp() + float(f"0{fraction or '.0'}") - (-offset if sign == "-" else offset)

@@ -1,0 +1,156 @@
+"""Every batch of a run out of Prometheus, as it was measured: raw samples with their own timestamps, never resampled.
+
+An instant query with a range selector returns the stored samples as they are; a range query would pick one per step
+and miss what is between. Imported late: it needs pandas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from pyrometer_alerting.prometheus import Prometheus, Series, quoted
+
+Floats = NDArray[np.float64]
+
+# The window of research on such signatures: long enough for a fault every 15 minutes, and for 600 steps of a slow run.
+WINDOW_SECONDS = 3600.0
+WINDOW_STEPS = 600
+LONGEST_SECONDS = 6 * 3600.0
+MOST_SAMPLES = 40_000  # of one run at once, some 3 MB on the wire: beyond 11 steps a second the window gets shorter
+AFTER_RESTART = 10  # batches after a (re)start that do not count: compilation, cold caches
+COLUMNS = ("at", "mfu", "step", "attempt", "tagged")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that has batches, and how many of them in the last WINDOW_SECONDS."""
+
+    cluster: str
+    name: str
+    batches: float
+
+    def window(self, least: float = WINDOW_SECONDS) -> float:
+        """Seconds to look back for `least` and WINDOW_STEPS, within LONGEST_SECONDS and MOST_SAMPLES."""
+        per_batch = WINDOW_SECONDS / max(self.batches, 1.0)
+        longest = min(LONGEST_SECONDS, MOST_SAMPLES * per_batch)
+        return min(max(WINDOW_SECONDS, WINDOW_STEPS * per_batch, least), longest)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The clean batches of one run, oldest first. `attempt` counts restarts inside the window from 0."""
+
+    at: Floats
+    ratio: Floats
+    step: Floats
+    attempt: NDArray[np.int64]
+
+    @property
+    def step_seconds(self) -> float:
+        """The usual time between two batches."""
+        return float(np.median(np.diff(self.at))) if len(self.at) > 1 else 0.0
+
+    def part(self, begin: float, end: float = float("inf")) -> Curve:
+        """The batches after `begin`, up to and with `end` (Unix seconds)."""
+        return self.where((self.at > begin) & (self.at <= end))
+
+    def followed_by(self, later: Curve) -> Curve:
+        """This curve and one after it as one."""
+        at, ratio, step, attempt = (
+            np.concatenate([vars(self)[name], vars(later)[name]]) for name in ("at", "ratio", "step", "attempt")
+        )
+        return Curve(at, ratio, step, attempt)
+
+    def where(self, kept: NDArray[np.bool_]) -> Curve:
+        """Return the batches that are marked True."""
+        return Curve(self.at[kept], self.ratio[kept], self.step[kept], self.attempt[kept])
+
+
+def active_runs(prometheus: Prometheus, now: float) -> list[Run]:
+    """All runs that reported batches in the last hour, those with the most first; raises PrometheusError."""
+    query = f"sum by (cluster, run) (count_over_time(pyrometer_train_batch_mfu_ratio[{WINDOW_SECONDS:.0f}s]))"
+    found = [
+        Run(series.labels.get("cluster", ""), series.labels.get("run", ""), series.points[0][1])
+        for series in prometheus.instant(query, now)
+    ]
+    return sorted(found, key=lambda run: (-run.batches, run.cluster, run.name))
+
+
+def run_of(prometheus: Prometheus, cluster: str, run: str, now: float) -> Run:
+    """One run, with 0 batches where it has none; raises PrometheusError."""
+    selector = f"pyrometer_train_batch_mfu_ratio{selected(cluster, run)}"
+    found = prometheus.instant(f"sum(count_over_time({selector}[{WINDOW_SECONDS:.0f}s]))", now)
+    return Run(cluster, run, found[0].points[0][1] if found else 0.0)
+
+
+def batches(prometheus: Prometheus, cluster: str, run: str, start: float, end: float) -> pd.DataFrame:
+    """The run's batches between two times, oldest first; columns COLUMNS, `attempt` counted from 0.
+
+    Raises PrometheusError.
+    """
+    where = f"{selected(cluster, run)}[{max(round(1000 * (end - start)), 1)}ms]"
+    frame = _column(prometheus.samples(f"pyrometer_train_batch_mfu_ratio{where}", end), "mfu")
+    if frame.empty:
+        return pd.DataFrame(columns=list(COLUMNS))
+    steps = _column(prometheus.samples(f"pyrometer_train_batch_step{where}", end), "step")
+    tags = _column(prometheus.samples(f"pyrometer_train_batch_tag{where}", end), "tagged")
+    frame = frame.merge(steps, on=["attempt", "at"], how="left").merge(tags, on=["attempt", "at"], how="left")
+    frame["tagged"] = frame["tagged"].notna()
+    frame["step"] = frame["step"].fillna(pd.Series(np.arange(len(frame)), index=frame.index))
+    frame["attempt"] = pd.factorize(frame["attempt"], sort=True)[0]
+    return frame.sort_values("at", kind="stable").reset_index(drop=True)[list(COLUMNS)]
+
+
+def clean_curve(frame: pd.DataFrame, reference: float) -> Curve:
+    """The curve of the clean batches of such a frame, against a reference MFU."""
+    at, mfu, step = (frame[name].to_numpy(dtype=float) for name in ("at", "mfu", "step"))
+    return curve_of(at, mfu / reference, step, frame["attempt"].to_numpy(np.int64), frame["tagged"].to_numpy(np.bool_))
+
+
+def curve_of(at: Floats, ratio: Floats, step: Floats, attempt: NDArray[np.int64], tagged: NDArray[np.bool_]) -> Curve:
+    """A curve without the batches that say nothing: tagged ones, their neighbours, the first ones after a restart."""
+    kept = _clean(attempt, tagged) & np.isfinite(ratio) & (ratio > 0)
+    return Curve(at[kept], ratio[kept], step[kept], attempt[kept])
+
+
+def good_level(mfu: Floats) -> float:
+    """What a run reaches when all is well: the median of its best fifth (a mean would be pulled by its dips)."""
+    return float(np.quantile(mfu, 0.9)) if len(mfu) else float("nan")
+
+
+def selected(cluster: str, run: str) -> str:
+    """The label matchers of one run."""
+    return f"{{cluster={quoted(cluster)},run={quoted(run)}}}"
+
+
+def _clean(attempt: NDArray[np.int64], tagged: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    beside = tagged.copy()
+    beside[1:] |= tagged[:-1]
+    beside[:-1] |= tagged[1:]
+    for start in np.flatnonzero(np.diff(attempt)) + 1:
+        beside[start : start + AFTER_RESTART] = True
+    return ~beside
+
+
+def _column(found: Iterable[Series], name: str) -> pd.DataFrame:
+    """attempt, at and the value; a batch that two nodes served (the reporting rank moved) counts once."""
+    frames = [
+        pd.DataFrame(series.points, columns=["at", name]).assign(attempt=_attempt(series.labels)) for series in found
+    ]
+    if not frames:
+        return pd.DataFrame(
+            {"at": pd.Series(dtype=float), name: pd.Series(dtype=float), "attempt": pd.Series(dtype=float)}
+        )
+    return pd.concat(frames, ignore_index=True).drop_duplicates(["attempt", "at"])
+
+
+def _attempt(labels: Mapping[str, str]) -> float:
+    try:
+        return float(labels.get("attempt", "0"))
+    except ValueError:
+        return 0.0

@@ -1,0 +1,77 @@
+"""What MFU a run should reach, and who says so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from pyrometer_alerting.prometheus import Prometheus, Series
+from pyrometer_alerting.sources.batches import Floats, good_level, selected
+
+HISTORY = "7d:5m"  # earlier days of the run; the rule's series is not per batch, so a subquery loses nothing
+WAVE_SECONDS = 2 * 86_400  # two whole days, or a wave of a day is only a guess
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """The MFU to expect (a ratio, 0-1) and in words where it is from; `own` when only the run itself says it.
+
+    `best_before` is the run's own best before the window that is looked at.
+    """
+
+    mfu: float
+    source: str
+    own: bool
+    best_before: float | None = None
+
+
+def expectation(prometheus: Prometheus, cluster: str, run: str, frame: pd.DataFrame, end: float) -> Expectation | None:
+    """The best answer there is for a run with these batches; None when there are none. Raises PrometheusError.
+
+    Given by the job or learned of its configuration (a recording rule does that), else the run's own best.
+    """
+    clean = frame.loc[~frame["tagged"].astype(bool), "mfu"].to_numpy(dtype=float)
+    if not len(clean):
+        return None
+    own = good_level(clean)
+    start = float(frame["at"].iloc[0])
+    before = _value(prometheus, f"max(quantile_over_time(0.9, {_RECENT}{selected(cluster, run)}[{HISTORY}]))", start)
+    given = _value(prometheus, f"max(run:pyrometer_train_batch_mfu_ratio:expected{selected(cluster, run)})", end)
+    if given is not None:
+        return Expectation(given, "expected for this configuration", own=False, best_before=before)
+    best = max(own, before or 0.0)
+    said = "own best of 7 days" if before is not None and before > own else "own best of the window"
+    return Expectation(best, said, own=True, best_before=before)
+
+
+_RECENT = "run:pyrometer_train_batch_mfu_ratio:recent"
+
+
+def daily_wave(prometheus: Prometheus, cluster: str, run: str, now: float) -> float:
+    """Relative amplitude of a wave of 24 hours in two days of this run, 0 where there is none or no two days."""
+    query = f"max(avg_over_time(pyrometer_train_batch_mfu_ratio{selected(cluster, run)}[10m]))"
+    found = prometheus.range(query, now - WAVE_SECONDS, now, 600)
+    return wave_of(found[0]) if found else 0.0
+
+
+def wave_of(series: Series) -> float:
+    """The amplitude at 24 hours, relative to the mean, if it explains most of what moves slowly."""
+    points = np.array(series.points, dtype=float)
+    if len(points) < 0.9 * WAVE_SECONDS / 600:
+        return 0.0
+    at, mfu = points[:, 0], points[:, 1]
+    smooth: Floats = pd.Series(mfu).rolling(6, center=True, min_periods=1).median().to_numpy(dtype=float)
+    angle = 2 * np.pi * at / 86_400
+    design = np.column_stack([np.ones(len(at)), np.cos(angle), np.sin(angle)])
+    solved, *_ = np.linalg.lstsq(design, smooth, rcond=None)
+    rest = smooth - design @ solved
+    explained = 1 - float(np.var(rest)) / max(float(np.var(smooth)), 1e-12)
+    amplitude = float(np.hypot(solved[1], solved[2])) / max(float(solved[0]), 1e-9)
+    return amplitude if explained > 0.6 else 0.0
+
+
+def _value(prometheus: Prometheus, query: str, at: float) -> float | None:
+    found = prometheus.instant(query, at)
+    return found[0].points[0][1] if found and found[0].points[0][1] > 0 else None

@@ -1,0 +1,1 @@
+"""What survives a crash and how it changes: the store, the outbox table, the life of incidents, metrics."""

@@ -1,0 +1,216 @@
+"""The life of an incident, as pure functions: which alerts belong together, what a delivery changes, what is news."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from pyrometer_alerting.model.incident import SEVERITIES, Alert, Incident
+
+# The same key firing again this soon after its resolve is the same trouble: flapping belongs into one message.
+REOPEN_SECONDS = 30 * 60
+MAX_EPISODES = 20
+# Of an incident that never ends while its alerts come and go (pods, jobs), or it would grow for ever.
+MAX_ENDED_MEMBERS = 1000
+# So long after a resolve a lagging Alertmanager peer may repeat the firing (each waits 15 s for the one before it).
+# Later it is true: Alertmanager itself ends what Prometheus could not tell it of for 4 minutes, and when they find each
+# other again the alert comes with the start that it always had.
+LAGGING_SECONDS = 60.0
+CAUSE_ALERTS = frozenset(
+    {
+        "GpuThrottledThermal",
+        "GpuThrottledPowerBrake",
+        "GpuThrottledHardware",
+        "GpuXidCritical",
+        "GpuLost",
+        "GpuDriverDown",
+        "GpuRecoveryNeeded",
+        "GpuEccUncorrected",
+        "GpuRowRemapFailed",
+        "GpuPcieDegraded",
+        "NvlinkDown",
+        "NvswitchFatalError",
+        "GpuPowerCapOutlier",
+        "GpuClockOutlier",
+        "NicLinkFlapping",
+        "NicLinkDown",
+        "NicLinkDegraded",
+        "NicPcieDegraded",
+        "NicSymbolErrors",
+        "FabricMassEvent",
+        "NodeExporterNicFlapping",
+        "NodeExporterNicLinkDown",
+        "NodeExporterNicSymbolErrors",
+    }
+)
+MASS_EVENT = "FabricMassEvent"  # the rule that means a whole switch, rail or host
+# The component of alerts on hardware; one that names a switch, a rail or a rack and no node is a possible cause too,
+# whatever its name: that is how an operator's own rule on a switch or a power feed looks.
+HARDWARE = frozenset({"gpu", "nic", "host"})
+WIDE = ("switch", "rail", "rack")
+FELL = "TrainMfuDropped"  # the rule that sees a run become slower; the others see one that is slow or stands
+# What one slow or standing run shows itself as, one after the other: one incident, and a cause to be looked for.
+RUN_SYMPTOMS = frozenset({FELL, "TrainMfuLow", "TrainStalled", "TrainStraggler", "TrainGarbageCollection"})
+WATCHDOG = "Watchdog"
+
+
+@dataclass(frozen=True)
+class Change:
+    """What became of an incident; `events` are worth telling.
+
+    They are opened, reopened, resumed, worse, grown, again (a run is slow once more) and resolved.
+    """
+
+    incident: Incident
+    events: tuple[str, ...] = ()
+
+
+def is_cause(alert: Alert) -> bool:
+    """Whether this alert may be what slows a run down."""
+    labels = alert.labels
+    wide = any(labels.get(name) for name in WIDE) and not labels.get("node") and not labels.get("run")
+    return alert.name in CAUSE_ALERTS or (wide and labels.get("component") in HARDWARE)
+
+
+def key_of(alert: Alert) -> str:
+    """Cluster, name and run (else node): a JSON-free unambiguous text, since names may hold any character."""
+    run = alert.labels.get("run")
+    name = "slow run" if run and alert.name in RUN_SYMPTOMS else alert.name
+    kinds = ("run", "node", "switch", "rail")
+    kind = next((kind for kind in kinds if alert.labels.get(kind)), "node")
+    place = alert.labels.get(kind, "")
+    return "\x1f".join((alert.labels.get("cluster", ""), name, kind, place))
+
+
+def is_stale(alert: Alert, known: Alert | None, heard: float) -> bool:
+    """Whether a lagging peer tells an old story: a firing of an episode that ended, or a resolve of the one before.
+
+    `heard` is how many seconds ago the `known` arrived.
+    """
+    if known is None:
+        return False
+    if known.firing:
+        return alert.ends_at is not None and alert.ends_at < known.starts_at
+    return alert.firing and _had_not_ended(alert, known) and heard < LAGGING_SECONDS
+
+
+def _had_not_ended(alert: Alert, known: Alert) -> bool:
+    return known.ends_at is not None and alert.starts_at <= known.ends_at
+
+
+def fold(latest: Incident | None, alerts: Sequence[Alert], truncated: int, now: float) -> Change | None:
+    """Apply one delivery's alerts of one key (no stale ones) to the latest incident of that key.
+
+    None when there is nothing to say: a resolve of something never seen.
+    """
+    firing = [alert for alert in alerts if alert.firing]
+    if latest is None or (not latest.firing and firing and not _reopens(latest, firing)):
+        return _open(alerts, truncated, now) if firing else None
+    members = _merged(latest.members, alerts)
+    if not latest.firing:
+        return _reopen(latest, members, firing, now) if firing else Change(replace(latest, members=members))
+    return _continue(latest, members, truncated, now)
+
+
+def _reopens(latest: Incident, firing: Iterable[Alert]) -> bool:
+    return min(alert.starts_at for alert in firing) <= (latest.resolved_at or 0.0) + REOPEN_SECONDS
+
+
+def _open(alerts: Sequence[Alert], truncated: int, now: float) -> Change:
+    speaking = next(alert for alert in alerts if alert.firing)
+    incident = Incident(
+        id=uuid.uuid4().hex,
+        key=key_of(speaking),
+        cluster=speaking.labels.get("cluster", ""),
+        alertname=speaking.name,
+        run=speaking.labels.get("run", ""),
+        severity=worst(alerts),
+        component=speaking.labels.get("component", ""),
+        received_at=now,
+        started_at=min(alert.starts_at for alert in alerts if alert.firing),
+        members=tuple(alerts),
+        truncated=truncated,
+    )
+    return Change(incident, ("opened",))
+
+
+def _reopen(latest: Incident, members: tuple[Alert, ...], firing: Sequence[Alert], now: float) -> Change:
+    before = {alert.fingerprint: alert for alert in latest.members}
+    if any(alert.fingerprint in before and _had_not_ended(alert, before[alert.fingerprint]) for alert in firing):
+        resumed = replace(latest, received_at=now, resolved_at=None, members=members, diagnosis=None)
+        return Change(resumed, ("resumed",))
+    ended = (latest.started_at, latest.resolved_at or latest.started_at)
+    incident = replace(
+        latest,
+        received_at=now,
+        started_at=min(alert.starts_at for alert in firing),
+        resolved_at=None,
+        episodes=(*latest.episodes, ended)[-MAX_EPISODES:],
+        members=members,
+        severity=worst([*firing]),
+        diagnosis=None,
+        acknowledged="",  # that somebody looked after it last time says nothing of this time
+        note="",
+    )
+    return Change(incident, ("reopened",))
+
+
+def _continue(latest: Incident, members: tuple[Alert, ...], truncated: int, now: float) -> Change:
+    firing = [alert for alert in members if alert.firing]
+    if not firing:
+        ended = min(max((alert.ends_at or now for alert in members), default=now), now)
+        return Change(replace(latest, members=members, resolved_at=ended), ("resolved",))
+    severity = max(latest.severity, worst(firing), key=rank)
+    incident = replace(latest, members=members, severity=severity, truncated=truncated)
+    events = []
+    if rank(severity) > rank(latest.severity):
+        events.append("worse")
+    if len(firing) > sum(alert.firing for alert in latest.members):
+        events.append("grown")
+    if _drops_again(latest, firing):
+        # Whatever explained the first drop has to explain this one anew.
+        incident = replace(incident, diagnosis=None)
+        events.append("again")
+    return Change(incident, tuple(events))
+
+
+def _drops_again(latest: Incident, firing: Iterable[Alert]) -> bool:
+    """Whether the run is slow again, in an incident that only its cause kept open meanwhile."""
+    symptoms = [alert for alert in latest.members if alert.name in RUN_SYMPTOMS and alert.labels.get("run")]
+    over = bool(symptoms) and not any(alert.firing for alert in symptoms)
+    return over and any(alert.name in RUN_SYMPTOMS and alert.labels.get("run") for alert in firing)
+
+
+def _merged(before: Sequence[Alert], alerts: Sequence[Alert]) -> tuple[Alert, ...]:
+    """Members by fingerprint: news replace what was known, absent ones stay (absent is not resolved)."""
+    members = {alert.fingerprint: alert for alert in before}
+    for alert in alerts:
+        known = members.get(alert.fingerprint)
+        # A Prometheus restart moves startsAt while the alert keeps firing: the earlier one is the truth.
+        same = known is not None and known.firing and alert.firing
+        starts_at = min(known.starts_at, alert.starts_at) if known is not None and same else alert.starts_at
+        # A resolve tells the last value that was still over the threshold, or one held after it: it would say of a drop
+        # of 40 % that it was one of 16 %. What was said while it fired is what happened.
+        ended = known is not None and known.firing and not alert.firing
+        annotations = known.annotations if known is not None and ended else alert.annotations
+        members[alert.fingerprint] = replace(alert, starts_at=starts_at, annotations=annotations)
+    over = sorted((alert for alert in members.values() if not alert.firing), key=lambda alert: alert.ends_at or 0.0)
+    for alert in over[:-MAX_ENDED_MEMBERS]:
+        del members[alert.fingerprint]
+    return tuple(members.values())
+
+
+def worst(alerts: Iterable[Alert]) -> str:
+    """The highest severity; one that we do not know is shown as a warning rather than dropped."""
+    return max((_severity(alert) for alert in alerts), key=rank, default="warning")
+
+
+def _severity(alert: Alert) -> str:
+    severity = alert.labels.get("severity", "")
+    return severity if severity in SEVERITIES else "warning"
+
+
+def rank(severity: str) -> int:
+    """0 for info to 2 for critical."""
+    return SEVERITIES.index(severity)

@@ -1,0 +1,145 @@
+"""The service's own metrics, in a registry of their own; what is defined here drives /metrics and docs/metrics.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+# From "the settle time" to "an outage of Slack": docs/design.md asks for fault to Slack in 10 s, of which 1 s is ours.
+_LATENCY_BUCKETS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
+
+GaugeSource = Callable[[], dict[str, dict[tuple[tuple[str, str], ...], float]]]
+
+
+@dataclass(frozen=True)
+class Family:
+    """One metric: `type` is counter, gauge or histogram; `labels` are those beyond the target's."""
+
+    name: str
+    type: str
+    help: str
+    labels: tuple[str, ...] = ()
+
+
+WEBHOOKS = Family("pyrometer_alerting_webhook_requests_total", "counter", "Webhook calls by answer.", ("code",))
+REJECTED = Family(
+    "pyrometer_alerting_webhook_rejected_total",
+    "counter",
+    "Webhook calls that were not Alertmanager's, or came without the right credentials.",
+    ("reason",),
+)
+ALERTS = Family(
+    "pyrometer_alerting_alerts_total",
+    "counter",
+    "Alerts received: applied, stale (out of order) or in a repeated delivery.",
+    ("outcome",),
+)
+SLACK_CALLS = Family(
+    "pyrometer_alerting_slack_calls_total", "counter", "Calls by method and outcome.", ("method", "outcome")
+)
+DIAGNOSES = Family("pyrometer_alerting_diagnoses_total", "counter", "Diagnoses by outcome.", ("outcome",))
+SIGNATURES = Family(
+    "pyrometer_alerting_signatures_total",
+    "counter",
+    "Looks at the MFU curve of a run: named, unknown, too_few_batches, no_answer or error.",
+    ("outcome",),
+)
+CORRECTIONS = Family(
+    "pyrometer_alerting_reconcile_corrections_total",
+    "counter",
+    "What Alertmanager had not told and was set right: closed, refired, undelivered, missed, watchdog.",
+    ("kind",),
+)
+PICTURES = Family(
+    "pyrometer_alerting_pictures_total", "counter", "Pictures for messages: made or failed.", ("outcome",)
+)
+LATENCY = Family(
+    "pyrometer_alerting_webhook_to_slack_seconds",
+    "histogram",
+    "From the webhook's arrival to Slack's answer, for first posts.",
+)
+GAUGES = (
+    Family("pyrometer_alerting_incidents_open", "gauge", "Incidents that fire now.", ("severity",)),
+    Family("pyrometer_alerting_outbox_depth", "gauge", "Messages and replies that wait for Slack."),
+    Family("pyrometer_alerting_outbox_oldest_age_seconds", "gauge", "Age of the oldest of them; 0 when there is none."),
+    Family("pyrometer_alerting_outbox_dead", "gauge", "Messages that Slack refused for good."),
+    Family(
+        "pyrometer_alerting_slack_blocked", "gauge", "1 while nothing can be sent, with Slack's reason.", ("reason",)
+    ),
+    Family(
+        "pyrometer_alerting_channel_unreachable",
+        "gauge",
+        "1 for each channel of a route that cannot be reached, with the reason.",
+        ("channel", "reason"),
+    ),
+    Family(
+        "pyrometer_alerting_socket_mode_connected",
+        "gauge",
+        "1 while clicks and commands reach us; absent without an app token.",
+    ),
+    Family(
+        "pyrometer_alerting_watchdog_last_seen_timestamp_seconds",
+        "gauge",
+        "When the Watchdog alert last arrived; absent before.",
+    ),
+    Family(
+        "pyrometer_run_signature",
+        "gauge",
+        "Which known trouble a run's MFU curve looks like now: confidence, 0-1, by signature.",
+        ("cluster", "run", "signature"),
+    ),
+)
+FAMILIES = (
+    *(WEBHOOKS, REJECTED, ALERTS, SLACK_CALLS, DIAGNOSES, SIGNATURES, CORRECTIONS, PICTURES, LATENCY),
+    *GAUGES,
+)
+
+
+class Metrics:
+    """All counters and histograms; gauges are asked from `gauges` at each scrape."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.webhooks = self._counter(WEBHOOKS)
+        self.rejected = self._counter(REJECTED)
+        self.alerts = self._counter(ALERTS)
+        self.slack_calls = self._counter(SLACK_CALLS)
+        self.diagnoses = self._counter(DIAGNOSES)
+        self.signatures = self._counter(SIGNATURES)
+        self.corrections = self._counter(CORRECTIONS)
+        self.pictures = self._counter(PICTURES)
+        self.latency = Histogram(LATENCY.name, LATENCY.help, buckets=_LATENCY_BUCKETS, registry=self.registry)
+
+    def serve_gauges(self, source: GaugeSource) -> None:
+        """Ask `source` for {name: {labels: value}} at each scrape."""
+        self.registry.register(_Gauges(source))
+
+    def render(self) -> bytes:
+        """The text of /metrics."""
+        return generate_latest(self.registry)
+
+    def _counter(self, family: Family) -> Counter:
+        return Counter(family.name, family.help, family.labels, registry=self.registry)
+
+
+class _Gauges(Collector):
+    def __init__(self, source: GaugeSource) -> None:
+        self._source = source
+
+    def describe(self) -> list[GaugeMetricFamily]:
+        """Nothing to check at registration: the store must not be read then."""
+        return []
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """One family per gauge that has a value."""
+        known = {family.name: family for family in GAUGES}
+        for name, values in self._source().items():
+            found = GaugeMetricFamily(name, known[name].help, labels=known[name].labels)
+            for key, value in values.items():
+                labels = dict(key)
+                found.add_metric([labels[label] for label in known[name].labels], value)
+            yield found

@@ -1,0 +1,94 @@
+"""Undoing a join: of what was one incident a part goes on in a message of its own, and both say so.
+
+A run's message takes its cause in. It stays there while the run uses the part, also when the diagnosis blames another
+one by now: that it is sick is of use to the same people, and what moves with each look at the evidence would be noise.
+It leaves when the run has no part there any more. And what begins again long after its own end is another incident,
+though the rest still fires.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from pyrometer_alerting.model.incident import Alert, Incident
+from pyrometer_alerting.model.message import Replies
+from pyrometer_alerting.model.routing import Routing
+from pyrometer_alerting.state.lifecycle import REOPEN_SECONDS, RUN_SYMPTOMS, key_of, rank, worst
+from pyrometer_alerting.state.store import Transaction
+
+
+def is_another(incident: Incident, key: str, alerts: Sequence[Alert]) -> bool:
+    """Whether these alerts of one key begin anew, long after all of that key in the run's joined incident had ended."""
+    begins = min((alert.starts_at for alert in alerts if alert.firing), default=None)
+    before = [member for member in incident.members if key_of(member) == key]
+    if begins is None or not incident.run or not incident.keys or not before:
+        return False
+    return all(not one.firing and begins - (one.ends_at or begins) > REOPEN_SECONDS for one in before)
+
+
+def without(incident: Incident, keys: Collection[str]) -> Incident:
+    """The incident without the alerts of these keys, of which not all are; what is over keeps its history."""
+    if not incident.firing:
+        first, *others = [key for key in (incident.key, *incident.keys) if key not in keys]
+        return replace(incident, key=first, keys=tuple(others))
+    return _made_of(incident, [member for member in incident.members if key_of(member) not in keys])
+
+
+def strange_keys(incident: Incident, fingerprints: Collection[str]) -> set[str]:
+    """The keys whose firing alerts are all among these, as long as they are not everything."""
+    firing: dict[str, list[bool]] = {}
+    for member in incident.members:
+        strangers = firing.setdefault(key_of(member), [])
+        strangers += [member.fingerprint in fingerprints] if member.firing else []
+    found = {key for key, strangers in firing.items() if strangers and all(strangers)}
+    return found if len(found) < len(firing) else set()
+
+
+def part(
+    tx: Transaction, incident: Incident, keys: Collection[str], replies: Replies, routing: Routing, *, now: float
+) -> None:
+    """Give the alerts of these keys an incident and a message of their own; the rest keeps its message."""
+    rest = without(incident, keys)
+    left = [member for member in incident.members if key_of(member) in keys]
+    parted = replace(
+        _made_of(incident, left), id=uuid.uuid4().hex, received_at=now, parted_run=incident.run, parted_at=now, note=""
+    )
+    for one in (rest, parted):
+        tx.save_incident(one, now)
+        if one.posts:
+            tx.outbox.want(one.id, now, now, one.channel)
+    for member in left:
+        tx.move_alert(member.fingerprint, parted.id)
+    for pointer in tx.pointers(incident.id):
+        if pointer.key in keys:
+            tx.save_incident(replace(pointer, joined_into=parted.id), now)
+            tx.outbox.want(pointer.id, now, now)
+    if rest.posts:
+        message = replies.split(routing.shown(rest), routing.shown(parted))
+        tx.outbox.reply(rest.id, json.dumps(vars(message)), now)
+
+
+def _made_of(incident: Incident, members: Sequence[Alert]) -> Incident:
+    """An incident of these members, named after a run's symptom where one is among them, else after the worst."""
+    firing = [member for member in members if member.firing]
+    lead = max(firing or members, key=lambda one: (one.name in RUN_SYMPTOMS, rank(worst([one]))))
+    run, (first, *others) = lead.labels.get("run", ""), dict.fromkeys(map(key_of, members))
+    ended = None if firing else max(member.ends_at or member.starts_at for member in members)
+    return replace(
+        incident,
+        key=first,
+        keys=tuple(others),
+        alertname=lead.name,
+        run=run,
+        component=lead.labels.get("component", ""),
+        severity=worst(firing or members),
+        started_at=min(member.starts_at for member in firing or members),
+        resolved_at=ended,
+        members=tuple(members),
+        domain="" if run else incident.domain,
+        diagnosis=incident.diagnosis if run else None,
+        picture=incident.picture if run else "",
+    )

@@ -1,0 +1,60 @@
+"""The PCI function and the driver behind a device's ``device`` link.
+
+``readlink -f /sys/class/infiniband/mlx5_0/device`` prints ``/sys/devices/pci0000:15/0000:15:01.0/0000:18:00.0``.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from pyrometer_exporters.node.nic.parse import pci_address
+from pyrometer_exporters.node.nic.sysfs import Folder
+
+
+@dataclass(frozen=True)
+class PciFunction:
+    """The function that a device sits on: ``address`` as ``0000:18:00.0``, ``driver`` as ``mlx5_core``.
+
+    ``path`` is its real path in sysfs, ``numa_node`` the kernel's number of its node; all are empty where unknown.
+    """
+
+    address: str
+    driver: str
+    path: str = ""
+    numa_node: str = ""
+
+
+class PciFunctionReader:
+    """Resolves the link once per folder: the path of a device doesn't change while the device lives."""
+
+    def __init__(self) -> None:
+        self._inode = 0
+        self._function = PciFunction("", "")
+
+    def of(self, folder: Folder) -> PciFunction:
+        """Return the function of the device whose class folder this is; the same object while the folder lives."""
+        if folder.inode != self._inode:
+            device = f"{folder.path}/device"
+            path = os.path.realpath(device) if "device" in folder.names else ""
+            driver, numa_node = _link_name(f"{device}/driver"), _numa_node(f"{path}/numa_node")
+            self._function = PciFunction(pci_address(path), driver, path, numa_node)
+            self._inode = folder.inode
+        return self._function
+
+
+def _numa_node(file: str) -> str:
+    """Read ``0``; empty for ``-1``, which the kernel writes where there is only one node."""
+    try:
+        with open(file, encoding="ascii") as opened:
+            text = opened.read(16).strip()
+    except (OSError, ValueError):
+        return ""
+    return text if text.isdecimal() else ""
+
+
+def _link_name(link: str) -> str:
+    try:
+        return os.readlink(link).rpartition("/")[2]  # noqa: PTH115  the name as written, not a path to follow
+    except OSError:
+        return ""

@@ -1,0 +1,134 @@
+"""Keep the memory of each port: identified by hardware rather than by name, and kept across restarts."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from pyrometer_exporters.node.nic.link_down import PortMemory, PortObservation
+from pyrometer_exporters.node.nic.readings import DeviceReading, PortReading
+from pyrometer_exporters.node.nic.state import PortStateFile
+
+# Virtual functions may get a new GUID for every job; ports absent since an earlier boot are dropped first.
+MAX_PORTS = 512
+# Links come and go while a node, its switches and its subnet manager settle after a boot.
+BOOT_SECONDS = 900.0
+
+
+class Boot(NamedTuple):
+    """``id`` is the kernel's, such as ``4f1d5c2e-...``; empty where procfs is missing, and then boots go unnoticed."""
+
+    id: str
+    under_way: bool
+
+
+class PortMemories:
+    """Looks up and updates the memory of each port that was read."""
+
+    def __init__(self, store: PortStateFile, procfs: Path) -> None:
+        self._ports = store.load()
+        self._boot_id, self._uptime = f"{procfs}/sys/kernel/random/boot_id", f"{procfs}/uptime"
+        self._boot = Boot("", under_way=True)
+        self._devices: list[tuple[str, str, str]] = []
+        self._keys: list[str] = []
+
+    @property
+    def ports(self) -> dict[str, PortMemory]:
+        """All memories, by key."""
+        return self._ports
+
+    def update(
+        self, devices: Sequence[DeviceReading], now: float
+    ) -> Iterator[tuple[DeviceReading, PortMemory | None, list[tuple[PortReading, PortMemory]]]]:
+        """Update the memories at the wall time ``now``; yield each device, its own memory (or None) and its ports'."""
+        boot = self._present_boot()
+        known: set[str] = set()
+        for device, key in zip(devices, self._keys_of(devices), strict=True):
+            names = [f"{key}/{port.port}" for port in device.ports]
+            memories = [self._memory(name) for name in names]
+            for port, memory in zip(device.ports, memories, strict=True):
+                _update(memory, device, port, boot, now)
+            own = self._of_device(device, key, boot)
+            known.update(names, (f"{key}/",))
+            yield device, own, list(zip(device.ports, memories, strict=True))
+        self._prune(known, boot.id)
+
+    def _of_device(self, device: DeviceReading, key: str, boot: Boot) -> PortMemory | None:
+        """Return the memory of the device's own counters, whose key has an empty port; None without such counters."""
+        if not device.counts:
+            return None
+        memory = self._memory(f"{key}/")
+        memory.renew(boot.id, device.inode, 0)
+        return memory
+
+    def _memory(self, name: str) -> PortMemory:
+        return self._ports.get(name) or self._ports.setdefault(name, PortMemory())
+
+    def _present_boot(self) -> Boot:
+        """Read the boot id; the uptime only while the boot is under way."""
+        boot_id = _text(self._boot_id)
+        if boot_id != self._boot.id or self._boot.under_way:
+            self._boot = Boot(boot_id, _seconds(_text(self._uptime)) < BOOT_SECONDS)
+        return self._boot
+
+    def _keys_of(self, devices: Sequence[DeviceReading]) -> list[str]:
+        identities = [(device.node_guid, device.pci.address, device.name) for device in devices]
+        if identities != self._devices:
+            self._devices, self._keys = identities, _keys(identities)
+        return self._keys
+
+    def _prune(self, known: set[str], boot: str) -> None:
+        if len(self._ports) > MAX_PORTS:
+            for key in [key for key, port in self._ports.items() if key not in known and port.boot != boot]:
+                del self._ports[key]
+
+
+def _update(memory: PortMemory, device: DeviceReading, port: PortReading, boot: Boot, now: float) -> None:
+    if device.link_is_constant:
+        memory.renew(boot.id, device.inode, port.ifindex)
+        return
+    observation = PortObservation(
+        boot.id, device.inode, port.ifindex, port.active, port.admin_down, port.down_sources,
+        boot.under_way, port.down_reason,
+    )  # fmt: skip
+    memory.advance(observation, now)
+    memory.rate_max = max(memory.rate_max, port.rate or 0)
+
+
+def _text(path: str) -> str:
+    # By system calls alone: this runs at every scrape.
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        return os.read(descriptor, 64).decode("ascii").strip()
+    except (OSError, ValueError):
+        return ""
+    finally:
+        os.close(descriptor)
+
+
+def _seconds(uptime: str) -> float:
+    """Parse ``350735.47 234388.90`` into seconds since the boot; infinite where it can't be parsed."""
+    try:
+        return float(uptime.partition(" ")[0])
+    except ValueError:
+        return float("inf")
+
+
+def _keys(devices: Sequence[tuple[str, str, str]]) -> list[str]:
+    """Return a key for each device that outlives its name: GUID, else PCI address, unless shared; else the name."""
+    guids = _unshared(guid for guid, _, _ in devices)
+    addresses = _unshared(address for _, address, _ in devices)
+    return [
+        f"guid:{guid}" if guid in guids else f"pci:{address}" if address in addresses else f"name:{name}"
+        for guid, address, name in devices
+    ]
+
+
+def _unshared(names: Iterable[str]) -> set[str]:
+    return {name for name, times in Counter(names).items() if name and times == 1}

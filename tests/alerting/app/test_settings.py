@@ -1,0 +1,272 @@
+"""Bad input: one line on stderr that names the thing and the way out, exit code 2, no trace, no secret."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import bcrypt
+import pytest
+
+from pyrometer_alerting import webconfig
+from pyrometer_alerting.app import main, settings
+from pyrometer_alerting.state.store import Store
+from pyrometer_alerting.yamlfile import SettingsError
+
+TOKEN = "xoxb-1-s3cr3t"
+
+
+def secret(tmp_path: Any, content: Any = TOKEN, mode: Any = 0o600, name: Any = "token") -> Any:
+    file = tmp_path / name
+    file.write_text(content)
+    file.chmod(mode)
+    return file
+
+
+def yaml(tmp_path: Any, content: Any) -> Any:
+    file = tmp_path / "config.yaml"
+    file.write_text(content)
+    return file
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--slack.chanel=x"], "unrecognized arguments: --slack.chanel=x; see --help"),
+        (["--slack.chan=x"], "unrecognized arguments"),
+        (["stray"], "unrecognized arguments: stray"),
+        (["--web.listen-address=nine"], "--web.listen-address=nine: expected host:port"),
+        (["--web.listen-address=127.0.0.1:70000"], "expected host:port"),
+        (["--prometheus.url=localhost:9090"], "--prometheus.url=localhost:9090: expected an address"),
+        (["--prometheus.url=http://me:pw@[bad"], "expected an address"),
+        (["--grafana.url=javascript:alert(1)"], "expected an address"),
+        (["--alertmanager.external-url=am.example"], "--alertmanager.external-url=am.example: expected an address"),
+        (["--slack.api-url=ftp://x/"], "expected an address"),
+        (["--log.format=xml"], "--log.format=xml: must be one of logfmt, json"),
+        (["--config.file=/nonexistent.yaml"], "/nonexistent.yaml: No such file or directory"),
+        (["--web.config.file=/nonexistent.yaml"], "/nonexistent.yaml: No such file or directory"),
+        (["--slack.bot-token-file=/nonexistent"], "/nonexistent: No such file or directory"),
+        (["--slack.bot-token-file=/"], "not a file"),
+        (["--storage.path=/proc/nope"], "/proc/nope/alerting.sqlite3: No such file or directory: choose another"),
+        (["--storage.path=/dev/null"], "/dev/null"),
+    ],
+)
+def test_bad_flags(
+    arguments: Any, said: Any, capsys: pytest.CaptureFixture[str], tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main.run(arguments, {}) == 2
+    captured = capsys.readouterr()
+    assert said in captured.err
+    assert captured.err.count("\n") == 1
+    assert captured.out == ""
+    assert "pw" not in captured.err
+    assert "Traceback" not in captured.err
+
+
+@pytest.mark.parametrize(
+    ("content", "mode", "said"),
+    [
+        ("", 0o600, "the file is empty"),
+        (" \n", 0o600, "the file is empty"),
+        ("xapp-1-s3cr3t", 0o600, "not a bot token: it must start with xoxb-"),
+        ("xoxb-1 s3cr3t", 0o600, "not a bot token"),
+        ("xoxb-1-é-s3cr3t", 0o600, "not a bot token"),
+        (TOKEN, 0o644, "everyone on this machine can read it: chmod 600"),
+    ],
+)
+def test_bad_tokens_are_refused_and_not_repeated(
+    content: Any, mode: Any, said: Any, capsys: pytest.CaptureFixture[str], tmp_path: Any
+) -> None:
+    file = secret(tmp_path, content, mode)
+    assert main.run([f"--slack.bot-token-file={file}", "--slack.channel=C1"], {}) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+    assert "s3cr3t" not in error
+
+
+def test_a_wrong_token_in_the_environment_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run([], {settings.TOKEN_VARIABLE: "hunter2"}) == 2
+    error = capsys.readouterr().err
+    assert settings.TOKEN_VARIABLE in error
+    assert "hunter2" not in error
+
+
+def test_a_token_needs_a_channel(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run([], {settings.TOKEN_VARIABLE: TOKEN}) == 2
+    assert "--slack.channel is missing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("slack:\n  chanel: x\n", "config.yaml:2: unknown setting slack.chanel; known are"),
+        ("slack: [1]\n", "config.yaml:1: slack must not be a list"),
+        ("notice: a\nnotice: b\n", "config.yaml:2: notice is given twice"),
+        ("notice: 'a\n", "config.yaml:2: malformed YAML"),
+        ("just text\n", "config.yaml:1: expected settings as `name: value`"),
+        ("a: &x {b: 1}\nc: *x\n", "config.yaml:1: YAML aliases"),
+        ("notice: &x a\nlog: {level: *x}\n", "aliases are not supported"),
+        ("log:\n  level: loud\n", "must be one of debug"),
+    ],
+)
+def test_bad_configuration_files_are_named_with_their_line(
+    content: Any, said: Any, capsys: pytest.CaptureFixture[str], tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main.run([f"--config.file={yaml(tmp_path, content)}"], {}) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "shown"),
+    [
+        ([], ""),
+        (["--alertmanager.url=http://am-1:9093,http://am-2:9093"], "http://am-1:9093"),
+        (["--alertmanager.url=http://me:s3cr3t@am-1:9093"], "http://am-1:9093"),
+        (
+            ["--alertmanager.url=http://am-1:9093", "--alertmanager.external-url=https://am.example"],
+            "https://am.example",
+        ),
+        (["--alertmanager.external-url=https://me:s3cr3t@am.example/"], "https://am.example/"),
+    ],
+)
+def test_links_to_alertmanager_lead_where_browsers_reach_it(flags: list[str], shown: str) -> None:
+    assert main.style(settings.load(flags, {})).alertmanager_url == shown
+
+
+def test_what_is_asked_is_not_what_links_lead_to() -> None:
+    chosen = settings.load(["--alertmanager.url=http://am:9093", "--alertmanager.external-url=https://am.example"], {})
+    assert chosen.alertmanager_urls == ("http://am:9093",)
+    chosen = settings.load(["--prometheus.url=http://p:9090", "--prometheus.external-url=https://p.example"], {})
+    assert (chosen.prometheus_url, main.style(chosen).prometheus_url) == ("http://p:9090", "https://p.example")
+
+
+def test_a_port_in_use(capsys: pytest.CaptureFixture[str], tmp_path: Any) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        assert main.run([f"--web.listen-address={address}", f"--storage.path={tmp_path}"], {}) == 2
+    assert f"{address}: Address already in use: choose another --web.listen-address" in capsys.readouterr().err
+
+
+def test_two_services_never_share_a_folder(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    first = Store(tmp_path)
+    assert main.run([f"--storage.path={tmp_path}"], {}) == 2
+    assert f"{tmp_path}: another pyrometer-alerting uses this folder: choose another --storage.path" in (
+        capsys.readouterr().err
+    )
+    first.close()
+    Store(tmp_path).close()
+
+
+def test_flags_win_over_the_file(tmp_path: Any) -> None:
+    file = yaml(tmp_path, "notice: from file\nslack:\n  channel: '#a'\nprometheus:\n  url: http://p:9090\n")
+    chosen = settings.load([f"--config.file={file}", "--notice=from flag"], {settings.TOKEN_VARIABLE: TOKEN})
+    assert (chosen.notice, chosen.slack_channel, chosen.prometheus_url) == ("from flag", "#a", "http://p:9090")
+    assert TOKEN not in repr(chosen)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("tls_server_config:\n  cert_file: a.pem\n", "tls_server_config.key_file is missing"),
+        ("tls_server_config:\n  cert_file: a.pem\n  key_file: b.pem\n", "No such file"),
+        ("tls_server_config:\n  certificate: a.pem\n", "unknown setting tls_server_config.certificate"),
+        ("basic_auth_users:\n  me: plaintext\n", "the password of me must be a bcrypt hash"),
+    ],
+)
+def test_bad_web_configurations(content: Any, said: Any, tmp_path: Any) -> None:
+    with pytest.raises(SettingsError, match=said):
+        webconfig.load(yaml(tmp_path, content))
+
+
+def test_basic_and_bearer_authentication() -> Any:
+    import base64
+
+    def basic(user: Any, password: Any) -> Any:
+        return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+    users = {"me": bcrypt.hashpw(b"right", bcrypt.gensalt(4))}
+    hook = "/api/v1/alertmanager"
+    auth = webconfig.Authenticator(users, ["hook-token", "next-token"])
+    assert auth.allows("/", basic("me", "right"), hook)
+    assert auth.allows("/", basic("me", "right"), hook)
+    for bad in ("", "Basic !!!", basic("me", "wrong"), basic("you", "right"), "Bearer hook-token"):
+        assert not auth.allows("/", bad, hook)
+    assert auth.allows(hook, "Bearer hook-token", hook)
+    assert auth.allows(hook, "bearer next-token", hook)
+    assert not auth.allows(hook, "Bearer wrong", hook)
+    assert not webconfig.Authenticator({}, ["t"]).allows(hook, "", hook)
+    assert webconfig.Authenticator().allows(hook, "", hook)
+
+
+def test_digests_have_a_time_and_a_zone() -> None:
+    chosen = settings.load(["--digest.daily=9:05", "--digest.weekly=Mon 18:30", "--digest.timezone=Europe/Zurich"], {})
+    assert [(found.kind, found.minutes, found.weekday) for found in chosen.schedules] == [
+        ("daily", 545, None),
+        ("weekly", 1110, 0),
+    ]
+    assert str(chosen.zone) == "Europe/Zurich"
+    assert settings.load([], {}).schedules == ()
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "--digest.daily=25:00",
+        "--digest.daily=nine",
+        "--digest.weekly=09:00",
+        "--digest.weekly=mon",
+        "--digest.timezone=Europe/Nowhere",
+        "--digest.timezone=../../etc/passwd",
+        "--slack.charts=svg",
+        "--runbook.url=docs",
+    ],
+)
+def test_bad_digest_and_message_settings_get_one_line(flag: str) -> None:
+    with pytest.raises(SettingsError, match=flag.partition("=")[0].lstrip("-")):
+        settings.load([flag], {})
+
+
+def test_a_configuration_can_be_checked_without_starting(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    file = yaml(tmp_path, "slack:\n  channel: '#x'\nrouting:\n  routes:\n    - {match: {a: b}, channel: '#y'}\n")
+    assert main.run(["check-config", f"--config.file={file}"], {}) == 0
+    assert capsys.readouterr().out == "the configuration is good\n"
+    assert list(tmp_path.iterdir()) == [file]  # nothing was started, no store was made
+    file.write_text("slack:\n  channel: '#x'\nrouting:\n  routes:\n    - {match: {a: b}, channel: y}\n")
+    assert main.run(["check-config", f"--config.file={file}"], {}) == 2
+    assert "config.yaml:5: y: expected a channel" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "slack-users in --config.file must say who may press buttons"),
+        ("slack-users: [bob]", "config.yaml:1: bob: expected a user's id"),
+        ("slack-users: U0ALICE", "config.yaml:1: expected a list"),
+    ],
+)
+def test_buttons_need_people(tmp_path: Any, content: Any, said: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    tokens = {"PYROMETER_SLACK_BOT_TOKEN": TOKEN, "PYROMETER_SLACK_APP_TOKEN": "xapp-1-s3cr3t"}
+    arguments = [f"--config.file={yaml(tmp_path, content)}", "--slack.channel=#x", f"--storage.path={tmp_path / 's'}"]
+    assert main.run(arguments, tokens) == 2
+    captured = capsys.readouterr().err
+    assert said in captured
+    assert captured.count("\n") == 1
+    assert "s3cr3t" not in captured
+
+
+def test_an_app_token_alone_is_of_no_use(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run([], {"PYROMETER_SLACK_APP_TOKEN": "xapp-1-s3cr3t"}) == 2
+    assert "buttons need a bot token as well" in capsys.readouterr().err
+
+
+def test_more_than_two_tokens_are_a_mistake(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    file = secret(tmp_path, "one\ntwo\nthree")
+    assert main.run([f"--web.bearer-token-file={file}", f"--storage.path={tmp_path / 's'}"], {}) == 2
+    assert "expected one token, or two on a line each" in capsys.readouterr().err

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from alerting_fakes import START, FakePrometheus
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyrometer_alerting.diagnosis.cost import add_up, lost_seconds
+from pyrometer_alerting.diagnosis.investigation import curve
+from pyrometer_alerting.model.incident import Cost
+from pyrometer_alerting.prometheus import Series
+
+
+def frame(mfu: Any, seconds: float = 1.0, **columns: Any) -> pd.DataFrame:
+    count = len(mfu)
+    at = START + seconds * np.arange(1, count + 1)
+    return pd.DataFrame({"at": at, "mfu": mfu, "seconds": seconds, "tagged": False, **columns})
+
+
+def test_half_the_expected_mfu_loses_half_of_the_time() -> None:
+    lost, until = lost_seconds(frame([0.2] * 100), 0.4, START, START + 100, stands=False)
+    assert (lost, until) == (pytest.approx(50.0), START + 100)
+
+
+def test_noise_does_not_add_up() -> None:
+    lost, _until = lost_seconds(frame([0.3, 0.5] * 50), 0.4, START, START + 100, stands=False)
+    assert lost == pytest.approx(0.0)
+
+
+def test_time_in_which_nothing_ran_is_lost_in_full() -> None:
+    gap = frame([0.4] * 10)
+    gap.loc[5:, "at"] += 60
+    lost, _until = lost_seconds(gap, 0.4, START, START + 100, stands=False)
+    assert lost == pytest.approx(60.0)
+
+
+def test_checkpoints_are_no_loss() -> None:
+    saving = frame([0.4] * 10, tagged=[False] * 5 + [True] + [False] * 4)
+    saving.loc[5, "mfu"] = 0.01
+    assert lost_seconds(saving, 0.4, START, START + 100, stands=False)[0] == pytest.approx(0.0)
+
+
+def test_a_run_that_stands_loses_until_now() -> None:
+    batches = frame([0.4] * 10)
+    assert lost_seconds(batches, 0.4, START, START + 70, stands=True) == (pytest.approx(60.0), START + 70)
+    assert lost_seconds(batches.iloc[:0], 0.4, START, START + 70, stands=True) == (70.0, START + 70)
+    assert lost_seconds(batches.iloc[:0], 0.4, START, START + 70, stands=False) == (0.0, START)
+
+
+@given(
+    mfu=st.lists(st.floats(0.001, 0.9), min_size=2, max_size=40),
+    cut=st.integers(1, 39),
+    seconds=st.floats(0.1, 30.0),
+)
+def test_counted_in_two_looks_it_is_the_same(mfu: list[float], cut: int, seconds: float) -> None:
+    batches = frame(mfu, seconds)
+    end = START + seconds * len(mfu)
+    whole, _ = lost_seconds(batches, 0.4, START, end, stands=False)
+    first, until = lost_seconds(batches, 0.4, START, START + seconds * min(cut, len(mfu)), stands=False)
+    second, _ = lost_seconds(batches, 0.4, until, end, stands=False)
+    assert first + second == pytest.approx(whole, abs=1e-6)
+
+
+def test_the_cost_counts_on_from_what_is_known() -> None:
+    prometheus = FakePrometheus()
+    at = [START + index for index in range(1, 101)]
+    for name, value in (("mfu_ratio", 0.2), ("step_seconds", 1.0)):
+        prometheus.on(name, [Series({"attempt": "0"}, tuple((time, value) for time in at))])
+    known = Cost(gpu_hours=7.0, gpus=72, expected=0.4, until=START + 50)
+    cost = add_up(prometheus, "c", "r", known=known, begin=START, end=START + 100, expected=0.4, gpus=72)
+    assert cost == Cost(gpu_hours=pytest.approx(7.0 + 72 * 25 / 3600), gpus=72, expected=0.4, until=START + 100)
+
+
+def test_the_small_curve_has_no_more_points_than_slack_takes() -> None:
+    batches = frame([0.4] * 1000, tagged=[False] * 500 + [True] * 5 + [False] * 495)
+    batches.loc[500:504, "mfu"] = 0.01
+    batches.loc[900, "mfu"] = 0.1
+    drawn = curve(batches, 0.42, START + 900)
+    assert drawn is not None
+    assert len(drawn.at) == len(drawn.median) == len(drawn.lowest) == 20
+    assert min(drawn.lowest) == 0.1
+    assert min(drawn.median) == 0.4
+    assert drawn.at[0] > START + 600
+    assert curve(batches.head(1), 0.4, START) is None
+    assert curve(batches[batches["tagged"]], 0.4, START) is None

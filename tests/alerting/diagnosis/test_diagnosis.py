@@ -1,0 +1,399 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from alerting_fakes import SILENT, START, FakePrometheus, alert, training_incident
+
+from pyrometer_alerting.diagnosis.causes import NAMED_CAUSES
+from pyrometer_alerting.diagnosis.diagnostician import is_news, merge
+from pyrometer_alerting.diagnosis.investigation import investigate
+from pyrometer_alerting.model.incident import Cause, Cost, Diagnosis, Shape, culprits
+from pyrometer_alerting.prometheus import Series, matching, quoted
+from pyrometer_alerting.state.correlation import explained_by
+from pyrometer_alerting.state.lifecycle import CAUSE_ALERTS, fold
+
+NOW = START + 60
+DROP = NOW - 40
+NODES = [f"gpu-{number:03d}" for number in range(40, 48)]
+
+
+def point(value: Any, **labels: Any) -> Any:
+    return Series(labels, ((NOW, float(value)),))
+
+
+def ramp(began: Any, *, per_second: Any = 1.0, until: Any = NOW, **labels: Any) -> Any:
+    times = [NOW - 600 + 5 * step for step in range(121)]
+    points = tuple((at, max(0.0, min(at, until) - began) * per_second) for at in times)
+    return Series(labels, points)
+
+
+def steps(*events: Any, **labels: Any) -> Any:
+    times = [NOW - 600 + 5 * step for step in range(121)]
+    return Series(labels, tuple((at, float(sum(event <= at for event in events))) for at in times))
+
+
+class Cluster(FakePrometheus):
+    """A run of 64 GPUs on 8 nodes whose MFU fell at DROP; faults are added."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.throttled: list[Series] = []
+        self.flapping: list[Series] = []
+        self.clocks: dict[tuple[str, str], float] = {}
+        self.hot: dict[tuple[str, str], float] = {}
+        self.silent: set[str] = set()
+        self.recovered: set[tuple[str, str]] = set()
+        self.ports: list[Series] = []  # at a switch or rail that fires
+        self.lost: list[Series] = []
+        self.racks: dict[str, str] = {}
+
+    def _answer(self, query: Any) -> Any:
+        self.queries.append(query)
+        ranges = not query.startswith("increase(")
+        if "rank_info" in query:
+            ranks = [(node, str(gpu)) for node in NODES for gpu in range(8)]
+            return [point(1, node=node, gpu=gpu, attempt="2", rack=self.racks.get(node, "")) for node, gpu in ranks] + [
+                point(1, node="gpu-999", gpu="0", attempt="1")
+            ]
+        if "fabric_port_info" in query or "by (node, device, port)" in query:
+            return self._wiring(query)
+        if "mfu_ratio" in query:
+            times = [NOW - 900 + 5 * step for step in range(181)]
+            return [Series({}, tuple((at, 0.45 if at < DROP else 0.33) for at in times))]
+        for name, found in (("clock_event_seconds", self.throttled), ("link_down_events", self.flapping)):
+            if name in query:
+                return found if ranges else [point(s.points[-1][1], **s.labels) for s in found if s.points[-1][1]]
+        if "timestamp" in query:
+            return [Series({"node": node}, ((NOW - 30, NOW - 200),)) for node in self.silent]
+        known, usual = (self.clocks, 1980.0) if "SM_CLOCK" in query else (self.hot, 62.0)
+        if "max_over_time(DCGM_FI_DEV_SM_CLOCK" in query:
+            known = {place: clock for place, clock in known.items() if place not in self.recovered}
+        return [
+            point(known.get((node, str(gpu)), usual), node=node, gpu=str(gpu))
+            for node in NODES
+            if node not in self.silent
+            for gpu in range(8)
+        ]
+
+    def _wiring(self, query: str) -> list[Series]:
+        if "fabric_port_info" in query:
+            return [port for port in self.ports if port.labels["switch"] in query or port.labels["rail"] in query]
+        return self.lost if "nic_link_up" in query else self.ports
+
+    def wire(self, *nodes: str, switch: str = "leaf-12", rail: str = "rail-3", lost: Any = ()) -> None:
+        for node in nodes:
+            port = point(1, node=node, device="mlx5_3", port="1", switch=switch, rail=rail)
+            self.ports.append(port)
+            self.lost += [port] if node in lost else []
+
+    def heat(
+        self,
+        *,
+        node: Any = "gpu-042",
+        gpu: Any = "3",
+        began: Any = DROP - 2,
+        until: Any = NOW,
+        clock: Any = 1230.0,
+        celsius: Any = 89.0,
+        reason: Any = "hw_thermal",
+    ) -> None:
+        self.throttled.append(ramp(began, until=until, node=node, gpu=gpu, reason=reason))
+        self.clocks[node, gpu], self.hot[node, gpu] = clock, celsius
+
+
+@pytest.fixture
+def cluster() -> Any:
+    return Cluster()
+
+
+def diagnose(prometheus: Any, others: Any = ()) -> Any:
+    return investigate(prometheus, training_incident(), list(others), NOW)
+
+
+def test_a_throttling_gpu_is_named_with_its_numbers(cluster: Any) -> None:
+    cluster.heat()
+    result = diagnose(cluster)
+    (cause,) = result.causes
+    assert (cause.part, cause.cause, cause.against) == ("gpu-042 GPU 3", "hardware thermal throttling", ())
+    assert cause.evidence[0].startswith("throttled 42 s of 42 s since ")
+    assert cause.evidence[1] == "SM clock down to 1230 MHz against 1980 MHz (median of the run's other 63 GPUs)"
+    assert cause.evidence[2:] == ("89 °C", "the other 63 GPUs of the run do not throttle")
+    assert result.missing == ()
+    assert result.onset == DROP
+    assert culprits(training_incident(diagnosis=result)) == ["gpu-042 GPU 3"]
+
+
+def test_the_most_specific_reason_is_named(cluster: Any) -> None:
+    cluster.heat()
+    cluster.heat(reason="hw_slowdown")
+    assert [cause.cause for cause in diagnose(cluster).causes] == ["hardware thermal throttling"]
+
+
+def test_a_flapping_link_is_named(cluster: Any) -> None:
+    cluster.flapping.append(steps(DROP, DROP + 15, DROP + 30, node="gpu-044", device="mlx5_5", port="1"))
+    (cause,) = diagnose(cluster).causes
+    assert (cause.part, cause.cause) == ("gpu-044 mlx5_5/1", "link flapping")
+    assert cause.evidence[0].startswith("link went down 3 times since ")
+
+
+def test_what_began_after_the_drop_ranks_below_and_says_so(cluster: Any) -> None:
+    cluster.heat(began=DROP + 30)
+    cluster.flapping.append(steps(DROP, DROP + 10, node="gpu-044", device="mlx5_5", port="1"))
+    causes = diagnose(cluster).causes
+    assert [cause.part for cause in causes] == ["gpu-044 mlx5_5/1", "gpu-042 GPU 3"]
+    assert causes[1].against == ("began 30 s after the drop",)
+
+
+def test_what_ended_before_the_drop_is_not_its_cause(cluster: Any) -> None:
+    flaps = (DROP - 66, DROP - 63, DROP - 60)
+    cluster.flapping.append(steps(*flaps, node="gpu-044", device="mlx5_5", port="1"))
+    fired = alert("NicLinkFlapping", labels={"node": "gpu-044", "device": "mlx5_5", "port": "1"}, starts_at=DROP - 58)
+    other = replace(training_incident(), alertname="NicLinkFlapping", members=(fired,), run="")
+    (cause,) = diagnose(cluster, [other]).causes
+    assert cause.part == "unknown"
+    assert "gpu-044 mlx5_5/1 link flapping (ended 60 s before the drop" in cause.evidence[1]
+
+
+def test_heat_of_another_run_is_not_a_cause(cluster: Any) -> None:
+    cluster.heat(node="gpu-200")
+    assert diagnose(cluster).causes[0].part == "unknown"
+
+
+def test_throttling_that_ended_long_ago_is_not_sold_as_a_cause(cluster: Any) -> None:
+    cluster.heat(began=NOW - 250, until=NOW - 200, clock=1980.0, celsius=60.0)
+    (cause,) = diagnose(cluster).causes
+    assert cause.part == "unknown"
+    assert "seen, not convincing: gpu-042 GPU 3" in cause.evidence[1]
+
+
+def test_nothing_found_is_unknown_with_what_was_looked_at(cluster: Any) -> None:
+    (cause,) = diagnose(cluster).causes
+    assert cause.part == "unknown"
+    assert cause.evidence[0].startswith("64 GPUs on 8 nodes: no convincing")
+    assert culprits(training_incident(diagnosis=diagnose(cluster))) == []
+
+
+def test_a_silent_node_is_missing_evidence(cluster: Any) -> None:
+    cluster.heat()
+    cluster.silent.add("gpu-047")
+    result = diagnose(cluster)
+    assert result.missing[0].startswith("no data from gpu-047 since ")
+    assert "the other 55 GPUs of the run do not throttle" in result.causes[0].evidence
+
+
+def test_a_silent_prometheus_is_said_and_asked_only_once() -> None:
+    prometheus = FakePrometheus()
+    prometheus.on(".", SILENT)
+    result = diagnose(prometheus, [heat_incident()])
+    assert result.missing == ("Prometheus did not answer (ConnectTimeout)",)
+    assert len(prometheus.queries) == 1
+    assert result.causes[0].part == "unknown"
+    assert "whether the run uses it is not known" in result.causes[0].evidence[0]
+
+
+def heat_incident(**labels: Any) -> Any:
+    member = alert("GpuThrottledThermal", labels={"node": "gpu-042", "gpu": "3", **labels})
+    return fold(None, [member], 0, START).incident
+
+
+def test_an_alert_of_our_own_confirms_or_stands_alone(cluster: Any) -> None:
+    alone = diagnose(cluster, [heat_incident()]).causes[0]
+    assert (alone.part, alone.cause) == ("gpu-042 GPU 3", "thermal throttling")
+    cluster.heat()
+    confirmed = diagnose(cluster, [heat_incident()]).causes
+    assert len(confirmed) == 1
+    assert confirmed[0].evidence[-1].startswith("GpuThrottledThermal firing since ")
+
+
+def test_alerts_of_other_clusters_and_nodes_do_not_count(cluster: Any) -> None:
+    others = [heat_incident(cluster="c2"), heat_incident(node="gpu-200")]
+    assert diagnose(cluster, others).causes[0].part == "unknown"
+
+
+def test_many_hot_gpus_are_no_single_part(cluster: Any) -> None:
+    for node in NODES[:4]:
+        for gpu in range(8):
+            cluster.heat(node=node, gpu=str(gpu))
+    causes = diagnose(cluster).causes
+    assert causes[0].part == "no single part"
+    assert causes[0].evidence == ("32 of the run's 64 GPUs throttle, on 4 nodes",)
+
+
+def test_a_slow_clock_without_a_reason_is_seen(cluster: Any) -> None:
+    cluster.clocks["gpu-041", "5"] = 1200.0
+    (cause,) = diagnose(cluster).causes
+    assert (cause.part, cause.against) == ("gpu-041 GPU 5", ("no throttle reason counted",))
+
+
+def test_equal_clocks_and_normal_temperature_speak_against(cluster: Any) -> None:
+    cluster.heat(clock=1980.0, celsius=60.0)
+    (cause,) = diagnose(cluster).causes
+    assert "temperature normal (60 °C)" in cause.against
+    assert cause.score < 60
+
+
+def test_promql_values_are_escaped() -> None:
+    assert quoted('a"}\n\\') == '"a\\"}\\n\\\\"'
+    assert matching("node", ["a.b", 'c"|d']) == 'node=~"a\\\\.b|c\\"\\\\|d"'
+
+
+def test_a_gpu_that_has_just_cooled_down_does_not_look_innocent(cluster: Any) -> None:
+    cluster.heat(until=NOW - 5)
+    cluster.recovered.add(("gpu-042", "3"))
+    cluster.flapping.append(steps(DROP - 12, DROP - 9, DROP - 6, node="gpu-044", device="mlx5_5", port="1"))
+    assert [cause.part for cause in diagnose(cluster).causes] == ["gpu-042 GPU 3", "gpu-044 mlx5_5/1"]
+
+
+def test_known_causes_outlive_the_drop() -> None:
+    hot = Cause("gpu-042 GPU 3", "hardware thermal throttling", labels={"node": "gpu-042", "gpu": "3"})
+    link = Cause("gpu-044 mlx5_5/1", "link flapping", labels={"node": "gpu-044", "device": "mlx5_5", "port": "1"})
+    during = Diagnosis(at=NOW, causes=(hot,), onset=DROP)
+    after = Diagnosis(at=NOW + 60, causes=(link,), onset=None)
+    assert merge(during, after) == during
+    assert merge(during, replace(after, onset=DROP)) == replace(after, onset=DROP)
+    assert merge(replace(during, causes=(Cause("unknown", ""),)), after) == replace(after, onset=DROP)
+
+
+def test_a_second_drop_does_not_take_the_first_ones_causes_away() -> None:
+    hot = Cause("gpu-042 GPU 3", "hardware thermal throttling", labels={"node": "gpu-042", "gpu": "3"})
+    first = Diagnosis(at=NOW, causes=(hot,), onset=DROP)
+    second = Diagnosis(at=NOW + 60, causes=(Cause("unknown", "", ("nothing",)),), onset=DROP + 70)
+    both = merge(first, second)
+    assert [cause.part for cause in both.causes] == ["gpu-042 GPU 3", "unknown"]
+    assert merge(both, replace(second, at=NOW + 70)) == replace(both, at=NOW + 70)  # and it does not pile up
+    link = Cause("gpu-044 mlx5_5/1", "link flapping", labels={"node": "gpu-044", "device": "mlx5_5"})
+    other = merge(first, replace(second, causes=(link,)))
+    assert [cause.part for cause in other.causes] == ["gpu-042 GPU 3", "gpu-044 mlx5_5/1"]
+    doubted = replace(second, onset=DROP + 5)
+    assert merge(first, doubted) == doubted  # the same drop, better known: no longer convincing
+
+
+def test_the_curve_of_the_drop_outlives_it_while_the_cost_counts_on() -> None:
+    hot = Cause("gpu-042 GPU 3", "hardware thermal throttling", labels={"node": "gpu-042", "gpu": "3"})
+    drop, calm = Shape("step_down", 0.9, "down"), Shape("steady", 1.0, "steady")
+    early, late = Cost(1.0, 8, 0.4, NOW), Cost(2.0, 8, 0.4, NOW + 60)
+    during = Diagnosis(at=NOW, causes=(hot,), onset=DROP, shape=drop, cost=early)
+    merged = merge(during, Diagnosis(at=NOW + 60, onset=None, shape=calm, cost=late))
+    assert (merged.causes, merged.shape, merged.cost) == ((hot,), drop, late)
+    assert merge(during, Diagnosis(at=NOW + 60, onset=None)).cost == early
+    assert is_news(during, replace(merged, at=NOW + 60))
+
+
+def test_known_causes_outlive_a_silent_prometheus() -> None:
+    known = Diagnosis(1.0, (Cause("p", "c", labels={"node": "n"}),))
+    silent = Diagnosis(2.0, (Cause("unknown", ""),), ("Prometheus did not answer",))
+    assert merge(known, silent) == replace(known, missing=silent.missing)
+    assert merge(None, silent) == silent
+
+
+def test_numbers_alone_are_news_only_now_and_then() -> None:
+    before = Diagnosis(0.0, (Cause("p", "c", ("1 s",)),))
+    assert not is_news(before, Diagnosis(10.0, (Cause("p", "c", ("11 s",)),)))
+    assert is_news(before, Diagnosis(31.0, (Cause("p", "c", ("32 s",)),)))
+    assert is_news(before, Diagnosis(1.0, (Cause("q", "c", ("1 s",)),)))
+    assert not is_news(before, Diagnosis(99.0, before.causes))
+
+
+def test_a_link_that_is_quiet_since_the_drop_explains_it_less(cluster: Any) -> None:
+    cluster.heat()
+    cluster.flapping.append(steps(DROP - 15, DROP - 12, DROP - 9, node="gpu-044", device="mlx5_5", port="1"))
+    heat, link = diagnose(cluster).causes
+    assert (heat.part, link.part) == ("gpu-042 GPU 3", "gpu-044 mlx5_5/1")
+    assert link.against == ("not seen again since 5 s before the drop",)
+    assert link.score < 0.9 * heat.score * 0.8  # also while the heat has only just begun
+
+
+def mass_event(name: str = "FabricMassEvent", **scope: str) -> Any:
+    member = alert(name, labels={"component": "nic", **scope}, starts_at=DROP + 12)
+    return fold(None, [member], 0, START).incident
+
+
+def test_a_switch_that_took_links_of_the_run_along_is_named_before_them(cluster: Any) -> None:
+    cluster.wire(*NODES[:4], "gpu-200", lost=(*NODES[:3], "gpu-200"))
+    for node in NODES[:3]:
+        cluster.flapping.append(steps(DROP - 2, DROP + 8, node=node, device="mlx5_3", port="1"))
+    cluster.flapping.append(steps(DROP - 1, DROP + 9, node=NODES[5], device="mlx5_7", port="1"))
+    event = mass_event(switch="leaf-12")
+    found = diagnose(cluster, [event])
+    switch, alone = found.causes
+    assert (switch.part, switch.cause, switch.against) == ("switch leaf-12", "many links down at once", ())
+    assert switch.evidence[0].startswith("FabricMassEvent firing since ")
+    assert switch.evidence[1].startswith("gpu-040 mlx5_3/1: link went down 2 times since ")
+    assert switch.evidence[-1] == "3 of the run's 4 ports there lost their link"
+    assert alone.part == "gpu-045 mlx5_7/1"  # of another switch: a suspect of its own
+    assert explained_by(training_incident(), found, [event]) == [event]
+
+
+def test_a_switch_without_a_port_of_the_run_explains_nothing(cluster: Any) -> None:
+    cluster.wire("gpu-200", "gpu-201", lost=("gpu-200", "gpu-201"))
+    assert [cause.part for cause in diagnose(cluster, [mass_event(switch="leaf-12")]).causes] == ["unknown"]
+    assert [cause.part for cause in diagnose(cluster, [mass_event(switch="leaf-13")]).causes] == ["unknown"]
+
+
+def test_a_switch_where_the_run_lost_no_link_is_seen_and_does_not_convince(cluster: Any) -> None:
+    cluster.wire(*NODES[:4], "gpu-200", lost=("gpu-200",))
+    event = mass_event(switch="leaf-12")
+    found = diagnose(cluster, [event])
+    (cause,) = found.causes
+    assert cause.part == "unknown"
+    assert "switch leaf-12 many links down at once (none of the run's 4 ports there lost its link)" in cause.evidence[1]
+    assert explained_by(training_incident(), found, [event]) == []
+
+
+def test_a_rail_counts_where_a_port_of_the_run_at_it_lost_its_link(cluster: Any) -> None:
+    cluster.wire(*NODES[:4], switch="")
+    event = mass_event(rail="rail-3")
+    assert diagnose(cluster, [event]).causes[0].part == "unknown"
+    cluster.lost = cluster.ports[:1]
+    cause = diagnose(cluster, [event]).causes[0]
+    assert (cause.part, cause.evidence[-1]) == ("rail rail-3", "1 of the run's 4 ports there lost its link")
+
+
+def test_all_links_of_a_host_are_the_host(cluster: Any) -> None:
+    for device in ("mlx5_0", "mlx5_1", "mlx5_2"):
+        cluster.flapping.append(steps(DROP - 2, node=NODES[3], device=device, port="1"))
+    (cause,) = diagnose(cluster, [mass_event(node=NODES[3]), mass_event(node="gpu-200")]).causes
+    assert (cause.part, cause.cause) == (NODES[3], "many links down at once")
+
+
+def test_a_rule_of_the_operators_own_on_a_rack_can_be_the_cause(cluster: Any) -> None:
+    cluster.racks = dict.fromkeys(NODES[:2], "r07")
+    (cause,) = diagnose(
+        cluster, [mass_event("PowerFeedLost", rack="r07"), mass_event("PowerFeedLost", rack="r99")]
+    ).causes
+    assert (cause.part, cause.cause) == ("rack r07", "PowerFeedLost")
+    assert cause.evidence[-1] == "2 of the run's 8 nodes are in it"
+
+
+def test_what_is_about_the_whole_cluster_explains_each_of_its_runs_and_blames_no_part(cluster: Any) -> None:
+    (cause,) = diagnose(cluster, [mass_event(), mass_event(cluster="c2", switch="leaf-12")]).causes
+    assert (cause.part, cause.cause, cause.labels) == ("no single part", "many links down at once", None)
+
+
+def test_two_prometheus_that_tell_of_one_event_are_one_cause(cluster: Any) -> None:
+    cluster.wire(*NODES[:4], lost=NODES[:2])
+    others = [mass_event(switch="leaf-12", prometheus=replica) for replica in "ab"]
+    assert [cause.part for cause in diagnose(cluster, others).causes] == ["switch leaf-12"]
+
+
+def test_an_alert_that_ended_before_the_drop_is_not_its_cause_while_its_incident_goes_on(cluster: Any) -> None:
+    """It was joined with the run's first drop, which came back without it."""
+    over = alert("GpuThrottledThermal", firing=False, labels={"node": "gpu-042", "gpu": "3"}, starts_at=DROP - 400)
+    other = replace(training_incident(), members=(*training_incident().members, replace(over, ends_at=DROP - 200)))
+    (cause,) = diagnose(cluster, [other]).causes
+    assert cause.part == "unknown"
+    assert "gpu-042 GPU 3 thermal throttling (ended 3 min before the drop" in cause.evidence[1]
+
+
+def test_every_alert_that_can_be_a_cause_has_a_name_for_it_and_a_rule() -> None:
+    files = (Path(__file__).parents[3] / "alert_rules").glob("*.rules.yaml")
+    groups = [group for path in files for group in yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]]
+    rules = {
+        rule.get("alert"): rule["labels"]["component"] for group in groups for rule in group["rules"] if "alert" in rule
+    }
+    assert NAMED_CAUSES.keys() == CAUSE_ALERTS
+    assert {name for name in CAUSE_ALERTS if rules.get(name) not in {"gpu", "nic"}} == set()
