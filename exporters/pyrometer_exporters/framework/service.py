@@ -103,7 +103,7 @@ def build(spec: CollectorSpec, context: Context) -> Collector:
 def parser(exporter: Exporter, specs: Sequence[CollectorSpec]) -> Flags:
     """All flags: the exporter's own and its collectors'."""
     flags = Flags(exporter.prog, exporter.title)
-    flags.add_argument("--version", action="version", version=f"%(prog)s {version.installed('pyrometer')}")
+    flags.add_argument("--version", action="version", version=f"%(prog)s {version.installed('pyrometer_exporters')}")
     add = flags.add_argument
     add("--web.listen-address", dest="web.listen-address", type=address, default=exporter.listen, metavar="HOST:PORT",
         help="address to serve on (default: %(default)s)")  # fmt: skip
@@ -179,7 +179,7 @@ async def _serve(
     server = WebServer(app.routes(), config, threads)
     where, path = getattr(flags, "web.listen-address"), getattr(flags, "web.config.file")
     port = await server.start(where)
-    log.info("%s %s listens on %s:%d", exporter.prog, version.installed("pyrometer"), where.host, port)
+    log.info("%s %s listens on %s:%d", exporter.prog, version.installed("pyrometer_exporters"), where.host, port)
     # Says in the log, before anyone scrapes, what is absent on this node.
     first = asyncio.ensure_future(app.gather(DEFAULT_SCRAPE_SECONDS))
     renewing = asyncio.ensure_future(Renewal(path, config).run()) if path else None
@@ -218,7 +218,7 @@ class _App:
         self._gatherer = gatherer
         self._collectors = collectors
         self._threads = threads
-        self._version = version.installed("pyrometer")  # which looks through all that is installed
+        self._version = version.installed("pyrometer_exporters")  # which looks through all that is installed
         self._process = Process()
         self._renderer = Renderer()
         self._waiting: list[asyncio.Future[_Page]] = []  # not empty exactly while a gathering is under way
