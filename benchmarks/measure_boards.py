@@ -3,7 +3,7 @@
     .venv/bin/python benchmarks/measure_boards.py [--nodes=511] [--write=docs/dashboards.md]
 
 Makes a simulated cluster's last minutes through promtool, starts Prometheus on it with the project's rules, lets it
-scrape the cluster for --warm seconds, gives it the weeks before that the boards look back on (looked_back.py), and
+scrape the cluster for --warm seconds, gives it the weeks before that the boards look back on (backfill.py), and
 asks what the boards ask, while it scrapes and evaluates. --prometheus-url asks one that runs already.
 """
 
@@ -26,9 +26,8 @@ from functools import partial
 from pathlib import Path
 
 import yaml
-from looked_back import events, looks_back, make_past
-from marked import put
-from started import end_in_order
+from backfill import events, lookbacks, write_past
+from harness import exit_on_sigterm, replace_between_marks
 
 from pyrometer_dashboards.interpolation import builtin_variables, interpolate
 from pyrometer_dashboards.lint import finding
@@ -79,14 +78,14 @@ def main() -> int:
     parser.add_argument("--warm", type=float, default=240.0, metavar="SECONDS")
     parser.add_argument("--write", type=Path, metavar="FILE", help="put the table there, between its two marks")
     flags = parser.parse_args()
-    end_in_order()
+    exit_on_sigterm()
     with contextlib.ExitStack() as opened:
         url = flags.prometheus_url or opened.enter_context(_started(flags.nodes, flags.warm))
         table = _table(list(_costs(url)), flags.nodes)
     if flags.write is None:
         print(table)
     else:
-        put(flags.write, *MARKS, f"{table}\n")
+        replace_between_marks(flags.write, *MARKS, f"{table}\n")
     return 0
 
 
@@ -105,8 +104,8 @@ def _started(nodes: int, warm: float) -> Iterator[str]:
             print(f"scraping {nodes} nodes for {warm:.0f} s", file=sys.stderr)
             time.sleep(warm)
             asked = [each for _, _, each in _all_asked()]
-            reaches = [reach for each in asked for reach in looks_back(each.expr, each.seconds if each.step else 0)]
-            make_past(reaches, url, begins, folder / "data", events(plan, begins))
+            reaches = [reach for each in asked for reach in lookbacks(each.expr, each.seconds if each.step else 0)]
+            write_past(reaches, url, begins, folder / "data", events(plan, begins))
             time.sleep(BLOCKS_SEEN)
             yield url
 

@@ -18,7 +18,7 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
-from started import node_exporter
+from harness import node_exporter
 
 import pyrometer
 from pyrometer_simulator.demo.hardware import Node
