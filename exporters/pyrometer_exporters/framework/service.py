@@ -19,7 +19,7 @@ from pyrometer_exporters.framework.collector import Collector, CollectorSpec, Co
 from pyrometer_exporters.framework.exposition import TEXT_CONTENT_TYPE, Renderer
 from pyrometer_exporters.framework.gather import Gathered, Gatherer
 from pyrometer_exporters.framework.landing import landing_page
-from pyrometer_exporters.framework.metrics import Batch, Down, Family, Sample
+from pyrometer_exporters.framework.metrics import Down, Family, Sample
 from pyrometer_exporters.framework.process import Process
 from pyrometer_kit import logs, version, webconfig
 from pyrometer_kit.clock import SystemClock
@@ -88,7 +88,7 @@ class _Unbuilt:
         self._context = context
         self._built: Collector | None = None
 
-    def collect(self, until: float) -> Iterable[Sample | Batch | Down]:
+    def collect(self, until: float) -> Iterable[Sample | Down]:
         if self._built is None:
             self._built = self._spec.build(self._context)
         return self._built.collect(until)
@@ -116,7 +116,7 @@ def build(spec: CollectorSpec, context: Context) -> Collector:
 def parser(exporter: Exporter, specs: Sequence[CollectorSpec]) -> Flags:
     """Return the parser of all flags, the exporter's own and its collectors'."""
     flags = Flags(exporter.prog, exporter.title)
-    flags.add_argument("--version", action="version", version=f"%(prog)s {version.installed('pyrometer')}")
+    flags.add_argument("--version", action="version", version=f"%(prog)s {version.installed('pyrometer_exporters')}")
     add = flags.add_argument
     add("--web.listen-address", dest="web.listen-address", type=address, default=exporter.listen, metavar="HOST:PORT",
         help="address to serve on (default: %(default)s)")  # fmt: skip
@@ -194,7 +194,7 @@ async def _serve(
     server = WebServer(app.routes(), config, threads)
     where = getattr(flags, "web.listen-address")
     port = await server.start(where)
-    log.info("%s %s listening on %s:%d", exporter.prog, version.installed("pyrometer"), where.host, port)
+    log.info("%s %s listening on %s:%d", exporter.prog, version.installed("pyrometer_exporters"), where.host, port)
     # Logs, before anyone scrapes, what is absent on this node.
     background: list[asyncio.Future[Any]] = [asyncio.ensure_future(app.gather(DEFAULT_SCRAPE_SECONDS))]
     if reload is not None:
@@ -236,7 +236,7 @@ class _App:
         self._gatherer = gatherer
         self._collectors = collectors
         self._threads = threads
-        self._version = version.installed("pyrometer")
+        self._version = version.installed("pyrometer_exporters")
         self._process = Process()
         self._renderer = Renderer()
         self._waiting: list[asyncio.Future[_Page]] = []  # not empty exactly while a gathering is under way
@@ -267,7 +267,7 @@ class _App:
         own = [BUILD_INFO.sample(1, self._exporter.prog, self._version), *self._process.samples()]
         if self._reload is not None:
             own.append(RELOAD_SUCCESSFUL.sample(int(self._reload.successful)))
-        return _Page(gathered, self._renderer.text([*gathered.items, *own]))
+        return _Page(gathered, self._renderer.text([*gathered.samples, *own]))
 
     def _gathered(self, page: _Page | None, error: BaseException | None) -> None:
         waiting, self._waiting = self._waiting, []
