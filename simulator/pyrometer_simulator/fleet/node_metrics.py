@@ -60,7 +60,7 @@ class NodeMetrics:
             self.targets,
             oscillating(np.full(len(dead), 0.008), self._phase[: len(dead)], 0.002, 5),
         )
-        exporter = [f'{target},exporter="node",version="0.1.0"' for target in self.targets]
+        exporter = [f'{target},exporter="node",version="0.2.0"' for target in self.targets]
         yield family("pyrometer_exporter_build_info", exporter, alive, slow=True)
         yield family("process_resident_memory_bytes", self.targets, alive * 36e6, slow=True)
         yield family("process_cpu_seconds_total", self.targets, counter(alive * 0.002))

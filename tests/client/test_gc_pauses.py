@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import pyrometer
-from pyrometer import _pauses, ring
+from pyrometer import _gc_pauses, ring
 
 GC = ring.PARTS.index("gc")
 
@@ -48,7 +48,7 @@ def test_only_long_pauses_are_counted_apart_with_the_step_they_fell_into(
     run = pyrometer.start("r", rings=rings)
     for took in (ring.LONG_PAUSE_NS - 1, ring.LONG_PAUSE_NS, 3 * ring.LONG_PAUSE_NS):
         with run.step():
-            monkeypatch.setattr(_pauses, "_now", Times(1000, 1000 + took))
+            monkeypatch.setattr(_gc_pauses, "_now", Times(1000, 1000 + took))
             gc.collect()
     header = seen(run.path).header
     assert (header.gc_pauses, header.gc_pause_total, header.gc_step) == (2, 4 * ring.LONG_PAUSE_NS, 3)

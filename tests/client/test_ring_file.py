@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 import pyrometer
-from pyrometer import _writer, ring
+from pyrometer import _ring_file, ring
 
 
-def age(path: str | Path, seconds: float = 2 * _writer.KEEP_SECONDS, *, header: bool = True) -> None:
+def age(path: str | Path, seconds: float = 2 * _ring_file.STALE_SECONDS, *, header: bool = True) -> None:
     """Make a ring look as if its rank had last done something that long ago."""
     if header:
         began = time.monotonic_ns() - int(seconds * 1e9)
@@ -75,7 +75,7 @@ def test_a_ring_that_cannot_be_swept_does_not_keep_the_others(rings: str, monkey
             raise PermissionError
         real(path, **more)
 
-    monkeypatch.setattr(_writer.os, "unlink", unlink)
+    monkeypatch.setattr(_ring_file.os, "unlink", unlink)
     pyrometer.start("next", rings=rings).close()
     assert not Path(ended.path).exists()
 
@@ -88,6 +88,6 @@ def test_a_ring_is_whole_before_it_is_visible(rings: str, monkeypatch: pytest.Mo
         seen_hidden.append((Path(source).name.startswith("."), Path(source).stat().st_size, Path(target).exists()))
         real(source, target)
 
-    monkeypatch.setattr(_writer.os, "rename", rename)
+    monkeypatch.setattr(_ring_file.os, "rename", rename)
     pyrometer.start("r", rings=rings).close()
     assert seen_hidden == [(True, ring.FILE_BYTES, False)]

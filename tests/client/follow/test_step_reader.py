@@ -3,10 +3,9 @@ from __future__ import annotations
 
 import pytest
 
-from pyrometer.follow.cleaning import Clean, clean
 from pyrometer.follow.formats import all_formats
-from pyrometer.follow.logged import Logged, number
-from pyrometer.follow.steps import SILENT_LINES, Sizes, Steps, Timed
+from pyrometer.follow.log_line import CleanLine, LoggedStep, clean, parse_number
+from pyrometer.follow.step_reader import MAX_SILENT_STEPS, JobSize, StepInterval, StepReader
 
 FORMATS = all_formats()
 
@@ -22,12 +21,12 @@ def titan(step: int, tps: int = 1000) -> str:
     return f"[titan] - root - INFO - step: {step}  loss: 5.1  grad_norm: 1.2  memory: 1GiB(1%)  tps: {tps:,}  mfu: N/A"
 
 
-def read(lines: list[str], sizes: Sizes | None = None) -> list[Timed]:
-    return list(Steps(FORMATS, sizes or Sizes()).read(lines, 0.0))
+def read(lines: list[str], sizes: JobSize | None = None) -> list[StepInterval]:
+    return list(StepReader(FORMATS, sizes or JobSize()).read(lines, 0.0))
 
 
 def test_the_first_line_that_any_format_understands_decides() -> None:
-    steps = Steps(FORMATS, Sizes())
+    steps = StepReader(FORMATS, JobSize())
     lines = ["hello", "training ...", megatron(1), titan(2), megatron(2)]
     assert [step.logged.step for step in steps.read(lines, 0.0)] == [1, 2]
     assert steps.format == "megatron"
@@ -50,15 +49,15 @@ def test_of_interleaved_ranks_the_first_is_followed() -> None:
 
 
 def test_when_the_followed_rank_is_gone_another_is_followed() -> None:
-    steps = Steps(FORMATS, Sizes())
+    steps = StepReader(FORMATS, JobSize())
     list(steps.read([f"[rank7]:{titan(1)}", f"[rank3]:{titan(1)}"], 0.0))
     lines = [f"[rank{rank}]:{titan(step)}" for step in range(2, 30) for rank in (3, 4)]
     found = [step.logged.step for step in steps.read(lines, 0.0)]
-    assert found == list(range(1 + SILENT_LINES - 1, 30))
+    assert found == list(range(1 + MAX_SILENT_STEPS - 1, 30))
 
 
 def test_a_rank_that_prints_late_is_not_gone() -> None:
-    steps = Steps(FORMATS, Sizes())
+    steps = StepReader(FORMATS, JobSize())
     lines = [
         line for step in range(1, 50) for line in (f"[rank3]:{titan(step)}", "[rank3]:x", f"[rank0]:{titan(step)}")
     ]
@@ -97,7 +96,7 @@ def test_after_a_torn_line_a_restart_is_still_one() -> None:
 
 @pytest.mark.parametrize("tokens", [1e16, -1.0])
 def test_tokens_that_no_batch_has_are_unknown(tokens: float) -> None:
-    assert Sizes().tokens_of(Logged(1, tokens=tokens)) == 0
+    assert JobSize().tokens_of(LoggedStep(1, tokens=tokens)) == 0
 
 
 def test_a_step_printed_twice_counts_once() -> None:
@@ -118,15 +117,15 @@ def test_checkpoint_and_evaluation_tag_the_step_whose_time_they_lie_in() -> None
 @pytest.mark.parametrize(
     ("line", "sizes", "seconds"),
     [
-        (titan(1, 10_000), Sizes(gpus=8, tokens=160_000), 2.0),
-        (titan(1, 10_000), Sizes(gpus=8, samples=20, sequence=8000), 2.0),
-        (titan(1, 10_000), Sizes(gpus=8), None),
-        ("x 0/20, RunningAvgSamplesPerSec=9.8, CurrSamplesPerSec=10.0, M", Sizes(samples=25), 2.5),
-        ("x 0/20, RunningAvgSamplesPerSec=9.8, CurrSamplesPerSec=10.0, M", Sizes(), None),
-        (megatron(1), Sizes(), 2.0),
+        (titan(1, 10_000), JobSize(gpus=8, tokens=160_000), 2.0),
+        (titan(1, 10_000), JobSize(gpus=8, samples=20, sequence=8000), 2.0),
+        (titan(1, 10_000), JobSize(gpus=8), None),
+        ("x 0/20, RunningAvgSamplesPerSec=9.8, CurrSamplesPerSec=10.0, M", JobSize(samples=25), 2.5),
+        ("x 0/20, RunningAvgSamplesPerSec=9.8, CurrSamplesPerSec=10.0, M", JobSize(), None),
+        (megatron(1), JobSize(), 2.0),
     ],
 )
-def test_the_time_of_a_step_follows_from_its_rate_and_size(line: str, sizes: Sizes, seconds: float | None) -> None:
+def test_the_time_of_a_step_follows_from_its_rate_and_size(line: str, sizes: JobSize, seconds: float | None) -> None:
     (step,) = read([line], sizes)
     assert step.seconds == seconds
 
@@ -134,9 +133,9 @@ def test_the_time_of_a_step_follows_from_its_rate_and_size(line: str, sizes: Siz
 def test_the_number_of_gpus_is_that_of_the_caller_else_that_of_the_log() -> None:
     world = "using world size: 16, data-parallel size: 8, tensor-model-parallel size: 2"
     assert [step.gpus for step in read([world, titan(1)])] == [16]
-    assert [step.gpus for step in read([world, titan(1)], Sizes(gpus=8))] == [8]
+    assert [step.gpus for step in read([world, titan(1)], JobSize(gpus=8))] == [8]
     assert [step.gpus for step in read([titan(1)])] == [0]
-    (step,) = read([world, titan(1, 10_000)], Sizes(tokens=160_000))
+    (step,) = read([world, titan(1, 10_000)], JobSize(tokens=160_000))
     assert step.seconds == 1.0
 
 
@@ -146,12 +145,12 @@ def test_an_attempt_on_fewer_gpus_has_fewer() -> None:
 
 
 def test_the_batch_that_a_line_prints_beats_the_one_that_was_given() -> None:
-    (step,) = read([megatron(1, batch=16)], Sizes(samples=512, sequence=2048))
-    assert Sizes(samples=512, sequence=2048).tokens_of(step.logged) == 16 * 2048
+    (step,) = read([megatron(1, batch=16)], JobSize(samples=512, sequence=2048))
+    assert JobSize(samples=512, sequence=2048).tokens_of(step.logged) == 16 * 2048
 
 
 def test_without_any_time_the_arrival_of_the_lines_tells() -> None:
-    steps = Steps(FORMATS, Sizes())
+    steps = StepReader(FORMATS, JobSize())
     (first,) = steps.read([titan(10)], 100.0)
     (second,) = steps.read([titan(20)], 150.0)
     assert (first.seconds, second.seconds) == (None, 5.0)
@@ -160,7 +159,7 @@ def test_without_any_time_the_arrival_of_the_lines_tells() -> None:
 
 
 def test_the_logs_own_clock_goes_before_the_arrival() -> None:
-    steps = Steps(FORMATS, Sizes())
+    steps = StepReader(FORMATS, JobSize())
     lines = ["| 10/60 [00:50<1:00, 5s/it]{'loss': 1}", "| 20/60 [02:30<1:00, 5s/it]{'loss': 1}"]
     assert [step.seconds for step in steps.read(lines, 0.0)] == [None, 10.0]
 
@@ -168,15 +167,15 @@ def test_the_logs_own_clock_goes_before_the_arrival() -> None:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("plain", Clean("plain", "")),
-        ("[default7]: iteration", Clean("iteration", "7")),
-        (" 12: [rank3]:text", Clean("text", "12/3")),
-        ("\x1b[38;2;1;2;3mred\x1b[0m\r\n", Clean("red", "")),
-        ("2026: a year", Clean("a year", "2026")),
-        ("10:23:45 time", Clean("10:23:45 time", "")),
+        ("plain", CleanLine("plain", "")),
+        ("[default7]: iteration", CleanLine("iteration", "7")),
+        (" 12: [rank3]:text", CleanLine("text", "12/3")),
+        ("\x1b[38;2;1;2;3mred\x1b[0m\r\n", CleanLine("red", "")),
+        ("2026: a year", CleanLine("a year", "2026")),
+        ("10:23:45 time", CleanLine("10:23:45 time", "")),
     ],
 )
-def test_colours_and_launchers_prefixes_go(line: str, expected: Clean) -> None:
+def test_colours_and_launchers_prefixes_go(line: str, expected: CleanLine) -> None:
     assert clean(line) == expected
 
 
@@ -185,4 +184,4 @@ def test_colours_and_launchers_prefixes_go(line: str, expected: Clean) -> None:
     [("1,234", 1234), ("8.79K", 8790), ("1.6M", 1.6e6), ("480B", 480e9), ("13.99%", 0.1399), ("3.2E-04", 3.2e-4), ("-1", -1), (".5", 0.5), ("nan", None), ("N/A", None), ("", None), ("1e999", None), ("12 ms", None), ("9" * 60_000 + "x", None)],
 )  # fmt: skip
 def test_numbers_as_logs_write_them(text: str, value: float | None) -> None:
-    assert number(text) == (value if value is None else pytest.approx(value))
+    assert parse_number(text) == (value if value is None else pytest.approx(value))

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyrometer.follow.logged import Logged
-from pyrometer.follow.worlds import World
+from pyrometer.follow.gpu_count import GpuCount
+from pyrometer.follow.log_line import LoggedStep
 
 
 @pytest.mark.parametrize(
@@ -32,10 +32,10 @@ from pyrometer.follow.worlds import World
     ],
 )  # fmt: skip
 def test_what_each_framework_says(lines: list[str], gpus: int) -> None:
-    world = World()
+    counter = GpuCount()
     for line in lines:
-        world.feed(line)
-    assert world.gpus == gpus
+        counter.feed(line)
+    assert counter.gpus == gpus
 
 
 @pytest.mark.parametrize(
@@ -45,13 +45,13 @@ def test_what_each_framework_says(lines: list[str], gpus: int) -> None:
 def test_a_line_with_tokens_time_and_rate_says_it_by_arithmetic(
     samples: int, sequence: int, seconds: float, rate: float, gpus: int
 ) -> None:
-    world = World()
-    world.step(Logged(1, seconds=seconds, samples=samples, sequence=sequence, gpu_tokens_per_second=rate))
-    assert world.gpus == gpus
+    counter = GpuCount()
+    counter.feed_step(LoggedStep(1, seconds=seconds, samples=samples, sequence=sequence, gpu_tokens_per_second=rate))
+    assert counter.gpus == gpus
 
 
 @given(st.text())
 def test_any_text_is_survived(text: str) -> None:
-    world = World()
-    world.feed(text)
-    assert world.gpus >= 0
+    counter = GpuCount()
+    counter.feed(text)
+    assert counter.gpus >= 0

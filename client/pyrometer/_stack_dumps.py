@@ -11,17 +11,28 @@ if TYPE_CHECKING:
 _file: BinaryIO | None = None
 
 
-def arrange(path: str, wanted: object) -> int:
-    """From now on ``wanted`` (True: SIGUSR2, or a signal's number) writes all threads' stacks to ``path``.
+def dump_stacks_on_signal(path: str, signal_number: object) -> int:
+    """Have a signal write the stacks of all threads to ``path``, and return its number.
 
-    The number of the signal; 0 where another run of this process has arranged that already. Raises OSError,
-    ValueError. It stays so until the process ends: taken back, a late signal would end the job.
+    The handler stays until the process ends: without it, a late signal would end the job.
+
+    Args:
+        path: the file to make.
+        signal_number: True for SIGUSR2, or a signal's number.
+
+    Returns:
+        The number of the signal; 0 where another run of this process has one already.
+
+    Raises:
+        OSError: the file can't be made.
+        ValueError: no such signal, or the job has a handler for it.
+        TypeError: ``signal_number`` is no number.
     """
     global _file  # noqa: PLW0603  signals and their handlers are the process' own
     import faulthandler  # noqa: PLC0415  needed by few
-    import signal  # noqa: PLC0415  1 ms
+    import signal  # noqa: PLC0415  as above
 
-    number = int(signal.SIGUSR2) if wanted is True else int(wanted)  # type: ignore[call-overload]
+    number = int(signal.SIGUSR2) if signal_number is True else int(signal_number)  # type: ignore[call-overload]
     if _file is not None:
         return 0
     if signal.getsignal(number) is not signal.SIG_DFL:
