@@ -18,11 +18,11 @@ from pyrometer_alerting.deliver.timing import Timing
 from pyrometer_alerting.intake.intake import Intake, Outcome
 from pyrometer_alerting.intake.webhook import parse
 from pyrometer_alerting.model.incident import Alert, Incident
-from pyrometer_alerting.prometheus import PrometheusError, Series
 from pyrometer_alerting.render.messages import Style, ThreadReplies
 from pyrometer_alerting.sources.alertmanager import AlertmanagerError, Matcher, Seen, Silence
 from pyrometer_alerting.state.metrics import Metrics
 from pyrometer_alerting.state.store import Store
+from pyrometer_kit.prometheus import PrometheusError, Series
 
 START = 1_795_300_000.0
 
@@ -33,7 +33,10 @@ class FakeClock:
     def __init__(self, now: float = START) -> None:
         self.time = now
 
-    def now(self) -> float:
+    def wall(self) -> float:
+        return self.time
+
+    def monotonic(self) -> float:
         return self.time
 
     def advance(self, seconds: float) -> None:
@@ -54,9 +57,6 @@ class FakePrometheus:
         return self._answer(query)
 
     def range(self, query: str, start: float, end: float, step: float) -> list[Series]:
-        return self._answer(query)
-
-    def samples(self, query: str, at: float) -> list[Series]:
         return self._answer(query)
 
     def _answer(self, query: str) -> list[Series]:

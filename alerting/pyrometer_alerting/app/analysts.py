@@ -6,17 +6,17 @@ import threading
 from collections.abc import Callable
 
 from pyrometer_alerting.app.watch import SignatureWatch
-from pyrometer_alerting.clock import Clock
 from pyrometer_alerting.deliver.gallery import Gallery
 from pyrometer_alerting.deliver.illustrator import Illustrator
 from pyrometer_alerting.deliver.slack import Slack
 from pyrometer_alerting.digest.herald import Herald
 from pyrometer_alerting.digest.pictures import DigestPictures
 from pyrometer_alerting.digest.schedule import Digests
-from pyrometer_alerting.prometheus import Prometheus
 from pyrometer_alerting.render.messages import Style
 from pyrometer_alerting.state.metrics import Metrics
 from pyrometer_alerting.state.store import Store
+from pyrometer_kit.clock import Clock
+from pyrometer_kit.prometheus import Prometheus
 
 
 class Analysts:

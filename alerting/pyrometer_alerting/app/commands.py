@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
 
-from pyrometer_alerting import webconfig
 from pyrometer_alerting.app import settings
-from pyrometer_alerting.clock import SystemClock
+from pyrometer_alerting.app.settings import DIGEST_SECONDS
 from pyrometer_alerting.deliver import terminal
 from pyrometer_alerting.digest.herald import Herald
 from pyrometer_alerting.digest.message import build_digest
 from pyrometer_alerting.digest.schedule import Digests
 from pyrometer_alerting.model import routing
-from pyrometer_alerting.prometheus import DIGEST_SECONDS, HttpPrometheus
 from pyrometer_alerting.render.messages import Style
 from pyrometer_alerting.state.store import Store
-from pyrometer_alerting.yamlfile import SettingsError
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise SettingsError(f"{message}; see {self.prog} --help")
+from pyrometer_kit import webconfig
+from pyrometer_kit.clock import SystemClock
+from pyrometer_kit.errors import UsageError
+from pyrometer_kit.flags import Flags
+from pyrometer_kit.prometheus import HttpPrometheus
 
 
 def replay(arguments: Sequence[str]) -> int:
     """List or try again what Slack refused for good. Works while the service runs, which notices within 15 s."""
-    parser = _Parser(prog="pyrometer-alerting replay", allow_abbrev=False, description=replay.__doc__)
+    parser = Flags("pyrometer-alerting replay", replay.__doc__)
     parser.add_argument("--storage.path", dest="storage", default="./pyrometer-alerting", metavar="FOLDER")
     parser.add_argument("--list", action="store_true", help="only show what there is")
     parser.add_argument("operation", nargs="*", help="operations to try again, as listed; without one all of them")
@@ -42,11 +37,11 @@ def replay(arguments: Sequence[str]) -> int:
             if given.list:
                 _say(f"{one.op_id}  {one.kind:5}  {one.error}" for one in dead)
                 return 0
-            unknown = [op_id for op_id in wanted if not tx.outbox.replay(op_id, SystemClock().now())]
+            unknown = [op_id for op_id in wanted if not tx.outbox.replay(op_id, SystemClock().wall())]
     finally:
         store.close()
     if unknown:
-        raise SettingsError(f"no dead operation {unknown[0]}: see pyrometer-alerting replay --list")
+        raise UsageError(f"no dead operation {unknown[0]}: see pyrometer-alerting replay --list")
     _say([f"{len(wanted)} operations will be tried again"])
     return 0
 
@@ -54,8 +49,7 @@ def replay(arguments: Sequence[str]) -> int:
 def check_config(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     """Check flags and configuration file as the service does at its start, and start nothing."""
     chosen = settings.load(arguments, environment)
-    if chosen.web_config is not None:
-        webconfig.load(chosen.web_config)
+    webconfig.load(chosen.web_config)
     if chosen.bearer_file is not None:
         settings.bearer_tokens(chosen.bearer_file)
     routing.load(chosen.config_file, chosen.slack_channel)
@@ -66,7 +60,7 @@ def check_config(arguments: Sequence[str], environment: Mapping[str, str]) -> in
 
 def digest(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     """Print the digest of the last day or week as it would be now. Sends nothing; works while the service runs."""
-    parser = _Parser(prog="pyrometer-alerting digest", allow_abbrev=False, description=digest.__doc__)
+    parser = Flags("pyrometer-alerting digest", digest.__doc__)
     parser.add_argument("--weekly", action="store_true", help="of the last week instead of the last day")
     parser.add_argument("--print", action="store_true", help="print it; there is nothing else to do with it")
     given, rest = parser.parse_known_args(list(arguments))
@@ -77,7 +71,7 @@ def digest(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     try:
         digests = Digests(chosen.schedules, chosen.zone, prometheus)
         herald = Herald(store, digests, style=style, clock=SystemClock(), changed=lambda: None)
-        report = herald.report("weekly" if given.weekly else "daily", SystemClock().now())
+        report = herald.report("weekly" if given.weekly else "daily", SystemClock().wall())
     finally:
         store.close()
     _say([terminal.render(build_digest(report, style, chosen.zone), colour=sys.stdout.isatty())])

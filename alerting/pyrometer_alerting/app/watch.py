@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, cast
 
-from pyrometer_alerting.clock import Clock
-from pyrometer_alerting.prometheus import Prometheus, PrometheusError
 from pyrometer_alerting.state.metrics import Metrics
+from pyrometer_kit.clock import Clock
+from pyrometer_kit.prometheus import Prometheus, PrometheusError
 
 if TYPE_CHECKING:
     from pyrometer_alerting.diagnosis.examination import Examination
@@ -74,7 +74,7 @@ class SignatureWatch:
         """Look until stopped."""
         eye = load_eye()
         while not self._stop.is_set():
-            begun = self._clock.now()
+            begun = self._clock.wall()
             took = self.step(eye)
             rest = max(REST * took, 0.0 if took else EVERY_SECONDS / 4)
             _log.debug("signatures: looked for %.3f s at %.0f, resting %.1f s", took, begun, rest)
@@ -86,7 +86,7 @@ class SignatureWatch:
 
     def step(self, eye: Eye) -> float:
         """Look at the run that waits longest, if one is due; the seconds that it took."""
-        begun = self._clock.now()
+        begun = self._clock.wall()
         try:
             runs = self._active(eye, begun)
         except PrometheusError as error:
@@ -96,11 +96,11 @@ class SignatureWatch:
         if not due:
             return 0.0
         self._look(eye, min(due, key=lambda run: self._looked.get((run.cluster, run.name), 0.0)), begun)
-        return max(self._clock.now() - begun, 0.001)
+        return max(self._clock.wall() - begun, 0.001)
 
     def gauge(self) -> Gauge:
         """pyrometer_run_signature by (cluster, run, signature): what is fresh enough to be true."""
-        oldest = self._clock.now() - STALE_SECONDS
+        oldest = self._clock.wall() - STALE_SECONDS
         with self._lock:
             fresh = {run: seen for run, seen in self._seen.items() if seen.at >= oldest}
         return {

@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 
-from pyrometer_alerting.clock import Clock
 from pyrometer_alerting.deliver.degrade import draws_charts, fixed, leaving_out, note_refusal
 from pyrometer_alerting.deliver.slack import LONGEST_WAIT_SECONDS, Slack, SlackFailure, Trouble
 from pyrometer_alerting.deliver.timing import Timing
@@ -23,6 +22,7 @@ from pyrometer_alerting.render.messages import DEGRADE_LEVELS, WITHOUT_CHART, St
 from pyrometer_alerting.state.metrics import Metrics
 from pyrometer_alerting.state.outbox import Operation
 from pyrometer_alerting.state.store import Store, StoreError
+from pyrometer_kit.clock import Clock
 
 _log = logging.getLogger(__name__)
 
@@ -103,7 +103,7 @@ class Courier:
 
     def recover(self) -> None:
         """What was being sent when the last process died is ambiguous (edits are not: they are simply repeated)."""
-        now = self._clock.now()
+        now = self._clock.wall()
         with self._store.transaction() as tx:
             tx.outbox.hurry(now, now + LONGEST_WAIT_SECONDS)  # the clock may have been set back meanwhile
             if self._channel != TERMINAL:
@@ -116,7 +116,7 @@ class Courier:
 
     def step(self) -> float:
         """Do the oldest thing that can be done now; return how many seconds to wait before the next step."""
-        now = self._clock.now()
+        now = self._clock.wall()
         if now < self._stepped_at:
             self._set_back(now)
         self._stepped_at = now
@@ -225,7 +225,7 @@ class Courier:
                 operation = replace(operation, target=self._target(operation))
             tx.outbox.start(operation.op_id, now, operation.target)
         if self._tell(operation, message, builder if native else None, now) and operation.posted_at is None:
-            self._metrics.latency.observe(max(self._clock.now() - incident.received_at, 0.0))
+            self._metrics.latency.observe(max(self._clock.wall() - incident.received_at, 0.0))
 
     def _send_fixed(self, operation: Operation, body: str, now: float) -> None:
         """A message of its own, such as a digest."""
@@ -275,17 +275,17 @@ class Courier:
             return False
         self._count(method, "ok")
         with self._store.transaction() as tx:
-            tx.outbox.finish(operation, channel, ts, shown, self._clock.now())
+            tx.outbox.finish(operation, channel, ts, shown, self._clock.wall())
             if operation.kind == "root" and operation.ts is None:  # else it is where the message was, maybe another one
                 tx.save_fact(f"channel:{self._target(operation)}", channel)
             if operation.error == _AGAIN:
-                due = self._clock.now() + self._timing.sweep
+                due = self._clock.wall() + self._timing.sweep
                 tx.outbox.sweep_later(operation.op_id, channel, ts, operation.sent_at or 0.0, due)
         self._parked.pop(self._target(operation), None)
         return True
 
     def _failed(self, operation: Operation, failure: SlackFailure) -> None:
-        now = self._clock.now()
+        now = self._clock.wall()
         _log.warning("outbox: %s: %s (%s)", _method(operation), failure.code, failure.trouble.value)
         self._hold(operation, failure, now)
         with self._store.transaction() as tx:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pyrometer_alerting.model.incident import Incident
-from pyrometer_alerting.prometheus import Prometheus
 from pyrometer_alerting.render.drop_data import drop_of
 from pyrometer_alerting.render.drop_figure import draw
+from pyrometer_kit.prometheus import Prometheus
 
 
 def illustrate(prometheus: Prometheus, incident: Incident, now: float) -> bytes | None:

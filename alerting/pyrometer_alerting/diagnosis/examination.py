@@ -9,9 +9,9 @@ import pandas as pd
 from pyrometer_alerting.diagnosis.drops import Drop, classify_drop
 from pyrometer_alerting.diagnosis.signature import KINDS, LOOK_AT, Reference, Verdict, classify
 from pyrometer_alerting.model.incident import Shape
-from pyrometer_alerting.prometheus import Prometheus
 from pyrometer_alerting.sources.batches import WINDOW_SECONDS, Curve, Run, batches, clean_curve, selected
 from pyrometer_alerting.sources.expected_mfu import Expectation, daily_wave, expectation
+from pyrometer_kit.prometheus import Prometheus
 
 ALSO = 0.25  # a second kind that is worth a word
 SCRAPE_SECONDS = 60.0  # the newest batch is as old as the last scrape at least: four of 15 s

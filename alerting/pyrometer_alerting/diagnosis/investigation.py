@@ -13,9 +13,9 @@ from pyrometer_alerting.diagnosis.drops import Drop
 from pyrometer_alerting.diagnosis.evidence import Evidence, gather
 from pyrometer_alerting.diagnosis.examination import examine, wave_of_run
 from pyrometer_alerting.model.incident import Cost, Curve, Diagnosis, Incident
-from pyrometer_alerting.prometheus import Prometheus, PrometheusError
 from pyrometer_alerting.sources.batches import active_runs
 from pyrometer_alerting.state.lifecycle import FELL
+from pyrometer_kit.prometheus import Prometheus, PrometheusError
 
 __all__ = ["active_runs", "examine", "investigate", "wave_of_run"]
 

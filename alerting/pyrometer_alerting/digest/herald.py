@@ -11,7 +11,6 @@ import logging
 import threading
 from collections.abc import Callable
 
-from pyrometer_alerting.clock import Clock
 from pyrometer_alerting.digest import page as digest_page
 from pyrometer_alerting.digest.data import Report, gather
 from pyrometer_alerting.digest.message import build_digest
@@ -19,6 +18,7 @@ from pyrometer_alerting.digest.pictures import DigestPictures
 from pyrometer_alerting.digest.schedule import DAY, Digests, Schedule
 from pyrometer_alerting.render.messages import Style
 from pyrometer_alerting.state.store import Store, StoreError
+from pyrometer_kit.clock import Clock
 
 _log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class Herald:
                     self._pictures.step()
                 if self._asked.is_set():
                     self._asked.clear()
-                    self._page = (self._clock.now(), self._render())
+                    self._page = (self._clock.wall(), self._render())
             except StoreError as error:
                 _log.error("digest: %s", error)
             except Exception:  # noqa: BLE001 - a digest that cannot be made must not end the next one
@@ -66,12 +66,12 @@ class Herald:
 
     def page(self) -> str | None:
         """The page, at most some minutes old; None while it is being made: it may ask Prometheus for half a minute."""
-        if self._page is None or self._clock.now() - self._page[0] >= PAGE_SECONDS:
+        if self._page is None or self._clock.wall() - self._page[0] >= PAGE_SECONDS:
             self._asked.set()
         return None if self._page is None else self._page[1]
 
     def _render(self) -> str:
-        now = self._clock.now()
+        now = self._clock.wall()
         reports = [self.report(kind, now) for kind in ("daily", "weekly")]
         return digest_page.render(reports, self._style.notice, self._digests.zone)
 
@@ -82,7 +82,7 @@ class Herald:
 
     def step(self) -> list[str]:
         """Send the digests that are due now; their kinds."""
-        now = self._clock.now()
+        now = self._clock.wall()
         return [schedule.kind for schedule in self._digests.schedules if self._send(schedule, now)]
 
     def report(self, kind: str, now: float) -> Report:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone, tzinfo
 
-from pyrometer_alerting.prometheus import Prometheus
+from pyrometer_kit.prometheus import Prometheus
 
 DAY = 86_400.0
 WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")

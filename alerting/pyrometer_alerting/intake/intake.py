@@ -6,7 +6,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from pyrometer_alerting.clock import Clock
 from pyrometer_alerting.intake.webhook import Delivery
 from pyrometer_alerting.model.incident import Alert, Incident
 from pyrometer_alerting.model.message import Replies
@@ -17,6 +16,7 @@ from pyrometer_alerting.state.merge import join
 from pyrometer_alerting.state.metrics import Metrics
 from pyrometer_alerting.state.split import is_another, without
 from pyrometer_alerting.state.store import Store, Transaction
+from pyrometer_kit.clock import Clock
 
 # Effect and cause come in different groups, most within 100 ms of each other; most first diagnoses are there within
 # 100 ms as well. A message that pings once should name the culprit when it does.
@@ -49,7 +49,7 @@ class Intake:
 
     def apply(self, delivery: Delivery) -> Outcome:
         """Keep everything the delivery says, atomically."""
-        now = self._clock.now()
+        now = self._clock.wall()
         outcome = Outcome()
         counts = {"applied": 0, "stale": 0, "repeated": 0}
         with self._store.transaction() as tx:

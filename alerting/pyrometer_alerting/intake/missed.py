@@ -10,9 +10,9 @@ from pyrometer_alerting.intake.own_alerts import missed
 from pyrometer_alerting.intake.upstream import FIRING, Upstream, is_part, without_state
 from pyrometer_alerting.model.incident import Alert, Incident, part_of
 from pyrometer_alerting.model.text import clock_utc, duration
-from pyrometer_alerting.prometheus import Prometheus, PrometheusError, Series
 from pyrometer_alerting.state.lifecycle import WATCHDOG
 from pyrometer_alerting.state.store import Store
+from pyrometer_kit.prometheus import Prometheus, PrometheusError, Series
 
 _log = logging.getLogger(__name__)
 

@@ -12,18 +12,18 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from pyrometer_alerting.clock import Clock
 from pyrometer_alerting.intake.intake import RECEIVER_OF_OURS, WATCHDOG_OF, Intake, Outcome
 from pyrometer_alerting.intake.missed import Sweep
 from pyrometer_alerting.intake.own_alerts import PATH_DEAD, is_own, path_dead
 from pyrometer_alerting.intake.upstream import Upstream, look, muted_note
 from pyrometer_alerting.model.incident import Alert, Incident
-from pyrometer_alerting.prometheus import Prometheus, PrometheusError
 from pyrometer_alerting.sources.alertmanager import Alertmanager
 from pyrometer_alerting.sources.topology import topology
 from pyrometer_alerting.state.lifecycle import LAGGING_SECONDS, WATCHDOG
 from pyrometer_alerting.state.metrics import Metrics
 from pyrometer_alerting.state.store import Store, StoreError, Transaction
+from pyrometer_kit.clock import Clock
+from pyrometer_kit.prometheus import Prometheus, PrometheusError
 
 _log = logging.getLogger(__name__)
 
@@ -63,10 +63,10 @@ class Reconciler:
         self._store, self._intake, self._alertmanagers = store, intake, alertmanagers
         self._prometheus, self._clock, self._metrics, self._changed = prometheus, clock, metrics, changed
         self._pace = pace or Pace()
-        self._started_at = clock.now()
+        self._started_at = clock.wall()
         self._gone_since: dict[str, float] = {}
         self._wired_at = 0.0
-        self._sweep = Sweep(clock.now())
+        self._sweep = Sweep(clock.wall())
         self._wake = threading.Event()
         self._stopped = False
 
@@ -101,7 +101,7 @@ class Reconciler:
 
     def step(self) -> None:
         """Ask everyone once and set right what differs."""
-        now = self._clock.now()
+        now = self._clock.wall()
         self._learn_wiring(now)
         upstream = look(self._alertmanagers, self._prometheus, now)
         outcome = Outcome()

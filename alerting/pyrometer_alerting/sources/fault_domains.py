@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyrometer_alerting.model.incident import Alert
-from pyrometer_alerting.prometheus import Prometheus, Series, matching, quoted
 from pyrometer_alerting.state.lifecycle import WIDE
+from pyrometer_kit.prometheus import Prometheus, Series
+from pyrometer_kit.promql import matching, quoted
 
 LOST_SECONDS = 900  # in which a link that came back still counts as lost: as far back as a drop's beginning is sought
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pyrometer_alerting.prometheus import Prometheus
 from pyrometer_alerting.state.correlation import Topology
+from pyrometer_kit.prometheus import Prometheus
 
 _RACKS = 'group by (cluster, node, rack) (up{node!="", rack!=""})'
 _PORTS = "group by (cluster, node, device, port, rail, switch) (pyrometer_fabric_port_info)"

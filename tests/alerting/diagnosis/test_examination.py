@@ -9,9 +9,9 @@ from alerting_fakes import SILENT, START, FakeClock, FakePrometheus
 from pyrometer_alerting.app.watch import EVERY_SECONDS, STALE_SECONDS, SignatureWatch
 from pyrometer_alerting.diagnosis import investigation
 from pyrometer_alerting.diagnosis.examination import examine
-from pyrometer_alerting.prometheus import Series
 from pyrometer_alerting.sources.batches import Run, batches
 from pyrometer_alerting.state.metrics import Metrics
+from pyrometer_kit.prometheus import Series
 from pyrometer_simulator.mfu_traces import Trace, trace
 
 RUN = Run("c1", 'llama "70b"', 1200.0)

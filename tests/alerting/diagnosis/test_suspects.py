@@ -13,7 +13,7 @@ from pyrometer_alerting.diagnosis.host_evidence import HostEvidence, gather_host
 from pyrometer_alerting.diagnosis.rank_evidence import RankEvidence, gather_ranks
 from pyrometer_alerting.diagnosis.suspects import Suspect, weigh_shape
 from pyrometer_alerting.model.incident import Shape
-from pyrometer_alerting.prometheus import Series
+from pyrometer_kit.prometheus import Series
 
 GPUS = pd.DataFrame([{"node": f"gpu-{n:03d}", "gpu": str(g)} for n in range(4) for g in range(8)])
 
