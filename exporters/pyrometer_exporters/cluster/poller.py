@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 from pyrometer_exporters.framework.clock import Clock
 from pyrometer_exporters.framework.flags import number_between
-from pyrometer_exporters.framework.worker import LATE, Outcome, PartError, reason_of
+from pyrometer_exporters.framework.outcome import LATE, Outcome, PartError, reason_of
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import urlencode, urlsplit
 
-from pyrometer_exporters.framework.worker import LATE, PartError, reason_of
+from pyrometer_exporters.framework.outcome import LATE, PartError, reason_of
 
 DEFAULT_URL = "http://127.0.0.1:9090"
 # Ten minutes of a run's batches at 4 steps/s are 200 kB and took 10 ms; a Prometheus that is compacting takes longer.

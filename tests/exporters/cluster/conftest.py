@@ -8,7 +8,7 @@ import pytest
 
 from pyrometer_exporters.cluster.prometheus import Series
 from pyrometer_exporters.framework.metrics import Down, Sample
-from pyrometer_exporters.framework.worker import PartError
+from pyrometer_exporters.framework.outcome import PartError
 
 
 class ManualClock:

@@ -16,7 +16,7 @@ import pytest
 from pyrometer_exporters.cluster import prometheus as module
 from pyrometer_exporters.cluster.main import main
 from pyrometer_exporters.cluster.prometheus import HttpPrometheus, Series, answer, prometheus_url
-from pyrometer_exporters.framework.worker import PartError
+from pyrometer_exporters.framework.outcome import PartError
 
 VECTOR = {
     "status": "success",

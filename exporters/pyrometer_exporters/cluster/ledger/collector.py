@@ -18,8 +18,8 @@ from pyrometer_exporters.cluster.prometheus import HttpPrometheus, Prometheus
 from pyrometer_exporters.framework.collector import CollectorSpec, Context, FlagGroup
 from pyrometer_exporters.framework.flags import UsageError, number_between
 from pyrometer_exporters.framework.metrics import Down, Sample
+from pyrometer_exporters.framework.outcome import reason_of
 from pyrometer_exporters.framework.statefile import StateFile
-from pyrometer_exporters.framework.worker import reason_of
 
 INTERVAL_SECONDS = 15.0
 # A turn that catches up asks up to 32 questions.

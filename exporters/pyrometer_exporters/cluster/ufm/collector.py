@@ -22,8 +22,8 @@ from pyrometer_exporters.cluster.ufm.newborn import Newborn
 from pyrometer_exporters.cluster.ufm.reader import Reader
 from pyrometer_exporters.framework.collector import CollectorSpec, Context, FlagGroup
 from pyrometer_exporters.framework.metrics import Down, Sample
+from pyrometer_exporters.framework.outcome import Outcome, reason_of
 from pyrometer_exporters.framework.statefile import StateFile
-from pyrometer_exporters.framework.worker import Outcome, reason_of
 
 DEFAULT_LOG = Path("/opt/ufm/log/event.log")
 LOOK_SECONDS = 1.0

@@ -26,7 +26,7 @@ from types import TracebackType
 from typing import Final
 
 from pyrometer_exporters.framework.clock import Clock
-from pyrometer_exporters.framework.worker import PartError
+from pyrometer_exporters.framework.outcome import PartError
 from pyrometer_exporters.node.gpu.nvml import Nvml, NvmlError
 
 FIRST_RETRY_SECONDS = 1.0
