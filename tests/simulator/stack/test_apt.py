@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from pyrometer_simulator.stack import StackError, apt
+from pyrometer_simulator.systems.releases import OLD_DEBIAN_KEYS
 
 DATA = Path(__file__).with_name("data")
-OLD_KEYS = DATA / "bullseye.asc"
+OLD_KEYS = OLD_DEBIAN_KEYS
 
 needs_apt = pytest.mark.skipif(shutil.which("apt-get") is None, reason="no apt-get: neither Debian nor Ubuntu")
 
