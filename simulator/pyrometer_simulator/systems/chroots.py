@@ -59,7 +59,7 @@ def build(release: Release, folder: Path, progress: Callable[[str], object]) -> 
 
 
 def lay_out_project(root: Path, user: User) -> None:
-    """Copy the project's own files, and nothing that git ignores, into a new folder in the user's home."""
+    """Copy the project's own files, and nothing that git ignores, into a new repository in the user's home."""
     home = root / user.home.lstrip("/")
     for leftover in (home / "pyrometer", home / ".cache"):
         shutil.rmtree(leftover, ignore_errors=True)
@@ -69,6 +69,8 @@ def lay_out_project(root: Path, user: User) -> None:
         if name and source.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source, target, follow_symlinks=False)
+    run_quietly(["git", "init", "--quiet", str(home / "pyrometer")])
+    run_quietly(["git", "-C", str(home / "pyrometer"), "add", "--all"])
     run_quietly(["chown", "--recursive", f"{user.uid}:{user.uid}", str(home)])
 
 
