@@ -87,7 +87,7 @@ class Illustrator:
         try:
             made = self._make(incident, now)
         except ImportError:
-            _log.warning("pictures: no Matplotlib here: pip install 'pyrometer[alerting]', or --slack.charts=off")
+            _log.warning("pictures: no Matplotlib here: pip install matplotlib, or --slack.charts=off")
             self._not_before, made = now + WITHOUT_LIBRARY_SECONDS, False
         except (PrometheusError, SlackFailure) as error:
             _log.warning("pictures: incident %s: %s", incident.id, error)

@@ -54,7 +54,7 @@ class DigestPictures:
         try:
             body = self._with_pictures(json.loads(digest.body or "{}"))
         except ImportError:
-            _log.warning("digest: no Matplotlib here: pip install 'pyrometer[alerting]', or --slack.charts=off")
+            _log.warning("digest: no Matplotlib here: pip install matplotlib, or --slack.charts=off")
             self._not_before = now + RECENT_SECONDS
             return False
         except SlackFailure as failure:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-SEVERITIES = ("info", "warning", "critical")  # DESIGN: digest only, look today, wake someone
+SEVERITIES = ("info", "warning", "critical")  # docs/design.md: digest only, look today, wake someone
 
 
 @dataclass(frozen=True)

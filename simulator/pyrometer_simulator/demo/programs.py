@@ -166,7 +166,7 @@ def _rack(node: str) -> str:
 
 
 def _project() -> Path:
-    """The project's root: the demo runs from a source tree, as its configuration isn't part of the wheel."""
+    """The project's root: the demo runs from a source tree, as its configuration isn't part of any wheel."""
     for folder in Path(__file__).resolve().parents:
         if (folder / "alert_rules").is_dir() and (folder / "compose").is_dir():
             return folder
