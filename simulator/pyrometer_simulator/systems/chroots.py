@@ -79,6 +79,8 @@ def _debootstrap(release: Release, root: Path, scratch: Path) -> None:
     command = [
         "debootstrap", "--variant=minbase", f"--include={','.join(release.packages)}",
         f"--components={release.components}", f"--keyring={keys}", release.suite, str(root), mirror(release),
+        # The script of all Ubuntus, which an older debootstrap doesn't know by the names of newer ones.
+        *(["gutsy"] if release.is_ubuntu else []),
     ]  # fmt: skip
     answer = subprocess.run(command, text=True, capture_output=True, check=False, stdin=subprocess.DEVNULL)
     if answer.returncode != 0:

@@ -80,7 +80,7 @@ def test_an_old_keyring_does_not_stand_in_the_way_of_the_shipped_keys(tmp_path: 
 @needs_apt
 def test_without_any_key_nothing_is_accepted(tmp_path: Path, mirror: str) -> None:
     said = complaint(tmp_path / "apt", mirror, tmp_path / "no such keyring.gpg")
-    assert "6ED0E7B82643E131" in said or "public key" in said
+    assert "6ED0E7B82643E131" in said or "public key" in said or "verification failed" in said
 
 
 @needs_apt
