@@ -92,7 +92,7 @@ unit: stack
 
 # What differs between systems: the stack, the demo's parts, the kernel log, the client's hooks into Python's own exit.
 SMOKE := tests/simulator/stack tests/simulator/demo tests/simulator/systems tests/simulator/test_engine.py \
-	tests/exporters/node/kernel tests/client/test_ends.py tests/client/test_ring.py tests/test_make.py
+	tests/exporters/node/kernel tests/client/test_*.py tests/test_make.py
 smoke: stack
 	@echo ">> smoke tests"; $(BIN)/pytest -q -m "not e2e and not integrations" $(SMOKE)
 
