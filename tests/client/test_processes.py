@@ -93,14 +93,13 @@ def test_a_living_forked_child_does_not_keep_a_killed_rank_alive(
     python: Callable[..., subprocess.CompletedProcess[str]], rings: str, seen: Any
 ) -> None:
     script = """
-        import os, sys, time, pyrometer
+        import os, signal, pyrometer
         run = pyrometer.start("r")
         with run.step():
             pid = os.fork()
         if pid == 0:
             os.close(1), os.close(2)
-            time.sleep(30)
-            os._exit(0)
+            signal.pause()
         print(pid, flush=True)
         os.kill(os.getpid(), 9)
     """
@@ -143,8 +142,8 @@ def test_data_loader_workers_write_nothing(method: Any, tmp_path: Path, rings: s
 
 def test_after_sigkill_the_ring_still_tells_the_last_step_and_part(rings: str, seen: Any) -> None:
     script = (
-        "import time, pyrometer\nrun = pyrometer.start('r')\nfor _ in range(5):\n    with run.step():\n        pass\n"
-        "with run.step(), run.part('backward'):\n    print('in', flush=True)\n    time.sleep(60)\n"
+        "import signal, pyrometer\nrun = pyrometer.start('r')\nfor _ in range(5):\n    with run.step():\n        pass\n"
+        "with run.step(), run.part('backward'):\n    print('in', flush=True)\n    signal.pause()\n"
     )
     environment = {"PYROMETER_RINGS": rings, "PATH": "/usr/bin:/bin"}
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, env=environment) as process:

@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 
 HANGS = (
-    "import sys, time, pyrometer\n"
+    "import signal, pyrometer\n"
     "run = pyrometer.start('r', stacks=True)\n"
     "def all_reduce():\n"
     "    print(run.path, flush=True)\n"
-    "    time.sleep(60)\n"
+    "    while True:\n"
+    "        signal.pause()\n"
     "with run.step():\n"
     "    all_reduce()\n"
 )
