@@ -18,9 +18,9 @@ from pathlib import Path
 import pandas as pd
 from marked import put
 
-from pyrometer_alerting.diagnosis.drops import LEAST_BATCHES, LEAST_SECONDS, SUREST, Drop, verdict_on
 from pyrometer_alerting.diagnosis.evidence import LOOK_BACK_SECONDS, STEP_SECONDS, drop_onset
 from pyrometer_alerting.diagnosis.examination import AROUND_DROP
+from pyrometer_alerting.diagnosis.signature import LEAST_BATCHES, LEAST_SECONDS, SUREST, Drop, verdict_on
 from pyrometer_alerting.sources.batches import WINDOW_SECONDS, Curve, Run
 from pyrometer_simulator.mfu_traces import Fall, fall
 

@@ -35,11 +35,6 @@ KNOWN_CIRCLES = {
         "pyrometer_exporters.node.gpu.throttling",
         "pyrometer_exporters.node.gpu.xid.watch",
     ),
-    (
-        "pyrometer_exporters.node.nic.pcie",
-        "pyrometer_exporters.node.nic.readings",
-        "pyrometer_exporters.node.nic.temperatures",
-    ),
     ("pyrometer_simulator.nvml.features", "pyrometer_simulator.nvml.library"),
 }
 

@@ -16,7 +16,7 @@ from pyrometer_alerting.model.incident import Cause, Curve, Diagnosis
 from pyrometer_alerting.prometheus import HttpPrometheus
 from pyrometer_alerting.render.drop_data import drop_of
 from pyrometer_alerting.sources.batches import active_runs
-from pyrometer_alerting.sources.fault_domains import ports_at
+from pyrometer_alerting.sources.topology import ports_at
 from pyrometer_simulator.mfu_traces import Trace, trace
 from pyrometer_simulator.stack import StackError, find_stack
 from pyrometer_simulator.stack.prometheus import running

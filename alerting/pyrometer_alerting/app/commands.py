@@ -12,9 +12,8 @@ from pyrometer_alerting import webconfig
 from pyrometer_alerting.app import settings
 from pyrometer_alerting.clock import SystemClock
 from pyrometer_alerting.deliver import terminal
-from pyrometer_alerting.digest.herald import Herald
 from pyrometer_alerting.digest.message import build_digest
-from pyrometer_alerting.digest.schedule import Digests
+from pyrometer_alerting.digest.scheduler import Digests, Herald
 from pyrometer_alerting.model import routing
 from pyrometer_alerting.prometheus import DIGEST_SECONDS, HttpPrometheus
 from pyrometer_alerting.render.messages import Style

@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from pyrometer_alerting.app import api
-from pyrometer_alerting.app.analysts import Analysts
+from pyrometer_alerting.app.analysis import Analysts
 from pyrometer_alerting.clock import Clock
 from pyrometer_alerting.deliver.courier import Courier
 from pyrometer_alerting.deliver.slack import Slack, WebSlack
 from pyrometer_alerting.diagnosis.diagnostician import Diagnostician
-from pyrometer_alerting.digest.schedule import Digests
+from pyrometer_alerting.digest.scheduler import Digests
 from pyrometer_alerting.intake.intake import WATCHDOG_FACT, Intake, Outcome
 from pyrometer_alerting.intake.own_alerts import oversized
 from pyrometer_alerting.intake.reconcile import Reconciler

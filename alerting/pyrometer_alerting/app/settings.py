@@ -24,7 +24,7 @@ from typing import NoReturn
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pyrometer_alerting.digest.schedule import WEEKDAYS, Schedule
+from pyrometer_alerting.digest.scheduler import WEEKDAYS, Schedule
 from pyrometer_alerting.model.links import is_web_url
 from pyrometer_alerting.yamlfile import SettingsError, entries, read_text
 

@@ -10,8 +10,8 @@ from typing import TextIO
 
 from pyrometer_alerting.deliver.slack import SlackFailure, Trouble
 from pyrometer_alerting.model.message import Message
+from pyrometer_alerting.render.chart_block import sparkline
 from pyrometer_alerting.render.mrkdwn import Span, spans, texts
-from pyrometer_alerting.render.page_chart import sparkline
 
 WIDTH = 110
 _BOLD, _DIM, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[0m"

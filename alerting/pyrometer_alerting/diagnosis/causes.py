@@ -11,12 +11,19 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
 import pandas as pd
 
-from pyrometer_alerting.diagnosis.accusations import from_hosts, from_ranks, least_waiting
 from pyrometer_alerting.diagnosis.evidence import WINDOW_SECONDS, Evidence
-from pyrometer_alerting.diagnosis.suspects import NOBODY, Suspect, weigh_shape, weigh_time
+from pyrometer_alerting.diagnosis.suspects import (
+    NOBODY,
+    Suspect,
+    from_hosts,
+    from_ranks,
+    least_waiting,
+    weigh_shape,
+    weigh_time,
+)
 from pyrometer_alerting.model.incident import Alert, Cause, Diagnosis, Incident, part_of
 from pyrometer_alerting.model.text import clock_utc
-from pyrometer_alerting.sources.fault_domains import Port, scope_of
+from pyrometer_alerting.sources.topology import Port, scope_of
 from pyrometer_alerting.state.lifecycle import MASS_EVENT, is_cause
 
 CONVINCING = 25.0

@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from pyrometer_alerting.diagnosis.drops import Drop
 from pyrometer_alerting.diagnosis.examination import Examination, examine
 from pyrometer_alerting.diagnosis.host_evidence import HostEvidence, gather_host
 from pyrometer_alerting.diagnosis.rank_evidence import RankEvidence, gather_ranks
+from pyrometer_alerting.diagnosis.signature import Drop
 from pyrometer_alerting.model.incident import Alert, Shape
 from pyrometer_alerting.model.text import clock_utc
 from pyrometer_alerting.prometheus import Prometheus, PrometheusError, Series, matching, quoted
 from pyrometer_alerting.sources.batches import run_of
-from pyrometer_alerting.sources.fault_domains import Port, ports_at
+from pyrometer_alerting.sources.topology import Port, ports_at
 
 WINDOW_SECONDS = 300  # in which a throttle or a flap counts
 LOOK_BACK_SECONDS = 900  # in which the drop's beginning is looked for

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from pyrometer_alerting.diagnosis.drops import Drop, classify_drop
-from pyrometer_alerting.diagnosis.signature import KINDS, LOOK_AT, Reference, Verdict, classify
+from pyrometer_alerting.diagnosis.signature import KINDS, LOOK_AT, Drop, Reference, Verdict, classify, classify_drop
 from pyrometer_alerting.model.incident import Shape
 from pyrometer_alerting.prometheus import Prometheus
 from pyrometer_alerting.sources.batches import WINDOW_SECONDS, Curve, Run, batches, clean_curve, selected

@@ -9,9 +9,9 @@ import pandas as pd
 
 from pyrometer_alerting.diagnosis.causes import cause_alerts, diagnose
 from pyrometer_alerting.diagnosis.cost import add_up
-from pyrometer_alerting.diagnosis.drops import Drop
 from pyrometer_alerting.diagnosis.evidence import Evidence, gather
 from pyrometer_alerting.diagnosis.examination import examine, wave_of_run
+from pyrometer_alerting.diagnosis.signature import Drop
 from pyrometer_alerting.model.incident import Cost, Curve, Diagnosis, Incident
 from pyrometer_alerting.prometheus import Prometheus, PrometheusError
 from pyrometer_alerting.sources.batches import active_runs

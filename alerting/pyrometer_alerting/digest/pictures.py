@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from pyrometer_alerting.clock import Clock
 from pyrometer_alerting.deliver.degrade import draws_charts
-from pyrometer_alerting.deliver.gallery import Gallery
+from pyrometer_alerting.deliver.pictures import Gallery
 from pyrometer_alerting.deliver.slack import SlackFailure
 from pyrometer_alerting.model import text
 from pyrometer_alerting.render.messages import NATIVE_CHART
@@ -29,7 +29,7 @@ AFTER_FAILURE_SECONDS = 60.0
 def load_draw() -> Callable[[Mapping[str, Any]], bytes]:
     """Import Matplotlib and what uses it, once a picture is needed; ImportError where it is not installed."""
     return cast(
-        Callable[[Mapping[str, Any]], bytes], importlib.import_module("pyrometer_alerting.render.bars").draw_bars
+        Callable[[Mapping[str, Any]], bytes], importlib.import_module("pyrometer_alerting.render.figures").draw_bars
     )
 
 

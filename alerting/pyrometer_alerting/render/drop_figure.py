@@ -10,7 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
 from matplotlib.figure import Figure
 
-from pyrometer_alerting.render.canvas import (
+from pyrometer_alerting.model.incident import Incident
+from pyrometer_alerting.prometheus import Prometheus
+from pyrometer_alerting.render.drop_data import Drop, drop_of
+from pyrometer_alerting.render.figures import (
     BLUE,
     DIM,
     GREEN,
@@ -24,10 +27,15 @@ from pyrometer_alerting.render.canvas import (
     png,
     shown,
 )
-from pyrometer_alerting.render.drop_data import Drop, Line
 
 MOST_POINTS = 20_000
 UTC = timezone.utc
+
+
+def draw_incident(prometheus: Prometheus, incident: Incident, now: float) -> bytes | None:
+    """The picture of an incident as PNG; None where there is nothing to draw. Raises PrometheusError."""
+    drop = drop_of(prometheus, incident, now)
+    return draw(drop) if drop is not None else None
 
 
 def draw(drop: Drop) -> bytes:
@@ -133,6 +141,3 @@ def _times(axis: Axes, drop: Drop) -> None:
 
 def _dates(times: Sequence[float]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     return np.asarray([date2num(datetime.fromtimestamp(time, tz=UTC)) for time in times], dtype=np.float64)
-
-
-__all__ = ["Drop", "Line", "draw"]

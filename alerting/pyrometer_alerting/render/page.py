@@ -11,8 +11,8 @@ from typing import Any
 from pyrometer_alerting.model.incident import Incident
 from pyrometer_alerting.model.message import Message
 from pyrometer_alerting.model.text import duration, utc
+from pyrometer_alerting.render.chart_block import svg
 from pyrometer_alerting.render.mrkdwn import Span, texts
-from pyrometer_alerting.render.page_chart import svg
 
 _DOTS = {"\U0001f534": "critical", "\U0001f7e0": "warning", "\U0001f535": "info", "\u2705": "resolved"}
 

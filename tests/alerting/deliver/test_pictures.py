@@ -9,8 +9,7 @@ import pytest
 from alerting_fakes import START, Bench, FakePrometheus, iso, raw_alert
 
 from pyrometer_alerting.deliver.degrade import CHARTS_RETRY_SECONDS
-from pyrometer_alerting.deliver.gallery import Gallery
-from pyrometer_alerting.deliver.illustrator import Illustrator
+from pyrometer_alerting.deliver.pictures import Gallery, Illustrator
 from pyrometer_alerting.deliver.slack import SlackFailure
 from pyrometer_alerting.model.incident import Curve, Diagnosis
 

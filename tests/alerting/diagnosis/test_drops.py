@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyrometer_alerting.diagnosis.diagnostician import merge
-from pyrometer_alerting.diagnosis.drops import LEAST_BATCHES, LEAST_SECONDS, SUREST, TOO_EARLY, Drop, classify_drop
 from pyrometer_alerting.diagnosis.evidence import LOOK_BACK_SECONDS, STEP_SECONDS
 from pyrometer_alerting.diagnosis.investigation import investigate
+from pyrometer_alerting.diagnosis.signature import LEAST_BATCHES, LEAST_SECONDS, SUREST, TOO_EARLY, Drop, classify_drop
 from pyrometer_alerting.prometheus import Series
 from pyrometer_alerting.render.messages import Style, build
 from pyrometer_alerting.sources.batches import Curve

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from alerting_fakes import SILENT, START, FakeClock, FakePrometheus
 
-from pyrometer_alerting.app.watch import EVERY_SECONDS, STALE_SECONDS, SignatureWatch
+from pyrometer_alerting.app.analysis import EVERY_SECONDS, STALE_SECONDS, SignatureWatch
 from pyrometer_alerting.diagnosis import investigation
 from pyrometer_alerting.diagnosis.examination import examine
 from pyrometer_alerting.prometheus import Series

@@ -6,12 +6,11 @@ import pandas as pd
 import pytest
 from alerting_fakes import START, FakePrometheus, training_incident
 
-from pyrometer_alerting.diagnosis.accusations import from_hosts, from_ranks, least_waiting
 from pyrometer_alerting.diagnosis.causes import diagnose
 from pyrometer_alerting.diagnosis.evidence import Evidence
 from pyrometer_alerting.diagnosis.host_evidence import HostEvidence, gather_host
 from pyrometer_alerting.diagnosis.rank_evidence import RankEvidence, gather_ranks
-from pyrometer_alerting.diagnosis.suspects import Suspect, weigh_shape
+from pyrometer_alerting.diagnosis.suspects import Suspect, from_hosts, from_ranks, least_waiting, weigh_shape
 from pyrometer_alerting.model.incident import Shape
 from pyrometer_alerting.prometheus import Series
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from pyrometer_alerting.app import main
 from pyrometer_alerting.deliver import terminal
-from pyrometer_alerting.deliver.gallery import Gallery
+from pyrometer_alerting.deliver.pictures import Gallery
 from pyrometer_alerting.digest import page as digest_page
 from pyrometer_alerting.digest.data import (
     CauseCount,
@@ -28,11 +28,10 @@ from pyrometer_alerting.digest.data import (
     gather,
     month_ranges,
 )
-from pyrometer_alerting.digest.herald import Herald
 from pyrometer_alerting.digest.message import build_digest, charts, headline, month_line, mtbf_line
 from pyrometer_alerting.digest.mtbf import mtbf, poisson_interval
 from pyrometer_alerting.digest.pictures import DigestPictures
-from pyrometer_alerting.digest.schedule import DAY, Digests, Schedule
+from pyrometer_alerting.digest.scheduler import DAY, Digests, Herald, Schedule
 from pyrometer_alerting.model.incident import Cause, Cost, Diagnosis
 from pyrometer_alerting.prometheus import Series
 from pyrometer_alerting.render.messages import Style
@@ -365,7 +364,7 @@ def test_where_slack_draws_itself_no_picture_is_made(morning: Bench) -> None:
 
 def test_bars_are_drawn_with_their_numbers_whatever_they_are_called() -> None:
     pytest.importorskip("matplotlib")
-    from pyrometer_alerting.render.bars import draw_bars
+    from pyrometer_alerting.render.figures import draw_bars
 
     hostile = replace(REPORT, causes=(CauseCount("$\\frac{", 3, 0.0), CauseCount("\u202e\U0001f525" * 40, 0, 0.0)))
     for report in (REPORT, hostile):

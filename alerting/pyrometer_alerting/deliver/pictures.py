@@ -1,4 +1,4 @@
-"""The worker that makes pictures for workspaces without the chart block: after the text, by an edit, never before it.
+"""Pictures of incidents for workspaces without the chart block: added by an edit after the text, never before it.
 
 Few: one when the drop is diagnosed, one every five minutes while it lasts, one of the whole when it is over.
 """
@@ -15,8 +15,7 @@ from typing import Protocol, cast
 
 from pyrometer_alerting.clock import Clock
 from pyrometer_alerting.deliver.degrade import draws_charts
-from pyrometer_alerting.deliver.gallery import Gallery
-from pyrometer_alerting.deliver.slack import SlackFailure
+from pyrometer_alerting.deliver.slack import Slack, SlackFailure
 from pyrometer_alerting.model.incident import Incident
 from pyrometer_alerting.prometheus import Prometheus, PrometheusError
 from pyrometer_alerting.render.messages import headline
@@ -24,6 +23,33 @@ from pyrometer_alerting.state.metrics import Metrics
 from pyrometer_alerting.state.store import Store, StoreError
 
 _log = logging.getLogger(__name__)
+
+READY_WAITS = (1.0, 2.0, 4.0, 8.0)  # Slack processes an upload in 1 to 8 s
+
+
+class Gallery:
+    """`sleep` waits for so many seconds."""
+
+    def __init__(self, slack: Slack, sleep: Callable[[float], object]) -> None:
+        self._slack, self.sleep = slack, sleep
+
+    def hang(self, name: str, content: bytes, title: str) -> str | None:
+        """Slack's id of the picture; None where Slack does not get ready with it. Raises SlackFailure."""
+        file_id = self._slack.upload(name, content, title)
+        if self._ready(file_id):
+            return file_id
+        _log.warning("pictures: Slack has not processed %s in time: the message stays without", file_id)
+        return None
+
+    def _ready(self, file_id: str) -> bool:
+        if self._slack.is_ready(file_id):
+            return True
+        for wait in READY_WAITS:
+            self.sleep(wait)
+            if self._slack.is_ready(file_id):
+                return True
+        return False
+
 
 EVERY_SECONDS = 5.0
 AGAIN_SECONDS = 300.0
@@ -41,7 +67,7 @@ class Illustrate(Protocol):
 
 def load_illustrate() -> Illustrate:
     """Import Matplotlib and what uses it, once a picture is needed; ImportError where it is not installed."""
-    return cast(Illustrate, importlib.import_module("pyrometer_alerting.deliver.illustration").illustrate)
+    return cast(Illustrate, importlib.import_module("pyrometer_alerting.render.drop_figure").draw_incident)
 
 
 class Illustrator:

@@ -1,7 +1,7 @@
-"""The worker that knows which trouble every active run's curve looks like now, not only when an alert fires.
+"""The workers beside delivery: signatures of active runs, pictures of incidents, digests.
 
-Bounded cost: one run after the other, and after each a rest of 19 times the time it took, so that this thread never
-takes more than a twentieth of a core; with very many runs each is looked at less often, and what is too old is absent.
+The signatures have a bounded cost: one run after the other, and after each a rest of 19 times the time it took, so that
+the thread never takes more than 5 % of a core. With very many runs each is examined less often; stale ones are absent.
 """
 
 from __future__ import annotations
@@ -9,13 +9,19 @@ from __future__ import annotations
 import importlib
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, cast
 
 from pyrometer_alerting.clock import Clock
+from pyrometer_alerting.deliver.pictures import Gallery, Illustrator
+from pyrometer_alerting.deliver.slack import Slack
+from pyrometer_alerting.digest.pictures import DigestPictures
+from pyrometer_alerting.digest.scheduler import Digests, Herald
 from pyrometer_alerting.prometheus import Prometheus, PrometheusError
+from pyrometer_alerting.render.messages import Style
 from pyrometer_alerting.state.metrics import Metrics
+from pyrometer_alerting.state.store import Store
 
 if TYPE_CHECKING:
     from pyrometer_alerting.diagnosis.examination import Examination
@@ -154,3 +160,43 @@ class SignatureWatch:
             self._seen = {key: seen for key, seen in self._seen.items() if key in active}
         self._looked = {key: at for key, at in self._looked.items() if key in active}
         self._waves = {key: wave for key, wave in self._waves.items() if key in active}
+
+
+class Analysts:
+    """Each in its own thread; without a Prometheus there are only digests of the incidents."""
+
+    def __init__(
+        self,
+        store: Store,
+        slack: Slack,
+        prometheus: Prometheus | None,
+        digests: Digests,
+        *,
+        style: Style,
+        clock: Clock,
+        metrics: Metrics,
+        changed: Callable[[], None],
+    ) -> None:
+        self._stopping = threading.Event()
+        gallery = Gallery(slack, self._stopping.wait)
+        pictures = DigestPictures(store, gallery, charts=style.charts, clock=clock, changed=changed)
+        self.herald = Herald(store, digests, style=style, clock=clock, changed=changed, pictures=pictures)
+        self._workers: list[Herald | SignatureWatch | Illustrator] = [self.herald]
+        if prometheus is not None:
+            watch = SignatureWatch(prometheus, clock=clock, metrics=metrics)
+            metrics.serve_gauges(lambda: {"pyrometer_run_signature": watch.gauge()})
+            charts = style.charts
+            illustrator = Illustrator(
+                store, gallery, prometheus, charts=charts, clock=clock, metrics=metrics, changed=changed
+            )
+            self._workers += [watch, illustrator]
+
+    def targets(self) -> list[Callable[[], None]]:
+        """What the threads run."""
+        return [worker.run for worker in self._workers]
+
+    def stop(self) -> None:
+        """Let them all return."""
+        self._stopping.set()
+        for worker in self._workers:
+            worker.stop()

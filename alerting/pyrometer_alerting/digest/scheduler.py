@@ -1,4 +1,4 @@
-"""The worker that sends the digests: once each, at the local time that was asked for, through the outbox.
+"""When digests are due, and the worker that sends each once, at the local time asked for, through the outbox.
 
 The digest is put into the outbox and noted as sent in one transaction: a crash before it sends it later, a crash after
 it sends it once, since the outbox looks for its own message after any doubt.
@@ -10,15 +10,57 @@ import json
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone, tzinfo
 
 from pyrometer_alerting.clock import Clock
 from pyrometer_alerting.digest import page as digest_page
 from pyrometer_alerting.digest.data import Report, gather
 from pyrometer_alerting.digest.message import build_digest
 from pyrometer_alerting.digest.pictures import DigestPictures
-from pyrometer_alerting.digest.schedule import DAY, Digests, Schedule
+from pyrometer_alerting.prometheus import Prometheus
 from pyrometer_alerting.render.messages import Style
 from pyrometer_alerting.state.store import Store, StoreError
+
+DAY = 86_400.0
+WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """When a digest is sent: minutes of the local day, and the weekday of a weekly one (0 is Monday)."""
+
+    kind: str
+    minutes: int
+    weekday: int | None = None
+
+    def latest(self, now: float, zone: tzinfo) -> float:
+        """The newest time at or before now when it was to be sent."""
+        local = datetime.fromtimestamp(now, tz=zone)
+        for back in range(9):
+            day = local.date() - timedelta(days=back)
+            at = datetime(day.year, day.month, day.day, self.minutes // 60, self.minutes % 60, tzinfo=zone)
+            if at.timestamp() <= now and self.weekday in (None, day.weekday()):
+                return at.timestamp()
+        raise AssertionError("a week has every weekday")
+
+    def span(self, end: float, zone: tzinfo) -> tuple[float, float]:
+        """The day or week that a digest of that time is about: it ends then (23 or 25 hours when clocks change)."""
+        local = datetime.fromtimestamp(end, tz=zone)
+        days = 1 if self.kind == "daily" else 7
+        day = local.date() - timedelta(days=days)
+        start = datetime(day.year, day.month, day.day, local.hour, local.minute, tzinfo=zone)
+        return start.timestamp(), end
+
+
+@dataclass(frozen=True)
+class Digests:
+    """Which digests are sent, in whose time; `prometheus` may take its time to answer."""
+
+    schedules: tuple[Schedule, ...] = ()
+    zone: tzinfo = timezone.utc
+    prometheus: Prometheus | None = None
+
 
 _log = logging.getLogger(__name__)
 
