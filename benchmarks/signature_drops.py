@@ -20,7 +20,7 @@ from marked import put
 
 from pyrometer_alerting.diagnosis.evidence import LOOK_BACK_SECONDS, STEP_SECONDS, drop_onset
 from pyrometer_alerting.diagnosis.examination import AROUND_DROP
-from pyrometer_alerting.diagnosis.signature import LEAST_BATCHES, LEAST_SECONDS, SUREST, Drop, verdict_on
+from pyrometer_alerting.diagnosis.signature import LEAST_BATCHES, LEAST_SECONDS, MAX_CONFIDENCE, Drop, verdict_on
 from pyrometer_alerting.sources.batches import WINDOW_SECONDS, Curve, Run
 from pyrometer_simulator.mfu_traces import Fall, fall
 
@@ -69,7 +69,7 @@ def curve_until(run: Fall, now: float) -> Curve:
     return Curve(run.run.at[seen], run.run.mfu[seen], run.run.step[seen], run.run.attempt[seen])
 
 
-def drop_of(run: Fall, step_seconds: float) -> Drop | None:
+def drop_picture_of(run: Fall, step_seconds: float) -> Drop | None:
     """As TrainMfuDropped and the evidence of its incident have it; None where it does not fire."""
     at, mfu = run.run.at, pd.Series(run.run.mfu)
     seconds, least = (30.0, 0.85) if step_seconds <= 3 else (120.0, 0.93) if step_seconds <= 24 else (600.0, 0.93)
@@ -88,7 +88,7 @@ def _onset(curve: Curve) -> float | None:
 
 def answers(kind: str, seed: int, step_seconds: float) -> Iterator[Answer]:
     run = fall(kind, seed, step_seconds)
-    drop = drop_of(run, step_seconds)
+    drop = drop_picture_of(run, step_seconds)
     if drop is None:
         return
     began = drop.began(curve_until(run, drop.fired_at))
@@ -144,7 +144,7 @@ def _by_kind(found: Sequence[Answer]) -> Iterator[str]:
     yield ""
     yield "| answer | right | drawn, where wrong | at most so sure |"
     yield "|---|---:|---|---:|"
-    for kind, surest in SUREST.items():
+    for kind, surest in MAX_CONFIDENCE.items():
         said = [one for one in old_enough(found) if one.said == kind]
         wrong = Counter(one.drawn for one in said if not one.right).most_common()
         drawn = ", ".join(f"`{name}` {count}" for name, count in wrong)

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, cast
 
 from pyrometer_alerting.clock import Clock
-from pyrometer_alerting.deliver.pictures import Gallery, Illustrator
+from pyrometer_alerting.deliver.pictures import IncidentPictures, PictureUploader
 from pyrometer_alerting.deliver.slack import Slack
 from pyrometer_alerting.digest.pictures import DigestPictures
-from pyrometer_alerting.digest.scheduler import Digests, Herald
+from pyrometer_alerting.digest.scheduler import Digests, DigestScheduler
 from pyrometer_alerting.prometheus import Prometheus, PrometheusError
 from pyrometer_alerting.render.messages import Style
 from pyrometer_alerting.state.metrics import Metrics
@@ -38,7 +38,7 @@ MAX_RUNS = 500
 Gauge = dict[tuple[tuple[str, str], ...], float]
 
 
-class Eye(Protocol):
+class RunAnalysis(Protocol):
     """What of the pandas half is needed here; imported by the worker, for it takes a second."""
 
     def active_runs(self, prometheus: Prometheus, now: float) -> list[Run]:
@@ -47,18 +47,18 @@ class Eye(Protocol):
     def examine(self, prometheus: Prometheus, run: Run, now: float, wave: float) -> Examination | None:
         """One look at one run."""
 
-    def wave_of_run(self, prometheus: Prometheus, run: Run, now: float) -> float:
+    def daily_wave_of_run(self, prometheus: Prometheus, run: Run, now: float) -> float:
         """The amplitude of its wave of a day."""
 
 
-def load_eye() -> Eye:
+def load_run_analysis() -> RunAnalysis:
     """Import pandas and what uses it."""
-    return cast(Eye, importlib.import_module("pyrometer_alerting.diagnosis.investigation"))
+    return cast(RunAnalysis, importlib.import_module("pyrometer_alerting.diagnosis.investigation"))
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What was seen of a run, and when."""
+class SignatureReading:
+    """What was reading of a run, and when."""
 
     at: float
     confidences: Mapping[str, float]
@@ -69,7 +69,7 @@ class SignatureWatch:
 
     def __init__(self, prometheus: Prometheus, *, clock: Clock, metrics: Metrics) -> None:
         self._prometheus, self._clock, self._metrics = prometheus, clock, metrics
-        self._seen: dict[tuple[str, str], Seen] = {}
+        self._readings: dict[tuple[str, str], SignatureReading] = {}
         self._looked: dict[tuple[str, str], float] = {}
         self._waves: dict[tuple[str, str], tuple[float, float]] = {}
         self._runs: tuple[float, list[Run]] = (0.0, [])
@@ -78,57 +78,57 @@ class SignatureWatch:
 
     def run(self) -> None:
         """Look until stopped."""
-        eye = load_eye()
+        analysis = load_run_analysis()
         while not self._stop.is_set():
-            begun = self._clock.now()
-            took = self.step(eye)
+            started = self._clock.now()
+            took = self.step(analysis)
             rest = max(REST * took, 0.0 if took else EVERY_SECONDS / 4)
-            _log.debug("signatures: looked for %.3f s at %.0f, resting %.1f s", took, begun, rest)
+            _log.debug("signatures: looked for %.3f s at %.0f, resting %.1f s", took, started, rest)
             self._stop.wait(rest)
 
     def stop(self) -> None:
         """Let `run` return."""
         self._stop.set()
 
-    def step(self, eye: Eye) -> float:
+    def step(self, analysis: RunAnalysis) -> float:
         """Look at the run that waits longest, if one is due; the seconds that it took."""
-        begun = self._clock.now()
+        started = self._clock.now()
         try:
-            runs = self._active(eye, begun)
+            runs = self._active(analysis, started)
         except PrometheusError as error:
             _log.warning("signatures: %s", error)
             return 0.0
-        due = [run for run in runs if begun - self._looked.get((run.cluster, run.name), 0.0) >= EVERY_SECONDS]
+        due = [run for run in runs if started - self._looked.get((run.cluster, run.name), 0.0) >= EVERY_SECONDS]
         if not due:
             return 0.0
-        self._look(eye, min(due, key=lambda run: self._looked.get((run.cluster, run.name), 0.0)), begun)
-        return max(self._clock.now() - begun, 0.001)
+        self._look(analysis, min(due, key=lambda run: self._looked.get((run.cluster, run.name), 0.0)), started)
+        return max(self._clock.now() - started, 0.001)
 
     def gauge(self) -> Gauge:
         """pyrometer_run_signature by (cluster, run, signature): what is fresh enough to be true."""
         oldest = self._clock.now() - STALE_SECONDS
         with self._lock:
-            fresh = {run: seen for run, seen in self._seen.items() if seen.at >= oldest}
+            fresh = {run: reading for run, reading in self._readings.items() if reading.at >= oldest}
         return {
             (("cluster", cluster), ("run", run), ("signature", kind)): confidence
-            for (cluster, run), seen in fresh.items()
-            for kind, confidence in seen.confidences.items()
+            for (cluster, run), reading in fresh.items()
+            for kind, confidence in reading.confidences.items()
         }
 
-    def _active(self, eye: Eye, now: float) -> list[Run]:
+    def _active(self, analysis: RunAnalysis, now: float) -> list[Run]:
         """The active runs; the list is asked for anew when it is as old as the looks are far apart."""
         at, runs = self._runs
         if now - at >= EVERY_SECONDS / 2:
-            runs = eye.active_runs(self._prometheus, now)[:MAX_RUNS]
+            runs = analysis.active_runs(self._prometheus, now)[:MAX_RUNS]
             self._runs = (now, runs)
             self._forget({(run.cluster, run.name) for run in runs})
         return runs
 
-    def _look(self, eye: Eye, run: Run, now: float) -> None:
+    def _look(self, analysis: RunAnalysis, run: Run, now: float) -> None:
         key = (run.cluster, run.name)
         self._looked[key] = now
         try:
-            found = eye.examine(self._prometheus, run, now, self._wave(eye, run, now))
+            found = analysis.examine(self._prometheus, run, now, self._wave(analysis, run, now))
         except PrometheusError as error:
             self._metrics.signatures.labels("no_answer").inc()
             _log.warning("signatures: run %r: %s", run.name, error)
@@ -140,29 +140,29 @@ class SignatureWatch:
         verdict = found.verdict if found is not None else None
         with self._lock:
             if verdict is None:
-                self._seen.pop(key, None)
+                self._readings.pop(key, None)
             else:
-                self._seen[key] = Seen(now, verdict.confidences)
+                self._readings[key] = SignatureReading(now, verdict.confidences)
         kind = "too_few_batches" if verdict is None else "unknown" if verdict.kind == "unknown" else "named"
         self._metrics.signatures.labels(kind).inc()
 
-    def _wave(self, eye: Eye, run: Run, now: float) -> float:
+    def _wave(self, analysis: RunAnalysis, run: Run, now: float) -> float:
         """The wave of the day needs two days of data: asked once an hour."""
         key = (run.cluster, run.name)
         amplitude, at = self._waves.get(key, (0.0, 0.0))
         if now - at >= WAVE_EVERY_SECONDS:
-            amplitude = eye.wave_of_run(self._prometheus, run, now)
+            amplitude = analysis.daily_wave_of_run(self._prometheus, run, now)
             self._waves[key] = (amplitude, now)
         return amplitude
 
     def _forget(self, active: set[tuple[str, str]]) -> None:
         with self._lock:
-            self._seen = {key: seen for key, seen in self._seen.items() if key in active}
+            self._readings = {key: reading for key, reading in self._readings.items() if key in active}
         self._looked = {key: at for key, at in self._looked.items() if key in active}
         self._waves = {key: wave for key, wave in self._waves.items() if key in active}
 
 
-class Analysts:
+class AnalysisWorkers:
     """Each in its own thread; without a Prometheus there are only digests of the incidents."""
 
     def __init__(
@@ -178,18 +178,20 @@ class Analysts:
         changed: Callable[[], None],
     ) -> None:
         self._stopping = threading.Event()
-        gallery = Gallery(slack, self._stopping.wait)
-        pictures = DigestPictures(store, gallery, charts=style.charts, clock=clock, changed=changed)
-        self.herald = Herald(store, digests, style=style, clock=clock, changed=changed, pictures=pictures)
-        self._workers: list[Herald | SignatureWatch | Illustrator] = [self.herald]
+        uploader = PictureUploader(slack, self._stopping.wait)
+        pictures = DigestPictures(store, uploader, charts=style.charts, clock=clock, changed=changed)
+        self.digest_scheduler = DigestScheduler(
+            store, digests, style=style, clock=clock, changed=changed, pictures=pictures
+        )
+        self._workers: list[DigestScheduler | SignatureWatch | IncidentPictures] = [self.digest_scheduler]
         if prometheus is not None:
             watch = SignatureWatch(prometheus, clock=clock, metrics=metrics)
             metrics.serve_gauges(lambda: {"pyrometer_run_signature": watch.gauge()})
             charts = style.charts
-            illustrator = Illustrator(
-                store, gallery, prometheus, charts=charts, clock=clock, metrics=metrics, changed=changed
+            incident_pictures = IncidentPictures(
+                store, uploader, prometheus, charts=charts, clock=clock, metrics=metrics, changed=changed
             )
-            self._workers += [watch, illustrator]
+            self._workers += [watch, incident_pictures]
 
     def targets(self) -> list[Callable[[], None]]:
         """What the threads run."""

@@ -13,7 +13,7 @@ from pyrometer_alerting.app import settings
 from pyrometer_alerting.clock import SystemClock
 from pyrometer_alerting.deliver import terminal
 from pyrometer_alerting.digest.message import build_digest
-from pyrometer_alerting.digest.scheduler import Digests, Herald
+from pyrometer_alerting.digest.scheduler import Digests, DigestScheduler
 from pyrometer_alerting.model import routing
 from pyrometer_alerting.prometheus import DIGEST_SECONDS, HttpPrometheus
 from pyrometer_alerting.render.messages import Style
@@ -75,8 +75,8 @@ def digest(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     store = Store(chosen.storage_path, alone=False)
     try:
         digests = Digests(chosen.schedules, chosen.zone, prometheus)
-        herald = Herald(store, digests, style=style, clock=SystemClock(), changed=lambda: None)
-        report = herald.report("weekly" if given.weekly else "daily", SystemClock().now())
+        digest_scheduler = DigestScheduler(store, digests, style=style, clock=SystemClock(), changed=lambda: None)
+        report = digest_scheduler.report("weekly" if given.weekly else "daily", SystemClock().now())
     finally:
         store.close()
     _say([terminal.render(build_digest(report, style, chosen.zone), colour=sys.stdout.isatty())])

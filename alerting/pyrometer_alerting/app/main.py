@@ -110,7 +110,7 @@ def style(chosen: Settings) -> Style:
     )
 
 
-def _patient(chosen: Settings) -> HttpPrometheus | None:
+def _digest_prometheus(chosen: Settings) -> HttpPrometheus | None:
     """For digests, which ask for a month and may wait."""
     return HttpPrometheus(chosen.prometheus_url, DIGEST_SECONDS) if chosen.prometheus_url else None
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from pyrometer_alerting.app import api
-from pyrometer_alerting.app.analysis import Analysts
+from pyrometer_alerting.app.analysis import AnalysisWorkers
 from pyrometer_alerting.clock import Clock
 from pyrometer_alerting.deliver.courier import Courier
 from pyrometer_alerting.deliver.slack import Slack, WebSlack
@@ -75,7 +75,7 @@ class Service:
             if prometheus is not None
             else None
         )
-        self.analysts = Analysts(
+        self.analysis = AnalysisWorkers(
             store,
             slack,
             prometheus,
@@ -124,7 +124,7 @@ class Service:
     def start(self) -> None:
         """Run delivery, diagnosis and clean-up."""
         targets: list[Callable[[], None]] = [self.courier.run, self.reconciler.run, self._clean_up]
-        targets += self.analysts.targets()
+        targets += self.analysis.targets()
         if self.diagnostician is not None:
             targets.append(self.diagnostician.run)
         if self._listener is not None:
@@ -142,7 +142,7 @@ class Service:
             self._listener.stop()
         if self.diagnostician is not None:
             self.diagnostician.stop()
-        self.analysts.stop()
+        self.analysis.stop()
         for thread in self._threads:
             thread.join(timeout=15.0)
         self._store.close()
@@ -224,7 +224,7 @@ class Service:
                 self.diagnostician.poke_all()
             for incident_id in outcome.diagnose:
                 self.diagnostician.poke(incident_id)
-        if outcome.doubted:
+        if outcome.has_parked:
             self.reconciler.poke()
         self.courier.wake()
 
@@ -259,7 +259,7 @@ class Service:
 
     def _digest(self) -> Response:
         """The digest as a page; while it is being made the answer says so and comes back."""
-        made = self.analysts.herald.page()
+        made = self.analysis.digest_scheduler.page()
         body = made if made is not None else "The digest is being made: this page comes back in 3 s."
         return Response(200, body.encode(), _HTML, _PAGE_HEADERS | ({} if made is not None else {"Refresh": "3"}))
 

@@ -22,12 +22,12 @@ def has_native_charts(tx: Transaction, now: float) -> bool:
     return refused is None or now - float(refused) > CHARTS_RETRY_SECONDS
 
 
-def draws_charts(tx: Transaction, charts: str, now: float) -> bool:
+def has_native_charts_enabled(tx: Transaction, charts: str, now: float) -> bool:
     """Whether Slack is to draw the charts itself, by the setting and by what the workspace is known to refuse."""
     return charts == "auto" and has_native_charts(tx, now)
 
 
-def note_refusal(store: Store, op_id: str, now: float) -> None:
+def record_chart_refusal(store: Store, op_id: str, now: float) -> None:
     """Slack took the message without its chart and refused it with it: the next ones come without, or a picture."""
     _log.info("outbox: this workspace has no chart block: charts are sent as pictures")
     with store.transaction() as tx:
@@ -35,7 +35,7 @@ def note_refusal(store: Store, op_id: str, now: float) -> None:
         tx.outbox.restore(op_id)
 
 
-def leaving_out(level: int, build: Callable[[int], Message]) -> tuple[int, Message]:
+def degraded(level: int, build: Callable[[int], Message]) -> tuple[int, Message]:
     """The message at this level, or at the next one that leaves something out: never the same content again."""
     message = build(level)
     while 0 < level < DEGRADE_LEVELS - 1 and message == build(level - 1):
@@ -44,7 +44,7 @@ def leaving_out(level: int, build: Callable[[int], Message]) -> tuple[int, Messa
     return level, message
 
 
-def fixed(body: str, *, native: bool) -> Callable[[int], Message]:
+def stored_message(body: str, *, native: bool) -> Callable[[int], Message]:
     """A stored message by level: whole (less what Slack does not draw), without charts, as plain text."""
     stored = json.loads(body)
     text, blocks = str(stored.get("text", "")), list(stored.get("blocks", []))

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Protocol, cast
 
 from pyrometer_alerting.clock import Clock
-from pyrometer_alerting.deliver.degrade import draws_charts
+from pyrometer_alerting.deliver.degrade import has_native_charts_enabled
 from pyrometer_alerting.deliver.slack import Slack, SlackFailure
 from pyrometer_alerting.model.incident import Incident
 from pyrometer_alerting.prometheus import Prometheus, PrometheusError
@@ -27,13 +27,13 @@ _log = logging.getLogger(__name__)
 READY_WAITS = (1.0, 2.0, 4.0, 8.0)  # Slack processes an upload in 1 to 8 s
 
 
-class Gallery:
+class PictureUploader:
     """`sleep` waits for so many seconds."""
 
     def __init__(self, slack: Slack, sleep: Callable[[float], object]) -> None:
         self._slack, self.sleep = slack, sleep
 
-    def hang(self, name: str, content: bytes, title: str) -> str | None:
+    def upload(self, name: str, content: bytes, title: str) -> str | None:
         """Slack's id of the picture; None where Slack does not get ready with it. Raises SlackFailure."""
         file_id = self._slack.upload(name, content, title)
         if self._ready(file_id):
@@ -58,25 +58,25 @@ WITHOUT_LIBRARY_SECONDS = 3600.0
 RECENT_SECONDS = 600.0  # a resolved incident's last picture is made within this time
 
 
-class Illustrate(Protocol):
+class DrawIncident(Protocol):
     """The picture of one incident as PNG; None where there is nothing to draw."""
 
     def __call__(self, prometheus: Prometheus, incident: Incident, now: float) -> bytes | None:
         """Raises PrometheusError."""
 
 
-def load_illustrate() -> Illustrate:
+def load_draw_incident() -> DrawIncident:
     """Import Matplotlib and what uses it, once a picture is needed; ImportError where it is not installed."""
-    return cast(Illustrate, importlib.import_module("pyrometer_alerting.render.drop_figure").draw_incident)
+    return cast(DrawIncident, importlib.import_module("pyrometer_alerting.render.drop_figure").draw_incident)
 
 
-class Illustrator:
+class IncidentPictures:
     """Runs in its own thread; `changed` is called when a message has a new picture to show."""
 
     def __init__(
         self,
         store: Store,
-        gallery: Gallery,
+        uploader: PictureUploader,
         prometheus: Prometheus,
         *,
         charts: str,
@@ -84,12 +84,12 @@ class Illustrator:
         metrics: Metrics,
         changed: Callable[[], None],
     ) -> None:
-        self._store, self._gallery, self._prometheus, self._charts = store, gallery, prometheus, charts
+        self._store, self._uploader, self._prometheus, self._charts = store, uploader, prometheus, charts
         self._clock, self._metrics, self._changed = clock, metrics, changed
         self._made: dict[str, tuple[float, bool]] = {}  # incident -> when its picture was made, and whether of its end
         self._not_before = 0.0
         self._stop = threading.Event()
-        self.load: Callable[[], Illustrate] = load_illustrate
+        self.load: Callable[[], DrawIncident] = load_draw_incident
 
     def run(self) -> None:
         """Make pictures until stopped."""
@@ -109,7 +109,7 @@ class Illustrator:
         incident = self._next(now) if now >= self._not_before else None
         if incident is None:
             return False
-        begun = time.monotonic()
+        started = time.monotonic()
         try:
             made = self._make(incident, now)
         except ImportError:
@@ -123,13 +123,13 @@ class Illustrator:
             _log.exception("pictures: incident %s", incident.id)
             self._made[incident.id], made = (now, not incident.firing), False
         self._metrics.pictures.labels("made" if made else "failed").inc()
-        _log.debug("pictures: incident %s took %.2f s", incident.id, time.monotonic() - begun)
+        _log.debug("pictures: incident %s took %.2f s", incident.id, time.monotonic() - started)
         return made
 
     def _next(self, now: float) -> Incident | None:
         """The newest incident whose picture is missing or old."""
         with self._store.transaction() as tx:
-            if self._charts == "off" or draws_charts(tx, self._charts, now):
+            if self._charts == "off" or has_native_charts_enabled(tx, self._charts, now):
                 return None
             found = [incident for incident in tx.recent_incidents(now - RECENT_SECONDS) if _wants_picture(incident)]
         self._made = {key: made for key, made in self._made.items() if key in {incident.id for incident in found}}
@@ -144,7 +144,7 @@ class Illustrator:
         self._made[incident.id] = (now, not incident.firing)
         if content is None:
             return False
-        file_id = self._gallery.hang("mfu.png", content, headline(incident))
+        file_id = self._uploader.upload("mfu.png", content, headline(incident))
         if file_id is None:
             return False
         with self._store.transaction() as tx:
@@ -152,10 +152,10 @@ class Illustrator:
             if current is None:
                 return False
             tx.save_incident(replace(current, picture=file_id), self._clock.now())
-            tx.outbox.want(incident.id, now, now)
+            tx.outbox.request(incident.id, now, now)
         self._changed()
         return True
 
 
 def _wants_picture(incident: Incident) -> bool:
-    return incident.posts and incident.diagnosis is not None and incident.diagnosis.curve is not None
+    return incident.is_posted and incident.diagnosis is not None and incident.diagnosis.curve is not None

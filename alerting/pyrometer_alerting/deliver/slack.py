@@ -236,7 +236,7 @@ class WebSlack:
         """views.open."""
         self._call(lambda: self._client.views_open(trigger_id=trigger, view=dict(view)))
 
-    def whisper(self, channel: str, user: str, said: str) -> None:
+    def post_ephemeral(self, channel: str, user: str, said: str) -> None:
         """chat.postEphemeral."""
         self._call(lambda: self._client.chat_postEphemeral(channel=channel, user=user, text=said, parse="none"))
 

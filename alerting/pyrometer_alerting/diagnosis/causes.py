@@ -13,18 +13,18 @@ import pandas as pd
 
 from pyrometer_alerting.diagnosis.evidence import WINDOW_SECONDS, Evidence
 from pyrometer_alerting.diagnosis.suspects import (
-    NOBODY,
+    NO_SINGLE_PART,
     Suspect,
-    from_hosts,
-    from_ranks,
     least_waiting,
+    suspects_from_hosts,
+    suspects_from_ranks,
     weigh_shape,
     weigh_time,
 )
+from pyrometer_alerting.model.alert_names import CAUSE_ALERTS, MASS_EVENT, is_cause
 from pyrometer_alerting.model.incident import Alert, Cause, Diagnosis, Incident, part_of
 from pyrometer_alerting.model.text import clock_utc
 from pyrometer_alerting.sources.topology import Port, scope_of
-from pyrometer_alerting.state.lifecycle import MASS_EVENT, is_cause
 
 CONVINCING = 25.0
 BROAD_GPUS = 8  # more throttling GPUs than one node has: no single part is to blame
@@ -38,34 +38,6 @@ _THROTTLE = {
     "sw_thermal": (80.0, "software thermal throttling"),
     "hw_slowdown": (85.0, "hardware slowdown"),
 }
-NAMED_CAUSES = {
-    "GpuLost": (120.0, "GPU lost"),
-    # As the driver's version may merely be the wrong one, with which a running job goes on, less than the others.
-    "GpuDriverDown": (80.0, "NVIDIA driver down"),
-    "GpuXidCritical": (115.0, "critical Xid"),
-    "NicLinkDown": (110.0, "link down"),
-    "GpuRecoveryNeeded": (65.0, "a GPU that has to be reset"),
-    "GpuEccUncorrected": (70.0, "uncorrected memory errors"),
-    "GpuRowRemapFailed": (50.0, "a row of memory that can't be remapped"),
-    "GpuPcieDegraded": (75.0, "PCIe link narrower or slower than it can be"),
-    "NvlinkDown": (85.0, "NVLink down"),
-    "NicLinkFlapping": (90.0, "link flapping"),
-    "NicLinkDegraded": (60.0, "link degraded"),
-    "NicPcieDegraded": (60.0, "PCIe link narrower or slower than it can be"),
-    "GpuThrottledThermal": (90.0, "thermal throttling"),
-    "GpuThrottledPowerBrake": (90.0, "power brake"),
-    "GpuThrottledHardware": (85.0, "hardware slowdown"),
-    "NvswitchFatalError": (110.0, "NVSwitch with a fatal error"),
-    "GpuPowerCapOutlier": (70.0, "power cap, unlike its peers"),
-    "GpuClockOutlier": (65.0, "clock lower than its peers"),
-    "NicSymbolErrors": (50.0, "symbol errors on a link"),
-    # More than any of its links: in a list of 32 links that are down nobody reads the switch.
-    "FabricMassEvent": (115.0, "many links down at once"),
-    # As the same by our own collector, a little less: a plain node_exporter can't tell a boot or a spare port.
-    "NodeExporterNicLinkDown": (100.0, "link down"),
-    "NodeExporterNicFlapping": (80.0, "link flapping"),
-    "NodeExporterNicSymbolErrors": (45.0, "symbol errors on a link"),
-}
 
 
 def diagnose(incident: Incident, evidence: Evidence, others: Sequence[Incident], now: float) -> Diagnosis:
@@ -73,18 +45,20 @@ def diagnose(incident: Incident, evidence: Evidence, others: Sequence[Incident],
     onset = evidence.onset if evidence.onset is not None else incident.started_at
     alerts = [alert for alert in cause_alerts(others, incident.cluster) if concerns(alert, evidence)]
     suspects = _throttling(evidence) + _flapping(evidence) + _slow_clocks(evidence)
-    suspects = _one_per_part([*suspects, *from_hosts(evidence.hosts, evidence.gpus), *from_ranks(evidence.ranks)])
+    suspects = _one_per_part(
+        [*suspects, *suspects_from_hosts(evidence.hosts, evidence.gpus), *suspects_from_ranks(evidence.ranks)]
+    )
     suspects = _join_alerts(suspects, alerts, evidence)
     for suspect in suspects:
         weigh_time(suspect, onset, now)
         weigh_shape(suspect, evidence.shape)
         _weigh_wait(suspect, evidence)
-    ranked = sorted((suspect.settled() for suspect in suspects), key=lambda cause: -cause.score)
+    ranked = sorted((suspect.to_cause() for suspect in suspects), key=lambda cause: -cause.score)
     convincing = [cause for cause in ranked if cause.score >= CONVINCING]
     weak = [cause for cause in ranked if cause.score < CONVINCING]
     causes = _broadened(convincing, evidence) or [_unknown(evidence, weak, others, incident)]
     missing = (*evidence.missing, *evidence.hosts.missing, *evidence.ranks.missing)
-    strangers = () if evidence.missing else tuple(_strangers(incident, evidence))
+    strangers = () if evidence.missing else tuple(_unrelated(incident, evidence))
     return Diagnosis(now, tuple(causes), missing, onset=evidence.onset, shape=evidence.shape, strangers=strangers)
 
 
@@ -218,7 +192,7 @@ def _join_alerts(suspects: list[Suspect], alerts: Iterable[Alert], evidence: Evi
             suspects = _wide(alert, suspects, evidence)
         else:
             labels = {name: alert.labels[name] for name in ("node", "gpu", "device", "port") if alert.labels.get(name)}
-            suspects.append(_accused(alert, labels))
+            suspects.append(_suspect_from_alert(alert, labels))
     return suspects
 
 
@@ -227,8 +201,8 @@ def _said(alert: Alert) -> str:
     return f"{alert.name} {'fired' if over else 'firing'} since {clock_utc(alert.starts_at)}{over}"
 
 
-def _accused(alert: Alert, labels: dict[str, str]) -> Suspect:
-    base, cause = NAMED_CAUSES.get(alert.name, (50.0, alert.name))
+def _suspect_from_alert(alert: Alert, labels: dict[str, str]) -> Suspect:
+    base, cause = CAUSE_ALERTS.get(alert.name, (50.0, alert.name))
     # What is over long before the drop did not cause it, also where its incident goes on for other reasons.
     last = None if alert.firing else alert.ends_at
     return Suspect(labels, cause, base, alert.starts_at, [_said(alert)], last=last, kind=_kind_of(alert.name))
@@ -238,7 +212,7 @@ def _wide(alert: Alert, suspects: Sequence[Suspect], evidence: Evidence) -> list
     """The alert as one suspect, with what the run has lost there; the other suspects less those that it explains."""
     scope, name = scope_of(alert.labels)
     node = alert.labels.get("node", "")
-    accused = _accused(alert, {"node": node} if node else {scope: name} if name else {})
+    suspect = _suspect_from_alert(alert, {"node": node} if node else {scope: name} if name else {})
     there = _ports_at(scope, name, evidence)
     places = {part_of(port.labels) for port in there}
     taken = [
@@ -248,14 +222,14 @@ def _wide(alert: Alert, suspects: Sequence[Suspect], evidence: Evidence) -> list
         and (part_of(suspect.labels) in places or (node and suspect.labels.get("node") == node))
     ]
     # The alert waits for a scrape and an evaluation; its links were seen to go down before.
-    accused.onset = min([accused.onset, *(suspect.onset for suspect in taken)])
-    accused.evidence += [f"{part_of(suspect.labels)}: {suspect.evidence[0]}" for suspect in taken[:3]]
+    suspect.onset = min([suspect.onset, *(suspect.onset for suspect in taken)])
+    suspect.evidence += [f"{part_of(suspect.labels)}: {suspect.evidence[0]}" for suspect in taken[:3]]
     if there:
-        _judge_ports(accused, there)
+        _judge_ports(suspect, there)
     elif scope == "rack":
         inside = sum(rack == name for rack in evidence.racks.values())
-        accused.evidence.append(f"{inside} of the run's {len(evidence.nodes)} nodes are in it")
-    return [*(suspect for suspect in suspects if suspect not in taken), accused]
+        suspect.evidence.append(f"{inside} of the run's {len(evidence.nodes)} nodes are in it")
+    return [*(suspect for suspect in suspects if suspect not in taken), suspect]
 
 
 def _judge_ports(suspect: Suspect, ports: Sequence[Port]) -> None:
@@ -317,7 +291,7 @@ def concerns(alert: Alert, evidence: Evidence) -> bool:
     return node in evidence.nodes and (gpu is None or bool(alone.any()))
 
 
-def _strangers(incident: Incident, evidence: Evidence) -> Iterator[str]:
+def _unrelated(incident: Incident, evidence: Evidence) -> Iterator[str]:
     """Firing alerts joined into the run's incident on parts that the run does not use: it was moved off them since."""
     if evidence.gpus.empty:
         return
@@ -334,7 +308,7 @@ def _broadened(causes: list[Cause], evidence: Evidence) -> list[Cause]:
         return causes
     nodes = sorted({cause.labels["node"] for cause in throttling if cause.labels})
     said = f"{len(throttling)} of the run's {len(evidence.gpus)} GPUs throttle, on {len(nodes)} nodes"
-    return [Cause(NOBODY, throttling[0].cause, (said,), score=throttling[0].score + 1), *causes]
+    return [Cause(NO_SINGLE_PART, throttling[0].cause, (said,), score=throttling[0].score + 1), *causes]
 
 
 def _unknown(evidence: Evidence, weak: Sequence[Cause], others: Sequence[Incident], incident: Incident) -> Cause:
@@ -352,7 +326,7 @@ def _unknown(evidence: Evidence, weak: Sequence[Cause], others: Sequence[Inciden
     if not evidence.nodes:
         alerts = cause_alerts(others, incident.cluster)
         said += [
-            f"{part_of(alert.labels) or NOBODY} {alert.name} fires; whether the run uses it is not known"
+            f"{part_of(alert.labels) or NO_SINGLE_PART} {alert.name} fires; whether the run uses it is not known"
             for alert in alerts[:3]
         ]
     return Cause("unknown", "", tuple(said))

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from pyrometer_alerting.sources.batches import Curve, Floats
+from pyrometer_alerting.sources.batches import Floats, MfuCurve
 
 BLOCKS = (
     48  # the window is judged in so many parts: few enough for a fit of every change point, many enough for a trend
@@ -81,13 +81,13 @@ class Features:
     step_seconds: float
 
 
-def undisturbed(curve: Curve) -> Curve:
+def undisturbed(curve: MfuCurve) -> MfuCurve:
     """Return the batches at the level of those around them: without dips and stalls."""
     relative = curve.ratio / _local_level(curve)
     return curve.where(relative >= _dip_below(relative))
 
 
-def features(curve: Curve, before: Curve | None = None) -> Features:
+def features(curve: MfuCurve, before: MfuCurve | None = None) -> Features:
     """Measure a curve of at least 20 batches; `before` is how the run was until then, undisturbed."""
     before = curve.part(float("inf")) if before is None else before
     relative = curve.ratio / _local_level(curve)
@@ -117,26 +117,26 @@ def features(curve: Curve, before: Curve | None = None) -> Features:
     )
 
 
-def _scales(curve: Curve) -> list[float]:
+def _scales(curve: MfuCurve) -> list[float]:
     """Where the whole window and its last minutes begin."""
     end = curve.at[-1]
     recent = [end - seconds for seconds in RECENT_SECONDS if (curve.at >= end - seconds).sum() >= BLOCKS]
     return [float(start) for start in (curve.at[0], *recent) if start >= curve.at[0]]
 
 
-def _longest_attempt(curve: Curve) -> int:
+def _longest_attempt(curve: MfuCurve) -> int:
     attempts, counts = np.unique(curve.attempt, return_counts=True)
     return int(attempts[np.argmax(counts)])
 
 
-def _mean_over_time(curve: Curve) -> float:
+def _mean_over_time(curve: MfuCurve) -> float:
     """The mean over time, not over batches: one batch of a minute weighs as much as sixty of a second."""
     took = np.diff(curve.at, prepend=curve.at[0] - curve.step_seconds)
     took = np.minimum(took, 20 * max(curve.step_seconds, 1.0))  # a restart's pause is not a slow batch
     return float(np.average(curve.ratio, weights=np.maximum(took, 1e-9)))
 
 
-def _local_level(curve: Curve) -> Floats:
+def _local_level(curve: MfuCurve) -> Floats:
     """The good level around each batch: what 70 % of its neighbours stay below, so that dips do not pull it down."""
     width = max(LOCAL_STEPS, round(LOCAL_SECONDS / max(curve.step_seconds, 1e-6)))
     width = min(width, max(len(curve.at) // 4, 5))
@@ -172,7 +172,7 @@ def _runs(low: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]
     return np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
 
 
-def _short(curve: Curve, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _short(curve: MfuCurve, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.bool_]:
     lasted = curve.at[np.maximum(ends - 1, 0)] - curve.at[starts] if len(starts) else np.zeros(0)
     return (ends - starts <= SHORT_STEPS) | (lasted <= SHORT_SECONDS)
 
@@ -185,7 +185,7 @@ def _without(low: NDArray[np.bool_], starts: NDArray[np.int64], ends: NDArray[np
     return kept
 
 
-def _dips(curve: Curve, relative: Floats, starts: NDArray[np.int64], ends: NDArray[np.int64], *, deep: bool) -> Dips:
+def _dips(curve: MfuCurve, relative: Floats, starts: NDArray[np.int64], ends: NDArray[np.int64], *, deep: bool) -> Dips:
     lowest = np.array([relative[start:end].min() for start, end in zip(starts, ends, strict=True)])
     chosen = (lowest < DEEP) == deep if len(lowest) else np.zeros(0, dtype=np.bool_)
     starts, ends, lowest = starts[chosen], ends[chosen], lowest[chosen]
@@ -212,13 +212,13 @@ def _variation(gaps: Floats) -> float:
     return 1.4826 * float(np.median(np.abs(gaps - np.median(gaps)))) / float(np.median(gaps))
 
 
-def _blocks(curve: Curve, kept: NDArray[np.bool_]) -> Floats:
+def _blocks(curve: MfuCurve, kept: NDArray[np.bool_]) -> Floats:
     """Median ratio of up to BLOCKS parts of equal length in batches, without the short dips."""
     ratio = curve.ratio[kept]
     return np.array([np.median(part) for part in np.array_split(ratio, min(BLOCKS, max(len(ratio) // 3, 1)))])
 
 
-def _fit(curve: Curve, kept: NDArray[np.bool_]) -> Fit:
+def _fit(curve: MfuCurve, kept: NDArray[np.bool_]) -> Fit:
     level = _blocks(curve, kept)
     flat = float(np.abs(level - np.median(level)).mean())
     slope, line = _line(level)
@@ -280,7 +280,7 @@ def _deviation(values: Floats) -> float:
     return float(np.abs(values - np.median(values)).sum())
 
 
-def _resets(curve: Curve, kept: NDArray[np.bool_]) -> float:
+def _resets(curve: MfuCurve, kept: NDArray[np.bool_]) -> float:
     """How much of the decline inside one attempt its restart took back: near 1 for leaks and garbage collection."""
     attempts = np.unique(curve.attempt)
     taken_back = []

@@ -16,9 +16,9 @@ from pyrometer_alerting.model.message import Replies
 from pyrometer_alerting.model.routing import Routing
 from pyrometer_alerting.prometheus import Prometheus
 from pyrometer_alerting.state.correlation import explained_by
-from pyrometer_alerting.state.merge import join
+from pyrometer_alerting.state.merge import merge_incidents
 from pyrometer_alerting.state.metrics import Metrics
-from pyrometer_alerting.state.split import part, strange_keys
+from pyrometer_alerting.state.split import split_off, unrelated_keys
 from pyrometer_alerting.state.store import Store, StoreError, Transaction
 
 _log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ SLOW_SECONDS = 60.0
 NUMBERS_SECONDS = 30.0
 ANOTHER_DROP_SECONDS = 30.0  # the beginning of one drop is found within 10 s or so (steps of 5 s, smoothed)
 # A run that starts anew shows itself rank by rank: for so long a part must be none of its own before it is let go.
-APART_SECONDS = 60.0
+UNRELATED_SECONDS = 60.0
 RECENT_SECONDS = 600.0  # in which an incident on a node still counts as evidence
 
 
@@ -65,7 +65,9 @@ class Diagnostician:
         self._metrics, self._changed = metrics, changed
         self.routing = Routing()
         self._due: dict[str, float] = {}  # incident -> when to look again
-        self._strange: dict[tuple[str, str], float] = {}  # incident and alert -> since when the run does not use it
+        self._unrelated_since: dict[
+            tuple[str, str], float
+        ] = {}  # incident and alert -> since when the run does not use it
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._stopped = False
@@ -164,14 +166,14 @@ class Diagnostician:
             incident = tx.incident(incident_id)
             if incident is None or not incident.firing:
                 return incident_id
-            found = replace(merge(incident.diagnosis, result), strangers=())
-            if keys := strange_keys(incident, self._strangers(incident_id, result, now)):
-                part(tx, replace(incident, diagnosis=found), keys, self._replies, self.routing, now=now)
+            found = replace(merge_diagnoses(incident.diagnosis, result), strangers=())
+            if keys := unrelated_keys(incident, self._unrelated(incident_id, result, now)):
+                split_off(tx, replace(incident, diagnosis=found), keys, self._replies, self.routing, now=now)
                 self._changed()
                 return incident_id
             causes = explained_by(incident, found, tx.recent_incidents(float("inf")))
             if causes:
-                change = join(tx, [replace(incident, diagnosis=found), *causes], "", now)
+                change = merge_incidents(tx, [replace(incident, diagnosis=found), *causes], "", now)
                 tx.save_incident(change.incident, now)
                 announce(tx, change, self._replies, self.routing, now=now, not_before=now)
                 incident_id = change.incident.id
@@ -185,17 +187,17 @@ class Diagnostician:
     def _note(tx: Transaction, incident: Incident, found: Diagnosis, now: float) -> None:
         """Keep it, and have it said where it is news: the next edit has the newest numbers, whatever it is made for."""
         before, news = incident.diagnosis, is_news(incident.diagnosis, found)
-        told_at = found.at if news or before is None else _told_at(before)
+        told_at = found.at if news or before is None else _published_at(before)
         tx.save_incident(replace(incident, diagnosis=replace(found, told_at=told_at)), now)
-        if news and incident.posts:
-            tx.outbox.want(incident.id, now, now)
+        if news and incident.is_posted:
+            tx.outbox.request(incident.id, now, now)
 
-    def _strangers(self, incident_id: str, result: Diagnosis, now: float) -> set[str]:
+    def _unrelated(self, incident_id: str, result: Diagnosis, now: float) -> set[str]:
         """The alerts that the run has had nothing to do with for a while."""
         mine = {(incident_id, fingerprint) for fingerprint in result.strangers}
-        kept = {one: since for one, since in self._strange.items() if one[0] != incident_id or one in mine}
-        self._strange = dict.fromkeys(mine, now) | kept
-        return {one[1] for one in mine if now - self._strange[one] >= APART_SECONDS}
+        kept = {one: since for one, since in self._unrelated_since.items() if one[0] != incident_id or one in mine}
+        self._unrelated_since = dict.fromkeys(mine, now) | kept
+        return {one[1] for one in mine if now - self._unrelated_since[one] >= UNRELATED_SECONDS}
 
     def _close(self, incident_id: str, result: Diagnosis) -> None:
         """The incident is over: what it cost in all is the last that is said of it."""
@@ -207,12 +209,12 @@ class Diagnostician:
             final = replace(incident.diagnosis, cost=result.cost)
             if final != incident.diagnosis:
                 tx.save_incident(replace(incident, diagnosis=final), now)
-                if incident.posts:
-                    tx.outbox.want(incident_id, now, now)
+                if incident.is_posted:
+                    tx.outbox.request(incident_id, now, now)
         self._changed()
 
 
-def merge(before: Diagnosis | None, now: Diagnosis) -> Diagnosis:
+def merge_diagnoses(before: Diagnosis | None, now: Diagnosis) -> Diagnosis:
     """What the message should say of the causes, from what it says and what is found now.
 
     Known causes outlive a Prometheus that stopped answering: they stay, and what is missing is said. They also outlive
@@ -248,10 +250,10 @@ def is_news(before: Diagnosis | None, now: Diagnosis) -> bool:
     if before is None or before.signature() != now.signature():
         return True
     changed = (before.causes, before.cost, before.curve) != (now.causes, now.cost, now.curve)
-    return (changed or before.at > _told_at(before)) and now.at - _told_at(before) >= NUMBERS_SECONDS
+    return (changed or before.at > _published_at(before)) and now.at - _published_at(before) >= NUMBERS_SECONDS
 
 
-def _told_at(diagnosis: Diagnosis) -> float:
+def _published_at(diagnosis: Diagnosis) -> float:
     return diagnosis.at if diagnosis.told_at is None else diagnosis.told_at
 
 

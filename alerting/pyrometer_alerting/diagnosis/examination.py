@@ -9,8 +9,8 @@ import pandas as pd
 from pyrometer_alerting.diagnosis.signature import KINDS, LOOK_AT, Drop, Reference, Verdict, classify, classify_drop
 from pyrometer_alerting.model.incident import Shape
 from pyrometer_alerting.prometheus import Prometheus
-from pyrometer_alerting.sources.batches import WINDOW_SECONDS, Curve, Run, batches, clean_curve, selected
-from pyrometer_alerting.sources.expected_mfu import Expectation, daily_wave, expectation
+from pyrometer_alerting.sources.batches import WINDOW_SECONDS, MfuCurve, Run, batches, clean_curve, selected
+from pyrometer_alerting.sources.expected_mfu import ExpectedMfu, daily_wave, expected_mfu
 
 ALSO = 0.25  # a second kind that is worth a word
 SCRAPE_SECONDS = 60.0  # the newest batch is as old as the last scrape at least: four of 15 s
@@ -23,8 +23,8 @@ class Examination:
     """`frame` has every batch of the window, `curve` the clean ones against the expectation."""
 
     frame: pd.DataFrame
-    curve: Curve
-    expectation: Expectation
+    curve: MfuCurve
+    expectation: ExpectedMfu
     verdict: Verdict | None
 
     def shape(self) -> Shape | None:
@@ -45,7 +45,7 @@ def examine(
     """
     least = WINDOW_SECONDS if drop is None else AROUND_DROP * (now - drop.fired_at)
     frame = batches(prometheus, run.cluster, run.name, now - run.window(least), now)
-    expected = expectation(prometheus, run.cluster, run.name, frame, now)
+    expected = expected_mfu(prometheus, run.cluster, run.name, frame, now)
     if expected is None:
         return None
     curve = clean_curve(frame, expected.mfu)
@@ -62,7 +62,7 @@ def examine(
     return Examination(frame, curve, expected, classify(curve, reference, silent))
 
 
-def wave_of_run(prometheus: Prometheus, run: Run, now: float) -> float:
+def daily_wave_of_run(prometheus: Prometheus, run: Run, now: float) -> float:
     """The amplitude of the run's wave of 24 hours; raises PrometheusError."""
     return daily_wave(prometheus, run.cluster, run.name, now)
 

@@ -10,14 +10,14 @@ import pandas as pd
 from pyrometer_alerting.diagnosis.causes import cause_alerts, diagnose
 from pyrometer_alerting.diagnosis.cost import add_up
 from pyrometer_alerting.diagnosis.evidence import Evidence, gather
-from pyrometer_alerting.diagnosis.examination import examine, wave_of_run
+from pyrometer_alerting.diagnosis.examination import daily_wave_of_run, examine
 from pyrometer_alerting.diagnosis.signature import Drop
-from pyrometer_alerting.model.incident import Cost, Curve, Diagnosis, Incident
+from pyrometer_alerting.model.alert_names import FELL
+from pyrometer_alerting.model.incident import ChartCurve, Cost, Diagnosis, Incident
 from pyrometer_alerting.prometheus import Prometheus, PrometheusError
 from pyrometer_alerting.sources.batches import active_runs
-from pyrometer_alerting.state.lifecycle import FELL
 
-__all__ = ["active_runs", "examine", "investigate", "wave_of_run"]
+__all__ = ["active_runs", "daily_wave_of_run", "examine", "investigate"]
 
 CURVE_POINTS = 20  # as many as Slack's chart block takes
 BEFORE_SECONDS, LONGEST_SECONDS = 300.0, 3 * 3600.0
@@ -38,10 +38,12 @@ def investigate(prometheus: Prometheus, incident: Incident, others: list[Inciden
         return found
     begin = _begin(incident, found)
     frame, expected = evidence.looked.frame, evidence.looked.expectation.mfu
-    return replace(found, cost=_cost(prometheus, incident, evidence, begin, now), curve=curve(frame, expected, begin))
+    return replace(
+        found, cost=_cost(prometheus, incident, evidence, begin, now), curve=chart_curve(frame, expected, begin)
+    )
 
 
-def curve(frame: pd.DataFrame, expected: float, begin: float) -> Curve | None:
+def chart_curve(frame: pd.DataFrame, expected: float, begin: float) -> ChartCurve | None:
     """The batches from a while before the drop until now, in equal times; times without a batch are left out."""
     clean = frame[~frame["tagged"].astype(bool)]
     if clean.empty:
@@ -55,7 +57,7 @@ def curve(frame: pd.DataFrame, expected: float, begin: float) -> Curve | None:
     place = np.minimum((shown["at"] - start) // width, CURVE_POINTS - 1)
     grouped = shown.groupby(place)
     at = start + (grouped["mfu"].median().index.to_numpy(dtype=float) + 0.5) * width
-    return Curve(
+    return ChartCurve(
         at=tuple(round(float(time), 1) for time in at),
         median=tuple(round(float(value), 4) for value in grouped["mfu"].median()),
         lowest=tuple(round(float(value), 4) for value in grouped["mfu"].min()),

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pyrometer_alerting.diagnosis.curve_features import Dips, Features, Fit, best_step, features, undisturbed
-from pyrometer_alerting.sources.batches import Curve
+from pyrometer_alerting.sources.batches import MfuCurve
 
 LEAST_BATCHES = 20  # clean ones; with fewer nothing is said
 SURE = 0.5  # a kind below this is reported as unknown
@@ -81,7 +81,7 @@ class Reference:
     wave: float = 0.0
 
 
-def classify(curve: Curve, reference: Reference, silent_seconds: float = 0.0) -> Verdict | None:
+def classify(curve: MfuCurve, reference: Reference, silent_seconds: float = 0.0) -> Verdict | None:
     """The verdict on a curve; None for too few batches. `silent_seconds` is the time since the newest batch."""
     if len(curve.at) < LEAST_BATCHES:
         return None
@@ -91,7 +91,7 @@ def classify(curve: Curve, reference: Reference, silent_seconds: float = 0.0) ->
     return judged(measured, fits_of(measured, reference))
 
 
-def stopped(curve: Curve, silent_seconds: float) -> Verdict | None:
+def stopped(curve: MfuCurve, silent_seconds: float) -> Verdict | None:
     """The verdict on a run that stands; None where the time since the newest batch is nothing unusual."""
     usual = curve.step_seconds
     if silent_seconds <= max(10 * usual, 60.0):  # 10: the hang of the research literature; 60: scrapes
@@ -246,13 +246,13 @@ def _said(kind: str, f: Features) -> str:
 LEAST_SECONDS = 120.0
 # Stalls that came within less than this are a burst as long as they last, whatever their gaps: flaps of a link come
 # every 2 to 15 s, checkpoints and noisy neighbours every few minutes.
-HABITS, HABIT_SECONDS = ("regular_stalls", "rare_stalls"), 300.0
+BURST_CANDIDATES, BURST_SECONDS = ("regular_stalls", "rare_stalls"), 300.0
 # The onset is known to 5 s, and stalls just before it draw it forward: the step itself is looked for around it. Where
 # there is none (dips, a decline), stalls there may be of before it or of its own: then they are nobody's.
 ABOUT_SECONDS, ABOUT_STEPS, STEP = 20.0, 5, 0.95
 # No answer is surer than such answers were right on drawn drops (the worse of two sets of seeds, rounded down to
 # twentieths). Steps: 188 of 244, as a slow run whose every step holds a dip draws one too.
-SUREST: Mapping[str, float] = {
+MAX_CONFIDENCE: Mapping[str, float] = {
     "step_down": 0.75,
     "spell": 0.9,
     "frequent_dips": 0.95,
@@ -276,7 +276,7 @@ class Drop:
         """With what else is known of its onset: the earliest counts, as later ones are of the same trouble."""
         return replace(self, onset=min((at for at in (self.onset, onset) if at is not None), default=None))
 
-    def began(self, curve: Curve) -> float:
+    def began(self, curve: MfuCurve) -> float:
         """The end of the last batch before it: of the step at its onset; where there is none, when the alert fired."""
         if self.onset is None:
             return self.fired_at
@@ -287,7 +287,7 @@ class Drop:
         return min(float(around.at[cut - 1]), self.fired_at) if stepped else self.fired_at
 
 
-def classify_drop(curve: Curve, drop: Drop, silent_seconds: float = 0.0) -> Verdict | None:
+def classify_drop(curve: MfuCurve, drop: Drop, silent_seconds: float = 0.0) -> Verdict | None:
     """The verdict on a drop at the end of a run's curve; `unknown` as long as it is too young, None without batches.
 
     `silent_seconds` is the time since the newest batch: a run that stands needs no more batches to be known.
@@ -300,17 +300,17 @@ def classify_drop(curve: Curve, drop: Drop, silent_seconds: float = 0.0) -> Verd
     own = curve.part(began)
     if len(own.at) < LEAST_BATCHES or own.at[-1] - began < LEAST_SECONDS:
         return TOO_EARLY
-    return _earned(verdict_on(curve, began))
+    return _capped(verdict_on(curve, began))
 
 
-def verdict_on(curve: Curve, began: float) -> Verdict:
+def verdict_on(curve: MfuCurve, began: float) -> Verdict:
     """What the batches since then look like, however few; with the confidence of the fits, earned or not."""
     measured = features(curve.part(began), undisturbed(curve.part(-np.inf, began)))
-    lasted = min(measured.deep.spread * measured.seconds / HABIT_SECONDS, 1.0)
+    lasted = min(measured.deep.spread * measured.seconds / BURST_SECONDS, 1.0)
     fits = fits_of(measured, Reference(own=True))  # what fell was not low from its start
-    return judged(measured, fits | {kind: lasted * fits[kind] for kind in HABITS})
+    return judged(measured, fits | {kind: lasted * fits[kind] for kind in BURST_CANDIDATES})
 
 
-def _earned(found: Verdict) -> Verdict:
-    surest = SUREST.get(found.kind, 1.0)
+def _capped(found: Verdict) -> Verdict:
+    surest = MAX_CONFIDENCE.get(found.kind, 1.0)
     return replace(found, confidences={kind: min(share, surest) for kind, share in found.confidences.items()})

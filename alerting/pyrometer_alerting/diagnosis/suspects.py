@@ -17,7 +17,7 @@ LATE_SECONDS = 15.0  # three scrapes of 5 s: a cause seen to begin later than th
 QUIET_SECONDS = 3.0
 EARLY_SECONDS = 300.0
 STOPPED_SECONDS = 45.0  # three scrapes of 15 s without another increment
-NOBODY = "no single part"
+NO_SINGLE_PART = "no single part"
 
 
 @dataclass
@@ -44,10 +44,10 @@ class Suspect:
         self.score *= factor
         self.evidence.append(reason)
 
-    def settled(self) -> Cause:
+    def to_cause(self) -> Cause:
         """The cause as it is shown; without labels nobody in particular is meant."""
         return Cause(
-            part=part_of(self.labels) or NOBODY,
+            part=part_of(self.labels) or NO_SINGLE_PART,
             cause=self.cause,
             evidence=tuple(self.evidence),
             against=tuple(self.against),
@@ -143,7 +143,7 @@ _PARTS = {
 }
 
 
-def from_hosts(found: HostEvidence, gpus: pd.DataFrame) -> list[Suspect]:
+def suspects_from_hosts(found: HostEvidence, gpus: pd.DataFrame) -> list[Suspect]:
     """Suspects among the run's GPUs, ports and hosts."""
     places = set(zip(gpus.get("node", []), gpus.get("gpu", []), strict=True))
     return [*_xids(found, places), *_pcie(found, places), *_rates(found), *_events(found), *_pressure(found)]
@@ -214,7 +214,7 @@ def _pressure(found: HostEvidence) -> list[Suspect]:
     return suspects
 
 
-def from_ranks(found: RankEvidence) -> list[Suspect]:
+def suspects_from_ranks(found: RankEvidence) -> list[Suspect]:
     """Suspects among the ranks: the one the others wait for, and parts of the step that have grown."""
     return [*_slow_rank(found.waits), *_grown_parts(found.parts, found.waits)]
 

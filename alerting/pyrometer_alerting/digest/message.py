@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import datetime, tzinfo
 from typing import Any
 
-from pyrometer_alerting.digest.data import CauseCount, Month, Offender, Report, RunTime
+from pyrometer_alerting.digest.data import CauseCount, DigestReport, Month, Offender, RunTime
 from pyrometer_alerting.digest.mtbf import CONFIDENCE
 from pyrometer_alerting.model import text
 from pyrometer_alerting.model.message import Block, Message
@@ -22,7 +22,7 @@ ROOM = 2600
 _BADPUT = ("rework", "checkpoint", "eval", "init", "down", "other")
 
 
-def build_digest(report: Report, style: Style, zone: tzinfo) -> Message:
+def build_digest(report: DigestReport, style: Style, zone: tzinfo) -> Message:
     """The message; the same for the terminal."""
     title = headline(report, zone)
     sections = [section for section in _sections(report) if section]
@@ -35,7 +35,7 @@ def build_digest(report: Report, style: Style, zone: tzinfo) -> Message:
     return Message(text.joined([text.escape(title), *_facts_lines(report), *sections], 3900), blocks)
 
 
-def headline(report: Report, zone: tzinfo) -> str:
+def headline(report: DigestReport, zone: tzinfo) -> str:
     """`Daily digest, Sat 21 Nov 2026: goodput 93.2 %, 4 incidents`."""
     day = datetime.fromtimestamp(report.end - 1, tz=zone)
     when = day.strftime("%a %d %b %Y") if report.kind == "daily" else f"week to {day.strftime('%a %d %b %Y')}"
@@ -51,7 +51,7 @@ def overall_goodput(runs: Sequence[RunTime]) -> float | None:
     return sum(run.seconds.get("useful", 0.0) for run in runs) / total if total > 0 else None
 
 
-def facts(report: Report) -> list[tuple[str, str]]:
+def facts(report: DigestReport) -> list[tuple[str, str]]:
     """The numbers at the top, as (name, value)."""
     goodput = overall_goodput(report.runs)
     firing = f", {report.firing} still firing" if report.firing else ""
@@ -69,7 +69,7 @@ def facts(report: Report) -> list[tuple[str, str]]:
     return found
 
 
-def mtbf_line(report: Report) -> str:
+def mtbf_line(report: DigestReport) -> str:
     """`3.1 h (90 %: 2.9 to 3.4 h), 419 restarts in 1,296 h`; a lower end alone without a failure."""
     found = report.failures
     if found is None:
@@ -113,7 +113,7 @@ def month_line(month: Month) -> str:
     )
 
 
-def charts(report: Report) -> list[Block]:
+def charts(report: DigestReport) -> list[Block]:
     """At most two: incidents by cause, and the trends by month."""
     causes = [(cause.cause, float(cause.incidents)) for cause in report.causes[:8]]
     found = [bar_block("Incidents by cause", {"incidents": causes}, "incidents")]
@@ -127,7 +127,7 @@ def charts(report: Report) -> list[Block]:
     return [block for block in found if block is not None]
 
 
-def _sections(report: Report) -> list[str]:
+def _sections(report: DigestReport) -> list[str]:
     xids = [f"Xid {xid} ({kind}): {times:,.0f} times" for xid, kind, times in report.xids]
     return [
         _list("Goodput by run", [goodput_line(run) for run in report.runs]),
@@ -148,18 +148,18 @@ def _list(title: str, lines: Sequence[str]) -> str:
     return text.joined([f"*{title}*", *shown, *([f"{text.ELLIPSIS} and {hidden} more"] if hidden > 0 else [])], ROOM)
 
 
-def _fields(report: Report) -> Block:
+def _fields(report: DigestReport) -> Block:
     return {
         "type": "section",
         "fields": [_mrkdwn(f"*{name}*\n{text.mrkdwn(value, 200)}") for name, value in facts(report)],
     }
 
 
-def _facts_lines(report: Report) -> list[str]:
+def _facts_lines(report: DigestReport) -> list[str]:
     return [text.mrkdwn(f"{name}: {value}", 240) for name, value in facts(report)]
 
 
-def _footer(report: Report, style: Style) -> list[str]:
+def _footer(report: DigestReport, style: Style) -> list[str]:
     notice = f"*{text.mrkdwn(style.notice, 75)}*" if style.notice else ""
     begin, end = (text.slack_time(time, "{date_short} {time}") for time in (report.start, report.end))
     span = f"{begin} to {end}"

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from pyrometer_alerting.clock import Clock
-from pyrometer_alerting.deliver.degrade import draws_charts
-from pyrometer_alerting.deliver.pictures import Gallery
+from pyrometer_alerting.deliver.degrade import has_native_charts_enabled
+from pyrometer_alerting.deliver.pictures import PictureUploader
 from pyrometer_alerting.deliver.slack import SlackFailure
 from pyrometer_alerting.model import text
 from pyrometer_alerting.render.messages import NATIVE_CHART
@@ -37,9 +37,9 @@ class DigestPictures:
     """Its `step` is called now and then; `changed` is called when a digest has a picture to show."""
 
     def __init__(
-        self, store: Store, gallery: Gallery, *, charts: str, clock: Clock, changed: Callable[[], None]
+        self, store: Store, uploader: PictureUploader, *, charts: str, clock: Clock, changed: Callable[[], None]
     ) -> None:
-        self._store, self._gallery, self._charts = store, gallery, charts
+        self._store, self._uploader, self._charts = store, uploader, charts
         self._clock, self._changed = clock, changed
         self._not_before = 0.0
         self.load = load_draw
@@ -63,16 +63,16 @@ class DigestPictures:
         if body is None:
             return False
         with self._store.transaction() as tx:
-            tx.outbox.restate(digest.op_id, json.dumps(body), now)
+            tx.outbox.edit_posted(digest.op_id, json.dumps(body), now)
         self._not_before = 0.0
         self._changed()
         return True
 
     def _next(self, now: float) -> Operation | None:
         with self._store.transaction() as tx:
-            if self._charts == "off" or draws_charts(tx, self._charts, now):
+            if self._charts == "off" or has_native_charts_enabled(tx, self._charts, now):
                 return None
-            said = tx.outbox.said_since(now - RECENT_SECONDS)
+            said = tx.outbox.posted_since(now - RECENT_SECONDS)
         return next((one for one in said if any(map(_is_chart, json.loads(one.body or "{}").get("blocks", [])))), None)
 
     def _with_pictures(self, body: dict[str, Any]) -> dict[str, Any] | None:
@@ -83,7 +83,7 @@ class DigestPictures:
     def _picture(self, block: Mapping[str, Any]) -> dict[str, Any] | None:
         """The block as a picture; None where Slack does not get ready with it."""
         title = str(block["title"])
-        file_id = self._gallery.hang("digest.png", self.load()(block), title)
+        file_id = self._uploader.upload("digest.png", self.load()(block), title)
         if file_id is None:
             return None
         return {"type": "image", "slack_file": {"id": file_id}, "alt_text": text.plain(_said(block), 500)}

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta, timezone, tzinfo
 
 from pyrometer_alerting.clock import Clock
 from pyrometer_alerting.digest import page as digest_page
-from pyrometer_alerting.digest.data import Report, gather
+from pyrometer_alerting.digest.data import DigestReport, gather
 from pyrometer_alerting.digest.message import build_digest
 from pyrometer_alerting.digest.pictures import DigestPictures
 from pyrometer_alerting.prometheus import Prometheus
@@ -70,7 +70,7 @@ LATE_SECONDS = {"daily": 12 * 3600.0, "weekly": 3 * DAY}
 PAGE_SECONDS = 300.0
 
 
-class Herald:
+class DigestScheduler:
     """Runs in its own thread."""
 
     def __init__(
@@ -127,7 +127,7 @@ class Herald:
         now = self._clock.now()
         return [schedule.kind for schedule in self._digests.schedules if self._send(schedule, now)]
 
-    def report(self, kind: str, now: float) -> Report:
+    def report(self, kind: str, now: float) -> DigestReport:
         """What a digest would say now, of the last day or week."""
         return self._report(kind, now - (DAY if kind == "daily" else 7 * DAY), now)
 
@@ -145,13 +145,13 @@ class Herald:
         message = build_digest(report, self._style, self._digests.zone)
         body = json.dumps({"text": message.text, "blocks": message.blocks})
         with self._store.transaction() as tx:
-            tx.outbox.say(f"digest-{schedule.kind}-{due:.0f}", body, now)
+            tx.outbox.post_once(f"digest-{schedule.kind}-{due:.0f}", body, now)
             tx.save_fact(fact, repr(due))
         self._changed()
         _log.info("digest: the %s one is on its way", schedule.kind)
         return True
 
-    def _report(self, kind: str, start: float, end: float) -> Report:
+    def _report(self, kind: str, start: float, end: float) -> DigestReport:
         with self._store.transaction() as tx:
             incidents = tx.recent_incidents(start)
             _depth, _oldest, dead = tx.outbox.depth()

@@ -8,14 +8,15 @@ from dataclasses import dataclass, field, replace
 
 from pyrometer_alerting.clock import Clock
 from pyrometer_alerting.intake.webhook import Delivery
+from pyrometer_alerting.model.alert_names import WATCHDOG, is_cause
 from pyrometer_alerting.model.incident import Alert, Incident
 from pyrometer_alerting.model.message import Replies
 from pyrometer_alerting.model.routing import Routing
-from pyrometer_alerting.state.correlation import Topology, climbed, groups
-from pyrometer_alerting.state.lifecycle import WATCHDOG, Change, fold, is_cause, is_stale, key_of
-from pyrometer_alerting.state.merge import join
+from pyrometer_alerting.state.correlation import Topology, groups, widened_to_node
+from pyrometer_alerting.state.lifecycle import Change, fold, is_stale, key_of
+from pyrometer_alerting.state.merge import merge_incidents
 from pyrometer_alerting.state.metrics import Metrics
-from pyrometer_alerting.state.split import is_another, without
+from pyrometer_alerting.state.split import is_separate_incident, without_keys
 from pyrometer_alerting.state.store import Store, Transaction
 
 # Effect and cause come in different groups, most within 100 ms of each other; most first diagnoses are there within
@@ -24,9 +25,11 @@ SETTLE_SECONDS = 0.5
 # While a possible cause is open, a run's first message waits longer for the answer whether they are one.
 JOIN_SECONDS = 2.0
 WATCHDOG_FACT = "watchdog_last_seen"
-WATCHDOG_OF = "watchdog:"  # and the cluster: each Prometheus has its own heartbeat
-RECEIVER_OF_OURS, NAME_OF_OURS = "receiver:", "heard:"
-_TOLD = frozenset({"reopened", "resumed", "again", "worse", "joined", "resolved"})  # in the thread; all else edits
+CLUSTER_WATCHDOG = "watchdog:"  # and the cluster: each Prometheus has its own heartbeat
+OUR_RECEIVER, OUR_ALERT = "receiver:", "heard:"
+_REPLY_EVENTS = frozenset(
+    {"reopened", "resumed", "again", "worse", "joined", "resolved"}
+)  # in the thread; all else edits
 
 
 @dataclass
@@ -35,7 +38,7 @@ class Outcome:
 
     diagnose: list[str] = field(default_factory=list)
     cause_arrived: bool = False
-    doubted: bool = False
+    has_parked: bool = False
 
 
 class Intake:
@@ -54,15 +57,15 @@ class Intake:
         counts = {"applied": 0, "stale": 0, "repeated": 0}
         with self._store.transaction() as tx:
             self._note_watchdog(tx, delivery, now)
-            self._note_ours(tx, delivery, now)
+            self._note_receiver(tx, delivery, now)
             if tx.is_repeated(delivery.group, delivery.digest, now):
                 counts["repeated"] = len(delivery.alerts)
             else:
-                fresh = self._fresh(tx, delivery, counts, now)
+                fresh = self._without_stale(tx, delivery, counts, now)
                 self.fold(tx, fresh, delivery.truncated, now, outcome)
         for name, count in counts.items():
             self._metrics.alerts.labels(name).inc(count)
-        outcome.doubted = counts["stale"] > 0
+        outcome.has_parked = counts["stale"] > 0
         return outcome
 
     def fold(self, tx: Transaction, alerts: Sequence[Alert], truncated: int, now: float, outcome: Outcome) -> None:
@@ -82,7 +85,7 @@ class Intake:
         """Where a new incident is told is decided once: a message cannot move."""
         if change is None:
             return None
-        incident = climbed(change.incident)
+        incident = widened_to_node(change.incident)
         if "opened" in change.events:
             incident = replace(incident, channel=self.routing.channel(incident.newest()))
         return replace(change, incident=incident)
@@ -91,15 +94,15 @@ class Intake:
         for alert in delivery.alerts:
             if alert.name == WATCHDOG and alert.firing:
                 tx.save_fact(WATCHDOG_FACT, repr(now))
-                tx.save_fact(WATCHDOG_OF + alert.labels.get("cluster", ""), repr(now))
+                tx.save_fact(CLUSTER_WATCHDOG + alert.labels.get("cluster", ""), repr(now))
 
-    def _note_ours(self, tx: Transaction, delivery: Delivery, now: float) -> None:
+    def _note_receiver(self, tx: Transaction, delivery: Delivery, now: float) -> None:
         """An Alertmanager may serve others, too: what it is asked for must be for us."""
-        tx.save_fact(RECEIVER_OF_OURS + delivery.receiver, repr(now))
+        tx.save_fact(OUR_RECEIVER + delivery.receiver, repr(now))
         for name in {alert.name for alert in delivery.alerts}:
-            tx.save_fact(NAME_OF_OURS + name, repr(now))
+            tx.save_fact(OUR_ALERT + name, repr(now))
 
-    def _fresh(self, tx: Transaction, delivery: Delivery, counts: dict[str, int], now: float) -> list[Alert]:
+    def _without_stale(self, tx: Transaction, delivery: Delivery, counts: dict[str, int], now: float) -> list[Alert]:
         fresh = []
         for alert in delivery.alerts:
             if alert.name == WATCHDOG:
@@ -108,7 +111,7 @@ class Intake:
             if is_stale(alert, known, now - seen_at):
                 counts["stale"] += 1
                 if alert.firing:
-                    tx.doubt(alert)
+                    tx.park_alert(alert)
                 continue
             counts["applied"] += 1
             fresh.append(alert)
@@ -125,25 +128,25 @@ class Intake:
         known: dict[str, Incident | None] = {}
         for key, members in by_key.items():
             incident = _of_key(tx, key, known)
-            if incident is not None and is_another(incident, key, members):
-                self._leave(tx, incident, key, now)
+            if incident is not None and is_separate_incident(incident, key, members):
+                self._split_off_key(tx, incident, key, now)
                 del known[incident.id]
         for key, members in by_key.items():
             incident = _of_key(tx, key, known)
-            if incident is None and (home := tx.home_of(members[0].fingerprint)):
+            if incident is None and (home := tx.incident_of_alert(members[0].fingerprint)):
                 incident = tx.incident(home)
             found.setdefault(incident.id if incident else key, (incident, []))[1].extend(members)
         return list(found.values())
 
-    def _leave(self, tx: Transaction, incident: Incident, key: str, now: float) -> None:
-        """What began long after its own end is another incident: this one goes on without it."""
-        tx.save_incident(without(incident, {key}), now)
+    def _split_off_key(self, tx: Transaction, incident: Incident, key: str, now: float) -> None:
+        """What began long after its own end is another incident: this one goes on without_keys it."""
+        tx.save_incident(without_keys(incident, {key}), now)
         tx.forget_key(key)
         for member in incident.members:
             if key_of(member) == key:
                 tx.move_alert(member.fingerprint, "")
-        if incident.posts:
-            tx.outbox.want(incident.id, now, now, incident.channel)
+        if incident.is_posted:
+            tx.outbox.request(incident.id, now, now, incident.channel)
 
     def _joined(self, tx: Transaction, changes: list[Change], now: float) -> list[Change]:
         """The changes, those of incidents that turn out to be one replaced by theirs."""
@@ -160,7 +163,7 @@ class Intake:
         found = groups([change.incident for change in opened.values()], [*current, *others], self.topology)
         absorbed = {incident.id for group in found for incident in group.incidents}
         kept = [change for change in changes if change.incident.id not in absorbed]
-        return kept + [join(tx, group.incidents, group.domain, now) for group in found]
+        return kept + [merge_incidents(tx, group.incidents, group.domain, now) for group in found]
 
     def _keep(self, tx: Transaction, change: Change, now: float, outcome: Outcome) -> None:
         incident = change.incident
@@ -175,7 +178,7 @@ class Intake:
 
     def _settle(self, tx: Transaction, incident: Incident) -> float:
         """How long the first post may wait for more of the same, and for its cause."""
-        if tx.outbox.is_said(incident.id) or not incident.firing:
+        if tx.outbox.is_posted(incident.id) or not incident.firing:
             return 0.0
         if incident.wants_diagnosis and incident.diagnosis is None and self._diagnoses:
             causes = (other for other in tx.recent_incidents(float("inf")) if other.cluster == incident.cluster)
@@ -199,11 +202,11 @@ def announce(
 ) -> None:
     """Have the message posted or edited, and its thread told of what deserves it."""
     incident = change.incident
-    if not incident.posts:
+    if not incident.is_posted:
         return
-    tx.outbox.want(incident.id, now, not_before, incident.channel)
+    tx.outbox.request(incident.id, now, not_before, incident.channel)
     for event in change.events:
-        if event in _TOLD:
+        if event in _REPLY_EVENTS:
             message = replies.event(routing.shown(incident), event)
             if event == "worse":  # an edit pings nobody
                 message = replace(routing.addressed(message, incident), broadcast=True)

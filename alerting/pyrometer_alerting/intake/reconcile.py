@@ -13,21 +13,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from pyrometer_alerting.clock import Clock
-from pyrometer_alerting.intake.intake import RECEIVER_OF_OURS, WATCHDOG_OF, Intake, Outcome
-from pyrometer_alerting.intake.missed import Sweep
+from pyrometer_alerting.intake.intake import CLUSTER_WATCHDOG, OUR_RECEIVER, Intake, Outcome
+from pyrometer_alerting.intake.missed import MissedAlertScan
 from pyrometer_alerting.intake.own_alerts import PATH_DEAD, is_own, path_dead
-from pyrometer_alerting.intake.upstream import Upstream, look, muted_note
+from pyrometer_alerting.intake.upstream import Upstream, ask_upstream, muted_note
+from pyrometer_alerting.model.alert_names import WATCHDOG
 from pyrometer_alerting.model.incident import Alert, Incident
 from pyrometer_alerting.prometheus import Prometheus, PrometheusError
 from pyrometer_alerting.sources.alertmanager import Alertmanager
 from pyrometer_alerting.sources.topology import topology
-from pyrometer_alerting.state.lifecycle import LAGGING_SECONDS, WATCHDOG
+from pyrometer_alerting.state.lifecycle import LAGGING_SECONDS
 from pyrometer_alerting.state.metrics import Metrics
 from pyrometer_alerting.state.store import Store, StoreError, Transaction
 
 _log = logging.getLogger(__name__)
 
-UNHEARD_END = "its end was seen in Alertmanager, which had not told it"
+MISSED_RESOLVE = "its end was seen in Alertmanager, which had not told it"
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class Reconciler:
         self._started_at = clock.now()
         self._gone_since: dict[str, float] = {}
         self._wired_at = 0.0
-        self._sweep = Sweep(clock.now())
+        self._missed_scan = MissedAlertScan(clock.now())
         self._wake = threading.Event()
         self._stopped = False
 
@@ -102,25 +103,25 @@ class Reconciler:
     def step(self) -> None:
         """Ask everyone once and set right what differs."""
         now = self._clock.now()
-        self._learn_wiring(now)
-        upstream = look(self._alertmanagers, self._prometheus, now)
+        self._refresh_topology(now)
+        upstream = ask_upstream(self._alertmanagers, self._prometheus, now)
         outcome = Outcome()
         with self._store.transaction() as tx:
-            self._watch_the_dog(tx, upstream, now, outcome)
+            self._check_watchdog(tx, upstream, now, outcome)
             self._settle_doubts(tx, upstream, now, outcome)
             self._take_undelivered(tx, upstream, now, outcome)
             for incident in tx.recent_incidents(float("inf")):
                 self._close_gone(tx, incident, upstream, now, outcome)
             for incident in tx.recent_incidents(float("inf")):
                 self._note_muted(tx, incident, upstream, now)
-        found = self._sweep.missed(self._store, self._prometheus, upstream, now)
+        found = self._missed_scan.missed(self._store, self._prometheus, upstream, now)
         if found is not None:
             with self._store.transaction() as tx:
                 self._correct(tx, "missed", [replace(found, firing=True, ends_at=None)], now, outcome)
                 self._correct(tx, "missed", [found], now, outcome)
         self._changed(outcome)
 
-    def _learn_wiring(self, now: float) -> None:
+    def _refresh_topology(self, now: float) -> None:
         if self._prometheus is None or abs(now - self._wired_at) < self._pace.wiring:
             return
         try:
@@ -129,9 +130,9 @@ class Reconciler:
         except PrometheusError as error:
             _log.warning("reconciliation: wiring: %s", error)
 
-    def _watch_the_dog(self, tx: Transaction, upstream: Upstream, now: float, outcome: Outcome) -> None:
+    def _check_watchdog(self, tx: Transaction, upstream: Upstream, now: float, outcome: Outcome) -> None:
         """A heartbeat's silence is an incident; its return ends it. Before it was ever heard nothing is expected."""
-        for cluster, fact in tx.facts(WATCHDOG_OF).items():
+        for cluster, fact in tx.facts(CLUSTER_WATCHDOG).items():
             heard, open_name = float(fact), f"{PATH_DEAD}:{cluster}"
             open_since = tx.fact(open_name)
             if open_since is None and now - max(heard, self._started_at) > self._pace.watchdog:
@@ -140,25 +141,25 @@ class Reconciler:
             elif open_since is not None and (heard > float(open_since) or now - heard > self._pace.abandoned):
                 tx.forget_fact(open_name)
                 if heard <= float(open_since):
-                    tx.forget_fact(WATCHDOG_OF + cluster)  # a cluster that is no more
+                    tx.forget_fact(CLUSTER_WATCHDOG + cluster)  # a cluster that is no more
                 over = path_dead(cluster, float(open_since), now, (), ends_at=now)
                 self._correct(tx, "watchdog", [over], now, outcome)
 
     def _settle_doubts(self, tx: Transaction, upstream: Upstream, now: float, outcome: Outcome) -> None:
         """A firing of an episode that had ended: a lagging peer's old story, or true. Nobody to ask: it is true."""
         asked = bool(self._alertmanagers) or self._prometheus is not None
-        for alert, heard in tx.doubted():
+        for alert, heard in tx.parked_alerts():
             if upstream.fires(alert) or (not asked and now - heard >= LAGGING_SECONDS):
                 self._correct(tx, "refired", [alert], now, outcome)
             elif now - heard < self._pace.doubt:
                 continue
-            tx.trust(alert.fingerprint)
+            tx.release_alert(alert.fingerprint)
 
     def _take_undelivered(self, tx: Transaction, upstream: Upstream, now: float, outcome: Outcome) -> None:
         """Active in every Alertmanager for long, for us, and not here: its notice is lost. A muted one stays so."""
         if not upstream.asked_all:
             return
-        ours = set(tx.facts(RECEIVER_OF_OURS))
+        ours = set(tx.facts(OUR_RECEIVER))
         for fingerprint, seen in upstream.views[0].items():
             if not ours & set(seen.receivers):
                 continue
@@ -187,7 +188,7 @@ class Reconciler:
         if gone:
             ends = len(gone) == sum(alert.firing for alert in incident.members)
             if ends:
-                tx.save_incident(replace(incident, note=UNHEARD_END), now)
+                tx.save_incident(replace(incident, note=MISSED_RESOLVE), now)
             tx.forget_deliveries()  # should it be told of again, in the same words, it is news
             self._correct(tx, "closed", gone, now, outcome)
             for alert in gone:
@@ -199,8 +200,8 @@ class Reconciler:
         note = muted_note((alert for alert in incident.members if alert.firing), upstream)
         if note != incident.note:
             tx.save_incident(replace(incident, note=note), now)
-            if incident.posts:
-                tx.outbox.want(incident.id, now, now, incident.channel)
+            if incident.is_posted:
+                tx.outbox.request(incident.id, now, now, incident.channel)
 
     def _correct(self, tx: Transaction, kind: str, alerts: list[Alert], now: float, outcome: Outcome) -> None:
         self._intake.fold(tx, alerts, 0, now, outcome)

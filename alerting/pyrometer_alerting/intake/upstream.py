@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pyrometer_alerting.model.incident import Alert
 from pyrometer_alerting.model.text import utc
 from pyrometer_alerting.prometheus import Prometheus, PrometheusError
-from pyrometer_alerting.sources.alertmanager import Alertmanager, AlertmanagerError, Seen, Silence
+from pyrometer_alerting.sources.alertmanager import ActiveAlert, Alertmanager, AlertmanagerError, Silence
 
 _log = logging.getLogger(__name__)
 
@@ -22,9 +22,9 @@ FIRING = 'ALERTS{alertstate="firing"}'
 
 @dataclass(frozen=True)
 class Upstream:
-    """One look. `views` has one mapping per Alertmanager that answered, by fingerprint; `silent` says who did not."""
+    """One ask_upstream. `views` has one mapping per Alertmanager that answered, by fingerprint; `silent` says who did not."""
 
-    views: Sequence[Mapping[str, Seen]] = ()
+    views: Sequence[Mapping[str, ActiveAlert]] = ()
     silences: Mapping[str, Silence] = field(default_factory=dict)
     firing: Mapping[str, Sequence[Mapping[str, str]]] | None = None
     silent: tuple[str, ...] = ()
@@ -34,7 +34,7 @@ class Upstream:
         """Whether at least one Alertmanager is known and each of them answered."""
         return bool(self.views) and not self.silent
 
-    def known(self, fingerprint: str) -> list[Seen]:
+    def known(self, fingerprint: str) -> list[ActiveAlert]:
         """The alert as those Alertmanagers see it that know it."""
         return [view[fingerprint] for view in self.views if fingerprint in view]
 
@@ -50,10 +50,10 @@ class Upstream:
     def fires_in_prometheus(self, labels: Mapping[str, str]) -> bool:
         """Whether Prometheus evaluates it as firing; its own labels may be fewer (external labels come on the way)."""
         found = (self.firing or {}).get(labels.get("alertname", ""), ())
-        return any(is_part(series, labels) for series in found)
+        return any(is_subset(series, labels) for series in found)
 
 
-def look(alertmanagers: Sequence[Alertmanager], prometheus: Prometheus | None, now: float) -> Upstream:
+def ask_upstream(alertmanagers: Sequence[Alertmanager], prometheus: Prometheus | None, now: float) -> Upstream:
     """Ask everyone once; who does not answer is noted, never raised."""
     views, silent = [], []
     silences: dict[str, Silence] = {}
@@ -86,7 +86,7 @@ def without_state(labels: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in labels.items() if name not in ("__name__", "alertstate")}
 
 
-def is_part(labels: Mapping[str, str], of: Mapping[str, str]) -> bool:
+def is_subset(labels: Mapping[str, str], of: Mapping[str, str]) -> bool:
     """Whether every label is in the other set as well."""
     return labels.items() <= of.items()
 
@@ -107,7 +107,7 @@ def muted_note(alerts: Iterable[Alert], upstream: Upstream) -> str:
     return share + "; ".join(sorted(notes)[:2])
 
 
-def _why(seen: Seen, upstream: Upstream) -> str:
+def _why(seen: ActiveAlert, upstream: Upstream) -> str:
     if seen.silenced_by:
         silence = upstream.silences.get(seen.silenced_by[0])
         if silence is None:

@@ -13,14 +13,14 @@ from typing import Any, Protocol, TypeVar
 
 from pyrometer_alerting.clock import Clock
 from pyrometer_alerting.interact import answers
-from pyrometer_alerting.interact.silences import CannotSilenceError, Preview, listed, silences_for
+from pyrometer_alerting.interact.silences import Preview, SilenceRefusedError, listed, silences_for
 from pyrometer_alerting.model import text
 from pyrometer_alerting.model.incident import Incident
 from pyrometer_alerting.model.links import board_links
 from pyrometer_alerting.model.routing import Routing
 from pyrometer_alerting.render.composer import ACKNOWLEDGE, DRAIN, SHOW_NODE, SILENCE_1H, SILENCE_4H, UNSILENCE
 from pyrometer_alerting.render.messages import Style
-from pyrometer_alerting.sources.alertmanager import Alertmanager, AlertmanagerError, Matcher, Seen, Silence
+from pyrometer_alerting.sources.alertmanager import ActiveAlert, Alertmanager, AlertmanagerError, Matcher, Silence
 from pyrometer_alerting.state.store import Store, Transaction
 
 T = TypeVar("T")
@@ -33,13 +33,13 @@ _REASON = "reason"
 _CALLBACK = "pyrometer_silence"
 
 
-class Desk(Protocol):
+class EphemeralReplies(Protocol):
     """What is shown to one person alone. Both raise SlackFailure."""
 
     def open_view(self, trigger: str, view: Mapping[str, Any]) -> None:
         """Open a modal."""
 
-    def whisper(self, channel: str, user: str, said: str) -> None:
+    def post_ephemeral(self, channel: str, user: str, said: str) -> None:
         """Say something that only this user sees."""
 
 
@@ -60,14 +60,14 @@ class Interactions:
     def __init__(
         self,
         store: Store,
-        desk: Desk,
+        replies: EphemeralReplies,
         alertmanagers: Sequence[Alertmanager],
         *,
         style: Style,
         clock: Clock,
         changed: Callable[[], None],
     ) -> None:
-        self._store, self._desk, self._alertmanagers = store, desk, alertmanagers
+        self._store, self._replies, self._alertmanagers = store, replies, alertmanagers
         self._style, self._clock, self._changed = style, clock, changed
         self.users: frozenset[str] = frozenset()
         self.routing = Routing()
@@ -110,14 +110,14 @@ class Interactions:
         for action in payload.get("actions") or []:
             name, incident_id = str(action.get("action_id", "")), str(action.get("value", ""))
             if not self.may(person.id):
-                self._write_down(person, "refused", incident_id, name)
-                self._desk.whisper(
+                self._audit(person, "refused", incident_id, name)
+                self._replies.post_ephemeral(
                     channel, person.id, "You are not on the list of those who may do this (slack-users)."
                 )
                 continue
             said = self._do(name, incident_id, person, (str(payload.get("trigger_id", "")), channel))
             if said:
-                self._desk.whisper(channel, person.id, said)
+                self._replies.post_ephemeral(channel, person.id, said)
 
     def _do(self, name: str, incident_id: str, person: Person, where: tuple[str, str]) -> str:
         with self._store.transaction() as tx:
@@ -154,14 +154,14 @@ class Interactions:
         """Show what would be muted before it is."""
         try:
             previews = [Preview(each, tuple(self._mutes(each))) for each in silences_for(incident)]
-        except CannotSilenceError as error:
+        except SilenceRefusedError as error:
             return f"Not silenced: {error}."
         except AlertmanagerError as error:
             return f"Not silenced: {error}."
-        self._desk.open_view(trigger, _view(incident, hours, channel, previews))
+        self._replies.open_view(trigger, _view(incident, hours, channel, previews))
         return ""
 
-    def _mutes(self, matchers: tuple[Matcher, ...]) -> list[Seen]:
+    def _mutes(self, matchers: tuple[Matcher, ...]) -> list[ActiveAlert]:
         return self._first(lambda alertmanager: alertmanager.alerts(matchers))
 
     def submitted(self, payload: Mapping[str, Any]) -> None:
@@ -172,10 +172,12 @@ class Interactions:
         meant = json.loads(view.get("private_metadata") or "{}")
         incident_id, hours, channel = str(meant["incident"]), int(meant["hours"]), str(meant["channel"])
         if not self.may(person.id) or hours not in _HOURS.values():
-            self._write_down(person, "refused", incident_id, "silence")
-            self._desk.whisper(channel, person.id, "You are not on the list of those who may do this (slack-users).")
+            self._audit(person, "refused", incident_id, "silence")
+            self._replies.post_ephemeral(
+                channel, person.id, "You are not on the list of those who may do this (slack-users)."
+            )
             return
-        self._desk.whisper(channel, person.id, self._silence(incident_id, hours, person, _reason(view)))
+        self._replies.post_ephemeral(channel, person.id, self._silence(incident_id, hours, person, _reason(view)))
 
     def _silence(self, incident_id: str, hours: int, person: Person, reason: str) -> str:
         with self._store.transaction() as tx:
@@ -188,7 +190,7 @@ class Interactions:
         try:
             for matchers in silences_for(incident):
                 made += [self._make(matchers, ends_at, str(person), comment)]  # one by one: the next may fail
-        except (CannotSilenceError, AlertmanagerError) as error:
+        except (SilenceRefusedError, AlertmanagerError) as error:
             self._remember(incident, person, made, hours, comment)
             return f"Not silenced{' in full' if made else ''}: {error}."
         self._remember(incident, person, made, hours, comment)
@@ -243,11 +245,11 @@ class Interactions:
 
     def _tell(self, tx: Transaction, incident: Incident, said: str) -> None:
         now = self._clock.now()
-        tx.outbox.want(incident.id, now, now, incident.channel)
+        tx.outbox.request(incident.id, now, now, incident.channel)
         blocks = [{"type": "section", "text": {"type": "mrkdwn", "text": said}}]
         tx.outbox.reply(incident.id, json.dumps({"text": said, "blocks": blocks}), now)
 
-    def _write_down(self, person: Person, action: str, incident_id: str, detail: str) -> None:
+    def _audit(self, person: Person, action: str, incident_id: str, detail: str) -> None:
         _log.warning("interaction: %s: %s", action, person.id)
         with self._store.transaction() as tx:
             tx.audit(self._clock.now(), str(person), action, incident_id, detail)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pyrometer_alerting.model.incident import Alert, Incident, part_of
-from pyrometer_alerting.sources.alertmanager import Matcher, Seen
+from pyrometer_alerting.sources.alertmanager import ActiveAlert, Matcher
 
 MAX_SILENCES = 5  # of an incident with more kinds of alerts nobody can judge what it would mute
 MAX_VALUES = 100  # nodes or ports of a storm, written out one by one: never a pattern that matches more
@@ -19,25 +19,25 @@ class Preview:
     """One silence to be made, and what it would mute now."""
 
     matchers: tuple[Matcher, ...]
-    mutes: tuple[Seen, ...] = ()
+    mutes: tuple[ActiveAlert, ...] = ()
 
     def shown(self) -> str:
         """`alertname="GpuLost", node="gpu-042"`."""
         return ", ".join(map(str, self.matchers))
 
 
-class CannotSilenceError(Exception):
+class SilenceRefusedError(Exception):
     """This incident cannot be silenced from here; one line that says why and what to do."""
 
 
 def silences_for(incident: Incident) -> list[tuple[Matcher, ...]]:
-    """The matchers of each silence; raises CannotSilenceError."""
+    """The matchers of each silence; raises SilenceRefusedError."""
     firing = [alert for alert in incident.members if alert.firing]
     if not firing:
-        raise CannotSilenceError("nothing of it fires any more")
+        raise SilenceRefusedError("nothing of it fires any more")
     names = list(dict.fromkeys(alert.name for alert in firing))
     if len(names) > MAX_SILENCES:
-        raise CannotSilenceError(f"it has {len(names)} kinds of alerts: silence what you mean in Alertmanager")
+        raise SilenceRefusedError(f"it has {len(names)} kinds of alerts: silence what you mean in Alertmanager")
     return [_matchers(name, [alert for alert in firing if alert.name == name]) for name in names]
 
 
@@ -48,10 +48,10 @@ def _matchers(name: str, alerts: Sequence[Alert]) -> tuple[Matcher, ...]:
         if "" in values:
             continue
         if len(values) > MAX_VALUES:
-            raise CannotSilenceError(f"it has {len(values)} values of {label}: silence what you mean in Alertmanager")
+            raise SilenceRefusedError(f"it has {len(values)} values of {label}: silence what you mean in Alertmanager")
         found.append(Matcher(label, values[0]) if len(values) == 1 else Matcher(label, _any_of(values), is_regex=True))
     if len(found) == 1:
-        raise CannotSilenceError("its alerts have no label in common but their name: silence them in Alertmanager")
+        raise SilenceRefusedError("its alerts have no label in common but their name: silence them in Alertmanager")
     return tuple(found)
 
 
@@ -60,7 +60,7 @@ def _any_of(values: Iterable[str]) -> str:
     return "|".join("".join(f"\\{char}" if char in _SPECIAL else char for char in value) for value in values)
 
 
-def listed(seen: Iterable[Seen], most: int) -> list[str]:
+def listed(seen: Iterable[ActiveAlert], most: int) -> list[str]:
     """The alerts as lines: name and part."""
     lines = [f"{each.labels.get('alertname', 'unnamed alert')} {part_of(each.labels)}".strip() for each in seen]
     return [*lines[:most], *([f"and {len(lines) - most} more"] if len(lines) > most else [])]

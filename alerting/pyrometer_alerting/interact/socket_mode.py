@@ -41,7 +41,7 @@ class Listener:
         quiet = logging.getLogger("pyrometer_alerting.slack_sdk")
         client = SocketModeClient(self._app_token, logger=quiet, web_client=self._web, concurrency=4)
         client.proxy = self._web.proxy
-        client.socket_mode_request_listeners.append(self._heard)
+        client.socket_mode_request_listeners.append(self._on_request)
         self._client = client
         while not self._stopping.is_set() and not client.is_connected():
             try:
@@ -63,7 +63,7 @@ class Listener:
         """Hang up."""
         self._stopping.set()
 
-    def _heard(self, client: BaseSocketModeClient, request: SocketModeRequest) -> None:
+    def _on_request(self, client: BaseSocketModeClient, request: SocketModeRequest) -> None:
         """Slack waits three seconds for the acknowledgement: it comes first, the work after it."""
         payload: Mapping[str, Any] = request.payload or {}
         command = request.type == "slash_commands"

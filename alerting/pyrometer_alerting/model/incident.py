@@ -51,12 +51,12 @@ class Shape:
     look_at: str = ""
 
     @property
-    def tells(self) -> bool:
+    def is_known(self) -> bool:
         """Whether it looks like any trouble that is known."""
         return self.kind not in ("unknown", "steady")
 
     @property
-    def sure(self) -> str:
+    def confidence_note(self) -> str:
         """`, 75 % sure` to come after `said`; nothing where the run stands, which is counted, not judged."""
         return "" if self.kind == "stopped" else f", {100 * self.confidence:.0f} % sure"
 
@@ -72,7 +72,7 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Curve:
+class ChartCurve:
     """The MFU of the batches by time, for a small chart: Unix seconds; median, lowest and expected MFU as ratios."""
 
     at: tuple[float, ...]
@@ -91,7 +91,7 @@ class Diagnosis:
     onset: float | None = None
     shape: Shape | None = None
     cost: Cost | None = None
-    curve: Curve | None = None
+    curve: ChartCurve | None = None
     told_at: float | None = None  # when the message last said it; later numbers wait for the next edit
     strangers: tuple[str, ...] = ()  # fingerprints of the incident's own alerts whose parts the run does not use
 
@@ -135,7 +135,7 @@ class Incident:
         return self.resolved_at is None
 
     @property
-    def posts(self) -> bool:
+    def is_posted(self) -> bool:
         """Info is for the page (and the digest), not for the channel."""
         return self.severity != "info"
 
@@ -198,8 +198,8 @@ def from_json(document: str) -> Incident:
     )
 
 
-def _curve(raw: Mapping[str, Any]) -> Curve:
-    return Curve(tuple(raw["at"]), tuple(raw["median"]), tuple(raw["lowest"]), raw["expected"])
+def _curve(raw: Mapping[str, Any]) -> ChartCurve:
+    return ChartCurve(tuple(raw["at"]), tuple(raw["median"]), tuple(raw["lowest"]), raw["expected"])
 
 
 def _diagnosis(raw: Mapping[str, Any]) -> Diagnosis:

@@ -14,7 +14,7 @@ Block: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True)
 class Message:
-    """What goes to Slack: `text` for notifications and screen readers, `blocks` for the eye."""
+    """What goes to Slack: `text` for notifications and screen readers, `blocks` for the analysis."""
 
     text: str
     blocks: list[Block] = field(default_factory=list)

@@ -13,14 +13,14 @@ from datetime import datetime, timezone
 from typing import Any
 
 from pyrometer_alerting.model import text
-from pyrometer_alerting.model.incident import Curve
+from pyrometer_alerting.model.incident import ChartCurve
 
 MAX_POINTS = 20
 TITLE = 50
 LABEL = 20
 
 
-def chart_block(curve: Curve, run: str) -> dict[str, Any] | None:
+def chart_block(curve: ChartCurve, run: str) -> dict[str, Any] | None:
     """The block, or None where there are too few points for a line."""
     labels = _labels(curve.at[-MAX_POINTS:])
     if len(labels) < 2:

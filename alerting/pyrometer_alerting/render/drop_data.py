@@ -29,7 +29,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Drop:
+class DropPicture:
     """Times in Unix seconds, MFU as ratios. `end` is None while it lasts, `until` is when the picture ends."""
 
     title: str
@@ -48,7 +48,7 @@ class Drop:
     downs: tuple[float, ...] = ()
 
 
-def drop_of(prometheus: Prometheus, incident: Incident, now: float) -> Drop | None:
+def drop_picture_of(prometheus: Prometheus, incident: Incident, now: float) -> DropPicture | None:
     """All that the picture of an incident shows; None without a curve or batches. Raises PrometheusError."""
     diagnosis = incident.diagnosis
     if diagnosis is None or diagnosis.curve is None:
@@ -61,7 +61,7 @@ def drop_of(prometheus: Prometheus, incident: Incident, now: float) -> Drop | No
     if frame.empty:
         return None
     cause = next((found for found in diagnosis.causes if found.labels), None)
-    drop = Drop(
+    drop = DropPicture(
         title=headline(incident).removeprefix(sign(incident)).strip(),
         subtitle=_subtitle(incident),
         at=tuple(frame["at"].astype(float)),
@@ -87,12 +87,12 @@ def band(frame: pd.DataFrame, begin: float, expected: float) -> tuple[float, flo
 def _subtitle(incident: Incident) -> str:
     shape = incident.diagnosis.shape if incident.diagnosis is not None else None
     named = [incident.cluster, f"run {incident.run}" if incident.run else ""]
-    if shape is not None and shape.tells:
-        named.append(f"curve: {shape.said}{shape.sure}")
+    if shape is not None and shape.is_known:
+        named.append(f"curve: {shape.said}{shape.confidence_note}")
     return "  \u00b7  ".join(name for name in named if name)
 
 
-def _with_culprit(prometheus: Prometheus, cluster: str, drop: Drop, cause: Cause) -> Drop:
+def _with_culprit(prometheus: Prometheus, cluster: str, drop: DropPicture, cause: Cause) -> DropPicture:
     labels = cause.labels or {}
     where = f"cluster={quoted(cluster)},{matching('node', [labels.get('node', '')])}"
     step = max((drop.until - drop.at[0]) / GRID_POINTS, 5.0)
@@ -117,15 +117,15 @@ def _with_culprit(prometheus: Prometheus, cluster: str, drop: Drop, cause: Cause
 
 
 def _replace(
-    drop: Drop,
+    drop: DropPicture,
     culprit: str,
     lines: list[Line | None],
     *,
     throttled: tuple[tuple[float, float], ...] = (),
     downs: tuple[float, ...] = (),
-) -> Drop:
+) -> DropPicture:
     kept = tuple(line for line in lines if line is not None)
-    return Drop(**{**vars(drop), "culprit": culprit, "lines": kept, "throttled": throttled, "downs": downs})
+    return DropPicture(**{**vars(drop), "culprit": culprit, "lines": kept, "throttled": throttled, "downs": downs})
 
 
 def _line(name: str, found: list[Series]) -> Line | None:

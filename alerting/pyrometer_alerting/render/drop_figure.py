@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from pyrometer_alerting.model.incident import Incident
 from pyrometer_alerting.prometheus import Prometheus
-from pyrometer_alerting.render.drop_data import Drop, drop_of
+from pyrometer_alerting.render.drop_data import DropPicture, drop_picture_of
 from pyrometer_alerting.render.figures import (
     BLUE,
     DIM,
@@ -21,11 +21,11 @@ from pyrometer_alerting.render.figures import (
     HEIGHT,
     INK,
     VERMILLION,
-    figure_of,
+    drawable,
     heading,
-    plain_axis,
-    png,
-    shown,
+    new_figure,
+    style_axis,
+    to_png,
 )
 
 MOST_POINTS = 20_000
@@ -34,13 +34,13 @@ UTC = timezone.utc
 
 def draw_incident(prometheus: Prometheus, incident: Incident, now: float) -> bytes | None:
     """The picture of an incident as PNG; None where there is nothing to draw. Raises PrometheusError."""
-    drop = drop_of(prometheus, incident, now)
+    drop = drop_picture_of(prometheus, incident, now)
     return draw(drop) if drop is not None else None
 
 
-def draw(drop: Drop) -> bytes:
+def draw(drop: DropPicture) -> bytes:
     """The picture as PNG."""
-    figure = figure_of()
+    figure = new_figure()
     rows = 2 if drop.lines or drop.downs else 1
     axes = figure.subplots(rows, 1, sharex=True, squeeze=False, height_ratios=[2.1, 1][:rows])[:, 0]
     figure.subplots_adjust(left=0.075, right=0.835, top=0.86, bottom=0.085, hspace=0.3)
@@ -51,12 +51,12 @@ def draw(drop: Drop) -> bytes:
         _culprit(figure, axes[1], drop)
     for axis in axes:
         _window(axis, drop, named=axis is axes[0])
-        plain_axis(axis)
+        style_axis(axis)
     _times(axes[-1], drop)
-    return png(figure)
+    return to_png(figure)
 
 
-def _batches(axis: Axes, drop: Drop) -> None:
+def _batches(axis: Axes, drop: DropPicture) -> None:
     at, mfu = _dates(drop.at), 100 * np.asarray(drop.mfu)
     tagged = np.asarray(drop.tagged, dtype=bool)
     low, high = 100 * drop.band[0], 100 * drop.band[1]
@@ -78,7 +78,7 @@ def _batches(axis: Axes, drop: Drop) -> None:
     _labels(axis, labels, top)
 
 
-def _culprit(figure: Figure, axis: Axes, drop: Drop) -> None:
+def _culprit(figure: Figure, axis: Axes, drop: DropPicture) -> None:
     top = 1.0
     labels = []
     for line, colour, style in zip(drop.lines[:2], (VERMILLION, GREY), ("-", (0, (4, 3))), strict=False):
@@ -87,7 +87,7 @@ def _culprit(figure: Figure, axis: Axes, drop: Drop) -> None:
         labels.append((line.values[-1] if line.values else 0.0, line.name, colour))
     axis.set_ylim(0, top)
     unit = drop.lines[0].unit if drop.lines else ""
-    axis.set_ylabel(shown(unit, 24), color=DIM, fontsize=9)
+    axis.set_ylabel(drawable(unit, 24), color=DIM, fontsize=9)
     for begin, end in drop.throttled:
         left, right = _dates([begin, end])
         axis.axvspan(left, right, ymin=0, ymax=0.09, color=VERMILLION, lw=0, zorder=3)
@@ -103,7 +103,7 @@ def _culprit(figure: Figure, axis: Axes, drop: Drop) -> None:
     heading(figure, place, drop.culprit, color=VERMILLION, fontsize=10, fontweight="bold")
 
 
-def _window(axis: Axes, drop: Drop, *, named: bool) -> None:
+def _window(axis: Axes, drop: DropPicture, *, named: bool) -> None:
     """The time of the event, shaded, with its beginning marked."""
     end = drop.end if drop.end is not None else drop.until
     axis.axvspan(*_dates([drop.begin, end]), color=VERMILLION, alpha=0.08, lw=0, zorder=0)
@@ -127,10 +127,10 @@ def _labels(axis: Axes, labels: Sequence[tuple[float, str, str]], top: float) ->
     for value, name, colour in sorted(labels, key=lambda label: label[0]):
         height = axis.get_position().height * HEIGHT * 72
         last = max(value / max(top, 1e-9), last + 12.5 / height)
-        axis.text(1.012, last, shown(name, 24), transform=axis.transAxes, color=colour, fontsize=9.5, va="center")
+        axis.text(1.012, last, drawable(name, 24), transform=axis.transAxes, color=colour, fontsize=9.5, va="center")
 
 
-def _times(axis: Axes, drop: Drop) -> None:
+def _times(axis: Axes, drop: DropPicture) -> None:
     locator = AutoDateLocator(minticks=4, maxticks=8, tz=UTC)
     axis.xaxis.set_major_locator(locator)
     axis.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=UTC, show_offset=False))

@@ -24,7 +24,7 @@ INK, DIM, GRID, PAPER = "#1d1f24", "#5f6670", "#e3e6ea", "#ffffff"
 BLUE, VERMILLION, GREY, GREEN = "#0072B2", "#D55E00", "#8a9099", "#009E73"  # Okabe and Ito
 
 
-def figure_of(height: float = HEIGHT) -> Figure:
+def new_figure(height: float = HEIGHT) -> Figure:
     """An empty sheet of that many inches."""
     figure = Figure(figsize=(WIDTH, height), dpi=DPI, facecolor=PAPER)
     FigureCanvasAgg(figure)
@@ -34,13 +34,13 @@ def figure_of(height: float = HEIGHT) -> Figure:
 def heading(figure: Figure, height: float, content: str, **style: Any) -> None:  # noqa: ANN401 - Matplotlib's
     """A line of its own, cut until it fits."""
     limit = 160
-    said = figure.text(0.075, height, shown(content, limit), va="center", **style)
+    said = figure.text(0.075, height, drawable(content, limit), va="center", **style)
     while said.get_window_extent().x1 > 0.985 * WIDTH * DPI and limit > 10:
         limit -= 6
-        said.set_text(shown(content, limit))
+        said.set_text(drawable(content, limit))
 
 
-def png(figure: Figure) -> bytes:
+def to_png(figure: Figure) -> bytes:
     """The picture; the figure is empty afterwards."""
     written = io.BytesIO()
     figure.savefig(written, format="png", facecolor=PAPER)
@@ -48,7 +48,7 @@ def png(figure: Figure) -> bytes:
     return written.getvalue()
 
 
-def plain_axis(axis: Axes) -> None:
+def style_axis(axis: Axes) -> None:
     """Nothing that is not data."""
     for name, spine in axis.spines.items():
         spine.set_visible(name == "bottom")
@@ -58,7 +58,7 @@ def plain_axis(axis: Axes) -> None:
     axis.tick_params(colors=DIM, labelsize=9, length=0)
 
 
-def shown(value: str, limit: int) -> str:
+def drawable(value: str, limit: int) -> str:
     """Untrusted text: clean, cut, only what the font has, and none of Matplotlib's mathematics between dollar signs."""
     glyphs = get_font(findfont("DejaVu Sans")).get_charmap()
     drawable = "".join(char if ord(char) in glyphs else "" if category(char) == "So" else "\u25a1" for char in value)
@@ -74,7 +74,7 @@ def draw_bars(block: Mapping[str, Any]) -> bytes:
     lying = len(series) == 1
     height = 0.85 + ROW * len(series[0]["data"]) if lying else 0.75 * HEIGHT
     left, above, below = (0.24, 0.6, 0.15) if lying else (0.05, 0.9, 0.65)  # above and below in inches
-    figure = figure_of(height)
+    figure = new_figure(height)
     axes = figure.subplots(1, len(series), squeeze=False)[0]
     figure.subplots_adjust(left=left, right=0.96, top=1 - above / height, bottom=below / height, wspace=0.2)
     heading(figure, 1 - 0.3 / height, _title(block), color=INK, fontsize=12.5, fontweight="bold")
@@ -83,7 +83,7 @@ def draw_bars(block: Mapping[str, Any]) -> bytes:
             _lying(axis, line["data"])
         else:
             _standing(axis, str(line["name"]), line["data"])
-    return png(figure)
+    return to_png(figure)
 
 
 def _title(block: Mapping[str, Any]) -> str:
@@ -96,11 +96,11 @@ def _lying(axis: Axes, points: Sequence[Mapping[str, Any]]) -> None:
     places = range(len(points))
     axis.barh(places, values, color=BLUE, height=0.6)
     axis.invert_yaxis()
-    axis.set_yticks(places, [shown(str(point["label"]), 30) for point in points])
+    axis.set_yticks(places, [drawable(str(point["label"]), 30) for point in points])
     axis.set_xlim(0, 1.12 * max([*values, 1e-9]))
     for place, value in zip(places, values, strict=True):
         axis.annotate(f" {value:,.0f}", (value, place), va="center", color=INK, fontsize=10)
-    plain_axis(axis)
+    style_axis(axis)
     axis.grid(visible=False)
     axis.spines["bottom"].set_visible(False)
     axis.set_xticks([])
@@ -111,12 +111,12 @@ def _standing(axis: Axes, name: str, points: Sequence[Mapping[str, Any]]) -> Non
     values = [float(point["value"]) for point in points]
     places = range(len(points))
     axis.bar(places, values, color=BLUE, width=0.6)
-    labels = [shown(str(point["label"]), 12) for point in points]
+    labels = [drawable(str(point["label"]), 12) for point in points]
     axis.set_xticks(places, labels, rotation=45 if len(points) > 3 else 0, ha="right" if len(points) > 3 else "center")
     axis.set_ylim(0, 1.15 * max([*values, 1.0]))
     for place, value in zip(places, values, strict=True):
         axis.annotate(f"{value:,.0f}", (place, value), ha="center", va="bottom", color=INK, fontsize=10)
     axis.margins(x=0.04)
-    axis.set_title(shown(name, 24), fontsize=10.5, color=DIM, loc="left")
-    plain_axis(axis)
+    axis.set_title(drawable(name, 24), fontsize=10.5, color=DIM, loc="left")
+    style_axis(axis)
     axis.set_yticks([])

@@ -17,7 +17,7 @@ from pyrometer_alerting.model.incident import Alert, Cause, Incident, culprits, 
 from pyrometer_alerting.model.links import alertmanager_link, board_links, prometheus_link, runbook_url
 from pyrometer_alerting.model.message import Block, Message
 from pyrometer_alerting.render.chart_block import chart_block
-from pyrometer_alerting.state.correlation import EVERYWHERE
+from pyrometer_alerting.state.correlation import NO_SINGLE_PART
 from pyrometer_alerting.state.lifecycle import rank, worst
 
 MAX_CAUSES = 5
@@ -95,7 +95,7 @@ def build_reply(incident: Incident, event: str, style: Style) -> Message:
     return Message(shown, [{"type": "section", "text": {"type": "mrkdwn", "text": shown}}])
 
 
-def build_parting(rest: Incident, parted: Incident, style: Style) -> Message:
+def build_split_reply(rest: Incident, parted: Incident, style: Style) -> Message:
     """What the thread says when a part goes on in a message of its own; with the end, where that was all that fired."""
     parts = text.mrkdwn(", ".join(culprits(parted)[:3]) or parted.alertname, FIELD)
     why = f"run {text.mrkdwn(rest.run, FIELD)} does not use it"
@@ -118,8 +118,8 @@ class ThreadReplies:
         return build_reply(incident, event, self.style)
 
     def split(self, rest: Incident, parted: Incident) -> Message:
-        """Build the reply on a split, as `build_parting` does."""
-        return build_parting(rest, parted, self.style)
+        """Build the reply on a split, as `build_split_reply` does."""
+        return build_split_reply(rest, parted, self.style)
 
 
 def headline(incident: Incident) -> str:
@@ -174,10 +174,10 @@ def causes_text(incident: Incident) -> str:
 def _shape_line(incident: Incident) -> str:
     """What the curve looks like; nothing where it looks like nothing known."""
     shape = incident.diagnosis.shape if incident.diagnosis is not None else None
-    if shape is None or not shape.tells:
+    if shape is None or not shape.is_known:
         return ""
     also = f"; also {text.mrkdwn(shape.also, FIELD)}" if shape.also else ""
-    return f"_MFU curve:_ {text.mrkdwn(shape.said, FIELD)}{shape.sure}{also}"
+    return f"_MFU curve:_ {text.mrkdwn(shape.said, FIELD)}{shape.confidence_note}{also}"
 
 
 def _lost(incident: Incident, before: str = "") -> str:
@@ -311,7 +311,7 @@ def _about(incident: Incident) -> str:
     """`run llama-70b`, `switch leaf-12`, `GpuLost at many parts`, `gpu-042 GPU 3`: nothing that changes as it grows."""
     if incident.run:
         return f"run {incident.run}"
-    if incident.domain == EVERYWHERE:
+    if incident.domain == NO_SINGLE_PART:
         return f"{incident.alertname} at many parts"
     return incident.domain or part_of(incident.newest().labels) or incident.alertname
 

@@ -28,7 +28,7 @@ class AlertmanagerError(Exception):
 
 
 @dataclass(frozen=True)
-class Seen:
+class ActiveAlert:
     """An alert as Alertmanager knows it now (it does not tell ended ones). `muted` when it is silenced or inhibited.
 
     `receivers` are the names that its routes lead to.
@@ -70,7 +70,7 @@ class Matcher:
 class Alertmanager(Protocol):
     """What we ask of one Alertmanager. Every method raises AlertmanagerError."""
 
-    def alerts(self, matchers: Sequence[Matcher] = ()) -> list[Seen]:
+    def alerts(self, matchers: Sequence[Matcher] = ()) -> list[ActiveAlert]:
         """Everything it knows, silenced and inhibited alerts included."""
 
     def silences(self) -> list[Silence]:
@@ -92,12 +92,12 @@ class HttpAlertmanager:
         if urlsplit(url).hostname in ("127.0.0.1", "localhost", "::1"):
             self._session.trust_env = False  # a proxy of the environment cannot reach our loopback
 
-    def alerts(self, matchers: Sequence[Matcher] = ()) -> list[Seen]:
+    def alerts(self, matchers: Sequence[Matcher] = ()) -> list[ActiveAlert]:
         """GET /api/v2/alerts."""
         asked = "&".join(f"filter={quote(str(matcher), safe='')}" for matcher in matchers)
         found = self._ask("GET", f"/api/v2/alerts?active=true&silenced=true&inhibited=true&unprocessed=true&{asked}")
         try:
-            return [_seen(item) for item in found]
+            return [_active_alert(item) for item in found]
         except (KeyError, TypeError, AttributeError):
             raise AlertmanagerError("Alertmanager's answer could not be read") from None
 
@@ -156,9 +156,9 @@ class HttpAlertmanager:
             return bytes(body)
 
 
-def _seen(item: Mapping[str, Any]) -> Seen:
+def _active_alert(item: Mapping[str, Any]) -> ActiveAlert:
     status = item["status"]
-    return Seen(
+    return ActiveAlert(
         fingerprint=str(item["fingerprint"]),
         labels={str(name): str(value) for name, value in item["labels"].items()},
         annotations={str(name): str(value) for name, value in (item.get("annotations") or {}).items()},

@@ -42,7 +42,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Curve:
+class MfuCurve:
     """The clean batches of one run, oldest first. `attempt` counts restarts inside the window from 0."""
 
     at: Floats
@@ -55,20 +55,20 @@ class Curve:
         """The usual time between two batches."""
         return float(np.median(np.diff(self.at))) if len(self.at) > 1 else 0.0
 
-    def part(self, begin: float, end: float = float("inf")) -> Curve:
+    def part(self, begin: float, end: float = float("inf")) -> MfuCurve:
         """The batches after `begin`, up to and with `end` (Unix seconds)."""
         return self.where((self.at > begin) & (self.at <= end))
 
-    def followed_by(self, later: Curve) -> Curve:
+    def followed_by(self, later: MfuCurve) -> MfuCurve:
         """This curve and one after it as one."""
         at, ratio, step, attempt = (
             np.concatenate([vars(self)[name], vars(later)[name]]) for name in ("at", "ratio", "step", "attempt")
         )
-        return Curve(at, ratio, step, attempt)
+        return MfuCurve(at, ratio, step, attempt)
 
-    def where(self, kept: NDArray[np.bool_]) -> Curve:
+    def where(self, kept: NDArray[np.bool_]) -> MfuCurve:
         """Return the batches that are marked True."""
-        return Curve(self.at[kept], self.ratio[kept], self.step[kept], self.attempt[kept])
+        return MfuCurve(self.at[kept], self.ratio[kept], self.step[kept], self.attempt[kept])
 
 
 def active_runs(prometheus: Prometheus, now: float) -> list[Run]:
@@ -106,16 +106,18 @@ def batches(prometheus: Prometheus, cluster: str, run: str, start: float, end: f
     return frame.sort_values("at", kind="stable").reset_index(drop=True)[list(COLUMNS)]
 
 
-def clean_curve(frame: pd.DataFrame, reference: float) -> Curve:
+def clean_curve(frame: pd.DataFrame, reference: float) -> MfuCurve:
     """The curve of the clean batches of such a frame, against a reference MFU."""
     at, mfu, step = (frame[name].to_numpy(dtype=float) for name in ("at", "mfu", "step"))
     return curve_of(at, mfu / reference, step, frame["attempt"].to_numpy(np.int64), frame["tagged"].to_numpy(np.bool_))
 
 
-def curve_of(at: Floats, ratio: Floats, step: Floats, attempt: NDArray[np.int64], tagged: NDArray[np.bool_]) -> Curve:
+def curve_of(
+    at: Floats, ratio: Floats, step: Floats, attempt: NDArray[np.int64], tagged: NDArray[np.bool_]
+) -> MfuCurve:
     """A curve without the batches that say nothing: tagged ones, their neighbours, the first ones after a restart."""
     kept = _clean(attempt, tagged) & np.isfinite(ratio) & (ratio > 0)
-    return Curve(at[kept], ratio[kept], step[kept], attempt[kept])
+    return MfuCurve(at[kept], ratio[kept], step[kept], attempt[kept])
 
 
 def good_level(mfu: Floats) -> float:

@@ -15,7 +15,7 @@ WAVE_SECONDS = 2 * 86_400  # two whole days, or a wave of a day is only a guess
 
 
 @dataclass(frozen=True)
-class Expectation:
+class ExpectedMfu:
     """The MFU to expect (a ratio, 0-1) and in words where it is from; `own` when only the run itself says it.
 
     `best_before` is the run's own best before the window that is looked at.
@@ -27,7 +27,7 @@ class Expectation:
     best_before: float | None = None
 
 
-def expectation(prometheus: Prometheus, cluster: str, run: str, frame: pd.DataFrame, end: float) -> Expectation | None:
+def expected_mfu(prometheus: Prometheus, cluster: str, run: str, frame: pd.DataFrame, end: float) -> ExpectedMfu | None:
     """The best answer there is for a run with these batches; None when there are none. Raises PrometheusError.
 
     Given by the job or learned of its configuration (a recording rule does that), else the run's own best.
@@ -40,10 +40,10 @@ def expectation(prometheus: Prometheus, cluster: str, run: str, frame: pd.DataFr
     before = _value(prometheus, f"max(quantile_over_time(0.9, {_RECENT}{selected(cluster, run)}[{HISTORY}]))", start)
     given = _value(prometheus, f"max(run:pyrometer_train_batch_mfu_ratio:expected{selected(cluster, run)})", end)
     if given is not None:
-        return Expectation(given, "expected for this configuration", own=False, best_before=before)
+        return ExpectedMfu(given, "expected for this configuration", own=False, best_before=before)
     best = max(own, before or 0.0)
     said = "own best of 7 days" if before is not None and before > own else "own best of the window"
-    return Expectation(best, said, own=True, best_before=before)
+    return ExpectedMfu(best, said, own=True, best_before=before)
 
 
 _RECENT = "run:pyrometer_train_batch_mfu_ratio:recent"
@@ -53,10 +53,10 @@ def daily_wave(prometheus: Prometheus, cluster: str, run: str, now: float) -> fl
     """Relative amplitude of a wave of 24 hours in two days of this run, 0 where there is none or no two days."""
     query = f"max(avg_over_time(pyrometer_train_batch_mfu_ratio{selected(cluster, run)}[10m]))"
     found = prometheus.range(query, now - WAVE_SECONDS, now, 600)
-    return wave_of(found[0]) if found else 0.0
+    return daily_amplitude(found[0]) if found else 0.0
 
 
-def wave_of(series: Series) -> float:
+def daily_amplitude(series: Series) -> float:
     """The amplitude at 24 hours, relative to the mean, if it explains most of what moves slowly."""
     points = np.array(series.points, dtype=float)
     if len(points) < 0.9 * WAVE_SECONDS / 600:

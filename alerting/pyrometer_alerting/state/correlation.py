@@ -12,8 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+from pyrometer_alerting.model.alert_names import MASS_EVENT
 from pyrometer_alerting.model.incident import Alert, Cause, Diagnosis, Incident, part_of
-from pyrometer_alerting.state.lifecycle import MASS_EVENT, MAX_EPISODES, rank
+from pyrometer_alerting.state.lifecycle import MAX_EPISODES, rank
 
 DOMAIN_PARTS = 3  # ports of one switch, nodes of one rack
 DOMAIN_SECONDS = 300.0
@@ -22,7 +23,7 @@ FLOOD_MESSAGES = 10  # ... more messages of any kind ...
 STORM_SECONDS = 60.0  # ... that began within this time, are one message
 SAME_EVIDENCE = 0.9  # the same trouble elsewhere that scores so close to the first cause explains the symptom as well
 LINK_SECONDS = 8.0  # a scrape of 5 s and its evaluation: by then what throttles is seen to
-EVERYWHERE = "no single part"
+NO_SINGLE_PART = "no single part"
 
 _Bucket: TypeAlias = tuple[str, ...]
 
@@ -44,7 +45,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class _Sight:
+class _BucketEntry:
     """One firing alert in one bucket."""
 
     incident: Incident
@@ -56,8 +57,8 @@ def groups(opened: Sequence[Incident], current: Sequence[Incident], topology: To
     everything = [*opened, *current]
     fresh = {incident.id for incident in opened}
     union = _Union()
-    for bucket, sights in sorted(_buckets(everything, topology).items(), key=lambda item: _ORDER.index(item[0][0])):
-        together = _together(bucket, sights, union)
+    for bucket, entries in sorted(_buckets(everything, topology).items(), key=lambda item: _ORDER.index(item[0][0])):
+        together = _together(bucket, entries, union)
         if together and any(incident.id in fresh for incident in together):
             union.join([incident.id for incident in together], _domain(bucket))
     by_root: dict[str, list[Incident]] = defaultdict(list)
@@ -69,13 +70,13 @@ def groups(opened: Sequence[Incident], current: Sequence[Incident], topology: To
 _ORDER = ("part", "host", "switch", "rail", "rack", "storm", "flood")
 
 
-def _buckets(incidents: Iterable[Incident], topology: Topology) -> dict[_Bucket, list[_Sight]]:
-    buckets: dict[_Bucket, list[_Sight]] = defaultdict(list)
+def _buckets(incidents: Iterable[Incident], topology: Topology) -> dict[_Bucket, list[_BucketEntry]]:
+    buckets: dict[_Bucket, list[_BucketEntry]] = defaultdict(list)
     for incident in incidents:
         for alert in incident.members:
             if alert.firing:
                 for kind, *rest in _places(incident, alert, topology):
-                    buckets[(kind, incident.channel, incident.cluster, *rest)].append(_Sight(incident, alert))
+                    buckets[(kind, incident.channel, incident.cluster, *rest)].append(_BucketEntry(incident, alert))
     return buckets
 
 
@@ -108,21 +109,21 @@ def _wiring(cluster: str, labels: Mapping[str, str], topology: Topology) -> tupl
     return labels.get("switch") or switch, labels.get("rail") or rail
 
 
-def _together(bucket: _Bucket, sights: Sequence[_Sight], union: _Union) -> list[Incident]:
+def _together(bucket: _Bucket, entries: Sequence[_BucketEntry], union: _Union) -> list[Incident]:
     """The incidents of a bucket that are one; none where they may be a coincidence."""
     kind = bucket[0]
     seconds = STORM_SECONDS if kind in ("storm", "flood") else DOMAIN_SECONDS
-    newest = max(sight.alert.starts_at for sight in sights)
-    near = [sight for sight in sights if _belongs(sight, newest - seconds, _domain(bucket))]
-    incidents = list({sight.incident.id: sight.incident for sight in near}.values())
+    newest = max(entry.alert.starts_at for entry in entries)
+    near = [entry for entry in entries if _belongs(entry, newest - seconds, _domain(bucket))]
+    incidents = list({entry.incident.id: entry.incident for entry in near}.values())
     if kind == "part":
-        return list({sight.incident.id: sight.incident for sight in sights}.values())
-    nodes = {sight.alert.labels.get("node", "") for sight in near}
+        return list({entry.incident.id: entry.incident for entry in entries}.values())
+    nodes = {entry.alert.labels.get("node", "") for entry in near}
     separate = len({union.root(incident.id) for incident in incidents})
-    if kind in ("host", "switch", "rail") and any(sight.alert.name == MASS_EVENT for sight in near):
+    if kind in ("host", "switch", "rail") and any(entry.alert.name == MASS_EVENT for entry in near):
         enough = True
     elif kind == "switch":
-        enough = len({part_of(sight.alert.labels) for sight in near}) >= DOMAIN_PARTS
+        enough = len({part_of(entry.alert.labels) for entry in near}) >= DOMAIN_PARTS
     elif kind == "flood":
         enough = separate > FLOOD_MESSAGES
     else:
@@ -131,16 +132,16 @@ def _together(bucket: _Bucket, sights: Sequence[_Sight], union: _Union) -> list[
     return incidents if enough and separate > 1 else []
 
 
-def _belongs(sight: _Sight, since: float, domain: str) -> bool:
+def _belongs(entry: _BucketEntry, since: float, domain: str) -> bool:
     """Recent, or part of what is known to be this domain's trouble already."""
-    return sight.alert.starts_at >= since or sight.incident.domain == domain
+    return entry.alert.starts_at >= since or entry.incident.domain == domain
 
 
 def _domain(bucket: _Bucket) -> str:
     kind = bucket[0]
     if kind in ("part", "host"):
         return "" if kind == "part" else bucket[-1]
-    return f"{kind} {bucket[-1]}" if kind in ("switch", "rail", "rack") else EVERYWHERE
+    return f"{kind} {bucket[-1]}" if kind in ("switch", "rail", "rack") else NO_SINGLE_PART
 
 
 class _Union:
@@ -166,7 +167,7 @@ class _Union:
         self._domains[first] = domain or self._domains.get(first, "")
 
 
-def climbed(incident: Incident) -> Incident:
+def widened_to_node(incident: Incident) -> Incident:
     """The incident, named after its node when three of the node's parts are in it."""
     if incident.domain or incident.run:
         return incident

@@ -53,7 +53,7 @@ class Operation:
 
 
 @dataclass(frozen=True)
-class Sweep:
+class DuplicateCheck:
     """An operation that was posted twice, maybe: `ts` is the known one, `thread` the root's ts of a reply."""
 
     op_id: str
@@ -70,7 +70,7 @@ class Outbox:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._db = connection
 
-    def want(self, incident_id: str, now: float, not_before: float, target: str = "") -> None:
+    def request(self, incident_id: str, now: float, not_before: float, target: str = "") -> None:
         """The incident changed: its message must be posted (in `target`) or edited, not before that time."""
         if self.root(incident_id) is None:
             self._insert(incident_id, "root", "done", now, not_before, wanted=0, body=None, target=target)
@@ -85,12 +85,12 @@ class Outbox:
             (not_before, not_before, not_before, not_before, incident_id),
         )
 
-    def say(self, name: str, body: str, now: float) -> None:
+    def post_once(self, name: str, body: str, now: float) -> None:
         """Post a message of its own with fixed text, once: the same name is never said again."""
         if self.root(name) is None:
             self._insert(name, "root", "ready", now, now, wanted=1, body=body, target="")
 
-    def restate(self, op_id: str, body: str, now: float) -> None:
+    def edit_posted(self, op_id: str, body: str, now: float) -> None:
         """Edit a message of its own that the channel has: it says something else now."""
         self._db.execute(
             "UPDATE outbox SET body = ?, wanted = wanted + 1, state = 'ready', since = ?, not_before = ?, degrade = 0"
@@ -98,7 +98,7 @@ class Outbox:
             (body, now, now, op_id),
         )
 
-    def said_since(self, time: float) -> list[Operation]:
+    def posted_since(self, time: float) -> list[Operation]:
         """Messages of their own that the channel has since then."""
         found = "kind = 'root' AND body IS NOT NULL AND state = 'done' AND ts IS NOT NULL AND posted_at >= ?"
         return list(self._select(found, time))
@@ -149,7 +149,7 @@ class Outbox:
         """The message of an incident."""
         return next(self._select("incident_id = ? AND kind = 'root'", incident_id), None)
 
-    def is_said(self, incident_id: str) -> bool:
+    def is_posted(self, incident_id: str) -> bool:
         """Whether the channel has the incident's message, or may have it."""
         root = self.root(incident_id)
         return root is not None and (root.ts is not None or root.state in ("sending", "lookup"))
@@ -187,20 +187,20 @@ class Outbox:
             ("done" if done else "ready", channel, ts, now, now, operation.op_id),
         )
 
-    def hold(self, op_id: str, until: float) -> None:
+    def postpone(self, op_id: str, until: float) -> None:
         """It may not be said before then (quiet hours): that is no waiting for Slack."""
         self._db.execute(
             "UPDATE outbox SET not_before = ?, since = ?, error = 'quiet hours' WHERE op_id = ?", (until, until, op_id)
         )
 
-    def later(self, op_id: str, not_before: float, error: str, *, refund: bool = False) -> None:
+    def retry_at(self, op_id: str, not_before: float, error: str, *, refund: bool = False) -> None:
         """Try again then; `refund` when the attempt does not count (rate limits)."""
         self._db.execute(
             "UPDATE outbox SET state = 'ready', not_before = ?, error = ?, attempts = attempts - ? WHERE op_id = ?",
             (not_before, error, int(refund), op_id),
         )
 
-    def look(self, op_id: str, not_before: float, error: str, lookups: int) -> None:
+    def look_up_at(self, op_id: str, not_before: float, error: str, lookups: int) -> None:
         """Look for the message in the channel then; `lookups` were done already."""
         self._db.execute(
             "UPDATE outbox SET state = 'lookup', not_before = ?, error = ?, lookups = ? WHERE op_id = ?",
@@ -218,7 +218,7 @@ class Outbox:
         """What was dropped may be shown again: it is known now what Slack would not take."""
         self._db.execute("UPDATE outbox SET degrade = 0 WHERE op_id = ?", (op_id,))
 
-    def die(self, op_id: str, error: str) -> None:
+    def give_up(self, op_id: str, error: str) -> None:
         """Give up on this content; a later change of the incident tries again."""
         self._db.execute("UPDATE outbox SET state = 'dead', error = ?, degrade = 0 WHERE op_id = ?", (error, op_id))
 
@@ -245,17 +245,17 @@ class Outbox:
             (now, incident_id),
         )
 
-    def hurry(self, now: float, later_than: float) -> None:
+    def cap_waits(self, now: float, later_than: float) -> None:
         """Nothing waits for a time later than that."""
         self._db.execute(
             "UPDATE outbox SET not_before = ? WHERE state IN ('ready', 'lookup') AND not_before > ?", (now, later_than)
         )
 
-    def leave(self, channel: str) -> None:
+    def abandon(self, channel: str) -> None:
         """Messages of that channel are out of reach: what is still to say is said anew elsewhere."""
         self._db.execute("UPDATE outbox SET channel = NULL, ts = NULL, shown = NULL WHERE channel = ?", (channel,))
 
-    def sweep_later(self, op_id: str, channel: str, ts: str, oldest: float, due: float) -> None:
+    def plan_duplicate_check(self, op_id: str, channel: str, ts: str, oldest: float, due: float) -> None:
         """Look then whether this operation is in the channel twice; the one with this ts is the known one."""
         thread = self._db.execute(
             "SELECT root.ts FROM outbox JOIN outbox AS root ON root.incident_id = outbox.incident_id"
@@ -267,16 +267,16 @@ class Outbox:
             (op_id, channel, ts, thread[0] if thread else None, oldest, due),
         )
 
-    def sweeps(self) -> list[Sweep]:
+    def duplicate_checks(self) -> list[DuplicateCheck]:
         """What is to be looked through, soonest first."""
         rows = self._db.execute("SELECT op_id, channel, ts, thread, oldest, due FROM sweep ORDER BY due")
-        return [Sweep(*row) for row in rows]
+        return [DuplicateCheck(*row) for row in rows]
 
-    def sweep_again(self, op_id: str, due: float) -> None:
+    def repeat_duplicate_check(self, op_id: str, due: float) -> None:
         """It could not be looked through."""
         self._db.execute("UPDATE sweep SET due = ? WHERE op_id = ?", (due, op_id))
 
-    def swept(self, op_id: str) -> None:
+    def finish_duplicate_check(self, op_id: str) -> None:
         """It is in the channel once."""
         self._db.execute("DELETE FROM sweep WHERE op_id = ?", (op_id,))
 

@@ -30,7 +30,7 @@ _SCHEMA = """
 CREATE TABLE IF NOT EXISTS delivery (group_key TEXT PRIMARY KEY, digest TEXT NOT NULL, seen_at REAL NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS alert (
     fingerprint TEXT PRIMARY KEY, firing INTEGER NOT NULL, starts_at REAL NOT NULL, ends_at REAL,
-    incident_id TEXT, seen_at REAL NOT NULL, doubted TEXT
+    incident_id TEXT, seen_at REAL NOT NULL, parked_alerts TEXT
 ) STRICT;
 CREATE TABLE IF NOT EXISTS incident (
     number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, key TEXT NOT NULL, firing INTEGER NOT NULL,
@@ -61,7 +61,7 @@ CREATE TABLE IF NOT EXISTS fact (name TEXT PRIMARY KEY, value TEXT NOT NULL) STR
 
 # From schema 1 (release 0.1.0): one incident had one key.
 _FROM_1 = """
-ALTER TABLE alert ADD COLUMN doubted TEXT;
+ALTER TABLE alert ADD COLUMN parked_alerts TEXT;
 ALTER TABLE outbox ADD COLUMN target TEXT NOT NULL DEFAULT '';
 INSERT OR REPLACE INTO incident_key SELECT key, id FROM incident ORDER BY number;
 DROP INDEX incident_by_key;
@@ -104,20 +104,20 @@ class Transaction:
             (alert.fingerprint, int(alert.firing), alert.starts_at, alert.ends_at, incident_id, now),
         )
 
-    def doubt(self, alert: Alert) -> None:
+    def park_alert(self, alert: Alert) -> None:
         """Keep a firing that looks like an old story, until somebody who knows has been asked."""
         self._db.execute(
-            "UPDATE alert SET doubted = ? WHERE fingerprint = ?", (json.dumps(asdict(alert)), alert.fingerprint)
+            "UPDATE alert SET parked_alerts = ? WHERE fingerprint = ?", (json.dumps(asdict(alert)), alert.fingerprint)
         )
 
-    def doubted(self) -> list[tuple[Alert, float]]:
-        """What is doubted, each with when the end that it contradicts was heard."""
-        rows = self._db.execute("SELECT doubted, seen_at FROM alert WHERE doubted IS NOT NULL")
+    def parked_alerts(self) -> list[tuple[Alert, float]]:
+        """What is parked_alerts, each with when the end that it contradicts was heard."""
+        rows = self._db.execute("SELECT parked_alerts, seen_at FROM alert WHERE parked_alerts IS NOT NULL")
         return [(Alert(**json.loads(row[0])), row[1]) for row in rows]
 
-    def trust(self, fingerprint: str) -> None:
+    def release_alert(self, fingerprint: str) -> None:
         """The doubt is settled, one way or the other."""
-        self._db.execute("UPDATE alert SET doubted = NULL WHERE fingerprint = ?", (fingerprint,))
+        self._db.execute("UPDATE alert SET parked_alerts = NULL WHERE fingerprint = ?", (fingerprint,))
 
     def latest_incident(self, key: str) -> Incident | None:
         """The newest incident of this key, or the one that it was joined into."""
@@ -131,7 +131,7 @@ class Transaction:
         row = self._db.execute("SELECT incident_id FROM incident_key WHERE key = ?", (key,)).fetchone()
         return None if row is None else str(row[0])
 
-    def home_of(self, fingerprint: str) -> str | None:
+    def incident_of_alert(self, fingerprint: str) -> str | None:
         """The id of the firing incident that this alert is a member of."""
         row = self._db.execute(
             "SELECT incident.id FROM alert JOIN incident ON incident.id = alert.incident_id"
@@ -255,7 +255,7 @@ class Store:
                 self._owner = _own(folder / "lock")
             elif not self._path.is_file():
                 raise FileNotFoundError(errno.ENOENT, "")
-            # isolation_level=None: transactions are begun by us, with BEGIN IMMEDIATE.
+            # isolation_level=None: transactions are started by us, with BEGIN IMMEDIATE.
             self._db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False, timeout=5.0)
         except (OSError, sqlite3.Error) as error:
             raise StoreError(f"{self._path}: {_reason(error)}") from None

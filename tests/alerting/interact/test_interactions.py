@@ -17,7 +17,7 @@ from pyrometer_alerting.clock import SystemClock
 from pyrometer_alerting.deliver.slack import WebSlack
 from pyrometer_alerting.intake.reconcile import Pace
 from pyrometer_alerting.interact import answers
-from pyrometer_alerting.interact.silences import CannotSilenceError, silences_for
+from pyrometer_alerting.interact.silences import SilenceRefusedError, silences_for
 from pyrometer_alerting.model.incident import Alert, Cause, Diagnosis
 from pyrometer_alerting.model.routing import Routing, Rules
 from pyrometer_alerting.render.messages import Style
@@ -232,7 +232,7 @@ def test_silences_are_as_narrow_as_the_labels_allow() -> None:
     assert len(silences_for(both.incident)) == 2
     bare = fold(None, [Alert("f", True, {"alertname": "X"}, {}, 0.0)], 0, 0.0)  # noqa: FBT003
     assert bare is not None
-    with pytest.raises(CannotSilenceError):
+    with pytest.raises(SilenceRefusedError):
         silences_for(bare.incident)
 
 

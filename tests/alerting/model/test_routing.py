@@ -157,7 +157,7 @@ def test_in_quiet_hours_a_warning_waits_and_a_critical_does_not(bench: Any, tmp_
     with bench.store.transaction() as tx:
         assert tx.outbox.depth()[1] == night + 7 * 3600  # it does not count as waiting for Slack
         waiting = next(one.id for one in tx.incidents() if one.alertname == "NicSymbolErrors")
-        tx.outbox.want(waiting, bench.clock.time, bench.clock.time)  # a change, a diagnosis, a note
+        tx.outbox.request(waiting, bench.clock.time, bench.clock.time)  # a change, a diagnosis, a note
         tx.outbox.hasten(waiting, bench.clock.time)
     bench.restart()
     bench.courier.composer.routing = bench.intake.routing
