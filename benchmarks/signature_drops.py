@@ -21,7 +21,7 @@ from marked import put
 from pyrometer_alerting.diagnosis.evidence import LOOK_BACK_SECONDS, STEP_SECONDS, drop_onset
 from pyrometer_alerting.diagnosis.examination import AROUND_DROP
 from pyrometer_alerting.diagnosis.signature import LEAST_BATCHES, LEAST_SECONDS, MAX_CONFIDENCE, Drop, verdict_on
-from pyrometer_alerting.sources.batches import WINDOW_SECONDS, Curve, Run
+from pyrometer_alerting.sources.batches import WINDOW_SECONDS, MfuCurve, Run
 from pyrometer_simulator.mfu_traces import Fall, fall
 
 KINDS = (
@@ -62,11 +62,11 @@ class Answer:
         return self.said == self.drawn
 
 
-def curve_until(run: Fall, now: float) -> Curve:
+def curve_until(run: Fall, now: float) -> MfuCurve:
     """The window of the service."""
     window = Run("", "", WINDOW_SECONDS / (run.run.at[1] - run.run.at[0])).window(AROUND_DROP * (now - run.began))
     seen = (run.run.at <= now) & (run.run.at > now - window)
-    return Curve(run.run.at[seen], run.run.mfu[seen], run.run.step[seen], run.run.attempt[seen])
+    return MfuCurve(run.run.at[seen], run.run.mfu[seen], run.run.step[seen], run.run.attempt[seen])
 
 
 def drop_picture_of(run: Fall, step_seconds: float) -> Drop | None:
@@ -79,7 +79,7 @@ def drop_picture_of(run: Fall, step_seconds: float) -> Drop | None:
     return Drop(float(fired[0]), _onset(curve_until(run, float(fired[0])))) if len(fired) else None
 
 
-def _onset(curve: Curve) -> float | None:
+def _onset(curve: MfuCurve) -> float | None:
     seen = curve.part(curve.at[-1] - LOOK_BACK_SECONDS)
     behind = (curve.at[-1] - seen.at) // STEP_SECONDS
     grid = pd.Series(seen.ratio).groupby(curve.at[-1] - STEP_SECONDS * behind).mean()

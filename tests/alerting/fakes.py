@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from pyrometer_alerting.deliver.courier import Courier
+from pyrometer_alerting.deliver.limits import Timing
 from pyrometer_alerting.deliver.slack import WebSlack
-from pyrometer_alerting.deliver.timing import Timing
 from pyrometer_alerting.intake.intake import Intake, Outcome
 from pyrometer_alerting.intake.webhook import parse
 from pyrometer_alerting.model.incident import Alert, Incident

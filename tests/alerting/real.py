@@ -16,8 +16,8 @@ from alerting_fakes import FakePrometheus, wait_until
 
 from pyrometer_alerting.app.service import WEBHOOK_PATH, Service
 from pyrometer_alerting.clock import SystemClock
+from pyrometer_alerting.deliver.limits import Timing
 from pyrometer_alerting.deliver.slack import WebSlack
-from pyrometer_alerting.deliver.timing import Timing
 from pyrometer_alerting.intake.missed import MissedAlertScan
 from pyrometer_alerting.intake.reconcile import Pace
 from pyrometer_alerting.prometheus import Series

@@ -1,7 +1,7 @@
 """The workers beside delivery: signatures of active runs, pictures of incidents, digests.
 
-The signatures have a bounded cost: one run after the other, and after each a rest of 19 times the time it took, so that
-the thread never takes more than 5 % of a core. With very many runs each is examined less often; stale ones are absent.
+The cost of signatures is bounded: one run at a time, and after each a pause of 19 times the time it took, so that the
+thread never takes more than 5 % of a core. With very many runs each is examined less often; stale ones are absent.
 """
 
 from __future__ import annotations
@@ -39,33 +39,33 @@ Gauge = dict[tuple[tuple[str, str], ...], float]
 
 
 class RunAnalysis(Protocol):
-    """What of the pandas half is needed here; imported by the worker, for it takes a second."""
+    """The functions of `diagnosis.investigation`, imported by the worker since pandas is slow to import."""
 
     def active_runs(self, prometheus: Prometheus, now: float) -> list[Run]:
-        """All runs with batches in the last hour."""
+        """Return all runs with batches in the last hour."""
 
     def examine(self, prometheus: Prometheus, run: Run, now: float, wave: float) -> Examination | None:
-        """One look at one run."""
+        """Examine one run."""
 
     def daily_wave_of_run(self, prometheus: Prometheus, run: Run, now: float) -> float:
-        """The amplitude of its wave of a day."""
+        """Return the amplitude of the run's 24-hour wave."""
 
 
 def load_run_analysis() -> RunAnalysis:
-    """Import pandas and what uses it."""
+    """Import pandas and its users."""
     return cast(RunAnalysis, importlib.import_module("pyrometer_alerting.diagnosis.investigation"))
 
 
 @dataclass(frozen=True)
 class SignatureReading:
-    """What was reading of a run, and when."""
+    """The confidences of one run, and when it was examined."""
 
     at: float
     confidences: Mapping[str, float]
 
 
 class SignatureWatch:
-    """Runs in its own thread; `gauge` may be asked from any."""
+    """Examines active runs in its own thread; `gauge` may be called from any."""
 
     def __init__(self, prometheus: Prometheus, *, clock: Clock, metrics: Metrics) -> None:
         self._prometheus, self._clock, self._metrics = prometheus, clock, metrics
@@ -77,13 +77,13 @@ class SignatureWatch:
         self._stop = threading.Event()
 
     def run(self) -> None:
-        """Look until stopped."""
+        """Examine runs until stopped."""
         analysis = load_run_analysis()
         while not self._stop.is_set():
             started = self._clock.now()
             took = self.step(analysis)
             rest = max(REST * took, 0.0 if took else EVERY_SECONDS / 4)
-            _log.debug("signatures: looked for %.3f s at %.0f, resting %.1f s", took, started, rest)
+            _log.debug("signatures: took %.3f s at %.0f, pausing %.1f s", took, started, rest)
             self._stop.wait(rest)
 
     def stop(self) -> None:
@@ -91,7 +91,7 @@ class SignatureWatch:
         self._stop.set()
 
     def step(self, analysis: RunAnalysis) -> float:
-        """Look at the run that waits longest, if one is due; the seconds that it took."""
+        """Examine the run that has waited longest, if one is due; return the seconds that it took."""
         started = self._clock.now()
         try:
             runs = self._active(analysis, started)
@@ -105,7 +105,7 @@ class SignatureWatch:
         return max(self._clock.now() - started, 0.001)
 
     def gauge(self) -> Gauge:
-        """pyrometer_run_signature by (cluster, run, signature): what is fresh enough to be true."""
+        """Return pyrometer_run_signature by (cluster, run, signature), without stale values."""
         oldest = self._clock.now() - STALE_SECONDS
         with self._lock:
             fresh = {run: reading for run, reading in self._readings.items() if reading.at >= oldest}
@@ -116,7 +116,7 @@ class SignatureWatch:
         }
 
     def _active(self, analysis: RunAnalysis, now: float) -> list[Run]:
-        """The active runs; the list is asked for anew when it is as old as the looks are far apart."""
+        """Return the active runs; the list is refreshed at half the interval of examinations."""
         at, runs = self._runs
         if now - at >= EVERY_SECONDS / 2:
             runs = analysis.active_runs(self._prometheus, now)[:MAX_RUNS]
@@ -147,7 +147,7 @@ class SignatureWatch:
         self._metrics.signatures.labels(kind).inc()
 
     def _wave(self, analysis: RunAnalysis, run: Run, now: float) -> float:
-        """The wave of the day needs two days of data: asked once an hour."""
+        """Return the amplitude of the daily wave, which needs two days of data and is queried once an hour."""
         key = (run.cluster, run.name)
         amplitude, at = self._waves.get(key, (0.0, 0.0))
         if now - at >= WAVE_EVERY_SECONDS:
@@ -163,7 +163,7 @@ class SignatureWatch:
 
 
 class AnalysisWorkers:
-    """Each in its own thread; without a Prometheus there are only digests of the incidents."""
+    """Runs each worker in its own thread; without a Prometheus there are only digests of the incidents."""
 
     def __init__(
         self,
@@ -194,11 +194,11 @@ class AnalysisWorkers:
             self._workers += [watch, incident_pictures]
 
     def targets(self) -> list[Callable[[], None]]:
-        """What the threads run."""
+        """Return the functions that the threads run."""
         return [worker.run for worker in self._workers]
 
     def stop(self) -> None:
-        """Let them all return."""
+        """Stop all workers."""
         self._stopping.set()
         for worker in self._workers:
             worker.stop()

@@ -1,4 +1,4 @@
-"""Pictures of incidents for workspaces without the chart block: added by an edit after the text, never before it.
+"""Pictures of incidents for workspaces without chart blocks, added by an edit so that they never delay the text.
 
 Few: one when the drop is diagnosed, one every five minutes while it lasts, one of the whole when it is over.
 """
@@ -24,21 +24,25 @@ from pyrometer_alerting.state.store import Store, StoreError
 
 _log = logging.getLogger(__name__)
 
-READY_WAITS = (1.0, 2.0, 4.0, 8.0)  # Slack processes an upload in 1 to 8 s
+READY_WAITS = (1.0, 2.0, 4.0, 8.0)  # seconds between checks of an upload, which Slack processes asynchronously
 
 
 class PictureUploader:
-    """`sleep` waits for so many seconds."""
+    """Uploads pictures; `sleep` waits for that many seconds."""
 
     def __init__(self, slack: Slack, sleep: Callable[[float], object]) -> None:
         self._slack, self.sleep = slack, sleep
 
     def upload(self, name: str, content: bytes, title: str) -> str | None:
-        """Slack's id of the picture; None where Slack does not get ready with it. Raises SlackFailure."""
+        """Return Slack's id of the picture; None if Slack does not process it in time.
+
+        Raises:
+            SlackFailure: the upload failed.
+        """
         file_id = self._slack.upload(name, content, title)
         if self._ready(file_id):
             return file_id
-        _log.warning("pictures: Slack has not processed %s in time: the message stays without", file_id)
+        _log.warning("pictures: Slack did not process %s in time: the message has no picture", file_id)
         return None
 
     def _ready(self, file_id: str) -> bool:
@@ -59,19 +63,27 @@ RECENT_SECONDS = 600.0  # a resolved incident's last picture is made within this
 
 
 class DrawIncident(Protocol):
-    """The picture of one incident as PNG; None where there is nothing to draw."""
+    """Draws one incident as PNG; returns None if there is nothing to draw."""
 
     def __call__(self, prometheus: Prometheus, incident: Incident, now: float) -> bytes | None:
-        """Raises PrometheusError."""
+        """Draw the incident.
+
+        Raises:
+            PrometheusError: a query failed.
+        """
 
 
 def load_draw_incident() -> DrawIncident:
-    """Import Matplotlib and what uses it, once a picture is needed; ImportError where it is not installed."""
+    """Import Matplotlib and its users when the first picture is needed.
+
+    Raises:
+        ImportError: Matplotlib is not installed.
+    """
     return cast(DrawIncident, importlib.import_module("pyrometer_alerting.render.drop_figure").draw_incident)
 
 
 class IncidentPictures:
-    """Runs in its own thread; `changed` is called when a message has a new picture to show."""
+    """Runs in its own thread; calls `changed` when a message has a new picture."""
 
     def __init__(
         self,
@@ -86,7 +98,7 @@ class IncidentPictures:
     ) -> None:
         self._store, self._uploader, self._prometheus, self._charts = store, uploader, prometheus, charts
         self._clock, self._metrics, self._changed = clock, metrics, changed
-        self._made: dict[str, tuple[float, bool]] = {}  # incident -> when its picture was made, and whether of its end
+        self._made: dict[str, tuple[float, bool]] = {}  # incident -> (time of its picture, whether it shows the end)
         self._not_before = 0.0
         self._stop = threading.Event()
         self.load: Callable[[], DrawIncident] = load_draw_incident
@@ -104,7 +116,7 @@ class IncidentPictures:
         self._stop.set()
 
     def step(self) -> bool:
-        """Make the picture of one incident that needs one; whether one was made."""
+        """Make the picture of one incident that needs one; return whether one was made."""
         now = self._clock.now()
         incident = self._next(now) if now >= self._not_before else None
         if incident is None:
@@ -113,7 +125,7 @@ class IncidentPictures:
         try:
             made = self._make(incident, now)
         except ImportError:
-            _log.warning("pictures: no Matplotlib here: pip install 'pyrometer[alerting]', or --slack.charts=off")
+            _log.warning("pictures: Matplotlib is not installed: pip install matplotlib, or set --slack.charts=off")
             self._not_before, made = now + WITHOUT_LIBRARY_SECONDS, False
         except (PrometheusError, SlackFailure) as error:
             _log.warning("pictures: incident %s: %s", incident.id, error)
@@ -127,7 +139,7 @@ class IncidentPictures:
         return made
 
     def _next(self, now: float) -> Incident | None:
-        """The newest incident whose picture is missing or old."""
+        """Return the newest incident whose picture is missing or outdated."""
         with self._store.transaction() as tx:
             if self._charts == "off" or has_native_charts_enabled(tx, self._charts, now):
                 return None

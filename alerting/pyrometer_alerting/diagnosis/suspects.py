@@ -1,4 +1,4 @@
-"""Suspects: causes while their scores are weighed, and those that hosts and ranks point at."""
+"""Suspects: causes while their scores are weighed, and the suspects that hosts and ranks point to."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyrometer_alerting.diagnosis.rank_evidence import WINDOW, RankEvidence
 from pyrometer_alerting.model.incident import Cause, Shape, part_of
 from pyrometer_alerting.model.text import duration, percent
 
-LATE_SECONDS = 15.0  # three scrapes of 5 s: a cause seen to begin later than that did not start the drop
+LATE_SECONDS = 15.0  # three scrapes of 5 s: a cause that began later than that did not start the drop
 QUIET_SECONDS = 3.0
 EARLY_SECONDS = 300.0
 STOPPED_SECONDS = 45.0  # three scrapes of 15 s without another increment
@@ -22,7 +22,7 @@ NO_SINGLE_PART = "no single part"
 
 @dataclass
 class Suspect:
-    """`kind` is the family of the trouble (throttle, link, xid, pcie, clock, rank, gc, data, checkpoint, host)."""
+    """A possible cause; `kind` is its family: throttle, link, xid, pcie, clock, rank, gc, data, checkpoint or host."""
 
     labels: dict[str, str]
     cause: str
@@ -30,22 +30,22 @@ class Suspect:
     onset: float
     evidence: list[str] = field(default_factory=list)
     against: list[str] = field(default_factory=list)
-    last: float | None = None  # when it was last seen to go on
+    last: float | None = None  # when it was last seen
     pause: float = STOPPED_SECONDS
     kind: str = ""
 
     def doubt(self, factor: float, reason: str) -> None:
-        """Weigh it less, and say why."""
+        """Lower its score and record the reason."""
         self.score *= factor
         self.against.append(reason)
 
     def confirm(self, factor: float, reason: str) -> None:
-        """Weigh it more, and say why."""
+        """Raise its score and record the reason."""
         self.score *= factor
         self.evidence.append(reason)
 
     def to_cause(self) -> Cause:
-        """The cause as it is shown; without labels nobody in particular is meant."""
+        """Return the cause as it is shown; without labels it names no single part."""
         return Cause(
             part=part_of(self.labels) or NO_SINGLE_PART,
             cause=self.cause,
@@ -58,7 +58,7 @@ class Suspect:
 
 
 def weigh_time(suspect: Suspect, onset: float, now: float) -> None:
-    """Agreement in time: a cause begins before or with its effect, not long before, and goes on with it."""
+    """Weigh its time: a cause starts with or shortly before its effect, and continues with it."""
     if math.isnan(suspect.onset):
         return
     lag = suspect.onset - onset
@@ -76,8 +76,8 @@ def weigh_time(suspect: Suspect, onset: float, now: float) -> None:
         suspect.doubt(0.4, f"stopped {duration(now - suspect.last)} ago")
 
 
-# Which families of trouble draw such a curve, and which do not (the table of causes in Imbue's 70B report; MegaScale
-# for garbage collection; SmolLM3 for storage). What stands in neither column is left as it is.
+# Which families of trouble produce such a curve, and which do not (the table of causes in Imbue's 70B report; MegaScale
+# for garbage collection; SmolLM3 for storage). Families in neither table are left unchanged.
 _SPEAKS_FOR: dict[str, frozenset[str]] = {
     "tenth_from_start": frozenset({"link", "pcie"}),
     "third_from_start": frozenset({"pcie", "link"}),
@@ -109,23 +109,23 @@ _SPEAKS_AGAINST: dict[str, frozenset[str]] = {
 
 
 def weigh_shape(suspect: Suspect, shape: Shape | None) -> None:
-    """Whether the curve is one that such a trouble draws; only as far as the curve's kind is sure."""
+    """Weigh it by whether such a trouble produces the curve, as far as the curve's kind is certain."""
     if shape is None or shape.kind in ("unknown", "steady", "daily_wave"):
         return
     named = shape.kind.replace("_", " ")
     if suspect.kind in _SPEAKS_FOR.get(shape.kind, frozenset()):
         suspect.score *= 1 + 0.15 * shape.confidence
     elif suspect.kind in _SPEAKS_AGAINST.get(shape.kind, frozenset()):
-        # A quarter at most: what is measured on a part weighs more than what a curve looks like.
+        # By a quarter at most: measurements on a part count more than the shape of a curve.
         suspect.doubt(1 - 0.25 * shape.confidence, f"the MFU curve ({named}) is not what this does")
 
 
 UNKNOWN_TIME = float("nan")
-# A rank stands out when it waits this much less of its step than the median of its stage, and 4 robust sigmas less.
-# 0.05: MegaScale's slow hosts were 10 % slower in their forward, which is about half that of the step.
+# A rank stands out when its waiting share is this much below the median of its stage, and 4 robust sigmas below. 0.05:
+# MegaScale's slow hosts were 10 % slower in their forward pass, about half of that in the step.
 LESS_WAIT = 0.05
 FATAL_XIDS = frozenset({"48", "62", "64", "74", "79", "95", "119", "120"})  # NVIDIA's catalogue: reset or replace
-MOST_HOSTS = 5  # of one kind; more is a common cause and no culprit
+MOST_HOSTS = 5  # of one kind; more have a common cause
 
 _EVENTS = {
     "oom_kill": (70.0, "the kernel killed a process for memory"),
@@ -144,7 +144,7 @@ _PARTS = {
 
 
 def suspects_from_hosts(found: HostEvidence, gpus: pd.DataFrame) -> list[Suspect]:
-    """Suspects among the run's GPUs, ports and hosts."""
+    """Return suspects among the run's GPUs, ports and hosts."""
     places = set(zip(gpus.get("node", []), gpus.get("gpu", []), strict=True))
     return [*_xids(found, places), *_pcie(found, places), *_rates(found), *_events(found), *_pressure(found)]
 
@@ -215,12 +215,15 @@ def _pressure(found: HostEvidence) -> list[Suspect]:
 
 
 def suspects_from_ranks(found: RankEvidence) -> list[Suspect]:
-    """Suspects among the ranks: the one the others wait for, and parts of the step that have grown."""
+    """Return suspects among the ranks: the one the others wait for, and parts of the step that have grown."""
     return [*_slow_rank(found.waits), *_grown_parts(found.parts, found.waits)]
 
 
 def least_waiting(waits: pd.DataFrame) -> tuple[dict[str, str], float, float] | None:
-    """The rank the others wait for, if one stands out: (node, gpu and rank, its waiting share, its stage's median)."""
+    """Return the rank that the others wait for, if one stands out.
+
+    As (node, gpu and rank; its waiting share; its stage's median).
+    """
     if len(waits) < 4:
         return None
     stages = waits.groupby("stage")["wait"]
@@ -251,7 +254,7 @@ def _grown_parts(parts: pd.DataFrame, waits: pd.DataFrame) -> list[Suspect]:
             continue
         base, cause, kind = _PARTS[row["part"]]
         now, worst, before = (_number(row[name]) for name in ("now", "worst", "before"))
-        if now - before > 0.05:  # of every step: beyond what a busy host shows
+        if now - before > 0.05:  # of every step: more than a busy host shows
             said = f"takes {percent(now)} of the median rank's step, {percent(before)} before"
             suspects.append(Suspect({}, cause, base, UNKNOWN_TIME, [said], kind=kind))
         elif worst > max(3 * now, 0.05 + now):

@@ -1,6 +1,7 @@
-"""What a digest says: goodput, incidents by cause, failures, repeat offenders, Xids and trends by month.
+"""Gather a digest's data: goodput, incidents by cause, failures, repeat offenders, Xids and trends by month.
 
-From Prometheus and from the incidents of our own store. What nobody measured is missing, never zero: each gap is named.
+The sources are Prometheus and the incidents in the store. What nobody measured is missing, never zero: each gap is
+named.
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ from pyrometer_alerting.model.incident import Incident, part_of
 from pyrometer_alerting.prometheus import Prometheus, PrometheusError, Series, quoted
 
 MONTHS = 6
-TREND_SECONDS = 30 * 86_400  # over which a part is a repeat offender
+TREND_SECONDS = 30 * 86_400  # the period in which a part is a repeat offender
 LEAST_REPEATS = 2
-# A subquery at this step instead of every sample: a month of 60,000 Xid counters is 10 billion samples. Counters lose
-# nothing between two steps but what a restart of the exporter forgets.
+# Subqueries take this many steps instead of every sample, which would be billions for a month of a large cluster.
+# Between two steps counters lose only what a restart of the exporter resets.
 SUBQUERY_PARTS = 168
 _XIDS = 'pyrometer_gpu_xid_errors_total{class=~"warning|critical"}'
 
 
 @dataclass(frozen=True)
 class RunTime:
-    """Where the time of a run went, seconds by state of the ledger."""
+    """How a run spent its time, in seconds by state of the ledger."""
 
     cluster: str
     run: str
@@ -41,7 +42,7 @@ class RunTime:
 
 @dataclass(frozen=True)
 class Offender:
-    """A part that keeps failing: GPU or cable, its serial number, where it is, how often and what."""
+    """A part that fails repeatedly: kind, serial number, place, how often and what."""
 
     kind: str
     serial: str
@@ -61,7 +62,7 @@ class CauseCount:
 
 @dataclass(frozen=True)
 class Month:
-    """One month (`2026-11`): None where nothing was measured."""
+    """One month (`2026-11`); None for what was not measured."""
 
     name: str
     xids: float | None
@@ -71,7 +72,7 @@ class Month:
 
 @dataclass(frozen=True)
 class DigestReport:
-    """Everything; times in Unix seconds."""
+    """All data of one digest; times are Unix seconds."""
 
     kind: str
     start: float
@@ -91,14 +92,14 @@ class DigestReport:
 
 
 class DigestQueries:
-    """Asks Prometheus; what fails or is not there becomes a line of `missing`."""
+    """Queries Prometheus; each failure becomes a line of `missing`."""
 
     def __init__(self, prometheus: Prometheus | None) -> None:
         self._prometheus = prometheus
         self.missing: list[str] = []
 
     def rises(self, by: str, selector: str, start: float, end: float, *, what: str) -> list[Series]:
-        """Increase of counters between two times, summed by these labels."""
+        """Return the increase of counters between two times, summed by these labels."""
         span = round(end - start)
         step = max(300, span // SUBQUERY_PARTS)
         query = (
@@ -109,7 +110,7 @@ class DigestQueries:
         return self.ask(query, end, what=what)
 
     def ask(self, query: str, at: float, *, what: str) -> list[Series]:
-        """An instant query; empty where there is no answer."""
+        """Return the result of an instant query; empty if it failed."""
         if self._prometheus is None:
             return []
         try:
@@ -129,7 +130,7 @@ def gather(
     zone: tzinfo,
     dead: int = 0,
 ) -> DigestReport:
-    """The report of a time; `incidents` are those of the store that concern it."""
+    """Gather a digest's data; `incidents` are the candidates from the store."""
     queries = DigestQueries(prometheus)
     if prometheus is None:
         queries.missing.append("no Prometheus is configured: only incidents are counted")
@@ -162,7 +163,7 @@ def _concerns(incident: Incident, start: float, end: float) -> bool:
 
 
 def run_times(queries: DigestQueries, start: float, end: float) -> tuple[RunTime, ...]:
-    """Time by run and state, the longest runs first."""
+    """Return time by run and state, the longest runs first."""
     found: dict[tuple[str, str], dict[str, float]] = {}
     for series in queries.rises("cluster, run, state", "pyrometer_run_seconds_total", start, end, what="goodput"):
         key = series.labels.get("cluster", ""), series.labels.get("run", "")
@@ -174,7 +175,7 @@ def run_times(queries: DigestQueries, start: float, end: float) -> tuple[RunTime
 
 
 def failures(queries: DigestQueries, runs: Iterable[RunTime], start: float, end: float) -> Mtbf | None:
-    """Restarts of runs in the hours that they ran; None where no ledger says either."""
+    """Return the MTBF from restarts and hours of runs; None if no ledger has either."""
     hours = sum(sum(run.seconds.values()) - run.seconds.get("down", 0.0) for run in runs) / 3600
     restarts = queries.rises("", "pyrometer_run_restarts_total", start, end, what="restarts")
     if hours <= 0 or not restarts:
@@ -183,7 +184,7 @@ def failures(queries: DigestQueries, runs: Iterable[RunTime], start: float, end:
 
 
 def causes(incidents: Iterable[Incident]) -> tuple[CauseCount, ...]:
-    """Incidents by their likeliest cause, `unknown` counted like any other, else by their alert; most first."""
+    """Count incidents by likeliest cause, else by alert; `unknown` is a cause; the most frequent first."""
     counts: Counter[str] = Counter()
     cost: dict[str, float] = {}
     for incident in incidents:
@@ -207,7 +208,7 @@ def _gpu_hours(incident: Incident) -> float:
 
 
 def offenders(queries: DigestQueries, end: float) -> tuple[Offender, ...]:
-    """GPUs with Xids, cables with UFM events and ports that flap, again and again within 30 days."""
+    """Return GPUs with Xids, cables with UFM events and flapping ports that failed repeatedly within 30 days."""
     start = end - TREND_SECONDS
     gpus = [
         Offender("GPU", _serial(queries, series, end), part_of(series.labels), times, "Xids")
@@ -242,14 +243,14 @@ def _cable(queries: DigestQueries, series: Series, end: float) -> str:
 
 
 def _label(queries: DigestQueries, name: str, where: dict[str, str], label: str, end: float) -> str:
-    """One label of an info metric within the last day; empty where it is not known."""
+    """Return one label of an info metric within the last day; empty if unknown."""
     matchers = ",".join(f"{key}={quoted(value)}" for key, value in where.items())
     found = queries.ask(f"last_over_time({name}{{{matchers}}}[1d])", end, what=f"{label} numbers")
     return found[0].labels.get(label, "") if found else ""
 
 
 def xid_table(queries: DigestQueries, start: float, end: float) -> tuple[tuple[str, str, float], ...]:
-    """(Xid, class, times), most first; only those that happened."""
+    """Return (Xid, class, count) of those that occurred, the most frequent first."""
     found = queries.rises("xid, class", "pyrometer_gpu_xid_errors_total", start, end, what="Xids")
     rows = [
         (series.labels.get("xid", ""), series.labels.get("class", ""), float(round(series.points[0][1])))
@@ -259,7 +260,7 @@ def xid_table(queries: DigestQueries, start: float, end: float) -> tuple[tuple[s
 
 
 def months(queries: DigestQueries, end: float, zone: tzinfo) -> tuple[Month, ...]:
-    """The last months, the present one so far; without those of which nothing is known."""
+    """Return the last months, the present one so far; those without any data are left out."""
     found = []
     for start, until, name in month_ranges(end, zone):
         values = [
@@ -276,7 +277,7 @@ def months(queries: DigestQueries, end: float, zone: tzinfo) -> tuple[Month, ...
 
 
 def month_ranges(end: float, zone: tzinfo) -> list[tuple[float, float, str]]:
-    """(start, end, name) of the last MONTHS calendar months in this time zone, oldest first."""
+    """Return (start, end, name) of the last MONTHS calendar months in this time zone, oldest first."""
     first = datetime.fromtimestamp(end, tz=zone).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     ranges = []
     until = end

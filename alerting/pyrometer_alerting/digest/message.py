@@ -1,6 +1,6 @@
-"""A digest as a message for the channel: goodput, incidents by cause, MTBF, repeat offenders, Xids, trends by month.
+"""Build a digest's message: goodput, incidents by cause, MTBF, repeat offenders, Xids, trends by month.
 
-Limits by construction as in messages.py: at most 12 blocks, lists of at most 10 lines, two charts.
+Limits by construction as in render/messages.py: at most 12 blocks, lists of at most 10 lines, two charts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BADPUT = ("rework", "checkpoint", "eval", "init", "down", "other")
 
 
 def build_digest(report: DigestReport, style: Style, zone: tzinfo) -> Message:
-    """The message; the same for the terminal."""
+    """Build the message, which the terminal shows, too."""
     title = headline(report, zone)
     sections = [section for section in _sections(report) if section]
     blocks: list[Block] = [{"type": "header", "text": {"type": "plain_text", "text": text.plain(title, 140)}}]
@@ -36,7 +36,7 @@ def build_digest(report: DigestReport, style: Style, zone: tzinfo) -> Message:
 
 
 def headline(report: DigestReport, zone: tzinfo) -> str:
-    """`Daily digest, Sat 21 Nov 2026: goodput 93.2 %, 4 incidents`."""
+    """Return `Daily digest, Sat 21 Nov 2026: goodput 93.2 %, 4 incidents`."""
     day = datetime.fromtimestamp(report.end - 1, tz=zone)
     when = day.strftime("%a %d %b %Y") if report.kind == "daily" else f"week to {day.strftime('%a %d %b %Y')}"
     goodput = overall_goodput(report.runs)
@@ -46,13 +46,13 @@ def headline(report: DigestReport, zone: tzinfo) -> str:
 
 
 def overall_goodput(runs: Sequence[RunTime]) -> float | None:
-    """Useful share of the time of all runs; None where no ledger says."""
+    """Return the useful share of the time of all runs; None without a ledger."""
     total = sum(sum(run.seconds.values()) for run in runs)
     return sum(run.seconds.get("useful", 0.0) for run in runs) / total if total > 0 else None
 
 
 def facts(report: DigestReport) -> list[tuple[str, str]]:
-    """The numbers at the top, as (name, value)."""
+    """Return the numbers at the top as (name, value)."""
     goodput = overall_goodput(report.runs)
     firing = f", {report.firing} still firing" if report.firing else ""
     found = [
@@ -70,7 +70,7 @@ def facts(report: DigestReport) -> list[tuple[str, str]]:
 
 
 def mtbf_line(report: DigestReport) -> str:
-    """`3.1 h (90 %: 2.9 to 3.4 h), 419 restarts in 1,296 h`; a lower end alone without a failure."""
+    """Return `3.1 h (90 %: 2.9 to 3.4 h), 419 restarts in 1,296 h`; only a lower bound without a failure."""
     found = report.failures
     if found is None:
         return "not measured"
@@ -82,7 +82,7 @@ def mtbf_line(report: DigestReport) -> str:
 
 
 def goodput_line(run: RunTime) -> str:
-    """`llama-70b: 93.2 % of 168 h; down 3.1 %, rework 2.0 %`."""
+    """Return `llama-70b: 93.2 % of 168 h; down 3.1 %, rework 2.0 %`."""
     total = sum(run.seconds.values())
     lost = sorted(((run.seconds.get(state, 0.0) / total, state) for state in _BADPUT), reverse=True)
     named = [f"{state} {text.percent(share)}" for share, state in lost[:4] if share >= 0.001]
@@ -92,13 +92,13 @@ def goodput_line(run: RunTime) -> str:
 
 
 def cause_line(cause: CauseCount) -> str:
-    """`4 x hardware thermal throttling, 12 GPU-hours lost`."""
+    """Return `4 x hardware thermal throttling, 12 GPU-hours lost`."""
     cost = f", {text.amount(cause.gpu_hours)} GPU-hours lost" if cause.gpu_hours >= 0.005 else ""
     return f"{cause.incidents} x {cause.cause}{cost}"
 
 
 def offender_line(found: Offender) -> str:
-    """`GPU 1652922000123 (gpu-042 GPU 3): 7 Xids in 30 days`."""
+    """Return `GPU 1652922000123 (gpu-042 GPU 3): 7 Xids in 30 days`."""
     serial = found.serial or "serial number not known"
     kind = "cable" if found.kind == "port" else found.kind
     place = f" ({found.place})" if found.place else ""
@@ -106,7 +106,7 @@ def offender_line(found: Offender) -> str:
 
 
 def month_line(month: Month) -> str:
-    """`2026-11: 12 Xids, 0 uncorrected memory errors, 431 link flaps`; what was not measured is said."""
+    """Return `2026-11: 12 Xids, 0 uncorrected memory errors, 431 link flaps`, naming what was not measured."""
     values = ((month.xids, "Xids"), (month.ecc, "uncorrected memory errors"), (month.flaps, "link flaps"))
     return f"{month.name}: " + ", ".join(
         f"{value:,.0f} {name}" if value is not None else f"{name} not measured" for value, name in values
@@ -114,7 +114,7 @@ def month_line(month: Month) -> str:
 
 
 def charts(report: DigestReport) -> list[Block]:
-    """At most two: incidents by cause, and the trends by month."""
+    """Return at most two charts: incidents by cause, and the trends by month."""
     causes = [(cause.cause, float(cause.incidents)) for cause in report.causes[:8]]
     found = [bar_block("Incidents by cause", {"incidents": causes}, "incidents")]
     trends = {
@@ -140,7 +140,7 @@ def _sections(report: DigestReport) -> list[str]:
 
 
 def _list(title: str, lines: Sequence[str]) -> str:
-    """Title and lines as mrkdwn; empty without lines."""
+    """Return title and lines as mrkdwn; empty without lines."""
     if not lines:
         return ""
     shown = [f"\u2022 {text.mrkdwn(line, 240)}" for line in lines[:MAX_LINES]]

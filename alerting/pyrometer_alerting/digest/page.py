@@ -15,7 +15,7 @@ STATES = ("useful", "rework", "checkpoint", "eval", "init", "down", "other")
 
 
 def render(reports: Sequence[DigestReport], notice: str, zone: tzinfo) -> str:
-    """The whole page, a section per report."""
+    """Return the whole page, a section per digest."""
     style = resources.files("pyrometer_alerting.render").joinpath("page.css").read_text("utf-8")
     shown = f'<p class="notice">{html.escape(notice)}</p>' if notice else ""
     body = "".join(_report(report, zone) for report in reports)
@@ -56,7 +56,7 @@ def _cost(gpu_hours: float) -> str:
 
 
 def _goodput(runs: Sequence[RunTime]) -> str:
-    """A bar per run, split by what the time went to."""
+    """Return a bar per run, split by what its time was spent on."""
     if not runs:
         return ""
     rows = "".join(

@@ -1,7 +1,7 @@
-"""When digests are due, and the worker that sends each once, at the local time asked for, through the outbox.
+"""When digests are due, and the worker that sends each once, at its local time, through the outbox.
 
-The digest is put into the outbox and noted as sent in one transaction: a crash before it sends it later, a crash after
-it sends it once, since the outbox looks for its own message after any doubt.
+The digest is put into the outbox and marked as sent in one transaction: after a crash before it the digest is sent
+later, after a crash behind it once, since the outbox looks up its own messages when in doubt.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Schedule:
     weekday: int | None = None
 
     def latest(self, now: float, zone: tzinfo) -> float:
-        """The newest time at or before now when it was to be sent."""
+        """Return the last time at or before now when it was due."""
         local = datetime.fromtimestamp(now, tz=zone)
         for back in range(9):
             day = local.date() - timedelta(days=back)
@@ -45,7 +45,7 @@ class Schedule:
         raise AssertionError("a week has every weekday")
 
     def span(self, end: float, zone: tzinfo) -> tuple[float, float]:
-        """The day or week that a digest of that time is about: it ends then (23 or 25 hours when clocks change)."""
+        """Return the day or week that a digest of that time covers (days of 23 or 25 hours when clocks change)."""
         local = datetime.fromtimestamp(end, tz=zone)
         days = 1 if self.kind == "daily" else 7
         day = local.date() - timedelta(days=days)
@@ -55,7 +55,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Digests:
-    """Which digests are sent, in whose time; `prometheus` may take its time to answer."""
+    """Which digests are sent, in which time zone; `prometheus` has a long timeout."""
 
     schedules: tuple[Schedule, ...] = ()
     zone: tzinfo = timezone.utc
@@ -65,13 +65,13 @@ class Digests:
 _log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 30.0
-# Later than this it is not sent any more: the next one is near, and says as much.
+# A digest that is later than this is skipped: the next one is near and covers as much.
 LATE_SECONDS = {"daily": 12 * 3600.0, "weekly": 3 * DAY}
 PAGE_SECONDS = 300.0
 
 
 class DigestScheduler:
-    """Runs in its own thread."""
+    """Sends digests from its own thread, and renders the page on demand."""
 
     def __init__(
         self,
@@ -86,12 +86,12 @@ class DigestScheduler:
         self._store, self._digests = store, digests
         self._style, self._clock, self._changed = style, clock, changed
         self._pictures = pictures
-        self._page: tuple[float, str] | None = None  # when it was made
+        self._page: tuple[float, str] | None = None  # (time it was rendered, page)
         self._asked = threading.Event()
         self._stop = False
 
     def run(self) -> None:
-        """Send what is due, and make the page when somebody looks at it, until stopped."""
+        """Send what is due, and render the page when somebody opens it, until stopped."""
         while not self._stop:
             try:
                 self.step()
@@ -107,7 +107,7 @@ class DigestScheduler:
             self._asked.wait(LOOK_SECONDS)
 
     def page(self) -> str | None:
-        """The page, at most some minutes old; None while it is being made: it may ask Prometheus for half a minute."""
+        """Return the page if it is at most minutes old; None while it is rendered, which may take half a minute."""
         if self._page is None or self._clock.now() - self._page[0] >= PAGE_SECONDS:
             self._asked.set()
         return None if self._page is None else self._page[1]
@@ -123,12 +123,12 @@ class DigestScheduler:
         self._asked.set()
 
     def step(self) -> list[str]:
-        """Send the digests that are due now; their kinds."""
+        """Send the digests that are due now; return their kinds."""
         now = self._clock.now()
         return [schedule.kind for schedule in self._digests.schedules if self._send(schedule, now)]
 
     def report(self, kind: str, now: float) -> DigestReport:
-        """What a digest would say now, of the last day or week."""
+        """Return the digest of the last day or week as of now."""
         return self._report(kind, now - (DAY if kind == "daily" else 7 * DAY), now)
 
     def _send(self, schedule: Schedule, now: float) -> bool:
@@ -136,7 +136,7 @@ class DigestScheduler:
         with self._store.transaction() as tx:
             known = tx.fact(fact)
             if known is None or now - due > LATE_SECONDS[schedule.kind]:
-                # The first start, or away for too long: it begins with the next one.
+                # The first start, or an outage that was too long: the next digest is the first.
                 tx.save_fact(fact, repr(max(due, float(known or 0.0))))
                 return False
         if float(known) >= due:
@@ -148,7 +148,7 @@ class DigestScheduler:
             tx.outbox.post_once(f"digest-{schedule.kind}-{due:.0f}", body, now)
             tx.save_fact(fact, repr(due))
         self._changed()
-        _log.info("digest: the %s one is on its way", schedule.kind)
+        _log.info("digest: sending the %s digest", schedule.kind)
         return True
 
     def _report(self, kind: str, start: float, end: float) -> DigestReport:

@@ -1,4 +1,4 @@
-"""From a webhook body to the store: one transaction per delivery, committed before Alertmanager is answered."""
+"""Store deliveries: one transaction each, committed before Alertmanager is answered."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from pyrometer_alerting.state.metrics import Metrics
 from pyrometer_alerting.state.split import is_separate_incident, without_keys
 from pyrometer_alerting.state.store import Store, Transaction
 
-# Effect and cause come in different groups, most within 100 ms of each other; most first diagnoses are there within
-# 100 ms as well. A message that pings once should name the culprit when it does.
+# Effect and cause arrive in different groups, mostly within 100 ms of each other, and so do most first diagnoses. A
+# message that pings once should name the culprit when it does.
 SETTLE_SECONDS = 0.5
-# While a possible cause is open, a run's first message waits longer for the answer whether they are one.
+# While a possible cause is open, a run's first message waits longer to learn whether the two are one.
 JOIN_SECONDS = 2.0
 WATCHDOG_FACT = "watchdog_last_seen"
-CLUSTER_WATCHDOG = "watchdog:"  # and the cluster: each Prometheus has its own heartbeat
+CLUSTER_WATCHDOG = "watchdog:"  # followed by the cluster: each Prometheus has its own heartbeat
 OUR_RECEIVER, OUR_ALERT = "receiver:", "heard:"
 _REPLY_EVENTS = frozenset(
     {"reopened", "resumed", "again", "worse", "joined", "resolved"}
-)  # in the thread; all else edits
+)  # events that get a reply; all others only edit
 
 
 @dataclass
 class Outcome:
-    """What a delivery led to: incidents whose cause must be looked for now, and whether a cause itself arrived."""
+    """What a delivery led to: incidents to diagnose now, whether a cause arrived, whether alerts were parked."""
 
     diagnose: list[str] = field(default_factory=list)
     cause_arrived: bool = False
@@ -42,7 +42,7 @@ class Outcome:
 
 
 class Intake:
-    """Applies deliveries; raises StoreError when they could not be kept. `topology` is replaced when it is known."""
+    """Applies deliveries; `topology` is replaced once it is known."""
 
     def __init__(self, store: Store, *, replies: Replies, clock: Clock, metrics: Metrics, diagnoses: bool) -> None:
         self._store, self._replies, self._clock, self._metrics = store, replies, clock, metrics
@@ -51,7 +51,11 @@ class Intake:
         self.routing = Routing()
 
     def apply(self, delivery: Delivery) -> Outcome:
-        """Keep everything the delivery says, atomically."""
+        """Store everything in the delivery, atomically.
+
+        Raises:
+            StoreError: nothing of it was stored.
+        """
         now = self._clock.now()
         outcome = Outcome()
         counts = {"applied": 0, "stale": 0, "repeated": 0}
@@ -69,7 +73,7 @@ class Intake:
         return outcome
 
     def fold(self, tx: Transaction, alerts: Sequence[Alert], truncated: int, now: float, outcome: Outcome) -> None:
-        """Change the incidents that these alerts belong to, join what is one, and say what is news."""
+        """Update the incidents of these alerts, merge those that are one, and announce what is new."""
         changes = []
         for incident, members in self._by_incident(tx, alerts, now):
             change = self._routed(fold(incident, members, truncated, now))
@@ -82,7 +86,7 @@ class Intake:
         outcome.cause_arrived |= any(is_cause(alert) and alert.firing for alert in alerts)
 
     def _routed(self, change: Change | None) -> Change | None:
-        """Where a new incident is told is decided once: a message cannot move."""
+        """Choose a new incident's channel, once: a message cannot move."""
         if change is None:
             return None
         incident = widened_to_node(change.incident)
@@ -97,7 +101,7 @@ class Intake:
                 tx.save_fact(CLUSTER_WATCHDOG + alert.labels.get("cluster", ""), repr(now))
 
     def _note_receiver(self, tx: Transaction, delivery: Delivery, now: float) -> None:
-        """An Alertmanager may serve others, too: what it is asked for must be for us."""
+        """Note receiver and alert names as ours: the same Alertmanager may serve others, too."""
         tx.save_fact(OUR_RECEIVER + delivery.receiver, repr(now))
         for name in {alert.name for alert in delivery.alerts}:
             tx.save_fact(OUR_ALERT + name, repr(now))
@@ -120,7 +124,7 @@ class Intake:
     def _by_incident(
         self, tx: Transaction, alerts: Sequence[Alert], now: float
     ) -> list[tuple[Incident | None, list[Alert]]]:
-        """The alerts with the incident that each belongs to: by its key, else the one it is a member of."""
+        """Group the alerts by incident: that of their key, else the one they are members of."""
         by_key: dict[str, list[Alert]] = {}
         for alert in alerts:
             by_key.setdefault(key_of(alert), []).append(alert)
@@ -139,7 +143,7 @@ class Intake:
         return list(found.values())
 
     def _split_off_key(self, tx: Transaction, incident: Incident, key: str, now: float) -> None:
-        """What began long after its own end is another incident: this one goes on without_keys it."""
+        """Remove a key whose alerts start long after their own end: they become a separate incident."""
         tx.save_incident(without_keys(incident, {key}), now)
         tx.forget_key(key)
         for member in incident.members:
@@ -149,7 +153,7 @@ class Intake:
             tx.outbox.request(incident.id, now, now, incident.channel)
 
     def _joined(self, tx: Transaction, changes: list[Change], now: float) -> list[Change]:
-        """The changes, those of incidents that turn out to be one replaced by theirs."""
+        """Replace the changes of incidents that turn out to be one by the change of their merger."""
         opened = {
             change.incident.id: change
             for change in changes
@@ -177,7 +181,7 @@ class Intake:
         announce(tx, change, self._replies, self.routing, now=now, not_before=not_before)
 
     def _settle(self, tx: Transaction, incident: Incident) -> float:
-        """How long the first post may wait for more of the same, and for its cause."""
+        """Return how long the first post may wait for more of the same, and for its cause."""
         if tx.outbox.is_posted(incident.id) or not incident.firing:
             return 0.0
         if incident.wants_diagnosis and incident.diagnosis is None and self._diagnoses:
@@ -188,7 +192,7 @@ class Intake:
 
 
 def _of_key(tx: Transaction, key: str, known: dict[str, Incident | None]) -> Incident | None:
-    """The latest incident of a key; each is read once."""
+    """Return the latest incident of a key; each is read only once."""
     home = tx.id_of_key(key)
     if home is None:
         return None
@@ -200,7 +204,7 @@ def _of_key(tx: Transaction, key: str, known: dict[str, Incident | None]) -> Inc
 def announce(
     tx: Transaction, change: Change, replies: Replies, routing: Routing, *, now: float, not_before: float
 ) -> None:
-    """Have the message posted or edited, and its thread told of what deserves it."""
+    """Have the message posted or edited, and add a reply for events that deserve one."""
     incident = change.incident
     if not incident.is_posted:
         return

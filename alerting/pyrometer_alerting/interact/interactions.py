@@ -1,6 +1,6 @@
-"""What people do in the channel: acknowledge, silence, end a silence, ask. Every deed is checked and written down.
+"""Handle buttons and commands: acknowledge, silence, end a silence, answer. Every action is checked and audited.
 
-A click carries nothing but the incident's id: what a message holds can be read, and copied, by everyone who sees it.
+A click carries only the incident's id: whatever a message holds can be read and copied by everyone who sees it.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ _CALLBACK = "pyrometer_silence"
 
 
 class EphemeralReplies(Protocol):
-    """What is shown to one person alone. Both raise SlackFailure."""
+    """Shows something to one person alone; every method raises SlackFailure."""
 
     def open_view(self, trigger: str, view: Mapping[str, Any]) -> None:
         """Open a modal."""
 
     def post_ephemeral(self, channel: str, user: str, said: str) -> None:
-        """Say something that only this user sees."""
+        """Post a message that only this user sees."""
 
 
 @dataclass(frozen=True)
 class Person:
-    """Who acts: Slack's id, which counts, and the name for others to read."""
+    """The acting user: Slack's id, which counts, and a name for readers."""
 
     id: str
     name: str
@@ -55,7 +55,7 @@ class Person:
 
 
 class Interactions:
-    """Does what was asked; `users` may change when the configuration is read again."""
+    """Handles clicks and commands; `users` and `routing` are replaced on reload."""
 
     def __init__(
         self,
@@ -73,11 +73,11 @@ class Interactions:
         self.routing = Routing()
 
     def may(self, user: str) -> bool:
-        """Whether this user is on the list."""
+        """Return whether this user is on the list."""
         return user in self.users or EVERYONE in self.users
 
     def command(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """`/pyrometer ...`: what only its user is shown."""
+        """Answer a `/pyrometer ...` command; only its user sees the answer."""
         words = str(payload.get("text", "")).split(maxsplit=1)
         return {"response_type": "ephemeral", "text": self._asked(words)}
 
@@ -95,7 +95,7 @@ class Interactions:
         return answers.HELP
 
     def _shown(self, incidents: Sequence[Incident]) -> list[Incident]:
-        """As their channels may see them: who asks may not read more than is told there."""
+        """Return the incidents as their channels may show them: a command reveals no more than the channel."""
         return [self.routing.shown(incident) for incident in incidents]
 
     def _silences(self) -> list[Silence]:
@@ -105,7 +105,7 @@ class Interactions:
             return []
 
     def clicked(self, payload: Mapping[str, Any]) -> None:
-        """A button was pressed."""
+        """Handle a pressed button."""
         person, channel = _person(payload), str((payload.get("channel") or {}).get("id", ""))
         for action in payload.get("actions") or []:
             name, incident_id = str(action.get("action_id", "")), str(action.get("value", ""))
@@ -151,7 +151,7 @@ class Interactions:
         return ""
 
     def _ask_to_silence(self, incident: Incident, hours: int, trigger: str, channel: str) -> str:
-        """Show what would be muted before it is."""
+        """Show what a silence would mute before it is created."""
         try:
             previews = [Preview(each, tuple(self._mutes(each))) for each in silences_for(incident)]
         except SilenceRefusedError as error:
@@ -165,7 +165,7 @@ class Interactions:
         return self._first(lambda alertmanager: alertmanager.alerts(matchers))
 
     def submitted(self, payload: Mapping[str, Any]) -> None:
-        """The modal's button was pressed: now it is silenced."""
+        """Create the silence that was confirmed in the modal."""
         view, person = payload.get("view") or {}, _person(payload)
         if view.get("callback_id") != _CALLBACK:
             return
@@ -189,7 +189,7 @@ class Interactions:
         made: list[str] = []
         try:
             for matchers in silences_for(incident):
-                made += [self._make(matchers, ends_at, str(person), comment)]  # one by one: the next may fail
+                made += [self._make(matchers, ends_at, str(person), comment)]  # stored one at a time: the next may fail
         except (SilenceRefusedError, AlertmanagerError) as error:
             self._remember(incident, person, made, hours, comment)
             return f"Not silenced{' in full' if made else ''}: {error}."
@@ -234,8 +234,12 @@ class Interactions:
         self._first(lambda alertmanager: alertmanager.expire(silence_id))
 
     def _first(self, ask: Callable[[Alertmanager], T]) -> T:
-        """The first Alertmanager that answers: peers of a cluster share their silences."""
-        failure = AlertmanagerError("no --alertmanager.url is given")
+        """Ask the first Alertmanager that answers: peers of a cluster share their silences.
+
+        Raises:
+            AlertmanagerError: none answered.
+        """
+        failure = AlertmanagerError("--alertmanager.url is not set")
         for alertmanager in self._alertmanagers:
             try:
                 return ask(alertmanager)
@@ -256,7 +260,7 @@ class Interactions:
 
 
 def _view(incident: Incident, hours: int, channel: str, previews: Sequence[Preview]) -> dict[str, Any]:
-    """The modal: the matchers, what they mute now, and a line for the reason."""
+    """Build the modal: the matchers, what they mute now, and a field for the reason."""
     lines = []
     for preview in previews:
         lines.append(f"*{text.mrkdwn(preview.shown(), 600)}*")

@@ -1,14 +1,14 @@
-"""Alerts by their names: which may be the cause of a slow run, which are its symptoms, which mean more than one part."""
+"""Name the alerts that mean something to the service: causes and symptoms of slow runs, mass events, the heartbeat."""
 
 from __future__ import annotations
 
 from pyrometer_alerting.model.incident import Alert
 
-# Base score and wording of each alert that may be the cause of a slow run. A score is what the alert is worth before
-# its time and the MFU curve are weighed; a cause must reach `diagnosis.causes.CONVINCING` to be named.
+# Base score and wording of each alert that can be the cause of a slow run. The score counts before its time and the MFU
+# curve are weighed; a cause must reach `diagnosis.causes.CONVINCING` to be named.
 CAUSE_ALERTS = {
     "GpuLost": (120.0, "GPU lost"),
-    # As the driver's version may merely be the wrong one, with which a running job goes on, less than the others.
+    # Below the others: the driver may merely have the wrong version, with which a running job keeps working.
     "GpuDriverDown": (80.0, "NVIDIA driver down"),
     "GpuXidCritical": (115.0, "critical Xid"),
     "NicLinkDown": (110.0, "link down"),
@@ -27,26 +27,26 @@ CAUSE_ALERTS = {
     "GpuPowerCapOutlier": (70.0, "power cap, unlike its peers"),
     "GpuClockOutlier": (65.0, "clock lower than its peers"),
     "NicSymbolErrors": (50.0, "symbol errors on a link"),
-    # More than any of its links: in a list of 32 links that are down nobody reads the switch.
+    # Above any single link: in a list of 32 dead links nobody would find the switch.
     "FabricMassEvent": (115.0, "many links down at once"),
-    # As the same by our own collector, a little less: a plain node_exporter can't tell a boot or a spare port.
+    # A little below our own collector's alerts: a plain node_exporter cannot tell a boot or a spare port from a fault.
     "NodeExporterNicLinkDown": (100.0, "link down"),
     "NodeExporterNicFlapping": (80.0, "link flapping"),
     "NodeExporterNicSymbolErrors": (45.0, "symbol errors on a link"),
 }
 MASS_EVENT = "FabricMassEvent"  # the rule that means a whole switch, rail or host
-# The component of alerts on hardware; one that names a switch, a rail or a rack and no node is a possible cause too,
-# whatever its name: that is how an operator's own rule on a switch or a power feed looks.
+# Components of hardware alerts. Such an alert that names a switch, a rail or a rack but no node is a possible cause
+# whatever its name: an operator's own rule on a switch or a power feed looks like that.
 HARDWARE = frozenset({"gpu", "nic", "host"})
 WIDE = ("switch", "rail", "rack")
-FELL = "TrainMfuDropped"  # the rule that sees a run become slower; the others see one that is slow or stands
-# What one slow or standing run shows itself as, one after the other: one incident, and a cause to be looked for.
+FELL = "TrainMfuDropped"  # fires when a run becomes slower; the other symptoms see a run that is slow or has stopped
+# The alerts that one slow or stopped run raises one after the other: they form one incident, whose cause is sought.
 RUN_SYMPTOMS = frozenset({FELL, "TrainMfuLow", "TrainStalled", "TrainStraggler", "TrainGarbageCollection"})
 WATCHDOG = "Watchdog"
 
 
 def is_cause(alert: Alert) -> bool:
-    """Whether this alert may be what slows a run down."""
+    """Return whether this alert can be the cause of a slow run."""
     labels = alert.labels
     wide = any(labels.get(name) for name in WIDE) and not labels.get("node") and not labels.get("run")
     return alert.name in CAUSE_ALERTS or (wide and labels.get("component") in HARDWARE)

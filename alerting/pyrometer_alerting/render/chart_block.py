@@ -1,4 +1,4 @@
-"""Slack's own chart block, lines and bars that Slack draws: no picture to make or to upload.
+"""Slack's own chart block, drawn by Slack itself, and the same chart as SVG and as a line of characters.
 
 Limits (docs.slack.dev, data visualization block): title 50, 1-6 series with unique names of at most 20 characters, 1-20
 points each with labels of at most 20, which must be the axis' categories; two charts a message. It draws no band and no
@@ -21,7 +21,7 @@ LABEL = 20
 
 
 def chart_block(curve: ChartCurve, run: str) -> dict[str, Any] | None:
-    """The block, or None where there are too few points for a line."""
+    """Return the chart of a run's MFU; None if there are too few points for a line."""
     labels = _labels(curve.at[-MAX_POINTS:])
     if len(labels) < 2:
         return None
@@ -45,7 +45,7 @@ def chart_block(curve: ChartCurve, run: str) -> dict[str, Any] | None:
 
 
 def _labels(times: tuple[float, ...]) -> list[str]:
-    """Times of the day; with seconds where two points share a minute, with the date where two share the second."""
+    """Format times of day, with seconds if two points share a minute, with the date if two share the second."""
     for style in ("%H:%M", "%H:%M:%S", "%m-%d %H:%M:%S"):
         labels = [datetime.fromtimestamp(time, tz=timezone.utc).strftime(style) for time in times]
         if len(set(labels)) == len(labels):
@@ -58,7 +58,7 @@ def _point(label: str, ratio: float) -> dict[str, Any]:
 
 
 def bar_block(title: str, series: Mapping[str, Sequence[tuple[str, float]]], unit: str) -> dict[str, Any] | None:
-    """Bars by category; every series has the same categories. None where there is nothing to draw."""
+    """Return bars by category, the same categories for every series; None without data."""
     lines = {name: list(points)[:MAX_POINTS] for name, points in series.items() if points}
     if not lines:
         return None
@@ -83,7 +83,7 @@ def bar_block(title: str, series: Mapping[str, Sequence[tuple[str, float]]], uni
 
 
 def _distinct(labels: Sequence[str]) -> list[str]:
-    """Labels of at most LABEL characters, none twice: a number tells cut ones apart."""
+    """Cut labels to LABEL characters and number those that would be equal."""
     found: list[str] = []
     for label in labels:
         short = text.words(label, LABEL) or "?"
@@ -101,7 +101,7 @@ _BARS = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
 
 
 def svg(block: Mapping[str, Any]) -> str:
-    """The lines of a chart block; their colours are classes of page.css, so that they suit both themes."""
+    """Draw the lines of a chart block as SVG; colours are classes of page.css, so that they suit both themes."""
     series, labels = block["chart"]["series"], block["chart"]["axis_config"]["categories"]
     top = 1.1 * max([point["value"] for line in series for point in line["data"]] + [1e-9])
     drawn = "".join(_line(line, index, top) for index, line in enumerate(series))
@@ -114,7 +114,7 @@ def svg(block: Mapping[str, Any]) -> str:
 
 
 def sparkline(block: Mapping[str, Any]) -> str:
-    """`45.1 \u2587\u2587\u2587\u2583\u2583 33.0 %, expected 45.0 %` of the first line of a chart block."""
+    """Draw the first line of a chart block as `45.1 ▇▇▇▃▃ 33.0 %, expected 45.0 %`."""
     lines = {line["name"]: [point["value"] for point in line["data"]] for line in block["chart"]["series"]}
     values = next(iter(lines.values()))
     top = max(max(points) for points in lines.values()) or 1.0
@@ -149,7 +149,7 @@ def _times(labels: Sequence[str]) -> str:
 
 
 def _names(series: Sequence[Mapping[str, Any]], top: float) -> str:
-    """Each line's name at its end, moved apart where two ends meet: no legend to look up, no colour to tell apart."""
+    """Label each line at its end, moving labels apart, so that no legend and no colour is needed."""
     ends = sorted((_y(line["data"][-1]["value"], top), index) for index, line in enumerate(series))
     shown, last = [], -100.0
     for wanted, index in ends:

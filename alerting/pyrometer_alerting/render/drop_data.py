@@ -1,4 +1,4 @@
-"""What a picture of a drop shows: the batches, the band, the culprit's clock or link; and how it is asked for."""
+"""Query what the picture of a drop shows: the batches, the band, the culprit's clock or link."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pyrometer_alerting.render.messages import headline, sign
 from pyrometer_alerting.sources.batches import batches
 
 BEFORE_SECONDS, LONGEST_SECONDS = 600.0, 2 * 3600.0
-SHARE_BEFORE = 0.5  # of the event's own length is shown before it, if that is more
+SHARE_BEFORE = 0.5  # at least this share of the event's own length is shown before it
 GRID_POINTS = 240
 REASONS = ("hw_thermal", "sw_thermal", "hw_power_brake", "hw_slowdown")
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line below the batches: times, values in its unit."""
+    """A line below the batches: Unix seconds and values in its unit."""
 
     name: str
     unit: str
@@ -30,7 +30,7 @@ class Line:
 
 @dataclass(frozen=True)
 class DropPicture:
-    """Times in Unix seconds, MFU as ratios. `end` is None while it lasts, `until` is when the picture ends."""
+    """Times in Unix seconds, MFU as ratios; `end` is None while the drop lasts, `until` is the end of the picture."""
 
     title: str
     subtitle: str
@@ -49,7 +49,11 @@ class DropPicture:
 
 
 def drop_picture_of(prometheus: Prometheus, incident: Incident, now: float) -> DropPicture | None:
-    """All that the picture of an incident shows; None without a curve or batches. Raises PrometheusError."""
+    """Return what the picture of an incident shows; None without a curve or batches.
+
+    Raises:
+        PrometheusError: a query failed.
+    """
     diagnosis = incident.diagnosis
     if diagnosis is None or diagnosis.curve is None:
         return None
@@ -77,7 +81,7 @@ def drop_picture_of(prometheus: Prometheus, incident: Incident, now: float) -> D
 
 
 def band(frame: pd.DataFrame, begin: float, expected: float) -> tuple[float, float]:
-    """Where nine of ten batches lay before the drop; without enough of them 3 % around what is expected."""
+    """Return the range of nine in ten batches before the drop; with too few of them, 3 % around the expected MFU."""
     before = frame[(frame["at"] < begin) & ~frame["tagged"].astype(bool)]["mfu"].astype(float)
     if len(before) < 20:
         return 0.97 * expected, 1.03 * expected
@@ -136,7 +140,7 @@ def _line(name: str, found: list[Series]) -> Line | None:
 
 
 def risen(found: list[Series]) -> tuple[float, ...]:
-    """When a counter rose."""
+    """Return the times at which a counter rose."""
     if not found or len(found[0].points) < 2:
         return ()
     at, values = np.array(found[0].points, dtype=float).T
@@ -144,7 +148,7 @@ def risen(found: list[Series]) -> tuple[float, ...]:
 
 
 def stretches(found: list[Series], step: float) -> tuple[tuple[float, float], ...]:
-    """From when to when a counter of seconds rose, neighbouring rises as one."""
+    """Return (start, end) of the stretches in which a counter of seconds rose, neighbouring rises merged."""
     merged: list[tuple[float, float]] = []
     for time in risen(found):
         begin = time - step

@@ -1,4 +1,4 @@
-"""A drop as a picture: every batch's MFU over the band it should be in, and the culprit's clock or link below it."""
+"""Draw a drop: every batch's MFU over the expected band, and the culprit's clock or link below it."""
 
 from __future__ import annotations
 
@@ -33,13 +33,17 @@ UTC = timezone.utc
 
 
 def draw_incident(prometheus: Prometheus, incident: Incident, now: float) -> bytes | None:
-    """The picture of an incident as PNG; None where there is nothing to draw. Raises PrometheusError."""
+    """Return the picture of an incident as PNG; None if there is nothing to draw.
+
+    Raises:
+        PrometheusError: a query failed.
+    """
     drop = drop_picture_of(prometheus, incident, now)
     return draw(drop) if drop is not None else None
 
 
 def draw(drop: DropPicture) -> bytes:
-    """The picture as PNG."""
+    """Return the picture as PNG."""
     figure = new_figure()
     rows = 2 if drop.lines or drop.downs else 1
     axes = figure.subplots(rows, 1, sharex=True, squeeze=False, height_ratios=[2.1, 1][:rows])[:, 0]
@@ -104,7 +108,7 @@ def _culprit(figure: Figure, axis: Axes, drop: DropPicture) -> None:
 
 
 def _window(axis: Axes, drop: DropPicture, *, named: bool) -> None:
-    """The time of the event, shaded, with its beginning marked."""
+    """Shade the time of the event and mark its start."""
     end = drop.end if drop.end is not None else drop.until
     axis.axvspan(*_dates([drop.begin, end]), color=VERMILLION, alpha=0.08, lw=0, zorder=0)
     axis.axvline(_dates([drop.begin])[0], color=VERMILLION, lw=1.1, zorder=1)
@@ -122,7 +126,7 @@ def _window(axis: Axes, drop: DropPicture, *, named: bool) -> None:
 
 
 def _labels(axis: Axes, labels: Sequence[tuple[float, str, str]], top: float) -> None:
-    """Names at the right end of the lines, moved apart so that none lies on another."""
+    """Label the lines at their right ends, moved apart so that none overlap."""
     last = -1.0
     for value, name, colour in sorted(labels, key=lambda label: label[0]):
         height = axis.get_position().height * HEIGHT * 72

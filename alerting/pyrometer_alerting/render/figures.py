@@ -1,8 +1,9 @@
-"""Figures for pictures: paper, colours, headings, text that cannot break them, and bar charts.
+"""Common parts of figures: paper, colours, headings, untrusted text, and bar charts.
 
 Matplotlib's objects without pyplot, which keeps figures for ever and wants the main thread. Opaque, so that they read
-the same in Slack's dark and light themes; Okabe and Ito's colours, which colour-blind readers can tell apart, and never
-by colour alone: what is wrong is also named, dashed or shaded. Import this late: Matplotlib is slow and large.
+the same in Slack's dark and light themes; Okabe and Ito's colours, which colour-blind readers can distinguish, and
+never colour alone: what is wrong is also named, dashed or shaded. Import this late: Matplotlib is slow to import and
+large.
 """
 
 from __future__ import annotations
@@ -19,20 +20,20 @@ from matplotlib.font_manager import findfont, get_font
 
 from pyrometer_alerting.model import text
 
-WIDTH, HEIGHT, DPI = 8.0, 4.5, 160  # 1280 x 720 pixels: Slack shows 360 points of height at most
+WIDTH, HEIGHT, DPI = 8.0, 4.5, 160  # 1280 x 720 pixels: Slack shows at most 360 points of height
 INK, DIM, GRID, PAPER = "#1d1f24", "#5f6670", "#e3e6ea", "#ffffff"
 BLUE, VERMILLION, GREY, GREEN = "#0072B2", "#D55E00", "#8a9099", "#009E73"  # Okabe and Ito
 
 
 def new_figure(height: float = HEIGHT) -> Figure:
-    """An empty sheet of that many inches."""
+    """Return an empty figure of that height in inches."""
     figure = Figure(figsize=(WIDTH, height), dpi=DPI, facecolor=PAPER)
     FigureCanvasAgg(figure)
     return figure
 
 
 def heading(figure: Figure, height: float, content: str, **style: Any) -> None:  # noqa: ANN401 - Matplotlib's
-    """A line of its own, cut until it fits."""
+    """Draw a line of text, cut until it fits."""
     limit = 160
     said = figure.text(0.075, height, drawable(content, limit), va="center", **style)
     while said.get_window_extent().x1 > 0.985 * WIDTH * DPI and limit > 10:
@@ -41,7 +42,7 @@ def heading(figure: Figure, height: float, content: str, **style: Any) -> None: 
 
 
 def to_png(figure: Figure) -> bytes:
-    """The picture; the figure is empty afterwards."""
+    """Return the picture; the figure is empty afterwards."""
     written = io.BytesIO()
     figure.savefig(written, format="png", facecolor=PAPER)
     figure.clear()
@@ -49,7 +50,7 @@ def to_png(figure: Figure) -> bytes:
 
 
 def style_axis(axis: Axes) -> None:
-    """Nothing that is not data."""
+    """Remove everything from the axis that is not data."""
     for name, spine in axis.spines.items():
         spine.set_visible(name == "bottom")
         spine.set_color(GRID)
@@ -59,17 +60,21 @@ def style_axis(axis: Axes) -> None:
 
 
 def drawable(value: str, limit: int) -> str:
-    """Untrusted text: clean, cut, only what the font has, and none of Matplotlib's mathematics between dollar signs."""
+    """Make untrusted text drawable: clean, cut, only glyphs of the font, no Matplotlib mathematics."""
     glyphs = get_font(findfont("DejaVu Sans")).get_charmap()
     drawable = "".join(char if ord(char) in glyphs else "" if category(char) == "So" else "\u25a1" for char in value)
     return text.plain(drawable, limit).replace("$", r"\$")
 
 
-ROW = 0.42  # inches for a lying bar
+ROW = 0.42  # inches for a horizontal bar
 
 
 def draw_bars(block: Mapping[str, Any]) -> bytes:
-    """The picture as PNG."""
+    """Draw a chart block of bars as PNG: one series horizontally, several side by side.
+
+    Each series has an axis of its own: 400 link flaps would make 12 Xids invisible. Every bar is labelled with its
+    number.
+    """
     series = block["chart"]["series"]
     lying = len(series) == 1
     height = 0.85 + ROW * len(series[0]["data"]) if lying else 0.75 * HEIGHT

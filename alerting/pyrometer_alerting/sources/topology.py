@@ -19,7 +19,11 @@ _PORTS = "group by (cluster, node, device, port, rail, switch) (pyrometer_fabric
 
 
 def topology(prometheus: Prometheus, now: float) -> Topology:
-    """Ask for it. Raises PrometheusError."""
+    """Read racks, switches and rails.
+
+    Raises:
+        PrometheusError: a query failed.
+    """
     racks = {
         (series.labels.get("cluster", ""), series.labels["node"]): series.labels["rack"]
         for series in prometheus.instant(_RACKS, now)
@@ -33,12 +37,12 @@ def topology(prometheus: Prometheus, now: float) -> Topology:
     return Topology(racks, ports)
 
 
-LOST_SECONDS = 900  # in which a link that came back still counts as lost: as far back as a drop's beginning is sought
+LOST_SECONDS = 900  # in which a link that came back still counts as lost: as far back as a drop's onset is sought
 
 
 @dataclass(frozen=True)
 class Port:
-    """One of the run's ports at a switch or rail; `lost` is None where nothing is known of its link."""
+    """One of the run's ports at a switch or rail; `lost` is None if nothing is known about its link."""
 
     node: str
     device: str
@@ -49,12 +53,12 @@ class Port:
 
     @property
     def labels(self) -> dict[str, str]:
-        """As an alert on it would have them."""
+        """The labels that an alert on this port would have."""
         return {"node": self.node, "device": self.device, "port": self.port}
 
 
 def scope_of(labels: Mapping[str, str]) -> tuple[str, str]:
-    """(`switch`, `leaf-12`) of an alert that names no node, (`cluster`, ``) where it names nothing; else (``, ``)."""
+    """Return (`switch`, `leaf-12`) for an alert without a node, (`cluster`, ``) if it names nothing; else (``, ``)."""
     if labels.get("node"):
         return "", ""
     return next(((name, labels[name]) for name in WIDE if labels.get(name)), ("cluster", ""))
@@ -63,7 +67,11 @@ def scope_of(labels: Mapping[str, str]) -> tuple[str, str]:
 def ports_at(
     prometheus: Prometheus, cluster: str, nodes: Sequence[str], alerts: Iterable[Alert], now: float
 ) -> tuple[Port, ...]:
-    """The run's ports at the switches and rails that these alerts name; where they name none nothing is asked."""
+    """Return the run's ports at the switches and rails that these alerts name; without any, nothing is queried.
+
+    Raises:
+        PrometheusError: a query failed.
+    """
     scopes = {scope_of(alert.labels) for alert in alerts}
     found: dict[tuple[str, ...], Port] = {}
     for kind in ("switch", "rail"):
@@ -79,7 +87,7 @@ def _with_links(prometheus: Prometheus, cluster: str, ports: Sequence[Port], now
     downs, up = f"pyrometer_nic_link_down_events_total{where}", f"pyrometer_nic_link_up{where}"
     by = "by (node, device, port)"
     known = {_key(series) for series in prometheus.instant(f"group {by} ({downs})", now)}
-    # After `or` the port that went down long ago and stayed so.
+    # The part after `or` finds a port that went down long ago and stayed down.
     query = f"max {by} (increase({downs}[{LOST_SECONDS}s])) > 0.5 or max {by} ({up}) == 0"
     lost = {_key(series) for series in prometheus.instant(query, now)}
     states = dict.fromkeys(known, False) | dict.fromkeys(lost, True)

@@ -1,4 +1,4 @@
-"""Making one incident of several, in the store: the oldest message stays and grows, the others point to it."""
+"""Merge incidents in the store: the oldest message stays and grows, the others point to it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pyrometer_alerting.state.store import Transaction
 
 
 def merge_incidents(tx: Transaction, incidents: Sequence[Incident], domain: str, now: float) -> Change:
-    """Join them; the caller saves the result. What nobody was told of disappears, what was told points to the rest.
+    """Merge incidents; the caller saves the result. Unposted ones disappear, posted ones become pointers to it.
 
-    The events are those of the surviving message: `worse` pings, `joined` is told in the thread.
+    The events are those of the surviving message: `worse` pings, `joined` becomes a reply.
     """
     ordered = sorted(incidents, key=lambda incident: (not tx.outbox.is_posted(incident.id), incident.received_at))
     survivor, *others = ordered

@@ -1,4 +1,4 @@
-"""The service's own metrics, in a registry of their own; what is defined here drives /metrics and docs/metrics.md."""
+"""The service's own metrics in a registry of their own; these definitions drive /metrics and docs/metrics.md."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-# From "the settle time" to "an outage of Slack": DESIGN asks for fault to Slack in 10 s, of which 1 s is ours.
+# From the settle time to an outage of Slack; the service's share of the time from fault to Slack is about 1 s.
 _LATENCY_BUCKETS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
 
 GaugeSource = Callable[[], dict[str, dict[tuple[tuple[str, str], ...], float]]]
@@ -100,7 +100,7 @@ FAMILIES = (
 
 
 class Metrics:
-    """All counters and histograms; gauges are asked from `gauges` at each scrape."""
+    """All counters and histograms; gauges are read from their sources at each scrape."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -115,11 +115,11 @@ class Metrics:
         self.latency = Histogram(LATENCY.name, LATENCY.help, buckets=_LATENCY_BUCKETS, registry=self.registry)
 
     def serve_gauges(self, source: GaugeSource) -> None:
-        """Ask `source` for {name: {labels: value}} at each scrape."""
+        """Read {name: {labels: value}} from `source` at each scrape."""
         self.registry.register(_Gauges(source))
 
     def render(self) -> bytes:
-        """The text of /metrics."""
+        """Return the text of /metrics."""
         return generate_latest(self.registry)
 
     def _counter(self, family: Family) -> Counter:
@@ -131,11 +131,11 @@ class _Gauges(Collector):
         self._source = source
 
     def describe(self) -> list[GaugeMetricFamily]:
-        """Nothing to check at registration: the store must not be read then."""
+        """Return nothing at registration: the store must not be read then."""
         return []
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """One family per gauge that has a value."""
+        """Yield one family per gauge that has a value."""
         known = {family.name: family for family in GAUGES}
         for name, values in self._source().items():
             found = GaugeMetricFamily(name, known[name].help, labels=known[name].labels)

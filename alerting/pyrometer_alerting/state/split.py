@@ -1,9 +1,9 @@
-"""Undoing a join: of what was one incident a part goes on in a message of its own, and both say so.
+"""Split an incident: some of its alerts get a message of their own, and both messages report it.
 
-A run's message takes its cause in. It stays there while the run uses the part, also when the diagnosis blames another
-one by now: that it is sick is of use to the same people, and what moves with each look at the evidence would be noise.
-It leaves when the run has no part there any more. And what begins again long after its own end is another incident,
-though the rest still fires.
+A run's message absorbs its cause, which stays there while the run uses the part, even if the diagnosis now blames
+another one: the same people need to know that it is sick, and a message that moves with each diagnosis is noise. It
+leaves when the run has no part there any more. An alert that starts again long after its own end is a separate
+incident, even if the rest still fires.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pyrometer_alerting.state.store import Transaction
 
 
 def is_separate_incident(incident: Incident, key: str, alerts: Sequence[Alert]) -> bool:
-    """Whether these alerts of one key begin anew, long after all of that key in the run's joined incident had ended."""
+    """Return whether these alerts of one key start long after all earlier ones of it in the run's incident ended."""
     begins = min((alert.starts_at for alert in alerts if alert.firing), default=None)
     before = [member for member in incident.members if key_of(member) == key]
     if begins is None or not incident.run or not incident.keys or not before:
@@ -31,7 +31,7 @@ def is_separate_incident(incident: Incident, key: str, alerts: Sequence[Alert]) 
 
 
 def without_keys(incident: Incident, keys: Collection[str]) -> Incident:
-    """The incident without the alerts of these keys, of which not all are; what is over keeps its history."""
+    """Return the incident without the alerts of these keys, which are not all; a resolved one keeps its history."""
     if not incident.firing:
         first, *others = [key for key in (incident.key, *incident.keys) if key not in keys]
         return replace(incident, key=first, keys=tuple(others))
@@ -39,7 +39,7 @@ def without_keys(incident: Incident, keys: Collection[str]) -> Incident:
 
 
 def unrelated_keys(incident: Incident, fingerprints: Collection[str]) -> set[str]:
-    """The keys whose firing alerts are all among these, as long as they are not everything."""
+    """Return the keys whose firing alerts are all among these, unless that is all of them."""
     firing: dict[str, list[bool]] = {}
     for member in incident.members:
         strangers = firing.setdefault(key_of(member), [])
@@ -78,7 +78,7 @@ def split_off(
 
 
 def _incident_of(incident: Incident, members: Sequence[Alert]) -> Incident:
-    """An incident of these members, named after a run's symptom where one is among them, else after the worst."""
+    """Build an incident of these members, named after a run's symptom if there is one, else after the worst."""
     firing = [member for member in members if member.firing]
     lead = max(firing or members, key=lambda one: (one.name in RUN_SYMPTOMS, rank(worst([one]))))
     run, (first, *others) = lead.labels.get("run", ""), dict.fromkeys(map(key_of, members))

@@ -268,8 +268,8 @@ def test_a_second_drop_does_not_take_the_first_ones_causes_away() -> None:
     link = Cause("gpu-044 mlx5_5/1", "link flapping", labels={"node": "gpu-044", "device": "mlx5_5"})
     other = merge_diagnoses(first, replace(second, causes=(link,)))
     assert [cause.part for cause in other.causes] == ["gpu-042 GPU 3", "gpu-044 mlx5_5/1"]
-    parked_alerts = replace(second, onset=DROP + 5)
-    assert merge_diagnoses(first, parked_alerts) == parked_alerts  # the same drop, better known: no longer convincing
+    doubted = replace(second, onset=DROP + 5)
+    assert merge_diagnoses(first, doubted) == doubted  # the same drop, better known: no longer convincing
 
 
 def test_the_curve_of_the_drop_outlives_it_while_the_cost_counts_on() -> None:

@@ -164,7 +164,7 @@ def test_an_alertmanager_that_is_away_is_said_and_nothing_is_silenced(talking: T
 
 def test_whether_anyone_listens_is_a_metric(talking: Talking) -> None:
     wait_until(lambda: b"socket_mode_connected 1.0" in talking.service.handle(Request("GET", "/metrics")).body)
-    talking.service.courier._parked = {"#x": ("is_archived", 0.0)}
+    talking.service.courier.limits._parked = {"#x": ("is_archived", 0.0)}
     said = talking.service.handle(Request("GET", "/metrics")).body
     assert b'channel_unreachable{channel="#x",reason="is_archived"} 1.0' in said
 

@@ -69,7 +69,7 @@ def test_the_first_route_that_matches_names_the_channel(tmp_path: Path) -> None:
         (
             f"{QUIET}        from: '1:00'\n        to: '7:00'\n        timezone: Mars/Base",
             7,
-            "Mars/Base: no such time zone",
+            "Mars/Base: unknown time zone",
         ),
         ("routing:\n  routes: []\n  routes: []", 3, "routes is given twice"),
         ("routing: text", 1, "expected settings as"),
