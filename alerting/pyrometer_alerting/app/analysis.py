@@ -43,12 +43,15 @@ class RunAnalysis(Protocol):
 
     def active_runs(self, prometheus: Prometheus, now: float) -> list[Run]:
         """Return all runs with batches in the last hour."""
+        ...
 
     def examine(self, prometheus: Prometheus, run: Run, now: float, wave: float) -> Examination | None:
         """Examine one run."""
+        ...
 
     def daily_wave_of_run(self, prometheus: Prometheus, run: Run, now: float) -> float:
         """Return the amplitude of the run's 24-hour wave."""
+        ...
 
 
 def load_run_analysis() -> RunAnalysis:

@@ -1,4 +1,4 @@
-"""What delivery must wait for: its own intervals, rate limits, channels that cannot be reached, an invalid token."""
+"""The waiting of delivery: its own intervals, rate limits, channels that cannot be reached, an invalid token."""
 
 from __future__ import annotations
 

@@ -71,6 +71,7 @@ class DrawIncident(Protocol):
         Raises:
             PrometheusError: a query failed.
         """
+        ...
 
 
 def load_draw_incident() -> DrawIncident:

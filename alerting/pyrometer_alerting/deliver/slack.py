@@ -31,7 +31,7 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 class Trouble(Enum):
-    """What a failure means for the queue (the method reference of chat.postMessage lists the codes)."""
+    """The meaning of a failure for the queue (the method reference of chat.postMessage lists the codes)."""
 
     RATE = "rate"  # wait, the attempt does not count
     GONE = "gone"  # our message was deleted
@@ -57,27 +57,32 @@ class Slack(Protocol):
         self, channel: str, message: Message, metadata: Mapping[str, str], thread_ts: str | None
     ) -> tuple[str, str]:
         """Post and return (channel id, ts)."""
+        ...
 
     def update(self, channel: str, ts: str, message: Message, metadata: Mapping[str, str]) -> None:
         """Replace the content of our own message."""
 
     def find(self, channel: str, op_id: str, oldest: float, thread_ts: str | None) -> list[str]:
         """Return the ts of our messages with this op_id, oldest first."""
+        ...
 
     def delete(self, channel: str, ts: str) -> None:
         """Remove our own message."""
 
     def channel_id(self, channel: str) -> str:
         """Return the id of a channel given by id or name."""
+        ...
 
     def check(self) -> None:
         """Check the token."""
 
     def upload(self, name: str, content: bytes, title: str) -> str:
         """Upload a picture that no channel shows yet and return its id; messages may use it once it is ready."""
+        ...
 
     def is_ready(self, file_id: str) -> bool:
         """Return whether Slack has processed an upload: a message that uses it earlier is refused as a whole."""
+        ...
 
 
 _CLASSES: Mapping[Trouble, frozenset[str]] = {

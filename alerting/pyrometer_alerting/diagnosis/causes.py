@@ -21,8 +21,9 @@ from pyrometer_alerting.diagnosis.suspects import (
     weigh_shape,
     weigh_time,
 )
-from pyrometer_alerting.model.alert_names import CAUSE_ALERTS, MASS_EVENT, is_cause
+from pyrometer_alerting.model.alert_names import MASS_EVENT, is_cause
 from pyrometer_alerting.model.incident import Alert, Cause, Diagnosis, Incident, part_of
+from pyrometer_alerting.model.named_causes import NAMED_CAUSES
 from pyrometer_alerting.model.text import clock_utc
 from pyrometer_alerting.sources.topology import Port, scope_of
 
@@ -202,7 +203,7 @@ def _said(alert: Alert) -> str:
 
 
 def _suspect_from_alert(alert: Alert, labels: dict[str, str]) -> Suspect:
-    base, cause = CAUSE_ALERTS.get(alert.name, (50.0, alert.name))
+    base, cause = NAMED_CAUSES.get(alert.name, (50.0, alert.name))
     # An alert that ended long before the drop did not cause it, even if its incident continues.
     last = None if alert.firing else alert.ends_at
     return Suspect(labels, cause, base, alert.starts_at, [_said(alert)], last=last, kind=_kind_of(alert.name))

@@ -41,6 +41,7 @@ class Diagnose(Protocol):
 
     def __call__(self, prometheus: Prometheus, incident: Incident, others: list[Incident], now: float) -> Diagnosis:
         """Diagnose the incident; missing evidence is named in the result, never raised."""
+        ...
 
 
 def load_diagnose() -> Diagnose:

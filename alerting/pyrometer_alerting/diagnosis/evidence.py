@@ -236,8 +236,9 @@ def last_rise(counter: pd.Series[float], amount: str, now: float) -> dict[str, f
 
 
 def _series(series: Series) -> pd.Series[float]:
-    times, values = zip(*series.points, strict=True) if series.points else ((), ())
-    return pd.Series(values, index=list(times), dtype=float).dropna()
+    points = dict(series.points)
+    found: pd.Series[float] = pd.Series(list(points.values()), index=list(points), dtype=float)
+    return found.dropna()
 
 
 def _frame(vector: Sequence[Series]) -> pd.DataFrame:

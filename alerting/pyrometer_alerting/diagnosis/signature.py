@@ -37,7 +37,7 @@ KINDS: Mapping[str, str] = {
     "unknown": "departs from what it should be in no way that is known",
 }
 
-# What to look at first, by kind, if the evidence from the nodes names nobody.
+# The first thing to check, by kind, if the evidence from the nodes names nobody.
 LOOK_AT: Mapping[str, str] = {
     "tenth_from_start": "NCCL on the wrong network (NET/Socket), switch ports of the upper tiers, PCIe lanes of a NIC",
     "third_from_start": "GPUDirect RDMA: nvidia_peermem on every host, NCCL's GDR setting, ACS off",
@@ -70,7 +70,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Reference:
-    """What the ratios are relative to.
+    """The reference of the ratios.
 
     `own` means the run's own best because nothing else is known: then nobody can tell whether it was low from the
     start. `best_before` is the run's best ratio before the window, `wave` the amplitude of a 24-hour wave.

@@ -27,7 +27,7 @@ _XIDS = 'pyrometer_gpu_xid_errors_total{class=~"warning|critical"}'
 
 @dataclass(frozen=True)
 class RunTime:
-    """How a run spent its time, in seconds by state of the ledger."""
+    """The time of a run, in seconds by state of the ledger."""
 
     cluster: str
     run: str
@@ -53,7 +53,7 @@ class Offender:
 
 @dataclass(frozen=True)
 class CauseCount:
-    """How many incidents had this cause, and the GPU-hours that they cost."""
+    """The number of incidents with this cause, and the GPU-hours that they cost."""
 
     cause: str
     incidents: int

@@ -1,4 +1,4 @@
-"""When digests are due, and the worker that sends each once, at its local time, through the outbox.
+"""The schedules of digests, and the worker that sends each digest once, at its local time, through the outbox.
 
 The digest is put into the outbox and marked as sent in one transaction: after a crash before it the digest is sent
 later, after a crash behind it once, since the outbox looks up its own messages when in doubt.
@@ -28,7 +28,7 @@ WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
 @dataclass(frozen=True)
 class Schedule:
-    """When a digest is sent: minutes of the local day, and the weekday of a weekly one (0 is Monday)."""
+    """The time of a digest: minutes of the local day, and the weekday of a weekly one (0 is Monday)."""
 
     kind: str
     minutes: int

@@ -34,7 +34,7 @@ _REPLY_EVENTS = frozenset(
 
 @dataclass
 class Outcome:
-    """What a delivery led to: incidents to diagnose now, whether a cause arrived, whether alerts were parked."""
+    """The result of a delivery: incidents to diagnose now, whether a cause arrived, whether alerts were parked."""
 
     diagnose: list[str] = field(default_factory=list)
     cause_arrived: bool = False

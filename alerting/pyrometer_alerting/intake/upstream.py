@@ -1,4 +1,4 @@
-"""What Alertmanager and Prometheus report together right now: what fires, what is muted, what is unknown.
+"""Alertmanager and Prometheus polled together: which alerts fire, are muted, or are unknown right now.
 
 With several Alertmanagers an alert is gone only when all of them have dropped it; while one is silent nothing is known.
 """

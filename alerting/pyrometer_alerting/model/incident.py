@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-SEVERITIES = ("info", "warning", "critical")  # digest only, look today, wake someone
+SEVERITIES: tuple[str, ...] = ("info", "warning", "critical")  # digest only, look today, wake someone
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class Incident:
     diagnosis: Diagnosis | None = None
     picture: str = ""  # Slack's id of the uploaded chart
     keys: tuple[str, ...] = ()  # keys of the incidents that were merged into this one
-    domain: str = ""  # what all members share, in the channel's notation: `switch leaf-12`, `rack r07`
+    domain: str = ""  # the common domain of all members, in the channel's notation: `switch leaf-12`, `rack r07`
     joined_into: str = ""  # the incident that absorbed this one after it had its own message
     note: str = ""  # more about its state: silenced, inhibited, its resolve was lost
     acknowledged: str = ""  # by whom

@@ -30,6 +30,8 @@ class Replies(Protocol):
 
     def event(self, incident: Incident, event: str) -> Message:
         """Build the reply on an event of the incident's life, such as `resolved` or `worse`."""
+        ...
 
     def split(self, rest: Incident, parted: Incident) -> Message:
         """Build the reply in the thread of `rest` on `parted`, which left it."""
+        ...

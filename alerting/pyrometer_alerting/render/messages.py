@@ -33,7 +33,7 @@ CHARTS = (NATIVE_CHART, "image")
 
 @dataclass(frozen=True)
 class Style:
-    """What every message of this installation has in common: a notice, and the addresses for links."""
+    """The common part of all messages of this installation: a notice, and the addresses for links."""
 
     notice: str = ""
     grafana_url: str = ""

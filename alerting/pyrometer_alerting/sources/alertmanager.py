@@ -72,12 +72,15 @@ class Alertmanager(Protocol):
 
     def alerts(self, matchers: Sequence[Matcher] = ()) -> list[ActiveAlert]:
         """Return all alerts it has, including silenced and inhibited ones."""
+        ...
 
     def silences(self) -> list[Silence]:
         """Return all silences it has."""
+        ...
 
     def silence(self, matchers: Sequence[Matcher], ends_at: float, created_by: str, comment: str) -> str:
         """Create a silence that starts now and return its id."""
+        ...
 
     def expire(self, silence_id: str) -> None:
         """Expire a silence."""

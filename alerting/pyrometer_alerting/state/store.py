@@ -57,7 +57,7 @@ CREATE TABLE IF NOT EXISTS audit (
 CREATE TABLE IF NOT EXISTS fact (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 """
 
-# What turns schema 1 into 2, 2 into 3, and so on; tables that are new are created by _SCHEMA before.
+# The upgrades from schema 1 to 2, 2 to 3, and so on; _SCHEMA has created new tables before.
 _MIGRATIONS = (
     # From release 0.1.0, in which an incident had a single key.
     """
