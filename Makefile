@@ -4,20 +4,31 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: help setup demo test lane-unit lane-e2e lint unit e2e test-compose test-integrations docs bench stack clean
+.PHONY: help setup constraints wheels demo test lane-unit lane-e2e lint unit e2e test-compose test-integrations docs bench stack clean
 
 help:
 	@echo "make demo    a simulated cluster end to end: exporters, Prometheus, Alertmanager, alerting (DEMO_FLAGS=... are passed on)"
 	@echo "make test    lint, types, unit tests, rule tests and the demo scenario"
 	@echo "make test-compose  the same scenario in containers (9 minutes; root, or an engine that runs)"
 	@echo "make test-integrations    the hooks with the real PyTorch, Hugging Face, Lightning, torchtitan, DeepSpeed, Megatron-core (5 GB)"
-	@echo "make docs    regenerate docs/ and dashboards/json/"
+	@echo "make wheels  the distributions, in dist/"
+	@echo "make constraints  the newest versions of what we use, into constraints.txt"
+	@echo "make docs    regenerate docs/ and dashboards/json/, and build the manual into site/"
 	@echo "make bench   the benchmarks"
 
 setup: $(STAMP)
 
-# A .venv whose Python is gone (an upgrade of the system) or that belongs to another checkout (a copied folder) is made anew.
-OWN := import os, pyrometer_simulator as p; assert p.__file__.startswith(os.getcwd() + os.sep)
+# In this order each one's needs are there before it.
+PARTS := kit client exporters alerting dashboards simulator
+PIP := -m pip --disable-pip-version-check
+# One line for each package instead of pip's ten.
+SHORT := sed -un 's/^ *\(Downloading\|Using cached\) \([^ ]*\).*(\(.*\))$$/   \2 (\3)/p; s/^Installing collected.*/   installing/p'
+NO_PIP := { echo "make: pip could not install (see above): it needs PyPI, or a mirror of it in pip's configuration" >&2; exit 2; }
+
+# A .venv is made again when its Python is gone (an upgrade of the system), when it belongs to another checkout (a copied
+# folder), and when it comes from before the parts were distributions of their own.
+OWN := import os, importlib.metadata as m, pyrometer_simulator as p; \
+	assert p.__file__.startswith(os.getcwd() + os.sep); m.version("pyrometer-exporters")
 ifneq ($(wildcard $(STAMP)),)
 ifneq ($(shell $(BIN)/python -c '$(OWN)' 2>&1 || echo broken),)
 .PHONY: $(STAMP)
@@ -25,7 +36,7 @@ CLEAR := --clear
 endif
 endif
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml constraints.txt VERSION $(PARTS:%=%/pyproject.toml)
 	@command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) not found: apt-get install python3 python3-venv" >&2; exit 2; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
 		|| { echo "make: $$($(PYTHON) --version) is too old: Python 3.10 or newer is needed (make PYTHON=...)" >&2; exit 2; }
@@ -33,10 +44,25 @@ $(STAMP): pyproject.toml
 		|| { echo "make: $(PYTHON) has no venv module: apt-get install python3-venv" >&2; exit 2; }
 	@echo ">> creating .venv and installing pyrometer with its development tools (a few minutes the first time)"
 	@$(PYTHON) -m venv $(CLEAR) .venv
-	@set -o pipefail; $(BIN)/python -m pip install --disable-pip-version-check --editable '.[dev]' \
-		| sed -un 's/^ *\(Downloading\|Using cached\) \([^ ]*\).*(\(.*\))$$/   \2 (\3)/p; s/^Installing collected.*/   installing/p' \
-		|| { echo "make: pip could not install (see above): it needs PyPI, or a mirror of it in pip's configuration" >&2; exit 2; }
+	@set -o pipefail; { $(BIN)/python $(PIP) install --constraint constraints.txt 'pip>=25.1' \
+		&& $(BIN)/python $(PIP) install --constraint constraints.txt --group dev \
+		&& $(BIN)/python $(PIP) install --constraint constraints.txt --no-build-isolation $(PARTS:%=--editable ./%); } \
+		| $(SHORT) || $(NO_PIP)
 	@touch $@
+
+# The newest versions within the bounds of all pyproject.toml, for every Python from 3.10 on: the diff is what to test.
+constraints: $(STAMP)
+	@echo ">> constraints.txt"
+	@set -o pipefail; $(BIN)/python $(PIP) install --group constraints | $(SHORT) || $(NO_PIP)
+	@printf '%s\n' $(PARTS:%='--editable ./%') | $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --upgrade \
+		--no-annotate --custom-compile-command "make constraints" --group dev $(PARTS:%=--no-emit-package pyrometer-%) \
+		--no-emit-package pyrometer --output-file constraints.txt -
+
+# What a site copies to its hosts: pip install --find-links dist pyrometer-exporters
+WHEELS := kit client exporters alerting dashboards
+wheels: $(STAMP)
+	@rm -rf dist; $(BIN)/python $(PIP) wheel --quiet --no-build-isolation --no-deps --wheel-dir dist $(WHEELS:%=./%) || $(NO_PIP)
+	@ls dist
 
 stack: $(STAMP)
 	@$(BIN)/python -m pyrometer_simulator.stack
@@ -74,13 +100,13 @@ INTEGRATIONS := .venv-integrations
 test-integrations: $(INTEGRATIONS)/.installed
 	@echo ">> tests with the real frameworks"; $(INTEGRATIONS)/bin/python -m pytest -m integrations tests/integrations
 
-$(INTEGRATIONS)/.installed: pyproject.toml
+$(INTEGRATIONS)/.installed: pyproject.toml $(PARTS:%=%/pyproject.toml)
 	@echo ">> creating $(INTEGRATIONS) and installing PyTorch, transformers, lightning, torchtitan, deepspeed, megatron-core (5 GB, minutes)"
 	@$(PYTHON) -m venv $(INTEGRATIONS)
-	@set -o pipefail; { $(INTEGRATIONS)/bin/python -m pip install --disable-pip-version-check --editable '.[integrations]' \
-		&& $(INTEGRATIONS)/bin/python -m pip install --disable-pip-version-check --no-deps torchtitan==0.3.0; } \
-		| sed -un 's/^ *\(Downloading\|Using cached\) \([^ ]*\).*(\(.*\))$$/   \2 (\3)/p; s/^Installing collected.*/   installing/p' \
-		|| { echo "make: pip could not install (see above): it needs PyPI, or a mirror of it in pip's configuration" >&2; exit 2; }
+	@set -o pipefail; { $(INTEGRATIONS)/bin/python $(PIP) install 'pip>=25.1' \
+		&& $(INTEGRATIONS)/bin/python $(PIP) install --group integrations --editable ./kit --editable ./client --editable ./exporters \
+		&& $(INTEGRATIONS)/bin/python $(PIP) install --no-deps torchtitan==0.3.0; } \
+		| $(SHORT) || $(NO_PIP)
 	@touch $@
 
 docs: $(STAMP)
@@ -89,9 +115,12 @@ docs: $(STAMP)
 	@$(BIN)/pyrometer-dashboards build dashboards/json
 	@$(BIN)/python benchmarks/signature_confusion.py --write >/dev/null
 	@$(BIN)/python benchmarks/signature_drops.py --write >/dev/null
+	@$(BIN)/python tools/reference.py commands docs/reference/commands.md
+	@$(BIN)/python tools/reference.py alerts docs/reference/alerts.md
+	@echo ">> the manual: site/index.html"; NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 bench: $(STAMP)
 	@for b in benchmarks/bench_*.py; do echo ">> $$b"; $(BIN)/python $$b; done
 
 clean:
-	rm -rf .venv $(INTEGRATIONS) dist
+	rm -rf .venv $(INTEGRATIONS) dist site

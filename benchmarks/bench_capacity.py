@@ -20,8 +20,8 @@ import urllib.parse
 import urllib.request
 from pathlib import Path
 
+from harness import exit_on_sigterm
 from recorded_cluster import CLUSTER, Answers, get, lay_out, record, serve
-from started import end_in_order
 
 from pyrometer_simulator.demo.processes import Processes
 from pyrometer_simulator.ports import free_port
@@ -202,7 +202,7 @@ def main() -> None:
     )
     parser.add_argument("--groups", action="store_true", help="print the slowest rule groups as well")
     flags = parser.parse_args()
-    end_in_order()
+    exit_on_sigterm()
     folder = Path(tempfile.mkdtemp(prefix="bench-capacity-"))
     try:
         for what, value in measure(folder, flags).items():

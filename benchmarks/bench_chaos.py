@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from started import end_in_order
+from harness import exit_on_sigterm
 
 from pyrometer_simulator.slack import FakeSlack
 from pyrometer_simulator.slack_channel import RateLimits
@@ -39,7 +39,7 @@ def main() -> int:
     flags.add_argument("kills", nargs="?", type=int, default=1000, help="(%(default)s)")
     flags.add_argument("seed", nargs="?", type=int, default=1, help="of the dice (%(default)s)")
     options = flags.parse_args()
-    end_in_order()
+    exit_on_sigterm()
     _fakes, chaos = load("fakes"), load("chaos")
     limits = RateLimits(post_per_second=10, post_burst=10, tier3_per_minute=1200, tier3_burst=50)
     with (

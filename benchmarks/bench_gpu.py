@@ -23,8 +23,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pynvml
-from budget import p99, within
-from metered import metered
+from cpu_meter import metered_library
+from harness import p99, within_budget
 
 from pyrometer_exporters.framework import memory
 from pyrometer_exporters.framework.clock import SystemClock
@@ -39,7 +39,7 @@ from pyrometer_exporters.node.gpu.sampler import Sampler, Watched
 from pyrometer_simulator.nvml import SimulatedGpus, installed
 
 GPUS = 8
-# DESIGN section 6.
+# docs/design.md, Budgets.
 BUDGET_PERCENT = 0.5
 SCRAPE_SECONDS, SCRAPE_MILLISECONDS, SCRAPE_PERCENT = 15, 10, 0.1
 
@@ -169,7 +169,7 @@ def over_simulated_driver(gpus: Path, seconds: float) -> float:
 
 def without_its_time(gpus: Path, seconds: float) -> float:
     """The same less what is spent in the driver's functions and by the meter."""
-    with installed(gpus), metered() as library:
+    with installed(gpus), metered_library() as library:
         nvml = Pynvml()
         nvml.init()
         handles = [nvml.open_index(index) for index in range(GPUS)]
@@ -224,10 +224,10 @@ def samplers(gpus: Path, seconds: float) -> bool:
     whole, ours = over_simulated_driver(gpus, seconds), without_its_time(gpus, seconds)
     return all(
         [
-            within("over a driver that costs nothing", over_nothing(seconds), BUDGET_PERCENT, "% of a core"),
-            within("over a C function, through ctypes", over_c_function(seconds), BUDGET_PERCENT, "% of a core"),
-            within("over the simulated driver, without its time", ours, BUDGET_PERCENT, "% of a core"),
-            within("over the simulated driver, with its time", whole, BUDGET_PERCENT, "% of a core"),
+            within_budget("over a driver that costs nothing", over_nothing(seconds), BUDGET_PERCENT, "% of a core"),
+            within_budget("over a C function, through ctypes", over_c_function(seconds), BUDGET_PERCENT, "% of a core"),
+            within_budget("over the simulated driver, without its time", ours, BUDGET_PERCENT, "% of a core"),
+            within_budget("over the simulated driver, with its time", whole, BUDGET_PERCENT, "% of a core"),
         ]
     )
 
@@ -235,7 +235,7 @@ def samplers(gpus: Path, seconds: float) -> bool:
 def scrapes(folder: Path, gpus: Path) -> bool:
     free = collections(folder, FreeNvml(), ScrapeClock(), lambda: 0.0, 1000)
     clock = ScrapeClock()
-    with installed(gpus, clock.monotonic), metered() as library:
+    with installed(gpus, clock.monotonic), metered_library() as library:
         simulated = collections(folder, Pynvml(), clock, lambda: library.seconds, 1000)
     met = []
     for title, cost in (("a driver that costs nothing", free), ("the simulated driver, without its time", simulated)):
@@ -243,9 +243,9 @@ def scrapes(folder: Path, gpus: Path) -> bool:
         if cost.device:
             print(f"  (the simulated driver itself takes {cost.device:.2f} ms)")
         met += [
-            within("p50", cost.median, SCRAPE_MILLISECONDS, "ms"),
-            within("p99", cost.worst, SCRAPE_MILLISECONDS, "ms"),
-            within("every 15 s", cost.median / 10 / SCRAPE_SECONDS, SCRAPE_PERCENT, "% of a core"),
+            within_budget("p50", cost.median, SCRAPE_MILLISECONDS, "ms"),
+            within_budget("p99", cost.worst, SCRAPE_MILLISECONDS, "ms"),
+            within_budget("every 15 s", cost.median / 10 / SCRAPE_SECONDS, SCRAPE_PERCENT, "% of a core"),
         ]
     return all(met)
 

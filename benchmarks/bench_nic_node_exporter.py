@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from started import node_exporter
+from harness import node_exporter
 
 from pyrometer_exporters import node
 from pyrometer_exporters.framework.collector import discover

@@ -3,7 +3,7 @@
     .venv/bin/python benchmarks/measure_boards.py [--nodes=511] [--write=docs/dashboards.md]
 
 Makes a simulated cluster's last minutes through promtool, starts Prometheus on it with the project's rules, lets it
-scrape the cluster for --warm seconds, gives it the weeks before that the boards look back on (looked_back.py), and
+scrape the cluster for --warm seconds, gives it the weeks before that the boards look back on (backfill.py), and
 asks what the boards ask, while it scrapes and evaluates. --prometheus-url asks one that runs already.
 """
 
@@ -26,21 +26,21 @@ from functools import partial
 from pathlib import Path
 
 import yaml
-from looked_back import events, looks_back, make_past
-from marked import put
-from started import end_in_order
+from backfill import events, lookbacks, write_past
+from harness import exit_on_sigterm, replace_between_marks
 
 from pyrometer_dashboards.interpolation import builtin_variables, interpolate
 from pyrometer_dashboards.lint import finding
 from pyrometer_dashboards.main import rendered
-from pyrometer_simulator.fleet.feed import Feed, FeedServer
+from pyrometer_simulator.fleet.feed import Feed
+from pyrometer_simulator.fleet.openmetrics import write_history
 from pyrometer_simulator.fleet.plan import Plan, planted
-from pyrometer_simulator.fleet.write import write_history
+from pyrometer_simulator.http_server import HttpServer
 from pyrometer_simulator.stack import find_stack
 from pyrometer_simulator.stack.prometheus import running
 
 ROOT = Path(__file__).resolve().parents[1]
-# DESIGN's budget at Prometheus: of a panel, and of what is above the fold of a board (the first 900 pixels).
+# The budget at Prometheus (docs/design.md): of a panel, and of a board above the fold (the first 900 pixels).
 PANEL_MS, PANEL_BYTES, FOLD_MS = 1000, 1_500_000, 1000
 FOLD_ROWS = 21
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -79,14 +79,14 @@ def main() -> int:
     parser.add_argument("--warm", type=float, default=240.0, metavar="SECONDS")
     parser.add_argument("--write", type=Path, metavar="FILE", help="put the table there, between its two marks")
     flags = parser.parse_args()
-    end_in_order()
+    exit_on_sigterm()
     with contextlib.ExitStack() as opened:
         url = flags.prometheus_url or opened.enter_context(_started(flags.nodes, flags.warm))
         table = _table(list(_costs(url)), flags.nodes)
     if flags.write is None:
         print(table)
     else:
-        put(flags.write, *MARKS, f"{table}\n")
+        replace_between_marks(flags.write, *MARKS, f"{table}\n")
     return 0
 
 
@@ -98,15 +98,15 @@ def _started(nodes: int, warm: float) -> Iterator[str]:
         folder = Path(name)
         begins = time.time() - 960
         _backfill(plan, begins, folder, stack.promtool)
-        server = FeedServer(Feed(plan))
+        server = HttpServer(Feed(plan).respond)
         threading.Thread(target=server.serve_forever, daemon=True).start()
         flags = partial(_configure, folder, server.server_port)
         with running(stack.prometheus, flags, folder / "log") as url:
             print(f"scraping {nodes} nodes for {warm:.0f} s", file=sys.stderr)
             time.sleep(warm)
             asked = [each for _, _, each in _all_asked()]
-            reaches = [reach for each in asked for reach in looks_back(each.expr, each.seconds if each.step else 0)]
-            make_past(reaches, url, begins, folder / "data", events(plan, begins))
+            reaches = [reach for each in asked for reach in lookbacks(each.expr, each.seconds if each.step else 0)]
+            write_past(reaches, url, begins, folder / "data", events(plan, begins))
             time.sleep(BLOCKS_SEEN)
             yield url
 

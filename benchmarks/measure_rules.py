@@ -3,7 +3,7 @@
 Run: .venv/bin/python benchmarks/measure_rules.py [--nodes 511] [--interval 15] [--minutes 15] [--keep]
 
 The cluster of recorded_cluster.py, scraped by a real Prometheus with the project's configuration and rules, which soon
-gets the past that rules look back on, up to 30 days (looked_back.py). Seconds of the clock are Prometheus' own figure
+gets the past that rules look back on, up to 30 days (backfill.py). Seconds of the clock are Prometheus' own figure
 for each evaluation. Then scrapes and rules are taken away and each rule is asked once more at the last moment, several
 times: what the process takes at least of the CPU for that says which rule it is, whatever else the machine does.
 --keep leaves it there to be asked.
@@ -26,10 +26,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from backfill import lookbacks, write_past
 from bench_capacity import Store, prometheus
-from looked_back import looks_back, make_past
+from harness import exit_on_sigterm
 from recorded_cluster import Answers, get, lay_out, record, serve
-from started import end_in_order
 
 from pyrometer_simulator.demo.processes import Processes
 
@@ -146,8 +146,8 @@ def run(folder: Path, flags: argparse.Namespace) -> None:
         print(f"{store.url}, process {store.pids['prometheus']}", file=sys.stderr, flush=True)
         time.sleep(SETTLED)
         exprs = [rule["expr"] for group in _groups(folder / "rules") for rule in group["rules"]]
-        reaches = [reach for expr in exprs for reach in looks_back(expr)]
-        make_past(reaches, store.url, begins, folder / "data")
+        reaches = [reach for expr in exprs for reach in lookbacks(expr)]
+        write_past(reaches, store.url, begins, folder / "data")
         time.sleep(flags.minutes * 60)
         print(table(measured(store, f"{round(flags.minutes * 40)}s")))
         while flags.keep:
@@ -161,7 +161,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=15.0, help="of running; the last two thirds are measured")
     parser.add_argument("--keep", action="store_true", help="go on until interrupted, at rest, to ask by hand")
     flags = parser.parse_args()
-    end_in_order()
+    exit_on_sigterm()
     folder = Path(tempfile.mkdtemp(prefix="bench-rules-"))
     try:
         run(folder, flags)

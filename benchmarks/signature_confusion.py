@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from marked import put
+from harness import replace_between_marks
 
 from pyrometer_alerting.diagnosis.signature import KINDS as SIGNATURES
 from pyrometer_alerting.diagnosis.signature import LOOK_AT, Reference, classify
@@ -94,7 +94,7 @@ def main() -> None:
     text = measured()
     print(text)
     if "--write" in sys.argv:
-        put(PAGE, BEGIN, END, text)
+        replace_between_marks(PAGE, BEGIN, END, text)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
-from marked import put
+from harness import replace_between_marks
 
 from pyrometer_alerting.diagnosis.evidence import LOOK_BACK_SECONDS, STEP_SECONDS, drop_onset
 from pyrometer_alerting.diagnosis.examination import AROUND_DROP
@@ -155,7 +155,7 @@ def main() -> None:
     text = page(measured())
     print(text)
     if "--write" in sys.argv:
-        put(PAGE, BEGIN, END, text)
+        replace_between_marks(PAGE, BEGIN, END, text)
 
 
 if __name__ == "__main__":

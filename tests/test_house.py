@@ -44,7 +44,7 @@ def sources(folder: Path) -> Iterator[Path]:
 
 
 def all_sources() -> list[Path]:
-    folders = [*PACKAGES.values(), ROOT / "tests", ROOT / "benchmarks"]
+    folders = [*PACKAGES.values(), ROOT / "tests", ROOT / "benchmarks", ROOT / "examples", ROOT / "tools"]
     return [path for folder in folders for path in sources(folder)]
 
 
@@ -127,7 +127,8 @@ def test_the_tests_mirror_the_packages() -> None:
         mirrored = (
             roots[top].joinpath(*rest).is_dir()
             if top in roots
-            else top in ("", "alert_rules", "benchmarks", "compose", "e2e", "integrations")
+            else top
+            in ("", "alert_rules", "benchmarks", "compose", "distributions", "docs", "e2e", "examples", "integrations")
         )
         holds_tests = any(
             isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
@@ -139,8 +140,8 @@ def test_the_tests_mirror_the_packages() -> None:
     assert list((ROOT / "tests").rglob("__init__.py")) == []
 
 
-def project() -> dict[str, object]:
-    with open(ROOT / "pyproject.toml", "rb") as file:
+def project(package: str) -> dict[str, object]:
+    with open(PACKAGES[package].parent / "pyproject.toml", "rb") as file:
         found: dict[str, object] = tomllib.load(file)["project"]
     return found
 
@@ -148,24 +149,41 @@ def project() -> dict[str, object]:
 def test_the_version_is_the_changelogs() -> None:
     headings = re.findall(r"^## \[?([^\]\s]+)\]?", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert headings[0] == "Unreleased"
-    assert headings[1] == project()["version"]
+    assert headings[1] == (ROOT / "VERSION").read_text(encoding="utf-8").strip()
 
 
-def test_commands_lead_somewhere() -> None:
-    scripts = project()["scripts"]
+def test_the_readme_stays_short_and_names_the_first_steps() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 120
+    assert {"make demo", "make test"} <= set(re.findall(r"make [a-z]+", text))
+
+
+def test_the_changelog_keeps_its_form() -> None:
+    """Keep a Changelog: dated versions, newest first, a link and a tag name for each, one line per change."""
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    versions = re.findall(r"^## \[(\d+\.\d+\.\d+)\] - \d{4}-\d\d-\d\d$", text, re.MULTILINE)
+    assert versions == sorted(versions, key=lambda version: [*map(int, version.split("."))], reverse=True)
+    assert [version for version in versions if f"/tag/v{version}" not in text] == []
+    sections = set(re.findall(r"^### (.+)$", text, re.MULTILINE))
+    assert sections <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+    changes = text.partition("## [Unreleased]")[2].splitlines()
+    assert [line for line in changes if line.startswith("  ")] == []
+    assert [line for line in changes if line.startswith("- ") and len(line) > 200] == []
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_commands_lead_somewhere(package: str) -> None:
+    scripts = project(package).get("scripts", {})
     assert isinstance(scripts, dict)
     for target in scripts.values():
         module, _, function = target.partition(":")
-        path = PACKAGES[module.partition(".")[0]].joinpath(*module.split(".")[1:]).with_suffix(".py")
+        assert module.partition(".")[0] == package
+        path = PACKAGES[package].joinpath(*module.split(".")[1:]).with_suffix(".py")
         assert path.exists(), target
         names = [
             node.name for node in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(node, ast.FunctionDef)
         ]
         assert function in names, target
-
-
-def test_no_dependency_is_mandatory() -> None:
-    assert project()["dependencies"] == []
 
 
 def make_targets() -> set[str]:
@@ -188,7 +206,7 @@ def code(markdown: str) -> Iterator[str]:
 
 def test_pages_link_only_to_files_that_exist() -> None:
     missing = []
-    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]:
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8")):
             if "://" not in target and not (page.parent / target).exists():
                 missing.append(f"{page.name}: {target}")

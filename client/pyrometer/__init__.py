@@ -15,11 +15,12 @@ Without touching the loop: ``pyrometer.auto(...)`` for PyTorch, ``pyrometer.watc
 trainer, and the modules ``pyrometer.huggingface``, ``pyrometer.lightning`` and ``pyrometer.torchtitan`` for these.
 
 Nothing here raises into the training loop, blocks, locks, starts threads or opens sockets; where the ring can't be
-made, the same calls do nothing. The standard library is all it needs.
+made, the same calls do nothing. It needs nothing but the standard library.
 """
 
 from pyrometer._auto import auto, watch
-from pyrometer._run import Run, start
+from pyrometer._run import Run
+from pyrometer._start import start
 from pyrometer.ring import PARTS, TAGS
 
 __all__ = ["PARTS", "TAGS", "Run", "auto", "start", "watch"]

@@ -1,40 +1,49 @@
-"""Ways in without touching the training loop: a hook on PyTorch's optimizers, and one on any function."""
+"""Reporting without a change to the training loop: a hook on PyTorch's optimizers, or a wrapper around any function."""
 
 from __future__ import annotations
 
 import weakref
 
-from pyrometer._imported import when_imported
-from pyrometer._loop import harmless
-from pyrometer._run import Run, start
+from pyrometer._hooks import never_raises, when_imported
+from pyrometer._start import start
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from pyrometer._run import Run
+
 _OPTIMIZERS = "torch.optim.optimizer"
-# As many steps of other optimizers in a row, and the one we listened to is not in use any more.
-_PATIENCE = 50
+# After as many steps of other optimizers in a row, the one that was counted is no longer in use.
+_MAX_OTHER_STEPS = 50
 
 
 def auto(run: str = "unnamed", **settings: Any) -> Run:
-    """Report every step of PyTorch's optimizer, with no change to the loop. Arguments as in :func:`pyrometer.start`.
+    """Report every step of PyTorch's optimizer, with no change to the loop. Never raises.
 
-    A step is from one ``optimizer.step()`` to the next, so gradient accumulation counts as one; of several optimizers
-    the first counts. May be called before torch is imported; it is never imported here. Evaluations and checkpoints
-    between two steps are noticed (:class:`pyrometer._notices.Notices`). What can't be seen: that a skipped step of
-    fp16's loss scaler makes the next seem twice as long, and that training is done while the job goes on: ``close``
-    then. DeepSpeed's ZeRO calls inner optimizers as it likes: see :func:`watch`.
+    A step lasts from one ``optimizer.step()`` to the next, so accumulated gradients count as one; of several optimizers
+    the first counts. May be called before torch is imported, which this never does. Evaluations and checkpoints between
+    two steps are detected (:class:`pyrometer._pause_detection.PauseDetector`).
+
+    It can't see that a skipped step of fp16's loss scaler makes the next look twice as long, nor that training is done
+    while the job goes on: call ``close`` then. DeepSpeed's ZeRO calls its inner optimizers at will: see :func:`watch`.
+
+    Args:
+        run: Name of the run.
+        settings: Those of :func:`pyrometer.start`; an unknown one is reported and ignored.
+
+    Returns:
+        The run, which needs no further call.
     """
-    made = start(run, **settings)
-    ticks = _Ticks(made)
+    started = start(run, **settings)
+    hook = _OptimizerHook(started)
 
-    def listen(module: Any) -> None:
-        module.register_optimizer_step_post_hook(ticks)
+    def register(module: Any) -> None:
+        module.register_optimizer_step_post_hook(hook)
 
-    harmless(when_imported)(_OPTIMIZERS, harmless(listen))
-    return made
+    never_raises(when_imported)(_OPTIMIZERS, never_raises(register))
+    return started
 
 
 def watch(
@@ -46,68 +55,71 @@ def watch(
     loss: Callable[[Any], Any] | None = None,
     **settings: Any,
 ) -> Run:
-    """Report every call of ``target.name`` as a step, by putting a function that counts in its place.
+    """Report every call of ``target.name`` as a step, by replacing it with a function that counts. Never raises.
 
     Args:
-        target: the module or object that the training loop takes the function from.
-        name: the function: ``train_step`` of ``megatron.training.training``, ``train_batch`` of a DeepSpeed engine.
-        run: the run's name.
-        counter: an attribute of ``target`` that counts steps, where not every call is one: a step is then from one
+        target: The module or object from which the training loop takes the function.
+        name: The function: ``train_step`` of ``megatron.training.training``, ``train_batch`` of a DeepSpeed engine.
+        run: Name of the run.
+        counter: An attribute of ``target`` that counts steps, where not every call is one: a step then lasts from one
             change of it to the next. ``global_steps`` for ``step`` of a DeepSpeed engine.
-        loss: the loss, from what the function returned.
-        settings: as in :func:`pyrometer.start`.
+        loss: Returns the loss, given what the function returned.
+        settings: Those of :func:`pyrometer.start`; an unknown one is reported and ignored.
+
+    Returns:
+        The run, which needs no further call.
     """
-    made = start(run, **settings)
-    harmless(_replace)(target, name, made, counter, loss)
-    return made
+    started = start(run, **settings)
+    never_raises(_wrap)(target, name, started, counter, loss)
+    return started
 
 
-class _Ticks:
-    """Called after each step of any optimizer."""
+class _OptimizerHook:
+    """Ticks after each step of the optimizer that counts; PyTorch calls it after each step of any."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
         self.optimizer: Callable[[], object] = lambda: None
-        self.others = 0
+        self.other_steps = 0
 
     def __call__(self, optimizer: object, _arguments: object, _named: object) -> None:
-        known = self.optimizer()
-        if optimizer is not known:
-            self.others += 1
-            if known is not None and self.others < _PATIENCE:
+        counted = self.optimizer()
+        if optimizer is not counted:
+            self.other_steps += 1
+            if counted is not None and self.other_steps < _MAX_OTHER_STEPS:
                 return
             self.optimizer = weakref.ref(optimizer)
-        self.others = 0
+        self.other_steps = 0
         self.run.tick()
 
 
-def _replace(target: Any, name: str, run: Run, counter: str, loss: Any) -> None:
-    import functools  # noqa: PLC0415  several ms that `import pyrometer` need not cost
+def _wrap(target: Any, name: str, run: Run, counter: str, loss: Callable[[Any], Any] | None) -> None:
+    import functools  # noqa: PLC0415  would add to what `import pyrometer` costs
 
     function = getattr(target, name)
 
     @functools.wraps(function)
     def step_block(*arguments: Any, **named: Any) -> Any:
         with run.step():
-            found = function(*arguments, **named)
-            _record_loss(run, loss, found)
-        return found
+            result = function(*arguments, **named)
+            _record_loss(run, loss, result)
+        return result
 
     @functools.wraps(function)
     def tick_on_change(*arguments: Any, **named: Any) -> Any:
         before = getattr(target, counter, None)
-        found = function(*arguments, **named)
-        _record_loss(run, loss, found)
+        result = function(*arguments, **named)
+        _record_loss(run, loss, result)
         if getattr(target, counter, None) != before:
             run.tick()
-        return found
+        return result
 
     setattr(target, name, tick_on_change if counter else step_block)
 
 
-def _record_loss(run: Run, loss: Callable[[Any], Any] | None, found: Any) -> None:
+def _record_loss(run: Run, loss: Callable[[Any], Any] | None, result: Any) -> None:
     try:
         if loss is not None:
-            run.record(loss=loss(found))
-    except Exception:  # noqa: BLE001  the user's function on an answer that it didn't expect
+            run.record(loss=loss(result))
+    except Exception:  # noqa: BLE001  the user's function on a result that it didn't expect
         pass

@@ -1,85 +1,91 @@
-"""The run object: what the training loop calls."""
+"""The run object: the interface between the training loop and the ring."""
 
 from __future__ import annotations
 
 import os
-import sys
-import time
 
-from pyrometer import _environment, _writer, ring
-from pyrometer._cuda import LateValues, WaitPart
-from pyrometer._minder import mind
-from pyrometer._pauses import Pauses
-from pyrometer._step import Part, PlacePart, Step, TaggedPart, scratch
+from pyrometer import ring
+from pyrometer._cuda import DeferredValues, WaitPart
+from pyrometer._gc_pauses import GcPauseCounter
+from pyrometer._step import Part, Step, TaggedPart, UntimedPart, scratch_memory
 from pyrometer.ring import PARTS
 
-TYPE_CHECKING = False  # typing.TYPE_CHECKING without importing typing, which takes half of what the import may cost
+TYPE_CHECKING = False  # typing.TYPE_CHECKING without importing typing, a large part of what the import would cost
 if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any
 
-    from pyrometer._notices import Notices
+    from pyrometer._pause_detection import PauseDetector
 
-# The first steps compile, tune and fill caches; those who published their MFU leave out the first ten or so.
-WARMUP_STEPS = 10
-
-# Beyond these a number is a mistake; the sums in the header could not hold it.
+# Values above these are rejected as garbage; the sums in the header could not hold them.
 _MAX_TOKENS, _MAX_FLOPS = 1 << 53, 1e30
 
 
 class Run:
-    """A rank's part of a training run. Made by :func:`start`; every method is safe to call in any state.
+    """One rank of a training run. Made by :func:`start`; every method is safe to call in any state.
 
-    As a context manager it is closed at the end of the block, and left as crashed by an exception: the way to be exact
-    about how a run ends.
+    Use ``with`` to tell a clean end from a crash: the run is closed at the end of the block, and left as crashed by an
+    exception.
 
     Attributes:
-        disabled: None while records are written, else why not.
-        path: the ring file; empty where there is none.
+        disabled: None while records are written, else the reason.
+        path: The ring file; empty where there is none.
     """
 
-    def __init__(self, memory: memoryview, meta: dict[str, Any]) -> None:
+    def __init__(self, memory: memoryview, description: dict[str, Any], fd: int = -1, path: str = "") -> None:
+        """Record into ``memory``, laid out as a ring; ``fd`` holds the lock of the file at ``path``, where one is."""
         self.disabled: str | None = None
-        self.path = ""
+        self.path = path
         self._fd = -1
-        self._usual = {name: meta.get(name) or 0 for name in ("global_batch_size", "sequence_length")}
-        self._step = Step(memory, int(meta.get("tokens_per_step") or 0), float(meta.get("flops_per_token") or 0.0))
-        self._parts = {name: _part(self._step, number, name) for number, name in enumerate(PARTS)}
-        self._no_part = Part(scratch().cast("q"), 0)
-        self._late: LateValues | None = None
-        self._pauses: Pauses | None = None
-        self._notices: Notices | None = None
+        self._batch_size: int = description.get("global_batch_size") or 0
+        self._sequence_length: int = description.get("sequence_length") or 0
+        tokens, flops_per_token = description.get("tokens_per_step"), description.get("flops_per_token")
+        self._step = Step(memory, int(tokens or 0), float(flops_per_token or 0.0))
+        self._parts = {name: _make_part(self._step, number, name) for number, name in enumerate(PARTS)}
+        self._unknown_part = Part(scratch_memory().cast("q"), 0)
+        self._deferred: DeferredValues | None = None
+        self._gc_pauses = GcPauseCounter(self._step) if fd >= 0 else None
+        self._pause_detector: PauseDetector | None = None
+        self._fd = fd  # last: __del__ closes a run that has one
 
     def step(self) -> Step:
-        """One training step: ``with run.step():`` around everything that belongs to it, data loading included."""
+        """Return the step: ``with run.step():`` around everything that belongs to one, data loading included."""
         return self._step
 
     def tick(self, **values: Any) -> None:  # noqa: ANN401  those of record
-        """Where there is no block to put ``step`` around: a step is from one tick to the next. ``values`` as in record.
+        """End a step and begin the next, in a loop without a block to put ``step`` around; ``values`` as in record.
 
-        Evaluations and checkpoints are noticed where PyTorch tells them (:class:`pyrometer._notices.Notices`);
-        elsewhere name them, with ``part``, or a hang is noticed late. After the last step: ``close``.
+        Evaluations and checkpoints are detected where PyTorch runs them
+        (:class:`pyrometer._pause_detection.PauseDetector`); elsewhere mark them with ``part``, or a hang is detected
+        late. After the last step: ``close``.
         """
         if values:
             self.record(**values)
         step = self._step
-        if not step.plain:
+        if not step.tick_ready:
             self._prepare_tick()
         step.tick()
 
     def part(self, name: str) -> Part:
-        """A part of the step: one of PARTS. An unknown name is measured nowhere.
+        """Return a part of the step, to be used with ``with``. An unknown name is ignored.
 
-        ``wait`` is timed on the GPU where torch uses one; ``checkpoint`` and ``eval`` tag the step; of ``gc`` the time
-        is that of all collections, wherever they happen.
+        ``wait`` is timed on the GPU where torch uses one; ``checkpoint`` and ``eval`` tag the step; the time of ``gc``
+        is that of all garbage collections, wherever they happen.
+
+        Args:
+            name: One of :data:`pyrometer.PARTS`.
         """
         try:
             return self._parts[name]
         except Exception:  # noqa: BLE001  an unknown name, or one that can't be hashed
-            return self._no_part
+            return self._unknown_part
 
     def tag(self, name: str) -> None:
-        """Mark the step under way (or, between steps, the next) as one of TAGS; tagged steps never alert."""
+        """Tag the step under way or, between steps, the next; tagged steps never alert. An unknown tag is ignored.
+
+        Args:
+            name: One of :data:`pyrometer.TAGS`.
+        """
         try:
             self._step.flags |= ring.TAG_BITS[name]
         except Exception:  # noqa: BLE001  as in part
@@ -87,16 +93,21 @@ class Run:
 
     def record(
         self, *, loss: float | None = None, grad_norm: float | None = None, tokens: int | None = None,
-        flops: float | None = None, **lasting: object,
+        flops: float | None = None, **changes: object,
     ) -> None:  # fmt: skip
-        """Values of the step under way: loss, gradient norm, and tokens or FLOPs where they differ from the default.
+        """Record values of the step under way.
 
-        What is not a number (of tokens or FLOPs: not a finite one from 0 on) is absent; the step counts all the same.
-        A tensor on a GPU is not waited for: its number stands at the next step that records one.
+        A value that is not a number (for tokens and FLOPs: not finite or negative) is left out; the step counts all the
+        same. A tensor on a GPU is not waited for: its number is recorded with the next step that records one.
 
-        ``global_batch_size``, ``sequence_length``, ``recompute``, ``tokens_per_step`` and ``flops_per_token`` hold from
-        this step on: give them where they change. Tokens per step follow the first two; FLOPs per token don't, so give
-        those along with a new sequence length.
+        Args:
+            loss: Loss of the step.
+            grad_norm: Norm of its gradient.
+            tokens: Tokens of this step, where they differ from ``tokens_per_step``.
+            flops: FLOPs of this step, where they differ from ``flops_per_token`` times the tokens.
+            changes: Settings that hold from this step on: ``global_batch_size``, ``sequence_length``, ``recompute``,
+                ``tokens_per_step``, ``flops_per_token``. Tokens per step follow the first two; FLOPs per token don't,
+                so give those along with a new sequence length.
         """
         if loss is not None:
             self._put(ring.LOSS, ring.FLAG_LOSS, loss)
@@ -104,55 +115,53 @@ class Run:
             self._put(ring.GRAD_NORM, ring.FLAG_GRAD_NORM, grad_norm)
         if tokens is not None or flops is not None:
             self._override(tokens, flops)
-        if lasting:
-            self._change(lasting)
+        if changes:
+            self._change(changes)
 
     def close(self) -> None:
-        """The run has ended well: its series end, and its silence is no hang.
+        """Mark the run as ended well: its series end, and its silence is no hang.
 
-        Called at exit as well, unless an uncaught exception or ``sys.exit`` with an error was what ended the process.
+        Called at exit as well, unless an uncaught exception or ``sys.exit`` with an error ended the process.
         """
         self._step.slots[ring.STATE_SLOT] = ring.CLOSED
         self.abandon("closed")
 
-    def abandon(self, why: str) -> None:
-        """Record nothing any more, without a good end: the rank looks as if it had crashed.
+    def abandon(self, reason: str) -> None:
+        """Stop recording without a good end: the rank looks as if it had crashed.
 
-        From now on all calls write into memory of nobody's: no check is needed on the hot path. The objects stay, as a
-        surrounding ``with`` may hold them; but nothing may hold the ring any more.
+        From now on all calls write to a private scratch buffer, so that the hot path needs no check. The objects stay,
+        as a surrounding ``with`` may hold them, but none of them refers to the ring any more.
         """
         if self.disabled is None:
-            self.disabled = why
+            self.disabled = reason
             self._step.slots[ring.STACK_SIGNAL_SLOT] = 0
-            self._step.use(scratch())
+            self._step.write_to(scratch_memory())
             for part in self._parts.values():
                 part.slots = self._step.slots
-            if self._pauses is not None:
-                self._pauses.stop()
+            if self._gc_pauses is not None:
+                self._gc_pauses.stop()
             if self._fd >= 0:
                 os.close(self._fd)
                 self._fd = -1
 
-    def attach(self, fd: int, path: str) -> None:
-        """The ring's descriptor, which holds its lock, and its path: from now on this is a run in earnest."""
-        self._fd = fd
-        self.path = path
-        self._pauses = Pauses(self._step)
+    def dump_stacks(self, signal_number: object) -> None:
+        """Have a signal dump the stacks of all threads beside the ring.
 
-    def dump_stacks(self, wanted: object) -> None:
-        """Have a signal dump the stacks beside the ring. Raises what :func:`pyrometer._stacks.arrange` does."""
-        from pyrometer import _stacks  # noqa: PLC0415  needed by few
+        Raises:
+            Exception: those of :func:`pyrometer._stack_dumps.dump_stacks_on_signal`.
+        """
+        from pyrometer._stack_dumps import dump_stacks_on_signal  # noqa: PLC0415  needed by few
 
         path = self.path.removesuffix(ring.SUFFIX) + ring.STACKS_SUFFIX
-        self._step.slots[ring.STACK_SIGNAL_SLOT] = _stacks.arrange(path, wanted)
+        self._step.slots[ring.STACK_SIGNAL_SLOT] = dump_stacks_on_signal(path, signal_number)
 
     def steps_finished(self) -> int:
-        """How many steps were recorded."""
+        """Return how many steps were recorded."""
         return self._step.count
 
-    def left_badly(self) -> bool:
-        """Whether the last thing that happened was ``sys.exit`` with an error inside a step."""
-        return self._step.left_at == self._step.count
+    def exited_with_error(self) -> bool:
+        """Return whether the last thing that happened was ``sys.exit`` with an error inside a step."""
+        return self._step.failed_exit_count == self._step.count
 
     def __enter__(self) -> Run:  # noqa: PYI034  typing has no Self in Python 3.10
         return self
@@ -160,45 +169,49 @@ class Run:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        well = kind is None or kind is KeyboardInterrupt or (isinstance(error, SystemExit) and error.code in (None, 0))
-        if well:
+        clean = kind is None or kind is KeyboardInterrupt or (isinstance(error, SystemExit) and error.code in (None, 0))
+        if clean:
             self.close()
         else:
             self.abandon("crashed")
 
     def __del__(self) -> None:
-        """A run that nobody holds any more has ended; its descriptor, and with it the lock, must not stay behind."""
+        """Close a run that is no longer referenced; its descriptor, and with it the lock, must not stay behind."""
         if getattr(self, "_fd", -1) >= 0:
             self.close()
 
     def _prepare_tick(self) -> None:
         try:
-            if self._notices is None:
-                from pyrometer._notices import Notices  # noqa: PLC0415  for those who tick
+            if self._pause_detector is None:
+                from pyrometer._pause_detection import PauseDetector  # noqa: PLC0415  needed by loops that tick
 
-                self._notices = Notices(self._step, self._parts["checkpoint"], self._parts["eval"])
-            self._notices.tick()
+                self._pause_detector = PauseDetector(self._step, self._parts["checkpoint"], self._parts["eval"])
+            self._pause_detector.tick()
         except Exception:  # noqa: BLE001  a stubbed or half-imported torch
             pass
-        self._step.plain = True
+        self._step.tick_ready = True
 
-    def _put(self, slot: int, flag: int, value: Any) -> None:  # noqa: ANN401  a number, or what the job thinks is one
+    def _put(self, slot: int, flag: int, value: Any) -> None:  # noqa: ANN401  a number, or what the job takes for one
         step = self._step
         try:
             if type(value) is not float:
                 value = self._number(slot, value)
                 if value is None:
                     return
-            step.doubles[step.at + slot] = value
+            step.doubles[step.offset + slot] = value
         except Exception:  # noqa: BLE001  a tensor of several elements raises RuntimeError, others whatever they like
             return
         step.flags |= flag
 
     def _number(self, slot: int, value: Any) -> float | None:  # noqa: ANN401  as in _put
-        """A tensor's number, where it can be had without waiting; anything else as it is. Raises what torch does."""
+        """Return a tensor's number if it is available without waiting, and any other value as it is.
+
+        Raises:
+            Exception: those of torch.
+        """
         if getattr(value, "is_cuda", False) is True:
-            self._late = self._late or LateValues()
-            return self._late.swap(slot, value)
+            self._deferred = self._deferred or DeferredValues()
+            return self._deferred.exchange(slot, value)
         if getattr(value, "requires_grad", False) is True:
             return float(value.detach())  # or torch warns
         return value  # type: ignore[no-any-return]
@@ -207,19 +220,19 @@ class Run:
         step = self._step
         try:
             if tokens is not None and 0 <= tokens < _MAX_TOKENS:
-                step.slots[step.at + ring.TOKENS] = int(tokens)
+                step.slots[step.offset + ring.TOKENS] = int(tokens)
                 step.flags |= ring.FLAG_TOKENS
         except Exception:  # noqa: BLE001  as in _put
             pass
         try:
             if flops is not None and 0 <= flops < _MAX_FLOPS:
-                step.doubles[step.at + ring.FLOPS] = flops
+                step.doubles[step.offset + ring.FLOPS] = flops
                 step.flags |= ring.FLAG_FLOPS
         except Exception:  # noqa: BLE001  as in _put
             pass
 
-    def _change(self, lasting: dict[str, object]) -> None:
-        for name, value in lasting.items():
+    def _change(self, changes: dict[str, object]) -> None:
+        for name, value in changes.items():
             try:
                 self._change_one(name, value)
             except Exception:  # noqa: BLE001  as in _put
@@ -230,151 +243,38 @@ class Run:
         if value is None:
             return
         if name == "recompute":
-            step.recompute = ring.RECOMPUTE.index(value)
-            step.keep(ring.FLAG_RECOMPUTE)
+            step.recompute_index = ring.RECOMPUTE.index(value)
+            step.add_persistent_flag(ring.FLAG_RECOMPUTE)
         elif name == "flops_per_token" and 0 < value < _MAX_FLOPS:
             step.set_flops_per_token(float(value))
         elif name == "tokens_per_step" and 0 < value < _MAX_TOKENS:
             step.set_tokens(int(value))
         elif name == "global_batch_size" and 0 < value < _MAX_TOKENS:
-            step.batch = int(value)
-            step.keep(ring.FLAG_GLOBAL_BATCH_SIZE)
-            self._change_tokens()
+            step.global_batch_size = int(value)
+            step.add_persistent_flag(ring.FLAG_GLOBAL_BATCH_SIZE)
+            self._rescale_tokens()
         elif name == "sequence_length" and 0 < value < _MAX_TOKENS:
-            step.length = int(value)
-            step.keep(ring.FLAG_SEQUENCE_LENGTH)
-            self._change_tokens()
+            step.sequence_length = int(value)
+            step.add_persistent_flag(ring.FLAG_SEQUENCE_LENGTH)
+            self._rescale_tokens()
 
-    def _change_tokens(self) -> None:
-        """Tokens per step in proportion to what they were; else batch size times length, where both are known."""
-        step, usual_batch, usual_length = self._step, self._usual["global_batch_size"], self._usual["sequence_length"]
-        batch, length = step.batch or usual_batch, step.length or usual_length
-        known = (usual_batch or not step.batch) and (usual_length or not step.length)
-        if step.usual_tokens and known:
-            was = (usual_batch or 1) * (usual_length or 1)
-            step.set_tokens(step.usual_tokens * (batch or 1) * (length or 1) // was)
+    def _rescale_tokens(self) -> None:
+        """Scale the tokens per step with batch size and length; else take their product, where both are known."""
+        step, first_batch, first_length = self._step, self._batch_size, self._sequence_length
+        batch, length = step.global_batch_size or first_batch, step.sequence_length or first_length
+        scalable = (first_batch or not step.global_batch_size) and (first_length or not step.sequence_length)
+        if step.default_tokens and scalable:
+            first_size = (first_batch or 1) * (first_length or 1)
+            step.set_tokens(step.default_tokens * (batch or 1) * (length or 1) // first_size)
         elif batch and length:
             step.set_tokens(batch * length)
 
 
-def _part(step: Step, number: int, name: str) -> Part:
+def _make_part(step: Step, number: int, name: str) -> Part:
     if name == "wait":
         return WaitPart(step.slots, number, step)
     if name == "gc":
-        return PlacePart(step.slots, number)
+        return UntimedPart(step.slots, number)
     if name in ring.TAG_BITS:
         return TaggedPart(step.slots, number, step, ring.TAG_BITS[name])
     return Part(step.slots, number)
-
-
-def start(
-    run: str = "unnamed",
-    *,
-    flops_per_token: float | None = None,
-    tokens_per_step: int | None = None,
-    peak_flops: float | None = None,
-    expected_mfu: float | None = None,
-    model: str = "",
-    convention: str = "",
-    dtype: str = "",
-    gpu_model: str | None = None,
-    rank: int | None = None,
-    local_rank: int | None = None,
-    world_size: int | None = None,
-    attempt: int | None = None,
-    stage: str = "",
-    replica: str = "",
-    global_batch_size: int | None = None,
-    micro_batch_size: int | None = None,
-    sequence_length: int | None = None,
-    recompute: str = "",
-    job_id: str | None = None,
-    gpu: str | None = None,
-    uuid: str | None = None,
-    first_step: int = 0,
-    warmup_steps: int = WARMUP_STEPS,
-    rings: str | None = None,
-    stacks: object = None,
-    **unknown: object,
-) -> Run:
-    """Begin reporting; call once per rank, before the loop. Never raises: what fails gives a run that records nothing.
-
-    Args:
-        run: the run's name; stays the same over restarts. Optional only because nothing here may raise.
-        flops_per_token: model FLOPs per token, forward and backward.
-        tokens_per_step: tokens of the whole global batch.
-        peak_flops: peak dense FLOP/s of one GPU, where its name alone would not tell.
-        expected_mfu: what this configuration reaches, 0 to 1; learned from earlier runs if not given.
-        model: the model's name.
-        convention: how ``flops_per_token`` was counted: palm, megatron, bloom_hw, hf.
-        dtype: bf16, fp16, fp8, ...
-        gpu_model: the GPU's name; asked of torch where torch is loaded already.
-        rank: and ``local_rank``, ``world_size``, ``attempt``, ``job_id``: from the launcher's environment if not given.
-        local_rank: the rank within the node.
-        world_size: how many GPUs the step's FLOPs are spread over.
-        attempt: how often the run has been restarted.
-        stage: the pipeline stage.
-        replica: the data-parallel replica.
-        global_batch_size: in sequences; with the next three it tells configurations apart.
-        micro_batch_size: in sequences.
-        sequence_length: in tokens.
-        recompute: none, selective or full.
-        job_id: the scheduler's job.
-        gpu: index of this rank's GPU; from CUDA_VISIBLE_DEVICES if not given.
-        uuid: UUID of this rank's GPU.
-        first_step: number of the first step, after a restart from a checkpoint.
-        warmup_steps: how many first steps don't count for alerts.
-        rings: folder of the rings; $PYROMETER_RINGS or /dev/shm/pyrometer if not given.
-        stacks: True to have the exporter ask this rank for its stacks when the run hangs, with SIGUSR2 (or with the
-            signal given); $PYROMETER_STACKS=1 if not given. Not where the job uses that signal itself.
-        unknown: anything else is named on standard error and ignored: a typing error must not cost a job its start.
-    """
-    given = dict(locals())
-    try:
-        made = _start(given)
-    except Exception as error:  # noqa: BLE001  the promise of this module
-        made = Run(scratch(), {})
-        made.disabled = type(error).__name__
-        _tell(given, "not recording run {0!r}: {1}: {2}", run, made.disabled, error)
-    if unknown:
-        _tell(given, "unknown settings ignored: {0}", ", ".join(sorted(unknown)))
-    return made
-
-
-def _start(given: dict[str, Any]) -> Run:
-    import json  # noqa: PLC0415  3 ms that `import pyrometer` need not cost
-
-    meta = _environment.describe(given, WARMUP_STEPS)
-    folder = str(given["rings"] or os.environ.get("PYROMETER_RINGS") or ring.DEFAULT_FOLDER)
-    safe = "".join(c if (c.isascii() and c.isalnum()) or c in "-_" else "_" for c in str(meta["run"]))[:64]
-    name = f"{safe}.{meta['rank']}.{os.getpid()}.{time.monotonic_ns()}"
-    mapping, fd, path = _writer.create(folder, name, json.dumps(meta).encode())
-    run = Run(memoryview(mapping), meta)
-    run.attach(fd, path)
-    mind(run)
-    _arrange_stacks(run, given)
-    try:
-        _writer.sweep(folder)
-    except OSError:
-        pass  # another rank swept at the same time
-    return run
-
-
-def _arrange_stacks(run: Run, given: dict[str, Any]) -> None:
-    wanted = given["stacks"]
-    try:
-        if wanted is None:
-            wanted = os.environ.get("PYROMETER_STACKS") == "1"
-        if wanted:
-            run.dump_stacks(wanted)
-    except Exception as error:  # noqa: BLE001  the promise of this module
-        _tell(given, "no stack dumps: {0}", error)
-
-
-def _tell(given: dict[str, Any], form: str, *values: object) -> None:
-    """One line, from one rank of a node, at the start only."""
-    try:
-        if not given.get("local_rank") and _environment.local_rank(os.environ) == 0:
-            sys.stderr.write(f"pyrometer: {form.format(*values)}\n")
-    except Exception:  # noqa: BLE001  a closed or replaced stderr, a run's name that can't be printed
-        pass

@@ -1,7 +1,7 @@
 """The hot path: a step and its parts, one object each for a whole run, so that a step allocates nothing.
 
-``benchmarks/bench_client.py`` measures it. Item assignment on a memoryview costs a tenth of struct.pack_into; the place
-of the next record is kept rather than computed.
+``benchmarks/bench_client.py`` measures it. Values are written by item assignment on a memoryview, which is faster than
+``struct.pack_into``, and the position of the next record is stored rather than computed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import time
 
 from pyrometer import ring
 
-TYPE_CHECKING = False  # typing.TYPE_CHECKING without importing typing, which takes half of what the import may cost
+TYPE_CHECKING = False  # typing.TYPE_CHECKING without importing typing, a large part of what the import would cost
 if TYPE_CHECKING:
     from types import TracebackType
 
@@ -19,7 +19,7 @@ _COUNT, _STEP_STARTED, _STEP_TOTAL = ring.COUNT_SLOT, ring.STEP_STARTED_SLOT, ri
 _PART, _PART_STARTED, _PART_TOTALS = ring.PART_SLOT, ring.PART_STARTED_SLOT, ring.PART_TOTALS_SLOT
 _TICKING, _LONGEST_TICK = ring.TICKING_SLOT, ring.LONGEST_TICK_SLOT
 _PAUSES = ring.TAG_BITS["checkpoint"] | ring.TAG_BITS["eval"]
-# The first steps compile; no pause of theirs is usual later.
+# The first steps compile; their pauses say nothing about later ones.
 _FIRST_STEPS = 10
 _FIRST, _END, _SLOTS = ring.FIRST_RECORD_SLOT, ring.FILE_BYTES // 8, ring.RECORD_SLOTS
 _CONFIGURED = ring.FLAG_GLOBAL_BATCH_SIZE | ring.FLAG_SEQUENCE_LENGTH | ring.FLAG_RECOMPUTE
@@ -29,8 +29,8 @@ _UNUSUAL = ring.FLAG_TOKENS | ring.FLAG_FLOPS | _CONFIGURED | _NEW_TOKENS | _NEW
 _NEVER = -1
 
 
-def scratch() -> memoryview:
-    """Memory of nobody's, to write into once there is no ring."""
+def scratch_memory() -> memoryview:
+    """Return private memory of a ring's size, written to where there is no ring."""
     return memoryview(bytearray(ring.FILE_BYTES))
 
 
@@ -38,31 +38,32 @@ class Step:
     """``with run.step():``.
 
     Attributes:
-        lasting: flags that every step has from now on, for what changed during the run.
-        left_at: how many steps were finished when ``sys.exit(1)`` or the like left one.
-        plain: whether the next tick is like the last: else :class:`Run` has something to arrange before it.
+        count: how many steps are finished.
+        persistent_flags: flags that every step has from now on, for what changed during the run.
+        failed_exit_count: how many steps were finished when ``sys.exit(1)`` or the like left one.
+        tick_ready: False where :class:`Run` has something to prepare before the next tick.
     """
 
     __slots__ = (
-        "at", "batch", "count", "doubles", "ended", "flags", "flops_per_token", "lasting", "left_at", "length",
-        "longest", "plain", "recompute", "slots", "started", "ticking", "tokens", "total", "usual_flops",
-        "usual_tokens",
+        "count", "default_flops", "default_tokens", "doubles", "ended", "failed_exit_count", "flags", "flops_per_token",
+        "global_batch_size", "longest_tick", "offset", "persistent_flags", "recompute_index", "sequence_length",
+        "slots", "started", "tick_ready", "ticking", "tokens", "total",
     )  # fmt: skip
 
     def __init__(self, memory: memoryview, tokens: int, flops_per_token: float) -> None:
-        self.tokens = self.usual_tokens = tokens
+        self.tokens = self.default_tokens = tokens
         self.flops_per_token = flops_per_token
-        self.usual_flops = tokens * flops_per_token
-        self.batch = self.length = self.recompute = 0
-        self.at = ring.FIRST_RECORD_SLOT
-        self.count = self.total = self.flags = self.lasting = self.started = self.ended = 0
-        self.left_at = _NEVER
-        self.longest = 0
-        self.ticking = self.plain = False
-        self.use(memory)
+        self.default_flops = tokens * flops_per_token
+        self.global_batch_size = self.sequence_length = self.recompute_index = 0
+        self.offset = ring.FIRST_RECORD_SLOT
+        self.count = self.total = self.flags = self.persistent_flags = self.started = self.ended = 0
+        self.failed_exit_count = _NEVER
+        self.longest_tick = 0
+        self.ticking = self.tick_ready = False
+        self.write_to(memory)
 
-    def use(self, memory: memoryview) -> None:
-        """Write into this memory from now on."""
+    def write_to(self, memory: memoryview) -> None:
+        """Write all records and totals into ``memory``, laid out as a ring, from now on."""
         self.slots: memoryview[int] = memory.cast("q")
         self.doubles: memoryview[float] = memory.cast("d")
 
@@ -75,9 +76,9 @@ class Step:
         end = _now()
         slots = self.slots
         if kind is not None:
-            self._abandon(error)
+            self._fail(error)
             return
-        at = self.at
+        at = self.offset
         started = self.started
         flags = self.flags
         self.count = count = self.count + 1
@@ -87,83 +88,84 @@ class Step:
         slots[at + 3] = flags
         self.total = slots[_STEP_TOTAL] = self.total + end - started
         if flags & _UNUSUAL:
-            self._settle(at, flags)
+            self._complete_record(at, flags)
         slots[_COUNT] = count  # last: a record below the count is whole
-        self.flags = self.lasting
+        self.flags = self.persistent_flags
         at += _SLOTS
-        self.at = at if at < _END else _FIRST
+        self.offset = at if at < _END else _FIRST
 
     def tick(self) -> None:
-        """The end of a step that began at the last tick.
+        """End the step that began at the last tick, and begin the next.
 
-        TICKING_SLOT says whether one counts as under way between ticks, or if nobody can tell it from an evaluation.
+        TICKING_SLOT tells the reader whether a pause between two ticks can be an evaluation that has no name.
         """
         if self.ticking:
             flags, started = self.flags, self.started
             self.__exit__(None, None, None)
             self.started = self.ended
-            if self.ended - started > self.longest:
-                self._learn(self.ended - started, flags)
+            if self.ended - started > self.longest_tick:
+                self._update_longest_tick(self.ended - started, flags)
         else:
             self.ticking = True
             self.started = _now()
 
-    def leave_out(self) -> None:
-        """What was under way is no step, or not only: no record, no time, and its values are not the next step's."""
+    def discard(self) -> None:
+        """Drop the step under way: no record, no time, and its values do not become those of the next step."""
         self.slots[_STEP_STARTED] = self.slots[_TICKING] = 0
-        self.flags = self.lasting
-        self.ticking = self.plain = False
+        self.flags = self.persistent_flags
+        self.ticking = self.tick_ready = False
 
-    def _learn(self, took: int, flags: int) -> None:
-        """How long a step of this run may be: what nobody names, lies in it."""
+    def set_tokens(self, tokens: int) -> None:
+        """Set the tokens per step, from the step under way on."""
+        self.tokens = tokens
+        self.add_persistent_flag(_NEW_TOKENS)
+
+    def set_flops_per_token(self, flops: float) -> None:
+        """Set the FLOPs per token, from the step under way on."""
+        self.flops_per_token = flops
+        self.add_persistent_flag(_NEW_FLOPS)
+
+    def add_persistent_flag(self, flag: int) -> None:
+        """Set a flag for the step under way and all that follow."""
+        self.flags |= flag
+        self.persistent_flags |= flag
+
+    def _update_longest_tick(self, duration: int, flags: int) -> None:
+        """Publish how long a step of this run may take, unnamed pauses included."""
         if self.count > _FIRST_STEPS and not flags & _PAUSES:
-            self.longest = self.slots[_LONGEST_TICK] = took
+            self.longest_tick = self.slots[_LONGEST_TICK] = duration
 
-    def _abandon(self, error: BaseException | None) -> None:
-        self.leave_out()
+    def _fail(self, error: BaseException | None) -> None:
+        self.discard()
         if isinstance(error, SystemExit) and error.code not in (None, 0):
-            self.left_at = self.count
+            self.failed_exit_count = self.count
 
-    def _settle(self, at: int, flags: int) -> None:
-        """Complete the record of a step that is not as the description says, and the header's sums with it.
+    def _complete_record(self, at: int, flags: int) -> None:
+        """Complete the record of a step that differs from the description, and add the difference to the header's sums.
 
-        Only now, not in :meth:`Run.record`: the header's totals count finished steps, and a counter that took a small
-        step's difference before the step itself would go back for a moment, which Prometheus takes for a restart.
+        Only at the step's end, not in :meth:`Run.record`: the header's totals count finished steps, and a counter that
+        took a small step's difference before the step itself would go back for a moment, which Prometheus takes for a
+        restart.
         """
         slots, doubles = self.slots, self.doubles
         if flags & _CONFIGURED:
-            slots[at + ring.GLOBAL_BATCH_SIZE] = self.batch
-            slots[at + ring.SEQUENCE_LENGTH] = self.length
-            slots[at + ring.RECOMPUTE_NUMBER] = self.recompute
+            slots[at + ring.GLOBAL_BATCH_SIZE] = self.global_batch_size
+            slots[at + ring.SEQUENCE_LENGTH] = self.sequence_length
+            slots[at + ring.RECOMPUTE_NUMBER] = self.recompute_index
         if flags & _NEW_TOKENS and not flags & ring.FLAG_TOKENS:
             slots[at + ring.TOKENS] = self.tokens
             flags |= ring.FLAG_TOKENS
-        tokens = slots[at + ring.TOKENS] if flags & ring.FLAG_TOKENS else self.usual_tokens
+        tokens = slots[at + ring.TOKENS] if flags & ring.FLAG_TOKENS else self.default_tokens
         if flags & _NEW_FLOPS and not flags & ring.FLAG_FLOPS:
             doubles[at + ring.FLOPS] = tokens * self.flops_per_token
             flags |= ring.FLAG_FLOPS
         flops = doubles[at + ring.FLOPS] if flags & ring.FLAG_FLOPS else tokens * self.flops_per_token
         slots[at + ring.FLAGS] = flags & ~(_NEW_TOKENS | _NEW_FLOPS)
         try:
-            slots[ring.TOKENS_EXTRA_SLOT] += tokens - self.usual_tokens
-            doubles[ring.FLOPS_EXTRA_SLOT] += flops - self.usual_flops
+            slots[ring.TOKENS_EXTRA_SLOT] += tokens - self.default_tokens
+            doubles[ring.FLOPS_EXTRA_SLOT] += flops - self.default_flops
         except (ValueError, OverflowError):
-            pass  # 2**63 tokens: not in this universe
-
-    def set_tokens(self, tokens: int) -> None:
-        """Tokens per step, from the step under way on."""
-        self.tokens = tokens
-        self.keep(_NEW_TOKENS)
-
-    def set_flops_per_token(self, flops: float) -> None:
-        """FLOPs per token, from the step under way on."""
-        self.flops_per_token = flops
-        self.keep(_NEW_FLOPS)
-
-    def keep(self, flag: int) -> None:
-        """Set a flag for the step under way and all that follow."""
-        self.flags |= flag
-        self.lasting |= flag
+            pass  # more than 2**63 tokens: no run gets there
 
 
 class Part:
@@ -193,7 +195,7 @@ class Part:
 
 
 class TaggedPart(Part):
-    """A checkpoint or an evaluation: the step that it falls into, or that follows it, is tagged."""
+    """A checkpoint or an evaluation: tags the step that it falls into or, between two steps, the next."""
 
     __slots__ = ("bit", "step")
 
@@ -207,8 +209,8 @@ class TaggedPart(Part):
         super().__enter__()
 
 
-class PlacePart(Part):
-    """A part that tells where the rank is, and whose time is counted by other means."""
+class UntimedPart(Part):
+    """A part that only shows where the rank is; its time is counted elsewhere."""
 
     __slots__ = ()
 

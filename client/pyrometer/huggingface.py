@@ -1,10 +1,10 @@
 """A callback for Hugging Face's Trainer (transformers 4 and 5).
 
-from pyrometer.huggingface import callback
+    from pyrometer.huggingface import callback
 
-trainer = Trainer(..., callbacks=[callback(run="llama-8b", sequence_length=4096)])
+    trainer = Trainer(..., callbacks=[callback(run="llama-8b", sequence_length=4096)])
 
-Nothing in it raises into the trainer; transformers itself is looked up, never imported.
+It never raises into the trainer, and never imports transformers itself.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from __future__ import annotations
 import os
 import sys
 
-from pyrometer._loop import Loop, harmless
+from pyrometer._hooks import never_raises
+from pyrometer._trainer_loop import TrainerLoop
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,12 +21,19 @@ if TYPE_CHECKING:
 
 
 def callback(**settings: Any) -> Any:
-    """A TrainerCallback that reports every optimizer step; ``settings`` as in :func:`pyrometer.start`.
+    """Return a TrainerCallback that reports every step of the optimizer.
 
-    What isn't given is taken from the training arguments: the run's name, ranks, batch sizes, dtype, recomputation.
-    Tokens per step need ``sequence_length`` (or ``tokens_per_step``), or ``include_num_input_tokens_seen`` in the
-    training arguments. FLOPs per token are 6 x the parameters without embeddings (convention ``hf``) if not given.
-    A loss is the one that the trainer logs, so with ``logging_steps=10`` every tenth step has one: their mean.
+    The run's name, ranks, batch sizes, dtype and recomputation default to the training arguments. Tokens per step need
+    ``sequence_length`` (or ``tokens_per_step``), or ``include_num_input_tokens_seen`` in the training arguments. FLOPs
+    per token default to 6 x the parameters without embeddings (convention ``hf``). The loss is the one that the trainer
+    logs: with ``logging_steps=10`` every tenth step has one, the mean of the ten.
+
+    Args:
+        settings: Those of :func:`pyrometer.start`; they override what the trainer knows.
+
+    Returns:
+        An instance of transformers' ``TrainerCallback`` if transformers is imported already, else an object with its
+        methods.
     """
     transformers = sys.modules.get("transformers")
     base = object if transformers is None else transformers.TrainerCallback
@@ -33,107 +41,108 @@ def callback(**settings: Any) -> Any:
 
 
 class _Hooks:
-    """The trainer's calls; a step's are step_begin, pre_optimizer_step, optimizer_step, step_end, log, evaluate, save.
+    """The methods that the trainer calls.
 
-    An evaluation and a checkpoint tell their ends only; that one follows, ``control`` says at the step's end.
+    Those of a step come in this order: step_begin, pre_optimizer_step, optimizer_step, step_end, log, evaluate, save.
+    There is no call for the beginning of an evaluation or a checkpoint; at the step's end, ``control`` announces both.
     """
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self._settings = settings
-        self._loop: Loop | None = None
+        self._loop: TrainerLoop | None = None
         self._tokens = 0
         self._awaits_log = False
 
-    @harmless
+    @never_raises
     def on_train_begin(self, args: Any, state: Any, _control: Any, model: Any = None, **_: Any) -> None:
-        """The run begins, or goes on from a checkpoint."""
-        found = _found(args, state, model)
+        """Start the run, perhaps from a checkpoint."""
+        defaults = _trainer_settings(args, state, model)
         length = self._settings.get("sequence_length")
         if length:
-            found["tokens_per_step"] = found["global_batch_size"] * int(length)
+            defaults["tokens_per_step"] = defaults["global_batch_size"] * int(length)
         self._tokens = state.num_input_tokens_seen
-        self._loop = Loop(self._settings, found)
+        self._loop = TrainerLoop(self._settings, defaults)
         self._loop.begin("data")
 
-    @harmless
+    @never_raises
     def on_step_begin(self, *_: Any, **__: Any) -> None:
-        """The batch is there."""
-        loop = self._open()
+        """Leave part ``data``: the batch is loaded."""
+        loop = self._started_loop()
         loop.begin()
         loop.leave()
 
-    @harmless
+    @never_raises
     def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
-        """Gradients are there."""
-        self._open().enter("optimizer")
+        """Enter part ``optimizer``: the gradients are computed."""
+        self._started_loop().enter("optimizer")
 
-    @harmless
+    @never_raises
     def on_optimizer_step(self, *_: Any, **__: Any) -> None:
-        """Parameters are updated."""
-        self._open().leave()
+        """Leave part ``optimizer``."""
+        self._started_loop().leave()
 
-    @harmless
+    @never_raises
     def on_step_end(self, _args: Any, state: Any, control: Any, **_: Any) -> None:
-        """The step is done, but for its log, in which the trainer waits for the loss."""
+        """End the step, unless it will be logged: then the trainer still waits for the loss."""
         if state.num_input_tokens_seen > self._tokens:
-            self._open().run.record(tokens=state.num_input_tokens_seen - self._tokens)
+            self._started_loop().run.record(tokens=state.num_input_tokens_seen - self._tokens)
             self._tokens = state.num_input_tokens_seen
         self._awaits_log = bool(control.should_log)
         if not self._awaits_log:
-            self._finish(control)
+            self._end_step(control)
 
-    @harmless
+    @never_raises
     def on_log(self, _args: Any, _state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-        """The loss is known."""
+        """Record the loss, and end the step that waited for it."""
         if self._awaits_log and logs:
-            self._open().run.record(loss=logs.get("loss"), grad_norm=logs.get("grad_norm"))
-            self._finish(control)
+            self._started_loop().run.record(loss=logs.get("loss"), grad_norm=logs.get("grad_norm"))
+            self._end_step(control)
 
-    @harmless
+    @never_raises
     def on_prediction_step(self, _args: Any, _state: Any, control: Any, **_: Any) -> None:
-        """An evaluation is under way."""
+        """End a step that waited for its log: an evaluation is running."""
         if self._awaits_log:
-            self._finish(control)
+            self._end_step(control)
 
-    @harmless
+    @never_raises
     def on_evaluate(self, _args: Any, _state: Any, control: Any, *_: Any, **__: Any) -> None:
-        """An evaluation is done; a checkpoint may follow."""
-        self._go_on(control, evaluated=True)
+        """End an evaluation; a checkpoint may follow."""
+        self._enter_next(control, evaluated=True)
 
-    @harmless
+    @never_raises
     def on_save(self, _args: Any, _state: Any, control: Any, **_: Any) -> None:
-        """A checkpoint is done."""
-        loop = self._open()
-        if loop.in_step:  # nothing had told of it: with save_strategy="best" the evaluation decides
+        """End a checkpoint."""
+        loop = self._started_loop()
+        if loop.in_step:  # it was not announced: with save_strategy="best" the evaluation decides
             loop.run.tag("checkpoint")
-        self._go_on(control, evaluated=True, saved=True)
+        self._enter_next(control, evaluated=True, saved=True)
 
-    @harmless
+    @never_raises
     def on_epoch_end(self, _args: Any, _state: Any, control: Any, **_: Any) -> None:
-        """The data has ended: what began as a step is none."""
-        self._open().drop()
-        self._go_on(control)
+        """Drop the step that has begun: the epoch's data has ended."""
+        self._started_loop().discard()
+        self._enter_next(control)
 
-    @harmless
+    @never_raises
     def on_train_end(self, *_: Any, **__: Any) -> None:
-        """The run has ended well."""
-        self._open().drop()
-        self._open().run.close()
+        """Close the run: it has ended well."""
+        self._started_loop().discard()
+        self._started_loop().run.close()
 
-    def _open(self) -> Loop:
+    def _started_loop(self) -> TrainerLoop:
         if self._loop is None:
             msg = "training has not begun"
             raise RuntimeError(msg)
         return self._loop
 
-    def _finish(self, control: Any) -> None:
+    def _end_step(self, control: Any) -> None:
         self._awaits_log = False
-        self._open().end()
-        self._go_on(control)
+        self._started_loop().end()
+        self._enter_next(control)
 
-    def _go_on(self, control: Any, *, evaluated: bool = False, saved: bool = False) -> None:
-        """Into what comes now: an evaluation, a checkpoint, or the next step's data."""
-        loop = self._open()
+    def _enter_next(self, control: Any, *, evaluated: bool = False, saved: bool = False) -> None:
+        """Enter what comes now: an evaluation, a checkpoint, or the next step's data."""
+        loop = self._started_loop()
         if control.should_evaluate and not evaluated:
             loop.enter("eval")
         elif control.should_save and not saved:
@@ -144,9 +153,9 @@ class _Hooks:
             loop.leave()
 
 
-def _found(args: Any, state: Any, model: Any) -> dict[str, Any]:
-    """What the trainer knows of the run."""
-    found: dict[str, Any] = {
+def _trainer_settings(args: Any, state: Any, model: Any) -> dict[str, Any]:
+    """Return the settings of the run that the trainer knows."""
+    settings: dict[str, Any] = {
         "run": getattr(args, "run_name", None) or os.path.basename(str(args.output_dir).rstrip("/")) or "unnamed",
         "rank": args.process_index,
         "local_rank": args.local_process_index,
@@ -160,6 +169,6 @@ def _found(args: Any, state: Any, model: Any) -> dict[str, Any]:
     }
     count = getattr(model, "num_parameters", None)
     if count is not None:
-        found["flops_per_token"] = 6.0 * count(exclude_embeddings=True)
-        found["convention"] = "hf"
-    return found
+        settings["flops_per_token"] = 6.0 * count(exclude_embeddings=True)
+        settings["convention"] = "hf"
+    return settings

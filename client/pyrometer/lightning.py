@@ -1,17 +1,18 @@
 """A callback for Lightning's Trainer (lightning 2, pytorch_lightning 2).
 
-from pyrometer.lightning import callback
+    from pyrometer.lightning import callback
 
-trainer = L.Trainer(..., callbacks=[callback(run="llama-8b", tokens_per_step=4_194_304, flops_per_token=51.47e9)])
+    trainer = L.Trainer(..., callbacks=[callback(run="llama-8b", tokens_per_step=4_194_304, flops_per_token=51.47e9)])
 
-Nothing in it raises into the trainer; lightning itself is looked up, never imported.
+It never raises into the trainer, and never imports lightning itself.
 """
 
 from __future__ import annotations
 
 import sys
 
-from pyrometer._loop import Loop, harmless
+from pyrometer._hooks import never_raises
+from pyrometer._trainer_loop import TrainerLoop
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,10 +20,17 @@ if TYPE_CHECKING:
 
 
 def callback(**settings: Any) -> Any:
-    """A Callback that reports every step of the optimizer; ``settings`` as in :func:`pyrometer.start`.
+    """Return a Callback that reports every step of the optimizer.
 
-    Ranks, gradient accumulation and the number of the first step are the trainer's; the loss is what ``training_step``
-    returned for the step's last batch. A loss on the GPU is not waited for: it stands at the next step.
+    Ranks, gradient accumulation and the number of the first step are taken from the trainer; the loss is that returned
+    by ``training_step`` for the step's last batch. A loss on the GPU is not waited for: it is recorded with the next
+    step.
+
+    Args:
+        settings: Those of :func:`pyrometer.start`; they override what the trainer knows.
+
+    Returns:
+        An instance of lightning's ``Callback`` if lightning is imported already, else an object with its methods.
     """
     loaded = sys.modules.get("lightning.pytorch") or sys.modules.get("pytorch_lightning")
     base = object if loaded is None else loaded.Callback
@@ -30,97 +38,97 @@ def callback(**settings: Any) -> Any:
 
 
 class _Hooks:
-    """The trainer's calls."""
+    """The methods that the trainer calls."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self._settings = settings
-        self._loop: Loop | None = None
+        self._loop: TrainerLoop | None = None
         self._steps = 0
 
-    @harmless
+    @never_raises
     def on_train_start(self, trainer: Any, module: Any) -> None:
-        """The run begins, or goes on from a checkpoint."""
+        """Start the run, perhaps from a checkpoint."""
         self._steps = trainer.global_step
-        found = {
+        defaults = {
             "rank": trainer.global_rank,
             "local_rank": trainer.local_rank,
             "world_size": trainer.world_size,
             "first_step": self._steps,
             "model": type(module).__name__,
         }
-        self._loop = Loop(self._settings, found)
+        self._loop = TrainerLoop(self._settings, defaults)
         self._loop.begin("data")
 
-    @harmless
+    @never_raises
     def on_train_batch_start(self, *_: Any) -> None:
-        """The batch is there."""
-        loop = self._open()
+        """Leave part ``data``: the batch is loaded."""
+        loop = self._started_loop()
         loop.begin()
         loop.leave()
 
-    @harmless
+    @never_raises
     def on_before_backward(self, *_: Any) -> None:
-        """The loss is there."""
-        self._open().enter("backward")
+        """Enter part ``backward``: the loss is computed."""
+        self._started_loop().enter("backward")
 
-    @harmless
+    @never_raises
     def on_after_backward(self, *_: Any) -> None:
-        """The gradients are there."""
-        self._open().leave()
+        """Leave part ``backward``."""
+        self._started_loop().leave()
 
-    @harmless
+    @never_raises
     def on_before_optimizer_step(self, *_: Any) -> None:
-        """The optimizer begins; its end is the batch's."""
-        self._open().enter("optimizer")
+        """Enter part ``optimizer``, which ends with the batch."""
+        self._started_loop().enter("optimizer")
 
-    @harmless
+    @never_raises
     def on_train_batch_end(self, trainer: Any, _module: Any, outputs: Any, *_: Any) -> None:
-        """A batch is done, and with it a step, unless gradients are accumulated."""
-        loop = self._open()
+        """End the batch and, unless gradients are accumulated, the step."""
+        loop = self._started_loop()
         loop.leave()
         if trainer.global_step == self._steps:
             loop.enter("data")
             return
         self._steps = trainer.global_step
         loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
-        if loss is not None:  # what the trainer has divided for the sum of gradients
+        if loss is not None:  # the trainer has divided it for the sum of gradients
             loop.run.record(loss=loss * trainer.accumulate_grad_batches)
         loop.end()
         loop.begin("data")
 
-    @harmless
+    @never_raises
     def on_validation_start(self, trainer: Any, _module: Any) -> None:
-        """Not the one that checks before training whether validation works."""
+        """Enter part ``eval``, except for the sanity check before training."""
         if not trainer.sanity_checking:
-            loop = self._open()
-            loop.drop()
+            loop = self._started_loop()
+            loop.discard()
             loop.enter("eval")
 
-    @harmless
+    @never_raises
     def on_validation_end(self, trainer: Any, _module: Any) -> None:
-        """Training goes on."""
+        """Leave part ``eval``, and begin the next step."""
         if not trainer.sanity_checking:
-            self._open().leave()
-            self._open().begin("data")
+            self._started_loop().leave()
+            self._started_loop().begin("data")
 
-    @harmless
+    @never_raises
     def on_save_checkpoint(self, *_: Any) -> None:
-        """A checkpoint begins, of which the end isn't told: the step that has it in it is marked."""
-        self._open().run.tag("checkpoint")
+        """Tag the step that the checkpoint falls into; Lightning has no call for its end."""
+        self._started_loop().run.tag("checkpoint")
 
-    @harmless
+    @never_raises
     def on_train_end(self, *_: Any) -> None:
-        """The run has ended well."""
-        self._open().drop()
-        self._open().run.close()
+        """Close the run: it has ended well."""
+        self._started_loop().discard()
+        self._started_loop().run.close()
 
-    @harmless
+    @never_raises
     def on_exception(self, _trainer: Any, _module: Any, exception: BaseException) -> None:
-        """The run has not; Ctrl-C is deliberate, and the trainer ends well after it."""
+        """Leave the run as crashed, except after Ctrl-C: it is deliberate, and the trainer ends well after it."""
         if not isinstance(exception, KeyboardInterrupt):
-            self._open().run.abandon("crashed")
+            self._started_loop().run.abandon("crashed")
 
-    def _open(self) -> Loop:
+    def _started_loop(self) -> TrainerLoop:
         if self._loop is None:
             msg = "training has not begun"
             raise RuntimeError(msg)

@@ -1,12 +1,12 @@
-"""The ring file: what a training rank writes and the node exporter reads.
+"""The format of the ring file, which a training rank writes and the node exporter reads.
 
 Version 2. Little-endian 64-bit slots throughout. One file per rank, 4,096 bytes of header, then ``CAPACITY`` records
 of sixteen slots. Slot numbers below count 8-byte slots from the start of the file (header) or of the record. A ring of
 version 1 has records of the first eight slots only and zeros where the header has grown; the exporter reads both, so
-that nodes can be updated before or after the jobs on them.
+that nodes can be upgraded before or after the jobs on them.
 
 The writer fills a record first and raises the header's count last, so a reader that reads the count, then records
-below it, then the count again, knows which of them were whole: those with ``count < sequence + CAPACITY``.
+below it, then the count again, knows which of them are complete: those with ``count < sequence + CAPACITY``.
 Times are CLOCK_MONOTONIC nanoseconds, which the reader on the same machine shares; the wall clock may step.
 """
 
@@ -37,23 +37,23 @@ COUNT_SLOT = 9  # steps finished
 STEP_STARTED_SLOT = 10  # monotonic ns; a step is under way while this is later than the end of the last record
 STEP_TOTAL_SLOT = 11  # ns spent in finished steps
 PART_SLOT = 12  # 1 + index into PARTS of the part under way; 0 in none
-PART_STARTED_SLOT = 13  # monotonic ns at which the part under way began, or the last one ended
-TOKENS_EXTRA_SLOT = 14  # tokens of finished steps, above or below the default
+PART_STARTED_SLOT = 13  # monotonic ns at which the part under way began or, in none, the last one ended
+TOKENS_EXTRA_SLOT = 14  # tokens of all finished steps, less those of as many default steps
 FLOPS_EXTRA_SLOT = 15  # the same for FLOPs, as a double
 PART_TOTALS_SLOT = 16  # ns per part, one slot each, in the order of PARTS
-GC_PAUSES_SLOT = 24  # how often the garbage collector paused the rank for LONG_PAUSE_NS or more
+GC_PAUSES_SLOT = 24  # number of garbage collections that paused the rank for LONG_PAUSE_NS or more
 GC_PAUSE_TOTAL_SLOT = 25  # ns of these pauses
 GC_STEP_SLOT = 26  # 1 + number of the step in this ring that the last of them fell into
-STACK_SIGNAL_SLOT = 27  # the signal that makes the rank write its stacks beside the ring; 0: none
-STEPS_EXTRA_SLOT = 28  # steps that records stand for beyond one each
-TICKING_SLOT = 29  # whether steps go from tick to tick: UNNAMED or NAMED; 0 where they are blocks
-LONGEST_TICK_SLOT = 30  # ns of the longest of those steps, but for the first ten and those with a named pause
+STACK_SIGNAL_SLOT = 27  # the signal on which the rank writes its stacks beside the ring; 0: none
+STEPS_EXTRA_SLOT = 28  # steps beyond one per record, where a record stands for several
+TICKING_SLOT = 29  # UNNAMED or NAMED where steps last from tick to tick; 0 where they are blocks
+LONGEST_TICK_SLOT = 30  # ns of the longest of those steps, without the first ten and those with a named pause
 
-# A GPU has a few ms of work queued: shorter pauses of the process that feeds it don't show.
+# A GPU has a few ms of work queued, which hides shorter pauses of the process that feeds it.
 LONG_PAUSE_NS = 5_000_000
 
 RUNNING, CLOSED = 0, 1
-# Between two ticks an evaluation or a checkpoint may be that nobody names; or they are named, if only by the client.
+# UNNAMED: an evaluation or checkpoint between two ticks may look like a hang. NAMED: the client detects them as parts.
 UNNAMED, NAMED = 1, 2
 
 # Record slots.
@@ -65,14 +65,14 @@ TOKENS = 4  # where FLAG_TOKENS is set
 FLOPS = 5  # double, where FLAG_FLOPS is set
 LOSS = 6  # double, where FLAG_LOSS is set
 GRAD_NORM = 7  # double, where FLAG_GRAD_NORM is set
-GLOBAL_BATCH_SIZE = 8  # sequences, where FLAG_GLOBAL_BATCH_SIZE is set: it is no longer as in the description
+GLOBAL_BATCH_SIZE = 8  # sequences, where FLAG_GLOBAL_BATCH_SIZE is set: it differs from the description
 SEQUENCE_LENGTH = 9  # tokens, where FLAG_SEQUENCE_LENGTH is set
 RECOMPUTE_NUMBER = 10  # index into RECOMPUTE, where FLAG_RECOMPUTE is set
-# Of what was read from a trainer's log, where one line may stand for many steps. Slot 15 is unused.
-STEPS = 11  # how many steps the record stands for, where FLAG_STEPS is set; TOKENS and FLOPS are those of all of them
-STEP = 12  # number of the last of them, where FLAG_STEPS is set
-REPORTED_FLOPS = 13  # double, FLOP/s per GPU as the log has it, where FLAG_REPORTED_FLOPS is set
-REPORTED_MFU = 14  # double, 0-1, as the log has it, where FLAG_REPORTED_MFU is set
+# Read from a trainer's log, where one line may stand for many steps. Slot 15 is unused.
+STEPS = 11  # how many steps the record stands for, where FLAG_STEPS is set; TOKENS and FLOPS are their sums
+STEP = 12  # number of the last of these steps, where FLAG_STEPS is set
+REPORTED_FLOPS = 13  # double, FLOP/s per GPU as printed in the log, where FLAG_REPORTED_FLOPS is set
+REPORTED_MFU = 14  # double, 0-1, as printed in the log, where FLAG_REPORTED_MFU is set
 
 PARTS = ("data", "forward", "backward", "optimizer", "wait", "checkpoint", "eval", "gc")
 TAGS = ("checkpoint", "eval", "warmup", "ramp", "restart")

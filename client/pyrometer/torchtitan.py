@@ -1,9 +1,9 @@
-"""A handler for torchtitan's structured logger: every step and its parts, with no change of code.
+"""A handler for torchtitan's structured logger: reports every step and its parts, with no change of code.
 
     export TITAN_STRUCT_LOGGER_HANDLERS=pyrometer.torchtitan.handler
     export PYROMETER_RUN=llama-8b PYROMETER_SETTINGS="flops_per_token=57.9e9 tokens_per_step=4194304 dtype=bf16"
 
-torchtitan's own JSON lines go on with its handler named beside ours, after a comma. Loss and gradient norm come from
+To keep torchtitan's own JSON lines, name its handler as well, separated by a comma. Loss and gradient norm come from
 its metrics: ``metrics_processor.logger.add_logger(pyrometer.torchtitan.metrics())``.
 """
 
@@ -12,7 +12,8 @@ from __future__ import annotations
 import logging
 import os
 
-from pyrometer._loop import Loop, harmless
+from pyrometer._hooks import never_raises
+from pyrometer._trainer_loop import TrainerLoop
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,30 +28,36 @@ _PARTS = {
 
 
 def handler(structured_logger: logging.Logger, rank: int, source: str, **_: Any) -> None:
-    """What TITAN_STRUCT_LOGGER_HANDLERS names; torchtitan calls it once per rank."""
+    """Add the handler to torchtitan's logger, which calls this once per rank if TITAN_STRUCT_LOGGER_HANDLERS names it.
+
+    Args:
+        structured_logger: torchtitan's logger.
+        rank: The global rank.
+        source: torchtitan's name of the program; that of the run unless PYROMETER_RUN gives another.
+    """
     structured_logger.addHandler(StepHandler(rank, source))
 
 
-def metrics() -> _Metrics:
-    """A logger for torchtitan's LoggerContainer, beside TensorBoard and others."""
-    return _Metrics()
+def metrics() -> _MetricsLogger:
+    """Return a logger for torchtitan's LoggerContainer, beside TensorBoard and others."""
+    return _MetricsLogger()
 
 
 class StepHandler(logging.Handler):
-    """Spans as steps and parts."""
+    """Turns torchtitan's spans into steps and parts."""
 
     def __init__(self, rank: int, source: str) -> None:
         super().__init__(logging.INFO)
-        self.loop: Loop | None = None
+        self.loop: TrainerLoop | None = None
         self._rank = rank
         self._source = source
 
     def emit(self, record: logging.LogRecord) -> None:
         """See :class:`logging.Handler`."""
-        self._take(record)
+        self._report(record)
 
-    @harmless
-    def _take(self, record: Any) -> None:
+    @never_raises
+    def _report(self, record: Any) -> None:
         name, _, event = record.log_type_name.rpartition("_")
         if name == "step":
             self._step(event, record.step)
@@ -63,35 +70,36 @@ class StepHandler(logging.Handler):
 
     def _step(self, event: str, number: int | None) -> None:
         if self.loop is None:
-            self.loop = Loop(_settings(), {"run": self._source, "rank": self._rank, "first_step": number or 0})
+            defaults = {"run": self._source, "rank": self._rank, "first_step": number or 0}
+            self.loop = TrainerLoop(_settings(), defaults)
         if event == "start":
             self.loop.begin()
         elif event == "error":
-            self.loop.drop()
+            self.loop.discard()
         elif event == "end":
             self.loop.end()
 
 
-class _Metrics:
+class _MetricsLogger:
     """torchtitan's BaseLogger, by its two methods."""
 
-    @harmless
+    @never_raises
     def log(self, metrics: dict[str, Any], _step: int) -> None:
-        """Numbers of the step under way; torchtitan has waited for them already."""
-        for found in logging.getLogger(_LOGGER).handlers:
-            if isinstance(found, StepHandler) and found.loop is not None:
+        """Record loss and gradient norm of the step under way; torchtitan has waited for them already."""
+        for handler in logging.getLogger(_LOGGER).handlers:
+            if isinstance(handler, StepHandler) and handler.loop is not None:
                 loss, norm = metrics.get("loss_metrics/global_avg_loss"), metrics.get("grad_norm")
-                found.loop.run.record(loss=loss, grad_norm=norm)
+                handler.loop.run.record(loss=loss, grad_norm=norm)
 
     def close(self) -> None:
-        """The run's end is the process'."""
+        """Do nothing: the run ends with the process."""
 
 
 def _settings() -> dict[str, Any]:
-    """Arguments of :func:`pyrometer.start` from the environment."""
-    found: dict[str, Any] = dict(
+    """Return the settings of :func:`pyrometer.start` that the environment gives."""
+    settings: dict[str, Any] = dict(
         pair.split("=", 1) for pair in os.environ.get("PYROMETER_SETTINGS", "").split() if "=" in pair
     )
     if os.environ.get("PYROMETER_RUN"):
-        found["run"] = os.environ["PYROMETER_RUN"]
-    return found
+        settings["run"] = os.environ["PYROMETER_RUN"]
+    return settings

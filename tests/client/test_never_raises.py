@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import pyrometer
-from pyrometer import _writer
+from pyrometer import _ring_file
 
 
 class Bomb:
@@ -140,7 +140,7 @@ def test_a_full_or_broken_shared_memory_leaves_no_file_behind(
     def full(*_: object) -> None:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(_writer.os, "posix_fallocate", full)
+    monkeypatch.setattr(_ring_file.os, "posix_fallocate", full)
     run = pyrometer.start("r", rings=rings)
     use(run)
     assert run.disabled == "OSError"
@@ -185,6 +185,14 @@ def test_a_ring_that_is_unlinked_or_cut_from_outside(rings: str) -> None:
     run = pyrometer.start("r", rings=rings)
     Path(run.path).unlink()
     use(run)
+
+
+def test_numbers_too_large_to_multiply_leave_no_file_behind(rings: str, capfd: pytest.CaptureFixture[str]) -> None:
+    run = pyrometer.start("r", rings=rings, tokens_per_step=10**400, flops_per_token=1.0)
+    use(run)
+    assert run.disabled == "OverflowError"
+    assert list(Path(rings).iterdir()) == []
+    assert capfd.readouterr().err.count("\n") == 1
 
 
 def test_a_broken_standard_error(rings: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pyrometer_simulator.engine import compose, daemon, standins
+from pyrometer_simulator.engine import compose, daemon, standins, wheelhouse
 from pyrometer_simulator.engine.compose import Compose, ComposeError, version
 from pyrometer_simulator.engine.daemon import Docker, EngineError
 
@@ -87,3 +87,12 @@ def test_without_debootstrap_one_line_says_what_to_install(tmp_path: Path, monke
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(EngineError, match="debootstrap not found: install it"):
         standins.build(Docker({}), ["prom/prometheus:v3.5.3"], lambda _: None)
+
+
+def test_the_wheelhouse_follows_the_constraints_of_the_images_python(tmp_path: Path) -> None:
+    constraints = tmp_path / "constraints.txt"
+    constraints.write_text(
+        "# a comment\na==1 ; python_full_version < '3.11'\na==2 ; python_full_version >= '3.11'\nb==3\n"
+    )
+    assert wheelhouse.pinned(constraints, "3.10") == ["a==1", "b==3"]
+    assert wheelhouse.pinned(constraints, "3.14") == ["a==2", "b==3"]

@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyrometer_simulator.nvml import SimulatedGpus, installed
-from pyrometer_simulator.nvml.layout import GpuRecord, StateFile
-from pyrometer_simulator.nvml.moment import Moment
+from pyrometer_simulator.nvml.gpu_state import GpuState
+from pyrometer_simulator.nvml.state_file import GpuRecord, StateFile
 
 
 class Time:
@@ -127,7 +127,7 @@ def test_counters_never_fall_whatever_the_director_does(changes: list[tuple[str,
     record.since = now
     last = [0.0] * 12
     for change, seconds in changes:
-        Moment(record, now).fold()
+        GpuState(record, now).fold()
         record.power_mw = 700_000 if change == "load" else 70_000
         record.reasons = 0x48 if change == "throttle" else 0
         if change in {"pulse", "train", "recover"}:
@@ -135,7 +135,7 @@ def test_counters_never_fall_whatever_the_director_does(changes: list[tuple[str,
             record.pulse_start, record.pulse_seconds = now + 1, 0.5
             record.pulse_every = 3.0 if change == "train" else 0.0
         now += seconds
-        moment = Moment(record, now)
+        moment = GpuState(record, now)
         values = [moment.reason_seconds(bit) for bit in range(11)]
         assert all(b - 1e-6 <= a <= b + seconds + 1e-6 for a, b in zip(values, last, strict=False))
         assert moment.energy_mj() >= int(last[11]) - 1

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-SEVERITIES: tuple[str, ...] = ("info", "warning", "critical")  # digest only, look today, wake someone
+SEVERITIES: tuple[str, ...] = ("info", "warning", "critical")  # docs/design.md: digest only, look today, wake someone
 
 
 @dataclass(frozen=True)

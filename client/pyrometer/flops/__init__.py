@@ -1,4 +1,4 @@
-"""How many FLOPs a training step takes: from the model's shape, in the convention you name.
+"""FLOPs of a training step: from the model's shape, in the convention you name.
 
     from pyrometer import flops
 
@@ -7,8 +7,8 @@
     flops.model_flops(shape, sequence=8192, convention="palm")    # per token, palm: 57.91e9
     flops.mfu(51.47e9, tokens_per_second=76_000, gpus=8, peak_flops=989.4e12)
 
-``python -m pyrometer.flops config.json --sequence 8192`` does the same for a model's ``config.json``.
-``import pyrometer`` imports nothing of this: a training job that gives its number pays nothing for it.
+``python -m pyrometer.flops config.json --sequence 8192`` prints the same for a model's ``config.json``.
+``import pyrometer`` does not import this package: a training job that gives its number pays nothing for it.
 """
 
 from pyrometer.flops.config import read_config, shape_of_config

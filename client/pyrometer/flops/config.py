@@ -1,4 +1,4 @@
-"""A model's shape from its ``config.json``, as Hugging Face's hub and most trainers keep it."""
+"""Read a model's shape from its ``config.json``, the format of Hugging Face's hub and most trainers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from pyrometer.flops.shape import Experts, LatentAttention, Shape
 
-# Families whose layers are known: (gated feed-forward, tied unless the file says otherwise).
+# The families whose layers are known: (gated feed-forward, embeddings tied unless the file says otherwise).
 _FAMILIES: Mapping[str, tuple[bool, bool]] = {
     "llama": (True, False), "mistral": (True, False), "mixtral": (True, False), "qwen2": (True, False),
     "qwen2_moe": (True, False), "qwen3": (True, False), "qwen3_moe": (True, False), "olmo": (True, False),
@@ -17,12 +17,17 @@ _FAMILIES: Mapping[str, tuple[bool, bool]] = {
     "deepseek_v2": (True, False), "deepseek_v3": (True, False), "gpt2": (False, True), "gpt_neox": (False, False),
     "bloom": (False, True), "opt": (False, True),
 }  # fmt: skip
-# These mix full attention with a sliding window of their own; the others have one where the file turns it on.
+# In these the file has a switch for the sliding window; in the others a window that is given is used.
 _WINDOW_BY_SWITCH = ("qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "smollm3")
 
 
 def read_config(path: Path) -> Mapping[str, Any]:
-    """The content of a ``config.json``. Raises OSError, and ValueError where it is no JSON object."""
+    """Return the content of a ``config.json``.
+
+    Raises:
+        OSError: the file can't be read.
+        ValueError: it is not a JSON object.
+    """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except RecursionError:
@@ -33,14 +38,14 @@ def read_config(path: Path) -> Mapping[str, Any]:
 
 
 def shape_of_config(config: Mapping[str, Any]) -> Shape:
-    """The shape that a ``config.json`` (already parsed) describes.
+    """Return the shape that a parsed ``config.json`` describes; nothing is guessed.
 
     Raises:
-        ValueError: a family or an attention that isn't known, or a number that is missing: never a guess.
+        ValueError: the family or the kind of attention is unknown, or a number is missing.
     """
     family = str(config.get("model_type", "absent"))
     if family not in _FAMILIES:
-        raise ValueError(f"model_type {family}: known are {', '.join(sorted(_FAMILIES))}; give flops.Shape by hand")
+        raise ValueError(f"unknown model_type {family}; known are {', '.join(sorted(_FAMILIES))}: use flops.Shape")
     _refuse_windows(family, config)
     gated, tied = _FAMILIES[family]
     hidden = _number(config, "hidden_size", "n_embd", "n_embed")
@@ -101,7 +106,11 @@ def _latent(config: Mapping[str, Any]) -> LatentAttention | None:
 
 
 def _number(config: Mapping[str, Any], *names: str, default: int | None = None) -> int:
-    """The first of these that the file gives; null is as good as absent."""
+    """Return the first of these numbers that the file has; null counts as absent.
+
+    Raises:
+        ValueError: it is not a whole number, or is missing without a default.
+    """
     for name in names:
         value = config.get(name)
         if value is None:

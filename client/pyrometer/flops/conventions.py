@@ -1,7 +1,7 @@
-"""The conventions in which FLOPs of training are counted. They differ by 12 % on a plain 8B model, by 70 % at 128k.
+"""The conventions for counting the FLOPs of training. They differ by 12 % on a plain 8B model, by 70 % at 128k.
 
-All per token, forward and backward. A product of a token with W weights takes 2 W FLOPs forward and 4 W backward.
-Model FLOPs never count what is computed a second time to save memory (recompute); hardware FLOPs do.
+All numbers are per token, forward and backward. Multiplying a token with W weights takes 2 W FLOPs forward and 4 W
+backward. Hardware FLOPs include what is computed a second time to save memory (recompute); model FLOPs never do.
 """
 
 from __future__ import annotations
@@ -12,27 +12,35 @@ from typing import NamedTuple
 from pyrometer.flops.shape import Shape
 
 RECOMPUTE = ("none", "selective", "full")
-"""Activations: all kept; those of the attention product computed again; those of all layers computed again."""
+"""Activations: all kept; those of the attention product recomputed; those of all layers recomputed."""
 
 
 class Convention(NamedTuple):
     """A way to count.
 
     Attributes:
-        model: (shape, sequence) to model FLOPs per token.
-        again: (shape, sequence, recompute) to FLOPs per token that are computed a second time.
-        source: where the formula is defined.
-        prints_hardware: what its framework prints as TFLOPs includes the recompute.
+        model: From (shape, sequence) to model FLOPs per token.
+        recomputed: From (shape, sequence, recompute) to FLOPs per token that are computed a second time.
+        source: Where the formula is defined.
+        prints_hardware: Whether the TFLOPs that its framework prints include the recompute.
     """
 
     model: Callable[[Shape, float], float]
-    again: Callable[[Shape, float, str], float]
+    recomputed: Callable[[Shape, float, str], float]
     source: str
     prints_hardware: bool = False
 
 
 def model_flops(shape: Shape, sequence: float, convention: str = "megatron") -> float:
-    """Model FLOPs per token, forward and backward, at this sequence length.
+    """Return the model FLOPs per token, forward and backward.
+
+    Args:
+        shape: The model's.
+        sequence: Length in tokens.
+        convention: One of :data:`CONVENTIONS`.
+
+    Raises:
+        ValueError: the convention is unknown, or the sequence has no token.
 
     >>> llama_3_8b = Shape(layers=32, hidden=4096, heads=32, kv_heads=8, ffn=14336, vocab=128256)
     >>> round(model_flops(llama_3_8b, 8192) / 1e9, 2), round(model_flops(llama_3_8b, 8192, "palm") / 1e9, 2)
@@ -42,22 +50,33 @@ def model_flops(shape: Shape, sequence: float, convention: str = "megatron") -> 
 
 
 def hardware_flops(shape: Shape, sequence: float, convention: str = "megatron", recompute: str = "none") -> float:
-    """FLOPs per token that the GPUs really compute: model FLOPs and what is recomputed."""
+    """Return the FLOPs per token that the GPUs really compute: model FLOPs and what is recomputed.
+
+    Raises:
+        ValueError: the convention or ``recompute`` is unknown, or the sequence has no token.
+    """
     if recompute not in RECOMPUTE:
-        raise ValueError(f"recompute {recompute!r} is none of {', '.join(RECOMPUTE)}")
+        raise ValueError(f"recompute {recompute!r} is not one of {', '.join(RECOMPUTE)}")
     named = _named(convention)
-    return named.model(shape, _positive(sequence)) + named.again(shape, sequence, recompute)
+    return named.model(shape, _positive(sequence)) + named.recomputed(shape, sequence, recompute)
 
 
 def reported_flops(shape: Shape, sequence: float, convention: str, recompute: str = "none") -> float:
-    """FLOPs per token behind the TFLOPs that this convention's framework prints."""
+    """Return the FLOPs per token behind the TFLOPs that this convention's framework prints.
+
+    Raises:
+        ValueError: the convention or ``recompute`` is unknown, or the sequence has no token.
+    """
     if _named(convention).prints_hardware:
         return hardware_flops(shape, sequence, convention, recompute)
     return model_flops(shape, sequence, convention)
 
 
 def convert(value: float, shape: Shape, sequence: float, *, source: str, target: str, recompute: str = "none") -> float:
-    """An MFU or TFLOP/s figure printed in one convention, as model FLOPs of another.
+    """Convert an MFU or TFLOP/s figure printed in one convention to model FLOPs of another.
+
+    Raises:
+        ValueError: a convention or ``recompute`` is unknown, or the sequence has no token.
 
     >>> bloom = Shape(layers=70, hidden=14336, heads=112, ffn=4 * 14336, vocab=250880, gated=False, tied=True)
     >>> round(convert(149.77, bloom, 2048, source="bloom_hw", target="megatron", recompute="full"), 1)
@@ -67,21 +86,31 @@ def convert(value: float, shape: Shape, sequence: float, *, source: str, target:
 
 
 def batch_flops(shape: Shape, lengths: Iterable[int], convention: str = "megatron") -> float:
-    """Model FLOPs of one batch of sequences of these lengths: for packed or unpadded batches, ``record(flops=...)``."""
+    """Return the model FLOPs of one batch of sequences of these lengths, for ``record(flops=...)``.
+
+    Use it for packed or unpadded batches.
+
+    Raises:
+        ValueError: the convention is unknown, or a sequence has no token.
+    """
     return sum(length * model_flops(shape, length, convention) for length in lengths)
 
 
 def mfu(flops_per_token: float, tokens_per_second: float, gpus: int, peak_flops: float) -> float:
-    """Model FLOPs utilisation, 0 to 1: of all GPUs' peak (dense, of the dtype that is used) the part that was needed.
+    """Return the model FLOPs utilisation, 0 to 1: the share of all GPUs' peak that the model needs.
 
-    With :func:`hardware_flops` it is the HFU.
+    Args:
+        flops_per_token: Model FLOPs; with :func:`hardware_flops` the result is the HFU.
+        tokens_per_second: Of the whole job.
+        gpus: Number of GPUs.
+        peak_flops: Peak dense FLOP/s of one GPU, for the dtype in use.
     """
     return flops_per_token * tokens_per_second / (gpus * peak_flops)
 
 
 def _positive(sequence: float) -> float:
     if not sequence > 0:
-        raise ValueError(f"sequence is {sequence}: a sequence has at least one token")
+        raise ValueError(f"sequence is {sequence}: it must have at least one token")
     return sequence
 
 
@@ -89,11 +118,11 @@ def _named(convention: str) -> Convention:
     try:
         return CONVENTIONS[convention]
     except KeyError:
-        raise ValueError(f"convention {convention!r} is none of {', '.join(CONVENTIONS)}") from None
+        raise ValueError(f"convention {convention!r} is not one of {', '.join(CONVENTIONS)}") from None
 
 
 def _attention(shape: Shape, sequence: float) -> float:
-    """Forward FLOPs per token of queries x keys and weights x values, every key counted (the full square)."""
+    """Return the forward FLOPs per token of queries x keys and weights x values, counting every key (full square)."""
     return 2 * shape.layers * shape.attention_width * sequence
 
 
@@ -118,42 +147,42 @@ def _hugging_face(shape: Shape, _sequence: float) -> float:
     return 6 * (shape.parameters_in_layers + (0 if shape.tied else shape.head_weights))
 
 
-def _again(shape: Shape, sequence: float, recompute: str) -> float:
-    """One more forward of what is recomputed; the output projection never is."""
-    return _again_of(_attention(shape, sequence), shape, recompute)
+def _recompute(shape: Shape, sequence: float, recompute: str) -> float:
+    """Return one more forward pass of what is recomputed; the output projection never is."""
+    return _recompute_with(_attention(shape, sequence), shape, recompute)
 
 
-def _again_causal(shape: Shape, sequence: float, recompute: str) -> float:
-    return _again_of(_attention(shape, sequence) / 2, shape, recompute)
+def _recompute_causal(shape: Shape, sequence: float, recompute: str) -> float:
+    return _recompute_with(_attention(shape, sequence) / 2, shape, recompute)
 
 
-def _again_of(attention: float, shape: Shape, recompute: str) -> float:
+def _recompute_with(attention: float, shape: Shape, recompute: str) -> float:
     if recompute == "full":
         return 2 * shape.layer_weights + attention
     return attention if recompute == "selective" else 0.0
 
 
-def _again_korthikanti(shape: Shape, sequence: float, recompute: str) -> float:
-    # The paper's s/(3h) in the place of s/(6h): three attention forwards, where one is recomputed. As they print it.
+def _recompute_korthikanti(shape: Shape, sequence: float, recompute: str) -> float:
+    # As printed in the paper: s/(3h) in place of s/(6h), three attention forwards where one is recomputed.
     if recompute == "selective":
         return 3 * _attention(shape, sequence)
-    return _again(shape, sequence, recompute)
+    return _recompute(shape, sequence, recompute)
 
 
-def _again_bloom(shape: Shape, sequence: float, recompute: str) -> float:
-    # k = 4 also makes its output projection the right 6 h V. It knows no selective recompute.
+def _recompute_bloom(shape: Shape, sequence: float, recompute: str) -> float:
+    # With k = 4 its output projection becomes the right 6 h V. It has no selective recompute.
     if recompute == "full":
-        return _again(shape, sequence, recompute) + 1.5 * shape.head_weights
+        return _recompute(shape, sequence, recompute) + 1.5 * shape.head_weights
     return 0.0
 
 
 CONVENTIONS: Mapping[str, Convention] = {
-    "palm": Convention(_palm, _again, "PaLM, arXiv 2204.02311 appendix B; nanoGPT, torchtitan, llm-foundry"),
-    "korthikanti": Convention(_full_square, _again_korthikanti, "arXiv 2205.05198 appendix A; nanotron"),
-    "megatron": Convention(_causal, _again_causal, "Megatron-LM num_floating_point_operations; NeMo"),
+    "palm": Convention(_palm, _recompute, "PaLM, arXiv 2204.02311 appendix B; nanoGPT, torchtitan, llm-foundry"),
+    "korthikanti": Convention(_full_square, _recompute_korthikanti, "arXiv 2205.05198 appendix A; nanotron"),
+    "megatron": Convention(_causal, _recompute_causal, "Megatron-LM num_floating_point_operations; NeMo"),
     "bloom_hw": Convention(
-        _bloom, _again_bloom, "arXiv 2104.04473 equation 3; Megatron-DeepSpeed", prints_hardware=True
+        _bloom, _recompute_bloom, "arXiv 2104.04473 equation 3; Megatron-DeepSpeed", prints_hardware=True
     ),
-    "hf": Convention(_hugging_face, _again, "transformers Trainer.floating_point_ops: no attention product"),
+    "hf": Convention(_hugging_face, _recompute, "transformers Trainer.floating_point_ops: no attention product"),
 }
-"""By name. ``palm`` counts every key and the norms, ``megatron`` causal attention (half the square)."""
+"""Conventions by name. ``palm`` counts every key and the norms, ``megatron`` causal attention (half the square)."""

@@ -1,4 +1,4 @@
-"""The shape of a transformer: what its parameters and its matrix products follow from."""
+"""The shape of a transformer, and the counts of its parameters and weights that FLOPs follow from."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ class Experts:
     """The routed feed-forward layers of a mixture of experts.
 
     Attributes:
-        count: experts per layer.
-        active: experts a token is routed to.
-        ffn: width of one expert.
-        shared_ffn: width of all experts that every token visits, together.
-        dense_layers: layers that have an ordinary feed-forward instead (DeepSeek's first three).
+        count: Experts per layer.
+        active: Experts a token is routed to.
+        ffn: Width of one expert.
+        shared_ffn: Total width of the experts that every token visits.
+        dense_layers: Layers with an ordinary feed-forward instead (DeepSeek's first three).
     """
 
     count: int
@@ -29,10 +29,11 @@ class LatentAttention:
     """Multi-head latent attention (MLA), in the names of DeepSeek-V2, arXiv 2405.04434 section 2.1.
 
     Attributes:
-        q_rank: rank of the compressed queries, 0 where queries are not compressed.
-        kv_rank: rank of the compressed keys and values.
-        nope_dim: head width without position, rope_dim: with rotary position (shared by all heads in the key).
-        v_dim: head width of the values.
+        q_rank: Rank of the compressed queries, 0 where queries are not compressed.
+        kv_rank: Rank of the compressed keys and values.
+        nope_dim: Head width without position.
+        rope_dim: Head width with rotary position (shared by all heads in the key).
+        v_dim: Head width of the values.
     """
 
     q_rank: int
@@ -47,18 +48,21 @@ class Shape:
     """A decoder-only transformer.
 
     Attributes:
-        layers, hidden, heads, vocab: as everywhere; vocab is the padded one, since that is what is multiplied.
-        ffn: width of the (dense) feed-forward layer.
-        kv_heads: key and value heads (GQA), 0 for as many as heads.
-        head_dim: width of a head, 0 for hidden / heads.
-        gated: three feed-forward matrices (SwiGLU, GeGLU) instead of two.
-        tied: the output projection is the input embedding.
-        positions: learned position embeddings, 0 where positions are rotary or none.
-        experts: mixture of experts, None for a dense model.
-        latent: multi-head latent attention, None for the ordinary kind.
+        layers: Number of layers.
+        hidden: Width of the residual stream.
+        heads: Attention heads per layer.
+        vocab: Vocabulary size, padded, since that is what is multiplied.
+        ffn: Width of the (dense) feed-forward layer.
+        kv_heads: Key and value heads (GQA), 0 for as many as heads.
+        head_dim: Width of a head, 0 for hidden / heads.
+        gated: Three feed-forward matrices (SwiGLU, GeGLU) instead of two.
+        tied: The output projection is the input embedding.
+        positions: Learned position embeddings, 0 where positions are rotary or none.
+        experts: Mixture of experts, None for a dense model.
+        latent: Multi-head latent attention, None for the ordinary kind.
 
     Raises:
-        ValueError: a number that no model has.
+        ValueError: the numbers don't make a model.
     """
 
     layers: int
@@ -77,14 +81,17 @@ class Shape:
     def __post_init__(self) -> None:
         for name in ("layers", "hidden", "heads", "vocab"):
             if getattr(self, name) <= 0:
-                raise ValueError(f"{name} is {getattr(self, name)}: a model has at least one")
+                raise ValueError(f"{name} is {getattr(self, name)}: it must be at least 1")
         if not self.head_dim and not self.latent and self.hidden % self.heads:
-            raise ValueError(f"hidden {self.hidden} is no multiple of {self.heads} heads: give head_dim")
+            raise ValueError(f"hidden {self.hidden} is not a multiple of {self.heads} heads: give head_dim")
         if self.kv_heads and self.heads % self.kv_heads:
-            raise ValueError(f"{self.heads} heads can't share {self.kv_heads} key and value heads")
+            raise ValueError(f"{self.heads} heads is not a multiple of {self.kv_heads} key and value heads")
         experts = self.experts
         if experts and not (0 < experts.active <= experts.count and 0 <= experts.dense_layers <= self.layers):
-            raise ValueError(f"{experts.active} of {experts.count} experts, {experts.dense_layers} dense layers")
+            raise ValueError(
+                f"{experts.active} of {experts.count} experts active, "
+                f"{experts.dense_layers} of {self.layers} layers dense: no such mixture"
+            )
 
     @property
     def attention_width(self) -> int:
@@ -95,7 +102,7 @@ class Shape:
 
     @property
     def layer_weights(self) -> int:
-        """Weights of all layers' matrices that a token is multiplied with: of the experts the active ones only."""
+        """Weights of all layers' matrices that a token is multiplied with, the active experts only."""
         return self.layers * self._attention_weights + self._feed_forward_weights(everything=False)
 
     @property
@@ -116,12 +123,12 @@ class Shape:
 
     @property
     def parameters_in_layers(self) -> int:
-        """All parameters but embeddings and output projection; every expert counts."""
+        """All parameters except embeddings and output projection, every expert included."""
         return self.layers * self._attention_weights + self._feed_forward_weights(everything=True) + self.norm_weights
 
     @property
     def active_parameters(self) -> int:
-        """Parameters a token meets: without the input embedding, with the output projection and the active experts."""
+        """Parameters used for one token: output projection and active experts included, input embedding not."""
         return self.layer_weights + self.norm_weights + self.head_weights
 
     @property
@@ -130,7 +137,7 @@ class Shape:
 
     @property
     def _attention_weights(self) -> int:
-        """Of one layer: queries, keys, values and the output projection."""
+        """Weights of one layer's queries, keys, values and output projection."""
         if self.latent:
             return self._latent_weights(self.latent)
         kv_heads = self.kv_heads or self.heads
@@ -144,7 +151,7 @@ class Shape:
         return queries + down + up + self.heads * latent.v_dim * self.hidden
 
     def _feed_forward_weights(self, *, everything: bool) -> int:
-        """Of all layers; of the experts all, or those a token is routed to."""
+        """Return the feed-forward weights of all layers, with all experts or those a token is routed to."""
         per_width = self.hidden * (3 if self.gated else 2)
         experts = self.experts
         if experts is None:

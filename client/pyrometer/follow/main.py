@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -13,115 +12,148 @@ from pathlib import Path
 from typing import Any
 
 from pyrometer import _environment, ring
+from pyrometer._command_line import add_version_flag, positive, positive_int, ratio
+from pyrometer._settings import Settings, describe
 from pyrometer.flops import CONVENTIONS, model_flops, read_config, shape_of_config
-from pyrometer.flops.arguments import positive, positive_int, ratio
-from pyrometer.follow.following import Following, say
+from pyrometer.follow.follower import LogFollower, report
 from pyrometer.follow.formats import all_formats
-from pyrometer.follow.logged_ring import LoggedRing, attempt_at, being_written, last_step
+from pyrometer.follow.log_ring import LogRing, active_ring, attempt_of_file, last_recorded_step
 from pyrometer.follow.recorder import Recorder
-from pyrometer.follow.steps import Sizes, Steps
+from pyrometer.follow.step_reader import JobSize, StepReader
 from pyrometer.follow.tail import Tail
 
 POLL_SECONDS = 0.5
 _AUTO = "auto"
-_PLAIN = (
-    "run", "model", "convention", "dtype", "recompute", "gpu_model", "job_id", "peak_flops", "expected_mfu",
-    "global_batch_size", "micro_batch_size", "sequence_length",
-)  # fmt: skip
 
 
 class UsageError(Exception):
-    """What can't be done as asked; one line."""
+    """The command can't do what was asked; the message is one line."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Follow a log until SIGTERM, SIGINT or the end of --pid; 2 and one line where that can't begin."""
-    asked = _parser().parse_args(arguments)
+    """Follow a log until SIGTERM, SIGINT or the end of --pid. Return 2, after one line, if that is impossible."""
+    options = _parser().parse_args(arguments)
     try:
-        _follow(asked, _stop_at_signals())
-    except (UsageError, OSError) as error:
-        sys.stderr.write(f"pyrometer-follow: {error}\n")
+        _follow(options, _stop_at_signals())
+    except UsageError as error:
+        report(str(error))
+        return 2
+    except OSError as error:
+        report(f"{error.filename}: {error.strerror}" if error.filename else str(error))
         return 2
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="pyrometer-follow", description="Report the steps of a trainer's log to the node exporter of this machine."
+        prog="pyrometer-follow", description="Report the steps of a trainer's log to this machine's node exporter."
     )
-    formats = [_AUTO, *all_formats()]
-    parser.add_argument("log", type=Path, help="the trainer's log; it may come into being later")
-    parser.add_argument("--run", required=True, help="name of the run; the same over restarts")
-    parser.add_argument("--format", choices=formats, default=_AUTO, help="auto: the first that understands a line")
-    parser.add_argument("--gpus", type=positive_int, help="GPUs of the job, where the log doesn't say")
-    parser.add_argument("--flops-per-token", type=positive, help="model FLOPs per token, forward and backward")
-    parser.add_argument("--model-config", type=Path, help="the model's config.json instead: needs --sequence-length")
-    parser.add_argument("--convention", choices=list(CONVENTIONS), default="megatron", help="of --flops-per-token")
-    parser.add_argument("--tokens-per-step", type=positive, help="where the log doesn't give the batch")
-    parser.add_argument("--global-batch-size", type=positive, help="sequences per step, where the log doesn't say")
-    parser.add_argument("--sequence-length", type=positive_int, help="in tokens")
-    parser.add_argument("--micro-batch-size", type=positive_int, help="with the rest it tells configurations apart")
-    parser.add_argument("--peak-flops", type=positive, help="dense FLOP/s of one GPU, such as 989.4e12")
-    parser.add_argument("--gpu-model", default="", help="its exact name instead, as nvidia-smi has it")
-    parser.add_argument("--expected-mfu", type=ratio, help="what this configuration reaches, 0 to 1")
-    parser.add_argument("--dtype", default="", help="bf16, fp16, fp8, ...")
-    parser.add_argument("--model", default="", help="the model's name")
-    parser.add_argument("--recompute", default="", choices=["", *ring.RECOMPUTE], help="of activations")
-    parser.add_argument("--job-id", help="the scheduler's ($SLURM_JOB_ID)")
-    parser.add_argument("--attempt", type=int, help="of the first attempt in the log; the next ones count up")
-    parser.add_argument("--from-end", action="store_true", help="leave out what the log holds already")
-    parser.add_argument("--pid", type=positive_int, help="end with this process: the job's")
-    parser.add_argument("--rings", help=f"folder of the rings ($PYROMETER_RINGS, {ring.DEFAULT_FOLDER})")
+    log = parser.add_argument_group("Log", "which file to read, and how")
+    log.add_argument("log", type=Path, help="The trainer's log.")
+    log.add_argument("--wait", action="store_true", help="Wait for the log to be created, instead of failing.")
+    log.add_argument(
+        "--format",
+        choices=[_AUTO, *all_formats()],
+        default=_AUTO,
+        help="Format of the log; auto is the first that understands a line.",
+    )
+    log.add_argument("--from-end", action="store_true", help="Skip what the log already contains.")
+    log.add_argument("--pid", type=positive_int, help="Exit when this process, the job's, has ended.")
+    log.add_argument("--rings", help=f"Folder of the rings (default: $PYROMETER_RINGS or {ring.DEFAULT_FOLDER}).")
+    add_version_flag(parser)
+    _add_job_flags(parser)
+    _add_mfu_flags(parser)
     return parser
 
 
-def _follow(asked: argparse.Namespace, stop: threading.Event) -> None:
-    folder = asked.rings or os.environ.get("PYROMETER_RINGS") or ring.DEFAULT_FOLDER
-    _refuse_a_second_follower(folder, asked.run)
-    meta, sizes = _meta(asked), _sizes(asked)
-    formats = all_formats()
-    steps = Steps(formats if asked.format == _AUTO else {asked.format: formats[asked.format]}, sizes)
-    attempt = _environment.attempt(os.environ) if asked.attempt is None else asked.attempt
+def _add_job_flags(parser: argparse.ArgumentParser) -> None:
+    job = parser.add_argument_group("Job", "labels of the run")
+    job.add_argument("--run", required=True, help="Name of the run, the same over restarts.")
+    job.add_argument("--attempt", type=int, help="Number of the first attempt in the log; the next ones count up.")
+    job.add_argument("--job-id", help="The scheduler's id of the job (default: $SLURM_JOB_ID).")
+    job.add_argument("--model", default="", help="Name of the model.")
+    job.add_argument("--dtype", default="", help="bf16, fp16, fp8, ...")
+    job.add_argument(
+        "--recompute", default="", choices=["", *ring.RECOMPUTE], help="Activations that are computed twice."
+    )
+    job.add_argument("--micro-batch-size", type=positive_int, help="Sequences per GPU at a time.")
 
-    def open_ring(of: Mapping[str, Any]) -> LoggedRing:
-        _refuse_a_second_follower(folder, asked.run)  # that waited for the log's first step beside us
-        _say_who_shares_the_work(asked, of, steps.world.gpus)
-        return LoggedRing(folder, of)
+
+def _add_mfu_flags(parser: argparse.ArgumentParser) -> None:
+    mfu = parser.add_argument_group("MFU", "sizes that the log may lack, and the peak")
+    mfu.add_argument("--gpus", type=positive_int, help="GPUs of the job, if the log doesn't print them.")
+    mfu.add_argument("--flops-per-token", type=positive, help="Model FLOPs per token, forward and backward.")
+    mfu.add_argument(
+        "--model-config", type=Path, help="The model's config.json, instead; needs --sequence-length as well."
+    )
+    mfu.add_argument(
+        "--convention", choices=list(CONVENTIONS), default="megatron", help="How FLOPs are counted (default: megatron)."
+    )
+    mfu.add_argument("--tokens-per-step", type=positive, help="Tokens per step, if the log doesn't print the batch.")
+    mfu.add_argument("--global-batch-size", type=positive, help="Sequences per step, if the log doesn't print them.")
+    mfu.add_argument("--sequence-length", type=positive_int, help="Tokens per sequence.")
+    mfu.add_argument("--peak-flops", type=positive, help="Peak dense FLOP/s of one GPU, such as 989.4e12.")
+    mfu.add_argument("--gpu-model", default="", help="Exact name of the GPU as nvidia-smi prints it, instead.")
+    mfu.add_argument("--expected-mfu", type=ratio, help="MFU that this configuration reaches, 0 to 1.")
+
+
+def _follow(options: argparse.Namespace, stop: threading.Event) -> None:
+    folder = options.rings or os.environ.get("PYROMETER_RINGS") or ring.DEFAULT_FOLDER
+    _check_log(options)
+    _refuse_second_follower(folder, options.run)
+    description, size = _description(options), _job_size(options)
+    formats = all_formats()
+    steps = StepReader(formats if options.format == _AUTO else {options.format: formats[options.format]}, size)
+    attempt = _environment.attempt(os.environ) if options.attempt is None else options.attempt
+
+    def open_ring(of_attempt: Mapping[str, Any]) -> LogRing:
+        _refuse_second_follower(folder, options.run)  # one that waited for the first step at the same time
+        _report_gpus(options, of_attempt, steps.gpu_count.gpus)
+        return LogRing(folder, of_attempt)
 
     def first_attempt(file: str) -> int:
-        return attempt if asked.attempt is not None else attempt_at(folder, asked.run, file, attempt)
+        return attempt if options.attempt is not None else attempt_of_file(folder, options.run, file, attempt)
 
-    recorder = Recorder(meta, sizes, attempt, open_ring, lambda number: last_step(folder, asked.run, number))
-    tail = Tail(asked.log, from_end=asked.from_end)
-    say(f"following {asked.log} as run {asked.run}")
+    recorder = Recorder(
+        description, size, attempt, open_ring, lambda number: last_recorded_step(folder, options.run, number)
+    )
+    tail = Tail(options.log, from_end=options.from_end)
+    report(f"following {options.log} as run {options.run}")
     try:
-        _loop(asked, stop, Following(tail, steps, recorder, folder, first_attempt))
+        _poll(options, stop, LogFollower(tail, steps, recorder, folder, first_attempt))
     finally:
         # Whoever ends the follower ends the run with it: its silence is no hang.
-        recorder.close(well=True)
+        recorder.close(ended_well=True)
         tail.close()
-    _say_what_was_missed(asked, tail, steps, recorder)
+    _report_omissions(options, tail, steps, recorder)
 
 
-def _refuse_a_second_follower(folder: str, run: str) -> None:
-    other = being_written(folder, run)
+def _check_log(options: argparse.Namespace) -> None:
+    if options.log.is_dir():
+        raise UsageError(f"{options.log} is a directory: give the log file")
+    if not options.wait and not options.log.exists():
+        raise UsageError(f"{options.log} does not exist: check the path, or give --wait if the job creates it later")
+
+
+def _refuse_second_follower(folder: str, run: str) -> None:
+    other = active_ring(folder, run)
     if other is not None:
-        raise UsageError(f"run {run} is followed already ({other}): one follower per run")
+        raise UsageError(f"run {run} is already being followed ({other}): only one follower per run")
 
 
-def _loop(asked: argparse.Namespace, stop: threading.Event, following: Following) -> None:
+def _poll(options: argparse.Namespace, stop: threading.Event, follower: LogFollower) -> None:
     arrived = time.monotonic()
     while True:
-        ending = stop.is_set() or not _alive(asked.pid)
-        more = following.read(arrived)
+        ending = stop.is_set() or not _is_alive(options.pid)
+        more = follower.read(arrived)
         if ending and not more:
             return
-        if not (ending or following.behind):
+        if not (ending or follower.has_more):
             stop.wait(POLL_SECONDS)
             arrived = time.monotonic()
 
 
-def _alive(pid: int | None) -> bool:
+def _is_alive(pid: int | None) -> bool:
     if pid is None:
         return True
     try:
@@ -129,64 +161,73 @@ def _alive(pid: int | None) -> bool:
     except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
-        pass  # somebody else's, and there
+        pass  # another user's process
     return True
 
 
-def _meta(asked: argparse.Namespace) -> Mapping[str, Any]:
-    """The run's description, by the same hand as a rank's own; one rank that stands for all."""
-    given: dict[str, Any] = dict.fromkeys(("uuid", "gpu", "stage", "replica"), "")
-    given.update((name, getattr(asked, name)) for name in _PLAIN)
-    given.update(
+def _description(options: argparse.Namespace) -> Mapping[str, Any]:
+    """Return the run's description, built by the client's own code; one pseudo-rank stands for all ranks."""
+    settings = Settings(
+        options.run,
+        model=options.model,
+        convention=options.convention,
+        dtype=options.dtype,
+        recompute=options.recompute,
+        gpu_model=options.gpu_model,
+        job_id=options.job_id,
+        flops_per_token=_flops_per_token(options),
+        peak_flops=options.peak_flops,
+        expected_mfu=options.expected_mfu,
+        global_batch_size=options.global_batch_size,
+        micro_batch_size=options.micro_batch_size,
+        sequence_length=options.sequence_length,
         rank=0,
         local_rank=0,
-        world_size=asked.gpus or 0,
-        attempt=None,
-        tokens_per_step=None,
-        first_step=0,
+        world_size=options.gpus or 0,
         warmup_steps=0,
+        gpu="",
+        uuid="",
     )
-    given["flops_per_token"] = _flops_per_token(asked)
-    return _environment.describe(given, 0)
+    return describe(settings)
 
 
-def _flops_per_token(asked: argparse.Namespace) -> float | None:
-    if asked.model_config is None or asked.flops_per_token is not None:
-        return None if asked.flops_per_token is None else float(asked.flops_per_token)
-    if asked.sequence_length is None:
-        raise UsageError("--model-config needs --sequence-length: attention grows with it")
+def _flops_per_token(options: argparse.Namespace) -> float | None:
+    if options.model_config is None or options.flops_per_token is not None:
+        return None if options.flops_per_token is None else float(options.flops_per_token)
+    if options.sequence_length is None:
+        raise UsageError("--model-config needs --sequence-length: the FLOPs of attention grow with it")
     try:
-        shape = shape_of_config(read_config(asked.model_config))
+        shape = shape_of_config(read_config(options.model_config))
     except ValueError as error:
-        raise UsageError(f"{asked.model_config}: {error}") from None
-    return model_flops(shape, asked.sequence_length, asked.convention)
+        raise UsageError(f"{options.model_config}: {error}") from None
+    return model_flops(shape, options.sequence_length, options.convention)
 
 
-def _say_who_shares_the_work(asked: argparse.Namespace, meta: Mapping[str, Any], logged: int) -> None:
-    if not meta["world_size"] and meta["flops_per_token"] is not None:
-        say("no line of the log says how many GPUs share the work, so there is no MFU: give --gpus")
-    elif asked.gpus and logged and logged != asked.gpus:
-        say(f"the log says {logged} GPUs, --gpus says {asked.gpus}: the latter counts")
+def _report_gpus(options: argparse.Namespace, description: Mapping[str, Any], printed: int) -> None:
+    if not description["world_size"] and description["flops_per_token"] is not None:
+        report("the log doesn't print the number of GPUs, so there is no MFU: give --gpus")
+    elif options.gpus and printed and printed != options.gpus:
+        report(f"the log prints {printed} GPUs, --gpus is {options.gpus}: using --gpus")
 
 
-def _sizes(asked: argparse.Namespace) -> Sizes:
-    return Sizes(
-        gpus=asked.gpus or 0,
-        samples=asked.global_batch_size or 0,
-        sequence=asked.sequence_length or 0,
-        tokens=asked.tokens_per_step or 0,
+def _job_size(options: argparse.Namespace) -> JobSize:
+    return JobSize(
+        gpus=options.gpus or 0,
+        samples=options.global_batch_size or 0,
+        sequence=options.sequence_length or 0,
+        tokens=options.tokens_per_step or 0,
     )
 
 
-def _say_what_was_missed(asked: argparse.Namespace, tail: Tail, steps: Steps, recorder: Recorder) -> None:
+def _report_omissions(options: argparse.Namespace, tail: Tail, steps: StepReader, recorder: Recorder) -> None:
     if steps.format is None:
-        say(f"no line of {asked.log} was a training step of any known format: see --format")
+        report(f"no training step of any known format in {options.log}: see --format")
     if recorder.untimed:
-        say(f"{recorder.untimed} lines don't tell how long a step took: give --tokens-per-step and --gpus")
+        report(f"left out {recorder.untimed} lines without a step time: give --tokens-per-step and --gpus")
     if recorder.too_old:
-        say(f"{recorder.too_old} lines were too old for Prometheus and were left out")
-    if tail.dropped:
-        say(f"{tail.dropped} bytes in overlong lines were not read")
+        report(f"left out {recorder.too_old} lines that are too old for Prometheus")
+    if tail.dropped_bytes:
+        report(f"left out {tail.dropped_bytes} bytes in overlong lines")
 
 
 def _stop_at_signals() -> threading.Event:

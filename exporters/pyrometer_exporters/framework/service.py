@@ -22,7 +22,7 @@ from pyrometer_exporters.framework.exposition import TEXT_CONTENT_TYPE, Renderer
 from pyrometer_exporters.framework.flags import Flags, UsageError, address, fail, state_folder
 from pyrometer_exporters.framework.gather import Gathered, Gatherer
 from pyrometer_exporters.framework.landing import landing_page
-from pyrometer_exporters.framework.metrics import Batch, Down, Family, Sample
+from pyrometer_exporters.framework.metrics import Down, Family, Sample
 from pyrometer_exporters.framework.process import Process
 from pyrometer_exporters.framework.renewal import Renewal
 from pyrometer_exporters.framework.web import Handler, Request, Response, WebServer, text
@@ -79,7 +79,7 @@ class _Unbuilt:
         self._context = context
         self._built: Collector | None = None
 
-    def collect(self, until: float) -> Iterable[Sample | Batch | Down]:
+    def collect(self, until: float) -> Iterable[Sample | Down]:
         if self._built is None:
             self._built = self._spec.build(self._context)
         return self._built.collect(until)
@@ -103,7 +103,7 @@ def build(spec: CollectorSpec, context: Context) -> Collector:
 def parser(exporter: Exporter, specs: Sequence[CollectorSpec]) -> Flags:
     """All flags: the exporter's own and its collectors'."""
     flags = Flags(exporter.prog, exporter.title)
-    flags.add_argument("--version", action="version", version=f"%(prog)s {version.installed('pyrometer')}")
+    flags.add_argument("--version", action="version", version=f"%(prog)s {version.installed('pyrometer_exporters')}")
     add = flags.add_argument
     add("--web.listen-address", dest="web.listen-address", type=address, default=exporter.listen, metavar="HOST:PORT",
         help="address to serve on (default: %(default)s)")  # fmt: skip
@@ -179,7 +179,7 @@ async def _serve(
     server = WebServer(app.routes(), config, threads)
     where, path = getattr(flags, "web.listen-address"), getattr(flags, "web.config.file")
     port = await server.start(where)
-    log.info("%s %s listens on %s:%d", exporter.prog, version.installed("pyrometer"), where.host, port)
+    log.info("%s %s listens on %s:%d", exporter.prog, version.installed("pyrometer_exporters"), where.host, port)
     # Says in the log, before anyone scrapes, what is absent on this node.
     first = asyncio.ensure_future(app.gather(DEFAULT_SCRAPE_SECONDS))
     renewing = asyncio.ensure_future(Renewal(path, config).run()) if path else None
@@ -218,7 +218,7 @@ class _App:
         self._gatherer = gatherer
         self._collectors = collectors
         self._threads = threads
-        self._version = version.installed("pyrometer")  # which looks through all that is installed
+        self._version = version.installed("pyrometer_exporters")  # which looks through all that is installed
         self._process = Process()
         self._renderer = Renderer()
         self._waiting: list[asyncio.Future[_Page]] = []  # not empty exactly while a gathering is under way
@@ -247,7 +247,7 @@ class _App:
         """In a thread, as all of it takes milliseconds: other connections need not wait."""
         gathered = self._gatherer.gather(seconds)
         own = [BUILD_INFO.sample(1, self._exporter.prog, self._version), *self._process.samples()]
-        return _Page(gathered, self._renderer.text([*gathered.items, *own]))
+        return _Page(gathered, self._renderer.text([*gathered.samples, *own]))
 
     def _gathered(self, page: _Page | None, error: BaseException | None) -> None:
         waiting, self._waiting = self._waiting, []

@@ -50,7 +50,8 @@ class Director:
         self.report.measured |= verdict.batches_measured(self.prometheus, RUN, quiet_end)
         self.report.measured |= verdict.short_events_measured(self.prometheus)
         self._wait_for_resolves()
-        messages = self._messages()
+        messages, own = self._messages()
+        self.report.own_machine = verdict.first_lines(own)
         self.report.measured |= {
             "out_of_order_samples": self._out_of_order(),
             "slack_calls": float(len(self.slack.calls)),
@@ -124,7 +125,7 @@ class Director:
         open_findings = [finding for finding in self.report.findings if finding.resolved_at is None]
         if not open_findings:
             return
-        messages = self._messages()
+        messages, _ = self._messages()
         for finding in open_findings:
             named = finding.named_at
             verdict.look_for(finding, messages)
@@ -134,8 +135,10 @@ class Director:
             if finding.resolved_at is not None:
                 self.say(f"Slack: {finding.alertname} is resolved")
 
-    def _messages(self) -> list[dict[str, Any]]:
-        return verdict.with_alertnames(self.slack.messages(CHANNEL), incidents(self.alerting_url))
+    def _messages(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """Return the channel's messages about the simulated cluster, and those about this machine."""
+        known = incidents(self.alerting_url)
+        return verdict.separate(verdict.with_alertnames(self.slack.messages(CHANNEL), known), known)
 
     def _out_of_order(self) -> float | None:
         return self.prometheus.value("prometheus_target_scrapes_sample_out_of_order_total")

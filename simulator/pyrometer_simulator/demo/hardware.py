@@ -9,8 +9,8 @@ from pathlib import Path
 
 from pyrometer_simulator.kmsg import KernelLog
 from pyrometer_simulator.nvml import SimulatedGpus
-from pyrometer_simulator.nvml.layout import StateFile
-from pyrometer_simulator.nvml.moment import Moment
+from pyrometer_simulator.nvml.gpu_state import GpuState
+from pyrometer_simulator.nvml.state_file import StateFile
 from pyrometer_simulator.sysfs import SysfsTree
 
 HCAS = 8
@@ -59,7 +59,7 @@ class Hardware:
         for node, state in self._states.items():
             for gpu in range(self._gpus):
                 record = state.snapshot(gpu)
-                factor = int(record.sm_clock) / max(1, Moment(record, now).sm_clock())
+                factor = int(record.sm_clock) / max(1, GpuState(record, now).sm_clock())
                 if factor > worst:
                     worst, place = factor, (node, gpu)
         return place, worst

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
+from pyrometer_simulator.demo import own_machine
 from pyrometer_simulator.demo.director import Director
 from pyrometer_simulator.demo.hardware import Node
 from pyrometer_simulator.demo.observe import Prometheus
@@ -103,6 +104,9 @@ def _where_to_look(programs: Programs, slack: FakeSlack, logs: Path) -> None:
         ("logs", str(logs)),
     ):
         print(f"    {what:<42} {url}", flush=True)
+    gaps = own_machine.describe_gaps(f"{where.url(where.own_node)}/metrics")
+    if gaps:
+        _say(gaps)
 
 
 def tell(report: Report) -> None:
@@ -113,6 +117,8 @@ def tell(report: Report) -> None:
         _say(f"{finding.alertname}: {finding.culprit} named {seconds} after the {finding.fault}, {resolved}")
     for name, value in report.measured.items():
         _say(f"{name}: {'unknown' if value is None else round(value, 3)}")
+    for line in report.own_machine:
+        _say(f"of this machine, which is no part of the scenario: {line}")
     for problem in report.problems:
         _say(f"WRONG: {problem}")
     if not report.problems:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pyrometer_simulator.demo import own_machine
 from pyrometer_simulator.demo.processes import DemoError, Processes
 from pyrometer_simulator.demo.trainer import Settings
 from pyrometer_simulator.ports import free_port
@@ -20,7 +21,6 @@ NODES = tuple(f"gpu-{number:03d}" for number in range(1, 9))
 GPUS_PER_NODE = 8
 RUN = "demo-mlp"
 CLUSTER = "simulated"
-OWN_CLUSTER = "this-machine"
 CHANNEL = "gpu-alerts"
 TOKEN = "xoxb-fake-token"  # noqa: S105  the fake Slack's
 NODE_NOTICE = "SIMULATED HARDWARE: the GPUs and links of this node are not real"
@@ -91,7 +91,7 @@ class Programs:
     def _targets(self) -> Iterator[tuple[str, list[dict[str, object]]]]:
         where = self.addresses
         nodes = [_target(port, cluster=CLUSTER, node=node, rack=_rack(node)) for node, port in where.nodes.items()]
-        own = _target(where.own_node, cluster=OWN_CLUSTER, node=socket.gethostname())
+        own = _target(where.own_node, cluster=own_machine.CLUSTER, node=socket.gethostname())
         yield "nodes", [*nodes, own]
         yield "alerting", [_target(where.alerting, cluster=CLUSTER)]
         yield "prometheus", [_target(where.prometheus, cluster=CLUSTER)]
@@ -112,6 +112,7 @@ class Programs:
         own = [
             sys.executable, "-m", "pyrometer_exporters.node.main",
             f"--web.listen-address=127.0.0.1:{self.addresses.own_node}", f"--path.state={self.folder / 'own-state'}",
+            *own_machine.exporter_flags(),
         ]  # fmt: skip
         self._processes.start("this-machine", own)
 
@@ -165,7 +166,7 @@ def _rack(node: str) -> str:
 
 
 def _project() -> Path:
-    """The project's root: the demo runs from a source tree, as its configuration isn't part of the wheel."""
+    """The project's root: the demo runs from a source tree, as its configuration isn't part of any wheel."""
     for folder in Path(__file__).resolve().parents:
         if (folder / "alert_rules").is_dir() and (folder / "compose").is_dir():
             return folder

@@ -6,6 +6,7 @@ import time
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from pyrometer_simulator.demo import own_machine
 from pyrometer_simulator.demo.observe import Prometheus, shown_text
 from pyrometer_simulator.demo.scenario import EXPECTED, FLAPPING_DEVICE, FLAPPING_NODE, PULSE_GPU, PULSE_NODE, Expected
 
@@ -30,16 +31,22 @@ class Finding:
 
 @dataclass
 class Report:
-    """What the scenario showed; ``problems`` is empty if all of it was right."""
+    """What the scenario showed; ``problems`` is empty if all of it was right.
+
+    ``own_machine`` has what the channel said about the machine that the demo runs on, which no verdict depends on.
+    """
 
     findings: list[Finding] = field(default_factory=list)
     measured: dict[str, float | None] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    own_machine: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
-        """For a file: findings with their seconds, measured values, problems."""
+        """Return it for a file: findings with their seconds, measured values, problems, the machine's own news."""
         found = [asdict(finding) | {"seconds": finding.seconds} for finding in self.findings]
-        return {"findings": found, "measured": self.measured, "problems": self.problems}
+        return {
+            "findings": found, "measured": self.measured, "problems": self.problems, "own_machine": self.own_machine,
+        }  # fmt: skip
 
 
 def look_for(finding: Finding, messages: list[dict[str, Any]]) -> None:
@@ -67,7 +74,7 @@ def names(message: dict[str, Any], finding: Finding) -> bool:
 def unexpected(messages: list[dict[str, Any]]) -> list[str]:
     """Messages that no fault of the scenario explains: the channel must be believed."""
     known = {expected.alertname for expected in EXPECTED}
-    return [message["text"].splitlines()[0] for message in messages if not known & message["alertnames"]]
+    return [_first_line(message) for message in messages if not known & message["alertnames"]]
 
 
 def apart(messages: list[dict[str, Any]]) -> list[str]:
@@ -87,6 +94,26 @@ def with_alertnames(messages: list[dict[str, Any]], incidents: list[dict[str, An
         incident["id"]: {alert["labels"]["alertname"] for alert in incident["alerts"]} for incident in incidents
     }
     return [message | {"alertnames": alertnames.get(_incident_id(message), set())} for message in messages]
+
+
+def separate(
+    messages: list[dict[str, Any]], incidents: list[dict[str, Any]]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the messages about the simulated cluster and those about the machine that the demo runs on.
+
+    A full disk or a flapping Wi-Fi of that machine is worth a message, but it is no fault of the scenario. Incidents
+    never span clusters.
+    """
+    own = {incident["id"] for incident in incidents if incident["cluster"] == own_machine.CLUSTER}
+    return (
+        [message for message in messages if _incident_id(message) not in own],
+        [message for message in messages if _incident_id(message) in own],
+    )
+
+
+def first_lines(messages: list[dict[str, Any]]) -> list[str]:
+    """Return the first line of each message."""
+    return [_first_line(message) for message in messages]
 
 
 def expected_findings(faults: dict[str, float]) -> list[Finding]:
@@ -150,6 +177,10 @@ def problems_of(report: Report, messages: list[dict[str, Any]], flaps: int) -> l
 
 def _finding(expected: Expected, faults: dict[str, float]) -> Finding:
     return Finding(expected.alertname, expected.culprit, expected.fault, faults[expected.fault])
+
+
+def _first_line(message: dict[str, Any]) -> str:
+    return next(iter(str(message["text"]).splitlines()), "")
 
 
 def _incident_id(message: dict[str, Any]) -> str:

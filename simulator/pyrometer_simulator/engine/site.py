@@ -35,7 +35,7 @@ OUTBOX_BYTES = 24 << 20
 PYTHON = "python:3.13-slim-trixie"
 # Under names of their own: an engine of somebody else's may have the real ones.
 OUR_IMAGES = {
-    f"PYROMETER_{name.upper()}_IMAGE": f"pyrometer-test-{name}:0.1.0" for name in ("exporters", "alerting", "demo")
+    f"PYROMETER_{name.upper()}_IMAGE": f"pyrometer-test-{name}:0.2.0" for name in ("exporters", "alerting", "demo")
 }
 
 
@@ -183,7 +183,7 @@ def _copy(project: Path, copy: Path) -> None:
     ignored = shutil.ignore_patterns("__pycache__", ".env", "secrets", "*.egg-info")
     for name in COPIED:
         shutil.copytree(project / name, copy / name, ignore=ignored)
-    for name in ("pyproject.toml", "README.md", ".dockerignore"):
+    for name in ("VERSION", "constraints.txt", ".dockerignore"):
         shutil.copy(project / name, copy / name)
 
 

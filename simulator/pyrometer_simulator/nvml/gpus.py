@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pyrometer_simulator.nvml.bus import PciBus
-from pyrometer_simulator.nvml.layout import EXTRAS_BYTES, FEATURES, MAGIC, MOST_GPUS, GpuRecord, StateFile
-from pyrometer_simulator.nvml.moment import Moment
+from pyrometer_simulator.nvml.gpu_state import GpuState
+from pyrometer_simulator.nvml.pci_bus import PciBus
+from pyrometer_simulator.nvml.state_file import CAPABILITIES, MAGIC, MOST_GPUS, SETTINGS_BYTES, GpuRecord, StateFile
 
 MIB = 1 << 20
 REASON_BITS = {
@@ -39,7 +39,7 @@ _HGX_BUSES = (0x18, 0x2A, 0x3A, 0x5D, 0x9A, 0xAB, 0xBA, 0xDB)
 
 
 class SimulatedGpu:
-    """One GPU; every change is seen by the exporter's next call."""
+    """One GPU; the exporter's next call sees every change."""
 
     def __init__(self, file: StateFile, index: int, monotonic: Callable[[], float]) -> None:
         self._file = file
@@ -48,28 +48,32 @@ class SimulatedGpu:
 
     @property
     def uuid(self) -> str:
-        """``GPU-...``."""
+        """The UUID, ``GPU-...``."""
         return str(self._file.record(self.index).uuid.decode())
 
     @property
     def pci_bus_id(self) -> str:
-        """NVML's spelling, ``00000000:18:00.0``."""
+        """The PCI address in NVML's spelling, ``00000000:18:00.0``."""
         return str(self._file.record(self.index).pci_bus_id.decode())
 
     @property
     def opened(self) -> int:
-        """How often anyone asked the driver for this GPU."""
+        """The number of times that a handle of this GPU was requested."""
         return int(self._file.record(self.index).opened)
 
     @property
     def stuck(self) -> int:
-        """How many calls on this GPU hang now: the threads of an exporter that it holds."""
+        """The number of calls on this GPU that hang at present: threads of an exporter."""
         return int(self._file.record(self.index).stuck)
 
     def reason_seconds(self, reason: str) -> float:
-        """The truth about how long a reason has held the clocks."""
-        moment = Moment(self._file.snapshot(self.index), self._monotonic())
-        return moment.reason_seconds(REASON_BITS[reason].bit_length() - 1)
+        """Return the true number of seconds that a reason has held the clocks.
+
+        Raises:
+            KeyError: ``reason`` is not in REASON_BITS.
+        """
+        gpu = GpuState(self._file.snapshot(self.index), self._monotonic())
+        return gpu.reason_seconds(REASON_BITS[reason].bit_length() - 1)
 
     def load(
         self,
@@ -80,7 +84,7 @@ class SimulatedGpu:
         sm_clock: int = 1980,
         memory_used_mib: int = 68_000,
     ) -> None:
-        """Work at this rate; 0 % is idle, with the bit that says so. A throttle that is on stays on."""
+        """Set the load; 0 % sets the idle bit. A throttle stays on."""
         with self._changing() as record:
             record.utilisation = utilisation
             record.memory_utilisation = utilisation // 2
@@ -92,11 +96,15 @@ class SimulatedGpu:
             record.reasons = (record.reasons & ~0x1) | (0 if utilisation else 0x1)
 
     def idle(self) -> None:
-        """Nothing runs."""
+        """Set the values of an idle GPU."""
         self.load(utilisation=0, power_watts=72, temperature=31, sm_clock=345, memory_used_mib=4)
 
     def throttle(self, *reasons: str, sm_clock: int = 0, temperature: int = 0, power_watts: float = 0.0) -> None:
-        """Hold the clocks for these reasons, until :meth:`recover`; values of 0 stay as they are."""
+        """Hold the clocks for these reasons until :meth:`recover`; values of 0 stay as they are.
+
+        Raises:
+            KeyError: a reason is not in REASON_BITS.
+        """
         with self._changing() as record:
             record.reasons = (record.reasons & 0x1) | _mask(reasons)
             record.throttled_sm_clock = sm_clock
@@ -104,7 +112,11 @@ class SimulatedGpu:
             record.throttled_power_mw = round(power_watts * 1000)
 
     def pulse(self, *reasons: str, seconds: float, every: float = 0.0, delay: float = 0.0, sm_clock: int = 0) -> None:
-        """Hold the clocks for ``seconds``, once or ``every`` so many seconds; needs no process to end it."""
+        """Hold the clocks for ``seconds``, once or repeatedly ``every`` so many seconds; needs no process to end it.
+
+        Raises:
+            KeyError: a reason is not in REASON_BITS.
+        """
         with self._changing() as record:
             record.pulse_reasons = _mask(reasons)
             record.pulse_start = self._monotonic() + delay
@@ -113,7 +125,7 @@ class SimulatedGpu:
             record.pulse_sm_clock = sm_clock
 
     def recover(self) -> None:
-        """No throttle, no pulse, no fault; the load stays, and so do counters."""
+        """End throttles, pulses and faults; load and counters stay."""
         with self._changing() as record:
             record.reasons &= 0x1
             record.pulse_reasons = 0
@@ -123,90 +135,103 @@ class SimulatedGpu:
             record.counter_steps_back = 0
 
     def lose(self) -> None:
-        """Fall off the bus (Xid 79): GPU_IS_LOST from every call."""
+        """Fall off the bus (Xid 79): every call returns GPU_IS_LOST."""
         self.fail(GPU_IS_LOST)
 
     def require_reset(self) -> None:
-        """RESET_REQUIRED from every call."""
+        """Return RESET_REQUIRED from every call."""
         self.fail(RESET_REQUIRED)
 
     def fail(self, code: int) -> None:
-        """This nvmlReturn_t from every call."""
+        """Return this nvmlReturn_t from every call."""
         with self._changing() as record:
             record.fault = code
 
     def hang(self) -> None:
-        """Calls don't return (Xid 119) until :meth:`recover`."""
+        """Let calls hang (Xid 119) until :meth:`recover`."""
         with self._changing() as record:
             record.hangs = 1
 
     def hide(self) -> None:
-        """Be missing from the driver's list from the next nvmlInit on."""
+        """Disappear from the driver's list at the next nvmlInit."""
         with self._changing() as record:
             record.hidden = 1
 
     def leave(self) -> None:
-        """The driver lets it go (unbound, removed from the bus): lost to every connection, missing from the next."""
+        """Detach from the driver (unbound, removed from the bus): lost to open connections, missing from later ones."""
         with self._changing() as record:
             record.hidden = 1
             record.bindings += 1
 
     def arrive(self) -> None:
-        """The driver takes it: connections from before don't present it, and its counters begin anew."""
+        """Attach to the driver: only later connections list the GPU, and its counters start at 0."""
         with self._changing() as record:
             record.hidden = 0
             record.bindings += 1
         self.reset_counters()
 
     def slow(self, seconds: float) -> None:
-        """Every call takes this long."""
+        """Delay every call by this many seconds."""
         with self._changing() as record:
             record.delay_seconds = seconds
 
     def lie(self) -> None:
-        """All values read as -1, in NVML's unsigned types."""
+        """Return -1 for all values, in NVML's unsigned types."""
         with self._changing() as record:
             record.lies = 1
 
-    def lack(self, *features: str) -> None:
-        """NOT_SUPPORTED for these; see layout.FEATURES."""
+    def lack(self, *capabilities: str) -> None:
+        """Return NOT_SUPPORTED for these capabilities.
+
+        Raises:
+            ValueError: one is not in CAPABILITIES.
+        """
         with self._changing() as record:
-            record.lacks = sum(1 << FEATURES.index(feature) for feature in features)
+            record.lacks = sum(1 << CAPABILITIES.index(capability) for capability in capabilities)
 
     def step_counters_back(self, seconds: int) -> None:
-        """The nanosecond counters read less than they did: they are no longer to be believed."""
+        """Let the nanosecond counters jump back, so that they can no longer be trusted."""
         with self._changing() as record:
             record.counter_steps_back = seconds
 
     def reset_counters(self) -> None:
-        """Energy and times begin again at 0, as after a GPU reset."""
+        """Restart energy and times at 0, as after a GPU reset."""
         with self._changing() as record:
             record.energy_mj = 0.0
             record.reason_seconds[:] = [0.0] * len(record.reason_seconds)
 
-    def set(self, **extras: Any) -> None:  # noqa: ANN401  whatever JSON can hold
-        """Set what a feature reads, by the names that its file in ``features/`` documents; None forgets a name."""
+    def set(self, **settings: Any) -> None:  # noqa: ANN401  whatever JSON can hold
+        """Set what a feature reads, by the names that its file in ``features/`` documents; None removes a name.
+
+        Raises:
+            ValueError: the settings don't fit into the record.
+        """
         with self._changing() as record:
-            known = json.loads(record.extras or b"{}") | extras
+            known = json.loads(record.settings or b"{}") | settings
             text = json.dumps({name: value for name, value in known.items() if value is not None}).encode()
-            if len(text) >= EXTRAS_BYTES:
-                msg = f"{len(text)} bytes of extras; {EXTRAS_BYTES - 1} fit"
+            if len(text) >= SETTINGS_BYTES:
+                msg = f"{len(text)} bytes of settings; {SETTINGS_BYTES - 1} fit"
                 raise ValueError(msg)
-            record.extras = text
+            record.settings = text
 
     def get(self, name: str, default: Any = None) -> Any:  # noqa: ANN401  whatever JSON can hold
-        """What :meth:`set` left under a name."""
-        return json.loads(self._file.record(self.index).extras or b"{}").get(name, default)
+        """Return what :meth:`set` stored under a name, else ``default``."""
+        return json.loads(self._file.record(self.index).settings or b"{}").get(name, default)
 
     @contextmanager
     def _changing(self) -> Iterator[GpuRecord]:
         with self._file.writing(self.index) as record:
-            Moment(record, self._monotonic()).fold()
+            GpuState(record, self._monotonic()).fold()
             yield record
 
 
 class SimulatedGpus:
-    """The GPUs of a node, made anew in ``path``; with ``create=False`` those that are there."""
+    """The GPUs of a node, created in ``path``; with ``create=False`` those that the file holds.
+
+    Raises:
+        ValueError: more GPUs than a node can have, or a file without simulated GPUs.
+        OSError: the file can't be made or opened.
+    """
 
     def __init__(
         self,
@@ -229,7 +254,7 @@ class SimulatedGpus:
             header = self._file.header
             header.count, header.seed, header.noise = count, seed, noise
             header.driver, header.model = driver.encode(), model.encode()
-            self._make_up_gpus(monotonic())
+            self._create_gpus(monotonic())
         self._gpus = [SimulatedGpu(self._file, index, monotonic) for index in range(self._file.header.count)]
 
     def __getitem__(self, index: int) -> SimulatedGpu:
@@ -242,20 +267,20 @@ class SimulatedGpus:
         return len(self._gpus)
 
     def fail_init(self, code: int) -> None:
-        """What nvmlInit returns: 12 no library, 9 no driver, 18 version mismatch; 0 all is well."""
+        """Set the nvmlReturn_t of nvmlInit: 12 no library, 9 no driver, 18 version mismatch; 0 is success."""
         self._file.header.init_error = code
 
     def hang_init(self, *, hangs: bool = True) -> None:
-        """Whether nvmlInit returns at all."""
+        """Let nvmlInit hang, or return again."""
         self._file.header.init_hangs = int(hangs)
 
     def upgrade_library(self, version: str) -> None:
-        """The library on disk is of another driver than the loaded module, so that nvmlInit refuses (code 18)."""
+        """Give the library on disk another version than the loaded module, so that nvmlInit refuses (code 18)."""
         self._file.header.library = version.encode()
         self._file.header.init_error = LIB_RM_VERSION_MISMATCH
 
     def reload_driver(self, driver: str | None = None) -> None:
-        """The driver is unloaded and loaded again: handles are invalid, counters begin again at 0."""
+        """Unload and load the driver: handles become invalid, counters restart at 0."""
         if driver is not None:
             self._file.header.driver = driver.encode()
         self._file.header.epoch += 1
@@ -263,23 +288,23 @@ class SimulatedGpus:
             gpu.reset_counters()
 
     def write_pci_tree(self, sysfs: Path) -> None:
-        """The GPUs' entries in ``<sysfs>/bus/pci/devices``; see :class:`~pyrometer_simulator.nvml.bus.PciBus`."""
+        """Write the GPUs' entries in ``<sysfs>/bus/pci/devices``; see PciBus."""
         for gpu in self:
             PciBus(sysfs).plug(gpu.pci_bus_id)
 
-    def _make_up_gpus(self, now: float) -> None:
+    def _create_gpus(self, now: float) -> None:
         header = self._file.header
         chance = random.Random(header.seed)
         for index in range(header.count):
             record = self._file.record(index)
-            _make_up_gpu(record, index, uuid.UUID(int=chance.getrandbits(128), version=4))
+            _create_gpu(record, index, uuid.UUID(int=chance.getrandbits(128), version=4))
             record.since = now
             SimulatedGpu(self._file, index, lambda: now).idle()
-        # Last: a reader that comes too early is told so instead of reading half a node.
+        # Last, so that a reader that comes too early gets an error instead of half a node.
         header.magic = MAGIC
 
 
-def _make_up_gpu(record: GpuRecord, index: int, identity: uuid.UUID) -> None:
+def _create_gpu(record: GpuRecord, index: int, identity: uuid.UUID) -> None:
     bus = _HGX_BUSES[index] if index < len(_HGX_BUSES) else 0xE0 + index
     record.uuid = f"GPU-{identity}".encode()
     record.serial = b"SIMULATED"

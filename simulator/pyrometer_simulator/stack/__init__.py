@@ -1,34 +1,24 @@
 """The real Prometheus and Alertmanager for the demo and the tests, without root and without changing the system.
 
-From PATH where they are new enough, else from Debian's testing suite, unpacked into a cache folder.
-`python -m pyrometer_simulator.stack` says where each is.
+They come from PATH where they are new enough, else from Debian's testing suite, unpacked into a cache folder.
+`python -m pyrometer_simulator.stack` prints where each is.
 """
 
-import os
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from pyrometer_simulator.stack import alertmanager
 from pyrometer_simulator.stack.cache import TOOLS, Progress, cache_folder, fill, missing
 from pyrometer_simulator.stack.errors import INSTALL_HINT, StackError
 from pyrometer_simulator.stack.versions import (
     OLDEST_ALERTMANAGER,
     OLDEST_PROMETHEUS,
-    Version,
     on_path,
     parse_version,
     version_line,
 )
 
 __all__ = ["Stack", "StackError", "find_stack"]
-
-# Debian's Alertmanager opens /usr/share/prometheus/alertmanager/default.tmpl by that path and does not start without.
-# So the unpacked usr/share is laid over the system's, read-only, in a mount namespace that only this process sees.
-# `.` instead of the path, because a colon or a comma in it would end the option; exec all the way, so that a signal
-# to the process that was started reaches Alertmanager itself.
-_LAY_OVER = (
-    '(cd "$1" && exec mount -t overlay overlay -o ro,lowerdir=.:/usr/share /usr/share) || exit 125; shift; exec "$@"'
-)
 
 
 @dataclass(frozen=True)
@@ -48,64 +38,47 @@ def find_stack(progress: Progress = print) -> Stack:
         progress: called with one line per stage; not called at all when everything is at hand.
 
     Raises:
-        StackError: a tool cannot be had; one line says which and what to install.
+        StackError: a tool is missing and can't be downloaded; one line names it and what to install.
     """
     prometheus = on_path(["prometheus"], OLDEST_PROMETHEUS)
     promtool = on_path(["promtool"], OLDEST_PROMETHEUS)
-    alertmanager = on_path(["alertmanager", "prometheus-alertmanager"], OLDEST_ALERTMANAGER)
-    amtool = on_path(["amtool"], OLDEST_ALERTMANAGER)
-    found = {"prometheus": prometheus, "promtool": promtool, "prometheus-alertmanager": alertmanager and amtool}
-    folder = cache_folder()
-    packages = [package for package, path in found.items() if path is None]
+    installed = _installed_alertmanager()
+    tools = {"prometheus": prometheus, "promtool": promtool, alertmanager.PACKAGE: installed}
+    packages = [package for package, tool in tools.items() if tool is None]
+    folder = cache_folder() if packages else Path()  # who has all tools on PATH needs no home folder
     if missing(folder, packages):
         fill(folder, packages, _check, progress)
     return Stack(
         prometheus or folder / "prometheus/usr/bin/prometheus",
         promtool or folder / "promtool/usr/bin/promtool",
-        *_alertmanager_commands(alertmanager, amtool, folder / "prometheus-alertmanager"),
+        *(installed or _unpacked_alertmanager(folder / alertmanager.PACKAGE)),
     )
 
 
-def _alertmanager_commands(
-    alertmanager: Path | None, amtool: Path | None, unpacked: Path
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Alertmanager and amtool of one origin: both from PATH, or both from the unpacked package."""
-    if alertmanager and amtool:
-        return (str(alertmanager),), (str(amtool),)
-    _require_namespace(unpacked)
-    return _in_namespace(unpacked, "prometheus-alertmanager"), _in_namespace(unpacked, "amtool")
+def _installed_alertmanager() -> tuple[tuple[str], tuple[str]] | None:
+    """Return the commands of Alertmanager and amtool on PATH; None unless both are there and new enough."""
+    server = on_path(["alertmanager", "prometheus-alertmanager"], OLDEST_ALERTMANAGER)
+    amtool = on_path(["amtool"], OLDEST_ALERTMANAGER)
+    return ((str(server),), (str(amtool),)) if server and amtool else None
 
 
-def _in_namespace(unpacked: Path, tool: str) -> tuple[str, ...]:
-    """The beginning of an argument list that runs `tool` of an unpacked package with its usr/share in place.
-
-    An ordinary user needs a user namespace (and looks like root inside it), root does not.
-    """
-    flags = ["--mount"] if os.geteuid() == 0 else ["--user", "--map-root-user", "--mount"]
-    share, binary = unpacked / "usr/share", unpacked / "usr/bin" / tool
-    return ("unshare", *flags, "sh", "-c", _LAY_OVER, "sh", str(share), str(binary))
-
-
-def _require_namespace(unpacked: Path) -> None:
-    """Fail in one line where the kernel (or a container's or AppArmor's rules) forbids the mount namespace."""
-    if shutil.which("unshare") is None:
-        raise StackError(f"unshare not found: install the package util-linux, or {INSTALL_HINT}")
-    if not version_line(_in_namespace(unpacked, "amtool")):
-        raise StackError(
-            "this kernel lets no mount namespace be made, which the unpacked Alertmanager needs: install the package "
-            "prometheus-alertmanager (>= 0.33) so that it and amtool are on PATH"
-        )
+def _unpacked_alertmanager(unpacked: Path) -> tuple[tuple[str, ...], tuple[str]]:
+    """Return the commands of Alertmanager and amtool of the unpacked package."""
+    alertmanager.relocate(unpacked)  # a cache that an earlier version of this project filled has no relocated copy
+    return alertmanager.start_command(unpacked), (str(unpacked / "usr/bin/amtool"),)
 
 
 def _check(package: str, unpacked: Path) -> None:
-    """Whether each tool of a fresh package starts here and is new enough."""
-    oldest = OLDEST_ALERTMANAGER if package == "prometheus-alertmanager" else OLDEST_PROMETHEUS
+    """Raise StackError unless each tool of a freshly unpacked package starts here and is new enough."""
+    oldest = OLDEST_ALERTMANAGER if package == alertmanager.PACKAGE else OLDEST_PROMETHEUS
     for tool in TOOLS[package]:
         line = version_line([unpacked / "usr/bin" / tool])
-        version: Version | None = parse_version(line)
+        version = parse_version(line)
         if version is None:
             raise StackError(
                 f"{tool} of Debian testing does not start on this system (too old a libc?): {INSTALL_HINT}"
             )
         if version < oldest:
             raise StackError(f"this archive only has {line}: {INSTALL_HINT}")
+    if package == alertmanager.PACKAGE:
+        alertmanager.relocate(unpacked)

@@ -1,19 +1,22 @@
-"""apt beside the system's own: its lists, state, cache and sources in a folder of ours; no root, nothing changed.
+"""apt beside the system's own: its lists, state, cache, keys and sources in a folder of ours; no root, nothing changed.
 
-The system's apt.conf still counts (proxies, certificates, credentials), its sources, pins and hooks do not.
+The system's apt.conf still counts (proxies, certificates, credentials), its sources, pins and hooks do not. Packages
+are only accepted from lists that Debian signed, with a key that the system has or that this project ships.
 """
 
 import os
 import re
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pyrometer_simulator.stack.errors import INSTALL_HINT, StackError
 
-KEYRINGS = (
+# Ubuntu 22.04's package of Debian's keys is older than the keys that sign testing today, and a fresh Ubuntu has none.
+SHIPPED_KEYS = Path(__file__).with_name("debian-archive-keys.asc")
+SYSTEM_KEYS = (
     Path("/usr/share/keyrings/debian-archive-keyring.gpg"),
     Path("/usr/share/keyrings/debian-archive-keyring.pgp"),
 )
@@ -29,15 +32,15 @@ Dir::State::status "{root}/status";
 Dir::Cache "{root}/cache/";
 Dir::Etc::preferences "{root}/none";
 Dir::Etc::preferencesparts "{root}/none.d/";
+Dir::Etc::sourcelist "{root}/debian.sources";
+Dir::Etc::sourceparts "{root}/none.d/";
+Dir::Etc::trusted "{root}/none";
+Dir::Etc::trustedparts "{root}/keys.d/";
 APT::Get::List-Cleanup "false";
 Acquire::Languages "none";
 Acquire::Retries "1";
 Acquire::http::Timeout "20";
 Acquire::https::Timeout "20";
-"""
-_OWN_SOURCES = """\
-Dir::Etc::sourcelist "{root}/debian.sources";
-Dir::Etc::sourceparts "{root}/none.d/";
 """
 # apt drops to the user _apt when run as root, who cannot read root's cache folder.
 _AS_ROOT = 'APT::Sandbox::User "root";\n'
@@ -48,7 +51,6 @@ URIs: {uri}
 Suites: testing
 Components: main
 Targets: Packages
-Signed-By: {keyring}
 """
 
 
@@ -66,25 +68,32 @@ class Download:
 
 
 class Apt:
-    """apt-get with everything it writes below `root`, an existing folder that the caller removes afterwards."""
+    """apt-get with everything it writes below `root`, an existing folder that the caller removes afterwards.
 
-    def __init__(self, root: Path, *, own_sources: bool) -> None:
-        for folder in ("state/lists/partial", "cache/archives/partial", "none.d"):
+    Args:
+        root: an existing folder.
+        uri: a mirror of Debian, from which packages of the testing suite are taken.
+        keyrings: files with the keys to trust, `.asc`, `.gpg` or `.pgp`; those that don't exist are passed over.
+    """
+
+    def __init__(self, root: Path, uri: str, keyrings: Iterable[Path] = (SHIPPED_KEYS, *SYSTEM_KEYS)) -> None:
+        for folder in ("state/lists/partial", "cache/archives/partial", "none.d", "keys.d"):
             (root / folder).mkdir(parents=True, exist_ok=True)
         (root / "status").touch()
-        text = _CONFIGURATION + (_OWN_SOURCES if own_sources else "") + (_AS_ROOT if os.geteuid() == 0 else "")
+        text = _CONFIGURATION + (_AS_ROOT if os.geteuid() == 0 else "")
         self._root = root
         self._config = root / "apt.conf"
         self._config.write_text(text.format(root=root), encoding="utf-8")
-
-    def use_debian_testing(self, uri: str, keyring: Path) -> None:
-        """Take packages from Debian's testing suite at `uri`, signed by a key in `keyring`."""
-        (self._root / "debian.sources").write_text(_SOURCES.format(uri=uri, keyring=keyring), encoding="utf-8")
+        (root / "debian.sources").write_text(_SOURCES.format(uri=uri), encoding="utf-8")
+        self._trust(keyrings)
 
     def update(self) -> str:
-        """Fetch the package lists; returns what was transferred, in apt's words (`10.1 MB`).
+        """Fetch the package lists; return what was transferred, in apt's words (`10.1 MB`).
 
         apt ends with 0 when a server did not answer, and only warns: no list at all is an error here.
+
+        Raises:
+            StackError: no list arrived, or its signature is missing, unknown or out of date.
         """
         log = self._run("update")
         if not any(self._root.glob("state/lists/*_Packages*")):
@@ -93,14 +102,22 @@ class Apt:
         return fetched[1] if fetched else "0 B"
 
     def describe(self, package: str) -> Download:
-        """Version and size of the package the lists offer."""
+        """Return version and size of the package that the lists offer.
+
+        Raises:
+            StackError: the lists don't have it.
+        """
         match = re.search(r"^'[^']*' (\S+) (\d+)", self._run("download", "--print-uris", package), re.MULTILINE)
         if match is None:
             raise StackError(f"no package {package} in Debian testing: {INSTALL_HINT}")
         return Download(match[1], int(match[2]))
 
     def unpack(self, package: str, into: Path) -> None:
-        """Download `package`, verify it against the signed lists, unpack it below `into`; its scripts never run."""
+        """Download `package`, verify it against the signed lists, unpack it below `into`; its scripts never run.
+
+        Raises:
+            StackError: apt-get or dpkg failed.
+        """
         debs = self._root / "debs" / package
         debs.mkdir(parents=True, exist_ok=True)
         self._run("download", package, cwd=debs)
@@ -108,12 +125,19 @@ class Apt:
             run_quietly(["dpkg", "-x", str(deb), str(into)])
             deb.unlink()
 
+    def _trust(self, keyrings: Iterable[Path]) -> None:
+        """Copy keyrings to where this apt looks for keys. It tells their format by the name, and knows no `.pgp`."""
+        for number, keyring in enumerate(keyrings):
+            if keyring.is_file():
+                suffix = keyring.suffix.replace(".pgp", ".gpg")
+                shutil.copyfile(keyring, self._root / "keys.d" / f"{number}{suffix}")
+
     def _run(self, *arguments: str, cwd: Path | None = None) -> str:
         return run_quietly(["apt-get", "-c", str(self._config), *arguments], cwd=cwd or self._root)
 
 
 def run_quietly(command: Sequence[str], cwd: Path | None = None) -> str:
-    """What `command` prints.
+    """Run `command` and return what it prints.
 
     Raises:
         StackError: it is not installed, or ended with an error: its last complaint in one line.
@@ -131,7 +155,11 @@ def run_quietly(command: Sequence[str], cwd: Path | None = None) -> str:
 
 
 def _last_complaint(log: str) -> str:
-    """The first error apt printed, else its last line; without a password that stood in an address."""
+    """Return the first error that apt printed, else its last line; without a password that an address contains.
+
+    About a signature apt warns first, naming the key, and then only calls the repository "not signed".
+    """
     lines = [line.strip() for line in log.splitlines() if line.strip()]
+    signatures = [line for line in lines if line.startswith("W:") and ("GPG error" in line or "OpenPGP" in line)]
     errors = [line for line in lines if line.startswith(("E:", "W: Failed", "dpkg"))]
-    return re.sub(r"//[^/@\s]+@", "//", (errors or lines[-1:] or ["no message"])[0])
+    return re.sub(r"//[^/@\s]+@", "//", (signatures or errors or lines[-1:] or ["no message"])[0])

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyrometer_simulator.stack.apt import KEYRINGS, Apt
+from pyrometer_simulator.stack.apt import Apt
 from pyrometer_simulator.stack.errors import StackError
 from pyrometer_simulator.stack.sources import debian_uris
 
@@ -89,8 +89,7 @@ def _fill_from_any(folder: Path, order: _Order) -> None:
 
 
 def _fill_from(uri: str, scratch: Path, folder: Path, order: _Order) -> None:
-    apt = Apt(scratch, own_sources=True)
-    apt.use_debian_testing(uri, _keyring(scratch, order.progress))
+    apt = Apt(scratch, uri)
     order.progress("stack: reading the package lists of Debian testing")
     started = time.monotonic()
     size = apt.update()
@@ -109,23 +108,6 @@ def _fetch(apt: Apt, package: str, into: Path, order: _Order) -> None:
     apt.unpack(package, into)
     order.check(package, into)
     order.progress(f"stack: {package} ready in {time.monotonic() - started:.1f} s")
-
-
-def _keyring(scratch: Path, progress: Progress) -> Path:
-    """Debian's keys: the system's, else from Ubuntu's package of them, out of the machine's own sources."""
-    for keyring in KEYRINGS:
-        if keyring.is_file():
-            return keyring
-    progress("stack: fetching Debian's archive keys (package debian-archive-keyring) from this machine's own sources")
-    home, unpacked = scratch / "keys", scratch / "keyring"
-    home.mkdir()
-    apt = Apt(home, own_sources=False)
-    apt.update()
-    apt.unpack("debian-archive-keyring", unpacked)
-    for keyring in KEYRINGS:
-        if (unpacked / keyring.relative_to("/")).is_file():
-            return unpacked / keyring.relative_to("/")
-    raise StackError("the package debian-archive-keyring holds no keyring: install it, or Prometheus and Alertmanager")
 
 
 def _sweep(folder: Path) -> None:

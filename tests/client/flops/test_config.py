@@ -50,8 +50,8 @@ def test_a_file_gives_the_published_number_of_parameters(config: dict[str, Any],
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"model_type": "mamba"}, "model_type mamba: known are"),
-        ({"model_type": None}, "model_type None: known are"),
+        ({"model_type": "mamba"}, "unknown model_type mamba; known are"),
+        ({"model_type": None}, "unknown model_type None; known are"),
         ({"num_hidden_layers": None}, "num_hidden_layers or n_layer is missing"),
         ({"hidden_size": "4096"}, "hidden_size is '4096', not a whole number"),
         ({"vocab_size": True}, "vocab_size is True"),
@@ -85,7 +85,7 @@ class TestCommand:
         speed = ["--tokens-per-second", "35008", "--gpus", "8", "--peak-flops", "989e12"]
         assert main([str(config), "--sequence", "8192", "--recompute", "full", *speed]) == 0
         assert capsys.readouterr().out == (
-            "8.030e9 parameters, 7.505e9 meet a token; GFLOP per token:\n"
+            "8.030e9 parameters, 7.505e9 active per token; GFLOP per token:\n"
             "convention        model   hardware     MFU     HFU\n"
             "palm             57.914     76.168   25.6%   33.7%\n"
             "korthikanti      57.913     76.166   25.6%   33.7%\n"

@@ -250,9 +250,9 @@ def test_a_figure_converted_to_a_convention_of_model_flops_and_back_is_the_same(
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: flops.model_flops(GPT2, 1024, "mine"), "convention 'mine' is none of palm"),
+        (lambda: flops.model_flops(GPT2, 1024, "mine"), "convention 'mine' is not one of palm"),
         (lambda: flops.model_flops(GPT2, 0), "sequence is 0"),
-        (lambda: flops.hardware_flops(GPT2, 1024, recompute="some"), "recompute 'some' is none of none"),
+        (lambda: flops.hardware_flops(GPT2, 1024, recompute="some"), "recompute 'some' is not one of none"),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_one_line(call: object, message: str) -> None:

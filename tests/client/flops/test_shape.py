@@ -48,8 +48,8 @@ def test_latent_attention_without_compressed_queries() -> None:
     ("wrong", "message"),
     [
         ({"layers": 0}, "layers is 0"),
-        ({"heads": 3}, "hidden 64 is no multiple of 3 heads"),
-        ({"kv_heads": 3}, "4 heads can't share 3"),
+        ({"heads": 3}, "hidden 64 is not a multiple of 3 heads"),
+        ({"kv_heads": 3}, "4 heads is not a multiple of 3"),
         ({"experts": Experts(2, 4, 8)}, "4 of 2 experts"),
     ],
 )

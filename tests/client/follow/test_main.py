@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pyrometer.follow.logged_ring import last_step
+from pyrometer.follow.log_ring import last_recorded_step
 from pyrometer.follow.main import main
 from pyrometer_exporters.framework.clock import SystemClock
 from pyrometer_exporters.node.train.points import Point, PointStore
@@ -162,7 +162,7 @@ def test_two_followers_of_one_run_are_one_too_many(follow: Follow, exporter: Exp
     second = follow()
     assert second.wait(10) == 2
     assert second.stderr is not None
-    assert "run bloom is followed already" in second.stderr.read()
+    assert "run bloom is already being followed" in second.stderr.read()
 
 
 def test_it_ends_with_the_job(follow: Follow, exporter: Exporter, log: Path) -> None:
@@ -193,7 +193,7 @@ def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         (["--model-config=missing.json", "--sequence-length=8"], "missing.json"),
         (["--model-config=config.json"], "--model-config needs --sequence-length"),
-        (["--model-config=bad.json", "--sequence-length=8"], "bad.json: model_type"),
+        (["--model-config=bad.json", "--sequence-length=8"], "bad.json: unknown model_type"),
         (["--model-config=list.json", "--sequence-length=8"], "list.json: not a JSON object"),
         (["--rings=/proc/nowhere"], "/proc/nowhere"),
     ],
@@ -226,14 +226,14 @@ def test_a_garbled_line_costs_no_more_than_itself(stopped: Path, capsys: pytest.
     write(stopped / "train.log", 2, seconds=1e299)
     write(stopped / "train.log", 3, 10**14)
     assert main(["train.log", "--run=x", "--rings=."]) == 0
-    assert "1 lines don't tell how long a step took" in capsys.readouterr().err
-    assert last_step(".", "x", 0) == 3
+    assert "left out 1 lines without a step time" in capsys.readouterr().err
+    assert last_recorded_step(".", "x", 0) == 3
 
 
 def test_a_long_log_is_read_to_its_end_and_its_attempts_are_counted(stopped: Path) -> None:
     write(stopped / "train.log", *range(3000), *range(3000), seconds=0.1)
     assert main(["train.log", "--run=x", "--rings=.", "--attempt=0"]) == 0
-    assert last_step(".", "x", 1) == 2999
+    assert last_recorded_step(".", "x", 1) == 2999
 
 
 def test_attempts_are_counted_on_over_a_rotation_and_a_restart_of_the_follower(stopped: Path) -> None:
@@ -243,14 +243,14 @@ def test_attempts_are_counted_on_over_a_rotation_and_a_restart_of_the_follower(s
     write(stopped / "train.log", 1, 2, 1, 2, 3)
     follow_it()
     follow_it()
-    assert [last_step(".", "x", attempt) for attempt in (0, 1, 2)] == [2, 3, None], "the same file, read again"
+    assert [last_recorded_step(".", "x", attempt) for attempt in (0, 1, 2)] == [2, 3, None], "the same file, read again"
     (stopped / "train.log").rename(stopped / "train.log.1")
     write(stopped / "train.log", 4, 5, 4)
     follow_it()
-    assert [last_step(".", "x", attempt) for attempt in (0, 1, 2)] == [2, 5, 4]
+    assert [last_recorded_step(".", "x", attempt) for attempt in (0, 1, 2)] == [2, 5, 4]
     write(stopped / "train.log", 5)
     follow_it()
-    assert [last_step(".", "x", attempt) for attempt in (0, 1, 2, 3)] == [2, 5, 5, None]
+    assert [last_recorded_step(".", "x", attempt) for attempt in (0, 1, 2, 3)] == [2, 5, 5, None]
 
 
 def test_without_a_number_of_gpus_the_ring_says_that_it_is_unknown(
@@ -260,7 +260,7 @@ def test_without_a_number_of_gpus_the_ring_says_that_it_is_unknown(
     monkeypatch.setenv("SLURM_NTASKS", "4")
     write(stopped / "train.log", 1, 2)
     assert main(["train.log", "--run=x", "--rings=.", "--flops-per-token=6e9"]) == 0
-    assert "no line of the log says how many GPUs share the work" in capsys.readouterr().err
+    assert "the log doesn't print the number of GPUs" in capsys.readouterr().err
     (path,) = stopped.glob("*.ring")
     file = RingFile(str(path))
     assert file.meta.world_size == 0
@@ -274,7 +274,7 @@ def test_yesterdays_log_is_not_todays_run(stopped: Path, capsys: pytest.CaptureF
     yesterday = time.time() - 86_400
     os.utime("train.log", (yesterday, yesterday))
     assert main(["train.log", "--run=x", "--rings=."]) == 0
-    assert "2 lines were too old for Prometheus" in capsys.readouterr().err
+    assert "left out 2 lines that are too old for Prometheus" in capsys.readouterr().err
     assert not list(stopped.glob("*.ring"))
 
 
@@ -283,9 +283,9 @@ def test_a_second_follower_that_waited_for_the_same_log_gives_way(
 ) -> None:
     write(stopped / "train.log", 1)
     answers = iter([None, "first.ring"])
-    monkeypatch.setattr("pyrometer.follow.main.being_written", lambda *_: next(answers))
+    monkeypatch.setattr("pyrometer.follow.main.active_ring", lambda *_: next(answers))
     assert main(["train.log", "--run=x", "--rings=."]) == 2
-    assert "run x is followed already (first.ring)" in capsys.readouterr().err
+    assert "run x is already being followed (first.ring)" in capsys.readouterr().err
 
 
 def test_rings_that_ended_long_ago_are_removed(stopped: Path) -> None:
@@ -300,4 +300,4 @@ def test_rings_that_ended_long_ago_are_removed(stopped: Path) -> None:
 def test_a_log_that_is_none_is_said_at_the_end(stopped: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (stopped / "train.log").write_text("hello\n")
     assert main(["train.log", "--run=x", "--rings=."]) == 0
-    assert "no line of" in capsys.readouterr().err
+    assert "no training step of any known format" in capsys.readouterr().err

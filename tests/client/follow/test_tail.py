@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyrometer.follow.tail import LONGEST_LINE, READ_BYTES, Tail
+from pyrometer.follow.tail import MAX_LINE_BYTES, READ_BYTES, Tail
 
 
 @pytest.fixture
@@ -74,11 +74,11 @@ def test_the_states_of_a_progress_bar_are_lines(log: Path) -> None:
 
 def test_a_line_without_end_is_dropped_and_counted(log: Path) -> None:
     tail = Tail(log)
-    append(log, "x" * (LONGEST_LINE + 1))
+    append(log, "x" * (MAX_LINE_BYTES + 1))
     assert tail.lines() == []
     append(log, "\nnext\n")
     assert tail.lines() == ["next"]
-    assert tail.dropped == LONGEST_LINE + 1
+    assert tail.dropped_bytes == MAX_LINE_BYTES + 1
 
 
 def test_bytes_that_are_no_text_are_still_a_line(log: Path) -> None:
@@ -91,9 +91,9 @@ def test_a_large_file_takes_several_readings_and_says_so(log: Path) -> None:
     tail = Tail(log)
     found = [len(tail.lines()) for _ in range(2)]
     assert found == [READ_BYTES // 2] * 2
-    assert tail.behind
+    assert tail.has_more
     assert tail.lines() == []
-    assert not tail.behind
+    assert not tail.has_more
 
 
 def test_the_age_is_that_of_the_last_write(log: Path) -> None:

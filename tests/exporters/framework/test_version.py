@@ -31,7 +31,7 @@ def test_the_node_exporter_loads_nothing_that_it_needs_only_elsewhere() -> None:
     )
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
     assert "pyrometer_exporters.node.gpu.collector" in loaded
-    # Together some 8 MB of what an exporter may take (DESIGN: 40 MB).
+    # Together some 8 MB of what an exporter may take (docs/design.md: 40 MB).
     heavy = {"importlib.metadata", "email", "http.client", "zipfile", "yaml", "bcrypt", "prometheus_client"}
     heavy |= {"hmac", "hashlib", "html"}
     assert not heavy & set(loaded)

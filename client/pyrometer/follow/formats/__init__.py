@@ -1,15 +1,15 @@
-"""The formats, each in a file of its own that defines ``FORMAT``; to add one, add a file."""
+"""The log formats, each in a file of its own that defines ``FORMAT``; to add one, add a file."""
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
 
-from pyrometer.follow.logged import Format
+from pyrometer.follow.log_line import Format
 
 
 def all_formats() -> dict[str, Format]:
-    """Every format by name."""
+    """Return every format by its name."""
     modules = (importlib.import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__))
-    found: list[Format] = [module.FORMAT for module in modules]
-    return {of.name: of for of in sorted(found)}
+    formats: list[Format] = sorted(module.FORMAT for module in modules)
+    return {format_.name: format_ for format_ in formats}

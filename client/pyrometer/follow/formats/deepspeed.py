@@ -1,16 +1,16 @@
 """DeepSpeed, rank 0, every ``steps_per_print`` steps.
 
 `[2023-11-07 01:55:23,714] [INFO] [timer.py:260:stop] epoch=0/micro_step=40/global_step=10,
-RunningAvgSamplesPerSec=25.025771473496132, CurrSamplesPerSec=25.704280480541442, MemAllocated=4.32GB` (one line), older
-ones `0/20, RunningAvgSamplesPerSec=...`; the pipeline engine `steps: 200 loss: 5.5508 iter time (s): 0.936 samples/sec:
-136.706`. The running average hides every slow step, so it isn't read.
+RunningAvgSamplesPerSec=25.025771473496132, CurrSamplesPerSec=25.704280480541442, MemAllocated=4.32GB` (one line), or
+`0/20, RunningAvgSamplesPerSec=...` in older versions; the pipeline engine `steps: 200 loss: 5.5508 iter time (s): 0.936
+samples/sec: 136.706`. The running average hides every slow step, so it is ignored.
 """
 
 from __future__ import annotations
 
 import re
 
-from pyrometer.follow.logged import NUMBER, Format, Logged, Notice, number, whole
+from pyrometer.follow.log_line import NUMBER, Format, LoggedPause, LoggedStep, parse_number, parse_step
 
 _TIMER = re.compile(
     rf"(?:epoch=\d+/micro_step=\d+/global_step=|\b\d+/)(\d+), RunningAvgSamplesPerSec=\S+, CurrSamplesPerSec=({NUMBER})"
@@ -22,22 +22,24 @@ _CHECKPOINT = re.compile(r"\bSaving model checkpoint:|\bCheckpoint \S+ is about 
 
 
 class DeepSpeedParser:
-    """See :class:`Parser`."""
+    """Parses DeepSpeed's lines one by one."""
 
-    def feed(self, line: str) -> Logged | Notice | None:
-        """See :class:`Parser`."""
-        if (found := _TIMER.search(line)) is not None:
-            return _logged(found[1], rate=found[2])
-        if (found := _PIPELINE.search(line)) is not None:
-            return _logged(found[1], rate=found[4], seconds=found[3], loss=found[2])
-        return Notice("checkpoint") if _CHECKPOINT.search(line) else None
+    def feed(self, line: str) -> LoggedStep | LoggedPause | None:
+        """See :class:`~pyrometer.follow.log_line.Parser`."""
+        if (match := _TIMER.search(line)) is not None:
+            return _step(match[1], rate=match[2])
+        if (match := _PIPELINE.search(line)) is not None:
+            return _step(match[1], rate=match[4], seconds=match[3], loss=match[2])
+        return LoggedPause("checkpoint") if _CHECKPOINT.search(line) else None
 
 
-def _logged(step: str, rate: str, seconds: str = "", loss: str = "") -> Logged | None:
-    at = whole(step)
-    if at is None:
+def _step(step: str, rate: str, seconds: str = "", loss: str = "") -> LoggedStep | None:
+    number = parse_step(step)
+    if number is None:
         return None
-    return Logged(at, seconds=number(seconds), samples_per_second=number(rate), loss=number(loss))
+    return LoggedStep(
+        number, seconds=parse_number(seconds), samples_per_second=parse_number(rate), loss=parse_number(loss)
+    )
 
 
 FORMAT = Format("deepspeed", "", DeepSpeedParser)

@@ -1,14 +1,14 @@
 """litgpt, ``pretrain`` and ``finetune``: a line every ``log_interval`` micro-batches.
 
 `Epoch 1 | iter 8 step 2 | loss train: 10.932, val: n/a | iter time: 320.45 ms (step) remaining time: 0:10:17`. The time
-is that of one micro-batch, so steps are timed by the log itself: between the lines marked ``(step)``.
+is that of one micro-batch, so those between two lines marked ``(step)`` are added up.
 """
 
 from __future__ import annotations
 
 import re
 
-from pyrometer.follow.logged import NUMBER, Format, Logged, Notice, number, whole
+from pyrometer.follow.log_line import NUMBER, Format, LoggedPause, LoggedStep, parse_number, parse_step
 
 _LINE = re.compile(rf"\biter (\d+) step (\d+) \| loss train: ({NUMBER}|nan), .*?iter time: ({NUMBER}) ms( \(step\))?")
 _EVAL = re.compile(r"\biter \d+: val loss\b")
@@ -16,23 +16,23 @@ _CHECKPOINT = re.compile(r"\bSaving checkpoint to\b")
 
 
 class LitgptParser:
-    """Adds up the micro-batches of a step; where lines are left out, the sum isn't known and neither is the time."""
+    """Adds up the micro-batches of a step; if lines are missing, the time of the step is unknown."""
 
     def __init__(self) -> None:
         self._last = 0
         self._sum: float | None = None
 
-    def feed(self, line: str) -> Logged | Notice | None:
-        """See :class:`Parser`."""
-        found = _LINE.search(line)
-        iteration, step = (whole(found[1]), whole(found[2])) if found else (None, None)
-        if found is None or iteration is None or step is None:
-            return _notice(line)
-        self._add(iteration, (number(found[4]) or 0.0) / 1e3)
-        if not found[5]:
+    def feed(self, line: str) -> LoggedStep | LoggedPause | None:
+        """See :class:`~pyrometer.follow.log_line.Parser`."""
+        match = _LINE.search(line)
+        iteration, step = (parse_step(match[1]), parse_step(match[2])) if match else (None, None)
+        if match is None or iteration is None or step is None:
+            return _pause(line)
+        self._add(iteration, (parse_number(match[4]) or 0.0) / 1e3)
+        if not match[5]:
             return None
         seconds, self._sum = self._sum, 0.0
-        return Logged(step, seconds=seconds, loss=number(found[3]))
+        return LoggedStep(step, seconds=seconds, loss=parse_number(match[3]))
 
     def _add(self, iteration: int, seconds: float) -> None:
         follows = iteration == self._last + 1
@@ -40,10 +40,10 @@ class LitgptParser:
         self._sum = self._sum + seconds if follows and self._sum is not None else (seconds if iteration == 1 else None)
 
 
-def _notice(line: str) -> Notice | None:
+def _pause(line: str) -> LoggedPause | None:
     if _EVAL.search(line):
-        return Notice("eval")
-    return Notice("checkpoint") if _CHECKPOINT.search(line) else None
+        return LoggedPause("eval")
+    return LoggedPause("checkpoint") if _CHECKPOINT.search(line) else None
 
 
 FORMAT = Format("litgpt", "palm", LitgptParser)

@@ -1,4 +1,4 @@
-"""NeMo and Megatron-Bridge: a line for each step.
+"""NeMo and Megatron-Bridge: one line per step.
 
 `Training epoch 0, iteration 45/99 | lr: 6.897e-06 | global_batch_size: 128 | global_step: 45 |
 reduced_train_loss: 11.96 | train_step_timing in s: 6.08 | TFLOPS_per_GPU: 1.249e+03 |` (one line, shortened).
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from pyrometer.follow.logged import Format, Logged, Notice, first, piped, whole
+from pyrometer.follow.log_line import Format, LoggedPause, LoggedStep, first_number, parse_step, split_fields
 
 _LINE = re.compile(r"\bTraining epoch \d+, iteration (\d+)/\d+ \|(.*)")
 _CHECKPOINT = re.compile(r"\bScheduled async checkpoint save\b|\bGlobal Checkpoint Save\b")
@@ -16,27 +16,27 @@ _EVAL = re.compile(r"\bValidation(?: DataLoader \d+)?:")
 
 
 class NemoParser:
-    """See :class:`Parser`."""
+    """Parses NeMo's lines one by one."""
 
-    def feed(self, line: str) -> Logged | Notice | None:
-        """See :class:`Parser`."""
-        found = _LINE.search(line)
-        if found is None:
+    def feed(self, line: str) -> LoggedStep | LoggedPause | None:
+        """See :class:`~pyrometer.follow.log_line.Parser`."""
+        match = _LINE.search(line)
+        if match is None:
             if _CHECKPOINT.search(line):
-                return Notice("checkpoint")
-            return Notice("eval") if _EVAL.search(line) else None
-        fields = piped(found[2])
+                return LoggedPause("checkpoint")
+            return LoggedPause("eval") if _EVAL.search(line) else None
+        fields = split_fields(match[2])
         global_step = fields.get("global_step", "")
-        step = whole(global_step if global_step.isdecimal() else found[1])
+        step = parse_step(global_step if global_step.isdecimal() else match[1])
         if step is None:
             return None
-        return Logged(
+        return LoggedStep(
             step,
-            seconds=first(fields, "train_step_timing in s"),
-            samples=first(fields, "global_batch_size"),
-            teraflops=first(fields, "TFLOPS_per_GPU"),
-            loss=first(fields, "reduced_train_loss"),
-            grad_norm=first(fields, "grad_norm"),
+            seconds=first_number(fields, "train_step_timing in s"),
+            samples=first_number(fields, "global_batch_size"),
+            teraflops=first_number(fields, "TFLOPS_per_GPU"),
+            loss=first_number(fields, "reduced_train_loss"),
+            grad_norm=first_number(fields, "grad_norm"),
         )
 
 

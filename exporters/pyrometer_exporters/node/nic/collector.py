@@ -10,11 +10,11 @@ from functools import partial
 from pyrometer_exporters.framework.collector import CollectorSpec, Context, FlagGroup
 from pyrometer_exporters.framework.flags import UsageError, regexp
 from pyrometer_exporters.framework.lane import Lane
-from pyrometer_exporters.framework.metrics import Batch, Down, Sample
+from pyrometer_exporters.framework.metrics import Down, Sample
 from pyrometer_exporters.framework.worker import Outcome, Worker
 from pyrometer_exporters.node.nic.device import GONE, Device, Read, Reader
 from pyrometer_exporters.node.nic.expected_links import expected_by_peers
-from pyrometer_exporters.node.nic.families import ALL, UP, Around, show_device, show_port
+from pyrometer_exporters.node.nic.families import ALL, UP
 from pyrometer_exporters.node.nic.infiniband import RdmaDevice
 from pyrometer_exporters.node.nic.inventory import DeviceLister, Inventory, name_filter
 from pyrometer_exporters.node.nic.kernel import Kernel, SystemKernel
@@ -22,7 +22,7 @@ from pyrometer_exporters.node.nic.netdev import InterfaceDevice
 from pyrometer_exporters.node.nic.pcie import Gpus
 from pyrometer_exporters.node.nic.port_memory import PortMemories
 from pyrometer_exporters.node.nic.readings import DeviceReading
-from pyrometer_exporters.node.nic.shown import Shown
+from pyrometer_exporters.node.nic.samples import device_samples, port_samples
 from pyrometer_exporters.node.nic.state import PortStateFile
 from pyrometer_exporters.node.nic.sysfs import Files, HungFiles, SystemFiles, allow_descriptors
 
@@ -71,7 +71,6 @@ class NicCollector:
         self._new_reader = new_reader
         self._store = PortStateFile(context.state)
         self._memories = PortMemories(self._store, context.procfs)
-        self._shown = Shown()
         self._stock: Inventory | None = None
         self._reads: dict[str, Read] = {}
         self._devices: dict[str, Device] = {}
@@ -79,10 +78,10 @@ class NicCollector:
         self._lane = Lane("nic-quick", PATIENCE_SECONDS)
         self._saver: Worker[None] = Worker("nic-state")
 
-    def collect(self, until: float) -> Iterable[Sample | Batch | Down]:
+    def collect(self, until: float) -> Iterable[Sample | Down]:
         """All devices, side by side; see :class:`~pyrometer_exporters.framework.collector.Collector`."""
         stock = self._lister.list_devices(self._clock.monotonic())
-        found: list[Sample | Batch | Down] = [*stock.absent]
+        found: list[Sample | Down] = [*stock.absent]
         readings: list[DeviceReading] = []
         for device, outcome in self._read(self._jobs(stock), until):
             if outcome.reason == GONE:
@@ -134,19 +133,16 @@ class NicCollector:
             self._devices[name] = Device(name, partial(self._new_reader, early))
         return self._devices[name]
 
-    def _samples(self, readings: list[DeviceReading]) -> Iterator[Sample | Batch | Down]:
+    def _samples(self, readings: list[DeviceReading]) -> Iterator[Sample | Down]:
         expected = expected_by_peers(readings)
         self._gpus.refresh(self._clock.monotonic())
-        self._shown.begin()
         for device, own, ports in self._memories.update(readings, self._clock.wall()):
-            yield from show_device(device, own, self._shown)
+            yield from device_samples(device, own)
             gpu = self._gpus.nearest(device.pci.path)
             for port, memory in ports:
-                peers_up = (device.name, port.port) in expected
-                show_port(device, port, memory, Around(gpu, peers_up, self._shown))
+                yield from port_samples(device, port, memory, gpu=gpu, peers_up=(device.name, port.port) in expected)
                 for group, reason in port.failed:
                     yield Down("/".join(filter(None, (device.name, port.port, group))), reason)
-        yield from self._shown.batches()
 
     def _save(self, until: float) -> Iterator[Down]:
         text = self._store.changed(self._memories.ports)

@@ -18,7 +18,7 @@ from pyrometer_exporters.framework.worker import LATE, Busy, PartError, Pending,
 from pyrometer_exporters.node.nic.kernel import Kernel
 from pyrometer_exporters.node.nic.pci_function import PciFunctionReader
 from pyrometer_exporters.node.nic.pcie import BUSY_BYTES_PER_SECOND, read_hops
-from pyrometer_exporters.node.nic.readings import Counts, DeviceAccess, DeviceReading, Hop, PortReading
+from pyrometer_exporters.node.nic.readings import DeviceAccess, DeviceReading, Hop, PortReading
 from pyrometer_exporters.node.nic.sysfs import Files, Folders, HungFiles
 from pyrometer_exporters.node.nic.temperatures import read_temperatures
 from pyrometer_exporters.node.nic.tiers import TierCache
@@ -59,8 +59,6 @@ class Reader:
         self._hung = hung
         self._inode = 0
         self._moved = (0, 0.0)
-        self._ports: tuple[PortReading, ...] = ()
-        self._bytes: dict[int, tuple[int, Counts]] = {}
         self._read: Read | None = None
         self._access = DeviceAccess(self.folders, TierCache(early, every_time=every_time), PciFunctionReader(), kernel)
 
@@ -92,18 +90,11 @@ class Reader:
         return read_hops(self._access, path, busy=busy) if path else ()
 
     def _busy(self, reading: DeviceReading) -> bool:
-        """Whether the device has moved much since the look before."""
+        """Return whether the device has moved much data since the previous read."""
         before, then = self._moved
-        moved = before if reading.ports == self._ports else self._traffic(reading.ports)
-        self._ports, self._moved = reading.ports, (moved, self.folders.now)
+        moved = _traffic(reading.ports)
+        self._moved = moved, self.folders.now
         return moved - before >= BUSY_BYTES_PER_SECOND * max(1.0, self.folders.now - then) and then > 0.0
-
-    def _traffic(self, ports: tuple[PortReading, ...]) -> int:
-        """Bytes in both directions."""
-        before, groups = self._bytes, [group for port in ports for group in port.groups]
-        # By id, with the group itself, so that no other one can have that id.
-        self._bytes = {id(group): before.get(id(group)) or (_bytes(group), group) for group in groups}
-        return sum(found for found, _ in self._bytes.values())
 
     def _recognise(self, inode: int) -> None:
         """Nothing that was kept is true of a device that was made anew."""
@@ -123,8 +114,10 @@ class Reader:
         self.gone = True
 
 
-def _bytes(group: Counts) -> int:
-    return sum(raw * counter.factor for counter, raw in group if counter.is_traffic)
+def _traffic(ports: tuple[PortReading, ...]) -> int:
+    """Sum up the bytes of all ports in both directions."""
+    groups = (group for port in ports for group in port.groups)
+    return sum(raw * counter.factor for group in groups for counter, raw in group if counter.is_traffic)
 
 
 class Device:

@@ -16,15 +16,13 @@ WRAP, CLEARED = "wrap", "cleared"
 class Widening:
     """The wraps of one port's counters, by file; ``last`` holds their latest raw values.
 
-    ``wrapped`` and ``cleared`` count the counters that did so since the last call of :meth:`settle`; ``era`` increases
-    whenever the device's counters restart.
+    ``wrapped`` and ``cleared`` count the counters that did so since the last call of :meth:`settle`.
     """
 
     wraps: dict[str, int] = field(default_factory=dict)
     last: dict[str, int] = field(default_factory=dict)
     wrapped: int = 0
     cleared: int = 0
-    era: int = 0
 
     def value(self, counter: Counter, raw: int) -> int:
         """Return the counter's value, with its wraps added."""
@@ -45,7 +43,6 @@ class Widening:
         """Forget everything: the device's counters restarted with a reboot or a driver reload."""
         self.wraps.clear()
         self.last.clear()
-        self.era += 1
 
     def _went_back(self, counter: Counter, raw: int) -> None:
         last = self.last[counter.file]

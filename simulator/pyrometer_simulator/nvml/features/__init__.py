@@ -1,10 +1,12 @@
-"""Parts of the simulated driver beyond the basics, one subject per file.
+"""Parts of the simulated driver, one subject per file, discovered when a library is made.
 
-A module here may define ``functions(library)``, which gives C functions by name, and ``field(library, moment, field,
-scope)``, which gives ``(kind, value)`` of a field value or None where it isn't the one to ask, and ``before(library,
-moment, name, arguments)``, which answers any call on a GPU's handle in the function's place, or gives None. All are
-found by themselves. State is what ``SimulatedGpu.set(name=value)`` left, read with ``library.extra(moment, name,
-default)``.
+A module here may define:
+
+- ``functions(library)``: C functions by name;
+- ``field(library, gpu, field, scope)``: ``(type, value)`` of a field value, or None for another feature's field;
+- ``before(library, gpu, name, arguments)``: an nvmlReturn_t in place of any call on a GPU's handle, or None.
+
+Their state is what ``SimulatedGpu.set(name=value)`` stored, read with ``library.setting(gpu, name, default)``.
 """
 
 from __future__ import annotations
@@ -13,41 +15,29 @@ import importlib
 import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from pyrometer_simulator.nvml.library import FakeLibrary
-    from pyrometer_simulator.nvml.moment import Moment
-
-FUNCTION_NOT_FOUND = 13  # nvmlReturn_t
+from pyrometer_simulator.nvml.abi import Body, Library
+from pyrometer_simulator.nvml.gpu_state import GpuState
 
 
 @dataclass(frozen=True)
 class Feature:
-    """What a module here defines; see above."""
+    """The functions that one module here defines; see above."""
 
-    functions: Callable[[FakeLibrary], dict[str, Callable[..., int]]]
-    field: Callable[[FakeLibrary, Moment, int, int], tuple[int, int] | None]
-    before: Callable[[FakeLibrary, Moment, str, tuple[Any, ...]], int | None] | None
+    functions: Callable[[Library], dict[str, Body]]
+    field: Callable[[Library, GpuState, int, int], tuple[int, int] | None]
+    before: Callable[[Library, GpuState, str, tuple[Any, ...]], int | None] | None
 
 
 def discover() -> list[Feature]:
-    """The features, by the names of their modules."""
+    """Return the features in the order of their modules' names."""
     names = [module.name for module in pkgutil.iter_modules(__path__, f"{__name__}.")]
     return [
         Feature(
             getattr(module, "functions", lambda _library: {}),
-            getattr(module, "field", lambda _library, _moment, _field, _scope: None),
+            getattr(module, "field", lambda _library, _gpu, _field, _scope: None),
             getattr(module, "before", None),
         )
         for module in map(importlib.import_module, sorted(names))
     ]
-
-
-def since(library: FakeLibrary, version: tuple[int, ...], body: Callable[..., int]) -> Callable[..., int]:
-    """A function that drivers before ``version`` don't have."""
-
-    def call(*arguments: object) -> int:
-        return body(*arguments) if library.driver >= version else FUNCTION_NOT_FOUND
-
-    return call

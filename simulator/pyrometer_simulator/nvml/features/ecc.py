@@ -1,6 +1,6 @@
 """Memory errors, retired pages and remapped rows.
 
-``set(ecc="off")``: no ECC, and the counters' entries are left untouched; ``"untold"``: the entries of the mode, too;
+``set(ecc="off")``: no ECC, and the counters' entries are left untouched; ``"unset"``: the entries of the mode, too;
 ``"mistyped"``: counters with a wrong valueType. Default ``"on"``.
 ``set(ecc_errors={"volatile/device_memory/uncorrected": 2})``: counts by counter (volatile, aggregate), place (l1_cache,
 l2_cache, device_memory, register_file, texture_memory, cbu, sram) and type (corrected, uncorrected).
@@ -14,20 +14,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyrometer_simulator.nvml.features import since
-from pyrometer_simulator.nvml.library import (
+from pyrometer_simulator.nvml.abi import (
+    DOUBLE,
     NOT_SUPPORTED,
     SUCCESS,
     UNSIGNED_INT,
     UNSIGNED_LONG_LONG,
     UNTOUCHED,
     Body,
-    FakeLibrary,
-    put,
+    Library,
+    since_driver,
+    write_number,
 )
-from pyrometer_simulator.nvml.moment import Moment
+from pyrometer_simulator.nvml.gpu_state import GpuState
 
-DOUBLE = 0  # nvmlValueType_t
 _PLACES = ("l1_cache", "l2_cache", "device_memory", "register_file", "texture_memory")
 _COUNTERS = ("volatile", "aggregate")
 _TYPES = ("corrected", "uncorrected")
@@ -49,76 +49,76 @@ _REMAPPED_610 = {301: "inactive_corrected", 302: "inactive_uncorrected"}
 _REMAPPED_615 = {303: "banks", 304: "inactive_banks", 307: "banks_pending"}
 # nvmlMemoryLocation_t of this generation: the DRAM and all of the chip's own.
 _LOCATIONS = {2: "device_memory", 7: "sram"}
-_OFF = ("off", "untold")
+_OFF = ("off", "unset")
 _H100_BANKS = (2560, 0, 0, 0, 0)
 
 
-def functions(library: FakeLibrary) -> dict[str, Body]:
-    """The functions beside the field values."""
+def functions(library: Library) -> dict[str, Body]:
+    """Return ECC mode, error counts, spare rows and the SRAM threshold."""
 
-    def row_histogram(moment: Moment, out: Any) -> int:  # noqa: ANN401
-        banks = library.extra(moment, "spare_banks", _H100_BANKS)
+    def row_histogram(gpu: GpuState, out: Any) -> int:  # noqa: ANN401
+        banks = library.setting(gpu, "spare_banks", _H100_BANKS)
         target = out._obj  # noqa: SLF001
         target.max, target.high, target.partial, target.low, target.none = banks
         return SUCCESS
 
-    def memory_errors(moment: Moment, kind: Any, counter: Any, location: Any, out: Any) -> int:  # noqa: ANN401
+    def memory_errors(gpu: GpuState, kind: Any, counter: Any, location: Any, out: Any) -> int:  # noqa: ANN401
         place = _LOCATIONS.get(location.value)
-        if place is None or library.extra(moment, "ecc", "on") in _OFF:
+        if place is None or library.setting(gpu, "ecc", "on") in _OFF:
             return NOT_SUPPORTED
-        return put(out, moment, _errors(library, moment, f"{_COUNTERS[counter.value]}/{place}/{_TYPES[kind.value]}"))
+        return write_number(out, gpu, _errors(library, gpu, f"{_COUNTERS[counter.value]}/{place}/{_TYPES[kind.value]}"))
 
-    def sram_status(moment: Moment, out: Any) -> int:  # noqa: ANN401
-        if library.extra(moment, "ecc", "on") in _OFF:
+    def sram_status(gpu: GpuState, out: Any) -> int:  # noqa: ANN401
+        if library.setting(gpu, "ecc", "on") in _OFF:
             return NOT_SUPPORTED
-        out._obj.bThresholdExceeded = library.extra(moment, "sram_exceeded", 0)  # noqa: SLF001
+        out._obj.bThresholdExceeded = library.setting(gpu, "sram_exceeded", 0)  # noqa: SLF001
         return SUCCESS
 
-    def ecc_mode(moment: Moment, current: Any, pending: Any) -> int:  # noqa: ANN401
-        on = int(library.extra(moment, "ecc", "on") not in _OFF)
-        put(current, moment, on)
-        return put(pending, moment, on)
+    def ecc_mode(gpu: GpuState, current: Any, pending: Any) -> int:  # noqa: ANN401
+        on = int(library.setting(gpu, "ecc", "on") not in _OFF)
+        write_number(current, gpu, on)
+        return write_number(pending, gpu, on)
 
     return {
-        "nvmlDeviceGetEccMode": library.device(ecc_mode),
-        "nvmlDeviceGetRowRemapperHistogram": library.device(row_histogram),
-        "nvmlDeviceGetMemoryErrorCounter": library.device(memory_errors),
-        "nvmlDeviceGetSramEccErrorStatus": library.device(since(library, (535,), sram_status)),
+        "nvmlDeviceGetEccMode": library.device_call(ecc_mode),
+        "nvmlDeviceGetRowRemapperHistogram": library.device_call(row_histogram),
+        "nvmlDeviceGetMemoryErrorCounter": library.device_call(memory_errors),
+        "nvmlDeviceGetSramEccErrorStatus": library.device_call(since_driver(library, (535,), sram_status)),
     }
 
 
-def field(library: FakeLibrary, moment: Moment, field: int, _scope: int) -> tuple[int, int] | None:
-    """Fields 1-31, 142-145, 301-304 and 307."""
+def field(library: Library, gpu: GpuState, field: int, _scope: int) -> tuple[int, int] | None:
+    """Return fields 1-31, 142-145, 301-304 and 307."""
     if field in (1, 2):
-        mode = library.extra(moment, "ecc", "on")
-        return (UNTOUCHED if mode == "untold" else UNSIGNED_INT), int(mode not in _OFF)
+        mode = library.setting(gpu, "ecc", "on")
+        return (UNTOUCHED if mode == "unset" else UNSIGNED_INT), int(mode not in _OFF)
     if field in _TOTALS or field in _BY_PLACE:
-        return _ecc_counter(library, moment, field)
+        return _ecc_counter(library, gpu, field)
     if field in _RETIRED:
-        retired = library.extra(moment, "retired")
+        retired = library.setting(gpu, "retired")
         return None if retired is None else (UNSIGNED_LONG_LONG, retired.get(_RETIRED[field], 0))
     names = {**_REMAPPED, **_newer(library)}
-    if field in names and library.extra(moment, "retired") is None:
-        return UNSIGNED_INT, library.extra(moment, "remapped", {}).get(names[field], 0)
+    if field in names and library.setting(gpu, "retired") is None:
+        return UNSIGNED_INT, library.setting(gpu, "remapped", {}).get(names[field], 0)
     return None
 
 
-def _newer(library: FakeLibrary) -> dict[int, str]:
-    newer = _REMAPPED_610 if library.driver >= (610,) else {}
-    return {**newer, **_REMAPPED_615} if library.driver >= (615,) else newer
+def _newer(library: Library) -> dict[int, str]:
+    newer = _REMAPPED_610 if library.driver_version >= (610,) else {}
+    return {**newer, **_REMAPPED_615} if library.driver_version >= (615,) else newer
 
 
-def _ecc_counter(library: FakeLibrary, moment: Moment, field: int) -> tuple[int, int]:
-    mode = library.extra(moment, "ecc", "on")
+def _ecc_counter(library: Library, gpu: GpuState, field: int) -> tuple[int, int]:
+    mode = library.setting(gpu, "ecc", "on")
     if mode in _OFF:
         return UNTOUCHED, 0
     kind = DOUBLE if mode == "mistyped" else UNSIGNED_LONG_LONG
     if field in _BY_PLACE:
-        return kind, _errors(library, moment, _BY_PLACE[field])
+        return kind, _errors(library, gpu, _BY_PLACE[field])
     counter, error = _TOTALS[field].split("//")
     places = (*_PLACES, "cbu", "sram")
-    return kind, sum(_errors(library, moment, f"{counter}/{place}/{error}") for place in places)
+    return kind, sum(_errors(library, gpu, f"{counter}/{place}/{error}") for place in places)
 
 
-def _errors(library: FakeLibrary, moment: Moment, name: str) -> int:
-    return int(library.extra(moment, "ecc_errors", {}).get(name, 0))
+def _errors(library: Library, gpu: GpuState, name: str) -> int:
+    return int(library.setting(gpu, "ecc_errors", {}).get(name, 0))

@@ -9,18 +9,15 @@ from __future__ import annotations
 import ctypes
 import itertools
 import time
-from collections.abc import Callable
 from typing import Any
 
+from pyrometer_simulator.nvml.abi import INVALID_ARGUMENT, NO_INSTANCE, SUCCESS, TIMEOUT, Body, Library
+from pyrometer_simulator.nvml.gpu_state import GpuState
 from pyrometer_simulator.nvml.gpus import SimulatedGpu
-from pyrometer_simulator.nvml.library import FakeLibrary
-from pyrometer_simulator.nvml.moment import Moment
 
-SUCCESS, INVALID_ARGUMENT, TIMEOUT = 0, 2, 10  # nvmlReturn_t
 XID_EVENT = 0x8
-NO_INSTANCE = 0xFFFFFFFF
-LOOK_SECONDS = 0.01
-MOST_KEPT = 64
+_POLL_SECONDS = 0.01
+_MAX_XIDS = 64
 
 
 def report_xid(
@@ -29,11 +26,11 @@ def report_xid(
     """Put an Xid into all event sets that listen for this GPU's."""
     known = gpu.get("xids", [])
     number = known[-1][0] + 1 if known else 1
-    gpu.set(xids=[*known, [number, xid, gpu_instance, compute_instance]][-MOST_KEPT:])
+    gpu.set(xids=[*known, [number, xid, gpu_instance, compute_instance]][-_MAX_XIDS:])
 
 
-def functions(library: FakeLibrary) -> dict[str, Callable[..., int]]:
-    """See the package."""
+def functions(library: Library) -> dict[str, Body]:
+    """Return the functions of event sets."""
     events = _Events(library)
     return {
         "nvmlEventSetCreate": events.create,
@@ -46,11 +43,11 @@ def functions(library: FakeLibrary) -> dict[str, Callable[..., int]]:
 class _Events:
     """The event sets of one process."""
 
-    def __init__(self, library: FakeLibrary) -> None:
+    def __init__(self, library: Library) -> None:
         self._library = library
         self._numbers = itertools.count(1)
         self._sets: dict[int, dict[int, list[Any]]] = {}  # set -> GPU's handle -> [handle, types, number of the last]
-        self._xids = library.device(self._listed)
+        self._xids = library.device_call(self._listed)
 
     def create(self, out: Any) -> int:  # noqa: ANN401  what byref() makes
         number = next(self._numbers)
@@ -80,7 +77,7 @@ class _Events:
             left = until - time.monotonic()
             if left <= 0:
                 return TIMEOUT
-            time.sleep(min(LOOK_SECONDS, left))
+            time.sleep(min(_POLL_SECONDS, left))
 
     def free(self, event_set: Any) -> int:  # noqa: ANN401  a ctypes pointer
         return SUCCESS if self._sets.pop(_number(event_set), None) is not None else INVALID_ARGUMENT
@@ -98,8 +95,8 @@ class _Events:
                 return SUCCESS
         return TIMEOUT
 
-    def _listed(self, moment: Moment, out: list[list[int]]) -> int:
-        out.extend(self._library.extra(moment, "xids", []))
+    def _listed(self, gpu: GpuState, out: list[list[int]]) -> int:
+        out.extend(self._library.setting(gpu, "xids", []))
         return SUCCESS
 
 

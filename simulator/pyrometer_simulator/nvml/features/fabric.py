@@ -1,4 +1,4 @@
-"""The NVSwitch fabric.
+"""NVSwitch fabric registration and health.
 
 ``set(fabric={"state": 2})``: 0 none, 1 not started, 2 in progress, 3 completed (the default); also ``status`` (an
 nvmlReturn_t), ``clique``, ``cluster`` (a UUID) and ``mask`` (nvml.h, NVML_GPU_FABRIC_HEALTH_MASK_*; the default says
@@ -10,22 +10,20 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from pyrometer_simulator.nvml.features import since
-from pyrometer_simulator.nvml.library import SUCCESS, Body, FakeLibrary
-from pyrometer_simulator.nvml.moment import Moment
+from pyrometer_simulator.nvml.abi import ARGUMENT_VERSION_MISMATCH, SUCCESS, Body, Library, since_driver
+from pyrometer_simulator.nvml.gpu_state import GpuState
 
-ARGUMENT_VERSION_MISMATCH = 25
 _CLUSTER = "7a1f1a52-53c4-4b8f-9d5b-0f6f3c2b9e11"
 
 
-def functions(library: FakeLibrary) -> dict[str, Body]:
-    """The one call that there is."""
+def functions(library: Library) -> dict[str, Body]:
+    """Return the fabric's registration state and health."""
 
-    def info(moment: Moment, out: Any) -> int:  # noqa: ANN401
+    def info(gpu: GpuState, out: Any) -> int:  # noqa: ANN401
         target = out._obj  # noqa: SLF001
-        if target.version >> 24 > 2 and library.driver < (575,):
+        if target.version >> 24 > 2 and library.driver_version < (575,):
             return ARGUMENT_VERSION_MISMATCH
-        state = library.extra(moment, "fabric", {})
+        state = library.setting(gpu, "fabric", {})
         target.state = state.get("state", 3)
         target.status = state.get("status", 0)
         target.cliqueId = state.get("clique", 0)
@@ -33,4 +31,4 @@ def functions(library: FakeLibrary) -> dict[str, Body]:
         target.clusterUuid[:] = list(uuid.UUID(state.get("cluster", _CLUSTER)).bytes)
         return SUCCESS
 
-    return {"nvmlDeviceGetGpuFabricInfoV": library.device(since(library, (550,), info))}
+    return {"nvmlDeviceGetGpuFabricInfoV": library.device_call(since_driver(library, (550,), info))}

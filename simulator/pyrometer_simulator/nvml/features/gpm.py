@@ -1,7 +1,7 @@
 """GPM: samples, and metrics between two of them, as nvml.h's nvmlGpm* functions give them from Hopper on.
 
-State: ``gpm={"5": 55.0}`` sets metrics by their id, in NVML's units (percent, MiB/s); None as a value is NaN. Left
-alone, they follow the utilisation and the bytes counted; ``gpm_supported`` overrides what the model's name says.
+State: ``gpm={"5": 55.0}`` sets metrics by their id, in NVML's units (percent, MiB/s); None as a value is NaN. By
+default they follow the utilisation and the bytes counted; ``gpm_supported`` overrides what the model's name says.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ import math
 import re
 from typing import Any, NamedTuple
 
+from pyrometer_simulator.nvml.abi import INVALID_ARGUMENT, NOT_SUPPORTED, SUCCESS, Body, Library
 from pyrometer_simulator.nvml.features import throughput
-from pyrometer_simulator.nvml.library import INVALID_ARGUMENT, NOT_SUPPORTED, SUCCESS, Body, FakeLibrary
-from pyrometer_simulator.nvml.moment import Moment
+from pyrometer_simulator.nvml.gpu_state import GpuState
 
 _HAS_GPM = re.compile(r"\b(H20|H100|H200|H800|GH200|B200|B300|GB200|GB300)\b")
 _MIB = 1 << 20
 _CYCLES_PER_SECOND = 1.98e9
 _TRAINING_MILLIWATTS = 650_000
-# What share of the utilisation shows in each unit while a large model is trained.
+# The share of the utilisation that each unit reaches in the training of a large model.
 _SHARES = {
     1: 1.0,
     2: 0.92,
@@ -35,7 +35,7 @@ _SHARES = {
     11: 0.0,
     12: 0.12,
     13: 0.03,
-    # An H100's seven video and seven JPEG decoders and its optical flow accelerator: no work for them in training.
+    # An H100's seven video and seven JPEG decoders and its optical flow accelerator are idle in training.
     **dict.fromkeys((*range(30, 37), *range(40, 47), 50), 0.0),
 }
 _PIPES = {
@@ -48,7 +48,7 @@ _PIPES = {
     258: 11,
     259: 12,
     260: 13,
-}  # cycles: the metric of their share
+}  # cycle counters: the metric that gives their share
 _LAST_METRIC = {595: 404, 0: 209}  # by driver
 
 
@@ -59,17 +59,17 @@ class _Sample(NamedTuple):
     nvlink: tuple[int, int]
     pcie: tuple[int, int]
     links: int
-    given: dict[str, float | None]
+    overrides: dict[str, float | None]
 
 
 class _Gpm:
-    def __init__(self, library: FakeLibrary) -> None:
+    def __init__(self, library: Library) -> None:
         self._library = library
         self._samples: dict[int, _Sample | None] = {}
         self._addresses = itertools.count(0x1000, 0x1000)
 
-    def query(self, moment: Moment, out: Any) -> int:  # noqa: ANN401
-        out._obj.isSupportedDevice = int(self._supported(moment))  # noqa: SLF001
+    def query(self, gpu: GpuState, out: Any) -> int:  # noqa: ANN401
+        out._obj.isSupportedDevice = int(self._supported(gpu))  # noqa: SLF001
         return SUCCESS
 
     def alloc(self, out: Any) -> int:  # noqa: ANN401
@@ -83,34 +83,34 @@ class _Gpm:
             SUCCESS if self._samples.pop(_address(sample), INVALID_ARGUMENT) != INVALID_ARGUMENT else INVALID_ARGUMENT
         )
 
-    def take(self, moment: Moment, sample: Any) -> int:  # noqa: ANN401
-        if not self._supported(moment):
+    def take(self, gpu: GpuState, sample: Any) -> int:  # noqa: ANN401
+        if not self._supported(gpu):
             return NOT_SUPPORTED
         if _address(sample) not in self._samples:
             return INVALID_ARGUMENT
         library = self._library
-        self._samples[_address(sample)] = self._now(moment, library.extra(moment, "gpm", {}))
+        self._samples[_address(sample)] = self._now(gpu, library.setting(gpu, "gpm", {}))
         return SUCCESS
 
-    def take_of_instance(self, moment: Moment, instance: int, sample: Any) -> int:  # noqa: ANN401
-        found = [one for one in self._library.extra(moment, "mig") or () if one and one["id"] == instance]
+    def take_for_instance(self, gpu: GpuState, instance: int, sample: Any) -> int:  # noqa: ANN401
+        found = [one for one in self._library.setting(gpu, "mig") or () if one and one["id"] == instance]
         if not found or _address(sample) not in self._samples:
             return INVALID_ARGUMENT
-        if not self._supported(moment):
+        if not self._supported(gpu):
             return NOT_SUPPORTED
-        self._samples[_address(sample)] = self._now(moment, found[0].get("gpm", {}))
+        self._samples[_address(sample)] = self._now(gpu, found[0].get("gpm", {}))
         return SUCCESS
 
-    def _now(self, moment: Moment, given: dict[str, float | None]) -> _Sample:
+    def _now(self, gpu: GpuState, overrides: dict[str, float | None]) -> _Sample:
         library = self._library
         return _Sample(
             library.monotonic,
-            moment.utilisation(),
-            throughput.busy_mj(moment),
-            throughput.nvlink_bytes(library, moment),
-            throughput.pcie_bytes(library, moment),
-            throughput.nvlinks(library, moment),
-            given,
+            gpu.utilisation(),
+            throughput.busy_mj(gpu),
+            throughput.nvlink_bytes(library, gpu),
+            throughput.pcie_bytes(library, gpu),
+            throughput.nvlinks(library, gpu),
+            overrides,
         )
 
     def metrics(self, out: Any) -> int:  # noqa: ANN401
@@ -119,15 +119,15 @@ class _Gpm:
         # NVML wants them 100 ms apart.
         if request.version != 1 or before is None or after is None or after.at - before.at < 0.0999:
             return INVALID_ARGUMENT
-        last = _LAST_METRIC[595 if self._library.driver >= (595,) else 0]
+        last = _LAST_METRIC[595 if self._library.driver_version >= (595,) else 0]
         for entry in request.metrics[: request.numMetrics]:
             value = _value(entry.metricId, before, after) if entry.metricId <= last else None
             entry.nvmlReturn = NOT_SUPPORTED if value is None else SUCCESS
             entry.value = 0.0 if value is None else value
         return SUCCESS
 
-    def _supported(self, moment: Moment) -> bool:
-        return bool(self._library.extra(moment, "gpm_supported", _HAS_GPM.search(self._library.model) is not None))
+    def _supported(self, gpu: GpuState) -> bool:
+        return bool(self._library.setting(gpu, "gpm_supported", _HAS_GPM.search(self._library.model) is not None))
 
 
 def _address(sample: Any) -> int:  # noqa: ANN401
@@ -135,12 +135,12 @@ def _address(sample: Any) -> int:  # noqa: ANN401
 
 
 def _value(metric: int, before: _Sample, after: _Sample) -> float | None:
-    if str(metric) in after.given:
-        given = after.given[str(metric)]
-        return math.nan if given is None else given
+    if str(metric) in after.overrides:
+        override = after.overrides[str(metric)]
+        return math.nan if override is None else override
     if metric in _SHARES:
         return after.utilisation * _SHARES[metric]
-    return _rate(metric, before, after) if metric < 248 else _since_boot(metric, after)
+    return _rate(metric, before, after) if metric < 248 else _counter(metric, after)
 
 
 def _rate(metric: int, before: _Sample, after: _Sample) -> float | None:
@@ -152,7 +152,7 @@ def _rate(metric: int, before: _Sample, after: _Sample) -> float | None:
     return float(grown / (after.at - before.at) / _MIB)
 
 
-def _since_boot(metric: int, sample: _Sample) -> float | None:
+def _counter(metric: int, sample: _Sample) -> float | None:
     active = sample.busy_mj / _TRAINING_MILLIWATTS * _CYCLES_PER_SECOND
     if metric in _PIPES:
         return active * _SHARES[_PIPES[metric]]
@@ -162,14 +162,14 @@ def _since_boot(metric: int, sample: _Sample) -> float | None:
     return {248: sample.at * _CYCLES_PER_SECOND, 249: active, 255: sample.pcie[0], 256: sample.pcie[1]}.get(metric)
 
 
-def functions(library: FakeLibrary) -> dict[str, Body]:
-    """Samples belong to the process, so they outlive nvmlShutdown."""
+def functions(library: Library) -> dict[str, Body]:
+    """Return the GPM functions; samples belong to the process, so they outlive nvmlShutdown."""
     gpm = _Gpm(library)
     return {
-        "nvmlGpmQueryDeviceSupport": library.device(gpm.query),
+        "nvmlGpmQueryDeviceSupport": library.device_call(gpm.query),
         "nvmlGpmSampleAlloc": gpm.alloc,
         "nvmlGpmSampleFree": gpm.free,
-        "nvmlGpmSampleGet": library.device(gpm.take),
-        "nvmlGpmMigSampleGet": library.device(gpm.take_of_instance),
+        "nvmlGpmSampleGet": library.device_call(gpm.take),
+        "nvmlGpmMigSampleGet": library.device_call(gpm.take_for_instance),
         "nvmlGpmMetricsGet": gpm.metrics,
     }

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyrometer.follow.cleaning import clean
 from pyrometer.follow.formats import all_formats
-from pyrometer.follow.logged import Logged, Notice
+from pyrometer.follow.log_line import LoggedPause, LoggedStep, clean
 
 FORMATS = all_formats()
 
@@ -63,26 +62,26 @@ SWIFT = "{'loss': 0.5, 'grad_norm': 1.0, 'global_step/max_steps': '7/60', 'train
 @pytest.mark.parametrize(
     ("name", "line", "expected"),
     [
-        ("megatron", MEGATRON, Logged(42, seconds=0.8921, samples=256, teraflops=245.3, loss=3.2145, grad_norm=0.543)),
-        ("megatron", MEGATRON_BARE, Logged(100, seconds=1.0)),
-        ("megatron-deepspeed", BLOOM, Logged(85376, seconds=104.7, samples=2048, teraflops=149.77, loss=1.979558, grad_norm=0.132)),
-        ("megatron-deepspeed", BLOOM_FORK, Logged(10, seconds=14.2875, samples=768, sequence=4096, gpu_tokens_per_second=1146.733, teraflops=69.85, loss=2.5)),
-        ("deepspeed", DEEPSPEED, Logged(10, samples_per_second=25.704280480541442)),
-        ("deepspeed", DEEPSPEED_OLD, Logged(20, samples_per_second=10.25)),
-        ("deepspeed", DEEPSPEED_PIPE, Logged(200, seconds=0.936, samples_per_second=136.706, loss=5.5508)),
-        ("torchtitan", TITAN, Logged(4, gpu_tokens_per_second=10050, teraflops=314.69, mfu=0.1399, loss=7.62585, grad_norm=26.625)),
-        ("torchtitan", TITAN_FP8, Logged(20, gpu_tokens_per_second=4376, teraflops=253.41, loss=5.1, grad_norm=1.2)),
-        ("nanotron", NANOTRON, Logged(211364, seconds=8.79, tokens=1.6e6, gpu_tokens_per_second=699, teraflops=15.4, loss=2.04, grad_norm=0.112)),
-        ("nanotron", NANOTRON_OLD, Logged(3, seconds=0.9, loss=9.1)),
-        ("nemo", NEMO, Logged(45, seconds=6.08, samples=128, teraflops=1249, loss=11.96)),
-        ("nanogpt", NANOGPT, Logged(100, seconds=0.13512, mfu=0.3714, loss=3.1234)),
-        ("nanogpt", NANOGPT_FIRST, Logged(0, seconds=30.0, loss=10.9888)),
-        ("huggingface", SWIFT, Logged(7, loss=0.5, grad_norm=1.0)),
+        ("megatron", MEGATRON, LoggedStep(42, seconds=0.8921, samples=256, teraflops=245.3, loss=3.2145, grad_norm=0.543)),
+        ("megatron", MEGATRON_BARE, LoggedStep(100, seconds=1.0)),
+        ("megatron-deepspeed", BLOOM, LoggedStep(85376, seconds=104.7, samples=2048, teraflops=149.77, loss=1.979558, grad_norm=0.132)),
+        ("megatron-deepspeed", BLOOM_FORK, LoggedStep(10, seconds=14.2875, samples=768, sequence=4096, gpu_tokens_per_second=1146.733, teraflops=69.85, loss=2.5)),
+        ("deepspeed", DEEPSPEED, LoggedStep(10, samples_per_second=25.704280480541442)),
+        ("deepspeed", DEEPSPEED_OLD, LoggedStep(20, samples_per_second=10.25)),
+        ("deepspeed", DEEPSPEED_PIPE, LoggedStep(200, seconds=0.936, samples_per_second=136.706, loss=5.5508)),
+        ("torchtitan", TITAN, LoggedStep(4, gpu_tokens_per_second=10050, teraflops=314.69, mfu=0.1399, loss=7.62585, grad_norm=26.625)),
+        ("torchtitan", TITAN_FP8, LoggedStep(20, gpu_tokens_per_second=4376, teraflops=253.41, loss=5.1, grad_norm=1.2)),
+        ("nanotron", NANOTRON, LoggedStep(211364, seconds=8.79, tokens=1.6e6, gpu_tokens_per_second=699, teraflops=15.4, loss=2.04, grad_norm=0.112)),
+        ("nanotron", NANOTRON_OLD, LoggedStep(3, seconds=0.9, loss=9.1)),
+        ("nemo", NEMO, LoggedStep(45, seconds=6.08, samples=128, teraflops=1249, loss=11.96)),
+        ("nanogpt", NANOGPT, LoggedStep(100, seconds=0.13512, mfu=0.3714, loss=3.1234)),
+        ("nanogpt", NANOGPT_FIRST, LoggedStep(0, seconds=30.0, loss=10.9888)),
+        ("huggingface", SWIFT, LoggedStep(7, loss=0.5, grad_norm=1.0)),
     ],
 )  # fmt: skip
-def test_a_line_gives_its_step(name: str, line: str, expected: Logged) -> None:
+def test_a_line_gives_its_step(name: str, line: str, expected: LoggedStep) -> None:
     said = FORMATS[name].parser().feed(clean(line).text)
-    assert isinstance(said, Logged)
+    assert isinstance(said, LoggedStep)
     assert {key: pytest.approx(value) for key, value in said._asdict().items() if value is not None} == {
         key: value for key, value in expected._asdict().items() if value is not None
     }
@@ -96,7 +95,7 @@ def test_a_format_understands_its_own_lines_only(name: str) -> None:
         "nanogpt": {NANOGPT, NANOGPT_FIRST},
     }  # fmt: skip
     every = set().union(*theirs.values())
-    understood = {line for line in every if isinstance(FORMATS[name].parser().feed(clean(line).text), Logged)}
+    understood = {line for line in every if isinstance(FORMATS[name].parser().feed(clean(line).text), LoggedStep)}
     assert understood == theirs[name]
 
 
@@ -121,7 +120,7 @@ def test_a_format_understands_its_own_lines_only(name: str) -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_training_step_becomes_the_next_ones_tag(name: str, line: str, tag: str) -> None:
-    assert FORMATS[name].parser().feed(line) == Notice(tag)
+    assert FORMATS[name].parser().feed(line) == LoggedPause(tag)
 
 
 class TestComposer:
@@ -129,7 +128,7 @@ class TestComposer:
         parser = FORMATS["composer"].parser()
         block = ["[batch=12/20]:", "         Train time/train: 0.0500", "         Train loss/train/total: 7.1", "         Train throughput/device/tokens_per_sec: 7785.3322", "         Train throughput/device/mfu: 0.4644"]  # fmt: skip
         assert [parser.feed(line) for line in block] == [None] * 5
-        ended = Logged(12, elapsed=180.0, loss=7.1, gpu_tokens_per_second=7785.3322, mfu=0.4644)
+        ended = LoggedStep(12, elapsed=180.0, loss=7.1, gpu_tokens_per_second=7785.3322, mfu=0.4644)
         assert parser.feed("[epoch=1][batch=13/20]:") == ended
 
     def test_a_block_without_numbers_is_none(self) -> None:
@@ -144,17 +143,17 @@ class TestHuggingFace:
     def test_versions_4_and_5_take_step_and_time_from_the_bar(self, values: str) -> None:
         parser = FORMATS["huggingface"].parser()
         assert parser.feed("  2%|▏         | 1/60 [01:02:03<54:36, 55.53s/it]") is None
-        assert parser.feed(values) == Logged(1, elapsed=3723.0, loss=5.072, grad_norm=20.19)
+        assert parser.feed(values) == LoggedStep(1, elapsed=3723.0, loss=5.072, grad_norm=20.19)
 
     def test_the_bar_may_stand_on_the_same_line(self) -> None:
         line = "  7%|▋         | 4/60 [00:55<54:36,  1.53it/s]{'loss': 1.5, 'epoch': 0.1}"
-        assert FORMATS["huggingface"].parser().feed(line) == Logged(4, elapsed=55.0, loss=1.5)
+        assert FORMATS["huggingface"].parser().feed(line) == LoggedStep(4, elapsed=55.0, loss=1.5)
 
     def test_a_tokenizers_bar_is_not_the_trainings(self) -> None:
         parser = FORMATS["huggingface"].parser()
         parser.feed("Map (num_proc=8): 100%|██████████| 51760/51760 [10:00<00:00, 86.27 examples/s]")
         parser.feed("  7%|▋         | 4/60 [00:55<54:36,  1.53it/s]")
-        assert parser.feed("{'loss': 1.5, 'epoch': 0.1}") == Logged(4, elapsed=55.0, loss=1.5)
+        assert parser.feed("{'loss': 1.5, 'epoch': 0.1}") == LoggedStep(4, elapsed=55.0, loss=1.5)
 
     def test_without_a_bar_a_loss_has_no_step(self) -> None:
         assert FORMATS["huggingface"].parser().feed("{'loss': 1.5, 'epoch': 0.1}") is None
@@ -166,7 +165,7 @@ class TestHuggingFace:
         parser = FORMATS["huggingface"].parser()
         parser.feed("| 4/60 [00:55<54:36")
         parser.feed(line)
-        assert parser.feed("{'loss': 1.5}") == Logged(4, elapsed=55.0, loss=1.5)
+        assert parser.feed("{'loss': 1.5}") == LoggedStep(4, elapsed=55.0, loss=1.5)
 
 
 class TestLitgpt:
@@ -176,13 +175,13 @@ class TestLitgpt:
             "Epoch 1 | iter {} step {} | loss train: 10.932, val: n/a | iter time: {:.2f} ms{} remaining time: 0:10:17"
         )
         assert parser.feed(line.format(1, 0, 300, "")) is None
-        assert parser.feed(line.format(2, 1, 350, " (step)")) == Logged(1, seconds=pytest.approx(0.65), loss=10.932)
+        assert parser.feed(line.format(2, 1, 350, " (step)")) == LoggedStep(1, seconds=pytest.approx(0.65), loss=10.932)
         assert parser.feed(line.format(3, 1, 100, "")) is None
-        assert parser.feed(line.format(4, 2, 100, " (step)")) == Logged(2, seconds=pytest.approx(0.2), loss=10.932)
+        assert parser.feed(line.format(4, 2, 100, " (step)")) == LoggedStep(2, seconds=pytest.approx(0.2), loss=10.932)
 
     def test_with_lines_left_out_the_time_is_unknown(self) -> None:
         line = "Epoch 1 | iter 100 step 25 | loss train: 2.5, val: 2.6 | iter time: 100.00 ms (step) remaining time: 0:10:17"
-        assert FORMATS["litgpt"].parser().feed(line) == Logged(25, loss=2.5)
+        assert FORMATS["litgpt"].parser().feed(line) == LoggedStep(25, loss=2.5)
 
 
 @pytest.mark.parametrize("name", sorted(FORMATS))
@@ -223,5 +222,5 @@ def test_no_line_breaks_a_parser_and_no_number_is_not_a_number(pieces: list[str]
         parser = found.parser()
         for line in (*pieces, "".join(pieces)[cut:], "".join(pieces)[:cut]):
             said = parser.feed(clean(line).text)
-            if isinstance(said, Logged):
+            if isinstance(said, LoggedStep):
                 assert all(value == value and abs(value) < 1e300 for value in said if value is not None)  # noqa: PLR0124

@@ -17,7 +17,7 @@ from pyrometer_exporters.node.gpu import patience
 from pyrometer_exporters.node.gpu.collector import GpuCollector, add_flags, build
 from pyrometer_simulator.kmsg import KernelLog
 from pyrometer_simulator.nvml import FakeLibrary, SimulatedGpus, installed
-from pyrometer_simulator.nvml.bus import PciBus
+from pyrometer_simulator.nvml.pci_bus import PciBus
 
 # A machine that stands still for 0.2 s is the subject of test_patience.py; elsewhere GPUs are waited for longer.
 STEADY_SECONDS = 1.0

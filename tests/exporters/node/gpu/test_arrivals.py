@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pyrometer_exporters.node.gpu.arrivals import MOST_TRIES
-from pyrometer_simulator.nvml.bus import PciBus
+from pyrometer_simulator.nvml.pci_bus import PciBus
 
 MakeNode = Callable[..., Any]
 HandsOf = Callable[..., Any]

@@ -12,7 +12,7 @@ import pytest
 from pyrometer_exporters.framework.worker import PartError
 from pyrometer_exporters.node.gpu.clock_events import ClockEvents
 from pyrometer_exporters.node.gpu.sampler import Sampler, Watched
-from pyrometer_simulator.nvml.bus import PciBus
+from pyrometer_simulator.nvml.pci_bus import PciBus
 
 MakeNode = Callable[..., Any]
 HandsOf = Callable[..., Any]

@@ -75,7 +75,7 @@ def test_counters_of_which_the_driver_gives_the_wrong_type_are_read_right(make_n
     assert scrape.value("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", gpu="1") == 50_000_000_000
 
 
-@pytest.mark.parametrize("ecc", ["off", "untold"])
+@pytest.mark.parametrize("ecc", ["off", "unset"])
 def test_with_ecc_off_there_are_no_counts_rather_than_what_the_driver_left_in_the_entries(
     make_node: MakeNode, healthy: set[str], ecc: str
 ) -> None:

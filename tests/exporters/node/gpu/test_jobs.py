@@ -250,7 +250,7 @@ def test_a_driver_that_does_not_list_processes_costs_these_series_alone(make_nod
 
 @pytest.mark.parametrize("told", [12, 1 << 20, 0xFFFFFFFF])
 def test_a_list_longer_than_it_is_costs_these_series_alone(make_node: MakeNode, told: int) -> None:
-    node = make_node(count=2, setup=lambda gpus: gpus[0].set(processes=[[1, 0]] * 3, processes_told=told))
+    node = make_node(count=2, setup=lambda gpus: gpus[0].set(processes=[[1, 0]] * 3, processes_announced=told))
     scrape = node.scrape()
     assert scrape.downs == {}
     assert scrape.values("pyrometer_gpu_processes", gpu="0") == {}

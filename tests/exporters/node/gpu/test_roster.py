@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pyrometer_simulator.nvml.bus import PciBus
+from pyrometer_simulator.nvml.pci_bus import PciBus
 
 MakeNode = Callable[..., Any]
 

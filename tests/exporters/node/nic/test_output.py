@@ -16,8 +16,6 @@ from pyrometer_exporters.node.nic.collector import COLLECTOR
 GOLDEN = Path(__file__).with_name("golden") / "node.prom"
 FIXTURE = Path(__file__).parents[4] / "../shared/fixtures/sysfs-procfs"
 
-MADE_EVERY_TIME = {"pyrometer_nic_up", "pyrometer_nic_read_age_seconds"}
-
 
 @pytest.fixture
 def fixture_node(node: Any) -> Iterator[Any]:
@@ -204,18 +202,6 @@ def test_an_interface_whose_driver_keeps_no_operstate_is_judged_by_its_carrier(n
 def test_an_unknown_speed_is_absent(node: Any) -> None:
     node.tree.interface("eth0").values.set("speed", -1)
     assert node.scrape().value("link_rate_bits_per_second", "eth0", "") is None
-
-
-def test_what_says_the_same_is_served_as_the_same_samples(node: Any) -> None:
-    """So that it is neither checked nor written again."""
-    before = {(s.family.name, s.labels): s for s in node.scrape().samples}
-    node.nic.counters.set("symbol_error", 65535)
-    anew = [s for s in node.scrape().samples if before[s.family.name, s.labels] is not s]
-    moved = [(s.family.name, s.labels) for s in anew if s.family.name not in MADE_EVERY_TIME]
-    assert moved == [
-        ("pyrometer_nic_symbol_error_total", ("mlx5_0", "1")),
-        ("pyrometer_nic_counter_saturated", ("mlx5_0", "1", "symbol_error")),
-    ]
 
 
 def test_a_counter_that_begins_again_is_served_with_the_reset_in_the_same_scrape(node: Any) -> None:

@@ -1,0 +1,136 @@
+"""Ring files: make one safely (whole before it is visible, allocated before it is mapped), and remove stale ones."""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import struct
+import time
+
+from pyrometer import ring
+
+# A finished ring stays long enough for the exporter to read its end, even after a restart of the exporter.
+STALE_SECONDS = 600.0
+_UNFINISHED = ".ring.new"
+
+
+def safe_name(run: str) -> str:
+    """Return a run's name as the beginning of a file name: ASCII, without separators, at most 64 characters."""
+    return "".join(c if (c.isascii() and c.isalnum()) or c in "-_" else "_" for c in run)[:64]
+
+
+def create_ring(folder: str, name: str, description: bytes) -> tuple[mmap.mmap, int, str]:
+    """Make a ring and lock it for as long as this process lives.
+
+    The lock ends with the process, however that ends: this is how the exporter tells a dead rank from a slow one,
+    across PID namespaces.
+
+    Args:
+        folder: made, open to all users, where it is missing.
+        name: of the file, without its suffix.
+        description: the run's description, as JSON.
+
+    Returns:
+        The mapping, the descriptor that holds the lock, and the path.
+
+    Raises:
+        OSError: the folder can't be written or is full, or the description is too long.
+    """
+    if len(description) > ring.META_BYTES:
+        msg = f"the run's description is {len(description)} bytes long; {ring.META_BYTES} fit"
+        raise OSError(msg)
+    _make_folder(folder)
+    path = os.path.join(folder, name + ring.SUFFIX)
+    hidden = os.path.join(folder, f".{name}{_UNFINISHED}")
+    fd = os.open(hidden, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+    try:
+        # Writing to a page that a full /dev/shm can't provide is SIGBUS, the end of the job: take all pages now.
+        os.posix_fallocate(fd, 0, ring.FILE_BYTES)
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        mapping = mmap.mmap(fd, ring.FILE_BYTES)
+        _write_header(mapping, description)
+        os.rename(hidden, path)
+    except BaseException:
+        os.close(fd)
+        _remove(hidden)
+        raise
+    return mapping, fd, path
+
+
+def remove_stale_rings(folder: str) -> None:
+    """Remove this user's rings and stack dumps whose ranks ended more than STALE_SECONDS ago.
+
+    Raises:
+        OSError: the folder can't be read.
+    """
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            try:
+                if _is_stale_ring(entry) or _is_stale_dump(entry):
+                    os.unlink(entry.path)
+            except OSError:
+                pass  # removed by another rank a moment ago, or unreadable: go on with the others
+
+
+def _is_stale_ring(entry: os.DirEntry[str]) -> bool:
+    # Includes the unfinished file of a rank that was killed while it made its ring.
+    if not entry.name.endswith((ring.SUFFIX, _UNFINISHED)) or not entry.is_file(follow_symlinks=False):
+        return False
+    stat = entry.stat(follow_symlinks=False)
+    if stat.st_uid != os.getuid() or time.time() - stat.st_mtime < STALE_SECONDS:
+        return False
+    fd = os.open(entry.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        return not _is_locked(fd) and _idle_seconds(fd) > STALE_SECONDS
+    finally:
+        os.close(fd)
+
+
+def _is_stale_dump(entry: os.DirEntry[str]) -> bool:
+    """Return whether this is a stack dump whose ring is gone."""
+    if not entry.name.endswith(ring.STACKS_SUFFIX) or not entry.is_file(follow_symlinks=False):
+        return False
+    stat = entry.stat(follow_symlinks=False)
+    ended = not os.path.exists(entry.path.removesuffix(ring.STACKS_SUFFIX) + ring.SUFFIX)
+    return ended and stat.st_uid == os.getuid() and time.time() - stat.st_mtime > STALE_SECONDS
+
+
+def _is_locked(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    return False
+
+
+def _idle_seconds(fd: int) -> float:
+    """Return the seconds since the rank began its last step or part. The file's own times say only when it was made."""
+    header = os.pread(fd, ring.META_OFFSET, 0)
+    if len(header) < ring.META_OFFSET:
+        return float("inf")
+    slots = struct.unpack(f"<{ring.META_OFFSET // 8}q", header)
+    latest: int = max(slots[number] for number in (ring.CREATED_SLOT, ring.STEP_STARTED_SLOT, ring.PART_STARTED_SLOT))
+    return (time.monotonic_ns() - latest) / 1e9
+
+
+def _make_folder(folder: str) -> None:
+    if os.path.isdir(folder):
+        return
+    os.makedirs(folder, exist_ok=True)
+    try:
+        os.chmod(folder, 0o1777)  # noqa: S103  ranks of other users need room here too
+    except OSError:
+        pass  # made by another rank a moment ago
+
+
+def _write_header(mapping: mmap.mmap, description: bytes) -> None:
+    mapping[ring.META_OFFSET : ring.META_OFFSET + len(description)] = description
+    struct.pack_into("<4q", mapping, 0, ring.MAGIC, time.monotonic_ns(), os.getpid(), len(description))
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        pass  # gone already

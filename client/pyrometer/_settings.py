@@ -1,0 +1,148 @@
+"""The settings of a run, and its description in the ring's header, where the exporter reads them."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from pyrometer import _environment
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+# The first steps compile, tune and fill caches; those who published their MFU leave out the first ten or so.
+WARMUP_STEPS = 10
+
+
+class Settings:
+    """The arguments of :func:`pyrometer.start`, which documents them; None where the launcher or torch decides."""
+
+    __slots__ = (
+        "attempt", "convention", "dtype", "expected_mfu", "first_step", "flops_per_token", "global_batch_size", "gpu",
+        "gpu_model", "job_id", "local_rank", "micro_batch_size", "model", "peak_flops", "rank", "recompute", "replica",
+        "rings", "run", "sequence_length", "stacks", "stage", "tokens_per_step", "uuid", "warmup_steps", "world_size",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        run: str = "unnamed",
+        *,
+        flops_per_token: float | None = None,
+        tokens_per_step: int | None = None,
+        peak_flops: float | None = None,
+        expected_mfu: float | None = None,
+        model: str = "",
+        convention: str = "",
+        dtype: str = "",
+        gpu_model: str | None = None,
+        rank: int | None = None,
+        local_rank: int | None = None,
+        world_size: int | None = None,
+        attempt: int | None = None,
+        stage: str = "",
+        replica: str = "",
+        global_batch_size: int | None = None,
+        micro_batch_size: int | None = None,
+        sequence_length: int | None = None,
+        recompute: str = "",
+        job_id: str | None = None,
+        gpu: str | None = None,
+        uuid: str | None = None,
+        first_step: int = 0,
+        warmup_steps: int = WARMUP_STEPS,
+        rings: str | None = None,
+        stacks: object = None,
+    ) -> None:
+        self.run = run
+        self.flops_per_token = flops_per_token
+        self.tokens_per_step = tokens_per_step
+        self.peak_flops = peak_flops
+        self.expected_mfu = expected_mfu
+        self.model = model
+        self.convention = convention
+        self.dtype = dtype
+        self.gpu_model = gpu_model
+        self.rank = rank
+        self.local_rank = local_rank
+        self.world_size = world_size
+        self.attempt = attempt
+        self.stage = stage
+        self.replica = replica
+        self.global_batch_size = global_batch_size
+        self.micro_batch_size = micro_batch_size
+        self.sequence_length = sequence_length
+        self.recompute = recompute
+        self.job_id = job_id
+        self.gpu = gpu
+        self.uuid = uuid
+        self.first_step = first_step
+        self.warmup_steps = warmup_steps
+        self.rings = rings
+        self.stacks = stacks
+
+
+def describe(settings: Settings) -> dict[str, Any]:
+    """Return the run's description, by the names of its JSON in the ring's header.
+
+    Values are converted, as users pass what they have; missing ones come from the launcher's environment and torch.
+
+    Raises:
+        Exception: a value can't be converted; whatever it raises.
+    """
+    env = os.environ
+    local_rank = _int(settings.local_rank, _environment.local_rank(env))
+    rank = _int(settings.rank, _environment.rank(env))
+    index, uuid = _environment.gpu(env, local_rank)
+    return {
+        "model": str(settings.model),
+        "convention": str(settings.convention),
+        "dtype": str(settings.dtype),
+        "stage": str(settings.stage),
+        "replica": str(settings.replica),
+        "recompute": str(settings.recompute),
+        "run": str(settings.run),
+        "rank": rank,
+        "local_rank": local_rank,
+        "world_size": _int(settings.world_size, _environment.world_size(env)),
+        "attempt": _int(settings.attempt, _environment.attempt(env)),
+        "job_id": _str(settings.job_id, _environment.job_id(env)),
+        "gpu": _str(settings.gpu, index),
+        "uuid": _str(settings.uuid, uuid),
+        "gpu_model": _str(settings.gpu_model, _torch_gpu_model()),
+        "reporting": rank == 0,
+        "first_step": _int(settings.first_step, 0),
+        "warmup_steps": _int(settings.warmup_steps, WARMUP_STEPS),
+        "tokens_per_step": _optional_int(settings.tokens_per_step),
+        "global_batch_size": _optional_int(settings.global_batch_size),
+        "micro_batch_size": _optional_int(settings.micro_batch_size),
+        "sequence_length": _optional_int(settings.sequence_length),
+        "flops_per_token": _optional_float(settings.flops_per_token),
+        "peak_flops": _optional_float(settings.peak_flops),
+        "expected_mfu": _optional_float(settings.expected_mfu),
+    }
+
+
+def _int(value: int | str | None, default: int) -> int:
+    return default if value is None else int(value)
+
+
+def _str(value: object, default: str) -> str:
+    return default if value is None else str(value)
+
+
+def _optional_int(value: float | str | None) -> int | None:
+    return None if value is None else int(value)
+
+
+def _optional_float(value: float | str | None) -> float | None:
+    return None if value is None else float(value)
+
+
+def _torch_gpu_model() -> str:
+    """Return the GPU's name where torch is loaded and has initialised CUDA; neither is done here."""
+    torch = sys.modules.get("torch")
+    try:
+        return str(torch.cuda.get_device_name()) if torch and torch.cuda.is_initialized() else ""
+    except Exception:  # noqa: BLE001  a stubbed or half-imported torch
+        return ""

@@ -1,0 +1,83 @@
+"""The end of a process: close its runs or leave them as crashed, and detach them in forked children."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import weakref
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+    from pyrometer._run import Run
+
+
+class ShutdownHandler:
+    """Closes runs at a good exit, and detaches them in forked children such as data loader workers."""
+
+    def __init__(self) -> None:
+        self.runs: weakref.WeakSet[Run] = weakref.WeakSet()
+        self.failed_exit_steps = -1  # how many steps were finished when sys.exit was called with an error
+        self.finalized_pid = 0  # the child process of multiprocessing whose end is handled
+        atexit.register(self.close_all)
+        os.register_at_fork(after_in_child=self.detach_all)
+        self._watch_exit()
+
+    def add(self, run: Run) -> None:
+        """Close or detach this run from now on."""
+        self.runs.add(run)
+        util = sys.modules.get("multiprocessing.util")
+        parent = getattr(sys.modules.get("multiprocessing.process"), "parent_process", None)
+        if util and parent and parent() is not None and self.finalized_pid != os.getpid():
+            # A forked child leaves by os._exit, which skips atexit.
+            self.finalized_pid = os.getpid()
+            util.Finalize(None, self.close_all, exitpriority=0)
+
+    def close_all(self) -> None:
+        """Close all runs, or abandon them if the process ends badly."""
+        failed = self._process_failed()
+        for run in list(self.runs):
+            if failed or run.exited_with_error():
+                run.abandon("crashed")
+            elif run.disabled is None:
+                run.close()
+
+    def detach_all(self) -> None:
+        """Abandon all runs in a forked child: they belong to its parent."""
+        for run in list(self.runs):
+            run.abandon("forked child")
+
+    def _process_failed(self) -> bool:
+        # Ctrl-C is no Exception: whoever pressed it knows. At exit an uncaught one is in last_type; in a child of
+        # multiprocessing it is being handled right now.
+        for uncaught in (getattr(sys, "last_type", None), sys.exc_info()[0]):
+            if isinstance(uncaught, type) and issubclass(uncaught, Exception):
+                return True
+        # If steps followed, somebody caught that SystemExit, as command line parsers and test runners do.
+        return self.failed_exit_steps == self._steps()
+
+    def _watch_exit(self) -> None:
+        """Remember the status given to sys.exit, which Python doesn't pass to atexit functions."""
+        python_exit = sys.exit
+
+        def watched_exit(status: str | int | None = None, /) -> NoReturn:
+            self.failed_exit_steps = -1 if status in (None, 0) else self._steps()
+            python_exit(status)
+
+        sys.exit = watched_exit
+
+    def _steps(self) -> int:
+        return sum(run.steps_finished() for run in list(self.runs))
+
+
+_handler: ShutdownHandler | None = None
+
+
+def close_at_exit(run: Run) -> None:
+    """Close ``run`` when this process ends well, and detach it in forked children."""
+    global _handler  # noqa: PLW0603  one hook per process: os.register_at_fork has no way to unregister
+    if _handler is None:
+        _handler = ShutdownHandler()
+    _handler.add(run)

@@ -1,0 +1,171 @@
+"""``pyrometer.start``: from settings to a run that records into a ring, without ever raising into the job."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from pyrometer import _environment, ring
+from pyrometer._ring_file import create_ring, remove_stale_rings, safe_name
+from pyrometer._run import Run
+from pyrometer._settings import WARMUP_STEPS, Settings, describe
+from pyrometer._shutdown import close_at_exit
+from pyrometer._step import scratch_memory
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import ParamSpec
+
+    P = ParamSpec("P")
+
+
+def _ignore_unknown_settings(function: Callable[P, Run]) -> Callable[P, Run]:
+    """Have a setting that ``function`` lacks reported and ignored: a typing error must not cost a job its start.
+
+    The signature, and with it every type checker, still refuses it.
+    """
+    code = function.__code__
+    known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+
+    def lenient(*arguments: P.args, **settings: P.kwargs) -> Run:
+        unknown = [name for name in settings if name not in known]
+        for name in unknown:
+            del settings[name]
+        run = function(*arguments, **settings)
+        if unknown:
+            _warn(settings.get("local_rank"), "unknown settings ignored: {0}", ", ".join(sorted(unknown)))
+        return run
+
+    # By hand: importing functools would be the slowest part of `import pyrometer`.
+    lenient.__name__, lenient.__qualname__, lenient.__doc__ = function.__name__, function.__qualname__, function.__doc__
+    lenient.__wrapped__ = function  # type: ignore[attr-defined]  # help() and inspect.signature follow it
+    return lenient
+
+
+@_ignore_unknown_settings
+def start(
+    run: str = "unnamed",
+    *,
+    flops_per_token: float | None = None,
+    tokens_per_step: int | None = None,
+    peak_flops: float | None = None,
+    expected_mfu: float | None = None,
+    model: str = "",
+    convention: str = "",
+    dtype: str = "",
+    gpu_model: str | None = None,
+    rank: int | None = None,
+    local_rank: int | None = None,
+    world_size: int | None = None,
+    attempt: int | None = None,
+    stage: str = "",
+    replica: str = "",
+    global_batch_size: int | None = None,
+    micro_batch_size: int | None = None,
+    sequence_length: int | None = None,
+    recompute: str = "",
+    job_id: str | None = None,
+    gpu: str | None = None,
+    uuid: str | None = None,
+    first_step: int = 0,
+    warmup_steps: int = WARMUP_STEPS,
+    rings: str | None = None,
+    stacks: object = None,
+) -> Run:
+    """Start reporting; call once per rank, before the loop.
+
+    Never raises: on failure, one rank of the node prints one line and the returned run is disabled. A setting that does
+    not exist is reported the same way and ignored.
+
+    Args:
+        run: Name of the run, the same over restarts. Optional only because nothing here may raise.
+        flops_per_token: Model FLOPs per token, forward and backward.
+        tokens_per_step: Tokens of the whole global batch.
+        peak_flops: Peak dense FLOP/s of one GPU; needed only where the exporter does not know the GPU by its name.
+        expected_mfu: MFU that this configuration reaches, 0 to 1; learned from earlier runs if not given.
+        model: Name of the model.
+        convention: How ``flops_per_token`` was counted: palm, korthikanti, megatron, bloom_hw or hf.
+        dtype: bf16, fp16, fp8, ...
+        gpu_model: Name of the GPU; by default torch's, if it is loaded and has initialised CUDA.
+        rank: Global rank; this and ``local_rank``, ``world_size``, ``attempt`` and ``job_id`` default to what the
+            launcher sets in the environment.
+        local_rank: Rank within the node.
+        world_size: Number of GPUs that share the FLOPs of a step.
+        attempt: How often the run has been restarted.
+        stage: Pipeline stage.
+        replica: Data-parallel replica.
+        global_batch_size: In sequences; together with the next three it identifies a configuration.
+        micro_batch_size: In sequences.
+        sequence_length: In tokens.
+        recompute: none, selective or full.
+        job_id: The scheduler's id of the job.
+        gpu: Index of this rank's GPU; by default from CUDA_VISIBLE_DEVICES, or the local rank.
+        uuid: UUID of this rank's GPU.
+        first_step: Number of the first step, after a restart from a checkpoint.
+        warmup_steps: How many of the first steps never alert.
+        rings: Folder of the rings; by default $PYROMETER_RINGS, or /dev/shm/pyrometer.
+        stacks: True to have the exporter request this rank's stacks when the run hangs, with SIGUSR2; a signal's number
+            for another signal; by default on with PYROMETER_STACKS=1. The job must not use that signal itself.
+
+    Returns:
+        The run; its ``disabled`` is None while records are written, else the reason.
+    """
+    settings = Settings(
+        run, flops_per_token=flops_per_token, tokens_per_step=tokens_per_step, peak_flops=peak_flops,
+        expected_mfu=expected_mfu, model=model, convention=convention, dtype=dtype, gpu_model=gpu_model, rank=rank,
+        local_rank=local_rank, world_size=world_size, attempt=attempt, stage=stage, replica=replica,
+        global_batch_size=global_batch_size, micro_batch_size=micro_batch_size, sequence_length=sequence_length,
+        recompute=recompute, job_id=job_id, gpu=gpu, uuid=uuid, first_step=first_step, warmup_steps=warmup_steps,
+        rings=rings, stacks=stacks,
+    )  # fmt: skip
+    try:
+        return _start(settings)
+    except Exception as error:  # noqa: BLE001  the promise of this module
+        disabled = Run(scratch_memory(), {})
+        disabled.disabled = type(error).__name__
+        _warn(settings.local_rank, "not recording run {0!r}: {1}: {2}", run, disabled.disabled, error)
+        return disabled
+
+
+def _start(settings: Settings) -> Run:
+    import json  # noqa: PLC0415  would add to what `import pyrometer` costs
+
+    description = describe(settings)
+    folder = str(settings.rings or os.environ.get("PYROMETER_RINGS") or ring.DEFAULT_FOLDER)
+    name = f"{safe_name(str(description['run']))}.{description['rank']}.{os.getpid()}.{time.monotonic_ns()}"
+    mapping, fd, path = create_ring(folder, name, json.dumps(description).encode())
+    try:
+        run = Run(memoryview(mapping), description, fd, path)
+    except BaseException:
+        os.close(fd)
+        os.unlink(path)
+        raise
+    close_at_exit(run)
+    _enable_stack_dumps(run, settings)
+    try:
+        remove_stale_rings(folder)
+    except OSError:
+        pass  # another rank does it at the same time
+    return run
+
+
+def _enable_stack_dumps(run: Run, settings: Settings) -> None:
+    stacks = settings.stacks
+    try:
+        if stacks is None:
+            stacks = os.environ.get("PYROMETER_STACKS") == "1"
+        if stacks:
+            run.dump_stacks(stacks)
+    except Exception as error:  # noqa: BLE001  the promise of this module
+        _warn(settings.local_rank, "no stack dumps: {0}", error)
+
+
+def _warn(local_rank: object, template: str, *values: object) -> None:
+    """Write one line to standard error, from one rank of a node."""
+    try:
+        if not local_rank and _environment.local_rank(os.environ) == 0:
+            sys.stderr.write(f"pyrometer: {template.format(*values)}\n")
+    except Exception:  # noqa: BLE001  a closed or replaced stderr, a run's name that can't be printed
+        pass

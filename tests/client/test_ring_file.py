@@ -1,0 +1,93 @@
+"""Making rings, and clearing away those of ranks that ended long ago."""
+
+from __future__ import annotations
+
+import os
+import stat
+import struct
+import time
+from pathlib import Path
+
+import pytest
+
+import pyrometer
+from pyrometer import _ring_file, ring
+
+
+def age(path: str | Path, seconds: float = 2 * _ring_file.STALE_SECONDS, *, header: bool = True) -> None:
+    """Make a ring look as if its rank had last done something that long ago."""
+    if header:
+        began = time.monotonic_ns() - int(seconds * 1e9)
+        with open(path, "r+b") as file:
+            for slot in (ring.CREATED_SLOT, ring.STEP_STARTED_SLOT, ring.PART_STARTED_SLOT):
+                file.seek(8 * slot)
+                file.write(struct.pack("<q", began))
+    os.utime(path, (time.time() - seconds,) * 2)
+
+
+def test_the_folder_is_open_to_ranks_of_other_users(tmp_path: Path) -> None:
+    folder = tmp_path / "a" / "b"
+    run = pyrometer.start("r", rings=str(folder))
+    assert run.disabled is None
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o1777
+    run.close()
+
+
+def test_the_ring_has_all_its_memory_from_the_start(rings: str) -> None:
+    run = pyrometer.start("r", rings=rings)
+    found = Path(run.path).stat()
+    assert found.st_size == ring.FILE_BYTES
+    assert found.st_blocks * 512 >= ring.FILE_BYTES
+
+
+def test_old_rings_of_ended_ranks_are_swept_and_no_others(rings: str) -> None:
+    living, ended, recent, crashed_now = (pyrometer.start(n, rings=rings) for n in ("living", "ended", "recent", "now"))
+    foreign = Path(rings) / "notes.txt"
+    unfinished = Path(rings) / ".r.0.1.2.ring.new"
+    link = Path(rings) / "link.ring"
+    for file in (foreign, unfinished):
+        file.touch()
+        age(file, header=False)
+    link.symlink_to(foreign)
+    (Path(rings) / "folder.ring").mkdir()
+    for run in (ended, recent, crashed_now):
+        run.close()
+    age(living.path)
+    age(ended.path)
+    # A rank that trained for hours and crashed a moment ago: the file is as old as its start.
+    age(crashed_now.path, header=False)
+
+    pyrometer.start("next", rings=rings).close()
+
+    left = {path.name.partition(".")[0] for path in Path(rings).iterdir()}
+    assert left == {"living", "recent", "now", "next", "notes", "link", "folder"}
+
+
+def test_a_ring_that_cannot_be_swept_does_not_keep_the_others(rings: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    stuck, ended = pyrometer.start("a", rings=rings), pyrometer.start("b", rings=rings)
+    for run in (stuck, ended):
+        run.close()
+        age(run.path)
+    real = os.unlink
+
+    def unlink(path: str, **more: int) -> None:
+        if path == stuck.path:
+            raise PermissionError
+        real(path, **more)
+
+    monkeypatch.setattr(_ring_file.os, "unlink", unlink)
+    pyrometer.start("next", rings=rings).close()
+    assert not Path(ended.path).exists()
+
+
+def test_a_ring_is_whole_before_it_is_visible(rings: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen_hidden = []
+    real = os.rename
+
+    def rename(source: str, target: str) -> None:
+        seen_hidden.append((Path(source).name.startswith("."), Path(source).stat().st_size, Path(target).exists()))
+        real(source, target)
+
+    monkeypatch.setattr(_ring_file.os, "rename", rename)
+    pyrometer.start("r", rings=rings).close()
+    assert seen_hidden == [(True, ring.FILE_BYTES, False)]

@@ -1,0 +1,136 @@
+"""A driver recorded and played back: the collector can't tell one from the other."""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import time
+from pathlib import Path
+
+import pytest
+
+from pyrometer_exporters.framework.collector import Context
+from pyrometer_exporters.framework.metrics import Sample
+from pyrometer_exporters.node.gpu.collector import add_flags, build
+from pyrometer_simulator.nvml import SimulatedGpus, installed, recording
+from pyrometer_simulator.nvml.recording import Recorder, under_pynvml
+
+# What our own sampler measures, and when things happened, is of each run.
+_OF_THE_RUN = ("pyrometer_gpu_clock_event", "pyrometer_gpu_xid_last")
+
+
+class StillClock:
+    """Stands at 1000 s; each scrape is 15 s later."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def wall(self) -> float:
+        return self.now
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+def scraped(folder: Path, clock: StillClock) -> dict[tuple[str, tuple[str, ...]], float]:
+    """The third scrape of a new collector."""
+    parser = argparse.ArgumentParser()
+    add_flags(parser)
+    context = Context(parser.parse_args([]), clock, folder, folder, folder, None, folder / "kmsg")
+    collector = build(context)
+    for _ in range(3):
+        clock.now += 15
+        found = list(collector.collect(time.monotonic() + 4))
+    collector.close()
+    samples = [item for item in found if isinstance(item, Sample)]
+    return {(s.family.name, s.labels): s.value for s in samples if not s.family.name.startswith(_OF_THE_RUN)}
+
+
+@pytest.mark.parametrize("driver", ["535.183.01", "595.45.04"])
+def test_what_is_played_is_what_was_recorded(tmp_path: Path, driver: str) -> None:
+    gpus = SimulatedGpus(tmp_path / "gpus", count=2, driver=driver, monotonic=lambda: 1000.0)
+    gpus[0].load(utilisation=87, temperature=71)
+    gpus[1].lack("power_limit")
+    clock = StillClock()
+    with installed(gpus.path, clock.monotonic) as library:
+        recorder = Recorder(library)
+        with under_pynvml(recorder):
+            recorded = scraped(tmp_path, clock)
+    recorder.save(tmp_path / "recording.json")
+    with under_pynvml(recording.load(tmp_path / "recording.json")):
+        played = scraped(tmp_path, StillClock())
+    assert len(recorded) > 100
+    assert played == recorded
+    assert any(name == "DCGM_FI_PROF_SM_ACTIVE" and value > 0 for (name, _labels), value in played.items())
+
+
+def test_lists_of_processes_can_be_played_more_often_than_they_were_recorded(tmp_path: Path) -> None:
+    gpus = SimulatedGpus(tmp_path / "gpus", count=1)
+    gpus[0].set(processes=[[4711, 100], [4712, 100]])
+    with installed(gpus.path) as library:
+        recorder = Recorder(library)
+        with under_pynvml(recorder):
+            scraped(tmp_path, StillClock())
+    recorder.save(tmp_path / "recording.json")
+    with under_pynvml(recording.load(tmp_path / "recording.json")):
+        played = [scraped(tmp_path, StillClock()) for _ in range(2)][-1]
+    assert played["pyrometer_gpu_processes", ("0", gpus[0].uuid, "hidden")] == 2
+
+
+def test_what_was_never_asked_is_not_supported(tmp_path: Path) -> None:
+    (tmp_path / "recording.json").write_text('{"version": 1, "calls": {"nvmlShutdown()@MainThread": [[0]]}}')
+    library = recording.load(tmp_path / "recording.json")
+    assert library.nvmlShutdown() == 0
+    assert library.nvmlShutdown(7) == 3
+    with pytest.raises(AttributeError):
+        library.nvmlDeviceGetName  # noqa: B018
+
+
+def test_record_here_and_play_there_give_the_same_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyrometer_exporters.doctor.examine.PAUSE_SECONDS", 0.15)
+    monkeypatch.setattr("pyrometer_exporters.framework.logs.set_up", lambda *_: None)  # it is for a whole process
+    gpus = SimulatedGpus(tmp_path / "gpus", count=2)
+    gpus[0].load()
+    file = str(tmp_path / "recording.json")
+    paths = [f"--path.{name}={tmp_path}/{name}" for name in ("sysfs", "procfs", "rings", "kmsg", "state")]
+    with installed(gpus.path) as library:
+        monkeypatch.setattr(ctypes, "CDLL", lambda _name: library)
+        status = recording.main(["record", file, "--", *paths])
+    recorded = capsys.readouterr().out
+    assert recording.main(["play", file, "--", *paths]) == status
+    assert _but_how_long_it_took(capsys.readouterr().out) == _but_how_long_it_took(recorded)
+    assert "H100" in recorded
+
+
+def _but_how_long_it_took(report: str) -> str:
+    return report.partition("\nCollectors\n")[0]
+
+
+@pytest.mark.parametrize("content", [None, "", "{", "[]", '{"version": 1}', "\xff"])
+def test_what_is_no_recording_is_one_line_and_2(
+    content: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "recording.json"
+    if content is not None:
+        file.write_bytes(content.encode("latin-1"))
+    with pytest.raises(SystemExit) as end:
+        recording.main(["play", str(file)])
+    assert end.value.code == 2
+    error = capsys.readouterr().err
+    assert ("No such file" if content is None else "is no recording") in error.splitlines()[-1]
+
+
+def test_a_machine_without_a_driver_is_one_line_and_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(name: str) -> None:
+        msg = f"{name}: cannot open shared object file"
+        raise OSError(msg)
+
+    monkeypatch.setattr(ctypes, "CDLL", missing)
+    with pytest.raises(SystemExit) as end:
+        recording.main(["record", str(tmp_path / "recording.json")])
+    assert end.value.code == 2
+    assert "no NVIDIA driver on this machine" in capsys.readouterr().err
