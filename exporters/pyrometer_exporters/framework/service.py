@@ -26,6 +26,7 @@ from pyrometer_exporters.framework.metrics import Batch, Down, Family, Sample
 from pyrometer_exporters.framework.process import Process
 from pyrometer_exporters.framework.renewal import Renewal
 from pyrometer_exporters.framework.web import Handler, Request, Response, WebServer, text
+from pyrometer_kit.command_line import add_version_flag
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +104,7 @@ def build(spec: CollectorSpec, context: Context) -> Collector:
 def parser(exporter: Exporter, specs: Sequence[CollectorSpec]) -> Flags:
     """All flags: the exporter's own and its collectors'."""
     flags = Flags(exporter.prog, exporter.title)
-    flags.add_argument("--version", action="version", version=f"%(prog)s {version.installed('pyrometer_exporters')}")
+    add_version_flag(flags, "pyrometer-exporters")
     add = flags.add_argument
     add("--web.listen-address", dest="web.listen-address", type=address, default=exporter.listen, metavar="HOST:PORT",
         help="address to serve on (default: %(default)s)")  # fmt: skip
