@@ -15,7 +15,7 @@ from pathlib import Path
 from pyrometer_exporters.framework.clock import SystemClock
 from pyrometer_exporters.framework.collector import Context
 from pyrometer_exporters.framework.exposition import Renderer
-from pyrometer_exporters.framework.metrics import Batch, Down, Sample, single
+from pyrometer_exporters.framework.metrics import Down, Sample
 from pyrometer_exporters.node.nic.collector import NicCollector
 from pyrometer_exporters.node.nic.sysfs import SystemFiles
 from pyrometer_simulator.sysfs import SysfsTree
@@ -63,7 +63,7 @@ def main() -> None:
         anew_files = OpenedAnew()
         keeping, opening = NicCollector(context, every_time=True), NicCollector(context, anew_files, every_time=True)
 
-        def collect(collector: NicCollector) -> list[Sample | Batch]:
+        def collect(collector: NicCollector) -> list[Sample]:
             return [item for item in collector.collect(time.monotonic() + 5) if not isinstance(item, Down)]
 
         samples = collect(keeping)
@@ -76,7 +76,7 @@ def main() -> None:
         traffic = measure(lambda: [nic.traffic(1_000_000) for nic in tree.nics])
         keeping.close()
         opening.close()
-    print(f"{len(list(single(samples)))} samples from {files} files of 10 devices, {ROUNDS} rounds; ms")
+    print(f"{len(samples)} samples from {files} files of 10 devices, {ROUNDS} rounds; ms")
     print(f"  kept open     p50 {kept[0]:6.2f}  p99 {kept[1]:6.2f}  CPU {kept[2]:6.2f}")
     print(f"  opened anew   p50 {opened[0]:6.2f}  p99 {opened[1]:6.2f}  CPU {opened[2]:6.2f}")
     print(f"  ratio         p50 {opened[0] / kept[0]:6.2f}                CPU {opened[2] / kept[2]:6.2f}")

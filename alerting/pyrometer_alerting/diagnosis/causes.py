@@ -15,6 +15,7 @@ from pyrometer_alerting.diagnosis.accusations import from_hosts, from_ranks, lea
 from pyrometer_alerting.diagnosis.evidence import WINDOW_SECONDS, Evidence
 from pyrometer_alerting.diagnosis.suspects import NOBODY, Suspect, weigh_shape, weigh_time
 from pyrometer_alerting.model.incident import Alert, Cause, Diagnosis, Incident, part_of
+from pyrometer_alerting.model.named_causes import NAMED_CAUSES
 from pyrometer_alerting.model.text import clock_utc
 from pyrometer_alerting.sources.fault_domains import Port, scope_of
 from pyrometer_alerting.state.lifecycle import MASS_EVENT, is_cause
@@ -30,34 +31,6 @@ _THROTTLE = {
     "hw_power_brake": (95.0, "power brake"),
     "sw_thermal": (80.0, "software thermal throttling"),
     "hw_slowdown": (85.0, "hardware slowdown"),
-}
-NAMED_CAUSES = {
-    "GpuLost": (120.0, "GPU lost"),
-    # As the driver's version may merely be the wrong one, with which a running job goes on, less than the others.
-    "GpuDriverDown": (80.0, "NVIDIA driver down"),
-    "GpuXidCritical": (115.0, "critical Xid"),
-    "NicLinkDown": (110.0, "link down"),
-    "GpuRecoveryNeeded": (65.0, "a GPU that has to be reset"),
-    "GpuEccUncorrected": (70.0, "uncorrected memory errors"),
-    "GpuRowRemapFailed": (50.0, "a row of memory that can't be remapped"),
-    "GpuPcieDegraded": (75.0, "PCIe link narrower or slower than it can be"),
-    "NvlinkDown": (85.0, "NVLink down"),
-    "NicLinkFlapping": (90.0, "link flapping"),
-    "NicLinkDegraded": (60.0, "link degraded"),
-    "NicPcieDegraded": (60.0, "PCIe link narrower or slower than it can be"),
-    "GpuThrottledThermal": (90.0, "thermal throttling"),
-    "GpuThrottledPowerBrake": (90.0, "power brake"),
-    "GpuThrottledHardware": (85.0, "hardware slowdown"),
-    "NvswitchFatalError": (110.0, "NVSwitch with a fatal error"),
-    "GpuPowerCapOutlier": (70.0, "power cap, unlike its peers"),
-    "GpuClockOutlier": (65.0, "clock lower than its peers"),
-    "NicSymbolErrors": (50.0, "symbol errors on a link"),
-    # More than any of its links: in a list of 32 links that are down nobody reads the switch.
-    "FabricMassEvent": (115.0, "many links down at once"),
-    # As the same by our own collector, a little less: a plain node_exporter can't tell a boot or a spare port.
-    "NodeExporterNicLinkDown": (100.0, "link down"),
-    "NodeExporterNicFlapping": (80.0, "link flapping"),
-    "NodeExporterNicSymbolErrors": (45.0, "symbol errors on a link"),
 }
 
 

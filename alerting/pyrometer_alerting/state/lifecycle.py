@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from pyrometer_alerting.model.incident import SEVERITIES, Alert, Incident
+from pyrometer_alerting.model.named_causes import NAMED_CAUSES
 
 # The same key firing again this soon after its resolve is the same trouble: flapping belongs into one message.
 REOPEN_SECONDS = 30 * 60
@@ -17,33 +18,6 @@ MAX_ENDED_MEMBERS = 1000
 # Later it is true: Alertmanager itself ends what Prometheus could not tell it of for 4 minutes, and when they find each
 # other again the alert comes with the start that it always had.
 LAGGING_SECONDS = 60.0
-CAUSE_ALERTS = frozenset(
-    {
-        "GpuThrottledThermal",
-        "GpuThrottledPowerBrake",
-        "GpuThrottledHardware",
-        "GpuXidCritical",
-        "GpuLost",
-        "GpuDriverDown",
-        "GpuRecoveryNeeded",
-        "GpuEccUncorrected",
-        "GpuRowRemapFailed",
-        "GpuPcieDegraded",
-        "NvlinkDown",
-        "NvswitchFatalError",
-        "GpuPowerCapOutlier",
-        "GpuClockOutlier",
-        "NicLinkFlapping",
-        "NicLinkDown",
-        "NicLinkDegraded",
-        "NicPcieDegraded",
-        "NicSymbolErrors",
-        "FabricMassEvent",
-        "NodeExporterNicFlapping",
-        "NodeExporterNicLinkDown",
-        "NodeExporterNicSymbolErrors",
-    }
-)
 MASS_EVENT = "FabricMassEvent"  # the rule that means a whole switch, rail or host
 # The component of alerts on hardware; one that names a switch, a rail or a rack and no node is a possible cause too,
 # whatever its name: that is how an operator's own rule on a switch or a power feed looks.
@@ -70,7 +44,7 @@ def is_cause(alert: Alert) -> bool:
     """Whether this alert may be what slows a run down."""
     labels = alert.labels
     wide = any(labels.get(name) for name in WIDE) and not labels.get("node") and not labels.get("run")
-    return alert.name in CAUSE_ALERTS or (wide and labels.get("component") in HARDWARE)
+    return alert.name in NAMED_CAUSES or (wide and labels.get("component") in HARDWARE)
 
 
 def key_of(alert: Alert) -> str:

@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any, Protocol
 
 from pyrometer_exporters.framework.clock import Clock
-from pyrometer_exporters.framework.metrics import Batch, Down, Family, Sample
+from pyrometer_exporters.framework.metrics import Down, Family, Sample
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Context:
 class Collector(Protocol):
     """Reads one subject."""
 
-    def collect(self, until: float) -> Iterable[Sample | Batch | Down]:
+    def collect(self, until: float) -> Iterable[Sample | Down]:
         """Everything known now, by the monotonic time ``until``.
 
         A part that can't be read gives a :class:`Down` and no samples: absent, not frozen, not zero. Absent hardware

@@ -1,17 +1,18 @@
 """The text that Prometheus reads: format 0.0.4 for ``/metrics``, OpenMetrics 1.0 where points carry timestamps.
 
-Our own writer, because measurement shows why: for a node's 2,500 samples prometheus_client 0.26 takes 5.5 times as
-long (8 times for OpenMetrics), and it alone would use up the 10 ms that a scrape may take. Here a family's text is
-kept between scrapes for as long as its samples are what they were, and each series' line in the other families.
-``benchmarks/bench_exposition.py`` repeats the comparison.
+A writer of our own, because escaping and joining labels is most of the work and labels hardly ever change: each
+series' text up to its value is kept between scrapes. ``benchmarks/bench_exposition.py`` compares it with
+prometheus_client's writer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from operator import itemgetter
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from functools import lru_cache
+from operator import add, itemgetter
 
-from pyrometer_exporters.framework.metrics import Batch, Family, Sample, Series, single
+from pyrometer_exporters.framework.metrics import Family, Sample, Series
 
 TEXT_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS_CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -20,6 +21,7 @@ OPENMETRICS_CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset
 MAX_LABEL_CHARACTERS = 256
 # Label sets that come and go (runs, jobs) must not grow the cache for ever.
 MAX_CACHED_LABEL_SETS = 50_000
+MAX_CACHED_VALUES = 2048
 
 _BEYOND, _INFINITY = 1 << 63, float("inf")
 _LABEL_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
@@ -27,7 +29,7 @@ _HELP_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n"})
 
 
 def escape_label(value: str) -> str:
-    r"""A label value for the text format: ``\``, ``"`` and newline escaped, surrogates replaced, cut at 256.
+    r"""Escape a label value for the text format: cut at 256 characters, surrogates replaced.
 
     >>> escape_label('a"b')
     'a\\"b'
@@ -38,7 +40,7 @@ def escape_label(value: str) -> str:
 
 
 def format_value(value: float) -> str:
-    """The shortest text that reads back as the same number; integers without a point."""
+    """Return the shortest text that reads back as the same number; integers without a point."""
     # Beyond 2**53 a float's digits are not all meant; repr keeps them honest.
     if -_BEYOND < value < _BEYOND:  # neither infinite nor NaN
         whole = int(value)
@@ -50,129 +52,99 @@ def format_value(value: float) -> str:
     return repr(float(value))
 
 
-class _Line:
-    """A series' line as it was last written."""
-
-    __slots__ = ("prefix", "scrape", "text", "value")
-
-    def __init__(self, prefix: str) -> None:
-        self.prefix = prefix
-        self.scrape = 0
-        self.value = float("nan")  # equal to nothing
-        self.text = ""
-
-
 class Renderer:
-    """Writes samples as text, keeping each family's text and each series' line for the next scrape."""
+    """Writes samples as text and keeps the label text of each series for the next scrape."""
 
     def __init__(self) -> None:
-        self._lines: dict[Family, dict[tuple[str, ...], _Line]] = {}
-        # By the text: cut or with surrogates replaced, two label sets can become one series, which has one line.
-        self._by_prefix: dict[str, _Line] = {}
-        # By the family's name: what it was written from, and the text.
-        self._texts: dict[str, tuple[list[Sample | Batch], bytes]] = {}
+        self._prefixes: dict[Family, dict[tuple[str, ...], str]] = {}
         self._headers: dict[Family, str] = {}
-        self._openmetrics_headers: dict[Family, str] = {}
-        self._scrape = 0
+        # Of a node's thousands of values most are a few small numbers.
+        self._line_end = lru_cache(MAX_CACHED_VALUES)(_line_end)
 
-    def text(self, items: Iterable[Sample | Batch]) -> bytes:
-        """Format 0.0.4: families together and in order of first sight; a repeated series keeps its first sample."""
-        self._begin()
-        before, self._texts = self._texts, {}
-        for name, members in _by_family(items).items():
-            kept = before.get(name)
-            if kept is None or kept[0] != members:  # a batch is equal to itself only
-                kept = members, self._family(members)
-            self._texts[name] = kept
-        return b"".join([text for _, text in self._texts.values()])
+    def text(self, samples: Iterable[Sample]) -> bytes:
+        """Write format 0.0.4: families together, in order of first sight; a repeated series keeps its first sample."""
+        self._bound_cache()
+        families: defaultdict[Family, dict[tuple[str, ...], float]] = defaultdict(dict)
+        for family, labels, value in samples:
+            families[family].setdefault(labels, value)
+        lines: list[str] = []
+        for members in _by_name(families).values():
+            lines.append(self._header(members[0]))
+            lines += self._lines([(family, families[family]) for family in members])
+        return "".join(lines).encode("utf-8", "replace")
 
-    def openmetrics(self, given: Iterable[Series]) -> bytes:
-        """OpenMetrics 1.0: points of one series stay together, in the order given; timestamps in seconds."""
-        self._begin()
+    def openmetrics(self, series: Iterable[Series]) -> bytes:
+        """Write OpenMetrics 1.0: points of one series together, in the order given; timestamps in seconds."""
+        self._bound_cache()
         families: dict[str, tuple[Family, list[tuple[str, Series]]]] = {}
-        for one in given:
-            _, members = families.setdefault(one.family.name, (one.family, []))
-            members.append((self._prefix(one.family, one.labels), one))
+        for one in series:
+            members = families.setdefault(one.family.name, (one.family, []))[1]
+            members.append((self._known_prefixes(one.family, [one.labels])[0], one))
         lines: list[str] = []
         for family, members in families.values():
-            lines.append(self._openmetrics_header(family))
+            # OpenMetrics names a counter without the suffix of its samples, and escapes quotes in help texts too.
+            lines.append(_header(family, family.name.removesuffix("_total"), _LABEL_ESCAPES))
             members.sort(key=itemgetter(0))  # cut, two label sets can become one series
             for prefix, one in members:
-                lines += [f"{prefix} {format_value(value)} {at / 1000:.3f}\n" for value, at in one.points]
+                lines += [f"{prefix}{format_value(value)} {at / 1000:.3f}\n" for value, at in one.points]
         lines.append("# EOF\n")
         return "".join(lines).encode("utf-8", "replace")
 
-    def _openmetrics_header(self, family: Family) -> str:
-        header = self._openmetrics_headers.get(family)
-        if header is None:
-            # OpenMetrics names a counter without the suffix of its samples, and escapes quotes in help texts too.
-            header = _header(family, family.name.removesuffix("_total"), _LABEL_ESCAPES)
-            self._openmetrics_headers[family] = header
-        return header
-
-    def _begin(self) -> None:
-        self._scrape += 1
-        if sum(map(len, self._lines.values())) > MAX_CACHED_LABEL_SETS:
-            self._lines.clear()
+    def _bound_cache(self) -> None:
+        if sum(map(len, self._prefixes.values())) > MAX_CACHED_LABEL_SETS:
+            self._prefixes.clear()
             self._headers.clear()
-            self._openmetrics_headers.clear()
-            self._by_prefix.clear()
 
-    def _family(self, members: list[Sample | Batch]) -> bytes:
-        family = members[0].family
+    def _header(self, family: Family) -> str:
         header = self._headers.get(family)
         if header is None:
             header = self._headers[family] = _header(family, family.name, _HELP_ESCAPES)
-        lines = [header]
-        if len(members) == 1 and isinstance(members[0], Batch):
-            self._write(members[0].samples, lines)
-        else:
-            self._write(single(members), lines)
-        return "".join(lines).encode("utf-8", "replace")
+        return header
 
-    def _write(self, members: Iterable[Sample], lines: list[str]) -> None:
-        scrape, known, family = self._scrape, self._lines, None
-        for of, labels, value in members:
-            if of is not family:  # of one name, but not always one object
-                family, series = of, known.setdefault(of, {})
-            line = series.get(labels) or self._line(of, labels)
-            if line.scrape != scrape:
-                line.scrape = scrape
-                if line.value != value:
-                    line.value, line.text = value, f"{line.prefix} {format_value(value)}\n"
-                lines.append(line.text)
+    def _lines(self, members: Iterable[tuple[Family, Mapping[tuple[str, ...], float]]]) -> Iterable[str]:
+        """Write the series of all families of one name, values by label set."""
+        prefixes: list[str] = []
+        values: list[float] = []
+        for family, by_labels in members:
+            prefixes += self._known_prefixes(family, by_labels)
+            values += by_labels.values()
+        if len({*prefixes}) < len(prefixes):  # cut or with surrogates replaced, two label sets can become one series
+            first: dict[str, float] = {}
+            for prefix, value in zip(prefixes, values, strict=True):
+                first.setdefault(prefix, value)
+            prefixes, values = [*first], [*first.values()]
+        return map(add, prefixes, map(self._line_end, values))
 
-    def _prefix(self, family: Family, labels: tuple[str, ...]) -> str:
-        line = self._lines.get(family, {}).get(labels) or self._line(family, labels)
-        return line.prefix
-
-    def _line(self, family: Family, labels: tuple[str, ...]) -> _Line:
-        """Of a series that is new."""
-        prefix = _series(family, labels)
-        line = self._by_prefix.setdefault(prefix, _Line(prefix))
-        self._lines.setdefault(family, {})[labels] = line
-        return line
+    def _known_prefixes(self, family: Family, label_sets: Collection[tuple[str, ...]]) -> list[str]:
+        known = self._prefixes.setdefault(family, {})
+        try:
+            return [*map(known.__getitem__, label_sets)]
+        except KeyError:
+            for labels in label_sets:
+                if labels not in known:
+                    known[labels] = _prefix(family, labels)
+            return [*map(known.__getitem__, label_sets)]
 
 
-def _by_family(items: Iterable[Sample | Batch]) -> dict[str, list[Sample | Batch]]:
-    # By name: were two collectors to define one family each, two headers of one name would spoil the whole scrape.
-    families: dict[str, list[Sample | Batch]] = {}
-    known: dict[Family, list[Sample | Batch]] = {}
-    for item in items:
-        family = item.family
-        members = known.get(family)
-        if members is None:
-            members = known[family] = families.setdefault(family.name, [])
-        members.append(item)
-    return families
+def _by_name(families: Iterable[Family]) -> dict[str, list[Family]]:
+    """Group by name: if two collectors define one family each, two headers of one name would spoil the whole scrape."""
+    found: dict[str, list[Family]] = {}
+    for family in families:
+        found.setdefault(family.name, []).append(family)
+    return found
+
+
+def _line_end(value: float) -> str:
+    return f"{format_value(value)}\n"
 
 
 def _header(family: Family, name: str, escapes: dict[int, str]) -> str:
     return f"# HELP {name} {family.help.translate(escapes)}\n# TYPE {name} {family.type}\n"
 
 
-def _series(family: Family, labels: tuple[str, ...]) -> str:
+def _prefix(family: Family, labels: tuple[str, ...]) -> str:
+    """Return a series' line up to its value."""
     if not family.labels:
-        return family.name
+        return f"{family.name} "
     pairs = ",".join(f'{name}="{escape_label(value)}"' for name, value in zip(family.labels, labels, strict=True))
-    return f"{family.name}{{{pairs}}}"
+    return f"{family.name}{{{pairs}}} "

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from pyrometer_exporters.framework.clock import Clock
 from pyrometer_exporters.framework.collector import Collector, CollectorSpec
 from pyrometer_exporters.framework.lane import Lane, Part
-from pyrometer_exporters.framework.metrics import Batch, Down, Family, Sample, single
-from pyrometer_exporters.framework.sound import Found, Sound
+from pyrometer_exporters.framework.metrics import Down, Family, Sample
+from pyrometer_exporters.framework.validation import Validated, validate
 from pyrometer_exporters.framework.worker import Outcome
 
 log = logging.getLogger(__name__)
@@ -61,13 +61,8 @@ class CollectorState:
 class Gathered:
     """All samples of a scrape, those about the collectors included, and the collectors' states."""
 
-    items: list[Sample | Batch]
+    samples: list[Sample]
     states: tuple[CollectorState, ...]
-
-    @property
-    def samples(self) -> list[Sample]:
-        """All of them, one by one."""
-        return list(single(self.items))
 
 
 class Gatherer:
@@ -77,10 +72,9 @@ class Gatherer:
         self._collectors = list(collectors)
         self._clock = clock
         self._lane = Lane("collectors", PATIENCE_SECONDS)
-        self._own: dict[str, Part[Found]] = {
+        self._own: dict[str, Part[Validated]] = {
             spec.name: Part(spec.name, PATIENCE_SECONDS) for spec, _ in self._collectors
         }
-        self._sound = {spec.name: Sound() for spec, _ in self._collectors}
         self._last_success: dict[str, float] = {}
         self._told: dict[tuple[str, str], str] = {}
 
@@ -91,19 +85,19 @@ class Gatherer:
         for spec, collector in self._collectors:
             until = start + min(spec.deadline_seconds, seconds)
             # A collector is told a little less than its deadline, so that its own parts' outcomes still count.
-            job = self._own[spec.name].job(self._sound[spec.name].job(collector, start + 0.9 * (until - start)))
+            job = self._own[spec.name].job(_collection(collector, start + 0.9 * (until - start)))
             pending.append((spec, job, until))
         self._lane.run([job for _, job, _ in pending])
         states = []
-        items: list[Sample | Batch] = []
+        samples: list[Sample] = []
         for spec, job, until in pending:
-            state, found = self._settle(spec.name, job.outcome(until), until - start)
+            state, valid = self._settle(spec.name, job.outcome(until), until - start)
             states.append(state)
-            items.extend(found)
+            samples.extend(valid)
         for state in states:
-            items.extend(_about(state))
+            samples.extend(_about(state))
         self._tell(states)
-        return Gathered(items, tuple(states))
+        return Gathered(samples, tuple(states))
 
     def close(self) -> None:
         """Close all collectors; one that fails to close is logged."""
@@ -115,16 +109,14 @@ class Gatherer:
             except Exception:
                 log.exception("collector %s did not close", spec.name)
 
-    def _settle(
-        self, name: str, outcome: Outcome[Found], allowed: float
-    ) -> tuple[CollectorState, list[Sample | Batch]]:
-        items, downs = outcome.value if outcome.value is not None else Found([], [])
+    def _settle(self, name: str, outcome: Outcome[Validated], allowed: float) -> tuple[CollectorState, list[Sample]]:
+        samples, downs = outcome.value if outcome.value is not None else Validated([], [])
         if outcome.reason is None:
             self._last_success[name] = self._clock.wall()
         else:
             downs = [Down("", outcome.reason, outcome.detail)]
         seconds = allowed if outcome.reason == "deadline" else outcome.seconds
-        return CollectorState(name, outcome.reason, seconds, self._last_success.get(name), tuple(downs)), items
+        return CollectorState(name, outcome.reason, seconds, self._last_success.get(name), tuple(downs)), samples
 
     def _tell(self, states: Iterable[CollectorState]) -> None:
         """Log each part that goes down or comes back, once, not on every scrape."""
@@ -135,6 +127,10 @@ class Gatherer:
         for key in self._told.keys() - now.keys():
             log.info("available again: collector %s %s", *key)
         self._told = now
+
+
+def _collection(collector: Collector, until: float) -> Callable[[], Validated]:
+    return lambda: validate(collector.collect(until))
 
 
 def _about(state: CollectorState) -> Iterable[Sample]:

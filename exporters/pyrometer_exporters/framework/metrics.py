@@ -5,7 +5,7 @@ A family's definition drives the exposition, ``docs/metrics.md`` and the tests, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -20,12 +20,12 @@ class Sample(NamedTuple):
     value: float
 
 
-def made(family: Family, labels: tuple[str, ...], value: float) -> Sample:
-    """A sample at half the cost, for what makes hundreds at every scrape: nothing is looked at."""
-    return _made(Sample, (family, labels, value))
+def new_sample(family: Family, labels: tuple[str, ...], value: float) -> Sample:
+    """Make a sample without any check, for collectors that make hundreds: validation checks them all together."""
+    return _new(Sample, (family, labels, value))
 
 
-_made = tuple.__new__
+_new = tuple.__new__
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,30 +49,7 @@ class Family:
         if len(labels) != len(self.labels):
             msg = f"{self.name} has labels {self.labels}, got {labels}"
             raise ValueError(msg)
-        return _made(Sample, (self, labels, value))
-
-
-class Batch:
-    """Samples of one family, which a collector gives as the same object for as long as none of them changes.
-
-    So they are checked once and written once, however often they are scraped. ``checked`` is the gatherer's.
-    """
-
-    __slots__ = ("checked", "family", "samples")
-
-    def __init__(self, family: Family, samples: tuple[Sample, ...]) -> None:
-        self.family = family
-        self.samples = samples
-        self.checked = False
-
-
-def single(items: Iterable[Sample | Batch]) -> Iterator[Sample]:
-    """All samples, one by one."""
-    for item in items:
-        if isinstance(item, Batch):
-            yield from item.samples
-        else:
-            yield item
+        return _new(Sample, (self, labels, value))
 
 
 class Series(NamedTuple):

@@ -7,7 +7,7 @@ import resource
 import time
 from collections.abc import Iterator
 
-from pyrometer_exporters.framework.metrics import Family, Sample, made
+from pyrometer_exporters.framework.metrics import Family, Sample, new_sample
 
 _VIRTUAL_MEMORY = Family("process_virtual_memory_bytes", "gauge", "Virtual memory size in bytes.")
 _RESIDENT_MEMORY = Family("process_resident_memory_bytes", "gauge", "Resident memory size in bytes.")
@@ -34,13 +34,13 @@ class Process:
         """CPU seconds, memory, open files and start time."""
         try:
             virtual, resident, _ = os.pread(self._statm, 200, 0).split(None, 2)
-            yield made(_VIRTUAL_MEMORY, (), int(virtual) * self._page_bytes)
-            yield made(_RESIDENT_MEMORY, (), int(resident) * self._page_bytes)
+            yield new_sample(_VIRTUAL_MEMORY, (), int(virtual) * self._page_bytes)
+            yield new_sample(_RESIDENT_MEMORY, (), int(resident) * self._page_bytes)
             if self._started is not None:
-                yield made(_START_TIME, (), self._started)
-            yield made(_CPU, (), time.process_time())
-            yield made(_MAX_FDS, (), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-            yield made(_OPEN_FDS, (), _open_files())
+                yield new_sample(_START_TIME, (), self._started)
+            yield new_sample(_CPU, (), time.process_time())
+            yield new_sample(_MAX_FDS, (), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+            yield new_sample(_OPEN_FDS, (), _open_files())
         except (OSError, ValueError):
             return
 

@@ -22,7 +22,7 @@ from pyrometer_exporters.framework.exposition import TEXT_CONTENT_TYPE, Renderer
 from pyrometer_exporters.framework.flags import Flags, UsageError, address, fail, state_folder
 from pyrometer_exporters.framework.gather import Gathered, Gatherer
 from pyrometer_exporters.framework.landing import landing_page
-from pyrometer_exporters.framework.metrics import Batch, Down, Family, Sample
+from pyrometer_exporters.framework.metrics import Down, Family, Sample
 from pyrometer_exporters.framework.process import Process
 from pyrometer_exporters.framework.renewal import Renewal
 from pyrometer_exporters.framework.web import Handler, Request, Response, WebServer, text
@@ -80,7 +80,7 @@ class _Unbuilt:
         self._context = context
         self._built: Collector | None = None
 
-    def collect(self, until: float) -> Iterable[Sample | Batch | Down]:
+    def collect(self, until: float) -> Iterable[Sample | Down]:
         if self._built is None:
             self._built = self._spec.build(self._context)
         return self._built.collect(until)
@@ -248,7 +248,7 @@ class _App:
         """In a thread, as all of it takes milliseconds: other connections need not wait."""
         gathered = self._gatherer.gather(seconds)
         own = [BUILD_INFO.sample(1, self._exporter.prog, self._version), *self._process.samples()]
-        return _Page(gathered, self._renderer.text([*gathered.items, *own]))
+        return _Page(gathered, self._renderer.text([*gathered.samples, *own]))
 
     def _gathered(self, page: _Page | None, error: BaseException | None) -> None:
         waiting, self._waiting = self._waiting, []

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from pyrometer_exporters.framework import exposition
 from pyrometer_exporters.framework.exposition import MAX_LABEL_CHARACTERS, Renderer, escape_label, format_value
-from pyrometer_exporters.framework.metrics import Batch, Family, Sample, Series, single
+from pyrometer_exporters.framework.metrics import Family, Sample, Series
 from pyrometer_simulator.stack.cache import cache_folder
 
 GAUGE = Family("x_ratio", "gauge", 'Half of "it", \\ and\na second line.', ("a", "b"))
@@ -124,13 +124,12 @@ def test_points_of_a_series_stay_in_order_and_together() -> None:
     assert [line.split()[-1] for line in lines] == [f"{n}.000" for n in (0, 2, 4, 6, 1, 3, 5, 7)]
 
 
-def test_the_lines_that_are_kept_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_label_texts_that_are_cached_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exposition, "MAX_CACHED_LABEL_SETS", 10)
     renderer = Renderer()
     for n in range(100):
         renderer.text([COUNTER.sample(1, str(n))])
-        assert sum(map(len, renderer._lines.values())) <= 11
-        assert len(renderer._by_prefix) <= 11
+        assert sum(map(len, renderer._prefixes.values())) <= 11
 
 
 @given(st.lists(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([0, 1, 1.0, 0.5, float("nan")])))))
@@ -140,19 +139,6 @@ def test_what_was_written_before_never_shows(scrapes: list[list[tuple[str, float
     for scrape in scrapes:
         samples = [COUNTER.sample(value, label) for label, value in scrape]
         assert renderer.text(samples) == Renderer().text(samples)
-
-
-@given(st.lists(st.lists(st.tuples(st.booleans(), st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 2)))))))
-def test_batches_are_written_as_their_samples_are(scrapes: list[list[tuple[bool, list[tuple[str, int]]]]]) -> None:
-    """Whether a batch is new, the one of the scrape before, or shares series with others."""
-    renderer = Renderer()
-    kept: dict[tuple[Sample, ...], Batch] = {}
-    for scrape in scrapes:
-        items: list[Sample | Batch] = []
-        for batched, rows in scrape:
-            samples = tuple(COUNTER.sample(value, label) for label, value in rows)
-            items.extend([kept.setdefault(samples, Batch(COUNTER, samples))] if batched and samples else samples)
-        assert renderer.text(items) == Renderer().text(single(items))
 
 
 def test_as_many_label_values_as_names() -> None:

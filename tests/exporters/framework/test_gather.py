@@ -12,7 +12,7 @@ import pytest
 from pyrometer_exporters.framework.collector import Collector, CollectorSpec
 from pyrometer_exporters.framework.exposition import Renderer
 from pyrometer_exporters.framework.gather import Gathered, Gatherer
-from pyrometer_exporters.framework.metrics import Batch, Down, Family, Sample
+from pyrometer_exporters.framework.metrics import Down, Family, Sample
 
 VALUE = Family("x_value", "gauge", "A value.", ("who",))
 
@@ -208,42 +208,6 @@ def test_garbage_among_samples_is_dropped_told_and_harms_nobody(gatherer: Make, 
     assert b"good" in Renderer().text(gathered.samples)
 
 
-@pytest.mark.parametrize("item", [item for item in GARBAGE if isinstance(item, Sample)], ids=repr)
-def test_garbage_in_a_batch_costs_only_itself_at_every_scrape(gatherer: Make, item: Sample) -> None:
-    batch = Batch(VALUE, (VALUE.sample(1, "before"), item, VALUE.sample(1, "after")))
-    lying = gatherer(lies=lambda _: [batch], fine=good)
-    for _ in range(2):
-        found = values(lying.gather(5))
-        assert {key[1] for key in found if key[0] == "x_value"} == {"before", "after", "good"}
-        assert found["pyrometer_down_reason_info", "lies", "", "bad_sample"] == 1
-
-
-def test_a_batch_is_looked_at_once(gatherer: Make) -> None:
-    batch = Batch(VALUE, (VALUE.sample(1, "a"), VALUE.sample(2, "b")))
-    steady = gatherer(steady=lambda _: [batch])
-    first, second = steady.gather(5), steady.gather(5)
-    assert batch in first.items
-    assert batch in second.items
-    assert values(second)["x_value", "b"] == 2
-
-
-def test_a_family_is_given_as_the_same_batch_until_one_of_its_samples_changes(gatherer: Make) -> None:
-    heat = Family("x_heat", "gauge", "Another.", ("who",))
-    hot = [20.0]
-    gather = gatherer(steady=lambda _: [VALUE.sample(1, "a"), heat.sample(hot[0], "a"), heat.sample(5, "b")])
-
-    def batches() -> dict[str, Batch]:
-        return {item.family.name: item for item in gather.gather(5).items if isinstance(item, Batch)}
-
-    first, second = batches(), batches()
-    hot[0] = 21.0
-    third = batches()
-    assert second == first
-    assert third["x_value"] is first["x_value"]
-    assert [sample.value for sample in third["x_heat"].samples] == [21.0, 5]
-    assert third["x_heat"].samples[1] is first["x_heat"].samples[1]
-
-
 def test_series_that_come_and_go(gatherer: Make) -> None:
     names = [["a", "b"], ["b"], [], ["a", "b", "c"], ["c", "a"]]
     gather = gatherer(some=lambda _: [VALUE.sample(len(who), who) for who in names[0]])
@@ -263,7 +227,7 @@ def test_garbage_where_a_good_sample_was_is_dropped_until_it_is_good_again(gathe
         told = ("pyrometer_down_reason_info", "sometimes", "", "bad_sample") in found
         assert (("x_value", "a") in found, told) == (kept, not kept)
         assert {("x_value", "before"), ("x_value", "after")} <= found.keys()
-        assert b"before" in Renderer().text(gathered.items)
+        assert b"before" in Renderer().text(gathered.samples)
 
 
 def test_values_that_cannot_be_compared_cost_only_themselves(gatherer: Make) -> None:

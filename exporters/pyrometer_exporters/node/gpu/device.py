@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from pyrometer_exporters.framework.clock import Clock
 from pyrometer_exporters.framework.lane import Job, Part
-from pyrometer_exporters.framework.metrics import Down, Family, Sample, made
+from pyrometer_exporters.framework.metrics import Down, Family, Sample, new_sample
 from pyrometer_exporters.framework.worker import LATE, PartError, reason_of
 from pyrometer_exporters.node.gpu import families
 from pyrometer_exporters.node.gpu.driver import Driver, Link
@@ -281,12 +281,12 @@ class Gpu:
 
     def _dcgm_samples(self, values: Values) -> list[Sample | Down]:
         labels, served = self.identity.dcgm_labels(self._shared.hostname), self._shared.dcgm
-        return [made(served[family], labels, value) for family, value in values.by_family.items()]
+        return [new_sample(served[family], labels, value) for family, value in values.by_family.items()]
 
     def _own_samples(self, values: Values) -> list[Sample]:
         labels = self.identity.labels()
         energy = values.energy_millijoules
-        found = [] if energy is None else [made(families.ENERGY, labels, energy / 1000)]
+        found = [] if energy is None else [new_sample(families.ENERGY, labels, energy / 1000)]
         found += self._throttling.samples(values, self._shared.clock.monotonic(), labels)
         return found
 

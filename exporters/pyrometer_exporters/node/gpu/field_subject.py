@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from pyrometer_exporters.framework.metrics import Family, MetricType, Sample, made
+from pyrometer_exporters.framework.metrics import Family, MetricType, Sample, new_sample
 from pyrometer_exporters.node.gpu import families
 from pyrometer_exporters.node.gpu.clock_events import version_numbers
 from pyrometer_exporters.node.gpu.nvml import FieldKey
@@ -58,7 +58,7 @@ class _Tier:
             self._values = values
             # -1 in an unsigned is no count: a GPU in trouble may say so for a while before it is lost.
             self._samples = [
-                made(family, labels, value)
+                new_sample(family, labels, value)
                 for (_, family, labels), value in zip(self._entries, values, strict=True)
                 if value is not None and value <= MOST_COUNT
             ]

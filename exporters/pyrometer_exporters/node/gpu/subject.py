@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from pyrometer_exporters.framework.metrics import Family, Sample, made
+from pyrometer_exporters.framework.metrics import Family, Sample, new_sample
 from pyrometer_exporters.framework.worker import PartError
 from pyrometer_exporters.node.gpu.nvml import FieldKey, Handle, Nvml, NvmlError
 
@@ -44,7 +44,7 @@ class Opened:
 
     def dcgm(self, family: Family, value: float, *more: str) -> Sample:
         """A sample of a DCGM family; ``more`` are the values of labels that it has beyond families.DCGM_LABELS."""
-        return made(self.shared.dcgm[family], (*self._dcgm_labels, *more) if more else self._dcgm_labels, value)
+        return new_sample(self.shared.dcgm[family], (*self._dcgm_labels, *more) if more else self._dcgm_labels, value)
 
     @cached_property
     def _dcgm_labels(self) -> tuple[str, ...]:
@@ -53,7 +53,7 @@ class Opened:
 
     def own(self, family: Family, value: float, *more: str) -> Sample:
         """A sample of a family of ours; ``more`` are the values of labels that it has beyond families.GPU_LABELS."""
-        return made(family, (*self.labels, *more) if more else self.labels, value)
+        return new_sample(family, (*self.labels, *more) if more else self.labels, value)
 
 
 class Subject(Protocol):

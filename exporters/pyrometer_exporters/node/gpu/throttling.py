@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pyrometer_exporters.framework.metrics import Sample, made
+from pyrometer_exporters.framework.metrics import Sample, new_sample
 from pyrometer_exporters.node.gpu import clock_events, families
 from pyrometer_exporters.node.gpu.driver import Link
 from pyrometer_exporters.node.gpu.edges import ClockEventCounts
@@ -84,8 +84,8 @@ class _Shown(NamedTuple):
 
 def _show(event: clock_events.ClockEvent, times: int, labels: tuple[str, ...]) -> _Shown:
     samples = (
-        made(families.CLOCK_EVENT_SECONDS, labels, event.seconds),
-        made(families.CLOCK_EVENTS, labels, times),
+        new_sample(families.CLOCK_EVENT_SECONDS, labels, event.seconds),
+        new_sample(families.CLOCK_EVENTS, labels, times),
         families.CLOCK_EVENT_METHOD.sample(1, *labels, event.method),
     )
     return _Shown(event, times, samples)

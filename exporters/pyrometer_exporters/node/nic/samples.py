@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 
-from pyrometer_exporters.framework.metrics import Sample, made
+from pyrometer_exporters.framework.metrics import Sample, new_sample
 from pyrometer_exporters.node.nic.counters import SATURATED
 from pyrometer_exporters.node.nic.families import (
     DOWN_REASON,
@@ -89,13 +89,13 @@ def _hop_samples(device: str, hop: Hop) -> Iterator[Sample]:
 
 
 def _counter_samples(at: tuple[str, str], memory: PortMemory, counts: Counts) -> Iterator[Sample]:
-    # made() instead of Family.sample(): a node has a thousand counters, and their labels are right by construction.
+    # Not by Family.sample(), which checks: a node has a thousand counters, and their labels are right by construction.
     widened = memory.widening.value
     for counter, raw in counts:
         labels = at + counter.labels if counter.labels else at
-        yield made(counter.family, labels, widened(counter, raw))
+        yield new_sample(counter.family, labels, widened(counter, raw))
         if counter.saturates:
-            yield made(SATURATED, (*at, counter.name), raw >= counter.maximum)
+            yield new_sample(SATURATED, (*at, counter.name), raw >= counter.maximum)
 
 
 def _info(device: DeviceReading, port: PortReading, gpu: str) -> Sample:

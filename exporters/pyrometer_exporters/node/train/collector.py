@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pyrometer.ring import PARTS
 from pyrometer_exporters.framework.collector import CollectorSpec, Context, Endpoint, Reply
 from pyrometer_exporters.framework.exposition import OPENMETRICS_CONTENT_TYPE, Renderer
-from pyrometer_exporters.framework.metrics import Down, Family, Sample, made
+from pyrometer_exporters.framework.metrics import Down, Family, Sample, new_sample
 from pyrometer_exporters.framework.worker import PartError
 from pyrometer_exporters.node.train import memory
 from pyrometer_exporters.node.train.batches import FAMILIES as BATCH_FAMILIES
@@ -258,15 +258,15 @@ class TrainCollector:
 def rank_samples(rank: Rank, now: float, offset: float) -> Iterator[Sample]:
     """What changes of a rank; ``now`` monotonic seconds, ``offset`` the wall clock less that."""
     header, labels = rank.header, rank.labels
-    yield made(STEPS, labels, header.steps)
-    yield made(STEP_SECONDS, labels, header.step_total / 1e9)
-    yield made(RANK_START, labels, header.created / 1e9 + offset)
+    yield new_sample(STEPS, labels, header.steps)
+    yield new_sample(STEP_SECONDS, labels, header.step_total / 1e9)
+    yield new_sample(RANK_START, labels, header.created / 1e9 + offset)
     yield from _shares(rank, labels)
     for part, nanoseconds in zip(PARTS, header.part_totals, strict=True):
         if nanoseconds:
-            yield made(PART_SECONDS, (*labels, part), nanoseconds / 1e9)
+            yield new_sample(PART_SECONDS, (*labels, part), nanoseconds / 1e9)
     if not header.closed:
-        yield made(RANK_UP, labels, rank.ended_at is None)
+        yield new_sample(RANK_UP, labels, rank.ended_at is None)
         yield from _position(rank, labels, now, offset)
     yield from _pauses(rank, labels)
 
@@ -317,30 +317,30 @@ def _shares(rank: Rank, labels: tuple[str, ...]) -> Iterator[Sample]:
     ):
         total = header.steps * (per_step or 0.0) + extra
         if (per_step is not None or extra) and 0.0 <= total < math.inf:
-            yield made(family, labels, total / (1 if meta.source != "client" else meta.world_size))
+            yield new_sample(family, labels, total / (1 if meta.source != "client" else meta.world_size))
 
 
 def _pauses(rank: Rank, labels: tuple[str, ...]) -> Iterator[Sample]:
     """Absent where the client doesn't count them: zero would say that there are none."""
     header = rank.header
     if header.part_totals[PARTS.index("gc")]:
-        yield made(GC_PAUSES, labels, header.gc_pauses)
-        yield made(GC_PAUSE_SECONDS, labels, header.gc_pause_total / 1e9)
+        yield new_sample(GC_PAUSES, labels, header.gc_pauses)
+        yield new_sample(GC_PAUSE_SECONDS, labels, header.gc_pause_total / 1e9)
     if header.gc_step > 0:
-        yield made(LAST_GC_STEP, labels, rank.meta.first_step + header.gc_step - 1)
+        yield new_sample(LAST_GC_STEP, labels, rank.meta.first_step + header.gc_step - 1)
 
 
 def _position(rank: Rank, labels: tuple[str, ...], now: float, offset: float) -> Iterator[Sample]:
     header = rank.header
     if rank.last_end:
-        yield made(LAST_STEP, labels, rank.last_end / 1e9 + offset)
-        yield made(LAST_STEP_NUMBER, labels, rank.last_step)
+        yield new_sample(LAST_STEP, labels, rank.last_end / 1e9 + offset)
+        yield new_sample(LAST_STEP_NUMBER, labels, rank.last_step)
     if header.longest_tick > 0:
-        yield made(LONGEST_TICK, labels, header.longest_tick / 1e9)
+        yield new_sample(LONGEST_TICK, labels, header.longest_tick / 1e9)
     if rank.ended_at is not None:
         return  # gone: it is nowhere
     part, since = rank.position()
-    yield made(CURRENT_PART, (*labels, part), max(0.0, now - since / 1e9))
+    yield new_sample(CURRENT_PART, (*labels, part), max(0.0, now - since / 1e9))
 
 
 COLLECTOR = CollectorSpec(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from pyrometer_exporters.framework.metrics import Family, Sample, made
+from pyrometer_exporters.framework.metrics import Family, Sample, new_sample
 from pyrometer_exporters.node.gpu.clock_events import version_numbers
 from pyrometer_exporters.node.gpu.families import GPU_LABELS
 from pyrometer_exporters.node.gpu.gpm import Gpm
@@ -136,7 +136,7 @@ class Profiling:
             if self._pcie_from_gpm is None:
                 self._pcie_from_gpm = _PCIE_TX in found and _PCIE_RX in found
             yield from self._averages(found)
-            yield from [made(family, labels, found[m]) for m, family, labels in self._totals if m in found]
+            yield from [new_sample(family, labels, found[m]) for m, family, labels in self._totals if m in found]
         traffic = self._pcie.read(fields) if self._pcie_from_gpm is False else _pcie_of(found or {})
         if traffic is not None:
             yield PCIE_TRANSMITTED.sample(traffic.transmitted, *gpu.labels)
@@ -147,10 +147,10 @@ class Profiling:
         for metric, family, labels in self._ratios:
             ratio = found.get(metric, -1) / 100
             if 0 <= ratio <= _MOST_RATIO and (metric in RATIOS or metric in self._worked):
-                yield made(family, labels, ratio)
+                yield new_sample(family, labels, ratio)
         for metric, family, labels in self._rates:
             if found.get(metric, -1) >= 0:
-                yield made(family, labels, int(found[metric] * BYTES_PER_MIB))
+                yield new_sample(family, labels, int(found[metric] * BYTES_PER_MIB))
 
 
 def _bound(metric: int, sample: Sample) -> _Bound:

@@ -1,14 +1,14 @@
-"""Series of the services on the monitoring host: the alerting service's own, and the cluster exporter's."""
+"""Metrics of the services on the monitoring host: the alerting service's own, and the cluster exporter's."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from pyrometer_simulator.fleet.batches import CHECKPOINT_SECONDS
 from pyrometer_simulator.fleet.plan import Plan
-from pyrometer_simulator.fleet.series import Family, Values, family, growing, together, turning
+from pyrometer_simulator.fleet.series import Family, Values, counter, counter_with_turn, family, flatten
+from pyrometer_simulator.fleet.training_metrics import CHECKPOINT_SECONDS
 
 # Shares of a run's time in the goodput ledger.
 _LEDGER = {
@@ -28,10 +28,10 @@ _ALERTMANAGER = {
 }
 
 
-def services(plan: Plan, names: list[str]) -> list[Family]:
-    """Everything that is there once per cluster."""
-    told = (_alerting(plan), _signatures(plan), _alertmanager(plan), _fabric(plan, names), _slurm(plan), _ledger(plan))
-    return together(*told)
+def service_families(plan: Plan, names: Sequence[str] = ()) -> list[Family]:
+    """Return the families of the services that exist once per cluster; ``names`` replace the plan's nodes."""
+    fabric = _fabric(plan, names or plan.names())
+    return flatten(_alerting(plan), _signatures(plan), _alertmanager(plan), fabric, _slurm(plan), _ledger(plan))
 
 
 def _alerting(plan: Plan) -> Iterator[Family]:
@@ -42,13 +42,13 @@ def _alerting(plan: Plan) -> Iterator[Family]:
         "pyrometer_alerting_watchdog_last_seen_timestamp_seconds", [where], lambda at: np.array([at - at % 60])
     )
     calls = [f'{where},method="chat.update",outcome="{outcome}"' for outcome in ("ok", "rate_limited")]
-    yield family("pyrometer_alerting_slack_calls_total", calls, growing(np.array([0.02, 0.0]), 0))
-    yield family("pyrometer_alerting_webhook_to_slack_seconds_sum", [where], growing(np.array([0.03])))
-    yield family("pyrometer_alerting_webhook_to_slack_seconds_count", [where], growing(np.array([0.02])))
+    yield family("pyrometer_alerting_slack_calls_total", calls, counter(np.array([0.02, 0.0]), 0))
+    yield family("pyrometer_alerting_webhook_to_slack_seconds_sum", [where], counter(np.array([0.03])))
+    yield family("pyrometer_alerting_webhook_to_slack_seconds_count", [where], counter(np.array([0.02])))
 
 
 def _signatures(plan: Plan) -> Iterator[Family]:
-    """What the alerting service sees in each run's curve: the first one's steps down with the slow rank."""
+    """Yield the signature of each run's curve: a run with a slow rank steps down."""
     for run in plan.runs():
         where = f'cluster="{plan.cluster}",run="{run.name}"'
         labels = [f'{where},signature="{signature}"' for signature in ("steady", "step_down")]
@@ -57,15 +57,15 @@ def _signatures(plan: Plan) -> Iterator[Family]:
 
 
 def _alertmanager(plan: Plan) -> Iterator[Family]:
-    """One silence in force, and the alert that it holds back."""
+    """Yield one active silence and the alert that it suppresses."""
     where = f'cluster="{plan.cluster}",job="alertmanager",instance="monitor:9093"'
     for name, states in _ALERTMANAGER.items():
         labels = [f'{where},state="{state}"' for state in states]
         yield family(name, labels, np.array([*states.values()]), slow=True)
 
 
-def _fabric(plan: Plan, names: list[str]) -> Iterator[Family]:
-    """Which switch each port is on: a leaf of its rail for every 32 nodes."""
+def _fabric(plan: Plan, names: Sequence[str]) -> Iterator[Family]:
+    """Yield the switch of each port: one leaf per rail and 32 nodes."""
     where = _cluster_exporter(plan)
     labels = [
         f'{where},node="{name}",device="mlx5_{port}",port="1",rail="{port}",switch="leaf-{port}-{node // 32:02d}",'
@@ -87,7 +87,7 @@ def _ledger(plan: Plan) -> Iterator[Family]:
         labels = [f'{_cluster_exporter(plan)},run="{run.name}",state="{state}"' for state in _LEDGER]
         moving, still = (np.array([*shares.values()]) for shares in (_LEDGER, _STANDSTILL))
         stopped = plan.stopped(run)
-        yield family("pyrometer_run_seconds_total", labels, turning(moving, still, stopped), slow=True)
+        yield family("pyrometer_run_seconds_total", labels, counter_with_turn(moving, still, stopped), slow=True)
         own = [f'{_cluster_exporter(plan)},run="{run.name}"']
         yield family("pyrometer_run_unsaved_seconds", own, _unsaved(stopped))
         yield family("pyrometer_run_checkpoint_interval_seconds", own, np.array([float(CHECKPOINT_SECONDS)]), slow=True)
@@ -99,7 +99,7 @@ def _last_checkpoint(stopped: float) -> Values:
 
 
 def _unsaved(stopped: float) -> Values:
-    """Training since the last checkpoint: of a run that stands still no more than it had."""
+    """Return the training time since the last checkpoint; it stays constant in a stopped run."""
     return lambda at: np.array([min(at, stopped) % CHECKPOINT_SECONDS])
 
 

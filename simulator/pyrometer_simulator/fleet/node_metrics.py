@@ -1,4 +1,4 @@
-"""Series of nodes, GPUs and ports."""
+"""Metrics of nodes, GPUs and ports."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from pyrometer_simulator.fleet.series import (
     Array,
     Family,
     Values,
-    absent_where,
-    chosen,
+    counter,
+    counter_with_turn,
+    event_counter,
     family,
-    growing,
-    stepping,
-    turning,
-    waving,
+    mask_of,
+    nan_where,
+    oscillating,
 )
 
 _FLAP_EVERY = 120
 _FLAP_SECONDS = 15
 
 
-class Hardware:
-    """What the node exporters of a planned cluster tell about their hardware, and Prometheus about them."""
+class NodeMetrics:
+    """Metrics of a planned cluster's node exporters, and of their scrapes."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -43,27 +43,27 @@ class Hardware:
         self._warm: Array = random.normal(0.0, 2.0, len(self._where))
         self._phase: Array = random.uniform(0.0, 6.28, len(self._where))
         self._busy = nodes < plan.nodes - plan.idle
-        self._hot = chosen(self._where, plan.index(faults.hot))
-        self._lost = chosen(self._where, plan.index(faults.lost))
+        self._hot = mask_of(self._where, plan.index(faults.hot))
+        self._lost = mask_of(self._where, plan.index(faults.lost))
         self._silent = nodes == self.dead
         self._gone = self._lost | self._silent
-        self._memory: Array = np.where(chosen(self._where, plan.index(faults.memory)), 1.0, 0.0)
+        self._memory: Array = np.where(mask_of(self._where, plan.index(faults.memory)), 1.0, 0.0)
         self._killed = np.array([1.0 * (name == faults.kernel) for name in names])
 
-    def targets_families(self) -> Iterator[Family]:
-        """Whether targets answer, and what the exporters tell about themselves."""
+    def exporters(self) -> Iterator[Family]:
+        """Yield the targets' health and the exporters' own metrics."""
         dead = np.arange(self._plan.nodes) == self.dead
-        alive = absent_where(dead, 1.0)
+        alive = nan_where(dead, 1.0)
         yield family("up", self.targets, np.where(dead, 0.0, 1.0))
         yield family(
             "scrape_duration_seconds",
             self.targets,
-            waving(np.full(len(dead), 0.008), self._phase[: len(dead)], 0.002, 5),
+            oscillating(np.full(len(dead), 0.008), self._phase[: len(dead)], 0.002, 5),
         )
         exporter = [f'{target},exporter="node",version="0.2.0"' for target in self.targets]
         yield family("pyrometer_exporter_build_info", exporter, alive, slow=True)
         yield family("process_resident_memory_bytes", self.targets, alive * 36e6, slow=True)
-        yield family("process_cpu_seconds_total", self.targets, growing(alive * 0.002))
+        yield family("process_cpu_seconds_total", self.targets, counter(alive * 0.002))
         for collector in ("gpu", "nic", "train", "kernel"):
             labels = [f'{target},collector="{collector}"' for target in self.targets]
             yield family("pyrometer_collector_success", labels, alive)
@@ -71,13 +71,13 @@ class Hardware:
         kinds = [f'{target},kind="oom_kill"' for target in self.targets]
         yield family("pyrometer_kernel_events_total", kinds, alive * self._killed, slow=True)
         lost = [f'{self.targets[node]},collector="gpu",part="{gpu}",reason="gpu_is_lost"' for node, gpu in self._where]
-        yield family("pyrometer_down_reason_info", lost, absent_where(~self._lost, 1.0))
+        yield family("pyrometer_down_reason_info", lost, nan_where(~self._lost, 1.0))
 
     def _working(self, busy: float, idle: float, hot: float) -> Array:
-        return absent_where(self._gone, np.where(self._hot, hot, np.where(self._busy, busy, idle)))
+        return nan_where(self._gone, np.where(self._hot, hot, np.where(self._busy, busy, idle)))
 
     def _tensor(self) -> Array:
-        """How busy the tensor cores are: as much less as their run is slower, and not at all while it stands still."""
+        """Return the tensor cores' activity: proportional to their run's speed, 0 while it is stopped."""
         nodes = np.array([node for node, _ in self._where])
         busy = self._working(0.47, 0.01, 0.47)
         for run in self._plan.runs():
@@ -86,7 +86,7 @@ class Hardware:
         return busy
 
     def dcgm(self) -> Iterator[Family]:
-        """GPUs in dcgm-exporter's names."""
+        """Yield the GPUs' metrics under dcgm-exporter's names."""
         labels = [
             f'{self.targets[node]},gpu="{gpu}",UUID="{_uuid(node, gpu)}",'
             f'pci_bus_id="00000000:{0x18 + 16 * gpu:02X}:00.0",'
@@ -95,15 +95,15 @@ class Hardware:
         ]
         heat = self._working(58, 31, 91) + self._warm
         moving: dict[str, Values] = {
-            "DCGM_FI_DEV_GPU_TEMP": waving(heat, self._phase, 1.0, 0),
-            "DCGM_FI_DEV_SM_CLOCK": waving(self._working(1980, 345, 1200), self._phase, 9.0, 0),
-            "DCGM_FI_DEV_POWER_USAGE": waving(self._working(655, 95, 430) + 4 * self._warm, self._phase, 12.0),
-            "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": waving(self._tensor(), self._phase, 0.01, 4),
+            "DCGM_FI_DEV_GPU_TEMP": oscillating(heat, self._phase, 1.0, 0),
+            "DCGM_FI_DEV_SM_CLOCK": oscillating(self._working(1980, 345, 1200), self._phase, 9.0, 0),
+            "DCGM_FI_DEV_POWER_USAGE": oscillating(self._working(655, 95, 430) + 4 * self._warm, self._phase, 12.0),
+            "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": oscillating(self._tensor(), self._phase, 0.01, 4),
         }
         for name, values in moving.items():
             yield family(name, labels, values)
         for name, value in self._steady().items():
-            yield family(name, labels, absent_where(self._gone, value), slow=True)
+            yield family(name, labels, nan_where(self._gone, value), slow=True)
 
     def _steady(self) -> dict[str, Array | float]:
         return {
@@ -123,47 +123,47 @@ class Hardware:
         }
 
     def gpus(self) -> Iterator[Family]:
-        """GPUs in our own names."""
-        plan = self._plan
+        """Yield the GPUs' metrics under our own names."""
+        plan, since = self._plan, self._plan.faults.since
         labels = [f'{self.targets[node]},gpu="{gpu}",uuid="{_uuid(node, gpu)}"' for node, gpu in self._where]
-        here = absent_where(self._gone, 1.0)
-        answering = absent_where(np.arange(plan.nodes) == self.dead, float(plan.gpus))
-        # A GPU that falls off the bus while it works stays in both counts until the driver is loaded again.
+        here = nan_where(self._gone, 1.0)
+        answering = nan_where(np.arange(plan.nodes) == self.dead, float(plan.gpus))
+        # A GPU that falls off the bus under load stays in both counts until the driver is reloaded.
         for source in ("pci", "nvml"):
             present = [f'{target},source="{source}"' for target in self.targets]
             yield family("pyrometer_gpus_present", present, answering, slow=True)
-        yield family("pyrometer_gpu_up", labels, absent_where(self._silent, np.where(self._lost, 0.0, 1.0)))
+        yield family("pyrometer_gpu_up", labels, nan_where(self._silent, np.where(self._lost, 0.0, 1.0)))
         rest = f'pci_bus_id="0000:18:00.0",model="{MODEL}",serial="1",vbios="96.00",driver="{DRIVER}"'
         yield family("pyrometer_gpu_info", [f"{each},{rest}" for each in labels], here, slow=True)
         jobs = [f'{each},job_id="4711",user="ml",job_name=""' for each in labels]
-        yield family("pyrometer_gpu_job_info", jobs, absent_where(~self._busy | self._gone, 1.0), slow=True)
-        yield family("pyrometer_gpu_energy_joules_total", labels, growing(here * 600), slow=True)
+        yield family("pyrometer_gpu_job_info", jobs, nan_where(~self._busy | self._gone, 1.0), slow=True)
+        yield family("pyrometer_gpu_energy_joules_total", labels, counter(here * 600), slow=True)
         shares = {"power_cap": 0.3 * self._busy, "gpu_idle": 1.0 * ~self._busy, "hw_thermal": 0.8 * self._hot}
         for reason in REASONS:
             named = [f'{each},reason="{reason}"' for each in labels]
             share = here * shares.get(reason, 0.0)
             before = share * ~self._hot
-            yield family("pyrometer_gpu_clock_event_seconds_total", named, turning(before, share, plan.faults.since))
-        fallen = absent_where(self._silent, np.where(self._lost, 1.0, 0.0))
+            yield family("pyrometer_gpu_clock_event_seconds_total", named, counter_with_turn(before, share, since))
+        fallen = nan_where(self._silent, np.where(self._lost, 1.0, 0.0))
         yield family("pyrometer_gpu_xid_critical_errors_total", labels, fallen, slow=True)
         for xid in ("48", "79", "94"):
             named = [f'{each},xid="{xid}",class="critical"' for each in labels]
             count = np.where(self._lost & (xid == "79"), 1.0, 0.0)
-            yield family("pyrometer_gpu_xid_errors_total", named, absent_where(self._silent, count), slow=True)
+            yield family("pyrometer_gpu_xid_errors_total", named, nan_where(self._silent, count), slow=True)
 
     def ports(self) -> Iterator[Family]:
-        """Network ports, one for each GPU."""
-        plan = self._plan
+        """Yield the metrics of the network ports, one port for each GPU."""
+        plan, since = self._plan, self._plan.faults.since
         where = [(node, port) for node in range(plan.nodes) for port in range(plan.ports)]
         labels = [f'{self.targets[node]},device="mlx5_{port}",port="1"' for node, port in where]
         nodes = np.array([node for node, _ in where])
-        here = absent_where(nodes == self.dead, 1.0)
+        here = nan_where(nodes == self.dead, 1.0)
         busy = here * (nodes < plan.nodes - plan.idle)
-        flapping = chosen(where, plan.index(plan.faults.flapping))
-        speed: Array = np.where(chosen(where, plan.index(plan.faults.narrow)), 2e11, 4e11)
+        flapping = mask_of(where, plan.index(plan.faults.flapping))
+        speed: Array = np.where(mask_of(where, plan.index(plan.faults.narrow)), 2e11, 4e11)
 
         def up(at: float) -> Array:
-            return np.where(flapping & ((at - plan.faults.since) % _FLAP_EVERY < _FLAP_SECONDS), 0.0, here)
+            return np.where(flapping & ((at - since) % _FLAP_EVERY < _FLAP_SECONDS), 0.0, here)
 
         rest = 'pci_bus_id="0000:1a:00.0",link_layer="InfiniBand",driver="mlx5_core",firmware="28.39"'
         info = [
@@ -178,18 +178,23 @@ class Hardware:
         yield family(
             "pyrometer_nic_counter_saturated",
             [f'{each},counter="symbol_error"' for each in labels],
-            here * chosen(where, plan.index(plan.faults.pinned)),
+            here * mask_of(where, plan.index(plan.faults.pinned)),
             slow=True,
         )
         yield family(
-            "pyrometer_nic_link_down_events_total", labels, stepping(here * flapping / _FLAP_EVERY, plan.faults.since)
+            "pyrometer_nic_link_down_events_total",
+            labels,
+            event_counter(here * flapping / _FLAP_EVERY, since),
         )
         for way in ("received", "transmitted"):
-            yield family(f"pyrometer_nic_port_data_{way}_bytes_total", labels, growing(busy * 14e9, 0))
-        yield family("pyrometer_nic_port_transmit_wait_total", labels, growing(busy * 2e5, 0))
+            yield family(f"pyrometer_nic_port_data_{way}_bytes_total", labels, counter(busy * 14e9, 0))
+        yield family("pyrometer_nic_port_transmit_wait_total", labels, counter(busy * 2e5, 0))
         for name, rate in _PORT_ERRORS.items():
             yield family(
-                f"pyrometer_nic_{name}_total", labels, stepping(here * flapping * rate, plan.faults.since), slow=True
+                f"pyrometer_nic_{name}_total",
+                labels,
+                event_counter(here * flapping * rate, since),
+                slow=True,
             )
 
 

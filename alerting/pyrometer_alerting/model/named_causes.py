@@ -1,0 +1,38 @@
+"""The alerts that can be the cause of a slow run: how severe each is as a cause, and how messages name it.
+
+This table is the only place that knows them: the alerts in it join a run's incident, and its diagnosis ranks them. The
+severity is on the scale of `diagnosis/causes.py`, where it is weighed by how well its time fits the drop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+NAMED_CAUSES: Mapping[str, tuple[float, str]] = {
+    "GpuLost": (120.0, "GPU lost"),
+    # Less than the others: where only the driver's version is wrong, a running job continues.
+    "GpuDriverDown": (80.0, "NVIDIA driver down"),
+    "GpuXidCritical": (115.0, "critical Xid"),
+    "NicLinkDown": (110.0, "link down"),
+    "GpuRecoveryNeeded": (65.0, "a GPU that has to be reset"),
+    "GpuEccUncorrected": (70.0, "uncorrected memory errors"),
+    "GpuRowRemapFailed": (50.0, "a row of memory that can't be remapped"),
+    "GpuPcieDegraded": (75.0, "PCIe link narrower or slower than it can be"),
+    "NvlinkDown": (85.0, "NVLink down"),
+    "NicLinkFlapping": (90.0, "link flapping"),
+    "NicLinkDegraded": (60.0, "link degraded"),
+    "NicPcieDegraded": (60.0, "PCIe link narrower or slower than it can be"),
+    "GpuThrottledThermal": (90.0, "thermal throttling"),
+    "GpuThrottledPowerBrake": (90.0, "power brake"),
+    "GpuThrottledHardware": (85.0, "hardware slowdown"),
+    "NvswitchFatalError": (110.0, "NVSwitch with a fatal error"),
+    "GpuPowerCapOutlier": (70.0, "power cap, unlike its peers"),
+    "GpuClockOutlier": (65.0, "clock lower than its peers"),
+    "NicSymbolErrors": (50.0, "symbol errors on a link"),
+    # More than any of its links, so that the switch is named before 32 links that are down.
+    "FabricMassEvent": (115.0, "many links down at once"),
+    # Less than the same by our own collector: a plain node_exporter can't recognise a boot or a spare port.
+    "NodeExporterNicLinkDown": (100.0, "link down"),
+    "NodeExporterNicFlapping": (80.0, "link flapping"),
+    "NodeExporterNicSymbolErrors": (45.0, "symbol errors on a link"),
+}

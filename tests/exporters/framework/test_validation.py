@@ -1,0 +1,53 @@
+"""Every sample that can be written is served; the others are counted in one Down and cost nobody else anything."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyrometer_exporters.framework.exposition import Renderer
+from pyrometer_exporters.framework.metrics import Down, Family, Sample
+from pyrometer_exporters.framework.validation import validate
+
+HEAT = Family("x_heat", "gauge", "One.", ("who",))
+COLD = Family("x_cold", "gauge", "Another.", ("who",))
+
+GOOD = st.builds(
+    lambda family, value, who: family.sample(value, who),
+    st.sampled_from([HEAT, COLD]),
+    st.one_of(st.floats(), st.integers(-(2**70), 2**70), st.booleans()),
+    st.text(max_size=3),
+)
+BAD: list[object] = [
+    None, 5, "text", (HEAT, ("a",), 1), Sample(HEAT, ("a", "b"), 1), Sample(HEAT, (), 1), Sample(HEAT, (5,), 1),  # type: ignore[arg-type]
+    Sample(HEAT, ("a",), None), Sample(HEAT, ("a",), "1"), Sample(HEAT, ("a",), 10**400), Sample(None, ("a",), 1),  # type: ignore[arg-type]
+    Sample([1], ("a",), 1), Sample(HEAT, ("a",), 1j), Down("x", 5), Down(None, "x"),  # type: ignore[arg-type]
+]  # fmt: skip
+DOWNS = st.builds(Down, st.sampled_from("pq"), st.just("gone"))
+ITEMS = st.lists(st.one_of(GOOD, DOWNS, st.sampled_from(BAD)), max_size=12)
+
+
+def as_number(sample: Sample) -> Sample:
+    return sample._replace(value=float(sample.value)) if isinstance(sample.value, bool) else sample
+
+
+@given(ITEMS)
+def test_what_can_be_written_is_served_in_order_and_the_rest_is_one_down(items: list[object]) -> None:
+    bad = [item for item in items if any(item is one for one in BAD)]
+    good = [item for item in items if not any(item is one for one in BAD)]
+    samples, downs = validate(items)  # type: ignore[arg-type]
+    assert [*map(repr, samples)] == [repr(as_number(item)) for item in good if isinstance(item, Sample)]
+    expected = [item for item in good if isinstance(item, Down)]
+    assert downs[: len(expected)] == expected
+    assert [down.reason for down in downs[len(expected) :]] == ["bad_sample"] * bool(bad)
+    assert all(down.detail.startswith(f"samples that can't be served: {len(bad)},") for down in downs[len(expected) :])
+
+
+@given(ITEMS)
+def test_what_passes_can_be_written(items: list[object]) -> None:
+    Renderer().text(validate(items).samples)  # type: ignore[arg-type]
+
+
+def test_the_family_of_the_first_bad_sample_is_named() -> None:
+    (down,) = validate([HEAT.sample(1, "a"), Sample(COLD, ("a", "b"), 1)]).downs
+    assert down.detail == "samples that can't be served: 1, the first of x_cold"
