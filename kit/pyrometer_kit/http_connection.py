@@ -1,4 +1,4 @@
-"""A client's connection: headers in, answers out, each within its deadline.
+"""A client's connection: headers and bodies in, answers out, each within its deadline.
 
 Not asyncio's streams: each request goes through half a dozen of their coroutines, futures and timers, which on a node
 at rest is a good part of what a short answer costs.
@@ -11,76 +11,84 @@ from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
 HEADER_BYTES = 16 * 1024
+LINE_BYTES = 1024
 _END = b"\r\n\r\n"
 
 
 class HeaderTooLargeError(Exception):
-    """A header of more than HEADER_BYTES."""
+    """A header of more than HEADER_BYTES, or a line of more than LINE_BYTES."""
 
 
 class Connection(asyncio.Protocol):
-    """What a client sends and takes. Within one event loop; one coroutine at a time waits for it."""
+    """The bytes from and to one client. Within one event loop; one coroutine at a time waits for it.
+
+    Times named ``until`` are those of the loop.
+    """
 
     transport: asyncio.Transport
 
     def __init__(self, serve: Callable[[Connection], Coroutine[Any, Any, None]]) -> None:
-        """``serve`` is the conversation, which begins when the connection is there."""
+        """Run ``serve``, the conversation, as soon as the connection is made."""
         self._serve = serve
         self._loop = asyncio.get_running_loop()
         self._unread = bytearray()
-        self._held = False  # whether we read on later
-        self._ended = False  # the client says no more
+        self._paused = False  # reading, as the client sends more than we ask for
+        self._ended = False  # the client sends no more
         self._lost = False
         self._error: Exception | None = None  # a reset
-        self._full = False  # what was written is more than the kernel takes
+        self._full = False  # more is written than the kernel takes
         self._waiter: asyncio.Future[None] | None = None
 
     @property
     def over(self) -> bool:
-        """Whether the client has hung up, or at least says no more."""
+        """Whether the client has hung up, or at least sends no more."""
         return self._ended and not self._unread
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See :class:`asyncio.Protocol`."""
+        """Start the conversation."""
         self.transport = cast("asyncio.Transport", transport)
         # write() then waits until the kernel has everything.
         self.transport.set_write_buffer_limits(high=0)
         self._task = self._loop.create_task(self._serve(self))
 
     def data_received(self, data: bytes) -> None:
-        """See :class:`asyncio.Protocol`."""
+        """Store the data; pause a client that sends far ahead."""
         self._unread += data
-        if len(self._unread) > 2 * HEADER_BYTES and not self._held:  # it sends more than we ask for: let it wait
-            self._held = True
+        if len(self._unread) > 2 * HEADER_BYTES and not self._paused:
+            self._paused = True
             self.transport.pause_reading()
         self._wake()
 
     def eof_received(self) -> bool:
-        """See :class:`asyncio.Protocol`. A client may have said all and still wait for the answer, but not with TLS."""
+        """Return whether to keep the connection: a client may send no more and await the answer, but not with TLS."""
         self._ended = True
         self._wake()
         return self.transport.get_extra_info("sslcontext") is None
 
     def connection_lost(self, error: Exception | None) -> None:
-        """See :class:`asyncio.Protocol`."""
+        """End whatever waits."""
         self._ended = self._lost = True
         self._error = error
         self._wake()
 
     def pause_writing(self) -> None:
-        """See :class:`asyncio.Protocol`."""
+        """Make :meth:`write` wait."""
         self._full = True
 
     def resume_writing(self) -> None:
-        """See :class:`asyncio.Protocol`."""
+        """Let :meth:`write` return."""
         self._full = False
         self._wake()
 
     async def header(self, idle_seconds: float, header_seconds: float) -> bytes | None:
-        """The next request's header; None where the client said no more. One cut off half-way is no request.
+        """Return the next request's header; None where the client sends no more. A truncated one is no request.
 
-        The first byte may take ``idle_seconds``, all others together ``header_seconds``. Raises asyncio.TimeoutError,
-        HeaderTooLargeError, and OSError where the client reset the connection.
+        The first byte may take ``idle_seconds``, all others together ``header_seconds``.
+
+        Raises:
+            asyncio.TimeoutError: One of them is over.
+            HeaderTooLargeError: It is longer than HEADER_BYTES.
+            OSError: The client reset the connection.
         """
         until, begun, searched = self._loop.time() + idle_seconds, False, 0
         while (end := self._unread.find(_END, max(0, searched - len(_END)))) < 0:
@@ -92,12 +100,41 @@ class Connection(asyncio.Protocol):
             searched = len(self._unread)
             await self._change(until)
         self._check_unread()
-        return self._taken(end + len(_END))
+        return self._take(end + len(_END))
+
+    async def some(self, limit: int, until: float) -> bytes:
+        """Return between 1 and ``limit`` bytes of a body.
+
+        Raises:
+            asyncio.TimeoutError: Nothing came in time.
+            ConnectionError: The client sends no more.
+        """
+        await self._await_more(0, until)
+        return self._take(limit)
+
+    async def line(self, until: float) -> bytes:
+        """Return the next line of a body in chunks, without its end.
+
+        Raises:
+            asyncio.TimeoutError: It did not come in time.
+            HeaderTooLargeError: It is longer than LINE_BYTES.
+            ConnectionError: The client sends no more.
+        """
+        while (end := self._unread.find(b"\r\n", 0, LINE_BYTES)) < 0:
+            if len(self._unread) >= LINE_BYTES:
+                raise HeaderTooLargeError
+            await self._await_more(len(self._unread), until)
+        return self._take(end + 2)[:-2]
 
     async def write(self, data: bytes, seconds: float) -> None:
-        """Write all of it, within ``seconds``. Raises asyncio.TimeoutError, and OSError where the client is gone."""
+        """Write all of ``data``.
+
+        Raises:
+            asyncio.TimeoutError: The client did not take it within ``seconds``.
+            OSError: The client is gone.
+        """
         self.transport.write(data)
-        if self.transport.is_closing():  # the loop is about to tell that the connection is lost
+        if self.transport.is_closing():  # the loop is about to report that the connection is lost
             await asyncio.sleep(0)
         until = self._loop.time() + seconds
         while self._full and not self._lost:
@@ -105,11 +142,15 @@ class Connection(asyncio.Protocol):
         if self._lost:
             raise self._error or ConnectionResetError("the client has hung up")
 
-    async def read_on(self, seconds: float) -> None:
-        """Throw away what the client still sends until it hangs up, for ``seconds`` at most. Raises OSError."""
+    async def drain(self, seconds: float) -> None:
+        """Discard what the client still sends until it hangs up, for ``seconds`` at most.
+
+        Raises:
+            OSError: The client reset the connection.
+        """
         until = self._loop.time() + seconds
         while not self._ended and self._loop.time() < until:
-            self._taken(len(self._unread))
+            self._take(len(self._unread))
             try:
                 await self._change(until)
             except asyncio.TimeoutError:
@@ -117,22 +158,28 @@ class Connection(asyncio.Protocol):
         if self._error is not None:
             raise self._error
 
+    async def _await_more(self, than: int, until: float) -> None:
+        while len(self._unread) <= than:
+            if self._ended:
+                raise self._error or ConnectionResetError("the client sent half a request")
+            await self._change(until)
+
     def _check_unread(self) -> None:
         if self._error is not None:
             raise self._error
         if len(self._unread) > HEADER_BYTES and self._unread.find(_END, 0, HEADER_BYTES) < 0:
             raise HeaderTooLargeError
 
-    def _taken(self, count: int) -> bytes:
+    def _take(self, count: int) -> bytes:
         taken = bytes(self._unread[:count])
         del self._unread[:count]
-        if self._held and len(self._unread) <= HEADER_BYTES and not self._ended:
-            self._held = False
+        if self._paused and len(self._unread) <= HEADER_BYTES and not self._ended:
+            self._paused = False
             self.transport.resume_reading()
         return taken
 
     async def _change(self, until: float) -> None:
-        """Wait until anything happens, at most until the loop's time ``until``; then raises asyncio.TimeoutError."""
+        """Wait for any change; raise asyncio.TimeoutError at ``until``."""
         waiter = self._waiter = self._loop.create_future()
         timer = self._loop.call_at(until, _expire, waiter)
         try:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import os
-from pathlib import Path
 
 import pytest
 
-from pyrometer_exporters.framework.flags import Flags, UsageError, address, fail, regexp, state_folder
+from pyrometer_kit.errors import UsageError, fail
+from pyrometer_kit.flags import Flags, address, regexp
 
 
 @pytest.mark.parametrize(
@@ -49,25 +48,6 @@ def test_an_error_is_one_line_and_status_2(argv: list[str], capsys: pytest.Captu
     assert line.startswith("prog: ")
     assert line.endswith("(see prog --help)\n")
     assert line.count("\n") == 1
-
-
-def test_the_state_folder_is_made(tmp_path: Path) -> None:
-    assert state_folder(str(tmp_path / "a" / "b"), Path("/nowhere")) == tmp_path / "a" / "b"
-    assert list((tmp_path / "a" / "b").iterdir()) == []
-
-
-def test_a_folder_that_was_asked_for_must_be_usable_the_default_need_not(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match=r"--path\.state: can't write to .*file: .*; give a folder"):
-        state_folder(str(tmp_path / "file"), Path("/nowhere"))
-    assert state_folder(None, tmp_path / "file" / "x") is None
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere; the test with a file in its place covers it")
-def test_a_state_folder_without_permission(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    with pytest.raises(UsageError, match="Permission denied"):
-        state_folder(str(tmp_path), Path("/nowhere"))
 
 
 def test_fail_prints_the_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyrometer_exporters.framework import logs
+from pyrometer_kit import logs
 
 
 def record(message: str, *arguments: object, level: int = logging.INFO) -> logging.LogRecord:
@@ -18,11 +18,11 @@ def record(message: str, *arguments: object, level: int = logging.INFO) -> loggi
 
 
 def test_logfmt() -> None:
-    line = logs.Logfmt().format(record("listens on %s", "127.0.0.1:1", level=logging.WARNING))
+    line = logs.Logfmt().format(record("listening on %s", "127.0.0.1:1", level=logging.WARNING))
     fields = dict(part.split("=", 1) for part in shlex.split(line))
     assert fields["level"] == "warn"
     assert fields["source"] == "pyrometer.x"
-    assert fields["msg"] == "listens on 127.0.0.1:1"
+    assert fields["msg"] == "listening on 127.0.0.1:1"
     assert fields["time"].endswith("Z")
 
 

@@ -17,10 +17,10 @@ from typing import Any
 import bcrypt
 import pytest
 
-from pyrometer_exporters.framework import renewal
-from pyrometer_exporters.framework.renewal import Renewal
-from pyrometer_exporters.framework.web import Request, Response, text
-from pyrometer_exporters.framework.webconfig import load
+from pyrometer_kit import reload as module
+from pyrometer_kit.http_message import Request, Response, text
+from pyrometer_kit.reload import WebConfigReload
+from pyrometer_kit.webconfig import load
 
 HANDSHAKES = 100
 TLS = "tls_server_config:\n  cert_file: cert.pem\n  key_file: key.pem\n"
@@ -97,12 +97,12 @@ def test_the_next_connection_gets_the_renewed_certificate(tmp_path: Path, pairs:
     async def go() -> None:
         put(pairs[0], tmp_path)
         config = load(path := write(tmp_path, TLS))
-        renewing = Renewal(path, config)
+        reload = WebConfigReload(path, config)
         async with serving({"/": ok}, config) as server:
             early = await server.connect(ssl=client_context())
             assert await presented(server) == der(pairs[0])
             put(pairs[1], tmp_path)
-            renewing.look()
+            reload.check()
             assert await presented(server) == der(pairs[1])
             assert (await early.get("/"))[0] == 200  # a connection from before goes on
 
@@ -113,13 +113,13 @@ def test_no_handshake_fails_while_certificates_are_renewed(tmp_path: Path, pairs
     async def go() -> set[bytes | None]:
         put(pairs[0], tmp_path)
         config = load(path := write(tmp_path, TLS))
-        renewing, done, seen = Renewal(path, config), asyncio.Event(), set()
+        reload, done, seen = WebConfigReload(path, config), asyncio.Event(), set()
 
         def renew(number: int) -> None:
             put(pairs[number % 2], tmp_path, "cert.pem")
-            renewing.look()  # between the two: a certificate without its key
+            reload.check()  # between the two: a certificate without its key
             put(pairs[number % 2], tmp_path, "key.pem")
-            renewing.look()
+            reload.check()
 
         async def renew_on_and_on() -> None:
             for number in itertools.count():
@@ -142,37 +142,35 @@ def test_no_handshake_fails_while_certificates_are_renewed(tmp_path: Path, pairs
         logging.disable(logging.NOTSET)
 
 
-def test_half_a_renewal_leaves_what_was_and_is_said_once(
+def test_half_a_renewal_keeps_the_old_configuration_and_is_logged_once(
     tmp_path: Path, pairs: list[Path], serving: Serving, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def go() -> None:
         put(pairs[0], tmp_path)
         config = load(path := write(tmp_path, TLS))
-        renewing = Renewal(path, config)
+        reload = WebConfigReload(path, config)
         async with serving({"/": ok}, config) as server:
             put(pairs[1], tmp_path, "cert.pem")
             for _ in range(3):
-                renewing.look()
+                reload.check()
             assert await presented(server) == der(pairs[0])
             assert len([record for record in caplog.records if record.levelno >= logging.ERROR]) == 1
             put(pairs[1], tmp_path, "key.pem")
-            renewing.look()
+            reload.check()
             assert await presented(server) == der(pairs[1])
 
     asyncio.run(go())
 
 
-def test_another_password_is_taken_up_and_the_old_one_forgotten_on_open_connections_too(
-    tmp_path: Path, serving: Serving
-) -> None:
+def test_a_new_password_replaces_the_old_one_on_open_connections_too(tmp_path: Path, serving: Serving) -> None:
     async def go() -> None:
         config = load(path := write(tmp_path, ONE))
-        renewing = Renewal(path, config)
+        reload = WebConfigReload(path, config)
         async with serving({"/": ok}, config) as server:
             client = await server.connect()
             assert (await client.get("/", Authorization=authorization("one")))[0] == 200
             write(tmp_path, TWO)
-            renewing.look()
+            reload.check()
             assert (await client.get("/", Authorization=authorization("one")))[0] == 401
             assert (await server.get("/", Authorization=authorization("two")))[0] == 200
 
@@ -180,7 +178,7 @@ def test_another_password_is_taken_up_and_the_old_one_forgotten_on_open_connecti
 
 
 CLIENT_CA = "  client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: cert.pem\n"
-TAKEN_AWAY = {
+REMOVED = {
     "users": (TLS + ONE, TLS),
     "users, by a file cut off": (ONE, ""),
     "TLS": (TLS + ONE, ONE),
@@ -190,18 +188,18 @@ TAKEN_AWAY = {
 }
 
 
-@pytest.mark.parametrize("what", TAKEN_AWAY)
-def test_what_protects_is_not_taken_away_while_it_runs(
+@pytest.mark.parametrize("what", REMOVED)
+def test_protection_is_not_removed_while_it_runs(
     what: str, tmp_path: Path, pairs: list[Path], caplog: pytest.LogCaptureFixture
 ) -> None:
-    before, after = TAKEN_AWAY[what]
+    before, after = REMOVED[what]
     put(pairs[0], tmp_path)
     config = load(path := write(tmp_path, before))
-    renewing, users, tls = Renewal(path, config), config.users, config.tls and config.tls.newest
+    reload, users, tls = WebConfigReload(path, config), config.auth.users, config.tls
     write(tmp_path, after)
-    renewing.look()
-    assert (config.users, config.tls and config.tls.newest) == (users, tls)
-    assert "takes a restart; what was read before stays in force" in caplog.text
+    reload.check()
+    assert (config.auth.users, config.tls) == (users, tls)
+    assert "takes a restart; the old configuration stays in force" in caplog.text
 
 
 def test_client_certificates_can_be_asked_for_and_their_authority_renewed(
@@ -219,58 +217,58 @@ def test_client_certificates_can_be_asked_for_and_their_authority_renewed(
         put(pairs[0], tmp_path)
         shutil.copy(pairs[0] / "cert.pem", tmp_path / "ca.pem")
         config = load(path := write(tmp_path, TLS))
-        renewing = Renewal(path, config)
+        reload = WebConfigReload(path, config)
         async with serving({"/": ok}, config) as server:
             write(tmp_path, TLS + CLIENT_CA.replace("cert.pem", "ca.pem"))
-            renewing.look()
+            reload.check()
             assert [await spoken_to(server, folder) for folder in pairs] == [True, False]
             shutil.copy(pairs[1] / "cert.pem", tmp_path / "ca.pem")
-            renewing.look()
+            reload.check()
             assert [await spoken_to(server, folder) for folder in pairs] == [False, True]
 
     asyncio.run(go())
 
 
-def test_files_named_anew_are_looked_at_from_then_on(tmp_path: Path, pairs: list[Path]) -> None:
+def test_files_that_a_reload_names_are_watched_from_then_on(tmp_path: Path, pairs: list[Path]) -> None:
     put(pairs[0], tmp_path)
     config = load(path := write(tmp_path, TLS))
-    renewing = Renewal(path, config)
+    reload = WebConfigReload(path, config)
     (tmp_path / "other").mkdir()
     put(pairs[0], tmp_path / "other")
     write(tmp_path, TLS.replace("cert.pem", "other/cert.pem").replace("key.pem", "other/key.pem"))
-    renewing.look()
+    reload.check()
     assert config.tls is not None
-    before = config.tls.newest
+    before = config.tls
     put(pairs[1], tmp_path / "other")
-    renewing.look()
-    assert config.tls.newest is not before
+    reload.check()
+    assert config.tls is not before
 
 
-def test_a_file_that_was_away_for_a_moment_is_read_when_it_is_back(tmp_path: Path) -> None:
+def test_a_file_that_was_missing_for_a_moment_is_read_when_it_is_back(tmp_path: Path) -> None:
     config = load(path := write(tmp_path, ONE))
-    renewing = Renewal(path, config)
+    reload = WebConfigReload(path, config)
     Path(path).write_text(TWO)
     status = Path(path).stat()
     Path(path).unlink()
-    renewing.look()  # can't be read now
+    reload.check()  # can't be read now
     Path(path).write_text(TWO)
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-    renewing.look()
-    assert config.allows(authorization("two"))
+    reload.check()
+    assert config.auth.allows(authorization("two"))
 
 
-def test_a_running_exporter_looks_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(renewal, "LOOK_SECONDS", 0.01)
+def test_a_running_service_checks_on_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CHECK_SECONDS", 0.01)
     config = load(path := write(tmp_path, ONE))
 
     async def go() -> None:
-        task = asyncio.ensure_future(Renewal(path, config).run())
+        task = asyncio.ensure_future(WebConfigReload(path, config).run())
         write(tmp_path, TWO)
         for _ in range(1000):
-            if config.allows(authorization("two")):
+            if config.auth.allows(authorization("two")):
                 break
             await asyncio.sleep(0.01)
-        assert config.allows(authorization("two"))
+        assert config.auth.allows(authorization("two"))
         task.cancel()
 
     asyncio.run(go())

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pyrometer_exporters.framework import version
+from pyrometer_kit import version
 
 
 def test_it_is_what_the_installation_says() -> None:

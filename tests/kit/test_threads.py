@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pyrometer_exporters.framework.background import Threads
+from pyrometer_kit.threads import Threads
 
 
 @pytest.fixture

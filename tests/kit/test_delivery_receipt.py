@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pyrometer_exporters.framework import web
-from pyrometer_exporters.framework.web import Request, Response
+from pyrometer_kit import http_server
+from pyrometer_kit.http_message import Handler, Request, Response
 
 Serving = Any
 
@@ -24,12 +24,12 @@ def told() -> list[bool]:
 
 
 @pytest.fixture
-def routes(told: list[bool]) -> dict[str, web.Handler]:
+def routes(told: list[bool]) -> dict[str, Handler]:
     async def endpoint(_: Request) -> Response:
-        return Response(200, "text/plain", b"x" * 8_000_000, told.append)
+        return Response(200, b"x" * 8_000_000, delivered=told.append)
 
     async def small(_: Request) -> Response:
-        return Response(200, "text/plain", b"x", told.append)
+        return Response(200, b"x", delivered=told.append)
 
     return {"/endpoint": endpoint, "/small": small}
 
@@ -41,7 +41,7 @@ async def until(condition: Callable[[], object], seconds: float = 5) -> None:
 
 
 def test_an_answer_is_delivered_when_the_next_request_comes(
-    serving: Serving, routes: dict[str, web.Handler], told: list[bool]
+    serving: Serving, routes: dict[str, Handler], told: list[bool]
 ) -> None:
     async def scenario() -> None:
         async with serving(routes) as s:
@@ -57,7 +57,7 @@ def test_an_answer_is_delivered_when_the_next_request_comes(
 
 @pytest.mark.parametrize("close", [False, True])
 def test_an_answer_is_delivered_when_the_client_hangs_up_with_nothing_unread(
-    serving: Serving, routes: dict[str, web.Handler], told: list[bool], close: bool
+    serving: Serving, routes: dict[str, Handler], told: list[bool], close: bool
 ) -> None:
     async def scenario() -> None:
         async with serving(routes) as s:
@@ -71,7 +71,7 @@ def test_an_answer_is_delivered_when_the_client_hangs_up_with_nothing_unread(
 
 
 def test_an_answer_is_not_delivered_to_a_scraper_that_hangs_up_instead_of_asking_again(
-    serving: Serving, routes: dict[str, web.Handler], told: list[bool]
+    serving: Serving, routes: dict[str, Handler], told: list[bool]
 ) -> None:
     """Prometheus after its timeout, with the answer in a buffer of its own: no reset says so."""
 
@@ -87,7 +87,7 @@ def test_an_answer_is_not_delivered_to_a_scraper_that_hangs_up_instead_of_asking
 
 
 def test_an_answer_is_delivered_to_a_scraper_that_asks_again_or_said_that_it_closes(
-    serving: Serving, routes: dict[str, web.Handler], told: list[bool]
+    serving: Serving, routes: dict[str, Handler], told: list[bool]
 ) -> None:
     scrape = {"X-Prometheus-Scrape-Timeout-Seconds": "5"}
 
@@ -105,7 +105,7 @@ def test_an_answer_is_delivered_to_a_scraper_that_asks_again_or_said_that_it_clo
 
 @pytest.mark.parametrize("path", ["/endpoint", "/small"])
 def test_an_answer_is_not_delivered_to_a_client_that_hangs_up_on_it(
-    serving: Serving, routes: dict[str, web.Handler], told: list[bool], path: str
+    serving: Serving, routes: dict[str, Handler], told: list[bool], path: str
 ) -> None:
     """As Prometheus does when its timeout is over: what it has not read is lost, wherever in the kernels it was."""
 
@@ -127,7 +127,7 @@ def test_an_answer_is_not_delivered_to_a_client_gone_before_it_or_asking_for_the
 ) -> None:
     async def slow(_: Request) -> Response:
         await asyncio.sleep(0.2)
-        return Response(200, "text/plain", b"x", told.append)
+        return Response(200, b"x", delivered=told.append)
 
     async def scenario() -> None:
         async with serving({"/": slow}) as s:
@@ -145,7 +145,7 @@ def test_an_answer_is_not_delivered_to_a_client_gone_before_it_or_asking_for_the
 
 
 def test_stopping_counts_an_answer_that_nobody_complained_of_as_delivered(
-    serving: Serving, routes: dict[str, web.Handler], told: list[bool]
+    serving: Serving, routes: dict[str, Handler], told: list[bool]
 ) -> None:
     async def scenario() -> None:
         async with serving(routes) as s:
@@ -163,7 +163,7 @@ def test_a_callback_that_fails_costs_nothing(serving: Serving, caplog: pytest.Lo
         raise ValueError
 
     async def endpoint(_: Request) -> Response:
-        return Response(200, "text/plain", b"x", fails)
+        return Response(200, b"x", delivered=fails)
 
     async def scenario() -> None:
         async with serving({"/": endpoint}) as s:
@@ -171,13 +171,13 @@ def test_a_callback_that_fails_costs_nothing(serving: Serving, caplog: pytest.Lo
             assert [(await client.get())[0] for _ in range(3)] == [200] * 3
 
     play(scenario)
-    assert "delivery could not be noted" in caplog.text
+    assert "could not record that the response was delivered" in caplog.text
 
 
 def test_a_client_that_does_not_read_is_dropped_with_what_it_did_not_read(
-    serving: Serving, routes: dict[str, web.Handler], told: list[bool], monkeypatch: pytest.MonkeyPatch
+    serving: Serving, routes: dict[str, Handler], told: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(web, "WRITE_SECONDS", 0.3)
+    monkeypatch.setattr(http_server, "WRITE_SECONDS", 0.3)
 
     async def scenario() -> None:
         async with serving(routes) as s:

@@ -1,8 +1,9 @@
-"""Threads for the event loop, never waited for at exit: one is kept for the next call, others are there for one each.
+"""Threads for the calls of an event loop that block; nobody waits for them at exit.
 
-Not ``asyncio.to_thread``: its pool has few threads, so that calls that hang would hold up all others, and
-``asyncio.run`` waits for it to the end, so that one hung call would outlive SIGTERM. And not a new thread for each
-call: on a node at rest that costs as much as all else that a short answer takes.
+Not ``asyncio.to_thread``: its pool has few threads, so that calls that hang would block all others, and
+``asyncio.run`` waits for it, so that one hung call would outlive SIGTERM. And not a new thread for each call: on a node
+at rest that costs as much as the rest of a short answer. So an idle thread waits for the next call, and further ones
+start as they are needed.
 """
 
 from __future__ import annotations
@@ -20,37 +21,45 @@ P = ParamSpec("P")
 
 
 class Threads:
-    """Makes calls, each in a daemon thread that no other call is in. For one event loop."""
+    """Runs calls, each in a daemon thread that runs no other call meanwhile. For one event loop."""
 
     def __init__(self, kept: int = 1) -> None:
-        """``kept`` is how many threads may wait for the next call."""
+        """Let up to ``kept`` idle threads wait for the next call."""
         self._kept = kept
         self._idle: list[queue.SimpleQueue[_Call | None]] = []
 
     def call(self, function: Callable[P, T], *args: P.args, **settings: P.kwargs) -> asyncio.Future[T]:
-        """Call ``function``; the future gets what it returns or raises. RuntimeError where no thread is to be had."""
+        """Run ``function``; return a future for its result or exception.
+
+        Raises:
+            RuntimeError: No thread can be started.
+        """
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self.tell(partial(settle, future), function, *args, **settings)
+        self.submit(partial(settle, future), function, *args, **settings)
         return future
 
-    def tell(
+    def submit(
         self,
         then: Callable[[T | None, BaseException | None], None],
         function: Callable[P, T],
         *args: P.args,
         **settings: P.kwargs,
     ) -> None:
-        """Call ``function``, then ``then`` in the loop, with what it returned or raised. Errors as :meth:`call`."""
+        """Run ``function``, then ``then`` in the loop, with its result and its exception.
+
+        Raises:
+            RuntimeError: No thread can be started.
+        """
         call = _Call(asyncio.get_running_loop(), then, partial(function, *args, **settings))
-        (self._idle.pop() if self._idle else self._started()).put(call)
+        (self._idle.pop() if self._idle else self._start()).put(call)
 
     def close(self) -> None:
-        """Keep no thread from now on."""
+        """End the idle threads, and each busy one after its call."""
         self._kept = 0
         while self._idle:
             self._idle.pop().put(None)
 
-    def _started(self) -> queue.SimpleQueue[_Call | None]:
+    def _start(self) -> queue.SimpleQueue[_Call | None]:
         calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         threading.Thread(target=self._run, args=(calls,), name="calls", daemon=True).start()
         return calls
@@ -58,16 +67,16 @@ class Threads:
     def _run(self, calls: queue.SimpleQueue[_Call | None]) -> None:
         kept = True
         while kept and (call := calls.get()) is not None:
-            call.do()
+            call.run()
             kept = len(self._idle) < self._kept
-            if kept:  # before anybody knows that the call is over: whoever makes the next one finds the thread
+            if kept:  # before anybody knows that the call is over: the next caller finds the thread
                 self._idle.append(calls)
-            call.tell()
+            call.report()
             del call  # with its result, which can be large
 
 
 class _Call:
-    """A call and what came of it."""
+    """A call with its result or exception."""
 
     __slots__ = ("_error", "_function", "_loop", "_result", "_then")
 
@@ -81,23 +90,23 @@ class _Call:
         self._result: object = None
         self._error: BaseException | None = None
 
-    def do(self) -> None:
-        """Call. Never raises."""
+    def run(self) -> None:
+        """Make the call. Never raises."""
         try:
             self._result = self._function()
-        except BaseException as error:  # noqa: BLE001  handed on to whoever waits
-            # SystemExit and its like would end the loop; StopIteration can't be carried by a future.
+        except BaseException as error:  # noqa: BLE001  passed on to the waiting coroutine
+            # SystemExit and its like would end the loop; a future cannot carry StopIteration.
             plain = isinstance(error, Exception) and not isinstance(error, StopIteration)
             self._error = error if plain else RuntimeError(repr(error))
 
-    def tell(self) -> None:
-        """Let the loop know."""
+    def report(self) -> None:
+        """Hand the outcome to the loop."""
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             self._loop.call_soon_threadsafe(self._then, self._result, self._error)
 
 
 def settle(future: asyncio.Future[T], result: T | None, error: BaseException | None) -> None:
-    """Give a future what came of a call, unless nobody waits for it any more."""
+    """Complete a future with the outcome of a call, unless its waiter is gone."""
     if future.done():
         return
     if error is None:

@@ -16,10 +16,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pyrometer_exporters.framework import web
-from pyrometer_exporters.framework.flags import Address, UsageError
-from pyrometer_exporters.framework.web import Handler, Request, Response, WebServer, text
-from pyrometer_exporters.framework.webconfig import WebConfig, load
+from pyrometer_kit import http_server
+from pyrometer_kit.auth import BasicAuth
+from pyrometer_kit.errors import UsageError
+from pyrometer_kit.flags import Address
+from pyrometer_kit.http_message import Handler, Request, Response, parse_target, text
+from pyrometer_kit.http_server import WebServer
+from pyrometer_kit.webconfig import WebConfig, load
 
 Serving = Any
 
@@ -29,7 +32,7 @@ async def hello(request: Request) -> Response:
 
 
 async def large(_: Request) -> Response:
-    return Response(200, "text/plain", b"0123456789abcdef" * 4096)
+    return Response(200, b"0123456789abcdef" * 4096)
 
 
 async def breaks(_: Request) -> Response:
@@ -88,9 +91,9 @@ def test_paths_and_parameters_are_those_that_urllib_finds(target: str) -> None:
         url = urlsplit(target)
     except ValueError:
         with pytest.raises(ValueError, match=r"."):
-            web._target(target)
+            parse_target(target)
     else:
-        assert web._target(target) == (url.path, dict(parse_qsl(url.query)))
+        assert parse_target(target) == (url.path, dict(parse_qsl(url.query)))
 
 
 def test_a_scraper_that_says_something_else_the_next_time_is_heard(serving: Serving) -> None:
@@ -149,7 +152,7 @@ def test_half_a_request_and_a_hang_up_run_nothing(serving: Serving) -> None:
 
 
 def test_a_slow_header_has_one_deadline_in_all(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(web, "HEADER_SECONDS", 0.3)
+    monkeypatch.setattr(http_server, "HEADER_SECONDS", 0.3)
 
     async def scenario() -> None:
         async with serving(ROUTES) as s:
@@ -234,7 +237,7 @@ def test_gzip_where_it_pays_and_is_asked_for(serving: Serving) -> None:
 def test_silent_clients_beyond_the_cap_make_room_for_those_who_ask(
     serving: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(web, "MAX_CONNECTIONS", 10)
+    monkeypatch.setattr(http_server, "MAX_CONNECTIONS", 10)
 
     async def scenario() -> None:
         async with serving(ROUTES) as s:
@@ -250,7 +253,7 @@ def test_silent_clients_beyond_the_cap_make_room_for_those_who_ask(
 def test_beyond_the_cap_of_busy_connections_the_answer_is_503(
     serving: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(web, "MAX_CONNECTIONS", 5)
+    monkeypatch.setattr(http_server, "MAX_CONNECTIONS", 5)
 
     async def scenario() -> None:
         gate = asyncio.Event()
@@ -286,7 +289,7 @@ def header(password: str) -> str:
 
 
 def test_basic_auth_covers_every_path(serving: Serving, caplog: pytest.LogCaptureFixture) -> None:
-    config = WebConfig(users={"prom": bcrypt.hashpw(b"right", bcrypt.gensalt(4))})
+    config = WebConfig(auth=BasicAuth({"prom": bcrypt.hashpw(b"right", bcrypt.gensalt(4))}))
 
     async def scenario() -> None:
         async with serving(ROUTES, config) as s:
@@ -307,7 +310,7 @@ def test_basic_auth_covers_every_path(serving: Serving, caplog: pytest.LogCaptur
 def test_tls_and_silent_tls_clients(
     serving: Serving, certificate: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(web, "HEADER_SECONDS", 1.0)
+    monkeypatch.setattr(http_server, "HEADER_SECONDS", 1.0)
     cert, key = certificate
     (tmp_path / "web.yml").write_text(f"tls_server_config: {{cert_file: {cert}, key_file: {key}}}")
     trust = ssl.create_default_context(cafile=str(cert))
