@@ -27,6 +27,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pyrometer_alerting.digest.scheduler import WEEKDAYS, Schedule
 from pyrometer_alerting.model.links import is_web_url
 from pyrometer_alerting.yamlfile import SettingsError, entries, read_text
+from pyrometer_kit.command_line import add_version_flag
 
 STRUCTURED = ("routing", "slack-users")  # sections without a flag, read by model/routing.py
 TOKEN_VARIABLE = "PYROMETER_SLACK_BOT_TOKEN"  # noqa: S105 - the name of a variable, not a token
@@ -149,6 +150,7 @@ def _parser() -> argparse.ArgumentParser:
     for name, default in _DEFAULTS.items():
         shown = f" (default {default})" if default else ""
         parser.add_argument(f"--{name}", dest=name, metavar="VALUE", help=_HELP[name] + shown)
+    add_version_flag(parser, "pyrometer-alerting")
     parser.add_argument("--config.file", dest="config.file", metavar="VALUE", help="YAML file with these settings")
     return parser
 
