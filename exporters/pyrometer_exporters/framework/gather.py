@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from pyrometer_exporters.framework.clock import Clock
 from pyrometer_exporters.framework.collector import Collector, CollectorSpec
 from pyrometer_exporters.framework.lane import Lane, Part
 from pyrometer_exporters.framework.metrics import Down, Family, Sample
 from pyrometer_exporters.framework.validation import Validated, validate
 from pyrometer_exporters.framework.worker import Outcome
+from pyrometer_kit.clock import Clock
 
 log = logging.getLogger(__name__)
 

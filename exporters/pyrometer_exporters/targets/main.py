@@ -17,8 +17,10 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from pyrometer_exporters.framework.flags import Flags, UsageError, fail, regexp
 from pyrometer_exporters.targets.nodes import parse
+from pyrometer_kit.command_line import add_version_flag
+from pyrometer_kit.errors import UsageError, fail
+from pyrometer_kit.flags import Flags, regexp
 
 PROG = "pyrometer-targets"
 # A scheduler that is starting, or a filter with a slip in it, tells of a few nodes only; half a cluster is seldom sold.
@@ -44,6 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     flags = Flags(PROG, "Targets for Prometheus from a host list or from sinfo.")
+    add_version_flag(flags, "pyrometer-exporters")
     add = flags.add_argument
     add("file", nargs="?", type=Path, metavar="FILE", help="the list (default: standard input)")
     add("--cluster", required=True, metavar="NAME", help="label of every target")

@@ -17,10 +17,10 @@ import pytest
 
 from pyrometer.follow.log_ring import last_recorded_step
 from pyrometer.follow.main import main
-from pyrometer_exporters.framework.clock import SystemClock
 from pyrometer_exporters.node.train.points import Point, PointStore
 from pyrometer_exporters.node.train.rings import RingFile
 from pyrometer_exporters.node.train.tracker import Rank, Tracker, to_point
+from pyrometer_kit.clock import SystemClock
 
 BLOOM = (
     "[default7]: iteration {:8}/  115311 | consumed samples: 1 | elapsed time per iteration (s): {} | global batch size"

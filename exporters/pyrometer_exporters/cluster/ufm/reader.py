@@ -13,7 +13,7 @@ from typing import Any
 from pyrometer_exporters.cluster.ufm.lines import Event, begins, event
 from pyrometer_exporters.cluster.ufm.logfile import LogFile, Place
 from pyrometer_exporters.cluster.ufm.tally import Tally, decoded
-from pyrometer_exporters.framework.statefile import StateFile
+from pyrometer_kit.statefile import StateFile
 
 # For links, an exporter that is new to the log reads what is there, but no more than some seconds' worth.
 LEARNED_BYTES = 64 << 20

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Final
 
 from pyrometer_exporters.framework.collector import CollectorSpec, Context, FlagGroup
-from pyrometer_exporters.framework.flags import UsageError, number_between, regexp
 from pyrometer_exporters.framework.lane import Job, Lane, Part
 from pyrometer_exporters.framework.metrics import Down, Family, Sample
 from pyrometer_exporters.framework.worker import LATE, Outcome
@@ -37,6 +36,8 @@ from pyrometer_exporters.node.gpu.versions import Versions
 from pyrometer_exporters.node.gpu.xid import families as xid_families
 from pyrometer_exporters.node.gpu.xid.catalogue import Classes, load_overrides
 from pyrometer_exporters.node.gpu.xid.watch import Served, XidWatch
+from pyrometer_kit.errors import UsageError
+from pyrometer_kit.flags import number_between, regexp
 
 Found = list[Sample | Down]
 Outcomes = dict[Gpu, Outcome[Found]]

@@ -9,7 +9,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from pyrometer_exporters.framework.clock import Clock
 from pyrometer_exporters.framework.lane import Job, Part
 from pyrometer_exporters.framework.metrics import Down, Family, Sample, new_sample
 from pyrometer_exporters.framework.worker import LATE, PartError, reason_of
@@ -24,6 +23,7 @@ from pyrometer_exporters.node.gpu.sampler import Sampler
 from pyrometer_exporters.node.gpu.subject import Opened, Subject, SubjectSpec, optional, value_or_none
 from pyrometer_exporters.node.gpu.throttling import Throttling
 from pyrometer_exporters.node.gpu.xid.watch import XidWatch
+from pyrometer_kit.clock import Clock
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from pyrometer_exporters.framework.collector import CollectorSpec, Context, FlagGroup
-from pyrometer_exporters.framework.flags import UsageError, regexp
 from pyrometer_exporters.framework.lane import Lane
 from pyrometer_exporters.framework.metrics import Down, Sample
 from pyrometer_exporters.framework.worker import Outcome, Worker
@@ -25,6 +24,8 @@ from pyrometer_exporters.node.nic.readings import DeviceReading
 from pyrometer_exporters.node.nic.samples import device_samples, port_samples
 from pyrometer_exporters.node.nic.state import PortStateFile
 from pyrometer_exporters.node.nic.sysfs import Files, HungFiles, SystemFiles, allow_descriptors
+from pyrometer_kit.errors import UsageError
+from pyrometer_kit.flags import regexp
 
 # A node with 22 PMA files per port was read in 0.113 s all in all (node_exporter issue 3265); reads blocked on the
 # kernel's RTNL lock took more than 5 s (issue 1841), and nothing is gained by waiting for those.

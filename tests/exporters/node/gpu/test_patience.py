@@ -110,8 +110,8 @@ def _exporter(folder: Path) -> Iterator[tuple[int, int]]:
     log = folder / "log"
     with log.open("w") as file, subprocess.Popen(command, stderr=file) as process:
         try:
-            _until(lambda: "listens on" in log.read_text())
-            found = re.search(r"listens on 127.0.0.1:(\d+)", log.read_text())
+            _until(lambda: "listening on" in log.read_text())
+            found = re.search(r"listening on 127.0.0.1:(\d+)", log.read_text())
             assert found
             yield process.pid, int(found.group(1))
         finally:

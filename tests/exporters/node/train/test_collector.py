@@ -366,7 +366,7 @@ def test_the_thread_follows_rings_between_scrapes_and_survives_what_goes_wrong(
 
 def test_with_the_real_client(context: Context, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import pyrometer
-    from pyrometer_exporters.framework.clock import SystemClock
+    from pyrometer_kit.clock import SystemClock
 
     real = Context(context.flags, SystemClock(), context.sysfs, context.procfs, folder, context.state)
     collector = TrainCollector(real)

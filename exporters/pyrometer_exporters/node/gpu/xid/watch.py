@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyrometer_exporters.framework.collector import Context
 from pyrometer_exporters.framework.metrics import Down, Family, Sample
-from pyrometer_exporters.framework.statefile import StateFile
 from pyrometer_exporters.framework.worker import Worker
 from pyrometer_exporters.node.gpu.driver import Driver
 from pyrometer_exporters.node.gpu.inventory import kernel_pci_id
@@ -23,6 +22,7 @@ from pyrometer_exporters.node.gpu.xid.lines import LineParser, XidEvent
 from pyrometer_exporters.node.gpu.xid.listener import Listener
 from pyrometer_exporters.node.kernel.collector import boot_id, follow, why_not
 from pyrometer_exporters.node.kernel.kmsg import Record
+from pyrometer_kit.statefile import StateFile
 
 if TYPE_CHECKING:
     from pyrometer_exporters.node.gpu.device import Identity
