@@ -4,13 +4,14 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: help setup constraints wheels demo test lane-unit lane-e2e lint unit e2e test-compose test-integrations docs bench stack clean
+.PHONY: help setup constraints wheels demo test lane-unit lane-e2e lint unit e2e smoke test-systems test-compose test-integrations docs bench stack clean
 
 help:
 	@echo "make demo    a simulated cluster end to end: exporters, Prometheus, Alertmanager, alerting (DEMO_FLAGS=... are passed on)"
 	@echo "make test    lint, types, unit tests, rule tests and the demo scenario"
 	@echo "make test-compose  the same scenario in containers (9 minutes; root, or an engine that runs)"
 	@echo "make test-integrations    the hooks with the real PyTorch, Hugging Face, Lightning, torchtitan, DeepSpeed, Megatron-core (5 GB)"
+	@echo "make test-systems    demo and smoke tests in chroots of Debian and Ubuntu, as root (SYSTEMS_FLAGS=--help for the choices)"
 	@echo "make wheels  the distributions, in dist/"
 	@echo "make constraints  the newest versions of what we use, into constraints.txt"
 	@echo "make docs    regenerate docs/ and dashboards/json/, and build the manual into site/"
@@ -88,6 +89,16 @@ lint: $(STAMP)
 
 unit: stack
 	@echo ">> tests"; $(BIN)/pytest -m "not e2e and not integrations"
+
+# What differs between systems: the stack, the demo's parts, the kernel log, the client's hooks into Python's own exit.
+SMOKE := tests/simulator/stack tests/simulator/demo tests/simulator/systems tests/simulator/test_engine.py \
+	tests/exporters/node/kernel tests/client/test_*.py tests/test_make.py
+smoke: stack
+	@echo ">> smoke tests"; $(BIN)/pytest -q -m "not e2e and not integrations" $(SMOKE)
+
+# As root: debootstrapped Debian 12 and 13, Ubuntu 22.04 and 24.04. SYSTEMS_FLAGS=--help for the choices.
+test-systems: $(STAMP)
+	@echo ">> demo and smoke tests in chroots"; $(BIN)/python -m pyrometer_simulator.systems $(SYSTEMS_FLAGS)
 
 e2e: stack
 	@echo ">> end-to-end scenario"; $(BIN)/pytest -m "e2e and not compose"

@@ -16,7 +16,7 @@ from pyrometer_alerting.app.settings import DIGEST_SECONDS, PROG, QUERY_SECONDS,
 from pyrometer_alerting.deliver.courier import TERMINAL
 from pyrometer_alerting.deliver.slack import Slack, WebSlack
 from pyrometer_alerting.deliver.terminal import TerminalSlack
-from pyrometer_alerting.digest.schedule import Digests
+from pyrometer_alerting.digest.scheduler import Digests
 from pyrometer_alerting.model import routing
 from pyrometer_alerting.model.links import without_credentials
 from pyrometer_alerting.render.messages import Style
@@ -32,11 +32,11 @@ from pyrometer_kit.reload import FileWatch, WebConfigReload
 
 RELOAD_SECONDS = 1.0
 _QUIET = ("PIL", "asyncio", "matplotlib", "requests", "slack_sdk", "urllib3", "websocket", "websockets")
-_log = logging.getLogger("pyrometer_alerting.app.main")  # not __main__, when it is run with -m
+_log = logging.getLogger("pyrometer_alerting.app.main")  # not __main__ when run with -m
 
 
 def main() -> None:
-    """Run as the console script."""
+    """Run the console script."""
     sys.exit(run(sys.argv[1:], os.environ))
 
 
@@ -124,7 +124,7 @@ def _channel(chosen: Settings) -> str:
 
 
 def style(chosen: Settings) -> Style:
-    """Return what every message has in common; its links use the addresses that browsers reach."""
+    """Return what all messages share; links lead where browsers reach, which may differ from our own addresses."""
     return Style(
         notice=chosen.notice,
         grafana_url=without_credentials(chosen.grafana_url),
@@ -165,7 +165,7 @@ class _Reloader:
 
 
 def _wait(stop: threading.Event, reloader: _Reloader) -> None:
-    """Wait for SIGTERM or SIGINT, which only the main thread receives; tests set the event."""
+    """Wait for SIGTERM or SIGINT; only the main thread receives signals, tests set the event."""
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda _number, _frame: stop.set())

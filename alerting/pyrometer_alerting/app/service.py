@@ -1,4 +1,4 @@
-"""The parts put together: routes over store, intake, courier and diagnostician."""
+"""The assembled service: HTTP routes over store, intake, courier and diagnostician."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dataclasses import replace
 from functools import partial
 
 from pyrometer_alerting.app import api
-from pyrometer_alerting.app.analysts import Analysts
+from pyrometer_alerting.app.analysis import AnalysisWorkers
 from pyrometer_alerting.deliver.courier import Courier
 from pyrometer_alerting.deliver.slack import Slack, WebSlack
 from pyrometer_alerting.diagnosis.diagnostician import Diagnostician
-from pyrometer_alerting.digest.schedule import Digests
+from pyrometer_alerting.digest.scheduler import Digests
 from pyrometer_alerting.intake.intake import WATCHDOG_FACT, Intake, Outcome
 from pyrometer_alerting.intake.own_alerts import oversized
 from pyrometer_alerting.intake.reconcile import Reconciler
@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 WEBHOOK_PATH = "/api/v1/alertmanager"
 MAX_DELIVERY_BYTES = 16 << 20  # 1000 alerts take about 1 MiB
-_MAX_RELOAD_BYTES = 1 << 10  # of a body that means nothing
+_MAX_RELOAD_BYTES = 1 << 10  # of a body without meaning
 _HTML = "text/html; charset=utf-8"
 _METRICS = "text/plain; version=0.0.4; charset=utf-8"
 _PAGE_HEADERS = {
@@ -48,11 +48,11 @@ _PAGE_HEADERS = {
     "Cache-Control": "no-store",
 }
 _CLEAN_UP_SECONDS = 3600.0
-_WATCHDOG_SECONDS = 180.0  # it comes each minute: two may be lost to a restart
+_WATCHDOG_SECONDS = 180.0  # it arrives every minute; two may be lost to a restart
 
 
 class Service:
-    """Everything behind the HTTP server. `start` runs the two workers, `stop` ends them and closes the store."""
+    """Everything behind the HTTP server; `start` runs the workers, `stop` ends them and closes the store."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Service:
             if prometheus is not None
             else None
         )
-        self.analysts = Analysts(
+        self.analysis = AnalysisWorkers(
             store,
             slack,
             prometheus,
@@ -121,7 +121,7 @@ class Service:
         """Read routing, secrets and web configuration again; all of them or none replaces the old ones.
 
         Raises:
-            UsageError: Something is wrong with one of them.
+            UsageError: something is wrong with one of them.
         """
         self._reload_successful = False
         routing, users = self._reload()
@@ -135,7 +135,7 @@ class Service:
     def start(self) -> None:
         """Run delivery, diagnosis and clean-up."""
         targets: list[Callable[[], None]] = [self.courier.run, self.reconciler.run, self._clean_up]
-        targets += self.analysts.targets()
+        targets += self.analysis.targets()
         if self.diagnostician is not None:
             targets.append(self.diagnostician.run)
         if self._listener is not None:
@@ -153,7 +153,7 @@ class Service:
             self._listener.stop()
         if self.diagnostician is not None:
             self.diagnostician.stop()
-        self.analysts.stop()
+        self.analysis.stop()
         for thread in self._threads:
             thread.join(timeout=15.0)
         self._store.close()
@@ -166,9 +166,9 @@ class Service:
             "/metrics": lambda: Response(200, self.metrics.render(), _METRICS),
             "/-/healthy": lambda: text(200, "healthy"),
             "/-/ready": self._ready,
-            "/api/v1/incidents": lambda: self._told(lambda tx: api.incidents(tx, self._style)),
-            "/api/v1/dead": lambda: self._told(api.dead),
-            "/api/v1/audit": lambda: self._told(api.audit),
+            "/api/v1/incidents": lambda: self._query(lambda tx: api.incidents(tx, self._style)),
+            "/api/v1/dead": lambda: self._query(api.dead),
+            "/api/v1/audit": lambda: self._query(api.audit),
         }
         routes = {path: BlockingRoute(partial(_read, page)) for path, page in pages.items()}
         routes["/-/reload"] = BlockingRoute(self._reloaded, ("POST", "PUT"), max_body=_MAX_RELOAD_BYTES)
@@ -187,7 +187,7 @@ class Service:
         return response
 
     def _receive(self, body: bytes) -> Response:
-        """2xx only after the commit; 503 makes Alertmanager try again, any 4xx would make it give up."""
+        """Answer 2xx only after the commit; 503 makes Alertmanager retry, any 4xx would make it give up."""
         try:
             outcome = self._intake.apply(parse(body))
         except BadDelivery as error:
@@ -201,7 +201,7 @@ class Service:
         return Response(200, b"ok\n")
 
     def _too_large(self) -> Response:
-        """Alertmanager would repeat it for ever if it were refused: the channel is told to look there."""
+        """Accept an oversized delivery and raise an alert: Alertmanager would retry a refused one for ever."""
         now = self._clock.wall()
         alert = oversized(f"{MAX_DELIVERY_BYTES >> 20} MiB", now)
         self.metrics.rejected.labels("oversized").inc()
@@ -216,18 +216,18 @@ class Service:
         return Response(200, b"too large: see the channel\n")
 
     def _changed(self, outcome: Outcome) -> None:
-        """Wake those who have something to do now."""
+        """Wake the workers that have something to do."""
         if self.diagnostician is not None:
             if outcome.cause_arrived:
                 self.diagnostician.poke_all()
             for incident_id in outcome.diagnose:
                 self.diagnostician.poke(incident_id)
-        if outcome.doubted:
+        if outcome.has_parked:
             self.reconciler.poke()
         self.courier.wake()
 
     def _acted(self) -> None:
-        """Somebody did something: the message changes, and Alertmanager is asked what is muted now."""
+        """Update the message and poll Alertmanager after somebody has acted."""
         self.courier.wake()
         self.reconciler.poke()
 
@@ -254,8 +254,8 @@ class Service:
         return Response(200, page.render(shown, banner, now).encode(), _HTML, _PAGE_HEADERS)
 
     def _digest(self) -> Response:
-        """The digest as a page; while it is being made the answer says so and comes back."""
-        made = self.analysts.herald.page()
+        """Return the digest as a page; while it is rendered, a page that refreshes itself."""
+        made = self.analysis.digest_scheduler.page()
         body = made if made is not None else "The digest is being made: this page comes back in 3 s."
         return Response(200, body.encode(), _HTML, _PAGE_HEADERS | ({} if made is not None else {"Refresh": "3"}))
 
@@ -278,12 +278,12 @@ class Service:
             lines.append(f"{dead} messages were refused by Slack for good: pyrometer-alerting replay tries them again.")
         return tuple(lines)
 
-    def _told(self, tell: Callable[[Transaction], Response]) -> Response:
+    def _query(self, query: Callable[[Transaction], Response]) -> Response:
         with self._store.transaction() as tx:
-            return tell(tx)
+            return query(tx)
 
     def _gauges(self) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
-        """Return the gauges of the moment; without those of the store while it cannot be read (absent, not zero)."""
+        """Return the present gauges, without those of a store that cannot be read (absent, not zero)."""
         reloaded: dict[str, dict[tuple[tuple[str, str], ...], float]] = {
             "pyrometer_alerting_config_last_reload_successful": {(): float(self._reload_successful)}
         }
@@ -314,7 +314,7 @@ class Service:
         return gauges
 
     def _clean_up(self) -> None:
-        """Forget old resolved incidents now and then."""
+        """Delete old resolved incidents every hour."""
         while not self._stopping.wait(_CLEAN_UP_SECONDS):
             try:
                 with self._store.transaction() as tx:
@@ -333,7 +333,7 @@ def _read(page: Callable[[], Response], request: Request) -> Response:
 
 
 def _delivery(root: Operation | None) -> str:
-    """How far the message got, for the page's corner."""
+    """Return how far the message got, for the page's corner."""
     if root is None:
         return "page only"
     words = {"done": "in the channel", "dead": f"refused: {root.error}", "lookup": "checking whether Slack has it"}
