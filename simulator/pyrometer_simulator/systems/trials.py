@@ -151,10 +151,11 @@ def _run(command: list[str], log: Path) -> tuple[str, float, str]:
 
 
 def _complaint(log: Path) -> str:
-    """Return the line that says what went wrong: a verdict or a failed test, else the last line."""
+    """Return the line that says what went wrong: a verdict or a failed test, else the last one that is not make's."""
     lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    telling = [line for line in lines if line.startswith(("FAILED", "ERROR", "stack:", "make: ")) or "WRONG" in line]
-    return next(iter(telling or lines[-1:]), "no output")
+    telling = [line for line in lines if line.startswith(("FAILED", "ERROR")) or "WRONG:" in line]
+    last = [line for line in lines if not line.startswith("make")][-1:]
+    return next(iter(telling or last), "no output")
 
 
 def _trial(result: Result) -> tuple[str, ...]:

@@ -52,7 +52,7 @@ def test_a_command_that_ends_well_is_ok_and_its_output_is_kept(chroot: Chroot, t
             "06:22:16 WRONG: 3 messages for 2 faults\nmake: *** [demo] Error 1",
             "06:22:16 WRONG: 3 messages for 2 faults",
         ),
-        ("stack: E: not signed\nmore", "stack: E: not signed"),
+        ("stack: reading\nstack: not signed\nmake: *** [stack] Error 2", "stack: not signed"),
         ("FAILED tests/a.py::test_b - x\n1 failed", "FAILED tests/a.py::test_b - x"),
         ("first\nlast", "last"),
         ("", "no output"),
