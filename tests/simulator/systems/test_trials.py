@@ -72,6 +72,19 @@ def test_a_command_without_an_end_is_ended(chroot: Chroot, tmp_path: Path, monke
     assert run(tmp_path)[0].note.startswith("no end after 0 s: ")
 
 
+@pytest.mark.parametrize(("reuse", "times"), [(False, 4), (True, 1)])
+def test_each_profile_is_tried_from_nothing_unless_a_checkout_is_reused(
+    reuse: bool, times: int, chroot: Chroot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    laid_out: list[object] = []
+    monkeypatch.setattr(chroots, "lay_out_project", lambda *who: laid_out.append(who))
+    monkeypatch.setattr(trials, "probe", lambda *_: "")
+    plan = Plan(["ordinary"], PROFILES, ["demo"], reuse)
+    results = list(trials.run_all(RELEASES[0], tmp_path / "bookworm", plan, tmp_path / "logs", lambda _: None))
+    assert len(laid_out) == times
+    assert [each.note for each in results] == (["", *["set up before"] * 3] if reuse else [""] * 4)
+
+
 def test_a_profile_that_could_not_be_brought_about_is_no_success(chroot: Chroot, tmp_path: Path) -> None:
     chroot.state["log"] = "readable"
     assert {(each.outcome, each.note) for each in run(tmp_path)} == {
