@@ -23,6 +23,7 @@ from pyrometer_exporters.framework.metrics import Down, Family, Sample
 from pyrometer_exporters.framework.process import Process
 from pyrometer_kit import logs, version, webconfig
 from pyrometer_kit.clock import SystemClock
+from pyrometer_kit.command_line import add_version_flag
 from pyrometer_kit.errors import UsageError, fail
 from pyrometer_kit.flags import Flags, address
 from pyrometer_kit.http_message import Handler, Request, Response, text
@@ -116,7 +117,7 @@ def build(spec: CollectorSpec, context: Context) -> Collector:
 def parser(exporter: Exporter, specs: Sequence[CollectorSpec]) -> Flags:
     """Return the parser of all flags, the exporter's own and its collectors'."""
     flags = Flags(exporter.prog, exporter.title)
-    flags.add_argument("--version", action="version", version=f"%(prog)s {version.installed('pyrometer_exporters')}")
+    add_version_flag(flags, "pyrometer-exporters")
     add = flags.add_argument
     add("--web.listen-address", dest="web.listen-address", type=address, default=exporter.listen, metavar="HOST:PORT",
         help="address to serve on (default: %(default)s)")  # fmt: skip

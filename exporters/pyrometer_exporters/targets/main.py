@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pyrometer_exporters.targets.nodes import parse
+from pyrometer_kit.command_line import add_version_flag
 from pyrometer_kit.errors import UsageError, fail
 from pyrometer_kit.flags import Flags, regexp
 
@@ -45,6 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     flags = Flags(PROG, "Targets for Prometheus from a host list or from sinfo.")
+    add_version_flag(flags, "pyrometer-exporters")
     add = flags.add_argument
     add("file", nargs="?", type=Path, metavar="FILE", help="the list (default: standard input)")
     add("--cluster", required=True, metavar="NAME", help="label of every target")
