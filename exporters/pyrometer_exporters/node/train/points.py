@@ -3,8 +3,8 @@
 Prometheus keeps all points of a series that one scrape brings, as long as they come in order and are newer than what
 it has. So each consumer (``/batches?consumer=prom-a``) has a cursor: the newest point that it took. The cursor moves
 only when the reply was delivered. The newest point of every series is served again each time, for ten minutes:
-Prometheus accepts it silently, and one that tracks the staleness of timestamped series (ours doesn't: it loses batches when a
-scrape fails) would otherwise end the series with a marker of *its* clock, which a node whose clock is a little behind
+Prometheus accepts it silently. One that tracks the staleness of timestamped series (ours doesn't: it loses batches when
+a scrape fails) would otherwise end the series with a marker of *its* clock, which a node whose clock is a little behind
 could not follow in order.
 """
 
