@@ -1,4 +1,4 @@
-"""The worker that makes pictures for workspaces without the chart block: after the text, by an edit, never before it.
+"""Pictures of incidents for workspaces without chart blocks, added by an edit so that they never delay the text.
 
 Few: one when the drop is diagnosed, one every five minutes while it lasts, one of the whole when it is over.
 """
@@ -14,9 +14,8 @@ from dataclasses import replace
 from typing import Protocol, cast
 
 from pyrometer_alerting.clock import Clock
-from pyrometer_alerting.deliver.degrade import draws_charts
-from pyrometer_alerting.deliver.gallery import Gallery
-from pyrometer_alerting.deliver.slack import SlackFailure
+from pyrometer_alerting.deliver.degrade import has_native_charts_enabled
+from pyrometer_alerting.deliver.slack import Slack, SlackFailure
 from pyrometer_alerting.model.incident import Incident
 from pyrometer_alerting.prometheus import Prometheus, PrometheusError
 from pyrometer_alerting.render.messages import headline
@@ -25,6 +24,37 @@ from pyrometer_alerting.state.store import Store, StoreError
 
 _log = logging.getLogger(__name__)
 
+READY_WAITS = (1.0, 2.0, 4.0, 8.0)  # seconds between checks of an upload, which Slack processes asynchronously
+
+
+class PictureUploader:
+    """Uploads pictures; `sleep` waits for that many seconds."""
+
+    def __init__(self, slack: Slack, sleep: Callable[[float], object]) -> None:
+        self._slack, self.sleep = slack, sleep
+
+    def upload(self, name: str, content: bytes, title: str) -> str | None:
+        """Return Slack's id of the picture; None if Slack does not process it in time.
+
+        Raises:
+            SlackFailure: the upload failed.
+        """
+        file_id = self._slack.upload(name, content, title)
+        if self._ready(file_id):
+            return file_id
+        _log.warning("pictures: Slack did not process %s in time: the message has no picture", file_id)
+        return None
+
+    def _ready(self, file_id: str) -> bool:
+        if self._slack.is_ready(file_id):
+            return True
+        for wait in READY_WAITS:
+            self.sleep(wait)
+            if self._slack.is_ready(file_id):
+                return True
+        return False
+
+
 EVERY_SECONDS = 5.0
 AGAIN_SECONDS = 300.0
 AFTER_FAILURE_SECONDS = 60.0
@@ -32,25 +62,34 @@ WITHOUT_LIBRARY_SECONDS = 3600.0
 RECENT_SECONDS = 600.0  # a resolved incident's last picture is made within this time
 
 
-class Illustrate(Protocol):
-    """The picture of one incident as PNG; None where there is nothing to draw."""
+class DrawIncident(Protocol):
+    """Draws one incident as PNG; returns None if there is nothing to draw."""
 
     def __call__(self, prometheus: Prometheus, incident: Incident, now: float) -> bytes | None:
-        """Raises PrometheusError."""
+        """Draw the incident.
+
+        Raises:
+            PrometheusError: a query failed.
+        """
+        ...
 
 
-def load_illustrate() -> Illustrate:
-    """Import Matplotlib and what uses it, once a picture is needed; ImportError where it is not installed."""
-    return cast(Illustrate, importlib.import_module("pyrometer_alerting.deliver.illustration").illustrate)
+def load_draw_incident() -> DrawIncident:
+    """Import Matplotlib and its users when the first picture is needed.
+
+    Raises:
+        ImportError: Matplotlib is not installed.
+    """
+    return cast(DrawIncident, importlib.import_module("pyrometer_alerting.render.drop_figure").draw_incident)
 
 
-class Illustrator:
-    """Runs in its own thread; `changed` is called when a message has a new picture to show."""
+class IncidentPictures:
+    """Runs in its own thread; calls `changed` when a message has a new picture."""
 
     def __init__(
         self,
         store: Store,
-        gallery: Gallery,
+        uploader: PictureUploader,
         prometheus: Prometheus,
         *,
         charts: str,
@@ -58,12 +97,12 @@ class Illustrator:
         metrics: Metrics,
         changed: Callable[[], None],
     ) -> None:
-        self._store, self._gallery, self._prometheus, self._charts = store, gallery, prometheus, charts
+        self._store, self._uploader, self._prometheus, self._charts = store, uploader, prometheus, charts
         self._clock, self._metrics, self._changed = clock, metrics, changed
-        self._made: dict[str, tuple[float, bool]] = {}  # incident -> when its picture was made, and whether of its end
+        self._made: dict[str, tuple[float, bool]] = {}  # incident -> (time of its picture, whether it shows the end)
         self._not_before = 0.0
         self._stop = threading.Event()
-        self.load: Callable[[], Illustrate] = load_illustrate
+        self.load: Callable[[], DrawIncident] = load_draw_incident
 
     def run(self) -> None:
         """Make pictures until stopped."""
@@ -78,16 +117,16 @@ class Illustrator:
         self._stop.set()
 
     def step(self) -> bool:
-        """Make the picture of one incident that needs one; whether one was made."""
+        """Make the picture of one incident that needs one; return whether one was made."""
         now = self._clock.now()
         incident = self._next(now) if now >= self._not_before else None
         if incident is None:
             return False
-        begun = time.monotonic()
+        started = time.monotonic()
         try:
             made = self._make(incident, now)
         except ImportError:
-            _log.warning("pictures: no Matplotlib here: pip install matplotlib, or --slack.charts=off")
+            _log.warning("pictures: Matplotlib is not installed: pip install matplotlib, or set --slack.charts=off")
             self._not_before, made = now + WITHOUT_LIBRARY_SECONDS, False
         except (PrometheusError, SlackFailure) as error:
             _log.warning("pictures: incident %s: %s", incident.id, error)
@@ -97,13 +136,13 @@ class Illustrator:
             _log.exception("pictures: incident %s", incident.id)
             self._made[incident.id], made = (now, not incident.firing), False
         self._metrics.pictures.labels("made" if made else "failed").inc()
-        _log.debug("pictures: incident %s took %.2f s", incident.id, time.monotonic() - begun)
+        _log.debug("pictures: incident %s took %.2f s", incident.id, time.monotonic() - started)
         return made
 
     def _next(self, now: float) -> Incident | None:
-        """The newest incident whose picture is missing or old."""
+        """Return the newest incident whose picture is missing or outdated."""
         with self._store.transaction() as tx:
-            if self._charts == "off" or draws_charts(tx, self._charts, now):
+            if self._charts == "off" or has_native_charts_enabled(tx, self._charts, now):
                 return None
             found = [incident for incident in tx.recent_incidents(now - RECENT_SECONDS) if _wants_picture(incident)]
         self._made = {key: made for key, made in self._made.items() if key in {incident.id for incident in found}}
@@ -118,7 +157,7 @@ class Illustrator:
         self._made[incident.id] = (now, not incident.firing)
         if content is None:
             return False
-        file_id = self._gallery.hang("mfu.png", content, headline(incident))
+        file_id = self._uploader.upload("mfu.png", content, headline(incident))
         if file_id is None:
             return False
         with self._store.transaction() as tx:
@@ -126,10 +165,10 @@ class Illustrator:
             if current is None:
                 return False
             tx.save_incident(replace(current, picture=file_id), self._clock.now())
-            tx.outbox.want(incident.id, now, now)
+            tx.outbox.request(incident.id, now, now)
         self._changed()
         return True
 
 
 def _wants_picture(incident: Incident) -> bool:
-    return incident.posts and incident.diagnosis is not None and incident.diagnosis.curve is not None
+    return incident.is_posted and incident.diagnosis is not None and incident.diagnosis.curve is not None
