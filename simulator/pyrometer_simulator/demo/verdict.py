@@ -102,12 +102,13 @@ def separate(
     """Return the messages about the simulated cluster and those about the machine that the demo runs on.
 
     A full disk or a flapping Wi-Fi of that machine is worth a message, but it is no fault of the scenario. Incidents
-    never span clusters.
+    never span clusters. Digests are in neither: one is due every morning, whatever the demo does.
     """
     own = {incident["id"] for incident in incidents if incident["cluster"] == own_machine.CLUSTER}
+    about_incidents = [message for message in messages if not _is_digest(message)]
     return (
-        [message for message in messages if _incident_id(message) not in own],
-        [message for message in messages if _incident_id(message) in own],
+        [message for message in about_incidents if _incident_id(message) not in own],
+        [message for message in about_incidents if _incident_id(message) in own],
     )
 
 
@@ -183,6 +184,13 @@ def _first_line(message: dict[str, Any]) -> str:
     return next(iter(str(message["text"]).splitlines()), "")
 
 
+def _is_digest(message: dict[str, Any]) -> bool:
+    return str(_payload(message).get("op_id", "")).startswith("digest-")
+
+
 def _incident_id(message: dict[str, Any]) -> str:
-    payload = (message.get("metadata") or {}).get("event_payload") or {}
-    return str(payload.get("incident_id", ""))
+    return str(_payload(message).get("incident_id", ""))
+
+
+def _payload(message: dict[str, Any]) -> dict[str, Any]:
+    return (message.get("metadata") or {}).get("event_payload") or {}
