@@ -185,7 +185,7 @@ def _first_line(message: dict[str, Any]) -> str:
 
 
 def _is_digest(message: dict[str, Any]) -> bool:
-    return str(_payload(message).get("op_id", "")).startswith("digest-")
+    return _incident_id(message).startswith("digest-")
 
 
 def _incident_id(message: dict[str, Any]) -> str:
