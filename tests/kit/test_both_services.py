@@ -63,13 +63,13 @@ class Service:
         with (
             contextlib.suppress(ConnectionError, ssl.SSLError),
             socket.create_connection(("127.0.0.1", self.port), timeout=10) as raw,
+            tls.wrap_socket(raw) if tls else raw as client,
         ):
-            with tls.wrap_socket(raw) if tls else raw as client:
-                client.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
-                answer = b""
-                while piece := client.recv(65536):
-                    answer += piece
-                return answer.decode()
+            client.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+            answer = b""
+            while piece := client.recv(65536):
+                answer += piece
+            return answer.decode()
         return ""
 
     def is_served(self, tls: ssl.SSLContext | None) -> bool:
@@ -126,7 +126,7 @@ def client(folder: Path, *, certificate: bool = False, newest: ssl.TLSVersion | 
 UNUSABLE = {
     "a CA that verifies nobody": (TLS + CLIENT_CA, "the client CA would verify nobody: set client_auth_type"),
     "required certificates without a CA": (TLS + REQUIRED, "needs client_ca_file: no certificate could be verified"),
-    "an encrypted key": (TLS.replace("key.pem", "locked.pem"), "the key is encrypted, and nobody is there to type"),
+    "an encrypted key": (TLS.replace("key.pem", "locked.pem"), "the key is encrypted, and no password can be entered"),
     "a key of another certificate": (TLS.replace("key.pem", "other.pem"), "can't load the certificate or key"),
     "an unknown key": (TLS + "  client_certs: x\n", "web.yml:4: unknown setting client_certs"),
     "a plain password": ("basic_auth_users: {me: hunter2}\n", "basic_auth_users.me is not a bcrypt hash"),
