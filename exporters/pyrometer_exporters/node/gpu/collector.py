@@ -20,19 +20,19 @@ from pyrometer_exporters.framework.collector import CollectorSpec, Context, Flag
 from pyrometer_exporters.framework.metrics import Down, Family, Sample
 from pyrometer_exporters.framework.outcome import LATE, Outcome
 from pyrometer_exporters.framework.scheduling import Member, SharedWorker, Task
-from pyrometer_exporters.node.gpu import families, inventory, release, subject, versions
-from pyrometer_exporters.node.gpu.arrivals import Arrivals
+from pyrometer_exporters.node.gpu import driver_versions, families, inventory, release, subject
+from pyrometer_exporters.node.gpu.adaptive_timeout import LONGEST_SECONDS, SHORTEST_SECONDS
 from pyrometer_exporters.node.gpu.binding import Pynvml
 from pyrometer_exporters.node.gpu.device import PATIENCE_SECONDS, Gpu, Shared
 from pyrometer_exporters.node.gpu.driver import RELEASED, RELEASING, Driver
+from pyrometer_exporters.node.gpu.driver_versions import Versions
+from pyrometer_exporters.node.gpu.hotplug import Hotplug
 from pyrometer_exporters.node.gpu.jobs import Jobs
 from pyrometer_exporters.node.gpu.nvml import Nvml
-from pyrometer_exporters.node.gpu.patience import LONGEST_SECONDS, SHORTEST_SECONDS
+from pyrometer_exporters.node.gpu.registry import GpuRegistry
 from pyrometer_exporters.node.gpu.release import ReleaseWatch
-from pyrometer_exporters.node.gpu.roster import Roster
 from pyrometer_exporters.node.gpu.sampler import DEFAULT_FREQUENCY, Sampler
-from pyrometer_exporters.node.gpu.subject import SubjectSpec
-from pyrometer_exporters.node.gpu.versions import Versions
+from pyrometer_exporters.node.gpu.subject import SubjectContext
 from pyrometer_exporters.node.gpu.xid import families as xid_families
 from pyrometer_exporters.node.gpu.xid.catalogue import Classes, load_overrides
 from pyrometer_exporters.node.gpu.xid.watch import Served, XidWatch
@@ -49,8 +49,8 @@ class GpuCollector:
     def __init__(self, shared: Shared, context: Context) -> None:
         self._shared = shared
         self._bus = inventory.PciBus(context.sysfs)
-        self._roster = Roster(shared, context.procfs)
-        self._arrivals = Arrivals(self._roster, context.clock.monotonic)
+        self._registry = GpuRegistry(shared, context.procfs)
+        self._hotplug = Hotplug(self._registry, context.clock.monotonic)
         self._versions = Versions(shared.driver, context.procfs)
         self._release = ReleaseWatch(shared.driver, context.state, getattr(context.flags, RELEASE_FLAG))
         self._expected: int | None = getattr(context.flags, EXPECTED_FLAG)
@@ -69,7 +69,7 @@ class GpuCollector:
             self._worker.run([visit])
             visit.outcome(until)
         self._take_up(on_bus)
-        jobs = {gpu: gpu.task() for gpu in self._roster.gpus}
+        jobs = {gpu: gpu.task() for gpu in self._registry.gpus}
         self._shared.driver.readers = len(jobs)
         self._worker.run([visit, *jobs.values()] if connected else [*jobs.values()])
         start = time.monotonic()
@@ -96,8 +96,8 @@ class GpuCollector:
         self._shared.sampler.close()
         self._worker.close()
         self._visits.close()
-        for gpu in self._roster.gpus:
-            gpu.own.close()
+        for gpu in self._registry.gpus:
+            gpu.member.close()
 
     def _present(self, on_bus: list[str] | None) -> Iterable[Sample]:
         if on_bus is not None:
@@ -109,34 +109,34 @@ class GpuCollector:
         """Of the sick ones too: why a GPU is gone is what an Xid tells."""
         shared = self._shared
         gpus = [
-            (gpu.identity, gpu.identity.dcgm_labels(shared.hostname) if gpu.known else None)
-            for gpu in self._roster.gpus
+            (gpu.identity, gpu.identity.dcgm_labels(shared.context.hostname) if gpu.is_known else None)
+            for gpu in self._registry.gpus
             if gpu.is_served
         ]
         addresses = [pci for pci in on_bus or () if shared.selection.takes(None, pci, None)]
-        left_out = self._roster.left_out | self._bus.given_away
-        served = Served(gpus, addresses if self._roster.addressed else (), left_out)
-        return shared.xids.collect(served, shared.dcgm[xid_families.DCGM_XID_ERRORS], until)
+        left_out = self._registry.left_out | self._bus.given_away
+        served = Served(gpus, addresses if self._registry.addressed else (), left_out)
+        return shared.xids.collect(served, shared.context.dcgm[xid_families.DCGM_XID_ERRORS], until)
 
     def _is_to_be_connected_anew(self, held: Mapping[str, int] | None) -> bool:
         driver = self._shared.driver
-        took = self._arrivals.look(held, driver.link)
+        took = self._hotplug.look(held, driver.link)
         if driver.link is None:
             if took:
                 driver.hurry()
             return False
-        came = self._arrivals.since_connected()
-        gpus = self._roster.gpus
+        came = self._hotplug.since_connected()
+        gpus = self._registry.gpus
         read = self._asked({gpu: gpu.read for gpu in gpus if gpu.address in came})
         answered = [gpu.address for gpu in read if gpu.address is not None]
-        missing = self._arrivals.missing(came, answered)
+        missing = self._hotplug.missing(came, answered)
         if missing:  # the events that NVML keeps end with the connection
-            self._asked({gpu: gpu.fetch for gpu in gpus})
+            self._asked({gpu: gpu.fetch_xids for gpu in gpus})
         return bool(missing)
 
-    def _asked(self, errands: Mapping[Gpu, Callable[[], Found]]) -> list[Gpu]:
+    def _asked(self, calls: Mapping[Gpu, Callable[[], Found]]) -> list[Gpu]:
         """The GPUs that have done this within a short wait."""
-        jobs = {gpu: gpu.own.task(errand) for gpu, errand in errands.items()}
+        jobs = {gpu: gpu.member.task(call) for gpu, call in calls.items()}
         self._worker.run([*jobs.values()])
         outcomes = _awaited(jobs, time.monotonic() + SHORTEST_SECONDS)
         return [gpu for gpu, outcome in outcomes.items() if outcome.reason is None]
@@ -146,10 +146,10 @@ class GpuCollector:
 
     def _take_up(self, on_bus: list[str] | None) -> None:
         if self._bus.given_away:
-            self._roster.without(self._bus.given_away)
+            self._registry.without(self._bus.given_away)
         link = self._shared.driver.link
         if link is not None:
-            self._roster.update(link, on_bus, self._arrivals.awaited)
+            self._registry.update(link, on_bus, self._hotplug.awaited)
 
 
 def _awaited(jobs: Mapping[Gpu, Task[Found]], until: float) -> Outcomes:
@@ -158,7 +158,7 @@ def _awaited(jobs: Mapping[Gpu, Task[Found]], until: float) -> Outcomes:
     One late GPU is sick; when most are late it is this process that was held up, or the driver.
     """
     now = time.monotonic()
-    outcomes = {gpu: job.outcome(min(until, now + gpu.patience.seconds)) for gpu, job in jobs.items()}
+    outcomes = {gpu: job.outcome(min(until, now + gpu.timeout.seconds)) for gpu, job in jobs.items()}
     late = [outcome for outcome in outcomes.values() if outcome.reason == LATE]
     if 2 * len(late) > len(jobs):
         outcomes = {gpu: job.outcome(until) for gpu, job in jobs.items()}
@@ -172,7 +172,7 @@ def _told(part: str, outcome: Outcome[Found]) -> Sequence[Sample | Down]:
 def _about(gpu: Gpu, outcome: Outcome[Found], found: Found) -> None:
     if outcome.reason not in (RELEASED, RELEASING):  # nobody asked it: neither up nor down
         found.append(families.UP.sample(1 if outcome.reason is None else 0, *gpu.identity.labels()))
-    if gpu.known:
+    if gpu.is_known:
         found.append(gpu.identity.info())
     found.extend(_told(gpu.part, outcome))
 
@@ -242,26 +242,28 @@ def build(context: Context, nvml: Nvml | None = None) -> GpuCollector:
     overrides = getattr(context.flags, XID_CLASSES_FLAG)
     classes = Classes(load_overrides(overrides) if overrides is not None else None)
     nvml = nvml or Pynvml()
-    subjects = subject.discover()
     driver, jobs = Driver(nvml, context.clock), Jobs(context.procfs, context.clock.monotonic)
     shared = Shared(
-        nvml=nvml,
+        context=SubjectContext(
+            nvml=nvml,
+            clock=context.clock,
+            # As dcgm-exporter does: in a container the host's own name comes from the environment.
+            hostname=os.environ.get("NODE_NAME") or socket.gethostname(),
+            dcgm=_served_dcgm_families(getattr(context.flags, HOSTNAME_FLAG)),
+            jobs=jobs,
+        ),
         driver=driver,
         sampler=Sampler(driver.using, getattr(context.flags, FREQUENCY_FLAG), context.clock.monotonic),
-        clock=context.clock,
         selection=selection_of(context.flags),
-        # As dcgm-exporter does: in a container the host's own name comes from the environment.
-        hostname=os.environ.get("NODE_NAME") or socket.gethostname(),
-        subjects=subjects,
-        dcgm=_served(getattr(context.flags, HOSTNAME_FLAG), (*families.FAMILIES, *_families_of(subjects))),
-        jobs=jobs,
+        subjects=subject.discover(),
         xids=XidWatch(context, nvml, driver, jobs, classes),
     )
     return GpuCollector(shared, context)
 
 
-def _served(hostname_label: str, defined: Iterable[Family]) -> dict[Family, Family]:
-    dcgm = [family for family in defined if families.HOSTNAME_LABEL in family.labels]
+def _served_dcgm_families(hostname_label: str) -> dict[Family, Family]:
+    """Return each DCGM family as it is served, the label for the host's name renamed where that was asked for."""
+    dcgm = [family for family in all_families() if families.HOSTNAME_LABEL in family.labels]
     if hostname_label == families.HOSTNAME_LABEL:
         return {family: family for family in dcgm}
     return {family: dataclasses.replace(family, labels=_renamed(family.labels, hostname_label)) for family in dcgm}
@@ -271,14 +273,17 @@ def _renamed(labels: Iterable[str], hostname_label: str) -> tuple[str, ...]:
     return tuple(hostname_label if name == families.HOSTNAME_LABEL else name for name in labels)
 
 
-def _families_of(subjects: Iterable[SubjectSpec]) -> tuple[Family, ...]:
-    return tuple(family for spec in subjects for family in spec.families)
+def all_families() -> tuple[Family, ...]:
+    """Return the families of the collector and of all its subjects."""
+    of_subjects = [family for spec in subject.discover() for family in spec.families]
+    own = (*families.FAMILIES, *driver_versions.FAMILIES, release.RELEASED)
+    return (*own, *of_subjects, *xid_families.FAMILIES)
 
 
 COLLECTOR = CollectorSpec(
     name="gpu",
     help="GPUs through NVML",
-    families=(*families.FAMILIES, *versions.FAMILIES, release.RELEASED, *_families_of(subject.discover())),
+    families=all_families(),
     build=build,
     add_flags=add_flags,
 )

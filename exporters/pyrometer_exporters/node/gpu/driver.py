@@ -10,7 +10,7 @@ What follows while a call hangs, on one GPU or for the driver as a whole:
   the connection from before goes on, and with it all GPUs but the hung one.
 - Reconnect (the driver says that it was unloaded): not before the hung call returns; until then GPUs are down as
   ``earlier_call_hangs``. The kernel can't unload a driver with a call inside, so this hardly happens on its own.
-- Reconnect for a GPU that the driver has taken since (see ``arrivals.py``): not before the hung call returns; until
+- Reconnect for a GPU that the driver has taken since (see ``hotplug.py``): not before the hung call returns; until
   then the connection stays, and with it all GPUs but the hung one.
 
 Where the call never returns, only the end of the process frees the GPUs: stop or restart the exporter.

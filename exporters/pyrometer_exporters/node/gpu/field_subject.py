@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 from pyrometer_exporters.framework.metrics import Family, MetricType, Sample, new_sample
 from pyrometer_exporters.node.gpu import families
 from pyrometer_exporters.node.gpu.clock_events import version_numbers
-from pyrometer_exporters.node.gpu.nvml import FieldKey
+from pyrometer_exporters.node.gpu.nvml import FieldKey, optional
 from pyrometer_exporters.node.gpu.readings import MOST_COUNT
-from pyrometer_exporters.node.gpu.subject import Opened, optional
+from pyrometer_exporters.node.gpu.subject import OpenGpu
 
 SELDOM_SECONDS = 60.0
 SELDOM_HELP = "read at most every 60 s"
@@ -42,29 +42,6 @@ class _Bound(NamedTuple):
     labels: tuple[str, ...]
 
 
-class _Tier:
-    """Samples of one GPU that are made anew only when a value is another: most are not for weeks."""
-
-    def __init__(self, entries: Sequence[_Bound] = ()) -> None:
-        self._entries = entries
-        self.keys = [entry.key for entry in entries]
-        self._values: list[float | None] = []
-        self._samples: list[Sample] = []
-
-    def samples(self, fields: Mapping[FieldKey, float]) -> Sequence[Sample]:
-        """Those that the GPU has a value for; not to be changed."""
-        values = [*map(fields.get, self.keys)]
-        if values != self._values:
-            self._values = values
-            # -1 in an unsigned is no count: a GPU in trouble may say so for a while before it is lost.
-            self._samples = [
-                new_sample(family, labels, value)
-                for (_, family, labels), value in zip(self._entries, values, strict=True)
-                if value is not None and value <= MOST_COUNT
-            ]
-        return self._samples
-
-
 class FieldSubject:
     """See subject.Subject; ``always`` is read with every collection, ``seldom`` once in :data:`SELDOM_SECONDS`.
 
@@ -73,9 +50,9 @@ class FieldSubject:
 
     def __init__(self, always: Sequence[FieldSample] = (), seldom: Sequence[FieldSample] = ()) -> None:
         self._defined = (always, seldom)
-        self.gpu: Opened
-        self._always = _Tier()
-        self._seldom = _Tier()
+        self.gpu: OpenGpu
+        self._always: list[_Bound] = []
+        self._seldom: list[_Bound] = []
         self._wanted: list[FieldKey] = []
         self._wanted_seldom: list[FieldKey] = []
         self._kept: tuple[Sample, ...] = ()
@@ -84,16 +61,16 @@ class FieldSubject:
         self.due = True
         """Whether this is a collection that reads what is seldom read."""
 
-    def open(self, gpu: Opened) -> None:
+    def open(self, gpu: OpenGpu) -> None:
         """Everything is new: nothing is kept from before."""
         self.gpu = gpu
         always, seldom = self.defined(gpu)
-        self._always, self._seldom = _Tier(_bound(gpu, always)), _Tier(_bound(gpu, seldom))
-        self._wanted = self._always.keys
-        self._wanted_seldom = [*self._wanted, *self._seldom.keys]
+        self._always, self._seldom = _bound(gpu, always), _bound(gpu, seldom)
+        self._wanted = [entry.key for entry in self._always]
+        self._wanted_seldom = [*self._wanted, *(entry.key for entry in self._seldom)]
         self.again()
 
-    def defined(self, _gpu: Opened) -> tuple[Sequence[FieldSample], Sequence[FieldSample]]:
+    def defined(self, _gpu: OpenGpu) -> tuple[Sequence[FieldSample], Sequence[FieldSample]]:
         """The field values for ``always`` and ``seldom``, where a subclass makes them up for each GPU."""
         return self._defined
 
@@ -103,7 +80,7 @@ class FieldSubject:
 
     def fields(self) -> Sequence[FieldKey]:
         """Also decides whether the coming :meth:`read` is one for what is seldom read."""
-        self._asked_at = self.gpu.shared.clock.monotonic()
+        self._asked_at = self.gpu.context.clock.monotonic()
         self.due = self._read_at is None or self._asked_at - self._read_at >= SELDOM_SECONDS
         return self._wanted_seldom if self.due else self._wanted
 
@@ -113,9 +90,9 @@ class FieldSubject:
             # The first time, GPUs part ways: else all eight would read everything in the same scrape of each minute.
             early = SELDOM_SECONDS * (self.gpu.identity.index % 4) / 4 if self._read_at is None else 0.0
             self._read_at = self._asked_at - early
-            self._kept = (*self._seldom.samples(fields), *self.rare(fields))
+            self._kept = (*_samples(self._seldom, fields), *self.rare(fields))
         kept = self._kept
-        return (*self._always.samples(fields), *self.now(fields), *kept)
+        return (*_samples(self._always, fields), *self.now(fields), *kept)
 
     def now(self, _fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
         """What a subclass reads by itself with every collection."""
@@ -144,13 +121,22 @@ class FieldSubject:
         return optional(lambda: float(self.gpu.nvml.ask(function, self.gpu.handle, *arguments)))
 
 
-def _bound(gpu: Opened, defined: Iterable[FieldSample]) -> list[_Bound]:
+def _samples(entries: Iterable[_Bound], fields: Mapping[FieldKey, float]) -> list[Sample]:
+    # -1 in an unsigned is no count: a GPU in trouble may return it for a while before it is lost.
+    return [
+        new_sample(family, labels, fields[key])
+        for key, family, labels in entries
+        if key in fields and fields[key] <= MOST_COUNT
+    ]
+
+
+def _bound(gpu: OpenGpu, defined: Iterable[FieldSample]) -> list[_Bound]:
     """The samples as they are on this GPU and driver, their labels made up once."""
     driver = version_numbers(gpu.identity.driver)
     found = []
     for entry in defined:
         if driver >= entry.since_driver:
-            make = gpu.dcgm if entry.family in gpu.shared.dcgm else gpu.own
+            make = gpu.dcgm if entry.family in gpu.context.dcgm else gpu.own
             sample = make(entry.family, 0, *entry.labels)
             found.append(_Bound(entry.key, sample.family, sample.labels))
     return found

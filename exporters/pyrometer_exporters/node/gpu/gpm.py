@@ -14,9 +14,9 @@ from typing import Any
 
 import pynvml
 
-from pyrometer_exporters.node.gpu.nvml import Handle, Nvml, NvmlError
-from pyrometer_exporters.node.gpu.spaced import Spaced
-from pyrometer_exporters.node.gpu.subject import Opened, optional
+from pyrometer_exporters.node.gpu.nvml import Handle, Nvml, NvmlError, optional
+from pyrometer_exporters.node.gpu.rate_window import RateWindow
+from pyrometer_exporters.node.gpu.subject import OpenGpu
 
 # c_nvmlGpmMetric_t: metricId, nvmlReturn, value, and three pointers to names that nobody reads here. Unpacked at once:
 # through ctypes, field by field, sixty metrics would cost as much as all the rest of a GPU.
@@ -37,7 +37,7 @@ class Gpm:
         self._generation = 0
         self._instance: int | None = None
         self._supported = False
-        self._samples: Spaced[Any] = Spaced()
+        self._samples: RateWindow[Any] = RateWindow()
         self._spare: list[Any] = []
         self._request: Any = None
         self._asked: Sequence[int] = ()
@@ -45,7 +45,7 @@ class Gpm:
         """Where in the request the answers lie: their address and how many bytes."""
         self._last: dict[int, float] | None = None
 
-    def open(self, gpu: Opened, instance: int | None = None) -> bool:
+    def open(self, gpu: OpenGpu, instance: int | None = None) -> bool:
         """Begin anew with a GPU just opened, or its GPU instance of that id; whether it has GPM.
 
         Calls nvmlGpmQueryDeviceSupport.

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import IntEnum
-from typing import Any, NamedTuple, NewType, Protocol
+from typing import Any, NamedTuple, NewType, Protocol, TypeVar
 
 from pyrometer_exporters.framework.outcome import PartError
+
+T = TypeVar("T")
 
 Handle = NewType("Handle", object)
 """What NVML knows a GPU by until the library is initialised again."""
@@ -190,3 +192,34 @@ class Nvml(Protocol):
 
     def ask(self, function: str, *arguments: object) -> Any:  # noqa: ANN401  pynvml is untyped
         """The binding's function of that name, for what only one subject needs; typed where it is used."""
+
+
+def value_or_none(read: Callable[[], T]) -> T | None:
+    """Return what ``read`` returns; None where this value is unavailable though the GPU is well.
+
+    Raises:
+        NvmlError: the GPU or the driver is in trouble.
+    """
+    try:
+        return read()
+    except NvmlError as error:
+        if error.about_one_value:
+            return None
+        raise
+
+
+def optional(read: Callable[[], T]) -> T | None:
+    """Do as :func:`value_or_none` for calls that few boards and drivers know: None for any error that isn't the GPU's.
+
+    An exotic call that ends in UNKNOWN or returns an undecodable text must not take temperature and clocks along; where
+    the GPU itself is ill, the everyday calls report it.
+
+    Raises:
+        NvmlError: no call on the GPU will do.
+    """
+    try:
+        return read()
+    except PartError as error:
+        if isinstance(error, NvmlError) and error.about_whole_gpu:
+            raise
+        return None

@@ -15,7 +15,7 @@ from pyrometer_exporters.node.gpu.families import GPU_LABELS
 from pyrometer_exporters.node.gpu.gpm import Gpm
 from pyrometer_exporters.node.gpu.nvml import FieldKey
 from pyrometer_exporters.node.gpu.profiling import ENGINES, RATES, RATIOS
-from pyrometer_exporters.node.gpu.subject import Opened, SubjectSpec
+from pyrometer_exporters.node.gpu.subject import OpenGpu, SubjectSpec
 from pyrometer_exporters.node.gpu.throughput import (
     PCIE_RECEIVED,
     PCIE_TRANSMITTED,
@@ -93,7 +93,7 @@ class Profiling:
     """One GPU's GPM; the counters of bytes over PCIe too, which come from GPM or else from field values."""
 
     def __init__(self) -> None:
-        self._gpu: Opened | None = None
+        self._gpu: OpenGpu | None = None
         self._gpm = Gpm()
         self._fields: Sequence[FieldKey] = ()
         self._metrics: Sequence[int] = ()
@@ -105,7 +105,7 @@ class Profiling:
         self._worked: set[int] = set()
         """Media engines that have worked since the GPU was first opened, by GPM metric."""
 
-    def open(self, gpu: Opened) -> None:
+    def open(self, gpu: OpenGpu) -> None:
         """Ask whether there is GPM; begin anew with samples."""
         self._gpu = gpu
         self._fields = pcie_fields(gpu.identity.driver)
@@ -127,7 +127,7 @@ class Profiling:
         gpu = self._gpu
         if gpu is None:
             return
-        found = self._gpm.read(gpu.shared.clock.monotonic(), self._metrics)
+        found = self._gpm.read(gpu.context.clock.monotonic(), self._metrics)
         if found is not None:
             if (
                 not found and self._pcie_from_gpm is None

@@ -12,7 +12,7 @@ from pyrometer_exporters.framework.metrics import Family, Sample
 from pyrometer_exporters.node.gpu.families import DCGM_LABELS
 from pyrometer_exporters.node.gpu.nvml import FieldKey
 from pyrometer_exporters.node.gpu.readings import MOST_COUNT
-from pyrometer_exporters.node.gpu.subject import Opened, SubjectSpec
+from pyrometer_exporters.node.gpu.subject import OpenGpu, SubjectSpec
 
 POWER_VIOLATION = Family(
     "DCGM_FI_DEV_POWER_VIOLATION",
@@ -73,9 +73,9 @@ class Violations:
     """As the driver counts them since it was loaded."""
 
     def __init__(self) -> None:
-        self._gpu: Opened | None = None
+        self._gpu: OpenGpu | None = None
 
-    def open(self, gpu: Opened) -> None:
+    def open(self, gpu: OpenGpu) -> None:
         """Nothing to ask."""
         self._gpu = gpu
 

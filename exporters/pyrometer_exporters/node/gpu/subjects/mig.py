@@ -21,7 +21,7 @@ from pyrometer_exporters.node.gpu.field_subject import FieldSubject, dcgm_family
 from pyrometer_exporters.node.gpu.gpm import Gpm
 from pyrometer_exporters.node.gpu.nvml import FieldKey, Handle, NvmlError
 from pyrometer_exporters.node.gpu.readings import BYTES_PER_MIB
-from pyrometer_exporters.node.gpu.subject import Opened, SubjectSpec
+from pyrometer_exporters.node.gpu.subject import OpenGpu, SubjectSpec
 
 T = TypeVar("T")
 
@@ -72,7 +72,7 @@ class _Mig(FieldSubject):
         self._gpms: dict[str, Gpm] = {}
         """By the UUID of the device whose GPU instance is profiled."""
 
-    def open(self, gpu: Opened) -> None:
+    def open(self, gpu: OpenGpu) -> None:
         """Samples from before a loss are of no use."""
         super().open(gpu)
         self._profile({})
@@ -136,7 +136,7 @@ class _Mig(FieldSubject):
 
     def _profiled(self, instance: Instance) -> Iterable[Sample]:
         # Without a compute instance in it a GPU instance has no samples.
-        found = self._gpms[instance.uuid].read(self.gpu.shared.clock.monotonic(), _METRICS) or {}
+        found = self._gpms[instance.uuid].read(self.gpu.context.clock.monotonic(), _METRICS) or {}
         for metric, family in RATIOS.items():
             if 0 <= found.get(metric, -1) <= _MOST_PERCENT:
                 yield self.gpu.dcgm(family, found[metric] / 100, instance.profile, instance.id)

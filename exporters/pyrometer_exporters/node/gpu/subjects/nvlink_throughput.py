@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pyrometer_exporters.framework.metrics import Family, Sample
 from pyrometer_exporters.node.gpu.families import DCGM_LABELS, GPU_LABELS
 from pyrometer_exporters.node.gpu.nvml import FieldKey
-from pyrometer_exporters.node.gpu.spaced import Spaced
-from pyrometer_exporters.node.gpu.subject import Opened, SubjectSpec
+from pyrometer_exporters.node.gpu.rate_window import RateWindow
+from pyrometer_exporters.node.gpu.subject import OpenGpu, SubjectSpec
 from pyrometer_exporters.node.gpu.throughput import ALL_LINKS, BYTES_PER_KIB, NvlinkCounters, Traffic, nvlink_fields
 
 TRANSMITTED = Family(
@@ -42,11 +42,11 @@ class NvlinkThroughput:
     """Absent on GPUs without NVLink."""
 
     def __init__(self) -> None:
-        self._gpu: Opened | None = None
+        self._gpu: OpenGpu | None = None
         self._wanted: Sequence[FieldKey] = ()
         self._begin()
 
-    def open(self, gpu: Opened) -> None:
+    def open(self, gpu: OpenGpu) -> None:
         """Begin anew with another GPU or driver; else keep to the counters that were chosen."""
         before, self._gpu = self._gpu, gpu
         driver = gpu.identity.driver
@@ -67,7 +67,7 @@ class NvlinkThroughput:
         gpu = self._gpu
         if gpu is None:
             return
-        now = gpu.shared.clock.monotonic()
+        now = gpu.context.clock.monotonic()
         traffic = self._all.read(fields)
         if traffic is not None:
             yield TRANSMITTED.sample(traffic.transmitted, *gpu.labels)
@@ -80,7 +80,7 @@ class NvlinkThroughput:
 
 class _Rate:
     def __init__(self) -> None:
-        self._earlier: Spaced[float] = Spaced()
+        self._earlier: RateWindow[float] = RateWindow()
         self._last: float | None = None
 
     def since_earlier(self, now: float, traffic: Traffic) -> float | None:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pyrometer_exporters.framework.metrics import Family, Sample
 from pyrometer_exporters.node.gpu.families import GPU_LABELS
-from pyrometer_exporters.node.gpu.nvml import FieldKey
-from pyrometer_exporters.node.gpu.subject import Opened, SubjectSpec, optional
+from pyrometer_exporters.node.gpu.nvml import FieldKey, optional
+from pyrometer_exporters.node.gpu.subject import OpenGpu, SubjectSpec
 
 VERSIONS = Family(
     "pyrometer_gpu_versions_info",
@@ -32,7 +32,7 @@ class Versions:
     def __init__(self) -> None:
         self._sample: Sample | None = None
 
-    def open(self, gpu: Opened) -> None:
+    def open(self, gpu: OpenGpu) -> None:
         """Ask for all of them."""
         brand = optional(lambda: int(gpu.nvml.ask("nvmlDeviceGetBrand", gpu.handle)))
         self._sample = VERSIONS.sample(
@@ -54,7 +54,7 @@ class Versions:
             yield self._sample
 
 
-def _inforom(gpu: Opened, part: int) -> str:
+def _inforom(gpu: OpenGpu, part: int) -> str:
     return _text(optional(lambda: gpu.nvml.ask("nvmlDeviceGetInforomVersion", gpu.handle, part)))
 
 

@@ -6,12 +6,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from pyrometer_exporters.framework.collector import Context
-from pyrometer_exporters.framework.metrics import Down, Family, Sample
+from pyrometer_exporters.framework.metrics import Down, Family, Sample, new_sample
 from pyrometer_exporters.framework.scheduling import Worker
 from pyrometer_exporters.node.gpu.driver import Driver
+from pyrometer_exporters.node.gpu.identity import Identity
 from pyrometer_exporters.node.gpu.inventory import kernel_pci_id
 from pyrometer_exporters.node.gpu.jobs import Jobs
 from pyrometer_exporters.node.gpu.nvml import Handle, Nvml
@@ -23,9 +24,6 @@ from pyrometer_exporters.node.gpu.xid.listener import Listener
 from pyrometer_exporters.node.kernel.collector import boot_id, follow, why_not
 from pyrometer_exporters.node.kernel.kmsg import Record
 from pyrometer_kit.statefile import StateFile
-
-if TYPE_CHECKING:
-    from pyrometer_exporters.node.gpu.device import Identity
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +57,6 @@ class XidWatch:
         self._saved = self._ledger.changes
         self._lock = threading.Lock()
         self._listeners: dict[str, Listener] = {}
-        self._zeros: tuple[dict[str, tuple[str, str]], dict[tuple[Key, str], Sample]] = {}, {}
         self._saver: Worker = Worker("gpu-xid-state")
         self._served_at: float | None = None
         """When counts were first served."""
@@ -159,12 +156,11 @@ class XidWatch:
     def _samples(self, gpus: Served, dcgm: Family) -> Iterable[Sample]:
         ledger = self._ledger
         labels = self._labels(gpus)
-        counted = {
-            (key, xid_class): families.ERRORS.sample(count, *labels[key.pci], str(key.xid), xid_class)
-            for (key, xid_class), count in ledger.counts.items()
-            if key.pci in labels
-        }
-        yield from (self._before_anything(labels) | counted).values()
+        # Critical codes are there from the start, so that the first error is a rise.
+        counts = {(Key(pci, code), "critical"): 0 for pci in labels for code in self._critical} | ledger.counts
+        for (key, xid_class), count in counts.items():
+            if key.pci in labels:
+                yield new_sample(families.ERRORS, (*labels[key.pci], str(key.xid), xid_class), count)
         critical = ledger.critical()
         yield from (families.CRITICAL.sample(critical[pci], *names) for pci, names in labels.items())
         for (key, cause), count in ledger.consequences.items():
@@ -179,17 +175,6 @@ class XidWatch:
                 told = event.caused_by, event.gpu_instance, event.compute_instance, event.pid, event.process
                 yield families.LAST_INFO.sample(1, *labels[pci], str(event.xid), *told, owner.job_id, owner.user)
         yield from self._dcgm(gpus.identities, dcgm)
-
-    def _before_anything(self, labels: dict[str, tuple[str, str]]) -> dict[tuple[Key, str], Sample]:
-        """Critical codes at 0. Kept while the GPUs are the same: they are a tenth of a node's samples."""
-        if labels != self._zeros[0]:
-            zeros = {
-                (Key(pci, code), "critical"): families.ERRORS.sample(0, *names, str(code), "critical")
-                for pci, names in labels.items()
-                for code in self._critical
-            }
-            self._zeros = labels, zeros
-        return self._zeros[1]
 
     def _labels(self, gpus: Served) -> dict[str, tuple[str, str]]:
         """Labels by PCI address; of a GPU that NVML has never presented the address is all that is known."""

@@ -16,7 +16,7 @@ MULTIPLE = 4
 FORGETTING = 0.8
 
 
-class Patience:
+class AdaptiveTimeout:
     """One GPU's. Its worker alone writes."""
 
     def __init__(self) -> None:
