@@ -1,4 +1,4 @@
-"""An exporter's memory: what one scrape frees, the next one needs again."""
+"""Tune malloc and the garbage collector for an exporter: each scrape needs again what the last one freed."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Final
 
 # malloc.h, mallopt(3).
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
-# A node's text is half a MB, and all that a scrape makes and frees some 3 MB.
+# More than a scrape of a large node allocates and frees.
 KEPT_BYTES: Final = 16 << 20
-# Of a scrape's three thousand samples none is in a cycle, and the next scrape frees them. With Python's own 700 the
-# collector looks through them five times in each.
+# None of a scrape's thousands of samples is in a cycle, and the next scrape frees them. With Python's own 700 the
+# collector would traverse them several times in each scrape.
 YOUNG_OBJECTS: Final = 10_000
 
 
 def keep() -> None:
-    """Have glibc keep freed memory, and in one arena for all threads; other C libraries do as they please.
+    """Have glibc keep freed memory, in one arena for all threads; does nothing with other C libraries.
 
-    For a node with 8 GPUs and 10 HCAs 69 page faults for each scrape became 3, and 40.2 MB 39.0.
+    Else each scrape has pages of the kernel again (``benchmarks/bench_node_exporter.py`` measures the memory).
     """
     with suppress(AttributeError):  # musl has none of this
         mallopt = ctypes.CDLL(None).mallopt
@@ -29,7 +29,7 @@ def keep() -> None:
 
 
 def settle() -> None:
-    """Take what is loaded by now out of the garbage collector's rounds, which cost one scrape in a hundred 4 ms."""
+    """Exempt all objects that exist now from garbage collection, which would delay a scrape now and then."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS)

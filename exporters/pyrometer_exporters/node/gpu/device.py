@@ -36,7 +36,7 @@ _ABSENT = frozenset({"not_found", "gpu_not_found"})
 
 
 class State(Enum):
-    """What is known of a GPU.
+    """How far a GPU is known.
 
     ::
 
@@ -54,7 +54,7 @@ class State(Enum):
 
 @dataclass(frozen=True)
 class Shared:
-    """What the GPUs of a node have in common."""
+    """The parts that all GPUs of a node share."""
 
     context: SubjectContext
     driver: Driver
@@ -90,28 +90,28 @@ class Gpu:
         taken = shared.selection.takes(index, candidate.pci_bus_id, candidate.uuid)
         self.state = State.EXCLUDED if not taken else State.TRIAL if trial else State.NEW
         self.is_absent = False
-        """Whether the driver said that there is no such GPU when it was last asked to open it."""
+        """True if the driver had no such GPU when it was last asked to open it."""
         self.timeout = AdaptiveTimeout()
         self.member = Member(f"gpu-{candidate.index}", PATIENCE_SECONDS)
 
     @property
     def is_read(self) -> bool:
-        """Whether the GPU is to be read."""
+        """True if the GPU is to be read."""
         return self.state not in (State.EXCLUDED, State.DUPLICATE)
 
     @property
     def is_known(self) -> bool:
-        """Whether its identity was read from the GPU itself."""
+        """True once its identity was read from the GPU itself."""
         return self.state is State.KNOWN
 
     @property
     def is_phantom(self) -> bool:
-        """Whether the driver holds it, but NVML has no such GPU."""
+        """True if the driver holds it, but NVML has no such GPU."""
         return self.state is State.TRIAL and self.is_absent
 
     @property
     def is_served(self) -> bool:
-        """Whether anything of it is served, if only that it is down."""
+        """True if anything of it is served, if only that it is down."""
         return self.is_read and not self.is_phantom
 
     @property

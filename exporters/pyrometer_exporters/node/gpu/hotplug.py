@@ -17,7 +17,7 @@ from pyrometer_exporters.node.gpu.driver import Link
 
 log = logging.getLogger(__name__)
 
-# A driver's name stands in sysfs before it is done with the GPU: the second try is for that.
+# A driver's name appears in sysfs before it has set up the GPU: the second try is for that.
 FIRST_PAUSE_SECONDS = 15.0
 PAUSE_FACTOR = 4
 MOST_TRIES = 5  # the last is 21 minutes after the first

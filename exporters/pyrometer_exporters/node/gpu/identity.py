@@ -25,7 +25,7 @@ class Identity:
 
     @property
     def place(self) -> str:
-        """What no two GPUs share: the PCI address, or the UUID of one that is on no bus."""
+        """The PCI address, or the UUID of a GPU that is on no bus: no two GPUs share it."""
         return self.pci_bus_id or self.uuid
 
     @property
@@ -59,7 +59,7 @@ def read_identity(nvml: Nvml, handle: Handle, driver: str, known: Identity | Non
         number: the number to serve the GPU under; None for NVML's index.
 
     Raises:
-        NvmlError: the GPU does not even tell its UUID and index.
+        NvmlError: UUID or index can't be read.
     """
     uuid = nvml.text(handle, "UUID")
     index = nvml.index(handle) if number is None else number

@@ -38,7 +38,7 @@ class GpuRegistry:
 
     @property
     def addressed(self) -> bool:
-        """Whether the PCI address of every GPU is known; if not, a GPU on the bus may be any of them."""
+        """True if the PCI address of every GPU is known; if not, a GPU on the bus may be any of them."""
         return all(gpu.address is not None for gpu in self._all)
 
     def lacks(self, address: str) -> bool:

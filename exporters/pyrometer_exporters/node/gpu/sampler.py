@@ -84,7 +84,7 @@ class SampledGpu:
 
     @property
     def hangs(self) -> bool:
-        """Whether the sampler has been stuck in a read for longer than a busy machine lets a thread wait."""
+        """True if the sampler has been stuck in a read for longer than a busy machine lets a thread wait."""
         stuck = self.held_by
         return stuck is not None and stuck.reading is self and time.monotonic() - self.held_since >= STUCK_SECONDS
 

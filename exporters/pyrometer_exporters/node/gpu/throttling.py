@@ -27,7 +27,7 @@ class Throttling:
     def open(self, nvml: Nvml, handle: Handle, link: Link, sampler: Sampler) -> None:
         """Begin with a GPU that was opened, perhaps again."""
         fields = clock_events.counter_fields(link.driver)
-        if self._fields and fields != self._fields:  # another driver, and its counters begin anew
+        if self._fields and fields != self._fields:  # another driver, whose counters start again
             self._times = clock_events.ClockEvents()
         self._fields, self._wanted = fields, tuple(fields.values())
         self._samplable = clock_events.sampled_reasons(link.driver)

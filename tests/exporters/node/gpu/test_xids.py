@@ -48,7 +48,6 @@ def _until(node: Any, gpu: str, expected: dict[str, float]) -> Any:
 
 
 def _until_log_is_read(node: Any) -> None:
-    """Wait until all lines of the kernel's log are read, by the Xid of a last one."""
     node.log.xid(node.gpus[0].pci_bus_id, 31, "MMU Fault")
     _until(node, "0", {"31": 1})
 
@@ -149,7 +148,6 @@ def _until_up(node: Any) -> None:
     end = time.monotonic() + 30
     while node.scrape().value("pyrometer_gpu_up", gpu="0") != 1:
         assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def _scrape_with(node: Any, xid: str) -> dict[tuple[str, ...], float]:

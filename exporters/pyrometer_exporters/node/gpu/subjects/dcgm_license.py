@@ -1,4 +1,4 @@
-"""DCGM's vGPU licence: whether a virtual GPU has one; 0 on hardware that needs none."""
+"""DCGM's vGPU licence status: 1 if a virtual GPU has one; 0 on hardware that needs none."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class License:
         self._ask(gpu)
 
     def fields(self) -> Sequence[FieldKey]:
-        """None."""
+        """Return none."""
         return ()
 
     def read(self, fields: Mapping[FieldKey, float]) -> Iterable[Sample]:  # noqa: ARG002  it has none
-        """DCGM's sample."""
+        """Yield DCGM's sample."""
         gpu = self._gpu
         if gpu is None:
             return

@@ -1,4 +1,4 @@
-"""What the GPU's units really did: DCGM's profiling fields and exact counters of cycles, both from GPM.
+"""How busy the GPU's units really were: DCGM's profiling fields and exact counters of cycles, both from GPM.
 
 ``DCGM_FI_DEV_GPU_UTIL`` says that a kernel ran; these say whether it used the GPU. From Hopper on; older GPUs need
 DCGM's own profiling module.
@@ -106,7 +106,7 @@ class Profiling:
         """Media engines that have worked since the GPU was first opened, by GPM metric."""
 
     def open(self, gpu: OpenGpu) -> None:
-        """Ask whether there is GPM; begin anew with samples."""
+        """Ask whether the GPU has GPM; drop earlier samples."""
         self._gpu = gpu
         self._fields = pcie_fields(gpu.identity.driver)
         supported = self._gpm.open(gpu)
@@ -119,11 +119,11 @@ class Profiling:
         self._totals = [_bound(metric, gpu.own(family, 0, *more)) for metric, family, more in _TOTALS]
 
     def fields(self) -> Sequence[FieldKey]:
-        """The counters of bytes over PCIe."""
+        """Return the counters of bytes over PCIe."""
         return self._fields
 
     def read(self, fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
-        """DCGM's averages since an earlier scrape, and our counters."""
+        """Yield DCGM's averages since an earlier scrape, and our counters."""
         gpu = self._gpu
         if gpu is None:
             return

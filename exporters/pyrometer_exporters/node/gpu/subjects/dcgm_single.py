@@ -151,7 +151,7 @@ _CALLS = (
     ),
     _Call(FAN_SPEED, lambda nvml, gpu: nvml.ask("nvmlDeviceGetFanSpeed", gpu), _MOST_FAN_PERCENT),
 )
-# What a board is built for; read when the GPU is opened.
+# Limits of the board; read when the GPU is opened.
 _CONSTANTS = (
     _Call(MAX_SM_CLOCK, lambda nvml, gpu: nvml.ask("nvmlDeviceGetMaxClockInfo", gpu, _SM), MOST_MEGAHERTZ),
     _Call(MAX_MEM_CLOCK, lambda nvml, gpu: nvml.ask("nvmlDeviceGetMaxClockInfo", gpu, _MEMORY), MOST_MEGAHERTZ),

@@ -1,7 +1,7 @@
-"""DCGM's violation counters: for how long policies held the clocks below what was asked for.
+"""DCGM's violation counters: how long policies held the clocks below the requested ones.
 
-``pyrometer_gpu_clock_event_seconds_total`` tells the same in seconds and for all reasons; these are for rules that
-were written for DCGM.
+``pyrometer_gpu_clock_event_seconds_total`` has the same in seconds and for all reasons; these are for rules that were
+written for DCGM.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Violations:
         self._gpu = gpu
 
     def fields(self) -> list[FieldKey]:
-        """The same ids since Volta."""
+        """Return the counters' ids, which are the same since Volta."""
         return list(_FIELDS)
 
     def read(self, fields: Mapping[FieldKey, float]) -> Iterable[Sample]:

@@ -1,4 +1,4 @@
-"""Whose processes are on a GPU: one info series for each job, to be joined with, and none of the device's widened.
+"""The jobs with processes on a GPU: one info series for each job to join with; no label is added to device series.
 
 Source: nvmlDeviceGetComputeRunningProcesses_v3, whose answer has process numbers, and their cgroups. A sample line:
 ``pyrometer_gpu_job_info{gpu="0",uuid="GPU-4cf8db2d-...",job_id="4711",user="alice",job_name=""} 1``.
@@ -43,11 +43,11 @@ class JobSubject:
         self._gpu = gpu
 
     def fields(self) -> Sequence[FieldKey]:
-        """None: processes have a call of their own."""
+        """Return none: processes have a call of their own."""
         return ()
 
     def read(self, _fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
-        """The jobs of now."""
+        """Yield the present jobs."""
         gpu = self._gpu
         if gpu is None:
             return
@@ -63,7 +63,7 @@ class JobSubject:
 
 
 def _running(gpu: OpenGpu) -> set[int] | None:
-    """Process numbers, each once though every MIG instance lists its own; None where the list can't be had."""
+    """Return process numbers, each once though every MIG instance lists its own; None if the list is unavailable."""
     try:
         found = optional(lambda: gpu.nvml.ask("nvmlDeviceGetComputeRunningProcesses_v3", gpu.handle))
     except (IndexError, MemoryError):  # the driver called the list longer than the room that it had asked for itself

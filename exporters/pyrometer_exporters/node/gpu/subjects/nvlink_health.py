@@ -122,7 +122,7 @@ class _NvlinkHealth(FieldSubject):
         self._wanted_with_states = [*self._wanted, *self._states]
 
     def defined(self, gpu: OpenGpu) -> tuple[Sequence[FieldSample], Sequence[FieldSample]]:
-        """None for a GPU without links."""
+        """Return none for a GPU without links."""
         found = gpu.nvml.fields(gpu.handle, [LINK_COUNT_FIELD]).get(LINK_COUNT_FIELD, 0)
         self._links = list(range(int(found))) if 0 <= found <= MOST_LINKS else []
         self._link_fields = {**_HOPPER_LINK_ERRORS, **_newer(gpu.identity.driver)}
@@ -131,7 +131,7 @@ class _NvlinkHealth(FieldSubject):
         return (_TOTALS, ()) if self._links else ((), ())
 
     def fields(self) -> Sequence[FieldKey]:
-        """The links' states; seldom, each kind of error of each link as well."""
+        """Return the links' states; seldom, each kind of error of each link as well."""
         wanted = super().fields()
         if self.due:
             return [*wanted, *self._states, *((field, link) for link in self._links for field in self._link_fields)]

@@ -47,7 +47,7 @@ class NvlinkThroughput:
         self._begin()
 
     def open(self, gpu: OpenGpu) -> None:
-        """Begin anew with another GPU or driver; else keep to the counters that were chosen."""
+        """Reset for another GPU or driver; else keep the counters that were chosen."""
         before, self._gpu = self._gpu, gpu
         driver = gpu.identity.driver
         self._wanted = [*nvlink_fields(driver, ALL_LINKS), *nvlink_fields(driver, 0)]
@@ -59,11 +59,11 @@ class NvlinkThroughput:
         self._rates = {BANDWIDTH_TOTAL: _Rate(), BANDWIDTH_L0: _Rate()}
 
     def fields(self) -> Sequence[FieldKey]:
-        """Of all links together, and of the first."""
+        """Return the fields of all links together, and of the first."""
         return self._wanted
 
     def read(self, fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
-        """Counters from the first scrape on, DCGM's rates from the second."""
+        """Yield counters from the first scrape on, DCGM's rates from the second."""
         gpu = self._gpu
         if gpu is None:
             return

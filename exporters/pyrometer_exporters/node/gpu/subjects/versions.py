@@ -1,4 +1,4 @@
-"""What else a GPU and its driver's library say they are: DCGM's optional labels, but as one series for each GPU."""
+"""Versions of a GPU's parts and of NVML: DCGM's optional labels, but as one series for each GPU."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class Versions:
         )
 
     def fields(self) -> Sequence[FieldKey]:
-        """None."""
+        """Return none."""
         return ()
 
     def read(self, fields: Mapping[FieldKey, float]) -> Iterable[Sample]:  # noqa: ARG002  it has none
-        """The one series."""
+        """Yield the one series."""
         if self._sample is not None:
             yield self._sample
 
