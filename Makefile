@@ -4,16 +4,18 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: help setup constraints wheels demo test lane-unit lane-e2e lint unit e2e test-compose test-integrations docs bench stack clean
+.PHONY: help setup constraints wheels demo test lane-unit lane-e2e lint unit e2e test-recipes test-compose test-integrations reference docs bench stack clean
 
 help:
 	@echo "make demo    a simulated cluster end to end: exporters, Prometheus, Alertmanager, alerting (DEMO_FLAGS=... are passed on)"
 	@echo "make test    lint, types, unit tests, rule tests and the demo scenario"
+	@echo "make test-recipes  the recipes of CONTRIBUTING.md, followed in a scratch copy (minutes)"
 	@echo "make test-compose  the same scenario in containers (9 minutes; root, or an engine that runs)"
 	@echo "make test-integrations    the hooks with the real PyTorch, Hugging Face, Lightning, torchtitan, DeepSpeed, Megatron-core (5 GB)"
 	@echo "make wheels  the distributions, in dist/"
 	@echo "make constraints  the newest versions of what we use, into constraints.txt"
-	@echo "make docs    regenerate docs/ and dashboards/json/, and build the manual into site/"
+	@echo "make reference   regenerate the pages and boards that are made from code: docs/metrics.md, docs/reference/, dashboards/json/"
+	@echo "make docs    the same, the tables of docs/signatures.md, and the manual as a site in site/"
 	@echo "make bench   the benchmarks"
 
 setup: $(STAMP)
@@ -87,10 +89,13 @@ lint: $(STAMP)
 	@echo ">> mypy"; $(BIN)/mypy
 
 unit: stack
-	@echo ">> tests"; $(BIN)/pytest -m "not e2e and not integrations"
+	@echo ">> tests"; $(BIN)/pytest -m "not e2e and not integrations and not recipes"
 
 e2e: stack
 	@echo ">> end-to-end scenario"; $(BIN)/pytest -m "e2e and not compose"
+
+test-recipes: stack
+	@echo ">> recipes of CONTRIBUTING.md"; $(BIN)/pytest -m recipes tests/docs
 
 test-compose: stack
 	@echo ">> containers"; $(BIN)/pytest -m compose tests/compose
@@ -109,14 +114,17 @@ $(INTEGRATIONS)/.installed: pyproject.toml $(PARTS:%=%/pyproject.toml)
 		| $(SHORT) || $(NO_PIP)
 	@touch $@
 
-docs: $(STAMP)
+# Every page and board whose truth is in the code. Quick: after each change of a metric, alert, flag or panel.
+reference: $(STAMP)
 	@$(BIN)/python -m pyrometer_exporters.framework.docs docs/metrics.md
 	@$(BIN)/python -m pyrometer_alerting.app.docs docs/metrics.md
-	@$(BIN)/pyrometer-dashboards build dashboards/json
-	@$(BIN)/python benchmarks/signature_confusion.py --write >/dev/null
-	@$(BIN)/python benchmarks/signature_drops.py --write >/dev/null
 	@$(BIN)/python tools/reference.py commands docs/reference/commands.md
 	@$(BIN)/python tools/reference.py alerts docs/reference/alerts.md
+	@$(BIN)/pyrometer-dashboards build dashboards/json
+
+docs: reference
+	@$(BIN)/python benchmarks/signature_confusion.py --write >/dev/null
+	@$(BIN)/python benchmarks/signature_drops.py --write >/dev/null
 	@echo ">> the manual: site/index.html"; NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 bench: $(STAMP)
