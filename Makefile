@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: help setup constraints wheels demo test lane-unit lane-e2e lint unit e2e test-recipes test-compose test-integrations reference docs bench stack clean
+.PHONY: help setup constraints wheels demo test lane-unit lane-e2e lint unit e2e smoke test-recipes test-systems test-compose test-integrations reference docs bench stack clean
 
 help:
 	@echo "make demo    a simulated cluster end to end: exporters, Prometheus, Alertmanager, alerting (DEMO_FLAGS=... are passed on)"
@@ -12,6 +12,7 @@ help:
 	@echo "make test-recipes  the recipes of CONTRIBUTING.md, followed in a scratch copy (minutes)"
 	@echo "make test-compose  the same scenario in containers (9 minutes; root, or an engine that runs)"
 	@echo "make test-integrations    the hooks with the real PyTorch, Hugging Face, Lightning, torchtitan, DeepSpeed, Megatron-core (5 GB)"
+	@echo "make test-systems    demo and smoke tests in chroots of Debian and Ubuntu, as root (SYSTEMS_FLAGS=--help for the choices)"
 	@echo "make wheels  the distributions, in dist/"
 	@echo "make constraints  the newest versions of what we use, into constraints.txt"
 	@echo "make reference   regenerate the pages and boards that are made from code: docs/metrics.md, docs/reference/, dashboards/json/"
@@ -44,6 +45,8 @@ $(STAMP): pyproject.toml constraints.txt VERSION $(PARTS:%=%/pyproject.toml)
 		|| { echo "make: $$($(PYTHON) --version) is too old: Python 3.10 or newer is needed (make PYTHON=...)" >&2; exit 2; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
 		|| { echo "make: $(PYTHON) has no venv module: apt-get install python3-venv" >&2; exit 2; }
+	@$(PYTHON) -c 'import os, sys; sys.exit(os.path.expanduser("~") == "~")' \
+		|| { echo "make: this user has no home folder, which pip needs: set HOME to a folder of yours" >&2; exit 2; }
 	@echo ">> creating .venv and installing pyrometer with its development tools (a few minutes the first time)"
 	@$(PYTHON) -m venv $(CLEAR) .venv
 	@set -o pipefail; { $(BIN)/python $(PIP) install --constraint constraints.txt 'pip>=25.1' \
@@ -90,6 +93,16 @@ lint: $(STAMP)
 
 unit: stack
 	@echo ">> tests"; $(BIN)/pytest -m "not e2e and not integrations and not recipes"
+
+# What differs between systems: the stack, the demo's parts, the kernel log, the client's hooks into Python's own exit.
+SMOKE := tests/simulator/stack tests/simulator/demo tests/simulator/systems tests/simulator/test_engine.py \
+	tests/exporters/node/kernel tests/client/test_*.py tests/test_make.py
+smoke: stack
+	@echo ">> smoke tests"; $(BIN)/pytest -q -m "not e2e and not integrations and not recipes" $(SMOKE)
+
+# As root: debootstrapped Debian 12 and 13, Ubuntu 22.04 and 24.04. SYSTEMS_FLAGS=--help for the choices.
+test-systems: $(STAMP)
+	@echo ">> demo and smoke tests in chroots"; $(BIN)/python -m pyrometer_simulator.systems $(SYSTEMS_FLAGS)
 
 e2e: stack
 	@echo ">> end-to-end scenario"; $(BIN)/pytest -m "e2e and not compose"

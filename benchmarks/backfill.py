@@ -23,8 +23,8 @@ from typing import Any
 import yaml
 
 from pyrometer_dashboards.lint.promql import parse
-from pyrometer_simulator.fleet.batches import batches
 from pyrometer_simulator.fleet.plan import Plan
+from pyrometer_simulator.fleet.training_metrics import batches
 from pyrometer_simulator.stack import find_stack
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -27,7 +27,6 @@ from cpu_meter import metered_library
 from harness import p99, within_budget
 
 from pyrometer_exporters.framework import memory
-from pyrometer_exporters.framework.clock import SystemClock
 from pyrometer_exporters.framework.collector import Context
 from pyrometer_exporters.framework.exposition import Renderer
 from pyrometer_exporters.framework.metrics import Sample
@@ -36,6 +35,7 @@ from pyrometer_exporters.node.gpu.collector import add_flags, build
 from pyrometer_exporters.node.gpu.driver import Driver, Link
 from pyrometer_exporters.node.gpu.nvml import Code, EventData, FieldKey, Handle, Memory, Nvml, NvmlError
 from pyrometer_exporters.node.gpu.sampler import Sampler, Watched
+from pyrometer_kit.clock import SystemClock
 from pyrometer_simulator.nvml import SimulatedGpus, installed
 
 GPUS = 8

@@ -11,7 +11,7 @@ import time
 
 from pyrometer_exporters.cluster.ledger.facts import facts_of
 from pyrometer_exporters.cluster.ledger.settle import begin, settle
-from pyrometer_exporters.cluster.prometheus import answer
+from pyrometer_kit.prometheus import answer
 
 EPOCH = 1_800_000_000
 STRETCH, STEP, SCRAPE, SAVE = 1800, 0.25, 5, 10

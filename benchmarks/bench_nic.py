@@ -12,12 +12,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from pyrometer_exporters.framework.clock import SystemClock
 from pyrometer_exporters.framework.collector import Context
 from pyrometer_exporters.framework.exposition import Renderer
 from pyrometer_exporters.framework.metrics import Down, Sample
 from pyrometer_exporters.node.nic.collector import NicCollector
 from pyrometer_exporters.node.nic.sysfs import SystemFiles
+from pyrometer_kit.clock import SystemClock
 from pyrometer_simulator.sysfs import SysfsTree
 
 ROUNDS = 300

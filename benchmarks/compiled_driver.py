@@ -20,10 +20,10 @@ from typing import Any
 
 import pynvml
 
-from pyrometer_exporters.framework.clock import SystemClock
 from pyrometer_exporters.framework.collector import Context
 from pyrometer_exporters.node.gpu.binding import Pynvml
 from pyrometer_exporters.node.gpu.collector import add_flags, build
+from pyrometer_kit.clock import SystemClock
 from pyrometer_simulator.nvml import SimulatedGpus, installed
 
 _HANDLE = ctypes.POINTER(pynvml.struct_c_nvmlDevice_t)

@@ -25,7 +25,7 @@ def node_exporter(
         assert process.stderr is not None
         try:
             for line in process.stderr:
-                address = re.search(r"listens on [^ ]*?:(\d+)", line)
+                address = re.search(r"listening on [^ ]*?:(\d+)", line)
                 if address:
                     yield process.pid, int(address[1])
                     return

@@ -32,9 +32,10 @@ from harness import exit_on_sigterm, replace_between_marks
 from pyrometer_dashboards.interpolation import builtin_variables, interpolate
 from pyrometer_dashboards.lint import finding
 from pyrometer_dashboards.main import rendered
-from pyrometer_simulator.fleet.feed import Feed, FeedServer
+from pyrometer_simulator.fleet.feed import Feed
+from pyrometer_simulator.fleet.openmetrics import write_history
 from pyrometer_simulator.fleet.plan import Plan, planted
-from pyrometer_simulator.fleet.write import write_history
+from pyrometer_simulator.http_server import HttpServer
 from pyrometer_simulator.stack import find_stack
 from pyrometer_simulator.stack.prometheus import running
 
@@ -97,7 +98,7 @@ def _started(nodes: int, warm: float) -> Iterator[str]:
         folder = Path(name)
         begins = time.time() - 960
         _backfill(plan, begins, folder, stack.promtool)
-        server = FeedServer(Feed(plan))
+        server = HttpServer(Feed(plan).respond)
         threading.Thread(target=server.serve_forever, daemon=True).start()
         flags = partial(_configure, folder, server.server_port)
         with running(stack.prometheus, flags, folder / "log") as url:

@@ -22,10 +22,10 @@ from harness import node_exporter
 
 import pyrometer
 from pyrometer_simulator.demo.hardware import Node
-from pyrometer_simulator.fleet.batches import batches
+from pyrometer_simulator.fleet.openmetrics import scrape
 from pyrometer_simulator.fleet.plan import Plan
-from pyrometer_simulator.fleet.services import services
-from pyrometer_simulator.fleet.write import moment
+from pyrometer_simulator.fleet.service_metrics import service_families
+from pyrometer_simulator.fleet.training_metrics import batches
 
 ROOT = Path(__file__).resolve().parents[1]
 ROUNDS, FACES = 16, 16  # texts per face; nodes with the same face have the same UUIDs
@@ -106,7 +106,7 @@ class Answers:
         self._ranks = [["".join(RANKED.findall(each)) for each in face] for face in faces]
         self._rest = [[gzip.compress(RANKED.sub("", each).encode(), 6) for each in face] for face in faces]
         self._plan = Plan(nodes=nodes, cluster=CLUSTER)
-        self._services = services(self._plan, node_names(nodes))
+        self._services = service_families(self._plan, node_names(nodes))
         self._told: dict[str, float] = {}
 
     def body(self, path: str) -> bytes:
@@ -133,7 +133,7 @@ class Answers:
         return gzip.compress("".join(lines).encode(), 1)
 
     def _cluster(self) -> bytes:
-        own = (TARGET.sub("", line) for line in moment(self._services, time.time()) if "monitor:9936" in line)
+        own = (TARGET.sub("", line) for line in scrape(self._services, time.time()) if "monitor:9936" in line)
         return gzip.compress("".join(own).encode(), 1)
 
 

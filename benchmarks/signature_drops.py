@@ -18,10 +18,10 @@ from pathlib import Path
 import pandas as pd
 from harness import replace_between_marks
 
-from pyrometer_alerting.diagnosis.drops import LEAST_BATCHES, LEAST_SECONDS, SUREST, Drop, verdict_on
 from pyrometer_alerting.diagnosis.evidence import LOOK_BACK_SECONDS, STEP_SECONDS, drop_onset
 from pyrometer_alerting.diagnosis.examination import AROUND_DROP
-from pyrometer_alerting.sources.batches import WINDOW_SECONDS, Curve, Run
+from pyrometer_alerting.diagnosis.signature import LEAST_BATCHES, LEAST_SECONDS, MAX_CONFIDENCE, Drop, verdict_on
+from pyrometer_alerting.sources.batches import WINDOW_SECONDS, MfuCurve, Run
 from pyrometer_simulator.mfu_traces import Fall, fall
 
 KINDS = (
@@ -62,14 +62,14 @@ class Answer:
         return self.said == self.drawn
 
 
-def curve_until(run: Fall, now: float) -> Curve:
+def curve_until(run: Fall, now: float) -> MfuCurve:
     """The window of the service."""
     window = Run("", "", WINDOW_SECONDS / (run.run.at[1] - run.run.at[0])).window(AROUND_DROP * (now - run.began))
     seen = (run.run.at <= now) & (run.run.at > now - window)
-    return Curve(run.run.at[seen], run.run.mfu[seen], run.run.step[seen], run.run.attempt[seen])
+    return MfuCurve(run.run.at[seen], run.run.mfu[seen], run.run.step[seen], run.run.attempt[seen])
 
 
-def drop_of(run: Fall, step_seconds: float) -> Drop | None:
+def drop_picture_of(run: Fall, step_seconds: float) -> Drop | None:
     """As TrainMfuDropped and the evidence of its incident have it; None where it does not fire."""
     at, mfu = run.run.at, pd.Series(run.run.mfu)
     seconds, least = (30.0, 0.85) if step_seconds <= 3 else (120.0, 0.93) if step_seconds <= 24 else (600.0, 0.93)
@@ -79,7 +79,7 @@ def drop_of(run: Fall, step_seconds: float) -> Drop | None:
     return Drop(float(fired[0]), _onset(curve_until(run, float(fired[0])))) if len(fired) else None
 
 
-def _onset(curve: Curve) -> float | None:
+def _onset(curve: MfuCurve) -> float | None:
     seen = curve.part(curve.at[-1] - LOOK_BACK_SECONDS)
     behind = (curve.at[-1] - seen.at) // STEP_SECONDS
     grid = pd.Series(seen.ratio).groupby(curve.at[-1] - STEP_SECONDS * behind).mean()
@@ -88,7 +88,7 @@ def _onset(curve: Curve) -> float | None:
 
 def answers(kind: str, seed: int, step_seconds: float) -> Iterator[Answer]:
     run = fall(kind, seed, step_seconds)
-    drop = drop_of(run, step_seconds)
+    drop = drop_picture_of(run, step_seconds)
     if drop is None:
         return
     began = drop.began(curve_until(run, drop.fired_at))
@@ -144,7 +144,7 @@ def _by_kind(found: Sequence[Answer]) -> Iterator[str]:
     yield ""
     yield "| answer | right | drawn, where wrong | at most so sure |"
     yield "|---|---:|---|---:|"
-    for kind, surest in SUREST.items():
+    for kind, surest in MAX_CONFIDENCE.items():
         said = [one for one in old_enough(found) if one.said == kind]
         wrong = Counter(one.drawn for one in said if not one.right).most_common()
         drawn = ", ".join(f"`{name}` {count}" for name, count in wrong)

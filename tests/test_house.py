@@ -44,7 +44,7 @@ def sources(folder: Path) -> Iterator[Path]:
 
 
 def all_sources() -> list[Path]:
-    folders = [*PACKAGES.values(), ROOT / "tests", ROOT / "benchmarks", ROOT / "tools"]
+    folders = [*PACKAGES.values(), ROOT / "tests", ROOT / "benchmarks", ROOT / "examples", ROOT / "tools"]
     return [path for folder in folders for path in sources(folder)]
 
 
@@ -127,7 +127,8 @@ def test_the_tests_mirror_the_packages() -> None:
         mirrored = (
             roots[top].joinpath(*rest).is_dir()
             if top in roots
-            else top in ("", "alert_rules", "benchmarks", "compose", "distributions", "docs", "e2e", "integrations")
+            else top
+            in ("", "alert_rules", "benchmarks", "compose", "distributions", "docs", "e2e", "examples", "integrations")
         )
         holds_tests = any(
             isinstance(node, ast.FunctionDef) and node.name.startswith("test_")

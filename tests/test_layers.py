@@ -27,7 +27,6 @@ ROOMS = (
 
 # Circles that are still to be removed, each as the sorted modules in it. The list only ever gets shorter.
 KNOWN_CIRCLES = {
-    ("pyrometer._loop", "pyrometer._minder", "pyrometer._notices", "pyrometer._run"),
     (
         "pyrometer_exporters.node.gpu.device",
         "pyrometer_exporters.node.gpu.readings",
@@ -35,12 +34,6 @@ KNOWN_CIRCLES = {
         "pyrometer_exporters.node.gpu.throttling",
         "pyrometer_exporters.node.gpu.xid.watch",
     ),
-    (
-        "pyrometer_exporters.node.nic.pcie",
-        "pyrometer_exporters.node.nic.readings",
-        "pyrometer_exporters.node.nic.temperatures",
-    ),
-    ("pyrometer_simulator.nvml.features", "pyrometer_simulator.nvml.library"),
 }
 
 

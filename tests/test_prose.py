@@ -20,7 +20,6 @@ PENDING = (
     "compose",
     "dashboards",
     "docs",
-    "exporters/pyrometer_exporters/cluster/prometheus.py",
     "exporters/pyrometer_exporters/framework",
     "exporters/pyrometer_exporters/node",
     "kit",

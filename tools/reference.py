@@ -131,7 +131,7 @@ def _actions(parser: argparse.ArgumentParser) -> list[argparse.Action]:
 
 def _listed(action: argparse.Action) -> bool:
     hidden = action.help == argparse.SUPPRESS or isinstance(action.choices, dict)
-    return not hidden and not isinstance(action, argparse._HelpAction | argparse._VersionAction)  # noqa: SLF001
+    return not hidden and not {"--help", "--version"} & set(action.option_strings)
 
 
 def _row(parser: argparse.ArgumentParser, action: argparse.Action) -> str:

@@ -10,7 +10,7 @@ DISTRIBUTION = "pyrometer"
 
 
 def add_version_flag(parser: argparse.ArgumentParser) -> None:
-    """Add ``--version``, which prints the installed version and exits."""
+    """Add ``--version``, which prints the command, the installed version and that of Python, and exits."""
     parser.add_argument(
         "--version", action=_VersionAction, nargs=0, default=argparse.SUPPRESS, help="Print the version and exit."
     )
@@ -20,7 +20,8 @@ class _VersionAction(argparse.Action):
     """Looks the version up only when it is asked for."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        sys.stdout.write(f"{parser.prog} {installed_version()}\n")
+        python = ".".join(map(str, sys.version_info[:3]))
+        sys.stdout.write(f"{parser.prog}, version {installed_version()} (python {python})\n")
         parser.exit()
 
 

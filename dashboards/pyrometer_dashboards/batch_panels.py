@@ -20,7 +20,6 @@ POINTS = Variable(
     ', "k", "1", "", ""))))',
     regex="/ ([0-9]+) [0-9]+$/",
     hidden=True,
-    query_type=3,
 )
 SOURCE = Variable(
     "mfu",
@@ -31,7 +30,6 @@ SOURCE = Variable(
     ")",
     regex='/source="([^"]+)"/',
     hidden=True,
-    query_type=3,
 )
 STEPS = Variable(
     "steps",
@@ -41,7 +39,6 @@ STEPS = Variable(
     ")",
     regex='/source="([^"]+)"/',
     hidden=True,
-    query_type=3,
 )
 
 

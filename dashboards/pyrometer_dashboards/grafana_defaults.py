@@ -1,7 +1,7 @@
-"""What Grafana 12.2 itself writes for an empty panel of each kind: our panels start from it.
+"""The defaults that Grafana 12.2 writes for a new panel of each kind; our panels start from them.
 
-A board that already holds every default is stored unchanged when someone presses Save, and no migration of an older
-form ever runs over it. Read from the save model of a running Grafana 12.2.0.
+A board that already has every default is stored unchanged when someone presses Save, and no migration of an older
+form runs over it. The values are those of the save model of a running Grafana 12.2.0.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ _AXIS: Json = {
     "scaleDistribution": {"type": "linear"},
 }
 
-# A panel whose value is not there must never look healthy: Grafana gives NaN and nothing the base colour.
+# A panel without a value must never look healthy: Grafana gives NaN and absent values the base colour.
 NO_DATA_MAPPING: Json = {
     "type": "special",
     "options": {"match": "null+nan", "result": {"text": "no data", "color": palette.NO_DATA, "index": 0}},
 }
 
 
-def nothing(text: str) -> Json:
-    """For a number whose absence has a meaning, and is not a lack of data."""
+def absent_mapping(text: str) -> Json:
+    """Return the mapping for a number whose absence has a meaning, and is not a lack of data."""
     result = {"text": text, "color": palette.QUIET, "index": 0}
     return {"type": "special", "options": {"match": "null+nan", "result": result}}
 
@@ -93,7 +93,7 @@ OPTIONS: dict[str, Json] = {
             "steps": 64,
         },
         "exemplars": {"color": "rgba(255,0,255,0.7)"},
-        # Grafana's default of 1e-9 hides cells that are 0, as if there were no data.
+        # Grafana's default of 1e-9 hides cells of 0, as if they had no data.
         "filterValues": {"le": -1},
         "legend": {"show": True},
         "rowsFrame": {"layout": "auto"},
@@ -127,7 +127,7 @@ CUSTOM: dict[str, Json] = {
         "pointSize": 5,
         "showPoints": "never",
         "showValues": False,
-        # Milliseconds: one lost 15 s scrape is bridged, a hole of a minute is a hole.
+        # Milliseconds: one lost 15 s scrape is bridged, a gap of a minute stays visible.
         "spanNulls": 60000,
         "stacking": {"group": "A", "mode": "none"},
         "thresholdsStyle": {"mode": "off"},
@@ -159,7 +159,7 @@ CUSTOM: dict[str, Json] = {
     },
 }
 
-# State-timeline: with the mode thresholds Grafana 12.2 forgets the mappings, and with them the events.
+# State-timeline: in the mode thresholds Grafana 12.2 drops the mappings, and with them the events.
 COLOUR: dict[str, Json] = {
     "timeseries": {"mode": "shades", "fixedColor": palette.BAND},
     "stat": {"mode": "thresholds"},
@@ -171,10 +171,12 @@ COLOUR: dict[str, Json] = {
 
 KINDS = tuple(OPTIONS)
 WITHOUT_QUERIES = ("text",)
+# Kinds without unit, colour and thresholds of their fields; a heatmap has them in its options.
+WITHOUT_FIELDS = ("heatmap", "text")
 
 
 def merged(base: Json, changes: Json) -> Json:
-    """A deep copy of ``base`` with ``changes`` laid over it: dictionaries merge, everything else replaces."""
+    """Return a deep copy of ``base`` with ``changes`` applied: dictionaries are merged, other values replaced."""
     result = deepcopy(base)
     for key, value in changes.items():
         inner = result.get(key)

@@ -1,19 +1,17 @@
-"""From boards as data to the JSON that Grafana 12.2 itself would save, through grafanalib.
+"""Turn boards into the JSON that Grafana 12.2 itself would save.
 
-grafanalib is frozen upstream at a schema of 2017 whose defaults lose data (100 points a panel, doubled steps, means
-instead of last values). Its classes are the frame; what leaves them is a whitelist laid over Grafana's own defaults.
+grafanalib's classes build the document. They write the schema of 2017, whose defaults lose data (100 points a panel,
+doubled steps), and leave out what Grafana has added since; ``_normalise`` turns their finished JSON into today's.
 """
 
 from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import attr
 from grafanalib import core
-from grafanalib._gen import DashboardEncoder
 
 from pyrometer_dashboards import grafana_defaults as defaults
 from pyrometer_dashboards import palette
@@ -22,8 +20,8 @@ from pyrometer_dashboards.model import Annotation, Board, Override, Panel, Query
 
 DATASOURCE: Json = {"type": "prometheus", "uid": "${datasource}"}
 WIDTH = 24
-# How Grafana shows a variable: without its label, or not at all.
-NO_LABEL, HIDDEN = 1, 2
+# Grafana shows a variable without its label, or not at all.
+NO_LABEL, HIDDEN = core.HIDE_LABEL, core.HIDE_VARIABLE
 _BUILT_IN: Json = {
     "builtIn": 1,
     "datasource": {"type": "grafana", "uid": "-- Grafana --"},
@@ -33,226 +31,128 @@ _BUILT_IN: Json = {
     "name": "Annotations & Alerts",
     "type": "dashboard",
 }
-
-
-@attr.s
-class _Target(core.Target):  # type: ignore[misc]  # grafanalib has no types
-    def to_json_data(self) -> Json:
-        found = {
-            "refId": self.refId,
-            "expr": self.expr,
-            "datasource": DATASOURCE,
-            "editorMode": "code",
-            "instant": self.instant,
-            "range": not self.instant,
-            "format": self.format,
-            "legendFormat": self.legendFormat,
-            "interval": self.interval,
-        }
-        return {key: value for key, value in found.items() if value != ""}
-
-
-@attr.s
-class _Panel(core.Panel):  # type: ignore[misc]
-    """Any kind of panel: grafanalib's common fields, Grafana's own options."""
-
-    kind: str = attr.ib(default="timeseries")
-    options: Json = attr.ib(factory=dict)
-    fields: Json = attr.ib(factory=dict)
-
-    def to_json_data(self) -> Json:
-        found = {
-            "id": self.id,
-            "type": self.kind,
-            "title": self.title,
-            "description": self.description,
-            "gridPos": self.gridPos,
-            "pluginVersion": defaults.PLUGIN_VERSION,
-            "fieldConfig": self.fields,
-            "options": self.options,
-            "transformations": self.transformations or None,
-            "interval": self.interval,
-            "maxDataPoints": self.maxDataPoints,
-            "timeFrom": self.timeFrom,
-        }
-        if self.kind not in defaults.WITHOUT_QUERIES:
-            found |= {"datasource": DATASOURCE, "targets": self.targets}
-        return {key: value for key, value in found.items() if value is not None}
-
-
-@attr.s
-class _RowPanel(core.RowPanel):  # type: ignore[misc]
-    def to_json_data(self) -> Json:
-        return {
-            "id": self.id,
-            "type": "row",
-            "title": self.title,
-            "collapsed": self.collapsed,
-            "gridPos": self.gridPos,
-            "panels": self.panels,
-        }
-
-
-@attr.s
-class _Template(core.Template):  # type: ignore[misc]
-    query_type: int = attr.ib(default=1)
-
-    def to_json_data(self) -> Json:
-        found: Json = {"name": self.name, "type": self.type, "label": self.label}
-        if self.type == "query":
-            found |= self._asked()
-        elif self.type == "custom":
-            first = self.options[0]
-            current = {"text": first["text"], "value": first["value"]}
-            found |= {"query": self.query, "options": self.options, "current": current, "includeAll": False}
-        else:
-            found |= {"query": self.query, "refresh": 1, "regex": "", "options": [], "current": {}}
-        if self.hide:
-            found |= {"hide": self.hide} | ({"skipUrlSync": True} if self.hide == HIDDEN else {})
-        return {key: value for key, value in found.items() if value not in (None, "") or key == "regex"}
-
-    def _asked(self) -> Json:
-        asked = {"qryType": self.query_type, "query": self.query, "refId": self.name}
-        found: Json = {
-            "datasource": DATASOURCE,
-            "definition": self.query,
-            "query": asked,
-            "refresh": core.REFRESH_ON_TIME_RANGE_CHANGE,
-            "regex": self.regex or "",
-            "sort": self.sort,
-            "options": [],
-            "current": {},
-            "includeAll": self.includeAll,
-        }
-        if self.includeAll:
-            found |= {"multi": True, "allValue": self.allValue, "current": {"text": "All", "value": ["$__all"]}}
-        return found
-
-
-@attr.s
-class _Dashboard(core.Dashboard):  # type: ignore[misc]
-    def to_json_data(self) -> Json:
-        return {
-            "uid": self.uid,
-            "title": self.title,
-            "description": self.description,
-            "tags": self.tags,
-            "schemaVersion": defaults.SCHEMA_VERSION,
-            "editable": False,
-            "fiscalYearStartMonth": 0,
-            "graphTooltip": self.graphTooltip,
-            "preload": False,
-            "refresh": self.refresh,
-            "time": self.time,
-            "timepicker": {},
-            "timezone": "utc",
-            "weekStart": "monday",
-            "links": self.links,
-            "annotations": self.annotations,
-            "templating": self.templating,
-            "panels": self.panels,
-        }
+# The keys of grafanalib's JSON that Grafana still has.
+_DASHBOARD_KEYS = (
+    "annotations", "description", "editable", "graphTooltip", "links", "panels", "refresh", "schemaVersion", "tags",
+    "templating", "time", "timezone", "title", "uid",
+)  # fmt: skip
+_ROW_KEYS = ("collapsed", "gridPos", "id", "panels", "title", "type")
+_PANEL_KEYS = (
+    "datasource", "description", "fieldConfig", "gridPos", "id", "interval", "maxDataPoints", "options", "targets",
+    "timeFrom", "title", "transformations", "type",
+)  # fmt: skip
+_TARGET_KEYS = ("datasource", "expr", "format", "instant", "interval", "legendFormat", "refId")
+_VARIABLE_KEYS = {
+    "query": ("allValue", "datasource", "includeAll", "options", "query", "refresh", "regex", "sort"),
+    "custom": ("includeAll", "options", "query"),
+    "datasource": ("options", "query", "refresh", "regex"),
+}
 
 
 def to_json(board: Board) -> str:
-    """A board as the text that Grafana's provisioning reads, the same each time."""
-    return json.dumps(as_grafanalib(board), indent=2, sort_keys=True, cls=DashboardEncoder) + "\n"
+    """Return a board as the text that Grafana's provisioning reads; equal boards give equal texts."""
+    document: Json = json.loads(json.dumps(_dashboard(board), default=_encode))
+    return json.dumps(_normalise(document), indent=2, sort_keys=True) + "\n"
 
 
-def as_grafanalib(board: Board) -> core.Dashboard:
-    """A board as grafanalib knows it."""
-    return _made(
-        _Dashboard,
+def panel_id(title: str) -> int:
+    """Return a panel's number, which stays when other panels come and go; titles are unique on a board."""
+    return zlib.crc32(title.encode()) % 99991 + 1
+
+
+def _encode(value: Any) -> object:  # noqa: ANN401  grafanalib has no types
+    """Return the JSON of a grafanalib object; a plain Panel is of the type that its extraJson names."""
+    return value.panel_json({}) if type(value) is core.Panel else value.to_json_data()
+
+
+def _dashboard(board: Board) -> core.Dashboard:
+    return core.Dashboard(
         uid=board.uid,
         title=board.title,
         description=board.question,
         tags=["pyrometer", *board.tags],
+        editable=False,
         graphTooltip=core.GRAPH_TOOLTIP_MODE_SHARED_CROSSHAIR,
         refresh=board.refresh,
+        schemaVersion=defaults.SCHEMA_VERSION,
         time=core.Time(board.time_from, "now"),
+        timezone="utc",
         links=[_menu()],
         annotations=core.Annotations([_BUILT_IN, *map(_annotation, board.annotations)]),
         templating=core.Templating([_datasource(), *map(_variable, board.variables)]),
-        panels=_placed(board.rows),
+        panels=_layout(board.rows),
     )
 
 
-def _made(kind: Callable[..., Any], /, **fields: object) -> Any:  # noqa: ANN401  grafanalib has no types
-    """One of the classes above; mypy doesn't see the fields that they inherit."""
-    return kind(**fields)
+def _menu() -> core.DashboardLink:
+    """Return the menu of all other boards, which keeps variables and time."""
+    return core.DashboardLink(asDropdown=True, includeVars=True, keepTime=True, tags=["pyrometer"], title="Boards")
 
 
-def panel_id(title: str) -> int:
-    """A number for a panel that stays when panels come and go around it; titles are unique on a board."""
-    return zlib.crc32(title.encode()) % 99991 + 1
-
-
-def _menu() -> Json:
-    """The way to all other boards, with the same variables and time."""
-    link = core.DashboardLink(asDropdown=True, includeVars=True, keepTime=True, tags=["pyrometer"], title="Boards")
-    return {**link.to_json_data(), "icon": "external link"}
-
-
-def _placed(rows: Sequence[Row]) -> list[core.Panel]:
-    """Give every panel its place, rows from top to bottom; rows under a folded heading lie inside it."""
-    placed: list[core.Panel] = []
+def _layout(rows: Sequence[Row]) -> list[core.Panel]:
+    """Position all panels, rows from top to bottom; the panels of a collapsed row are inside its heading."""
+    panels: list[core.Panel] = []
     top = 0
     for row in rows:
         if row.title:
-            heading = _made(_RowPanel, title=row.title, id=panel_id(f"row {row.title}"), collapsed=row.collapsed)
-            heading.gridPos = core.GridPos(h=1, w=WIDTH, x=0, y=top)
-            placed.append(heading)
+            position = core.GridPos(h=1, w=WIDTH, x=0, y=top)
+            heading = core.RowPanel(
+                title=row.title, id=panel_id(f"row {row.title}"), collapsed=row.collapsed, gridPos=position
+            )
+            panels.append(heading)
             top += 1
-        panels = _side_by_side(row, top)
+        own = _side_by_side(row, top)
         if row.collapsed:
-            placed[-1].panels = panels
+            panels[-1].panels = own
         else:
-            placed.extend(panels)
+            panels.extend(own)
             top += row.height
-    return placed
+    return panels
 
 
 def _side_by_side(row: Row, top: int) -> list[core.Panel]:
-    """The panels of a row; one that is lower than the row takes the next below it (a column of panels).
+    """Position the panels of a row; a panel lower than the row has the next one below it, in the same column.
 
-    In the order in which Grafana saves them: from top to bottom, then from left to right.
+    The order is that in which Grafana saves them: from top to bottom, then from left to right.
     """
-    placed = []
+    panels = []
     left = used = 0
     for panel in row.panels:
         height = panel.height or row.height
-        viz = _viz(panel)
-        viz.gridPos = core.GridPos(h=height, w=panel.span, x=left, y=top + used)
-        placed.append(viz)
+        panels.append(_panel(panel, core.GridPos(h=height, w=panel.span, x=left, y=top + used)))
         used += height
         if used >= row.height:
             left, used = left + panel.span, 0
-    return sorted(placed, key=lambda viz: (viz.gridPos.y, viz.gridPos.x))
+    return sorted(panels, key=lambda each: (each.gridPos.y, each.gridPos.x))
 
 
-def _viz(panel: Panel) -> core.Panel:
-    queries = [_target(query, number) for number, query in enumerate(panel.queries)]
-    return _made(
-        _Panel,
+def _panel(panel: Panel, position: core.GridPos) -> core.Panel:
+    own = {
+        "type": panel.kind,
+        "options": merged(defaults.OPTIONS[panel.kind], panel.options),
+        "fieldConfig": {"defaults": _field(panel), "overrides": [_override(one) for one in panel.overrides]},
+    }
+    return core.Panel(
         id=panel_id(panel.title),
-        kind=panel.kind,
         title=panel.title,
         description=panel.reading.text(),
-        targets=queries,
-        options=merged(defaults.OPTIONS[panel.kind], panel.options),
-        fields={"defaults": _field(panel), "overrides": [_override(one) for one in panel.overrides]},
+        gridPos=position,
+        dataSource=DATASOURCE,
+        targets=[_target(query, number) for number, query in enumerate(panel.queries)],
+        thresholds=_thresholds(panel),
         transformations=list(panel.transformations),
         interval=panel.step or None,
         maxDataPoints=panel.max_points,
         timeFrom=panel.time_from or None,
+        extraJson=own,
     )
 
 
 def _target(query: Query, number: int) -> core.Target:
-    return _made(
-        _Target,
+    return core.Target(
         refId=chr(ord("A") + number),
         expr=query.expr,
+        datasource=DATASOURCE,
         instant=query.instant,
         format="table" if query.table else "time_series",
         legendFormat=query.legend,
@@ -260,32 +160,34 @@ def _target(query: Query, number: int) -> core.Target:
     )
 
 
+def _thresholds(panel: Panel) -> list[Json]:
+    if panel.kind in defaults.WITHOUT_FIELDS:
+        return []
+    return [{"color": colour, "value": value} for value, colour in panel.steps or [(None, palette.QUIET)]]
+
+
 def _field(panel: Panel) -> Json:
-    """``fieldConfig.defaults``. A heatmap drops all but ``custom``: its unit and scale stand in its options."""
-    if panel.kind in defaults.WITHOUT_QUERIES:
-        return {}
-    found: Json = {"custom": merged(defaults.CUSTOM[panel.kind], panel.custom)} if panel.kind in defaults.CUSTOM else {}
-    if panel.kind == "heatmap":
-        return found
-    steps = panel.steps or [(None, palette.QUIET)]
-    found |= {
+    """Return ``fieldConfig.defaults`` without thresholds. A heatmap has only ``custom``: the rest is in its options."""
+    field: Json = {"custom": merged(defaults.CUSTOM[panel.kind], panel.custom)} if panel.kind in defaults.CUSTOM else {}
+    if panel.kind in defaults.WITHOUT_FIELDS:
+        return field
+    field |= {
         "color": panel.colour or defaults.COLOUR[panel.kind],
         "mappings": _mappings(panel),
-        "thresholds": {"mode": "absolute", "steps": [{"color": colour, "value": at} for at, colour in steps]},
         "unit": panel.unit,
         "noValue": panel.no_value,
     }
     optional = {"decimals": panel.decimals, "min": panel.limits[0], "max": panel.limits[1]}
-    found |= {key: value for key, value in optional.items() if value is not None}
+    field |= {key: value for key, value in optional.items() if value is not None}
     if panel.links:
-        found["links"] = [{"title": title, "url": url} for title, url in panel.links]
-    return found
+        field["links"] = [{"title": title, "url": url} for title, url in panel.links]
+    return field
 
 
 def _mappings(panel: Panel) -> list[Json]:
-    """A value that is not there is grey and says so, on every kind that paints values; unless that means something."""
+    """Return the value mappings; by default an absent value is grey with a text, on every kind that paints values."""
     if panel.kind == "stat" and not panel.mappings and panel.no_value != "no data":
-        return [defaults.nothing(panel.no_value)]
+        return [defaults.absent_mapping(panel.no_value)]
     if panel.kind in ("stat", "bargauge", "table") and not panel.mappings:
         return [defaults.NO_DATA_MAPPING]
     return list(panel.mappings)
@@ -297,32 +199,36 @@ def _override(override: Override) -> Json:
 
 
 def _datasource() -> core.Template:
-    """The choice of Prometheus, first on every board; its own name says what it is, and a label would cost a line."""
-    return _made(_Template, name="datasource", label="Source", type="datasource", query="prometheus", hide=NO_LABEL)
+    """Return the choice of Prometheus, first on every board and without a label, as its value is self-explanatory."""
+    return core.Template(
+        name="datasource", label="Source", type="datasource", query="prometheus", hide=NO_LABEL, regex=""
+    )
 
 
 def _variable(variable: Variable) -> core.Template:
     if variable.values:
-        pairs = [{"selected": not at, "text": text, "value": value} for at, (text, value) in enumerate(variable.values)]
+        options = [
+            {"selected": not at, "text": text, "value": value} for at, (text, value) in enumerate(variable.values)
+        ]
         query = ", ".join(f"{text} : {value}" for text, value in variable.values)
-        return _made(_Template, name=variable.name, label=variable.label, type="custom", query=query, options=pairs)
-    return _made(
-        _Template,
+        return core.Template(name=variable.name, label=variable.label, type="custom", query=query, options=options)
+    return core.Template(
         name=variable.name,
         label=variable.label,
+        dataSource=DATASOURCE,
         query=variable.query,
         regex=variable.regex,
+        refresh=core.REFRESH_ON_TIME_RANGE_CHANGE,
         sort=0 if variable.hidden else 3 if variable.numeric else 1,
-        hide=HIDDEN if variable.hidden else 0,
+        hide=HIDDEN if variable.hidden else core.SHOW,
         includeAll=bool(variable.all_value),
         allValue=variable.all_value or None,
-        query_type=variable.query_type,
     )
 
 
 def _annotation(annotation: Annotation) -> Json:
     target: Json = {"refId": "Anno", "expr": annotation.expr, "interval": annotation.step}
-    found: dict[str, Any] = {
+    document: Json = {
         "name": annotation.name,
         "datasource": DATASOURCE,
         "enable": annotation.enabled,
@@ -332,4 +238,52 @@ def _annotation(annotation: Annotation) -> Json:
         "titleFormat": annotation.title,
         "textFormat": annotation.text,
     }
-    return found | ({"useValueForTime": True} if annotation.at_value else {})
+    return document | ({"useValueForTime": True} if annotation.at_value else {})
+
+
+def _normalise(dashboard: Json) -> Json:
+    """Return grafanalib's JSON as Grafana 12.2 would save it."""
+    own = {"fiscalYearStartMonth": 0, "preload": False, "timepicker": {}, "weekStart": "monday"}
+    variables = [_normalise_variable(variable) for variable in dashboard["templating"]["list"]]
+    changed = {"panels": list(map(_normalise_panel, dashboard["panels"])), "templating": {"list": variables}}
+    return _subset(dashboard, _DASHBOARD_KEYS) | own | changed
+
+
+def _normalise_panel(panel: Json) -> Json:
+    if panel["type"] == "row":
+        return _subset(panel, _ROW_KEYS) | {"panels": list(map(_normalise_panel, panel["panels"]))}
+    kept = {key: value for key, value in _subset(panel, _PANEL_KEYS).items() if value not in (None, [])}
+    kept |= {"pluginVersion": defaults.PLUGIN_VERSION, "targets": list(map(_normalise_target, panel["targets"]))}
+    if not kept["fieldConfig"]["defaults"]["thresholds"]["steps"]:
+        del kept["fieldConfig"]["defaults"]["thresholds"]
+    unused = ("datasource", "targets") if panel["type"] in defaults.WITHOUT_QUERIES else ()
+    return {key: value for key, value in kept.items() if key not in unused}
+
+
+def _normalise_target(target: Json) -> Json:
+    kept = {key: value for key, value in _subset(target, _TARGET_KEYS).items() if value != ""}
+    return kept | {"editorMode": "code", "range": not target["instant"]}
+
+
+def _normalise_variable(variable: Json) -> Json:
+    kept = _subset(variable, ("hide", "label", "name", "type", *_VARIABLE_KEYS[variable["type"]])) | {"current": {}}
+    if variable["type"] == "query":
+        # Grafana's editor has a form for each function, which it knows by number.
+        form = 3 if variable["query"].startswith("query_result(") else 1
+        asked = {"qryType": form, "query": variable["query"], "refId": variable["name"]}
+        kept |= {"definition": variable["query"], "query": asked, "regex": variable["regex"] or ""}
+    if variable["type"] == "custom":
+        kept["current"] = _subset(variable["options"][0], ("text", "value"))
+    if variable["includeAll"]:
+        kept |= {"current": {"text": "All", "value": ["$__all"]}, "multi": True}
+    if variable["hide"] == HIDDEN:
+        kept["skipUrlSync"] = True
+    return {key: value for key, value in kept.items() if not _is_unset(key, value)}
+
+
+def _is_unset(key: str, value: object) -> bool:
+    return (value in (None, "") and key != "regex") or (key == "hide" and not value)
+
+
+def _subset(document: Json, keys: Sequence[str]) -> Json:
+    return {key: value for key, value in document.items() if key in keys}

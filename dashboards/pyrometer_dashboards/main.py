@@ -8,6 +8,7 @@ import json
 import pkgutil
 import sys
 from collections.abc import Iterator, Sequence
+from importlib import metadata
 from itertools import product
 from pathlib import Path
 from typing import Any, NoReturn
@@ -41,6 +42,7 @@ def rendered() -> dict[str, str]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; the exit status: 1 if a check found something, 2 if it could not run."""
     parser = _Flags(prog="pyrometer-dashboards", description=__doc__, allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=_version_line(), help="Print the version and exit.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Flags)
     build = commands.add_parser("build", help="write all boards into a folder")
     build.add_argument("folder", type=Path)
@@ -77,6 +79,14 @@ def _add_see(see: argparse.ArgumentParser) -> None:
     see.add_argument(
         "--case", action="append", metavar="CASE:NAME=VALUE[,...]", help="choices to look with one after the other"
     )
+
+
+def _version_line() -> str:
+    try:
+        version = metadata.version("pyrometer-dashboards")
+    except metadata.PackageNotFoundError:  # run from a source tree
+        version = "unknown"
+    return f"%(prog)s, version {version} (python {'.'.join(map(str, sys.version_info[:3]))})"
 
 
 class _UsageError(Exception):

@@ -114,7 +114,6 @@ class Variable:
     all_value: str = ""
     hidden: bool = False
     regex: str = ""
-    query_type: int = 1
     numeric: bool = False
 
 

@@ -14,18 +14,17 @@ import argparse
 import contextlib
 import json
 import math
-import socket
 import sys
 import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal, TypeAlias
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
+from pyrometer_simulator.http_server import HttpServer, Request, Response, json_response
 from pyrometer_simulator.slack_app import APP_METHODS, SlackApp
 from pyrometer_simulator.slack_blocks import SlackError
 from pyrometer_simulator.slack_channel import BOT_USER, Channel, RateLimiter, RateLimits, page_of
@@ -36,12 +35,10 @@ FaultKind: TypeAlias = Literal[
     "status", "error", "ratelimit", "hang_before", "hang_after", "close_before", "close_after"
 ]
 
-MAX_BODY_BYTES = 4 << 20
-
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens to one call: `*_before` loses the request, `*_after` handles it and loses the answer.
+    """A fault of one call: `*_before` loses the request, `*_after` handles it and loses the answer.
 
     `status` is the HTTP status, `error` Slack's code, `seconds` how long to hang or the Retry-After of a rate limit.
     """
@@ -62,18 +59,8 @@ class Call:
     outcome: str
 
 
-@dataclass
-class Answer:
-    """What goes back on the wire."""
-
-    body: Mapping[str, Any] | bytes
-    status: int = 200
-    headers: dict[str, str] = field(default_factory=dict)
-    content_type: str = "application/json; charset=utf-8"
-
-
 class FakeSlack:
-    """The server and what was said to it. State survives `down()` and `up()`, so an outage can be played."""
+    """The server and its channels. State survives `down()` and `up()`, so that an outage can be simulated."""
 
     def __init__(
         self,
@@ -91,11 +78,11 @@ class FakeSlack:
         self._limiter = RateLimiter(limits or RateLimits())
         self._faults: dict[str, deque[Fault]] = defaultdict(deque)
         self._lock = threading.RLock()
-        self._server: ThreadingHTTPServer | None = None
+        self._server: HttpServer | None = None
         self._thread: threading.Thread | None = None
         self.calls: list[Call] = []
         self.files = Files()
-        self.native_charts = native_charts  # whether this workspace has the chart block yet
+        self.native_charts = native_charts  # False: a workspace without the chart block
         self.channels = {
             f"C{index:09d}": Channel(id=f"C{index:09d}", name=name.lstrip("#"))
             for index, name in enumerate(channel_names, start=1)
@@ -109,16 +96,19 @@ class FakeSlack:
         self.down()
 
     def up(self) -> None:
-        """Listen; the port stays the same after the first time. Raises OSError when it is taken."""
-        server = _Server((self._host, self._port), _Handler)
-        server.slack = self
+        """Listen; the port stays the same after the first time.
+
+        Raises:
+            OSError: the port is taken.
+        """
+        server = HttpServer(self._respond, self._host, self._port)
         self._server, self._port = server, server.server_address[1]
         self._thread = threading.Thread(target=server.serve_forever, args=(0.02,), name="fake-slack", daemon=True)
         self._thread.start()
         self.app.socket.up()
 
     def down(self) -> None:
-        """Stop listening: connections are refused from now on. Keeps what was said."""
+        """Stop listening, so that connections are refused; keep all messages."""
         self.app.socket.down()
         if self._server is not None and self._thread is not None:
             self._server.shutdown()
@@ -133,7 +123,7 @@ class FakeSlack:
 
     @property
     def page_url(self) -> str:
-        """The channel as a page."""
+        """The address of the page that shows the channels."""
         return f"http://{self._host}:{self._port}/"
 
     def inject(self, method: str, kind: FaultKind, *, times: int = 1, **details: Any) -> None:  # noqa: ANN401 - Fault's fields
@@ -142,35 +132,67 @@ class FakeSlack:
             self._faults[method].extend([Fault(kind=kind, **details)] * times)
 
     def messages(self, channel: str) -> list[dict[str, Any]]:
-        """Root messages of a channel (name or id), oldest first, each with `replies` and `versions`."""
+        """Return the root messages of a channel (name or id), oldest first, each with `replies` and `versions`.
+
+        Raises:
+            SlackError: there is no such channel.
+        """
         with self._lock:
-            found = self.channel(channel)
+            wanted = self.channel(channel)
             return [
                 message.to_json()
                 | {"replies": [reply.to_json() for reply in message.replies], "versions": list(message.versions)}
-                for message in found.messages.values()
+                for message in wanted.messages.values()
             ]
 
     def channel(self, name_or_id: str) -> Channel:
-        """The channel by id or name; channel_not_found otherwise."""
+        """Return the channel with this id or name.
+
+        Raises:
+            SlackError: channel_not_found.
+        """
         for channel in self.channels.values():
             if name_or_id in (channel.id, channel.name, f"#{channel.name}"):
                 return channel
         raise SlackError("channel_not_found")
 
-    def channel_json(self, name: str) -> Answer:
-        """What `messages` and `calls` say, for a test in another process; not a part of Slack's API, and no call."""
+    def _respond(self, request: Request) -> Response | None:
+        """Serve the page, a channel as JSON, uploaded files, or an API call; None hangs up."""
+        folder, _, name = request.path.removeprefix("/").partition("/")
+        if folder == "api":
+            return self._api(name, request)
+        if request.method == "POST" and folder == "upload":
+            stored = self.files.receive(name, request.body)
+            return Response(b"OK" if stored else b"bad upload", 200 if stored else 400)
+        if request.path == "/":
+            return Response(self.page(), content_type="text/html; charset=utf-8")
+        if folder == "channels":
+            return self._channel_json(name.removesuffix(".json"))
+        if folder == "files":
+            content = self.files.content(name)
+            return Response(content or b"", 200 if content else 404, "image/png")
+        return Response(b"not found", 404)
+
+    def _channel_json(self, name: str) -> Response:
+        """Return `messages` and the number of calls, for tests in another process; not part of Slack's API."""
         try:
-            return Answer({"messages": self.messages(name), "calls": len(self.calls)})
+            return json_response({"messages": self.messages(name), "calls": len(self.calls)})
         except SlackError as error:
-            return Answer({"error": error.code}, 404)
+            return json_response({"error": error.code}, 404)
 
     def page(self) -> bytes:
-        """The HTML of all channels."""
+        """Return the HTML of all channels."""
         with self._lock:
             return render_page(self.channels.values(), time.time()).encode()
 
-    def answer(self, method: str, args: Mapping[str, Any], authorization: str) -> Answer | None:
+    def _api(self, method: str, request: Request) -> Response | None:
+        try:
+            args = _arguments(request)
+        except ValueError:
+            return json_response({"ok": False, "error": "invalid_json"})
+        return self.answer(method, args, request.headers.get("Authorization", ""))
+
+    def answer(self, method: str, args: Mapping[str, Any], authorization: str) -> Response | None:
         """Handle one API call; None means: hang up without an answer."""
         with self._lock:
             fault = self._faults[method].popleft() if self._faults[method] else None
@@ -183,7 +205,7 @@ class FakeSlack:
             return _fail(fault)
         return answer
 
-    def _handle(self, method: str, args: Mapping[str, Any], authorization: str) -> Answer:
+    def _handle(self, method: str, args: Mapping[str, Any], authorization: str) -> Response:
         try:
             token = str(args.get("token") or authorization.removeprefix("Bearer "))
             wait = self._check_call(method, token, args)
@@ -193,9 +215,9 @@ class FakeSlack:
             result = self._dispatch(method, args)
         except SlackError as error:
             self._record(method, args, error.code)
-            return Answer({"ok": False, "error": error.code})
+            return json_response({"ok": False, "error": error.code})
         self._record(method, args, "ok")
-        return Answer({"ok": True, **result})
+        return json_response({"ok": True, **result})
 
     def _check_call(self, method: str, token: str, args: Mapping[str, Any]) -> float:
         if not token:
@@ -243,7 +265,7 @@ class FakeSlack:
         raise SlackError("unknown_method")
 
     def _check_blocks(self, args: Mapping[str, Any]) -> None:
-        """What this workspace cannot show it refuses, whole message and all."""
+        """Refuse the whole message if it has a block that this workspace cannot show."""
         blocks = [block for block in args.get("blocks") or [] if isinstance(block, Mapping)]
         self.files.check(blocks)
         if not self.native_charts and any(block.get("type") == "data_visualization" for block in blocks):
@@ -275,105 +297,42 @@ class FakeSlack:
         return page_of(channel.thread(str(args.get("ts", ""))), args)
 
     def _channel_by_id(self, args: Mapping[str, Any]) -> Channel:
-        """Only chat.postMessage takes a channel's name; everything else wants the id."""
+        """Return the channel with this id: only chat.postMessage takes a name, too."""
         if str(args["channel"]) not in self.channels:
             raise SlackError("channel_not_found")
         return self.channels[str(args["channel"])]
 
     def _record(self, method: str, args: Mapping[str, Any], outcome: str) -> None:
-        shown = {name: value for name, value in args.items() if name != "token"}
+        logged = {name: value for name, value in args.items() if name != "token"}
         with self._lock:
-            self.calls.append(Call(time=time.time(), method=method, args=shown, outcome=outcome))
+            self.calls.append(Call(time=time.time(), method=method, args=logged, outcome=outcome))
 
 
-def _rate_limited(seconds: float) -> Answer:
-    return Answer({"ok": False, "error": "ratelimited"}, 429, {"Retry-After": str(math.ceil(seconds))})
+def _arguments(request: Request) -> dict[str, Any]:
+    """Return an API call's arguments: of the query, a JSON body or a form. Raises ValueError for invalid JSON."""
+    if request.method == "GET":
+        return dict(request.query)
+    if request.headers.get_content_type() == "application/json":
+        document: dict[str, Any] = json.loads(request.body or b"{}")  # slack_sdk's auth.test sends an empty body
+        return document
+    return {name: values[-1] for name, values in parse_qs(request.body.decode("utf-8", "replace")).items()}
 
 
-def _fail(fault: Fault) -> Answer | None:
-    """Play the fault; the call itself was handled before or never will be."""
+def _rate_limited(seconds: float) -> Response:
+    return json_response({"ok": False, "error": "ratelimited"}, 429, {"Retry-After": str(math.ceil(seconds))})
+
+
+def _fail(fault: Fault) -> Response | None:
+    """Play the fault; the call itself was handled before, or is dropped."""
     if fault.kind.startswith("hang"):
         time.sleep(fault.seconds)
     if fault.kind == "status":
-        return Answer(b"upstream says no", fault.status, {}, "text/plain")
+        return Response(b"upstream says no", fault.status)
     if fault.kind == "error":
-        return Answer({"ok": False, "error": fault.error})
+        return json_response({"ok": False, "error": fault.error})
     if fault.kind == "ratelimit":
         return _rate_limited(fault.seconds)
     return None
-
-
-class _Server(ThreadingHTTPServer):
-    """Knows its FakeSlack; threads die with the process so that a hanging fault cannot hold a test up."""
-
-    slack: FakeSlack
-    daemon_threads = True
-    allow_reuse_address = True
-    request_queue_size = 128
-
-
-class _Handler(BaseHTTPRequestHandler):
-    """HTTP in, FakeSlack.answer, HTTP out."""
-
-    server: _Server
-    timeout = 30
-
-    def do_GET(self) -> None:
-        """Serve the page, a channel as JSON for whoever watches from outside, or a reading API call."""
-        parts = urlsplit(self.path)
-        if parts.path == "/":
-            self._send(Answer(self.server.slack.page(), content_type="text/html; charset=utf-8"))
-        elif parts.path.startswith("/channels/"):
-            self._send(self.server.slack.channel_json(parts.path.removeprefix("/channels/").removesuffix(".json")))
-        elif parts.path.startswith("/files/"):
-            content = self.server.slack.files.content(parts.path.removeprefix("/files/"))
-            self._send(Answer(content or b"", 200 if content else 404, content_type="image/png"))
-        elif parts.path.startswith("/api/"):
-            self._call(parts.path, {name: values[-1] for name, values in parse_qs(parts.query).items()})
-        else:
-            self._send(Answer(b"not found", 404, content_type="text/plain"))
-
-    def do_POST(self) -> None:
-        """Serve an API call with a JSON or form body."""
-        parts = urlsplit(self.path)
-        body = self.rfile.read(min(int(self.headers.get("Content-Length") or 0), MAX_BODY_BYTES))
-        if parts.path.startswith("/upload/"):
-            taken = self.server.slack.files.receive(parts.path.removeprefix("/upload/"), body)
-            self._send(Answer(b"OK" if taken else b"bad upload", 200 if taken else 400, content_type="text/plain"))
-            return
-        args: dict[str, Any]
-        if self.headers.get_content_type() == "application/json":
-            try:
-                args = json.loads(body or b"{}")  # slack_sdk's auth.test says JSON and sends nothing
-            except ValueError:
-                self._send(Answer({"ok": False, "error": "invalid_json"}))
-                return
-        else:
-            args = {name: values[-1] for name, values in parse_qs(body.decode("utf-8", "replace")).items()}
-        self._call(parts.path, args)
-
-    def _call(self, path: str, args: Mapping[str, Any]) -> None:
-        answer = self.server.slack.answer(path.removeprefix("/api/"), args, self.headers.get("Authorization", ""))
-        if answer is None:
-            self.close_connection = True
-            with contextlib.suppress(OSError):
-                self.connection.shutdown(socket.SHUT_RDWR)
-            return
-        self._send(answer)
-
-    def _send(self, answer: Answer) -> None:
-        body = answer.body if isinstance(answer.body, bytes) else json.dumps(answer.body).encode()
-        with contextlib.suppress(OSError):  # the client may have given up: not our concern
-            self.send_response(answer.status)
-            for name, value in answer.headers.items():
-                self.send_header(name, value)
-            self.send_header("Content-Type", answer.content_type)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class names it so
-        """Stay silent: `calls` is the log."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,16 +1,15 @@
-"""The fake Slack's page: the channel roughly as Slack would show it (blocks, edits, threads)."""
+"""The fake Slack's page: channels roughly as Slack shows them (blocks, charts, edits, threads)."""
 
 from __future__ import annotations
 
 import html
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from importlib import resources
 from typing import Any
 
 from pyrometer_simulator.slack_channel import Channel, Message
-from pyrometer_simulator.slack_chart import chart
 
 _EMOJI = {
     ":red_circle:": "🔴",
@@ -19,13 +18,16 @@ _EMOJI = {
     ":white_check_mark:": "✅",
     ":warning:": "⚠️",
 }
-# Drawn, since not every machine has an emoji font.
-_DRAWN = {"🔴": "#e01e5a", "🟠": "#e8912d", "🔵": "#1264a3", "✅": "#2eb67d"}
+# Drawn in CSS, since not every machine has an emoji font.
+_EMOJI_COLOURS = {"🔴": "#e01e5a", "🟠": "#e8912d", "🔵": "#1264a3", "✅": "#2eb67d"}
 _MARKUP = re.compile(r"<([^<>\n]+)>")
+# Of a chart, in pixels.
+_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 640, 220, 44, 12, 12, 40
+_COLOURS = ("#1264a3", "#e8912d", "#2eb67d", "#e01e5a", "#7c5cff", "#36c5f0")
 
 
 def render_page(channels: Iterable[Channel], now: float) -> str:
-    """The whole page; `now` is Unix seconds, for the clock at the top."""
+    """Return the page of all channels; `now` (Unix seconds) is for the clock at the top."""
     listed = list(channels)
     names = "".join(f"<p># {html.escape(channel.name)}</p>" for channel in listed)
     body = "".join(_channel(channel) for channel in listed)
@@ -71,7 +73,7 @@ def _block(block: Mapping[str, Any]) -> str:
         ),
         "actions": lambda shown: "<div>" + "".join(_button(e) for e in shown["elements"]) + "</div>",
         "divider": lambda _shown: "<hr>",
-        "data_visualization": chart,
+        "data_visualization": _chart,
         "image": _image,
     }
     return renderers[str(block["type"])](block)
@@ -101,7 +103,7 @@ def _text(text: Mapping[str, Any]) -> str:
 
 
 def mrkdwn(text: str) -> str:
-    """Slack's mrkdwn as HTML: <url|text>, <!date^...>, pings (shown loudly), bold, code, emoji."""
+    """Return Slack's mrkdwn as HTML: <url|text>, <!date^...>, pings (highlighted), bold, code, emoji."""
     parts, position = [], 0
     for match in _MARKUP.finditer(text):
         parts += [_inline(text[position : match.start()]), _angle(match.group(1))]
@@ -132,10 +134,72 @@ def _inline(text: str) -> str:
 def _emoji(shown: str) -> str:
     for name, sign in _EMOJI.items():
         shown = shown.replace(name, sign)
-    for sign, colour in _DRAWN.items():
+    for sign, colour in _EMOJI_COLOURS.items():
         shown = shown.replace(sign, f'<i class="em" style="background:{colour}"></i>')
     return shown
 
 
 def _clock(unix: float) -> str:
     return datetime.fromtimestamp(unix, tz=timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _chart(block: Mapping[str, Any]) -> str:
+    """Return a data_visualization block as HTML with an SVG."""
+    drawn = block["chart"]
+    series, axis = drawn["series"], drawn.get("axis_config") or {}
+    values = [point["value"] for line in series for point in line["data"]]
+    top = max([*values, 1e-9]) * 1.08
+    draw = _bars if drawn["type"] == "bar" else _line
+    lines = "".join(draw(line["data"], top, index, len(series)) for index, line in enumerate(series))
+    legend = "".join(
+        f'<span style="color:{_COLOURS[index]}">\u25cf</span> {html.escape(line["name"])} &nbsp;'
+        for index, line in enumerate(series)
+    )
+    return (
+        f'<figure class="chart"><figcaption>{html.escape(block["title"])}</figcaption>'
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">{_axes(axis, top)}{lines}</svg>'
+        f'<p class="t">{legend}</p></figure>'
+    )
+
+
+def _axes(axis: Mapping[str, Any], top: float) -> str:
+    floor = _HEIGHT - _BOTTOM
+    grid = "".join(
+        f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{_y(top * part, top)}" y2="{_y(top * part, top)}"/>'
+        f'<text x="{_LEFT - 6}" y="{_y(top * part, top) + 4}" text-anchor="end">{top * part:.3g}</text>'
+        for part in (0, 0.25, 0.5, 0.75, 1)
+    )
+    categories = axis.get("categories") or []
+    every = max(len(categories) // 5, 1)
+    labels = "".join(
+        f'<text x="{_x(index, len(categories))}" y="{floor + 16}" text-anchor="middle">{html.escape(label)}</text>'
+        for index, label in enumerate(categories)
+        if index % every == 0
+    )
+    names = (
+        f'<text x="{_WIDTH / 2}" y="{_HEIGHT - 4}" text-anchor="middle">{html.escape(axis.get("x_label", ""))}</text>'
+    )
+    return grid + labels + names
+
+
+def _bars(points: Sequence[Mapping[str, Any]], top: float, index: int, count: int) -> str:
+    width = 0.7 * (_WIDTH - _LEFT - _RIGHT) / max(len(points), 1) / count
+    return "".join(
+        f'<rect x="{_x(place, len(points)) + (index - count / 2) * width:.1f}" y="{_y(point["value"], top):.1f}" '
+        f'width="{width:.1f}" height="{_HEIGHT - _BOTTOM - _y(point["value"], top):.1f}" fill="{_COLOURS[index]}"/>'
+        for place, point in enumerate(points)
+    )
+
+
+def _line(points: Sequence[Mapping[str, Any]], top: float, index: int, _count: int) -> str:
+    colour = _COLOURS[index]
+    path = " ".join(f"{_x(i, len(points)):.1f},{_y(point['value'], top):.1f}" for i, point in enumerate(points))
+    return f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>'
+
+
+def _x(index: int, count: int) -> float:
+    return _LEFT + (index + 0.5) * (_WIDTH - _LEFT - _RIGHT) / max(count, 1)
+
+
+def _y(value: float, top: float) -> float:
+    return _HEIGHT - _BOTTOM - value / top * (_HEIGHT - _TOP - _BOTTOM)

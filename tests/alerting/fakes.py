@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from pyrometer_alerting.deliver.courier import Courier
+from pyrometer_alerting.deliver.limits import Timing
 from pyrometer_alerting.deliver.slack import WebSlack
-from pyrometer_alerting.deliver.timing import Timing
 from pyrometer_alerting.intake.intake import Intake, Outcome
 from pyrometer_alerting.intake.webhook import parse
 from pyrometer_alerting.model.incident import Alert, Incident
 from pyrometer_alerting.prometheus import PrometheusError, Series
 from pyrometer_alerting.render.messages import Style, ThreadReplies
-from pyrometer_alerting.sources.alertmanager import AlertmanagerError, Matcher, Seen, Silence
+from pyrometer_alerting.sources.alertmanager import ActiveAlert, AlertmanagerError, Matcher, Silence
 from pyrometer_alerting.state.metrics import Metrics
 from pyrometer_alerting.state.store import Store
 
@@ -73,13 +73,13 @@ class FakeAlertmanager:
     """Knows what it is told; `silent` when it does not answer."""
 
     def __init__(self) -> None:
-        self.known: list[Seen] = []
+        self.known: list[ActiveAlert] = []
         self.silent = False
         self.made: list[Any] = []
         self.ended: list[str] = []
         self.muting: list[Silence] = []
 
-    def alerts(self, matchers: Sequence[Matcher] = ()) -> list[Seen]:
+    def alerts(self, matchers: Sequence[Matcher] = ()) -> list[ActiveAlert]:
         if self.silent:
             raise AlertmanagerError("Alertmanager did not answer (ConnectionError)")
         return [seen for seen in self.known if all(_matches(matcher, seen) for matcher in matchers)]
@@ -101,7 +101,7 @@ class FakeAlertmanager:
 
     def knows(self, *raw: Mapping[str, Any], muted: bool = False, receiver: str = "pyrometer") -> None:
         self.known = [
-            Seen(
+            ActiveAlert(
                 str(each["fingerprint"]),
                 each["labels"],
                 each["annotations"],
@@ -113,7 +113,7 @@ class FakeAlertmanager:
         ]
 
 
-def _matches(matcher: Matcher, seen: Seen) -> bool:
+def _matches(matcher: Matcher, seen: ActiveAlert) -> bool:
     value = seen.labels.get(matcher.name, "")
     return re.fullmatch(matcher.value, value) is not None if matcher.is_regex else value == matcher.value
 
@@ -220,7 +220,7 @@ def wait_until(condition: Callable[[], object], seconds: float = 30.0) -> None:
         time.sleep(0.01)
 
 
-def told_port(logged: Callable[[], str]) -> int:
+def logged_port(logged: Callable[[], str]) -> int:
     """The port on which a service listens that was to take any, as its log tells."""
     found: list[str] = []
     wait_until(lambda: found or found.extend(re.findall(r"listening on 127\.0\.0\.1:(\d+)", logged())))

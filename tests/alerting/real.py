@@ -16,9 +16,9 @@ from alerting_fakes import FakePrometheus, wait_until
 
 from pyrometer_alerting.app.service import WEBHOOK_PATH, Service
 from pyrometer_alerting.clock import SystemClock
+from pyrometer_alerting.deliver.limits import Timing
 from pyrometer_alerting.deliver.slack import WebSlack
-from pyrometer_alerting.deliver.timing import Timing
-from pyrometer_alerting.intake.missed import Sweep
+from pyrometer_alerting.intake.missed import MissedAlertScan
 from pyrometer_alerting.intake.reconcile import Pace
 from pyrometer_alerting.prometheus import Series
 from pyrometer_alerting.render.messages import Style
@@ -177,7 +177,7 @@ class Receiver:
         )
         self.service.courier._timing = Timing(first_look=0.1, second_look=0.2, backoff=0.1)
         self.service.reconciler._pace = EAGER
-        self.service.reconciler._sweep = Sweep(time.time(), late=0.5, every=0.5, away=3600)
+        self.service.reconciler._missed_scan = MissedAlertScan(time.time(), late=0.5, every=0.5, away=3600)
         self.service.start()
 
     def stop(self) -> None:

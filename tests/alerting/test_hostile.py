@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from alerting_fakes import START, alert, body, raw_alert, told_port, wait_until
+from alerting_fakes import START, alert, body, logged_port, raw_alert, wait_until
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,10 +25,10 @@ from pyrometer_alerting import logs
 from pyrometer_alerting.intake import own_alerts
 from pyrometer_alerting.interact import answers
 from pyrometer_alerting.interact.interactions import _view
-from pyrometer_alerting.interact.silences import CannotSilenceError, Preview, silences_for
+from pyrometer_alerting.interact.silences import Preview, SilenceRefusedError, silences_for
 from pyrometer_alerting.model.incident import Incident
 from pyrometer_alerting.render.messages import Style, build, build_reply
-from pyrometer_alerting.sources.alertmanager import Matcher, Seen
+from pyrometer_alerting.sources.alertmanager import ActiveAlert, Matcher
 from pyrometer_alerting.state.correlation import merged
 from pyrometer_alerting.state.lifecycle import fold
 from pyrometer_simulator.slack import FakeSlack
@@ -95,9 +95,9 @@ def test_answers_and_the_modal(name: str, node: str, gpu: str, reason: str) -> N
         is_harmless(said)
     try:
         matchers = silences_for(incident)[0]
-    except CannotSilenceError:
+    except SilenceRefusedError:
         matchers = (Matcher("alertname", name),)
-    seen = Seen("f", {"alertname": name, "node": node}, {}, START)
+    seen = ActiveAlert("f", {"alertname": name, "node": node}, {}, START)
     view = _view(incident, 4, "C1", [Preview(matchers, (seen,) * 30)])
     check_message({"blocks": view["blocks"][:1], "text": ""})
     is_harmless(view["blocks"][0]["text"]["text"])
@@ -146,7 +146,7 @@ def test_the_service_at_debug_says_no_secret(tmp_path: Path, slack: FakeSlack) -
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen(command, env={**os.environ, **tokens}, stdout=log, stderr=log)
     try:
-        port = told_port((tmp_path / "log").read_text)
+        port = logged_port((tmp_path / "log").read_text)
         for token, expected in (("wrong-secret-guess", 401), ("second-bearer-secret", 200)):
             assert _post(port, body(raw_alert(node="secret-node-name")), token) == expected
         wait_until(lambda: slack.messages("gpu-alerts") and slack.app.socket.connected, seconds=20)

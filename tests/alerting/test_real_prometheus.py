@@ -10,13 +10,13 @@ from alerting_fakes import alert, training_incident
 
 from pyrometer_alerting.diagnosis.cost import add_up
 from pyrometer_alerting.diagnosis.evidence import gather
-from pyrometer_alerting.diagnosis.examination import examine, wave_of_run
+from pyrometer_alerting.diagnosis.examination import daily_wave_of_run, examine
 from pyrometer_alerting.digest.data import gather as gather_digest
-from pyrometer_alerting.model.incident import Cause, Curve, Diagnosis
+from pyrometer_alerting.model.incident import Cause, ChartCurve, Diagnosis
 from pyrometer_alerting.prometheus import HttpPrometheus
-from pyrometer_alerting.render.drop_data import drop_of
+from pyrometer_alerting.render.drop_data import drop_picture_of
 from pyrometer_alerting.sources.batches import active_runs
-from pyrometer_alerting.sources.fault_domains import ports_at
+from pyrometer_alerting.sources.topology import ports_at
 from pyrometer_simulator.mfu_traces import Trace, trace
 from pyrometer_simulator.stack import StackError, find_stack
 from pyrometer_simulator.stack.prometheus import running
@@ -103,7 +103,7 @@ def test_a_run_is_found_read_raw_and_recognised(prometheus: tuple[HttpPrometheus
     assert found.frame["tagged"].sum() == 4
     assert found.verdict is not None
     assert found.verdict.kind == "frequent_dips"
-    assert wave_of_run(asked, run, now - END) == 0.0
+    assert daily_wave_of_run(asked, run, now - END) == 0.0
 
 
 def test_every_query_of_a_diagnosis_is_understood(prometheus: tuple[HttpPrometheus, float]) -> None:
@@ -138,11 +138,11 @@ def test_every_query_of_a_digest_and_of_a_picture_is_understood(prometheus: tupl
     assert report.missing == ("goodput: no run ledger (cluster exporter) in this time",)
     hot = Cause("gpu-001 GPU 3", "heat", labels={"node": "gpu-001", "gpu": "3"})
     link = Cause("gpu-001 mlx5_1", "flaps", labels={"node": "gpu-001", "device": "mlx5_1"})
-    curve = Curve((now - 60,), (0.4,), (0.4,), 0.4)
+    curve = ChartCurve((now - 60,), (0.4,), (0.4,), 0.4)
     for cause in (hot, link):
         diagnosis = Diagnosis(now, (cause,), onset=now - 300, curve=curve)
         incident = training_incident(run=RUN, diagnosis=diagnosis, started_at=now - 300)
-        drop = drop_of(asked, incident, now)
+        drop = drop_picture_of(asked, incident, now)
         assert drop is not None
         assert len(drop.at) > 600
 

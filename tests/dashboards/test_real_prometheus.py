@@ -23,9 +23,10 @@ import yaml
 from pyrometer_dashboards.interpolation import builtin_variables, interpolate
 from pyrometer_dashboards.lint import finding
 from pyrometer_dashboards.main import rendered
-from pyrometer_simulator.fleet import batches
-from pyrometer_simulator.fleet.feed import Feed, FeedServer
+from pyrometer_simulator.fleet import training_metrics
+from pyrometer_simulator.fleet.feed import Feed
 from pyrometer_simulator.fleet.plan import Plan, planted
+from pyrometer_simulator.http_server import HttpServer
 from pyrometer_simulator.stack import StackError, find_stack
 from pyrometer_simulator.stack.prometheus import running
 
@@ -44,8 +45,9 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         pytest.skip(str(error))
     folder = tmp_path_factory.mktemp("prometheus")
     soon = pytest.MonkeyPatch()
-    soon.setattr(batches, "CHECKPOINT_SECONDS", 60)  # as one comes every 20 minutes, few tests would see a save
-    server = FeedServer(Feed(_plan(time.time() + 8)))
+    # By default one comes every 20 minutes, and few tests would see it.
+    soon.setattr(training_metrics, "CHECKPOINT_SECONDS", 60)
+    server = HttpServer(Feed(_plan(time.time() + 8)).respond)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     with running(stack.prometheus, lambda port: _configure(folder, server.server_port, port), folder / "log") as url:
         yield url

@@ -87,8 +87,7 @@ def pins() -> dict[str, list[Requirement]]:
 
 @pytest.mark.parametrize("part", PARTS)
 def test_a_part_declares_exactly_what_it_imports(part: str) -> None:
-    shared = {"pyrometer-kit"}  # declared before its modules have moved there
-    assert set(requirements(part)) - shared == imported(part) - shared
+    assert set(requirements(part)) == imported(part)
 
 
 @pytest.mark.parametrize("part", PUBLISHED)

@@ -12,9 +12,9 @@ from itertools import pairwise
 from pyrometer_exporters import cluster, node
 from pyrometer_exporters.framework.collector import discover
 from pyrometer_exporters.framework.docs import OWN_FAMILIES
-from pyrometer_simulator.fleet.batches import batches
-from pyrometer_simulator.fleet.plan import EPOCH, Faults, Plan, alone, planted
-from pyrometer_simulator.fleet.write import families, moment, write_history
+from pyrometer_simulator.fleet.openmetrics import all_families, scrape, write_history
+from pyrometer_simulator.fleet.plan import EPOCH, Faults, Plan, planted, single_faults
+from pyrometer_simulator.fleet.training_metrics import batches
 
 NOW = EPOCH + 86400
 TARGET = {"cluster", "node", "rack", "instance", "job"}
@@ -24,7 +24,7 @@ OTHERS = re.compile(
 
 
 def told(plan: Plan, at: float = NOW) -> list[str]:
-    return list(moment(families(plan), at))
+    return list(scrape(all_families(plan), at))
 
 
 def parsed(lines: list[str]) -> Iterator[tuple[str, set[str]]]:
@@ -75,7 +75,7 @@ def test_a_lost_gpu_has_the_drivers_own_reason_and_is_still_counted() -> None:
 
 
 def test_a_run_stands_still_with_its_lost_gpu_where_that_is_planted() -> None:
-    plan = Plan(nodes=16, faults=replace(alone(16)["lost-gpu"], since=NOW))
+    plan = Plan(nodes=16, faults=replace(single_faults(16)["lost-gpu"], since=NOW))
     (run, other) = plan.runs()
     assert plan.stopped(other) == math.inf
     later = NOW + 600
@@ -91,7 +91,7 @@ def test_a_run_stands_still_with_its_lost_gpu_where_that_is_planted() -> None:
 
 
 def test_a_throttled_gpu_slows_its_run_and_its_rank_waits_for_nobody() -> None:
-    plan = Plan(nodes=6, faults=replace(alone(6)["throttled-gpu"], since=NOW))
+    plan = Plan(nodes=6, faults=replace(single_faults(6)["throttled-gpu"], since=NOW))
     (run, _) = plan.runs()
     slowest = plan.slowest(run)
     assert slowest == plan.rank(run, plan.faults.hot)
@@ -112,7 +112,7 @@ def test_a_throttled_gpu_slows_its_run_and_its_rank_waits_for_nobody() -> None:
 
 def test_counters_never_fall_also_when_faults_begin() -> None:
     plan = Plan(nodes=6, faults=planted(6, since=NOW))
-    series = families(plan)
+    series = all_families(plan)
     for family in series:
         if family.name.endswith("_total"):
             before, after = family.values(NOW - 5), family.values(NOW + 5)

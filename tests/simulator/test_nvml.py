@@ -280,8 +280,8 @@ def test_the_real_exporter_runs_over_gpus_that_another_process_directs(tmp_path:
 
 def _address(lines: Iterator[str]) -> str:
     for line in lines:
-        if "listens on" in line:
-            return line.rsplit("listens on ", 1)[1].strip().strip('"')
+        if "listening on" in line:
+            return line.rsplit("listening on ", 1)[1].strip().strip('"')
     pytest.fail("the exporter never listened")
 
 

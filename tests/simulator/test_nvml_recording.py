@@ -90,7 +90,7 @@ def test_record_here_and_play_there_give_the_same_report(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pyrometer_exporters.doctor.examine.PAUSE_SECONDS", 0.15)
-    monkeypatch.setattr("pyrometer_exporters.framework.logs.set_up", lambda *_: None)  # it is for a whole process
+    monkeypatch.setattr("pyrometer_kit.logs.set_up", lambda *_: None)  # it is for a whole process
     gpus = SimulatedGpus(tmp_path / "gpus", count=2)
     gpus[0].load()
     file = str(tmp_path / "recording.json")

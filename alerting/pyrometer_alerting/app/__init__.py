@@ -1,1 +1,1 @@
-"""The service put together: settings, routes, workers, commands."""
+"""The service assembled: settings, routes, workers, commands."""

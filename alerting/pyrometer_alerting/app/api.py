@@ -1,4 +1,4 @@
-"""What the service tells programs, as JSON: incidents, what Slack refused, who did what."""
+"""The JSON API: incidents, messages that Slack refused, and the audit log."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _JSON = "application/json; charset=utf-8"
 
 
 def incidents(tx: Transaction, style: Style) -> Response:
-    """GET /api/v1/incidents: what fires, then what is over."""
+    """Answer GET /api/v1/incidents: firing incidents, then resolved ones."""
     listed = [(incident, tx.outbox.root(incident.id)) for incident in tx.incidents()]
     return _answer({"incidents": [_as_json(incident, root, style) for incident, root in listed]})
 
 
 def dead(tx: Transaction) -> Response:
-    """GET /api/v1/dead: what Slack refused for good."""
+    """Answer GET /api/v1/dead: what Slack refused for good."""
     found = tx.outbox.dead()
     return _answer(
         {
@@ -33,7 +33,7 @@ def dead(tx: Transaction) -> Response:
 
 
 def audit(tx: Transaction) -> Response:
-    """GET /api/v1/audit: who did what in the channel, newest first."""
+    """Answer GET /api/v1/audit: who did what in the channel, newest first."""
     names = ("at", "user", "action", "incident", "detail")
     return _answer({"audit": [dict(zip(names, row, strict=True)) for row in tx.audits()]})
 

@@ -1,4 +1,4 @@
-"""The small commands beside the service: `pyrometer-alerting replay`, `digest` and `check-config`."""
+"""The commands beside the service: `pyrometer-alerting replay`, `digest` and `check-config`."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from pyrometer_alerting import webconfig
 from pyrometer_alerting.app import settings
 from pyrometer_alerting.clock import SystemClock
 from pyrometer_alerting.deliver import terminal
-from pyrometer_alerting.digest.herald import Herald
 from pyrometer_alerting.digest.message import build_digest
-from pyrometer_alerting.digest.schedule import Digests
+from pyrometer_alerting.digest.scheduler import Digests, DigestScheduler
 from pyrometer_alerting.model import routing
 from pyrometer_alerting.prometheus import DIGEST_SECONDS, HttpPrometheus
 from pyrometer_alerting.render.messages import Style
 from pyrometer_alerting.state.store import Store
 from pyrometer_alerting.yamlfile import SettingsError
+
+_REPLAY = "List or retry messages that Slack refused for good. Works while the service runs, which notices within 15 s."
+_DIGEST = "Print the digest of the last day or week as of now. Sends nothing; works while the service runs."
 
 
 class _Parser(argparse.ArgumentParser):
@@ -28,11 +30,16 @@ class _Parser(argparse.ArgumentParser):
 
 
 def replay(arguments: Sequence[str]) -> int:
-    """List or try again what Slack refused for good. Works while the service runs, which notices within 15 s."""
-    parser = _Parser(prog="pyrometer-alerting replay", allow_abbrev=False, description=replay.__doc__)
+    """List or retry messages that Slack refused for good; return the exit status.
+
+    Raises:
+        SettingsError: an argument is wrong; the message says how.
+        StoreError: the store cannot be opened.
+    """
+    parser = _Parser(prog="pyrometer-alerting replay", allow_abbrev=False, description=_REPLAY)
     parser.add_argument("--storage.path", dest="storage", default="./pyrometer-alerting", metavar="FOLDER")
-    parser.add_argument("--list", action="store_true", help="only show what there is")
-    parser.add_argument("operation", nargs="*", help="operations to try again, as listed; without one all of them")
+    parser.add_argument("--list", action="store_true", help="only list them")
+    parser.add_argument("operation", nargs="*", help="operations to retry, as listed (default: all)")
     given = parser.parse_args(list(arguments))
     store = Store(Path(given.storage), alone=False)
     try:
@@ -52,7 +59,11 @@ def replay(arguments: Sequence[str]) -> int:
 
 
 def check_config(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Check flags and configuration file as the service does at its start, and start nothing."""
+    """Check flags and configuration file as the service does when it starts, and start nothing.
+
+    Raises:
+        SettingsError: a setting is wrong; the message says how.
+    """
     chosen = settings.load(arguments, environment)
     if chosen.web_config is not None:
         webconfig.load(chosen.web_config)
@@ -65,10 +76,15 @@ def check_config(arguments: Sequence[str], environment: Mapping[str, str]) -> in
 
 
 def digest(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Print the digest of the last day or week as it would be now. Sends nothing; works while the service runs."""
-    parser = _Parser(prog="pyrometer-alerting digest", allow_abbrev=False, description=digest.__doc__)
-    parser.add_argument("--weekly", action="store_true", help="of the last week instead of the last day")
-    parser.add_argument("--print", action="store_true", help="print it; there is nothing else to do with it")
+    """Print the digest of the last day or week as of now; return the exit status.
+
+    Raises:
+        SettingsError: an argument or setting is wrong; the message says how.
+        StoreError: the store cannot be opened.
+    """
+    parser = _Parser(prog="pyrometer-alerting digest", allow_abbrev=False, description=_DIGEST)
+    parser.add_argument("--weekly", action="store_true", help="the last week instead of the last day")
+    parser.add_argument("--print", action="store_true", help="print the digest (the default and only action)")
     given, rest = parser.parse_known_args(list(arguments))
     chosen = settings.load(rest, environment)
     prometheus = HttpPrometheus(chosen.prometheus_url, DIGEST_SECONDS) if chosen.prometheus_url else None
@@ -76,8 +92,8 @@ def digest(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     store = Store(chosen.storage_path, alone=False)
     try:
         digests = Digests(chosen.schedules, chosen.zone, prometheus)
-        herald = Herald(store, digests, style=style, clock=SystemClock(), changed=lambda: None)
-        report = herald.report("weekly" if given.weekly else "daily", SystemClock().now())
+        digest_scheduler = DigestScheduler(store, digests, style=style, clock=SystemClock(), changed=lambda: None)
+        report = digest_scheduler.report("weekly" if given.weekly else "daily", SystemClock().now())
     finally:
         store.close()
     _say([terminal.render(build_digest(report, style, chosen.zone), colour=sys.stdout.isatty())])
@@ -89,7 +105,7 @@ def _say(lines: Iterable[str]) -> None:
 
 
 def find(arguments: Sequence[str], environment: Mapping[str, str]) -> Callable[[], int] | None:
-    """The command that these arguments name; None for the service itself."""
+    """Return the command that these arguments name; None for the service itself."""
     name, rest = (arguments[0], arguments[1:]) if arguments else ("", ())
     if name == "replay":
         return lambda: replay(rest)

@@ -1,6 +1,6 @@
-"""The alerting service's section of ``docs/metrics.md``, from the definitions in metrics.py: ``make docs``.
+"""Write the alerting service's section of ``docs/metrics.md`` from its definitions in metrics.py: ``make docs``.
 
-The page is the exporters'; this puts its section at the end, in place of the one that is there.
+The rest of the page is the exporters'; the section at its end is replaced.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ _SENTENCE = "One on the monitoring host. A histogram has the series `_bucket`, `
 
 
 def section() -> str:
-    """The section as Markdown."""
+    """Return the section as Markdown."""
     rows = ["| name | type | labels | meaning |", "|---|---|---|---|", *map(_row, FAMILIES)]
     return f"{HEADING}\n{_SENTENCE}\n\n" + "\n".join(rows) + "\n"
 
 
 def main(argv: Sequence[str]) -> int:
-    """Write the section into the page named; the exit status."""
+    """Write the section into the named page; return the exit status."""
     if len(argv) != 1:
         sys.stderr.write(f"usage: {REFRESH}\n")
         return 2

@@ -29,16 +29,16 @@ from pyrometer_alerting.state.store import Store, StoreError
 from pyrometer_alerting.yamlfile import SettingsError
 
 RELOAD_SECONDS = 1.0
-_log = logging.getLogger("pyrometer_alerting.app.main")  # not __main__, when it is run with -m
+_log = logging.getLogger("pyrometer_alerting.app.main")  # not __main__ when run with -m
 
 
 def main() -> None:
-    """The console script."""
+    """Run the console script."""
     sys.exit(run(sys.argv[1:], os.environ))
 
 
 def run(arguments: Sequence[str], environment: Mapping[str, str], stop: threading.Event | None = None) -> int:
-    """Run until a signal (or `stop`); 2 with one line on stderr when something must be changed first."""
+    """Run until a signal (or `stop`); return 2 after one line on stderr if the settings must be changed."""
     try:
         command = commands.find(arguments, environment)
         if command is not None:
@@ -83,7 +83,7 @@ def _service(chosen: Settings, auth: webconfig.Authenticator) -> Service:
             raise SettingsError("--slack.app-token-file: slack-users in --config.file must say who may press buttons")
         return routing.load(chosen.config_file, channel), users
 
-    read()  # before anything is opened
+    read()  # checks the file before anything is opened
     return Service(
         Store(chosen.storage_path),
         slack,
@@ -99,7 +99,7 @@ def _service(chosen: Settings, auth: webconfig.Authenticator) -> Service:
 
 
 def style(chosen: Settings) -> Style:
-    """What every message has in common: its links lead where browsers reach, which need not be what we ask."""
+    """Return what all messages share; links lead where browsers reach, which may differ from our own addresses."""
     return Style(
         notice=chosen.notice,
         grafana_url=without_credentials(chosen.grafana_url),
@@ -110,8 +110,8 @@ def style(chosen: Settings) -> Style:
     )
 
 
-def _patient(chosen: Settings) -> HttpPrometheus | None:
-    """For digests, which ask for a month and may wait."""
+def _digest_prometheus(chosen: Settings) -> HttpPrometheus | None:
+    """Return a client with a long timeout, for digests, which query a whole month."""
     return HttpPrometheus(chosen.prometheus_url, DIGEST_SECONDS) if chosen.prometheus_url else None
 
 
@@ -132,7 +132,7 @@ def _authenticator(chosen: Settings, users: Mapping[str, bytes]) -> webconfig.Au
 
 
 class _Reloader:
-    """Reads routing, secrets and certificates again: on SIGHUP, and by itself when a secret or certificate changed."""
+    """Reloads routing, secrets and certificates: on SIGHUP, and whenever a secret or certificate file changes."""
 
     def __init__(self, chosen: Settings, service: Service, tls: ssl.SSLContext | None) -> None:
         self._service, self._tls, self._web_config = service, tls, chosen.web_config
@@ -140,7 +140,7 @@ class _Reloader:
         self.asked = threading.Event()
 
     def look(self) -> None:
-        """Reload if it was asked for or a file was replaced."""
+        """Reload if requested or if a file was replaced."""
         if not self._watched.changed() and not self.asked.is_set():
             return
         self.asked.clear()
@@ -150,11 +150,11 @@ class _Reloader:
                 webconfig.renew(self._tls, self._web_config)
             _log.info("reload: done")
         except SettingsError as error:
-            _log.error("reload: %s: the configuration stays as it was", error)
+            _log.error("reload: %s: keeping the present configuration", error)
 
 
 def _wait(stop: threading.Event, reloader: _Reloader) -> None:
-    """Until SIGTERM or SIGINT; signals can only be had in the main thread, tests set the event."""
+    """Wait for SIGTERM or SIGINT; only the main thread receives signals, tests set the event."""
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda _number, _frame: stop.set())

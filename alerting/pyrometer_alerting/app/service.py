@@ -1,4 +1,4 @@
-"""The parts put together: routes over store, intake, courier and diagnostician."""
+"""The assembled service: HTTP routes over store, intake, courier and diagnostician."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from pyrometer_alerting.app import api
-from pyrometer_alerting.app.analysts import Analysts
+from pyrometer_alerting.app.analysis import AnalysisWorkers
 from pyrometer_alerting.clock import Clock
 from pyrometer_alerting.deliver.courier import Courier
 from pyrometer_alerting.deliver.slack import Slack, WebSlack
 from pyrometer_alerting.diagnosis.diagnostician import Diagnostician
-from pyrometer_alerting.digest.schedule import Digests
+from pyrometer_alerting.digest.scheduler import Digests
 from pyrometer_alerting.intake.intake import WATCHDOG_FACT, Intake, Outcome
 from pyrometer_alerting.intake.own_alerts import oversized
 from pyrometer_alerting.intake.reconcile import Reconciler
@@ -43,11 +43,11 @@ _PAGE_HEADERS = {
     "Cache-Control": "no-store",
 }
 _CLEAN_UP_SECONDS = 3600.0
-_WATCHDOG_SECONDS = 180.0  # it comes each minute: two may be lost to a restart
+_WATCHDOG_SECONDS = 180.0  # it arrives every minute; two may be lost to a restart
 
 
 class Service:
-    """Everything behind the HTTP server. `start` runs the two workers, `stop` ends them and closes the store."""
+    """Everything behind the HTTP server; `start` runs the workers, `stop` ends them and closes the store."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Service:
             if prometheus is not None
             else None
         )
-        self.analysts = Analysts(
+        self.analysis = AnalysisWorkers(
             store,
             slack,
             prometheus,
@@ -112,7 +112,11 @@ class Service:
         self._stopping = threading.Event()
 
     def reload(self) -> None:
-        """Read routing and secrets again; raises SettingsError and keeps what was, when something is wrong."""
+        """Read routing and secrets again.
+
+        Raises:
+            SettingsError: something is wrong; the present configuration stays.
+        """
         routing, users = self._reload()
         self._auth.refresh()
         self._intake.routing = self.courier.composer.routing = routing
@@ -124,7 +128,7 @@ class Service:
     def start(self) -> None:
         """Run delivery, diagnosis and clean-up."""
         targets: list[Callable[[], None]] = [self.courier.run, self.reconciler.run, self._clean_up]
-        targets += self.analysts.targets()
+        targets += self.analysis.targets()
         if self.diagnostician is not None:
             targets.append(self.diagnostician.run)
         if self._listener is not None:
@@ -142,7 +146,7 @@ class Service:
             self._listener.stop()
         if self.diagnostician is not None:
             self.diagnostician.stop()
-        self.analysts.stop()
+        self.analysis.stop()
         for thread in self._threads:
             thread.join(timeout=15.0)
         self._store.close()
@@ -158,7 +162,7 @@ class Service:
         return self._read(request)
 
     def _read(self, request: Request) -> Response:
-        """What can be looked at."""
+        """Answer the read-only routes."""
         routes: dict[str, Callable[[], Response]] = {
             "/": self._page,
             "/digest": self._digest,
@@ -189,7 +193,7 @@ class Service:
         return response
 
     def _receive(self, body: bytes) -> Response:
-        """2xx only after the commit; 503 makes Alertmanager try again, any 4xx would make it give up."""
+        """Answer 2xx only after the commit; 503 makes Alertmanager retry, any 4xx would make it give up."""
         try:
             outcome = self._intake.apply(parse(body))
         except BadDelivery as error:
@@ -203,7 +207,7 @@ class Service:
         return Response(200, b"ok\n")
 
     def _too_large(self) -> Response:
-        """Alertmanager would repeat it for ever if it were refused: the channel is told to look there."""
+        """Accept an oversized delivery and raise an alert: Alertmanager would retry a refused one for ever."""
         now = self._clock.now()
         alert = oversized(f"{MAX_BODY_BYTES >> 20} MiB", now)
         self.metrics.rejected.labels("oversized").inc()
@@ -218,18 +222,18 @@ class Service:
         return Response(200, b"too large: see the channel\n")
 
     def _changed(self, outcome: Outcome) -> None:
-        """Wake those who have something to do now."""
+        """Wake the workers that have something to do."""
         if self.diagnostician is not None:
             if outcome.cause_arrived:
                 self.diagnostician.poke_all()
             for incident_id in outcome.diagnose:
                 self.diagnostician.poke(incident_id)
-        if outcome.doubted:
+        if outcome.has_parked:
             self.reconciler.poke()
         self.courier.wake()
 
     def _acted(self) -> None:
-        """Somebody did something: the message changes, and Alertmanager is asked what is muted now."""
+        """Update the message and poll Alertmanager after somebody has acted."""
         self.courier.wake()
         self.reconciler.poke()
 
@@ -239,7 +243,7 @@ class Service:
         try:
             self.reload()
         except SettingsError as error:
-            _log.error("reload: %s: the configuration stays as it was", error)
+            _log.error("reload: %s: keeping the present configuration", error)
             return Response(500, f"{error}\n".encode())
         return Response(200, b"reloaded\n")
 
@@ -258,8 +262,8 @@ class Service:
         return Response(200, page.render(shown, banner, now).encode(), _HTML, _PAGE_HEADERS)
 
     def _digest(self) -> Response:
-        """The digest as a page; while it is being made the answer says so and comes back."""
-        made = self.analysts.herald.page()
+        """Return the digest as a page; while it is rendered, a page that refreshes itself."""
+        made = self.analysis.digest_scheduler.page()
         body = made if made is not None else "The digest is being made: this page comes back in 3 s."
         return Response(200, body.encode(), _HTML, _PAGE_HEADERS | ({} if made is not None else {"Refresh": "3"}))
 
@@ -287,7 +291,7 @@ class Service:
             return tell(tx)
 
     def _gauges(self) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
-        """The gauges of the moment; empty while the store cannot be read (absent, not zero)."""
+        """Return the present gauges; none while the store cannot be read (absent, not zero)."""
         try:
             with self._store.transaction() as tx:
                 depth, oldest, dead = tx.outbox.depth()
@@ -315,7 +319,7 @@ class Service:
         return gauges
 
     def _clean_up(self) -> None:
-        """Forget old resolved incidents now and then."""
+        """Delete old resolved incidents every hour."""
         while not self._stopping.wait(_CLEAN_UP_SECONDS):
             try:
                 with self._store.transaction() as tx:
@@ -326,7 +330,7 @@ class Service:
 
 
 def _delivery(root: Operation | None) -> str:
-    """How far the message got, for the page's corner."""
+    """Return how far the message got, for the page's corner."""
     if root is None:
         return "page only"
     words = {"done": "in the channel", "dead": f"refused: {root.error}", "lookup": "checking whether Slack has it"}

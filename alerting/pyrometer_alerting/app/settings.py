@@ -1,4 +1,4 @@
-"""Flags, the optional configuration file, secrets from files or the environment: all checked before anything starts.
+"""Read flags, the optional configuration file, and secrets from files or the environment; check all of them.
 
 The file has the flags' names, nested at the dots; a flag wins over the file:
 
@@ -24,11 +24,12 @@ from typing import NoReturn
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pyrometer_alerting.digest.schedule import WEEKDAYS, Schedule
+from pyrometer_alerting.digest.scheduler import WEEKDAYS, Schedule
 from pyrometer_alerting.model.links import is_web_url
 from pyrometer_alerting.yamlfile import SettingsError, entries, read_text
+from pyrometer_kit.command_line import add_version_flag
 
-STRUCTURED = ("routing", "slack-users")  # what has no flag: it is read by routing.py
+STRUCTURED = ("routing", "slack-users")  # sections without a flag, read by model/routing.py
 TOKEN_VARIABLE = "PYROMETER_SLACK_BOT_TOKEN"  # noqa: S105 - the name of a variable, not a token
 APP_TOKEN_VARIABLE = "PYROMETER_SLACK_APP_TOKEN"  # noqa: S105
 SLACK_API_URL = "https://slack.com/api/"
@@ -57,28 +58,28 @@ _DEFAULTS: Mapping[str, str] = {
     "notice": "",
 }
 _HELP: Mapping[str, str] = {
-    "web.listen-address": "where to listen for Alertmanager, the page and /metrics",
+    "web.listen-address": "address to listen on, for Alertmanager, the page and /metrics",
     "web.config.file": "TLS and basic authentication, as in Prometheus' exporter-toolkit",
     "web.bearer-token-file": "file with the token that Alertmanager must present (authorization.credentials_file);"
-    " a second line is the next one",
-    "prometheus.url": "where the causes of training alerts are looked up; without it none are",
+    " a second line holds the next token",
+    "prometheus.url": "Prometheus' address, for the causes of training alerts; without it none are sought",
     "prometheus.external-url": "Prometheus' address as browsers reach it, for links",
-    "runbook.url": "what the runbooks' paths (docs/alerts.md#...) are added to: where this project is browsed",
-    "slack.charts": "auto (Slack's chart block, where refused a picture), picture, or off",
-    "alertmanager.url": "Alertmanager's address: it is asked for what its webhook does not tell; several with commas",
+    "runbook.url": "base of the runbooks' paths (docs/alerts.md#...): where browsers find this project",
+    "slack.charts": "auto (Slack's chart block, or a picture if it is refused), picture, or off",
+    "alertmanager.url": "Alertmanager's address, polled for what its webhook does not deliver; several with commas",
     "alertmanager.external-url": "Alertmanager's address as browsers reach it, for links; by default the first of"
     " --alertmanager.url",
     "grafana.url": "Grafana's address, for links to the boards",
-    "slack.api-url": "base of Slack's Web API; another one only for tests and the demo",
-    "slack.bot-token-file": f"file with the bot token (xoxb-...); or the variable {TOKEN_VARIABLE}; "
+    "slack.api-url": "base of Slack's Web API; change it only for tests and the demo",
+    "slack.bot-token-file": f"file with the bot token (xoxb-...), or set {TOKEN_VARIABLE}; "
     "without either, messages go to the terminal and the page",
-    "slack.app-token-file": f"file with the app-level token (xapp-...) for buttons; or {APP_TOKEN_VARIABLE};"
-    " slack-users in the configuration file says who may use them",
+    "slack.app-token-file": f"file with the app-level token (xapp-...) for buttons, or set {APP_TOKEN_VARIABLE};"
+    " slack-users in the configuration file lists who may use them",
     "slack.channel": "channel id (C0123456789) or #name; the bot must be a member",
-    "digest.daily": "when the digest of a day is sent, such as 09:00; none without",
-    "digest.weekly": "when the digest of a week is sent, such as mon 09:00; none without",
-    "digest.timezone": "the time zone of these times and of the months, such as Europe/Zurich",
-    "storage.path": "folder of the database; made when missing",
+    "digest.daily": "when to send the daily digest, such as 09:00; empty sends none",
+    "digest.weekly": "when to send the weekly digest, such as mon 09:00; empty sends none",
+    "digest.timezone": "time zone of these times and of the months, such as Europe/Zurich",
+    "storage.path": "folder of the database; created if missing",
     "log.level": "debug, info, warn or error",
     "log.format": "logfmt or json",
     "notice": "text shown on every message and page, such as SIMULATED CLUSTER",
@@ -92,7 +93,7 @@ _CHOICES = {
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything the service needs to know. `slack_token` is empty when there is none; it is never shown."""
+    """All settings of the service; `slack_token` is empty without one and never shown."""
 
     host: str
     port: int
@@ -118,7 +119,7 @@ class Settings:
     config_file: Path | None = None
 
     def __repr__(self) -> str:
-        """Without secrets, whoever prints it."""
+        """Return a text without secrets."""
         return f"Settings(host={self.host!r}, port={self.port}, slack_channel={self.slack_channel!r})"
 
 
@@ -128,7 +129,11 @@ class _Parser(argparse.ArgumentParser):
 
 
 def load(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
-    """Read flags, file and secrets; raise SettingsError with one line for whatever is wrong."""
+    """Read flags, file and secrets.
+
+    Raises:
+        SettingsError: something is wrong; the message says what in one line.
+    """
     given = vars(_parser().parse_args(list(arguments)))
     config_file = given.pop("config.file")
     from_file = _from_file(Path(config_file)) if config_file else {}
@@ -145,6 +150,7 @@ def _parser() -> argparse.ArgumentParser:
     for name, default in _DEFAULTS.items():
         shown = f" (default {default})" if default else ""
         parser.add_argument(f"--{name}", dest=name, metavar="VALUE", help=_HELP[name] + shown)
+    add_version_flag(parser, "pyrometer-alerting")
     parser.add_argument("--config.file", dest="config.file", metavar="VALUE", help="YAML file with these settings")
     return parser
 
@@ -198,7 +204,7 @@ def _settings(values: Mapping[str, str], environment: Mapping[str, str]) -> Sett
 
 
 def _schedules(daily: str, weekly: str) -> tuple[Schedule, ...]:
-    """`09:00` and `mon 09:00`."""
+    """Parse `09:00` and `mon 09:00`."""
     found = []
     if daily:
         found.append(Schedule("daily", _minutes("digest.daily", daily, daily)))
@@ -222,12 +228,16 @@ def _zone(name: str) -> tzinfo:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         if name == "UTC":
-            return timezone.utc  # a machine without the time zone database
+            return timezone.utc  # a machine without a time zone database
         raise SettingsError(f"--digest.timezone={name}: not a time zone; expected one such as Europe/Zurich") from None
 
 
 def listen_address(value: str) -> tuple[str, int]:
-    """`host:port`, `[::1]:port` or `:port` (every interface) as (host, port)."""
+    """Parse `host:port`, `[::1]:port` or `:port` (every interface) into (host, port).
+
+    Raises:
+        SettingsError: it is none of these.
+    """
     host, colon, port = value.rpartition(":")
     if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535:
         raise SettingsError(f"--web.listen-address={value}: expected host:port, such as 127.0.0.1:9937")
@@ -235,7 +245,7 @@ def listen_address(value: str) -> tuple[str, int]:
 
 
 def _url(name: str, value: str) -> str:
-    """An absolute http(s) URL or nothing; a password in it is not repeated in the error."""
+    """Check that it is an absolute http(s) URL or empty; the error never repeats a password in it."""
     if not value:
         return ""
     try:
@@ -267,7 +277,11 @@ def _token(name: str, values: Mapping[str, str], environment: Mapping[str, str],
 
 
 def bearer_tokens(path: Path) -> list[str]:
-    """One token per line, two at most: the one in use and the next one, so that it can be changed without a gap."""
+    """Return one token, or two so that they can be rotated without a gap: one per line.
+
+    Raises:
+        SettingsError: the file cannot be used, or has more tokens.
+    """
     tokens = secret("web.bearer-token-file", path).split()
     if len(tokens) > 2 or not all(token.isascii() for token in tokens):
         raise SettingsError(f"--web.bearer-token-file={path}: expected one token, or two on a line each")
@@ -275,7 +289,11 @@ def bearer_tokens(path: Path) -> list[str]:
 
 
 def secret(name: str, path: Path) -> str:
-    """The content of a secret file; refused when anyone on the machine could read it."""
+    """Return the content of a secret file.
+
+    Raises:
+        SettingsError: the file is missing, empty, or readable by everyone on the machine.
+    """
     try:
         mode = path.stat().st_mode
     except OSError as error:

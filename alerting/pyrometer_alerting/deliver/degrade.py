@@ -1,4 +1,4 @@
-"""What of a message Slack will take: less after each refusal, and no chart block where the workspace has none."""
+"""Degrade a message step by step until Slack accepts it, and remember whether the workspace has chart blocks."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from pyrometer_alerting.state.store import Store, Transaction
 _log = logging.getLogger(__name__)
 
 CHARTS_FACT = "charts_refused_at"
-CHARTS_RETRY_SECONDS = 7 * 86_400.0  # Slack turns features on workspace by workspace
+CHARTS_RETRY_SECONDS = 7 * 86_400.0  # Slack enables features workspace by workspace
 
 
 def has_native_charts(tx: Transaction, now: float) -> bool:
-    """Whether Slack's chart block may be used: it has not been refused within a week."""
+    """Return whether Slack's chart block may be used: it was not refused within a week."""
     refused = tx.fact(CHARTS_FACT)
     return refused is None or now - float(refused) > CHARTS_RETRY_SECONDS
 
 
-def draws_charts(tx: Transaction, charts: str, now: float) -> bool:
-    """Whether Slack is to draw the charts itself, by the setting and by what the workspace is known to refuse."""
+def has_native_charts_enabled(tx: Transaction, charts: str, now: float) -> bool:
+    """Return whether Slack draws the charts, by the setting and by what the workspace refused."""
     return charts == "auto" and has_native_charts(tx, now)
 
 
-def note_refusal(store: Store, op_id: str, now: float) -> None:
-    """Slack took the message without its chart and refused it with it: the next ones come without, or a picture."""
-    _log.info("outbox: this workspace has no chart block: charts are sent as pictures")
+def record_chart_refusal(store: Store, op_id: str, now: float) -> None:
+    """Record that Slack rejected the chart but accepted the message without it; pictures are used from now on."""
+    _log.info("outbox: this workspace has no chart blocks: sending charts as pictures")
     with store.transaction() as tx:
         tx.save_fact(CHARTS_FACT, repr(now))
         tx.outbox.restore(op_id)
 
 
-def leaving_out(level: int, build: Callable[[int], Message]) -> tuple[int, Message]:
-    """The message at this level, or at the next one that leaves something out: never the same content again."""
+def degraded(level: int, build: Callable[[int], Message]) -> tuple[int, Message]:
+    """Return the message at this level, or at the next one that differs: never the refused content again."""
     message = build(level)
     while 0 < level < DEGRADE_LEVELS - 1 and message == build(level - 1):
         level += 1
@@ -44,8 +44,8 @@ def leaving_out(level: int, build: Callable[[int], Message]) -> tuple[int, Messa
     return level, message
 
 
-def fixed(body: str, *, native: bool) -> Callable[[int], Message]:
-    """A stored message by level: whole (less what Slack does not draw), without charts, as plain text."""
+def stored_message(body: str, *, native: bool) -> Callable[[int], Message]:
+    """Return a stored message by level: whole (without unsupported charts), without charts, as plain text."""
     stored = json.loads(body)
     text, blocks = str(stored.get("text", "")), list(stored.get("blocks", []))
     left_out = [(), CHARTS] if native else [(NATIVE_CHART,), CHARTS]

@@ -1,4 +1,4 @@
-"""The only place that talks to Slack: a small protocol, its slack_sdk implementation, and what can go wrong, by class.
+"""Slack's Web API: a small protocol, its implementation with slack_sdk, and the failures by class.
 
 slack_sdk's default retry handler sends chat.postMessage twice when a connection breaks, and posting is not idempotent:
 it is switched off, and the outbox decides.
@@ -22,28 +22,28 @@ from slack_sdk.web import SlackResponse
 
 from pyrometer_alerting.model.message import Message
 
-# Slack's own answers take 0.1-1 s; beyond this the connection is dead and the look-up will tell.
+# Well above the time of any normal answer: beyond this the connection is dead and a lookup decides.
 TIMEOUT_SECONDS = 10
-LONGEST_WAIT_SECONDS = 3600.0  # for a rate limit, whatever Slack asks for
+LONGEST_WAIT_SECONDS = 3600.0  # limit of a rate limit's wait, whatever Slack asks for
 MAX_HISTORY_PAGES = 5
 EVENT_TYPE = "pyrometer_incident"
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 class Trouble(Enum):
-    """What a failure means for the queue (the method reference of chat.postMessage lists the codes)."""
+    """The meaning of a failure for the queue (the method reference of chat.postMessage lists the codes)."""
 
     RATE = "rate"  # wait, the attempt does not count
     GONE = "gone"  # our message was deleted
     AUTH = "auth"  # nothing will work until someone acts
     CHANNEL = "channel"  # nothing will work in this channel until someone acts
-    PAYLOAD = "payload"  # never the same content again
+    PAYLOAD = "payload"  # never send the same content again
     AMBIGUOUS = "ambiguous"  # it may have worked
-    SAFE = "safe"  # it has not worked: try again
+    SAFE = "safe"  # it has not worked: retry
 
 
 class SlackFailure(Exception):  # noqa: N818 - an answer, not a bug
-    """A call that did not succeed; `retry_after` in seconds for rate limits."""
+    """A failed call; `retry_after` is seconds, for rate limits."""
 
     def __init__(self, trouble: Trouble, code: str, retry_after: float = 0.0) -> None:
         super().__init__(code)
@@ -51,33 +51,38 @@ class SlackFailure(Exception):  # noqa: N818 - an answer, not a bug
 
 
 class Slack(Protocol):
-    """What the outbox needs of a channel. Every method raises SlackFailure."""
+    """The channel as the outbox needs it; every method raises SlackFailure."""
 
     def post(
         self, channel: str, message: Message, metadata: Mapping[str, str], thread_ts: str | None
     ) -> tuple[str, str]:
         """Post and return (channel id, ts)."""
+        ...
 
     def update(self, channel: str, ts: str, message: Message, metadata: Mapping[str, str]) -> None:
         """Replace the content of our own message."""
 
     def find(self, channel: str, op_id: str, oldest: float, thread_ts: str | None) -> list[str]:
-        """The ts of our messages that carry this op_id, oldest first."""
+        """Return the ts of our messages with this op_id, oldest first."""
+        ...
 
     def delete(self, channel: str, ts: str) -> None:
         """Remove our own message."""
 
     def channel_id(self, channel: str) -> str:
-        """The id of a channel given by id or name."""
+        """Return the id of a channel given by id or name."""
+        ...
 
     def check(self) -> None:
-        """Ask whether the token is good."""
+        """Check the token."""
 
     def upload(self, name: str, content: bytes, title: str) -> str:
-        """Give Slack a picture that no channel sees yet, and return its id; a message may show it when it is ready."""
+        """Upload a picture that no channel shows yet and return its id; messages may use it once it is ready."""
+        ...
 
     def is_ready(self, file_id: str) -> bool:
-        """Whether Slack has processed an uploaded picture: a message that shows it earlier is refused as a whole."""
+        """Return whether Slack has processed an upload: a message that uses it earlier is refused as a whole."""
+        ...
 
 
 _CLASSES: Mapping[Trouble, frozenset[str]] = {
@@ -126,28 +131,28 @@ _CLASSES: Mapping[Trouble, frozenset[str]] = {
 
 
 def classify(code: str) -> Trouble:
-    """The class of Slack's error code; an unknown one is a matter of content (it must not block the queue for good)."""
+    """Return the class of Slack's error code; an unknown one counts as content, so that it cannot block the queue."""
     if code.startswith("restricted_action"):
         return Trouble.CHANNEL
     return next((trouble for trouble, codes in _CLASSES.items() if code in codes), Trouble.PAYLOAD)
 
 
 class WebSlack:
-    """Slack's Web API through slack_sdk. `base_url` ends in `/api/`."""
+    """Slack's Web API through slack_sdk; `base_url` ends in `/api/`, every method raises SlackFailure."""
 
     def __init__(self, token: str, base_url: str) -> None:
         quiet = logging.getLogger("pyrometer_alerting.slack_sdk")
-        quiet.setLevel(logging.WARNING)  # at DEBUG slack_sdk prints bodies
+        quiet.setLevel(logging.WARNING)  # at DEBUG slack_sdk logs message bodies
         self._client = WebClient(
             token=token, base_url=base_url, timeout=TIMEOUT_SECONDS, retry_handlers=[], logger=quiet
         )
         if urlsplit(base_url).hostname in _LOOPBACK:
-            self._client.proxy = None  # a proxy of the environment cannot reach our loopback
+            self._client.proxy = None  # a proxy from the environment cannot reach our loopback
 
     def post(
         self, channel: str, message: Message, metadata: Mapping[str, str], thread_ts: str | None
     ) -> tuple[str, str]:
-        """chat.postMessage, with mentions, unfurling and link names off."""
+        """Call chat.postMessage, with mentions, unfurling and link names off."""
         answer = self._call(
             lambda: self._client.chat_postMessage(
                 channel=channel,
@@ -165,7 +170,7 @@ class WebSlack:
         return str(answer.get("channel")), str(answer.get("ts"))
 
     def update(self, channel: str, ts: str, message: Message, metadata: Mapping[str, str]) -> None:
-        """chat.update: idempotent, pings nobody. An empty list takes blocks away that were there."""
+        """Call chat.update: idempotent, pings nobody. An empty list removes the blocks that were there."""
         self._call(
             lambda: self._client.chat_update(
                 channel=channel,
@@ -179,7 +184,7 @@ class WebSlack:
         )
 
     def find(self, channel: str, op_id: str, oldest: float, thread_ts: str | None) -> list[str]:
-        """conversations.history (or .replies) with metadata, page by page."""
+        """Call conversations.history (or .replies) with metadata, page by page."""
         found: list[str] = []
         cursor: str | None = None
         for _page in range(MAX_HISTORY_PAGES):
@@ -209,11 +214,15 @@ class WebSlack:
         )
 
     def delete(self, channel: str, ts: str) -> None:
-        """chat.delete."""
+        """Call chat.delete."""
         self._call(lambda: self._client.chat_delete(channel=channel, ts=ts))
 
     def channel_id(self, channel: str) -> str:
-        """An id as it is; a name through conversations.list."""
+        """Return an id unchanged; look up a name with conversations.list.
+
+        Raises:
+            SlackFailure: there is no such channel, or the call failed.
+        """
         name = channel.removeprefix("#")
         if channel == name and channel[:1] in ("C", "G") and channel.isalnum() and channel.isupper():
             return channel
@@ -233,24 +242,24 @@ class WebSlack:
                 raise SlackFailure(Trouble.CHANNEL, "channel_not_found")
 
     def open_view(self, trigger: str, view: Mapping[str, Any]) -> None:
-        """views.open."""
+        """Call views.open."""
         self._call(lambda: self._client.views_open(trigger_id=trigger, view=dict(view)))
 
-    def whisper(self, channel: str, user: str, said: str) -> None:
-        """chat.postEphemeral."""
+    def post_ephemeral(self, channel: str, user: str, said: str) -> None:
+        """Call chat.postEphemeral."""
         self._call(lambda: self._client.chat_postEphemeral(channel=channel, user=user, text=said, parse="none"))
 
     @property
     def client(self) -> WebClient:
-        """The client itself, for what is built on it."""
+        """The slack_sdk client, for Socket Mode."""
         return self._client
 
     def check(self) -> None:
-        """auth.test."""
+        """Call auth.test."""
         self._call(self._client.auth_test)
 
     def upload(self, name: str, content: bytes, title: str) -> str:
-        """files.getUploadURLExternal, the bytes to the address that it gives, files.completeUploadExternal."""
+        """Call files.getUploadURLExternal, send the bytes, and call files.completeUploadExternal."""
         given = self._call(lambda: self._client.files_getUploadURLExternal(filename=name, length=len(content)))
         address, file_id = str(given["upload_url"]), str(given["file_id"])
         self._send_bytes(address, content)
@@ -258,18 +267,18 @@ class WebSlack:
         return file_id
 
     def is_ready(self, file_id: str) -> bool:
-        """files.info: the type is known when the file is processed."""
+        """Call files.info: the type is known once the file is processed."""
         answer = self._call(lambda: self._client.files_info(file=file_id))
         return bool((answer.get("file") or {}).get("mimetype"))
 
     def _send_bytes(self, address: str, content: bytes) -> None:
-        """To Slack's own hosts only, whatever the answer named."""
+        """Send the bytes to Slack's own hosts only, whatever the answer named."""
         host, ours = urlsplit(address).hostname or "", urlsplit(self._client.base_url).hostname
         if host != ours and not (address.startswith("https://") and host.endswith(".slack.com")):
             raise SlackFailure(Trouble.PAYLOAD, "upload_to_a_strange_host")
         try:
             with requests.Session() as session:
-                session.trust_env = host not in _LOOPBACK  # a proxy of the environment cannot reach our loopback
+                session.trust_env = host not in _LOOPBACK  # a proxy from the environment cannot reach our loopback
                 answer = session.post(address, data=content, timeout=TIMEOUT_SECONDS, allow_redirects=False)
         except requests.RequestException as error:
             raise SlackFailure(Trouble.SAFE, type(error).__name__) from None
@@ -288,7 +297,7 @@ class WebSlack:
 
 
 def _failure(error: SlackApiError) -> SlackFailure:
-    """Slack's own word, the HTTP status where there is none; 5xx except 503 may come from a gateway after the fact."""
+    """Classify an error by Slack's code, else by HTTP status; a 5xx other than 503 may follow a success."""
     status, data = getattr(error.response, "status_code", 200), getattr(error.response, "data", None)
     code = str(data.get("error") or "") if isinstance(data, dict) else ""
     if status == 429 or classify(code) is Trouble.RATE:
@@ -307,11 +316,11 @@ def _retry_after(headers: Mapping[str, Any]) -> float:
     try:
         return min(max(float(value[0] if isinstance(value, list) else value), 1.0), LONGEST_WAIT_SECONDS)
     except (TypeError, ValueError, IndexError):
-        return 30.0  # Slack names a time with every 429; without one, half a minute is its usual answer
+        return 30.0  # Slack sends a time with every 429; without one, half a minute is its usual value
 
 
 def _unreachable(reason: object) -> tuple[Trouble, str]:
-    """Refused and unresolved: nothing was sent. Anything later: it may have been."""
+    """Return SAFE if nothing was sent (refused, unresolved), AMBIGUOUS for any later error."""
     if isinstance(reason, ConnectionRefusedError) or type(reason).__name__ == "gaierror":
         return Trouble.SAFE, "unreachable"
     return Trouble.AMBIGUOUS, type(reason).__name__

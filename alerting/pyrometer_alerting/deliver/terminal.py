@@ -1,4 +1,4 @@
-"""The channel in a terminal: what happens without a Slack token. The same blocks, readable, coloured only on a tty."""
+"""The channel in a terminal, used without a Slack token: the same blocks as text, coloured only on a tty."""
 
 # ruff: noqa: ARG002 - the Slack protocol names what a terminal has no use for
 from __future__ import annotations
@@ -10,15 +10,15 @@ from typing import TextIO
 
 from pyrometer_alerting.deliver.slack import SlackFailure, Trouble
 from pyrometer_alerting.model.message import Message
+from pyrometer_alerting.render.chart_block import sparkline
 from pyrometer_alerting.render.mrkdwn import Span, spans, texts
-from pyrometer_alerting.render.page_chart import sparkline
 
 WIDTH = 110
 _BOLD, _DIM, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 
 
 def render(message: Message, *, colour: bool = False) -> str:
-    """A message as lines of text."""
+    """Return a message as lines of text."""
     if not message.blocks:
         return "".join(_plain(span, colour=colour) for span in spans(message.text))
     lines: list[str] = []
@@ -52,7 +52,7 @@ def _plain(span: Span, *, colour: bool) -> str:
 
 
 class TerminalSlack:
-    """The channel as a stream: a Slack that only prints, so that everything can be tried without an account."""
+    """A Slack that prints to a stream, so that everything can be tried without an account."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -62,34 +62,38 @@ class TerminalSlack:
     def post(
         self, channel: str, message: Message, metadata: Mapping[str, str], thread_ts: str | None
     ) -> tuple[str, str]:
-        """Print the message; a reply is indented."""
+        """Print the message, a reply indented."""
         self._print("    " if thread_ts else "", message)
         return "terminal", f"{next(self._numbers)}.{metadata['op_id'][:6]}"
 
     def update(self, channel: str, ts: str, message: Message, metadata: Mapping[str, str]) -> None:
-        """Print it again: a terminal cannot edit what scrolled away."""
+        """Print the message again: a terminal cannot edit what has scrolled away."""
         self._print("", message)
 
     def find(self, channel: str, op_id: str, oldest: float, thread_ts: str | None) -> list[str]:
-        """Nobody can read back what a terminal showed."""
+        """Return nothing: a terminal cannot be searched."""
         return []
 
     def delete(self, channel: str, ts: str) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def channel_id(self, channel: str) -> str:
-        """There is one."""
+        """Return the name of the only channel."""
         return "terminal"
 
     def check(self) -> None:
-        """Always there."""
+        """Do nothing: there is no token."""
 
     def upload(self, name: str, content: bytes, title: str) -> str:
-        """A terminal has no pictures: the line of bars is its chart."""
+        """Refuse: a terminal shows the sparkline instead of pictures.
+
+        Raises:
+            SlackFailure: always.
+        """
         raise SlackFailure(Trouble.CHANNEL, "no_pictures_here")
 
     def is_ready(self, file_id: str) -> bool:
-        """There are none."""
+        """Return False: there are no pictures."""
         return False
 
     def _print(self, indent: str, message: Message) -> None:

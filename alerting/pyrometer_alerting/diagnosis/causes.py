@@ -1,4 +1,4 @@
-"""From evidence to ranked causes: severity of what was found, weighed by how well its time fits the drop.
+"""Rank the causes of a slow run: the severity of the evidence, weighed by how well its time fits the drop.
 
 The order of severity follows published practice for synchronous training (a lost GPU or link stops every rank; hardware
 thermal slowdown and power brake cut clocks hardest; software thermal slowdown is gentler). A cause must reach
@@ -11,20 +11,27 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
 import pandas as pd
 
-from pyrometer_alerting.diagnosis.accusations import from_hosts, from_ranks, least_waiting
 from pyrometer_alerting.diagnosis.evidence import WINDOW_SECONDS, Evidence
-from pyrometer_alerting.diagnosis.suspects import NOBODY, Suspect, weigh_shape, weigh_time
+from pyrometer_alerting.diagnosis.suspects import (
+    NO_SINGLE_PART,
+    Suspect,
+    least_waiting,
+    suspects_from_hosts,
+    suspects_from_ranks,
+    weigh_shape,
+    weigh_time,
+)
+from pyrometer_alerting.model.alert_names import MASS_EVENT, is_cause
 from pyrometer_alerting.model.incident import Alert, Cause, Diagnosis, Incident, part_of
 from pyrometer_alerting.model.named_causes import NAMED_CAUSES
 from pyrometer_alerting.model.text import clock_utc
-from pyrometer_alerting.sources.fault_domains import Port, scope_of
-from pyrometer_alerting.state.lifecycle import MASS_EVENT, is_cause
+from pyrometer_alerting.sources.topology import Port, scope_of
 
 CONVINCING = 25.0
 BROAD_GPUS = 8  # more throttling GPUs than one node has: no single part is to blame
-FLAP_PAUSE_SECONDS = 120.0  # a flapping link rests between two downs
+FLAP_PAUSE_SECONDS = 120.0  # a flapping link may pause this long between two downs
 LOW_CLOCK_RATIO = 0.9
-UNTOUCHED = 0.15  # what a switch is worth as a cause when no port of the run at it lost its link: not convincing
+UNTOUCHED = 0.15  # factor for a switch at which no port of the run lost its link: not convincing
 
 _THROTTLE = {
     "hw_thermal": (100.0, "hardware thermal throttling"),
@@ -35,27 +42,29 @@ _THROTTLE = {
 
 
 def diagnose(incident: Incident, evidence: Evidence, others: Sequence[Incident], now: float) -> Diagnosis:
-    """Rank the likely causes of this incident; `others` are the recent incidents of our own store."""
+    """Rank the likely causes of this incident; `others` are the recent incidents in the store."""
     onset = evidence.onset if evidence.onset is not None else incident.started_at
     alerts = [alert for alert in cause_alerts(others, incident.cluster) if concerns(alert, evidence)]
     suspects = _throttling(evidence) + _flapping(evidence) + _slow_clocks(evidence)
-    suspects = _one_per_part([*suspects, *from_hosts(evidence.hosts, evidence.gpus), *from_ranks(evidence.ranks)])
+    suspects = _one_per_part(
+        [*suspects, *suspects_from_hosts(evidence.hosts, evidence.gpus), *suspects_from_ranks(evidence.ranks)]
+    )
     suspects = _join_alerts(suspects, alerts, evidence)
     for suspect in suspects:
         weigh_time(suspect, onset, now)
         weigh_shape(suspect, evidence.shape)
         _weigh_wait(suspect, evidence)
-    ranked = sorted((suspect.settled() for suspect in suspects), key=lambda cause: -cause.score)
+    ranked = sorted((suspect.to_cause() for suspect in suspects), key=lambda cause: -cause.score)
     convincing = [cause for cause in ranked if cause.score >= CONVINCING]
     weak = [cause for cause in ranked if cause.score < CONVINCING]
     causes = _broadened(convincing, evidence) or [_unknown(evidence, weak, others, incident)]
     missing = (*evidence.missing, *evidence.hosts.missing, *evidence.ranks.missing)
-    strangers = () if evidence.missing else tuple(_strangers(incident, evidence))
+    strangers = () if evidence.missing else tuple(_unrelated(incident, evidence))
     return Diagnosis(now, tuple(causes), missing, onset=evidence.onset, shape=evidence.shape, strangers=strangers)
 
 
 def _one_per_part(suspects: Sequence[Suspect]) -> list[Suspect]:
-    """What is found of one part in several ways is one suspect: the gravest names it, the others confirm."""
+    """Merge suspects on the same part: the gravest names it, the others confirm it."""
     kept: dict[str, Suspect] = {}
     for suspect in sorted(suspects, key=lambda found: -found.score):
         part = part_of(suspect.labels) or suspect.cause
@@ -67,7 +76,7 @@ def _one_per_part(suspects: Sequence[Suspect]) -> list[Suspect]:
 
 
 def _weigh_wait(suspect: Suspect, evidence: Evidence) -> None:
-    """The rank that waits least is on another node: then the run waits for that one, not for this part."""
+    """Doubt a part on a node other than that of the rank that waits least: the run waits for that rank."""
     found = least_waiting(evidence.ranks.waits)
     if found is None or suspect.kind not in ("throttle", "clock", "pcie") or "node" not in suspect.labels:
         return
@@ -80,10 +89,10 @@ def _throttling(evidence: Evidence) -> list[Suspect]:
     if evidence.throttles.empty:
         return []
     mine = evidence.throttles.merge(evidence.gpus.astype(str), on=["node", "gpu"])
-    # Only GPUs that report can be called clean: of a silent node nothing is known.
+    # Only GPUs that report can be called clean: nothing is known about a silent node.
     reporting = _of_run(evidence)[["node", "gpu"]]
     clean = len(reporting) - len(reporting.merge(mine[["node", "gpu"]].drop_duplicates(), on=["node", "gpu"]))
-    # A thermal slowdown also counts as hardware slowdown: the most specific reason that explains most of it is named.
+    # A thermal slowdown also counts as hardware slowdown: name the most specific reason that explains most of it.
     mine["weight"] = mine["seconds"] * mine["reason"].map({"hw_slowdown": 0.5}).fillna(1.0)
     leading = mine.sort_values("weight", ascending=False).drop_duplicates(["node", "gpu"])
     return [_throttled(row, evidence, clean) for row in leading.to_dict("records")]
@@ -127,7 +136,7 @@ def _judge_temperature(suspect: Suspect, evidence: Evidence) -> None:
     row = _gpu_row(suspect.labels, evidence)
     if row is None or pd.isna(row["celsius"]):
         return
-    if float(row["celsius"]) < 70:  # H100 starts to slow down at 87 C; below 70 heat is an unlikely story
+    if float(row["celsius"]) < 70:  # an H100 starts to slow down at 87 C; below 70 C heat is an unlikely explanation
         suspect.doubt(0.9, f"temperature normal ({float(row['celsius']):.0f} \u00b0C)")
     else:
         suspect.evidence.append(f"{float(row['celsius']):.0f} \u00b0C")
@@ -147,13 +156,13 @@ def _flapping(evidence: Evidence) -> list[Suspect]:
 
 
 def _slow_clocks(evidence: Evidence) -> list[Suspect]:
-    """GPUs far below the others' clock without a throttle counter that says why."""
+    """Find GPUs far below the others' clock that no throttle counter explains."""
     clocks = _of_run(evidence)
     if len(clocks) < 4:
         return []
     median = float(clocks["highest"].median())
     throttled = set(zip(evidence.throttles.get("node", []), evidence.throttles.get("gpu", []), strict=True))
-    slow = clocks[clocks["highest"] < LOW_CLOCK_RATIO * median]  # all the last minute
+    slow = clocks[clocks["highest"] < LOW_CLOCK_RATIO * median]  # during all of the last minute
     return [
         Suspect(
             {"node": str(row["node"]), "gpu": str(row["gpu"])},
@@ -170,11 +179,11 @@ def _slow_clocks(evidence: Evidence) -> list[Suspect]:
 
 
 def _join_alerts(suspects: list[Suspect], alerts: Iterable[Alert], evidence: Evidence) -> list[Suspect]:
-    """An alert on a suspect's part confirms it; one on another part of the run is a suspect of its own.
+    """Let alerts confirm suspects on their parts, and turn alerts on other parts of the run into suspects.
 
-    One on all of a switch, a rail or a host takes the suspects of its links in: they are what it does.
+    An alert on a whole switch, rail or host absorbs the suspects of its links, which are its effect.
     """
-    # Two Prometheus may each tell of the same.
+    # Two Prometheus may both report the same alert.
     for alert in {(alert.name, part_of(alert.labels)): alert for alert in alerts}.values():
         same = [suspect for suspect in suspects if part_of(suspect.labels) == part_of(alert.labels)]
         if same and alert.name != MASS_EVENT:
@@ -184,7 +193,7 @@ def _join_alerts(suspects: list[Suspect], alerts: Iterable[Alert], evidence: Evi
             suspects = _wide(alert, suspects, evidence)
         else:
             labels = {name: alert.labels[name] for name in ("node", "gpu", "device", "port") if alert.labels.get(name)}
-            suspects.append(_accused(alert, labels))
+            suspects.append(_suspect_from_alert(alert, labels))
     return suspects
 
 
@@ -193,18 +202,18 @@ def _said(alert: Alert) -> str:
     return f"{alert.name} {'fired' if over else 'firing'} since {clock_utc(alert.starts_at)}{over}"
 
 
-def _accused(alert: Alert, labels: dict[str, str]) -> Suspect:
+def _suspect_from_alert(alert: Alert, labels: dict[str, str]) -> Suspect:
     base, cause = NAMED_CAUSES.get(alert.name, (50.0, alert.name))
-    # What is over long before the drop did not cause it, also where its incident goes on for other reasons.
+    # An alert that ended long before the drop did not cause it, even if its incident continues.
     last = None if alert.firing else alert.ends_at
     return Suspect(labels, cause, base, alert.starts_at, [_said(alert)], last=last, kind=_kind_of(alert.name))
 
 
 def _wide(alert: Alert, suspects: Sequence[Suspect], evidence: Evidence) -> list[Suspect]:
-    """The alert as one suspect, with what the run has lost there; the other suspects less those that it explains."""
+    """Turn the alert into one suspect with the run's losses there, and drop the suspects that it explains."""
     scope, name = scope_of(alert.labels)
     node = alert.labels.get("node", "")
-    accused = _accused(alert, {"node": node} if node else {scope: name} if name else {})
+    suspect = _suspect_from_alert(alert, {"node": node} if node else {scope: name} if name else {})
     there = _ports_at(scope, name, evidence)
     places = {part_of(port.labels) for port in there}
     taken = [
@@ -213,19 +222,19 @@ def _wide(alert: Alert, suspects: Sequence[Suspect], evidence: Evidence) -> list
         if suspect.kind == "link"
         and (part_of(suspect.labels) in places or (node and suspect.labels.get("node") == node))
     ]
-    # The alert waits for a scrape and an evaluation; its links were seen to go down before.
-    accused.onset = min([accused.onset, *(suspect.onset for suspect in taken)])
-    accused.evidence += [f"{part_of(suspect.labels)}: {suspect.evidence[0]}" for suspect in taken[:3]]
+    # The alert waits for a scrape and an evaluation; its links were seen going down earlier.
+    suspect.onset = min([suspect.onset, *(suspect.onset for suspect in taken)])
+    suspect.evidence += [f"{part_of(suspect.labels)}: {suspect.evidence[0]}" for suspect in taken[:3]]
     if there:
-        _judge_ports(accused, there)
+        _judge_ports(suspect, there)
     elif scope == "rack":
         inside = sum(rack == name for rack in evidence.racks.values())
-        accused.evidence.append(f"{inside} of the run's {len(evidence.nodes)} nodes are in it")
-    return [*(suspect for suspect in suspects if suspect not in taken), accused]
+        suspect.evidence.append(f"{inside} of the run's {len(evidence.nodes)} nodes are in it")
+    return [*(suspect for suspect in suspects if suspect not in taken), suspect]
 
 
 def _judge_ports(suspect: Suspect, ports: Sequence[Port]) -> None:
-    """How many of the run's ports there lost their link."""
+    """Weigh the suspect by how many of the run's ports there lost their link."""
     lost, of = sum(port.lost is True for port in ports), f"of the run's {len(ports)} ports there"
     if lost:
         suspect.evidence.append(f"{lost} {of} lost {'its' if lost == 1 else 'their'} link")
@@ -253,7 +262,7 @@ def _kind_of(alertname: str) -> str:
 
 
 def cause_alerts(others: Iterable[Incident], cluster: str) -> list[Alert]:
-    """What fires in this cluster and may slow a run down, and what did in an incident that goes on."""
+    """Return the alerts in this cluster that can slow a run down and fire, or did in an incident that continues."""
     return [
         alert
         for incident in others
@@ -264,10 +273,10 @@ def cause_alerts(others: Iterable[Incident], cluster: str) -> list[Alert]:
 
 
 def concerns(alert: Alert, evidence: Evidence) -> bool:
-    """Whether what the alert means belongs to the run: one of its GPUs, any port of its nodes, its switch, its rack.
+    """Return whether the alert concerns the run: one of its GPUs, a port of its nodes, its switch or its rack.
 
-    A rail is as wide as the cluster: it counts where a port of the run at it lost its link, or may have. An alert that
-    names no place is about the whole cluster.
+    A rail is as wide as the cluster: it counts if a port of the run on it lost its link, or may have. An alert that
+    names no place concerns the whole cluster.
     """
     node, gpu = alert.labels.get("node"), alert.labels.get("gpu")
     scope, name = scope_of(alert.labels)
@@ -283,8 +292,8 @@ def concerns(alert: Alert, evidence: Evidence) -> bool:
     return node in evidence.nodes and (gpu is None or bool(alone.any()))
 
 
-def _strangers(incident: Incident, evidence: Evidence) -> Iterator[str]:
-    """Firing alerts joined into the run's incident on parts that the run does not use: it was moved off them since."""
+def _unrelated(incident: Incident, evidence: Evidence) -> Iterator[str]:
+    """Yield firing alerts in the run's incident on parts that the run has moved off since."""
     if evidence.gpus.empty:
         return
     for alert in incident.members:
@@ -294,17 +303,17 @@ def _strangers(incident: Incident, evidence: Evidence) -> Iterator[str]:
 
 
 def _broadened(causes: list[Cause], evidence: Evidence) -> list[Cause]:
-    """Where many GPUs of the run throttle at once, none of them is the culprit: say so, and name the worst below."""
+    """Report that many GPUs of the run throttle at once and none is the culprit; list the worst below."""
     throttling = [cause for cause in causes if "throttling" in cause.cause and cause.labels and "gpu" in cause.labels]
     if len(throttling) <= max(BROAD_GPUS, len(evidence.gpus) // 4):
         return causes
     nodes = sorted({cause.labels["node"] for cause in throttling if cause.labels})
     said = f"{len(throttling)} of the run's {len(evidence.gpus)} GPUs throttle, on {len(nodes)} nodes"
-    return [Cause(NOBODY, throttling[0].cause, (said,), score=throttling[0].score + 1), *causes]
+    return [Cause(NO_SINGLE_PART, throttling[0].cause, (said,), score=throttling[0].score + 1), *causes]
 
 
 def _unknown(evidence: Evidence, weak: Sequence[Cause], others: Sequence[Incident], incident: Incident) -> Cause:
-    """What was looked at, so that nobody looks there again; and what was seen but does not convince."""
+    """Return `unknown` with what was checked, so that nobody checks it again, and the evidence that is too weak."""
     said = []
     if evidence.nodes and not evidence.missing:
         counts = f"{len(evidence.gpus)} GPUs on {len(evidence.nodes)} nodes"
@@ -318,7 +327,7 @@ def _unknown(evidence: Evidence, weak: Sequence[Cause], others: Sequence[Inciden
     if not evidence.nodes:
         alerts = cause_alerts(others, incident.cluster)
         said += [
-            f"{part_of(alert.labels) or NOBODY} {alert.name} fires; whether the run uses it is not known"
+            f"{part_of(alert.labels) or NO_SINGLE_PART} {alert.name} fires; whether the run uses it is not known"
             for alert in alerts[:3]
         ]
     return Cause("unknown", "", tuple(said))
@@ -337,7 +346,7 @@ def _gpu_row(labels: dict[str, str], evidence: Evidence) -> pd.Series[float] | N
 
 
 def _clock_against_others(labels: dict[str, str], evidence: Evidence) -> tuple[float | None, float | None, int]:
-    """(this GPU's lowest SM clock, the median of the run's other GPUs, how many they are), in MHz."""
+    """Return (lowest SM clock of this GPU, median of the run's other GPUs, number of those), in MHz."""
     clocks = _of_run(evidence)
     mine = (clocks["node"] == labels["node"]) & (clocks["gpu"] == labels["gpu"])
     own, others = clocks[mine], clocks[~mine]

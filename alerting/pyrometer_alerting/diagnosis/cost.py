@@ -1,4 +1,4 @@
-"""What a drop costs: GPU-hours that were paid for and not trained with.
+"""Compute what a drop costs: GPU-hours that were paid for but did not train.
 
     lost = GPUs x (elapsed - sum of MFU x step seconds / expected MFU)
 
@@ -16,7 +16,7 @@ from pyrometer_alerting.model.incident import Cost
 from pyrometer_alerting.prometheus import Prometheus
 from pyrometer_alerting.sources.batches import batches, selected
 
-LONGEST_SECONDS = 6 * 3600.0  # asked for at once; an older incident is counted on from where the last look ended
+LONGEST_SECONDS = 6 * 3600.0  # per query; an older incident continues from the last count
 
 
 def add_up(
@@ -31,12 +31,15 @@ def add_up(
     gpus: int,
     stands: bool = False,
 ) -> Cost:
-    """The cost from `begin` to `end`, counted on from what is `known`; raises PrometheusError.
+    """Return the cost from `begin` to `end`, continuing from `known`.
 
-    Counted to the newest batch; to the end where the run `stands`.
+    It is counted up to the newest batch, or up to the end if the run has stopped.
+
+    Raises:
+        PrometheusError: a query failed.
     """
     start = max(known.until if known is not None else begin, end - LONGEST_SECONDS)
-    frame = batches(prometheus, cluster, run, start - 60, end)  # the batch before the first says when that one began
+    frame = batches(prometheus, cluster, run, start - 60, end)  # the batch before the first one is its start
     frame = frame.merge(_seconds(prometheus, cluster, run, start - 60, end), on="at", how="left")
     lost, until = lost_seconds(frame, expected, start, end, stands=stands)
     before = known.gpu_hours if known is not None else 0.0
@@ -47,7 +50,7 @@ def add_up(
 def lost_seconds(
     frame: pd.DataFrame, expected: float, start: float, end: float, *, stands: bool
 ) -> tuple[float, float]:
-    """(seconds lost of one GPU, until when they are counted) of batches with columns at, mfu, tagged, seconds."""
+    """Return (seconds lost by one GPU, time up to which they are counted) of batches with at, mfu, tagged, seconds."""
     counted = frame[(frame["at"] > start) & (frame["at"] <= end)]
     if counted.empty:
         return (end - start, end) if stands else (0.0, start)
@@ -62,7 +65,7 @@ def lost_seconds(
 
 
 def _seconds(prometheus: Prometheus, cluster: str, run: str, start: float, end: float) -> pd.DataFrame:
-    """How long each batch took, by its end."""
+    """Return how long each batch took, by its end."""
     where = f"{selected(cluster, run)}[{max(round(1000 * (end - start)), 1)}ms]"
     found = prometheus.samples(f"pyrometer_train_batch_step_seconds{where}", end)
     points = [point for series in found for point in series.points]

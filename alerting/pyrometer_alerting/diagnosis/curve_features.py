@@ -1,6 +1,6 @@
-"""What the curve of a run's MFU looks like, in numbers: level, dips, stalls, trend, steps and noise.
+"""Measure the curve of a run's MFU: level, dips, stalls, trend, steps and noise.
 
-Everything is computed on the raw batches. `ratio` is MFU over what the run should reach; time is Unix seconds.
+Everything is computed on the raw batches. `ratio` is MFU over the expected MFU; time is Unix seconds.
 """
 
 from __future__ import annotations
@@ -12,16 +12,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from pyrometer_alerting.sources.batches import Curve, Floats
+from pyrometer_alerting.sources.batches import Floats, MfuCurve
 
-BLOCKS = (
-    48  # the window is judged in so many parts: few enough for a fit of every change point, many enough for a trend
-)
-LOCAL_STEPS, LOCAL_SECONDS = 41, 60.0  # what a dip is measured against: the good batches around it
-SHORT_STEPS, SHORT_SECONDS = 3, 10.0  # a dip lasts this long at most; a GPU that throttles every 15 s rests in between
-DIP, DEEP = 0.9, 0.5  # of the batches around it: the borders of Imbue's table (70B report)
+BLOCKS = 48  # parts of the window: few enough to fit every change point, many enough for a trend
+LOCAL_STEPS, LOCAL_SECONDS = 41, 60.0  # the neighbourhood that a dip is measured against
+SHORT_STEPS, SHORT_SECONDS = 3, 10.0  # longest dip; a GPU that throttles every 15 s recovers in between
+DIP, DEEP = 0.9, 0.5  # relative to the batches around it: the limits of Imbue's table (70B report)
 RECENT_SECONDS = (600.0, 120.0)
-LEAST_NOISE = 0.004  # no real run is quieter; keeps the sigma of a perfect curve from being zero
+LEAST_NOISE = 0.004  # no real run is quieter; keeps the sigma of a perfect curve above zero
 
 
 @dataclass(frozen=True)
@@ -30,19 +28,19 @@ class Dips:
 
     count: int
     share: float  # of all batches
-    depth: float  # median ratio in the dip to the batches around it
+    depth: float  # median ratio in the dip to that of the batches around it
     gap_seconds: float
     gap_cv_seconds: float
     gap_cv_steps: float
     late: float  # share of them in the second half of the window
-    spread: float  # from the first to the last, as a share of the window
+    spread: float  # distance from the first to the last, as a share of the window
 
 
 @dataclass(frozen=True)
 class Fit:
-    """The best single step, the best spell (down and up again) and the best line through the blocks, with their errors.
+    """The best single step, the best spell (down and up again) and the best line through the blocks, with errors.
 
-    Errors are mean absolute deviations of the blocks from the fit; `flat` is the error of no change at all.
+    Errors are mean absolute deviations of the blocks from the fit; `flat` is the error of assuming no change.
     """
 
     flat: float
@@ -58,37 +56,37 @@ class Fit:
 
 @dataclass(frozen=True)
 class Features:
-    """Everything that the kinds are told apart by.
+    """The features that distinguish the kinds.
 
-    `fits` are over the whole window and over its last minutes: a drop of 20 s is nothing in an hour, and all that
-    matters while it lasts. `trend` is over the longest stretch without a restart. Of a curve that something stood
-    before, `fits` see as much of that as of the curve, and `trend` sees all of it; the rest is of the curve alone.
+    `fits` cover the whole window and its last minutes: a drop of 20 s is nothing in an hour, but all that matters while
+    it lasts. `trend` covers the longest stretch without a restart. With an earlier part of the curve given, `fits`
+    include as much of it as of the curve, and `trend` all of it; everything else is of the curve alone.
     """
 
     level: float  # median ratio without dips
-    mean: float  # mean ratio: what really was achieved
+    mean: float  # mean ratio: what was really achieved
     noise: float  # robust sigma of the batches around their local level
     quiet_noise: float  # the same in the quietest quarter of the window
-    autocorrelation: float  # of neighbouring batches, of that noise
+    autocorrelation: float  # correlation of neighbouring batches in that noise
     deep: Dips
     shallow: Dips
     fits: tuple[Fit, ...]
     trend: Fit
-    resets: float  # how much of a decline a restart took back, 0 where there was none
+    resets: float  # share of a decline that a restart reversed, 0 without one
     batches: int
     seconds: float
     trend_seconds: float
     step_seconds: float
 
 
-def undisturbed(curve: Curve) -> Curve:
+def undisturbed(curve: MfuCurve) -> MfuCurve:
     """Return the batches at the level of those around them: without dips and stalls."""
     relative = curve.ratio / _local_level(curve)
     return curve.where(relative >= _dip_below(relative))
 
 
-def features(curve: Curve, before: Curve | None = None) -> Features:
-    """Measure a curve of at least 20 batches; `before` is how the run was until then, undisturbed."""
+def features(curve: MfuCurve, before: MfuCurve | None = None) -> Features:
+    """Measure a curve of at least 20 batches; `before` is the run's earlier curve without disturbances."""
     before = curve.part(float("inf")) if before is None else before
     relative = curve.ratio / _local_level(curve)
     noise = _sigma(relative[relative > DIP])
@@ -117,27 +115,27 @@ def features(curve: Curve, before: Curve | None = None) -> Features:
     )
 
 
-def _scales(curve: Curve) -> list[float]:
-    """Where the whole window and its last minutes begin."""
+def _scales(curve: MfuCurve) -> list[float]:
+    """Return the starts of the whole window and of its last minutes."""
     end = curve.at[-1]
     recent = [end - seconds for seconds in RECENT_SECONDS if (curve.at >= end - seconds).sum() >= BLOCKS]
     return [float(start) for start in (curve.at[0], *recent) if start >= curve.at[0]]
 
 
-def _longest_attempt(curve: Curve) -> int:
+def _longest_attempt(curve: MfuCurve) -> int:
     attempts, counts = np.unique(curve.attempt, return_counts=True)
     return int(attempts[np.argmax(counts)])
 
 
-def _mean_over_time(curve: Curve) -> float:
-    """The mean over time, not over batches: one batch of a minute weighs as much as sixty of a second."""
+def _mean_over_time(curve: MfuCurve) -> float:
+    """Return the mean over time, not over batches: one batch of a minute weighs as much as sixty of a second."""
     took = np.diff(curve.at, prepend=curve.at[0] - curve.step_seconds)
-    took = np.minimum(took, 20 * max(curve.step_seconds, 1.0))  # a restart's pause is not a slow batch
+    took = np.minimum(took, 20 * max(curve.step_seconds, 1.0))  # a pause for a restart is not a slow batch
     return float(np.average(curve.ratio, weights=np.maximum(took, 1e-9)))
 
 
-def _local_level(curve: Curve) -> Floats:
-    """The good level around each batch: what 70 % of its neighbours stay below, so that dips do not pull it down."""
+def _local_level(curve: MfuCurve) -> Floats:
+    """Return the good level around each batch: the 70 % quantile of its neighbours, which dips do not pull down."""
     width = max(LOCAL_STEPS, round(LOCAL_SECONDS / max(curve.step_seconds, 1e-6)))
     width = min(width, max(len(curve.at) // 4, 5))
     rolled = pd.Series(curve.ratio).rolling(width, center=True, min_periods=1).quantile(0.7)
@@ -150,7 +148,7 @@ def _dip_below(relative: Floats) -> float:
 
 
 def _sigma(relative: Floats) -> float:
-    """Robust standard deviation: 1.4826 times the median absolute deviation."""
+    """Return the robust standard deviation: 1.4826 times the median absolute deviation."""
     if len(relative) < 5:
         return LEAST_NOISE
     return max(1.4826 * float(np.median(np.abs(relative - np.median(relative)))), LEAST_NOISE)
@@ -167,25 +165,25 @@ def _autocorrelation(relative: Floats) -> float:
 
 
 def _runs(low: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Starts and ends (exclusive) of the stretches of low batches."""
+    """Return starts and ends (exclusive) of the stretches of low batches."""
     edges = np.diff(low.astype(np.int64), prepend=0, append=0)
     return np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
 
 
-def _short(curve: Curve, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _short(curve: MfuCurve, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.bool_]:
     lasted = curve.at[np.maximum(ends - 1, 0)] - curve.at[starts] if len(starts) else np.zeros(0)
     return (ends - starts <= SHORT_STEPS) | (lasted <= SHORT_SECONDS)
 
 
 def _without(low: NDArray[np.bool_], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Batches that are in none of these stretches."""
+    """Mark the low batches that are in none of these stretches."""
     kept = np.ones(len(low), dtype=np.bool_)
     for start, end in zip(starts, ends, strict=True):
         kept[start:end] = False
     return kept
 
 
-def _dips(curve: Curve, relative: Floats, starts: NDArray[np.int64], ends: NDArray[np.int64], *, deep: bool) -> Dips:
+def _dips(curve: MfuCurve, relative: Floats, starts: NDArray[np.int64], ends: NDArray[np.int64], *, deep: bool) -> Dips:
     lowest = np.array([relative[start:end].min() for start, end in zip(starts, ends, strict=True)])
     chosen = (lowest < DEEP) == deep if len(lowest) else np.zeros(0, dtype=np.bool_)
     starts, ends, lowest = starts[chosen], ends[chosen], lowest[chosen]
@@ -206,19 +204,19 @@ def _dips(curve: Curve, relative: Floats, starts: NDArray[np.int64], ends: NDArr
 
 
 def _variation(gaps: Floats) -> float:
-    """Robust coefficient of variation: a missed dip doubles one gap and must not hide that the others are equal."""
+    """Return a robust coefficient of variation: a missed dip doubles one gap and must not hide the regularity."""
     if len(gaps) < 2 or np.median(gaps) <= 0:
         return float("inf")
     return 1.4826 * float(np.median(np.abs(gaps - np.median(gaps)))) / float(np.median(gaps))
 
 
-def _blocks(curve: Curve, kept: NDArray[np.bool_]) -> Floats:
-    """Median ratio of up to BLOCKS parts of equal length in batches, without the short dips."""
+def _blocks(curve: MfuCurve, kept: NDArray[np.bool_]) -> Floats:
+    """Return the median ratio of up to BLOCKS parts with equally many batches, without the short dips."""
     ratio = curve.ratio[kept]
     return np.array([np.median(part) for part in np.array_split(ratio, min(BLOCKS, max(len(ratio) // 3, 1)))])
 
 
-def _fit(curve: Curve, kept: NDArray[np.bool_]) -> Fit:
+def _fit(curve: MfuCurve, kept: NDArray[np.bool_]) -> Fit:
     level = _blocks(curve, kept)
     flat = float(np.abs(level - np.median(level)).mean())
     slope, line = _line(level)
@@ -239,7 +237,7 @@ def _fit(curve: Curve, kept: NDArray[np.bool_]) -> Fit:
 
 
 def _line(level: Floats) -> tuple[float, float]:
-    """(change over the window, mean absolute error) of the Theil-Sen line: the median of all slopes."""
+    """Return (change over the window, mean absolute error) of the Theil-Sen line: the median of all slopes."""
     if len(level) < 4:
         return 0.0, float("inf")
     x = np.arange(len(level), dtype=float)
@@ -250,16 +248,16 @@ def _line(level: Floats) -> tuple[float, float]:
 
 
 def best_step(level: Floats) -> tuple[int, float]:
-    """(index of the first value after the change, mean absolute error) of the best single step."""
+    """Return (index of the first value after the change, mean absolute error) of the best single step."""
     errors = [(_deviation(level[:cut]) + _deviation(level[cut:])) / len(level) for cut in range(1, len(level))]
     best = int(np.argmin(errors)) if errors else 0
     return (best + 1, errors[best]) if errors else (0, float("inf"))
 
 
 def _best_spell(level: Floats) -> tuple[int, int, float]:
-    """(first block, block after the last, mean absolute error) of the best spell with the same level before and after.
+    """Return (first block, block after the last, mean absolute error) of the best spell between equal levels.
 
-    Sums of squares find the place, which is quick for all pairs; the error there is of the other fits' kind.
+    Sums of squares find the position quickly for all pairs; the error is of the same kind as that of the other fits.
     """
     count = len(level)
     if count < 3:
@@ -280,8 +278,8 @@ def _deviation(values: Floats) -> float:
     return float(np.abs(values - np.median(values)).sum())
 
 
-def _resets(curve: Curve, kept: NDArray[np.bool_]) -> float:
-    """How much of the decline inside one attempt its restart took back: near 1 for leaks and garbage collection."""
+def _resets(curve: MfuCurve, kept: NDArray[np.bool_]) -> float:
+    """Return the share of the decline in one attempt that its restart reversed: near 1 for leaks."""
     attempts = np.unique(curve.attempt)
     taken_back = []
     for earlier, later in itertools.pairwise(attempts):

@@ -1,4 +1,4 @@
-"""The worker that keeps the causes of open training incidents up to date, beside the message, never before it."""
+"""The worker that keeps the causes of open training incidents up to date; it never delays their messages."""
 
 from __future__ import annotations
 
@@ -16,40 +16,42 @@ from pyrometer_alerting.model.message import Replies
 from pyrometer_alerting.model.routing import Routing
 from pyrometer_alerting.prometheus import Prometheus
 from pyrometer_alerting.state.correlation import explained_by
-from pyrometer_alerting.state.merge import join
+from pyrometer_alerting.state.merge import merge_incidents
 from pyrometer_alerting.state.metrics import Metrics
-from pyrometer_alerting.state.split import part, strange_keys
+from pyrometer_alerting.state.split import split_off, unrelated_keys
 from pyrometer_alerting.state.store import Store, StoreError, Transaction
 
 _log = logging.getLogger(__name__)
 
-FAST_SECONDS = 10.0  # as long as evidence still comes in with each scrape
+FAST_SECONDS = 10.0  # while new evidence arrives with each scrape
 FAST_FOR_SECONDS = 600.0
-THOROUGH_SECONDS = 1.0  # after the quick first look, which the message waits for, the whole one
+THOROUGH_SECONDS = 1.0  # the complete diagnosis after the quick first one, for which the message waits
 SLOW_SECONDS = 60.0
-# Numbers alone (38 s throttled, 48 s, ...) are edited in this rarely: chat.update allows some 50 calls a minute in all.
+# Changed numbers alone (38 s throttled, 48 s, ...) are edited in only this often: chat.update allows about 50 calls a
+# minute in all.
 NUMBERS_SECONDS = 30.0
-ANOTHER_DROP_SECONDS = 30.0  # the beginning of one drop is found within 10 s or so (steps of 5 s, smoothed)
-# A run that starts anew shows itself rank by rank: for so long a part must be none of its own before it is let go.
-APART_SECONDS = 60.0
-RECENT_SECONDS = 600.0  # in which an incident on a node still counts as evidence
+ANOTHER_DROP_SECONDS = 30.0  # the onset of one drop is found to within about 10 s (steps of 5 s, smoothed)
+# A restarted run appears rank by rank: a part must not belong to the run for this long before it is split off.
+UNRELATED_SECONDS = 60.0
+RECENT_SECONDS = 600.0  # during which an incident on a node still counts as evidence
 
 
 class Diagnose(Protocol):
-    """Causes of one incident, from Prometheus and from the recent incidents of our own store."""
+    """Finds the causes of one incident from Prometheus and from the recent incidents in the store."""
 
     def __call__(self, prometheus: Prometheus, incident: Incident, others: list[Incident], now: float) -> Diagnosis:
-        """Never raises for missing evidence: that is said in the result."""
+        """Diagnose the incident; missing evidence is named in the result, never raised."""
+        ...
 
 
 def load_diagnose() -> Diagnose:
-    """Import pandas and what uses it: 0.5 to 1 s, so the worker does it once at its start."""
+    """Import pandas and its users; they are slow to import, so the worker does it once when it starts."""
     module = importlib.import_module("pyrometer_alerting.diagnosis.investigation")
     return cast(Diagnose, module.investigate)
 
 
 class Diagnostician:
-    """Runs in its own thread; `changed` is called when a message has something new to say."""
+    """Runs in its own thread; calls `changed` when a message must be updated."""
 
     def __init__(
         self,
@@ -64,21 +66,23 @@ class Diagnostician:
         self._store, self._prometheus, self._clock, self._replies = store, prometheus, clock, replies
         self._metrics, self._changed = metrics, changed
         self.routing = Routing()
-        self._due: dict[str, float] = {}  # incident -> when to look again
-        self._strange: dict[tuple[str, str], float] = {}  # incident and alert -> since when the run does not use it
+        self._due: dict[str, float] = {}  # incident -> when to diagnose it again
+        self._unrelated_since: dict[
+            tuple[str, str], float
+        ] = {}  # incident and alert -> time since which the run does not use the part
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._stopped = False
         self.load: Callable[[], Diagnose] = load_diagnose
 
     def poke(self, incident_id: str) -> None:
-        """Look for this incident's cause now."""
+        """Diagnose this incident now."""
         with self._lock:
             self._due[incident_id] = 0.0
         self._wake.set()
 
     def poke_all(self) -> None:
-        """A cause arrived: look again at everything open."""
+        """Diagnose all open incidents again: a cause arrived."""
         with self._lock:
             self._due = dict.fromkeys(self._due, 0.0)
         self._wake.set()
@@ -89,7 +93,7 @@ class Diagnostician:
         self._wake.set()
 
     def run(self) -> None:
-        """Diagnose until stopped; begins with what was open when the last process ended."""
+        """Diagnose until stopped, starting with the incidents that were open when the last process ended."""
         diagnose = self.load()
         self._resume()
         while not self._is_over():
@@ -98,18 +102,18 @@ class Diagnostician:
                 self._wake.wait(wait)
 
     def _is_over(self) -> bool:
-        """Cleared before it is asked: a `stop` between the two would else be slept through."""
+        """Return whether to stop; the event is cleared first, or a `stop` in between would be missed."""
         self._wake.clear()
         return self._stopped
 
     def step(self, diagnose: Diagnose) -> float:
-        """Diagnose the incident that waits longest, if one is due; return the seconds until the next."""
+        """Diagnose the incident that has waited longest, if one is due; return the seconds until the next."""
         now = self._clock.now()
         with self._lock:
             incident_id, at = min(self._due.items(), key=lambda item: item[1], default=("", now + SLOW_SECONDS))
-            if now < at <= now + SLOW_SECONDS:  # nothing is planned for later: then the clock was set back
+            if now < at <= now + SLOW_SECONDS:  # nothing is planned further ahead: otherwise the clock was set back
                 return at - now
-            # Removed before the work: a poke that comes during it must not be lost.
+            # Removed before the work, so that a poke during it is not lost.
             del self._due[incident_id]
         try:
             again = self._diagnose(diagnose, incident_id)
@@ -134,7 +138,7 @@ class Diagnostician:
                 self._due.setdefault(incident.id, 0.0)
 
     def _diagnose(self, diagnose: Diagnose, incident_id: str) -> float | None:
-        """Diagnose one incident; the seconds until it should be looked at again, None when it is over."""
+        """Diagnose one incident; return the seconds until it is due again, None if it is over."""
         now = self._clock.now()
         with self._store.transaction() as tx:
             incident = tx.incident(incident_id)
@@ -155,23 +159,24 @@ class Diagnostician:
         return FAST_SECONDS if now - incident.received_at < FAST_FOR_SECONDS else SLOW_SECONDS
 
     def _keep(self, incident_id: str, result: Diagnosis) -> str:
-        """Store the result if it says something new; the incident may have changed or ended meanwhile.
+        """Store the result if it is news; return the id of the incident that remains.
 
-        Where a firing incident turns out to be the cause, the two become one. Returns the id of the one that stays.
+        The incident may have changed or ended meanwhile. If a firing incident turns out to be the cause, the two are
+        merged.
         """
         now = self._clock.now()
         with self._store.transaction() as tx:
             incident = tx.incident(incident_id)
             if incident is None or not incident.firing:
                 return incident_id
-            found = replace(merge(incident.diagnosis, result), strangers=())
-            if keys := strange_keys(incident, self._strangers(incident_id, result, now)):
-                part(tx, replace(incident, diagnosis=found), keys, self._replies, self.routing, now=now)
+            found = replace(merge_diagnoses(incident.diagnosis, result), strangers=())
+            if keys := unrelated_keys(incident, self._unrelated(incident_id, result, now)):
+                split_off(tx, replace(incident, diagnosis=found), keys, self._replies, self.routing, now=now)
                 self._changed()
                 return incident_id
             causes = explained_by(incident, found, tx.recent_incidents(float("inf")))
             if causes:
-                change = join(tx, [replace(incident, diagnosis=found), *causes], "", now)
+                change = merge_incidents(tx, [replace(incident, diagnosis=found), *causes], "", now)
                 tx.save_incident(change.incident, now)
                 announce(tx, change, self._replies, self.routing, now=now, not_before=now)
                 incident_id = change.incident.id
@@ -183,22 +188,22 @@ class Diagnostician:
 
     @staticmethod
     def _note(tx: Transaction, incident: Incident, found: Diagnosis, now: float) -> None:
-        """Keep it, and have it said where it is news: the next edit has the newest numbers, whatever it is made for."""
+        """Store the diagnosis, and request an edit if it is news; any other edit shows the newest numbers anyway."""
         before, news = incident.diagnosis, is_news(incident.diagnosis, found)
-        told_at = found.at if news or before is None else _told_at(before)
+        told_at = found.at if news or before is None else _published_at(before)
         tx.save_incident(replace(incident, diagnosis=replace(found, told_at=told_at)), now)
-        if news and incident.posts:
-            tx.outbox.want(incident.id, now, now)
+        if news and incident.is_posted:
+            tx.outbox.request(incident.id, now, now)
 
-    def _strangers(self, incident_id: str, result: Diagnosis, now: float) -> set[str]:
-        """The alerts that the run has had nothing to do with for a while."""
+    def _unrelated(self, incident_id: str, result: Diagnosis, now: float) -> set[str]:
+        """Return the alerts that have been unrelated to the run for long enough."""
         mine = {(incident_id, fingerprint) for fingerprint in result.strangers}
-        kept = {one: since for one, since in self._strange.items() if one[0] != incident_id or one in mine}
-        self._strange = dict.fromkeys(mine, now) | kept
-        return {one[1] for one in mine if now - self._strange[one] >= APART_SECONDS}
+        kept = {one: since for one, since in self._unrelated_since.items() if one[0] != incident_id or one in mine}
+        self._unrelated_since = dict.fromkeys(mine, now) | kept
+        return {one[1] for one in mine if now - self._unrelated_since[one] >= UNRELATED_SECONDS}
 
     def _close(self, incident_id: str, result: Diagnosis) -> None:
-        """The incident is over: what it cost in all is the last that is said of it."""
+        """Store the final cost of an incident that is over."""
         now = self._clock.now()
         with self._store.transaction() as tx:
             incident = tx.incident(incident_id)
@@ -207,17 +212,17 @@ class Diagnostician:
             final = replace(incident.diagnosis, cost=result.cost)
             if final != incident.diagnosis:
                 tx.save_incident(replace(incident, diagnosis=final), now)
-                if incident.posts:
-                    tx.outbox.want(incident_id, now, now)
+                if incident.is_posted:
+                    tx.outbox.request(incident_id, now, now)
         self._changed()
 
 
-def merge(before: Diagnosis | None, now: Diagnosis) -> Diagnosis:
-    """What the message should say of the causes, from what it says and what is found now.
+def merge_diagnoses(before: Diagnosis | None, now: Diagnosis) -> Diagnosis:
+    """Combine the diagnosis that the message shows with a new one.
 
-    Known causes outlive a Prometheus that stopped answering: they stay, and what is missing is said. They also outlive
-    the drop: an alert is held for a while after its end, and what is found then speaks of the recovery. What is found
-    for a second drop in that time comes after them: the first one is still explained. When it began stays known, too.
+    Known causes outlive a Prometheus that stopped answering: they stay, and the gap is named. They also outlive the
+    drop: an alert is held for a while after its end, when new evidence describes the recovery. Causes of a second drop
+    in that time follow those of the first, which must stay explained. The known onset stays, too.
     """
     if before is None:
         return now
@@ -244,14 +249,14 @@ def _after(before: Diagnosis, now: Diagnosis) -> Diagnosis:
 
 
 def is_news(before: Diagnosis | None, now: Diagnosis) -> bool:
-    """Other parts, causes or gaps at once; other numbers now and then."""
+    """Return whether to edit now: at once for other parts, causes or gaps, rarely for other numbers."""
     if before is None or before.signature() != now.signature():
         return True
     changed = (before.causes, before.cost, before.curve) != (now.causes, now.cost, now.curve)
-    return (changed or before.at > _told_at(before)) and now.at - _told_at(before) >= NUMBERS_SECONDS
+    return (changed or before.at > _published_at(before)) and now.at - _published_at(before) >= NUMBERS_SECONDS
 
 
-def _told_at(diagnosis: Diagnosis) -> float:
+def _published_at(diagnosis: Diagnosis) -> float:
     return diagnosis.at if diagnosis.told_at is None else diagnosis.told_at
 
 

@@ -1,6 +1,6 @@
-"""What Prometheus knows about the GPUs and links of a training run, as pandas frames.
+"""Query Prometheus about the GPUs and links of a training run, as pandas frames.
 
-Imported late, by the diagnosis worker: pandas takes half a second and nothing else needs it.
+Import this late, in the diagnosis worker: pandas is slow to import and nothing else needs it.
 """
 
 from __future__ import annotations
@@ -10,32 +10,32 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from pyrometer_alerting.diagnosis.drops import Drop
 from pyrometer_alerting.diagnosis.examination import Examination, examine
 from pyrometer_alerting.diagnosis.host_evidence import HostEvidence, gather_host
 from pyrometer_alerting.diagnosis.rank_evidence import RankEvidence, gather_ranks
+from pyrometer_alerting.diagnosis.signature import Drop
 from pyrometer_alerting.model.incident import Alert, Shape
 from pyrometer_alerting.model.text import clock_utc
 from pyrometer_alerting.prometheus import Prometheus, PrometheusError, Series, matching, quoted
 from pyrometer_alerting.sources.batches import run_of
-from pyrometer_alerting.sources.fault_domains import Port, ports_at
+from pyrometer_alerting.sources.topology import Port, ports_at
 
 WINDOW_SECONDS = 300  # in which a throttle or a flap counts
-LOOK_BACK_SECONDS = 900  # in which the drop's beginning is looked for
+LOOK_BACK_SECONDS = 900  # in which the onset of the drop is sought
 STEP_SECONDS = 5  # the smallest scrape interval in use
 CLOCK_SECONDS = 60  # over which a clock is judged: four scrapes of 15 s
-QUIET_SECONDS = 60  # a counter that rests this long has finished what it was counting
+QUIET_SECONDS = 60  # after this long without an increment a counter's rise is over
 THROTTLE_REASONS = ("hw_thermal", "sw_thermal", "hw_power_brake", "hw_slowdown")
 MAX_SUSPECT_NODES = 20
 
 
 @dataclass
 class Evidence:
-    """What was found; every frame may be empty.
+    """The evidence on one run; every frame may be empty.
 
     Columns of `gpus`: node, gpu; of `throttles`: node, gpu, reason, seconds, onset, last, span; of `flaps`: node,
-    device, port, downs, onset, last, span; of `clocks`: node, gpu, lowest and highest (SM clock, MHz), celsius.
-    `racks` are those of the nodes where the target label is set, `ports` those at a switch or rail that fires.
+    device, port, downs, onset, last, span; of `clocks`: node, gpu, lowest and highest (SM clock, MHz), celsius. `racks`
+    are those of the nodes where the target label is set, `ports` those at a switch or rail that fires.
     """
 
     nodes: tuple[str, ...] = ()
@@ -63,10 +63,11 @@ def gather(
     quick: bool = False,
     drop: Drop | None = None,
 ) -> Evidence:
-    """Ask everything; what cannot be asked is noted in `missing`, and after a first silence nothing more is asked.
+    """Gather all evidence; gaps are named in `missing`, and after the first failed query nothing more is asked.
 
-    `alerts` may be its causes: whether the run is on a switch that they name is asked. `quick` asks only what names the
-    culprit of most drops: the first message waits for it. `drop` is the one that the run's incident tells of.
+    `alerts` are possible causes: whether the run is on a switch that they name is queried. `quick` asks only for what
+    names the culprit of most drops, since the first message waits for it. `drop` is the one that the run's incident
+    reports.
     """
     evidence = Evidence()
     questions = _Questions(prometheus, cluster, run, now)
@@ -114,7 +115,7 @@ class _Questions:
     now: float
 
     def ranks(self) -> pd.DataFrame:
-        """The ranks of the newest attempt (node, gpu, rack), of silent nodes for 15 min too."""
+        """Return the ranks of the newest attempt (node, gpu, rack), including nodes silent for up to 15 min."""
         selector = f"pyrometer_train_rank_info{{cluster={quoted(self.cluster)},run={quoted(self.run)}}}"
         frame = _frame(self.prometheus.instant(f"last_over_time({selector}[{LOOK_BACK_SECONDS}s])", self.now))
         if frame.empty or not {"node", "gpu"} <= set(frame.columns):
@@ -125,25 +126,25 @@ class _Questions:
         return frame
 
     def mfu(self) -> pd.Series[float]:
-        """MFU by time over the look-back: one batch per point at steps of 5 s is enough to see where it fell."""
+        """Return MFU by time over the look-back; one batch per 5 s is enough to see where it fell."""
         selector = f"pyrometer_train_batch_mfu_ratio{{cluster={quoted(self.cluster)},run={quoted(self.run)}}}"
         query = f"max(avg_over_time({selector}[{STEP_SECONDS}s]))"
         found = self.prometheus.range(query, self.now - LOOK_BACK_SECONDS, self.now, STEP_SECONDS)
         return _series(found[0]) if found else pd.Series(dtype=float)
 
     def throttles(self, nodes: Sequence[str]) -> pd.DataFrame:
-        """GPUs of these nodes that spent time under a slowing clock-event reason, and since when."""
+        """Return GPUs of these nodes that spent time under a slowing clock-event reason, and since when."""
         labels = f"{matching('node', nodes)},{matching('reason', THROTTLE_REASONS)}"
         name = "pyrometer_gpu_clock_event_seconds_total"
         return self._rises(name, labels, ["node", "gpu", "reason"], "seconds", least=0.5)
 
     def flaps(self, nodes: Sequence[str]) -> pd.DataFrame:
-        """Ports of these nodes whose link went down, how often and since when."""
+        """Return ports of these nodes whose link went down, how often and since when."""
         keys = ["node", "device", "port"]
         return self._rises("pyrometer_nic_link_down_events_total", matching("node", nodes), keys, "downs", least=0.5)
 
     def _rises(self, name: str, labels: str, keys: list[str], amount: str, *, least: float) -> pd.DataFrame:
-        """Where a counter rose in the window: first who (cheap, over the fleet), then when (only for those)."""
+        """Return where a counter rose in the window: first which series (cheap), then when, for those only."""
         columns = [*keys, amount, "onset", "last", "span"]
         where = f"cluster={quoted(self.cluster)},{labels}"
         risen = self.prometheus.instant(f"increase({name}{{{where}}}[{WINDOW_SECONDS}s]) > {least}", self.now)
@@ -161,10 +162,9 @@ class _Questions:
         return pd.DataFrame(rows, columns=columns)
 
     def clocks(self, nodes: Sequence[str]) -> pd.DataFrame:
-        """Lowest and highest SM clock and highest temperature of every GPU of these nodes, over the last minute.
+        """Return lowest and highest SM clock and highest temperature of every GPU of these nodes over the last minute.
 
-        Not the values of this moment: a GPU that cools down has its clock back before the batches show it, and would
-        look innocent just then.
+        Present values would mislead: a GPU that cools down has its clock back before the batches show it.
         """
         where = f"{{cluster={quoted(self.cluster)},{matching('node', nodes)}}}[{CLOCK_SECONDS}s]"
         frames = []
@@ -179,7 +179,7 @@ class _Questions:
         return clocks.merge(frames[2], on=["node", "gpu"], how="left")
 
     def silent(self, nodes: Sequence[str], clocks: pd.DataFrame) -> list[str]:
-        """`no data from gpu-300 since 03:12:05 UTC` for every node of the run without GPU data now."""
+        """Return `no data from gpu-300 since 03:12:05 UTC` for every node of the run without GPU data now."""
         gone = sorted(set(nodes) - set(clocks["node"]))
         if not gone:
             return []
@@ -197,7 +197,7 @@ class _Questions:
 
 
 def racks_of(ranks: pd.DataFrame) -> dict[str, str]:
-    """The rack of each node, as far as the scrape configuration says."""
+    """Return the rack of each node that has the target label."""
     if "rack" not in ranks.columns:
         return {}
     known = ranks[["node", "rack"]].dropna()
@@ -205,7 +205,7 @@ def racks_of(ranks: pd.DataFrame) -> dict[str, str]:
 
 
 def drop_onset(mfu: pd.Series[float]) -> float | None:
-    """When the MFU last fell from its good level to the present one; None when it is not lower now."""
+    """Return when the MFU last fell from its good level to the present one; None if it is not lower now."""
     if len(mfu) < 6:
         return None
     smooth = mfu.rolling(3, center=True, min_periods=1).median()
@@ -218,9 +218,9 @@ def drop_onset(mfu: pd.Series[float]) -> float | None:
 
 
 def last_rise(counter: pd.Series[float], amount: str, now: float) -> dict[str, float] | None:
-    """The counter's last stretch of rising: how much, since when, until when, over how many seconds.
+    """Return a counter's last rise: how much, since when, until when, over how many seconds.
 
-    The first increment says more than the grid: a counter of seconds that rose by 3 began 3 s ago.
+    The first increment is more precise than the grid: a counter of seconds that rose by 3 started 3 s ago.
     """
     increments = counter.diff().clip(lower=0.0)
     rising = increments[increments > 0]
@@ -236,8 +236,9 @@ def last_rise(counter: pd.Series[float], amount: str, now: float) -> dict[str, f
 
 
 def _series(series: Series) -> pd.Series[float]:
-    times, values = zip(*series.points, strict=True) if series.points else ((), ())
-    return pd.Series(values, index=list(times), dtype=float).dropna()
+    points = dict(series.points)
+    found: pd.Series[float] = pd.Series(list(points.values()), index=list(points), dtype=float)
+    return found.dropna()
 
 
 def _frame(vector: Sequence[Series]) -> pd.DataFrame:

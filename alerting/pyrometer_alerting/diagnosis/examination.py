@@ -1,4 +1,4 @@
-"""A run's batches, what they should be, and which known trouble their curve looks like: one look at one run."""
+"""Examine one run: its batches, their expected MFU, and the known trouble that their curve resembles."""
 
 from __future__ import annotations
 
@@ -6,30 +6,29 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from pyrometer_alerting.diagnosis.drops import Drop, classify_drop
-from pyrometer_alerting.diagnosis.signature import KINDS, LOOK_AT, Reference, Verdict, classify
+from pyrometer_alerting.diagnosis.signature import KINDS, LOOK_AT, Drop, Reference, Verdict, classify, classify_drop
 from pyrometer_alerting.model.incident import Shape
 from pyrometer_alerting.prometheus import Prometheus
-from pyrometer_alerting.sources.batches import WINDOW_SECONDS, Curve, Run, batches, clean_curve, selected
-from pyrometer_alerting.sources.expected_mfu import Expectation, daily_wave, expectation
+from pyrometer_alerting.sources.batches import WINDOW_SECONDS, MfuCurve, Run, batches, clean_curve, selected
+from pyrometer_alerting.sources.expected_mfu import ExpectedMfu, daily_wave, expected_mfu
 
-ALSO = 0.25  # a second kind that is worth a word
-SCRAPE_SECONDS = 60.0  # the newest batch is as old as the last scrape at least: four of 15 s
+ALSO = 0.25  # share from which a second kind is mentioned
+SCRAPE_SECONDS = 60.0  # age that the newest batch may have because of scraping: four scrapes of 15 s
 
-AROUND_DROP = 2.5  # of an old drop as much is looked at from before it as of it, and some more
+AROUND_DROP = 2.5  # an old drop is examined with this many times its length, to include the time before it
 
 
 @dataclass(frozen=True)
 class Examination:
-    """`frame` has every batch of the window, `curve` the clean ones against the expectation."""
+    """`frame` has every batch of the window, `curve` the clean ones relative to the expected MFU."""
 
     frame: pd.DataFrame
-    curve: Curve
-    expectation: Expectation
+    curve: MfuCurve
+    expectation: ExpectedMfu
     verdict: Verdict | None
 
     def shape(self) -> Shape | None:
-        """What may be kept and shown of it."""
+        """Return the part that is stored and shown."""
         if self.verdict is None:
             return None
         (kind, confidence), *others = self.verdict.confidences.items()
@@ -40,13 +39,16 @@ class Examination:
 def examine(
     prometheus: Prometheus, run: Run, now: float, wave: float = 0.0, drop: Drop | None = None
 ) -> Examination | None:
-    """Look at a run's window; None where it has no batches, or has ended. Raises PrometheusError.
+    """Examine a run's window; None if it has no batches or has ended.
 
-    Of a run that fell the verdict is on the drop alone, else on the whole window.
+    The verdict is on the drop alone if there is one, else on the whole window.
+
+    Raises:
+        PrometheusError: a query failed.
     """
     least = WINDOW_SECONDS if drop is None else AROUND_DROP * (now - drop.fired_at)
     frame = batches(prometheus, run.cluster, run.name, now - run.window(least), now)
-    expected = expectation(prometheus, run.cluster, run.name, frame, now)
+    expected = expected_mfu(prometheus, run.cluster, run.name, frame, now)
     if expected is None:
         return None
     curve = clean_curve(frame, expected.mfu)
@@ -63,13 +65,17 @@ def examine(
     return Examination(frame, curve, expected, classify(curve, reference, silent))
 
 
-def wave_of_run(prometheus: Prometheus, run: Run, now: float) -> float:
-    """The amplitude of the run's wave of 24 hours; raises PrometheusError."""
+def daily_wave_of_run(prometheus: Prometheus, run: Run, now: float) -> float:
+    """Return the amplitude of the run's 24-hour wave.
+
+    Raises:
+        PrometheusError: the query failed.
+    """
     return daily_wave(prometheus, run.cluster, run.name, now)
 
 
 def _stands(prometheus: Prometheus, run: Run, now: float) -> bool | None:
-    """Whether a run without news stands; None when it has ended well: then its last step is no longer exported."""
+    """Return whether a silent run has stopped; None if it has ended: its last step is no longer exported then."""
     where = selected(run.cluster, run.name)
     if not prometheus.instant(f"max(pyrometer_train_last_step_timestamp_seconds{where})", now):
         return None

@@ -1,4 +1,4 @@
-"""What else may hold a run up: Xids, PCIe, port rates, kernel events, pressure on CPU, memory and disks of its hosts.
+"""Query what else can slow a run: Xids, PCIe, port rates, kernel events, pressure on CPU, memory and disks.
 
 Each answer is a frame; an empty one means that nothing was found or that nobody measures it.
 """
@@ -13,7 +13,7 @@ import pandas as pd
 from pyrometer_alerting.prometheus import Prometheus, Series, matching, quoted
 
 PRESSURE_SECONDS = 120
-# node_exporter, from /proc/pressure: seconds in which some task had to wait for it.
+# node_exporter, from /proc/pressure: seconds in which some task had to wait for the resource.
 _PRESSURE = {
     "CPU": "node_pressure_cpu_waiting_seconds_total",
     "memory": "node_pressure_memory_waiting_seconds_total",
@@ -38,7 +38,11 @@ class HostEvidence:
 
 
 def gather_host(prometheus: Prometheus, cluster: str, nodes: Sequence[str], onset: float, now: float) -> HostEvidence:
-    """Ask about these nodes now, and before the drop where a comparison is needed; raises PrometheusError."""
+    """Query these nodes now, and before the drop where a comparison is needed.
+
+    Raises:
+        PrometheusError: a query failed.
+    """
     where = f"cluster={quoted(cluster)},{matching('node', nodes)}"
     since = max(round(now - onset) + 120, 300)
     found = HostEvidence()
@@ -68,7 +72,7 @@ def gather_host(prometheus: Prometheus, cluster: str, nodes: Sequence[str], onse
 
 
 def _pressures(prometheus: Prometheus, where: str, onset: float, now: float) -> pd.DataFrame:
-    """Hosts whose tasks wait for more than a tenth of the time, clearly more than before and than the other hosts."""
+    """Return hosts whose tasks wait over 10 % of the time, clearly more than before and than on other hosts."""
     frames = [
         _pressure(prometheus, resource, f"max by (node) (rate({name}{{{where}}}[{PRESSURE_SECONDS}s]))", onset, now)
         for resource, name in _PRESSURE.items()

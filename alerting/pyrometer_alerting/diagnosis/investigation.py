@@ -1,4 +1,4 @@
-"""Everything that needs pandas behind a few functions: it takes a second to import, so the workers do it."""
+"""Diagnose an incident end to end. Import this late, in the workers: it needs pandas, which is slow to import."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ import pandas as pd
 
 from pyrometer_alerting.diagnosis.causes import cause_alerts, diagnose
 from pyrometer_alerting.diagnosis.cost import add_up
-from pyrometer_alerting.diagnosis.drops import Drop
 from pyrometer_alerting.diagnosis.evidence import Evidence, gather
-from pyrometer_alerting.diagnosis.examination import examine, wave_of_run
-from pyrometer_alerting.model.incident import Cost, Curve, Diagnosis, Incident
+from pyrometer_alerting.diagnosis.examination import daily_wave_of_run, examine
+from pyrometer_alerting.diagnosis.signature import Drop
+from pyrometer_alerting.model.alert_names import FELL
+from pyrometer_alerting.model.incident import ChartCurve, Cost, Diagnosis, Incident
 from pyrometer_alerting.prometheus import Prometheus, PrometheusError
 from pyrometer_alerting.sources.batches import active_runs
-from pyrometer_alerting.state.lifecycle import FELL
 
-__all__ = ["active_runs", "examine", "investigate", "wave_of_run"]
+__all__ = ["active_runs", "daily_wave_of_run", "examine", "investigate"]
 
-CURVE_POINTS = 20  # as many as Slack's chart block takes
+CURVE_POINTS = 20  # the limit of Slack's chart block
 BEFORE_SECONDS, LONGEST_SECONDS = 300.0, 3 * 3600.0
 
 
 def investigate(prometheus: Prometheus, incident: Incident, others: list[Incident], now: float) -> Diagnosis:
-    """Ask Prometheus about the run's nodes and rank what was found; the first time only what is quick to ask.
+    """Query Prometheus about the run's nodes and rank the causes; the first time only with quick queries.
 
-    Of a resolved incident only the cost is counted to its end.
+    For a resolved incident only the cost is completed.
     """
     if incident.resolved_at is not None and incident.diagnosis is not None:
         return _closed(prometheus, incident, incident.diagnosis, incident.resolved_at)
@@ -38,11 +38,13 @@ def investigate(prometheus: Prometheus, incident: Incident, others: list[Inciden
         return found
     begin = _begin(incident, found)
     frame, expected = evidence.looked.frame, evidence.looked.expectation.mfu
-    return replace(found, cost=_cost(prometheus, incident, evidence, begin, now), curve=curve(frame, expected, begin))
+    return replace(
+        found, cost=_cost(prometheus, incident, evidence, begin, now), curve=chart_curve(frame, expected, begin)
+    )
 
 
-def curve(frame: pd.DataFrame, expected: float, begin: float) -> Curve | None:
-    """The batches from a while before the drop until now, in equal times; times without a batch are left out."""
+def chart_curve(frame: pd.DataFrame, expected: float, begin: float) -> ChartCurve | None:
+    """Return the batches from shortly before the drop until now in equal intervals, without empty ones."""
     clean = frame[~frame["tagged"].astype(bool)]
     if clean.empty:
         return None
@@ -55,7 +57,7 @@ def curve(frame: pd.DataFrame, expected: float, begin: float) -> Curve | None:
     place = np.minimum((shown["at"] - start) // width, CURVE_POINTS - 1)
     grouped = shown.groupby(place)
     at = start + (grouped["mfu"].median().index.to_numpy(dtype=float) + 0.5) * width
-    return Curve(
+    return ChartCurve(
         at=tuple(round(float(time), 1) for time in at),
         median=tuple(round(float(value), 4) for value in grouped["mfu"].median()),
         lowest=tuple(round(float(value), 4) for value in grouped["mfu"].min()),
@@ -64,7 +66,7 @@ def curve(frame: pd.DataFrame, expected: float, begin: float) -> Curve | None:
 
 
 def _drop(incident: Incident) -> Drop | None:
-    """The drop that the incident tells of; None where no rule saw the run fall: then it may have been low for ever."""
+    """Return the drop that the incident reports; None if no rule saw the run fall, which may always have been low."""
     fired = min((alert.starts_at for alert in incident.members if alert.name == FELL), default=None)
     onset = incident.diagnosis.onset if incident.diagnosis is not None else None
     return None if fired is None else Drop(fired, onset)
@@ -94,7 +96,7 @@ def _cost(prometheus: Prometheus, incident: Incident, evidence: Evidence, begin:
             stands=looked.verdict is not None and looked.verdict.kind == "stopped",
         )
     except PrometheusError:
-        return known  # it is counted on from there the next time
+        return known  # the next diagnosis continues from there
 
 
 def _closed(prometheus: Prometheus, incident: Incident, known: Diagnosis, end: float) -> Diagnosis:

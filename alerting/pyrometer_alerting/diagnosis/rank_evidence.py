@@ -1,4 +1,4 @@
-"""Where the steps of a run's ranks go: who waits least, and whether loading, garbage collection or saving has grown.
+"""Query where the ranks' steps go: who waits least, and whether loading, garbage collection or saving has grown.
 
 In synchronous training all ranks' steps take equally long, so the one that waits least is the one the others wait for
 (MegaScale; no clock shared between hosts is needed). Ranks are compared within their pipeline stage.
@@ -13,15 +13,15 @@ import pandas as pd
 
 from pyrometer_alerting.prometheus import Prometheus, Series, quoted
 
-WINDOW = "2m"  # at 15 s scrapes eight samples; NVIDIA's resiliency extension reports every 5 minutes
+WINDOW = "2m"  # eight samples at 15 s scrapes; NVIDIA's resiliency extension reports every 5 minutes
 PARTS = ("data", "gc", "checkpoint", "eval")
 
 
 @dataclass
 class RankEvidence:
-    """Columns of `waits`: node, gpu, rank, stage, wait (share of the step); of `parts`: part, rank, worst, now, before.
+    """Columns of `waits`: node, gpu, rank, stage, wait (share of the step); `parts`: part, rank, worst, now, before.
 
-    `worst` is the rank with the largest share, `now` and `before` the median rank's share.
+    `worst` is the share of the rank with the largest one, `now` and `before` the median rank's.
     """
 
     waits: pd.DataFrame = field(default_factory=pd.DataFrame)
@@ -30,7 +30,11 @@ class RankEvidence:
 
 
 def gather_ranks(prometheus: Prometheus, cluster: str, run: str, onset: float, now: float) -> RankEvidence:
-    """Ask for the shares now and before the drop; raises PrometheusError."""
+    """Query the shares now and before the drop.
+
+    Raises:
+        PrometheusError: a query failed.
+    """
     where = f"cluster={quoted(cluster)},run={quoted(run)}"
     found = RankEvidence()
     found.waits = _table(prometheus.instant(_waits(where), now), ["node", "gpu", "rank", "stage"], "wait")
@@ -46,7 +50,7 @@ def gather_ranks(prometheus: Prometheus, cluster: str, run: str, onset: float, n
 
 
 def _share(where: str, parts: str) -> str:
-    """Share of each rank's step time in these parts."""
+    """Return the query for each rank's share of step time in these parts."""
     part = f'rate(pyrometer_train_step_part_seconds_total{{{where},part=~"{parts}"}}[{WINDOW}])'
     step = f"rate(pyrometer_train_step_seconds_total{{{where}}}[{WINDOW}])"
     by = "run, attempt, rank"
@@ -54,7 +58,7 @@ def _share(where: str, parts: str) -> str:
 
 
 def _waits(where: str) -> str:
-    """The waiting share of each rank, with the GPU that it runs on."""
+    """Return the query for the waiting share of each rank, with its GPU."""
     info = f"max by (run, attempt, rank, node, gpu, stage) (pyrometer_train_rank_info{{{where}}})"
     by = "run, attempt, rank"
     return f"{info} * on ({by}) group_left () max by ({by}) {_share(where, 'wait')}"

@@ -1,21 +1,23 @@
-"""Which known trouble a run's MFU curve looks like: the classes of Imbue's table, made precise.
+"""Classify a run's MFU curve: the known troubles of Imbue's table, made precise, and drops that alerts report.
 
 Sources: Imbue, "From bare metal to a 70B model" (2024), table of MFU symptoms; MegaScale (2024) on irregular garbage
-collection; Hugging Face, SmolLM3 playbook, on throttled GPUs and storage; Llama 3 (2024) on the wave of the day. Every
-class has more than one possible cause, so the class only ranks the checks; evidence from the nodes names the culprit.
+collection; Hugging Face, SmolLM3 playbook, on throttled GPUs and storage; Llama 3 (2024) on the daily wave. Every class
+has more than one possible cause, so the class only ranks the checks; evidence from the nodes names the culprit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from pyrometer_alerting.diagnosis.curve_features import Dips, Features, Fit, features
-from pyrometer_alerting.sources.batches import Curve
+import numpy as np
 
-LEAST_BATCHES = 20  # clean ones; with fewer nothing is said
-SURE = 0.5  # a kind below this is reported as unknown
-SHOWN = 0.05  # kinds below this are not worth a series
+from pyrometer_alerting.diagnosis.curve_features import Dips, Features, Fit, best_step, features, undisturbed
+from pyrometer_alerting.sources.batches import MfuCurve
+
+LEAST_BATCHES = 20  # clean ones; with fewer there is no verdict
+SURE = 0.5  # a kind below this confidence is reported as unknown
+SHOWN = 0.05  # kinds below this are not exported
 
 KINDS: Mapping[str, str] = {
     "steady": "steady: every batch near what this configuration reaches",
@@ -35,7 +37,7 @@ KINDS: Mapping[str, str] = {
     "unknown": "departs from what it should be in no way that is known",
 }
 
-# What to look at first, by kind, where the evidence from the nodes names nobody.
+# The first thing to check, by kind, if the evidence from the nodes names nobody.
 LOOK_AT: Mapping[str, str] = {
     "tenth_from_start": "NCCL on the wrong network (NET/Socket), switch ports of the upper tiers, PCIe lanes of a NIC",
     "third_from_start": "GPUDirect RDMA: nvidia_peermem on every host, NCCL's GDR setting, ACS off",
@@ -62,16 +64,16 @@ class Verdict:
 
     @property
     def kind(self) -> str:
-        """The likeliest kind; `unknown` where none is likely enough."""
+        """The likeliest kind; `unknown` if none is likely enough."""
         return next(iter(self.confidences))
 
 
 @dataclass(frozen=True)
 class Reference:
-    """What the ratios are counted against.
+    """The reference of the ratios.
 
-    `own` means the run's own best, because nothing else is known: then nobody can say whether it was low from the
-    start. `best_before` is the run's best ratio before the window, `wave` the amplitude of a wave of 24 hours.
+    `own` means the run's own best because nothing else is known: then nobody can tell whether it was low from the
+    start. `best_before` is the run's best ratio before the window, `wave` the amplitude of a 24-hour wave.
     """
 
     own: bool = False
@@ -79,8 +81,8 @@ class Reference:
     wave: float = 0.0
 
 
-def classify(curve: Curve, reference: Reference, silent_seconds: float = 0.0) -> Verdict | None:
-    """The verdict on a curve; None for too few batches. `silent_seconds` is the time since the newest batch."""
+def classify(curve: MfuCurve, reference: Reference, silent_seconds: float = 0.0) -> Verdict | None:
+    """Return the verdict on a curve; None for too few batches. `silent_seconds` is the age of the newest batch."""
     if len(curve.at) < LEAST_BATCHES:
         return None
     if still := stopped(curve, silent_seconds):
@@ -89,22 +91,22 @@ def classify(curve: Curve, reference: Reference, silent_seconds: float = 0.0) ->
     return judged(measured, fits_of(measured, reference))
 
 
-def stopped(curve: Curve, silent_seconds: float) -> Verdict | None:
-    """The verdict on a run that stands; None where the time since the newest batch is nothing unusual."""
+def stopped(curve: MfuCurve, silent_seconds: float) -> Verdict | None:
+    """Return the verdict on a stopped run; None if the age of the newest batch is nothing unusual."""
     usual = curve.step_seconds
-    if silent_seconds <= max(10 * usual, 60.0):  # 10: the hang of the research literature; 60: scrapes
+    if silent_seconds <= max(10 * usual, 60.0):  # 10: the definition of a hang in published work; 60: scrapes
         return None
     return Verdict({"stopped": 1.0}, f"no batch for {silent_seconds:.0f} s, the usual step takes {usual:.3g} s")
 
 
 def judged(measured: Features, fits: Mapping[str, float]) -> Verdict:
-    """The verdict where each kind fits by itself so well, 0 to 1."""
+    """Return the verdict given how well each kind fits alone, 0 to 1."""
     confidences = _shared(fits, measured)
     return Verdict(confidences, _said(next(iter(confidences)), measured), measured)
 
 
 def fits_of(f: Features, reference: Reference) -> dict[str, float]:
-    """How well each kind fits by itself, 0 to 1: each condition is a ramp, not a cliff."""
+    """Return how well each kind fits alone, 0 to 1: each condition is a ramp, not a cliff."""
     step, spell = _best_step(f), _best_spell(f)
     change = max(_step_fit(step), _spell_fit(spell), _decline_fit(f))
     return {
@@ -122,7 +124,7 @@ def fits_of(f: Features, reference: Reference) -> dict[str, float]:
 
 
 def _shared(fits: Mapping[str, float], f: Features) -> dict[str, float]:
-    """Confidences: kinds that fit equally well share, what nothing explains is unknown, what is nothing is steady."""
+    """Return confidences: equally good kinds share; the unexplained rest is unknown; without disturbance, steady."""
     best = max(fits.values())
     lost = _over(1 - f.mean, 0.03, 0.08)
     unknown, steady = lost * (1 - best), (1 - lost) * (1 - best)
@@ -131,18 +133,18 @@ def _shared(fits: Mapping[str, float], f: Features) -> dict[str, float]:
     confidences |= {"unknown": unknown / total, "steady": steady / total}
     ranked = dict(sorted(confidences.items(), key=lambda item: -item[1]))
     top, confidence = next(iter(ranked.items()))
-    if top != "unknown" and max(confidence, fits.get(top, 0.0)) < SURE:  # two kinds at once share, and are both sure
+    if top != "unknown" and max(confidence, fits.get(top, 0.0)) < SURE:  # two kinds at once share the confidence
         ranked = {"unknown": 1 - confidence, **{kind: value for kind, value in ranked.items() if kind != "unknown"}}
     return {kind: round(value, 3) for kind, value in ranked.items() if value >= SHOWN or kind == next(iter(ranked))}
 
 
 def _over(value: float, low: float, high: float) -> float:
-    """0 up to `low`, 1 from `high` on, straight in between."""
+    """Return 0 up to `low`, 1 from `high` on, linear in between."""
     return min(max((value - low) / (high - low), 0.0), 1.0)
 
 
 def _from_start(f: Features, reference: Reference, change: float) -> dict[str, float]:
-    """Flat and low; the borders are Imbue's 1/10, 30 % and 60-80 %, met half-way."""
+    """Fit a flat low curve; the limits are Imbue's 1/10, 30 % and 60-80 %, met half-way."""
     earlier = reference.best_before
     fell_before = earlier is not None and earlier > 1.1 * f.level
     whole = f.fits[0]
@@ -157,7 +159,7 @@ def _from_start(f: Features, reference: Reference, change: float) -> dict[str, f
 
 
 def _regular(deep: Dips) -> float:
-    """Equal gaps in steps, as checkpoints and evaluations have; at least three of them."""
+    """Fit equal gaps in steps, as checkpoints and evaluations have; at least three of them."""
     return _over(deep.count, 2.5, 4) * (1 - _over(deep.gap_cv_steps, 0.02, 0.06)) * _over(deep.spread, 0.3, 0.5)
 
 
@@ -167,18 +169,18 @@ def _rare(deep: Dips) -> float:
 
 
 def _burst(deep: Dips) -> float:
-    """All stalls close together: a flapping link, not a job's habit."""
+    """Fit stalls that are all close together: a flapping link, not a job's habit."""
     return _over(deep.count, 1.5, 3) * (1 - _over(deep.spread, 0.15, 0.3))
 
 
 def _frequent(shallow: Dips) -> float:
-    """Imbue: to 70 %, every 15 s, a GPU that throttles; equal gaps in seconds, not in steps."""
+    """Fit Imbue's throttling GPU: dips to 70 % every 15 s, with equal gaps in seconds, not in steps."""
     often = _over(shallow.count, 3, 6) * (1 - _over(shallow.gap_seconds, 60, 120)) * _over(shallow.share, 0.005, 0.015)
     return often * (1 - _over(shallow.gap_cv_seconds, 0.3, 0.5))
 
 
 def _noisy(f: Features) -> float:
-    """White noise: neighbouring batches independent. Imbue's figure is 90 to 100 %, which is a sigma of 0.029."""
+    """Fit white noise between neighbouring batches. Imbue's range of 90 to 100 % is a sigma of 0.029."""
     absolute = _over(f.noise, 0.014, 0.022)
     risen = _over(f.noise / f.quiet_noise, 2.5, 4.0)
     white = 1 - _over(abs(f.autocorrelation), 0.3, 0.5)
@@ -194,7 +196,7 @@ def _best_spell(f: Features) -> Fit:
 
 
 def _step_fit(fit: Fit) -> float:
-    """Down by more than 5 %, and a step explains the curve better than a line or a spell that ends."""
+    """Fit a fall of more than 5 % that a step explains better than a line or a spell that ends."""
     fall = 1 - fit.after / fit.before if fit.before > 0 else 0.0
     clear = 1 - _over(fit.step / max(fit.flat, 1e-9), 0.5, 0.8)
     not_line = 1 - _over(fit.step / max(fit.line, 1e-9), 0.7, 0.95)
@@ -211,7 +213,7 @@ def _spell_fit(fit: Fit) -> float:
 
 
 def _decline_fit(f: Features) -> float:
-    """A line explains it better than a step; or dips that come ever more often. A restart that heals it confirms."""
+    """Fit a line that explains it better than a step, or ever more frequent dips; a restart that heals it confirms."""
     fit = f.trend
     falling = _over(-fit.slope / max(f.level, 1e-9), 0.02, 0.035)
     line = falling * (1 - _over(fit.line / max(fit.step, 1e-9), 0.95, 1.2))
@@ -222,7 +224,7 @@ def _decline_fit(f: Features) -> float:
 
 
 def _said(kind: str, f: Features) -> str:
-    """The kind with its numbers."""
+    """Describe the kind with its numbers."""
     numbers = {
         "regular_stalls": f"{f.deep.count} stalls, one every {f.deep.gap_seconds:.0f} s",
         "rare_stalls": f"{f.deep.count} stalls in {f.seconds / 60:.0f} min",
@@ -238,3 +240,78 @@ def _said(kind: str, f: Features) -> str:
     levels = ("tenth_from_start", "third_from_start", "low_from_start")
     detail = f"at {100 * f.level:.0f} % of the expected MFU" if kind in levels else numbers.get(kind, "")
     return f"{KINDS[kind]}{f' ({detail})' if detail else ''}"
+
+
+# From here on the share of right answers no longer grows much (benchmarks/signature_drops.py).
+LEAST_SECONDS = 120.0
+# Stalls within less than this are a burst while they last, whatever their gaps: flaps of a link come every 2 to 15 s,
+# checkpoints and noisy neighbours every few minutes.
+BURST_CANDIDATES, BURST_SECONDS = ("regular_stalls", "rare_stalls"), 300.0
+# The onset is known to 5 s, and stalls just before it pull it forward, so the step itself is sought around it. Where
+# there is none (dips, a decline), stalls there may be older or belong to the drop: they are not counted.
+ABOUT_SECONDS, ABOUT_STEPS, STEP = 20.0, 5, 0.95
+# No answer is reported as surer than such answers were right on simulated drops (benchmarks/signature_drops.py; the
+# worse of two sets of seeds, rounded down to twentieths). A slow run whose every step holds a dip also looks like a
+# step.
+MAX_CONFIDENCE: Mapping[str, float] = {
+    "step_down": 0.75,
+    "spell": 0.9,
+    "frequent_dips": 0.95,
+    "gradual_decline": 0.9,
+    "stall_burst": 0.9,
+    "regular_stalls": 0.95,
+    "rare_stalls": 0.85,
+    "noisy": 0.9,
+}
+TOO_EARLY = Verdict({"unknown": 1.0}, "too early to say")
+
+
+@dataclass(frozen=True)
+class Drop:
+    """A drop that an alert reports: when it fired and, if known, when the MFU fell (Unix seconds)."""
+
+    fired_at: float
+    onset: float | None = None
+
+    def seen_at(self, onset: float | None) -> Drop:
+        """Return the drop with the earlier of two onsets: a later one is of the same trouble."""
+        return replace(self, onset=min((at for at in (self.onset, onset) if at is not None), default=None))
+
+    def began(self, curve: MfuCurve) -> float:
+        """Return the end of the last batch before the step at its onset; without a step, when the alert fired."""
+        if self.onset is None:
+            return self.fired_at
+        about = max(ABOUT_SECONDS, ABOUT_STEPS * curve.step_seconds)
+        around = curve.part(self.onset - about, self.onset + about)
+        cut, _error = best_step(around.ratio)
+        stepped = cut and np.median(around.ratio[cut:]) < STEP * np.median(around.ratio[:cut])
+        return min(float(around.at[cut - 1]), self.fired_at) if stepped else self.fired_at
+
+
+def classify_drop(curve: MfuCurve, drop: Drop, silent_seconds: float = 0.0) -> Verdict | None:
+    """Return the verdict on a drop at the end of a curve; `unknown` while it is too young, None without batches.
+
+    `silent_seconds` is the age of the newest batch: a stopped run needs no more batches to be recognised.
+    """
+    if len(curve.at) < LEAST_BATCHES:
+        return None
+    if still := stopped(curve, silent_seconds):
+        return still
+    began = drop.began(curve)
+    own = curve.part(began)
+    if len(own.at) < LEAST_BATCHES or own.at[-1] - began < LEAST_SECONDS:
+        return TOO_EARLY
+    return _capped(verdict_on(curve, began))
+
+
+def verdict_on(curve: MfuCurve, began: float) -> Verdict:
+    """Return the verdict on the batches since then, however few, with the confidence of the fits alone."""
+    measured = features(curve.part(began), undisturbed(curve.part(-np.inf, began)))
+    lasted = min(measured.deep.spread * measured.seconds / BURST_SECONDS, 1.0)
+    fits = fits_of(measured, Reference(own=True))  # a run that fell was not low from its start
+    return judged(measured, fits | {kind: lasted * fits[kind] for kind in BURST_CANDIDATES})
+
+
+def _capped(found: Verdict) -> Verdict:
+    surest = MAX_CONFIDENCE.get(found.kind, 1.0)
+    return replace(found, confidences={kind: min(share, surest) for kind, share in found.confidences.items()})

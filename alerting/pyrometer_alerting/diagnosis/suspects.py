@@ -1,23 +1,28 @@
-"""A cause while its score is being weighed: what speaks for it, what against, and how well its time fits the drop."""
+"""Suspects: causes while their scores are weighed, and the suspects that hosts and ranks point to."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pyrometer_alerting.model.incident import Cause, Shape, part_of
-from pyrometer_alerting.model.text import duration
+import pandas as pd
 
-LATE_SECONDS = 15.0  # three scrapes of 5 s: a cause seen to begin later than that did not start the drop
+from pyrometer_alerting.diagnosis.host_evidence import HostEvidence
+from pyrometer_alerting.diagnosis.rank_evidence import WINDOW, RankEvidence
+from pyrometer_alerting.model.incident import Cause, Shape, part_of
+from pyrometer_alerting.model.text import duration, percent
+
+LATE_SECONDS = 15.0  # three scrapes of 5 s: a cause that began later than that did not start the drop
 QUIET_SECONDS = 3.0
 EARLY_SECONDS = 300.0
 STOPPED_SECONDS = 45.0  # three scrapes of 15 s without another increment
-NOBODY = "no single part"
+NO_SINGLE_PART = "no single part"
 
 
 @dataclass
 class Suspect:
-    """`kind` is the family of the trouble (throttle, link, xid, pcie, clock, rank, gc, data, checkpoint, host)."""
+    """A possible cause; `kind` is its family: throttle, link, xid, pcie, clock, rank, gc, data, checkpoint or host."""
 
     labels: dict[str, str]
     cause: str
@@ -25,24 +30,24 @@ class Suspect:
     onset: float
     evidence: list[str] = field(default_factory=list)
     against: list[str] = field(default_factory=list)
-    last: float | None = None  # when it was last seen to go on
+    last: float | None = None  # when it was last seen
     pause: float = STOPPED_SECONDS
     kind: str = ""
 
     def doubt(self, factor: float, reason: str) -> None:
-        """Weigh it less, and say why."""
+        """Lower its score and record the reason."""
         self.score *= factor
         self.against.append(reason)
 
     def confirm(self, factor: float, reason: str) -> None:
-        """Weigh it more, and say why."""
+        """Raise its score and record the reason."""
         self.score *= factor
         self.evidence.append(reason)
 
-    def settled(self) -> Cause:
-        """The cause as it is shown; without labels nobody in particular is meant."""
+    def to_cause(self) -> Cause:
+        """Return the cause as it is shown; without labels it names no single part."""
         return Cause(
-            part=part_of(self.labels) or NOBODY,
+            part=part_of(self.labels) or NO_SINGLE_PART,
             cause=self.cause,
             evidence=tuple(self.evidence),
             against=tuple(self.against),
@@ -53,7 +58,7 @@ class Suspect:
 
 
 def weigh_time(suspect: Suspect, onset: float, now: float) -> None:
-    """Agreement in time: a cause begins before or with its effect, not long before, and goes on with it."""
+    """Weigh its time: a cause starts with or shortly before its effect, and continues with it."""
     if math.isnan(suspect.onset):
         return
     lag = suspect.onset - onset
@@ -71,8 +76,8 @@ def weigh_time(suspect: Suspect, onset: float, now: float) -> None:
         suspect.doubt(0.4, f"stopped {duration(now - suspect.last)} ago")
 
 
-# Which families of trouble draw such a curve, and which do not (the table of causes in Imbue's 70B report; MegaScale
-# for garbage collection; SmolLM3 for storage). What stands in neither column is left as it is.
+# Which families of trouble produce such a curve, and which do not (the table of causes in Imbue's 70B report; MegaScale
+# for garbage collection; SmolLM3 for storage). Families in neither table are left unchanged.
 _SPEAKS_FOR: dict[str, frozenset[str]] = {
     "tenth_from_start": frozenset({"link", "pcie"}),
     "third_from_start": frozenset({"pcie", "link"}),
@@ -104,12 +109,177 @@ _SPEAKS_AGAINST: dict[str, frozenset[str]] = {
 
 
 def weigh_shape(suspect: Suspect, shape: Shape | None) -> None:
-    """Whether the curve is one that such a trouble draws; only as far as the curve's kind is sure."""
+    """Weigh it by whether such a trouble produces the curve, as far as the curve's kind is certain."""
     if shape is None or shape.kind in ("unknown", "steady", "daily_wave"):
         return
     named = shape.kind.replace("_", " ")
     if suspect.kind in _SPEAKS_FOR.get(shape.kind, frozenset()):
         suspect.score *= 1 + 0.15 * shape.confidence
     elif suspect.kind in _SPEAKS_AGAINST.get(shape.kind, frozenset()):
-        # A quarter at most: what is measured on a part weighs more than what a curve looks like.
+        # By a quarter at most: measurements on a part count more than the shape of a curve.
         suspect.doubt(1 - 0.25 * shape.confidence, f"the MFU curve ({named}) is not what this does")
+
+
+UNKNOWN_TIME = float("nan")
+# A rank stands out when its waiting share is this much below the median of its stage, and 4 robust sigmas below. 0.05:
+# MegaScale's slow hosts were 10 % slower in their forward pass, about half of that in the step.
+LESS_WAIT = 0.05
+FATAL_XIDS = frozenset({"48", "62", "64", "74", "79", "95", "119", "120"})  # NVIDIA's catalogue: reset or replace
+MOST_HOSTS = 5  # of one kind; more have a common cause
+
+_EVENTS = {
+    "oom_kill": (70.0, "the kernel killed a process for memory"),
+    "machine_check": (75.0, "machine check (CPU or memory hardware)"),
+    "pcie_aer": (60.0, "PCIe errors"),
+    "sxid": (85.0, "NVSwitch error (SXid)"),
+    "nvme": (50.0, "NVMe errors"),
+    "soft_lockup": (70.0, "CPU soft lockup"),
+}
+_PARTS = {
+    "data": (60.0, "data loading", "data"),
+    "gc": (55.0, "garbage collection", "gc"),
+    "checkpoint": (50.0, "saving a checkpoint", "checkpoint"),
+    "eval": (45.0, "evaluation", "checkpoint"),
+}
+
+
+def suspects_from_hosts(found: HostEvidence, gpus: pd.DataFrame) -> list[Suspect]:
+    """Return suspects among the run's GPUs, ports and hosts."""
+    places = set(zip(gpus.get("node", []), gpus.get("gpu", []), strict=True))
+    return [*_xids(found, places), *_pcie(found, places), *_rates(found), *_events(found), *_pressure(found)]
+
+
+def _xids(found: HostEvidence, places: set[tuple[str, str]]) -> list[Suspect]:
+    suspects = []
+    for row in _rows(found.xids):
+        if (row["node"], row["gpu"]) not in places:
+            continue
+        fatal = row["xid"] in FATAL_XIDS
+        said, base = f"{float(row['count']):.0f} times in the last minutes", 110.0 if fatal else 60.0
+        suspect = _suspect(row, ("node", "gpu"), f"Xid {row['xid']}", base, evidence=said, kind="xid")
+        if not fatal:
+            suspect.against.append("not one of the Xids that take a GPU out of service")
+        suspects.append(suspect)
+    return suspects
+
+
+def _pcie(found: HostEvidence, places: set[tuple[str, str]]) -> list[Suspect]:
+    return [
+        _suspect(
+            row,
+            ("node", "gpu"),
+            "PCIe link narrower than it can be",
+            65.0,
+            evidence=f"{float(row['lanes']):.0f} lanes",
+            kind="pcie",
+        )
+        for row in _rows(found.pcie)
+        if (row["node"], row["gpu"]) in places
+    ]
+
+
+def _rates(found: HostEvidence) -> list[Suspect]:
+    return [
+        _suspect(
+            row,
+            ("node", "device", "port"),
+            "link below its rate",
+            65.0,
+            evidence=f"runs at {percent(float(row['ratio']))} of its rate",
+            kind="link",
+        )
+        for row in _rows(found.rates)[:MOST_HOSTS]
+    ]
+
+
+def _events(found: HostEvidence) -> list[Suspect]:
+    suspects = []
+    for row in _rows(found.events)[:MOST_HOSTS]:
+        base, cause = _EVENTS.get(row["kind"], (40.0, f"kernel: {row['kind']}"))
+        said = f"{float(row['count']):.0f} times in the kernel's log in the last minutes"
+        suspects.append(_suspect(row, ("node",), cause, base, evidence=said, kind="host"))
+    return suspects
+
+
+def _pressure(found: HostEvidence) -> list[Suspect]:
+    ordered = found.pressure.sort_values("now", ascending=False) if not found.pressure.empty else found.pressure
+    suspects = []
+    for row in _rows(ordered)[:MOST_HOSTS]:
+        now, usual = float(row["now"]), float(row["usual"])
+        before = float(row["before"])
+        said = f"its tasks wait for {row['resource']} {percent(now)} of the time, {percent(usual)} on the median node"
+        said += "" if math.isnan(before) else f", {percent(before)} before the drop"
+        score = 40.0 + 40.0 * min(now, 1.0)
+        suspects.append(_suspect(row, ("node",), f"{row['resource']} pressure", score, evidence=said, kind="host"))
+    return suspects
+
+
+def suspects_from_ranks(found: RankEvidence) -> list[Suspect]:
+    """Return suspects among the ranks: the one the others wait for, and parts of the step that have grown."""
+    return [*_slow_rank(found.waits), *_grown_parts(found.parts, found.waits)]
+
+
+def least_waiting(waits: pd.DataFrame) -> tuple[dict[str, str], float, float] | None:
+    """Return the rank that the others wait for, if one stands out.
+
+    As (node, gpu and rank; its waiting share; its stage's median).
+    """
+    if len(waits) < 4:
+        return None
+    stages = waits.groupby("stage")["wait"]
+    median = stages.transform("median")
+    spread = 1.4826 * (waits["wait"] - median).abs().groupby(waits["stage"]).transform("median")
+    lead = median - waits["wait"]
+    place = int(lead.to_numpy().argmax())
+    if lead.iloc[place] < max(LESS_WAIT, 4 * float(spread.iloc[place])):
+        return None
+    row = waits.iloc[place]
+    return {key: str(row[key]) for key in ("node", "gpu", "rank")}, float(row["wait"]), float(median.iloc[place])
+
+
+def _slow_rank(waits: pd.DataFrame) -> list[Suspect]:
+    found = least_waiting(waits)
+    if found is None:
+        return []
+    labels, wait, median = found
+    said = f"rank {labels.pop('rank')} waits least: {percent(wait)} of its step, {percent(median)} the median rank"
+    labels = {name: value for name, value in labels.items() if value}
+    return [Suspect(labels, "the other ranks wait for it", 55.0, UNKNOWN_TIME, [said], kind="rank")]
+
+
+def _grown_parts(parts: pd.DataFrame, waits: pd.DataFrame) -> list[Suspect]:
+    suspects = []
+    for row in _rows(parts):
+        if row["part"] not in _PARTS:
+            continue
+        base, cause, kind = _PARTS[row["part"]]
+        now, worst, before = (_number(row[name]) for name in ("now", "worst", "before"))
+        if now - before > 0.05:  # of every step: more than a busy host shows
+            said = f"takes {percent(now)} of the median rank's step, {percent(before)} before"
+            suspects.append(Suspect({}, cause, base, UNKNOWN_TIME, [said], kind=kind))
+        elif worst > max(3 * now, 0.05 + now):
+            labels = _place(waits, row["rank"])
+            said = f"takes {percent(worst)} of rank {row['rank']}'s step over {WINDOW}, {percent(now)} of the median's"
+            suspects.append(Suspect(labels, cause, base, UNKNOWN_TIME, [said], kind=kind))
+    return suspects
+
+
+def _place(waits: pd.DataFrame, rank: str) -> dict[str, str]:
+    mine = waits[waits["rank"] == rank] if not waits.empty else waits
+    return {"node": str(mine["node"].iloc[0]), "rank": rank} if len(mine) else {}
+
+
+def _number(value: str) -> float:
+    number = float(value)
+    return 0.0 if math.isnan(number) else number  # nothing was measured then
+
+
+def _suspect(
+    row: Mapping[str, str], keys: Sequence[str], cause: str, base: float, *, evidence: str, kind: str
+) -> Suspect:
+    labels = {key: row[key] for key in keys if row[key]}
+    return Suspect(labels, cause, base, UNKNOWN_TIME, [evidence], kind=kind)
+
+
+def _rows(frame: pd.DataFrame) -> list[dict[str, str]]:
+    return [{str(name): str(value) for name, value in row.items()} for row in frame.to_dict("records")]

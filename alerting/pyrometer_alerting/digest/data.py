@@ -1,6 +1,7 @@
-"""What a digest says: goodput, incidents by cause, failures, repeat offenders, Xids and trends by month.
+"""Gather a digest's data: goodput, incidents by cause, failures, repeat offenders, Xids and trends by month.
 
-From Prometheus and from the incidents of our own store. What nobody measured is missing, never zero: each gap is named.
+The sources are Prometheus and the incidents in the store. What nobody measured is missing, never zero: each gap is
+named.
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ from pyrometer_alerting.model.incident import Incident, part_of
 from pyrometer_alerting.prometheus import Prometheus, PrometheusError, Series, quoted
 
 MONTHS = 6
-TREND_SECONDS = 30 * 86_400  # over which a part is a repeat offender
+TREND_SECONDS = 30 * 86_400  # the period in which a part is a repeat offender
 LEAST_REPEATS = 2
-# A subquery at this step instead of every sample: a month of 60,000 Xid counters is 10 billion samples. Counters lose
-# nothing between two steps but what a restart of the exporter forgets.
+# Subqueries take this many steps instead of every sample, which would be billions for a month of a large cluster.
+# Between two steps counters lose only what a restart of the exporter resets.
 SUBQUERY_PARTS = 168
 _XIDS = 'pyrometer_gpu_xid_errors_total{class=~"warning|critical"}'
 
 
 @dataclass(frozen=True)
 class RunTime:
-    """Where the time of a run went, seconds by state of the ledger."""
+    """The time of a run, in seconds by state of the ledger."""
 
     cluster: str
     run: str
@@ -41,7 +42,7 @@ class RunTime:
 
 @dataclass(frozen=True)
 class Offender:
-    """A part that keeps failing: GPU or cable, its serial number, where it is, how often and what."""
+    """A part that fails repeatedly: kind, serial number, place, how often and what."""
 
     kind: str
     serial: str
@@ -52,7 +53,7 @@ class Offender:
 
 @dataclass(frozen=True)
 class CauseCount:
-    """How many incidents had this cause, and the GPU-hours that they cost."""
+    """The number of incidents with this cause, and the GPU-hours that they cost."""
 
     cause: str
     incidents: int
@@ -61,7 +62,7 @@ class CauseCount:
 
 @dataclass(frozen=True)
 class Month:
-    """One month (`2026-11`): None where nothing was measured."""
+    """One month (`2026-11`); None for what was not measured."""
 
     name: str
     xids: float | None
@@ -70,8 +71,8 @@ class Month:
 
 
 @dataclass(frozen=True)
-class Report:
-    """Everything; times in Unix seconds."""
+class DigestReport:
+    """All data of one digest; times are Unix seconds."""
 
     kind: str
     start: float
@@ -90,15 +91,15 @@ class Report:
     missing: tuple[str, ...] = ()
 
 
-class Asker:
-    """Asks Prometheus; what fails or is not there becomes a line of `missing`."""
+class DigestQueries:
+    """Queries Prometheus; each failure becomes a line of `missing`."""
 
     def __init__(self, prometheus: Prometheus | None) -> None:
         self._prometheus = prometheus
         self.missing: list[str] = []
 
     def rises(self, by: str, selector: str, start: float, end: float, *, what: str) -> list[Series]:
-        """Increase of counters between two times, summed by these labels."""
+        """Return the increase of counters between two times, summed by these labels."""
         span = round(end - start)
         step = max(300, span // SUBQUERY_PARTS)
         query = (
@@ -109,7 +110,7 @@ class Asker:
         return self.ask(query, end, what=what)
 
     def ask(self, query: str, at: float, *, what: str) -> list[Series]:
-        """An instant query; empty where there is no answer."""
+        """Return the result of an instant query; empty if it failed."""
         if self._prometheus is None:
             return []
         try:
@@ -128,30 +129,30 @@ def gather(
     end: float,
     zone: tzinfo,
     dead: int = 0,
-) -> Report:
-    """The report of a time; `incidents` are those of the store that concern it."""
-    asker = Asker(prometheus)
+) -> DigestReport:
+    """Gather a digest's data; `incidents` are the candidates from the store."""
+    queries = DigestQueries(prometheus)
     if prometheus is None:
-        asker.missing.append("no Prometheus is configured: only incidents are counted")
+        queries.missing.append("no Prometheus is configured: only incidents are counted")
     mine = [incident for incident in incidents if _concerns(incident, start, end)]
     lasted = [incident.resolved_at - incident.started_at for incident in mine if incident.resolved_at is not None]
-    runs = run_times(asker, start, end)
-    return Report(
+    runs = run_times(queries, start, end)
+    return DigestReport(
         kind=kind,
         start=start,
         end=end,
         runs=runs,
-        failures=failures(asker, runs, start, end),
+        failures=failures(queries, runs, start, end),
         causes=causes(mine),
         incidents=len(mine),
         firing=sum(incident.firing for incident in mine),
         median_seconds=statistics.median(lasted) if lasted else None,
         gpu_hours=sum(_gpu_hours(incident) for incident in mine),
         dead=dead,
-        offenders=offenders(asker, end),
-        xids=xid_table(asker, start, end),
-        months=months(asker, end, zone),
-        missing=tuple(dict.fromkeys(asker.missing)),
+        offenders=offenders(queries, end),
+        xids=xid_table(queries, start, end),
+        months=months(queries, end, zone),
+        missing=tuple(dict.fromkeys(queries.missing)),
     )
 
 
@@ -161,29 +162,29 @@ def _concerns(incident: Incident, start: float, end: float) -> bool:
     return incident.started_at < end and (incident.resolved_at is None or incident.resolved_at >= start)
 
 
-def run_times(asker: Asker, start: float, end: float) -> tuple[RunTime, ...]:
-    """Time by run and state, the longest runs first."""
+def run_times(queries: DigestQueries, start: float, end: float) -> tuple[RunTime, ...]:
+    """Return time by run and state, the longest runs first."""
     found: dict[tuple[str, str], dict[str, float]] = {}
-    for series in asker.rises("cluster, run, state", "pyrometer_run_seconds_total", start, end, what="goodput"):
+    for series in queries.rises("cluster, run, state", "pyrometer_run_seconds_total", start, end, what="goodput"):
         key = series.labels.get("cluster", ""), series.labels.get("run", "")
         found.setdefault(key, {})[series.labels.get("state", "other")] = series.points[0][1]
     runs = [RunTime(cluster, run, seconds) for (cluster, run), seconds in found.items() if sum(seconds.values()) >= 1]
-    if not runs and asker.missing == []:
-        asker.missing.append("goodput: no run ledger (cluster exporter) in this time")
+    if not runs and queries.missing == []:
+        queries.missing.append("goodput: no run ledger (cluster exporter) in this time")
     return tuple(sorted(runs, key=lambda run: (-sum(run.seconds.values()), run.cluster, run.run)))
 
 
-def failures(asker: Asker, runs: Iterable[RunTime], start: float, end: float) -> Mtbf | None:
-    """Restarts of runs in the hours that they ran; None where no ledger says either."""
+def failures(queries: DigestQueries, runs: Iterable[RunTime], start: float, end: float) -> Mtbf | None:
+    """Return the MTBF from restarts and hours of runs; None if no ledger has either."""
     hours = sum(sum(run.seconds.values()) - run.seconds.get("down", 0.0) for run in runs) / 3600
-    restarts = asker.rises("", "pyrometer_run_restarts_total", start, end, what="restarts")
+    restarts = queries.rises("", "pyrometer_run_restarts_total", start, end, what="restarts")
     if hours <= 0 or not restarts:
         return None
     return mtbf(round(restarts[0].points[0][1]), hours)
 
 
 def causes(incidents: Iterable[Incident]) -> tuple[CauseCount, ...]:
-    """Incidents by their likeliest cause, `unknown` counted like any other, else by their alert; most first."""
+    """Count incidents by likeliest cause, else by alert; `unknown` is a cause; the most frequent first."""
     counts: Counter[str] = Counter()
     cost: dict[str, float] = {}
     for incident in incidents:
@@ -206,22 +207,22 @@ def _gpu_hours(incident: Incident) -> float:
     return cost.gpu_hours if cost is not None else 0.0
 
 
-def offenders(asker: Asker, end: float) -> tuple[Offender, ...]:
-    """GPUs with Xids, cables with UFM events and ports that flap, again and again within 30 days."""
+def offenders(queries: DigestQueries, end: float) -> tuple[Offender, ...]:
+    """Return GPUs with Xids, cables with UFM events and flapping ports that failed repeatedly within 30 days."""
     start = end - TREND_SECONDS
     gpus = [
-        Offender("GPU", _serial(asker, series, end), part_of(series.labels), times, "Xids")
-        for series, times in _repeats(asker.rises("cluster, node, gpu, uuid", _XIDS, start, end, what="Xids by GPU"))
+        Offender("GPU", _serial(queries, series, end), part_of(series.labels), times, "Xids")
+        for series, times in _repeats(queries.rises("cluster, node, gpu, uuid", _XIDS, start, end, what="Xids by GPU"))
     ]
-    events = asker.rises("cluster, cable", 'pyrometer_ufm_cable_events_total{cable!=""}', start, end, what="cables")
+    events = queries.rises("cluster, cable", 'pyrometer_ufm_cable_events_total{cable!=""}', start, end, what="cables")
     cables = [
         Offender("cable", series.labels.get("cable", ""), "", times, "UFM events") for series, times in _repeats(events)
     ]
-    flaps = asker.rises(
+    flaps = queries.rises(
         "cluster, node, device, port", "pyrometer_nic_link_down_events_total", start, end, what="link flaps by port"
     )
     ports = [
-        Offender("port", _cable(asker, series, end), part_of(series.labels), times, "link flaps")
+        Offender("port", _cable(queries, series, end), part_of(series.labels), times, "link flaps")
         for series, times in _repeats(flaps)
     ]
     return tuple(sorted([*gpus, *cables, *ports], key=lambda found: -found.times)[:10])
@@ -232,25 +233,25 @@ def _repeats(found: Iterable[Series]) -> list[tuple[Series, int]]:
     return sorted((item for item in counted if item[1] >= LEAST_REPEATS), key=lambda item: -item[1])[:5]
 
 
-def _serial(asker: Asker, series: Series, end: float) -> str:
-    return _label(asker, "pyrometer_gpu_info", {"uuid": series.labels.get("uuid", "")}, "serial", end)
+def _serial(queries: DigestQueries, series: Series, end: float) -> str:
+    return _label(queries, "pyrometer_gpu_info", {"uuid": series.labels.get("uuid", "")}, "serial", end)
 
 
-def _cable(asker: Asker, series: Series, end: float) -> str:
+def _cable(queries: DigestQueries, series: Series, end: float) -> str:
     where = {name: series.labels.get(name, "") for name in ("cluster", "node", "device", "port")}
-    return _label(asker, "pyrometer_fabric_port_info", where, "cable", end)
+    return _label(queries, "pyrometer_fabric_port_info", where, "cable", end)
 
 
-def _label(asker: Asker, name: str, where: dict[str, str], label: str, end: float) -> str:
-    """One label of an info metric within the last day; empty where it is not known."""
+def _label(queries: DigestQueries, name: str, where: dict[str, str], label: str, end: float) -> str:
+    """Return one label of an info metric within the last day; empty if unknown."""
     matchers = ",".join(f"{key}={quoted(value)}" for key, value in where.items())
-    found = asker.ask(f"last_over_time({name}{{{matchers}}}[1d])", end, what=f"{label} numbers")
+    found = queries.ask(f"last_over_time({name}{{{matchers}}}[1d])", end, what=f"{label} numbers")
     return found[0].labels.get(label, "") if found else ""
 
 
-def xid_table(asker: Asker, start: float, end: float) -> tuple[tuple[str, str, float], ...]:
-    """(Xid, class, times), most first; only those that happened."""
-    found = asker.rises("xid, class", "pyrometer_gpu_xid_errors_total", start, end, what="Xids")
+def xid_table(queries: DigestQueries, start: float, end: float) -> tuple[tuple[str, str, float], ...]:
+    """Return (Xid, class, count) of those that occurred, the most frequent first."""
+    found = queries.rises("xid, class", "pyrometer_gpu_xid_errors_total", start, end, what="Xids")
     rows = [
         (series.labels.get("xid", ""), series.labels.get("class", ""), float(round(series.points[0][1])))
         for series in found
@@ -258,12 +259,12 @@ def xid_table(asker: Asker, start: float, end: float) -> tuple[tuple[str, str, f
     return tuple(sorted((row for row in rows if row[2] > 0), key=lambda row: (-row[2], row[0])))
 
 
-def months(asker: Asker, end: float, zone: tzinfo) -> tuple[Month, ...]:
-    """The last months, the present one so far; without those of which nothing is known."""
+def months(queries: DigestQueries, end: float, zone: tzinfo) -> tuple[Month, ...]:
+    """Return the last months, the present one so far; those without any data are left out."""
     found = []
     for start, until, name in month_ranges(end, zone):
         values = [
-            _total(asker.rises("", selector, start, until, what=what))
+            _total(queries.rises("", selector, start, until, what=what))
             for selector, what in (
                 (_XIDS, "Xids by month"),
                 ("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "memory errors by month"),
@@ -276,7 +277,7 @@ def months(asker: Asker, end: float, zone: tzinfo) -> tuple[Month, ...]:
 
 
 def month_ranges(end: float, zone: tzinfo) -> list[tuple[float, float, str]]:
-    """(start, end, name) of the last MONTHS calendar months in this time zone, oldest first."""
+    """Return (start, end, name) of the last MONTHS calendar months in this time zone, oldest first."""
     first = datetime.fromtimestamp(end, tz=zone).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     ranges = []
     until = end

@@ -1,6 +1,6 @@
-"""A digest as a message for the channel: goodput, incidents by cause, MTBF, repeat offenders, Xids, trends by month.
+"""Build a digest's message: goodput, incidents by cause, MTBF, repeat offenders, Xids, trends by month.
 
-Limits by construction as in messages.py: at most 12 blocks, lists of at most 10 lines, two charts.
+Limits by construction as in render/messages.py: at most 12 blocks, lists of at most 10 lines, two charts.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import datetime, tzinfo
 from typing import Any
 
-from pyrometer_alerting.digest.data import CauseCount, Month, Offender, Report, RunTime
+from pyrometer_alerting.digest.data import CauseCount, DigestReport, Month, Offender, RunTime
 from pyrometer_alerting.digest.mtbf import CONFIDENCE
 from pyrometer_alerting.model import text
 from pyrometer_alerting.model.message import Block, Message
@@ -22,8 +22,8 @@ ROOM = 2600
 _BADPUT = ("rework", "checkpoint", "eval", "init", "down", "other")
 
 
-def build_digest(report: Report, style: Style, zone: tzinfo) -> Message:
-    """The message; the same for the terminal."""
+def build_digest(report: DigestReport, style: Style, zone: tzinfo) -> Message:
+    """Build the message, which the terminal shows, too."""
     title = headline(report, zone)
     sections = [section for section in _sections(report) if section]
     blocks: list[Block] = [{"type": "header", "text": {"type": "plain_text", "text": text.plain(title, 140)}}]
@@ -35,8 +35,8 @@ def build_digest(report: Report, style: Style, zone: tzinfo) -> Message:
     return Message(text.joined([text.escape(title), *_facts_lines(report), *sections], 3900), blocks)
 
 
-def headline(report: Report, zone: tzinfo) -> str:
-    """`Daily digest, Sat 21 Nov 2026: goodput 93.2 %, 4 incidents`."""
+def headline(report: DigestReport, zone: tzinfo) -> str:
+    """Return `Daily digest, Sat 21 Nov 2026: goodput 93.2 %, 4 incidents`."""
     day = datetime.fromtimestamp(report.end - 1, tz=zone)
     when = day.strftime("%a %d %b %Y") if report.kind == "daily" else f"week to {day.strftime('%a %d %b %Y')}"
     goodput = overall_goodput(report.runs)
@@ -46,13 +46,13 @@ def headline(report: Report, zone: tzinfo) -> str:
 
 
 def overall_goodput(runs: Sequence[RunTime]) -> float | None:
-    """Useful share of the time of all runs; None where no ledger says."""
+    """Return the useful share of the time of all runs; None without a ledger."""
     total = sum(sum(run.seconds.values()) for run in runs)
     return sum(run.seconds.get("useful", 0.0) for run in runs) / total if total > 0 else None
 
 
-def facts(report: Report) -> list[tuple[str, str]]:
-    """The numbers at the top, as (name, value)."""
+def facts(report: DigestReport) -> list[tuple[str, str]]:
+    """Return the numbers at the top as (name, value)."""
     goodput = overall_goodput(report.runs)
     firing = f", {report.firing} still firing" if report.firing else ""
     found = [
@@ -69,8 +69,8 @@ def facts(report: Report) -> list[tuple[str, str]]:
     return found
 
 
-def mtbf_line(report: Report) -> str:
-    """`3.1 h (90 %: 2.9 to 3.4 h), 419 restarts in 1,296 h`; a lower end alone without a failure."""
+def mtbf_line(report: DigestReport) -> str:
+    """Return `3.1 h (90 %: 2.9 to 3.4 h), 419 restarts in 1,296 h`; only a lower bound without a failure."""
     found = report.failures
     if found is None:
         return "not measured"
@@ -82,7 +82,7 @@ def mtbf_line(report: Report) -> str:
 
 
 def goodput_line(run: RunTime) -> str:
-    """`llama-70b: 93.2 % of 168 h; down 3.1 %, rework 2.0 %`."""
+    """Return `llama-70b: 93.2 % of 168 h; down 3.1 %, rework 2.0 %`."""
     total = sum(run.seconds.values())
     lost = sorted(((run.seconds.get(state, 0.0) / total, state) for state in _BADPUT), reverse=True)
     named = [f"{state} {text.percent(share)}" for share, state in lost[:4] if share >= 0.001]
@@ -92,13 +92,13 @@ def goodput_line(run: RunTime) -> str:
 
 
 def cause_line(cause: CauseCount) -> str:
-    """`4 x hardware thermal throttling, 12 GPU-hours lost`."""
+    """Return `4 x hardware thermal throttling, 12 GPU-hours lost`."""
     cost = f", {text.amount(cause.gpu_hours)} GPU-hours lost" if cause.gpu_hours >= 0.005 else ""
     return f"{cause.incidents} x {cause.cause}{cost}"
 
 
 def offender_line(found: Offender) -> str:
-    """`GPU 1652922000123 (gpu-042 GPU 3): 7 Xids in 30 days`."""
+    """Return `GPU 1652922000123 (gpu-042 GPU 3): 7 Xids in 30 days`."""
     serial = found.serial or "serial number not known"
     kind = "cable" if found.kind == "port" else found.kind
     place = f" ({found.place})" if found.place else ""
@@ -106,15 +106,15 @@ def offender_line(found: Offender) -> str:
 
 
 def month_line(month: Month) -> str:
-    """`2026-11: 12 Xids, 0 uncorrected memory errors, 431 link flaps`; what was not measured is said."""
+    """Return `2026-11: 12 Xids, 0 uncorrected memory errors, 431 link flaps`, naming what was not measured."""
     values = ((month.xids, "Xids"), (month.ecc, "uncorrected memory errors"), (month.flaps, "link flaps"))
     return f"{month.name}: " + ", ".join(
         f"{value:,.0f} {name}" if value is not None else f"{name} not measured" for value, name in values
     )
 
 
-def charts(report: Report) -> list[Block]:
-    """At most two: incidents by cause, and the trends by month."""
+def charts(report: DigestReport) -> list[Block]:
+    """Return at most two charts: incidents by cause, and the trends by month."""
     causes = [(cause.cause, float(cause.incidents)) for cause in report.causes[:8]]
     found = [bar_block("Incidents by cause", {"incidents": causes}, "incidents")]
     trends = {
@@ -127,7 +127,7 @@ def charts(report: Report) -> list[Block]:
     return [block for block in found if block is not None]
 
 
-def _sections(report: Report) -> list[str]:
+def _sections(report: DigestReport) -> list[str]:
     xids = [f"Xid {xid} ({kind}): {times:,.0f} times" for xid, kind, times in report.xids]
     return [
         _list("Goodput by run", [goodput_line(run) for run in report.runs]),
@@ -140,7 +140,7 @@ def _sections(report: Report) -> list[str]:
 
 
 def _list(title: str, lines: Sequence[str]) -> str:
-    """Title and lines as mrkdwn; empty without lines."""
+    """Return title and lines as mrkdwn; empty without lines."""
     if not lines:
         return ""
     shown = [f"\u2022 {text.mrkdwn(line, 240)}" for line in lines[:MAX_LINES]]
@@ -148,18 +148,18 @@ def _list(title: str, lines: Sequence[str]) -> str:
     return text.joined([f"*{title}*", *shown, *([f"{text.ELLIPSIS} and {hidden} more"] if hidden > 0 else [])], ROOM)
 
 
-def _fields(report: Report) -> Block:
+def _fields(report: DigestReport) -> Block:
     return {
         "type": "section",
         "fields": [_mrkdwn(f"*{name}*\n{text.mrkdwn(value, 200)}") for name, value in facts(report)],
     }
 
 
-def _facts_lines(report: Report) -> list[str]:
+def _facts_lines(report: DigestReport) -> list[str]:
     return [text.mrkdwn(f"{name}: {value}", 240) for name, value in facts(report)]
 
 
-def _footer(report: Report, style: Style) -> list[str]:
+def _footer(report: DigestReport, style: Style) -> list[str]:
     notice = f"*{text.mrkdwn(style.notice, 75)}*" if style.notice else ""
     begin, end = (text.slack_time(time, "{date_short} {time}") for time in (report.start, report.end))
     span = f"{begin} to {end}"

@@ -1,8 +1,8 @@
-"""Mean time between failures with its interval: the exact one for a Poisson count (Garwood, 1936).
+"""Mean time between failures with its exact interval for a Poisson count (Garwood, 1936).
 
 With n failures in T hours the mean time is T / n. Its interval is T / high to T / low, where low and high are the means
-of the two Poisson distributions under which n or more, and n or fewer, failures have a chance of half of what is left
-of the confidence. For no failure at all only the lower end is known.
+of the two Poisson distributions under which n or more, and n or fewer, failures each have a probability of half of one
+minus the confidence. Without a failure only the lower bound is known.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ CONFIDENCE = 0.9
 
 @dataclass(frozen=True)
 class Mtbf:
-    """Hours between failures; `hours` is None without a failure, `high` is infinite then."""
+    """Hours between failures; without a failure `hours` is None and `high` infinite."""
 
     failures: int
     observed: float
@@ -26,7 +26,7 @@ class Mtbf:
 
 
 def mtbf(failures: int, observed: float) -> Mtbf:
-    """From a number of failures in so many observed hours."""
+    """Compute the MTBF from a number of failures in this many observed hours."""
     least, most = poisson_interval(failures)
     return Mtbf(
         failures=failures,
@@ -38,7 +38,7 @@ def mtbf(failures: int, observed: float) -> Mtbf:
 
 
 def poisson_interval(count: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """(least, most) mean of a Poisson distribution that `count` is compatible with."""
+    """Return (lowest, highest) mean of a Poisson distribution that is compatible with `count`."""
     tail = (1 - confidence) / 2
     most = _root(lambda mean: _at_most(count, mean) - tail, count)
     least = _root(lambda mean: tail - (1 - _at_most(count - 1, mean)), count) if count else 0.0
@@ -46,7 +46,7 @@ def poisson_interval(count: int, confidence: float = CONFIDENCE) -> tuple[float,
 
 
 def _at_most(count: int, mean: float) -> float:
-    """P(X <= count) of a Poisson distribution with this mean."""
+    """Return P(X <= count) of a Poisson distribution with this mean."""
     if count < 0:
         return 0.0
     if mean <= 0:
@@ -55,7 +55,7 @@ def _at_most(count: int, mean: float) -> float:
 
 
 def _root(falling: Callable[[float], float], count: int) -> float:
-    """Where a falling function crosses zero, by bisection."""
+    """Return the zero of a falling function, by bisection."""
     low, high = 0.0, 10.0 + 3.0 * count
     for _ in range(80):
         middle = (low + high) / 2

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from datetime import tzinfo
 from importlib import resources
 
-from pyrometer_alerting.digest.data import Report, RunTime
+from pyrometer_alerting.digest.data import DigestReport, RunTime
 from pyrometer_alerting.digest.message import facts, headline, overall_goodput
 from pyrometer_alerting.model import text
 
 STATES = ("useful", "rework", "checkpoint", "eval", "init", "down", "other")
 
 
-def render(reports: Sequence[Report], notice: str, zone: tzinfo) -> str:
-    """The whole page, a section per report."""
+def render(reports: Sequence[DigestReport], notice: str, zone: tzinfo) -> str:
+    """Return the whole page, a section per digest."""
     style = resources.files("pyrometer_alerting.render").joinpath("page.css").read_text("utf-8")
     shown = f'<p class="notice">{html.escape(notice)}</p>' if notice else ""
     body = "".join(_report(report, zone) for report in reports)
@@ -27,7 +27,7 @@ def render(reports: Sequence[Report], notice: str, zone: tzinfo) -> str:
     )
 
 
-def _report(report: Report, zone: tzinfo) -> str:
+def _report(report: DigestReport, zone: tzinfo) -> str:
     tiles = "".join(f"<p><b>{html.escape(name)}</b>\n{html.escape(value)}</p>" for name, value in facts(report))
     causes = [(cause.cause, cause.incidents, _cost(cause.gpu_hours)) for cause in report.causes]
     pieces = [
@@ -56,7 +56,7 @@ def _cost(gpu_hours: float) -> str:
 
 
 def _goodput(runs: Sequence[RunTime]) -> str:
-    """A bar per run, split by what the time went to."""
+    """Return a bar per run, split by what its time was spent on."""
     if not runs:
         return ""
     rows = "".join(
@@ -92,7 +92,7 @@ def _bars(title: str, rows: Sequence[tuple[str, int, str]]) -> str:
     return f"<h3>{title}</h3><table>{lines}</table>"
 
 
-def _months(report: Report) -> str:
+def _months(report: DigestReport) -> str:
     rows = []
     for name, field in (("Xids", "xids"), ("uncorrected memory errors", "ecc"), ("link flaps", "flaps")):
         values = [getattr(month, field) for month in report.months]

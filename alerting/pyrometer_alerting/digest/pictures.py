@@ -1,6 +1,6 @@
-"""The charts of a digest as pictures, where the workspace has no chart block: after the text, by an edit.
+"""Replace a digest's charts by pictures where the workspace has no chart blocks, by an edit after the text.
 
-The blocks that Slack refused are in the outbox with the digest: each is drawn as it stands and replaced by its picture.
+The blocks that Slack refused are in the outbox with the digest; each is drawn and replaced by its picture.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from pyrometer_alerting.clock import Clock
-from pyrometer_alerting.deliver.degrade import draws_charts
-from pyrometer_alerting.deliver.gallery import Gallery
+from pyrometer_alerting.deliver.degrade import has_native_charts_enabled
+from pyrometer_alerting.deliver.pictures import PictureUploader
 from pyrometer_alerting.deliver.slack import SlackFailure
 from pyrometer_alerting.model import text
 from pyrometer_alerting.render.messages import NATIVE_CHART
@@ -22,30 +22,34 @@ from pyrometer_alerting.state.store import Store
 
 _log = logging.getLogger(__name__)
 
-RECENT_SECONDS = 3600.0  # afterwards the digest stays as it is: its numbers are in its text
+RECENT_SECONDS = 3600.0  # an older digest stays as it is: its numbers are in its text
 AFTER_FAILURE_SECONDS = 60.0
 
 
 def load_draw() -> Callable[[Mapping[str, Any]], bytes]:
-    """Import Matplotlib and what uses it, once a picture is needed; ImportError where it is not installed."""
+    """Import Matplotlib and its users when the first picture is needed.
+
+    Raises:
+        ImportError: Matplotlib is not installed.
+    """
     return cast(
-        Callable[[Mapping[str, Any]], bytes], importlib.import_module("pyrometer_alerting.render.bars").draw_bars
+        Callable[[Mapping[str, Any]], bytes], importlib.import_module("pyrometer_alerting.render.figures").draw_bars
     )
 
 
 class DigestPictures:
-    """Its `step` is called now and then; `changed` is called when a digest has a picture to show."""
+    """`step` is called regularly; calls `changed` when a digest has pictures to show."""
 
     def __init__(
-        self, store: Store, gallery: Gallery, *, charts: str, clock: Clock, changed: Callable[[], None]
+        self, store: Store, uploader: PictureUploader, *, charts: str, clock: Clock, changed: Callable[[], None]
     ) -> None:
-        self._store, self._gallery, self._charts = store, gallery, charts
+        self._store, self._uploader, self._charts = store, uploader, charts
         self._clock, self._changed = clock, changed
         self._not_before = 0.0
         self.load = load_draw
 
     def step(self) -> bool:
-        """Make the pictures of one digest that was posted without its charts; whether it has them now."""
+        """Make the pictures of one digest that was posted without its charts; return whether it has them now."""
         now = self._clock.now()
         digest = self._next(now) if now >= self._not_before else None
         if digest is None:
@@ -54,7 +58,7 @@ class DigestPictures:
         try:
             body = self._with_pictures(json.loads(digest.body or "{}"))
         except ImportError:
-            _log.warning("digest: no Matplotlib here: pip install matplotlib, or --slack.charts=off")
+            _log.warning("digest: Matplotlib is not installed: pip install matplotlib, or set --slack.charts=off")
             self._not_before = now + RECENT_SECONDS
             return False
         except SlackFailure as failure:
@@ -63,27 +67,27 @@ class DigestPictures:
         if body is None:
             return False
         with self._store.transaction() as tx:
-            tx.outbox.restate(digest.op_id, json.dumps(body), now)
+            tx.outbox.edit_posted(digest.op_id, json.dumps(body), now)
         self._not_before = 0.0
         self._changed()
         return True
 
     def _next(self, now: float) -> Operation | None:
         with self._store.transaction() as tx:
-            if self._charts == "off" or draws_charts(tx, self._charts, now):
+            if self._charts == "off" or has_native_charts_enabled(tx, self._charts, now):
                 return None
-            said = tx.outbox.said_since(now - RECENT_SECONDS)
+            said = tx.outbox.posted_since(now - RECENT_SECONDS)
         return next((one for one in said if any(map(_is_chart, json.loads(one.body or "{}").get("blocks", [])))), None)
 
     def _with_pictures(self, body: dict[str, Any]) -> dict[str, Any] | None:
-        """The digest with pictures; None while Slack is not ready with one."""
+        """Return the digest with pictures; None while Slack is still processing one."""
         shown = [self._picture(block) if _is_chart(block) else block for block in body["blocks"]]
         return None if None in shown else {**body, "blocks": shown}
 
     def _picture(self, block: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The block as a picture; None where Slack does not get ready with it."""
+        """Return the block as a picture; None if Slack does not process it in time."""
         title = str(block["title"])
-        file_id = self._gallery.hang("digest.png", self.load()(block), title)
+        file_id = self._uploader.upload("digest.png", self.load()(block), title)
         if file_id is None:
             return None
         return {"type": "image", "slack_file": {"id": file_id}, "alt_text": text.plain(_said(block), 500)}
@@ -94,7 +98,7 @@ def _is_chart(block: Mapping[str, Any]) -> bool:
 
 
 def _said(block: Mapping[str, Any]) -> str:
-    """`By month: Xids 2026-10 12, 2026-11 30; link flaps 2026-10 400`: for those who do not see the picture."""
+    """Return the chart as text for readers who cannot see it: `By month: Xids 2026-10 12, 2026-11 30; ...`."""
     series = [
         f"{line['name']} " + ", ".join(f"{point['label']} {point['value']:,.0f}" for point in line["data"])
         for line in block["chart"]["series"]

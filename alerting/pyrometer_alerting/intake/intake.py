@@ -1,4 +1,4 @@
-"""From a webhook body to the store: one transaction per delivery, committed before Alertmanager is answered."""
+"""Store deliveries: one transaction each, committed before Alertmanager is answered."""
 
 from __future__ import annotations
 
@@ -8,38 +8,41 @@ from dataclasses import dataclass, field, replace
 
 from pyrometer_alerting.clock import Clock
 from pyrometer_alerting.intake.webhook import Delivery
+from pyrometer_alerting.model.alert_names import WATCHDOG, is_cause
 from pyrometer_alerting.model.incident import Alert, Incident
 from pyrometer_alerting.model.message import Replies
 from pyrometer_alerting.model.routing import Routing
-from pyrometer_alerting.state.correlation import Topology, climbed, groups
-from pyrometer_alerting.state.lifecycle import WATCHDOG, Change, fold, is_cause, is_stale, key_of
-from pyrometer_alerting.state.merge import join
+from pyrometer_alerting.state.correlation import Topology, groups, widened_to_node
+from pyrometer_alerting.state.lifecycle import Change, fold, is_stale, key_of
+from pyrometer_alerting.state.merge import merge_incidents
 from pyrometer_alerting.state.metrics import Metrics
-from pyrometer_alerting.state.split import is_another, without
+from pyrometer_alerting.state.split import is_separate_incident, without_keys
 from pyrometer_alerting.state.store import Store, Transaction
 
-# Effect and cause come in different groups, most within 100 ms of each other; most first diagnoses are there within
-# 100 ms as well. A message that pings once should name the culprit when it does.
+# Effect and cause arrive in different groups, mostly within 100 ms of each other, and so do most first diagnoses. A
+# message that pings once should name the culprit when it does.
 SETTLE_SECONDS = 0.5
-# While a possible cause is open, a run's first message waits longer for the answer whether they are one.
+# While a possible cause is open, a run's first message waits longer to learn whether the two are one.
 JOIN_SECONDS = 2.0
 WATCHDOG_FACT = "watchdog_last_seen"
-WATCHDOG_OF = "watchdog:"  # and the cluster: each Prometheus has its own heartbeat
-RECEIVER_OF_OURS, NAME_OF_OURS = "receiver:", "heard:"
-_TOLD = frozenset({"reopened", "resumed", "again", "worse", "joined", "resolved"})  # in the thread; all else edits
+CLUSTER_WATCHDOG = "watchdog:"  # followed by the cluster: each Prometheus has its own heartbeat
+OUR_RECEIVER, OUR_ALERT = "receiver:", "heard:"
+_REPLY_EVENTS = frozenset(
+    {"reopened", "resumed", "again", "worse", "joined", "resolved"}
+)  # events that get a reply; all others only edit
 
 
 @dataclass
 class Outcome:
-    """What a delivery led to: incidents whose cause must be looked for now, and whether a cause itself arrived."""
+    """The result of a delivery: incidents to diagnose now, whether a cause arrived, whether alerts were parked."""
 
     diagnose: list[str] = field(default_factory=list)
     cause_arrived: bool = False
-    doubted: bool = False
+    has_parked: bool = False
 
 
 class Intake:
-    """Applies deliveries; raises StoreError when they could not be kept. `topology` is replaced when it is known."""
+    """Applies deliveries; `topology` is replaced once it is known."""
 
     def __init__(self, store: Store, *, replies: Replies, clock: Clock, metrics: Metrics, diagnoses: bool) -> None:
         self._store, self._replies, self._clock, self._metrics = store, replies, clock, metrics
@@ -48,25 +51,29 @@ class Intake:
         self.routing = Routing()
 
     def apply(self, delivery: Delivery) -> Outcome:
-        """Keep everything the delivery says, atomically."""
+        """Store everything in the delivery, atomically.
+
+        Raises:
+            StoreError: nothing of it was stored.
+        """
         now = self._clock.now()
         outcome = Outcome()
         counts = {"applied": 0, "stale": 0, "repeated": 0}
         with self._store.transaction() as tx:
             self._note_watchdog(tx, delivery, now)
-            self._note_ours(tx, delivery, now)
+            self._note_receiver(tx, delivery, now)
             if tx.is_repeated(delivery.group, delivery.digest, now):
                 counts["repeated"] = len(delivery.alerts)
             else:
-                fresh = self._fresh(tx, delivery, counts, now)
+                fresh = self._without_stale(tx, delivery, counts, now)
                 self.fold(tx, fresh, delivery.truncated, now, outcome)
         for name, count in counts.items():
             self._metrics.alerts.labels(name).inc(count)
-        outcome.doubted = counts["stale"] > 0
+        outcome.has_parked = counts["stale"] > 0
         return outcome
 
     def fold(self, tx: Transaction, alerts: Sequence[Alert], truncated: int, now: float, outcome: Outcome) -> None:
-        """Change the incidents that these alerts belong to, join what is one, and say what is news."""
+        """Update the incidents of these alerts, merge those that are one, and announce what is new."""
         changes = []
         for incident, members in self._by_incident(tx, alerts, now):
             change = self._routed(fold(incident, members, truncated, now))
@@ -79,10 +86,10 @@ class Intake:
         outcome.cause_arrived |= any(is_cause(alert) and alert.firing for alert in alerts)
 
     def _routed(self, change: Change | None) -> Change | None:
-        """Where a new incident is told is decided once: a message cannot move."""
+        """Choose a new incident's channel, once: a message cannot move."""
         if change is None:
             return None
-        incident = climbed(change.incident)
+        incident = widened_to_node(change.incident)
         if "opened" in change.events:
             incident = replace(incident, channel=self.routing.channel(incident.newest()))
         return replace(change, incident=incident)
@@ -91,15 +98,15 @@ class Intake:
         for alert in delivery.alerts:
             if alert.name == WATCHDOG and alert.firing:
                 tx.save_fact(WATCHDOG_FACT, repr(now))
-                tx.save_fact(WATCHDOG_OF + alert.labels.get("cluster", ""), repr(now))
+                tx.save_fact(CLUSTER_WATCHDOG + alert.labels.get("cluster", ""), repr(now))
 
-    def _note_ours(self, tx: Transaction, delivery: Delivery, now: float) -> None:
-        """An Alertmanager may serve others, too: what it is asked for must be for us."""
-        tx.save_fact(RECEIVER_OF_OURS + delivery.receiver, repr(now))
+    def _note_receiver(self, tx: Transaction, delivery: Delivery, now: float) -> None:
+        """Note receiver and alert names as ours: the same Alertmanager may serve others, too."""
+        tx.save_fact(OUR_RECEIVER + delivery.receiver, repr(now))
         for name in {alert.name for alert in delivery.alerts}:
-            tx.save_fact(NAME_OF_OURS + name, repr(now))
+            tx.save_fact(OUR_ALERT + name, repr(now))
 
-    def _fresh(self, tx: Transaction, delivery: Delivery, counts: dict[str, int], now: float) -> list[Alert]:
+    def _without_stale(self, tx: Transaction, delivery: Delivery, counts: dict[str, int], now: float) -> list[Alert]:
         fresh = []
         for alert in delivery.alerts:
             if alert.name == WATCHDOG:
@@ -108,7 +115,7 @@ class Intake:
             if is_stale(alert, known, now - seen_at):
                 counts["stale"] += 1
                 if alert.firing:
-                    tx.doubt(alert)
+                    tx.park_alert(alert)
                 continue
             counts["applied"] += 1
             fresh.append(alert)
@@ -117,7 +124,7 @@ class Intake:
     def _by_incident(
         self, tx: Transaction, alerts: Sequence[Alert], now: float
     ) -> list[tuple[Incident | None, list[Alert]]]:
-        """The alerts with the incident that each belongs to: by its key, else the one it is a member of."""
+        """Group the alerts by incident: that of their key, else the one they are members of."""
         by_key: dict[str, list[Alert]] = {}
         for alert in alerts:
             by_key.setdefault(key_of(alert), []).append(alert)
@@ -125,28 +132,28 @@ class Intake:
         known: dict[str, Incident | None] = {}
         for key, members in by_key.items():
             incident = _of_key(tx, key, known)
-            if incident is not None and is_another(incident, key, members):
-                self._leave(tx, incident, key, now)
+            if incident is not None and is_separate_incident(incident, key, members):
+                self._split_off_key(tx, incident, key, now)
                 del known[incident.id]
         for key, members in by_key.items():
             incident = _of_key(tx, key, known)
-            if incident is None and (home := tx.home_of(members[0].fingerprint)):
+            if incident is None and (home := tx.incident_of_alert(members[0].fingerprint)):
                 incident = tx.incident(home)
             found.setdefault(incident.id if incident else key, (incident, []))[1].extend(members)
         return list(found.values())
 
-    def _leave(self, tx: Transaction, incident: Incident, key: str, now: float) -> None:
-        """What began long after its own end is another incident: this one goes on without it."""
-        tx.save_incident(without(incident, {key}), now)
+    def _split_off_key(self, tx: Transaction, incident: Incident, key: str, now: float) -> None:
+        """Remove a key whose alerts start long after their own end: they become a separate incident."""
+        tx.save_incident(without_keys(incident, {key}), now)
         tx.forget_key(key)
         for member in incident.members:
             if key_of(member) == key:
                 tx.move_alert(member.fingerprint, "")
-        if incident.posts:
-            tx.outbox.want(incident.id, now, now, incident.channel)
+        if incident.is_posted:
+            tx.outbox.request(incident.id, now, now, incident.channel)
 
     def _joined(self, tx: Transaction, changes: list[Change], now: float) -> list[Change]:
-        """The changes, those of incidents that turn out to be one replaced by theirs."""
+        """Replace the changes of incidents that turn out to be one by the change of their merger."""
         opened = {
             change.incident.id: change
             for change in changes
@@ -160,7 +167,7 @@ class Intake:
         found = groups([change.incident for change in opened.values()], [*current, *others], self.topology)
         absorbed = {incident.id for group in found for incident in group.incidents}
         kept = [change for change in changes if change.incident.id not in absorbed]
-        return kept + [join(tx, group.incidents, group.domain, now) for group in found]
+        return kept + [merge_incidents(tx, group.incidents, group.domain, now) for group in found]
 
     def _keep(self, tx: Transaction, change: Change, now: float, outcome: Outcome) -> None:
         incident = change.incident
@@ -174,8 +181,8 @@ class Intake:
         announce(tx, change, self._replies, self.routing, now=now, not_before=not_before)
 
     def _settle(self, tx: Transaction, incident: Incident) -> float:
-        """How long the first post may wait for more of the same, and for its cause."""
-        if tx.outbox.is_said(incident.id) or not incident.firing:
+        """Return how long the first post may wait for more of the same, and for its cause."""
+        if tx.outbox.is_posted(incident.id) or not incident.firing:
             return 0.0
         if incident.wants_diagnosis and incident.diagnosis is None and self._diagnoses:
             causes = (other for other in tx.recent_incidents(float("inf")) if other.cluster == incident.cluster)
@@ -185,7 +192,7 @@ class Intake:
 
 
 def _of_key(tx: Transaction, key: str, known: dict[str, Incident | None]) -> Incident | None:
-    """The latest incident of a key; each is read once."""
+    """Return the latest incident of a key; each is read only once."""
     home = tx.id_of_key(key)
     if home is None:
         return None
@@ -197,13 +204,13 @@ def _of_key(tx: Transaction, key: str, known: dict[str, Incident | None]) -> Inc
 def announce(
     tx: Transaction, change: Change, replies: Replies, routing: Routing, *, now: float, not_before: float
 ) -> None:
-    """Have the message posted or edited, and its thread told of what deserves it."""
+    """Have the message posted or edited, and add a reply for events that deserve one."""
     incident = change.incident
-    if not incident.posts:
+    if not incident.is_posted:
         return
-    tx.outbox.want(incident.id, now, not_before, incident.channel)
+    tx.outbox.request(incident.id, now, not_before, incident.channel)
     for event in change.events:
-        if event in _TOLD:
+        if event in _REPLY_EVENTS:
             message = replies.event(routing.shown(incident), event)
             if event == "worse":  # an edit pings nobody
                 message = replace(routing.addressed(message, incident), broadcast=True)

@@ -1,31 +1,31 @@
-"""What fired and ended without ever being delivered, found in Prometheus' own record of its alerts."""
+"""Find alerts that fired and ended without being delivered, in Prometheus' own record of its alerts."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from pyrometer_alerting.intake.intake import NAME_OF_OURS
+from pyrometer_alerting.intake.intake import OUR_ALERT
 from pyrometer_alerting.intake.own_alerts import missed
-from pyrometer_alerting.intake.upstream import FIRING, Upstream, is_part, without_state
+from pyrometer_alerting.intake.upstream import FIRING, Upstream, is_subset, without_state
+from pyrometer_alerting.model.alert_names import WATCHDOG
 from pyrometer_alerting.model.incident import Alert, Incident, part_of
 from pyrometer_alerting.model.text import clock_utc, duration
 from pyrometer_alerting.prometheus import Prometheus, PrometheusError, Series
-from pyrometer_alerting.state.lifecycle import WATCHDOG
 from pyrometer_alerting.state.store import Store
 
 _log = logging.getLogger(__name__)
 
 SWEPT_FACT = "swept_until"
 ALIVE_FACT = "alive_at"
-_COMPONENTS = frozenset({"gpu", "nic", "train", "host", "stack"})  # that each of Pyrometer's own alerts has
+_COMPONENTS = frozenset({"gpu", "nic", "train", "host", "stack"})  # each of Pyrometer's own alerts has one of these
 STEP_SECONDS = 15.0
-MOST_SECONDS = 24 * 3600.0  # Prometheus gives at most 11,000 points of a series: 15 s over 45 h
-SLACK_SECONDS = 60.0  # a delivery's times against Prometheus' samples
+MOST_SECONDS = 24 * 3600.0  # Prometheus returns at most 11,000 points of a series: 15 s over 45 h
+SLACK_SECONDS = 60.0  # tolerance of a delivery's times against Prometheus' samples
 
 
-class Sweep:
-    """Looks through each stretch of time once, `late` seconds after it, so that a late delivery is no lost one."""
+class MissedAlertScan:
+    """Scans each stretch of time once, `late` seconds after it, so that a late delivery is not reported as lost."""
 
     def __init__(self, started_at: float, *, late: float = 360.0, every: float = 60.0, away: float = 120.0) -> None:
         self._started_at, self._late, self._every, self._away = started_at, late, every, away
@@ -33,7 +33,7 @@ class Sweep:
         self._looked = False
 
     def missed(self, store: Store, prometheus: Prometheus | None, upstream: Upstream, now: float) -> Alert | None:
-        """One digest of what was missed in the stretch that is due; None when it is not due or nothing was."""
+        """Return one alert that lists what was missed in the stretch that is due; None if nothing was."""
         self._note_outages(store, upstream, now)
         until = now - self._late
         with store.transaction() as tx:
@@ -45,18 +45,18 @@ class Sweep:
         try:
             series = prometheus.range(FIRING, since - SLACK_SECONDS, until, STEP_SECONDS)
         except PrometheusError as error:
-            _log.warning("reconciliation: sweep: %s", error)
+            _log.warning("reconciliation: scan for missed alerts: %s", error)
             return None
         with store.transaction() as tx:
             incidents = tx.recent_incidents(since - SLACK_SECONDS)
-            names = set(tx.facts(NAME_OF_OURS))
+            names = set(tx.facts(OUR_ALERT))
             tx.save_fact(SWEPT_FACT, repr(until))
         ours = [found for found in series if _is_ours(found.labels, names)]
-        found = dict(_unheard(ours, incidents, until))
+        found = dict(_undelivered(ours, incidents, until))
         return missed(found, since, until, outage=self._outage(since, until)) if found else None
 
     def _note_outages(self, store: Store, upstream: Upstream, now: float) -> None:
-        """We were away since the last look, or Alertmanager was."""
+        """Note that the service was down since the last scan, or that Alertmanager was."""
         with store.transaction() as tx:
             alive = float(tx.fact(ALIVE_FACT) or now)
             tx.save_fact(ALIVE_FACT, repr(now))
@@ -71,19 +71,19 @@ class Sweep:
 
 
 def _is_ours(labels: Mapping[str, str], names: Collection[str]) -> bool:
-    """Whether an alert is for us: one like it has come before, or it is of our own rules."""
+    """Return whether an alert is for us: its name was delivered before, or it is from our own rules."""
     return labels.get("alertname") in names or labels.get("component") in _COMPONENTS
 
 
-def _unheard(
+def _undelivered(
     series: Sequence[Series], incidents: Sequence[Incident], until: float
 ) -> Iterator[tuple[str, tuple[float, float]]]:
-    """(line, (began, ended)) for each stretch of firing that is over and that no incident of ours covers."""
+    """Yield (line, (start, end)) for each ended stretch of firing that no incident covers."""
     for found in series:
         labels = without_state(found.labels)
         if labels.get("alertname") == WATCHDOG or labels.get("severity") == "info":
             continue
-        for began, ended in _stretches(found):
+        for began, ended in _firing_spans(found):
             over = ended < until - 2 * STEP_SECONDS
             if over and not any(_covers(incident, labels, began, ended) for incident in incidents):
                 where = part_of(labels) or labels.get("run", "")
@@ -91,7 +91,7 @@ def _unheard(
                 yield f"{shown} {clock_utc(began)} for {duration(ended - began)}", (began, ended)
 
 
-def _stretches(series: Series) -> Iterator[tuple[float, float]]:
+def _firing_spans(series: Series) -> Iterator[tuple[float, float]]:
     times = [when for when, _value in series.points]
     start = 0
     for index in range(1, len(times) + 1):
@@ -101,9 +101,9 @@ def _stretches(series: Series) -> Iterator[tuple[float, float]]:
 
 
 def _covers(incident: Incident, labels: dict[str, str], began: float, ended: float) -> bool:
-    """Whether this incident told of the alert around that time."""
+    """Return whether this incident reported the alert around that time."""
     for alert in incident.members:
-        if is_part(labels, alert.labels):
+        if is_subset(labels, alert.labels):
             spans = [(alert.starts_at, alert.ends_at or float("inf")), *incident.episodes]
             if any(start <= ended + SLACK_SECONDS and end >= began - SLACK_SECONDS for start, end in spans):
                 return True

@@ -1,4 +1,4 @@
-"""Alerts that the service raises about itself and about the way the others take to it."""
+"""Alerts that the service raises about itself and about the path by which alerts reach it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OVERSIZED = "DeliveryOversized"
 
 
 def is_own(fingerprint: str) -> bool:
-    """Whether nobody upstream knows of this alert."""
+    """Return whether the service itself raised this alert."""
     return fingerprint.startswith(_PREFIX)
 
 
@@ -27,7 +27,7 @@ def own_alert(
     ends_at: float | None = None,
     **labels: str,
 ) -> Alert:
-    """An alert of our own; it fires unless it has an end."""
+    """Build an alert of the service's own; it fires unless it has an end."""
     named = {"alertname": name, "severity": severity, "component": "stack", **labels}
     return Alert(
         fingerprint=_PREFIX + "-".join([name, *labels.values()]),
@@ -42,7 +42,7 @@ def own_alert(
 def path_dead(
     cluster: str, last_seen: float, now: float, silent: tuple[str, ...], ends_at: float | None = None
 ) -> Alert:
-    """The heartbeat of a cluster's Prometheus stays away: no other alert can be trusted to arrive."""
+    """Build the alert for a missing heartbeat: no other alert of that cluster can be trusted to arrive."""
     who = f"{' and '.join(silent)} did not answer when asked." if silent else "Those that we could ask do answer."
     return own_alert(
         PATH_DEAD,
@@ -57,7 +57,7 @@ def path_dead(
 
 
 def missed(alerts: Mapping[str, tuple[float, float]], since: float, until: float, *, outage: str) -> Alert:
-    """What fired and ended without ever being delivered: `alerts` is line -> (began, ended)."""
+    """Build the alert for what fired and ended undelivered; `alerts` maps a line to its (start, end)."""
     lines = sorted(alerts, key=lambda line: alerts[line][0])
     listed = "; ".join(lines[:10]) + (f"; and {len(lines) - 10} more" if len(lines) > 10 else "")
     why = f" while {outage}" if outage else ", too short for a notification"
@@ -73,7 +73,7 @@ def missed(alerts: Mapping[str, tuple[float, float]], since: float, until: float
 
 
 def oversized(limit: str, now: float) -> Alert:
-    """A delivery that was too large to be taken."""
+    """Build the alert for a delivery that was too large."""
     return own_alert(
         OVERSIZED,
         "A delivery was too large: its alerts are not shown here",

@@ -1,8 +1,8 @@
-"""Reconciliation: what the webhook never told, asked for. The worker that closes, reopens and completes incidents.
+"""Reconciliation: the worker that asks for what the webhook never delivered, and closes or completes incidents.
 
-Alertmanager never sends some things (measured on a real one): the resolve of an alert that ended while silenced or
-inhibited, or that it forgot in a crash; whatever fired and ended while we, or it, were away. So it is asked every half
-minute, and Prometheus beside it, which evaluates the rules and therefore knows.
+Alertmanager never sends some things (observed on a real one): the resolve of an alert that ended while silenced or
+inhibited or that it forgot in a crash, and whatever fired and ended while it or this service was down. So it is polled
+every half minute, together with Prometheus, which evaluates the rules and therefore knows.
 """
 
 from __future__ import annotations
@@ -13,40 +13,41 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from pyrometer_alerting.clock import Clock
-from pyrometer_alerting.intake.intake import RECEIVER_OF_OURS, WATCHDOG_OF, Intake, Outcome
-from pyrometer_alerting.intake.missed import Sweep
+from pyrometer_alerting.intake.intake import CLUSTER_WATCHDOG, OUR_RECEIVER, Intake, Outcome
+from pyrometer_alerting.intake.missed import MissedAlertScan
 from pyrometer_alerting.intake.own_alerts import PATH_DEAD, is_own, path_dead
-from pyrometer_alerting.intake.upstream import Upstream, look, muted_note
+from pyrometer_alerting.intake.upstream import Upstream, ask_upstream, muted_note
+from pyrometer_alerting.model.alert_names import WATCHDOG
 from pyrometer_alerting.model.incident import Alert, Incident
 from pyrometer_alerting.prometheus import Prometheus, PrometheusError
 from pyrometer_alerting.sources.alertmanager import Alertmanager
 from pyrometer_alerting.sources.topology import topology
-from pyrometer_alerting.state.lifecycle import LAGGING_SECONDS, WATCHDOG
+from pyrometer_alerting.state.lifecycle import LAGGING_SECONDS
 from pyrometer_alerting.state.metrics import Metrics
 from pyrometer_alerting.state.store import Store, StoreError, Transaction
 
 _log = logging.getLogger(__name__)
 
-UNHEARD_END = "its end was seen in Alertmanager, which had not told it"
+MISSED_RESOLVE = "its end was seen in Alertmanager, which had not told it"
 
 
 @dataclass(frozen=True)
 class Pace:
-    """Seconds. A notice that is late is no lost one: Alertmanager's own defaults hold news back for up to 5 minutes."""
+    """Intervals in seconds; late is not lost: Alertmanager's defaults hold news back for up to 5 minutes."""
 
     every: float = 30.0
-    soon: float = 2.0  # after something doubtful arrived
-    gone: float = 60.0  # before an alert that nobody knows any more is closed, with Prometheus agreeing
-    gone_alone: float = 360.0  # without a Prometheus to ask: Alertmanager's resolve_timeout of 5 minutes and a bit
-    undelivered: float = 360.0  # before an active alert that never came is taken as lost
-    doubt: float = 300.0  # for which an old story may turn out to be true
-    watchdog: float = 180.0  # it comes each minute: two may be lost to a restart
-    abandoned: float = 7 * 86_400.0  # after which a heartbeat that stays away is that of a cluster that is no more
+    soon: float = 2.0  # after a suspect delivery arrived
+    gone: float = 60.0  # before an alert that no source reports any more is closed, if Prometheus agrees
+    gone_alone: float = 360.0  # without a Prometheus to ask: just over Alertmanager's resolve_timeout of 5 minutes
+    undelivered: float = 360.0  # before an active alert that was never delivered counts as lost
+    doubt: float = 300.0  # for which a parked alert may turn out to be true
+    watchdog: float = 180.0  # it arrives every minute; two may be lost to a restart
+    abandoned: float = 7 * 86_400.0  # after which a missing heartbeat means that the cluster was removed
     wiring: float = 300.0
 
 
 class Reconciler:
-    """Runs in its own thread; `changed` is called when a message has something new to say."""
+    """Runs in its own thread; calls `changed` when a message must be updated."""
 
     def __init__(
         self,
@@ -66,12 +67,12 @@ class Reconciler:
         self._started_at = clock.now()
         self._gone_since: dict[str, float] = {}
         self._wired_at = 0.0
-        self._sweep = Sweep(clock.now())
+        self._missed_scan = MissedAlertScan(clock.now())
         self._wake = threading.Event()
         self._stopped = False
 
     def poke(self) -> None:
-        """Something doubtful arrived: ask soon."""
+        """Reconcile soon: something suspect arrived."""
         self._wake.set()
 
     def stop(self) -> None:
@@ -91,47 +92,51 @@ class Reconciler:
             self._rest()
 
     def _rest(self) -> None:
-        """Until the next round, which comes soon after a `poke`."""
+        """Wait for the next round, which comes soon after a `poke`."""
         poked = self._wake.wait(self._pace.every)
         self._wake.clear()
-        # Asked after that: a `stop` between the two would else be slept through.
+        # Checked after clearing: a `stop` in between would otherwise be missed.
         if poked and not self._stopped:
             self._wake.wait(self._pace.soon)
             self._wake.clear()
 
     def step(self) -> None:
-        """Ask everyone once and set right what differs."""
+        """Poll all sources once and correct what differs.
+
+        Raises:
+            StoreError: the store failed.
+        """
         now = self._clock.now()
-        self._learn_wiring(now)
-        upstream = look(self._alertmanagers, self._prometheus, now)
+        self._refresh_topology(now)
+        upstream = ask_upstream(self._alertmanagers, self._prometheus, now)
         outcome = Outcome()
         with self._store.transaction() as tx:
-            self._watch_the_dog(tx, upstream, now, outcome)
+            self._check_watchdog(tx, upstream, now, outcome)
             self._settle_doubts(tx, upstream, now, outcome)
             self._take_undelivered(tx, upstream, now, outcome)
             for incident in tx.recent_incidents(float("inf")):
                 self._close_gone(tx, incident, upstream, now, outcome)
             for incident in tx.recent_incidents(float("inf")):
                 self._note_muted(tx, incident, upstream, now)
-        found = self._sweep.missed(self._store, self._prometheus, upstream, now)
+        found = self._missed_scan.missed(self._store, self._prometheus, upstream, now)
         if found is not None:
             with self._store.transaction() as tx:
                 self._correct(tx, "missed", [replace(found, firing=True, ends_at=None)], now, outcome)
                 self._correct(tx, "missed", [found], now, outcome)
         self._changed(outcome)
 
-    def _learn_wiring(self, now: float) -> None:
+    def _refresh_topology(self, now: float) -> None:
         if self._prometheus is None or abs(now - self._wired_at) < self._pace.wiring:
             return
         try:
             self._intake.topology = topology(self._prometheus, now)
             self._wired_at = now
         except PrometheusError as error:
-            _log.warning("reconciliation: wiring: %s", error)
+            _log.warning("reconciliation: topology: %s", error)
 
-    def _watch_the_dog(self, tx: Transaction, upstream: Upstream, now: float, outcome: Outcome) -> None:
-        """A heartbeat's silence is an incident; its return ends it. Before it was ever heard nothing is expected."""
-        for cluster, fact in tx.facts(WATCHDOG_OF).items():
+    def _check_watchdog(self, tx: Transaction, upstream: Upstream, now: float, outcome: Outcome) -> None:
+        """Open an incident when a heartbeat stops and end it when it returns; nothing is expected before the first."""
+        for cluster, fact in tx.facts(CLUSTER_WATCHDOG).items():
             heard, open_name = float(fact), f"{PATH_DEAD}:{cluster}"
             open_since = tx.fact(open_name)
             if open_since is None and now - max(heard, self._started_at) > self._pace.watchdog:
@@ -140,25 +145,25 @@ class Reconciler:
             elif open_since is not None and (heard > float(open_since) or now - heard > self._pace.abandoned):
                 tx.forget_fact(open_name)
                 if heard <= float(open_since):
-                    tx.forget_fact(WATCHDOG_OF + cluster)  # a cluster that is no more
+                    tx.forget_fact(CLUSTER_WATCHDOG + cluster)  # the cluster was removed
                 over = path_dead(cluster, float(open_since), now, (), ends_at=now)
                 self._correct(tx, "watchdog", [over], now, outcome)
 
     def _settle_doubts(self, tx: Transaction, upstream: Upstream, now: float, outcome: Outcome) -> None:
-        """A firing of an episode that had ended: a lagging peer's old story, or true. Nobody to ask: it is true."""
+        """Decide parked alerts: true, or a lagging peer's repetition. Without anyone to ask they are true."""
         asked = bool(self._alertmanagers) or self._prometheus is not None
-        for alert, heard in tx.doubted():
+        for alert, heard in tx.parked_alerts():
             if upstream.fires(alert) or (not asked and now - heard >= LAGGING_SECONDS):
                 self._correct(tx, "refired", [alert], now, outcome)
             elif now - heard < self._pace.doubt:
                 continue
-            tx.trust(alert.fingerprint)
+            tx.release_alert(alert.fingerprint)
 
     def _take_undelivered(self, tx: Transaction, upstream: Upstream, now: float, outcome: Outcome) -> None:
-        """Active in every Alertmanager for long, for us, and not here: its notice is lost. A muted one stays so."""
+        """Take in alerts that are ours, not muted, long active in every Alertmanager and never delivered."""
         if not upstream.asked_all:
             return
-        ours = set(tx.facts(RECEIVER_OF_OURS))
+        ours = set(tx.facts(OUR_RECEIVER))
         for fingerprint, seen in upstream.views[0].items():
             if not ours & set(seen.receivers):
                 continue
@@ -187,8 +192,8 @@ class Reconciler:
         if gone:
             ends = len(gone) == sum(alert.firing for alert in incident.members)
             if ends:
-                tx.save_incident(replace(incident, note=UNHEARD_END), now)
-            tx.forget_deliveries()  # should it be told of again, in the same words, it is news
+                tx.save_incident(replace(incident, note=MISSED_RESOLVE), now)
+            tx.forget_deliveries()  # a repeated delivery with the same content must count as new
             self._correct(tx, "closed", gone, now, outcome)
             for alert in gone:
                 self._gone_since.pop(alert.fingerprint, None)
@@ -199,8 +204,8 @@ class Reconciler:
         note = muted_note((alert for alert in incident.members if alert.firing), upstream)
         if note != incident.note:
             tx.save_incident(replace(incident, note=note), now)
-            if incident.posts:
-                tx.outbox.want(incident.id, now, now, incident.channel)
+            if incident.is_posted:
+                tx.outbox.request(incident.id, now, now, incident.channel)
 
     def _correct(self, tx: Transaction, kind: str, alerts: list[Alert], now: float, outcome: Outcome) -> None:
         self._intake.fold(tx, alerts, 0, now, outcome)

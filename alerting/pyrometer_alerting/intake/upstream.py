@@ -1,6 +1,6 @@
-"""What Alertmanager and Prometheus say of alerts right now, together: what fires, what is muted, what is unknown.
+"""Alertmanager and Prometheus polled together: which alerts fire, are muted, or are unknown right now.
 
-With several Alertmanagers an alert is gone only when it is gone from each, and nothing is known while one is silent.
+With several Alertmanagers an alert is gone only when all of them have dropped it; while one is silent nothing is known.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pyrometer_alerting.model.incident import Alert
 from pyrometer_alerting.model.text import utc
 from pyrometer_alerting.prometheus import Prometheus, PrometheusError
-from pyrometer_alerting.sources.alertmanager import Alertmanager, AlertmanagerError, Seen, Silence
+from pyrometer_alerting.sources.alertmanager import ActiveAlert, Alertmanager, AlertmanagerError, Silence
 
 _log = logging.getLogger(__name__)
 
@@ -22,39 +22,39 @@ FIRING = 'ALERTS{alertstate="firing"}'
 
 @dataclass(frozen=True)
 class Upstream:
-    """One look. `views` has one mapping per Alertmanager that answered, by fingerprint; `silent` says who did not."""
+    """One poll: `views` has a mapping by fingerprint per Alertmanager that answered, `silent` names the others."""
 
-    views: Sequence[Mapping[str, Seen]] = ()
+    views: Sequence[Mapping[str, ActiveAlert]] = ()
     silences: Mapping[str, Silence] = field(default_factory=dict)
     firing: Mapping[str, Sequence[Mapping[str, str]]] | None = None
     silent: tuple[str, ...] = ()
 
     @property
     def asked_all(self) -> bool:
-        """Whether at least one Alertmanager is known and each of them answered."""
+        """True if at least one Alertmanager is configured and all of them answered."""
         return bool(self.views) and not self.silent
 
-    def known(self, fingerprint: str) -> list[Seen]:
-        """The alert as those Alertmanagers see it that know it."""
+    def known(self, fingerprint: str) -> list[ActiveAlert]:
+        """Return the alert as reported by each Alertmanager that has it."""
         return [view[fingerprint] for view in self.views if fingerprint in view]
 
     def is_gone(self, alert: Alert) -> bool:
-        """Whether it is sure that this alert does not fire any more."""
+        """Return whether this alert has certainly stopped firing."""
         return self.asked_all and not self.known(alert.fingerprint) and not self.fires_in_prometheus(alert.labels)
 
     def fires(self, alert: Alert) -> bool:
-        """Whether it is sure that this alert fires."""
+        """Return whether this alert certainly fires."""
         everywhere = self.asked_all and len(self.known(alert.fingerprint)) == len(self.views)
         return everywhere or self.fires_in_prometheus(alert.labels)
 
     def fires_in_prometheus(self, labels: Mapping[str, str]) -> bool:
-        """Whether Prometheus evaluates it as firing; its own labels may be fewer (external labels come on the way)."""
+        """Return whether Prometheus evaluates it as firing; its labels may be fewer (external labels come later)."""
         found = (self.firing or {}).get(labels.get("alertname", ""), ())
-        return any(is_part(series, labels) for series in found)
+        return any(is_subset(series, labels) for series in found)
 
 
-def look(alertmanagers: Sequence[Alertmanager], prometheus: Prometheus | None, now: float) -> Upstream:
-    """Ask everyone once; who does not answer is noted, never raised."""
+def ask_upstream(alertmanagers: Sequence[Alertmanager], prometheus: Prometheus | None, now: float) -> Upstream:
+    """Poll all sources once; one that does not answer is noted in the result."""
     views, silent = [], []
     silences: dict[str, Silence] = {}
     for number, alertmanager in enumerate(alertmanagers, start=1):
@@ -82,17 +82,17 @@ def _firing(prometheus: Prometheus, now: float, silent: list[str]) -> dict[str, 
 
 
 def without_state(labels: Mapping[str, str]) -> dict[str, str]:
-    """The labels of an ALERTS series as the alert has them."""
+    """Return the labels of an ALERTS series as the alert has them."""
     return {name: value for name, value in labels.items() if name not in ("__name__", "alertstate")}
 
 
-def is_part(labels: Mapping[str, str], of: Mapping[str, str]) -> bool:
-    """Whether every label is in the other set as well."""
+def is_subset(labels: Mapping[str, str], of: Mapping[str, str]) -> bool:
+    """Return whether every label is also in the other set."""
     return labels.items() <= of.items()
 
 
 def muted_note(alerts: Iterable[Alert], upstream: Upstream) -> str:
-    """`silenced by alice until ...` for the firing alerts of an incident; empty when none is muted."""
+    """Return `silenced by alice until ...` for an incident's firing alerts; empty if none is muted."""
     notes: dict[str, int] = defaultdict(int)
     total = 0
     for alert in alerts:
@@ -107,7 +107,7 @@ def muted_note(alerts: Iterable[Alert], upstream: Upstream) -> str:
     return share + "; ".join(sorted(notes)[:2])
 
 
-def _why(seen: Seen, upstream: Upstream) -> str:
+def _why(seen: ActiveAlert, upstream: Upstream) -> str:
     if seen.silenced_by:
         silence = upstream.silences.get(seen.silenced_by[0])
         if silence is None:

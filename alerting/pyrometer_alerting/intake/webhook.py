@@ -1,6 +1,6 @@
-"""Alertmanager's webhook body (version 4) parsed into alerts. Unknown fields are tolerated: they appear without notice.
+"""Parse Alertmanager's webhook body (version 4) into alerts; unknown fields are ignored, since versions add some.
 
-One alert in it looks like this:
+An alert in it looks like this:
 
     {"status": "firing", "labels": {"alertname": "GpuLost", "node": "gpu-042"}, "annotations": {"summary": "..."},
      "startsAt": "2026-11-21T03:12:05.123456789Z", "endsAt": "0001-01-01T00:00:00Z", "generatorURL": "...",
@@ -20,7 +20,7 @@ from pyrometer_alerting.model.incident import Alert
 from pyrometer_alerting.sources.alertmanager import rfc3339
 
 MAX_ALERTS = 20_000  # 8 MiB of small alerts
-MAX_LABELS = 64  # what is more is left out, the names that identify a part last
+MAX_LABELS = 64  # the rest is left out; labels that identify a part are kept first
 _KEPT = frozenset(
     {"alertname", "cluster", "node", "gpu", "device", "port", "run", "rank", "switch", "rack", "severity"}
 )
@@ -37,7 +37,7 @@ class BadDelivery(Exception):  # noqa: N818 - named for what arrived, not for us
 
 @dataclass(frozen=True)
 class Delivery:
-    """One webhook call. `digest` is equal for two deliveries that say the same (peers differ in externalURL)."""
+    """One webhook call; `digest` is equal for two deliveries with the same content (peers differ in externalURL)."""
 
     receiver: str
     group: str
@@ -47,7 +47,11 @@ class Delivery:
 
 
 def parse(body: bytes) -> Delivery:
-    """Parse a webhook body; raise BadDelivery with one line on what is wrong."""
+    """Parse a webhook body.
+
+    Raises:
+        BadDelivery: the body is wrong; the message says how in one line.
+    """
     document = _document(body)
     raw = document.get("alerts")
     if not isinstance(raw, list):
@@ -57,7 +61,7 @@ def parse(body: bytes) -> Delivery:
     truncated = document.get("truncatedAlerts")
     dropped = min(max(truncated, 0), 10**6) if isinstance(truncated, int) else 0
     dropped += len(raw) - len(alerts)
-    # Alertmanager quotes the name as for a regular expression: `web.hook` comes as `web\.hook`.
+    # Alertmanager quotes the name as in a regular expression: `web.hook` arrives as `web\.hook`.
     receiver = re.sub(r"\\(.)", r"\1", _text(document.get("receiver")))
     return Delivery(receiver=receiver, group=group, alerts=alerts, truncated=dropped, digest=_digest(alerts, dropped))
 
@@ -88,7 +92,7 @@ def _alert(index: int, item: object) -> Alert:
         labels=labels,
         annotations=_strings(index, "annotations", item.get("annotations") or {}),
         starts_at=starts_at,
-        # A firing alert carries Prometheus' "if you hear nothing more" time or year 1: not an end.
+        # A firing alert carries Prometheus' expiry time or year 1, which is not an end.
         ends_at=None if firing else rfc3339(item.get("endsAt")) or starts_at,
     )
 
@@ -103,7 +107,7 @@ def _strings(index: int, name: str, value: object) -> dict[str, str]:
 
 
 def _text(value: object) -> str:
-    """A string that UTF-8 can carry (JSON may hold lone surrogates), cut to a length nobody needs more of."""
+    """Return text that UTF-8 can carry (JSON may hold lone surrogates), cut to MAX_VALUE."""
     return value[:MAX_VALUE].encode("utf-8", "replace").decode() if isinstance(value, str) else ""
 
 

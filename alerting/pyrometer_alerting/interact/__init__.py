@@ -1,1 +1,1 @@
-"""What people do in the channel: buttons, commands, silences, answers."""
+"""Interaction in the channel: buttons, commands, silences, answers."""

@@ -1,4 +1,4 @@
-"""What people are told when they ask: the commands, a node, the command that drains it. Texts in Slack's mrkdwn."""
+"""Texts of the answers to commands and buttons, in Slack's mrkdwn."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 
 
 def status(firing: Sequence[Incident], now: float) -> str:
-    """What fires, the worst and oldest first."""
+    """List the firing incidents, the worst and oldest first."""
     if not firing:
         return "\u2705 Nothing fires."
     ordered = sorted(firing, key=lambda one: (one.severity != "critical", one.started_at))
@@ -26,7 +26,7 @@ def status(firing: Sequence[Incident], now: float) -> str:
 
 
 def muted(firing: Sequence[Incident], silences: Sequence[Silence], now: float) -> str:
-    """Which incidents are muted and why, and every silence that is active."""
+    """List the muted incidents with the reason, and every active silence."""
     lines = [f"{text.escape(headline(one))}: {text.mrkdwn(one.note, 200)}" for one in firing if one.note]
     lines += [
         f"silence by {text.mrkdwn(each.created_by, 80)} for {text.duration(each.ends_at - now)} more:"
@@ -38,7 +38,7 @@ def muted(firing: Sequence[Incident], silences: Sequence[Silence], now: float) -
 
 
 def why(run: str, found: Sequence[Incident], now: float) -> str:
-    """The causes of the newest trouble of a run."""
+    """Return the causes of a run's newest incident."""
     mine = [one for one in found if one.run == run]
     if not mine:
         return f"No incident of run {text.mrkdwn(run, 100)} is known."
@@ -50,7 +50,7 @@ def why(run: str, found: Sequence[Incident], now: float) -> str:
 
 
 def node(incident: Incident, firing: Sequence[Incident], links: Sequence[str], now: float) -> str:
-    """What else is known of the nodes of an incident."""
+    """Return what else fires on the nodes of an incident."""
     names = nodes_of(incident)
     if not names:
         return "This incident names no node."
@@ -70,7 +70,7 @@ def _on_node(name: str, firing: Sequence[Incident], now: float) -> str:
 
 
 def drain(incident: Incident) -> str:
-    """The Slurm command that takes the nodes out of service; for people to copy, never run from here."""
+    """Return the Slurm command that drains the nodes, for people to copy; it is never run from here."""
     names = [name for name in nodes_of(incident) if _NODE.fullmatch(name)]
     if not names:
         return "This incident names no node that could be drained."
@@ -82,7 +82,7 @@ def drain(incident: Incident) -> str:
 
 
 def nodes_of(incident: Incident) -> list[str]:
-    """The nodes to blame: those of the diagnosis first, then the members' own."""
+    """Return the nodes to blame: those of the diagnosis first, then the members' own."""
     causes = incident.diagnosis.causes if incident.diagnosis is not None else ()
     named = [cause.labels["node"] for cause in causes if cause.labels and "node" in cause.labels][:1]
     own = [alert.labels["node"] for alert in incident.members if "node" in alert.labels]

@@ -1,6 +1,6 @@
-"""What people do in the channel: acknowledge, silence, end a silence, ask. Every deed is checked and written down.
+"""Handle buttons and commands: acknowledge, silence, end a silence, answer. Every action is checked and audited.
 
-A click carries nothing but the incident's id: what a message holds can be read, and copied, by everyone who sees it.
+A click carries only the incident's id: whatever a message holds can be read and copied by everyone who sees it.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any, Protocol, TypeVar
 
 from pyrometer_alerting.clock import Clock
 from pyrometer_alerting.interact import answers
-from pyrometer_alerting.interact.silences import CannotSilenceError, Preview, listed, silences_for
+from pyrometer_alerting.interact.silences import Preview, SilenceRefusedError, listed, silences_for
 from pyrometer_alerting.model import text
 from pyrometer_alerting.model.incident import Incident
 from pyrometer_alerting.model.links import board_links
 from pyrometer_alerting.model.routing import Routing
 from pyrometer_alerting.render.composer import ACKNOWLEDGE, DRAIN, SHOW_NODE, SILENCE_1H, SILENCE_4H, UNSILENCE
 from pyrometer_alerting.render.messages import Style
-from pyrometer_alerting.sources.alertmanager import Alertmanager, AlertmanagerError, Matcher, Seen, Silence
+from pyrometer_alerting.sources.alertmanager import ActiveAlert, Alertmanager, AlertmanagerError, Matcher, Silence
 from pyrometer_alerting.state.store import Store, Transaction
 
 T = TypeVar("T")
@@ -33,19 +33,19 @@ _REASON = "reason"
 _CALLBACK = "pyrometer_silence"
 
 
-class Desk(Protocol):
-    """What is shown to one person alone. Both raise SlackFailure."""
+class EphemeralReplies(Protocol):
+    """Shows something to one person alone; every method raises SlackFailure."""
 
     def open_view(self, trigger: str, view: Mapping[str, Any]) -> None:
         """Open a modal."""
 
-    def whisper(self, channel: str, user: str, said: str) -> None:
-        """Say something that only this user sees."""
+    def post_ephemeral(self, channel: str, user: str, said: str) -> None:
+        """Post a message that only this user sees."""
 
 
 @dataclass(frozen=True)
 class Person:
-    """Who acts: Slack's id, which counts, and the name for others to read."""
+    """The acting user: Slack's id, which counts, and a name for readers."""
 
     id: str
     name: str
@@ -55,29 +55,29 @@ class Person:
 
 
 class Interactions:
-    """Does what was asked; `users` may change when the configuration is read again."""
+    """Handles clicks and commands; `users` and `routing` are replaced on reload."""
 
     def __init__(
         self,
         store: Store,
-        desk: Desk,
+        replies: EphemeralReplies,
         alertmanagers: Sequence[Alertmanager],
         *,
         style: Style,
         clock: Clock,
         changed: Callable[[], None],
     ) -> None:
-        self._store, self._desk, self._alertmanagers = store, desk, alertmanagers
+        self._store, self._replies, self._alertmanagers = store, replies, alertmanagers
         self._style, self._clock, self._changed = style, clock, changed
         self.users: frozenset[str] = frozenset()
         self.routing = Routing()
 
     def may(self, user: str) -> bool:
-        """Whether this user is on the list."""
+        """Return whether this user is on the list."""
         return user in self.users or EVERYONE in self.users
 
     def command(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """`/pyrometer ...`: what only its user is shown."""
+        """Answer a `/pyrometer ...` command; only its user sees the answer."""
         words = str(payload.get("text", "")).split(maxsplit=1)
         return {"response_type": "ephemeral", "text": self._asked(words)}
 
@@ -95,7 +95,7 @@ class Interactions:
         return answers.HELP
 
     def _shown(self, incidents: Sequence[Incident]) -> list[Incident]:
-        """As their channels may see them: who asks may not read more than is told there."""
+        """Return the incidents as their channels may show them: a command reveals no more than the channel."""
         return [self.routing.shown(incident) for incident in incidents]
 
     def _silences(self) -> list[Silence]:
@@ -105,19 +105,19 @@ class Interactions:
             return []
 
     def clicked(self, payload: Mapping[str, Any]) -> None:
-        """A button was pressed."""
+        """Handle a pressed button."""
         person, channel = _person(payload), str((payload.get("channel") or {}).get("id", ""))
         for action in payload.get("actions") or []:
             name, incident_id = str(action.get("action_id", "")), str(action.get("value", ""))
             if not self.may(person.id):
-                self._write_down(person, "refused", incident_id, name)
-                self._desk.whisper(
+                self._audit(person, "refused", incident_id, name)
+                self._replies.post_ephemeral(
                     channel, person.id, "You are not on the list of those who may do this (slack-users)."
                 )
                 continue
             said = self._do(name, incident_id, person, (str(payload.get("trigger_id", "")), channel))
             if said:
-                self._desk.whisper(channel, person.id, said)
+                self._replies.post_ephemeral(channel, person.id, said)
 
     def _do(self, name: str, incident_id: str, person: Person, where: tuple[str, str]) -> str:
         with self._store.transaction() as tx:
@@ -151,31 +151,33 @@ class Interactions:
         return ""
 
     def _ask_to_silence(self, incident: Incident, hours: int, trigger: str, channel: str) -> str:
-        """Show what would be muted before it is."""
+        """Show what a silence would mute before it is created."""
         try:
             previews = [Preview(each, tuple(self._mutes(each))) for each in silences_for(incident)]
-        except CannotSilenceError as error:
+        except SilenceRefusedError as error:
             return f"Not silenced: {error}."
         except AlertmanagerError as error:
             return f"Not silenced: {error}."
-        self._desk.open_view(trigger, _view(incident, hours, channel, previews))
+        self._replies.open_view(trigger, _view(incident, hours, channel, previews))
         return ""
 
-    def _mutes(self, matchers: tuple[Matcher, ...]) -> list[Seen]:
+    def _mutes(self, matchers: tuple[Matcher, ...]) -> list[ActiveAlert]:
         return self._first(lambda alertmanager: alertmanager.alerts(matchers))
 
     def submitted(self, payload: Mapping[str, Any]) -> None:
-        """The modal's button was pressed: now it is silenced."""
+        """Create the silence that was confirmed in the modal."""
         view, person = payload.get("view") or {}, _person(payload)
         if view.get("callback_id") != _CALLBACK:
             return
         meant = json.loads(view.get("private_metadata") or "{}")
         incident_id, hours, channel = str(meant["incident"]), int(meant["hours"]), str(meant["channel"])
         if not self.may(person.id) or hours not in _HOURS.values():
-            self._write_down(person, "refused", incident_id, "silence")
-            self._desk.whisper(channel, person.id, "You are not on the list of those who may do this (slack-users).")
+            self._audit(person, "refused", incident_id, "silence")
+            self._replies.post_ephemeral(
+                channel, person.id, "You are not on the list of those who may do this (slack-users)."
+            )
             return
-        self._desk.whisper(channel, person.id, self._silence(incident_id, hours, person, _reason(view)))
+        self._replies.post_ephemeral(channel, person.id, self._silence(incident_id, hours, person, _reason(view)))
 
     def _silence(self, incident_id: str, hours: int, person: Person, reason: str) -> str:
         with self._store.transaction() as tx:
@@ -187,8 +189,8 @@ class Interactions:
         made: list[str] = []
         try:
             for matchers in silences_for(incident):
-                made += [self._make(matchers, ends_at, str(person), comment)]  # one by one: the next may fail
-        except (CannotSilenceError, AlertmanagerError) as error:
+                made += [self._make(matchers, ends_at, str(person), comment)]  # stored one at a time: the next may fail
+        except (SilenceRefusedError, AlertmanagerError) as error:
             self._remember(incident, person, made, hours, comment)
             return f"Not silenced{' in full' if made else ''}: {error}."
         self._remember(incident, person, made, hours, comment)
@@ -232,8 +234,12 @@ class Interactions:
         self._first(lambda alertmanager: alertmanager.expire(silence_id))
 
     def _first(self, ask: Callable[[Alertmanager], T]) -> T:
-        """The first Alertmanager that answers: peers of a cluster share their silences."""
-        failure = AlertmanagerError("no --alertmanager.url is given")
+        """Ask the first Alertmanager that answers: peers of a cluster share their silences.
+
+        Raises:
+            AlertmanagerError: none answered.
+        """
+        failure = AlertmanagerError("--alertmanager.url is not set")
         for alertmanager in self._alertmanagers:
             try:
                 return ask(alertmanager)
@@ -243,18 +249,18 @@ class Interactions:
 
     def _tell(self, tx: Transaction, incident: Incident, said: str) -> None:
         now = self._clock.now()
-        tx.outbox.want(incident.id, now, now, incident.channel)
+        tx.outbox.request(incident.id, now, now, incident.channel)
         blocks = [{"type": "section", "text": {"type": "mrkdwn", "text": said}}]
         tx.outbox.reply(incident.id, json.dumps({"text": said, "blocks": blocks}), now)
 
-    def _write_down(self, person: Person, action: str, incident_id: str, detail: str) -> None:
+    def _audit(self, person: Person, action: str, incident_id: str, detail: str) -> None:
         _log.warning("interaction: %s: %s", action, person.id)
         with self._store.transaction() as tx:
             tx.audit(self._clock.now(), str(person), action, incident_id, detail)
 
 
 def _view(incident: Incident, hours: int, channel: str, previews: Sequence[Preview]) -> dict[str, Any]:
-    """The modal: the matchers, what they mute now, and a line for the reason."""
+    """Build the modal: the matchers, what they mute now, and a field for the reason."""
     lines = []
     for preview in previews:
         lines.append(f"*{text.mrkdwn(preview.shown(), 600)}*")

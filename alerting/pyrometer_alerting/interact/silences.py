@@ -6,38 +6,42 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pyrometer_alerting.model.incident import Alert, Incident, part_of
-from pyrometer_alerting.sources.alertmanager import Matcher, Seen
+from pyrometer_alerting.sources.alertmanager import ActiveAlert, Matcher
 
-MAX_SILENCES = 5  # of an incident with more kinds of alerts nobody can judge what it would mute
-MAX_VALUES = 100  # nodes or ports of a storm, written out one by one: never a pattern that matches more
+MAX_SILENCES = 5  # with more kinds of alerts nobody can judge what would be muted
+MAX_VALUES = 100  # nodes or ports of a storm, listed one by one: never a pattern that matches more
 _IDENTITY = ("cluster", "run", "node", "gpu", "device", "port", "switch", "rack")
 _SPECIAL = frozenset(r"\.+*?()|[]{}^$")
 
 
 @dataclass(frozen=True)
 class Preview:
-    """One silence to be made, and what it would mute now."""
+    """A silence that may be created, and what it would mute now."""
 
     matchers: tuple[Matcher, ...]
-    mutes: tuple[Seen, ...] = ()
+    mutes: tuple[ActiveAlert, ...] = ()
 
     def shown(self) -> str:
-        """`alertname="GpuLost", node="gpu-042"`."""
+        """Return the matchers as `alertname="GpuLost", node="gpu-042"`."""
         return ", ".join(map(str, self.matchers))
 
 
-class CannotSilenceError(Exception):
-    """This incident cannot be silenced from here; one line that says why and what to do."""
+class SilenceRefusedError(Exception):
+    """The incident cannot be silenced from here; the message is one line with the reason and the way out."""
 
 
 def silences_for(incident: Incident) -> list[tuple[Matcher, ...]]:
-    """The matchers of each silence; raises CannotSilenceError."""
+    """Return the matchers of each silence.
+
+    Raises:
+        SilenceRefusedError: nothing fires, or a silence would be too wide.
+    """
     firing = [alert for alert in incident.members if alert.firing]
     if not firing:
-        raise CannotSilenceError("nothing of it fires any more")
+        raise SilenceRefusedError("nothing of it fires any more")
     names = list(dict.fromkeys(alert.name for alert in firing))
     if len(names) > MAX_SILENCES:
-        raise CannotSilenceError(f"it has {len(names)} kinds of alerts: silence what you mean in Alertmanager")
+        raise SilenceRefusedError(f"it has {len(names)} kinds of alerts: create the silence in Alertmanager")
     return [_matchers(name, [alert for alert in firing if alert.name == name]) for name in names]
 
 
@@ -48,19 +52,19 @@ def _matchers(name: str, alerts: Sequence[Alert]) -> tuple[Matcher, ...]:
         if "" in values:
             continue
         if len(values) > MAX_VALUES:
-            raise CannotSilenceError(f"it has {len(values)} values of {label}: silence what you mean in Alertmanager")
+            raise SilenceRefusedError(f"it has {len(values)} values of {label}: create the silence in Alertmanager")
         found.append(Matcher(label, values[0]) if len(values) == 1 else Matcher(label, _any_of(values), is_regex=True))
     if len(found) == 1:
-        raise CannotSilenceError("its alerts have no label in common but their name: silence them in Alertmanager")
+        raise SilenceRefusedError("its alerts share no label but their name: create the silence in Alertmanager")
     return tuple(found)
 
 
 def _any_of(values: Iterable[str]) -> str:
-    """RE2 that matches these values, each taken literally; Alertmanager anchors it."""
+    """Return an RE2 pattern of these literal values; Alertmanager anchors it."""
     return "|".join("".join(f"\\{char}" if char in _SPECIAL else char for char in value) for value in values)
 
 
-def listed(seen: Iterable[Seen], most: int) -> list[str]:
-    """The alerts as lines: name and part."""
+def listed(seen: Iterable[ActiveAlert], most: int) -> list[str]:
+    """Return the alerts as lines: name and part."""
     lines = [f"{each.labels.get('alertname', 'unnamed alert')} {part_of(each.labels)}".strip() for each in seen]
     return [*lines[:most], *([f"and {len(lines) - most} more"] if len(lines) > most else [])]

@@ -1,4 +1,4 @@
-"""Buttons and commands over Socket Mode: Slack is called, never the other way round, so no public address is needed."""
+"""Buttons and commands over Socket Mode: the service connects to Slack, so it needs no public address."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ AGAIN_SECONDS = 10.0
 
 
 class Listener:
-    """Keeps one connection to Slack and passes what comes over it to the interactions."""
+    """Keeps one connection to Slack and passes its requests to the interactions."""
 
     def __init__(self, app_token: str, web: WebClient, interactions: Interactions) -> None:
         self._app_token, self._web, self._interactions = app_token, web, interactions
@@ -33,44 +33,44 @@ class Listener:
 
     @property
     def connected(self) -> bool:
-        """Whether a click would arrive."""
+        """True while a click would arrive."""
         return self._client is not None and self._client.is_connected()
 
     def run(self) -> None:
-        """Connect, again and again until it works; from then on the client reconnects by itself."""
+        """Connect, retrying until it works; after that the client reconnects on its own."""
         quiet = logging.getLogger("pyrometer_alerting.slack_sdk")
         client = SocketModeClient(self._app_token, logger=quiet, web_client=self._web, concurrency=4)
         client.proxy = self._web.proxy
-        client.socket_mode_request_listeners.append(self._heard)
+        client.socket_mode_request_listeners.append(self._on_request)
         self._client = client
         while not self._stopping.is_set() and not client.is_connected():
             try:
                 client.connect_to_new_endpoint()
             except (SlackClientError, OSError, ValueError) as error:
-                _log.warning("socket mode: %s: trying again", type(error).__name__)
+                _log.warning("socket mode: %s: retrying", type(error).__name__)
             if not client.is_connected():
                 self._stopping.wait(AGAIN_SECONDS)
         self._stopping.wait()
         client.auto_reconnect_enabled = False
         if client.current_session is not None and client.current_session.sock is not None:
-            with contextlib.suppress(OSError):  # else its reader only notices after its time-out of 3 s
+            with contextlib.suppress(OSError):  # otherwise its reader notices only after its timeout of 3 s
                 client.current_session.sock.shutdown(socket.SHUT_RDWR)
         client.closed = True
-        client.message_queue.put(None)  # else the reader of that only notices after its time-out of 1 s
+        client.message_queue.put(None)  # otherwise its reader notices only after its timeout of 1 s
         client.close()
 
     def stop(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._stopping.set()
 
-    def _heard(self, client: BaseSocketModeClient, request: SocketModeRequest) -> None:
-        """Slack waits three seconds for the acknowledgement: it comes first, the work after it."""
+    def _on_request(self, client: BaseSocketModeClient, request: SocketModeRequest) -> None:
+        """Acknowledge first, since Slack waits only three seconds, then do the work."""
         payload: Mapping[str, Any] = request.payload or {}
         command = request.type == "slash_commands"
         try:
             answer = self._interactions.command(payload) if command else None
         except Exception:  # noqa: BLE001 - one question must not end the conversation
-            _log.exception("socket mode: command")
+            _log.exception("socket mode: command failed")
             answer = {"response_type": "ephemeral", "text": "That did not work: see the service's log."}
         client.send_socket_mode_response(SocketModeResponse(envelope_id=request.envelope_id, payload=answer))
         if request.type != "interactive":
@@ -81,4 +81,4 @@ class Listener:
             elif payload.get("type") == "view_submission":
                 self._interactions.submitted(payload)
         except Exception:  # noqa: BLE001 - as above
-            _log.exception("socket mode: %s", payload.get("type"))
+            _log.exception("socket mode: %s failed", payload.get("type"))

@@ -1,4 +1,4 @@
-"""What the service knows: alerts, incidents, causes. Plain values; times are Unix seconds."""
+"""Alerts, causes, diagnoses and incidents as plain values; times are Unix seconds."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-SEVERITIES = ("info", "warning", "critical")  # docs/design.md: digest only, look today, wake someone
+SEVERITIES: tuple[str, ...] = ("info", "warning", "critical")  # docs/design.md: digest only, look today, wake someone
 
 
 @dataclass(frozen=True)
 class Alert:
-    """One alert as Alertmanager last told it."""
+    """One alert in the state that Alertmanager last reported."""
 
     fingerprint: str
     firing: bool
@@ -23,13 +23,13 @@ class Alert:
 
     @property
     def name(self) -> str:
-        """The rule's name; an alert without one is still shown."""
+        """The rule's name, with a fallback so that a nameless alert is still shown."""
         return self.labels.get("alertname", "unnamed alert")
 
 
 @dataclass(frozen=True)
 class Cause:
-    """A likely cause: the part in the channel's notation, why, what speaks for it and what against it."""
+    """A likely cause: the part in the channel's notation, the reason, and the evidence for and against it."""
 
     part: str
     cause: str
@@ -42,7 +42,7 @@ class Cause:
 
 @dataclass(frozen=True)
 class Shape:
-    """Which known trouble the run's MFU curve looks like: kind, confidence 0-1, in words; in words what else."""
+    """The known trouble that the run's MFU curve resembles: kind, confidence 0-1, wording, a second kind if likely."""
 
     kind: str
     confidence: float
@@ -51,19 +51,19 @@ class Shape:
     look_at: str = ""
 
     @property
-    def tells(self) -> bool:
-        """Whether it looks like any trouble that is known."""
+    def is_known(self) -> bool:
+        """True if the curve resembles a known trouble."""
         return self.kind not in ("unknown", "steady")
 
     @property
-    def sure(self) -> str:
-        """`, 75 % sure` to come after `said`; nothing where the run stands, which is counted, not judged."""
+    def confidence_note(self) -> str:
+        """`, 75 % sure`, to follow `said`; empty for a stopped run, which is measured and not judged."""
         return "" if self.kind == "stopped" else f", {100 * self.confidence:.0f} % sure"
 
 
 @dataclass(frozen=True)
 class Cost:
-    """GPU-hours lost until then, of so many GPUs, against this expected MFU (a ratio)."""
+    """GPU-hours lost up to `until` on this many GPUs, against this expected MFU (a ratio)."""
 
     gpu_hours: float
     gpus: int
@@ -72,8 +72,8 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Curve:
-    """The MFU of the batches by time, for a small chart: Unix seconds; median, lowest and expected MFU as ratios."""
+class ChartCurve:
+    """MFU of the batches over time, for a small chart: Unix seconds; median, lowest and expected MFU as ratios."""
 
     at: tuple[float, ...]
     median: tuple[float, ...]
@@ -83,7 +83,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Ranked causes at one moment, and which evidence was missing. `onset` is when the symptom began, where known."""
+    """Ranked causes at one moment and the evidence that was missing; `onset` is the start of the symptom, if known."""
 
     at: float
     causes: tuple[Cause, ...] = ()
@@ -91,12 +91,12 @@ class Diagnosis:
     onset: float | None = None
     shape: Shape | None = None
     cost: Cost | None = None
-    curve: Curve | None = None
-    told_at: float | None = None  # when the message last said it; later numbers wait for the next edit
-    strangers: tuple[str, ...] = ()  # fingerprints of the incident's own alerts whose parts the run does not use
+    curve: ChartCurve | None = None
+    told_at: float | None = None  # when the message last showed it; newer numbers wait for the next edit
+    strangers: tuple[str, ...] = ()  # fingerprints of the incident's own alerts on parts that the run does not use
 
     def signature(self) -> tuple[object, ...]:
-        """What must be equal for two diagnoses to say the same thing with other numbers."""
+        """Return a key that is equal for two diagnoses that differ only in their numbers."""
         parts = tuple((cause.part, cause.cause) for cause in self.causes)
         return parts, self.missing, self.shape.kind if self.shape is not None else ""
 
@@ -120,41 +120,41 @@ class Incident:
     truncated: int = 0
     diagnosis: Diagnosis | None = None
     picture: str = ""  # Slack's id of the uploaded chart
-    keys: tuple[str, ...] = ()  # of the incidents that were joined into this one
-    domain: str = ""  # what all members have in common, in the channel's notation: `switch leaf-12`, `rack r07`
-    joined_into: str = ""  # the incident that this one became part of after it had its own message
-    note: str = ""  # what else is known of its state: silenced, inhibited, its resolve was lost
+    keys: tuple[str, ...] = ()  # keys of the incidents that were merged into this one
+    domain: str = ""  # the common domain of all members, in the channel's notation: `switch leaf-12`, `rack r07`
+    joined_into: str = ""  # the incident that absorbed this one after it had its own message
+    note: str = ""  # more about its state: silenced, inhibited, its resolve was lost
     acknowledged: str = ""  # by whom
-    channel: str = ""  # where it is told; empty for the service's own channel
-    parted_run: str = ""  # the run whose incident this was a part of, until `parted_at`
+    channel: str = ""  # channel of its message; empty for the service's own
+    parted_run: str = ""  # the run whose incident included this one until `parted_at`
     parted_at: float | None = None
 
     @property
     def firing(self) -> bool:
-        """Whether any member still fires."""
+        """True while any member fires."""
         return self.resolved_at is None
 
     @property
-    def posts(self) -> bool:
-        """Info is for the page (and the digest), not for the channel."""
+    def is_posted(self) -> bool:
+        """True unless the severity is info, which is for the page and the digest only."""
         return self.severity != "info"
 
     @property
     def wants_diagnosis(self) -> bool:
-        """A symptom of a training run has its cause elsewhere: that is what we look for."""
+        """True for a symptom of a training run: its cause is elsewhere and must be found."""
         return bool(self.run) and self.component == "train"
 
     def newest(self) -> Alert:
-        """The member that speaks for the incident: a firing one, of the alert it is named after, the latest."""
+        """Return the member that represents the incident: firing, of the alert it is named after, the latest."""
         return max(self.members, key=lambda alert: (alert.firing, alert.name == self.alertname, alert.starts_at))
 
     def alertnames(self) -> list[str]:
-        """The alerts in it, the one it is named after first."""
+        """Return the names of its alerts, the one that the incident is named after first."""
         return list(dict.fromkeys([self.alertname, *(alert.name for alert in self.members)]))
 
 
 def part_of(labels: Mapping[str, str]) -> str:
-    """The part that these labels mean, in the channel's notation; empty when they mean none."""
+    """Return the part that these labels identify, in the channel's notation; empty if they identify none."""
     node = labels.get("node", "")
     if node and labels.get("gpu"):
         return f"{node} GPU {labels['gpu']}"
@@ -171,22 +171,22 @@ def part_of(labels: Mapping[str, str]) -> str:
 
 
 def culprits(incident: Incident) -> list[str]:
-    """The parts to blame: of the diagnosis, what all members share, the members' own; no `unknown` among them."""
+    """Return the parts to blame: from the diagnosis, the shared domain, the members' own; never `unknown`."""
     own = [part_of(alert.labels) for alert in incident.members if alert.firing == incident.firing]
     found = [cause.part for cause in incident.diagnosis.causes if cause.labels] if incident.diagnosis else []
     return list(dict.fromkeys(part for part in [*found, incident.domain, *own] if part))
 
 
 def to_json(incident: Incident) -> str:
-    """For the store: ASCII only, so that no odd character can make a write fail."""
-    document = dict(vars(incident))  # asdict would copy every label of a storm, one by one
+    """Serialize an incident for the store, in ASCII so that no character can make a write fail."""
+    document = dict(vars(incident))  # asdict would copy every label of a large incident, one at a time
     document["members"] = [vars(alert) for alert in incident.members]
     document["diagnosis"] = None if incident.diagnosis is None else asdict(incident.diagnosis)
     return json.dumps(document)
 
 
 def from_json(document: str) -> Incident:
-    """The inverse of to_json."""
+    """Parse what `to_json` wrote."""
     raw: dict[str, Any] = json.loads(document)
     diagnosis = raw["diagnosis"]
     return replace(
@@ -198,8 +198,8 @@ def from_json(document: str) -> Incident:
     )
 
 
-def _curve(raw: Mapping[str, Any]) -> Curve:
-    return Curve(tuple(raw["at"]), tuple(raw["median"]), tuple(raw["lowest"]), raw["expected"])
+def _curve(raw: Mapping[str, Any]) -> ChartCurve:
+    return ChartCurve(tuple(raw["at"]), tuple(raw["median"]), tuple(raw["lowest"]), raw["expected"])
 
 
 def _diagnosis(raw: Mapping[str, Any]) -> Diagnosis:

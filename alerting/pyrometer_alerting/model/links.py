@@ -1,4 +1,4 @@
-"""Links in messages: only http and https, only built from configured bases or from a rule's own runbook."""
+"""Build the links in messages: http and https only, from configured bases or a rule's own runbook."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pyrometer_alerting.model import text
 from pyrometer_alerting.model.incident import Incident, part_of
 
 MAX_URL = 1000
-BEFORE_SECONDS = 15 * 60  # a board opens with some of the healthy time before the trouble
+BEFORE_SECONDS = 15 * 60  # a board opens with some healthy time before the trouble
 AFTER_SECONDS = 10 * 60
-# `docs/alerts.md#trainmfudropped`, as our rules have it; nothing that could leave the base.
+# A path such as `docs/alerts.md#trainmfudropped`, as our rules have it; nothing that could leave the base.
 _PROJECT_PATH = re.compile(r"(?:[A-Za-z0-9_-][A-Za-z0-9_.-]*/)*[A-Za-z0-9_-][A-Za-z0-9_.-]*(?:#[A-Za-z0-9_-]*)?")
 
 
 def is_web_url(url: str) -> bool:
-    """Whether this is an absolute http(s) URL with a host and nothing in it that could end Slack's link markup."""
+    """Return whether this is an absolute http(s) URL with a host and nothing that could end Slack's link markup."""
     try:
         parts = urlsplit(url)
         host = parts.hostname
@@ -28,16 +28,16 @@ def is_web_url(url: str) -> bool:
 
 
 def without_credentials(url: str) -> str:
-    """The address that people may see: a name and password in it are for us alone."""
+    """Return the URL without its user name and password, fit to be shown."""
     before, separator, rest = url.partition("://")
     host, slash, path = rest.partition("/")
     return f"{before}{separator}{host.rpartition('@')[2]}{slash}{path}"
 
 
 def runbook_url(runbook: str, base: str = "") -> str:
-    """The runbook annotation as a link for mrkdwn: a web address as it is, a path of the project below the base.
+    """Return the runbook annotation as a link for mrkdwn: a web address unchanged, a project path below the base.
 
-    Empty when it is neither.
+    Empty if it is neither.
     """
     url = text.clean(runbook)
     if is_web_url(base) and _PROJECT_PATH.fullmatch(url):
@@ -46,7 +46,7 @@ def runbook_url(runbook: str, base: str = "") -> str:
 
 
 def board_links(incident: Incident, grafana_url: str) -> list[tuple[str, str]]:
-    """(name, url for mrkdwn) of the boards that show this incident at its time."""
+    """Return (name, URL for mrkdwn) of the boards that show this incident at its time."""
     if not is_web_url(grafana_url):
         return []
     labels = incident.newest().labels
@@ -63,7 +63,7 @@ def board_links(incident: Incident, grafana_url: str) -> list[tuple[str, str]]:
 
 
 def alertmanager_link(incident: Incident, alertmanager_url: str) -> str:
-    """The incident's alerts in Alertmanager, where they can be silenced; url for mrkdwn, empty without a base."""
+    """Return a link to the incident's alerts in Alertmanager, where they can be silenced; empty without a base."""
     if not is_web_url(alertmanager_url):
         return ""
     name = text.clean(incident.alertname)[:200]
@@ -73,7 +73,7 @@ def alertmanager_link(incident: Incident, alertmanager_url: str) -> str:
 
 
 def prometheus_link(incident: Incident, base: str) -> str:
-    """Every batch of the incident's run in Prometheus, around its beginning; url for mrkdwn, empty without a base."""
+    """Return a link to every batch of the incident's run around its start, in Prometheus; empty without a base."""
     if not is_web_url(base) or not incident.run:
         return ""
     names = {"cluster": incident.cluster, "run": incident.run}
@@ -90,7 +90,7 @@ def prometheus_link(incident: Incident, base: str) -> str:
 
 
 def _is_fabric(incident: Incident) -> bool:
-    """Whether a switch or a rail is meant: by the alert, by what its members share, or by the first cause."""
+    """Return whether a switch or a rail is meant: by the alert, the shared domain or the first cause."""
     causes = incident.diagnosis.causes[:1] if incident.diagnosis is not None else ()
     meant = [incident.domain, part_of(incident.newest().labels), *(cause.part for cause in causes)]
     return any(part.startswith(("switch ", "rail ")) for part in meant)

@@ -1,4 +1,4 @@
-"""A message as Slack gets it, and who writes the replies in its thread."""
+"""A message as Slack receives it, and the interface that writes the replies in its thread."""
 
 from __future__ import annotations
 
@@ -14,22 +14,24 @@ Block: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True)
 class Message:
-    """What goes to Slack: `text` for notifications and screen readers, `blocks` for the eye."""
+    """A Slack message: `text` for notifications and screen readers, `blocks` for the screen."""
 
     text: str
     blocks: list[Block] = field(default_factory=list)
-    broadcast: bool = False  # a reply that the whole channel shall see, too
+    broadcast: bool = False  # a reply that is also shown in the channel
 
     def digest(self) -> str:
-        """Equal for messages that look the same."""
+        """Return a hash that is equal for messages that look the same."""
         return hashlib.sha256(json.dumps([self.text, self.blocks]).encode()).hexdigest()
 
 
 class Replies(Protocol):
-    """Writes the replies in an incident's thread: lower layers decide when, `render` how it reads."""
+    """Writes the replies in an incident's thread: lower layers decide when, `render` how they read."""
 
     def event(self, incident: Incident, event: str) -> Message:
         """Build the reply on an event of the incident's life, such as `resolved` or `worse`."""
+        ...
 
     def split(self, rest: Incident, parted: Incident) -> Message:
         """Build the reply in the thread of `rest` on `parted`, which left it."""
+        ...

@@ -1,7 +1,7 @@
-"""Who hears what, where and when: the `routing` part of the configuration file.
+"""The `routing` part of the configuration file: who is told about what, where and when.
 
 routing:
-  routes:                       # the first that matches; else --slack.channel
+  routes:                       # the first match wins; else --slack.channel
     - match: {component: nic}
       channel: "#fabric"
     - match: {cluster: [prod-a, prod-b], severity: critical}
@@ -10,7 +10,7 @@ routing:
     "#oncall":
       mentions: {critical: [S0123ABCD, here]}
       quiet-hours: {from: "22:00", to: "07:00", timezone: Europe/Berlin, severities: [warning]}
-      labels: [cluster, node, gpu, device, port]    # no other label's value is shown there
+      labels: [cluster, node, gpu, device, port]    # values of all other labels are hidden there
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MENTIONS = ((re.compile(r"[UW][A-Z0-9]{5,}"), "<@{}>"), (re.compile(r"S[A-Z0-9]
 
 @dataclass(frozen=True)
 class QuietHours:
-    """From `start` to `end` (of the next day when it is earlier), beginning on these days, in this zone."""
+    """From `start` to `end` (on the next day if earlier), starting on these days, in this time zone."""
 
     start: time
     end: time
@@ -43,7 +43,7 @@ class QuietHours:
     severities: frozenset[str] = frozenset({"warning"})
 
     def until(self, now: float) -> float:
-        """When they end, Unix seconds; `now` itself outside of them."""
+        """Return when the quiet hours end, in Unix seconds; `now` if they are not in effect."""
         local = datetime.fromtimestamp(now, self.zone)
         for day in (local.date(), local.date() - timedelta(days=1)):
             begins = datetime.combine(day, self.start, self.zone)
@@ -56,7 +56,7 @@ class QuietHours:
 
 @dataclass(frozen=True)
 class Rules:
-    """What holds in one channel. `labels` None means that all may be shown."""
+    """The rules of one channel; `labels` None shows all labels."""
 
     labels: frozenset[str] | None = None
     mentions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class Route:
-    """All of the labels must have one of the values."""
+    """A route to a channel: each of these labels must have one of its values."""
 
     match: Mapping[str, frozenset[str]]
     channel: str
@@ -73,35 +73,35 @@ class Route:
 
 @dataclass(frozen=True)
 class Routing:
-    """Channels by label, and each channel's rules. `default` is the service's own channel."""
+    """Channels by label, and each channel's rules; `default` is the service's own channel."""
 
     default: str = ""
     routes: tuple[Route, ...] = ()
     channels: Mapping[str, Rules] = field(default_factory=dict)
 
     def channel(self, alert: Alert) -> str:
-        """Where an incident that begins with this alert is told; empty for the service's own channel."""
+        """Return the channel of an incident that starts with this alert; empty for the service's own channel."""
         for route in self.routes:
             if all(alert.labels.get(name, "") in values for name, values in route.match.items()):
                 return "" if route.channel == self.default else route.channel
         return ""
 
     def rules(self, channel: str) -> Rules:
-        """What holds there."""
+        """Return the rules of a channel."""
         return self.channels.get(channel or self.default, Rules())
 
     def not_before(self, incident: Incident, now: float) -> float:
-        """When the incident may first be told: at once, or when the quiet hours end."""
+        """Return when the incident may first be posted: at once, or at the end of the quiet hours."""
         quiet = self.rules(incident.channel).quiet
         return quiet.until(now) if quiet is not None and incident.severity in quiet.severities else now
 
     def shown(self, incident: Incident) -> Incident:
-        """The incident as its channel may see it."""
+        """Return the incident with the labels hidden that its channel must not show."""
         allowed = self.rules(incident.channel).labels
         return incident if allowed is None else _redacted(incident, allowed | _ALWAYS)
 
     def addressed(self, message: Message, incident: Incident) -> Message:
-        """The message with the mentions of its severity, as long as somebody still has to act."""
+        """Add the mentions of its severity to the message while somebody still has to act."""
         mentions = self.rules(incident.channel).mentions.get(incident.severity, ())
         if not mentions or not incident.firing or incident.acknowledged:
             return message
@@ -111,7 +111,11 @@ class Routing:
 
 
 def load(path: Path | None, default: str) -> Routing:
-    """The routing of a configuration file; raises SettingsError with the line of whatever is wrong."""
+    """Read the routing from the configuration file.
+
+    Raises:
+        SettingsError: the file is wrong; the message names file and line.
+    """
     root = subtree(path, "routing") if path is not None else None
     if root is None:
         return Routing(default)
@@ -127,7 +131,11 @@ def load(path: Path | None, default: str) -> Routing:
 
 
 def load_users(path: Path | None) -> frozenset[str]:
-    """Who may press buttons: `slack-users` of the configuration file, ids or "*" for everyone."""
+    """Read who may press buttons: `slack-users` of the configuration file, user ids or "*" for everyone.
+
+    Raises:
+        SettingsError: an entry is neither; the message names file and line.
+    """
     root = subtree(path, "slack-users") if path is not None else None
     if root is None:
         return frozenset()
@@ -155,7 +163,7 @@ def _values(node: Node) -> frozenset[str]:
 
 def _channel(name: str, node: Node) -> str:
     if not re.fullmatch(r"#[^\s#<>&]{1,80}|[CG][A-Z0-9]{5,}", name):
-        raise SettingsError(f"{node.place}: {name}: expected a channel, as #name or its id")
+        raise SettingsError(f"{node.place}: {name}: expected a channel as #name or by its id")
     return name
 
 
@@ -186,7 +194,7 @@ def _quiet(node: Node) -> QuietHours:
             raise SettingsError(f"{node.place}: quiet-hours need {needed}")
     start, end = _time(fields["from"]), _time(fields["to"])
     if start == end:
-        raise SettingsError(f"{node.place}: quiet-hours end when they begin")
+        raise SettingsError(f"{node.place}: quiet-hours must not end at the time they start")
     days = _choices(fields["days"], _DAYS) if "days" in fields else _DAYS
     severities = _choices(fields["severities"], SEVERITIES) if "severities" in fields else ["warning"]
     return QuietHours(start, end, _zone(fields["timezone"]), frozenset(map(_DAYS.index, days)), frozenset(severities))
@@ -203,7 +211,7 @@ def _zone(node: Node) -> ZoneInfo:
     try:
         return ZoneInfo(node.text())
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise SettingsError(f"{node.place}: {node.text()}: no such time zone (Europe/Berlin, UTC)") from None
+        raise SettingsError(f"{node.place}: {node.text()}: unknown time zone (Europe/Berlin, UTC)") from None
 
 
 def _choices(node: Node, known: Iterable[str]) -> list[str]:
@@ -215,7 +223,7 @@ def _choices(node: Node, known: Iterable[str]) -> list[str]:
 
 
 def _redacted(incident: Incident, allowed: frozenset[str]) -> Incident:
-    """Without the values of other labels, in texts too. Values of one or two characters are not looked for there."""
+    """Hide the values of all other labels, also inside texts; values of one or two characters are not sought there."""
     causes = incident.diagnosis.causes if incident.diagnosis is not None else ()
     sets = [alert.labels for alert in incident.members] + [cause.labels or {} for cause in causes]
     secret = {value for labels in sets for name, value in labels.items() if name not in allowed and len(value) > 2}

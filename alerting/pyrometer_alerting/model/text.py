@@ -1,8 +1,8 @@
-"""Untrusted text made fit to show: cleaned, escaped for Slack, cut to a limit.
+"""Make untrusted text fit to show: clean it, escape it for Slack, cut it to a limit; format times and numbers.
 
-Labels and annotations come from whoever can name a pod, a job or a host. Slack interprets `<...>` (pings, links,
-dates) and `&`, so these three characters are escaped. Control, bidirectional and zero-width characters are dropped:
-they can make one name look like another.
+Labels and annotations come from whoever can name a pod, a job or a host. Slack interprets `<...>` (pings, links, dates)
+and `&`, so these three characters are escaped. Control, bidirectional and zero-width characters are dropped: they can
+make one name look like another.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from datetime import datetime, timezone
 
 # Cc control, Cf format (bidi overrides, zero width), Cs lone surrogates, Co private use, Cn unassigned.
 _DROPPED_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
-# Letters and marks by category, invisible on screen.
+# Letters and marks by category that are invisible on screen.
 _INVISIBLE = frozenset("\u115f\u1160\u2800\u3164\uffa0\u034f")
 _ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 ELLIPSIS = "\u2026"
 
 
 def clean(value: str) -> str:
-    """One line without control, bidi, zero-width or otherwise invisible characters."""
-    spaced = " ".join(value.split())  # every kind of white space, line and paragraph separators included
+    """Return one line without control, bidi, zero-width or otherwise invisible characters."""
+    spaced = " ".join(value.split())  # all white space, including line and paragraph separators
     return "".join(char for char in spaced if _is_shown(char))
 
 
@@ -30,34 +30,34 @@ def _is_shown(char: str) -> bool:
 
 
 def units(text: str) -> int:
-    """Length in UTF-16 code units, the strictest way Slack may count."""
+    """Return the length in UTF-16 code units, the strictest way in which Slack may count."""
     return len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
 def escape(value: str) -> str:
-    """Escape what Slack's mrkdwn interprets; the input must be clean already."""
+    """Escape the characters that Slack's mrkdwn interprets; the input must be clean already."""
     return "".join(_ESCAPES.get(char, char) for char in value)
 
 
 def unescape(value: str) -> str:
-    """The inverse of escape, for the terminal and the page."""
+    """Undo `escape`, for the terminal and the page."""
     return value.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
 
 
 def plain(value: str, limit: int) -> str:
-    """Clean text of at most `limit` units, for Slack's plain_text objects."""
+    """Return clean text of at most `limit` units, for Slack's plain_text objects."""
     return _cut(clean(value), limit, lambda char: char)
 
 
 def words(value: str, limit: int) -> str:
-    """As `plain`, but cut between two words where there is a place for it in the second half."""
+    """Return the text as `plain` does, but cut at a space if there is one in the second half."""
     cut = plain(value, limit)
     whole = cut.rpartition(" ")[0].rstrip(" ,;:(-")
     return f"{whole}{ELLIPSIS}" if cut.endswith(ELLIPSIS) and units(whole) >= limit // 2 else cut
 
 
 def mrkdwn(value: str, limit: int) -> str:
-    """Clean, escaped text of at most `limit` units; an escape is never cut in half. Backticks would open code."""
+    """Return clean, escaped text of at most `limit` units, without backticks; no escape is cut in half."""
     return _cut(clean(value).replace("`", "'"), limit, lambda char: _ESCAPES.get(char, char))
 
 
@@ -75,7 +75,7 @@ def _cut(value: str, limit: int, shown: Callable[[str], str]) -> str:
 
 
 def joined(lines: Sequence[str], limit: int) -> str:
-    """As many whole lines as fit into `limit` units; what is left out is counted in a last line."""
+    """Join as many whole lines as fit into `limit` units; a last line counts the others."""
     kept: list[str] = []
     room = limit - 20  # for "... and 12345 more"
     for line in lines:
@@ -88,35 +88,35 @@ def joined(lines: Sequence[str], limit: int) -> str:
 
 
 def slack_time(unix: float, style: str = "{time_secs}") -> str:
-    """A time that Slack shows in the reader's zone, with UTC for those who cannot."""
+    """Format a time that Slack shows in the reader's zone, with UTC as the fallback."""
     return f"<!date^{int(unix)}^{style}|{utc(unix)}>"
 
 
 def utc(unix: float) -> str:
-    """`2026-11-21 03:12:05 UTC`."""
+    """Format a time as `2026-11-21 03:12:05 UTC`."""
     return datetime.fromtimestamp(unix, tz=timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def clock_utc(unix: float) -> str:
-    """`03:12:05 UTC`."""
+    """Format a time as `03:12:05 UTC`."""
     return datetime.fromtimestamp(unix, tz=timezone.utc).strftime("%H:%M:%S UTC")
 
 
 def percent(ratio: float) -> str:
-    """`60.9 %`, `8.9 %`, `0.04 %`: one digit after the point as everywhere, more only where it would be nothing."""
+    """Format a ratio as `60.9 %`, `8.9 %` or `0.04 %`: one decimal, more only where that would show zero."""
     shown = 100 * ratio
     return f"{shown:.1f} %" if abs(shown) >= 0.1 or shown == 0 else f"{shown:.2g} %"
 
 
 def amount(value: float) -> str:
-    """`0.04`, `1.2`, `38`, `1,204`: two digits that count, no more."""
+    """Format a number with two significant digits: `0.04`, `1.2`, `38`, `1,204`."""
     if value >= 100:
         return f"{value:,.0f}"
     return f"{value:.0f}" if value >= 10 else f"{value:.1f}" if value >= 1 else f"{value:.2g}"
 
 
 def duration(seconds: float) -> str:
-    """`40 s`, `12 min`, `3 h 5 min`, `2 d 4 h`."""
+    """Format seconds as `40 s`, `12 min`, `3 h 5 min` or `2 d 4 h`."""
     whole = max(0, round(seconds))
     if whole < 120:
         return f"{whole} s"

@@ -1,4 +1,4 @@
-"""An incident's message as one channel gets it: what it may see, who is called, which buttons there are."""
+"""Compose an incident's message for one channel: what it may show, who is mentioned, which buttons it has."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pyrometer_alerting.model.routing import Routing
 from pyrometer_alerting.render.messages import WITHOUT_CHART, Style, build, build_pointer
 from pyrometer_alerting.state.outbox import Operation
 
-# What a click names: its value is only the incident's id, as everything in a message can be read by its readers.
+# Action ids of the buttons. A button's value is only the incident's id: all of a message can be read by its readers.
 ACKNOWLEDGE, SILENCE_1H, SILENCE_4H = "pyrometer_acknowledge", "pyrometer_silence_1h", "pyrometer_silence_4h"
 UNSILENCE, SHOW_NODE, DRAIN = "pyrometer_unsilence", "pyrometer_node", "pyrometer_drain"
 
 
 class Composer:
-    """Puts messages together; `routing` is replaced when it is read again, `buttons` when somebody listens to them."""
+    """Composes messages; `routing` is replaced on reload, `buttons` is set when somebody handles clicks."""
 
     def __init__(self, style: Style) -> None:
         self._style = style
@@ -28,9 +28,9 @@ class Composer:
     def builder(
         self, incident: Incident, into: Incident | None, operation: Operation, target: str, *, native: bool
     ) -> Callable[[int], Message]:
-        """The message that is posted in `target`, or edited where it is, by how much is left out of it.
+        """Return a function from the degrade level to the message that is posted in `target` or edited in place.
 
-        `into` is the incident that this one became part of.
+        `into` is the incident that absorbed this one.
         """
         if into is not None:
             pointer = build_pointer(self.routing.shown(incident), self.routing.shown(into), self._style)
@@ -40,14 +40,14 @@ class Composer:
         return lambda level: self._with_buttons(build(shown, self._style, level, native=native), incident, level)
 
     def _with_buttons(self, message: Message, incident: Incident, level: int) -> Message:
-        # What parted from a message has called everybody there already.
+        # The message that it was split from has mentioned everybody already.
         message = message if incident.parted_at is not None else self.routing.addressed(message, incident)
         wanted = self.buttons and incident.firing and not incident.joined_into and level <= WITHOUT_CHART
         return Message(message.text, [*message.blocks, _actions(incident)]) if wanted else message
 
 
 def _placed(incident: Incident, where: str) -> Incident:
-    """The incident, saying so where its own channel could not take it."""
+    """Add a note to the incident if its own channel could not take it."""
     if not incident.channel or where in ("", incident.channel):
         return incident
     return replace(incident, note="; ".join(filter(None, (incident.note, f"not possible in {incident.channel}"))))

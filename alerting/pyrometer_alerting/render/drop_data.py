@@ -1,4 +1,4 @@
-"""What a picture of a drop shows: the batches, the band, the culprit's clock or link; and how it is asked for."""
+"""Query what the picture of a drop shows: the batches, the band, the culprit's clock or link."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pyrometer_alerting.render.messages import headline, sign
 from pyrometer_alerting.sources.batches import batches
 
 BEFORE_SECONDS, LONGEST_SECONDS = 600.0, 2 * 3600.0
-SHARE_BEFORE = 0.5  # of the event's own length is shown before it, if that is more
+SHARE_BEFORE = 0.5  # at least this share of the event's own length is shown before it
 GRID_POINTS = 240
 REASONS = ("hw_thermal", "sw_thermal", "hw_power_brake", "hw_slowdown")
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line below the batches: times, values in its unit."""
+    """A line below the batches: Unix seconds and values in its unit."""
 
     name: str
     unit: str
@@ -29,8 +29,8 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Drop:
-    """Times in Unix seconds, MFU as ratios. `end` is None while it lasts, `until` is when the picture ends."""
+class DropPicture:
+    """Times in Unix seconds, MFU as ratios; `end` is None while the drop lasts, `until` is the end of the picture."""
 
     title: str
     subtitle: str
@@ -48,8 +48,12 @@ class Drop:
     downs: tuple[float, ...] = ()
 
 
-def drop_of(prometheus: Prometheus, incident: Incident, now: float) -> Drop | None:
-    """All that the picture of an incident shows; None without a curve or batches. Raises PrometheusError."""
+def drop_picture_of(prometheus: Prometheus, incident: Incident, now: float) -> DropPicture | None:
+    """Return what the picture of an incident shows; None without a curve or batches.
+
+    Raises:
+        PrometheusError: a query failed.
+    """
     diagnosis = incident.diagnosis
     if diagnosis is None or diagnosis.curve is None:
         return None
@@ -61,7 +65,7 @@ def drop_of(prometheus: Prometheus, incident: Incident, now: float) -> Drop | No
     if frame.empty:
         return None
     cause = next((found for found in diagnosis.causes if found.labels), None)
-    drop = Drop(
+    drop = DropPicture(
         title=headline(incident).removeprefix(sign(incident)).strip(),
         subtitle=_subtitle(incident),
         at=tuple(frame["at"].astype(float)),
@@ -77,7 +81,7 @@ def drop_of(prometheus: Prometheus, incident: Incident, now: float) -> Drop | No
 
 
 def band(frame: pd.DataFrame, begin: float, expected: float) -> tuple[float, float]:
-    """Where nine of ten batches lay before the drop; without enough of them 3 % around what is expected."""
+    """Return the range of nine in ten batches before the drop; with too few of them, 3 % around the expected MFU."""
     before = frame[(frame["at"] < begin) & ~frame["tagged"].astype(bool)]["mfu"].astype(float)
     if len(before) < 20:
         return 0.97 * expected, 1.03 * expected
@@ -87,12 +91,12 @@ def band(frame: pd.DataFrame, begin: float, expected: float) -> tuple[float, flo
 def _subtitle(incident: Incident) -> str:
     shape = incident.diagnosis.shape if incident.diagnosis is not None else None
     named = [incident.cluster, f"run {incident.run}" if incident.run else ""]
-    if shape is not None and shape.tells:
-        named.append(f"curve: {shape.said}{shape.sure}")
+    if shape is not None and shape.is_known:
+        named.append(f"curve: {shape.said}{shape.confidence_note}")
     return "  \u00b7  ".join(name for name in named if name)
 
 
-def _with_culprit(prometheus: Prometheus, cluster: str, drop: Drop, cause: Cause) -> Drop:
+def _with_culprit(prometheus: Prometheus, cluster: str, drop: DropPicture, cause: Cause) -> DropPicture:
     labels = cause.labels or {}
     where = f"cluster={quoted(cluster)},{matching('node', [labels.get('node', '')])}"
     step = max((drop.until - drop.at[0]) / GRID_POINTS, 5.0)
@@ -117,15 +121,15 @@ def _with_culprit(prometheus: Prometheus, cluster: str, drop: Drop, cause: Cause
 
 
 def _replace(
-    drop: Drop,
+    drop: DropPicture,
     culprit: str,
     lines: list[Line | None],
     *,
     throttled: tuple[tuple[float, float], ...] = (),
     downs: tuple[float, ...] = (),
-) -> Drop:
+) -> DropPicture:
     kept = tuple(line for line in lines if line is not None)
-    return Drop(**{**vars(drop), "culprit": culprit, "lines": kept, "throttled": throttled, "downs": downs})
+    return DropPicture(**{**vars(drop), "culprit": culprit, "lines": kept, "throttled": throttled, "downs": downs})
 
 
 def _line(name: str, found: list[Series]) -> Line | None:
@@ -136,7 +140,7 @@ def _line(name: str, found: list[Series]) -> Line | None:
 
 
 def risen(found: list[Series]) -> tuple[float, ...]:
-    """When a counter rose."""
+    """Return the times at which a counter rose."""
     if not found or len(found[0].points) < 2:
         return ()
     at, values = np.array(found[0].points, dtype=float).T
@@ -144,7 +148,7 @@ def risen(found: list[Series]) -> tuple[float, ...]:
 
 
 def stretches(found: list[Series], step: float) -> tuple[tuple[float, float], ...]:
-    """From when to when a counter of seconds rose, neighbouring rises as one."""
+    """Return (start, end) of the stretches in which a counter of seconds rose, neighbouring rises merged."""
     merged: list[tuple[float, float]] = []
     for time in risen(found):
         begin = time - step

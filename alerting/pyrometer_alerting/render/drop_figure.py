@@ -1,4 +1,4 @@
-"""A drop as a picture: every batch's MFU over the band it should be in, and the culprit's clock or link below it."""
+"""Draw a drop: every batch's MFU over the expected band, and the culprit's clock or link below it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
 from matplotlib.figure import Figure
 
-from pyrometer_alerting.render.canvas import (
+from pyrometer_alerting.model.incident import Incident
+from pyrometer_alerting.prometheus import Prometheus
+from pyrometer_alerting.render.drop_data import DropPicture, drop_picture_of
+from pyrometer_alerting.render.figures import (
     BLUE,
     DIM,
     GREEN,
@@ -18,21 +21,30 @@ from pyrometer_alerting.render.canvas import (
     HEIGHT,
     INK,
     VERMILLION,
-    figure_of,
+    drawable,
     heading,
-    plain_axis,
-    png,
-    shown,
+    new_figure,
+    style_axis,
+    to_png,
 )
-from pyrometer_alerting.render.drop_data import Drop, Line
 
 MOST_POINTS = 20_000
 UTC = timezone.utc
 
 
-def draw(drop: Drop) -> bytes:
-    """The picture as PNG."""
-    figure = figure_of()
+def draw_incident(prometheus: Prometheus, incident: Incident, now: float) -> bytes | None:
+    """Return the picture of an incident as PNG; None if there is nothing to draw.
+
+    Raises:
+        PrometheusError: a query failed.
+    """
+    drop = drop_picture_of(prometheus, incident, now)
+    return draw(drop) if drop is not None else None
+
+
+def draw(drop: DropPicture) -> bytes:
+    """Return the picture as PNG."""
+    figure = new_figure()
     rows = 2 if drop.lines or drop.downs else 1
     axes = figure.subplots(rows, 1, sharex=True, squeeze=False, height_ratios=[2.1, 1][:rows])[:, 0]
     figure.subplots_adjust(left=0.075, right=0.835, top=0.86, bottom=0.085, hspace=0.3)
@@ -43,12 +55,12 @@ def draw(drop: Drop) -> bytes:
         _culprit(figure, axes[1], drop)
     for axis in axes:
         _window(axis, drop, named=axis is axes[0])
-        plain_axis(axis)
+        style_axis(axis)
     _times(axes[-1], drop)
-    return png(figure)
+    return to_png(figure)
 
 
-def _batches(axis: Axes, drop: Drop) -> None:
+def _batches(axis: Axes, drop: DropPicture) -> None:
     at, mfu = _dates(drop.at), 100 * np.asarray(drop.mfu)
     tagged = np.asarray(drop.tagged, dtype=bool)
     low, high = 100 * drop.band[0], 100 * drop.band[1]
@@ -70,7 +82,7 @@ def _batches(axis: Axes, drop: Drop) -> None:
     _labels(axis, labels, top)
 
 
-def _culprit(figure: Figure, axis: Axes, drop: Drop) -> None:
+def _culprit(figure: Figure, axis: Axes, drop: DropPicture) -> None:
     top = 1.0
     labels = []
     for line, colour, style in zip(drop.lines[:2], (VERMILLION, GREY), ("-", (0, (4, 3))), strict=False):
@@ -79,7 +91,7 @@ def _culprit(figure: Figure, axis: Axes, drop: Drop) -> None:
         labels.append((line.values[-1] if line.values else 0.0, line.name, colour))
     axis.set_ylim(0, top)
     unit = drop.lines[0].unit if drop.lines else ""
-    axis.set_ylabel(shown(unit, 24), color=DIM, fontsize=9)
+    axis.set_ylabel(drawable(unit, 24), color=DIM, fontsize=9)
     for begin, end in drop.throttled:
         left, right = _dates([begin, end])
         axis.axvspan(left, right, ymin=0, ymax=0.09, color=VERMILLION, lw=0, zorder=3)
@@ -95,8 +107,8 @@ def _culprit(figure: Figure, axis: Axes, drop: Drop) -> None:
     heading(figure, place, drop.culprit, color=VERMILLION, fontsize=10, fontweight="bold")
 
 
-def _window(axis: Axes, drop: Drop, *, named: bool) -> None:
-    """The time of the event, shaded, with its beginning marked."""
+def _window(axis: Axes, drop: DropPicture, *, named: bool) -> None:
+    """Shade the time of the event and mark its start."""
     end = drop.end if drop.end is not None else drop.until
     axis.axvspan(*_dates([drop.begin, end]), color=VERMILLION, alpha=0.08, lw=0, zorder=0)
     axis.axvline(_dates([drop.begin])[0], color=VERMILLION, lw=1.1, zorder=1)
@@ -114,15 +126,15 @@ def _window(axis: Axes, drop: Drop, *, named: bool) -> None:
 
 
 def _labels(axis: Axes, labels: Sequence[tuple[float, str, str]], top: float) -> None:
-    """Names at the right end of the lines, moved apart so that none lies on another."""
+    """Label the lines at their right ends, moved apart so that none overlap."""
     last = -1.0
     for value, name, colour in sorted(labels, key=lambda label: label[0]):
         height = axis.get_position().height * HEIGHT * 72
         last = max(value / max(top, 1e-9), last + 12.5 / height)
-        axis.text(1.012, last, shown(name, 24), transform=axis.transAxes, color=colour, fontsize=9.5, va="center")
+        axis.text(1.012, last, drawable(name, 24), transform=axis.transAxes, color=colour, fontsize=9.5, va="center")
 
 
-def _times(axis: Axes, drop: Drop) -> None:
+def _times(axis: Axes, drop: DropPicture) -> None:
     locator = AutoDateLocator(minticks=4, maxticks=8, tz=UTC)
     axis.xaxis.set_major_locator(locator)
     axis.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=UTC, show_offset=False))
@@ -133,6 +145,3 @@ def _times(axis: Axes, drop: Drop) -> None:
 
 def _dates(times: Sequence[float]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     return np.asarray([date2num(datetime.fromtimestamp(time, tz=UTC)) for time in times], dtype=np.float64)
-
-
-__all__ = ["Drop", "Line", "draw"]

@@ -1,8 +1,8 @@
-"""An incident as a Slack message: Block Kit within every limit by construction, and the same in plain text.
+"""Build an incident's Slack message: Block Kit within every limit by construction, and the same as plain text.
 
 Limits (docs.slack.dev/reference/block-kit/blocks): 50 blocks, header 150, section 3000, 10 fields of 2000, text 4000
-recommended, about 13,200 in all. A full message here has at most 11 blocks, of 150 + 900 + 300 + 8 * 300 + 2800 +
-1800 characters, and a chart of 3,000; a test with hostile labels keeps it so.
+recommended, about 13,200 in all. A full message here has at most 11 blocks, of 150 + 900 + 300 + 8 * 300 + 2800 + 1800
+characters, and a chart of 3,000; a test with hostile labels checks it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyrometer_alerting.model.incident import Alert, Cause, Incident, culprits, 
 from pyrometer_alerting.model.links import alertmanager_link, board_links, prometheus_link, runbook_url
 from pyrometer_alerting.model.message import Block, Message
 from pyrometer_alerting.render.chart_block import chart_block
-from pyrometer_alerting.state.correlation import EVERYWHERE
+from pyrometer_alerting.state.correlation import NO_SINGLE_PART
 from pyrometer_alerting.state.lifecycle import rank, worst
 
 MAX_CAUSES = 5
@@ -33,18 +33,18 @@ CHARTS = (NATIVE_CHART, "image")
 
 @dataclass(frozen=True)
 class Style:
-    """What every message of this installation has in common."""
+    """The common part of all messages of this installation: a notice, and the addresses for links."""
 
     notice: str = ""
     grafana_url: str = ""
     alertmanager_url: str = ""
     prometheus_url: str = ""  # as browsers reach it
-    runbook_url: str = ""  # what a runbook's path is added to
-    charts: str = "auto"  # Slack's chart block where the workspace has it, else a picture; or `picture`, or `off`
+    runbook_url: str = ""  # base of a runbook's path
+    charts: str = "auto"  # Slack's chart block if the workspace has it, else a picture; or `picture`, or `off`
 
 
 def build(incident: Incident, style: Style, degrade: int = 0, *, native: bool = True) -> Message:
-    """The incident's message as it is now; higher `degrade` leaves more out.
+    """Build the incident's present message; a higher `degrade` leaves more out.
 
     Where the workspace has no chart block (`native` is False) the chart is a picture, once there is one.
     """
@@ -72,12 +72,12 @@ def build(incident: Incident, style: Style, degrade: int = 0, *, native: bool = 
 
 
 def has_chart(message: Message) -> bool:
-    """Whether Slack must be able to draw a chart for this."""
+    """Return whether Slack must be able to draw a chart for this message."""
     return any(block["type"] == NATIVE_CHART for block in message.blocks)
 
 
 def build_reply(incident: Incident, event: str, style: Style) -> Message:
-    """What the thread says about an event: an edit pings nobody, a reply does."""
+    """Build the thread's reply on an event: an edit pings nobody, a reply does."""
     alert = incident.newest()
     said = {
         "resolved": f"\u2705 Resolved after {text.duration(_lasted(incident))}{_lost(incident, '; about ')}",
@@ -95,8 +95,8 @@ def build_reply(incident: Incident, event: str, style: Style) -> Message:
     return Message(shown, [{"type": "section", "text": {"type": "mrkdwn", "text": shown}}])
 
 
-def build_parting(rest: Incident, parted: Incident, style: Style) -> Message:
-    """What the thread says when a part goes on in a message of its own; with the end, where that was all that fired."""
+def build_split_reply(rest: Incident, parted: Incident, style: Style) -> Message:
+    """Build the thread's reply on a part that was split off; with the resolve if nothing else fired."""
     parts = text.mrkdwn(", ".join(culprits(parted)[:3]) or parted.alertname, FIELD)
     why = f"run {text.mrkdwn(rest.run, FIELD)} does not use it"
     onward = f"{_name(parted.alertname)} goes on in a message of its own"
@@ -109,7 +109,7 @@ def build_parting(rest: Incident, parted: Incident, style: Style) -> Message:
 
 @dataclass(frozen=True)
 class ThreadReplies:
-    """The replies of `model.message.Replies` in this installation's style."""
+    """Builds replies in this installation's style."""
 
     style: Style
 
@@ -118,34 +118,34 @@ class ThreadReplies:
         return build_reply(incident, event, self.style)
 
     def split(self, rest: Incident, parted: Incident) -> Message:
-        """Build the reply on a split, as `build_parting` does."""
-        return build_parting(rest, parted, self.style)
+        """Build the reply on a split, as `build_split_reply` does."""
+        return build_split_reply(rest, parted, self.style)
 
 
 def headline(incident: Incident) -> str:
-    """What is wrong, in one line, with the culprit: clean but not escaped, at most 150 units."""
+    """Return the incident in one line, with the culprit: clean but not escaped, at most 150 units."""
     alert = incident.newest()
     summary = text.clean(alert.annotations.get("summary", "")) or _fallback_summary(incident)
     if _is_domain(incident):
         summary = _domain_summary(incident)
     blamed = culprits(incident)
     # The likeliest alone: two names side by side would read as two culprits.
-    counted = _is_domain(incident)  # by the summary already
+    counted = _is_domain(incident)  # the summary has the number already
     more = f" (+{len(blamed) - 1})" if len(blamed) > 1 and not counted else ""
     tail = f": {blamed[0]}{more}" if blamed and not _names(summary, text.clean(blamed[0])) else ""
     state = "" if incident.firing else "Resolved: "
-    # The culprit must survive the cut: the summary gives way.
+    # The culprit must survive the cut: the summary is shortened.
     tail = text.plain(tail, 70)
     return f"{sign(incident)} {state}" + text.plain(summary, 130 - text.units(tail)) + tail
 
 
 def _names(summary: str, part: str) -> bool:
-    """Whether it says who: `rank 17 on gpu-042` is gpu-042 rank 17."""
+    """Return whether the summary names the part: `rank 17 on gpu-042` is gpu-042 rank 17."""
     return part in summary or set(part.split()) <= set(re.split(r"[\s:,;]+", summary))
 
 
 def _domain_summary(incident: Incident) -> str:
-    """What a switch, a rack or a storm took along: `NicLinkFlapping at 300 parts of 38 nodes`."""
+    """Summarize what a switch, a rack or a storm affects: `NicLinkFlapping at 300 parts of 38 nodes`."""
     names = incident.alertnames()
     parts = {part_of(alert.labels) for alert in incident.members}
     nodes = {alert.labels["node"] for alert in incident.members if "node" in alert.labels}
@@ -155,7 +155,7 @@ def _domain_summary(incident: Incident) -> str:
 
 
 def causes_text(incident: Incident) -> str:
-    """The numbered list under *Likely causes*; empty for incidents that are their own cause."""
+    """Return the numbered list under *Likely causes*; empty for incidents that are their own cause."""
     if not incident.wants_diagnosis:
         return ""
     if incident.diagnosis is None:
@@ -172,16 +172,16 @@ def causes_text(incident: Incident) -> str:
 
 
 def _shape_line(incident: Incident) -> str:
-    """What the curve looks like; nothing where it looks like nothing known."""
+    """Describe the curve; empty if it resembles no known trouble."""
     shape = incident.diagnosis.shape if incident.diagnosis is not None else None
-    if shape is None or not shape.tells:
+    if shape is None or not shape.is_known:
         return ""
     also = f"; also {text.mrkdwn(shape.also, FIELD)}" if shape.also else ""
-    return f"_MFU curve:_ {text.mrkdwn(shape.said, FIELD)}{shape.sure}{also}"
+    return f"_MFU curve:_ {text.mrkdwn(shape.said, FIELD)}{shape.confidence_note}{also}"
 
 
 def _lost(incident: Incident, before: str = "") -> str:
-    """`12 GPU-hours lost`, after some words; nothing as long as it is nothing."""
+    """Return `12 GPU-hours lost` after the words in `before`; empty while the cost is negligible."""
     cost = incident.diagnosis.cost if incident.diagnosis is not None else None
     if cost is None or cost.gpu_hours < 0.005:
         return ""
@@ -189,7 +189,7 @@ def _lost(incident: Incident, before: str = "") -> str:
 
 
 def cause_line(cause: Cause) -> str:
-    """One cause as text: part, why, evidence, and what speaks against it."""
+    """Return one cause as text: part, reason, evidence, and what speaks against it."""
     line = f"{cause.part}: {cause.cause}" if cause.cause else cause.part
     if cause.evidence:
         line += f"; {', '.join(cause.evidence)}"
@@ -197,14 +197,14 @@ def cause_line(cause: Cause) -> str:
 
 
 def sign(incident: Incident) -> str:
-    """The state as one coloured character: readable in a list of channels and in a terminal."""
+    """Return the state as one coloured character, readable in a list of channels and in a terminal."""
     if not incident.firing:
         return "\u2705"
     return {"critical": "\U0001f534", "warning": "\U0001f7e0"}.get(incident.severity, "\U0001f535")
 
 
 def _summary(incident: Incident, style: Style) -> str:
-    """The accessible `text`: the headline and all that matters, for notifications, screen readers and plain clients."""
+    """Return the accessible `text`: all that matters, for notifications, screen readers and plain clients."""
     lines = [text.escape(headline(incident)), _what(incident)]
     lines += [_facts(incident), _origin(incident), causes_text(incident)]
     lines += [_flaps(incident), _what_to_do(incident, style), _members(incident)]
@@ -214,7 +214,7 @@ def _summary(incident: Incident, style: Style) -> str:
 
 
 def _facts(incident: Incident) -> str:
-    """The fields in one line: `run llama-70b, cluster c1, critical, since 2026-11-21 03:12:05 UTC`, and more."""
+    """Return the fields as one line: `run llama-70b, cluster c1, critical, since 2026-11-21 03:12:05 UTC`, ..."""
     named = [("run", incident.newest().labels.get("run", "")), ("cluster", incident.cluster), ("", incident.severity)]
     said = [f"{name} {text.mrkdwn(value, FIELD)}".strip() for name, value in named if text.clean(value)]
     said += [f"since {text.utc(incident.started_at)}", _lost(incident)]
@@ -234,7 +234,7 @@ def _measured(incident: Incident) -> str:
 
 
 def _what(incident: Incident) -> str:
-    """What was measured: of many parts what they tell, and the latest of them; of what is over as it was."""
+    """Return the measurement: for many parts a count by alert and the latest, for a resolved incident the last."""
     said = text.mrkdwn(_measured(incident), PARAGRAPH - 300)
     if _is_domain(incident):
         told = Counter(alert.name for alert in incident.members if alert.firing == incident.firing)
@@ -244,7 +244,7 @@ def _what(incident: Incident) -> str:
 
 
 def _is_domain(incident: Incident) -> bool:
-    """Whether it is of several parts that have something in common, and of no run."""
+    """Return whether it has several parts with a common domain and no run."""
     return bool(incident.domain) and not incident.run
 
 
@@ -267,7 +267,7 @@ def _fields(incident: Incident) -> Block:
 
 
 def _origin(incident: Incident) -> str:
-    """Where the reader may have seen it before."""
+    """Return where the reader may have seen it before."""
     if incident.parted_at is None:
         return ""
     run = text.mrkdwn(incident.parted_run, FIELD)
@@ -275,7 +275,7 @@ def _origin(incident: Incident) -> str:
 
 
 def _members(incident: Incident) -> str:
-    """Who is in it, where it is more than one; firing ones first, of these the worst: only so many are shown."""
+    """List the members if there are several: firing ones first, then by severity, up to MAX_MEMBERS."""
     if len(incident.members) < 2 and not incident.truncated:
         return ""
     ordered = sorted(incident.members, key=lambda alert: (not alert.firing, -rank(worst([alert])), alert.starts_at))
@@ -291,13 +291,13 @@ def _members(incident: Incident) -> str:
 
 
 def _member(alert: Alert, incident: Incident) -> str:
-    """The part, and the alert's name where the incident has several."""
+    """Return the part, with the alert's name if the incident has several."""
     part = part_of(alert.labels) or (f"run {alert.labels['run']}" if alert.labels.get("run") else "")
     return f"{part}: {alert.name}" if part and len(incident.alertnames()) > 1 else part or alert.name
 
 
 def build_pointer(incident: Incident, into: Incident | None, style: Style) -> Message:
-    """What is left of a message whose incident became part of another one, with what that one is about."""
+    """Build what remains of the message of an absorbed incident, naming the one that absorbed it."""
     alert = incident.newest()
     about = "another incident" if into is None else text.mrkdwn(_about(into), FIELD)
     summary = text.plain(alert.annotations.get("summary", ""), 100) or _fallback_summary(incident)
@@ -308,10 +308,10 @@ def build_pointer(incident: Incident, into: Incident | None, style: Style) -> Me
 
 
 def _about(incident: Incident) -> str:
-    """`run llama-70b`, `switch leaf-12`, `GpuLost at many parts`, `gpu-042 GPU 3`: nothing that changes as it grows."""
+    """Return `run llama-70b`, `switch leaf-12`, `GpuLost at many parts` or `gpu-042 GPU 3`, which never change."""
     if incident.run:
         return f"run {incident.run}"
-    if incident.domain == EVERYWHERE:
+    if incident.domain == NO_SINGLE_PART:
         return f"{incident.alertname} at many parts"
     return incident.domain or part_of(incident.newest().labels) or incident.alertname
 
@@ -369,7 +369,7 @@ def _header(incident: Incident) -> Block:
 
 
 def _chart(incident: Incident, style: Style, *, native: bool) -> Block | None:
-    """The run's MFU as Slack's own chart, else the picture that was made of it."""
+    """Return the run's MFU as Slack's own chart, else as its picture."""
     curve = incident.diagnosis.curve if incident.diagnosis is not None else None
     if style.charts == "off":
         return None

@@ -1,4 +1,4 @@
-"""Slack's markup taken apart, for the two other places that show the same message: the terminal and the page."""
+"""Parse Slack's markup, for the two other places that show the same message: the terminal and the page."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TOKEN = re.compile(r"<([^<>\n]+)>|(?<!\w)\*([^*\n]+)\*(?!\w)|(?<!\w)_([^_\n]+)_
 
 @dataclass(frozen=True)
 class Span:
-    """A piece of text: `kind` is text, bold, italic, link or time; `url` for links; `unix` for times."""
+    """A piece of text: `kind` is text, bold, italic, link or time; `url` is for links, `unix` for times."""
 
     kind: str
     text: str
@@ -23,7 +23,7 @@ class Span:
 
 
 def spans(mrkdwn: str) -> Iterator[Span]:
-    """The pieces of a mrkdwn text, with Slack's escapes undone."""
+    """Yield the pieces of a mrkdwn text, with Slack's escapes undone."""
     position = 0
     for match in _TOKEN.finditer(mrkdwn):
         if match.start() > position:
@@ -48,7 +48,7 @@ def _span(match: re.Match[str]) -> Span:
 
 
 def texts(block: dict[str, Any]) -> list[list[Span]]:
-    """The texts of a block, each as spans: the text itself, then its fields or elements."""
+    """Return the texts of a block as spans: the text itself, then its fields or elements."""
     objects = [block["text"]] if "text" in block else []
     objects += block.get("fields", []) + block.get("elements", [])
     return [

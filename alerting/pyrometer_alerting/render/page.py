@@ -11,15 +11,15 @@ from typing import Any
 from pyrometer_alerting.model.incident import Incident
 from pyrometer_alerting.model.message import Message
 from pyrometer_alerting.model.text import duration, utc
+from pyrometer_alerting.render.chart_block import svg
 from pyrometer_alerting.render.mrkdwn import Span, texts
-from pyrometer_alerting.render.page_chart import svg
 
 _DOTS = {"\U0001f534": "critical", "\U0001f7e0": "warning", "\U0001f535": "info", "\u2705": "resolved"}
 
 
 @dataclass(frozen=True)
 class Shown:
-    """An incident with its message and how far the message got (`delivery`: a short word for the corner)."""
+    """An incident with its message; `delivery` is a short word on how far the message got."""
 
     incident: Incident
     message: Message
@@ -28,14 +28,14 @@ class Shown:
 
 @dataclass(frozen=True)
 class Banner:
-    """What is said above the list: the notice, and trouble of our own (one line each)."""
+    """The top of the page: the notice, and the service's own troubles, one line each."""
 
     notice: str = ""
     trouble: tuple[str, ...] = ()
 
 
 def render(shown: Sequence[Shown], banner: Banner, now: float) -> str:
-    """The whole page; it reloads itself every 5 s."""
+    """Return the whole page, which reloads itself every 5 s."""
     firing = sum(item.incident.firing for item in shown)
     state = f"{firing} firing" if firing else "all quiet"
     cards = "".join(_card(item, now) for item in shown) or '<p class="empty">No incident yet. Nothing is on fire.</p>'
@@ -74,7 +74,7 @@ def _block(block: dict[str, Any]) -> str:
     if block["type"] == "data_visualization":
         return svg(block)
     if block["type"] == "image":
-        return ""  # the page has no way to Slack's files
+        return ""  # the page cannot read Slack's files
     pieces = ["".join(_span(span) for span in piece) for piece in texts(block)]
     if block["type"] == "header":
         return f"<h2>{_with_dots(pieces[0])}</h2>"
@@ -87,7 +87,7 @@ def _block(block: dict[str, Any]) -> str:
 
 
 def _with_dots(shown: str) -> str:
-    """State signs as drawn dots: not every machine has an emoji font."""
+    """Replace state signs by drawn dots: not every machine has an emoji font."""
     for sign, kind in _DOTS.items():
         shown = shown.replace(sign, f'<i class="dot {kind}"></i>')
     return shown

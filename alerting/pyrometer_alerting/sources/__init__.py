@@ -1,1 +1,1 @@
-"""Where evidence comes from: Alertmanager, the batches of a run, the wiring of the cluster."""
+"""Sources of evidence: Alertmanager, the batches of a run, its expected MFU, the wiring of the cluster."""

@@ -1,7 +1,7 @@
-"""Questions to Alertmanager's API v2: what it knows of alerts and silences, and setting silences.
+"""A client of Alertmanager's API v2: read alerts and silences, create and expire silences.
 
-The webhook alone loses things: an alert that ends while it is silenced or inhibited never sends its resolve, one that
-fires and ends while we are away is never told (all measured on a real one).
+The webhook alone loses information: an alert that ends while it is silenced or inhibited never sends its resolve, and
+one that fires and ends while the service is down is never delivered (both observed on a real Alertmanager).
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from urllib.parse import quote, urlsplit
 import requests
 
 ANSWER_SECONDS = 5.0
-MAX_ANSWER_BYTES = 64 << 20  # 10,000 alerts with annotations take about 10 MiB
+MAX_ANSWER_BYTES = 64 << 20  # enough for tens of thousands of alerts with annotations
 
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(\.\d+)?(?:Z|([+-])(\d\d):(\d\d))")
 
 
 class AlertmanagerError(Exception):
-    """No answer, or not a good one; one line that may be shown."""
+    """No usable answer; the message is one line that may be shown."""
 
 
 @dataclass(frozen=True)
-class Seen:
-    """An alert as Alertmanager knows it now (it does not tell ended ones). `muted` when it is silenced or inhibited.
+class ActiveAlert:
+    """An alert that Alertmanager has now (ended ones are not reported); `muted` if it is silenced or inhibited.
 
     `receivers` are the names that its routes lead to.
     """
@@ -68,19 +68,22 @@ class Matcher:
 
 
 class Alertmanager(Protocol):
-    """What we ask of one Alertmanager. Every method raises AlertmanagerError."""
+    """One Alertmanager; every method raises AlertmanagerError."""
 
-    def alerts(self, matchers: Sequence[Matcher] = ()) -> list[Seen]:
-        """Everything it knows, silenced and inhibited alerts included."""
+    def alerts(self, matchers: Sequence[Matcher] = ()) -> list[ActiveAlert]:
+        """Return all alerts it has, including silenced and inhibited ones."""
+        ...
 
     def silences(self) -> list[Silence]:
-        """All silences that it still knows."""
+        """Return all silences it has."""
+        ...
 
     def silence(self, matchers: Sequence[Matcher], ends_at: float, created_by: str, comment: str) -> str:
-        """Make a silence that begins now; returns its id."""
+        """Create a silence that starts now and return its id."""
+        ...
 
     def expire(self, silence_id: str) -> None:
-        """End a silence."""
+        """Expire a silence."""
 
 
 class HttpAlertmanager:
@@ -90,26 +93,38 @@ class HttpAlertmanager:
         self._url = url.rstrip("/")
         self._session = requests.Session()
         if urlsplit(url).hostname in ("127.0.0.1", "localhost", "::1"):
-            self._session.trust_env = False  # a proxy of the environment cannot reach our loopback
+            self._session.trust_env = False  # a proxy from the environment cannot reach our loopback
 
-    def alerts(self, matchers: Sequence[Matcher] = ()) -> list[Seen]:
-        """GET /api/v2/alerts."""
+    def alerts(self, matchers: Sequence[Matcher] = ()) -> list[ActiveAlert]:
+        """Call GET /api/v2/alerts.
+
+        Raises:
+            AlertmanagerError: there was no usable answer.
+        """
         asked = "&".join(f"filter={quote(str(matcher), safe='')}" for matcher in matchers)
         found = self._ask("GET", f"/api/v2/alerts?active=true&silenced=true&inhibited=true&unprocessed=true&{asked}")
         try:
-            return [_seen(item) for item in found]
+            return [_active_alert(item) for item in found]
         except (KeyError, TypeError, AttributeError):
             raise AlertmanagerError("Alertmanager's answer could not be read") from None
 
     def silences(self) -> list[Silence]:
-        """GET /api/v2/silences."""
+        """Call GET /api/v2/silences.
+
+        Raises:
+            AlertmanagerError: there was no usable answer.
+        """
         try:
             return [_silence(item) for item in self._ask("GET", "/api/v2/silences")]
         except (KeyError, TypeError, AttributeError):
             raise AlertmanagerError("Alertmanager's answer could not be read") from None
 
     def silence(self, matchers: Sequence[Matcher], ends_at: float, created_by: str, comment: str) -> str:
-        """POST /api/v2/silences."""
+        """Call POST /api/v2/silences.
+
+        Raises:
+            AlertmanagerError: the silence was not created, or there was no usable answer.
+        """
         document = {
             "matchers": [
                 {"name": each.name, "value": each.value, "isRegex": each.is_regex, "isEqual": True} for each in matchers
@@ -121,15 +136,19 @@ class HttpAlertmanager:
         }
         answer = self._ask("POST", "/api/v2/silences", document)
         if not isinstance(answer, dict) or not isinstance(answer.get("silenceID"), str):
-            raise AlertmanagerError("Alertmanager did not say which silence it made")
+            raise AlertmanagerError("Alertmanager did not return the id of the silence")
         return str(answer["silenceID"])
 
     def expire(self, silence_id: str) -> None:
-        """DELETE /api/v2/silence/{id}."""
+        """Call DELETE /api/v2/silence/{id}.
+
+        Raises:
+            AlertmanagerError: there was no usable answer.
+        """
         self._ask("DELETE", f"/api/v2/silence/{quote(silence_id, safe='')}")
 
     def close(self) -> None:
-        """Close kept connections."""
+        """Close open connections."""
         self._session.close()
 
     def _ask(self, method: str, path: str, document: object = None) -> Any:  # noqa: ANN401 - JSON
@@ -142,7 +161,7 @@ class HttpAlertmanager:
             raise AlertmanagerError("Alertmanager's answer could not be read") from None
 
     def _body(self, method: str, path: str, document: object) -> bytes:
-        """The whole answer, bounded in time and size (requests' own timeout is per read)."""
+        """Read the whole answer, bounded in time and size (requests' own timeout is per read)."""
         deadline = time.monotonic() + ANSWER_SECONDS
         address = self._url + path
         with self._session.request(method, address, json=document, timeout=ANSWER_SECONDS, stream=True) as answer:
@@ -156,9 +175,9 @@ class HttpAlertmanager:
             return bytes(body)
 
 
-def _seen(item: Mapping[str, Any]) -> Seen:
+def _active_alert(item: Mapping[str, Any]) -> ActiveAlert:
     status = item["status"]
-    return Seen(
+    return ActiveAlert(
         fingerprint=str(item["fingerprint"]),
         labels={str(name): str(value) for name, value in item["labels"].items()},
         annotations={str(name): str(value) for name, value in (item.get("annotations") or {}).items()},
@@ -185,7 +204,7 @@ def _iso(unix: float) -> str:
 
 
 def rfc3339(value: object) -> float | None:
-    """RFC 3339 with up to nanoseconds as Unix seconds; None for year 1 (Go's zero) and for what is no time."""
+    """Parse RFC 3339 with up to nanoseconds into Unix seconds; None for year 1 (Go's zero) and for anything else."""
     match = _TIME.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         return None

@@ -1,7 +1,7 @@
-"""Every batch of a run out of Prometheus, as it was measured: raw samples with their own timestamps, never resampled.
+"""Read every batch of a run from Prometheus as it was measured: raw samples with their own timestamps.
 
-An instant query with a range selector returns the stored samples as they are; a range query would pick one per step
-and miss what is between. Imported late: it needs pandas.
+An instant query with a range selector returns the stored samples unchanged; a range query would pick one per step and
+miss those in between. Import this late: it needs pandas.
 """
 
 from __future__ import annotations
@@ -17,33 +17,37 @@ from pyrometer_alerting.prometheus import Prometheus, Series, quoted
 
 Floats = NDArray[np.float64]
 
-# The window of research on such signatures: long enough for a fault every 15 minutes, and for 600 steps of a slow run.
+# The window of published studies of such signatures: long enough for a fault every 15 minutes, and for 600 steps of a
+# slow run.
 WINDOW_SECONDS = 3600.0
 WINDOW_STEPS = 600
 LONGEST_SECONDS = 6 * 3600.0
-MOST_SAMPLES = 40_000  # of one run at once, some 3 MB on the wire: beyond 11 steps a second the window gets shorter
-AFTER_RESTART = 10  # batches after a (re)start that do not count: compilation, cold caches
+MOST_SAMPLES = 40_000  # of one run in one query: above 11 steps a second the window gets shorter
+AFTER_RESTART = 10  # batches after a (re)start that are left out: compilation, cold caches
 COLUMNS = ("at", "mfu", "step", "attempt", "tagged")
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run that has batches, and how many of them in the last WINDOW_SECONDS."""
+    """A run with batches, and how many of them fall into the last WINDOW_SECONDS."""
 
     cluster: str
     name: str
     batches: float
 
     def window(self, least: float = WINDOW_SECONDS) -> float:
-        """Seconds to look back for `least` and WINDOW_STEPS, within LONGEST_SECONDS and MOST_SAMPLES."""
+        """Return the seconds to look back for `least` and WINDOW_STEPS, within LONGEST_SECONDS and MOST_SAMPLES."""
         per_batch = WINDOW_SECONDS / max(self.batches, 1.0)
         longest = min(LONGEST_SECONDS, MOST_SAMPLES * per_batch)
         return min(max(WINDOW_SECONDS, WINDOW_STEPS * per_batch, least), longest)
 
 
 @dataclass(frozen=True)
-class Curve:
-    """The clean batches of one run, oldest first. `attempt` counts restarts inside the window from 0."""
+class MfuCurve:
+    """The clean batches of one run, oldest first; all arrays have one entry per batch.
+
+    `at` is Unix seconds, `ratio` MFU over the expected MFU; `attempt` counts restarts inside the window from 0.
+    """
 
     at: Floats
     ratio: Floats
@@ -52,27 +56,31 @@ class Curve:
 
     @property
     def step_seconds(self) -> float:
-        """The usual time between two batches."""
+        """The median time between two batches."""
         return float(np.median(np.diff(self.at))) if len(self.at) > 1 else 0.0
 
-    def part(self, begin: float, end: float = float("inf")) -> Curve:
-        """The batches after `begin`, up to and with `end` (Unix seconds)."""
+    def part(self, begin: float, end: float = float("inf")) -> MfuCurve:
+        """Return the batches after `begin` up to and including `end` (Unix seconds)."""
         return self.where((self.at > begin) & (self.at <= end))
 
-    def followed_by(self, later: Curve) -> Curve:
-        """This curve and one after it as one."""
+    def followed_by(self, later: MfuCurve) -> MfuCurve:
+        """Return this curve followed by a later one."""
         at, ratio, step, attempt = (
             np.concatenate([vars(self)[name], vars(later)[name]]) for name in ("at", "ratio", "step", "attempt")
         )
-        return Curve(at, ratio, step, attempt)
+        return MfuCurve(at, ratio, step, attempt)
 
-    def where(self, kept: NDArray[np.bool_]) -> Curve:
+    def where(self, kept: NDArray[np.bool_]) -> MfuCurve:
         """Return the batches that are marked True."""
-        return Curve(self.at[kept], self.ratio[kept], self.step[kept], self.attempt[kept])
+        return MfuCurve(self.at[kept], self.ratio[kept], self.step[kept], self.attempt[kept])
 
 
 def active_runs(prometheus: Prometheus, now: float) -> list[Run]:
-    """All runs that reported batches in the last hour, those with the most first; raises PrometheusError."""
+    """Return all runs that reported batches in the last hour, those with the most batches first.
+
+    Raises:
+        PrometheusError: the query failed.
+    """
     query = f"sum by (cluster, run) (count_over_time(pyrometer_train_batch_mfu_ratio[{WINDOW_SECONDS:.0f}s]))"
     found = [
         Run(series.labels.get("cluster", ""), series.labels.get("run", ""), series.points[0][1])
@@ -82,16 +90,21 @@ def active_runs(prometheus: Prometheus, now: float) -> list[Run]:
 
 
 def run_of(prometheus: Prometheus, cluster: str, run: str, now: float) -> Run:
-    """One run, with 0 batches where it has none; raises PrometheusError."""
+    """Return one run, with 0 batches if it has none.
+
+    Raises:
+        PrometheusError: the query failed.
+    """
     selector = f"pyrometer_train_batch_mfu_ratio{selected(cluster, run)}"
     found = prometheus.instant(f"sum(count_over_time({selector}[{WINDOW_SECONDS:.0f}s]))", now)
     return Run(cluster, run, found[0].points[0][1] if found else 0.0)
 
 
 def batches(prometheus: Prometheus, cluster: str, run: str, start: float, end: float) -> pd.DataFrame:
-    """The run's batches between two times, oldest first; columns COLUMNS, `attempt` counted from 0.
+    """Return the run's batches between two times, oldest first; columns COLUMNS, `attempt` counted from 0.
 
-    Raises PrometheusError.
+    Raises:
+        PrometheusError: a query failed.
     """
     where = f"{selected(cluster, run)}[{max(round(1000 * (end - start)), 1)}ms]"
     frame = _column(prometheus.samples(f"pyrometer_train_batch_mfu_ratio{where}", end), "mfu")
@@ -106,25 +119,27 @@ def batches(prometheus: Prometheus, cluster: str, run: str, start: float, end: f
     return frame.sort_values("at", kind="stable").reset_index(drop=True)[list(COLUMNS)]
 
 
-def clean_curve(frame: pd.DataFrame, reference: float) -> Curve:
-    """The curve of the clean batches of such a frame, against a reference MFU."""
+def clean_curve(frame: pd.DataFrame, reference: float) -> MfuCurve:
+    """Return the curve of the clean batches of such a frame, against a reference MFU."""
     at, mfu, step = (frame[name].to_numpy(dtype=float) for name in ("at", "mfu", "step"))
     return curve_of(at, mfu / reference, step, frame["attempt"].to_numpy(np.int64), frame["tagged"].to_numpy(np.bool_))
 
 
-def curve_of(at: Floats, ratio: Floats, step: Floats, attempt: NDArray[np.int64], tagged: NDArray[np.bool_]) -> Curve:
-    """A curve without the batches that say nothing: tagged ones, their neighbours, the first ones after a restart."""
+def curve_of(
+    at: Floats, ratio: Floats, step: Floats, attempt: NDArray[np.int64], tagged: NDArray[np.bool_]
+) -> MfuCurve:
+    """Return a curve without misleading batches: tagged ones, their neighbours, the first ones after a restart."""
     kept = _clean(attempt, tagged) & np.isfinite(ratio) & (ratio > 0)
-    return Curve(at[kept], ratio[kept], step[kept], attempt[kept])
+    return MfuCurve(at[kept], ratio[kept], step[kept], attempt[kept])
 
 
 def good_level(mfu: Floats) -> float:
-    """What a run reaches when all is well: the median of its best fifth (a mean would be pulled by its dips)."""
+    """Return the MFU of a healthy run: the median of its best fifth (a mean would be pulled down by its dips)."""
     return float(np.quantile(mfu, 0.9)) if len(mfu) else float("nan")
 
 
 def selected(cluster: str, run: str) -> str:
-    """The label matchers of one run."""
+    """Return the label matchers of one run."""
     return f"{{cluster={quoted(cluster)},run={quoted(run)}}}"
 
 
@@ -138,7 +153,7 @@ def _clean(attempt: NDArray[np.int64], tagged: NDArray[np.bool_]) -> NDArray[np.
 
 
 def _column(found: Iterable[Series], name: str) -> pd.DataFrame:
-    """attempt, at and the value; a batch that two nodes served (the reporting rank moved) counts once."""
+    """Return columns attempt, at and the value; a batch served by two nodes (the reporting rank moved) counts once."""
     frames = [
         pd.DataFrame(series.points, columns=["at", name]).assign(attempt=_attempt(series.labels)) for series in found
     ]

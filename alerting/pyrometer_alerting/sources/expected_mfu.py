@@ -1,4 +1,4 @@
-"""What MFU a run should reach, and who says so."""
+"""The MFU that a run should reach, and where that number is from."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import pandas as pd
 from pyrometer_alerting.prometheus import Prometheus, Series
 from pyrometer_alerting.sources.batches import Floats, good_level, selected
 
-HISTORY = "7d:5m"  # earlier days of the run; the rule's series is not per batch, so a subquery loses nothing
-WAVE_SECONDS = 2 * 86_400  # two whole days, or a wave of a day is only a guess
+HISTORY = "7d:5m"  # earlier days of the run; the recording rule is not per batch, so a subquery loses nothing
+WAVE_SECONDS = 2 * 86_400  # two whole days; with less, a daily wave would be a guess
 
 
 @dataclass(frozen=True)
-class Expectation:
-    """The MFU to expect (a ratio, 0-1) and in words where it is from; `own` when only the run itself says it.
+class ExpectedMfu:
+    """The expected MFU (a ratio, 0-1) and its source in words; `own` if only the run itself is the source.
 
-    `best_before` is the run's own best before the window that is looked at.
+    `best_before` is the run's own best before the window.
     """
 
     mfu: float
@@ -27,10 +27,13 @@ class Expectation:
     best_before: float | None = None
 
 
-def expectation(prometheus: Prometheus, cluster: str, run: str, frame: pd.DataFrame, end: float) -> Expectation | None:
-    """The best answer there is for a run with these batches; None when there are none. Raises PrometheusError.
+def expected_mfu(prometheus: Prometheus, cluster: str, run: str, frame: pd.DataFrame, end: float) -> ExpectedMfu | None:
+    """Return the best estimate for a run with these batches; None without batches.
 
-    Given by the job or learned of its configuration (a recording rule does that), else the run's own best.
+    It was given by the job or learned from its configuration (by a recording rule), else it is the run's own best.
+
+    Raises:
+        PrometheusError: a query failed.
     """
     clean = frame.loc[~frame["tagged"].astype(bool), "mfu"].to_numpy(dtype=float)
     if not len(clean):
@@ -40,24 +43,28 @@ def expectation(prometheus: Prometheus, cluster: str, run: str, frame: pd.DataFr
     before = _value(prometheus, f"max(quantile_over_time(0.9, {_RECENT}{selected(cluster, run)}[{HISTORY}]))", start)
     given = _value(prometheus, f"max(run:pyrometer_train_batch_mfu_ratio:expected{selected(cluster, run)})", end)
     if given is not None:
-        return Expectation(given, "expected for this configuration", own=False, best_before=before)
+        return ExpectedMfu(given, "expected for this configuration", own=False, best_before=before)
     best = max(own, before or 0.0)
     said = "own best of 7 days" if before is not None and before > own else "own best of the window"
-    return Expectation(best, said, own=True, best_before=before)
+    return ExpectedMfu(best, said, own=True, best_before=before)
 
 
 _RECENT = "run:pyrometer_train_batch_mfu_ratio:recent"
 
 
 def daily_wave(prometheus: Prometheus, cluster: str, run: str, now: float) -> float:
-    """Relative amplitude of a wave of 24 hours in two days of this run, 0 where there is none or no two days."""
+    """Return the relative amplitude of a 24-hour wave over two days of this run; 0 without a wave or two days.
+
+    Raises:
+        PrometheusError: the query failed.
+    """
     query = f"max(avg_over_time(pyrometer_train_batch_mfu_ratio{selected(cluster, run)}[10m]))"
     found = prometheus.range(query, now - WAVE_SECONDS, now, 600)
-    return wave_of(found[0]) if found else 0.0
+    return daily_amplitude(found[0]) if found else 0.0
 
 
-def wave_of(series: Series) -> float:
-    """The amplitude at 24 hours, relative to the mean, if it explains most of what moves slowly."""
+def daily_amplitude(series: Series) -> float:
+    """Return the amplitude at 24 hours relative to the mean, if it explains most of the slow variation."""
     points = np.array(series.points, dtype=float)
     if len(points) < 0.9 * WAVE_SECONDS / 600:
         return 0.0

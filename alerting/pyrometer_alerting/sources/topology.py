@@ -1,8 +1,17 @@
-"""The wiring of the clusters as Prometheus knows it: a node's rack, the switch and rail that a port leads to."""
+"""The wiring of a cluster as Prometheus knows it: racks, switches and rails, and which of them a run is on.
+
+A switch that fails takes links of many runs along, and none of a run that has no port at it. Ports are known from
+`pyrometer_fabric_port_info`, racks from the `rack` target label.
+"""
 
 from __future__ import annotations
 
-from pyrometer_alerting.prometheus import Prometheus
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pyrometer_alerting.model.alert_names import WIDE
+from pyrometer_alerting.model.incident import Alert
+from pyrometer_alerting.prometheus import Prometheus, Series, matching, quoted
 from pyrometer_alerting.state.correlation import Topology
 
 _RACKS = 'group by (cluster, node, rack) (up{node!="", rack!=""})'
@@ -10,7 +19,11 @@ _PORTS = "group by (cluster, node, device, port, rail, switch) (pyrometer_fabric
 
 
 def topology(prometheus: Prometheus, now: float) -> Topology:
-    """Ask for it. Raises PrometheusError."""
+    """Read racks, switches and rails.
+
+    Raises:
+        PrometheusError: a query failed.
+    """
     racks = {
         (series.labels.get("cluster", ""), series.labels["node"]): series.labels["rack"]
         for series in prometheus.instant(_RACKS, now)
@@ -22,3 +35,71 @@ def topology(prometheus: Prometheus, now: float) -> Topology:
         )
         ports[cluster, node, device, port] = (switch, rail)
     return Topology(racks, ports)
+
+
+LOST_SECONDS = 900  # in which a link that came back still counts as lost: as far back as a drop's onset is sought
+
+
+@dataclass(frozen=True)
+class Port:
+    """One of the run's ports at a switch or rail; `lost` is None if nothing is known about its link."""
+
+    node: str
+    device: str
+    port: str
+    switch: str
+    rail: str
+    lost: bool | None = None
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The labels that an alert on this port would have."""
+        return {"node": self.node, "device": self.device, "port": self.port}
+
+
+def scope_of(labels: Mapping[str, str]) -> tuple[str, str]:
+    """Return (`switch`, `leaf-12`) for an alert without a node, (`cluster`, ``) if it names nothing; else (``, ``)."""
+    if labels.get("node"):
+        return "", ""
+    return next(((name, labels[name]) for name in WIDE if labels.get(name)), ("cluster", ""))
+
+
+def ports_at(
+    prometheus: Prometheus, cluster: str, nodes: Sequence[str], alerts: Iterable[Alert], now: float
+) -> tuple[Port, ...]:
+    """Return the run's ports at the switches and rails that these alerts name; without any, nothing is queried.
+
+    Raises:
+        PrometheusError: a query failed.
+    """
+    scopes = {scope_of(alert.labels) for alert in alerts}
+    found: dict[tuple[str, ...], Port] = {}
+    for kind in ("switch", "rail"):
+        if names := sorted(name for scope, name in scopes if scope == kind):
+            query = f"pyrometer_fabric_port_info{{cluster={quoted(cluster)},{matching(kind, names)}}}"
+            found |= {_key(series): _port(series) for series in prometheus.instant(query, now)}
+    mine = [port for port in found.values() if port.node in set(nodes)]
+    return tuple(_with_links(prometheus, cluster, mine, now)) if mine else ()
+
+
+def _with_links(prometheus: Prometheus, cluster: str, ports: Sequence[Port], now: float) -> list[Port]:
+    where = f"{{cluster={quoted(cluster)},{matching('node', sorted({port.node for port in ports}))}}}"
+    downs, up = f"pyrometer_nic_link_down_events_total{where}", f"pyrometer_nic_link_up{where}"
+    by = "by (node, device, port)"
+    known = {_key(series) for series in prometheus.instant(f"group {by} ({downs})", now)}
+    # The part after `or` finds a port that went down long ago and stayed down.
+    query = f"max {by} (increase({downs}[{LOST_SECONDS}s])) > 0.5 or max {by} ({up}) == 0"
+    lost = {_key(series) for series in prometheus.instant(query, now)}
+    states = dict.fromkeys(known, False) | dict.fromkeys(lost, True)
+    return [replace(port, lost=states.get((port.node, port.device, port.port))) for port in ports]
+
+
+def _key(series: Series) -> tuple[str, ...]:
+    return tuple(series.labels.get(name, "") for name in ("node", "device", "port"))
+
+
+def _port(series: Series) -> Port:
+    node, device, port, switch, rail = (
+        series.labels.get(name, "") for name in ("node", "device", "port", "switch", "rail")
+    )
+    return Port(node, device, port, switch, rail)

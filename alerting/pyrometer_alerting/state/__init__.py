@@ -1,1 +1,1 @@
-"""What survives a crash and how it changes: the store, the outbox table, the life of incidents, metrics."""
+"""Incidents between deliveries: the store, the outbox table, their lifecycle, correlation, metrics."""

@@ -1,8 +1,8 @@
-"""Which incidents are one: the same part, a common fault domain, a storm. Pure functions: nobody is asked anything.
+"""Find the incidents that are one: the same part, a common fault domain, a storm. Pure functions without I/O.
 
-Three links of one leaf switch do not fail by chance within minutes, nor three nodes of one rack get hot: the message
-should say `switch leaf-12`, once. Where nothing is known of the wiring, many nodes with the same alert within a minute
-are still one message: people at a bring-up tell of 10,000 temperature alarms (Imbue, 70B report).
+Three links of one leaf switch do not fail by chance within minutes, nor do three nodes of one rack overheat: the
+message should name `switch leaf-12`, once. Where the wiring is unknown, many nodes with the same alert within a minute
+still make one message: at one bring-up 10,000 temperature alarms came in (Imbue, 70B report).
 """
 
 from __future__ import annotations
@@ -12,24 +12,25 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+from pyrometer_alerting.model.alert_names import MASS_EVENT
 from pyrometer_alerting.model.incident import Alert, Cause, Diagnosis, Incident, part_of
-from pyrometer_alerting.state.lifecycle import MASS_EVENT, MAX_EPISODES, rank
+from pyrometer_alerting.state.lifecycle import MAX_EPISODES, rank
 
 DOMAIN_PARTS = 3  # ports of one switch, nodes of one rack
 DOMAIN_SECONDS = 300.0
 STORM_NODES = 5  # more nodes with one alert, or...
 FLOOD_MESSAGES = 10  # ... more messages of any kind ...
-STORM_SECONDS = 60.0  # ... that began within this time, are one message
-SAME_EVIDENCE = 0.9  # the same trouble elsewhere that scores so close to the first cause explains the symptom as well
-LINK_SECONDS = 8.0  # a scrape of 5 s and its evaluation: by then what throttles is seen to
-EVERYWHERE = "no single part"
+STORM_SECONDS = 60.0  # ... that started within this time make one message
+SAME_EVIDENCE = 0.9  # another part with the same trouble and a score this close explains the symptom as well
+LINK_SECONDS = 8.0  # a scrape of 5 s and its evaluation: by then throttling has been seen
+NO_SINGLE_PART = "no single part"
 
 _Bucket: TypeAlias = tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Topology:
-    """What is known of the wiring: (cluster, node) -> rack, (cluster, node, device, port) -> (switch, rail)."""
+    """The known wiring: (cluster, node) -> rack, (cluster, node, device, port) -> (switch, rail)."""
 
     racks: Mapping[tuple[str, str], str] = field(default_factory=dict)
     ports: Mapping[tuple[str, str, str, str], tuple[str, str]] = field(default_factory=dict)
@@ -37,14 +38,14 @@ class Topology:
 
 @dataclass(frozen=True)
 class Group:
-    """Incidents that are one, and the domain they share (empty when it is one part)."""
+    """Incidents that are one, and their common domain (empty for a single part)."""
 
     incidents: tuple[Incident, ...]
     domain: str
 
 
 @dataclass(frozen=True)
-class _Sight:
+class _BucketEntry:
     """One firing alert in one bucket."""
 
     incident: Incident
@@ -52,12 +53,12 @@ class _Sight:
 
 
 def groups(opened: Sequence[Incident], current: Sequence[Incident], topology: Topology) -> list[Group]:
-    """Which of these belong together; a group has at least one of `opened`. All are firing."""
+    """Group the firing incidents that belong together; each group includes at least one of `opened`."""
     everything = [*opened, *current]
     fresh = {incident.id for incident in opened}
     union = _Union()
-    for bucket, sights in sorted(_buckets(everything, topology).items(), key=lambda item: _ORDER.index(item[0][0])):
-        together = _together(bucket, sights, union)
+    for bucket, entries in sorted(_buckets(everything, topology).items(), key=lambda item: _ORDER.index(item[0][0])):
+        together = _together(bucket, entries, union)
         if together and any(incident.id in fresh for incident in together):
             union.join([incident.id for incident in together], _domain(bucket))
     by_root: dict[str, list[Incident]] = defaultdict(list)
@@ -69,20 +70,20 @@ def groups(opened: Sequence[Incident], current: Sequence[Incident], topology: To
 _ORDER = ("part", "host", "switch", "rail", "rack", "storm", "flood")
 
 
-def _buckets(incidents: Iterable[Incident], topology: Topology) -> dict[_Bucket, list[_Sight]]:
-    buckets: dict[_Bucket, list[_Sight]] = defaultdict(list)
+def _buckets(incidents: Iterable[Incident], topology: Topology) -> dict[_Bucket, list[_BucketEntry]]:
+    buckets: dict[_Bucket, list[_BucketEntry]] = defaultdict(list)
     for incident in incidents:
         for alert in incident.members:
             if alert.firing:
                 for kind, *rest in _places(incident, alert, topology):
-                    buckets[(kind, incident.channel, incident.cluster, *rest)].append(_Sight(incident, alert))
+                    buckets[(kind, incident.channel, incident.cluster, *rest)].append(_BucketEntry(incident, alert))
     return buckets
 
 
 def _places(incident: Incident, alert: Alert, topology: Topology) -> Iterator[_Bucket]:
-    """The buckets that an alert falls into, after cluster and channel."""
+    """Yield the buckets that an alert falls into; cluster and channel are added later."""
     labels = alert.labels
-    # A flood of anything else never takes a run's incident in: its headline is what the channel must see.
+    # A flood of other alerts never absorbs a run's incident: its headline is what the channel must see.
     yield ("flood", "runs" if incident.run else "parts")
     if incident.run or (incident.component == "stack" and "node" not in labels):
         return
@@ -108,21 +109,21 @@ def _wiring(cluster: str, labels: Mapping[str, str], topology: Topology) -> tupl
     return labels.get("switch") or switch, labels.get("rail") or rail
 
 
-def _together(bucket: _Bucket, sights: Sequence[_Sight], union: _Union) -> list[Incident]:
-    """The incidents of a bucket that are one; none where they may be a coincidence."""
+def _together(bucket: _Bucket, entries: Sequence[_BucketEntry], union: _Union) -> list[Incident]:
+    """Return the incidents of a bucket that are one; none where they may be a coincidence."""
     kind = bucket[0]
     seconds = STORM_SECONDS if kind in ("storm", "flood") else DOMAIN_SECONDS
-    newest = max(sight.alert.starts_at for sight in sights)
-    near = [sight for sight in sights if _belongs(sight, newest - seconds, _domain(bucket))]
-    incidents = list({sight.incident.id: sight.incident for sight in near}.values())
+    newest = max(entry.alert.starts_at for entry in entries)
+    near = [entry for entry in entries if _belongs(entry, newest - seconds, _domain(bucket))]
+    incidents = list({entry.incident.id: entry.incident for entry in near}.values())
     if kind == "part":
-        return list({sight.incident.id: sight.incident for sight in sights}.values())
-    nodes = {sight.alert.labels.get("node", "") for sight in near}
+        return list({entry.incident.id: entry.incident for entry in entries}.values())
+    nodes = {entry.alert.labels.get("node", "") for entry in near}
     separate = len({union.root(incident.id) for incident in incidents})
-    if kind in ("host", "switch", "rail") and any(sight.alert.name == MASS_EVENT for sight in near):
+    if kind in ("host", "switch", "rail") and any(entry.alert.name == MASS_EVENT for entry in near):
         enough = True
     elif kind == "switch":
-        enough = len({part_of(sight.alert.labels) for sight in near}) >= DOMAIN_PARTS
+        enough = len({part_of(entry.alert.labels) for entry in near}) >= DOMAIN_PARTS
     elif kind == "flood":
         enough = separate > FLOOD_MESSAGES
     else:
@@ -131,16 +132,16 @@ def _together(bucket: _Bucket, sights: Sequence[_Sight], union: _Union) -> list[
     return incidents if enough and separate > 1 else []
 
 
-def _belongs(sight: _Sight, since: float, domain: str) -> bool:
-    """Recent, or part of what is known to be this domain's trouble already."""
-    return sight.alert.starts_at >= since or sight.incident.domain == domain
+def _belongs(entry: _BucketEntry, since: float, domain: str) -> bool:
+    """Return whether it is recent, or its incident already belongs to this domain."""
+    return entry.alert.starts_at >= since or entry.incident.domain == domain
 
 
 def _domain(bucket: _Bucket) -> str:
     kind = bucket[0]
     if kind in ("part", "host"):
         return "" if kind == "part" else bucket[-1]
-    return f"{kind} {bucket[-1]}" if kind in ("switch", "rail", "rack") else EVERYWHERE
+    return f"{kind} {bucket[-1]}" if kind in ("switch", "rail", "rack") else NO_SINGLE_PART
 
 
 class _Union:
@@ -166,8 +167,8 @@ class _Union:
         self._domains[first] = domain or self._domains.get(first, "")
 
 
-def climbed(incident: Incident) -> Incident:
-    """The incident, named after its node when three of the node's parts are in it."""
+def widened_to_node(incident: Incident) -> Incident:
+    """Name the incident after its node once three of the node's parts are in it."""
     if incident.domain or incident.run:
         return incident
     firing = [alert.labels for alert in incident.members if alert.firing]
@@ -178,12 +179,12 @@ def climbed(incident: Incident) -> Incident:
 
 
 def explained_by(incident: Incident, diagnosis: Diagnosis, others: Iterable[Incident]) -> list[Incident]:
-    """The firing incidents that are the cause of this run's trouble, as far as its diagnosis is convinced.
+    """Return the firing incidents that cause this run's trouble, as far as the diagnosis is convinced.
 
-    Only what explains it as well as the first cause does: a link that flapped before stays an incident of its own.
-    One that explains another run already stays there: that run's people read it there. A link is counted the moment it
-    is down, heat only as it lasts: right after a drop a link that flapped shortly before may look like the better
-    cause. It must lead for a while.
+    Only those that explain it as well as the first cause: a link that flapped before keeps its own incident. An
+    incident that already explains another run stays there, where that run's people read it. A link counts the moment it
+    goes down, heat only while it lasts: right after a drop, a link that flapped shortly before may look like the better
+    cause, so it must lead for a while.
     """
     before = incident.diagnosis
     led = _leading(before) if before is not None and diagnosis.at - before.at >= LINK_SECONDS else {}
@@ -200,7 +201,7 @@ def explained_by(incident: Incident, diagnosis: Diagnosis, others: Iterable[Inci
 
 
 def _leading(diagnosis: Diagnosis) -> dict[str, Cause]:
-    """By part, the first cause and those that are the same trouble and score so close to it."""
+    """Return by part the first cause and those of the same kind that score close to it."""
     first = max(diagnosis.causes, key=lambda cause: cause.score, default=None)
     if first is None:
         return {}
@@ -216,7 +217,7 @@ def _is_link(cause: Cause) -> bool:
 
 
 def merged(incidents: Sequence[Incident], domain: str) -> Incident:
-    """All of them in the first one's place: named after a run's symptom where one is among them, else the worst."""
+    """Merge them into the first one's place, named after a run's symptom if one is among them, else after the worst."""
     first = incidents[0]
     lead = max(incidents, key=lambda incident: (incident.wants_diagnosis, rank(incident.severity)))
     members = {alert.fingerprint: alert for incident in incidents for alert in incident.members}

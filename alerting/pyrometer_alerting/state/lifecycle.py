@@ -1,4 +1,4 @@
-"""The life of an incident, as pure functions: which alerts belong together, what a delivery changes, what is news."""
+"""The life of an incident as pure functions: which alerts belong together, what a delivery changes, what is news."""
 
 from __future__ import annotations
 
@@ -6,49 +6,33 @@ import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from pyrometer_alerting.model.alert_names import RUN_SYMPTOMS
 from pyrometer_alerting.model.incident import SEVERITIES, Alert, Incident
-from pyrometer_alerting.model.named_causes import NAMED_CAUSES
 
-# The same key firing again this soon after its resolve is the same trouble: flapping belongs into one message.
+# A key that fires again this soon after its resolve is the same trouble: flapping belongs into one message.
 REOPEN_SECONDS = 30 * 60
 MAX_EPISODES = 20
-# Of an incident that never ends while its alerts come and go (pods, jobs), or it would grow for ever.
+# Limits an incident that never ends while its alerts come and go (pods, jobs).
 MAX_ENDED_MEMBERS = 1000
-# So long after a resolve a lagging Alertmanager peer may repeat the firing (each waits 15 s for the one before it).
-# Later it is true: Alertmanager itself ends what Prometheus could not tell it of for 4 minutes, and when they find each
-# other again the alert comes with the start that it always had.
+# For this long after a resolve a lagging Alertmanager peer may repeat the firing (each waits 15 s for the one before
+# it). Later the firing is true: Alertmanager itself resolves an alert that Prometheus could not confirm for 4 minutes,
+# and after reconnecting the alert arrives with its original start.
 LAGGING_SECONDS = 60.0
-MASS_EVENT = "FabricMassEvent"  # the rule that means a whole switch, rail or host
-# The component of alerts on hardware; one that names a switch, a rail or a rack and no node is a possible cause too,
-# whatever its name: that is how an operator's own rule on a switch or a power feed looks.
-HARDWARE = frozenset({"gpu", "nic", "host"})
-WIDE = ("switch", "rail", "rack")
-FELL = "TrainMfuDropped"  # the rule that sees a run become slower; the others see one that is slow or stands
-# What one slow or standing run shows itself as, one after the other: one incident, and a cause to be looked for.
-RUN_SYMPTOMS = frozenset({FELL, "TrainMfuLow", "TrainStalled", "TrainStraggler", "TrainGarbageCollection"})
-WATCHDOG = "Watchdog"
 
 
 @dataclass(frozen=True)
 class Change:
-    """What became of an incident; `events` are worth telling.
+    """The result of a delivery for an incident; `events` are worth a reply.
 
-    They are opened, reopened, resumed, worse, grown, again (a run is slow once more) and resolved.
+    The events are opened, reopened, resumed, worse, grown, again (a run is slow once more) and resolved.
     """
 
     incident: Incident
     events: tuple[str, ...] = ()
 
 
-def is_cause(alert: Alert) -> bool:
-    """Whether this alert may be what slows a run down."""
-    labels = alert.labels
-    wide = any(labels.get(name) for name in WIDE) and not labels.get("node") and not labels.get("run")
-    return alert.name in NAMED_CAUSES or (wide and labels.get("component") in HARDWARE)
-
-
 def key_of(alert: Alert) -> str:
-    """Cluster, name and run (else node): a JSON-free unambiguous text, since names may hold any character."""
+    """Return cluster, name and run (else node), unambiguous without JSON since names may hold any character."""
     run = alert.labels.get("run")
     name = "slow run" if run and alert.name in RUN_SYMPTOMS else alert.name
     kinds = ("run", "node", "switch", "rail")
@@ -58,9 +42,9 @@ def key_of(alert: Alert) -> str:
 
 
 def is_stale(alert: Alert, known: Alert | None, heard: float) -> bool:
-    """Whether a lagging peer tells an old story: a firing of an episode that ended, or a resolve of the one before.
+    """Return whether a lagging peer repeats the past: a firing of an ended episode, or the resolve of an earlier one.
 
-    `heard` is how many seconds ago the `known` arrived.
+    `heard` is how many seconds ago `known` arrived.
     """
     if known is None:
         return False
@@ -74,9 +58,9 @@ def _had_not_ended(alert: Alert, known: Alert) -> bool:
 
 
 def fold(latest: Incident | None, alerts: Sequence[Alert], truncated: int, now: float) -> Change | None:
-    """Apply one delivery's alerts of one key (no stale ones) to the latest incident of that key.
+    """Apply one delivery's alerts of one key, without stale ones, to the latest incident of that key.
 
-    None when there is nothing to say: a resolve of something never seen.
+    Returns None if nothing changed: a resolve of an alert that was never seen.
     """
     firing = [alert for alert in alerts if alert.firing]
     if latest is None or (not latest.firing and firing and not _reopens(latest, firing)):
@@ -124,7 +108,7 @@ def _reopen(latest: Incident, members: tuple[Alert, ...], firing: Sequence[Alert
         members=members,
         severity=worst([*firing]),
         diagnosis=None,
-        acknowledged="",  # that somebody looked after it last time says nothing of this time
+        acknowledged="",  # an acknowledgement of the last episode does not cover this one
         note="",
     )
     return Change(incident, ("reopened",))
@@ -143,29 +127,29 @@ def _continue(latest: Incident, members: tuple[Alert, ...], truncated: int, now:
     if len(firing) > sum(alert.firing for alert in latest.members):
         events.append("grown")
     if _drops_again(latest, firing):
-        # Whatever explained the first drop has to explain this one anew.
+        # The cause of the first drop must explain this one again.
         incident = replace(incident, diagnosis=None)
         events.append("again")
     return Change(incident, tuple(events))
 
 
 def _drops_again(latest: Incident, firing: Iterable[Alert]) -> bool:
-    """Whether the run is slow again, in an incident that only its cause kept open meanwhile."""
+    """Return whether the run is slow again in an incident that only its cause kept open."""
     symptoms = [alert for alert in latest.members if alert.name in RUN_SYMPTOMS and alert.labels.get("run")]
     over = bool(symptoms) and not any(alert.firing for alert in symptoms)
     return over and any(alert.name in RUN_SYMPTOMS and alert.labels.get("run") for alert in firing)
 
 
 def _merged(before: Sequence[Alert], alerts: Sequence[Alert]) -> tuple[Alert, ...]:
-    """Members by fingerprint: news replace what was known, absent ones stay (absent is not resolved)."""
+    """Merge members by fingerprint: new states replace known ones, absent members stay (absent is not resolved)."""
     members = {alert.fingerprint: alert for alert in before}
     for alert in alerts:
         known = members.get(alert.fingerprint)
-        # A Prometheus restart moves startsAt while the alert keeps firing: the earlier one is the truth.
+        # A Prometheus restart moves startsAt while the alert keeps firing: the earlier time is the true one.
         same = known is not None and known.firing and alert.firing
         starts_at = min(known.starts_at, alert.starts_at) if known is not None and same else alert.starts_at
-        # A resolve tells the last value that was still over the threshold, or one held after it: it would say of a drop
-        # of 40 % that it was one of 16 %. What was said while it fired is what happened.
+        # A resolve carries the last value above the threshold or one held after it, which would turn a drop of 40 %
+        # into one of 16 %. The annotations from while it fired are the true ones.
         ended = known is not None and known.firing and not alert.firing
         annotations = known.annotations if known is not None and ended else alert.annotations
         members[alert.fingerprint] = replace(alert, starts_at=starts_at, annotations=annotations)
@@ -176,7 +160,7 @@ def _merged(before: Sequence[Alert], alerts: Sequence[Alert]) -> tuple[Alert, ..
 
 
 def worst(alerts: Iterable[Alert]) -> str:
-    """The highest severity; one that we do not know is shown as a warning rather than dropped."""
+    """Return the highest severity; an unknown one counts as a warning rather than being dropped."""
     return max((_severity(alert) for alert in alerts), key=rank, default="warning")
 
 
@@ -186,5 +170,5 @@ def _severity(alert: Alert) -> str:
 
 
 def rank(severity: str) -> int:
-    """0 for info to 2 for critical."""
+    """Return 0 for info to 2 for critical."""
     return SEVERITIES.index(severity)

@@ -1,4 +1,4 @@
-"""Making one incident of several, in the store: the oldest message stays and grows, the others point to it."""
+"""Merge incidents in the store: the oldest message stays and grows, the others point to it."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from pyrometer_alerting.state.lifecycle import Change, rank
 from pyrometer_alerting.state.store import Transaction
 
 
-def join(tx: Transaction, incidents: Sequence[Incident], domain: str, now: float) -> Change:
-    """Join them; the caller saves the result. What nobody was told of disappears, what was told points to the rest.
+def merge_incidents(tx: Transaction, incidents: Sequence[Incident], domain: str, now: float) -> Change:
+    """Merge incidents; the caller saves the result. Unposted ones disappear, posted ones become pointers to it.
 
-    The events are those of the surviving message: `worse` pings, `joined` is told in the thread.
+    The events are those of the surviving message: `worse` pings, `joined` becomes a reply.
     """
-    ordered = sorted(incidents, key=lambda incident: (not tx.outbox.is_said(incident.id), incident.received_at))
+    ordered = sorted(incidents, key=lambda incident: (not tx.outbox.is_posted(incident.id), incident.received_at))
     survivor, *others = ordered
     result = merged(ordered, domain)
     for other in others:
         _absorb(tx, other, result, now)
-    if not tx.outbox.is_said(survivor.id):
+    if not tx.outbox.is_posted(survivor.id):
         return Change(result, ("opened",))
     if rank(result.severity) > rank(survivor.severity):
         return Change(result, ("worse",))
@@ -35,9 +35,9 @@ def _firing(incident: Incident) -> set[str]:
 
 def _absorb(tx: Transaction, other: Incident, into: Incident, now: float) -> None:
     tx.move_alerts(other.id, into.id)
-    if not tx.outbox.is_said(other.id):
+    if not tx.outbox.is_posted(other.id):
         tx.drop_incident(other.id)
         return
     tx.outbox.drop_replies(other.id)
     tx.save_incident(replace(other, joined_into=into.id, resolved_at=other.resolved_at or now, diagnosis=None), now)
-    tx.outbox.want(other.id, now, now)
+    tx.outbox.request(other.id, now, now)

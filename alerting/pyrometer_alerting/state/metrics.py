@@ -1,4 +1,4 @@
-"""The service's own metrics, in a registry of their own; what is defined here drives /metrics and docs/metrics.md."""
+"""The service's own metrics in a registry of their own; these definitions drive /metrics and docs/metrics.md."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ FAMILIES = (
 
 
 class Metrics:
-    """All counters and histograms; gauges are asked from `gauges` at each scrape."""
+    """All counters and histograms; gauges are read from their sources at each scrape."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -115,11 +115,11 @@ class Metrics:
         self.latency = Histogram(LATENCY.name, LATENCY.help, buckets=_LATENCY_BUCKETS, registry=self.registry)
 
     def serve_gauges(self, source: GaugeSource) -> None:
-        """Ask `source` for {name: {labels: value}} at each scrape."""
+        """Read {name: {labels: value}} from `source` at each scrape."""
         self.registry.register(_Gauges(source))
 
     def render(self) -> bytes:
-        """The text of /metrics."""
+        """Return the text of /metrics."""
         return generate_latest(self.registry)
 
     def _counter(self, family: Family) -> Counter:
@@ -131,11 +131,11 @@ class _Gauges(Collector):
         self._source = source
 
     def describe(self) -> list[GaugeMetricFamily]:
-        """Nothing to check at registration: the store must not be read then."""
+        """Return nothing at registration: the store must not be read then."""
         return []
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """One family per gauge that has a value."""
+        """Yield one family per gauge that has a value."""
         known = {family.name: family for family in GAUGES}
         for name, values in self._source().items():
             found = GaugeMetricFamily(name, known[name].help, labels=known[name].labels)

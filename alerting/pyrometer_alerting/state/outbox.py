@@ -1,12 +1,12 @@
-"""The outbox table: what must be said in the channel, and how far each saying got.
+"""The outbox table: what must be posted to the channel, and how far each operation got.
 
 One `root` row per incident is its message: `wanted` counts the changes, `sent` the last one delivered, so any number of
 changes in between collapse into one call that shows the newest state. `reply` rows are thread replies with fixed text.
 
     ready -> sending -> done          the call had a clear answer
-             sending -> lookup        nobody knows whether Slack has it: look before saying it again
+             sending -> lookup        unknown whether Slack has it: look it up before posting again
              lookup  -> done | ready  found | not found twice
-             sending -> dead          Slack will never take it, not even as plain text
+             sending -> dead          Slack refused it for good, even as plain text
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _COLUMNS = (
 
 @dataclass(frozen=True)
 class Operation:
-    """One row. `shown` is the digest of what Slack shows, `degrade` how much was dropped to make Slack take it."""
+    """One row. `shown` is the digest of what Slack shows, `degrade` how much was dropped to make Slack accept it."""
 
     op_id: str
     incident_id: str
@@ -48,13 +48,13 @@ class Operation:
 
     @property
     def metadata(self) -> dict[str, str]:
-        """What goes with the message, to find it again by."""
+        """The message metadata by which it can be found again."""
         return {"op_id": self.op_id, "incident_id": self.incident_id}
 
 
 @dataclass(frozen=True)
-class Sweep:
-    """An operation that was posted twice, maybe: `ts` is the known one, `thread` the root's ts of a reply."""
+class DuplicateCheck:
+    """An operation that may have been posted twice: `ts` is the known post, `thread` a reply's root ts."""
 
     op_id: str
     channel: str
@@ -65,13 +65,13 @@ class Sweep:
 
 
 class Outbox:
-    """Reads and writes of the table, inside the caller's transaction."""
+    """Reads and writes of the table inside the caller's transaction."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._db = connection
 
-    def want(self, incident_id: str, now: float, not_before: float, target: str = "") -> None:
-        """The incident changed: its message must be posted (in `target`) or edited, not before that time."""
+    def request(self, incident_id: str, now: float, not_before: float, target: str = "") -> None:
+        """Request that the changed incident's message is posted (in `target`) or edited, not before that time."""
         if self.root(incident_id) is None:
             self._insert(incident_id, "root", "done", now, not_before, wanted=0, body=None, target=target)
         self._db.execute(
@@ -85,26 +85,26 @@ class Outbox:
             (not_before, not_before, not_before, not_before, incident_id),
         )
 
-    def say(self, name: str, body: str, now: float) -> None:
-        """Post a message of its own with fixed text, once: the same name is never said again."""
+    def post_once(self, name: str, body: str, now: float) -> None:
+        """Post a standalone message with fixed text; a name that was used before is ignored."""
         if self.root(name) is None:
             self._insert(name, "root", "ready", now, now, wanted=1, body=body, target="")
 
-    def restate(self, op_id: str, body: str, now: float) -> None:
-        """Edit a message of its own that the channel has: it says something else now."""
+    def edit_posted(self, op_id: str, body: str, now: float) -> None:
+        """Replace the text of a standalone message that was posted."""
         self._db.execute(
             "UPDATE outbox SET body = ?, wanted = wanted + 1, state = 'ready', since = ?, not_before = ?, degrade = 0"
             " WHERE op_id = ? AND state = 'done'",
             (body, now, now, op_id),
         )
 
-    def said_since(self, time: float) -> list[Operation]:
-        """Messages of their own that the channel has since then."""
+    def posted_since(self, time: float) -> list[Operation]:
+        """Return the standalone messages posted since then."""
         found = "kind = 'root' AND body IS NOT NULL AND state = 'done' AND ts IS NOT NULL AND posted_at >= ?"
         return list(self._select(found, time))
 
     def reply(self, incident_id: str, body: str, now: float) -> None:
-        """Say something in the thread; replaces a reply that nobody has tried to send yet (last write wins)."""
+        """Add a reply to the thread; it replaces a reply that no attempt was made to send yet (last write wins)."""
         self._db.execute(
             "DELETE FROM outbox WHERE incident_id = ? AND kind = 'reply' AND state = 'ready' AND attempts = 0",
             (incident_id,),
@@ -132,7 +132,7 @@ class Outbox:
         )
 
     def due(self) -> list[Operation]:
-        """What is to do, oldest first: the root of a message before its replies, and one reply of a thread at a time.
+        """Return the pending operations, oldest first: a root before its replies, one reply of a thread at a time.
 
         At most 500: the loop comes back for the rest.
         """
@@ -146,22 +146,22 @@ class Outbox:
         return list(rows)
 
     def root(self, incident_id: str) -> Operation | None:
-        """The message of an incident."""
+        """Return the operation of an incident's message."""
         return next(self._select("incident_id = ? AND kind = 'root'", incident_id), None)
 
-    def is_said(self, incident_id: str) -> bool:
-        """Whether the channel has the incident's message, or may have it."""
+    def is_posted(self, incident_id: str) -> bool:
+        """Return whether the channel has the incident's message, or may have it."""
         root = self.root(incident_id)
         return root is not None and (root.ts is not None or root.state in ("sending", "lookup"))
 
     def get(self, op_id: str) -> Operation | None:
-        """One operation."""
+        """Return one operation."""
         return next(self._select("op_id = ?", op_id), None)
 
     def start(self, op_id: str, now: float, target: str) -> None:
-        """About to call Slack for that channel. Committed before the call, so that a crash in it is known afterwards.
+        """Mark it as being sent to that channel; commit this before the call, so that a crash during it is known.
 
-        The first time counts: what is looked for later may be as old as that.
+        The first time is kept: a later lookup must go back that far.
         """
         self._db.execute(
             "UPDATE outbox SET state = 'sending', sent_at = CASE WHEN ts IS NULL THEN coalesce(sent_at, ?) ELSE ? END,"
@@ -170,7 +170,7 @@ class Outbox:
         )
 
     def finish(self, operation: Operation, channel: str, ts: str, shown: str, now: float) -> None:
-        """Slack has the state `operation.wanted`; ready again at once if more has changed since."""
+        """Record that Slack has the state `operation.wanted`; it is ready again at once if more has changed since."""
         self._db.execute(
             "UPDATE outbox SET sent = ?, state = CASE WHEN wanted > ? THEN 'ready' ELSE 'done' END, channel = ?,"
             " ts = ?, shown = ?, posted_at = coalesce(posted_at, ?), attempts = 0, lookups = 0, not_before = ?,"
@@ -179,7 +179,7 @@ class Outbox:
         )
 
     def adopt(self, operation: Operation, channel: str, ts: str, now: float) -> None:
-        """Our message was found in the channel. A root is edited once more: it may show an older state."""
+        """Record that our message was found in the channel; a root is edited once more, it may show an older state."""
         done = operation.kind == "reply"
         self._db.execute(
             "UPDATE outbox SET state = ?, channel = ?, ts = ?, posted_at = coalesce(posted_at, ?), shown = NULL,"
@@ -187,43 +187,43 @@ class Outbox:
             ("done" if done else "ready", channel, ts, now, now, operation.op_id),
         )
 
-    def hold(self, op_id: str, until: float) -> None:
-        """It may not be said before then (quiet hours): that is no waiting for Slack."""
+    def postpone(self, op_id: str, until: float) -> None:
+        """Hold it until the quiet hours end; that time does not count as waiting for Slack."""
         self._db.execute(
             "UPDATE outbox SET not_before = ?, since = ?, error = 'quiet hours' WHERE op_id = ?", (until, until, op_id)
         )
 
-    def later(self, op_id: str, not_before: float, error: str, *, refund: bool = False) -> None:
-        """Try again then; `refund` when the attempt does not count (rate limits)."""
+    def retry_at(self, op_id: str, not_before: float, error: str, *, refund: bool = False) -> None:
+        """Retry it at that time; `refund` if the attempt does not count (rate limits)."""
         self._db.execute(
             "UPDATE outbox SET state = 'ready', not_before = ?, error = ?, attempts = attempts - ? WHERE op_id = ?",
             (not_before, error, int(refund), op_id),
         )
 
-    def look(self, op_id: str, not_before: float, error: str, lookups: int) -> None:
-        """Look for the message in the channel then; `lookups` were done already."""
+    def look_up_at(self, op_id: str, not_before: float, error: str, lookups: int) -> None:
+        """Look for the message in the channel at that time; `lookups` were done already."""
         self._db.execute(
             "UPDATE outbox SET state = 'lookup', not_before = ?, error = ?, lookups = ? WHERE op_id = ?",
             (not_before, error, lookups, op_id),
         )
 
     def degrade(self, op_id: str, level: int, error: str, now: float) -> None:
-        """Slack refused the content: try with less of it."""
+        """Retry with less content, since Slack refused it."""
         self._db.execute(
             "UPDATE outbox SET state = 'ready', degrade = ?, error = ?, not_before = ? WHERE op_id = ?",
             (level, error, now, op_id),
         )
 
     def restore(self, op_id: str) -> None:
-        """What was dropped may be shown again: it is known now what Slack would not take."""
+        """Show everything again, now that the reason of the refusal is known."""
         self._db.execute("UPDATE outbox SET degrade = 0 WHERE op_id = ?", (op_id,))
 
-    def die(self, op_id: str, error: str) -> None:
+    def give_up(self, op_id: str, error: str) -> None:
         """Give up on this content; a later change of the incident tries again."""
         self._db.execute("UPDATE outbox SET state = 'dead', error = ?, degrade = 0 WHERE op_id = ?", (error, op_id))
 
     def renew(self, operation: Operation, now: float) -> None:
-        """The message was deleted in the channel: post it anew, under a new id."""
+        """Post the message again under a new id, since it was deleted in the channel."""
         self._db.execute(
             "UPDATE outbox SET op_id = ?, state = 'ready', ts = NULL, shown = NULL, not_before = ?, lookups = 0"
             " WHERE op_id = ?",
@@ -231,32 +231,32 @@ class Outbox:
         )
 
     def drop_replies(self, incident_id: str) -> None:
-        """The message is being posted with the newest state: older news for its thread is no news."""
+        """Drop pending replies: the message is about to be posted with the newest state."""
         self._db.execute(
             "UPDATE outbox SET state = 'done' WHERE incident_id = ? AND kind = 'reply' AND state = 'ready'",
             (incident_id,),
         )
 
     def hasten(self, incident_id: str, now: float) -> None:
-        """Do not wait any longer for a diagnosis before the first post."""
+        """Stop waiting for a diagnosis before the first post."""
         self._db.execute(
             "UPDATE outbox SET not_before = min(not_before, ?) WHERE incident_id = ? AND kind = 'root'"
             " AND state = 'ready' AND attempts = 0",
             (now, incident_id),
         )
 
-    def hurry(self, now: float, later_than: float) -> None:
-        """Nothing waits for a time later than that."""
+    def cap_waits(self, now: float, later_than: float) -> None:
+        """Cap all waiting times at `later_than`."""
         self._db.execute(
             "UPDATE outbox SET not_before = ? WHERE state IN ('ready', 'lookup') AND not_before > ?", (now, later_than)
         )
 
-    def leave(self, channel: str) -> None:
-        """Messages of that channel are out of reach: what is still to say is said anew elsewhere."""
+    def abandon(self, channel: str) -> None:
+        """Post again elsewhere whatever is pending for messages of this channel, which is out of reach."""
         self._db.execute("UPDATE outbox SET channel = NULL, ts = NULL, shown = NULL WHERE channel = ?", (channel,))
 
-    def sweep_later(self, op_id: str, channel: str, ts: str, oldest: float, due: float) -> None:
-        """Look then whether this operation is in the channel twice; the one with this ts is the known one."""
+    def plan_duplicate_check(self, op_id: str, channel: str, ts: str, oldest: float, due: float) -> None:
+        """Plan a check whether this operation was posted twice; the post with this ts is the known one."""
         thread = self._db.execute(
             "SELECT root.ts FROM outbox JOIN outbox AS root ON root.incident_id = outbox.incident_id"
             " AND root.kind = 'root' WHERE outbox.op_id = ? AND outbox.kind = 'reply'",
@@ -267,25 +267,25 @@ class Outbox:
             (op_id, channel, ts, thread[0] if thread else None, oldest, due),
         )
 
-    def sweeps(self) -> list[Sweep]:
-        """What is to be looked through, soonest first."""
+    def duplicate_checks(self) -> list[DuplicateCheck]:
+        """Return the planned checks, soonest first."""
         rows = self._db.execute("SELECT op_id, channel, ts, thread, oldest, due FROM sweep ORDER BY due")
-        return [Sweep(*row) for row in rows]
+        return [DuplicateCheck(*row) for row in rows]
 
-    def sweep_again(self, op_id: str, due: float) -> None:
-        """It could not be looked through."""
+    def repeat_duplicate_check(self, op_id: str, due: float) -> None:
+        """Repeat a check that failed."""
         self._db.execute("UPDATE sweep SET due = ? WHERE op_id = ?", (due, op_id))
 
-    def swept(self, op_id: str) -> None:
-        """It is in the channel once."""
+    def finish_duplicate_check(self, op_id: str) -> None:
+        """Remove a check that is done."""
         self._db.execute("DELETE FROM sweep WHERE op_id = ?", (op_id,))
 
     def dead(self) -> list[Operation]:
-        """What Slack refused for good, oldest first."""
+        """Return what Slack refused for good, oldest first."""
         return list(self._select("state = 'dead' ORDER BY seq"))
 
     def replay(self, op_id: str, now: float) -> bool:
-        """Try a dead operation again from the start; whether there was one."""
+        """Retry a dead operation from the start; return False if there was none."""
         changed = self._db.execute(
             "UPDATE outbox SET state = 'ready', not_before = ?, since = ?, attempts = 0, degrade = 0, lookups = 0"
             " WHERE op_id = ? AND state = 'dead'",
@@ -294,11 +294,11 @@ class Outbox:
         return changed.rowcount > 0
 
     def interrupted(self) -> list[Operation]:
-        """What was being sent when the process died."""
+        """Return what was being sent when the process died."""
         return list(self._select("state = 'sending'"))
 
     def depth(self) -> tuple[int, float | None, int]:
-        """(operations open, since when the oldest waits, operations dead)."""
+        """Return (open operations, time since which the oldest waits, dead operations)."""
         count, oldest = self._db.execute(
             "SELECT count(*), min(since) FROM outbox WHERE state IN ('ready', 'sending', 'lookup')"
         ).fetchone()

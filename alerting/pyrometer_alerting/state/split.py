@@ -1,9 +1,9 @@
-"""Undoing a join: of what was one incident a part goes on in a message of its own, and both say so.
+"""Split an incident: some of its alerts get a message of their own, and both messages report it.
 
-A run's message takes its cause in. It stays there while the run uses the part, also when the diagnosis blames another
-one by now: that it is sick is of use to the same people, and what moves with each look at the evidence would be noise.
-It leaves when the run has no part there any more. And what begins again long after its own end is another incident,
-though the rest still fires.
+A run's message absorbs its cause, which stays there while the run uses the part, even if the diagnosis now blames
+another one: the same people need to know that it is sick, and a message that moves with each diagnosis is noise. It
+leaves when the run has no part there any more. An alert that starts again long after its own end is a separate
+incident, even if the rest still fires.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ import uuid
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+from pyrometer_alerting.model.alert_names import RUN_SYMPTOMS
 from pyrometer_alerting.model.incident import Alert, Incident
 from pyrometer_alerting.model.message import Replies
 from pyrometer_alerting.model.routing import Routing
-from pyrometer_alerting.state.lifecycle import REOPEN_SECONDS, RUN_SYMPTOMS, key_of, rank, worst
+from pyrometer_alerting.state.lifecycle import REOPEN_SECONDS, key_of, rank, worst
 from pyrometer_alerting.state.store import Transaction
 
 
-def is_another(incident: Incident, key: str, alerts: Sequence[Alert]) -> bool:
-    """Whether these alerts of one key begin anew, long after all of that key in the run's joined incident had ended."""
+def is_separate_incident(incident: Incident, key: str, alerts: Sequence[Alert]) -> bool:
+    """Return whether these alerts of one key start long after all earlier ones of it in the run's incident ended."""
     begins = min((alert.starts_at for alert in alerts if alert.firing), default=None)
     before = [member for member in incident.members if key_of(member) == key]
     if begins is None or not incident.run or not incident.keys or not before:
@@ -29,16 +30,16 @@ def is_another(incident: Incident, key: str, alerts: Sequence[Alert]) -> bool:
     return all(not one.firing and begins - (one.ends_at or begins) > REOPEN_SECONDS for one in before)
 
 
-def without(incident: Incident, keys: Collection[str]) -> Incident:
-    """The incident without the alerts of these keys, of which not all are; what is over keeps its history."""
+def without_keys(incident: Incident, keys: Collection[str]) -> Incident:
+    """Return the incident without the alerts of these keys, which are not all; a resolved one keeps its history."""
     if not incident.firing:
         first, *others = [key for key in (incident.key, *incident.keys) if key not in keys]
         return replace(incident, key=first, keys=tuple(others))
-    return _made_of(incident, [member for member in incident.members if key_of(member) not in keys])
+    return _incident_of(incident, [member for member in incident.members if key_of(member) not in keys])
 
 
-def strange_keys(incident: Incident, fingerprints: Collection[str]) -> set[str]:
-    """The keys whose firing alerts are all among these, as long as they are not everything."""
+def unrelated_keys(incident: Incident, fingerprints: Collection[str]) -> set[str]:
+    """Return the keys whose firing alerts are all among these, unless that is all of them."""
     firing: dict[str, list[bool]] = {}
     for member in incident.members:
         strangers = firing.setdefault(key_of(member), [])
@@ -47,32 +48,37 @@ def strange_keys(incident: Incident, fingerprints: Collection[str]) -> set[str]:
     return found if len(found) < len(firing) else set()
 
 
-def part(
+def split_off(
     tx: Transaction, incident: Incident, keys: Collection[str], replies: Replies, routing: Routing, *, now: float
 ) -> None:
     """Give the alerts of these keys an incident and a message of their own; the rest keeps its message."""
-    rest = without(incident, keys)
+    rest = without_keys(incident, keys)
     left = [member for member in incident.members if key_of(member) in keys]
     parted = replace(
-        _made_of(incident, left), id=uuid.uuid4().hex, received_at=now, parted_run=incident.run, parted_at=now, note=""
+        _incident_of(incident, left),
+        id=uuid.uuid4().hex,
+        received_at=now,
+        parted_run=incident.run,
+        parted_at=now,
+        note="",
     )
     for one in (rest, parted):
         tx.save_incident(one, now)
-        if one.posts:
-            tx.outbox.want(one.id, now, now, one.channel)
+        if one.is_posted:
+            tx.outbox.request(one.id, now, now, one.channel)
     for member in left:
         tx.move_alert(member.fingerprint, parted.id)
     for pointer in tx.pointers(incident.id):
         if pointer.key in keys:
             tx.save_incident(replace(pointer, joined_into=parted.id), now)
-            tx.outbox.want(pointer.id, now, now)
-    if rest.posts:
+            tx.outbox.request(pointer.id, now, now)
+    if rest.is_posted:
         message = replies.split(routing.shown(rest), routing.shown(parted))
         tx.outbox.reply(rest.id, json.dumps(vars(message)), now)
 
 
-def _made_of(incident: Incident, members: Sequence[Alert]) -> Incident:
-    """An incident of these members, named after a run's symptom where one is among them, else after the worst."""
+def _incident_of(incident: Incident, members: Sequence[Alert]) -> Incident:
+    """Build an incident of these members, named after a run's symptom if there is one, else after the worst."""
     firing = [member for member in members if member.firing]
     lead = max(firing or members, key=lambda one: (one.name in RUN_SYMPTOMS, rank(worst([one]))))
     run, (first, *others) = lead.labels.get("run", ""), dict.fromkeys(map(key_of, members))

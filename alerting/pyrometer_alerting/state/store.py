@@ -1,8 +1,7 @@
-"""What survives a crash: incidents, what each alert last said, and the outbox, in one SQLite file.
+"""The SQLite file that survives a crash: incidents, the last state of each alert, and the outbox.
 
-WAL with synchronous=FULL: a commit is on the disk when it returns, so Alertmanager may be answered (measured: 0.16 ms
-for one alert, 12 ms for a thousand). One connection and one lock: there is a single writer by construction. A second
-process is refused: two would each deliver the same message.
+WAL with synchronous=FULL: a commit is on the disk when it returns, so Alertmanager may be answered. One connection and
+one lock make a single writer by construction. A second process is refused: both would deliver each message.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from typing import IO
 from pyrometer_alerting.model.incident import SEVERITIES, Alert, Incident, from_json, to_json
 from pyrometer_alerting.state.outbox import Outbox
 
-SCHEMA_VERSION = 2
 KEPT_RESOLVED_SECONDS = 14 * 24 * 3600.0
 MAX_LISTED = 200
 
@@ -59,80 +57,84 @@ CREATE TABLE IF NOT EXISTS audit (
 CREATE TABLE IF NOT EXISTS fact (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 """
 
-# From schema 1 (release 0.1.0): one incident had one key.
-_FROM_1 = """
-ALTER TABLE alert ADD COLUMN doubted TEXT;
-ALTER TABLE outbox ADD COLUMN target TEXT NOT NULL DEFAULT '';
-INSERT OR REPLACE INTO incident_key SELECT key, id FROM incident ORDER BY number;
-DROP INDEX incident_by_key;
-"""
+# The upgrades from schema 1 to 2, 2 to 3, and so on; _SCHEMA has created new tables before.
+_MIGRATIONS = (
+    # From release 0.1.0, in which an incident had a single key.
+    """
+    ALTER TABLE alert ADD COLUMN doubted TEXT;
+    ALTER TABLE outbox ADD COLUMN target TEXT NOT NULL DEFAULT '';
+    INSERT OR REPLACE INTO incident_key SELECT key, id FROM incident ORDER BY number;
+    DROP INDEX incident_by_key;
+    """,
+)
+SCHEMA_VERSION = 1 + len(_MIGRATIONS)
 
 
 class StoreError(Exception):
-    """The store cannot take or give anything now; the message names the file."""
+    """The store cannot be read or written now; the message names the file."""
 
 
 class Transaction:
-    """Everything that can be done to the store, inside one transaction."""
+    """All operations on the store inside one transaction."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._db = connection
         self.outbox = Outbox(connection)
 
     def is_repeated(self, group: str, digest: str, now: float) -> bool:
-        """Whether the last delivery of this group said the same; remembers this one."""
+        """Return whether the last delivery of this group had the same digest; remember this one."""
         row = self._db.execute("SELECT digest FROM delivery WHERE group_key = ?", (group,)).fetchone()
         self._db.execute("INSERT OR REPLACE INTO delivery VALUES (?, ?, ?)", (group, digest, now))
         return row is not None and row[0] == digest
 
     def forget_deliveries(self) -> None:
-        """The next delivery of any group is news, whatever it says."""
+        """Treat the next delivery of any group as new, whatever its digest."""
         self._db.execute("DELETE FROM delivery")
 
     def known_alert(self, fingerprint: str) -> tuple[Alert | None, float]:
-        """What this alert last said (without its labels), and when."""
+        """Return the last state of this alert, without its labels, and when it arrived."""
         row = self._db.execute(
             "SELECT firing, starts_at, ends_at, seen_at FROM alert WHERE fingerprint = ?", (fingerprint,)
         ).fetchone()
         return (None, 0.0) if row is None else (Alert(fingerprint, bool(row[0]), {}, {}, row[1], row[2]), row[3])
 
     def save_alert(self, alert: Alert, incident_id: str | None, now: float) -> None:
-        """Remember what this alert says now."""
+        """Save the present state of this alert."""
         self._db.execute(
             "INSERT OR REPLACE INTO alert (fingerprint, firing, starts_at, ends_at, incident_id, seen_at)"
             " VALUES (?, ?, ?, ?, ?, ?)",
             (alert.fingerprint, int(alert.firing), alert.starts_at, alert.ends_at, incident_id, now),
         )
 
-    def doubt(self, alert: Alert) -> None:
-        """Keep a firing that looks like an old story, until somebody who knows has been asked."""
+    def park_alert(self, alert: Alert) -> None:
+        """Park a possibly stale firing alert until Alertmanager confirms it."""
         self._db.execute(
             "UPDATE alert SET doubted = ? WHERE fingerprint = ?", (json.dumps(asdict(alert)), alert.fingerprint)
         )
 
-    def doubted(self) -> list[tuple[Alert, float]]:
-        """What is doubted, each with when the end that it contradicts was heard."""
+    def parked_alerts(self) -> list[tuple[Alert, float]]:
+        """Return the parked alerts, each with the time at which the contradicting resolve arrived."""
         rows = self._db.execute("SELECT doubted, seen_at FROM alert WHERE doubted IS NOT NULL")
         return [(Alert(**json.loads(row[0])), row[1]) for row in rows]
 
-    def trust(self, fingerprint: str) -> None:
-        """The doubt is settled, one way or the other."""
+    def release_alert(self, fingerprint: str) -> None:
+        """Remove the alert from the parked ones."""
         self._db.execute("UPDATE alert SET doubted = NULL WHERE fingerprint = ?", (fingerprint,))
 
     def latest_incident(self, key: str) -> Incident | None:
-        """The newest incident of this key, or the one that it was joined into."""
+        """Return the newest incident of this key, or the one that absorbed it."""
         row = self._db.execute(
             "SELECT document FROM incident WHERE id = (SELECT incident_id FROM incident_key WHERE key = ?)", (key,)
         ).fetchone()
         return None if row is None else from_json(row[0])
 
     def id_of_key(self, key: str) -> str | None:
-        """The id of what `latest_incident` would read: of a storm that is a megabyte, and its keys are thousands."""
+        """Return the id of `latest_incident` without reading the document, which is large in a storm."""
         row = self._db.execute("SELECT incident_id FROM incident_key WHERE key = ?", (key,)).fetchone()
         return None if row is None else str(row[0])
 
-    def home_of(self, fingerprint: str) -> str | None:
-        """The id of the firing incident that this alert is a member of."""
+    def incident_of_alert(self, fingerprint: str) -> str | None:
+        """Return the id of the firing incident that this alert is a member of."""
         row = self._db.execute(
             "SELECT incident.id FROM alert JOIN incident ON incident.id = alert.incident_id"
             " WHERE fingerprint = ? AND incident.firing = 1",
@@ -141,49 +143,49 @@ class Transaction:
         return None if row is None else str(row[0])
 
     def move_alerts(self, source: str, target: str) -> None:
-        """The alerts of one incident belong to another from now on."""
+        """Move all alerts of one incident to another."""
         self._db.execute("UPDATE alert SET incident_id = ? WHERE incident_id = ?", (target, source))
 
     def move_alert(self, fingerprint: str, target: str) -> None:
-        """One alert belongs to another incident from now on."""
+        """Move one alert to another incident."""
         self._db.execute("UPDATE alert SET incident_id = ? WHERE fingerprint = ?", (target, fingerprint))
 
     def drop_incident(self, incident_id: str) -> None:
-        """Forget an incident that nobody was told of."""
+        """Delete an incident that was never posted."""
         self._db.execute("DELETE FROM outbox WHERE incident_id = ?", (incident_id,))
         self._db.execute("DELETE FROM incident WHERE id = ?", (incident_id,))
 
     def incident(self, incident_id: str) -> Incident | None:
-        """The incident of this id."""
+        """Return the incident with this id."""
         row = self._db.execute("SELECT document FROM incident WHERE id = ?", (incident_id,)).fetchone()
         return None if row is None else from_json(row[0])
 
     def incidents(self, limit: int = MAX_LISTED) -> list[Incident]:
-        """What fires, then what is over, each newest first."""
+        """Return firing incidents, then resolved ones, each newest first."""
         rows = self._db.execute("SELECT document FROM incident ORDER BY firing DESC, number DESC LIMIT ?", (limit,))
         return [from_json(row[0]) for row in rows]
 
     def recent_incidents(self, since: float) -> list[Incident]:
-        """Incidents that fire now or changed since then, newest first; not those that became part of another."""
+        """Return incidents that fire now or changed since then, newest first, without absorbed ones."""
         rows = self._db.execute(
             "SELECT document FROM incident WHERE firing = 1 OR changed_at >= ? ORDER BY number DESC", (since,)
         )
         return [found for found in (from_json(row[0]) for row in rows) if not found.joined_into]
 
     def pointers(self, incident_id: str) -> list[Incident]:
-        """Incidents with a message of their own that became part of this one."""
+        """Return the incidents with a message of their own that this one absorbed."""
         found = "SELECT document FROM incident WHERE json_extract(document, '$.joined_into') = ?"
         return [from_json(row[0]) for row in self._db.execute(found, (incident_id,))]
 
     def firing_count(self) -> dict[str, int]:
-        """How many incidents fire, by severity."""
+        """Return the number of firing incidents by severity."""
         counts = dict.fromkeys(SEVERITIES, 0)
         for incident in self.recent_incidents(float("inf")):
             counts[incident.severity] += 1
         return counts
 
     def save_incident(self, incident: Incident, now: float) -> None:
-        """Insert or replace; a new incident gets the next number."""
+        """Insert or replace an incident; a new one gets the next number."""
         self._db.execute(
             "INSERT INTO incident (id, key, firing, changed_at, document) VALUES (?, ?, ?, ?, ?)"
             " ON CONFLICT (id) DO UPDATE SET firing = excluded.firing, changed_at = excluded.changed_at,"
@@ -195,37 +197,37 @@ class Transaction:
             self._db.executemany("INSERT OR REPLACE INTO incident_key VALUES (?, ?)", keys)
 
     def forget_key(self, key: str) -> None:
-        """The next alert of this key begins an incident of its own."""
+        """Let the next alert of this key start an incident of its own."""
         self._db.execute("DELETE FROM incident_key WHERE key = ?", (key,))
 
     def fact(self, name: str) -> str | None:
-        """A remembered single value: channel ids, when the Watchdog was last seen."""
+        """Return a single remembered value, such as a channel id or the time of the last Watchdog."""
         row = self._db.execute("SELECT value FROM fact WHERE name = ?", (name,)).fetchone()
         return None if row is None else str(row[0])
 
     def facts(self, prefix: str) -> dict[str, str]:
-        """All remembered values whose names begin so, by the rest of their names."""
+        """Return all remembered values whose names have this prefix, by the rest of their names."""
         rows = self._db.execute("SELECT name, value FROM fact WHERE substr(name, 1, ?) = ?", (len(prefix), prefix))
         return {str(name)[len(prefix) :]: str(value) for name, value in rows}
 
     def save_fact(self, name: str, value: str) -> None:
-        """Remember a single value."""
+        """Save a single value."""
         self._db.execute("INSERT OR REPLACE INTO fact VALUES (?, ?)", (name, value))
 
     def audit(self, at: float, user: str, action: str, incident_id: str, detail: str) -> None:
-        """Write down who did what."""
+        """Record who did what."""
         self._db.execute("INSERT INTO audit VALUES (?, ?, ?, ?, ?)", (at, user, action, incident_id, detail))
 
     def audits(self, limit: int = MAX_LISTED) -> list[tuple[float, str, str, str, str]]:
-        """(when, who, what, incident, detail), newest first."""
+        """Return (time, user, action, incident, detail), newest first."""
         return list(self._db.execute("SELECT * FROM audit ORDER BY at DESC LIMIT ?", (limit,)))
 
     def forget_fact(self, name: str) -> None:
-        """Forget a single value."""
+        """Delete a single value."""
         self._db.execute("DELETE FROM fact WHERE name = ?", (name,))
 
     def forget(self, before: float) -> None:
-        """Drop what was resolved and said before that time, so that the file stays small."""
+        """Delete what was resolved and delivered before that time, so that the file stays small."""
         old = "SELECT id FROM incident WHERE firing = 0 AND changed_at < ?"
         self._db.execute(f"DELETE FROM outbox WHERE state IN ('done', 'dead') AND incident_id IN ({old})", (before,))  # noqa: S608 - constant
         self._db.execute(
@@ -242,10 +244,16 @@ class Transaction:
 
 
 class Store:
-    """The file. Raises StoreError with one line naming it whenever SQLite or the disk says no."""
+    """The SQLite file; every method raises StoreError with one line naming it when SQLite or the disk fails."""
 
     def __init__(self, folder: Path, *, alone: bool = True) -> None:
-        """`alone` takes the folder for this process; a command that only changes a row works beside the service."""
+        """Open or create the file in this folder.
+
+        `alone` locks the folder for this process; a command that only changes a row works beside the service.
+
+        Raises:
+            StoreError: the folder is in use, or the file cannot be opened or upgraded.
+        """
         self._path = folder / "alerting.sqlite3"
         self._lock = threading.RLock()
         self._owner: IO[str] | None = None
@@ -255,7 +263,7 @@ class Store:
                 self._owner = _own(folder / "lock")
             elif not self._path.is_file():
                 raise FileNotFoundError(errno.ENOENT, "")
-            # isolation_level=None: transactions are begun by us, with BEGIN IMMEDIATE.
+            # isolation_level=None: transactions are started explicitly, with BEGIN IMMEDIATE.
             self._db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False, timeout=5.0)
         except (OSError, sqlite3.Error) as error:
             raise StoreError(f"{self._path}: {_reason(error)}") from None
@@ -269,19 +277,23 @@ class Store:
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = FULL")
         version = self._db.execute("PRAGMA user_version").fetchone()[0]
-        if version not in (0, 1, SCHEMA_VERSION):
+        if version > SCHEMA_VERSION:
             raise sqlite3.DatabaseError(f"written by another version (schema {version}, this is {SCHEMA_VERSION})")
         if version != SCHEMA_VERSION:
             self._db.execute("PRAGMA auto_vacuum = INCREMENTAL")
-            self._db.execute("VACUUM")  # what turns it on for a file that exists
-        # One transaction: a crash in the middle leaves the old schema, whole.
-        upgrade = _FROM_1 if version == 1 else ""
+            self._db.execute("VACUUM")  # this turns it on for an existing file
+        # One transaction: a crash in the middle leaves the old schema intact.
+        upgrade = "".join(_MIGRATIONS[version - 1 :]) if version else ""
         self._db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} {upgrade} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
         self._path.chmod(0o600)
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
-        """One atomic change: on disk when the block ends, undone when it raises."""
+        """Open one atomic change: on disk when the block ends, rolled back when it raises.
+
+        Raises:
+            StoreError: SQLite or the disk failed.
+        """
         with self._lock:
             try:
                 self._db.execute("BEGIN IMMEDIATE")
@@ -292,22 +304,26 @@ class Store:
                     raise
                 self._db.execute("COMMIT")
             except sqlite3.Error as error:
-                with suppress(sqlite3.ProgrammingError):  # closed: a worker that was busy when the service ended
+                with suppress(sqlite3.ProgrammingError):  # closed: a worker was still busy when the service ended
                     if self._db.in_transaction:
                         self._db.execute("ROLLBACK")
                 raise StoreError(f"{self._path}: {_reason(error)}") from error
 
     def shrink(self) -> None:
-        """Give the space of what was forgotten back to the disk."""
+        """Return freed space to the disk.
+
+        Raises:
+            StoreError: SQLite or the disk failed.
+        """
         with self._lock:
             try:
-                self._db.executescript("PRAGMA incremental_vacuum")  # execute would free a single page
+                self._db.executescript("PRAGMA incremental_vacuum")  # `execute` would free a single page
                 self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
             except sqlite3.Error as error:
                 raise StoreError(f"{self._path}: {_reason(error)}") from error
 
     def close(self) -> None:
-        """Close the file; what was committed is safe."""
+        """Close the file; committed changes are safe."""
         with self._lock:
             self._db.close()
             if self._owner is not None:
@@ -315,7 +331,7 @@ class Store:
 
 
 def _own(path: Path) -> IO[str]:
-    """An open file that holds the folder for this process; the kernel lets go of it however the process ends."""
+    """Lock the folder for this process and return the open lock file; the kernel releases it with the process."""
     file = path.open("a")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -48,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="pyrometer-follow", description="Report the steps of a trainer's log to this machine's node exporter."
     )
-    log = parser.add_argument_group("log")
+    log = parser.add_argument_group("Log", "which file to read, and how")
     log.add_argument("log", type=Path, help="The trainer's log.")
     log.add_argument("--wait", action="store_true", help="Wait for the log to be created, instead of failing.")
     log.add_argument(
@@ -67,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_job_flags(parser: argparse.ArgumentParser) -> None:
-    job = parser.add_argument_group("job")
+    job = parser.add_argument_group("Job", "labels of the run")
     job.add_argument("--run", required=True, help="Name of the run, the same over restarts.")
     job.add_argument("--attempt", type=int, help="Number of the first attempt in the log; the next ones count up.")
     job.add_argument("--job-id", help="The scheduler's id of the job (default: $SLURM_JOB_ID).")
@@ -80,7 +80,7 @@ def _add_job_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_mfu_flags(parser: argparse.ArgumentParser) -> None:
-    mfu = parser.add_argument_group("MFU")
+    mfu = parser.add_argument_group("MFU", "sizes that the log may lack, and the peak")
     mfu.add_argument("--gpus", type=positive_int, help="GPUs of the job, if the log doesn't print them.")
     mfu.add_argument("--flops-per-token", type=positive, help="Model FLOPs per token, forward and backward.")
     mfu.add_argument(

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pyrometer_dashboards import failure_panels, palette, panels
 from pyrometer_dashboards.common import CLUSTER, CLUSTERS, DEPLOYS, GPU_OF_ROW, NODE_OF_ROW, RELIABILITY, RUN_OF_ROW
 from pyrometer_dashboards.failure_panels import CRITICAL, ECC, FLAPS, KNOWN, LOST, XIDS
-from pyrometer_dashboards.grafana_defaults import nothing
+from pyrometer_dashboards.grafana_defaults import absent_mapping
 from pyrometer_dashboards.model import Board, Panel, Query, Reading, Row
 
 # Answered node-minutes, a minute each, as hours.
@@ -21,7 +21,7 @@ _FAILURES = (
 )
 
 # Of what is recorded only where there is some, nothing is none: no lack of data.
-_AGAIN: dict[str, object] = {"mappings": [nothing("-")], **panels.coloured()}
+_AGAIN: dict[str, object] = {"mappings": [absent_mapping("-")], **panels.coloured()}
 
 
 def board() -> Board:
@@ -284,7 +284,7 @@ def _offenders() -> Panel:
         link=GPU_OF_ROW,
         fields={
             "gpu": {"custom.width": 50},
-            "uuid": {"mappings": [nothing("-")]},
+            "uuid": {"mappings": [absent_mapping("-")]},
             "Xids": _AGAIN | {"custom.width": 70},
             "memory": _AGAIN | {"custom.width": 90},
         },

@@ -6,9 +6,9 @@ import sys
 from collections.abc import Sequence
 
 from pyrometer_exporters import cluster
-from pyrometer_exporters.cluster.prometheus import DEFAULT_URL, prometheus_url
 from pyrometer_exporters.framework.collector import FlagGroup
 from pyrometer_exporters.framework.service import Exporter, run
+from pyrometer_kit.prometheus import DEFAULT_URL, prometheus_url
 
 
 def _add_flags(parser: FlagGroup) -> None:

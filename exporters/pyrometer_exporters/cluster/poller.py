@@ -6,9 +6,10 @@ import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from pyrometer_exporters.framework.clock import Clock
-from pyrometer_exporters.framework.flags import number_between
-from pyrometer_exporters.framework.worker import LATE, Outcome, PartError, reason_of
+from pyrometer_exporters.framework.outcome import LATE, Outcome, PartError, reason_of
+from pyrometer_kit.clock import Clock
+from pyrometer_kit.flags import number_between
+from pyrometer_kit.prometheus import PrometheusError
 
 T = TypeVar("T")
 
@@ -48,6 +49,8 @@ class Poller(Generic[T]):
             outcome: Outcome[T] = Outcome(self._job())
         except PartError as error:
             outcome = Outcome(None, error.reason, error.detail)
+        except PrometheusError as error:
+            outcome = Outcome(None, error.reason, str(error))
         except Exception as error:  # noqa: BLE001  any failure concerns this part alone, and is served
             outcome = Outcome(None, reason_of(error), f"{type(error).__name__}: {error}")
         self._outcome, self._at = outcome, self._clock.monotonic()

@@ -17,16 +17,16 @@ from pyrometer_exporters.doctor import readings as reading
 from pyrometer_exporters.doctor.failures import Recording
 from pyrometer_exporters.doctor.report import Attribution, CollectorStatus, Report
 from pyrometer_exporters.framework import service
-from pyrometer_exporters.framework.clock import SystemClock
 from pyrometer_exporters.framework.collector import Collector, CollectorSpec, Context
-from pyrometer_exporters.framework.flags import UsageError
 from pyrometer_exporters.framework.gather import CollectorState, Gathered, Gatherer
 from pyrometer_exporters.framework.metrics import Down, Sample
-from pyrometer_exporters.framework.worker import reason_of
+from pyrometer_exporters.framework.outcome import reason_of
 from pyrometer_exporters.node.gpu import collector as gpu_collector
 from pyrometer_exporters.node.gpu.binding import Pynvml
 from pyrometer_exporters.node.gpu.driver import Driver
 from pyrometer_exporters.node.gpu.release import REQUEST
+from pyrometer_kit.clock import SystemClock
+from pyrometer_kit.errors import UsageError
 
 # Together with what it takes to start, below 15 s whatever hangs.
 FIRST_SECONDS, SECOND_SECONDS = 6.0, 4.0

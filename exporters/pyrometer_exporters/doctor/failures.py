@@ -13,7 +13,7 @@ from typing import Any, cast
 import pynvml
 
 from pyrometer_exporters.framework.metrics import Family
-from pyrometer_exporters.framework.worker import PartError
+from pyrometer_exporters.framework.outcome import PartError
 from pyrometer_exporters.node.gpu.clock_events import version_numbers
 from pyrometer_exporters.node.gpu.nvml import FieldKey, Handle, Nvml, NvmlError
 

@@ -17,11 +17,12 @@ from pyrometer_exporters import node
 from pyrometer_exporters.doctor import nvidia_smi
 from pyrometer_exporters.doctor.examine import examine, gpus_read
 from pyrometer_exporters.doctor.report import render
-from pyrometer_exporters.framework import logs, service
+from pyrometer_exporters.framework import service
 from pyrometer_exporters.framework.collector import CollectorSpec, discover
-from pyrometer_exporters.framework.flags import UsageError, fail
 from pyrometer_exporters.framework.service import Exporter
 from pyrometer_exporters.node.gpu import collector as gpu_collector
+from pyrometer_kit import logs
+from pyrometer_kit.errors import UsageError, fail
 
 DOCTOR = Exporter(
     prog="pyrometer-doctor",

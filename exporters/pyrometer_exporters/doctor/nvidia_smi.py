@@ -18,9 +18,9 @@ from typing import Literal
 from pyrometer_exporters.doctor.failures import needs_driver
 from pyrometer_exporters.doctor.nvidia_smi_fields import FIELDS, INSTANCE_FIELDS, TEXTS, Field, Text
 from pyrometer_exporters.doctor.readings import Readings, driver
-from pyrometer_exporters.framework.flags import UsageError
 from pyrometer_exporters.node.gpu.collector import COLLECTOR
 from pyrometer_exporters.node.gpu.inventory import Selection, kernel_pci_id
+from pyrometer_kit.errors import UsageError
 
 SECONDS = 60.0  # a sick GPU makes it slow; a hung one would block it forever
 KILL_SECONDS = 1.0

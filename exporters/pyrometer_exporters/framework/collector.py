@@ -16,8 +16,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
-from pyrometer_exporters.framework.clock import Clock
 from pyrometer_exporters.framework.metrics import Down, Family, Sample
+from pyrometer_kit.clock import Clock
 
 
 @dataclass(frozen=True)

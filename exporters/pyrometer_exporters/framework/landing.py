@@ -1,4 +1,4 @@
-"""The page at ``/``: what this exporter serves, and what it can't read and why."""
+"""The page at ``/``: this exporter's endpoints, and what it cannot read and why."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ p.notice{border:1px dashed #b35900;color:#b35900;padding:.5rem .8rem;border-radi
 code{font-size:.95em}
 """
 
-# html.escape does the same, but its module takes half a megabyte for the names of all entities.
+# html.escape does the same, but its module holds the names of all entities.
 _ESCAPES = {ord("&"): "&amp;", ord("<"): "&lt;", ord(">"): "&gt;", ord('"'): "&quot;", ord("'"): "&#x27;"}
 
 
 def landing_page(title: str, version: str, notice: str, links: Iterable[str], states: Iterable[CollectorState]) -> str:
-    """The page as HTML, from the states of the latest collection; ``notice`` stands on top unless it is empty."""
-    said = f'<p class="notice">{escape(notice)}</p>' if notice else ""
+    """Return the page as HTML, from the states of the latest collection; a ``notice`` is shown on top."""
+    banner = f'<p class="notice">{escape(notice)}</p>' if notice else ""
     items = "".join(f'<li><a href="{escape(link)}">{escape(link)}</a></li>' for link in links)
     rows = "".join(_row(state) for state in states)
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
         f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head><body>'
-        f'<h1>{escape(title)}</h1><p class="version">{escape(version)}</p>{said}<ul>{items}</ul>'
+        f'<h1>{escape(title)}</h1><p class="version">{escape(version)}</p>{banner}<ul>{items}</ul>'
         f"<table><tr><th>collector</th><th>state</th><th>took, latest</th><th>not available</th></tr>{rows}</table>"
         "</body></html>"
     )
@@ -43,7 +43,7 @@ def _row(state: CollectorState) -> str:
 
 
 def escape(text: str) -> str:
-    """A text for HTML, between tags and in attributes.
+    """Return a text for HTML, between tags and in attributes.
 
     >>> escape("<b title='x'>")
     '&lt;b title=&#x27;x&#x27;&gt;'

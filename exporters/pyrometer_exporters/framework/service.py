@@ -1,4 +1,4 @@
-"""An exporter's program around its collectors: flags, web server, signals. The node and cluster exporters share it."""
+"""The program around an exporter's collectors, for the node and the cluster exporter: flags, web server, signals."""
 
 from __future__ import annotations
 
@@ -12,31 +12,41 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from pyrometer_exporters.framework import logs, memory, version, webconfig
-from pyrometer_exporters.framework.background import Threads, settle
-from pyrometer_exporters.framework.clock import SystemClock
+from pyrometer_exporters.framework import memory
 from pyrometer_exporters.framework.collector import Collector, CollectorSpec, Context, Endpoint, FlagGroup, discover
 from pyrometer_exporters.framework.exposition import TEXT_CONTENT_TYPE, Renderer
-from pyrometer_exporters.framework.flags import Flags, UsageError, address, fail, state_folder
 from pyrometer_exporters.framework.gather import Gathered, Gatherer
 from pyrometer_exporters.framework.landing import landing_page
 from pyrometer_exporters.framework.metrics import Down, Family, Sample
 from pyrometer_exporters.framework.process import Process
-from pyrometer_exporters.framework.renewal import Renewal
-from pyrometer_exporters.framework.web import Handler, Request, Response, WebServer, text
+from pyrometer_kit import logs, version, webconfig
+from pyrometer_kit.clock import SystemClock
+from pyrometer_kit.command_line import add_version_flag
+from pyrometer_kit.errors import UsageError, fail
+from pyrometer_kit.flags import Flags, address
+from pyrometer_kit.http_message import Handler, Request, Response, text
+from pyrometer_kit.http_server import WebServer
+from pyrometer_kit.reload import WebConfigReload
+from pyrometer_kit.statefile import state_folder
+from pyrometer_kit.threads import Threads, settle
 
 log = logging.getLogger(__name__)
 
 BUILD_INFO = Family(
     "pyrometer_exporter_build_info", "gauge", "1; the version of the exporter that answers.", ("exporter", "version")
 )
-FAMILIES = (BUILD_INFO,)
+RELOAD_SUCCESSFUL = Family(
+    "pyrometer_exporter_web_config_last_reload_successful",
+    "gauge",
+    "1 while the files of --web.config.file can be used as they are, 0 while an older configuration stays in force.",
+    (),
+)
+FAMILIES = (BUILD_INFO, RELOAD_SUCCESSFUL)
 
-# Without Prometheus's header a scrape gets this long: its default timeout is 10 s.
-DEFAULT_SCRAPE_SECONDS = 9.5
-# The answer must be on its way before Prometheus gives up; blackbox_exporter takes the same half second off.
+DEFAULT_SCRAPE_SECONDS = 9.5  # without Prometheus' header: its default timeout is 10 s
+# The answer must be on its way before Prometheus gives up; blackbox_exporter subtracts the same half second.
 SCRAPE_HEADROOM_SECONDS = 0.5
 MIN_SCRAPE_SECONDS = 0.2
 CLOSE_SECONDS = 0.4
@@ -44,20 +54,20 @@ CLOSE_SECONDS = 0.4
 
 @dataclass(frozen=True)
 class Exporter:
-    """What tells one exporter from another."""
+    """The differences between one exporter and another."""
 
     prog: str
     title: str
     package: ModuleType
     listen: str
     add_flags: Callable[[FlagGroup], None] = field(default=lambda _parser: None)
-    """Flags that several of its collectors share."""
+    """Adds flags that several of its collectors share."""
     reads_node: bool = True
     """Whether it reads the files of the machine it runs on: sysfs, procfs, the kernel's log, the rings."""
 
 
 def run(exporter: Exporter, argv: Sequence[str] | None = None) -> int:
-    """The program: parse ``argv``, serve until SIGTERM or SIGINT; the exit status."""
+    """Parse ``argv``, serve until SIGTERM or SIGINT, and return the exit status."""
     specs = discover(exporter.package)
     flags = parser(exporter, specs).parse_args(argv)
     logs.set_up(getattr(flags, "log.level"), getattr(flags, "log.format"))
@@ -72,7 +82,7 @@ def run(exporter: Exporter, argv: Sequence[str] | None = None) -> int:
 
 
 class _Unbuilt:
-    """A collector that could not be built: each scrape says so, and tries again, as the reason may have gone away."""
+    """A collector that could not be built: each scrape reports it and retries, as the reason may have gone away."""
 
     def __init__(self, spec: CollectorSpec, context: Context) -> None:
         self._spec = spec
@@ -90,20 +100,24 @@ class _Unbuilt:
 
 
 def build(spec: CollectorSpec, context: Context) -> Collector:
-    """A collector; one that can't be built now tries again at each scrape. Raises UsageError for flags it can't use."""
+    """Return a collector; one that cannot be built now retries at each scrape.
+
+    Raises:
+        UsageError: Its flags cannot be used.
+    """
     try:
         return spec.build(context)
     except UsageError:
         raise
     except Exception:
-        log.exception("collector %s could not be built; trying again at each scrape", spec.name)
+        log.exception("could not build collector %s; retrying at each scrape", spec.name)
         return _Unbuilt(spec, context)
 
 
 def parser(exporter: Exporter, specs: Sequence[CollectorSpec]) -> Flags:
-    """All flags: the exporter's own and its collectors'."""
+    """Return the parser of all flags, the exporter's own and its collectors'."""
     flags = Flags(exporter.prog, exporter.title)
-    flags.add_argument("--version", action="version", version=f"%(prog)s {version.installed('pyrometer_exporters')}")
+    add_version_flag(flags, "pyrometer-exporters")
     add = flags.add_argument
     add("--web.listen-address", dest="web.listen-address", type=address, default=exporter.listen, metavar="HOST:PORT",
         help="address to serve on (default: %(default)s)")  # fmt: skip
@@ -111,21 +125,21 @@ def parser(exporter: Exporter, specs: Sequence[CollectorSpec]) -> Flags:
         "--web.config.file",
         dest="web.config.file",
         metavar="FILE",
-        help="exporter-toolkit YAML: TLS and basic auth; it and what it names are read again when replaced",
+        help="exporter-toolkit YAML: TLS, users, headers; reloaded when it or a file that it names changes",
     )
     if exporter.reads_node:
         _add_node_paths(flags)
     add("--path.state", dest="path.state", metavar="DIR",
-        help="folder for what survives a restart (default: $STATE_DIRECTORY, else /var/lib/pyrometer)")  # fmt: skip
+        help="folder for what outlives a restart (default: $STATE_DIRECTORY, else /var/lib/pyrometer)")  # fmt: skip
     add("--web.notice", dest="web.notice", default="", metavar="TEXT",
-        help="shown on the landing page, such as MAINTENANCE UNTIL NOON")  # fmt: skip
+        help="notice on the landing page, such as MAINTENANCE UNTIL NOON")  # fmt: skip
     add("--log.level", dest="log.level", choices=logs.LEVELS, default="info", help="(default: %(default)s)")
-    add("--log.format", dest="log.format", choices=("logfmt", "json"), default="logfmt", help="(default: %(default)s)")
+    add("--log.format", dest="log.format", choices=logs.FORMATS, default="logfmt", help="(default: %(default)s)")
     exporter.add_flags(flags)
     for spec in specs:
         group = flags.add_argument_group(f"collector {spec.name}", spec.help)
         group.add_argument(f"--collector.{spec.name}", dest=f"collector.{spec.name}", default=spec.default_enabled,
-                           action=argparse.BooleanOptionalAction, help="use this collector")  # fmt: skip
+                           action=argparse.BooleanOptionalAction, help="enable this collector")  # fmt: skip
         spec.add_flags(group)
     return flags
 
@@ -146,19 +160,19 @@ def _add_node_paths(parser: FlagGroup) -> None:
     add("--path.kmsg", dest="path.kmsg", type=Path, default=Path("/dev/kmsg"), metavar="FILE",
         help="the kernel's log, or a file or pipe in its record format (default: %(default)s)")  # fmt: skip
     add("--path.rings", dest="path.rings", type=Path, default=Path("/dev/shm/pyrometer"), metavar="DIR",  # noqa: S108
-        help="where training ranks leave their rings (default: %(default)s)")  # fmt: skip
+        help="folder of the training ranks' rings (default: %(default)s)")  # fmt: skip
 
 
 def _context(flags: argparse.Namespace) -> Context:
     default = Path(os.environ.get("STATE_DIRECTORY") or "/var/lib/pyrometer")
     state = state_folder(getattr(flags, "path.state"), default)
     if state is None:
-        log.warning("can't write to %s: counts start again at 0 after a restart; see --path.state", default)
+        log.warning("can't write to %s: counts restart at 0 with the exporter; see --path.state", default)
     return context_of(flags, state)
 
 
 def context_of(flags: argparse.Namespace, state: Path | None = None) -> Context:
-    """What collectors are built from; without ``state``, nothing of theirs is kept."""
+    """Return what collectors are built from; without a ``state`` folder they store nothing."""
     paths = {name: getattr(flags, f"path.{name}", Path()) for name in ("sysfs", "procfs", "rings", "kmsg")}
     return Context(flags=flags, clock=SystemClock(), state=state, **paths)
 
@@ -174,21 +188,23 @@ async def _serve(
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     gatherer = Gatherer(collectors, SystemClock())
     threads = Threads()
+    path = getattr(flags, "web.config.file")
+    reload = WebConfigReload(path, config) if path else None
     own = [collector for _, collector in collectors]
-    app = _App(exporter, gatherer, own, threads, getattr(flags, "web.notice"))
+    app = _App(exporter, gatherer, own, threads, notice=getattr(flags, "web.notice"), reload=reload)
     server = WebServer(app.routes(), config, threads)
-    where, path = getattr(flags, "web.listen-address"), getattr(flags, "web.config.file")
+    where = getattr(flags, "web.listen-address")
     port = await server.start(where)
-    log.info("%s %s listens on %s:%d", exporter.prog, version.installed("pyrometer_exporters"), where.host, port)
-    # Says in the log, before anyone scrapes, what is absent on this node.
-    first = asyncio.ensure_future(app.gather(DEFAULT_SCRAPE_SECONDS))
-    renewing = asyncio.ensure_future(Renewal(path, config).run()) if path else None
+    log.info("%s %s listening on %s:%d", exporter.prog, version.installed("pyrometer_exporters"), where.host, port)
+    # Logs, before anyone scrapes, what is absent on this node.
+    background: list[asyncio.Future[Any]] = [asyncio.ensure_future(app.gather(DEFAULT_SCRAPE_SECONDS))]
+    if reload is not None:
+        background.append(asyncio.ensure_future(reload.run()))
     await stop.wait()
     log.info("stopping")
     await server.stop()
-    first.cancel()
-    if renewing is not None:
-        renewing.cancel()
+    for task in background:
+        task.cancel()
     # A collector that hangs must not keep the exporter from ending.
     with contextlib.suppress(asyncio.TimeoutError):
         await asyncio.wait_for(threads.call(gatherer.close), CLOSE_SECONDS)
@@ -196,7 +212,7 @@ async def _serve(
 
 
 class _Page(NamedTuple):
-    """What a gathering found, and its text."""
+    """The result of a gathering, and its text."""
 
     gathered: Gathered
     text: bytes
@@ -211,14 +227,17 @@ class _App:
         gatherer: Gatherer,
         collectors: Sequence[Collector],
         threads: Threads,
+        *,
         notice: str = "",
+        reload: WebConfigReload | None = None,
     ) -> None:
         self._notice = notice
+        self._reload = reload
         self._exporter = exporter
         self._gatherer = gatherer
         self._collectors = collectors
         self._threads = threads
-        self._version = version.installed("pyrometer_exporters")  # which looks through all that is installed
+        self._version = version.installed("pyrometer_exporters")
         self._process = Process()
         self._renderer = Renderer()
         self._waiting: list[asyncio.Future[_Page]] = []  # not empty exactly while a gathering is under way
@@ -236,17 +255,19 @@ class _App:
         return routes
 
     async def gather(self, seconds: float) -> _Page:
-        # Each a future of its own: a client that goes away ends that of nobody else.
+        # Each caller has its own future: a client that goes away cancels nobody else's.
         waiter: asyncio.Future[_Page] = asyncio.get_running_loop().create_future()
         if not self._waiting:
-            self._threads.tell(self._gathered, self._page, seconds)
+            self._threads.submit(self._gathered, self._page, seconds)
         self._waiting.append(waiter)
         return await waiter
 
     def _page(self, seconds: float) -> _Page:
-        """In a thread, as all of it takes milliseconds: other connections need not wait."""
+        """Gather and render; in a thread, so that other connections need not wait."""
         gathered = self._gatherer.gather(seconds)
         own = [BUILD_INFO.sample(1, self._exporter.prog, self._version), *self._process.samples()]
+        if self._reload is not None:
+            own.append(RELOAD_SUCCESSFUL.sample(int(self._reload.successful)))
         return _Page(gathered, self._renderer.text([*gathered.samples, *own]))
 
     def _gathered(self, page: _Page | None, error: BaseException | None) -> None:
@@ -259,22 +280,22 @@ class _App:
             settle(waiter, page, error)
 
     def _own_endpoints(self) -> Mapping[str, Endpoint]:
-        found: dict[str, Endpoint] = {}
+        own: dict[str, Endpoint] = {}
         for collector in self._collectors:
             endpoints = getattr(collector, "endpoints", None)
-            found.update(endpoints() if endpoints else {})
-        return found
+            own.update(endpoints() if endpoints else {})
+        return own
 
     async def _metrics(self, request: Request) -> Response:
         page = await self.gather(_scrape_seconds(request))
-        return Response(200, TEXT_CONTENT_TYPE, page.text)
+        return Response(200, page.text, TEXT_CONTENT_TYPE)
 
     async def _landing(self, _request: Request) -> Response:
         gathered = self._last or (await self.gather(DEFAULT_SCRAPE_SECONDS)).gathered
         links = ["/metrics", *self._own_endpoints(), "/-/healthy", "/-/ready"]
         version = f"{self._exporter.prog} {self._version}"
         page = landing_page(self._exporter.title, version, self._notice, links, gathered.states)
-        return Response(200, "text/html; charset=utf-8", page.encode(errors="replace"))
+        return Response(200, page.encode(errors="replace"), "text/html; charset=utf-8")
 
     async def _healthy(self, _request: Request) -> Response:
         return text(200, "healthy")
@@ -285,13 +306,13 @@ class _App:
     def _collector_route(self, endpoint: Endpoint) -> Handler:
         async def handle(request: Request) -> Response:
             reply = await self._threads.call(endpoint, request.query)
-            return Response(200, reply.content_type, reply.body, reply.delivered)
+            return Response(200, reply.body, reply.content_type, delivered=reply.delivered)
 
         return handle
 
 
 def _scrape_seconds(request: Request) -> float:
-    """How long a scrape may take, from the header that Prometheus sends with each."""
+    """Return how long a scrape may take, from the header that Prometheus sends with each."""
     try:
         timeout = float(request.headers.get("x-prometheus-scrape-timeout-seconds", ""))
     except ValueError:

@@ -6,7 +6,7 @@ import itertools
 import re
 from collections.abc import Iterator
 
-from pyrometer_exporters.framework.flags import UsageError
+from pyrometer_kit.errors import UsageError
 
 # More than any cluster has; `n[0-999999999]` is a typing error and would fill the memory.
 MOST_NAMES = 100_000

@@ -17,8 +17,10 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from pyrometer_exporters.framework.flags import Flags, UsageError, fail, regexp
 from pyrometer_exporters.targets.nodes import parse
+from pyrometer_kit.command_line import add_version_flag
+from pyrometer_kit.errors import UsageError, fail
+from pyrometer_kit.flags import Flags, regexp
 
 PROG = "pyrometer-targets"
 # A scheduler that is starting, or a wrong filter, lists only a few nodes; half a cluster seldom goes at once.
@@ -44,6 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     flags = Flags(PROG, "Write targets for Prometheus from a host list or from sinfo.")
+    add_version_flag(flags, "pyrometer-exporters")
     add = flags.add_argument
     add("file", nargs="?", type=Path, metavar="FILE", help="the list (default: standard input)")
     add("--cluster", required=True, metavar="NAME", help="label of every target")
@@ -103,7 +106,7 @@ def _check_loss(flags: argparse.Namespace, racks: Mapping[str, str]) -> None:
         return
     lost = before - set(racks)
     if not flags.force and len(lost) > LEAST_SHARE_KEPT * len(before):
-        msg = f"{len(lost)} of {len(before)} nodes of {path} would be removed: nothing was written; --force if that is right"
+        msg = f"{len(lost)} of {len(before)} nodes of {path} would be removed: nothing was written; --force to do so"
         raise UsageError(msg)
 
 

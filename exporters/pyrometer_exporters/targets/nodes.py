@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from pyrometer_exporters.framework.flags import UsageError
 from pyrometer_exporters.targets.hostlist import expand
+from pyrometer_kit.errors import UsageError
 
 COLUMN = "NODELIST"
 

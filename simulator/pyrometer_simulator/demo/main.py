@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
+from pyrometer_kit.command_line import add_version_flag
 from pyrometer_simulator.demo import own_machine
 from pyrometer_simulator.demo.director import Director
 from pyrometer_simulator.demo.hardware import Node
@@ -37,6 +38,7 @@ class _Flags(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the demo: 0 if all went as it should, 1 if the channel did not say it, 2 if the demo can't run here."""
     parser = _Flags(prog="pyrometer-demo", description=__doc__, allow_abbrev=False)
+    add_version_flag(parser, "pyrometer-simulator")
     parser.add_argument("--exit-after-scenario", action="store_true", help="play once, then say whether all was right")
     parser.add_argument("--report", type=Path, metavar="FILE", help="write what was measured there, as JSON")
     parser.add_argument("--keep", action="store_true", help="keep logs and data after the end")

@@ -51,8 +51,9 @@ def _gaps(metrics: str, kernel_log: Path) -> Iterator[str]:
     for family in text_string_to_metric_families(metrics):
         for sample in family.samples:
             why = sample.labels.get("reason", "")
-            if sample.name == "pyrometer_down_reason_info" and why not in _NOT_MISSED:
-                part = sample.labels["part"]
+            part = sample.labels.get("part", "")
+            # More than one collector reads the kernel's log; its state is said already.
+            if sample.name == "pyrometer_down_reason_info" and part != "kmsg" and why not in _NOT_MISSED:
                 yield f"{_PARTS.get(part, part or sample.labels['collector'])} ({_REASONS.get(why, why)})"
 
 

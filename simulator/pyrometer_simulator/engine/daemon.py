@@ -106,7 +106,7 @@ def _daemon(folder: Path, docker: Docker, progress: Callable[[str], object]) -> 
         yield
     finally:
         _end(process, folder)
-        if not bridge_was_there:
+        if not bridge_was_there and shutil.which("ip") is not None:  # a bare system has no iproute2
             subprocess.run(["ip", "link", "delete", "docker0"], capture_output=True, check=False)
 
 

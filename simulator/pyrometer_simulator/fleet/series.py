@@ -1,4 +1,4 @@
-"""The cluster's series at a moment: what each kind of exporter would tell."""
+"""Series whose values are functions of time, and the shapes that these functions take."""
 
 from __future__ import annotations
 
@@ -13,13 +13,17 @@ from pyrometer_simulator.fleet.plan import EPOCH
 Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 Values = Callable[[float], Array]
+"""The values of a family's series at a time (seconds since the epoch); NaN is absent."""
 
 
 @dataclass(frozen=True)
 class Family:
-    """Series of one name: the text of each with its labels, and their values at a moment; NaN is absent.
+    """The series of one metric name.
 
-    ``slow`` ones hardly change: in a history they need a sample within Prometheus' lookback, no more.
+    Attributes:
+        series: each series' text, with its labels.
+        values: their values at a time.
+        slow: True for series that hardly change: in a history they need a sample within Prometheus' lookback.
     """
 
     name: str
@@ -29,47 +33,47 @@ class Family:
 
 
 def family(name: str, labels: Sequence[str], values: Values | Array, *, slow: bool = False) -> Family:
-    """Series of a name with those labels; an array is what they always are."""
+    """Return the series of a name with these labels; an array stands for constant values."""
     return Family(
         name, [f"{name}{{{each}}}" for each in labels], values if callable(values) else constant(values), slow
     )
 
 
 def constant(value: Array) -> Values:
-    """The same at every moment."""
+    """Return the same values at every time."""
     return lambda _: value
 
 
-def growing(rate: Array, digits: int = 3) -> Values:
-    """Counters that grow by so much a second; NaN stays absent."""
+def counter(rate: Array, digits: int = 3) -> Values:
+    """Return counters with a constant rate per second; NaN stays absent."""
     return lambda at: np.round(rate * (at - EPOCH), digits)
 
 
-def turning(before: Array, after: Array, since: float, digits: int = 4) -> Values:
-    """Counters whose rate changes at a moment, and that never jump."""
+def counter_with_turn(before: Array, after: Array, since: float, digits: int = 4) -> Values:
+    """Return counters whose rate changes at ``since``, without a jump."""
     return lambda at: np.round(before * (min(at, since) - EPOCH) + after * max(0.0, at - since), digits)
 
 
-def stepping(rate: Array, since: float) -> Values:
-    """Counters of events that come so often a second from a moment on, the first at once."""
+def event_counter(rate: Array, since: float) -> Values:
+    """Return counters of events with a rate per second, the first of them at ``since``."""
     return lambda at: np.ceil(rate * max(0.0, at - since))
 
 
-def waving(base: Array, phase: Array, much: float, digits: int = 1) -> Values:
-    """Gauges that wander around a value, each in its own time."""
-    return lambda at: np.round(base + much * np.sin(at / 97 + phase), digits)
+def oscillating(base: Array, phase: Array, amplitude: float, digits: int = 1) -> Values:
+    """Return gauges that oscillate around a value, each with its own phase."""
+    return lambda at: np.round(base + amplitude * np.sin(at / 97 + phase), digits)
 
 
-def chosen(everyone: Sequence[tuple[int, int]], where: tuple[int, int] | None) -> Mask:
-    """Which of (node, part) is that one; none where there is none."""
-    return np.array([each == where for each in everyone], dtype=bool)
+def mask_of(pairs: Sequence[tuple[int, int]], wanted: tuple[int, int] | None) -> Mask:
+    """Return where a (node, device) pair is the wanted one; nowhere for None."""
+    return np.array([each == wanted for each in pairs], dtype=bool)
 
 
-def absent_where(gone: Mask, value: Array | float) -> Array:
-    """Values that are absent for some."""
-    return np.where(gone, np.nan, value)
+def nan_where(absent: Mask, value: Array | float) -> Array:
+    """Return the values with NaN where they are absent."""
+    return np.where(absent, np.nan, value)
 
 
-def together(*groups: Iterator[Family]) -> list[Family]:
-    """All families of some groups."""
+def flatten(*groups: Iterator[Family]) -> list[Family]:
+    """Return all families of several groups."""
     return [each for group in groups for each in group]

@@ -18,7 +18,7 @@ import urllib.request
 from typing import Any
 
 import pytest
-from alerting_fakes import SILENT, FakePrometheus, body, raw_alert, told_port, wait_until
+from alerting_fakes import SILENT, FakePrometheus, body, logged_port, raw_alert, wait_until
 from prometheus_client.parser import text_string_to_metric_families
 
 from pyrometer_alerting.app import main
@@ -248,7 +248,7 @@ def test_without_a_token_messages_go_to_the_terminal(tmp_path: Any, capsys: pyte
     arguments = ["--web.listen-address=127.0.0.1:0", f"--storage.path={tmp_path / 'new' / 'folder'}"]
     thread = threading.Thread(target=main.run, args=(arguments, {}, stop))
     thread.start()
-    post(told_port(lambda: capsys.readouterr().err), body(raw_alert(node="gpu-042", gpu="3")))
+    post(logged_port(lambda: capsys.readouterr().err), body(raw_alert(node="gpu-042", gpu="3")))
     shown = ""
 
     def appeared() -> Any:
@@ -350,7 +350,7 @@ def test_a_new_certificate_token_and_route_are_taken_without_a_restart(
     ]  # fmt: skip
     thread = threading.Thread(target=main.run, args=(arguments, {}, stop))
     thread.start()
-    port = told_port(lambda: capsys.readouterr().err)
+    port = logged_port(lambda: capsys.readouterr().err)
 
     def ask(path: Any, presented: Any = "", data: Any = b"") -> Any:
         context = ssl._create_unverified_context()  # noqa: S323 - self-signed

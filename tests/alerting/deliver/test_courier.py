@@ -364,7 +364,7 @@ def test_a_store_of_the_first_release_is_taken_over(tmp_path: Any) -> None:
         found = tx.latest_incident("k")
         assert found is not None
         assert found.run == "llama-70b"
-        tx.outbox.want("incident-1", 0.0, 0.0)
+        tx.outbox.request("incident-1", 0.0, 0.0)
         assert tx.outbox.due()[0].target == ""
     store.shrink()
     store.close()

@@ -9,20 +9,19 @@ import pytest
 from alerting_fakes import START, Bench, FakePrometheus, iso, raw_alert
 
 from pyrometer_alerting.deliver.degrade import CHARTS_RETRY_SECONDS
-from pyrometer_alerting.deliver.gallery import Gallery
-from pyrometer_alerting.deliver.illustrator import Illustrator
+from pyrometer_alerting.deliver.pictures import IncidentPictures, PictureUploader
 from pyrometer_alerting.deliver.slack import SlackFailure
-from pyrometer_alerting.model.incident import Curve, Diagnosis
+from pyrometer_alerting.model.incident import ChartCurve, Diagnosis
 
 DROP = raw_alert("TrainMfuDropped", run="llama", component="train")
-CURVE = Curve((START, START + 10, START + 20), (0.4, 0.4, 0.3), (0.4, 0.4, 0.2), 0.4)
+CURVE = ChartCurve((START, START + 10, START + 20), (0.4, 0.4, 0.3), (0.4, 0.4, 0.2), 0.4)
 
 
 def diagnose(bench: Bench, at: float = 0.0) -> None:
     with bench.store.transaction() as tx:
         (incident,) = tx.incidents()
         tx.save_incident(replace(incident, diagnosis=Diagnosis(START + at, curve=CURVE)), START)
-        tx.outbox.want(incident.id, bench.clock.time, bench.clock.time)
+        tx.outbox.request(incident.id, bench.clock.time, bench.clock.time)
 
 
 def kinds(message: Any) -> list[str]:
@@ -67,21 +66,21 @@ PNG = b"\x89PNG\r\n\x1a\n" + bytes(100)
 
 
 class Studio:
-    """An illustrator whose pictures are quick, on the bench's clock."""
+    """An pictures whose pictures are quick, on the bench's clock."""
 
     def __init__(self, bench: Bench, charts: str = "auto") -> None:
         self.drawn = 0
         self.waited: list[float] = []
-        self.illustrator = Illustrator(
+        self.pictures = IncidentPictures(
             bench.store,
-            Gallery(bench.web, self.waited.append),
+            PictureUploader(bench.web, self.waited.append),
             FakePrometheus(),
             charts=charts,
             clock=bench.clock,
             metrics=bench.metrics,
             changed=bench.courier.wake,
         )
-        self.illustrator.load = lambda: self._draw
+        self.pictures.load = lambda: self._draw
         self.bench = bench
 
     def _draw(self, prometheus: Any, incident: Any, now: float) -> bytes:
@@ -89,7 +88,7 @@ class Studio:
         return PNG
 
     def step(self) -> bool:
-        made = self.illustrator.step()
+        made = self.pictures.step()
         self.bench.deliver()
         return made
 
@@ -148,7 +147,7 @@ def test_without_matplotlib_the_text_stands_alone(bench: Bench, studio: Studio) 
     def absent() -> Any:
         raise ImportError("matplotlib")
 
-    studio.illustrator.load = absent
+    studio.pictures.load = absent
     assert not studio.step()
     assert "header" in kinds(bench.messages[0])
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyrometer_alerting.diagnosis.cost import add_up, lost_seconds
-from pyrometer_alerting.diagnosis.investigation import curve
+from pyrometer_alerting.diagnosis.investigation import chart_curve
 from pyrometer_alerting.model.incident import Cost
 from pyrometer_alerting.prometheus import Series
 
@@ -79,11 +79,11 @@ def test_the_small_curve_has_no_more_points_than_slack_takes() -> None:
     batches = frame([0.4] * 1000, tagged=[False] * 500 + [True] * 5 + [False] * 495)
     batches.loc[500:504, "mfu"] = 0.01
     batches.loc[900, "mfu"] = 0.1
-    drawn = curve(batches, 0.42, START + 900)
+    drawn = chart_curve(batches, 0.42, START + 900)
     assert drawn is not None
     assert len(drawn.at) == len(drawn.median) == len(drawn.lowest) == 20
     assert min(drawn.lowest) == 0.1
     assert min(drawn.median) == 0.4
     assert drawn.at[0] > START + 600
-    assert curve(batches.head(1), 0.4, START) is None
-    assert curve(batches[batches["tagged"]], 0.4, START) is None
+    assert chart_curve(batches.head(1), 0.4, START) is None
+    assert chart_curve(batches[batches["tagged"]], 0.4, START) is None

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from alerting_fakes import SILENT, START, FakePrometheus, alert, training_incident
 
-from pyrometer_alerting.diagnosis.diagnostician import is_news, merge
+from pyrometer_alerting.diagnosis.diagnostician import is_news, merge_diagnoses
 from pyrometer_alerting.diagnosis.investigation import investigate
 from pyrometer_alerting.model.incident import Cause, Cost, Diagnosis, Shape, culprits
 from pyrometer_alerting.model.named_causes import NAMED_CAUSES
@@ -253,23 +253,23 @@ def test_known_causes_outlive_the_drop() -> None:
     link = Cause("gpu-044 mlx5_5/1", "link flapping", labels={"node": "gpu-044", "device": "mlx5_5", "port": "1"})
     during = Diagnosis(at=NOW, causes=(hot,), onset=DROP)
     after = Diagnosis(at=NOW + 60, causes=(link,), onset=None)
-    assert merge(during, after) == during
-    assert merge(during, replace(after, onset=DROP)) == replace(after, onset=DROP)
-    assert merge(replace(during, causes=(Cause("unknown", ""),)), after) == replace(after, onset=DROP)
+    assert merge_diagnoses(during, after) == during
+    assert merge_diagnoses(during, replace(after, onset=DROP)) == replace(after, onset=DROP)
+    assert merge_diagnoses(replace(during, causes=(Cause("unknown", ""),)), after) == replace(after, onset=DROP)
 
 
 def test_a_second_drop_does_not_take_the_first_ones_causes_away() -> None:
     hot = Cause("gpu-042 GPU 3", "hardware thermal throttling", labels={"node": "gpu-042", "gpu": "3"})
     first = Diagnosis(at=NOW, causes=(hot,), onset=DROP)
     second = Diagnosis(at=NOW + 60, causes=(Cause("unknown", "", ("nothing",)),), onset=DROP + 70)
-    both = merge(first, second)
+    both = merge_diagnoses(first, second)
     assert [cause.part for cause in both.causes] == ["gpu-042 GPU 3", "unknown"]
-    assert merge(both, replace(second, at=NOW + 70)) == replace(both, at=NOW + 70)  # and it does not pile up
+    assert merge_diagnoses(both, replace(second, at=NOW + 70)) == replace(both, at=NOW + 70)  # and it does not pile up
     link = Cause("gpu-044 mlx5_5/1", "link flapping", labels={"node": "gpu-044", "device": "mlx5_5"})
-    other = merge(first, replace(second, causes=(link,)))
+    other = merge_diagnoses(first, replace(second, causes=(link,)))
     assert [cause.part for cause in other.causes] == ["gpu-042 GPU 3", "gpu-044 mlx5_5/1"]
     doubted = replace(second, onset=DROP + 5)
-    assert merge(first, doubted) == doubted  # the same drop, better known: no longer convincing
+    assert merge_diagnoses(first, doubted) == doubted  # the same drop, better known: no longer convincing
 
 
 def test_the_curve_of_the_drop_outlives_it_while_the_cost_counts_on() -> None:
@@ -277,17 +277,17 @@ def test_the_curve_of_the_drop_outlives_it_while_the_cost_counts_on() -> None:
     drop, calm = Shape("step_down", 0.9, "down"), Shape("steady", 1.0, "steady")
     early, late = Cost(1.0, 8, 0.4, NOW), Cost(2.0, 8, 0.4, NOW + 60)
     during = Diagnosis(at=NOW, causes=(hot,), onset=DROP, shape=drop, cost=early)
-    merged = merge(during, Diagnosis(at=NOW + 60, onset=None, shape=calm, cost=late))
+    merged = merge_diagnoses(during, Diagnosis(at=NOW + 60, onset=None, shape=calm, cost=late))
     assert (merged.causes, merged.shape, merged.cost) == ((hot,), drop, late)
-    assert merge(during, Diagnosis(at=NOW + 60, onset=None)).cost == early
+    assert merge_diagnoses(during, Diagnosis(at=NOW + 60, onset=None)).cost == early
     assert is_news(during, replace(merged, at=NOW + 60))
 
 
 def test_known_causes_outlive_a_silent_prometheus() -> None:
     known = Diagnosis(1.0, (Cause("p", "c", labels={"node": "n"}),))
     silent = Diagnosis(2.0, (Cause("unknown", ""),), ("Prometheus did not answer",))
-    assert merge(known, silent) == replace(known, missing=silent.missing)
-    assert merge(None, silent) == silent
+    assert merge_diagnoses(known, silent) == replace(known, missing=silent.missing)
+    assert merge_diagnoses(None, silent) == silent
 
 
 def test_numbers_alone_are_news_only_now_and_then() -> None:
@@ -304,7 +304,7 @@ def test_a_link_that_is_quiet_since_the_drop_explains_it_less(cluster: Any) -> N
     heat, link = diagnose(cluster).causes
     assert (heat.part, link.part) == ("gpu-042 GPU 3", "gpu-044 mlx5_5/1")
     assert link.against == ("not seen again since 5 s before the drop",)
-    assert link.score < 0.9 * heat.score * 0.8  # also while the heat has only just begun
+    assert link.score < 0.9 * heat.score * 0.8  # also while the heat has only just started
 
 
 def mass_event(name: str = "FabricMassEvent", **scope: str) -> Any:

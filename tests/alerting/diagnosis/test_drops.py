@@ -9,21 +9,28 @@ from alerting_fakes import FakePrometheus, alert, benchmark, training_incident
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyrometer_alerting.diagnosis.diagnostician import merge
-from pyrometer_alerting.diagnosis.drops import LEAST_BATCHES, LEAST_SECONDS, SUREST, TOO_EARLY, Drop, classify_drop
+from pyrometer_alerting.diagnosis.diagnostician import merge_diagnoses
 from pyrometer_alerting.diagnosis.evidence import LOOK_BACK_SECONDS, STEP_SECONDS
 from pyrometer_alerting.diagnosis.investigation import investigate
+from pyrometer_alerting.diagnosis.signature import (
+    LEAST_BATCHES,
+    LEAST_SECONDS,
+    MAX_CONFIDENCE,
+    TOO_EARLY,
+    Drop,
+    classify_drop,
+)
 from pyrometer_alerting.prometheus import Series
 from pyrometer_alerting.render.messages import Style, build
-from pyrometer_alerting.sources.batches import Curve
+from pyrometer_alerting.sources.batches import MfuCurve
 from pyrometer_simulator.mfu_traces import Fall, fall
 
 KINDS = ("step_down", "spell", "frequent_dips", "gradual_decline", "stall_burst", "rare_stalls", "noisy", "unknown")
 
 
-def seen(run: Fall, seconds: float) -> Curve:
+def seen(run: Fall, seconds: float) -> MfuCurve:
     kept = run.run.at <= run.began + seconds
-    return Curve(run.run.at[kept], run.run.mfu[kept], run.run.step[kept], run.run.attempt[kept])
+    return MfuCurve(run.run.at[kept], run.run.mfu[kept], run.run.step[kept], run.run.attempt[kept])
 
 
 def verdict(run: Fall, seconds: float, onset: float | None = None) -> Any:
@@ -35,9 +42,11 @@ def test_the_table_of_drops_in_the_docs_is_what_the_classifier_does_and_no_answe
     found = module.measured()
     generated = module.PAGE.read_text(encoding="utf-8").partition(module.BEGIN)[2].partition(module.END)[0]
     assert generated == module.page(found), "python benchmarks/signature_drops.py --write"
-    said = {kind: [one for one in module.old_enough(found) if one.said == kind] for kind in SUREST}
-    assert {kind for kind in SUREST if len(said[kind]) >= 20 and module.earned(said[kind]) < SUREST[kind]} == set()
-    assert {one.said for one in module.old_enough(found)} <= set(SUREST)
+    said = {kind: [one for one in module.old_enough(found) if one.said == kind] for kind in MAX_CONFIDENCE}
+    assert {
+        kind for kind in MAX_CONFIDENCE if len(said[kind]) >= 20 and module.earned(said[kind]) < MAX_CONFIDENCE[kind]
+    } == set()
+    assert {one.said for one in module.old_enough(found)} <= set(MAX_CONFIDENCE)
 
 
 def test_stalls_of_just_before_a_drop_are_not_its_shape() -> None:
@@ -86,7 +95,7 @@ def test_no_drop_is_surer_than_such_answers_were_right() -> None:
         for seed in range(4):
             run = fall(kind, seed, 3.0)
             found = verdict(run, 600.0, run.began)
-            assert found.confidences[found.kind] <= SUREST.get(found.kind, 1.0)
+            assert found.confidences[found.kind] <= MAX_CONFIDENCE.get(found.kind, 1.0)
 
 
 def test_three_stalls_in_a_row_are_no_habit() -> None:
@@ -121,9 +130,9 @@ def test_too_few_batches_are_no_verdict_and_a_drop_older_than_the_window_has_one
     assert old is not None
 
 
-def run_part(run: Fall, batches: int) -> Curve:
+def run_part(run: Fall, batches: int) -> MfuCurve:
     last = slice(len(run.run.at) - batches, None)
-    return Curve(run.run.at[last], run.run.mfu[last], run.run.step[last], run.run.attempt[last])
+    return MfuCurve(run.run.at[last], run.run.mfu[last], run.run.step[last], run.run.attempt[last])
 
 
 class Training(FakePrometheus):
@@ -163,7 +172,7 @@ def told(run: Fall, *ages: float, name: str = "TrainMfuDropped") -> list[str]:
     shown = []
     for age in (ages[0], *ages):  # the first look is a quick one
         found = investigate(Training(run), incident, [], run.began + age)
-        incident = replace(incident, diagnosis=merge(incident.diagnosis, found))
+        incident = replace(incident, diagnosis=merge_diagnoses(incident.diagnosis, found))
         shown.append(build(incident, Style()).text)
     return shown[1:]
 

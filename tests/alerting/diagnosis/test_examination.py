@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from alerting_fakes import SILENT, START, FakeClock, FakePrometheus
 
-from pyrometer_alerting.app.watch import EVERY_SECONDS, STALE_SECONDS, SignatureWatch
+from pyrometer_alerting.app.analysis import EVERY_SECONDS, STALE_SECONDS, SignatureWatch
 from pyrometer_alerting.diagnosis import investigation
 from pyrometer_alerting.diagnosis.examination import examine
 from pyrometer_alerting.prometheus import Series
@@ -141,7 +141,7 @@ def test_a_silent_prometheus_leaves_the_signature_absent() -> None:
 def test_a_run_whose_look_fails_does_not_keep_the_others_from_theirs() -> None:
     class Broken:
         active_runs = staticmethod(lambda _prometheus, _now: [Run("c", "bad", 9.0), Run("c", "good", 9.0)])
-        wave_of_run = staticmethod(lambda _prometheus, _run, _now: 0.0)
+        daily_wave_of_run = staticmethod(lambda _prometheus, _run, _now: 0.0)
 
         @staticmethod
         def examine(prometheus: Any, run: Run, now: float, wave: float) -> Any:
@@ -158,15 +158,15 @@ def test_a_run_whose_look_fails_does_not_keep_the_others_from_theirs() -> None:
 def test_a_run_that_is_gone_is_forgotten() -> None:
     runs = [[Run("c", "old", 9.0)], [Run("c", "new", 9.0)]]
 
-    class Eye:
+    class RunAnalysis:
         active_runs = staticmethod(lambda _prometheus, _now: runs.pop(0))
-        wave_of_run = staticmethod(lambda _prometheus, _run, _now: 0.0)
+        daily_wave_of_run = staticmethod(lambda _prometheus, _run, _now: 0.0)
         examine = staticmethod(
             lambda _prometheus, run, now, wave: investigation.examine(Stored(trace("steady", 1, 3.0)), run, now, wave)
         )
 
     watching, clock = watch(FakePrometheus())
-    watching.step(Eye())
+    watching.step(RunAnalysis())
     clock.advance(EVERY_SECONDS)
-    watching.step(Eye())
+    watching.step(RunAnalysis())
     assert {dict(key)["run"] for key in watching.gauge()} == {"new"}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pyrometer_alerting.diagnosis.signature import KINDS, SHOWN, Reference, classify
 from pyrometer_alerting.prometheus import Series
 from pyrometer_alerting.sources.batches import curve_of
-from pyrometer_alerting.sources.expected_mfu import wave_of
+from pyrometer_alerting.sources.expected_mfu import daily_amplitude
 from pyrometer_simulator.mfu_traces import Trace, trace
 
 
@@ -86,10 +86,10 @@ def test_a_wave_of_the_day_is_told_from_a_drift() -> None:
     wave = 0.45 * (1 + 0.012 * np.sin(2 * np.pi * times / 86_400)) + np.random.default_rng(1).normal(
         0, 0.001, len(times)
     )
-    assert wave_of(Series({}, tuple(zip(times, wave, strict=True)))) == pytest.approx(0.012, rel=0.1)
+    assert daily_amplitude(Series({}, tuple(zip(times, wave, strict=True)))) == pytest.approx(0.012, rel=0.1)
     drift = np.linspace(0.45, 0.44, len(times))
-    assert wave_of(Series({}, tuple(zip(times[:100], wave[:100], strict=True)))) == 0.0
-    assert wave_of(Series({}, tuple(zip(times, drift, strict=True)))) < 0.01
+    assert daily_amplitude(Series({}, tuple(zip(times[:100], wave[:100], strict=True)))) == 0.0
+    assert daily_amplitude(Series({}, tuple(zip(times, drift, strict=True)))) < 0.01
     found = verdict(trace("steady", 1, 3.0), Reference(wave=0.012))
     assert found.kind == "daily_wave"
 

@@ -6,12 +6,17 @@ import pandas as pd
 import pytest
 from alerting_fakes import START, FakePrometheus, training_incident
 
-from pyrometer_alerting.diagnosis.accusations import from_hosts, from_ranks, least_waiting
 from pyrometer_alerting.diagnosis.causes import diagnose
 from pyrometer_alerting.diagnosis.evidence import Evidence
 from pyrometer_alerting.diagnosis.host_evidence import HostEvidence, gather_host
 from pyrometer_alerting.diagnosis.rank_evidence import RankEvidence, gather_ranks
-from pyrometer_alerting.diagnosis.suspects import Suspect, weigh_shape
+from pyrometer_alerting.diagnosis.suspects import (
+    Suspect,
+    least_waiting,
+    suspects_from_hosts,
+    suspects_from_ranks,
+    weigh_shape,
+)
 from pyrometer_alerting.model.incident import Shape
 from pyrometer_alerting.prometheus import Series
 
@@ -141,5 +146,5 @@ def test_only_hosts_that_stand_out_and_did_not_before_are_under_pressure() -> No
 
 
 def test_nothing_found_accuses_nobody() -> None:
-    assert from_hosts(HostEvidence(), GPUS) == []
-    assert from_ranks(RankEvidence()) == []
+    assert suspects_from_hosts(HostEvidence(), GPUS) == []
+    assert suspects_from_ranks(RankEvidence()) == []

@@ -17,22 +17,21 @@ from hypothesis import strategies as st
 
 from pyrometer_alerting.app import main
 from pyrometer_alerting.deliver import terminal
-from pyrometer_alerting.deliver.gallery import Gallery
+from pyrometer_alerting.deliver.pictures import PictureUploader
 from pyrometer_alerting.digest import page as digest_page
 from pyrometer_alerting.digest.data import (
     CauseCount,
+    DigestReport,
     Month,
     Offender,
-    Report,
     RunTime,
     gather,
     month_ranges,
 )
-from pyrometer_alerting.digest.herald import Herald
 from pyrometer_alerting.digest.message import build_digest, charts, headline, month_line, mtbf_line
 from pyrometer_alerting.digest.mtbf import mtbf, poisson_interval
 from pyrometer_alerting.digest.pictures import DigestPictures
-from pyrometer_alerting.digest.schedule import DAY, Digests, Schedule
+from pyrometer_alerting.digest.scheduler import DAY, Digests, DigestScheduler, Schedule
 from pyrometer_alerting.model.incident import Cause, Cost, Diagnosis
 from pyrometer_alerting.prometheus import Series
 from pyrometer_alerting.render.messages import Style
@@ -41,7 +40,7 @@ from pyrometer_simulator.slack_blocks import check_message
 ZURICH = ZoneInfo("Europe/Zurich")
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(100)
 DAILY, WEEKLY = Schedule("daily", 9 * 60), Schedule("weekly", 9 * 60, 0)
-REPORT = Report(
+REPORT = DigestReport(
     kind="weekly",
     start=START - 7 * DAY,
     end=START,
@@ -184,7 +183,7 @@ def test_the_digest_is_within_slacks_limits_and_reads_well(request: pytest.Fixtu
 
 
 def test_an_empty_digest_says_so() -> None:
-    message = build_digest(Report("daily", START - DAY, START), Style(), ZURICH)
+    message = build_digest(DigestReport("daily", START - DAY, START), Style(), ZURICH)
     check_message({"text": message.text, "blocks": message.blocks})
     assert "0 incidents" in message.text
     assert month_line(Month("m", None, None, None)).count("not measured") == 3
@@ -231,17 +230,17 @@ def morning(bench: Bench) -> Bench:
     return bench
 
 
-def herald(bench: Bench, *schedules: Schedule) -> Herald:
+def digest_scheduler(bench: Bench, *schedules: Schedule) -> DigestScheduler:
     digests = Digests(schedules or (DAILY,), ZURICH, cluster())
-    return Herald(bench.store, digests, style=Style(), clock=bench.clock, changed=bench.courier.wake)
+    return DigestScheduler(bench.store, digests, style=Style(), clock=bench.clock, changed=bench.courier.wake)
 
 
 def test_a_digest_is_sent_once_a_day_whatever_happens(morning: Bench) -> None:
-    sender = herald(morning)
+    sender = digest_scheduler(morning)
     assert sender.step() == []  # the first start: nobody waits for yesterday's
     morning.clock.advance(DAY)
     assert sender.step() == ["daily"]
-    assert herald(morning).step() == []  # a restart
+    assert digest_scheduler(morning).step() == []  # a restart
     morning.restart()
     morning.deliver()
     (message,) = morning.messages
@@ -254,7 +253,7 @@ def test_a_digest_is_sent_once_a_day_whatever_happens(morning: Bench) -> None:
 
 @pytest.mark.parametrize("kind", ["close_after", "close_before"])
 def test_a_lost_answer_leads_to_one_digest(morning: Bench, kind: Any) -> None:
-    sender = herald(morning)
+    sender = digest_scheduler(morning)
     sender.step()
     morning.clock.advance(DAY)
     sender.step()
@@ -264,7 +263,7 @@ def test_a_lost_answer_leads_to_one_digest(morning: Bench, kind: Any) -> None:
 
 
 def test_a_digest_that_is_too_late_is_left_out(morning: Bench) -> None:
-    sender = herald(morning)
+    sender = digest_scheduler(morning)
     sender.step()
     morning.clock.advance(DAY + 13 * 3600)
     due = DAILY.latest(morning.clock.time, ZURICH)
@@ -278,7 +277,11 @@ def kinds(bench: Bench) -> list[str]:
 
 def painter(bench: Bench, charts: str = "auto") -> DigestPictures:
     pictures = DigestPictures(
-        bench.store, Gallery(bench.web, lambda _: None), charts=charts, clock=bench.clock, changed=bench.courier.wake
+        bench.store,
+        PictureUploader(bench.web, lambda _: None),
+        charts=charts,
+        clock=bench.clock,
+        changed=bench.courier.wake,
     )
     pictures.load = lambda: lambda _block: PNG
     return pictures
@@ -288,7 +291,7 @@ def painter(bench: Bench, charts: str = "auto") -> DigestPictures:
 def plain(morning: Bench) -> Bench:
     """A workspace without chart blocks that has just got a digest."""
     morning.slack.native_charts = False
-    sender = herald(morning)
+    sender = digest_scheduler(morning)
     sender.step()
     morning.clock.advance(DAY)
     with morning.store.transaction() as tx:
@@ -316,7 +319,7 @@ def test_a_workspace_without_charts_gets_the_text_at_once_and_the_pictures_by_an
 def test_what_the_workspace_refused_once_is_not_tried_with_the_next_digest(plain: Bench) -> None:
     refused = plain.count("chat.postMessage", "invalid_blocks")
     plain.clock.advance(DAY)
-    herald(plain).step()
+    digest_scheduler(plain).step()
     plain.deliver()
     assert len(plain.messages) == 2
     assert plain.count("chat.postMessage", "invalid_blocks") == refused == 1
@@ -341,7 +344,7 @@ def test_a_digest_whose_picture_cannot_be_made_stays_as_text(plain: Bench, troub
 
 def test_pictures_are_sent_from_the_start_where_they_are_wanted(morning: Bench) -> None:
     morning.courier._charts = "picture"
-    sender = herald(morning)
+    sender = digest_scheduler(morning)
     sender.step()
     morning.clock.advance(DAY)
     sender.step()
@@ -354,7 +357,7 @@ def test_pictures_are_sent_from_the_start_where_they_are_wanted(morning: Bench) 
 
 
 def test_where_slack_draws_itself_no_picture_is_made(morning: Bench) -> None:
-    sender = herald(morning)
+    sender = digest_scheduler(morning)
     sender.step()
     morning.clock.advance(DAY)
     sender.step()
@@ -365,7 +368,7 @@ def test_where_slack_draws_itself_no_picture_is_made(morning: Bench) -> None:
 
 def test_bars_are_drawn_with_their_numbers_whatever_they_are_called() -> None:
     pytest.importorskip("matplotlib")
-    from pyrometer_alerting.render.bars import draw_bars
+    from pyrometer_alerting.render.figures import draw_bars
 
     hostile = replace(REPORT, causes=(CauseCount("$\\frac{", 3, 0.0), CauseCount("\u202e\U0001f525" * 40, 0, 0.0)))
     for report in (REPORT, hostile):
@@ -387,7 +390,7 @@ def test_the_command_prints_it_beside_the_running_service(morning: Bench, tmp_pa
 
 
 def test_the_page_is_made_when_somebody_looks(morning: Bench) -> None:
-    sender = herald(morning)
+    sender = digest_scheduler(morning)
     assert sender.page() is None
     thread = threading.Thread(target=sender.run, daemon=True)
     thread.start()

@@ -56,7 +56,7 @@ class Outage:
 
 @pytest.fixture(scope="module", autouse=True)
 def long_outage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outage]:
-    """It takes 12 s: begun first, so that the other rows are played meanwhile."""
+    """It takes 12 s: started first, so that the other rows are played meanwhile."""
     with FakeSlack(channel_names=["gpu-alerts"], token="xoxb-test") as slack:
         outage = Outage(tmp_path_factory.mktemp("outage"), slack)
         yield outage
@@ -90,7 +90,7 @@ def digest_of(receiver: Receiver, fault: dict[str, Any], began: float) -> str:
     """The digest that reconciliation posts when Prometheus remembers the alert of an outage (one of 2 minutes ago)."""
     assert receiver.service is not None
     receiver.fired(fault["labels"], began - 120, began - 90)
-    receiver.service.reconciler._sweep._outages = [(began - 200, time.time(), "the webhook refused")]
+    receiver.service.reconciler._missed_scan._outages = [(began - 200, time.time(), "the webhook refused")]
     with receiver._store.transaction() as tx:
         tx.save_fact("swept_until", repr(began - 200))
     receiver.reconcile()

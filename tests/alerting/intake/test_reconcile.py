@@ -111,7 +111,7 @@ def test_what_is_for_others_is_not_ours(upstream: Upstream) -> None:
     upstream.steps(150)
     with upstream.bench.store.transaction() as tx:
         tx.save_fact("alive_at", "0")  # as after an outage
-    upstream.reconciler._sweep._started_at = 0
+    upstream.reconciler._missed_scan._started_at = 0
     upstream.steps(30)
     assert upstream.bench.messages == []
 
@@ -141,7 +141,7 @@ def test_a_firing_that_looks_old_is_believed_when_somebody_confirms_it(upstream:
     upstream.bench.receive(alert)
     upstream.bench.receive({**alert, **_over(upstream)})
     upstream.bench.deliver()
-    assert upstream.bench.receive(alert).doubted
+    assert upstream.bench.receive(alert).has_parked
     upstream.bench.deliver()
     assert "Resolved" in upstream.text()
     if knower == "alertmanagers":
@@ -159,7 +159,7 @@ def test_an_old_story_that_nobody_confirms_is_forgotten(upstream: Upstream) -> N
         upstream.bench.receive(each)
     upstream.steps(400)
     with upstream.bench.store.transaction() as tx:
-        assert tx.doubted() == []
+        assert tx.parked_alerts() == []
     assert "Resolved" in upstream.text()
 
 

@@ -17,7 +17,7 @@ from pyrometer_alerting.clock import SystemClock
 from pyrometer_alerting.deliver.slack import WebSlack
 from pyrometer_alerting.intake.reconcile import Pace
 from pyrometer_alerting.interact import answers
-from pyrometer_alerting.interact.silences import CannotSilenceError, silences_for
+from pyrometer_alerting.interact.silences import SilenceRefusedError, silences_for
 from pyrometer_alerting.model.incident import Alert, Cause, Diagnosis
 from pyrometer_alerting.model.routing import Routing, Rules
 from pyrometer_alerting.render.messages import Style
@@ -164,7 +164,7 @@ def test_an_alertmanager_that_is_away_is_said_and_nothing_is_silenced(talking: T
 
 def test_whether_anyone_listens_is_a_metric(talking: Talking) -> None:
     wait_until(lambda: b"socket_mode_connected 1.0" in talking.service.handle(Request("GET", "/metrics")).body)
-    talking.service.courier._parked = {"#x": ("is_archived", 0.0)}
+    talking.service.courier.limits._parked = {"#x": ("is_archived", 0.0)}
     said = talking.service.handle(Request("GET", "/metrics")).body
     assert b'channel_unreachable{channel="#x",reason="is_archived"} 1.0' in said
 
@@ -232,7 +232,7 @@ def test_silences_are_as_narrow_as_the_labels_allow() -> None:
     assert len(silences_for(both.incident)) == 2
     bare = fold(None, [Alert("f", True, {"alertname": "X"}, {}, 0.0)], 0, 0.0)  # noqa: FBT003
     assert bare is not None
-    with pytest.raises(CannotSilenceError):
+    with pytest.raises(SilenceRefusedError):
         silences_for(bare.incident)
 
 

@@ -69,7 +69,7 @@ def test_the_first_route_that_matches_names_the_channel(tmp_path: Path) -> None:
         (
             f"{QUIET}        from: '1:00'\n        to: '7:00'\n        timezone: Mars/Base",
             7,
-            "Mars/Base: no such time zone",
+            "Mars/Base: unknown time zone",
         ),
         ("routing:\n  routes: []\n  routes: []", 3, "routes is given twice"),
         ("routing: text", 1, "expected settings as"),
@@ -157,7 +157,7 @@ def test_in_quiet_hours_a_warning_waits_and_a_critical_does_not(bench: Any, tmp_
     with bench.store.transaction() as tx:
         assert tx.outbox.depth()[1] == night + 7 * 3600  # it does not count as waiting for Slack
         waiting = next(one.id for one in tx.incidents() if one.alertname == "NicSymbolErrors")
-        tx.outbox.want(waiting, bench.clock.time, bench.clock.time)  # a change, a diagnosis, a note
+        tx.outbox.request(waiting, bench.clock.time, bench.clock.time)  # a change, a diagnosis, a note
         tx.outbox.hasten(waiting, bench.clock.time)
     bench.restart()
     bench.courier.composer.routing = bench.intake.routing

@@ -9,18 +9,18 @@ from alerting_fakes import START, FakePrometheus, training_incident
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from pyrometer_alerting.model.incident import Cause, Curve, Diagnosis
+from pyrometer_alerting.model.incident import Cause, ChartCurve, Diagnosis
 from pyrometer_alerting.prometheus import Series
-from pyrometer_alerting.render.drop_data import Drop, Line, band, drop_of, risen, stretches
+from pyrometer_alerting.render.drop_data import DropPicture, Line, band, drop_picture_of, risen, stretches
 
 pytest.importorskip("matplotlib", reason="pictures need Matplotlib (the alerting extra)")
 
 HEAT = Cause("gpu-042 GPU 3", "hardware thermal throttling", labels={"node": "gpu-042", "gpu": "3"})
 FLAP = Cause("gpu-174 mlx5_5/1", "link flapping", labels={"node": "gpu-174", "device": "mlx5_5", "port": "1"})
-CURVE = Curve((START, START + 1), (0.4, 0.3), (0.4, 0.3), 0.42)
+CURVE = ChartCurve((START, START + 1), (0.4, 0.3), (0.4, 0.3), 0.42)
 
 
-def draw(drop: Drop) -> bytes:
+def draw(drop: DropPicture) -> bytes:
     from pyrometer_alerting.render.drop_figure import draw as drawn
 
     return drawn(drop)
@@ -47,9 +47,9 @@ def cluster() -> FakePrometheus:
     return prometheus
 
 
-def drop(*causes: Cause) -> Drop:
+def drop(*causes: Cause) -> DropPicture:
     incident = training_incident(diagnosis=Diagnosis(START + 6, causes, onset=START, curve=CURVE))
-    found = drop_of(cluster(), incident, START + 100)
+    found = drop_picture_of(cluster(), incident, START + 100)
     assert found is not None
     return found
 
@@ -76,9 +76,9 @@ def test_without_a_culprit_the_batches_stand_alone() -> None:
 
 
 def test_there_is_no_picture_without_a_curve_or_batches() -> None:
-    assert drop_of(cluster(), training_incident(), START) is None
+    assert drop_picture_of(cluster(), training_incident(), START) is None
     incident = training_incident(diagnosis=Diagnosis(START, curve=CURVE))
-    assert drop_of(FakePrometheus(), incident, START) is None
+    assert drop_picture_of(FakePrometheus(), incident, START) is None
 
 
 def test_the_band_is_where_the_batches_lay_before() -> None:
@@ -106,7 +106,7 @@ hostile = st.text(max_size=120) | st.sampled_from(
 def test_hostile_labels_and_odd_values_are_drawn(texts: list[str], mfu: list[float], begin: float) -> None:
     title, subtitle, culprit, name = texts
     at = tuple(START + index for index in range(len(mfu)))
-    odd: Any = Drop(
+    odd: Any = DropPicture(
         title,
         subtitle,
         at,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pyrometer_alerting.deliver import terminal
 from pyrometer_alerting.model import text
-from pyrometer_alerting.model.incident import Cause, Cost, Curve, Diagnosis, Shape, from_json, to_json
+from pyrometer_alerting.model.incident import Cause, ChartCurve, Cost, Diagnosis, Shape, from_json, to_json
 from pyrometer_alerting.model.links import board_links, runbook_url, without_credentials
 from pyrometer_alerting.render import page
 from pyrometer_alerting.render.messages import Style, build, build_reply, has_chart
@@ -54,7 +54,7 @@ DIAGNOSED = Diagnosis(
     onset=START - 20,
     shape=Shape("step_down", 0.93, "stepped down and stayed down (by 27 %)"),
     cost=Cost(gpu_hours=1.234, gpus=512, expected=0.45, until=START + 5),
-    curve=Curve(
+    curve=ChartCurve(
         at=tuple(START - 300 + 17.0 * index for index in range(20)),
         median=(0.451,) * 17 + (0.33,) * 3,
         lowest=(0.44,) * 17 + (0.31,) * 3,
@@ -287,7 +287,7 @@ def test_hostile_labels_stay_within_limits_and_ping_nobody(
             tuple(strings),
             shape=Shape(strings[0], 0.5, strings[1], strings[2], strings[0]),
             cost=Cost(members * 1e6, members, 0.4, START),
-            curve=Curve(tuple(map(float, range(members))), (0.1,) * members, (0.0,) * members, 0.4),
+            curve=ChartCurve(tuple(map(float, range(members))), (0.1,) * members, (0.0,) * members, 0.4),
         ),
         picture="F1",
         resolved_at=None if firing else START + 9,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pyrometer_alerting.model.incident import Cause, Diagnosis, Incident, culprits
 from pyrometer_alerting.render.messages import headline
-from pyrometer_alerting.state.correlation import Topology, climbed, explained_by, groups, merged
+from pyrometer_alerting.state.correlation import Topology, explained_by, groups, merged, widened_to_node
 from pyrometer_alerting.state.lifecycle import fold
 
 
@@ -133,9 +133,9 @@ def test_three_gpus_of_a_node_are_the_node() -> None:
     two, three = fold(None, gpus[:2], 0, START), fold(None, gpus, 0, START)
     assert two is not None
     assert three is not None
-    assert climbed(two.incident).domain == ""
-    assert climbed(three.incident).domain == "n1"
-    assert headline(climbed(three.incident)) == "🔴 GpuThrottledThermal at 3 parts: n1"
+    assert widened_to_node(two.incident).domain == ""
+    assert widened_to_node(three.incident).domain == "n1"
+    assert headline(widened_to_node(three.incident)) == "🔴 GpuThrottledThermal at 3 parts: n1"
 
 
 HEAT = Cause("n1 GPU 3", "heat", score=100.0, labels={"node": "n1", "gpu": "3"})

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from alerting_fakes import FakePrometheus, raw_alert
 
-from pyrometer_alerting.diagnosis.diagnostician import APART_SECONDS, Diagnostician
+from pyrometer_alerting.diagnosis.diagnostician import UNRELATED_SECONDS, Diagnostician
 from pyrometer_alerting.model.incident import Cause, Diagnosis
 from pyrometer_alerting.model.routing import Routing, Rules
 from pyrometer_alerting.render.messages import Style, ThreadReplies
@@ -86,7 +86,7 @@ def leave(channel: Channel) -> None:
     """The run was moved to other nodes."""
     channel.strange, channel.causes = True, (LINK,)
     channel.look()
-    channel.pass_time(APART_SECONDS + 1)
+    channel.pass_time(UNRELATED_SECONDS + 1)
     channel.look()
 
 
@@ -114,7 +114,7 @@ def test_a_part_that_the_run_does_not_use_any_more_gets_its_own_message_and_both
 def test_one_look_is_not_enough_while_a_new_attempt_comes_up_rank_by_rank(joined: Channel) -> None:
     joined.strange = True
     joined.look()
-    joined.pass_time(APART_SECONDS - 20)
+    joined.pass_time(UNRELATED_SECONDS - 20)
     joined.strange = False
     joined.look()
     joined.pass_time(30)
@@ -126,7 +126,7 @@ def test_one_look_is_not_enough_while_a_new_attempt_comes_up_rank_by_rank(joined
 def test_what_the_diagnosis_blames_no_more_stays_while_the_run_uses_it(joined: Channel) -> None:
     joined.causes = (LINK,)
     for _ in range(5):
-        joined.pass_time(APART_SECONDS)
+        joined.pass_time(UNRELATED_SECONDS)
         joined.look()
     (message,) = joined.texts()
     assert "1. n7 mlx5_1/1" in message

@@ -19,7 +19,7 @@ def test_what_is_over_and_said_is_forgotten_with_all_that_belongs_to_it(store: S
         tx.save_incident(training_incident(id="fires", key="firing-key"), START)
         tx.save_incident(replace(over, id="unsaid", key="unsaid-key", keys=()), START)
         for name in ("old", "fires", "unsaid"):
-            tx.outbox.want(name, START, START)
+            tx.outbox.request(name, START, START)
         tx.outbox.finish(tx.outbox.root("old"), "C1", "1.0", "", START)  # type: ignore[arg-type]
         tx.save_alert(alert(firing=False), "old", START)
         tx.audit(START, "alice", "acknowledge", "old", "")

@@ -26,7 +26,7 @@ class Process:
         self.popen = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         assert self.popen.stderr is not None
         lines = iter(self.popen.stderr)
-        self.port = next(found[1] for line in lines if (found := re.search(r"listens on 127\.0\.0\.1:(\d+)", line)))
+        self.port = next(found[1] for line in lines if (found := re.search(r"listening on 127\.0\.0\.1:(\d+)", line)))
 
     def get(self, path: str) -> str:
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=20) as answer:

@@ -51,7 +51,7 @@ class Bench:
 @pytest.fixture
 def bench(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Bench:
     monkeypatch.setattr("pyrometer_exporters.doctor.examine.PAUSE_SECONDS", 0.15)
-    monkeypatch.setattr("pyrometer_exporters.framework.logs.set_up", lambda *_: None)  # it is for a whole process
+    monkeypatch.setattr("pyrometer_kit.logs.set_up", lambda *_: None)  # it is for a whole process
     return Bench(tmp_path, capsys)
 
 

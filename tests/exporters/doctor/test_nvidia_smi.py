@@ -12,8 +12,8 @@ import pytest
 from pyrometer_exporters.doctor import main as doctor
 from pyrometer_exporters.doctor import nvidia_smi
 from pyrometer_exporters.doctor.nvidia_smi_fields import FIELDS, TEXTS
-from pyrometer_exporters.framework.flags import UsageError
 from pyrometer_exporters.node.gpu.collector import COLLECTOR
+from pyrometer_kit.errors import UsageError
 from pyrometer_simulator.nvml import SimulatedGpus, installed
 
 REPORT = Path(__file__).parent / "nvidia_smi.xml"
@@ -25,7 +25,7 @@ ECC_ERRORS = {"volatile/sram/uncorrected": 3}
 def compare(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Compare:
     """Run the doctor's comparison over one GPU at work; gives exit status and output."""
     monkeypatch.setattr("pyrometer_exporters.doctor.examine.PAUSE_SECONDS", 0.15)
-    monkeypatch.setattr("pyrometer_exporters.framework.logs.set_up", lambda *_: None)  # it is for a whole process
+    monkeypatch.setattr("pyrometer_kit.logs.set_up", lambda *_: None)  # it is for a whole process
 
     def run(
         change: Callable[[str], str] = str,

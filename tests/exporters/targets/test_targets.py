@@ -12,10 +12,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyrometer_exporters.framework.flags import UsageError
 from pyrometer_exporters.targets.hostlist import expand
 from pyrometer_exporters.targets.main import main
 from pyrometer_exporters.targets.nodes import parse
+from pyrometer_kit.errors import UsageError
 
 # As `sinfo` of Slurm 23.11 prints it.
 SINFO = """\

@@ -15,6 +15,7 @@ NOWHERE = "http://127.0.0.1:9/metrics"
 METRICS = b"""\
 # TYPE pyrometer_down_reason_info gauge
 pyrometer_down_reason_info{collector="gpu",part="nvml",reason="no_driver"} 1
+pyrometer_down_reason_info{collector="gpu",part="kmsg",reason="no_permission"} 1
 pyrometer_down_reason_info{collector="nic",part="wlan0",reason="io_error"} 1
 pyrometer_down_reason_info{collector="train",part="rings",reason="no_rings"} 1
 # TYPE pyrometer_nic_link_up gauge

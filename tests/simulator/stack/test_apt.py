@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from pyrometer_simulator.stack import StackError, apt
+from pyrometer_simulator.systems.releases import OLD_DEBIAN_KEYS
 
 DATA = Path(__file__).with_name("data")
-OLD_KEYS = DATA / "bullseye.asc"
+OLD_KEYS = OLD_DEBIAN_KEYS
 
 needs_apt = pytest.mark.skipif(shutil.which("apt-get") is None, reason="no apt-get: neither Debian nor Ubuntu")
 
@@ -79,7 +80,7 @@ def test_an_old_keyring_does_not_stand_in_the_way_of_the_shipped_keys(tmp_path: 
 @needs_apt
 def test_without_any_key_nothing_is_accepted(tmp_path: Path, mirror: str) -> None:
     said = complaint(tmp_path / "apt", mirror, tmp_path / "no such keyring.gpg")
-    assert "6ED0E7B82643E131" in said or "public key" in said
+    assert "6ED0E7B82643E131" in said or "public key" in said or "verification failed" in said
 
 
 @needs_apt

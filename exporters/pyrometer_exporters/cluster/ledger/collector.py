@@ -14,12 +14,13 @@ from typing import Any
 from pyrometer_exporters.cluster.ledger.families import FAMILIES, book_samples
 from pyrometer_exporters.cluster.ledger.history import Ledger, decoded
 from pyrometer_exporters.cluster.poller import Poller
-from pyrometer_exporters.cluster.prometheus import HttpPrometheus, Prometheus
 from pyrometer_exporters.framework.collector import CollectorSpec, Context, FlagGroup
-from pyrometer_exporters.framework.flags import UsageError, number_between
 from pyrometer_exporters.framework.metrics import Down, Sample
-from pyrometer_exporters.framework.statefile import StateFile
-from pyrometer_exporters.framework.worker import reason_of
+from pyrometer_exporters.framework.outcome import reason_of
+from pyrometer_kit.errors import UsageError
+from pyrometer_kit.flags import number_between
+from pyrometer_kit.prometheus import HttpPrometheus, Prometheus
+from pyrometer_kit.statefile import StateFile
 
 INTERVAL_SECONDS = 15.0
 # A turn that catches up sends up to 32 queries.

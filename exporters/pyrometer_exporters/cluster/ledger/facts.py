@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
-from pyrometer_exporters.cluster.prometheus import Series
+from pyrometer_kit.prometheus import Series
 
 BATCHES = '{__name__=~"pyrometer_train_batch_(step|step_seconds|tag)"MATCH}'
 RANK_0 = (

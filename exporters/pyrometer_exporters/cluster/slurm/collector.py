@@ -17,10 +17,11 @@ from pyrometer_exporters.cluster.slurm.command import COMMAND_SECONDS, Slurm, Sl
 from pyrometer_exporters.cluster.slurm.families import ANSWERED, FAMILIES, job_samples, node_samples
 from pyrometer_exporters.cluster.slurm.jobs import WatchedRun, jobs_of
 from pyrometer_exporters.cluster.slurm.nodes import nodes_of
-from pyrometer_exporters.framework.clock import Clock
 from pyrometer_exporters.framework.collector import CollectorSpec, Context, FlagGroup
-from pyrometer_exporters.framework.flags import UsageError, regexp
 from pyrometer_exporters.framework.metrics import Down, Sample
+from pyrometer_kit.clock import Clock
+from pyrometer_kit.errors import UsageError
+from pyrometer_kit.flags import regexp
 
 # Each query costs the controller a lock over all jobs: SchedMD asks not to run squeue in loops.
 INTERVAL_SECONDS = 30.0

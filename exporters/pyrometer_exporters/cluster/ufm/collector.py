@@ -15,15 +15,15 @@ from datetime import tzinfo
 from pathlib import Path
 
 from pyrometer_exporters.cluster.poller import Poller
-from pyrometer_exporters.cluster.prometheus import QUERY_SECONDS, HttpPrometheus, Prometheus
 from pyrometer_exporters.cluster.ufm.counter_init import CounterInit
 from pyrometer_exporters.cluster.ufm.fabric import fabric_samples, host_ports
 from pyrometer_exporters.cluster.ufm.families import FAMILIES, GAPS, UNREAD, at_zero, event_samples
 from pyrometer_exporters.cluster.ufm.reader import Reader
 from pyrometer_exporters.framework.collector import CollectorSpec, Context, FlagGroup
 from pyrometer_exporters.framework.metrics import Down, Sample
-from pyrometer_exporters.framework.statefile import StateFile
-from pyrometer_exporters.framework.worker import Outcome, reason_of
+from pyrometer_exporters.framework.outcome import Outcome, reason_of
+from pyrometer_kit.prometheus import QUERY_SECONDS, HttpPrometheus, Prometheus
+from pyrometer_kit.statefile import StateFile
 
 DEFAULT_LOG = Path("/opt/ufm/log/event.log")
 LOOK_SECONDS = 1.0

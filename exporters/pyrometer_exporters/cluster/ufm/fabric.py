@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from pyrometer_exporters.cluster.prometheus import Prometheus
 from pyrometer_exporters.cluster.ufm.event_counts import Link
 from pyrometer_exporters.cluster.ufm.link_ends import LinkEnd
 from pyrometer_exporters.framework.metrics import Family, Sample
+from pyrometer_kit.prometheus import Prometheus
 
 PORT_INFO = Family(
     "pyrometer_fabric_port_info",

@@ -13,7 +13,7 @@ from typing import Any
 from pyrometer_exporters.cluster.ufm.event_counts import EventCounts, decoded
 from pyrometer_exporters.cluster.ufm.lines import Event, begins, event
 from pyrometer_exporters.cluster.ufm.logfile import LogFile, LogPosition
-from pyrometer_exporters.framework.statefile import StateFile
+from pyrometer_kit.statefile import StateFile
 
 # For links, an exporter that is new to the log reads its end, at most this much.
 LEARNED_BYTES = 64 << 20

@@ -25,9 +25,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Final
 
-from pyrometer_exporters.framework.clock import Clock
-from pyrometer_exporters.framework.worker import PartError
+from pyrometer_exporters.framework.outcome import PartError
 from pyrometer_exporters.node.gpu.nvml import Nvml, NvmlError
+from pyrometer_kit.clock import Clock
 
 FIRST_RETRY_SECONDS = 1.0
 # A driver that is missing for a minute was not forgotten but removed; initialising costs it a round of every GPU.

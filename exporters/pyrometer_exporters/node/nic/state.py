@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pyrometer_exporters.framework.statefile import StateFile
 from pyrometer_exporters.node.nic.link_down import ADMIN, NEW, PortMemory
 from pyrometer_exporters.node.nic.widening import Widening
+from pyrometer_kit.statefile import StateFile
 
 VERSION = 1
 # By field of PortMemory, except that "wraps" and "last" are those of its widening.

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pyrometer import ring
-from pyrometer_exporters.framework.clock import Clock
 from pyrometer_exporters.node.train.tracker import Rank
+from pyrometer_kit.clock import Clock
 
 log = logging.getLogger(__name__)
 

@@ -9,13 +9,13 @@ from functools import cached_property
 from pathlib import Path
 
 from pyrometer import ring
-from pyrometer_exporters.framework.clock import Clock
 from pyrometer_exporters.framework.metrics import Down
-from pyrometer_exporters.framework.worker import reason_of
+from pyrometer_exporters.framework.outcome import reason_of
 from pyrometer_exporters.node.train.folder import Folder
 from pyrometer_exporters.node.train.peaks import peak_flops
 from pyrometer_exporters.node.train.points import Point, PointStore, RunKey
 from pyrometer_exporters.node.train.rings import BadRingError, Header, Meta, Record, RingFile
+from pyrometer_kit.clock import Clock
 
 log = logging.getLogger(__name__)
 

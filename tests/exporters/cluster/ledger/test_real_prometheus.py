@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pyrometer_exporters.cluster.ledger.history import Ledger
-from pyrometer_exporters.cluster.prometheus import HttpPrometheus
+from pyrometer_kit.prometheus import HttpPrometheus
 from pyrometer_simulator.stack import Stack, StackError, find_stack
 from pyrometer_simulator.stack.prometheus import running
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from pyrometer_exporters.cluster.slurm.collector import COLLECTOR, SlurmCollector
-from pyrometer_exporters.framework.clock import SystemClock
 from pyrometer_exporters.framework.collector import Context
-from pyrometer_exporters.framework.flags import Flags
 from pyrometer_exporters.framework.metrics import Down, Sample
+from pyrometer_kit.clock import SystemClock
+from pyrometer_kit.flags import Flags
 from pyrometer_simulator.slurm import FakeSlurm
 
 

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pyrometer_exporters.cluster.slurm.collector import COLLECTOR, watched_runs
 from pyrometer_exporters.framework.exposition import Renderer
-from pyrometer_exporters.framework.flags import UsageError
+from pyrometer_kit.errors import UsageError
 from pyrometer_simulator.slurm import RELEASES, SlurmJob, SlurmNode
 
 GOLDEN = Path(__file__).with_name("golden") / "metrics.txt"

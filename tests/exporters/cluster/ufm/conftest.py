@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from pyrometer_exporters.cluster.main import CLUSTER_EXPORTER
-from pyrometer_exporters.cluster.prometheus import Series
 from pyrometer_exporters.cluster.ufm import collector as module
 from pyrometer_exporters.cluster.ufm.collector import COLLECTOR, UfmCollector
 from pyrometer_exporters.framework.collector import Context
-from pyrometer_exporters.framework.flags import Flags
+from pyrometer_kit.flags import Flags
+from pyrometer_kit.prometheus import Series
 from pyrometer_simulator.ufm import UfmLog
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from pyrometer_exporters.cluster.ufm import logfile
 from pyrometer_exporters.cluster.ufm.reader import Reader
-from pyrometer_exporters.framework.statefile import StateFile
+from pyrometer_kit.statefile import StateFile
 from pyrometer_simulator.ufm import HostPort, SwitchPort, UfmLog
 
 LEAF, SPINE = SwitchPort("leaf-12", 17), SwitchPort("spine-3", 33)

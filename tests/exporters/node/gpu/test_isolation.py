@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pyrometer_exporters.framework.flags import UsageError
+from pyrometer_kit.errors import UsageError
 from pyrometer_simulator.nvml import SimulatedGpus
 from pyrometer_simulator.nvml.features.events import report_xid
 

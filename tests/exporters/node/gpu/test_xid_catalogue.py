@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pyrometer_exporters.framework.flags import UsageError
 from pyrometer_exporters.node.gpu.xid.catalogue import CLASSES, TABLE, Classes, load_overrides, meaning
+from pyrometer_kit.errors import UsageError
 
 
 @pytest.mark.parametrize("code", [13, 31, 43, 69, 137])

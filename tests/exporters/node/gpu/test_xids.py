@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from pyrometer_exporters.framework.flags import UsageError
 from pyrometer_exporters.node.gpu.xid.catalogue import Classes
 from pyrometer_exporters.node.kernel import follow
+from pyrometer_kit.errors import UsageError
 from pyrometer_simulator.nvml.features.events import report_xid
 
 MakeNode = Callable[..., Any]

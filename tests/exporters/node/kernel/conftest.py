@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from pyrometer_exporters.framework.clock import SystemClock
 from pyrometer_exporters.framework.collector import Context
 from pyrometer_exporters.framework.metrics import Down, Sample
 from pyrometer_exporters.node.kernel import follow
 from pyrometer_exporters.node.kernel.collector import KernelCollector
+from pyrometer_kit.clock import SystemClock
 from pyrometer_simulator.kmsg import KernelLog
 
 

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyrometer_exporters.framework.clock import SystemClock
 from pyrometer_exporters.framework.collector import Context
 from pyrometer_exporters.node.nic import ethernet, netlink
 from pyrometer_exporters.node.nic.collector import COLLECTOR
 from pyrometer_exporters.node.nic.ethtool import Statistics
 from pyrometer_exporters.node.nic.netlink import EthtoolNetlink, Fec, LinkState, answer, attribute, attributes, number
+from pyrometer_kit.clock import SystemClock
 
 
 class FakeKernel:

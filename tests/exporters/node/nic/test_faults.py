@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from pyrometer_exporters.framework.flags import UsageError, regexp
 from pyrometer_exporters.node.nic.collector import COLLECTOR
 from pyrometer_exporters.node.nic.device import MAX_HUNG
+from pyrometer_kit.errors import UsageError
+from pyrometer_kit.flags import regexp
 
 
 def _missing(before: Any, after: Any) -> set[tuple[str, tuple[str, ...]]]:

@@ -329,7 +329,7 @@ def test_hostile_names_read_back(collector: TrainCollector, rings: Rings) -> Non
 def test_a_poll_that_hangs_costs_a_deadline_not_the_caller(
     collector: TrainCollector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pyrometer_exporters.framework.worker import PartError
+    from pyrometer_exporters.framework.outcome import PartError
 
     collector._lock.acquire()
     began = time.monotonic()
@@ -366,7 +366,7 @@ def test_the_thread_follows_rings_between_scrapes_and_survives_what_goes_wrong(
 
 def test_with_the_real_client(context: Context, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import pyrometer
-    from pyrometer_exporters.framework.clock import SystemClock
+    from pyrometer_kit.clock import SystemClock
 
     real = Context(context.flags, SystemClock(), context.sysfs, context.procfs, folder, context.state)
     collector = TrainCollector(real)

@@ -190,7 +190,7 @@ HANGS = (
 
 
 def test_a_real_rank_that_hangs(context: Context, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pyrometer_exporters.framework.clock import SystemClock
+    from pyrometer_kit.clock import SystemClock
 
     monkeypatch.setattr(stacks_module, "SLOW_SECONDS", 0.2)
     monkeypatch.setattr(module, "POLL_SECONDS", 3600.0)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple, cast, get_args
 
-from pyrometer_exporters.framework.flags import UsageError
+from pyrometer_kit.errors import UsageError
 
 XidClass = Literal["app", "info", "warning", "critical"]
 CLASSES: tuple[str, ...] = get_args(XidClass)

@@ -1,0 +1,160 @@
+"""The schedules of digests, and the worker that sends each digest once, at its local time, through the outbox.
+
+The digest is put into the outbox and marked as sent in one transaction: after a crash before it the digest is sent
+later, after a crash behind it once, since the outbox looks up its own messages when in doubt.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone, tzinfo
+
+from pyrometer_alerting.clock import Clock
+from pyrometer_alerting.digest import page as digest_page
+from pyrometer_alerting.digest.data import DigestReport, gather
+from pyrometer_alerting.digest.message import build_digest
+from pyrometer_alerting.digest.pictures import DigestPictures
+from pyrometer_alerting.prometheus import Prometheus
+from pyrometer_alerting.render.messages import Style
+from pyrometer_alerting.state.store import Store, StoreError
+
+DAY = 86_400.0
+WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The time of a digest: minutes of the local day, and the weekday of a weekly one (0 is Monday)."""
+
+    kind: str
+    minutes: int
+    weekday: int | None = None
+
+    def latest(self, now: float, zone: tzinfo) -> float:
+        """Return the last time at or before now when it was due."""
+        local = datetime.fromtimestamp(now, tz=zone)
+        for back in range(9):
+            day = local.date() - timedelta(days=back)
+            at = datetime(day.year, day.month, day.day, self.minutes // 60, self.minutes % 60, tzinfo=zone)
+            if at.timestamp() <= now and self.weekday in (None, day.weekday()):
+                return at.timestamp()
+        raise AssertionError("a week has every weekday")
+
+    def span(self, end: float, zone: tzinfo) -> tuple[float, float]:
+        """Return the day or week that a digest of that time covers (days of 23 or 25 hours when clocks change)."""
+        local = datetime.fromtimestamp(end, tz=zone)
+        days = 1 if self.kind == "daily" else 7
+        day = local.date() - timedelta(days=days)
+        start = datetime(day.year, day.month, day.day, local.hour, local.minute, tzinfo=zone)
+        return start.timestamp(), end
+
+
+@dataclass(frozen=True)
+class Digests:
+    """Which digests are sent, in which time zone; `prometheus` has a long timeout."""
+
+    schedules: tuple[Schedule, ...] = ()
+    zone: tzinfo = timezone.utc
+    prometheus: Prometheus | None = None
+
+
+_log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 30.0
+# A digest that is later than this is skipped: the next one is near and covers as much.
+LATE_SECONDS = {"daily": 12 * 3600.0, "weekly": 3 * DAY}
+PAGE_SECONDS = 300.0
+
+
+class DigestScheduler:
+    """Sends digests from its own thread, and renders the page on demand."""
+
+    def __init__(
+        self,
+        store: Store,
+        digests: Digests,
+        *,
+        style: Style,
+        clock: Clock,
+        changed: Callable[[], None],
+        pictures: DigestPictures | None = None,
+    ) -> None:
+        self._store, self._digests = store, digests
+        self._style, self._clock, self._changed = style, clock, changed
+        self._pictures = pictures
+        self._page: tuple[float, str] | None = None  # (time it was rendered, page)
+        self._asked = threading.Event()
+        self._stop = False
+
+    def run(self) -> None:
+        """Send what is due, and render the page when somebody opens it, until stopped."""
+        while not self._stop:
+            try:
+                self.step()
+                if self._pictures is not None:
+                    self._pictures.step()
+                if self._asked.is_set():
+                    self._asked.clear()
+                    self._page = (self._clock.now(), self._render())
+            except StoreError as error:
+                _log.error("digest: %s", error)
+            except Exception:  # noqa: BLE001 - a digest that cannot be made must not end the next one
+                _log.exception("digest")
+            self._asked.wait(LOOK_SECONDS)
+
+    def page(self) -> str | None:
+        """Return the page if it is at most minutes old; None while it is rendered, which may take half a minute."""
+        if self._page is None or self._clock.now() - self._page[0] >= PAGE_SECONDS:
+            self._asked.set()
+        return None if self._page is None else self._page[1]
+
+    def _render(self) -> str:
+        now = self._clock.now()
+        reports = [self.report(kind, now) for kind in ("daily", "weekly")]
+        return digest_page.render(reports, self._style.notice, self._digests.zone)
+
+    def stop(self) -> None:
+        """Let `run` return."""
+        self._stop = True
+        self._asked.set()
+
+    def step(self) -> list[str]:
+        """Send the digests that are due now; return their kinds."""
+        now = self._clock.now()
+        return [schedule.kind for schedule in self._digests.schedules if self._send(schedule, now)]
+
+    def report(self, kind: str, now: float) -> DigestReport:
+        """Return the digest of the last day or week as of now."""
+        return self._report(kind, now - (DAY if kind == "daily" else 7 * DAY), now)
+
+    def _send(self, schedule: Schedule, now: float) -> bool:
+        due, fact = schedule.latest(now, self._digests.zone), f"digest_{schedule.kind}"
+        with self._store.transaction() as tx:
+            known = tx.fact(fact)
+            if known is None or now - due > LATE_SECONDS[schedule.kind]:
+                # The first start, or an outage that was too long: the next digest is the first.
+                tx.save_fact(fact, repr(max(due, float(known or 0.0))))
+                return False
+        if float(known) >= due:
+            return False
+        report = self._report(schedule.kind, *schedule.span(due, self._digests.zone))
+        message = build_digest(report, self._style, self._digests.zone)
+        body = json.dumps({"text": message.text, "blocks": message.blocks})
+        with self._store.transaction() as tx:
+            tx.outbox.post_once(f"digest-{schedule.kind}-{due:.0f}", body, now)
+            tx.save_fact(fact, repr(due))
+        self._changed()
+        _log.info("digest: sending the %s digest", schedule.kind)
+        return True
+
+    def _report(self, kind: str, start: float, end: float) -> DigestReport:
+        with self._store.transaction() as tx:
+            incidents = tx.recent_incidents(start)
+            _depth, _oldest, dead = tx.outbox.depth()
+        return gather(
+            self._digests.prometheus, incidents, kind, start=start, end=end, zone=self._digests.zone, dead=dead
+        )

@@ -1,0 +1,165 @@
+"""HTTP/1 requests and responses: the types, the parser of headers, and the writer of answers."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+
+from pyrometer_kit.auth import BearerTokens
+
+MAX_FIELDS = 32
+GZIP_FROM = 1400  # bytes; smaller answers fit into one packet
+READ_METHODS = ("GET", "HEAD")
+TEXT = "text/plain; charset=utf-8"
+
+_REASONS = {
+    200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found", 405: "Method Not Allowed",
+    413: "Content Too Large", 429: "Too Many Requests", 431: "Request Header Fields Too Large",
+    500: "Internal Server Error", 501: "Not Implemented", 503: "Service Unavailable",
+}  # fmt: skip
+# The characters that urllib.parse would leave as they are.
+_PLAIN = frozenset("/?&=-._~:,@!$'()*abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request; header names are in lower case.
+
+    ``oversized``: the body was larger than its route takes and was thrown away.
+    """
+
+    method: str
+    path: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    oversized: bool = False
+    query: Mapping[str, str] = field(default_factory=dict)
+    version: str = "HTTP/1.1"
+
+    @property
+    def has_body(self) -> bool:
+        """Whether bytes of a body may follow the header."""
+        return "content-length" in self.headers or "transfer-encoding" in self.headers
+
+    @property
+    def may_continue(self) -> bool:
+        """Whether the client wants to send another request on the connection."""
+        return self.version == "HTTP/1.1" and self.headers.get("connection", "").lower() != "close"
+
+
+@dataclass(frozen=True)
+class Response:
+    """An answer; ``delivered`` is called once, with whether the client received all of it.
+
+    A full kernel buffer is no proof: it holds megabytes that a client which gives up never reads. The proof is the next
+    request on the same connection, or a hang-up with nothing left unread. The latter is no proof of a scraper: that
+    keeps its connection after a successful scrape, and hangs up when its timeout strikes.
+    """
+
+    status: int
+    body: bytes = b""
+    content_type: str = TEXT
+    headers: Mapping[str, str] = field(default_factory=dict)
+    delivered: Callable[[bool], None] | None = None
+
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+@dataclass(frozen=True)
+class Route:
+    """A path's handler, its methods, and the largest body that it takes in bytes (0: it takes none).
+
+    ``takes_oversized``: a larger body is thrown away and the handler decides; otherwise the answer is 413.
+    ``tokens`` open this route beside the users.
+    """
+
+    handler: Handler
+    methods: tuple[str, ...] = READ_METHODS
+    max_body: int = 0
+    takes_oversized: bool = False
+    tokens: BearerTokens | None = None
+
+
+class BadRequestError(Exception):
+    """A request that is answered with ``status`` and one line, and ends its connection."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def text(status: int, message: str, **headers: str) -> Response:
+    """Return a plain text answer; underscores in header names become hyphens."""
+    return Response(
+        status, f"{message}\n".encode(), headers={name.replace("_", "-"): value for name, value in headers.items()}
+    )
+
+
+def parse_request(header: bytes) -> Request:
+    """Parse the header of a request, up to its empty line.
+
+    Raises:
+        BadRequestError: It is no HTTP/1 request.
+    """
+    lines = header.decode("latin-1").split("\r\n")
+    parts = lines[0].split(" ")
+    if len(parts) != 3 or not parts[2].startswith("HTTP/1."):
+        raise BadRequestError(400, "not an HTTP/1 request")
+    headers = {}
+    for line in lines[1:]:
+        name, colon, value = line.partition(":")
+        if not colon and line:
+            raise BadRequestError(400, "a header line has no colon")
+        headers[name.strip().lower()] = value.strip()
+    if "content-length" in headers and "transfer-encoding" in headers:
+        # Whoever believes the other one takes part of the body for a request of its own.
+        raise BadRequestError(400, "both Content-Length and Transfer-Encoding")
+    try:
+        path, query = parse_target(parts[1])
+    except ValueError:
+        raise BadRequestError(400, "the request's target cannot be parsed") from None
+    return Request(parts[0], path, headers, query=query, version=parts[2])
+
+
+def parse_target(target: str) -> tuple[str, dict[str, str]]:
+    """Return the path and the parameters of a request's target, as urllib.parse does.
+
+    Raises:
+        ValueError: It cannot be parsed, or has more than MAX_FIELDS parameters.
+    """
+    if target[:1] != "/" or target[:2] == "//" or not _PLAIN.issuperset(target):
+        from urllib.parse import parse_qsl, urlsplit  # noqa: PLC0415  memory that scrapes need not spend
+
+        url = urlsplit(target)
+        return url.path, dict(parse_qsl(url.query, max_num_fields=MAX_FIELDS))
+    path, _, query = target.partition("?")
+    pairs = [pair.partition("=") for pair in query.split("&")]
+    if len(pairs) > MAX_FIELDS:
+        msg = "too many fields"
+        raise ValueError(msg)
+    return path, {name: value for name, _, value in pairs if value}
+
+
+def render(response: Response, extra: Mapping[str, str], *, keep: bool, head: bool, zipped: bool) -> bytes:
+    """Return the bytes of an answer; ``extra`` are the site's headers, which win over the answer's own.
+
+    ``keep``: the connection stays open; ``head``: without the body; ``zipped``: compressed where that pays.
+    """
+    zipped = zipped and len(response.body) >= GZIP_FROM
+    # Level 1: the higher ones take many times as long for little less.
+    body = gzip.compress(response.body, 1) if zipped else response.body
+    headers = {
+        "Content-Type": response.content_type,
+        "Content-Length": str(len(body)),
+        "X-Content-Type-Options": "nosniff",
+        "Connection": "keep-alive" if keep else "close",
+        **response.headers,
+        **extra,
+    }
+    if zipped:
+        headers["Content-Encoding"] = "gzip"
+    lines = [f"HTTP/1.1 {response.status} {_REASONS.get(response.status, 'Unknown')}"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + (b"" if head else body)

@@ -1,0 +1,98 @@
+"""What must survive a restart: a folder, and one JSON object per file in it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pyrometer_kit.errors import UsageError
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+def state_folder(path: str | None, default: Path) -> Path | None:
+    """Return the folder for state files, created when missing; None where the default one cannot be used.
+
+    Raises:
+        UsageError: The folder ``path``, which the user asked for, cannot be used.
+    """
+    folder = Path(path) if path else default
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / ".writable"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        if path:
+            msg = f"--path.state: can't write to {folder}: {error.strerror}; give a folder this user may write to"
+            raise UsageError(msg) from None
+        return None
+    return folder
+
+
+class StateFile:
+    """The file ``<folder>/<name>``; without a folder nothing is stored."""
+
+    def __init__(self, folder: Path | None, name: str) -> None:
+        self._path = folder / name if folder else None
+        self.unusable = False
+        """True after a file that could not be read: its state is unknown, which is not the same as empty."""
+
+    @property
+    def kept(self) -> bool:
+        """Whether anything is stored at all."""
+        return self._path is not None
+
+    def load(self, decode: Callable[[Mapping[str, Any]], T]) -> T | None:
+        """Return the file's object as ``decode`` reads it; None where there is no file.
+
+        ``decode`` raises ValueError, KeyError or TypeError for foreign data: the file is then set aside, with one
+        warning.
+        """
+        if self._path is None:
+            return None
+        try:
+            return decode(json.loads(self._path.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            self.unusable = True
+            log.warning("%s can't be used, its counts restart at 0: %r", self._path, error)
+            with contextlib.suppress(OSError):
+                self._path.replace(self._path.with_name(f"{self._path.name}.corrupt"))
+            return None
+
+    def save(self, data: Mapping[str, Any]) -> None:
+        """Replace the file's object with ``data``.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        self.replace(json.dumps(data))
+
+    def replace(self, text: str) -> None:
+        """Replace the file's text; a crash leaves the old or the new one whole.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        if self._path is None:
+            return
+        new = self._path.with_name(f"{self._path.name}.new")
+        with new.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(self._path)
+        folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)

@@ -1,0 +1,107 @@
+"""Metrics of the services on the monitoring host: the alerting service's own, and the cluster exporter's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from pyrometer_simulator.fleet.plan import Plan
+from pyrometer_simulator.fleet.series import Family, Values, counter, counter_with_turn, family, flatten
+from pyrometer_simulator.fleet.training_metrics import CHECKPOINT_SECONDS
+
+# Shares of a run's time in the goodput ledger.
+_LEDGER = {
+    "useful": 0.93,
+    "rework": 0.015,
+    "checkpoint": 0.025,
+    "eval": 0.01,
+    "init": 0.008,
+    "down": 0.01,
+    "other": 0.002,
+}
+_STANDSTILL = {state: float(state == "down") for state in _LEDGER}
+
+_ALERTMANAGER = {
+    "alertmanager_silences": {"active": 1.0, "pending": 0.0, "expired": 4.0},
+    "alertmanager_alerts": {"active": 6.0, "suppressed": 1.0},
+}
+
+
+def service_families(plan: Plan, names: Sequence[str] = ()) -> list[Family]:
+    """Return the families of the services that exist once per cluster; ``names`` replace the plan's nodes."""
+    fabric = _fabric(plan, names or plan.names())
+    return flatten(_alerting(plan), _signatures(plan), _alertmanager(plan), fabric, _slurm(plan), _ledger(plan))
+
+
+def _alerting(plan: Plan) -> Iterator[Family]:
+    where = f'cluster="{plan.cluster}",job="alerting",instance="monitor:9937"'
+    for name in ("outbox_depth", "outbox_dead", "outbox_oldest_age_seconds", "incidents_open"):
+        yield family(f"pyrometer_alerting_{name}", [where], np.zeros(1))
+    yield family(
+        "pyrometer_alerting_watchdog_last_seen_timestamp_seconds", [where], lambda at: np.array([at - at % 60])
+    )
+    calls = [f'{where},method="chat.update",outcome="{outcome}"' for outcome in ("ok", "rate_limited")]
+    yield family("pyrometer_alerting_slack_calls_total", calls, counter(np.array([0.02, 0.0]), 0))
+    yield family("pyrometer_alerting_webhook_to_slack_seconds_sum", [where], counter(np.array([0.03])))
+    yield family("pyrometer_alerting_webhook_to_slack_seconds_count", [where], counter(np.array([0.02])))
+
+
+def _signatures(plan: Plan) -> Iterator[Family]:
+    """Yield the signature of each run's curve: a run with a slow rank steps down."""
+    for run in plan.runs():
+        where = f'cluster="{plan.cluster}",run="{run.name}"'
+        labels = [f'{where},signature="{signature}"' for signature in ("steady", "step_down")]
+        dragged = plan.slowest(run) is not None
+        yield family("pyrometer_run_signature", labels, np.array([0.0, 0.86] if dragged else [0.97, 0.0]), slow=True)
+
+
+def _alertmanager(plan: Plan) -> Iterator[Family]:
+    """Yield one active silence and the alert that it suppresses."""
+    where = f'cluster="{plan.cluster}",job="alertmanager",instance="monitor:9093"'
+    for name, states in _ALERTMANAGER.items():
+        labels = [f'{where},state="{state}"' for state in states]
+        yield family(name, labels, np.array([*states.values()]), slow=True)
+
+
+def _fabric(plan: Plan, names: Sequence[str]) -> Iterator[Family]:
+    """Yield the switch of each port: one leaf per rail and 32 nodes."""
+    where = _cluster_exporter(plan)
+    labels = [
+        f'{where},node="{name}",device="mlx5_{port}",port="1",rail="{port}",switch="leaf-{port}-{node // 32:02d}",'
+        f'switch_port="{node % 32 + 1}",cable=""'
+        for node, name in enumerate(names)
+        for port in range(plan.ports)
+    ]
+    yield family("pyrometer_fabric_port_info", labels, np.ones(len(labels)), slow=True)
+
+
+def _slurm(plan: Plan) -> Iterator[Family]:
+    states = {"idle": plan.idle, "allocated": plan.nodes - plan.idle, "drained": 0}
+    labels = [f'{_cluster_exporter(plan)},state="{state}"' for state in states]
+    yield family("pyrometer_slurm_nodes", labels, np.array([float(count) for count in states.values()]), slow=True)
+
+
+def _ledger(plan: Plan) -> Iterator[Family]:
+    for run in plan.runs():
+        labels = [f'{_cluster_exporter(plan)},run="{run.name}",state="{state}"' for state in _LEDGER]
+        moving, still = (np.array([*shares.values()]) for shares in (_LEDGER, _STANDSTILL))
+        stopped = plan.stopped(run)
+        yield family("pyrometer_run_seconds_total", labels, counter_with_turn(moving, still, stopped), slow=True)
+        own = [f'{_cluster_exporter(plan)},run="{run.name}"']
+        yield family("pyrometer_run_unsaved_seconds", own, _unsaved(stopped))
+        yield family("pyrometer_run_checkpoint_interval_seconds", own, np.array([float(CHECKPOINT_SECONDS)]), slow=True)
+        yield family("pyrometer_run_last_checkpoint_timestamp_seconds", own, _last_checkpoint(stopped))
+
+
+def _last_checkpoint(stopped: float) -> Values:
+    return lambda at: np.array([min(at, stopped) // CHECKPOINT_SECONDS * CHECKPOINT_SECONDS])
+
+
+def _unsaved(stopped: float) -> Values:
+    """Return the training time since the last checkpoint; it stays constant in a stopped run."""
+    return lambda at: np.array([min(at, stopped) % CHECKPOINT_SECONDS])
+
+
+def _cluster_exporter(plan: Plan) -> str:
+    return f'cluster="{plan.cluster}",job="cluster",instance="monitor:9936"'
