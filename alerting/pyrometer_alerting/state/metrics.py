@@ -63,6 +63,11 @@ LATENCY = Family(
     "From the webhook's arrival to Slack's answer, for first posts.",
 )
 GAUGES = (
+    Family(
+        "pyrometer_alerting_config_last_reload_successful",
+        "gauge",
+        "1 while routing, secrets and web configuration can be used as they are, 0 while older ones stay in force.",
+    ),
     Family("pyrometer_alerting_incidents_open", "gauge", "Incidents that fire now.", ("severity",)),
     Family("pyrometer_alerting_outbox_depth", "gauge", "Messages and replies that wait for Slack."),
     Family("pyrometer_alerting_outbox_oldest_age_seconds", "gauge", "Age of the oldest of them; 0 when there is none."),

@@ -25,9 +25,11 @@ from pyrometer_alerting.app import main
 from pyrometer_alerting.app.service import WEBHOOK_PATH, Service
 from pyrometer_alerting.deliver.slack import WebSlack
 from pyrometer_alerting.render.messages import Style
-from pyrometer_alerting.server import HttpServer
 from pyrometer_alerting.state.store import Store, StoreError
-from pyrometer_alerting.webconfig import Authenticator
+from pyrometer_kit.clock import SystemClock
+from pyrometer_kit.flags import Address
+from pyrometer_kit.http_thread import ServerThread
+from pyrometer_kit.webconfig import WebConfig
 from pyrometer_simulator.ports import free_port
 
 
@@ -41,13 +43,12 @@ class Running:
             "#gpu-alerts",
             prometheus=prometheus,
             style=Style(notice="SIMULATED CLUSTER"),
-            clock=__import__("pyrometer_alerting.clock", fromlist=["SystemClock"]).SystemClock(),
-            auth=Authenticator(),
+            clock=SystemClock(),
         )
-        self.server = HttpServer("127.0.0.1", 0, self.service.handle)
+        self.server = ServerThread(self.service.routes(), WebConfig(), self.service.rejected)
 
     def __enter__(self) -> Any:
-        self.server.start()
+        self.server.start(Address("127.0.0.1", 0))
         self.service.start()
         return self
 
