@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: help setup constraints wheels demo test lane-unit lane-e2e lint unit e2e smoke test-systems test-compose test-integrations docs bench stack clean
+.PHONY: help setup constraints wheels demo test lane-unit lane-e2e lint unit e2e smoke test-systems test-wheels test-pythons test-compose test-integrations docs bench stack clean
 
 help:
 	@echo "make demo    a simulated cluster end to end: exporters, Prometheus, Alertmanager, alerting (DEMO_FLAGS=... are passed on)"
@@ -12,6 +12,8 @@ help:
 	@echo "make test-compose  the same scenario in containers (9 minutes; root, or an engine that runs)"
 	@echo "make test-integrations    the hooks with the real PyTorch, Hugging Face, Lightning, torchtitan, DeepSpeed, Megatron-core (5 GB)"
 	@echo "make test-systems    demo and smoke tests in chroots of Debian and Ubuntu, as root (SYSTEMS_FLAGS=--help for the choices)"
+	@echo "make test-wheels    every distribution, installed alone on the oldest and the newest Python"
+	@echo "make test-pythons   the unit tests on Python 3.10 to 3.14, as far as they are installed (PYTHONS=\"3.10 newest\" TESTS=tests/client)"
 	@echo "make wheels  the distributions, in dist/"
 	@echo "make constraints  the newest versions of what we use, into constraints.txt"
 	@echo "make docs    regenerate docs/ and dashboards/json/, and build the manual into site/"
@@ -89,8 +91,9 @@ lint: $(STAMP)
 	@echo ">> ruff"; $(BIN)/ruff check . && $(BIN)/ruff format --check .
 	@echo ">> mypy"; $(BIN)/mypy
 
+UNIT := not e2e and not integrations and not wheels
 unit: stack
-	@echo ">> tests"; $(BIN)/pytest -m "not e2e and not integrations"
+	@echo ">> tests"; $(BIN)/pytest -m "$(UNIT)"
 
 # What differs between systems: the stack, the demo's parts, the kernel log, the client's hooks into Python's own exit.
 SMOKE := tests/simulator/stack tests/simulator/demo tests/simulator/systems tests/simulator/test_engine.py \
@@ -104,6 +107,14 @@ test-systems: $(STAMP)
 
 e2e: stack
 	@echo ">> end-to-end scenario"; $(BIN)/pytest -m "e2e and not compose"
+
+# A minute: every wheel built, and installed alone on the oldest and the newest Python.
+test-wheels: $(STAMP)
+	@echo ">> wheels"; $(BIN)/pytest -m wheels tests/distributions
+
+# make test-pythons PYTHONS="3.10 newest" TESTS=tests/client
+test-pythons: stack
+	@$(BIN)/python tools/pythons.py $(PYTHONS) -- -m "$(UNIT)" $(TESTS)
 
 test-compose: stack
 	@echo ">> containers"; $(BIN)/pytest -m compose tests/compose
@@ -136,4 +147,4 @@ bench: $(STAMP)
 	@for b in benchmarks/bench_*.py; do echo ">> $$b"; $(BIN)/python $$b; done
 
 clean:
-	rm -rf .venv $(INTEGRATIONS) dist site
+	rm -rf .venv .venv-pythons $(INTEGRATIONS) dist site
