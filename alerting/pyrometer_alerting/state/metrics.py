@@ -136,10 +136,10 @@ class _Gauges(Collector):
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Yield one family per gauge that has a value."""
-        known = {family.name: family for family in GAUGES}
+        by_name = {family.name: family for family in GAUGES}
         for name, values in self._source().items():
-            found = GaugeMetricFamily(name, known[name].help, labels=known[name].labels)
+            family_metric = GaugeMetricFamily(name, by_name[name].help, labels=by_name[name].labels)
             for key, value in values.items():
                 labels = dict(key)
-                found.add_metric([labels[label] for label in known[name].labels], value)
-            yield found
+                family_metric.add_metric([labels[label] for label in by_name[name].labels], value)
+            yield family_metric

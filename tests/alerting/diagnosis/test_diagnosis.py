@@ -167,7 +167,7 @@ def test_throttling_that_ended_long_ago_is_not_sold_as_a_cause(cluster: Any) -> 
     cluster.heat(began=NOW - 250, until=NOW - 200, clock=1980.0, celsius=60.0)
     (cause,) = diagnose(cluster).causes
     assert cause.part == "unknown"
-    assert "seen, not convincing: gpu-042 GPU 3" in cause.evidence[1]
+    assert "seen but not convincing: gpu-042 GPU 3" in cause.evidence[1]
 
 
 def test_nothing_found_is_unknown_with_what_was_looked_at(cluster: Any) -> None:
@@ -192,7 +192,7 @@ def test_a_silent_prometheus_is_said_and_asked_only_once() -> None:
     assert result.missing == ("Prometheus did not answer (ConnectTimeout)",)
     assert len(prometheus.queries) == 1
     assert result.causes[0].part == "unknown"
-    assert "whether the run uses it is not known" in result.causes[0].evidence[0]
+    assert "unknown whether the run uses it" in result.causes[0].evidence[0]
 
 
 def heat_incident(**labels: Any) -> Any:

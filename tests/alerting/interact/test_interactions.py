@@ -106,7 +106,7 @@ def test_acknowledging_is_shown_in_the_message_and_written_down(talking: Talking
     assert ack.seconds < 3.0
     wait_until(lambda: f"acknowledged by u0alice ({ALICE})" in str(talking.message["blocks"]))
     assert "pyrometer_acknowledge" not in str(talking.message["blocks"])
-    wait_until(lambda: "looks after it" in str(talking.message["replies"]))
+    wait_until(lambda: "is looking into it" in str(talking.message["replies"]))
     assert talking.audit() == [("acknowledge", f"u0alice ({ALICE})")]
 
 

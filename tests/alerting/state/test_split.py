@@ -100,7 +100,7 @@ def test_a_part_that_the_run_does_not_use_any_more_gets_its_own_message_and_both
     assert "the run does not use it" in str(joined.bench.messages[1]["blocks"])
     assert joined.thread(0)[-1] == (
         "🟠 n1 GPU 3 is no longer part of this: run r does not use it."
-        " GpuThrottledThermal goes on in a message of its own."
+        " GpuThrottledThermal continues in a message of its own."
     )
     joined.look()
     assert len(joined.texts()) == 2
