@@ -10,10 +10,10 @@ import sys
 
 import pynvml
 
-from pyrometer_exporters.framework import lane
+from pyrometer_exporters.framework import scheduling
 from pyrometer_exporters.node.gpu import field_subject
 from pyrometer_exporters.node.main import main as node_exporter
-from pyrometer_exporters.node.nic import device, inventory, sysfs, tiers
+from pyrometer_exporters.node.nic import inventory, sysfs, tiers
 
 
 def shorten_intervals(speedup: float) -> None:
@@ -24,8 +24,7 @@ def shorten_intervals(speedup: float) -> None:
     tiers.SLACK /= speedup
     sysfs.RELIST_SECONDS /= speedup
     inventory.LOOK_AGAIN_SECONDS /= speedup
-    device.APART_SECONDS /= speedup
-    lane.APART_SECONDS /= speedup
+    scheduling.APART_SECONDS /= speedup
     field_subject.SELDOM_SECONDS /= speedup
 
 

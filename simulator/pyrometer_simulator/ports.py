@@ -1,4 +1,4 @@
-"""Ports for programs that others have to know before they listen, or that can't tell which one they were given."""
+"""Reserved ports, for programs whose port others must know before they listen."""
 
 from __future__ import annotations
 
@@ -13,62 +13,68 @@ from typing import Any
 from pyrometer_simulator.demo.processes import answers
 from pyrometer_simulator.stack.errors import StackError
 
-# What the kernel gives out itself: to whoever asks for any port (0), and to each outgoing connection (man 7 ip).
-GIVEN_OUT = Path("/proc/sys/net/ipv4/ip_local_port_range")
-USUALLY = "32768 60999"  # where that can't be read
-LOWEST = 10_000  # below stand the ports of programs that people know
+# The ports that the kernel assigns: to a bind of port 0, and to each outgoing connection (man 7 ip).
+EPHEMERAL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+USUAL_EPHEMERAL_RANGE = "32768 60999"
+LOWEST = 10_000  # below are well-known ports
 TRIES = 3
 
 
 def free_port() -> int:
-    """A loopback port that nobody listens on and that the kernel gives to nobody.
+    """Reserve a loopback port until this process ends, and return it.
 
-    A port that it had given (0) could be an outgoing connection's by the time that the program listens: on a busy
-    machine one start of the demo in some dozens failed of that.
+    The port stays bound here, without listening, so that neither the kernel nor another caller of this function assigns
+    it to anybody else. A program can listen on it nevertheless if it sets SO_REUSEADDR, as servers usually do; until
+    then connections are refused.
     """
-    ports = _kept_back()
-    while not _is_free(port := secrets.choice(ports)):  # not `random`, which tests begin alike
+    ports = _candidates()
+    while not _reserve(port := secrets.choice(ports)):  # not `random`, whose seed may be fixed by a test
         pass
     return port
 
 
-def _kept_back() -> Sequence[int]:
+def _candidates() -> Sequence[int]:
+    """Return the ports outside of the kernel's range, or all if there are none."""
     try:
-        low, high = map(int, GIVEN_OUT.read_text().split())
+        low, high = map(int, EPHEMERAL_RANGE.read_text().split())
     except (OSError, ValueError):
-        low, high = map(int, USUALLY.split())
+        low, high = map(int, USUAL_EPHEMERAL_RANGE.split())
     return [*range(LOWEST, low), *range(high + 1, 65536)] or range(LOWEST, 65536)
 
 
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
+def _reserve(port: int) -> bool:
+    reservation = socket.socket()
+    try:
+        reservation.bind(("127.0.0.1", port))
+    except OSError:
+        reservation.close()
+        return False
+    # Only now: nobody else may hold the port, but the program may bind it, too.
+    reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reservation.detach()  # open until this process ends; child processes don't inherit it
     return True
 
 
 def serving(
     start: Callable[[int], subprocess.Popen[Any]], path: str = "/-/ready", seconds: float = 40.0
 ) -> tuple[subprocess.Popen[Any], int]:
-    """A program that answers 200 on its loopback port, and that port; on another where it ended by itself.
+    """Start a program and wait until it answers 200; return it and its port. Retry on another port if it exits.
 
     Args:
-        start: starts it on this port.
-        path: what it answers when it is ready.
-        seconds: for which it is waited for.
+        start: starts the program on a port.
+        path: the path that answers once the program is ready.
+        seconds: how long to wait for each start.
 
     Raises:
-        StackError: it did not answer, or ended each time; it does not run any more.
+        StackError: the program did not answer in time, or exited each time; it is no longer running.
     """
     for _ in range(TRIES):
         port = free_port()
         process = start(port)
         try:
-            if _comes_up(process, f"http://127.0.0.1:{port}{path}", seconds):
+            if _wait_until_ready(process, f"http://127.0.0.1:{port}{path}", seconds):
                 return process, port
-        except BaseException:  # an interrupt, too, must leave nothing running
+        except BaseException:  # also on an interrupt nothing may keep running
             process.kill()
             process.wait()
             raise
@@ -76,7 +82,7 @@ def serving(
     raise StackError(msg)
 
 
-def _comes_up(process: subprocess.Popen[Any], url: str, seconds: float) -> bool:
+def _wait_until_ready(process: subprocess.Popen[Any], url: str, seconds: float) -> bool:
     deadline = time.monotonic() + seconds
     while not answers(url):
         if process.poll() is not None:
@@ -84,4 +90,4 @@ def _comes_up(process: subprocess.Popen[Any], url: str, seconds: float) -> bool:
         if time.monotonic() > deadline:
             raise StackError(f"{url} did not answer within {seconds:.0f} s")
         time.sleep(0.05)
-    return process.poll() is None  # else something else answers there
+    return process.poll() is None  # else another program answered

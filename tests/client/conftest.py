@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import sys
 import tempfile
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from pyrometer_exporters.node.train.rings import Header, Record, RingFile
+
+def _load(name: str, file: str) -> ModuleType:
+    """Make a helper importable: the tests have no packages."""
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(file))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+_module = _load("client_ring_reader", "ring_reader.py")
+ReadRing, RingContent = _module.ReadRing, _module.RingContent
 
 LAUNCHERS = (
     "RANK", "LOCAL_RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_JOB_ID",
@@ -34,23 +49,9 @@ def rings() -> Iterator[str]:
         yield folder
 
 
-class Seen:
-    """A ring as the exporter sees it."""
-
-    def __init__(self, path: str | Path) -> None:
-        file = RingFile(str(path))
-        try:
-            self.meta = file.meta
-            self.header: Header = file.header()
-            self.records: list[Record] = list(file.records(0, self.header.count))
-            self.alive = file.alive()
-        finally:
-            file.close()
-
-
 @pytest.fixture
-def seen() -> Callable[[str | Path], Seen]:
-    return Seen
+def seen() -> ReadRing:
+    return RingContent
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from client_ring_reader import ReadRing
 
 import pyrometer
 
@@ -35,11 +36,11 @@ def optim(monkeypatch: pytest.MonkeyPatch) -> Any:
     return module
 
 
-def count(run: Any, seen: Any) -> int:
+def count(run: pyrometer.Run, seen: ReadRing) -> int:
     return int(seen(run.path).header.count)
 
 
-def test_a_step_is_from_one_step_of_the_optimizer_to_the_next(rings: str, seen: Any, optim: Any) -> None:
+def test_a_step_is_from_one_step_of_the_optimizer_to_the_next(rings: str, seen: ReadRing, optim: Any) -> None:
     run = pyrometer.auto("r", rings=rings, tokens_per_step=10)
     optimizer = optim.Optimizer()
     for _ in range(4):
@@ -50,7 +51,7 @@ def test_a_step_is_from_one_step_of_the_optimizer_to_the_next(rings: str, seen: 
     assert found.records[0].end == found.records[1].start
 
 
-def test_of_several_optimizers_the_first_counts(rings: str, seen: Any, optim: Any) -> None:
+def test_of_several_optimizers_the_first_counts(rings: str, seen: ReadRing, optim: Any) -> None:
     run = pyrometer.auto("r", rings=rings)
     generator, discriminator = optim.Optimizer(), optim.Optimizer()
     for _ in range(4):
@@ -60,7 +61,7 @@ def test_of_several_optimizers_the_first_counts(rings: str, seen: Any, optim: An
     assert count(run, seen) == 3
 
 
-def test_an_optimizer_that_is_gone_or_idle_gives_way_to_the_next(rings: str, seen: Any, optim: Any) -> None:
+def test_an_optimizer_that_is_gone_or_idle_gives_way_to_the_next(rings: str, seen: ReadRing, optim: Any) -> None:
     run = pyrometer.auto("r", rings=rings)
     warmup, idle, used = (optim.Optimizer() for _ in range(3))
     warmup.step()
@@ -102,7 +103,7 @@ def test_a_torch_without_hooks_costs_the_measurement_only(rings: str, monkeypatc
     assert pyrometer.auto("r", rings=rings).disabled is None
 
 
-def test_a_function_is_a_step_and_keeps_what_it_returns_and_raises(rings: str, seen: Any) -> None:
+def test_a_function_is_a_step_and_keeps_what_it_returns_and_raises(rings: str, seen: ReadRing) -> None:
     """As of Megatron-LM: train_step of megatron.training.training, which returns losses by name first."""
     training = types.ModuleType("megatron.training.training")
 
@@ -134,7 +135,7 @@ class Engine:
         self.global_steps += self.micro_steps % 4 == 0
 
 
-def test_a_counter_tells_which_calls_are_steps(rings: str, seen: Any) -> None:
+def test_a_counter_tells_which_calls_are_steps(rings: str, seen: ReadRing) -> None:
     engine = Engine()
     run = pyrometer.watch(engine, "step", "r", counter="global_steps", rings=rings)
     for _ in range(16):
@@ -143,7 +144,7 @@ def test_a_counter_tells_which_calls_are_steps(rings: str, seen: Any) -> None:
     assert engine.micro_steps == 16
 
 
-def test_what_cannot_be_watched_costs_the_measurement_only(rings: str, seen: Any) -> None:
+def test_what_cannot_be_watched_costs_the_measurement_only(rings: str, seen: ReadRing) -> None:
     run = pyrometer.watch(object(), "no_such_function", "r", rings=rings)
     assert run.disabled is None
     engine = Engine()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from client_ring_reader import ReadRing
 
 import pyrometer
 
@@ -15,7 +16,7 @@ def start(rings: str, **more: Any) -> Any:
     return run
 
 
-def test_a_batch_size_holds_from_its_step_on_and_the_tokens_follow(rings: str, seen: Any) -> None:
+def test_a_batch_size_holds_from_its_step_on_and_the_tokens_follow(rings: str, seen: ReadRing) -> None:
     run = start(rings, global_batch_size=512, sequence_length=4096, tokens_per_step=512 * 4096, flops_per_token=2.0)
     for batch in (None, None, 640, None, 512):
         with run.step():
@@ -28,7 +29,7 @@ def test_a_batch_size_holds_from_its_step_on_and_the_tokens_follow(rings: str, s
     assert found.header.flops_extra == 2 * 2 * 128 * 4096
 
 
-def test_a_longer_sequence_and_its_flops_per_token(rings: str, seen: Any) -> None:
+def test_a_longer_sequence_and_its_flops_per_token(rings: str, seen: ReadRing) -> None:
     run = start(rings, global_batch_size=8, sequence_length=1000, tokens_per_step=8000, flops_per_token=5.0)
     with run.step():
         pass
@@ -56,7 +57,7 @@ def test_a_longer_sequence_and_its_flops_per_token(rings: str, seen: Any) -> Non
     ],
 )
 def test_tokens_are_known_where_they_follow_from_what_is_known(
-    given: Any, changed: Any, tokens: Any, rings: str, seen: Any
+    given: Any, changed: Any, tokens: Any, rings: str, seen: ReadRing
 ) -> None:
     run = start(rings, **given)
     with run.step():
@@ -64,7 +65,7 @@ def test_tokens_are_known_where_they_follow_from_what_is_known(
     assert seen(run.path).records[0].tokens == tokens
 
 
-def test_tokens_given_for_a_step_go_before_those_that_follow_from_its_batch_size(rings: str, seen: Any) -> None:
+def test_tokens_given_for_a_step_go_before_those_that_follow_from_its_batch_size(rings: str, seen: ReadRing) -> None:
     run = start(rings, global_batch_size=2, tokens_per_step=100, flops_per_token=1.0)
     with run.step():
         run.record(global_batch_size=4, tokens=190)
@@ -75,14 +76,14 @@ def test_tokens_given_for_a_step_go_before_those_that_follow_from_its_batch_size
     assert found.header.flops_extra == 190 - 100 + 7 - 100
 
 
-def test_unknown_flops_stay_unknown_when_the_batch_changes(rings: str, seen: Any) -> None:
+def test_unknown_flops_stay_unknown_when_the_batch_changes(rings: str, seen: ReadRing) -> None:
     run = start(rings, global_batch_size=2, tokens_per_step=100)
     with run.step():
         run.record(global_batch_size=4)
     assert seen(run.path).records[0].flops is None
 
 
-def test_a_step_left_by_an_exception_keeps_what_lasts(rings: str, seen: Any) -> None:
+def test_a_step_left_by_an_exception_keeps_what_lasts(rings: str, seen: ReadRing) -> None:
     run = start(rings, global_batch_size=2)
     with pytest.raises(KeyError), run.step():  # noqa: PT012  the step is what is left
         run.record(global_batch_size=4, loss=1.0)
@@ -93,7 +94,7 @@ def test_a_step_left_by_an_exception_keeps_what_lasts(rings: str, seen: Any) -> 
     assert (record.global_batch_size, record.loss) == (4, None)
 
 
-def test_ticks_are_back_to_back_steps(rings: str, seen: Any) -> None:
+def test_ticks_are_back_to_back_steps(rings: str, seen: ReadRing) -> None:
     run = start(rings)
     for n in range(4):
         run.tick(loss=float(n))
@@ -107,7 +108,7 @@ def test_ticks_are_back_to_back_steps(rings: str, seen: Any) -> None:
     assert found.header.step_started <= third.end
 
 
-def test_checkpoints_and_evaluations_tag_their_step(rings: str, seen: Any) -> None:
+def test_checkpoints_and_evaluations_tag_their_step(rings: str, seen: ReadRing) -> None:
     run = start(rings)
     with run.step(), run.part("checkpoint"):
         pass

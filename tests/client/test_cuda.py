@@ -7,6 +7,7 @@ import types
 from typing import Any
 
 import pytest
+from client_ring_reader import ReadRing
 
 import pyrometer
 from pyrometer import _cuda, ring
@@ -113,18 +114,18 @@ def run(rings: str) -> Any:
     made.close()
 
 
-def waited(run: Any, seen: Any) -> int:
+def waited(run: pyrometer.Run, seen: ReadRing) -> int:
     return int(seen(run.path).header.part_totals[WAIT])
 
 
-def step(run: Any, waits: int = 1) -> None:
+def step(run: pyrometer.Run, waits: int = 1) -> None:
     with run.step():
         for _ in range(waits):
             with run.part("wait"):
                 pass
 
 
-def test_a_wait_is_the_gpus_own_time_read_at_the_next_step(run: Any, seen: Any, gpu: Gpu) -> None:
+def test_a_wait_is_the_gpus_own_time_read_at_the_next_step(run: pyrometer.Run, seen: ReadRing, gpu: Gpu) -> None:
     step(run, waits=2)
     gpu.pass_all()
     assert waited(run, seen) == 0
@@ -132,7 +133,9 @@ def test_a_wait_is_the_gpus_own_time_read_at_the_next_step(run: Any, seen: Any, 
     assert waited(run, seen) == 500_000_000
 
 
-def test_a_gpu_that_lags_behind_is_asked_again_and_never_waited_for(run: Any, seen: Any, gpu: Gpu) -> None:
+def test_a_gpu_that_lags_behind_is_asked_again_and_never_waited_for(
+    run: pyrometer.Run, seen: ReadRing, gpu: Gpu
+) -> None:
     for _ in range(5):
         step(run)
     assert waited(run, seen) == 0
@@ -141,27 +144,29 @@ def test_a_gpu_that_lags_behind_is_asked_again_and_never_waited_for(run: Any, se
     assert waited(run, seen) == 5 * 250_000_000
 
 
-def test_events_are_used_again(run: Any, gpu: Gpu) -> None:
+def test_events_are_used_again(run: pyrometer.Run, gpu: Gpu) -> None:
     for _ in range(100):
         step(run, waits=3)
         gpu.pass_all()
     assert len(gpu.made) <= 12
 
 
-def test_a_gpu_that_never_answers_costs_bounded_memory(run: Any, gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_that_never_answers_costs_bounded_memory(
+    run: pyrometer.Run, gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(_cuda, "_MAX_PENDING", 5)
     for _ in range(20):
         step(run)
     assert len(gpu.made) == 10
 
 
-def test_waits_while_a_graph_is_captured_are_left_out(run: Any, seen: Any, gpu: Gpu) -> None:
+def test_waits_while_a_graph_is_captured_are_left_out(run: pyrometer.Run, seen: ReadRing, gpu: Gpu) -> None:
     gpu.capturing = True
     step(run)
     assert gpu.made == []
 
 
-def test_before_cuda_is_awake_the_wait_is_the_cpus(run: Any, seen: Any, gpu: Gpu) -> None:
+def test_before_cuda_is_awake_the_wait_is_the_cpus(run: pyrometer.Run, seen: ReadRing, gpu: Gpu) -> None:
     gpu.awake = False
     step(run)
     assert 0 < waited(run, seen) < 250_000_000
@@ -169,7 +174,7 @@ def test_before_cuda_is_awake_the_wait_is_the_cpus(run: Any, seen: Any, gpu: Gpu
 
 
 def test_a_failing_gpu_ends_the_measuring_and_nothing_else(
-    run: Any, seen: Any, gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+    run: pyrometer.Run, seen: ReadRing, gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     step(run)
     monkeypatch.setattr(Event, "query", lambda _self: 1 / 0)
@@ -179,13 +184,13 @@ def test_a_failing_gpu_ends_the_measuring_and_nothing_else(
     assert waited(run, seen) == 0
 
 
-def test_the_part_under_way_is_told_on_a_gpu_too(run: Any, seen: Any, gpu: Gpu) -> None:
+def test_the_part_under_way_is_told_on_a_gpu_too(run: pyrometer.Run, seen: ReadRing, gpu: Gpu) -> None:
     with run.step(), run.part("wait"):
         assert seen(run.path).header.part == WAIT + 1
     assert seen(run.path).header.part == 0
 
 
-def test_a_loss_on_the_gpu_is_read_one_step_late(run: Any, seen: Any, gpu: Gpu) -> None:
+def test_a_loss_on_the_gpu_is_read_one_step_late(run: pyrometer.Run, seen: ReadRing, gpu: Gpu) -> None:
     for value in (1.0, 2.0, 3.0):
         with run.step():
             run.record(loss=Tensor(value), grad_norm=0.5)
@@ -193,7 +198,7 @@ def test_a_loss_on_the_gpu_is_read_one_step_late(run: Any, seen: Any, gpu: Gpu) 
     assert [(r.loss, r.grad_norm) for r in seen(run.path).records] == [(None, 0.5), (1.0, 0.5), (2.0, 0.5)]
 
 
-def test_a_loss_that_is_not_there_yet_is_left_out(run: Any, seen: Any, gpu: Gpu) -> None:
+def test_a_loss_that_is_not_there_yet_is_left_out(run: pyrometer.Run, seen: ReadRing, gpu: Gpu) -> None:
     for value in (1.0, 2.0, 3.0):
         with run.step():
             run.record(loss=Tensor(value))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from client_ring_reader import ReadRing
 
 from pyrometer import _environment
 
@@ -69,7 +70,9 @@ def test_the_attempt_never_goes_back_when_a_requeued_job_is_restarted(environ: A
     assert _environment.attempt(environ) == attempt
 
 
-def test_what_is_given_goes_before_what_launchers_say(rings: str, seen: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_given_goes_before_what_launchers_say(
+    rings: str, seen: ReadRing, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import pyrometer
 
     monkeypatch.setenv("RANK", "4")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
+from client_ring_reader import ReadRing
 
 import pyrometer
 from pyrometer import _gc_pauses, ring
@@ -33,7 +33,7 @@ class Times:
         return self.times.pop(0)
 
 
-def test_a_collection_is_time_of_part_gc(rings: str, seen: Any, quiet: None) -> None:
+def test_a_collection_is_time_of_part_gc(rings: str, seen: ReadRing, quiet: None) -> None:
     run = pyrometer.start("r", rings=rings)
     with run.step():
         gc.collect()
@@ -43,7 +43,7 @@ def test_a_collection_is_time_of_part_gc(rings: str, seen: Any, quiet: None) -> 
 
 
 def test_only_long_pauses_are_counted_apart_with_the_step_they_fell_into(
-    rings: str, seen: Any, quiet: None, monkeypatch: pytest.MonkeyPatch
+    rings: str, seen: ReadRing, quiet: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = pyrometer.start("r", rings=rings)
     for took in (ring.LONG_PAUSE_NS - 1, ring.LONG_PAUSE_NS, 3 * ring.LONG_PAUSE_NS):
@@ -56,7 +56,7 @@ def test_only_long_pauses_are_counted_apart_with_the_step_they_fell_into(
     run.close()
 
 
-def test_a_collection_that_the_job_asks_for_is_counted_once(rings: str, seen: Any, quiet: None) -> None:
+def test_a_collection_that_the_job_asks_for_is_counted_once(rings: str, seen: ReadRing, quiet: None) -> None:
     run = pyrometer.start("r", rings=rings)
     with run.step(), run.part("gc"):
         inside = seen(run.path).header

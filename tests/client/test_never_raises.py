@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from client_ring_reader import ReadRing
 
 import pyrometer
 from pyrometer import _ring_file
@@ -71,7 +72,7 @@ RECORDED = [
 
 
 @pytest.mark.parametrize("name", RECORDED)
-def test_any_value_of_a_record(name: str, rings: str, seen: Any) -> None:
+def test_any_value_of_a_record(name: str, rings: str, seen: ReadRing) -> None:
     run = pyrometer.start("r", rings=rings)
     for value in BAD:
         with run.step():
@@ -82,7 +83,7 @@ def test_any_value_of_a_record(name: str, rings: str, seen: Any) -> None:
     assert header.tokens_extra == 0
 
 
-def test_one_bad_value_does_not_cost_the_others(rings: str, seen: Any) -> None:
+def test_one_bad_value_does_not_cost_the_others(rings: str, seen: ReadRing) -> None:
     run = pyrometer.start("r", rings=rings)
     with run.step():
         run.record(loss=Bomb(), grad_norm=2.0, tokens=Bomb(), flops=3.0)  # type: ignore[arg-type]
@@ -90,7 +91,7 @@ def test_one_bad_value_does_not_cost_the_others(rings: str, seen: Any) -> None:
     assert (record.loss, record.grad_norm, record.tokens, record.flops) == (None, 2.0, None, 3.0)
 
 
-def test_negative_and_infinite_amounts_never_reach_the_sums(rings: str, seen: Any) -> None:
+def test_negative_and_infinite_amounts_never_reach_the_sums(rings: str, seen: ReadRing) -> None:
     run = pyrometer.start("r", rings=rings, tokens_per_step=10, flops_per_token=1.0)
     for flops in (float("nan"), float("inf"), -1.0):
         with run.step():

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from client_ring_reader import ReadRing
 
 import pyrometer
 from pyrometer import ring
@@ -56,10 +57,10 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.fixture
-def where(rings: str, seen: Any) -> Callable[[Any], str]:
+def where(rings: str, seen: ReadRing) -> Callable[[Any], str]:
     """The part that a run is in now."""
 
-    def part_of(run: Any) -> str:
+    def part_of(run: pyrometer.Run) -> str:
         number = seen(run.path).header.part
         return ring.PARTS[number - 1] if number else ""
 
@@ -73,11 +74,13 @@ def ticking(rings: str, steps: int = 3) -> Any:
     return run
 
 
-def flags(seen: Any, run: Any) -> list[int]:
+def flags(seen: ReadRing, run: pyrometer.Run) -> list[int]:
     return [record.flags & (EVAL | CHECKPOINT) for record in seen(run.path).records]
 
 
-def test_an_evaluation_is_a_part_until_the_model_trains_again(rings: str, seen: Any, torch: Any, where: Any) -> None:
+def test_an_evaluation_is_a_part_until_the_model_trains_again(
+    rings: str, seen: ReadRing, torch: Any, where: Any
+) -> None:
     run, model = ticking(rings), torch.Module(torch.Module())
     assert seen(run.path).header.ticking == ring.NAMED
     assert model.eval() is model
@@ -93,7 +96,7 @@ def test_an_evaluation_is_a_part_until_the_model_trains_again(rings: str, seen: 
 
 
 def test_an_evaluation_of_which_the_end_is_not_told_ends_with_the_step(
-    rings: str, seen: Any, torch: Any, where: Any
+    rings: str, seen: ReadRing, torch: Any, where: Any
 ) -> None:
     run, model = ticking(rings), torch.Module()
     model.eval()
@@ -102,7 +105,7 @@ def test_an_evaluation_of_which_the_end_is_not_told_ends_with_the_step(
     assert flags(seen, run) == [0, 0, EVAL]
 
 
-def test_a_checkpoint_is_a_part_and_ends_an_evaluation(rings: str, seen: Any, torch: Any, where: Any) -> None:
+def test_a_checkpoint_is_a_part_and_ends_an_evaluation(rings: str, seen: ReadRing, torch: Any, where: Any) -> None:
     run, model = ticking(rings), torch.Module()
     model.eval()
     during = []
@@ -138,7 +141,7 @@ def test_what_writes_checkpoints_may_be_imported_later(
 
 
 @pytest.mark.parametrize("what", ["a frozen module", "one in evaluation", "another thread", "a part with a name"])
-def test_what_is_no_pause_of_the_training(what: str, rings: str, seen: Any, torch: Any, where: Any) -> None:
+def test_what_is_no_pause_of_the_training(what: str, rings: str, seen: ReadRing, torch: Any, where: Any) -> None:
     run, model = ticking(rings), torch.Module(trained=what != "a frozen module")
     if what == "one in evaluation":
         model.training = False
@@ -157,7 +160,7 @@ def test_what_is_no_pause_of_the_training(what: str, rings: str, seen: Any, torc
 
 
 def test_what_comes_with_every_step_is_none_and_pauses_are_unnamed_from_then_on(
-    rings: str, seen: Any, torch: Any
+    rings: str, seen: ReadRing, torch: Any
 ) -> None:
     run, norm = ticking(rings), torch.Module()
     for _ in range(4):
@@ -168,7 +171,7 @@ def test_what_comes_with_every_step_is_none_and_pauses_are_unnamed_from_then_on(
     assert seen(run.path).header.ticking == ring.UNNAMED
 
 
-def test_without_torch_pauses_are_unnamed_and_a_job_that_names_one_says_so_itself(rings: str, seen: Any) -> None:
+def test_without_torch_pauses_are_unnamed_and_a_job_that_names_one_says_so_itself(rings: str, seen: ReadRing) -> None:
     run = ticking(rings)
     assert seen(run.path).header.ticking == ring.UNNAMED
     with run.part("eval"):
@@ -178,7 +181,7 @@ def test_without_torch_pauses_are_unnamed_and_a_job_that_names_one_says_so_itsel
 
 
 def test_a_torch_that_is_not_as_expected_costs_the_names_only(
-    rings: str, seen: Any, torch: Any, monkeypatch: pytest.MonkeyPatch
+    rings: str, seen: ReadRing, torch: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(torch.Module, "eval")
     run = ticking(rings)
@@ -198,7 +201,7 @@ def test_torch_is_as_it_was_but_for_what_listens(rings: str, torch: Any) -> None
     assert (first.disabled, second.disabled) == (None, None)
 
 
-def test_blocks_are_left_alone(rings: str, seen: Any, torch: Any) -> None:
+def test_blocks_are_left_alone(rings: str, seen: ReadRing, torch: Any) -> None:
     was = torch.Module.eval
     run = pyrometer.start("r", rings=rings)
     with run.step():
@@ -208,7 +211,7 @@ def test_blocks_are_left_alone(rings: str, seen: Any, torch: Any) -> None:
 
 
 def test_the_longest_step_is_learned_beyond_the_first_ten_and_without_named_pauses(
-    rings: str, seen: Any, monkeypatch: pytest.MonkeyPatch
+    rings: str, seen: ReadRing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from pyrometer import _step
 
@@ -231,7 +234,7 @@ def test_the_longest_step_is_learned_beyond_the_first_ten_and_without_named_paus
     assert longest_after(31) == 31
 
 
-def test_a_part_that_ended_is_a_sign_of_life(rings: str, seen: Any) -> None:
+def test_a_part_that_ended_is_a_sign_of_life(rings: str, seen: ReadRing) -> None:
     run = pyrometer.start("r", rings=rings)
     with run.part("eval"):
         pass

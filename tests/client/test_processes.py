@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from client_ring_reader import ReadRing
 
 from pyrometer import ring
 
@@ -62,7 +63,7 @@ def test_starting_opens_no_socket_and_no_thread(python: Callable[..., subprocess
 
 
 def test_a_child_forked_inside_a_step_writes_nothing_and_lets_go_of_the_ring(
-    python: Callable[..., subprocess.CompletedProcess[str]], rings: str, seen: Any
+    python: Callable[..., subprocess.CompletedProcess[str]], rings: str, seen: ReadRing
 ) -> None:
     done = python("""
         import os, pyrometer
@@ -90,17 +91,16 @@ def test_a_child_forked_inside_a_step_writes_nothing_and_lets_go_of_the_ring(
 
 
 def test_a_living_forked_child_does_not_keep_a_killed_rank_alive(
-    python: Callable[..., subprocess.CompletedProcess[str]], rings: str, seen: Any
+    python: Callable[..., subprocess.CompletedProcess[str]], rings: str, seen: ReadRing
 ) -> None:
     script = """
-        import os, sys, time, pyrometer
+        import os, signal, pyrometer
         run = pyrometer.start("r")
         with run.step():
             pid = os.fork()
         if pid == 0:
             os.close(1), os.close(2)
-            time.sleep(30)
-            os._exit(0)
+            signal.pause()
         print(pid, flush=True)
         os.kill(os.getpid(), 9)
     """
@@ -113,7 +113,7 @@ def test_a_living_forked_child_does_not_keep_a_killed_rank_alive(
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-def test_data_loader_workers_write_nothing(method: Any, tmp_path: Path, rings: str, seen: Any) -> None:
+def test_data_loader_workers_write_nothing(method: Any, tmp_path: Path, rings: str, seen: ReadRing) -> None:
     script = tmp_path / "job.py"
     script.write_text(
         "import multiprocessing, sys, pyrometer\n"
@@ -141,10 +141,10 @@ def test_data_loader_workers_write_nothing(method: Any, tmp_path: Path, rings: s
     assert found.header.closed
 
 
-def test_after_sigkill_the_ring_still_tells_the_last_step_and_part(rings: str, seen: Any) -> None:
+def test_after_sigkill_the_ring_still_tells_the_last_step_and_part(rings: str, seen: ReadRing) -> None:
     script = (
-        "import time, pyrometer\nrun = pyrometer.start('r')\nfor _ in range(5):\n    with run.step():\n        pass\n"
-        "with run.step(), run.part('backward'):\n    print('in', flush=True)\n    time.sleep(60)\n"
+        "import signal, pyrometer\nrun = pyrometer.start('r')\nfor _ in range(5):\n    with run.step():\n        pass\n"
+        "with run.step(), run.part('backward'):\n    print('in', flush=True)\n    signal.pause()\n"
     )
     environment = {"PYROMETER_RINGS": rings, "PATH": "/usr/bin:/bin"}
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, env=environment) as process:
@@ -161,14 +161,14 @@ def test_after_sigkill_the_ring_still_tells_the_last_step_and_part(rings: str, s
 
 
 def test_a_normal_exit_closes_the_run(
-    python: Callable[..., subprocess.CompletedProcess[str]], rings: str, seen: Any
+    python: Callable[..., subprocess.CompletedProcess[str]], rings: str, seen: ReadRing
 ) -> None:
     python("import pyrometer; run = pyrometer.start('r')")
     assert seen(only(rings)).header.closed
 
 
 def test_an_uncaught_exception_leaves_the_ring_of_a_crash(
-    python: Callable[..., subprocess.CompletedProcess[str]], rings: str, seen: Any
+    python: Callable[..., subprocess.CompletedProcess[str]], rings: str, seen: ReadRing
 ) -> None:
     done = python("""
         import pyrometer
@@ -186,7 +186,7 @@ def test_an_uncaught_exception_leaves_the_ring_of_a_crash(
 
 
 def test_ctrl_c_is_a_deliberate_end(
-    python: Callable[..., subprocess.CompletedProcess[str]], rings: str, seen: Any
+    python: Callable[..., subprocess.CompletedProcess[str]], rings: str, seen: ReadRing
 ) -> None:
     python("import pyrometer; run = pyrometer.start('r'); raise KeyboardInterrupt")
     assert seen(only(rings)).header.closed
@@ -226,7 +226,7 @@ def test_a_step_makes_no_system_call_that_a_clock_does_not(
 
 
 def test_the_clock_of_a_ring_is_the_readers_own(
-    rings: str, python: Callable[..., subprocess.CompletedProcess[str]], seen: Any
+    rings: str, python: Callable[..., subprocess.CompletedProcess[str]], seen: ReadRing
 ) -> None:
     python("import pyrometer; run = pyrometer.start('r')\nwith run.step(): pass")
     assert 0 < time.monotonic_ns() - seen(only(rings)).records[0].end < 60e9

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from client_ring_reader import ReadRing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,7 +27,7 @@ def test_exports_exactly_the_documented_names() -> None:
     assert public == set(pyrometer.__all__)
 
 
-def test_a_step_becomes_one_record(rings: str, seen: Any) -> None:
+def test_a_step_becomes_one_record(rings: str, seen: ReadRing) -> None:
     run = start(rings)
     with run.step():
         run.record(loss=2.5, grad_norm=0.5)
@@ -38,7 +39,7 @@ def test_a_step_becomes_one_record(rings: str, seen: Any) -> None:
     assert found.alive
 
 
-def test_values_are_of_one_step_only(rings: str, seen: Any) -> None:
+def test_values_are_of_one_step_only(rings: str, seen: ReadRing) -> None:
     run = start(rings)
     with run.step():
         run.record(loss=1.0, tokens=5)
@@ -49,7 +50,7 @@ def test_values_are_of_one_step_only(rings: str, seen: Any) -> None:
     assert (last.loss, last.tokens, last.flags) == (None, None, 0)
 
 
-def test_a_tag_between_steps_marks_the_next(rings: str, seen: Any) -> None:
+def test_a_tag_between_steps_marks_the_next(rings: str, seen: ReadRing) -> None:
     run = start(rings)
     run.tag("restart")
     with run.step():
@@ -57,7 +58,7 @@ def test_a_tag_between_steps_marks_the_next(rings: str, seen: Any) -> None:
     assert seen(run.path).records[0].flags == ring.TAG_BITS["restart"] | ring.TAG_BITS["checkpoint"]
 
 
-def test_parts_are_summed_and_the_present_one_is_told(rings: str, seen: Any) -> None:
+def test_parts_are_summed_and_the_present_one_is_told(rings: str, seen: ReadRing) -> None:
     run = start(rings)
     with run.step():
         for _ in range(3):
@@ -73,7 +74,7 @@ def test_parts_are_summed_and_the_present_one_is_told(rings: str, seen: Any) -> 
     assert after.part_totals[backward] < after.step_total
 
 
-def test_a_step_left_by_an_exception_is_not_counted_and_leaves_nothing_to_the_next(rings: str, seen: Any) -> None:
+def test_a_step_left_by_an_exception_is_not_counted_and_leaves_nothing_to_the_next(rings: str, seen: ReadRing) -> None:
     run = start(rings)
     with pytest.raises(KeyError), run.step():  # noqa: PT012  the step is what is left
         run.record(loss=9.0, tokens=1, flops=1.0)
@@ -89,7 +90,7 @@ def test_a_step_left_by_an_exception_is_not_counted_and_leaves_nothing_to_the_ne
     assert (found.header.tokens_extra, found.header.flops_extra) == (0, 0.0)
 
 
-def test_totals_never_go_back_while_a_small_step_is_under_way(rings: str, seen: Any) -> None:
+def test_totals_never_go_back_while_a_small_step_is_under_way(rings: str, seen: ReadRing) -> None:
     run = start(rings)
     with run.step():
         pass
@@ -102,7 +103,7 @@ def test_totals_never_go_back_while_a_small_step_is_under_way(rings: str, seen: 
     assert totals == [100, 100, 101]
 
 
-def test_overriding_tokens_overrides_flops_with_them_unless_those_are_given(rings: str, seen: Any) -> None:
+def test_overriding_tokens_overrides_flops_with_them_unless_those_are_given(rings: str, seen: ReadRing) -> None:
     run = start(rings)
     with run.step():
         run.record(tokens=50)
@@ -114,7 +115,7 @@ def test_overriding_tokens_overrides_flops_with_them_unless_those_are_given(ring
     assert header.flops_extra == (500 - 1000) + (7 - 1000)
 
 
-def test_the_ring_turns_over_and_keeps_the_newest(rings: str, seen: Any) -> None:
+def test_the_ring_turns_over_and_keeps_the_newest(rings: str, seen: ReadRing) -> None:
     run = start(rings)
     step = run.step()
     for _ in range(ring.CAPACITY + 10):
@@ -127,7 +128,7 @@ def test_the_ring_turns_over_and_keeps_the_newest(rings: str, seen: Any) -> None
     assert numbers == list(range(11, ring.CAPACITY + 10))
 
 
-def test_closing_ends_the_run_for_good(rings: str, seen: Any) -> None:
+def test_closing_ends_the_run_for_good(rings: str, seen: ReadRing) -> None:
     run = start(rings)
     with run.step():
         pass
@@ -144,14 +145,14 @@ def test_closing_ends_the_run_for_good(rings: str, seen: Any) -> None:
     assert found.header.count == 1
 
 
-def test_closing_inside_a_step_leaves_that_step_out(rings: str, seen: Any) -> None:
+def test_closing_inside_a_step_leaves_that_step_out(rings: str, seen: ReadRing) -> None:
     run = start(rings)
     with run.step(), run.part("data"):
         run.close()
     assert seen(run.path).header.count == 0
 
 
-def test_a_run_that_nobody_holds_is_closed_without_the_garbage_collector(rings: str, seen: Any) -> None:
+def test_a_run_that_nobody_holds_is_closed_without_the_garbage_collector(rings: str, seen: ReadRing) -> None:
     gc.disable()
     try:
         run = start(rings)
@@ -164,7 +165,7 @@ def test_a_run_that_nobody_holds_is_closed_without_the_garbage_collector(rings: 
     assert not found.alive
 
 
-def test_two_runs_on_one_node_have_rings_of_their_own(rings: str, seen: Any) -> None:
+def test_two_runs_on_one_node_have_rings_of_their_own(rings: str, seen: ReadRing) -> None:
     first, second = start(rings, rank=0), start(rings, rank=1)
     with first.step():
         pass
@@ -173,7 +174,7 @@ def test_two_runs_on_one_node_have_rings_of_their_own(rings: str, seen: Any) -> 
     assert seen(second.path).header.count == 0
 
 
-def test_a_restart_makes_a_new_ring_and_goes_on_counting_steps(rings: str, seen: Any) -> None:
+def test_a_restart_makes_a_new_ring_and_goes_on_counting_steps(rings: str, seen: ReadRing) -> None:
     first = start(rings, attempt=0)
     first.close()
     second = start(rings, attempt=1, first_step=500)
@@ -182,7 +183,7 @@ def test_a_restart_makes_a_new_ring_and_goes_on_counting_steps(rings: str, seen:
     assert len(list(Path(rings).iterdir())) == 2
 
 
-def test_hostile_names_are_safe_file_names_and_survive_as_texts(rings: str, seen: Any) -> None:
+def test_hostile_names_are_safe_file_names_and_survive_as_texts(rings: str, seen: ReadRing) -> None:
     name = "../../etc/\U0001d400" + "ü" * 60 + '\n"\\\ud800<!channel>'
     run = pyrometer.start(run=name, model="\udcff", rings=rings)
     assert run.disabled is None
@@ -211,7 +212,7 @@ class LeftError(Exception):
     pass
 
 
-def perform(run: Any, calls: Any) -> None:
+def perform(run: pyrometer.Run, calls: Any) -> None:
     """A list of calls; those after a ``step`` and up to the next one happen inside it."""
     inside: list = []
     fails = None
@@ -232,7 +233,7 @@ def perform(run: Any, calls: Any) -> None:
         inside, fails = [], argument
 
 
-def act(run: Any, calls: Any) -> None:
+def act(run: pyrometer.Run, calls: Any) -> None:
     for name, argument in calls:
         if name == "record":
             run.record(**argument)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from client_ring_reader import ReadRing
 
 import pyrometer
 
@@ -48,7 +49,7 @@ BADLY = {
 }
 
 
-def ended(python: Python, rings: str, seen: Any, script: str) -> Any:
+def ended(python: Python, rings: str, seen: ReadRing, script: str) -> Any:
     python(script)
     (path,) = Path(rings).iterdir()
     found = seen(path)
@@ -58,12 +59,12 @@ def ended(python: Python, rings: str, seen: Any, script: str) -> Any:
 
 
 @pytest.mark.parametrize("how", WELL)
-def test_good_ends(python: Python, rings: str, seen: Any, how: str) -> None:
+def test_good_ends(python: Python, rings: str, seen: ReadRing, how: str) -> None:
     assert ended(python, rings, seen, STEPS + WELL[how]).closed
 
 
 @pytest.mark.parametrize("how", BADLY)
-def test_bad_ends(python: Python, rings: str, seen: Any, how: str) -> None:
+def test_bad_ends(python: Python, rings: str, seen: ReadRing, how: str) -> None:
     assert not ended(python, rings, seen, STEPS + BADLY[how]).closed
 
 
@@ -76,7 +77,7 @@ def test_the_exit_status_of_the_job_stays_its_own(python: Python) -> None:
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 @pytest.mark.parametrize("end", ["", "raise ValueError"])
 def test_ranks_that_are_children_of_multiprocessing(
-    method: str, end: str, tmp_path: Path, rings: str, seen: Any
+    method: str, end: str, tmp_path: Path, rings: str, seen: ReadRing
 ) -> None:
     script = tmp_path / "job.py"
     script.write_text(
@@ -98,7 +99,7 @@ def test_ranks_that_are_children_of_multiprocessing(
     assert seen(path).header.closed == (not end)
 
 
-def test_a_block_closes_its_run(rings: str, seen: Any) -> None:
+def test_a_block_closes_its_run(rings: str, seen: ReadRing) -> None:
     with pyrometer.start("r", rings=rings) as run, run.step():
         pass
     found = seen(run.path)

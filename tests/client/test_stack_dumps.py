@@ -8,22 +8,23 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from client_ring_reader import ReadRing
 
 HANGS = (
-    "import sys, time, pyrometer\n"
+    "import signal, pyrometer\n"
     "run = pyrometer.start('r', stacks=True)\n"
     "def all_reduce():\n"
     "    print(run.path, flush=True)\n"
-    "    time.sleep(60)\n"
+    "    while True:\n"
+    "        signal.pause()\n"
     "with run.step():\n"
     "    all_reduce()\n"
 )
 
 
-def test_the_signal_writes_the_stacks_beside_the_ring_and_the_job_goes_on(rings: str, seen: Any) -> None:
+def test_the_signal_writes_the_stacks_beside_the_ring_and_the_job_goes_on(rings: str, seen: ReadRing) -> None:
     environment = {"PYROMETER_RINGS": rings, "PATH": "/usr/bin:/bin"}
     with subprocess.Popen([sys.executable, "-c", HANGS], stdout=subprocess.PIPE, env=environment) as process:
         assert process.stdout is not None
@@ -70,7 +71,7 @@ def test_a_signal_that_the_job_uses_itself_is_left_to_it(
 
 @pytest.mark.parametrize("stacks", ["signal.SIGRTMIN + 3", "True"])
 def test_a_late_signal_does_not_end_the_job(
-    stacks: str, python: Callable[..., subprocess.CompletedProcess[str]], rings: str, seen: Any
+    stacks: str, python: Callable[..., subprocess.CompletedProcess[str]], rings: str, seen: ReadRing
 ) -> None:
     done = python(f"""
         import os, signal, pyrometer

@@ -7,6 +7,7 @@ import types
 from typing import Any
 
 import pytest
+from client_ring_reader import ReadRing
 
 from pyrometer import huggingface, lightning, ring, torchtitan
 
@@ -38,7 +39,7 @@ def hf_step(made: Any, number: int, tokens: int = 0, **flow: bool) -> None:
     made.on_step_end(ARGS, state(number + 1, tokens), control(**flow))
 
 
-def test_hugging_face_what_the_arguments_say(rings: str, seen: Any) -> None:
+def test_hugging_face_what_the_arguments_say(rings: str, seen: ReadRing) -> None:
     made = hf(rings, sequence_length=100)
     meta = seen(made._loop.run.path).meta
     assert (meta.run, meta.world_size, meta.tokens_per_step) == ("llama-8b", 2, 6400)
@@ -46,7 +47,7 @@ def test_hugging_face_what_the_arguments_say(rings: str, seen: Any) -> None:
     assert (meta.texts["dtype"], meta.texts["recompute"]) == ("bf16", "full")
 
 
-def test_hugging_face_steps_have_their_data_in_them_and_not_their_checkpoints(rings: str, seen: Any) -> None:
+def test_hugging_face_steps_have_their_data_in_them_and_not_their_checkpoints(rings: str, seen: ReadRing) -> None:
     made = hf(rings)
     path = made._loop.run.path
     hf_step(made, 0, tokens=900)
@@ -78,7 +79,7 @@ def lightning_trainer(step: int = 0, batches: int = 1) -> Any:
     )  # fmt: skip
 
 
-def test_lightning_steps_of_accumulated_batches_and_a_validation_between(rings: str, seen: Any) -> None:
+def test_lightning_steps_of_accumulated_batches_and_a_validation_between(rings: str, seen: ReadRing) -> None:
     made = lightning.callback(rings=rings, run="r")
     trainer = lightning_trainer(step=5, batches=2)
     made.on_train_start(trainer, object())
@@ -100,7 +101,7 @@ def test_lightning_steps_of_accumulated_batches_and_a_validation_between(rings: 
     assert found.header.closed
 
 
-def test_lightning_an_exception_is_no_good_end(rings: str, seen: Any) -> None:
+def test_lightning_an_exception_is_no_good_end(rings: str, seen: ReadRing) -> None:
     made = lightning.callback(rings=rings, run="r")
     trainer = lightning_trainer()
     made.on_train_start(trainer, object())
@@ -131,7 +132,7 @@ def titan(rings: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     logger.handlers.clear()
 
 
-def test_torchtitan_spans_are_steps_and_parts(titan: Any, seen: Any) -> None:
+def test_torchtitan_spans_are_steps_and_parts(titan: Any, seen: ReadRing) -> None:
     def say(name: str, step: int) -> None:
         titan.info(name, extra={"log_type_name": name, "step": step})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pynvml
@@ -40,6 +40,13 @@ def node(tmp_path: Path) -> Iterator[Node]:
         yield Node(gpus, library)
 
 
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
 def _temperature(index: int) -> int:
     return int(pynvml.nvmlDeviceGetTemperatureV(pynvml.nvmlDeviceGetHandleByIndex(index), 0))
 
@@ -58,7 +65,7 @@ def test_calls_of_a_slow_gpu_take_as_long_as_they_are_told_to(node: Node) -> Non
     node.gpus[1].slow(0.05)
     start = time.monotonic()
     pynvml.nvmlDeviceGetPowerUsage(handle)
-    assert 0.05 <= time.monotonic() - start < 1
+    assert time.monotonic() - start >= 0.05
 
 
 def test_a_hung_call_is_in_flight_until_the_gpu_recovers(node: Node) -> None:
@@ -66,7 +73,7 @@ def test_a_hung_call_is_in_flight_until_the_gpu_recovers(node: Node) -> None:
     node.gpus[1].hang()
     thread = threading.Thread(target=pynvml.nvmlDeviceGetPowerUsage, args=(handle,))
     thread.start()
-    time.sleep(0.05)
+    wait_until(lambda: node.gpus[1].stuck == 1)
     assert node.library.in_flight == 1
     node.gpus[1].recover()
     thread.join(5)
@@ -78,7 +85,7 @@ def test_a_shutdown_under_a_call_is_noticed(node: Node) -> None:
     node.gpus[1].hang()
     thread = threading.Thread(target=pynvml.nvmlDeviceGetPowerUsage, args=(handle,))
     thread.start()
-    time.sleep(0.05)
+    wait_until(lambda: node.gpus[1].stuck == 1)
     pynvml.nvmlShutdown()
     assert node.library.unsafe_shutdowns == 1
     node.gpus[1].recover()
@@ -118,15 +125,16 @@ def test_the_librarys_version_is_told_though_init_fails(node: Node) -> None:
 @pytest.mark.parametrize("driver", RENUMBERED)
 def test_field_ids_mean_what_they_mean_on_that_driver(tmp_path: Path, driver: str) -> None:
     counters, smoothing = RENUMBERED[driver]
-    gpus = SimulatedGpus(tmp_path / "gpus", count=1, driver=driver)
+    seconds = [1000.0]
+    gpus = SimulatedGpus(tmp_path / "gpus", count=1, driver=driver, monotonic=lambda: seconds[0])
     gpus[0].throttle("hw_thermal")
-    with installed(gpus.path):
+    with installed(gpus.path, lambda: seconds[0]):
         pynvml.nvmlInit()
-        time.sleep(0.01)
+        seconds[0] += 0.01
         values = pynvml.nvmlDeviceGetFieldValues(pynvml.nvmlDeviceGetHandleByIndex(0), list(range(251, 274)))
     answered = {value.fieldId: value.value.ullVal for value in values if value.nvmlReturn == 0}
     counting = set(range(counters, counters + 3)) if counters else set()
     assert set(answered) == counting | (set(range(smoothing, smoothing + 18)) if smoothing else set())
     if counters:
-        assert answered[counters + 1] >= 10_000_000  # hw_thermal, in ns
+        assert answered[counters + 1] == pytest.approx(10_000_000, rel=1e-3)  # hw_thermal, in ns
         assert answered[counters] == answered[counters + 2] == 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
+import socket
 import subprocess
 import sys
 import threading
@@ -40,7 +42,7 @@ class Starter:
 @pytest.fixture
 def given_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "ip_local_port_range"
-    monkeypatch.setattr(ports, "GIVEN_OUT", path)
+    monkeypatch.setattr(ports, "EPHEMERAL_RANGE", path)
     return path
 
 
@@ -58,11 +60,24 @@ def test_a_port_is_none_that_the_kernel_gives_to_others(given_out: Path, text: s
     assert {ports.free_port() for _ in range(200)} <= kept_back
 
 
-def test_a_port_that_somebody_listens_on_is_not_free(given_out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    offered = iter([taken_port := ports.free_port(), ports.free_port()])
-    monkeypatch.setattr("pyrometer_simulator.ports.secrets.choice", lambda _ports: next(offered))
-    with HTTPServer(("127.0.0.1", taken_port), BaseHTTPRequestHandler):
-        assert ports.free_port() != taken_port
+def test_a_port_that_somebody_holds_is_not_reserved_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    choose = secrets.choice
+    with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as listening:
+        held = {listening.server_port, ports.free_port()}
+        offered = [*held]
+        monkeypatch.setattr(ports.secrets, "choice", lambda all_ports: offered.pop() if offered else choose(all_ports))
+        assert ports.free_port() not in held
+    assert offered == []
+
+
+def test_a_reserved_port_refuses_connections_until_its_program_listens() -> None:
+    port = ports.free_port()
+    with socket.socket() as other, pytest.raises(OSError, match="in use"):
+        other.bind(("127.0.0.1", port))
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port))
+    with socket.create_server(("127.0.0.1", port)), socket.create_connection(("127.0.0.1", port)):
+        pass
 
 
 def test_a_program_that_ended_is_started_anew_on_another_port(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from pyrometer_exporters.framework.worker import LATE, Outcome, PartError, reason_of
+from pyrometer_exporters.framework.outcome import LATE, Outcome, PartError, reason_of
 from pyrometer_kit.clock import Clock
 from pyrometer_kit.flags import number_between
 from pyrometer_kit.prometheus import PrometheusError

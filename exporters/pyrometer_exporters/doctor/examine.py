@@ -19,7 +19,7 @@ from pyrometer_exporters.framework import service
 from pyrometer_exporters.framework.collector import Collector, CollectorSpec, Context
 from pyrometer_exporters.framework.gather import CollectorState, Gathered, Gatherer
 from pyrometer_exporters.framework.metrics import Down, Sample
-from pyrometer_exporters.framework.worker import reason_of
+from pyrometer_exporters.framework.outcome import reason_of
 from pyrometer_exporters.node.gpu import collector as gpu_collector
 from pyrometer_exporters.node.gpu.binding import Pynvml
 from pyrometer_exporters.node.gpu.driver import Driver

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from pyrometer_exporters.framework.collector import Collector, CollectorSpec
-from pyrometer_exporters.framework.lane import Lane, Part
 from pyrometer_exporters.framework.metrics import Down, Family, Sample
+from pyrometer_exporters.framework.outcome import Outcome
+from pyrometer_exporters.framework.scheduling import Member, SharedWorker
 from pyrometer_exporters.framework.validation import Validated, validate
-from pyrometer_exporters.framework.worker import Outcome
 from pyrometer_kit.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -71,10 +71,8 @@ class Gatherer:
     def __init__(self, collectors: Iterable[tuple[CollectorSpec, Collector]], clock: Clock) -> None:
         self._collectors = list(collectors)
         self._clock = clock
-        self._lane = Lane("collectors", PATIENCE_SECONDS)
-        self._own: dict[str, Part[Validated]] = {
-            spec.name: Part(spec.name, PATIENCE_SECONDS) for spec, _ in self._collectors
-        }
+        self._shared = SharedWorker("collectors", PATIENCE_SECONDS)
+        self._members = {spec.name: Member(spec.name, PATIENCE_SECONDS) for spec, _ in self._collectors}
         self._last_success: dict[str, float] = {}
         self._told: dict[tuple[str, str], str] = {}
 
@@ -85,13 +83,13 @@ class Gatherer:
         for spec, collector in self._collectors:
             until = start + min(spec.deadline_seconds, seconds)
             # A collector is told a little less than its deadline, so that its own parts' outcomes still count.
-            job = self._own[spec.name].job(_collection(collector, start + 0.9 * (until - start)))
-            pending.append((spec, job, until))
-        self._lane.run([job for _, job, _ in pending])
+            task = self._members[spec.name].task(_collection(collector, start + 0.9 * (until - start)))
+            pending.append((spec, task, until))
+        self._shared.run([task for _, task, _ in pending])
         states = []
         samples: list[Sample] = []
-        for spec, job, until in pending:
-            state, valid = self._settle(spec.name, job.outcome(until), until - start)
+        for spec, task, until in pending:
+            state, valid = self._settle(spec.name, task.outcome(until), until - start)
             states.append(state)
             samples.extend(valid)
         for state in states:
@@ -101,9 +99,9 @@ class Gatherer:
 
     def close(self) -> None:
         """Close all collectors; one that fails to close is logged."""
-        self._lane.close()
+        self._shared.close()
         for spec, collector in self._collectors:
-            self._own[spec.name].close()
+            self._members[spec.name].close()
             try:
                 collector.close()
             except Exception:

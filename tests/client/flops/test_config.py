@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import subprocess
 import sys
@@ -110,6 +111,17 @@ class TestCommand:
             main([str(config), "--sequence=8192", flag])
         assert raised.value.code == 2
         assert f"argument {flag.partition('=')[0]}" in capsys.readouterr().err
+
+    def test_a_missing_file_is_named_with_the_reason(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main([str(tmp_path / "absent.json"), "--sequence", "8192"]) == 2
+        assert capsys.readouterr().err == f"pyrometer.flops: {tmp_path}/absent.json: No such file or directory\n"
+
+    def test_the_version_is_that_of_the_installed_distribution(self, capsys: pytest.CaptureFixture[str]) -> None:
+        with pytest.raises(SystemExit) as raised:
+            main(["--version"])
+        assert raised.value.code == 0
+        version = importlib.metadata.version("pyrometer")
+        assert capsys.readouterr().out == f"python -m pyrometer.flops {version}\n"
 
     def test_the_client_itself_never_imports_it(self) -> None:
         code = "import sys, pyrometer; sys.exit('pyrometer.flops' in sys.modules)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import signal
@@ -120,7 +121,7 @@ def test_blooms_own_line_becomes_its_true_mfu_beside_its_own_figure(
 def test_lines_are_followed_as_they_come_and_a_good_end_closes_the_run(
     follow: Follow, exporter: Exporter, log: Path
 ) -> None:
-    process = follow()
+    process = follow("--wait")
     write(log, 10)
     exporter.wait_for(1)
     write(log, 20, 30)
@@ -135,7 +136,7 @@ def test_lines_are_followed_as_they_come_and_a_good_end_closes_the_run(
 
 
 def test_a_follower_that_was_killed_goes_on_where_it_was(follow: Follow, exporter: Exporter, log: Path) -> None:
-    first = follow()
+    first = follow("--wait")
     write(log, 1, 2)
     exporter.wait_for(2)
     first.kill()
@@ -167,7 +168,7 @@ def test_two_followers_of_one_run_are_one_too_many(follow: Follow, exporter: Exp
 
 def test_it_ends_with_the_job(follow: Follow, exporter: Exporter, log: Path) -> None:
     job = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    process = follow(f"--pid={job.pid}")
+    process = follow("--wait", f"--pid={job.pid}")
     write(log, 1)
     exporter.wait_for(1)
     write(log, 2)
@@ -219,6 +220,26 @@ def test_a_number_that_cannot_be_is_refused(flag: str, stopped: Path, capsys: py
     assert raised.value.code == 2
     name, _, value = flag.partition("=")
     assert f"argument {name}: {value} is " in capsys.readouterr().err
+
+
+def test_a_log_that_does_not_exist_is_refused_at_once(stopped: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train.log", "--run=x", "--rings=."]) == 2
+    reason = "train.log does not exist: check the path, or give --wait if the job creates it later"
+    assert capsys.readouterr().err == f"pyrometer-follow: {reason}\n"
+    assert main([".", "--run=x", "--rings=."]) == 2
+    assert capsys.readouterr().err == "pyrometer-follow: . is a directory: give the log file\n"
+
+
+def test_with_wait_a_log_may_be_created_later(stopped: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train.log", "--run=x", "--rings=.", "--wait"]) == 0
+    assert "following train.log as run x" in capsys.readouterr().err
+
+
+def test_the_version_is_that_of_the_installed_distribution(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as raised:
+        main(["--version"])
+    assert raised.value.code == 0
+    assert capsys.readouterr().out == f"pyrometer-follow {importlib.metadata.version('pyrometer')}\n"
 
 
 def test_a_garbled_line_costs_no_more_than_itself(stopped: Path, capsys: pytest.CaptureFixture[str]) -> None:

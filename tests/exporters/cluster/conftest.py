@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from pyrometer_exporters.framework.metrics import Down, Sample
-from pyrometer_exporters.framework.worker import PartError
+from pyrometer_exporters.framework.outcome import PartError
 from pyrometer_kit.prometheus import Series
 
 

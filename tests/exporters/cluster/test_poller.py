@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from pyrometer_exporters.cluster.poller import Poller, seconds
-from pyrometer_exporters.framework.worker import PartError
+from pyrometer_exporters.framework.outcome import PartError
 
 
 class ManualClock:

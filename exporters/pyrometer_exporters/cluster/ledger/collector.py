@@ -16,7 +16,7 @@ from pyrometer_exporters.cluster.ledger.history import Ledger, decoded
 from pyrometer_exporters.cluster.poller import Poller
 from pyrometer_exporters.framework.collector import CollectorSpec, Context, FlagGroup
 from pyrometer_exporters.framework.metrics import Down, Sample
-from pyrometer_exporters.framework.worker import reason_of
+from pyrometer_exporters.framework.outcome import reason_of
 from pyrometer_kit.errors import UsageError
 from pyrometer_kit.flags import number_between
 from pyrometer_kit.prometheus import HttpPrometheus, Prometheus

@@ -10,7 +10,7 @@ from pyrometer_exporters.cluster.ledger import book as books
 from pyrometer_exporters.cluster.ledger.book import CLOSED, Book
 from pyrometer_exporters.cluster.ledger.facts import BATCHES, RANK_0, Birth, Facts, Seen, facts_of, milliseconds
 from pyrometer_exporters.cluster.ledger.settle import begin, settle
-from pyrometer_exporters.framework.worker import PartError
+from pyrometer_exporters.framework.outcome import PartError
 from pyrometer_kit.prometheus import Prometheus
 
 # What came to pass is in Prometheus within a scrape; after an outage batches come in portions, within half a minute.

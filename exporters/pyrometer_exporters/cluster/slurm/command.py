@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from typing import IO, Protocol
 
-from pyrometer_exporters.framework.worker import LATE, PartError
+from pyrometer_exporters.framework.outcome import LATE, PartError
 
 COMMAND_SECONDS = 20.0
 # A job is 5 to 10 kB of JSON, which takes five times as much memory while it is read: 4,000 jobs, 200 MB for a moment.

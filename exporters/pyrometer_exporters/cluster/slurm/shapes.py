@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pyrometer_exporters.framework.worker import PartError
+from pyrometer_exporters.framework.outcome import PartError
 
 # A node may be given as gpu-[001-512,600]: more names than this are a mistake, or someone's joke.
 MAX_NAMES = 100_000

@@ -21,7 +21,7 @@ from pyrometer_exporters.cluster.ufm.newborn import Newborn
 from pyrometer_exporters.cluster.ufm.reader import Reader
 from pyrometer_exporters.framework.collector import CollectorSpec, Context, FlagGroup
 from pyrometer_exporters.framework.metrics import Down, Sample
-from pyrometer_exporters.framework.worker import Outcome, reason_of
+from pyrometer_exporters.framework.outcome import Outcome, reason_of
 from pyrometer_kit.prometheus import QUERY_SECONDS, HttpPrometheus, Prometheus
 from pyrometer_kit.statefile import StateFile
 

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import pynvml
 
-from pyrometer_exporters.framework.worker import PartError
+from pyrometer_exporters.framework.outcome import PartError
 from pyrometer_exporters.node.gpu.nvml import (
     ABOUT_ONE_VALUE,
     ABOUT_THE_WHOLE_GPU,

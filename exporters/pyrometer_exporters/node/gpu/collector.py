@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Final
 
 from pyrometer_exporters.framework.collector import CollectorSpec, Context, FlagGroup
-from pyrometer_exporters.framework.lane import Job, Lane, Part
 from pyrometer_exporters.framework.metrics import Down, Family, Sample
-from pyrometer_exporters.framework.worker import LATE, Outcome
+from pyrometer_exporters.framework.outcome import LATE, Outcome
+from pyrometer_exporters.framework.scheduling import Member, SharedWorker, Task
 from pyrometer_exporters.node.gpu import families, inventory, release, subject, versions
 from pyrometer_exporters.node.gpu.arrivals import Arrivals
 from pyrometer_exporters.node.gpu.binding import Pynvml
@@ -54,8 +54,8 @@ class GpuCollector:
         self._versions = Versions(shared.driver, context.procfs)
         self._release = ReleaseWatch(shared.driver, context.state, getattr(context.flags, RELEASE_FLAG))
         self._expected: int | None = getattr(context.flags, EXPECTED_FLAG)
-        self._lane = Lane("gpus", PATIENCE_SECONDS)
-        self._visits: Part[Found] = Part(f"gpu-{Driver.PART}", PATIENCE_SECONDS)
+        self._worker = SharedWorker("gpus", PATIENCE_SECONDS)
+        self._visits = Member(f"gpu-{Driver.PART}", PATIENCE_SECONDS)
 
     def collect(self, until: float) -> Iterable[Sample | Down]:
         """The driver's view and every GPU's; where there is no connection, the driver comes first."""
@@ -64,14 +64,14 @@ class GpuCollector:
         held = self._bus.held
         anew = self._is_to_be_connected_anew(held)
         connected = self._shared.driver.link is not None and not anew
-        visit = self._visits.job(lambda: self._visit_driver(held, anew=anew), apart=not connected)
+        visit = self._visits.task(lambda: self._visit_driver(held, anew=anew), apart=not connected)
         if not connected:
-            self._lane.run([visit])
+            self._worker.run([visit])
             visit.outcome(until)
         self._take_up(on_bus)
-        jobs = {gpu: gpu.errand() for gpu in self._roster.gpus}
+        jobs = {gpu: gpu.task() for gpu in self._roster.gpus}
         self._shared.driver.readers = len(jobs)
-        self._lane.run([visit, *jobs.values()] if connected else [*jobs.values()])
+        self._worker.run([visit, *jobs.values()] if connected else [*jobs.values()])
         start = time.monotonic()
         # Not to the last moment: what the Xids have to tell of a GPU that hangs comes after it.
         outcomes = _awaited(jobs, min(start + 0.8 * (until - start), start + LONGEST_SECONDS))
@@ -94,7 +94,7 @@ class GpuCollector:
         self._release.close()
         self._shared.xids.close()
         self._shared.sampler.close()
-        self._lane.close()
+        self._worker.close()
         self._visits.close()
         for gpu in self._roster.gpus:
             gpu.own.close()
@@ -136,8 +136,8 @@ class GpuCollector:
 
     def _asked(self, errands: Mapping[Gpu, Callable[[], Found]]) -> list[Gpu]:
         """The GPUs that have done this within a short wait."""
-        jobs = {gpu: gpu.own.job(errand) for gpu, errand in errands.items()}
-        self._lane.run([*jobs.values()])
+        jobs = {gpu: gpu.own.task(errand) for gpu, errand in errands.items()}
+        self._worker.run([*jobs.values()])
         outcomes = _awaited(jobs, time.monotonic() + SHORTEST_SECONDS)
         return [gpu for gpu, outcome in outcomes.items() if outcome.reason is None]
 
@@ -152,7 +152,7 @@ class GpuCollector:
             self._roster.update(link, on_bus, self._arrivals.awaited)
 
 
-def _awaited(jobs: Mapping[Gpu, Job[Found]], until: float) -> Outcomes:
+def _awaited(jobs: Mapping[Gpu, Task[Found]], until: float) -> Outcomes:
     """Each GPU's outcome: waited for by what it usually takes, or until ``until`` where most of them are late.
 
     One late GPU is sick; when most are late it is this process that was held up, or the driver.

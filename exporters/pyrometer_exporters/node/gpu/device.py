@@ -9,9 +9,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from pyrometer_exporters.framework.lane import Job, Part
 from pyrometer_exporters.framework.metrics import Down, Family, Sample, new_sample
-from pyrometer_exporters.framework.worker import LATE, PartError, reason_of
+from pyrometer_exporters.framework.outcome import LATE, PartError, reason_of
+from pyrometer_exporters.framework.scheduling import Member, Task
 from pyrometer_exporters.node.gpu import families
 from pyrometer_exporters.node.gpu.driver import Driver, Link
 from pyrometer_exporters.node.gpu.inventory import Candidate, Selection, kernel_pci_id
@@ -116,7 +116,7 @@ class Gpu:
         self.on_trial = False
         """Whether it is known only that the driver has it: where NVML hasn't, it is not served at all."""
         self.patience = Patience()
-        self.own: Part[list[Sample | Down]] = Part(f"gpu-{candidate.index}", PATIENCE_SECONDS)
+        self.own = Member(f"gpu-{candidate.index}", PATIENCE_SECONDS)
         """The thread that it keeps while it is held up in a read."""
 
     def retire(self) -> None:
@@ -143,9 +143,9 @@ class Gpu:
         """PCI address as the kernel spells it, where it is known."""
         return kernel_pci_id(self.identity.pci_bus_id) if self.identity.pci_bus_id else None
 
-    def errand(self) -> Job[list[Sample | Down]]:
-        """A read, for a lane; one that isn't open may have to be woken, which takes seconds."""
-        return self.own.job(self.read, apart=self._handle is None)
+    def task(self) -> Task[list[Sample | Down]]:
+        """Make a read for the shared worker; a GPU that isn't open may have to be woken, which takes seconds."""
+        return self.own.task(self.read, apart=self._handle is None)
 
     def read(self) -> list[Sample | Down]:
         """Everything that the GPU tells now.

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyrometer_exporters.framework.worker import Worker
+from pyrometer_exporters.framework.scheduling import Worker
 
 # slurmd puts its node's name in front where several run on one machine: /slurm_n1/uid_1000/..., n1_slurmstepd.scope.
 _SLURM = re.compile(r"/[^/\n]*slurm[^/\n]*(?:/uid_\d+)?/job_(\d+)(?=/|$)", re.MULTILINE)
@@ -103,7 +103,7 @@ class _Users:
         self._name_of = name_of
         self._monotonic = monotonic
         self._names: dict[int, tuple[float, str]] = {}
-        self._worker: Worker[None] = Worker("user-names")
+        self._worker: Worker = Worker("user-names")
         self._lock = threading.Lock()
 
     def name(self, uid: int) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple, NewType, Protocol
 
-from pyrometer_exporters.framework.worker import PartError
+from pyrometer_exporters.framework.outcome import PartError
 
 Handle = NewType("Handle", object)
 """What NVML knows a GPU by until the library is initialised again."""

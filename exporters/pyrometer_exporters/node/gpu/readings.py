@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyrometer_exporters.framework.metrics import Family
-from pyrometer_exporters.framework.worker import PartError
+from pyrometer_exporters.framework.outcome import PartError
 from pyrometer_exporters.node.gpu import families
 from pyrometer_exporters.node.gpu.nvml import FieldKey, Handle, Nvml
 from pyrometer_exporters.node.gpu.subject import value_or_none

@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from pyrometer_exporters.framework.worker import PartError
+from pyrometer_exporters.framework.outcome import PartError
 from pyrometer_exporters.node.gpu.clock_events import KNOWN_BITS
 from pyrometer_exporters.node.gpu.driver import Link
 from pyrometer_exporters.node.gpu.edges import Rises

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from pyrometer_exporters.framework.metrics import Family, Sample, new_sample
-from pyrometer_exporters.framework.worker import PartError
+from pyrometer_exporters.framework.outcome import PartError
 from pyrometer_exporters.node.gpu.nvml import FieldKey, Handle, Nvml, NvmlError
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from pyrometer_exporters.framework.collector import CollectorSpec, Context
 from pyrometer_exporters.framework.metrics import Down, Family, Sample
-from pyrometer_exporters.framework.worker import Worker
+from pyrometer_exporters.framework.scheduling import Worker
 from pyrometer_exporters.node.kernel.events import KINDS, kind_of, link_number, sxid
 from pyrometer_exporters.node.kernel.follow import Follower
 from pyrometer_exporters.node.kernel.kmsg import Record
@@ -75,7 +75,7 @@ class KernelCollector:
         self._sxids = Counter(kept.sxids)
         self._sequence = -1
         self._lock = threading.Lock()
-        self._saver: Worker[None] = Worker("kernel-state")
+        self._saver: Worker = Worker("kernel-state")
         self._saved_at = self._sequence
         after = kept.sequence if kept.boot == self._boot else None
         self._follower = follow(context.kmsg, self._take, self._file, after)

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from pyrometer_exporters.framework.worker import PartError, reason_of
+from pyrometer_exporters.framework.outcome import PartError, reason_of
 from pyrometer_exporters.node.kernel.kmsg import Record, parse
 
 log = logging.getLogger(__name__)

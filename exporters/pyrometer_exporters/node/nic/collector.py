@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from pyrometer_exporters.framework.collector import CollectorSpec, Context, FlagGroup
-from pyrometer_exporters.framework.lane import Lane
 from pyrometer_exporters.framework.metrics import Down, Sample
-from pyrometer_exporters.framework.worker import Outcome, Worker
+from pyrometer_exporters.framework.outcome import Outcome
+from pyrometer_exporters.framework.scheduling import SharedWorker, Worker
 from pyrometer_exporters.node.nic.device import GONE, Device, Read, Reader
 from pyrometer_exporters.node.nic.expected_links import expected_by_peers
 from pyrometer_exporters.node.nic.families import ALL, UP
@@ -76,8 +76,8 @@ class NicCollector:
         self._reads: dict[str, Read] = {}
         self._devices: dict[str, Device] = {}
         self._leaving: list[Device] = []
-        self._lane = Lane("nic-quick", PATIENCE_SECONDS)
-        self._saver: Worker[None] = Worker("nic-state")
+        self._worker = SharedWorker("nic-quick", PATIENCE_SECONDS)
+        self._saver: Worker = Worker("nic-state")
 
     def collect(self, until: float) -> Iterable[Sample | Down]:
         """All devices, side by side; see :class:`~pyrometer_exporters.framework.collector.Collector`."""
@@ -103,7 +103,7 @@ class NicCollector:
         self._let_go(wait=1.0)
         self._saver.start(lambda: self._store.finish(self._memories.ports)).outcome(time.monotonic() + 1.0)
         self._saver.close()
-        self._lane.close()
+        self._worker.close()
 
     def _jobs(self, stock: Inventory) -> dict[str, Read]:
         if stock is not self._stock:
@@ -121,7 +121,7 @@ class NicCollector:
         start = time.monotonic()
         allowed = min(DEVICE_SECONDS, DEVICE_SHARE * (until - start))
         looks = [self._device(name).look(read, now) for name, read in jobs.items()]
-        self._lane.run(looks)
+        self._worker.run([look.task for look in looks])
         # Those that hang are begun anew, all of them, before any is waited for again.
         first = start + FIRST_SHARE * allowed
         again = [look.device.waited(look, first) for look in looks]

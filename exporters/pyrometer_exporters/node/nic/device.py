@@ -6,15 +6,13 @@ and a new worker reads all others. When the read comes back, the file is asked a
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-from pyrometer_exporters.framework import lane
-from pyrometer_exporters.framework.worker import LATE, Busy, PartError, Pending, Task, Worker, reason_of
+from pyrometer_exporters.framework.outcome import LATE, PartError, reason_of
+from pyrometer_exporters.framework.scheduling import Member, Task, begin_apart
 from pyrometer_exporters.node.nic.kernel import Kernel
 from pyrometer_exporters.node.nic.pci_function import PciFunctionReader
 from pyrometer_exporters.node.nic.pcie import BUSY_BYTES_PER_SECOND, read_hops
@@ -31,12 +29,8 @@ MAX_HUNG = 4
 # because of the kernel's RTNL lock (5 s in node_exporter issue 1841). Where there is less time, half of it.
 HUNG_SECONDS = 0.5
 HUNG_SHARE = 0.5
-# A device whose look in the shared thread takes longer is read in a thread of its own for the next minute. How long
-# that takes says nothing of it: threads that read at once wait for each other's turn of the interpreter. 14 quick
-# devices, once apart, each took longer than this and so stayed apart, at three times the CPU time. Nor does the first
-# look say anything, which opens every file.
+# A device whose look in the shared thread takes longer is read in a thread of its own for a while.
 QUICK_SECONDS = 0.002
-APART_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -128,78 +122,53 @@ class Device:
         self._new_reader = new_reader
         self._hung = HungFiles()
         self._left: list[Reader] = []
-        self._task: Task[DeviceReading] | None = None
-        self._apart_until = -math.inf
-        self._telling = False
-        self._worker, self._reader = self._fresh()
+        self._member, self._reader = self._fresh()
 
     @property
     def hanging(self) -> int:
         """How many of its files hang at present."""
         return sum(not reader.gone for reader in self._left)
 
-    def look(self, read: Read, now: float) -> Look:
-        """A look at the monotonic time ``now``, which is yet to begin; none where the one before is still under way."""
+    def look(self, read: Read, now: float, *, apart: bool = False) -> Look:
+        """Return a look at the monotonic time ``now``, which is yet to begin; see :meth:`Member.task`."""
         self._left = [left for left in self._left if not left.gone]
-        before, reader = self._task, self._reader
-        if before is not None and not before.over:
-            return Look(self, read, now, None, slow=True)
-        self._task = Task(lambda: reader.read(read, now))
-        if before is not None and before.seconds > QUICK_SECONDS and self._telling:
-            self._apart_until = now + APART_SECONDS
-        apart = now < self._apart_until
-        if not apart:
-            self._worker.close()  # an idle thread takes memory, see lane.Part
-        self._telling = not apart and before is not None
-        return Look(self, read, now, self._task, slow=apart)
+        reader = self._reader
+        return Look(self, read, now, self._member.task(lambda: reader.read(read, now), apart=apart, now=now))
 
-    def begin(self, task: Task[Any]) -> None:
-        """Do it in the device's own thread."""
-        lane.begin(task, self._worker)
-
-    def swap(self, worker: Worker[None]) -> Worker[None]:
-        """Take the thread that reads this device at present for its own, and give the one that it had."""
-        before, self._worker = self._worker, worker
-        return before
-
-    def waited(self, look: Look, until: float) -> Pending[DeviceReading]:
-        """Wait until the monotonic time ``until``; the look itself, or a new one in its place if a file hangs."""
-        if look.pending.outcome(until).reason != LATE or len(self._left) >= MAX_HUNG:
-            return look.pending
-        patience = min(HUNG_SECONDS, HUNG_SHARE * (until - look.pending.started))
+    def waited(self, look: Look, until: float) -> Task[DeviceReading]:
+        """Wait until the monotonic time ``until``; return the look's task, or a new one if a file of it hangs."""
+        if look.task.outcome(until).reason != LATE or len(self._left) >= MAX_HUNG:
+            return look.task
+        patience = min(HUNG_SECONDS, HUNG_SHARE * (until - look.task.started))
         folders = self._reader.folders
         if time.monotonic() - folders.since < patience:
-            return look.pending
+            return look.task
         self._hung.add(folders.current)
         folders.abandoned = True
         self._left.append(self._reader)
-        self._worker.close()
-        self._worker, self._reader = self._fresh()
-        self._task = None
-        again = self.look(look.read, look.now)
-        again.begin()
-        return again.pending
+        self._member.close()
+        self._member, self._reader = self._fresh()
+        again = self.look(look.read, look.now, apart=True)
+        begin_apart(again.task)
+        return again.task
 
     def close(self, until: float) -> bool:
-        """Close the descriptors, waiting until the monotonic time ``until``; False if the worker is still busy."""
-        if self._task is not None and not self._task.over:
+        """Close the descriptors, waiting until the monotonic time ``until``; False if a read is still under way."""
+        if self._member.busy or self._member.worker.busy:
             return False
-        job = self._worker.start(self._reader.folders.close)
-        if isinstance(job, Busy):
-            return False
-        job.outcome(until)
-        self._worker.close()
+        self._member.worker.start(self._reader.folders.close).outcome(until)
+        self._member.close()
         return True
 
-    def _fresh(self) -> tuple[Worker[None], Reader]:
-        return Worker(f"nic-{self._name}"), self._new_reader(self._hung)
+    def _fresh(self) -> tuple[Member, Reader]:
+        return Member(f"nic-{self._name}", QUICK_SECONDS), self._new_reader(self._hung)
 
 
-class Look(lane.Job[DeviceReading]):
-    """A look at a device; ``task`` is None where an earlier one is still under way."""
+@dataclass(frozen=True)
+class Look:
+    """A look at a device; its task has failed as late where an earlier one is still under way."""
 
-    def __init__(self, device: Device, read: Read, now: float, task: Task[DeviceReading] | None, *, slow: bool) -> None:
-        super().__init__(device, task, slow=slow)
-        self.device = device
-        self.read = read
-        self.now = now
+    device: Device
+    read: Read
+    now: float
+    task: Task[DeviceReading]

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pyrometer_exporters.framework.worker import PartError, reason_of
+from pyrometer_exporters.framework.outcome import PartError, reason_of
 from pyrometer_exporters.node.nic import parse
 from pyrometer_exporters.node.nic.counters import EXTENDED, NARROW_LINK, NARROW_REST, PMA_LINK, PMA_REST, Counter
 from pyrometer_exporters.node.nic.drivers import OTHER, Driver, driver_of

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pyrometer_exporters.framework.metrics import Down
-from pyrometer_exporters.framework.worker import reason_of
+from pyrometer_exporters.framework.outcome import reason_of
 
 NameFilter = Callable[[str], bool]
 # Device and inode of a folder.

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pyrometer_exporters.framework.worker import PartError, reason_of
+from pyrometer_exporters.framework.outcome import PartError, reason_of
 from pyrometer_exporters.node.nic import parse
 from pyrometer_exporters.node.nic.counters import CARRIER, CARRIER_DOWNS, INTERFACE
 from pyrometer_exporters.node.nic.ethernet import read_ethernet, why_down

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from pyrometer_exporters.framework.worker import reason_of
+from pyrometer_exporters.framework.outcome import reason_of
 from pyrometer_exporters.node.nic.counters import Counter
 from pyrometer_exporters.node.nic.kernel import Kernel
 from pyrometer_exporters.node.nic.parse import number

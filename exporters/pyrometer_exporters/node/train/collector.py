@@ -18,7 +18,7 @@ from pyrometer.ring import PARTS
 from pyrometer_exporters.framework.collector import CollectorSpec, Context, Endpoint, Reply
 from pyrometer_exporters.framework.exposition import OPENMETRICS_CONTENT_TYPE, Renderer
 from pyrometer_exporters.framework.metrics import Down, Family, Sample, new_sample
-from pyrometer_exporters.framework.worker import PartError
+from pyrometer_exporters.framework.outcome import PartError
 from pyrometer_exporters.node.train import memory
 from pyrometer_exporters.node.train.batches import FAMILIES as BATCH_FAMILIES
 from pyrometer_exporters.node.train.batches import series_of

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pyrometer import ring
 from pyrometer_exporters.framework.metrics import Down
-from pyrometer_exporters.framework.worker import reason_of
+from pyrometer_exporters.framework.outcome import reason_of
 from pyrometer_exporters.node.train.folder import Folder
 from pyrometer_exporters.node.train.peaks import peak_flops
 from pyrometer_exporters.node.train.points import Point, PointStore, RunKey

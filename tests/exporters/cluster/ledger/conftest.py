@@ -13,7 +13,7 @@ import pytest
 
 from pyrometer_exporters.cluster.ledger.book import STATES, Book
 from pyrometer_exporters.cluster.ledger.history import Ledger, decoded
-from pyrometer_exporters.framework.worker import PartError
+from pyrometer_exporters.framework.outcome import PartError
 from pyrometer_kit.prometheus import Series
 
 EPOCH = 1_800_000_000_000

@@ -17,7 +17,7 @@ from pyrometer_exporters.cluster.ledger.collector import COLLECTOR, LedgerCollec
 from pyrometer_exporters.cluster.main import CLUSTER_EXPORTER, main
 from pyrometer_exporters.framework.collector import Context
 from pyrometer_exporters.framework.exposition import Renderer
-from pyrometer_exporters.framework.worker import PartError
+from pyrometer_exporters.framework.outcome import PartError
 from pyrometer_kit.errors import UsageError
 from pyrometer_kit.flags import Flags
 

@@ -14,7 +14,7 @@ from pyrometer_exporters.cluster.slurm import jobs, nodes
 from pyrometer_exporters.cluster.slurm.jobs import Job, jobs_of
 from pyrometer_exporters.cluster.slurm.nodes import Node, nodes_of
 from pyrometer_exporters.cluster.slurm.shapes import MAX_NAMES, names, number, text, words
-from pyrometer_exporters.framework.worker import PartError
+from pyrometer_exporters.framework.outcome import PartError
 
 FIXTURES = Path(__file__).with_name("fixtures")
 RELEASES = ("22.05", "23.02", "23.11", "24.05")

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pyrometer_exporters.cluster.ufm.collector import COLLECTOR
 from pyrometer_exporters.framework.exposition import Renderer
-from pyrometer_exporters.framework.worker import PartError
+from pyrometer_exporters.framework.outcome import PartError
 from pyrometer_simulator.ufm import HostPort, SwitchPort
 
 GOLDEN = Path(__file__).with_name("golden") / "metrics.txt"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pyrometer_exporters.framework.worker import PartError
+from pyrometer_exporters.framework.outcome import PartError
 from pyrometer_exporters.node.gpu.clock_events import ClockEvents
 from pyrometer_exporters.node.gpu.sampler import Sampler, Watched
 from pyrometer_simulator.nvml.pci_bus import PciBus

@@ -10,6 +10,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -83,22 +84,30 @@ def test_a_real_exporter_serves_seven_gpus_on_every_scrape_while_the_eighth_hang
     gpus.write_pci_tree(tmp_path / "sys")
     with _exporter(tmp_path) as (pid, port):
         _until(lambda: len(_up(port)) == 8)
-        for _ in range(3):
-            _up(port)
+        healthy = [_seconds(lambda: _up(port)) for _ in range(10)]
         gpus[3].hang()
-        took, threads = [], []
-        end = time.monotonic() + 3
-        while time.monotonic() < end:
-            start = time.monotonic()
-            up = _up(port)
-            took.append(time.monotonic() - start)
-            threads.append(_threads(pid))
-            assert [gpu for gpu, value in sorted(up.items()) if value == 1] == ["0", "1", "2", "4", "5", "6", "7"]
+        hanging = []
+        before = _threads(pid)
+        for _ in range(30):
+            hanging.append(_seconds(lambda: _serves_all_but(3, port)))
+        threads = _threads(pid)
         gpus[3].recover()
         _until(lambda: set(_up(port).values()) == {1})
-    assert max(took) < LONGEST_SECONDS / 2
-    assert sorted(took)[len(took) // 2] < SHORTEST_SECONDS
-    assert max(threads) - min(threads) <= 2
+    # A loaded machine makes all scrapes slower, and slow GPUs get a thread of their own: one each, not one a scrape.
+    assert max(hanging) < LONGEST_SECONDS + max(healthy)
+    assert median(hanging) < SHORTEST_SECONDS + 2 * median(healthy)
+    assert threads - before <= len(gpus) + 2
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    start = time.monotonic()
+    call()
+    return time.monotonic() - start
+
+
+def _serves_all_but(gpu: int, port: int) -> None:
+    up = _up(port)
+    assert {number for number, value in up.items() if value == 1} == {str(n) for n in range(8) if n != gpu}
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyrometer_exporters.framework.worker import PartError
+from pyrometer_exporters.framework.outcome import PartError
 from pyrometer_exporters.node.gpu.driver import Link
 from pyrometer_exporters.node.gpu.sampler import MAX_GAP_SECONDS, Sampler, Watched
 

@@ -6,8 +6,9 @@ from typing import Any, cast
 
 import pytest
 
+from pyrometer_exporters.framework.scheduling import APART_SECONDS
 from pyrometer_exporters.node.nic import device
-from pyrometer_exporters.node.nic.device import APART_SECONDS, QUICK_SECONDS, Device, Look, Read
+from pyrometer_exporters.node.nic.device import QUICK_SECONDS, Device, Look, Read
 
 READ = Read("/nowhere", cast("Any", None))
 
@@ -24,7 +25,6 @@ class Reads:
 def after(one: Device, now: float, seconds: float) -> Look:
     """A look at ``now`` that takes so long; whoever ran it."""
     look = one.look(READ, now)
-    assert look.task is not None
     look.task.run()
     look.task.began, look.task.ended = 0.0, seconds
     return look
@@ -39,28 +39,28 @@ def one() -> Device:
 
 
 def test_a_quick_device_stays_among_the_others(one: Device) -> None:
-    assert not any(after(one, now, QUICK_SECONDS / 2).slow for now in range(200))
+    assert not any(after(one, now, QUICK_SECONDS / 2).task.apart for now in range(200))
 
 
 def test_the_first_look_opens_every_file_and_says_nothing() -> None:
     one = device.Device("mlx5_0", cast("Any", lambda _hung: Reads()))
     after(one, 0.0, 2 * QUICK_SECONDS)
-    assert not after(one, 5.0, 0.0).slow
+    assert not after(one, 5.0, 0.0).task.apart
 
 
 def test_a_device_that_was_slow_among_the_others_is_apart_for_a_minute(one: Device) -> None:
     after(one, 0.0, 2 * QUICK_SECONDS)
-    assert [after(one, now, 0.0).slow for now in (5.0, 30.0, 4.9 + APART_SECONDS)] == [True] * 3
+    assert [after(one, now, 0.0).task.apart for now in (5.0, 30.0, 4.9 + APART_SECONDS)] == [True] * 3
 
 
 def test_how_long_it_takes_apart_says_nothing(one: Device) -> None:
     after(one, 0.0, 2 * QUICK_SECONDS)
     for now in range(5, 5 + int(APART_SECONDS), 5):
-        assert after(one, now, 2 * QUICK_SECONDS).slow
-    assert not after(one, 5.0 + APART_SECONDS, 0.0).slow, "tried again"
-    assert not after(one, 10.0 + APART_SECONDS, 0.0).slow
+        assert after(one, now, 2 * QUICK_SECONDS).task.apart
+    assert not after(one, 5.0 + APART_SECONDS, 0.0).task.apart, "tried again"
+    assert not after(one, 10.0 + APART_SECONDS, 0.0).task.apart
 
 
 def test_a_slow_device_is_tried_once_a_minute(one: Device) -> None:
-    tried = [now for now in range(0, 600, 5) if not after(one, now, 2 * QUICK_SECONDS).slow]
+    tried = [now for now in range(0, 600, 5) if not after(one, now, 2 * QUICK_SECONDS).task.apart]
     assert tried == list(range(0, 600, 5 + int(APART_SECONDS)))

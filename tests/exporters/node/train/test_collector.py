@@ -329,7 +329,7 @@ def test_hostile_names_read_back(collector: TrainCollector, rings: Rings) -> Non
 def test_a_poll_that_hangs_costs_a_deadline_not_the_caller(
     collector: TrainCollector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pyrometer_exporters.framework.worker import PartError
+    from pyrometer_exporters.framework.outcome import PartError
 
     collector._lock.acquire()
     began = time.monotonic()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyrometer_exporters.framework.collector import Context
 from pyrometer_exporters.framework.metrics import Down, Family, Sample
-from pyrometer_exporters.framework.worker import Worker
+from pyrometer_exporters.framework.scheduling import Worker
 from pyrometer_exporters.node.gpu.driver import Driver
 from pyrometer_exporters.node.gpu.inventory import kernel_pci_id
 from pyrometer_exporters.node.gpu.jobs import Jobs
@@ -60,7 +60,7 @@ class XidWatch:
         self._lock = threading.Lock()
         self._listeners: dict[str, Listener] = {}
         self._zeros: tuple[dict[str, tuple[str, str]], dict[tuple[Key, str], Sample]] = {}, {}
-        self._saver: Worker[None] = Worker("gpu-xid-state")
+        self._saver: Worker = Worker("gpu-xid-state")
         self._served_at: float | None = None
         """When counts were first served."""
         self._lines = LineParser()

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from pyrometer_exporters.framework.worker import PartError, Worker, reason_of
+from pyrometer_exporters.framework.outcome import PartError
+from pyrometer_exporters.framework.scheduling import Worker
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def soon(seconds: float = 0.05) -> float:
 
 
 def test_a_value_comes_back_with_how_long_it_took() -> None:
-    worker: Worker[int] = Worker("w")
+    worker: Worker = Worker("w")
     outcome = worker.start(lambda: 7).outcome(soon(5))
     worker.close()
     assert (outcome.value, outcome.reason) == (7, None)
@@ -34,7 +35,7 @@ def test_a_value_comes_back_with_how_long_it_took() -> None:
 
 
 def test_the_time_is_the_jobs_not_that_of_whoever_asks_late() -> None:
-    worker: Worker[int] = Worker("w")
+    worker: Worker = Worker("w")
     pending = worker.start(lambda: 7)
     time.sleep(0.3)
     assert pending.outcome(soon()).seconds < 0.2
@@ -42,7 +43,7 @@ def test_the_time_is_the_jobs_not_that_of_whoever_asks_late() -> None:
 
 
 def test_all_who_wait_hear_of_the_end(gate: threading.Event) -> None:
-    worker: Worker[bool] = Worker("w")
+    worker: Worker = Worker("w")
     pending = worker.start(gate.wait)
     found: list[bool | None] = []
     waiting = [threading.Thread(target=lambda: found.append(pending.outcome(soon(20)).value)) for _ in range(5)]
@@ -57,7 +58,7 @@ def test_all_who_wait_hear_of_the_end(gate: threading.Event) -> None:
 
 
 def test_a_hung_job_costs_its_deadline_once_and_one_thread_however_often_it_is_asked(gate: threading.Event) -> None:
-    worker: Worker[bool] = Worker("hung")
+    worker: Worker = Worker("hung")
     began = time.monotonic()
     first = worker.start(gate.wait).outcome(soon())
     assert first.reason == "deadline"
@@ -72,7 +73,7 @@ def test_a_hung_job_costs_its_deadline_once_and_one_thread_however_often_it_is_a
 
 
 def test_it_recovers_by_itself_when_the_hung_call_returns(gate: threading.Event) -> None:
-    worker: Worker[bool] = Worker("w")
+    worker: Worker = Worker("w")
     assert worker.start(gate.wait).outcome(soon()).reason == "deadline"
     gate.set()
     deadline = soon(5)
@@ -83,7 +84,7 @@ def test_it_recovers_by_itself_when_the_hung_call_returns(gate: threading.Event)
 
 
 def test_a_closed_one_has_no_thread_until_there_is_a_job_again() -> None:
-    worker: Worker[int] = Worker("closed")
+    worker: Worker = Worker("closed")
     for _ in range(3):
         assert worker.start(lambda: 7).outcome(soon(5)).value == 7
         worker.close()
@@ -108,7 +109,7 @@ def test_whatever_a_job_raises_is_its_own_affair(error: BaseException, reason: s
     def job() -> int:
         raise error
 
-    worker: Worker[int] = Worker("w")
+    worker: Worker = Worker("w")
     outcome = worker.start(job).outcome(soon(5))
     assert (outcome.value, outcome.reason) == (None, reason)
     assert worker.start(lambda: 1).outcome(soon(5)).value == 1
@@ -119,7 +120,7 @@ def test_no_thread_to_be_had_is_a_reason_and_passes(monkeypatch: pytest.MonkeyPa
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    worker: Worker[int] = Worker("w")
+    worker: Worker = Worker("w")
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refuse)
         assert worker.start(lambda: 1).outcome(soon()).reason == "runtimeerror"
@@ -131,7 +132,7 @@ def test_nothing_of_a_result_is_kept_once_it_was_handed_over() -> None:
     class Large:
         pass
 
-    worker: Worker[Large] = Worker("w")
+    worker: Worker = Worker("w")
     outcome = worker.start(Large).outcome(soon(5))
     seen = weakref.ref(outcome.value)  # type: ignore[type-var]
     worker.start(lambda: None).outcome(soon(5))  # type: ignore[arg-type, return-value]
@@ -150,7 +151,7 @@ def test_parts_run_side_by_side_and_one_that_hangs_hides_none(gate: threading.Ev
         raise PartError("gone")
 
     jobs: dict[str, Callable[[], int | bool]] = {"0": slow, "1": gate.wait, "2": slow, "3": fails}
-    workers: dict[str, Worker[int | bool]] = {part: Worker(f"gpu-{part}") for part in jobs}
+    workers: dict[str, Worker] = {part: Worker(f"gpu-{part}") for part in jobs}
     began = time.monotonic()
     pending = {part: worker.start(jobs[part]) for part, worker in workers.items()}
     until = soon(0.6)
@@ -164,13 +165,8 @@ def test_parts_run_side_by_side_and_one_that_hangs_hides_none(gate: threading.Ev
 
 
 def test_closing_does_not_wait(gate: threading.Event) -> None:
-    worker: Worker[bool] = Worker("w")
+    worker: Worker = Worker("w")
     worker.start(gate.wait)
     began = time.monotonic()
     worker.close()
     assert time.monotonic() - began < 0.5
-
-
-def test_reasons_are_short_fixed_words() -> None:
-    assert reason_of(FileNotFoundError(2, "x")) == "enoent"
-    assert reason_of(OSError(99999, "x")) == "oserror"

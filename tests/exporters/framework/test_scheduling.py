@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from pyrometer_exporters.framework import lane
-from pyrometer_exporters.framework.lane import Job, Lane, Part
+from pyrometer_exporters.framework import scheduling
+from pyrometer_exporters.framework.scheduling import Member, SharedWorker, Task
 
 
 @pytest.fixture
@@ -20,18 +20,18 @@ def gate() -> Iterator[threading.Event]:
     event.set()
 
 
-def jobs(*todo: Callable[[], int], patience: float = 20.0) -> list[Job[int]]:
-    return [Part[int](f"part-{number}", patience).job(job) for number, job in enumerate(todo)]
+def jobs(*todo: Callable[[], int], patience: float = 20.0) -> list[Task[int]]:
+    return [Member(f"part-{number}", patience).task(job) for number, job in enumerate(todo)]
 
 
-def value(job: Job[int]) -> int | None:
+def value(job: Task[int]) -> int | None:
     return job.outcome(time.monotonic() + 20).value
 
 
 def test_quick_parts_are_done_in_one_thread_and_slow_ones_in_their_own() -> None:
-    shared = Lane("shared", 20.0)
+    shared = SharedWorker("shared", 20.0)
     quick = jobs(*[threading.get_ident] * 5)
-    slow = Part[int]("slow", 20.0).job(threading.get_ident, apart=True)
+    slow = Member("slow", 20.0).task(threading.get_ident, apart=True)
     shared.run([*quick[:2], slow, *quick[2:]])
     threads = {value(job) for job in quick}
     shared.close()
@@ -41,14 +41,14 @@ def test_quick_parts_are_done_in_one_thread_and_slow_ones_in_their_own() -> None
 
 def test_they_are_done_in_the_order_given() -> None:
     done: list[int] = []
-    shared = Lane("shared", 20.0)
+    shared = SharedWorker("shared", 20.0)
     shared.run(jobs(*[lambda number=number: done.append(number) or number for number in range(5)]))  # type: ignore[misc,func-returns-value]
     shared.close()
     assert done == [0, 1, 2, 3, 4]
 
 
 def test_a_part_that_hangs_keeps_the_thread_and_the_others_go_on(gate: threading.Event) -> None:
-    shared = Lane("shared", 0.01)
+    shared = SharedWorker("shared", 0.01)
     before, hangs, after = jobs(threading.get_ident, lambda: int(gate.wait(30)), threading.get_ident)
     shared.run([before, hangs, after])
     assert value(before)
@@ -60,12 +60,12 @@ def test_a_part_that_hangs_keeps_the_thread_and_the_others_go_on(gate: threading
 
 
 def test_a_part_that_still_hangs_is_late_at_once_and_holds_up_one_thread(gate: threading.Event) -> None:
-    shared = Lane("shared", 0.01)
-    part = Part[int]("part", 0.01)
-    shared.run([part.job(lambda: int(gate.wait(30)))])
+    shared = SharedWorker("shared", 0.01)
+    part = Member("part", 0.01)
+    shared.run([part.task(lambda: int(gate.wait(30)))])
     threads = threading.active_count()
     for _ in range(3):
-        again = part.job(lambda: 1)
+        again = part.task(lambda: 1)
         shared.run([again, *jobs(threading.get_ident)])
         assert again.outcome(time.monotonic() + 20).reason == "deadline"
     assert threading.active_count() <= threads + 1
@@ -74,16 +74,16 @@ def test_a_part_that_still_hangs_is_late_at_once_and_holds_up_one_thread(gate: t
 
 def test_a_part_that_was_slow_among_others_is_apart_for_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
-    monkeypatch.setattr(lane.time, "monotonic", lambda: now[0])
-    part = Part[int]("part", 0.02)
+    monkeypatch.setattr(scheduling.time, "monotonic", lambda: now[0])
+    part = Member("part", 0.02)
 
     def done(seconds: float) -> bool:
         """Whether it was to be apart."""
-        job = part.job(lambda: now.__setitem__(0, now[0] + seconds) or 1)  # type: ignore[func-returns-value]
-        assert job.task is not None
-        job.task.run()
-        return job.slow
+        job = part.task(lambda: now.__setitem__(0, now[0] + seconds) or 1)  # type: ignore[func-returns-value]
+        job.run()
+        return job.apart
 
+    assert not done(0.03), "the first opens what later ones only read"
     assert not done(0.01)
     assert not done(0.03)
     assert done(0.03)  # how long that takes says nothing
@@ -95,9 +95,9 @@ def test_a_part_that_was_slow_among_others_is_apart_for_a_minute(monkeypatch: py
 
 
 def test_a_part_that_is_among_the_others_again_has_no_thread_of_its_own() -> None:
-    shared, part = Lane("shared", 20.0), Part[int]("own", 20.0)
+    shared, part = SharedWorker("shared", 20.0), Member("own", 20.0)
     for apart in (True, False):
-        job = part.job(threading.get_ident, apart=apart)
+        job = part.task(threading.get_ident, apart=apart)
         shared.run([job])
         assert value(job)
     end = time.monotonic() + 5
@@ -115,9 +115,9 @@ def test_a_part_whose_job_has_ended_can_have_the_next_at_once() -> None:
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
-        shared, part = Lane("shared", 20.0), Part[int]("slow", 20.0)
+        shared, part = SharedWorker("shared", 20.0), Member("slow", 20.0)
         for number in range(3000):
-            job = part.job(lambda number=number: number, apart=True)  # type: ignore[misc]
+            job = part.task(lambda number=number: number, apart=True)  # type: ignore[misc]
             shared.run([job])
             assert job.outcome(time.monotonic() + 20).reason is None, number
     finally:
@@ -127,10 +127,12 @@ def test_a_part_whose_job_has_ended_can_have_the_next_at_once() -> None:
 
 
 def test_how_long_a_job_took_is_without_its_wait_for_the_others() -> None:
-    shared = Lane("shared", 20.0)
-    _first, second = found = jobs(lambda: time.sleep(0.3) or 1, lambda: 2)  # type: ignore[func-returns-value]
-    shared.run(found)
-    assert second.outcome(time.monotonic() + 20).seconds < 0.2
+    shared = SharedWorker("shared", 20.0)
+    first, second = tasks = jobs(lambda: 1, lambda: 2)
+    shared.run(tasks)
+    assert [value(task) for task in tasks] == [1, 2]
+    assert second.started <= first.began <= first.ended <= second.began
+    assert second.seconds == second.ended - second.began
     shared.close()
 
 
@@ -140,7 +142,7 @@ def test_without_a_thread_to_be_had_each_part_says_so(monkeypatch: pytest.Monkey
         raise RuntimeError(msg)
 
     monkeypatch.setattr(threading.Thread, "start", none)
-    shared = Lane("shared", 0.01)
+    shared = SharedWorker("shared", 0.01)
     found = jobs(threading.get_ident, threading.get_ident)
     shared.run(found)
     outcomes = [job.outcome(time.monotonic() + 1) for job in found]
