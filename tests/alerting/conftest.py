@@ -7,13 +7,16 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pyrometer_alerting.state.store import Store
 from pyrometer_simulator.slack import FakeSlack
 from pyrometer_simulator.slack_channel import RateLimits
+
+if TYPE_CHECKING:
+    from alerting_fakes import Bench, FakeClock
 
 
 def _load(name: str, file: str) -> Any:
@@ -36,7 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture
-def clock() -> Any:
+def clock() -> FakeClock:
     return _module.FakeClock()
 
 
@@ -55,7 +58,7 @@ def slack() -> Iterator[FakeSlack]:
 
 
 @pytest.fixture
-def bench(store: Store, slack: FakeSlack, clock: Any) -> Any:
+def bench(store: Store, slack: FakeSlack, clock: FakeClock) -> Bench:
     # The fake's `ts` is real time: the clock must agree with it, as Slack's does with ours.
     clock.time = time.time()
     return _module.Bench(store, slack, clock)

@@ -23,6 +23,7 @@ from pyrometer_alerting.render.messages import Style, ThreadReplies
 from pyrometer_alerting.sources.alertmanager import ActiveAlert, AlertmanagerError, Matcher, Silence
 from pyrometer_alerting.state.metrics import Metrics
 from pyrometer_alerting.state.store import Store
+from pyrometer_simulator.slack import FakeSlack
 
 START = 1_795_300_000.0
 
@@ -230,7 +231,7 @@ def logged_port(logged: Callable[[], str]) -> int:
 class Bench:
     """Store, intake and courier on a clock that stands still."""
 
-    def __init__(self, store: Store, slack: Any, clock: Any, channel: Any = "#gpu-alerts") -> None:
+    def __init__(self, store: Store, slack: FakeSlack, clock: FakeClock, channel: Any = "#gpu-alerts") -> None:
         self.store, self.slack, self.clock, self.channel = store, slack, clock, channel
         self.metrics = Metrics()
         self.intake = Intake(store, replies=ThreadReplies(Style()), clock=clock, metrics=self.metrics, diagnoses=False)
@@ -247,7 +248,7 @@ class Bench:
     def receive(self, *alerts: Any, **more: Any) -> Outcome:
         return self.intake.apply(parse(body(*alerts, **more)))
 
-    def deliver(self, seconds: Any = 300.0) -> None:
+    def deliver(self, seconds: float = 300.0) -> None:
         """Step until nothing is left to do or so many seconds have passed."""
         end = self.clock.time + seconds
         while (wait := self.courier.step()) < Timing().idle or self.depth():

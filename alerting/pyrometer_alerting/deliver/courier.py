@@ -198,7 +198,10 @@ class Courier:
     def _deliver(
         self, operation: Operation, message: Message, native_builder: Callable[[int], Message] | None, now: float
     ) -> bool:
-        """Post or edit it; whether Slack has it. `drawn` builds it by level where Slack is to draw the charts."""
+        """Post or edit the message; return whether Slack has it.
+
+        `native_builder` builds it by level if Slack draws the charts.
+        """
         place = (operation.channel, operation.ts) if operation.channel and operation.ts else None
         delivered = self._attempt(operation, lambda: self._call_slack(operation, message, place))
         if (

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
-from alerting_fakes import SILENT, START, FakePrometheus, alert, training_incident
+from alerting_fakes import SILENT, START, FakeClock, FakePrometheus, alert, training_incident
 
 from pyrometer_alerting.diagnosis.diagnostician import is_news, merge_diagnoses
 from pyrometer_alerting.diagnosis.investigation import investigate
@@ -25,7 +25,7 @@ def point(value: Any, **labels: Any) -> Any:
     return Series(labels, ((NOW, float(value)),))
 
 
-def ramp(began: Any, *, per_second: Any = 1.0, until: Any = NOW, **labels: Any) -> Any:
+def ramp(began: float, *, per_second: Any = 1.0, until: float = NOW, **labels: Any) -> Any:
     times = [NOW - 600 + 5 * step for step in range(121)]
     points = tuple((at, max(0.0, min(at, until) - began) * per_second) for at in times)
     return Series(labels, points)
@@ -51,7 +51,7 @@ class Cluster(FakePrometheus):
         self.lost: list[Series] = []
         self.racks: dict[str, str] = {}
 
-    def _answer(self, query: Any) -> Any:
+    def _answer(self, query: str) -> Any:
         self.queries.append(query)
         ranges = not query.startswith("increase(")
         if "rank_info" in query:
@@ -95,11 +95,11 @@ class Cluster(FakePrometheus):
         *,
         node: Any = "gpu-042",
         gpu: Any = "3",
-        began: Any = DROP - 2,
-        until: Any = NOW,
-        clock: Any = 1230.0,
+        began: float = DROP - 2,
+        until: float = NOW,
+        clock: FakeClock = 1230.0,
         celsius: Any = 89.0,
-        reason: Any = "hw_thermal",
+        reason: str = "hw_thermal",
     ) -> None:
         self.throttled.append(ramp(began, until=until, node=node, gpu=gpu, reason=reason))
         self.clocks[node, gpu], self.hot[node, gpu] = clock, celsius
@@ -110,7 +110,7 @@ def cluster() -> Any:
     return Cluster()
 
 
-def diagnose(prometheus: Any, others: Any = ()) -> Any:
+def diagnose(prometheus: FakePrometheus, others: Any = ()) -> Any:
     return investigate(prometheus, training_incident(), list(others), NOW)
 
 

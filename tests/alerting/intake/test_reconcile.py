@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from alerting_fakes import SILENT, FakeAlertmanager, FakePrometheus, raw_alert
+from alerting_fakes import SILENT, Bench, FakeAlertmanager, FakePrometheus, raw_alert
 
 from pyrometer_alerting.intake.reconcile import Reconciler
 from pyrometer_alerting.prometheus import Series
@@ -15,13 +15,13 @@ from pyrometer_alerting.sources.topology import topology
 class Upstream:
     """Two Alertmanagers and a Prometheus, and the reconciler that asks them."""
 
-    def __init__(self, bench: Any) -> None:
+    def __init__(self, bench: Bench) -> None:
         self.bench = bench
         self.first, self.second = FakeAlertmanager(), FakeAlertmanager()
         self.prometheus = FakePrometheus()
         self.start([self.first, self.second], self.prometheus)
 
-    def start(self, alertmanagers: Any, prometheus: Any) -> None:
+    def start(self, alertmanagers: Any, prometheus: FakePrometheus) -> None:
         self.reconciler = Reconciler(
             self.bench.store,
             self.bench.intake,
@@ -53,7 +53,7 @@ class Upstream:
 
 
 @pytest.fixture
-def upstream(bench: Any) -> Upstream:
+def upstream(bench: Bench) -> Upstream:
     return Upstream(bench)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from pyrometer_alerting.sources.alertmanager import Matcher
 from pyrometer_alerting.state.lifecycle import fold
 from pyrometer_alerting.state.store import Store
 from pyrometer_alerting.webconfig import Authenticator
+from pyrometer_simulator.slack import FakeSlack
 
 ALICE, BOB = "U0ALICE", "U0BOB"
 
@@ -33,7 +35,7 @@ ALICE, BOB = "U0ALICE", "U0BOB"
 class Talking:
     """The service with its ears open."""
 
-    def __init__(self, tmp_path: Any, slack: Any) -> None:
+    def __init__(self, tmp_path: Path, slack: FakeSlack) -> None:
         self.slack, self.alertmanager = slack, FakeAlertmanager()
         self.service = Service(
             Store(tmp_path / "s"),
@@ -72,7 +74,7 @@ class Talking:
 
 
 @pytest.fixture
-def talking(tmp_path: Any, slack: Any) -> Iterator[Talking]:
+def talking(tmp_path: Path, slack: FakeSlack) -> Iterator[Talking]:
     it = Talking(tmp_path, slack)
     yield it
     it.service.stop()

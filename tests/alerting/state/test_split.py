@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from alerting_fakes import FakePrometheus, raw_alert
+from alerting_fakes import Bench, FakePrometheus, raw_alert
 
 from pyrometer_alerting.diagnosis.diagnostician import UNRELATED_SECONDS, Diagnostician
 from pyrometer_alerting.model.incident import Cause, Diagnosis
@@ -21,7 +21,7 @@ LINK = Cause("n7 mlx5_1/1", "link flapping", score=90.0, labels={"node": "n7", "
 class Channel:
     """A bench with a run whose diagnosis is what the test says, and the alerts on it and on a hot GPU."""
 
-    def __init__(self, bench: Any) -> None:
+    def __init__(self, bench: Bench) -> None:
         self.bench, self.causes, self.strange = bench, (HEAT,), False
         self.onset = bench.clock.time
         bench.intake._diagnoses = True
@@ -72,7 +72,7 @@ class Channel:
 
 
 @pytest.fixture
-def joined(bench: Any) -> Channel:
+def joined(bench: Bench) -> Channel:
     """One message: the run's drop with the hot GPU that explains it."""
     channel = Channel(bench)
     channel.slow()
@@ -157,7 +157,7 @@ def test_a_parting_calls_nobody_again_and_tells_no_channel_more_than_it_may_see(
     assert "run [hidden] does not use it" in joined.thread(0)[-1]
 
 
-def test_an_older_message_of_the_part_leads_to_where_it_goes_on(bench: Any) -> None:
+def test_an_older_message_of_the_part_leads_to_where_it_goes_on(bench: Bench) -> None:
     channel = Channel(bench)
     channel.slow()
     channel.bench.deliver()
