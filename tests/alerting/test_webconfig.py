@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="no open
 
 
 def configuration(folder: Any, name: str) -> Any:
-    """A web configuration file with a certificate of this name beside it."""
+    """Write a web configuration file with a certificate of this name beside it."""
     folder.mkdir()
     command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     files = ["-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")]

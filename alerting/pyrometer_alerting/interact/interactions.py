@@ -275,7 +275,8 @@ def _view(incident: Incident, hours: int, channel: str, previews: Sequence[Previ
         mutes = listed(preview.mutes, 10)
         lines += [f"\u2022 {text.mrkdwn(each, 150)}" for each in mutes] or ["\u2022 no alert that fires now"]
     total = sum(len(preview.mutes) for preview in previews)
-    head = f"For {hours} h, {total} alert{'s' if total != 1 else ''} that fire now, and all others with these labels, will be silenced:"
+    alerts = f"{total} alert{'s' if total != 1 else ''}"
+    head = f"For {hours} h, {alerts} that fire now, and all others with these labels, will be silenced:"
     metadata = {"incident": incident.id, "hours": hours, "channel": channel}
     return {
         "type": "modal",

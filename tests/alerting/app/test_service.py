@@ -322,7 +322,7 @@ def test_kill_9_loses_nothing_and_repeats_nothing(tmp_path: Path, slack: FakeSla
 
 
 def certificate(folder: Path, name: str) -> None:
-    """A self-signed certificate for localhost, as cert.pem and key.pem."""
+    """Make a self-signed certificate for localhost, as cert.pem and key.pem."""
     command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     files = ["-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")]
     subprocess.run([*command, "-subj", f"/CN={name}", *files], check=True, capture_output=True)

@@ -1,4 +1,4 @@
-"""Setting right what the webhook did not tell: on a clock that stands still, with everyone upstream played."""
+"""Reconciliation of what the webhook did not deliver, on a FakeClock, with fakes of all upstream services."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A join undone: what the evidence says does not belong to a run's incident goes on in a message of its own."""
+"""Splits: an alert that the evidence does not connect to a run's incident continues in a message of its own."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def joined(bench: Bench) -> Channel:
 
 
 def leave(channel: Channel) -> None:
-    """The run was moved to other nodes."""
+    """Move the run to other nodes."""
     channel.strange, channel.causes = True, (LINK,)
     channel.look()
     channel.pass_time(UNRELATED_SECONDS + 1)
