@@ -87,7 +87,7 @@ def notify(alertmanager: RealAlertmanager, receiver: Receiver, *alerts: dict[str
 
 
 def digest_of(receiver: Receiver, fault: dict[str, Any], began: float) -> str:
-    """Return the digest that reconciliation posts when Prometheus remembers the alert of an outage (one of 2 minutes ago)."""
+    """Return the digest of reconciliation when Prometheus remembers the alert of an outage (2 minutes ago)."""
     assert receiver.service is not None
     receiver.fired(fault["labels"], began - 120, began - 90)
     receiver.service.reconciler._missed_scan._outages = [(began - 200, time.time(), "the webhook refused")]
