@@ -108,7 +108,7 @@ def test_an_upward_import_is_noticed() -> None:
     assert upward("model", "pyrometer_alerting.app.settings")
     assert upward("", "pyrometer_alerting.model.text"), "what lies beside the rooms is below them"
     assert not upward("app", "pyrometer_alerting.model.text")
-    assert not upward("state", "pyrometer_alerting.clock")
+    assert not upward("state", "pyrometer_alerting.model.text")
 
 
 def test_a_circle_is_noticed() -> None:

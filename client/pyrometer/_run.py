@@ -7,6 +7,7 @@ import os
 from pyrometer import ring
 from pyrometer._cuda import DeferredValues, WaitPart
 from pyrometer._gc_pauses import GcPauseCounter
+from pyrometer._shutdown import child_failed
 from pyrometer._step import Part, Step, TaggedPart, UntimedPart, scratch_memory
 from pyrometer.ring import PARTS
 
@@ -177,7 +178,11 @@ class Run:
 
     def __del__(self) -> None:
         """Close a run that is no longer referenced; its descriptor, and with it the lock, must not stay behind."""
-        if getattr(self, "_fd", -1) >= 0:
+        if getattr(self, "_fd", -1) < 0:
+            return
+        if child_failed():  # dropped together with the exception that ended its process
+            self.abandon("crashed")
+        else:
             self.close()
 
     def _prepare_tick(self) -> None:

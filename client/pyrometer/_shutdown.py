@@ -9,6 +9,7 @@ import weakref
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from types import FrameType
     from typing import NoReturn
 
     from pyrometer._run import Run
@@ -55,6 +56,8 @@ class ShutdownHandler:
         for uncaught in (getattr(sys, "last_type", None), sys.exc_info()[0]):
             if isinstance(uncaught, type) and issubclass(uncaught, Exception):
                 return True
+        if child_failed():
+            return True
         # If steps followed, somebody caught that SystemExit, as command line parsers and test runners do.
         return self.failed_exit_steps == self._steps()
 
@@ -70,6 +73,24 @@ class ShutdownHandler:
 
     def _steps(self) -> int:
         return sum(run.steps_finished() for run in list(self.runs))
+
+
+def child_failed() -> bool:
+    """Return True while multiprocessing ends a child process whose target has raised.
+
+    Newer releases of Python (Debian 13's 3.13.5 is one) drop the exception before anything of ours runs. What is left
+    of it is the exit status, a local variable of the functions that end the child.
+    """
+    frame: FrameType | None = sys._getframe()  # noqa: SLF001  documented, and inspect costs an import
+    while frame is not None:
+        folder, _, file = frame.f_code.co_filename.replace("\\", "/").rpartition("/")
+        function = (file, frame.f_code.co_name) if folder.endswith("multiprocessing") else None
+        if function == ("process.py", "_bootstrap"):
+            return bool(frame.f_locals.get("exitcode"))
+        if function in (("popen_fork.py", "_launch"), ("forkserver.py", "main")):
+            return bool(frame.f_locals.get("code"))
+        frame = frame.f_back
+    return False
 
 
 _handler: ShutdownHandler | None = None

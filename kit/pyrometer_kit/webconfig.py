@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -55,18 +55,21 @@ class WebConfig:
     allowed_sans: frozenset[str] = frozenset()
     files: tuple[Path, ...] = ()
     """The file itself and those that it names."""
+    warnings: tuple[str, ...] = ()
+    """Legal settings that are not supported, one line each."""
 
     def replace(self, fresh: WebConfig) -> None:
         """Take over everything from ``fresh``; whoever holds this configuration has the new one from now on."""
         before = self.rate_limit
         self.tls, self.auth, self.headers = fresh.tls, fresh.auth, fresh.headers
         self.allowed_sans, self.files, self.rate_limit = fresh.allowed_sans, fresh.files, fresh.rate_limit
+        self.warnings = fresh.warnings
         if before and self.rate_limit and _limit(before) == _limit(self.rate_limit):
             self.rate_limit = before  # a new certificate refills no bucket
 
 
-def load(path: str | Path | None) -> WebConfig:
-    """Read the file; without a path return the empty configuration.
+def load(path: str | Path | None, known: Collection[str] = ()) -> WebConfig:
+    """Read the file and log its warnings, except those ``known``; without a path return the empty configuration.
 
     Raises:
         UsageError: It cannot be used: path, line, setting and the way out.
@@ -74,9 +77,13 @@ def load(path: str | Path | None) -> WebConfig:
     if not path:
         return WebConfig()
     try:
-        return _load(Path(path))
+        config = _load(Path(path))
     except UsageError as error:
         raise UsageError(f"--web.config.file: {error}") from None
+    for warning in config.warnings:
+        if warning not in known:
+            log.warning("--web.config.file: %s", warning)
+    return config
 
 
 def _load(path: Path) -> WebConfig:
@@ -87,7 +94,8 @@ def _load(path: Path) -> WebConfig:
         if name not in _SECTIONS:
             raise UsageError(f"{node.place}: unknown setting {name}; known are {', '.join(_SECTIONS)}")
     section = {name: root[name] for name in _SECTIONS if name in root and root[name].value != ""}
-    headers = _headers(section["http_server_config"]) if "http_server_config" in section else {}
+    warnings: list[str] = []
+    headers = _headers(section["http_server_config"], warnings) if "http_server_config" in section else {}
     config = WebConfig(
         auth=BasicAuth(_users(section["basic_auth_users"]) if "basic_auth_users" in section else {}),
         headers=headers,
@@ -95,7 +103,7 @@ def _load(path: Path) -> WebConfig:
         files=(path,),
     )
     if "tls_server_config" in section and section["tls_server_config"].value != {}:
-        settings = _tls(path.parent, section["tls_server_config"])
+        settings = _tls(path.parent, section["tls_server_config"], warnings)
         try:
             config.tls = tls.context(settings)
         except tls.TlsError as error:
@@ -103,6 +111,7 @@ def _load(path: Path) -> WebConfig:
         config.allowed_sans = frozenset(settings.allowed_sans)
         pems = (settings.certificate, settings.key, settings.client_ca)
         config.files += tuple(pem.file for pem in pems if pem is not None and pem.file is not None)
+    config.warnings = tuple(warnings)
     return config
 
 
@@ -116,10 +125,10 @@ def _users(node: Node) -> dict[str, bytes]:
     return users
 
 
-def _headers(node: Node) -> dict[str, str]:
+def _headers(node: Node, warnings: list[str]) -> dict[str, str]:
     settings = node.fields(("headers", "http2"))
     if "http2" in settings and _choice(settings["http2"], _BOOLEANS):
-        log.warning("%s: http2 is not supported: HTTP/1.1 is served", settings["http2"].place)
+        warnings.append(f"{settings['http2'].place}: http2 is not supported: HTTP/1.1 is served")
     if "headers" not in settings or settings["headers"].value == "":
         return {}
     headers = {}
@@ -150,7 +159,7 @@ def _rate_limit(node: Node) -> TokenBucket | None:
     return TokenBucket(interval, int(burst))
 
 
-def _tls(folder: Path, node: Node) -> tls.TlsSettings:
+def _tls(folder: Path, node: Node, warnings: list[str]) -> tls.TlsSettings:
     settings = node.fields(_TLS_KEYS)
     authority = _pem(folder, settings, "client_ca")
     _check_client_auth(node, settings, authority)
@@ -168,7 +177,7 @@ def _tls(folder: Path, node: Node) -> tls.TlsSettings:
         min_version=_setting(settings, "min_version", tls.VERSIONS, ssl.TLSVersion.TLSv1_2),
         max_version=_setting(settings, "max_version", tls.VERSIONS, ssl.TLSVersion.MAXIMUM_SUPPORTED),
         ciphers=_ciphers(settings),
-        curve=_curve(settings),
+        curve=_curve(settings, warnings),
         server_preference=_setting(settings, "prefer_server_cipher_suites", _BOOLEANS, default=True),
         allowed_sans=_texts(settings, "client_allowed_sans"),
     )
@@ -207,7 +216,7 @@ def _ciphers(settings: Mapping[str, Node]) -> Sequence[str]:
     return tuple(tls.CIPHERS[name] for name in names if name in tls.CIPHERS)
 
 
-def _curve(settings: Mapping[str, Node]) -> str:
+def _curve(settings: Mapping[str, Node], warnings: list[str]) -> str:
     names = _texts(settings, "curve_preferences")
     for name in names:
         if name not in tls.CURVES:
@@ -215,7 +224,7 @@ def _curve(settings: Mapping[str, Node]) -> str:
             raise UsageError(f"{settings['curve_preferences'].place}: unknown curve {name}; known are {known}")
     if len(names) > 1:  # Python can set one curve or leave the choice to OpenSSL
         place = settings["curve_preferences"].place
-        log.warning("%s: curve_preferences is supported with one curve only: OpenSSL's own order is used", place)
+        warnings.append(f"{place}: curve_preferences is supported with one curve only: OpenSSL's own order is used")
         return ""
     return tls.CURVES[names[0]] if names else ""
 

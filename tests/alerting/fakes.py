@@ -18,11 +18,11 @@ from pyrometer_alerting.deliver.slack import WebSlack
 from pyrometer_alerting.intake.intake import Intake, Outcome
 from pyrometer_alerting.intake.webhook import parse
 from pyrometer_alerting.model.incident import Alert, Incident
-from pyrometer_alerting.prometheus import PrometheusError, Series
 from pyrometer_alerting.render.messages import Style, ThreadReplies
 from pyrometer_alerting.sources.alertmanager import ActiveAlert, AlertmanagerError, Matcher, Silence
 from pyrometer_alerting.state.metrics import Metrics
 from pyrometer_alerting.state.store import Store
+from pyrometer_kit.prometheus import PrometheusError, Series
 from pyrometer_simulator.slack import FakeSlack
 
 START = 1_795_300_000.0

@@ -14,18 +14,20 @@ from typing import Any
 
 from alerting_fakes import FakePrometheus, wait_until
 
-from pyrometer_alerting.app.service import WEBHOOK_PATH, Service
-from pyrometer_alerting.clock import SystemClock
+from pyrometer_alerting.app.service import MAX_DELIVERY_BYTES, WEBHOOK_PATH, Service
 from pyrometer_alerting.deliver.limits import Timing
 from pyrometer_alerting.deliver.slack import WebSlack
 from pyrometer_alerting.intake.missed import MissedAlertScan
 from pyrometer_alerting.intake.reconcile import Pace
-from pyrometer_alerting.prometheus import Series
 from pyrometer_alerting.render.messages import Style
-from pyrometer_alerting.server import HttpServer, Request, Response
 from pyrometer_alerting.sources.alertmanager import HttpAlertmanager
 from pyrometer_alerting.state.store import Store
-from pyrometer_alerting.webconfig import Authenticator
+from pyrometer_kit.clock import SystemClock
+from pyrometer_kit.flags import Address
+from pyrometer_kit.http_message import Request, Response
+from pyrometer_kit.http_thread import BlockingRoute, ServerThread
+from pyrometer_kit.prometheus import Series
+from pyrometer_kit.webconfig import WebConfig
 from pyrometer_simulator.demo.processes import answers
 from pyrometer_simulator.ports import serving
 from pyrometer_simulator.slack import FakeSlack
@@ -156,8 +158,9 @@ class Receiver:
         self.prometheus = FakePrometheus()
         self.deliveries: list[Any] = []
         self.refuse = 0
-        self.server = HttpServer("127.0.0.1", 0, self._handle)
-        self.server.start()
+        webhook = BlockingRoute(self._handle, ("POST",), max_body=MAX_DELIVERY_BYTES)
+        self.server = ServerThread({WEBHOOK_PATH: webhook}, WebConfig())
+        self.server.start(Address("127.0.0.1", 0))
         self.service: Service | None = None
 
     @property
@@ -172,7 +175,6 @@ class Receiver:
             prometheus=self.prometheus if prometheus else None,
             style=Style(),
             clock=SystemClock(),
-            auth=Authenticator(),
             alertmanagers=[HttpAlertmanager(each.url) for each in alertmanagers],
         )
         self.service.courier._timing = Timing(first_look=0.1, second_look=0.2, backoff=0.1)
@@ -186,13 +188,12 @@ class Receiver:
             self.service.stop()
 
     def _handle(self, request: Request) -> Response:
-        if request.path == WEBHOOK_PATH:
-            if self.refuse:
-                self.deliveries.append(self.refuse)
-                return Response(self.refuse, b"out of order\n")
-            self.deliveries.append(json.loads(request.body))
+        if self.refuse:
+            self.deliveries.append(self.refuse)
+            return Response(self.refuse, b"out of order\n")
+        self.deliveries.append(json.loads(request.body))
         assert self.service is not None
-        return self.service.handle(request)
+        return self.service.routes()[WEBHOOK_PATH].handler(request)
 
     def fires(self, *alerts: Mapping[str, Any]) -> None:
         """Set the answer of Prometheus to queries for now."""
@@ -211,7 +212,8 @@ class Receiver:
 
     def incidents(self, row: str) -> Any:
         assert self.service is not None
-        found = json.loads(self.service.handle(Request("GET", "/api/v1/incidents")).body)["incidents"]
+        path = "/api/v1/incidents"
+        found = json.loads(self.service.routes()[path].handler(Request("GET", path)).body)["incidents"]
         return [incident for incident in found if incident["cluster"] == row]
 
     def messages(self, row: str) -> list[dict[str, Any]]:

@@ -20,7 +20,6 @@ from alerting_fakes import START, Bench, alert, body, logged_port, raw_alert, wa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyrometer_alerting import logs
 from pyrometer_alerting.intake import own_alerts
 from pyrometer_alerting.interact import answers
 from pyrometer_alerting.interact.interactions import _view
@@ -30,6 +29,7 @@ from pyrometer_alerting.render.messages import Style, build, build_reply
 from pyrometer_alerting.sources.alertmanager import ActiveAlert, Matcher
 from pyrometer_alerting.state.correlation import merged
 from pyrometer_alerting.state.lifecycle import fold
+from pyrometer_kit import logs
 from pyrometer_simulator.slack import FakeSlack
 from pyrometer_simulator.slack_blocks import check_message
 
@@ -117,7 +117,7 @@ def test_the_whole_way_with_every_nasty_label(bench: Bench) -> None:
 
 @pytest.mark.parametrize("form", ["logfmt", "json"])
 def test_no_log_line_has_a_secret_at_any_level(form: str) -> None:
-    formatter = logs.LineFormatter(as_json=form == "json")
+    formatter = logs.JsonLines() if form == "json" else logs.Logfmt()
     said = "xoxb-1-abc xapp-1-A-2-b wss://x/link?ticket=abc-123&app_id=1 http://me:pw@host/ xoxe.xoxp-1-x"
     try:
         raise ValueError(said)

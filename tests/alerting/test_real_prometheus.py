@@ -13,10 +13,10 @@ from pyrometer_alerting.diagnosis.evidence import gather
 from pyrometer_alerting.diagnosis.examination import daily_wave_of_run, examine
 from pyrometer_alerting.digest.data import gather as gather_digest
 from pyrometer_alerting.model.incident import Cause, ChartCurve, Diagnosis
-from pyrometer_alerting.prometheus import HttpPrometheus
 from pyrometer_alerting.render.drop_data import drop_picture_of
 from pyrometer_alerting.sources.batches import active_runs
 from pyrometer_alerting.sources.topology import ports_at
+from pyrometer_kit.prometheus import HttpPrometheus
 from pyrometer_simulator.mfu_traces import Trace, trace
 from pyrometer_simulator.stack import StackError, find_stack
 from pyrometer_simulator.stack.prometheus import running

@@ -74,14 +74,15 @@ def test_the_exit_status_of_the_job_stays_its_own(python: Python) -> None:
     assert (done.returncode, done.stderr) == (1, "no GPU left\n")
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-@pytest.mark.parametrize("end", ["", "raise ValueError"])
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+@pytest.mark.parametrize("end", ["", "raise ValueError", "kept.append(run); raise ValueError", "del run"])
 def test_ranks_that_are_children_of_multiprocessing(
     method: str, end: str, tmp_path: Path, rings: str, seen: ReadRing
 ) -> None:
     script = tmp_path / "job.py"
     script.write_text(
         "import multiprocessing, sys, pyrometer\n"
+        "kept = []\n"
         "def work():\n"
         "    run = pyrometer.start('r')\n"
         "    for _ in range(3):\n"
@@ -96,7 +97,7 @@ def test_ranks_that_are_children_of_multiprocessing(
     environment = {"PYROMETER_RINGS": rings, "PATH": "/usr/bin:/bin"}
     subprocess.run([sys.executable, str(script), method], timeout=60, env=environment, check=True, capture_output=True)
     (path,) = Path(rings).iterdir()
-    assert seen(path).header.closed == (not end)
+    assert seen(path).header.closed == ("raise" not in end)
 
 
 def test_a_block_closes_its_run(rings: str, seen: ReadRing) -> None:

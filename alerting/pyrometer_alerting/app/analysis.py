@@ -13,15 +13,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, cast
 
-from pyrometer_alerting.clock import Clock
 from pyrometer_alerting.deliver.pictures import IncidentPictures, PictureUploader
 from pyrometer_alerting.deliver.slack import Slack
 from pyrometer_alerting.digest.pictures import DigestPictures
 from pyrometer_alerting.digest.scheduler import Digests, DigestScheduler
-from pyrometer_alerting.prometheus import Prometheus, PrometheusError
 from pyrometer_alerting.render.messages import Style
 from pyrometer_alerting.state.metrics import Metrics
 from pyrometer_alerting.state.store import Store
+from pyrometer_kit.clock import Clock
+from pyrometer_kit.prometheus import Prometheus, PrometheusError
 
 if TYPE_CHECKING:
     from pyrometer_alerting.diagnosis.examination import Examination
@@ -83,7 +83,7 @@ class SignatureWatch:
         """Examine runs until stopped."""
         analysis = load_run_analysis()
         while not self._stop.is_set():
-            started = self._clock.now()
+            started = self._clock.wall()
             took = self.step(analysis)
             rest = max(REST * took, 0.0 if took else EVERY_SECONDS / 4)
             _log.debug("signatures: took %.3f s at %.0f, pausing %.1f s", took, started, rest)
@@ -95,7 +95,7 @@ class SignatureWatch:
 
     def step(self, analysis: RunAnalysis) -> float:
         """Examine the run that has waited longest, if one is due; return the seconds that it took."""
-        started = self._clock.now()
+        started = self._clock.wall()
         try:
             runs = self._active(analysis, started)
         except PrometheusError as error:
@@ -105,11 +105,11 @@ class SignatureWatch:
         if not due:
             return 0.0
         self._look(analysis, min(due, key=lambda run: self._looked.get((run.cluster, run.name), 0.0)), started)
-        return max(self._clock.now() - started, 0.001)
+        return max(self._clock.wall() - started, 0.001)
 
     def gauge(self) -> Gauge:
         """Return pyrometer_run_signature by (cluster, run, signature), without stale values."""
-        oldest = self._clock.now() - STALE_SECONDS
+        oldest = self._clock.wall() - STALE_SECONDS
         with self._lock:
             fresh = {run: reading for run, reading in self._readings.items() if reading.at >= oldest}
         return {

@@ -7,9 +7,9 @@ from typing import Any
 
 from pyrometer_alerting.model.incident import Incident, culprits
 from pyrometer_alerting.render.messages import Style, build, cause_line
-from pyrometer_alerting.server import Response
 from pyrometer_alerting.state.outbox import Operation
 from pyrometer_alerting.state.store import Transaction
+from pyrometer_kit.http_message import Response
 
 _JSON = "application/json; charset=utf-8"
 

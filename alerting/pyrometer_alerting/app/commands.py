@@ -2,41 +2,36 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
 
-from pyrometer_alerting import webconfig
 from pyrometer_alerting.app import settings
-from pyrometer_alerting.clock import SystemClock
+from pyrometer_alerting.app.settings import DIGEST_SECONDS
 from pyrometer_alerting.deliver import terminal
 from pyrometer_alerting.digest.message import build_digest
 from pyrometer_alerting.digest.scheduler import Digests, DigestScheduler
 from pyrometer_alerting.model import routing
-from pyrometer_alerting.prometheus import DIGEST_SECONDS, HttpPrometheus
 from pyrometer_alerting.render.messages import Style
 from pyrometer_alerting.state.store import Store
-from pyrometer_alerting.yamlfile import SettingsError
+from pyrometer_kit import webconfig
+from pyrometer_kit.clock import SystemClock
+from pyrometer_kit.errors import UsageError
+from pyrometer_kit.flags import Flags
+from pyrometer_kit.prometheus import HttpPrometheus
 
 _REPLAY = "List or retry messages that Slack refused for good. Works while the service runs, which notices within 15 s."
 _DIGEST = "Print the digest of the last day or week as of now. Sends nothing; works while the service runs."
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise SettingsError(f"{message}; see {self.prog} --help")
 
 
 def replay(arguments: Sequence[str]) -> int:
     """List or retry messages that Slack refused for good; return the exit status.
 
     Raises:
-        SettingsError: an argument is wrong; the message says how.
+        UsageError: an argument is wrong; the message says how.
         StoreError: the store cannot be opened.
     """
-    parser = _Parser(prog="pyrometer-alerting replay", allow_abbrev=False, description=_REPLAY)
+    parser = Flags("pyrometer-alerting replay", _REPLAY)
     parser.add_argument("--storage.path", dest="storage", default="./pyrometer-alerting", metavar="FOLDER")
     parser.add_argument("--list", action="store_true", help="only list them")
     parser.add_argument("operation", nargs="*", help="operations to retry, as listed (default: all)")
@@ -49,11 +44,11 @@ def replay(arguments: Sequence[str]) -> int:
             if options.list:
                 _say(f"{one.op_id}  {one.kind:5}  {one.error}" for one in dead)
                 return 0
-            unknown = [op_id for op_id in op_ids if not tx.outbox.replay(op_id, SystemClock().now())]
+            unknown = [op_id for op_id in op_ids if not tx.outbox.replay(op_id, SystemClock().wall())]
     finally:
         store.close()
     if unknown:
-        raise SettingsError(f"no dead operation {unknown[0]}: see pyrometer-alerting replay --list")
+        raise UsageError(f"no dead operation {unknown[0]}: see pyrometer-alerting replay --list")
     _say([f"{len(op_ids)} operations will be tried again"])
     return 0
 
@@ -62,11 +57,10 @@ def check_config(arguments: Sequence[str], environment: Mapping[str, str]) -> in
     """Check flags and configuration file as the service does when it starts, and start nothing.
 
     Raises:
-        SettingsError: a setting is wrong; the message says how.
+        UsageError: a setting is wrong; the message says how.
     """
     chosen = settings.load(arguments, environment)
-    if chosen.web_config is not None:
-        webconfig.load(chosen.web_config)
+    webconfig.load(chosen.web_config)
     if chosen.bearer_file is not None:
         settings.bearer_tokens(chosen.bearer_file)
     routing.load(chosen.config_file, chosen.slack_channel)
@@ -79,10 +73,10 @@ def digest(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     """Print the digest of the last day or week as of now; return the exit status.
 
     Raises:
-        SettingsError: an argument or setting is wrong; the message says how.
+        UsageError: an argument or setting is wrong; the message says how.
         StoreError: the store cannot be opened.
     """
-    parser = _Parser(prog="pyrometer-alerting digest", allow_abbrev=False, description=_DIGEST)
+    parser = Flags("pyrometer-alerting digest", _DIGEST)
     parser.add_argument("--weekly", action="store_true", help="the last week instead of the last day")
     parser.add_argument("--print", action="store_true", help="print the digest (the default and only action)")
     options, rest = parser.parse_known_args(list(arguments))
@@ -93,7 +87,7 @@ def digest(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     try:
         digests = Digests(chosen.schedules, chosen.zone, prometheus)
         digest_scheduler = DigestScheduler(store, digests, style=style, clock=SystemClock(), changed=lambda: None)
-        report = digest_scheduler.report("weekly" if options.weekly else "daily", SystemClock().now())
+        report = digest_scheduler.report("weekly" if options.weekly else "daily", SystemClock().wall())
     finally:
         store.close()
     _say([terminal.render(build_digest(report, style, chosen.zone), colour=sys.stdout.isatty())])

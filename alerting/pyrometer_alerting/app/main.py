@@ -5,30 +5,33 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import ssl
 import sys
 import threading
 from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
-from pyrometer_alerting import logs, webconfig
 from pyrometer_alerting.app import commands, settings
 from pyrometer_alerting.app.service import Service
-from pyrometer_alerting.app.settings import Settings
-from pyrometer_alerting.clock import SystemClock
+from pyrometer_alerting.app.settings import DIGEST_SECONDS, PROG, QUERY_SECONDS, Settings
 from pyrometer_alerting.deliver.courier import TERMINAL
 from pyrometer_alerting.deliver.slack import Slack, WebSlack
 from pyrometer_alerting.deliver.terminal import TerminalSlack
+from pyrometer_alerting.digest.scheduler import Digests
 from pyrometer_alerting.model import routing
 from pyrometer_alerting.model.links import without_credentials
-from pyrometer_alerting.prometheus import DIGEST_SECONDS, HttpPrometheus
 from pyrometer_alerting.render.messages import Style
-from pyrometer_alerting.server import HttpServer
 from pyrometer_alerting.sources.alertmanager import HttpAlertmanager
 from pyrometer_alerting.state.store import Store, StoreError
-from pyrometer_alerting.yamlfile import SettingsError
+from pyrometer_kit import logs, webconfig
+from pyrometer_kit.auth import BearerTokens
+from pyrometer_kit.clock import SystemClock
+from pyrometer_kit.errors import UsageError, fail
+from pyrometer_kit.http_thread import ServerThread
+from pyrometer_kit.prometheus import HttpPrometheus
+from pyrometer_kit.reload import FileWatch, WebConfigReload
 
 RELOAD_SECONDS = 1.0
+_QUIET = ("PIL", "asyncio", "matplotlib", "requests", "slack_sdk", "urllib3", "websocket", "websockets")
 _log = logging.getLogger("pyrometer_alerting.app.main")  # not __main__ when run with -m
 
 
@@ -38,64 +41,86 @@ def main() -> None:
 
 
 def run(arguments: Sequence[str], environment: Mapping[str, str], stop: threading.Event | None = None) -> int:
-    """Run until a signal (or `stop`); return 2 after one line on stderr if the settings must be changed."""
+    """Run until a signal or ``stop``; return 2, after one line on stderr, when something must be changed first."""
     try:
         command = commands.find(arguments, environment)
         if command is not None:
             return command()
         chosen = settings.load(arguments, environment)
-        tls, users = webconfig.load(chosen.web_config) if chosen.web_config is not None else (None, {})
-        logs.configure(chosen.log_level, chosen.log_format)
-        service = _service(chosen, _authenticator(chosen, users))
-    except SettingsError as error:
-        print(f"pyrometer-alerting: {error}", file=sys.stderr)  # noqa: T201 - before there is a log
-        return 2
+        logs.set_up(chosen.log_level, chosen.log_format, _QUIET)
+        configuration = _Configuration(chosen)
+        service = _service(chosen, configuration)
+    except UsageError as error:
+        return fail(PROG, error)
     except StoreError as error:
-        way_out = "choose another --storage.path"
-        print(f"pyrometer-alerting: {error}: {way_out}", file=sys.stderr)  # noqa: T201 - before there is a log
-        return 2
-    server = HttpServer(chosen.host, chosen.port, service.handle, tls)
+        return fail(PROG, UsageError(f"{error}: choose another --storage.path"))
+    server = ServerThread(service.routes(), configuration.web, service.rejected)
     try:
-        server.start()
-    except OSError as error:
+        port = server.start(chosen.address)
+    except UsageError as error:
         service.stop()
-        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else "cannot listen there"
-        way_out = "choose another --web.listen-address or stop what holds it"
-        print(f"pyrometer-alerting: {chosen.host}:{chosen.port}: {reason}: {way_out}", file=sys.stderr)  # noqa: T201
-        return 2
+        return fail(PROG, error)
     service.start()
-    _log.info("listening on %s:%d, messages go to %s", chosen.host, server.port, _destination(chosen))
-    _wait(stop or threading.Event(), _Reloader(chosen, service, tls))
+    _log.info("listening on %s:%d, messages go to %s", chosen.address.host, port, _destination(chosen))
+    _wait(stop or threading.Event(), _Reloader(configuration, service))
     server.stop()
     service.stop()
     return 0
 
 
-def _service(chosen: Settings, auth: webconfig.Authenticator) -> Service:
+class _Configuration:
+    """Everything that is read again without a restart: web configuration, tokens, routing, people who may act."""
+
+    def __init__(self, chosen: Settings) -> None:
+        self.web = webconfig.load(chosen.web_config)
+        self.tokens = BearerTokens()
+        self._chosen = chosen
+        self._web_reload = WebConfigReload(chosen.web_config, self.web)
+        self._secrets = FileWatch(filter(None, [chosen.bearer_file]))
+        self.read()  # before anything is opened
+
+    def changed(self) -> bool:
+        """Return whether a secret or certificate was replaced since the last call."""
+        return any([self._secrets.changed(), self._web_reload.changed()])
+
+    def read(self) -> tuple[routing.Routing, frozenset[str]]:
+        """Put web configuration and tokens in force; return the routing and the people. All of it or nothing.
+
+        Raises:
+            UsageError: Something is wrong with one of them.
+        """
+        chosen = self._chosen
+        users = routing.load_users(chosen.config_file)
+        if chosen.slack_app_token and not users:
+            raise UsageError("--slack.app-token-file: slack-users in --config.file must say who may press buttons")
+        routes = routing.load(chosen.config_file, _channel(chosen))
+        tokens = settings.bearer_tokens(chosen.bearer_file) if chosen.bearer_file is not None else []
+        self._web_reload.apply(self._web_reload.read())
+        self.tokens.tokens = tokens
+        return routes, users
+
+
+def _service(chosen: Settings, configuration: _Configuration) -> Service:
     slack: Slack = (
         WebSlack(chosen.slack_token, chosen.slack_api_url) if chosen.slack_token else TerminalSlack(sys.stdout)
     )
-    channel = chosen.slack_channel if chosen.slack_token else TERMINAL
-
-    def read() -> tuple[routing.Routing, frozenset[str]]:
-        users = routing.load_users(chosen.config_file)
-        if chosen.slack_app_token and not users:
-            raise SettingsError("--slack.app-token-file: slack-users in --config.file must say who may press buttons")
-        return routing.load(chosen.config_file, channel), users
-
-    read()  # checks the file before anything is opened
     return Service(
         Store(chosen.storage_path),
         slack,
-        channel,
-        prometheus=HttpPrometheus(chosen.prometheus_url) if chosen.prometheus_url else None,
+        _channel(chosen),
+        prometheus=_prometheus(chosen, QUERY_SECONDS),
         style=style(chosen),
         clock=SystemClock(),
-        auth=auth,
+        tokens=configuration.tokens,
         alertmanagers=[HttpAlertmanager(url) for url in chosen.alertmanager_urls],
-        reload=read,
+        reload=configuration.read,
         app_token=chosen.slack_app_token,
+        digests=Digests(chosen.schedules, chosen.zone, _prometheus(chosen, DIGEST_SECONDS)),
     )
+
+
+def _channel(chosen: Settings) -> str:
+    return chosen.slack_channel if chosen.slack_token else TERMINAL
 
 
 def style(chosen: Settings) -> Style:
@@ -110,9 +135,8 @@ def style(chosen: Settings) -> Style:
     )
 
 
-def _digest_prometheus(chosen: Settings) -> HttpPrometheus | None:
-    """Return a client with a long timeout, for digests, which query a whole month."""
-    return HttpPrometheus(chosen.prometheus_url, DIGEST_SECONDS) if chosen.prometheus_url else None
+def _prometheus(chosen: Settings, seconds: float) -> HttpPrometheus | None:
+    return HttpPrometheus(chosen.prometheus_url, seconds) if chosen.prometheus_url else None
 
 
 def _destination(chosen: Settings) -> str:
@@ -121,36 +145,23 @@ def _destination(chosen: Settings) -> str:
     return f"{chosen.slack_channel} at {urlsplit(chosen.slack_api_url).hostname}"
 
 
-def _authenticator(chosen: Settings, users: Mapping[str, bytes]) -> webconfig.Authenticator:
-    web_config, bearer_file = chosen.web_config, chosen.bearer_file
-    return webconfig.Authenticator(
-        users,
-        settings.bearer_tokens(bearer_file) if bearer_file is not None else (),
-        (lambda: settings.bearer_tokens(bearer_file)) if bearer_file is not None else None,
-        (lambda: webconfig.load(web_config)[1]) if web_config is not None else None,
-    )
-
-
 class _Reloader:
-    """Reloads routing, secrets and certificates: on SIGHUP, and whenever a secret or certificate file changes."""
+    """Reloads the configuration: on SIGHUP, and on its own when a secret or certificate changes."""
 
-    def __init__(self, chosen: Settings, service: Service, tls: ssl.SSLContext | None) -> None:
-        self._service, self._tls, self._web_config = service, tls, chosen.web_config
-        self._watched = webconfig.Watched(chosen.web_config, *filter(None, [chosen.bearer_file]))
+    def __init__(self, configuration: _Configuration, service: Service) -> None:
+        self._configuration, self._service = configuration, service
         self.asked = threading.Event()
 
-    def look(self) -> None:
-        """Reload if requested or if a file was replaced."""
-        if not self._watched.changed() and not self.asked.is_set():
+    def check(self) -> None:
+        """Reload if it was asked for or a file was replaced, and log the outcome."""
+        if not self._configuration.changed() and not self.asked.is_set():
             return
         self.asked.clear()
         try:
             self._service.reload()
-            if self._tls is not None and self._web_config is not None:
-                webconfig.renew(self._tls, self._web_config)
             _log.info("reload: done")
-        except SettingsError as error:
-            _log.error("reload: %s: keeping the present configuration", error)
+        except UsageError as error:
+            _log.error("reload: %s; the old configuration stays in force", error)
 
 
 def _wait(stop: threading.Event, reloader: _Reloader) -> None:
@@ -160,7 +171,7 @@ def _wait(stop: threading.Event, reloader: _Reloader) -> None:
             signal.signal(number, lambda _number, _frame: stop.set())
         signal.signal(signal.SIGHUP, lambda _number, _frame: reloader.asked.set())
     while not stop.wait(RELOAD_SECONDS):
-        reloader.look()
+        reloader.check()
 
 
 if __name__ == "__main__":

@@ -6,10 +6,10 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from pyrometer_alerting.app import api
 from pyrometer_alerting.app.analysis import AnalysisWorkers
-from pyrometer_alerting.clock import Clock
 from pyrometer_alerting.deliver.courier import Courier
 from pyrometer_alerting.deliver.slack import Slack, WebSlack
 from pyrometer_alerting.diagnosis.diagnostician import Diagnostician
@@ -22,21 +22,26 @@ from pyrometer_alerting.interact.interactions import Interactions
 from pyrometer_alerting.interact.socket_mode import Listener
 from pyrometer_alerting.model.routing import Routing
 from pyrometer_alerting.model.text import duration
-from pyrometer_alerting.prometheus import Prometheus
 from pyrometer_alerting.render import page
 from pyrometer_alerting.render.messages import Style, ThreadReplies, build
-from pyrometer_alerting.server import MAX_BODY_BYTES, Request, Response
 from pyrometer_alerting.sources.alertmanager import Alertmanager
 from pyrometer_alerting.state.metrics import Metrics
 from pyrometer_alerting.state.outbox import Operation
 from pyrometer_alerting.state.store import KEPT_RESOLVED_SECONDS, Store, StoreError, Transaction
-from pyrometer_alerting.webconfig import Authenticator
-from pyrometer_alerting.yamlfile import SettingsError
+from pyrometer_kit.auth import BearerTokens
+from pyrometer_kit.clock import Clock
+from pyrometer_kit.errors import UsageError
+from pyrometer_kit.http_message import Request, Response, text
+from pyrometer_kit.http_thread import BlockingRoute
+from pyrometer_kit.prometheus import Prometheus
 
 _log = logging.getLogger(__name__)
 
 WEBHOOK_PATH = "/api/v1/alertmanager"
+MAX_DELIVERY_BYTES = 16 << 20  # 1000 alerts take about 1 MiB
+_MAX_RELOAD_BYTES = 1 << 10  # of a body without meaning
 _HTML = "text/html; charset=utf-8"
+_METRICS = "text/plain; version=0.0.4; charset=utf-8"
 _PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'",
     "Referrer-Policy": "no-referrer",
@@ -58,14 +63,14 @@ class Service:
         prometheus: Prometheus | None,
         style: Style,
         clock: Clock,
-        auth: Authenticator,
+        tokens: BearerTokens | None = None,
         alertmanagers: Sequence[Alertmanager] = (),
         reload: Callable[[], tuple[Routing, frozenset[str]]] = lambda: (Routing(), frozenset()),
         app_token: str = "",
         digests: Digests | None = None,
     ) -> None:
         self.metrics = Metrics()
-        self._store, self._style, self._clock, self._auth = store, style, clock, auth
+        self._store, self._style, self._clock, self._tokens = store, style, clock, tokens
         replies = ThreadReplies(style)
         self.courier = Courier(store, slack, channel, style=style, clock=clock, metrics=self.metrics)
         self.diagnostician = (
@@ -106,19 +111,21 @@ class Service:
             self._listener = Listener(app_token, slack.client, self._interactions)
             self.courier.composer.buttons = True
         self._reload = reload
+        self._reload_successful = True
         self.reload()
         self.metrics.serve_gauges(self._gauges)
         self._threads: list[threading.Thread] = []
         self._stopping = threading.Event()
 
     def reload(self) -> None:
-        """Read routing and secrets again.
+        """Read routing, secrets and web configuration again; all of them or none replaces the old ones.
 
         Raises:
-            SettingsError: something is wrong; the present configuration stays.
+            UsageError: something is wrong with one of them.
         """
+        self._reload_successful = False
         routing, users = self._reload()
-        self._auth.refresh()
+        self._reload_successful = True
         self._intake.routing = self.courier.composer.routing = routing
         if self.diagnostician is not None:
             self.diagnostician.routing = routing
@@ -151,43 +158,30 @@ class Service:
             thread.join(timeout=15.0)
         self._store.close()
 
-    def handle(self, request: Request) -> Response:
-        """Answer one request."""
-        if not self._auth.allows(request.path, request.headers.get("authorization", ""), WEBHOOK_PATH):
-            self.metrics.rejected.labels("credentials").inc()
-            return Response(401, b"credentials required\n", headers={"WWW-Authenticate": 'Basic realm="pyrometer"'})
-        posts = {WEBHOOK_PATH: self._webhook, "/-/reload": self._reloaded}
-        if request.path in posts:
-            return posts[request.path](request)
-        return self._read(request)
-
-    def _read(self, request: Request) -> Response:
-        """Answer the read-only routes."""
-        routes: dict[str, Callable[[], Response]] = {
+    def routes(self) -> dict[str, BlockingRoute]:
+        """Return the routes of the HTTP server; all but the webhook and the reload only read."""
+        pages: dict[str, Callable[[], Response]] = {
             "/": self._page,
             "/digest": self._digest,
-            "/metrics": lambda: Response(200, self.metrics.render(), "text/plain; version=0.0.4; charset=utf-8"),
-            "/-/healthy": lambda: Response(200, b"healthy\n"),
+            "/metrics": lambda: Response(200, self.metrics.render(), _METRICS),
+            "/-/healthy": lambda: text(200, "healthy"),
             "/-/ready": self._ready,
-            "/api/v1/incidents": lambda: self._told(lambda tx: api.incidents(tx, self._style)),
-            "/api/v1/dead": lambda: self._told(api.dead),
-            "/api/v1/audit": lambda: self._told(api.audit),
+            "/api/v1/incidents": lambda: self._query(lambda tx: api.incidents(tx, self._style)),
+            "/api/v1/dead": lambda: self._query(api.dead),
+            "/api/v1/audit": lambda: self._query(api.audit),
         }
-        if request.path not in routes:
-            return Response(404, b"not found\n")
-        if request.oversized:
-            return Response(413, b"too large\n")
-        if request.method not in ("GET", "HEAD"):
-            return Response(405, b"method not allowed\n", headers={"Allow": "GET, HEAD"})
-        try:
-            return routes[request.path]()
-        except StoreError as error:
-            _log.error("%s: %s", request.path, error)
-            return Response(503, b"the store cannot be read now\n")
+        routes = {path: BlockingRoute(partial(_read, page)) for path, page in pages.items()}
+        routes["/-/reload"] = BlockingRoute(self._reloaded, ("POST", "PUT"), max_body=_MAX_RELOAD_BYTES)
+        routes[WEBHOOK_PATH] = BlockingRoute(
+            self._webhook, ("POST",), max_body=MAX_DELIVERY_BYTES, takes_oversized=True, tokens=self._tokens
+        )
+        return routes
+
+    def rejected(self) -> None:
+        """Count a request with wrong credentials."""
+        self.metrics.rejected.labels("credentials").inc()
 
     def _webhook(self, request: Request) -> Response:
-        if request.method != "POST":
-            return Response(405, b"method not allowed\n", headers={"Allow": "POST"})
         response = self._too_large() if request.oversized else self._receive(request.body)
         self.metrics.webhooks.labels(str(response.status)).inc()
         return response
@@ -208,8 +202,8 @@ class Service:
 
     def _too_large(self) -> Response:
         """Accept an oversized delivery and raise an alert: Alertmanager would retry a refused one for ever."""
-        now = self._clock.now()
-        alert = oversized(f"{MAX_BODY_BYTES >> 20} MiB", now)
+        now = self._clock.wall()
+        alert = oversized(f"{MAX_DELIVERY_BYTES >> 20} MiB", now)
         self.metrics.rejected.labels("oversized").inc()
         try:
             with self._store.transaction() as tx:
@@ -237,13 +231,11 @@ class Service:
         self.courier.wake()
         self.reconciler.poke()
 
-    def _reloaded(self, request: Request) -> Response:
-        if request.method not in ("POST", "PUT"):
-            return Response(405, b"method not allowed\n", headers={"Allow": "POST, PUT"})
+    def _reloaded(self, _request: Request) -> Response:
         try:
             self.reload()
-        except SettingsError as error:
-            _log.error("reload: %s: keeping the present configuration", error)
+        except UsageError as error:
+            _log.error("reload: %s; the old configuration stays in force", error)
             return Response(500, f"{error}\n".encode())
         return Response(200, b"reloaded\n")
 
@@ -253,7 +245,7 @@ class Service:
         return Response(200, b"ready\n")
 
     def _page(self) -> Response:
-        now = self._clock.now()
+        now = self._clock.wall()
         with self._store.transaction() as tx:
             pairs = [(incident, tx.outbox.root(incident.id)) for incident in tx.incidents(50)]
             trouble = self._trouble(tx, now)
@@ -286,20 +278,23 @@ class Service:
             lines.append(f"{dead} messages were refused by Slack for good: pyrometer-alerting replay retries them.")
         return tuple(lines)
 
-    def _told(self, tell: Callable[[Transaction], Response]) -> Response:
+    def _query(self, query: Callable[[Transaction], Response]) -> Response:
         with self._store.transaction() as tx:
-            return tell(tx)
+            return query(tx)
 
     def _gauges(self) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
-        """Return the present gauges; none while the store cannot be read (absent, not zero)."""
+        """Return the present gauges, without those of a store that cannot be read (absent, not zero)."""
+        reloaded: dict[str, dict[tuple[tuple[str, str], ...], float]] = {
+            "pyrometer_alerting_config_last_reload_successful": {(): float(self._reload_successful)}
+        }
         try:
             with self._store.transaction() as tx:
                 depth, oldest, dead = tx.outbox.depth()
                 firing, watchdog = tx.firing_count(), tx.fact(WATCHDOG_FACT)
         except StoreError:
-            return {}
-        age = self._clock.now() - oldest if oldest is not None else 0.0
-        gauges: dict[str, dict[tuple[tuple[str, str], ...], float]] = {
+            return reloaded
+        age = self._clock.wall() - oldest if oldest is not None else 0.0
+        gauges = reloaded | {
             "pyrometer_alerting_incidents_open": {(("severity", name),): count for name, count in firing.items()},
             "pyrometer_alerting_outbox_depth": {(): depth},
             "pyrometer_alerting_outbox_oldest_age_seconds": {(): max(age, 0.0)},
@@ -323,10 +318,18 @@ class Service:
         while not self._stopping.wait(_CLEAN_UP_SECONDS):
             try:
                 with self._store.transaction() as tx:
-                    tx.forget(self._clock.now() - KEPT_RESOLVED_SECONDS)
+                    tx.forget(self._clock.wall() - KEPT_RESOLVED_SECONDS)
                 self._store.shrink()
             except StoreError as error:
                 _log.error("clean-up: %s", error)
+
+
+def _read(page: Callable[[], Response], request: Request) -> Response:
+    try:
+        return page()
+    except StoreError as error:
+        _log.error("%s: %s", request.path, error)
+        return text(503, "the store cannot be read now")
 
 
 def _delivery(root: Operation | None) -> str:

@@ -20,15 +20,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timezone, tzinfo
 from pathlib import Path
-from typing import NoReturn
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pyrometer_alerting.digest.scheduler import WEEKDAYS, Schedule
 from pyrometer_alerting.model.links import is_web_url
-from pyrometer_alerting.yamlfile import SettingsError, entries, read_text
+from pyrometer_kit import logs
 from pyrometer_kit.command_line import add_version_flag
+from pyrometer_kit.errors import UsageError
+from pyrometer_kit.flags import Address, Flags, address
+from pyrometer_kit.yamlfile import entries, read, read_text
 
+PROG = "pyrometer-alerting"
+# A healthy Prometheus answers at once; one that needs longer is in trouble, and the message does not wait for it.
+QUERY_SECONDS = 3.0
+DIGEST_SECONDS = 30.0  # a digest queries months, and nobody waits for it
 STRUCTURED = ("routing", "slack-users")  # sections without a flag, read by model/routing.py
 TOKEN_VARIABLE = "PYROMETER_SLACK_BOT_TOKEN"  # noqa: S105 - the name of a variable, not a token
 APP_TOKEN_VARIABLE = "PYROMETER_SLACK_APP_TOKEN"  # noqa: S105
@@ -86,8 +92,8 @@ _HELP: Mapping[str, str] = {
 }
 _CHOICES = {
     "slack.charts": ("auto", "picture", "off"),
-    "log.level": ("debug", "info", "warn", "error"),
-    "log.format": ("logfmt", "json"),
+    "log.level": logs.LEVELS,
+    "log.format": logs.FORMATS,
 }
 
 
@@ -95,8 +101,7 @@ _CHOICES = {
 class Settings:
     """All settings of the service; `slack_token` is empty without one and never shown."""
 
-    host: str
-    port: int
+    address: Address
     web_config: Path | None
     bearer_file: Path | None
     prometheus_url: str
@@ -120,19 +125,14 @@ class Settings:
 
     def __repr__(self) -> str:
         """Return a text without secrets."""
-        return f"Settings(host={self.host!r}, port={self.port}, slack_channel={self.slack_channel!r})"
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise SettingsError(f"{message}; see --help")
+        return f"Settings(address={self.address!r}, slack_channel={self.slack_channel!r})"
 
 
 def load(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
     """Read flags, file and secrets.
 
     Raises:
-        SettingsError: something is wrong; the message says what in one line.
+        UsageError: something is wrong; the message says what in one line.
     """
     options = vars(_parser().parse_args(list(arguments)))
     config_file = options.pop("config.file")
@@ -141,45 +141,41 @@ def load(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
     values = {**_DEFAULTS, **from_file, **flags}
     for name, choices in _CHOICES.items():
         if values[name] not in choices:
-            raise SettingsError(f"--{name}={values[name]}: must be one of {', '.join(choices)}")
+            raise UsageError(f"--{name}={values[name]}: must be one of {', '.join(choices)}")
     return replace(_settings(values, environment), config_file=Path(config_file) if config_file else None)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="pyrometer-alerting", allow_abbrev=False, description="Alertmanager in, Slack out.")
+def _parser() -> Flags:
+    parser = Flags(PROG, "Alertmanager in, Slack out.")
     for name, default in _DEFAULTS.items():
         suffix = f" (default {default})" if default else ""
         parser.add_argument(f"--{name}", dest=name, metavar="VALUE", help=_HELP[name] + suffix)
-    add_version_flag(parser, "pyrometer-alerting")
+    add_version_flag(parser, PROG)
     parser.add_argument("--config.file", dest="config.file", metavar="VALUE", help="YAML file with these settings")
     return parser
 
 
 def _from_file(path: Path) -> dict[str, str]:
     values = {}
-    for entry in entries(path, skip=STRUCTURED):
+    for entry in entries({name: node for name, node in read(path).items() if name not in STRUCTURED}):
         if entry.path not in _DEFAULTS:
-            raise SettingsError(
-                f"{entry.place}: unknown setting {entry.path}; known are {', '.join(sorted(_DEFAULTS))}"
-            )
+            raise UsageError(f"{entry.place}: unknown setting {entry.path}; known are {', '.join(sorted(_DEFAULTS))}")
         values[entry.path] = entry.value
     return values
 
 
 def _settings(values: Mapping[str, str], environment: Mapping[str, str]) -> Settings:
-    host, port = listen_address(values["web.listen-address"])
     token = _token("slack.bot-token-file", values, environment, TOKEN_VARIABLE, "xoxb-")
     app_token = _token("slack.app-token-file", values, environment, APP_TOKEN_VARIABLE, "xapp-")
     if app_token and not token:
-        raise SettingsError("--slack.app-token-file: buttons need a bot token as well (--slack.bot-token-file)")
+        raise UsageError("--slack.app-token-file: buttons need a bot token as well (--slack.bot-token-file)")
     if token and not values["slack.channel"]:
-        raise SettingsError("--slack.channel is missing: name the channel (its id is best) that the bot is a member of")
+        raise UsageError("--slack.channel is missing: name the channel (its id is best) that the bot is a member of")
     api_url = _url("slack.api-url", values["slack.api-url"])
     bearer = values["web.bearer-token-file"]
     alertmanagers = _urls("alertmanager.url", values["alertmanager.url"])
     return Settings(
-        host=host,
-        port=port,
+        address=_address(values["web.listen-address"]),
         web_config=Path(values["web.config.file"]) if values["web.config.file"] else None,
         bearer_file=Path(bearer) if bearer else None,
         prometheus_url=_url("prometheus.url", values["prometheus.url"]),
@@ -211,7 +207,7 @@ def _schedules(daily: str, weekly: str) -> tuple[Schedule, ...]:
     if weekly:
         day, _, clock = weekly.strip().lower().partition(" ")
         if day[:3] not in WEEKDAYS:
-            raise SettingsError(f"--digest.weekly={weekly}: expected a weekday and a time, such as mon 09:00")
+            raise UsageError(f"--digest.weekly={weekly}: expected a weekday and a time, such as mon 09:00")
         schedules.append(Schedule("weekly", _minutes("digest.weekly", weekly, clock), WEEKDAYS.index(day[:3])))
     return tuple(schedules)
 
@@ -219,7 +215,7 @@ def _schedules(daily: str, weekly: str) -> tuple[Schedule, ...]:
 def _minutes(name: str, value: str, clock: str) -> int:
     match = re.fullmatch(r"([01]?\d|2[0-3]):([0-5]\d)", clock.strip(), re.ASCII)
     if match is None:
-        raise SettingsError(f"--{name}={value}: expected a time of the day, such as 09:00")
+        raise UsageError(f"--{name}={value}: expected a time of the day, such as 09:00")
     return 60 * int(match[1]) + int(match[2])
 
 
@@ -229,19 +225,14 @@ def _zone(name: str) -> tzinfo:
     except (ZoneInfoNotFoundError, ValueError, OSError):
         if name == "UTC":
             return timezone.utc  # a machine without a time zone database
-        raise SettingsError(f"--digest.timezone={name}: not a time zone; expected one such as Europe/Zurich") from None
+        raise UsageError(f"--digest.timezone={name}: not a time zone; expected one such as Europe/Zurich") from None
 
 
-def listen_address(value: str) -> tuple[str, int]:
-    """Parse `host:port`, `[::1]:port` or `:port` (every interface) into (host, port).
-
-    Raises:
-        SettingsError: it is none of these.
-    """
-    host, colon, port = value.rpartition(":")
-    if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535:
-        raise SettingsError(f"--web.listen-address={value}: expected host:port, such as 127.0.0.1:9937")
-    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - what `:9937` means in the Prometheus ecosystem
+def _address(value: str) -> Address:
+    try:
+        return address(value)
+    except argparse.ArgumentTypeError as error:
+        raise UsageError(f"--web.listen-address: {error}") from None
 
 
 def _url(name: str, value: str) -> str:
@@ -254,7 +245,7 @@ def _url(name: str, value: str) -> str:
         port_is_good = False
     if not is_web_url(value) or not port_is_good:
         address = value.rpartition("@")[2]
-        raise SettingsError(f"--{name}={address}: expected an address such as http://127.0.0.1:9090")
+        raise UsageError(f"--{name}={address}: expected an address such as http://127.0.0.1:9090")
     return value
 
 
@@ -272,7 +263,7 @@ def _token(name: str, values: Mapping[str, str], environment: Mapping[str, str],
         kind, page = (
             ("a bot token", "OAuth & Permissions") if prefix == "xoxb-" else ("an app token", "Basic Information")
         )
-        raise SettingsError(f"{where}: not {kind}: it must start with {prefix} (Slack app, {page})")
+        raise UsageError(f"{where}: not {kind}: it must start with {prefix} (Slack app, {page})")
     return token
 
 
@@ -280,11 +271,11 @@ def bearer_tokens(path: Path) -> list[str]:
     """Return one token, or two so that they can be rotated without a gap: one per line.
 
     Raises:
-        SettingsError: the file cannot be used, or has more tokens.
+        UsageError: the file cannot be used, or has more tokens.
     """
     tokens = secret("web.bearer-token-file", path).split()
     if len(tokens) > 2 or not all(token.isascii() for token in tokens):
-        raise SettingsError(f"--web.bearer-token-file={path}: expected one token, or two on a line each")
+        raise UsageError(f"--web.bearer-token-file={path}: expected one token, or two on a line each")
     return tokens
 
 
@@ -292,20 +283,20 @@ def secret(name: str, path: Path) -> str:
     """Return the content of a secret file.
 
     Raises:
-        SettingsError: the file is missing, empty, or readable by everyone on the machine.
+        UsageError: the file is missing, empty, or readable by everyone on the machine.
     """
     try:
         mode = path.stat().st_mode
     except OSError as error:
-        raise SettingsError(f"--{name}={path}: {os.strerror(error.errno or 0)}") from None
+        raise UsageError(f"--{name}={path}: {os.strerror(error.errno or 0)}") from None
     if not stat.S_ISREG(mode):
-        raise SettingsError(f"--{name}={path}: not a file")
+        raise UsageError(f"--{name}={path}: not a file")
     if mode & stat.S_IROTH:
-        raise SettingsError(f"--{name}={path}: everyone on this machine can read it: chmod 600 {path}")
+        raise UsageError(f"--{name}={path}: everyone on this machine can read it: chmod 600 {path}")
     try:
         content = read_text(path).strip()
-    except SettingsError as error:
-        raise SettingsError(f"--{name}={error}") from None
+    except UsageError as error:
+        raise UsageError(f"--{name}: {error}") from None
     if not content:
-        raise SettingsError(f"--{name}={path}: the file is empty: put the secret into it")
+        raise UsageError(f"--{name}={path}: the file is empty: put the secret into it")
     return content

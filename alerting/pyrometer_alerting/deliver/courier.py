@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 
-from pyrometer_alerting.clock import Clock
 from pyrometer_alerting.deliver.degrade import degraded, has_native_charts_enabled, record_chart_refusal, stored_message
 from pyrometer_alerting.deliver.limits import SendLimits, Timing, slack_method
 from pyrometer_alerting.deliver.slack import LONGEST_WAIT_SECONDS, Slack, SlackFailure, Trouble
@@ -23,6 +22,7 @@ from pyrometer_alerting.render.messages import DEGRADE_LEVELS, WITHOUT_CHART, St
 from pyrometer_alerting.state.metrics import Metrics
 from pyrometer_alerting.state.outbox import Operation
 from pyrometer_alerting.state.store import Store, StoreError
+from pyrometer_kit.clock import Clock
 
 _log = logging.getLogger(__name__)
 
@@ -99,7 +99,7 @@ class Courier:
 
     def recover(self) -> None:
         """Look up what the last process was sending when it died; interrupted edits are simply repeated."""
-        now = self._clock.now()
+        now = self._clock.wall()
         with self._store.transaction() as tx:
             tx.outbox.cap_waits(now, now + LONGEST_WAIT_SECONDS)  # the clock may have been set back meanwhile
             if self._channel != TERMINAL:
@@ -112,7 +112,7 @@ class Courier:
 
     def step(self) -> float:
         """Process the oldest operation that can be done now; return the seconds until the next step."""
-        now = self._clock.now()
+        now = self._clock.wall()
         if now < self._stepped_at:
             self._clock_set_back(now)
         self._stepped_at = now
@@ -183,7 +183,7 @@ class Courier:
                 operation = replace(operation, target=self.limits.target(operation))
             tx.outbox.start(operation.op_id, now, operation.target)
         if self._deliver(operation, message, builder if native else None, now) and operation.posted_at is None:
-            self._metrics.latency.observe(max(self._clock.now() - incident.received_at, 0.0))
+            self._metrics.latency.observe(max(self._clock.wall() - incident.received_at, 0.0))
 
     def _send_fixed(self, operation: Operation, body: str, now: float) -> None:
         """Send a standalone message, such as a digest."""
@@ -245,17 +245,17 @@ class Courier:
             return False
         self._count(method, "ok")
         with self._store.transaction() as tx:
-            tx.outbox.finish(operation, channel, ts, digest, self._clock.now())
+            tx.outbox.finish(operation, channel, ts, digest, self._clock.wall())
             if operation.kind == "root" and operation.ts is None:
                 tx.save_fact(f"channel:{self.limits.target(operation)}", channel)
             if operation.error == _POSTED_AGAIN:
-                due = self._clock.now() + self._timing.sweep
+                due = self._clock.wall() + self._timing.sweep
                 tx.outbox.plan_duplicate_check(operation.op_id, channel, ts, operation.sent_at or 0.0, due)
         self.limits.record_success(operation)
         return True
 
     def _failed(self, operation: Operation, failure: SlackFailure) -> None:
-        now = self._clock.now()
+        now = self._clock.wall()
         _log.warning("outbox: %s: %s (%s)", slack_method(operation), failure.code, failure.trouble.value)
         self.limits.record_failure(operation, failure, now)
         with self._store.transaction() as tx:

@@ -13,14 +13,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol, cast
 
-from pyrometer_alerting.clock import Clock
 from pyrometer_alerting.deliver.degrade import has_native_charts_enabled
 from pyrometer_alerting.deliver.slack import Slack, SlackFailure
 from pyrometer_alerting.model.incident import Incident
-from pyrometer_alerting.prometheus import Prometheus, PrometheusError
 from pyrometer_alerting.render.messages import headline
 from pyrometer_alerting.state.metrics import Metrics
 from pyrometer_alerting.state.store import Store, StoreError
+from pyrometer_kit.clock import Clock
+from pyrometer_kit.prometheus import Prometheus, PrometheusError
 
 _log = logging.getLogger(__name__)
 
@@ -118,7 +118,7 @@ class IncidentPictures:
 
     def step(self) -> bool:
         """Make the picture of one incident that needs one; return whether one was made."""
-        now = self._clock.now()
+        now = self._clock.wall()
         incident = self._next(now) if now >= self._not_before else None
         if incident is None:
             return False
@@ -168,7 +168,7 @@ class IncidentPictures:
             current = tx.incident(incident.id)
             if current is None:
                 return False
-            tx.save_incident(replace(current, picture=file_id), self._clock.now())
+            tx.save_incident(replace(current, picture=file_id), self._clock.wall())
             tx.outbox.request(incident.id, now, now)
         self._changed()
         return True

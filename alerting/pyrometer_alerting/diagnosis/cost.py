@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 
 from pyrometer_alerting.model.incident import Cost
-from pyrometer_alerting.prometheus import Prometheus
 from pyrometer_alerting.sources.batches import batches, selected
+from pyrometer_kit.prometheus import Prometheus
 
 LONGEST_SECONDS = 6 * 3600.0  # per query; an older incident continues from the last count
 
@@ -67,6 +67,6 @@ def lost_seconds(
 def _seconds(prometheus: Prometheus, cluster: str, run: str, start: float, end: float) -> pd.DataFrame:
     """Return how long each batch took, by its end."""
     where = f"{selected(cluster, run)}[{max(round(1000 * (end - start)), 1)}ms]"
-    series_list = prometheus.samples(f"pyrometer_train_batch_step_seconds{where}", end)
+    series_list = prometheus.instant(f"pyrometer_train_batch_step_seconds{where}", end)
     points = [point for series in series_list for point in series.points]
     return pd.DataFrame(points, columns=["at", "seconds"]).drop_duplicates("at")

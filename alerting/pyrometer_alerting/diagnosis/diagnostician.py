@@ -9,17 +9,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol, cast
 
-from pyrometer_alerting.clock import Clock
 from pyrometer_alerting.intake.intake import announce
 from pyrometer_alerting.model.incident import Cause, Diagnosis, Incident
 from pyrometer_alerting.model.message import Replies
 from pyrometer_alerting.model.routing import Routing
-from pyrometer_alerting.prometheus import Prometheus
 from pyrometer_alerting.state.correlation import explained_by
 from pyrometer_alerting.state.merge import merge_incidents
 from pyrometer_alerting.state.metrics import Metrics
 from pyrometer_alerting.state.split import split_off, unrelated_keys
 from pyrometer_alerting.state.store import Store, StoreError, Transaction
+from pyrometer_kit.clock import Clock
+from pyrometer_kit.prometheus import Prometheus
 
 _log = logging.getLogger(__name__)
 
@@ -108,7 +108,7 @@ class Diagnostician:
 
     def step(self, diagnose: Diagnose) -> float:
         """Diagnose the incident that has waited longest, if one is due; return the seconds until the next."""
-        now = self._clock.now()
+        now = self._clock.wall()
         with self._lock:
             incident_id, at = min(self._due.items(), key=lambda item: item[1], default=("", now + SLOW_SECONDS))
             if now < at <= now + SLOW_SECONDS:  # nothing is planned further ahead: otherwise the clock was set back
@@ -123,7 +123,7 @@ class Diagnostician:
             again = SLOW_SECONDS
         if again is not None:
             with self._lock:
-                self._due.setdefault(incident_id, self._clock.now() + again)
+                self._due.setdefault(incident_id, self._clock.wall() + again)
         return 0.0
 
     def _resume(self) -> None:
@@ -139,7 +139,7 @@ class Diagnostician:
 
     def _diagnose(self, diagnose: Diagnose, incident_id: str) -> float | None:
         """Diagnose one incident; return the seconds until it is due again, None if it is over."""
-        now = self._clock.now()
+        now = self._clock.wall()
         with self._store.transaction() as tx:
             incident = tx.incident(incident_id)
             others = tx.recent_incidents(now - RECENT_SECONDS)
@@ -164,7 +164,7 @@ class Diagnostician:
         The incident may have changed or ended meanwhile. If a firing incident turns out to be the cause, the two are
         merged.
         """
-        now = self._clock.now()
+        now = self._clock.wall()
         with self._store.transaction() as tx:
             incident = tx.incident(incident_id)
             if incident is None or not incident.firing:
@@ -204,7 +204,7 @@ class Diagnostician:
 
     def _close(self, incident_id: str, result: Diagnosis) -> None:
         """Store the final cost of an incident that is over."""
-        now = self._clock.now()
+        now = self._clock.wall()
         with self._store.transaction() as tx:
             incident = tx.incident(incident_id)
             if incident is None or incident.firing or incident.diagnosis is None:

@@ -16,9 +16,10 @@ from pyrometer_alerting.diagnosis.rank_evidence import RankEvidence, gather_rank
 from pyrometer_alerting.diagnosis.signature import Drop
 from pyrometer_alerting.model.incident import Alert, Shape
 from pyrometer_alerting.model.text import clock_utc
-from pyrometer_alerting.prometheus import Prometheus, PrometheusError, Series, matching, quoted
 from pyrometer_alerting.sources.batches import run_of
 from pyrometer_alerting.sources.topology import Port, ports_at
+from pyrometer_kit.prometheus import Prometheus, PrometheusError, Series
+from pyrometer_kit.promql import matching, quoted
 
 WINDOW_SECONDS = 300  # in which a throttle or a flap counts
 LOOK_BACK_SECONDS = 900  # in which the onset of the drop is sought

@@ -8,9 +8,9 @@ import pandas as pd
 
 from pyrometer_alerting.diagnosis.signature import KINDS, LOOK_AT, Drop, Reference, Verdict, classify, classify_drop
 from pyrometer_alerting.model.incident import Shape
-from pyrometer_alerting.prometheus import Prometheus
 from pyrometer_alerting.sources.batches import WINDOW_SECONDS, MfuCurve, Run, batches, clean_curve, selected
 from pyrometer_alerting.sources.expected_mfu import ExpectedMfu, daily_wave, expected_mfu
+from pyrometer_kit.prometheus import Prometheus
 
 ALSO = 0.25  # share from which a second kind is mentioned
 SCRAPE_SECONDS = 60.0  # age that the newest batch may have because of scraping: four scrapes of 15 s

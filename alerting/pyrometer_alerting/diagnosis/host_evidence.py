@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from pyrometer_alerting.prometheus import Prometheus, Series, matching, quoted
+from pyrometer_kit.prometheus import Prometheus, Series
+from pyrometer_kit.promql import matching, quoted
 
 PRESSURE_SECONDS = 120
 # node_exporter, from /proc/pressure: seconds in which some task had to wait for the resource.

@@ -14,8 +14,8 @@ from pyrometer_alerting.diagnosis.examination import daily_wave_of_run, examine
 from pyrometer_alerting.diagnosis.signature import Drop
 from pyrometer_alerting.model.alert_names import FELL
 from pyrometer_alerting.model.incident import ChartCurve, Cost, Diagnosis, Incident
-from pyrometer_alerting.prometheus import Prometheus, PrometheusError
 from pyrometer_alerting.sources.batches import active_runs
+from pyrometer_kit.prometheus import Prometheus, PrometheusError
 
 __all__ = ["active_runs", "daily_wave_of_run", "examine", "investigate"]
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from pyrometer_alerting.prometheus import Prometheus, Series, quoted
+from pyrometer_kit.prometheus import Prometheus, Series
+from pyrometer_kit.promql import quoted
 
 WINDOW = "2m"  # eight samples at 15 s scrapes; NVIDIA's resiliency extension reports every 5 minutes
 PARTS = ("data", "gc", "checkpoint", "eval")

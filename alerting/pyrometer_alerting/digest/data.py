@@ -14,7 +14,8 @@ from datetime import datetime, timedelta, tzinfo
 
 from pyrometer_alerting.digest.mtbf import Mtbf, mtbf
 from pyrometer_alerting.model.incident import Incident, part_of
-from pyrometer_alerting.prometheus import Prometheus, PrometheusError, Series, quoted
+from pyrometer_kit.prometheus import Prometheus, PrometheusError, Series
+from pyrometer_kit.promql import quoted
 
 MONTHS = 6
 TREND_SECONDS = 30 * 86_400  # the period in which a part is a repeat offender

@@ -11,7 +11,6 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-from pyrometer_alerting.clock import Clock
 from pyrometer_alerting.deliver.degrade import has_native_charts_enabled
 from pyrometer_alerting.deliver.pictures import PictureUploader
 from pyrometer_alerting.deliver.slack import SlackFailure
@@ -19,6 +18,7 @@ from pyrometer_alerting.model import text
 from pyrometer_alerting.render.messages import NATIVE_CHART
 from pyrometer_alerting.state.outbox import Operation
 from pyrometer_alerting.state.store import Store
+from pyrometer_kit.clock import Clock
 
 _log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class DigestPictures:
 
     def step(self) -> bool:
         """Make the pictures of one digest that was posted without its charts; return whether it has them now."""
-        now = self._clock.now()
+        now = self._clock.wall()
         digest = self._next(now) if now >= self._not_before else None
         if digest is None:
             return False

@@ -13,14 +13,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone, tzinfo
 
-from pyrometer_alerting.clock import Clock
 from pyrometer_alerting.digest import page as digest_page
 from pyrometer_alerting.digest.data import DigestReport, gather
 from pyrometer_alerting.digest.message import build_digest
 from pyrometer_alerting.digest.pictures import DigestPictures
-from pyrometer_alerting.prometheus import Prometheus
 from pyrometer_alerting.render.messages import Style
 from pyrometer_alerting.state.store import Store, StoreError
+from pyrometer_kit.clock import Clock
+from pyrometer_kit.prometheus import Prometheus
 
 DAY = 86_400.0
 WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -99,7 +99,7 @@ class DigestScheduler:
                     self._pictures.step()
                 if self._asked.is_set():
                     self._asked.clear()
-                    self._page = (self._clock.now(), self._render())
+                    self._page = (self._clock.wall(), self._render())
             except StoreError as error:
                 _log.error("digest: %s", error)
             except Exception:  # noqa: BLE001 - a digest that cannot be made must not end the next one
@@ -108,12 +108,12 @@ class DigestScheduler:
 
     def page(self) -> str | None:
         """Return the page if it is at most minutes old; None while it is rendered, which may take half a minute."""
-        if self._page is None or self._clock.now() - self._page[0] >= PAGE_SECONDS:
+        if self._page is None or self._clock.wall() - self._page[0] >= PAGE_SECONDS:
             self._asked.set()
         return None if self._page is None else self._page[1]
 
     def _render(self) -> str:
-        now = self._clock.now()
+        now = self._clock.wall()
         reports = [self.report(kind, now) for kind in ("daily", "weekly")]
         return digest_page.render(reports, self._style.notice, self._digests.zone)
 
@@ -124,7 +124,7 @@ class DigestScheduler:
 
     def step(self) -> list[str]:
         """Send the digests that are due now; return their kinds."""
-        now = self._clock.now()
+        now = self._clock.wall()
         return [schedule.kind for schedule in self._digests.schedules if self._send(schedule, now)]
 
     def report(self, kind: str, now: float) -> DigestReport:

@@ -6,7 +6,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from pyrometer_alerting.clock import Clock
 from pyrometer_alerting.intake.webhook import Delivery
 from pyrometer_alerting.model.alert_names import WATCHDOG, is_cause
 from pyrometer_alerting.model.incident import Alert, Incident
@@ -18,6 +17,7 @@ from pyrometer_alerting.state.merge import merge_incidents
 from pyrometer_alerting.state.metrics import Metrics
 from pyrometer_alerting.state.split import is_separate_incident, without_keys
 from pyrometer_alerting.state.store import Store, Transaction
+from pyrometer_kit.clock import Clock
 
 # Effect and cause arrive in different groups, mostly within 100 ms of each other, and so do most first diagnoses. A
 # message that pings once should name the culprit when it does.
@@ -56,7 +56,7 @@ class Intake:
         Raises:
             StoreError: nothing of it was stored.
         """
-        now = self._clock.now()
+        now = self._clock.wall()
         outcome = Outcome()
         counts = {"applied": 0, "stale": 0, "repeated": 0}
         with self._store.transaction() as tx:

@@ -11,8 +11,8 @@ from pyrometer_alerting.intake.upstream import FIRING, Upstream, is_subset, with
 from pyrometer_alerting.model.alert_names import WATCHDOG
 from pyrometer_alerting.model.incident import Alert, Incident, part_of
 from pyrometer_alerting.model.text import clock_utc, duration
-from pyrometer_alerting.prometheus import Prometheus, PrometheusError, Series
 from pyrometer_alerting.state.store import Store
+from pyrometer_kit.prometheus import Prometheus, PrometheusError, Series
 
 _log = logging.getLogger(__name__)
 

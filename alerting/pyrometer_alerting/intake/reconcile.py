@@ -12,19 +12,19 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from pyrometer_alerting.clock import Clock
 from pyrometer_alerting.intake.intake import CLUSTER_WATCHDOG, OUR_RECEIVER, Intake, Outcome
 from pyrometer_alerting.intake.missed import MissedAlertScan
 from pyrometer_alerting.intake.own_alerts import PATH_DEAD, is_own, path_dead
 from pyrometer_alerting.intake.upstream import Upstream, ask_upstream, muted_note
 from pyrometer_alerting.model.alert_names import WATCHDOG
 from pyrometer_alerting.model.incident import Alert, Incident
-from pyrometer_alerting.prometheus import Prometheus, PrometheusError
 from pyrometer_alerting.sources.alertmanager import Alertmanager
 from pyrometer_alerting.sources.topology import topology
 from pyrometer_alerting.state.lifecycle import LAGGING_SECONDS
 from pyrometer_alerting.state.metrics import Metrics
 from pyrometer_alerting.state.store import Store, StoreError, Transaction
+from pyrometer_kit.clock import Clock
+from pyrometer_kit.prometheus import Prometheus, PrometheusError
 
 _log = logging.getLogger(__name__)
 
@@ -64,10 +64,10 @@ class Reconciler:
         self._store, self._intake, self._alertmanagers = store, intake, alertmanagers
         self._prometheus, self._clock, self._metrics, self._changed = prometheus, clock, metrics, changed
         self._pace = pace or Pace()
-        self._started_at = clock.now()
+        self._started_at = clock.wall()
         self._gone_since: dict[str, float] = {}
         self._wired_at = 0.0
-        self._missed_scan = MissedAlertScan(clock.now())
+        self._missed_scan = MissedAlertScan(clock.wall())
         self._wake = threading.Event()
         self._stopped = False
 
@@ -106,7 +106,7 @@ class Reconciler:
         Raises:
             StoreError: the store failed.
         """
-        now = self._clock.now()
+        now = self._clock.wall()
         self._refresh_topology(now)
         upstream = ask_upstream(self._alertmanagers, self._prometheus, now)
         outcome = Outcome()

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from pyrometer_alerting.model.incident import Alert
 from pyrometer_alerting.model.text import utc
-from pyrometer_alerting.prometheus import Prometheus, PrometheusError
 from pyrometer_alerting.sources.alertmanager import ActiveAlert, Alertmanager, AlertmanagerError, Silence
+from pyrometer_kit.prometheus import Prometheus, PrometheusError
 
 _log = logging.getLogger(__name__)
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
-from pyrometer_alerting.clock import Clock
 from pyrometer_alerting.interact import answers
 from pyrometer_alerting.interact.silences import Preview, SilenceRefusedError, listed, silences_for
 from pyrometer_alerting.model import text
@@ -22,6 +21,7 @@ from pyrometer_alerting.render.composer import ACKNOWLEDGE, DRAIN, SHOW_NODE, SI
 from pyrometer_alerting.render.messages import Style
 from pyrometer_alerting.sources.alertmanager import ActiveAlert, Alertmanager, AlertmanagerError, Matcher, Silence
 from pyrometer_alerting.state.store import Store, Transaction
+from pyrometer_kit.clock import Clock
 
 T = TypeVar("T")
 
@@ -82,7 +82,7 @@ class Interactions:
         return {"response_type": "ephemeral", "text": self._asked(words)}
 
     def _asked(self, words: list[str]) -> str:
-        now = self._clock.now()
+        now = self._clock.wall()
         with self._store.transaction() as tx:
             firing = self._shown(tx.recent_incidents(float("inf")))
             recent = self._shown(tx.incidents()) if words[:1] == ["why"] else []
@@ -138,7 +138,7 @@ class Interactions:
             links = [
                 f"<{url}|{text.mrkdwn(label, 40)}>" for label, url in board_links(visible, self._style.grafana_url)
             ]
-            return answers.node(visible, self._shown(firing), links, self._clock.now())
+            return answers.node(visible, self._shown(firing), links, self._clock.wall())
         return answers.drain(visible) if name == DRAIN else ""
 
     def _acknowledge(self, incident_id: str, person: Person) -> str:
@@ -146,9 +146,9 @@ class Interactions:
             incident = tx.incident(incident_id)
             if incident is None or not incident.firing:
                 return "It no longer fires."
-            tx.save_incident(replace(incident, acknowledged=str(person)), self._clock.now())
+            tx.save_incident(replace(incident, acknowledged=str(person)), self._clock.wall())
             self._tell(tx, incident, f"\U0001f440 {text.mrkdwn(str(person), 120)} is looking into it")
-            tx.audit(self._clock.now(), str(person), "acknowledge", incident_id, "")
+            tx.audit(self._clock.wall(), str(person), "acknowledge", incident_id, "")
         self._changed()
         return ""
 
@@ -187,7 +187,7 @@ class Interactions:
         if incident is None:
             return "This incident is no longer known."
         comment = reason or f"{incident.alertname}, silenced from Slack"
-        ends_at = self._clock.now() + 3600.0 * hours
+        ends_at = self._clock.wall() + 3600.0 * hours
         silence_ids: list[str] = []
         try:
             for matchers in silences_for(incident):
@@ -217,7 +217,11 @@ class Interactions:
                 f"\U0001f507 {text.mrkdwn(str(person), 120)} silenced it for {hours} h: {text.mrkdwn(comment, 200)}",
             )
             tx.audit(
-                self._clock.now(), str(person), "silence", incident.id, f"{hours} h: {' '.join(silence_ids)}: {comment}"
+                self._clock.wall(),
+                str(person),
+                "silence",
+                incident.id,
+                f"{hours} h: {' '.join(silence_ids)}: {comment}",
             )
         self._changed()
 
@@ -234,7 +238,7 @@ class Interactions:
         with self._store.transaction() as tx:
             tx.forget_fact(_fact(incident))
             self._tell(tx, incident, f"\U0001f50a {text.mrkdwn(str(person), 120)} ended the silence")
-            tx.audit(self._clock.now(), str(person), "unsilence", incident.id, " ".join(silence_ids))
+            tx.audit(self._clock.wall(), str(person), "unsilence", incident.id, " ".join(silence_ids))
         self._changed()
         return ""
 
@@ -256,7 +260,7 @@ class Interactions:
         raise failure
 
     def _tell(self, tx: Transaction, incident: Incident, content: str) -> None:
-        now = self._clock.now()
+        now = self._clock.wall()
         tx.outbox.request(incident.id, now, now, incident.channel)
         blocks = [{"type": "section", "text": {"type": "mrkdwn", "text": content}}]
         tx.outbox.reply(incident.id, json.dumps({"text": content, "blocks": blocks}), now)
@@ -264,7 +268,7 @@ class Interactions:
     def _audit(self, person: Person, action: str, incident_id: str, detail: str) -> None:
         _log.warning("interaction: %s: %s", action, person.id)
         with self._store.transaction() as tx:
-            tx.audit(self._clock.now(), str(person), action, incident_id, detail)
+            tx.audit(self._clock.wall(), str(person), action, incident_id, detail)
 
 
 def _view(incident: Incident, hours: int, channel: str, previews: Sequence[Preview]) -> dict[str, Any]:

@@ -24,7 +24,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pyrometer_alerting.model.incident import SEVERITIES, Alert, Cause, Diagnosis, Incident
 from pyrometer_alerting.model.message import Message
-from pyrometer_alerting.yamlfile import Node, SettingsError, subtree
+from pyrometer_kit.errors import UsageError
+from pyrometer_kit.yamlfile import Node, read
 
 HIDDEN = "[hidden]"
 _ALWAYS = frozenset({"alertname", "severity", "component"})
@@ -114,9 +115,9 @@ def load(path: Path | None, default: str) -> Routing:
     """Read the routing from the configuration file.
 
     Raises:
-        SettingsError: the file is wrong; the message names file and line.
+        UsageError: the file is wrong; the message names file and line.
     """
-    root = subtree(path, "routing") if path is not None else None
+    root = read(path).get("routing") if path is not None else None
     if root is None:
         return Routing(default)
     parts = root.fields(("routes", "channels"))
@@ -126,7 +127,7 @@ def load(path: Path | None, default: str) -> Routing:
     used = {default, *(route.channel for route in routes)}
     for name, node in channels.items():
         if name not in used:
-            raise SettingsError(f"{node.place}: no route leads to {name}, and it is not --slack.channel")
+            raise UsageError(f"{node.place}: no route leads to {name}, and it is not --slack.channel")
     return Routing(default, routes, rules)
 
 
@@ -134,14 +135,14 @@ def load_users(path: Path | None) -> frozenset[str]:
     """Read who may press buttons: `slack-users` of the configuration file, user ids or "*" for everyone.
 
     Raises:
-        SettingsError: an entry is neither; the message names file and line.
+        UsageError: an entry is neither; the message names file and line.
     """
-    root = subtree(path, "slack-users") if path is not None else None
+    root = read(path).get("slack-users") if path is not None else None
     if root is None:
         return frozenset()
     for item in root.items():
         if item.text() != "*" and not _MENTIONS[0][0].fullmatch(item.text()):
-            raise SettingsError(f'{item.place}: {item.text()}: expected a user\'s id (U...), or "*" for everyone')
+            raise UsageError(f'{item.place}: {item.text()}: expected a user\'s id (U...), or "*" for everyone')
     return frozenset(item.text() for item in root.items())
 
 
@@ -149,10 +150,10 @@ def _route(node: Node) -> Route:
     fields = node.fields(("match", "channel"))
     for needed in ("match", "channel"):
         if needed not in fields:
-            raise SettingsError(f"{node.place}: a route needs {needed}")
+            raise UsageError(f"{node.place}: a route needs {needed}")
     match = {name: _values(values) for name, values in fields["match"].fields().items()}
     if not match:
-        raise SettingsError(f"{fields['match'].place}: match needs at least one label")
+        raise UsageError(f"{fields['match'].place}: match needs at least one label")
     return Route(match, _channel(fields["channel"].text(), fields["channel"]))
 
 
@@ -163,7 +164,7 @@ def _values(node: Node) -> frozenset[str]:
 
 def _channel(name: str, node: Node) -> str:
     if not re.fullmatch(r"#[^\s#<>&]{1,80}|[CG][A-Z0-9]{5,}", name):
-        raise SettingsError(f"{node.place}: {name}: expected a channel as #name or by its id")
+        raise UsageError(f"{node.place}: {name}: expected a channel as #name or by its id")
     return name
 
 
@@ -184,17 +185,17 @@ def _mention(node: Node) -> str:
     for pattern, markup in _MENTIONS:
         if pattern.fullmatch(name):
             return markup.format(name)
-    raise SettingsError(f"{node.place}: {name}: expected here, channel, or the id of a user (U...) or a group (S...)")
+    raise UsageError(f"{node.place}: {name}: expected here, channel, or the id of a user (U...) or a group (S...)")
 
 
 def _quiet(node: Node) -> QuietHours:
     fields = node.fields(("from", "to", "timezone", "days", "severities"))
     for needed in ("from", "to", "timezone"):
         if needed not in fields:
-            raise SettingsError(f"{node.place}: quiet-hours need {needed}")
+            raise UsageError(f"{node.place}: quiet-hours need {needed}")
     start, end = _time(fields["from"]), _time(fields["to"])
     if start == end:
-        raise SettingsError(f"{node.place}: quiet-hours must not end at the time they start")
+        raise UsageError(f"{node.place}: quiet-hours must not end at the time they start")
     days = _choices(fields["days"], _DAYS) if "days" in fields else _DAYS
     severities = _choices(fields["severities"], SEVERITIES) if "severities" in fields else ["warning"]
     return QuietHours(start, end, _zone(fields["timezone"]), frozenset(map(_DAYS.index, days)), frozenset(severities))
@@ -204,21 +205,21 @@ def _time(node: Node) -> time:
     try:
         return datetime.strptime(node.text(), "%H:%M").time()  # noqa: DTZ007 - a time of day has no zone
     except ValueError:
-        raise SettingsError(f'{node.place}: expected a time of day, such as "22:00"') from None
+        raise UsageError(f'{node.place}: expected a time of day, such as "22:00"') from None
 
 
 def _zone(node: Node) -> ZoneInfo:
     try:
         return ZoneInfo(node.text())
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise SettingsError(f"{node.place}: {node.text()}: unknown time zone (Europe/Berlin, UTC)") from None
+        raise UsageError(f"{node.place}: {node.text()}: unknown time zone (Europe/Berlin, UTC)") from None
 
 
 def _choices(node: Node, known: Iterable[str]) -> list[str]:
     known = list(known)
     for item in node.items():
         if item.text() not in known:
-            raise SettingsError(f"{item.place}: {item.text()} must be one of {', '.join(known)}")
+            raise UsageError(f"{item.place}: {item.text()} must be one of {', '.join(known)}")
     return [item.text() for item in node.items()]
 
 

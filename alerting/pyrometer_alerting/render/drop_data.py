@@ -8,9 +8,10 @@ import numpy as np
 import pandas as pd
 
 from pyrometer_alerting.model.incident import Cause, Incident
-from pyrometer_alerting.prometheus import Prometheus, Series, matching, quoted
 from pyrometer_alerting.render.messages import headline, sign
 from pyrometer_alerting.sources.batches import batches
+from pyrometer_kit.prometheus import Prometheus, Series
+from pyrometer_kit.promql import matching, quoted
 
 BEFORE_SECONDS, LONGEST_SECONDS = 600.0, 2 * 3600.0
 SHARE_BEFORE = 0.5  # at least this share of the event's own length is shown before it

@@ -11,7 +11,6 @@ from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
 from matplotlib.figure import Figure
 
 from pyrometer_alerting.model.incident import Incident
-from pyrometer_alerting.prometheus import Prometheus
 from pyrometer_alerting.render.drop_data import DropPicture, drop_picture_of
 from pyrometer_alerting.render.figures import (
     BLUE,
@@ -27,6 +26,7 @@ from pyrometer_alerting.render.figures import (
     style_axis,
     to_png,
 )
+from pyrometer_kit.prometheus import Prometheus
 
 MOST_POINTS = 20_000
 UTC = timezone.utc

@@ -13,7 +13,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from pyrometer_alerting.prometheus import Prometheus, Series, quoted
+from pyrometer_kit.prometheus import Prometheus, Series
+from pyrometer_kit.promql import quoted
 
 Floats = NDArray[np.float64]
 
@@ -107,11 +108,11 @@ def batches(prometheus: Prometheus, cluster: str, run: str, start: float, end: f
         PrometheusError: a query failed.
     """
     where = f"{selected(cluster, run)}[{max(round(1000 * (end - start)), 1)}ms]"
-    frame = _column(prometheus.samples(f"pyrometer_train_batch_mfu_ratio{where}", end), "mfu")
+    frame = _column(prometheus.instant(f"pyrometer_train_batch_mfu_ratio{where}", end), "mfu")
     if frame.empty:
         return pd.DataFrame(columns=list(COLUMNS))
-    steps = _column(prometheus.samples(f"pyrometer_train_batch_step{where}", end), "step")
-    tags = _column(prometheus.samples(f"pyrometer_train_batch_tag{where}", end), "tagged")
+    steps = _column(prometheus.instant(f"pyrometer_train_batch_step{where}", end), "step")
+    tags = _column(prometheus.instant(f"pyrometer_train_batch_tag{where}", end), "tagged")
     frame = frame.merge(steps, on=["attempt", "at"], how="left").merge(tags, on=["attempt", "at"], how="left")
     frame["tagged"] = frame["tagged"].notna()
     frame["step"] = frame["step"].fillna(pd.Series(np.arange(len(frame)), index=frame.index))

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from pyrometer_alerting.prometheus import Prometheus, Series
 from pyrometer_alerting.sources.batches import Floats, good_level, selected
+from pyrometer_kit.prometheus import Prometheus, Series
 
 HISTORY = "7d:5m"  # earlier days of the run; the recording rule is not per batch, so a subquery loses nothing
 WAVE_SECONDS = 2 * 86_400  # two whole days; with less, a daily wave would be a guess

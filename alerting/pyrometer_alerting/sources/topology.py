@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 
 from pyrometer_alerting.model.alert_names import WIDE
 from pyrometer_alerting.model.incident import Alert
-from pyrometer_alerting.prometheus import Prometheus, Series, matching, quoted
 from pyrometer_alerting.state.correlation import Topology
+from pyrometer_kit.prometheus import Prometheus, Series
+from pyrometer_kit.promql import matching, quoted
 
 _RACKS = 'group by (cluster, node, rack) (up{node!="", rack!=""})'
 _PORTS = "group by (cluster, node, device, port, rail, switch) (pyrometer_fabric_port_info)"

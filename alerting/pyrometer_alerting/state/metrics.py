@@ -63,6 +63,11 @@ LATENCY = Family(
     "From the webhook's arrival to Slack's answer, for first posts.",
 )
 GAUGES = (
+    Family(
+        "pyrometer_alerting_config_last_reload_successful",
+        "gauge",
+        "1 if the last reload of routing, secrets and web configuration succeeded, 0 while older ones are in use.",
+    ),
     Family("pyrometer_alerting_incidents_open", "gauge", "Incidents firing now.", ("severity",)),
     Family("pyrometer_alerting_outbox_depth", "gauge", "Messages and replies waiting for Slack."),
     Family(

@@ -27,6 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         flags.user or list(USERS),
         [profile for profile in PROFILES if profile.name in (flags.profile or [profile.name])],
         flags.command or ["demo", "smoke"],
+        flags.reuse,
     )
     chosen = [release for release in RELEASES if release.suite in (flags.system or [release.suite])]
     try:
@@ -52,6 +53,7 @@ def _parser() -> argparse.ArgumentParser:
         parser.add_argument(
             f"--{name}", action="append", choices=values, help=f"only this {name}; repeatable (default: {default})"
         )
+    parser.add_argument("--reuse", action="store_true", help="set up once per user instead of once per profile")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="systems at the same time (default: 1)")
     parser.add_argument(
         "--folder", type=Path, metavar="DIR", help="for chroots and logs (default: beside the stack's cache)"

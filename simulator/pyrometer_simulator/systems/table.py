@@ -59,5 +59,5 @@ def _cell(result: Result | None) -> str:
     if result is None:
         return "no trial"
     if result.outcome == "ok":
-        return f"ok, {result.seconds:.0f} s"
+        return f"ok, {result.seconds:.0f} s" + (f" ({result.note})" if result.note else "")
     return f"{result.outcome}: {result.note}".replace("|", "\\|")

@@ -56,6 +56,8 @@ class Plan:
     users: Sequence[str]
     profiles: Sequence[Profile]
     commands: Sequence[str]
+    reuse: bool = False
+    """Set up once per user instead of once per profile: quicker, and no trial of the setting up."""
 
     def each(self) -> Iterator[tuple[str, Profile]]:
         """Yield each user with each profile."""
@@ -71,9 +73,12 @@ class Plan:
 def run_all(
     release: Release, root: Path, plan: Plan, logs: Path, progress: Callable[[str], object]
 ) -> Iterator[Result]:
-    """Run the plan in a chroot: for each user and profile from nothing, that is with a fresh checkout and no cache."""
+    """Run the plan in a chroot: each user and profile from nothing, that is with a fresh checkout and no cache."""
+    set_up: set[str] = set()
     for user, profile in plan.each():
-        chroots.lay_out_project(root, chroots.USERS[user])
+        note = "set up before" if user in set_up and plan.reuse else ""
+        if not note:
+            chroots.lay_out_project(root, chroots.USERS[user])
         objection = probe(root, profile, user)
         for command in plan.commands:
             label = f"{release.name}, {chroots.USERS[user].name}, {profile.title}: {COMMANDS[command]}"
@@ -82,10 +87,14 @@ def run_all(
             else:
                 progress(label)
                 log = logs / f"{root.name}-{user}-{profile.name}-{command}.log"
-                outcome, seconds, note = _run(inside.command(root, profile, user, COMMANDS[command]), log)
-                result = Result(release.name, user, profile.name, command, outcome, seconds, note, _today())
+                outcome, seconds, complaint = _run(inside.command(root, profile, user, COMMANDS[command]), log)
+                result = Result(
+                    release.name, user, profile.name, command, outcome, seconds, complaint or note, _today()
+                )
+                set_up.add(user)
             progress(f"{label}: {result.outcome} after {result.seconds:.0f} s {result.note}".rstrip())
             yield result
+    for user in plan.users:
         shutil.rmtree(root / chroots.USERS[user].home.lstrip("/") / "pyrometer", ignore_errors=True)
 
 
@@ -151,10 +160,11 @@ def _run(command: list[str], log: Path) -> tuple[str, float, str]:
 
 
 def _complaint(log: Path) -> str:
-    """Return the line that says what went wrong: a verdict or a failed test, else the last line."""
+    """Return the line that says what went wrong: a verdict or a failed test, else the last one that is not make's."""
     lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    telling = [line for line in lines if line.startswith(("FAILED", "ERROR", "stack:", "make: ")) or "WRONG" in line]
-    return next(iter(telling or lines[-1:]), "no output")
+    telling = [line for line in lines if line.startswith(("FAILED", "ERROR")) or "WRONG:" in line]
+    last = [line for line in lines if not line.startswith("make")][-1:]
+    return next(iter(telling or last), "no output")
 
 
 def _trial(result: Result) -> tuple[str, ...]:

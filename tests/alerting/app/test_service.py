@@ -24,12 +24,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pyrometer_alerting.app import main
 from pyrometer_alerting.app.service import WEBHOOK_PATH, Service
-from pyrometer_alerting.clock import SystemClock
 from pyrometer_alerting.deliver.slack import WebSlack
 from pyrometer_alerting.render.messages import Style
-from pyrometer_alerting.server import HttpServer
 from pyrometer_alerting.state.store import Store, StoreError
-from pyrometer_alerting.webconfig import Authenticator
+from pyrometer_kit.clock import SystemClock
+from pyrometer_kit.flags import Address
+from pyrometer_kit.http_thread import ServerThread
+from pyrometer_kit.webconfig import WebConfig
 from pyrometer_simulator.ports import free_port
 from pyrometer_simulator.slack import FakeSlack
 
@@ -45,12 +46,11 @@ class Running:
             prometheus=prometheus,
             style=Style(notice="SIMULATED CLUSTER"),
             clock=SystemClock(),
-            auth=Authenticator(),
         )
-        self.server = HttpServer("127.0.0.1", 0, self.service.handle)
+        self.server = ServerThread(self.service.routes(), WebConfig(), self.service.rejected)
 
     def __enter__(self) -> Any:
-        self.server.start()
+        self.server.start(Address("127.0.0.1", 0))
         self.service.start()
         return self
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from alerting_fakes import Bench, FakePrometheus, wait_until
+from alerting_fakes import Bench, FakePrometheus
 
 from pyrometer_alerting.diagnosis.diagnostician import Diagnostician
 from pyrometer_alerting.intake.reconcile import Pace, Reconciler
 from pyrometer_alerting.render.messages import Style, ThreadReplies
-from pyrometer_alerting.server import HttpServer, Response
 
 
 class Overtaken(threading.Event):
@@ -57,19 +55,3 @@ def test_a_stop_that_comes_just_before_a_rest_is_heard(bench: Bench, make: Calla
     thread.start()
     thread.join(10)  # they rest for 15 s and more
     assert not thread.is_alive()
-
-
-def test_a_connection_that_came_while_the_server_stopped_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    server = HttpServer("127.0.0.1", 0, lambda _request: Response(200))
-    server.start()
-
-    async def looked_too_early() -> None:
-        """As when a TLS handshake is over only after the look at what is open."""
-        assert server._server is not None
-        server._server.close()
-
-    with socket.create_connection(("127.0.0.1", server.port), timeout=5):
-        wait_until(lambda: server._open)
-        monkeypatch.setattr(server, "_drain", looked_too_early)
-        server.stop()
-        assert not server._open

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pyrometer_alerting.diagnosis.cost import add_up, lost_seconds
 from pyrometer_alerting.diagnosis.investigation import chart_curve
 from pyrometer_alerting.model.incident import Cost
-from pyrometer_alerting.prometheus import Series
+from pyrometer_kit.prometheus import Series
 
 
 def frame(mfu: Any, seconds: float = 1.0, **columns: Any) -> pd.DataFrame:

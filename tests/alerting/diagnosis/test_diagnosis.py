@@ -12,9 +12,10 @@ from pyrometer_alerting.diagnosis.diagnostician import is_news, merge_diagnoses
 from pyrometer_alerting.diagnosis.investigation import investigate
 from pyrometer_alerting.model.incident import Cause, Cost, Diagnosis, Shape, culprits
 from pyrometer_alerting.model.named_causes import NAMED_CAUSES
-from pyrometer_alerting.prometheus import Series, matching, quoted
 from pyrometer_alerting.state.correlation import explained_by
 from pyrometer_alerting.state.lifecycle import fold
+from pyrometer_kit.prometheus import Series
+from pyrometer_kit.promql import matching, quoted
 
 NOW = START + 60
 DROP = NOW - 40

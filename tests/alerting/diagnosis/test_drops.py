@@ -20,9 +20,9 @@ from pyrometer_alerting.diagnosis.signature import (
     Drop,
     classify_drop,
 )
-from pyrometer_alerting.prometheus import Series
 from pyrometer_alerting.render.messages import Style, build
 from pyrometer_alerting.sources.batches import MfuCurve
+from pyrometer_kit.prometheus import Series
 from pyrometer_simulator.mfu_traces import Fall, fall
 
 KINDS = ("step_down", "spell", "frequent_dips", "gradual_decline", "stall_burst", "rare_stalls", "noisy", "unknown")
@@ -146,7 +146,9 @@ class Training(FakePrometheus):
         self.on("^sum.*count_over_time", [Series({}, ((0.0, 3600 / float(run.run.at[0])),))])
         self.on("mfu_ratio:expected", [Series({}, ((0.0, 1.0),))])
 
-    def samples(self, query: str, at: float) -> list[Series]:
+    def instant(self, query: str, at: float) -> list[Series]:
+        if not query.endswith("]"):  # not the stored samples of a range
+            return super().instant(query, at)
         values = {"mfu_ratio": self.run.run.mfu, "batch_step{": self.run.run.step}
         known = self.run.run.at <= at
         return [

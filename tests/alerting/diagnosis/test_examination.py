@@ -9,9 +9,9 @@ from alerting_fakes import SILENT, START, FakeClock, FakePrometheus
 from pyrometer_alerting.app.analysis import EVERY_SECONDS, STALE_SECONDS, SignatureWatch
 from pyrometer_alerting.diagnosis import investigation
 from pyrometer_alerting.diagnosis.examination import examine
-from pyrometer_alerting.prometheus import Series
 from pyrometer_alerting.sources.batches import Run, batches
 from pyrometer_alerting.state.metrics import Metrics
+from pyrometer_kit.prometheus import Series
 from pyrometer_simulator.mfu_traces import Trace, trace
 
 RUN = Run("c1", 'llama "70b"', 1200.0)
@@ -30,7 +30,9 @@ class Stored(FakePrometheus):
         self.on("^sum by .*count_over_time", [point(1200, cluster="c1", run=RUN.name)])
         self.on("^sum.*count_over_time", [point(1200)])
 
-    def samples(self, query: str, at: float) -> list[Series]:
+    def instant(self, query: str, at: float) -> list[Series]:
+        if not query.endswith("]"):  # not the stored samples of a range
+            return super().instant(query, at)
         self.queries.append(query)
         values = {"mfu_ratio": self.trace.mfu, "batch_step{": self.trace.step}
         times = self.trace.at - self.trace.at[-1] + at - self.age

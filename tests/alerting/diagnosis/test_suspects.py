@@ -18,7 +18,7 @@ from pyrometer_alerting.diagnosis.suspects import (
     weigh_shape,
 )
 from pyrometer_alerting.model.incident import Shape
-from pyrometer_alerting.prometheus import Series
+from pyrometer_kit.prometheus import Series
 
 GPUS = pd.DataFrame([{"node": f"gpu-{n:03d}", "gpu": str(g)} for n in range(4) for g in range(8)])
 

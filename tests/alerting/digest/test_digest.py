@@ -33,8 +33,8 @@ from pyrometer_alerting.digest.mtbf import mtbf, poisson_interval
 from pyrometer_alerting.digest.pictures import DigestPictures
 from pyrometer_alerting.digest.scheduler import DAY, Digests, DigestScheduler, Schedule
 from pyrometer_alerting.model.incident import Cause, Cost, Diagnosis
-from pyrometer_alerting.prometheus import Series
 from pyrometer_alerting.render.messages import Style
+from pyrometer_kit.prometheus import Series
 from pyrometer_simulator.slack_blocks import check_message
 
 ZURICH = ZoneInfo("Europe/Zurich")

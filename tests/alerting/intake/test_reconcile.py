@@ -8,8 +8,8 @@ import pytest
 from alerting_fakes import SILENT, Bench, FakeAlertmanager, FakePrometheus, raw_alert
 
 from pyrometer_alerting.intake.reconcile import Reconciler
-from pyrometer_alerting.prometheus import Series
 from pyrometer_alerting.sources.topology import topology
+from pyrometer_kit.prometheus import Series
 
 
 class Upstream:

@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyrometer_alerting.app.service import WEBHOOK_PATH, Service
-from pyrometer_alerting.clock import SystemClock
 from pyrometer_alerting.deliver.slack import WebSlack
 from pyrometer_alerting.intake.reconcile import Pace
 from pyrometer_alerting.interact import answers
@@ -22,11 +21,11 @@ from pyrometer_alerting.interact.silences import SilenceRefusedError, silences_f
 from pyrometer_alerting.model.incident import Alert, Cause, Diagnosis
 from pyrometer_alerting.model.routing import Routing, Rules
 from pyrometer_alerting.render.messages import Style
-from pyrometer_alerting.server import Request
 from pyrometer_alerting.sources.alertmanager import Matcher
 from pyrometer_alerting.state.lifecycle import fold
 from pyrometer_alerting.state.store import Store
-from pyrometer_alerting.webconfig import Authenticator
+from pyrometer_kit.clock import SystemClock
+from pyrometer_kit.http_message import Request
 from pyrometer_simulator.slack import FakeSlack
 
 ALICE, BOB = "U0ALICE", "U0BOB"
@@ -44,7 +43,6 @@ class Talking:
             prometheus=None,
             style=Style(),
             clock=SystemClock(),
-            auth=Authenticator(),
             alertmanagers=[self.alertmanager],
             reload=lambda: (Routing("#gpu-alerts"), frozenset({ALICE})),
             app_token="xapp-fake-token",
@@ -55,7 +53,8 @@ class Talking:
 
     def receive(self, *alerts: Any, **more: Any) -> None:
         self.alertmanager.knows(*alerts)
-        assert self.service.handle(Request("POST", WEBHOOK_PATH, {}, body(*alerts, **more))).status == 200
+        webhook = self.service.routes()[WEBHOOK_PATH].handler
+        assert webhook(Request("POST", WEBHOOK_PATH, {}, body(*alerts, **more))).status == 200
         wait_until(lambda: self.slack.messages("gpu-alerts"))
 
     @property
@@ -165,9 +164,9 @@ def test_an_alertmanager_that_is_away_is_said_and_nothing_is_silenced(talking: T
 
 
 def test_whether_anyone_listens_is_a_metric(talking: Talking) -> None:
-    wait_until(lambda: b"socket_mode_connected 1.0" in talking.service.handle(Request("GET", "/metrics")).body)
+    wait_until(lambda: b"socket_mode_connected 1.0" in talking.service.metrics.render())
     talking.service.courier.limits._parked = {"#x": ("is_archived", 0.0)}
-    said = talking.service.handle(Request("GET", "/metrics")).body
+    said = talking.service.metrics.render()
     assert b'channel_unreachable{channel="#x",reason="is_archived"} 1.0' in said
 
 

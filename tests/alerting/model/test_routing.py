@@ -12,7 +12,7 @@ from alerting_fakes import Bench, alert, raw_alert, training_incident
 from pyrometer_alerting.model.routing import Routing, load
 from pyrometer_alerting.render.messages import Style, build
 from pyrometer_alerting.state.lifecycle import fold
-from pyrometer_alerting.yamlfile import SettingsError
+from pyrometer_kit.errors import UsageError
 
 GOOD = """
 slack:
@@ -75,7 +75,7 @@ def test_the_first_route_that_matches_names_the_channel(tmp_path: Path) -> None:
     ],
 )
 def test_every_mistake_is_one_line_with_its_place(tmp_path: Path, content: str, line: int, said: str) -> None:
-    with pytest.raises(SettingsError) as raised:
+    with pytest.raises(UsageError) as raised:
         read(tmp_path, content)
     assert f"config.yaml:{line}: " in str(raised.value)
     assert said in str(raised.value)

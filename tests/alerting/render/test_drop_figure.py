@@ -10,8 +10,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from pyrometer_alerting.model.incident import Cause, ChartCurve, Diagnosis
-from pyrometer_alerting.prometheus import Series
 from pyrometer_alerting.render.drop_data import DropPicture, Line, band, drop_picture_of, risen, stretches
+from pyrometer_kit.prometheus import Series
 
 pytest.importorskip("matplotlib", reason="pictures need Matplotlib (the alerting extra)")
 

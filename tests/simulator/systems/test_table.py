@@ -12,16 +12,17 @@ from pyrometer_simulator.systems.trials import Result
 
 OK = Result("Debian 12", "ordinary", "forbidden", "demo", "ok", 231.4, date="2026-11-23")
 FAILED = Result("Debian 12", "ordinary", "absent", "demo", "failed", 9, "status 2: a | b", "2026-11-22")
+LATER = Result("Debian 12", "ordinary", "container", "demo", "ok", 215, "set up before", "2026-11-23")
 NOT_RUN = Result(
     "Ubuntu 24.04", "root", "readable", "smoke", "not run", note="archive not reachable", date="2026-11-23"
 )
 
 
 def test_a_row_has_a_cell_per_profile_and_the_last_date() -> None:
-    rows = table.render([NOT_RUN, OK, FAILED]).splitlines()
+    rows = table.render([NOT_RUN, OK, FAILED, LATER]).splitlines()
     assert rows[2] == (
         "| Debian 12 | newcomer | `make demo DEMO_FLAGS=--exit-after-scenario` "
-        "| no trial | ok, 231 s | failed: status 2: a \\| b | no trial | 2026-11-23 |"
+        "| no trial | ok, 231 s | failed: status 2: a \\| b | ok, 215 s (set up before) | 2026-11-23 |"
     )
     assert rows[3].startswith("| Ubuntu 24.04 | root | `make smoke` | not run: archive not reachable |")
     assert len(rows) == 4

@@ -52,7 +52,7 @@ def test_a_command_that_ends_well_is_ok_and_its_output_is_kept(chroot: Chroot, t
             "06:22:16 WRONG: 3 messages for 2 faults\nmake: *** [demo] Error 1",
             "06:22:16 WRONG: 3 messages for 2 faults",
         ),
-        ("stack: E: not signed\nmore", "stack: E: not signed"),
+        ("stack: reading\nstack: not signed\nmake: *** [stack] Error 2", "stack: not signed"),
         ("FAILED tests/a.py::test_b - x\n1 failed", "FAILED tests/a.py::test_b - x"),
         ("first\nlast", "last"),
         ("", "no output"),
@@ -70,6 +70,19 @@ def test_a_command_without_an_end_is_ended(chroot: Chroot, tmp_path: Path, monke
     monkeypatch.setattr(trials, "LIMIT_SECONDS", 0.2)
     chroot.scripts[trials.COMMANDS["demo"]] = "echo begun; exec sleep 60"
     assert run(tmp_path)[0].note.startswith("no end after 0 s: ")
+
+
+@pytest.mark.parametrize(("reuse", "times"), [(False, 4), (True, 1)])
+def test_each_profile_is_tried_from_nothing_unless_a_checkout_is_reused(
+    reuse: bool, times: int, chroot: Chroot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    laid_out: list[object] = []
+    monkeypatch.setattr(chroots, "lay_out_project", lambda *who: laid_out.append(who))
+    monkeypatch.setattr(trials, "probe", lambda *_: "")
+    plan = Plan(["ordinary"], PROFILES, ["demo"], reuse)
+    results = list(trials.run_all(RELEASES[0], tmp_path / "bookworm", plan, tmp_path / "logs", lambda _: None))
+    assert len(laid_out) == times
+    assert [each.note for each in results] == (["", *["set up before"] * 3] if reuse else [""] * 4)
 
 
 def test_a_profile_that_could_not_be_brought_about_is_no_success(chroot: Chroot, tmp_path: Path) -> None:

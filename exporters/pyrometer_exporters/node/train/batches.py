@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from pyrometer_exporters.framework.metrics import Family, Series
-from pyrometer_exporters.node.train.points import Fresh, RunKey
+from pyrometer_exporters.node.train.points import PendingPoints, RunKey
 
 _RUN = ("run", "attempt")
 MFU = Family(
@@ -73,9 +73,9 @@ _BY_NAME = {
 }  # fmt: skip
 
 
-def series_of(fresh: Mapping[RunKey, Fresh]) -> Iterator[Series]:
-    """The series of runs' batches."""
-    for key, of_run in fresh.items():
+def series_of(pending: Mapping[RunKey, PendingPoints]) -> Iterator[Series]:
+    """Yield the series of all runs' batches."""
+    for key, of_run in pending.items():
         for name, points in of_run.series().items():
             family = _BY_NAME.get(name)
             if family is not None:

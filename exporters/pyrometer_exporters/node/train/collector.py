@@ -19,9 +19,9 @@ from pyrometer_exporters.framework.collector import CollectorSpec, Context, Endp
 from pyrometer_exporters.framework.exposition import OPENMETRICS_CONTENT_TYPE, Renderer
 from pyrometer_exporters.framework.metrics import Down, Family, Sample, new_sample
 from pyrometer_exporters.framework.outcome import PartError
-from pyrometer_exporters.node.train import memory
 from pyrometer_exporters.node.train.batches import FAMILIES as BATCH_FAMILIES
 from pyrometer_exporters.node.train.batches import series_of
+from pyrometer_exporters.node.train.cursor_file import CursorFile
 from pyrometer_exporters.node.train.points import PointStore
 from pyrometer_exporters.node.train.stacks import Stacks
 from pyrometer_exporters.node.train.tracker import CHANGING_TEXTS, Rank, Tracker
@@ -156,15 +156,15 @@ FAMILIES = (
 
 
 class TrainCollector:
-    """Follows the rings in a thread of its own and serves what it knows."""
+    """Tracks the rings in a thread of its own, and serves their counters and batches."""
 
     def __init__(self, context: Context) -> None:
         self._clock = context.clock
-        self._memory = memory.Memory(context.state)
-        remembered = self._memory.load()
-        self._saved_offset = remembered.offset_ms
-        self._store = PointStore(remembered.cursors)
-        self._tracker = Tracker(context.rings, context.clock, self._store, remembered.offset_ms)
+        self._cursor_file = CursorFile(context.state)
+        saved = self._cursor_file.load()
+        self._saved_offset = saved.offset_ms
+        self._store = PointStore(saved.cursors)
+        self._tracker = Tracker(context.rings, context.clock, self._store, saved.offset_ms)
         self._stacks = Stacks(context.procfs, context.clock)
         self._renderer = Renderer()
         self._descriptions = Descriptions()
@@ -180,39 +180,39 @@ class TrainCollector:
             self._poll()
             now, offset = self._clock.monotonic(), self._tracker.offset() / 1000
             ranks = self._tracker.ranks()
-            found: list[Sample | Down] = list(self._tracker.downs())
+            samples: list[Sample | Down] = list(self._tracker.downs())
             if self._folder_down is not None:
-                found.append(self._folder_down)
+                samples.append(self._folder_down)
             for rank in ranks:
-                found.extend(rank_samples(rank, now, offset))
-            found.extend(self._descriptions.samples(ranks))
-        return found
+                samples.extend(rank_samples(rank, now, offset))
+            samples.extend(self._descriptions.samples(ranks))
+        return samples
 
     def endpoints(self) -> Mapping[str, Endpoint]:
         """See :class:`ServesEndpoints`."""
         return {"/batches": self.batches, "/stacks": self.stacks}
 
     def stacks(self, _query: Mapping[str, str]) -> Reply:
-        """Where the ranks of this node stand that stand still, folded; of those that allow the question."""
+        """Serve the stack traces of this node's stalled ranks, of those that allow it."""
         with self._locked():
             self._poll()
             report = self._stacks.report(self._tracker.ranks())
         return Reply("text/plain; charset=utf-8", report.encode("utf-8", errors="replace"))
 
     def batches(self, query: Mapping[str, str]) -> Reply:
-        """Every batch that ``consumer`` hasn't taken yet; without a consumer the same, and nothing counts as taken."""
+        """Serve every batch that ``consumer`` hasn't taken; without a consumer, the cursors don't move."""
         consumer = query.get("consumer", "")
         with self._locked():
             self._poll()
-            fresh = self._store.fresh(consumer, self._clock.wall())
+            pending = self._store.pending(consumer, self._clock.wall())
             if consumer and self._tracker.offset_ms != self._saved_offset:
-                self._save()  # before anybody has a timestamp made with it
-        body = self._renderer.openmetrics(series_of(fresh))
+                self._save()  # before a consumer has a timestamp made with it
+        body = self._renderer.openmetrics(series_of(pending))
 
         def delivered(whole: bool) -> None:
             if whole and consumer:
                 with self._locked():
-                    self._store.taken(consumer, fresh)
+                    self._store.confirm(consumer, pending)
                     self._save()
 
         return Reply(OPENMETRICS_CONTENT_TYPE, body, delivered)
@@ -226,7 +226,7 @@ class TrainCollector:
 
     def _save(self) -> None:
         self._saved_offset = self._tracker.offset_ms
-        self._memory.save(self._store.cursors(), self._saved_offset)
+        self._cursor_file.save(self._store.cursors(), self._saved_offset)
 
     def _poll_for_ever(self) -> None:
         while not self._stop.wait(POLL_SECONDS):
@@ -234,12 +234,12 @@ class TrainCollector:
                 with self._locked():
                     self._poll()
             except Exception:
-                log.exception("reading the rings failed; going on in %s s", POLL_SECONDS)
+                log.exception("reading the rings failed; retrying in %s s", POLL_SECONDS)
 
     def _poll(self) -> None:
         try:
             self._tracker.poll()
-            self._stacks.look(self._tracker.ranks())
+            self._stacks.poll(self._tracker.ranks())
             self._folder_down = None
         except OSError as error:
             self._folder_down = self._tracker.folder_down(error)
@@ -248,7 +248,7 @@ class TrainCollector:
     def _locked(self, seconds: float = LOCK_SECONDS) -> Iterator[None]:
         if not self._lock.acquire(timeout=max(0.0, seconds)):
             reason = "deadline"
-            raise PartError(reason, "an earlier read of the rings is still under way")
+            raise PartError(reason, "an earlier read of the rings is still running")
         try:
             yield
         finally:
@@ -256,7 +256,7 @@ class TrainCollector:
 
 
 def rank_samples(rank: Rank, now: float, offset: float) -> Iterator[Sample]:
-    """What changes of a rank; ``now`` monotonic seconds, ``offset`` the wall clock less that."""
+    """Yield the samples of a rank that change; ``now`` in monotonic seconds, ``offset`` the wall clock less that."""
     header, labels = rank.header, rank.labels
     yield new_sample(STEPS, labels, header.steps)
     yield new_sample(STEP_SECONDS, labels, header.step_total / 1e9)
@@ -272,21 +272,21 @@ def rank_samples(rank: Rank, now: float, offset: float) -> Iterator[Sample]:
 
 
 class Descriptions:
-    """What ranks say of themselves and their runs, made anew only where it has changed."""
+    """The info samples of ranks and runs, rebuilt only where they have changed."""
 
     def __init__(self) -> None:
-        self._made: dict[Rank, tuple[object, tuple[Sample, ...]]] = {}
+        self._cache: dict[Rank, tuple[object, tuple[Sample, ...]]] = {}
 
     def samples(self, ranks: Iterable[Rank]) -> Iterator[Sample]:
-        """Of all these; the others are forgotten."""
-        before, self._made = self._made, {}
+        """Yield those of these ranks, and drop all others."""
+        before, self._cache = self._cache, {}
         for rank in ranks:
             state = (*(rank.text(name) for name in CHANGING_TEXTS), bool(rank.header.flops_extra))
-            kept = before.get(rank)
-            if kept is None or kept[0] != state:
-                kept = state, tuple(_description(rank))
-            self._made[rank] = kept
-            yield from kept[1]
+            cached = before.get(rank)
+            if cached is None or cached[0] != state:
+                cached = state, tuple(_description(rank))
+            self._cache[rank] = cached
+            yield from cached[1]
 
 
 def _description(rank: Rank) -> Iterator[Sample]:
@@ -306,9 +306,10 @@ def _description(rank: Rank) -> Iterator[Sample]:
 
 
 def _shares(rank: Rank, labels: tuple[str, ...]) -> Iterator[Sample]:
-    """Without a default per step the sums are those of the steps that the job gave numbers for.
+    """Yield the rank's share of the run's tokens and FLOPs.
 
-    What is read from a log stands for all ranks: its share is the whole.
+    Without a default per step, they are the sums of the steps that the job gave numbers for. A log stands for all
+    ranks, so its share is the whole.
     """
     meta, header = rank.meta, rank.header
     for family, per_step, extra in (
@@ -321,7 +322,7 @@ def _shares(rank: Rank, labels: tuple[str, ...]) -> Iterator[Sample]:
 
 
 def _pauses(rank: Rank, labels: tuple[str, ...]) -> Iterator[Sample]:
-    """Absent where the client doesn't count them: zero would say that there are none."""
+    """Yield nothing where the client doesn't count pauses: zero would mean that there are none."""
     header = rank.header
     if header.part_totals[PARTS.index("gc")]:
         yield new_sample(GC_PAUSES, labels, header.gc_pauses)
@@ -338,7 +339,7 @@ def _position(rank: Rank, labels: tuple[str, ...], now: float, offset: float) ->
     if header.longest_tick > 0:
         yield new_sample(LONGEST_TICK, labels, header.longest_tick / 1e9)
     if rank.ended_at is not None:
-        return  # gone: it is nowhere
+        return  # its process is gone: it is in no part
     part, since = rank.position()
     yield new_sample(CURRENT_PART, (*labels, part), max(0.0, now - since / 1e9))
 

@@ -1,7 +1,7 @@
-"""Peak dense FLOP/s of one GPU, by the exact name that NVML and torch give, and dtype.
+"""Peak dense FLOP/s of one GPU, by its exact name in NVML and torch, and by dtype.
 
-No guessing: a name that isn't here has no peak, so its run has FLOP/s but no MFU. Substring matching is how others
-report "NVIDIA L40S" with the L4's peak, three times too high an MFU. Numbers are the vendor's dense tensor peaks
+Nothing is guessed: a GPU that isn't listed has no peak, so its run has FLOP/s but no MFU. Substring matching would give
+"NVIDIA L40S" the L4's peak, and an MFU three times too high. Numbers are the vendor's dense tensor peaks
 (half of the "with sparsity" figures), TFLOP/s.
 """
 
@@ -32,7 +32,7 @@ _COLUMN = {"bf16": 0, "bfloat16": 0, "fp16": 0, "float16": 0, "": 0, "tf32": 1, 
 
 
 def peak_flops(gpu_model: str, dtype: str) -> float | None:
-    """Peak dense FLOP/s of one GPU; None where the model or its dtype isn't known. An empty dtype is bf16.
+    """Return the peak dense FLOP/s of one GPU, None where the model or dtype is unknown. An empty dtype is bf16.
 
     >>> peak_flops("NVIDIA H100 80GB HBM3", "bf16")
     989400000000000.0

@@ -2,9 +2,9 @@
 
 Prometheus keeps all points of a series that one scrape brings, as long as they come in order and are newer than what
 it has. So each consumer (``/batches?consumer=prom-a``) has a cursor: the newest point that it took. The cursor moves
-only when the answer was taken. The newest point of every series is served again each time, for ten minutes: Prometheus
-accepts it silently, and one that tracks the staleness of timestamped series (ours doesn't: it loses batches when a
-scrape fails) would otherwise end the series with a marker of *its* clock, which a node whose clock is a little behind
+only when the reply was delivered. The newest point of every series is served again each time, for ten minutes:
+Prometheus accepts it silently. One that tracks the staleness of timestamped series (ours doesn't: it loses batches when
+a scrape fails) would otherwise end the series with a marker of *its* clock, which a node whose clock is a little behind
 could not follow in order.
 """
 
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
-# What Prometheus would still take: it refuses points older than about an hour before its newest data.
+# Prometheus refuses points older than about an hour before its newest data.
 KEEP_SECONDS = 3000.0
 MAX_POINTS = 20_000
 # How long the newest point of a series is served again: longer than a step. Much later Prometheus would refuse it as
@@ -42,7 +42,7 @@ COLUMNS = (
     "reported_flops_per_second",
 )
 
-# Of a point as it is kept. The step is a float, as a ring may claim any number.
+# A packed point. The step is a float, as a ring may claim any number.
 _TIMESTAMP = struct.Struct("<q")
 _HEAD = struct.Struct("<qqddIH")
 _OPTIONAL = ("mfu", "flops_per_second", "loss", "grad_norm", "steps", "reported_mfu", "reported_flops_per_second")
@@ -75,7 +75,7 @@ class Point:
     reported_flops_per_second: float | None = None
 
     def columns(self) -> Iterator[tuple[str, float]]:
-        """The values that this batch has, by the name of their series; a tag is ``tag:checkpoint`` with value 1."""
+        """Yield the values of this batch by the name of their series; a tag is ``tag:checkpoint`` with value 1."""
         for name in COLUMNS:
             value = getattr(self, name)
             if value is not None:
@@ -85,28 +85,33 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Fresh:
-    """What a consumer gets of a run: ``points`` it hasn't got, and ``again`` the newest of each other series."""
+class PendingPoints:
+    """The reply to a consumer for one run.
+
+    Attributes:
+        points: Those that it hasn't taken.
+        again: The newest point of each other series, by its name.
+    """
 
     points: tuple[Point, ...]
     again: Mapping[str, Point]
 
     def series(self) -> dict[str, list[tuple[float, int]]]:
-        """By the name of the series, values and timestamps in ms, in order of time."""
-        found: dict[str, list[tuple[float, int]]] = {}
+        """Return values and timestamps in ms, in order of time, by the name of their series."""
+        series: dict[str, list[tuple[float, int]]] = {}
         for name, point in self.again.items():
-            found[name] = [(dict(point.columns())[name], point.timestamp)]
+            series[name] = [(dict(point.columns())[name], point.timestamp)]
         for point in self.points:
             for name, value in point.columns():
-                found.setdefault(name, []).append((value, point.timestamp))
-        return found
+                series.setdefault(name, []).append((value, point.timestamp))
+        return series
 
 
 @dataclass
 class Cursor:
-    """What a consumer has taken of a run: the newest timestamp, and by ring the first record that it hasn't.
+    """The position of a consumer in a run: the newest timestamp it took, and the first record it lacks of each ring.
 
-    Both are needed: after a restart of the exporter records are read from the rings once more, and a clock that was
+    Both are needed: after a restart of the exporter records are read from the rings again, and a clock that was
     set meanwhile gives them other timestamps. The ring that was read last is the last in ``rings``.
     """
 
@@ -122,7 +127,7 @@ class Cursor:
         return next(reversed(self.rings), None) == point.ring and point.sequence == self.rings[point.ring] - 1
 
     def take(self, points: Iterable[Point]) -> None:
-        """The consumer got these."""
+        """Advance over these points, which the consumer got."""
         for point in points:
             self.newest = max(self.newest, point.timestamp)
             self.rings[point.ring] = max(point.sequence + 1, self.rings.pop(point.ring, 0))
@@ -134,11 +139,10 @@ Cursors = dict[str, dict[RunKey, Cursor]]
 """By consumer and run."""
 
 
-class Shelf:
-    """Points in order of time, the newest MAX_POINTS.
+class PointBuffer:
+    """The newest MAX_POINTS points in order of time, packed to bytes.
 
-    Each takes a hundred bytes, and nothing that Python's garbage collector looks at; as an object with its numbers it
-    would be four hundred.
+    Packed they take a fraction of the memory of objects, and the garbage collector has nothing to visit.
     """
 
     def __init__(self) -> None:
@@ -147,7 +151,7 @@ class Shelf:
         self._numbers: dict[tuple[str, tuple[str, ...]], int] = {}
 
     def append(self, point: Point) -> None:
-        """Keep it as the newest."""
+        """Append the newest point."""
         origin = (point.ring, point.tags)
         number = self._numbers.setdefault(origin, len(self._origins))
         if number == len(self._origins):
@@ -155,31 +159,31 @@ class Shelf:
         values = [getattr(point, name) for name in _OPTIONAL]
         known = sum([1 << bit for bit, value in enumerate(values) if value is not None])
         head = _HEAD.pack(point.timestamp, point.sequence, point.step, point.seconds, number, known)
-        given = [value for value in values if value is not None]
-        self._packed.append(head + struct.pack(f"<{len(given)}d", *given))
+        numbers = [value for value in values if value is not None]
+        self._packed.append(head + struct.pack(f"<{len(numbers)}d", *numbers))
 
     def forget(self, until: float) -> None:
-        """Drop all that are older than the timestamp."""
+        """Drop all points older than the timestamp ``until``."""
         while self._packed and _TIMESTAMP.unpack_from(self._packed[0])[0] < until:
             self._packed.popleft()
 
     def after(self, timestamp: int) -> Iterator[Point]:
-        """Those that are newer, oldest first."""
-        found: list[bytes] = []
+        """Yield the points newer than ``timestamp``, oldest first."""
+        newer: list[bytes] = []
         for packed in reversed(self._packed):
             if _TIMESTAMP.unpack_from(packed)[0] <= timestamp:
                 break
-            found.append(packed)
-        return map(self._point, reversed(found))
+            newer.append(packed)
+        return map(self._point, reversed(newer))
 
     def __reversed__(self) -> Iterator[Point]:
-        """All, newest first."""
+        """Yield all points, newest first."""
         return map(self._point, reversed(self._packed))
 
     def _point(self, packed: bytes) -> Point:
         timestamp, sequence, step, seconds, number, known = _HEAD.unpack_from(packed)
-        given = iter(struct.unpack_from(f"<{known.bit_count()}d", packed, _HEAD.size))
-        values = {name: next(given) for bit, name in enumerate(_OPTIONAL) if known >> bit & 1}
+        numbers = iter(struct.unpack_from(f"<{known.bit_count()}d", packed, _HEAD.size))
+        values = {name: next(numbers) for bit, name in enumerate(_OPTIONAL) if known >> bit & 1}
         values |= {name: int(value) for name, value in values.items() if name == "steps"}
         ring, tags = self._origins[number]
         return Point(**{**_UNKNOWN, **values}, timestamp=timestamp, sequence=sequence, step=int(step),
@@ -188,10 +192,10 @@ class Shelf:
 
 @dataclass
 class _Series:
-    points: Shelf = field(default_factory=Shelf)
+    points: PointBuffer = field(default_factory=PointBuffer)
     newest: int = 0
     latest: dict[str, Point] = field(default_factory=dict)
-    added: dict[str, int] = field(default_factory=dict)  # by ring, the first record that isn't here yet
+    added: dict[str, int] = field(default_factory=dict)  # by ring, the first record that was not added yet
 
     def add(self, point: Point) -> None:
         self.newest = point.timestamp
@@ -201,19 +205,19 @@ class _Series:
             self.latest[name] = point
         self.points.forget(point.timestamp - KEEP_SECONDS * 1000)
 
-    def since(self, cursor: Cursor, oldest: float) -> Fresh:
+    def since(self, cursor: Cursor, oldest: float) -> PendingPoints:
         news = (point for point in self.points.after(cursor.newest) if not cursor.has(point))
         points = tuple(islice(news, MAX_POINTS_PER_REPLY))
         missing = self.latest.keys() - {name for point in points for name, _ in point.columns()}
         again = {name: point for name in missing if (point := self._newest_of(name, cursor.newest))}
-        return Fresh(points, {name: point for name, point in again.items() if point.timestamp >= oldest})
+        return PendingPoints(points, {name: point for name, point in again.items() if point.timestamp >= oldest})
 
     def _newest_of(self, name: str, cursor: int) -> Point | None:
-        """The newest point of a series that the consumer has, by whatever is still here."""
+        """Return the newest point of a series that the consumer has, None if it is no longer stored."""
         latest = self.latest[name]
         if latest.timestamp <= cursor:
             return latest
-        # A backlog of several replies: the series goes on in a later one and must not seem to end in this.
+        # A backlog of several replies: the series continues in a later one and must not seem to end in this one.
         old = (p for p in reversed(self.points) if p.timestamp <= cursor and any(name == n for n, _ in p.columns()))
         return next(old, None)
 
@@ -222,45 +226,45 @@ class PointStore:
     """The points of all runs that report on this node. Not thread-safe: the collector locks around it."""
 
     def __init__(self, cursors: Cursors | None = None) -> None:
-        """``cursors`` are those of an earlier life."""
+        """Continue with the ``cursors`` that an earlier process saved."""
         self._series: dict[RunKey, _Series] = {}
         self._cursors: Cursors = cursors or {}
 
     def add(self, key: RunKey, point: Point) -> None:
-        """Append a point, once; if the clock went back, it follows its predecessor by a millisecond."""
+        """Append a point unless it was added before; if the clock went back, it follows its predecessor by 1 ms."""
         series = self._series.get(key)
         if series is None:
             series = self._series[key] = _Series()
         if point.sequence < series.added.get(point.ring, 0):
             return
         cursors = [of[key] for of in self._cursors.values() if key in of]
-        # A point read once more after a restart keeps the timestamp under which it is served again.
+        # A point that is read again after a restart keeps the timestamp under which it was served.
         stamp = next((cursor.newest for cursor in cursors if cursor.is_newest(point)), point.timestamp)
         floor = max((cursor.newest for cursor in cursors if not cursor.has(point)), default=0)
         stamp = max(stamp, series.newest + 1, floor + 1)
         series.add(point if stamp == point.timestamp else replace(point, timestamp=stamp))
 
-    def fresh(self, consumer: str, now: float = 0.0) -> dict[RunKey, Fresh]:
-        """Per run what the consumer is to get at the wall clock's time ``now``."""
+    def pending(self, consumer: str, now: float = 0.0) -> dict[RunKey, PendingPoints]:
+        """Return the reply to a consumer for each run, at the wall clock's time ``now``."""
         cursors = self._cursors.get(consumer, {})
         oldest = (now - AGAIN_SECONDS) * 1000
         return {key: series.since(cursors.get(key, Cursor()), oldest) for key, series in self._series.items()}
 
-    def taken(self, consumer: str, fresh: Mapping[RunKey, Fresh]) -> None:
-        """The consumer has these: its cursor moves on, and never back, in whatever order its answers are confirmed."""
+    def confirm(self, consumer: str, pending: Mapping[RunKey, PendingPoints]) -> None:
+        """Advance the consumer's cursor over a delivered reply; it never goes back, whatever the order of replies."""
         cursors = self._cursors.pop(consumer, {})
-        for key, of in fresh.items():
+        for key, of in pending.items():
             if of.points:
                 cursors.setdefault(key, Cursor()).take(of.points)
         self._cursors[consumer] = {key: cursor for key, cursor in cursors.items() if key in self._series}
         while len(self._cursors) > MAX_CONSUMERS:
-            del self._cursors[next(iter(self._cursors))]  # the one that asked longest ago
+            del self._cursors[next(iter(self._cursors))]  # the one with the oldest request
 
     def cursors(self) -> Cursors:
-        """All cursors, for :class:`PointStore` of the next life."""
+        """Return all cursors, for the :class:`PointStore` of the next process."""
         return self._cursors
 
     def forget(self, keep: Iterable[RunKey]) -> None:
         """Drop all runs but these."""
-        kept = set(keep)
-        self._series = {key: series for key, series in self._series.items() if key in kept}
+        runs = set(keep)
+        self._series = {key: series for key, series in self._series.items() if key in runs}

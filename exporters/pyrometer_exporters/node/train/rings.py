@@ -1,4 +1,4 @@
-"""Reading the client's ring files: whole records only, and nothing a rank does to its file can hurt the exporter.
+"""Read the client's ring files: complete records only, and safe against anything a rank does to its file.
 
 Read with pread rather than mapped: a rank that truncates its file would turn a mapped read into SIGBUS.
 """
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from pyrometer import ring
 
-# A node has 8-16 ranks; leftovers of crashed runs come on top. More is somebody's mistake, not our memory.
+# A node has 8-16 ranks, plus leftovers of crashed runs. More are a mistake, and must not fill our memory.
 MAX_RINGS = 256
 
 _HEADER = struct.Struct(f"<{ring.FLOPS_EXTRA_SLOT}qd{ring.LONGEST_TICK_SLOT - ring.FLOPS_EXTRA_SLOT}q")
@@ -38,14 +38,14 @@ _MAX_NUMBER = 1 << 53
 
 
 class BadRingError(Exception):
-    """A file that is no ring of a version we know; the message says why."""
+    """A file that is not a ring of a known version; the message is the reason."""
 
 
 @dataclass(frozen=True)
 class Meta:
-    """What a rank said of itself and its run when it started. Unknown texts are empty, unknown numbers None.
+    """The description of a rank and its run, from its start. Unknown texts are empty, unknown numbers None.
 
-    ``world_size`` is 0 where a log doesn't tell.
+    ``world_size`` is 0 where a log doesn't print it.
     """
 
     run: str
@@ -100,7 +100,7 @@ class Header:
 
 
 class Record(NamedTuple):
-    """One finished step, or of a log's line the steps it stands for; ``sequence`` counts from 0 within the ring."""
+    """One finished step, or the steps that a log's line stands for; ``sequence`` counts from 0 within the ring."""
 
     sequence: int
     start: int
@@ -135,13 +135,17 @@ class RingFile:
             raise
 
     def header(self) -> Header:
-        """The header now. Raises OSError, BadRingError.
+        """Return the current header.
 
-        The end of a step is several writes. Read between two of them, the sums could stand at what they never were,
-        and a counter seem to go back; so it is read until it says the same twice, which it does at once.
+        The end of a step is several writes. Between two of them the sums don't agree, and a counter could seem to go
+        back; so the header is read until it is the same twice, usually at once.
+
+        Raises:
+            OSError: the file can't be read.
+            BadRingError: it is cut short, or its sums are negative.
         """
         last, data = self._last, self._read(0, _HEADER.size)
-        if last is not None and last[0] == data:  # as it was at the last look, which is twice the same
+        if last is not None and last[0] == data:  # unchanged since the last read, so the same twice
             return last[1]
         for _ in range(_HEADER_TRIES):
             before, data = data, self._read(0, _HEADER.size)
@@ -177,7 +181,12 @@ class RingFile:
         )
 
     def records(self, first: int, count: int) -> Iterator[Record]:
-        """The records ``first`` to ``count - 1`` that are still whole; what the writer has overtaken is left out."""
+        """Yield the records ``first`` to ``count - 1``, without those that the writer has overtaken.
+
+        Raises:
+            OSError: the file can't be read.
+            BadRingError: it is cut short.
+        """
         first = max(first, count - ring.CAPACITY, 0)
         chunks = [(number, self._chunk(number, length)) for number, length in _runs(first, count)]
         (now,) = _COUNT.unpack(self._read(8 * ring.COUNT_SLOT, _COUNT.size))
@@ -190,7 +199,7 @@ class RingFile:
                     yield _record(slots)
 
     def alive(self) -> bool:
-        """Whether the rank's process still holds its lock; it doesn't after any kind of end, SIGKILL included."""
+        """Return whether the rank's process still holds its lock; it loses it by any kind of end, SIGKILL included."""
         try:
             fcntl.flock(self._fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError:
@@ -199,7 +208,7 @@ class RingFile:
         return False
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         os.close(self._fd)
 
     def _chunk(self, number: int, length: int) -> bytes:
@@ -214,8 +223,8 @@ class RingFile:
         return data
 
     def _read_meta(self) -> Meta:
-        found = os.fstat(self._fd)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(self._fd)
+        if not stat.S_ISREG(status.st_mode):
             msg = f"{self.path} is not a regular file"
             raise BadRingError(msg)
         magic, _created, _pid, length = struct.unpack("<4q", self._read(0, 32))
@@ -227,10 +236,13 @@ class RingFile:
 
 
 def parse_meta(path: str, data: bytes) -> Meta:
-    """The description in a ring's header, JSON as :func:`pyrometer.start` writes it. Raises BadRingError."""
+    """Parse the description in a ring's header, JSON as :func:`pyrometer.start` writes it.
+
+    Raises:
+        BadRingError: it can't be parsed, or lacks a value.
+    """
     try:
-        found = json.loads(data)
-        return _meta(found)
+        return _meta(json.loads(data))
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         msg = f"{path} has an unreadable description: {type(error).__name__}"
         raise BadRingError(msg) from None
@@ -241,7 +253,7 @@ def _meta(found: dict[str, Any]) -> Meta:
         "model", "convention", "dtype", "gpu_model", "recompute", "job_id", "gpu", "uuid", "stage", "replica",
         "global_batch_size", "micro_batch_size", "sequence_length",
     )  # fmt: skip
-    source = str(found.get("source", "client"))  # as expected_mfu: clients older than these two don't give them
+    source = str(found.get("source", "client"))  # absent, as expected_mfu, from older clients
     world = _whole(found["world_size"])
     return Meta(
         run=str(found["run"]),
@@ -270,13 +282,13 @@ def _whole(value: float) -> int:
 
 
 def _positive(value: float | None) -> float | None:
-    """A finite number above zero, or None: a rank's nonsense must not become a rate."""
+    """Return a finite number above zero, else None: garbage must not become a rate."""
     number = 0.0 if value is None else float(value)
     return number if 0.0 < number < 1e30 else None
 
 
 def _runs(first: int, count: int) -> Iterator[tuple[int, int]]:
-    """Stretches of record numbers that lie side by side in the file: one, or two where the ring turns over."""
+    """Yield (first number, length) of records that are contiguous in the file: one span, or two across its end."""
     while first < count:
         length = min(count - first, ring.CAPACITY - first % ring.CAPACITY)
         yield first, length
@@ -318,7 +330,7 @@ def _double(slots: tuple[Any, ...], place: int, flag: int) -> float | None:
 
 
 def _changed(slots: tuple[Any, ...], place: int, flag: int) -> int | None:
-    """A number that is no longer as in the description."""
+    """Return a number that differs from the description, None where it doesn't."""
     if len(slots) <= place or not slots[ring.FLAGS] & flag or not 0 < slots[place] <= _MAX_NUMBER:
         return None
     return int(slots[place])

@@ -1,7 +1,7 @@
-"""Stacks of ranks that stand still, asked of those that allow it (``pyrometer.start(stacks=True)``), folded over ranks.
+"""Stack traces of stalled ranks, requested from those that allow it (``stacks=True``), grouped over ranks.
 
 The signal makes faulthandler write the stacks of all threads beside the ring, even while Python hangs in NCCL. It is
-sent only to a process that holds the ring's lock and catches the signal: to any other it would be the end.
+sent only to a process that holds the ring's lock and catches the signal; it would end any other.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from pyrometer_kit.clock import Clock
 
 log = logging.getLogger(__name__)
 
-# A rank that makes no step for three usual ones, or 5 s more than one, is worth a look; once in five minutes, as a dump
-# stops it for some milliseconds.
+# A rank without a step for three usual ones, or for 5 s more than one, has stalled. At most one request in five
+# minutes, as a dump stops the rank for a moment.
 SLOW_STEPS = 3.0
 SLOW_SECONDS = 5.0
 EVERY_SECONDS = 300.0
-# Before the 10th step there is no usual one: compiling takes minutes.
+# Earlier steps compile, which takes minutes.
 MIN_STEPS = 10
-# Where a rank may stay as long as it likes, and where nobody knows whether it is done.
+# Parts of any length, and places where the rank may be done.
 QUIET_PARTS = ("checkpoint", "eval", "between", "between_ticks")
 MAX_DUMP_BYTES = 256 * 1024
 
@@ -37,8 +37,8 @@ _FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$')
 
 
 @dataclass
-class _Asked:
-    """A rank that was asked: when, and how much its file held before."""
+class _Request:
+    """A request to a rank: when it was sent, and the size of the dump file before."""
 
     at: float
     wall: float
@@ -46,59 +46,59 @@ class _Asked:
 
 
 class Stacks:
-    """Asks ranks that stand still. Not thread-safe: the collector locks around it."""
+    """Requests the stacks of stalled ranks. Not thread-safe: the collector locks around it."""
 
     def __init__(self, procfs: Path, clock: Clock) -> None:
         self._procfs = procfs
         self._clock = clock
-        self._asked: dict[str, _Asked] = {}
+        self._requests: dict[str, _Request] = {}
 
-    def look(self, ranks: list[Rank]) -> None:
-        """Ask those ranks that stand still, allow it, and weren't asked lately."""
+    def poll(self, ranks: list[Rank]) -> None:
+        """Send a request to those ranks that have stalled, allow it, and had none lately."""
         now = self._clock.monotonic()
-        here = {rank.file.path for rank in ranks}
-        self._asked = {path: asked for path, asked in self._asked.items() if path in here}
+        present = {rank.file.path for rank in ranks}
+        self._requests = {path: request for path, request in self._requests.items() if path in present}
         for rank in ranks:
-            asked = self._asked.get(rank.file.path)
-            lately = asked is not None and now - asked.at < EVERY_SECONDS
-            if rank.ended_at is None and rank.header.stack_signal > 0 and not lately and _stands(rank, now):
-                self._asked[rank.file.path] = _Asked(now, self._clock.wall(), _size(_dump_path(rank)))
-                self._ask(rank)
+            request = self._requests.get(rank.file.path)
+            recent = request is not None and now - request.at < EVERY_SECONDS
+            if rank.ended_at is None and rank.header.stack_signal > 0 and not recent and _has_stalled(rank, now):
+                self._requests[rank.file.path] = _Request(now, self._clock.wall(), _size(_dump_path(rank)))
+                self._send(rank)
 
     def report(self, ranks: list[Rank]) -> str:
-        """The latest stacks, folded: for each run the ranks that stand alike, the fewest first."""
+        """Return the latest stacks: for each run the ranks with identical stacks, the smallest group first."""
         by_run: dict[tuple[str, str], list[Rank]] = {}
         for rank in ranks:
-            if rank.file.path in self._asked:
+            if rank.file.path in self._requests:
                 by_run.setdefault(rank.key, []).append(rank)
         blocks = [self._block(key, of) for key, of in sorted(by_run.items())]
-        return "\n".join(blocks) or "No rank that allows it (stacks=True) has stood still.\n"
+        return "\n".join(blocks) or "No rank with stacks=True has stalled.\n"
 
     def _block(self, key: tuple[str, str], ranks: list[Rank]) -> str:
-        asked = max(self._asked[rank.file.path].wall for rank in ranks)
-        at = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(asked))
+        latest = max(self._requests[rank.file.path].wall for rank in ranks)
+        at = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(latest))
         dumps = {rank.meta.rank: self._read(rank) for rank in ranks}
         return f"run {key[0]}, attempt {key[1]}, {at}\n\n{fold(dumps)}"
 
-    def _ask(self, rank: Rank) -> None:
+    def _send(self, rank: Rank) -> None:
         number, name = rank.header.stack_signal, f"run {rank.meta.run} rank {rank.meta.rank}"
         try:
             pid = self._holder(rank)
             if pid is None or not self._catches(pid, number):
-                log.warning("%s stands still; its process can't be found, or no longer catches signal %d", name, number)
+                log.warning("%s has stalled; its process can't be found, or no longer catches signal %d", name, number)
                 return
             os.kill(pid, number)
-            log.warning("%s stands still: its stacks are at /stacks", name)
+            log.warning("%s has stalled; stack traces are at /stacks", name)
         except OSError as error:
-            log.warning("%s stands still; asking for its stacks failed: %s", name, error.strerror)
+            log.warning("%s has stalled; requesting its stacks failed: %s", name, error.strerror)
 
     def _holder(self, rank: Rank) -> int | None:
-        """The process that holds the ring's lock, by its number here: inside a container it has another."""
-        found = Path(rank.file.path).lstat()
-        place = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+        """Return the process that holds the ring's lock, by its id on the host: in a container it has another."""
+        status = Path(rank.file.path).lstat()
+        inode = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
         for line in (self._procfs / "locks").read_text(encoding="ascii").splitlines():
             fields = line.split()
-            if len(fields) > 5 and fields[1] == "FLOCK" and fields[5] == place and int(fields[4]) > 0:
+            if len(fields) > 5 and fields[1] == "FLOCK" and fields[5] == inode and int(fields[4]) > 0:
                 return int(fields[4])
         return None
 
@@ -108,19 +108,19 @@ class Stacks:
         return caught is not None and bool(int(caught[1], 16) >> (number - 1) & 1)
 
     def _read(self, rank: Rank) -> str:
-        """What the rank has written since it was asked."""
+        """Return what the rank has written since the request."""
         with contextlib.suppress(OSError):
             fd = os.open(_dump_path(rank), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
             try:
                 if stat.S_ISREG(os.fstat(fd).st_mode):
-                    data = os.pread(fd, MAX_DUMP_BYTES, self._asked[rank.file.path].size)
+                    data = os.pread(fd, MAX_DUMP_BYTES, self._requests[rank.file.path].size)
                     return data.decode("utf-8", errors="replace")
             finally:
                 os.close(fd)
         return ""
 
 
-def _stands(rank: Rank, now: float) -> bool:
+def _has_stalled(rank: Rank, now: float) -> bool:
     header, (part, since) = rank.header, rank.position()
     if header.count < MIN_STEPS or part in QUIET_PARTS:
         return False
@@ -141,19 +141,19 @@ def _size(path: str) -> int:
 
 
 def fold(dumps: Mapping[str, str]) -> str:
-    """Ranks whose main threads stand at the same place, together; the fewest first: the odd one out is the suspect."""
-    alike: dict[tuple[str, ...], list[int]] = {}
+    """Group ranks by the stacks of their main threads, the smallest group first: the outlier is the suspect."""
+    groups: dict[tuple[str, ...], list[int]] = {}
     for rank, dump in dumps.items():
-        alike.setdefault(main_thread(dump), []).append(int(rank))
+        groups.setdefault(main_thread(dump), []).append(int(rank))
     lines = []
-    for frames, ranks in sorted(alike.items(), key=lambda item: (len(item[1]), item[1])):
+    for frames, ranks in sorted(groups.items(), key=lambda item: (len(item[1]), item[1])):
         name = f"{'rank' if len(ranks) == 1 else 'ranks'} {ranges(ranks)}"
         lines += [f"{name}:", *(f"  {frame}" for frame in frames or ("no answer",)), ""]
     return "\n".join(lines)
 
 
 def main_thread(dump: str) -> tuple[str, ...]:
-    """The frames of the thread that took the signal, which is Python's main thread; the innermost first."""
+    """Return the frames of the thread that took the signal, Python's main thread; the innermost first."""
     blocks = re.split(r"^(?=(?:Thread|Current thread) 0x)", dump, flags=re.MULTILINE)
     current = [block for block in blocks if block.startswith("Current thread")]
     return tuple(_frames((current or blocks)[-1]))
@@ -167,7 +167,7 @@ def _frames(block: str) -> Iterator[str]:
 
 
 def ranges(numbers: list[int]) -> str:
-    """Numbers in short: 0-2,7.
+    """Format numbers as ranges: 0-2,7.
 
     >>> ranges([7, 1, 0, 2])
     '0-2,7'

@@ -1,4 +1,4 @@
-"""The ranks of this node, followed through their rings: which there are, which have ended, and their new batches."""
+"""Track the ranks of this node through their rings: find them, read their new batches, and detect their end."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pathlib import Path
 from pyrometer import ring
 from pyrometer_exporters.framework.metrics import Down
 from pyrometer_exporters.framework.outcome import reason_of
-from pyrometer_exporters.node.train.folder import Folder
 from pyrometer_exporters.node.train.peaks import peak_flops
 from pyrometer_exporters.node.train.points import Point, PointStore, RunKey
+from pyrometer_exporters.node.train.ring_folder import RingFolder
 from pyrometer_exporters.node.train.rings import BadRingError, Header, Meta, Record, RingFile
 from pyrometer_kit.clock import Clock
 
@@ -26,14 +26,14 @@ KEEP_CRASHED_SECONDS = 600.0
 # The difference of the two clocks changes when the wall clock is set, and only then: less is the reading's own noise.
 CLOCK_STEP_MS = 100
 CHANGING_TEXTS = ("global_batch_size", "sequence_length", "recompute")
-"""What a run may say anew with each step."""
+"""Texts that may change with each step."""
 _TAGGED = sum(ring.TAG_BITS.values())
 _BETWEEN_TICKS = {ring.NAMED: "step", ring.UNNAMED: "between_ticks"}
 
 
 @dataclass(eq=False)
 class Rank:
-    """A rank of a run on this node and where it stands."""
+    """A rank of a run on this node, and its position in training."""
 
     file: RingFile
     header: Header
@@ -64,7 +64,7 @@ class Rank:
         return self.meta.first_step + self.header.count - 1 if logged is None else logged
 
     def position(self) -> tuple[str, int]:
-        """The part that the rank is in now, and since when: a part ends, and what is left of the step begins then."""
+        """Return the part that the rank is in now, and since when; after a part, the rest of the step begins."""
         header = self.header
         if 0 < header.part <= len(ring.PARTS):
             return ring.PARTS[header.part - 1], header.part_started
@@ -74,13 +74,13 @@ class Rank:
         return ticks or "between", max(self.last_end or header.created, header.part_started)
 
     def text(self, name: str) -> str:
-        """A text of the run's description, as it is at the latest step."""
+        """Return a text of the run's description, as of the latest step."""
         changed = getattr(self.latest, name, None) if name in CHANGING_TEXTS else None
         return self.meta.texts[name] if changed is None else str(changed)
 
     @property
     def meta(self) -> Meta:
-        """What the rank said of itself."""
+        """The rank's description."""
         return self.file.meta
 
     @property
@@ -98,20 +98,24 @@ class Tracker:
     """Follows the rings in a folder. Not thread-safe: the collector locks around it."""
 
     def __init__(self, folder: Path, clock: Clock, store: PointStore, offset_ms: int | None = None) -> None:
-        """``offset_ms`` is that of an earlier life: a batch that is read again gets the timestamp that it had."""
+        """Continue with the ``offset_ms`` of an earlier process: a batch that is read again keeps its timestamp."""
         self.offset_ms = offset_ms
         self._folder = folder
         self._clock = clock
         self._store = store
-        self._listing = Folder(folder)
+        self._listing = RingFolder(folder)
         self._ranks: dict[str, Rank] = {}
         self._bad: dict[str, str] = {}
         self._done: set[str] = set()
 
     def poll(self) -> None:
-        """Look for new, changed and ended rings, and put new batches into the store. Raises OSError."""
+        """Find new, changed and ended rings, and put new batches into the store.
+
+        Raises:
+            OSError: the folder can't be listed.
+        """
         names = self._listing.names()
-        # Bad ones too, each time: what was out of descriptors or not yet readable may be well by now.
+        # Bad ones are retried each time: a lack of descriptors or permissions may have passed.
         self._bad = {}
         for name in names - self._ranks.keys() - self._done:
             self._open(name)
@@ -131,21 +135,21 @@ class Tracker:
         self._store.forget(rank.key for rank in self._ranks.values())
 
     def ranks(self) -> list[Rank]:
-        """The newest ring of each rank of each run, the ended but not yet expired included."""
+        """Return the newest ring of each rank of each run, including those that have ended and not expired."""
         newest: dict[tuple[RunKey, str], Rank] = {}
         for rank in sorted(self._ranks.values(), key=lambda rank: rank.age):
             newest[rank.key, rank.meta.rank] = rank
         return list(newest.values())
 
     def downs(self) -> list[Down]:
-        """The files that can't be read as rings."""
-        found = [Down(name, "bad_ring", why) for name, why in self._bad.items()]
+        """Return the files that can't be read as rings."""
+        downs = [Down(name, "bad_ring", why) for name, why in self._bad.items()]
         if left_out := self._listing.left_out:
-            found.append(Down("rings", "too_many_rings", f"{left_out} of the oldest files are not looked at"))
-        return found
+            downs.append(Down("rings", "too_many_rings", f"{left_out} of the oldest files are not read"))
+        return downs
 
     def close(self) -> None:
-        """Let go of all files."""
+        """Close all files."""
         for rank in self._ranks.values():
             rank.file.close()
         self._ranks.clear()
@@ -154,13 +158,13 @@ class Tracker:
         try:
             file = RingFile(str(self._folder / name))
         except FileNotFoundError:
-            return  # gone since the folder was listed
+            return  # removed since the folder was listed
         except (OSError, BadRingError) as error:
             self._bad[name] = str(error)
             return
         meta = file.meta
         peak = meta.peak_flops or peak_flops(meta.texts["gpu_model"], meta.texts["dtype"])
-        # From its first record, whoever has it already: a consumer that comes for the first time gets the whole ring.
+        # From its first record, even if some consumers have it: a new consumer gets the whole ring.
         self._ranks[name] = Rank(file, file.first_header, 0, peak)
 
     def _follow(self, rank: Rank, now: float) -> None:
@@ -172,7 +176,7 @@ class Tracker:
             rank.ended_at = min(now, max(rank.last_end, header.created) / 1e9) if rank.last_end else now
 
     def _read_on(self, rank: Rank) -> None:
-        """All new records of the rank that reports, of another the latest only."""
+        """Read all new records of the reporting rank, and only the latest of any other."""
         first, count = rank.next_record, rank.header.count
         for record in rank.file.records(min(first, count - 1) if rank.meta.reporting else count - 1, count):
             rank.latest = record
@@ -181,10 +185,10 @@ class Tracker:
         rank.next_record = count
 
     def offset(self) -> int:
-        """The wall clock less CLOCK_MONOTONIC in ms: the same until somebody sets the clock."""
+        """Return the wall clock less CLOCK_MONOTONIC in ms; it changes only when the clock is set."""
         before, wall, after = self._clock.monotonic(), self._clock.wall(), self._clock.monotonic()
         now = int((wall - before) * 1000)
-        # Where the two were not read at once, as other threads or programs had their turn, they say nothing.
+        # If another thread or process ran between the two reads, the difference means nothing.
         at_once = (after - before) * 1000 < CLOCK_STEP_MS / 2
         if self.offset_ms is None or (at_once and abs(now - self.offset_ms) >= CLOCK_STEP_MS):
             self.offset_ms = now
@@ -199,14 +203,16 @@ class Tracker:
         self._ranks.pop(name).file.close()
 
     def folder_down(self, error: OSError) -> Down:
-        """The reason why the folder itself can't be read."""
+        """Return the reason why the folder itself can't be read."""
         if isinstance(error, FileNotFoundError):
             return Down("rings", "no_rings", f"no folder {self._folder}: no training rank reported here yet")
         return Down("rings", reason_of(error), f"{self._folder}: {error.strerror}")
 
 
 def to_point(record: Record, rank: Rank, offset_ms: int) -> Point:
-    """A record as a batch (a log's line: the mean of its steps); ``offset_ms`` is the wall clock less CLOCK_MONOTONIC.
+    """Convert a record to a batch, a log's line to the mean of its steps.
+
+    ``offset_ms`` is the wall clock less CLOCK_MONOTONIC.
 
     MFU = model FLOPs of the step / (step seconds x GPUs x peak FLOP/s of one GPU).
     """

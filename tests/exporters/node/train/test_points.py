@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from pyrometer_exporters.node.train import memory as memory_module
+from pyrometer_exporters.node.train import cursor_file as cursor_file_module
 from pyrometer_exporters.node.train import points
-from pyrometer_exporters.node.train.memory import Memory, Remembered
-from pyrometer_exporters.node.train.points import Cursor, Fresh, Point, PointStore, Shelf
+from pyrometer_exporters.node.train.cursor_file import CursorFile, SavedCursors
+from pyrometer_exporters.node.train.points import Cursor, PendingPoints, Point, PointBuffer, PointStore
 
 KEY = ("run", "0")
 NUMBERS = st.floats(allow_nan=True)
@@ -35,16 +35,16 @@ def filled(numbers: Iterable[int], store: PointStore | None = None) -> PointStor
 
 
 def take(store: PointStore, consumer: str) -> list[int]:
-    fresh = store.fresh(consumer)
-    store.taken(consumer, fresh)
-    return [p.sequence for p in fresh[KEY].points]
+    pending = store.pending(consumer)
+    store.confirm(consumer, pending)
+    return [p.sequence for p in pending[KEY].points]
 
 
 def test_each_consumer_gets_each_point_once_and_what_failed_again() -> None:
     store = filled(range(3))
     assert take(store, "a") == [0, 1, 2]
     assert take(store, "a") == []
-    assert [p.sequence for p in store.fresh("b")[KEY].points] == [0, 1, 2]
+    assert [p.sequence for p in store.pending("b")[KEY].points] == [0, 1, 2]
     filled([3], store)
     assert take(store, "b") == [0, 1, 2, 3]
     assert take(store, "a") == [3]
@@ -54,16 +54,16 @@ def test_the_newest_of_each_series_is_served_again_the_same() -> None:
     store = PointStore()
     store.add(KEY, point(1000, 0, loss=2.0))
     store.add(KEY, point(2000, 1, tagged=1))
-    first = store.fresh("a")[KEY].series()
+    first = store.pending("a")[KEY].series()
     take(store, "a")
-    again = store.fresh("a")[KEY].series()
+    again = store.pending("a")[KEY].series()
     assert again == {name: points[-1:] for name, points in first.items()}
 
 
 def test_without_a_consumer_nothing_counts_as_taken_and_nothing_is_again() -> None:
     store = filled(range(2))
-    assert store.fresh("")[KEY].again == {}
-    assert [p.sequence for p in store.fresh("")[KEY].points] == [0, 1]
+    assert store.pending("")[KEY].again == {}
+    assert [p.sequence for p in store.pending("")[KEY].points] == [0, 1]
 
 
 def test_a_backlog_comes_in_several_replies_and_no_series_seems_to_end_in_between(
@@ -76,20 +76,20 @@ def test_a_backlog_comes_in_several_replies_and_no_series_seems_to_end_in_betwee
     for n in range(1, 6):
         store.add(KEY, point(1000 * (n + 1), n, tagged=n == 5))
     names = []
-    while (fresh := store.fresh("a"))[KEY].points:
-        names.append(fresh[KEY].series().keys())
-        store.taken("a", fresh)
+    while (pending := store.pending("a"))[KEY].points:
+        names.append(pending[KEY].series().keys())
+        store.confirm("a", pending)
     assert len(names) == 3
     assert all("tag:checkpoint" in of for of in names)
 
 
 def test_answers_confirmed_out_of_order_never_move_a_cursor_back() -> None:
     store = filled(range(2))
-    early = store.fresh("a")
+    early = store.pending("a")
     filled([2, 3], store)
-    late = store.fresh("a")
-    store.taken("a", late)
-    store.taken("a", early)
+    late = store.pending("a")
+    store.confirm("a", late)
+    store.confirm("a", early)
     assert take(store, "a") == []
 
 
@@ -102,7 +102,7 @@ def test_after_a_restart_the_faster_of_two_consumers_gets_nothing_twice() -> Non
     again = PointStore(store.cursors())
     for n in range(12):
         again.add(KEY, point(1000 * n - 3_600_000, n))
-    slow, fast = again.fresh("slow")[KEY], again.fresh("fast")[KEY]
+    slow, fast = again.pending("slow")[KEY], again.pending("fast")[KEY]
     assert [p.sequence for p in slow.points] == [5, 6, 7, 8, 9, 10, 11]
     assert [p.sequence for p in fast.points] == [10, 11]
     assert min(p.timestamp for p in slow.points) > 4000
@@ -115,16 +115,16 @@ def test_after_a_restart_the_newest_point_is_served_again_with_its_old_timestamp
     again = PointStore(store.cursors())
     for n in range(5):
         again.add(KEY, point(1000 * n + 7, n))  # the clock was slewed a little
-    fresh = again.fresh("a")[KEY]
-    assert fresh.points == ()
-    assert {p.timestamp for p in fresh.again.values()} == {4000}
+    pending = again.pending("a")[KEY]
+    assert pending.points == ()
+    assert {p.timestamp for p in pending.again.values()} == {4000}
 
 
 def test_points_too_old_for_prometheus_are_dropped_and_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     store = filled([0, int(points.KEEP_SECONDS) + 10])
-    assert [p.sequence for p in store.fresh("a")[KEY].points] == [int(points.KEEP_SECONDS) + 10]
+    assert [p.sequence for p in store.pending("a")[KEY].points] == [int(points.KEEP_SECONDS) + 10]
     for n in range(40):
-        store.taken(f"consumer{n}", store.fresh(f"consumer{n}"))
+        store.confirm(f"consumer{n}", store.pending(f"consumer{n}"))
     assert len(store.cursors()) == points.MAX_CONSUMERS
     assert "consumer39" in store.cursors()
     for n in range(40):
@@ -138,7 +138,7 @@ def test_a_run_that_is_gone_takes_its_cursors_along() -> None:
     take(store, "a")
     store.forget([])
     store.add(("other", "0"), point(1, 0))
-    store.taken("a", store.fresh("a"))
+    store.confirm("a", store.pending("a"))
     assert store.cursors()["a"].keys() == {("other", "0")}
 
 
@@ -150,38 +150,38 @@ def test_a_run_that_is_gone_takes_its_cursors_along() -> None:
 )  # fmt: skip
 def test_a_broken_memory_is_an_empty_one(tmp_path: Path, text: str) -> None:
     (tmp_path / "train.json").write_text(text)
-    assert not any(Memory(tmp_path).load().cursors.values())
+    assert not any(CursorFile(tmp_path).load().cursors.values())
 
 
 def test_a_timestamp_that_is_none_keeps_no_batch_from_being_served(tmp_path: Path) -> None:
     (tmp_path / "train.json").write_text('{"consumers": {"a": [["run", "0", 1' + 300 * "0" + ', {"r": 1}]]}}')
-    store = filled(range(3), PointStore(Memory(tmp_path).load().cursors))
-    assert [p.sequence for p in store.fresh("b")[KEY].points] == [0, 1, 2]
+    store = filled(range(3), PointStore(CursorFile(tmp_path).load().cursors))
+    assert [p.sequence for p in store.pending("b")[KEY].points] == [0, 1, 2]
 
 
 def test_memory_survives_hostile_names_and_a_folder_that_is_gone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     cursors = {"\ud800\n": {('"', "0"): Cursor(5, {"\udcff.ring": 7})}}
-    Memory(tmp_path).save(cursors, 7)
-    assert Memory(tmp_path).load() == Remembered(cursors, 7)
-    gone = Memory(tmp_path / "gone")
+    CursorFile(tmp_path).save(cursors, 7)
+    assert CursorFile(tmp_path).load() == SavedCursors(cursors, 7)
+    gone = CursorFile(tmp_path / "gone")
     for _ in range(3):
         gone.save(cursors, None)
     assert caplog.text.count("can't write") == 1
-    Memory(None).save(cursors, None)
-    assert Memory(None).load() == Remembered()
+    CursorFile(None).save(cursors, None)
+    assert CursorFile(None).load() == SavedCursors()
 
 
 def test_a_memory_that_did_not_fit_leaves_the_one_before(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    memory = Memory(tmp_path)
-    memory.save({"a": {KEY: Cursor(1, {"r": 1})}}, 7)
-    monkeypatch.setattr(memory_module.os, "write", lambda _fd, data: len(data) - 1)
-    memory.save({"a": {KEY: Cursor(2, {"r": 2})}}, 7)
+    cursor_file = CursorFile(tmp_path)
+    cursor_file.save({"a": {KEY: Cursor(1, {"r": 1})}}, 7)
+    monkeypatch.setattr(cursor_file_module.os, "write", lambda _fd, data: len(data) - 1)
+    cursor_file.save({"a": {KEY: Cursor(2, {"r": 2})}}, 7)
     assert "No space left on device" in caplog.text
-    assert Memory(tmp_path).load() == Remembered({"a": {KEY: Cursor(1, {"r": 1})}}, 7)
+    assert CursorFile(tmp_path).load() == SavedCursors({"a": {KEY: Cursor(1, {"r": 1})}}, 7)
 
 
 @given(
@@ -196,17 +196,17 @@ def test_a_memory_that_did_not_fit_leaves_the_one_before(
     )
 )  # fmt: skip
 def test_points_are_kept_as_they_were(kept: list[Point]) -> None:
-    shelf = Shelf()
+    buffer = PointBuffer()
     for one in kept:
-        shelf.append(one)
-    assert repr([*shelf.after(0)]) == repr(kept)  # NaN is not equal to itself
-    assert repr([*reversed(shelf)]) == repr(kept[::-1])
+        buffer.append(one)
+    assert repr([*buffer.after(0)]) == repr(kept)  # NaN is not equal to itself
+    assert repr([*reversed(buffer)]) == repr(kept[::-1])
 
 
 def test_a_step_of_any_number_can_be_kept() -> None:
     store = PointStore()
     store.add(KEY, Point(1, 2**62, 2**63 + 2**53, 1.0, None, None, None, None, ()))
-    assert store.fresh("a")[KEY].points[0].step == 2**63 + 2**53
+    assert store.pending("a")[KEY].points[0].step == 2**63 + 2**53
 
 
 def test_a_kept_point_takes_a_hundred_bytes() -> None:
@@ -237,7 +237,7 @@ class Everyday(RuleBasedStateMachine):
         self.store = PointStore()
         self.saved: dict[str, dict[tuple[str, str], Cursor]] = {}
         self.read: dict[str, int] = {}
-        self.in_flight: list[tuple[str, dict[tuple[str, str], Fresh]]] = []
+        self.in_flight: list[tuple[str, dict[tuple[str, str], PendingPoints]]] = []
         self.accepted: dict[str, list[Point]] = {"prom-a": [], "prom-b": []}
         self.new_ring()
 
@@ -276,18 +276,18 @@ class Everyday(RuleBasedStateMachine):
         """A consumer has one request at a time: the next is only sent once the one before is settled."""
         self.poll()
         if all(name != consumer for name, _ in self.in_flight):
-            self.in_flight.append((consumer, self.store.fresh(consumer)))
+            self.in_flight.append((consumer, self.store.pending(consumer)))
 
     @rule(index=st.integers(0, 3), whole=st.booleans())
     def settle(self, index: int, whole: bool) -> None:
         if index >= len(self.in_flight):
             return
-        consumer, fresh = self.in_flight.pop(index)
+        consumer, pending = self.in_flight.pop(index)
         if whole:
-            self.store.taken(consumer, fresh)
+            self.store.confirm(consumer, pending)
             self.saved = {n: {k: Cursor(c.newest, dict(c.rings)) for k, c in of.items()}
                           for n, of in self.store.cursors().items()}  # fmt: skip
-            self.accepted[consumer].extend(fresh[KEY].points if KEY in fresh else ())
+            self.accepted[consumer].extend(pending[KEY].points if KEY in pending else ())
 
     @invariant()
     def every_accepted_point_came_once_in_order_and_with_rising_timestamps(self) -> None:
@@ -303,7 +303,7 @@ class Everyday(RuleBasedStateMachine):
         self.poll()
         everything = [(ring, n) for ring, ends in self.rings.items() for n in range(len(ends))]
         for consumer, accepted in self.accepted.items():
-            last = self.store.fresh(consumer)
+            last = self.store.pending(consumer)
             found = [*accepted, *(last[KEY].points if KEY in last else ())]
             order = [(p.ring, p.sequence) for p in found]
             assert order == everything

@@ -94,7 +94,7 @@ def test_a_bad_file_is_down_with_a_reason_and_hides_no_other(what: str, folder: 
     assert (down.part, down.reason) == ("bad.ring", "bad_ring")
     assert len(down.detail) < 300
     assert [rank.header.count for rank in tracker.ranks()] == [1]
-    assert len(store.fresh("c")) == 1
+    assert len(store.pending("c")) == 1
     tracker.close()
 
 

@@ -1,4 +1,4 @@
-"""Stacks of ranks that stand still: whom to ask, and how to fold the answers."""
+"""Stacks of stalled ranks: which to request, and how to group them."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Scene:
     def look(self, seconds: float = 0.0) -> None:
         self.clock.advance(seconds)
         self.tracker.poll()
-        self.stacks.look(self.tracker.ranks())
+        self.stacks.poll(self.tracker.ranks())
 
 
 @pytest.fixture
@@ -172,7 +172,7 @@ def test_a_process_that_the_signal_would_end_never_gets_it(
         (scene.procfs / "locks").unlink()
     scene.look(100)
     assert signals == []
-    assert "stands still" in caplog.text
+    assert "has stalled" in caplog.text
 
 
 HANGS = (

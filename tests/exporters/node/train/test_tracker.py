@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pyrometer import ring
-from pyrometer_exporters.node.train import folder as folder_module
+from pyrometer_exporters.node.train import ring_folder as folder_module
 from pyrometer_exporters.node.train.points import PointStore
 from pyrometer_exporters.node.train.tracker import KEEP_CLOSED_SECONDS, KEEP_CRASHED_SECONDS, Tracker
 
@@ -33,7 +33,7 @@ def tracker(folder: Path, clock: Any, store: PointStore) -> Any:
 
 
 def sequences(store: PointStore, key: tuple[str, str] = KEY) -> list[int]:
-    return [p.sequence for p in store.fresh("c")[key].points]
+    return [p.sequence for p in store.pending("c")[key].points]
 
 
 def test_batches_of_the_reporting_rank_only(tracker: Tracker, rings: Rings, store: PointStore) -> None:
@@ -52,9 +52,9 @@ def test_new_steps_are_followed_over_the_turn_of_the_ring(tracker: Tracker, ring
         if n % 1000 == 0:
             tracker.poll()
     tracker.poll()
-    (fresh,) = store.fresh("c").values()
+    (pending,) = store.pending("c").values()
     # Fifty minutes are kept, whatever the ring holds.
-    assert fresh.points[-1].sequence in range(5998, 9000)
+    assert pending.points[-1].sequence in range(5998, 9000)
     assert store._series[KEY].newest == max(p.timestamp for p in store._series[KEY].points.after(0))
     found = [p.sequence for p in store._series[KEY].points.after(0)]
     assert found == list(range(found[0], 9000))
@@ -77,7 +77,7 @@ def test_an_ended_rank_stays_for_a_while(  # noqa: PLR0917  fixtures
     for _ in range(3):
         tracker.poll()
         assert tracker.ranks() == []
-        assert store.fresh("c") == {}
+        assert store.pending("c") == {}
         assert tracker.downs() == []
 
 
@@ -110,7 +110,7 @@ def test_a_newer_ring_of_the_same_rank_supersedes(
     tracker.poll()
     (rank,) = tracker.ranks()
     assert rank.file.path.endswith("a.ring")
-    stamps = [(p.ring, p.timestamp) for p in store.fresh("c")[KEY].points]
+    stamps = [(p.ring, p.timestamp) for p in store.pending("c")[KEY].points]
     assert [ring for ring, _ in stamps] == ["z.ring", "a.ring"]
     assert stamps[1][1] - stamps[0][1] == 50_000
 
@@ -119,7 +119,7 @@ def test_another_attempt_is_another_series(tracker: Tracker, rings: Rings, store
     rings("a", attempt=0).step(1000, 1001)
     rings("b", attempt=1).step(1000, 1001)
     tracker.poll()
-    assert set(store.fresh("c")) == {("llama", "0"), ("llama", "1")}
+    assert set(store.pending("c")) == {("llama", "0"), ("llama", "1")}
 
 
 def test_a_ring_unlinked_by_the_next_start_is_followed_to_its_end(
@@ -151,7 +151,7 @@ def test_with_too_many_files_the_newest_are_followed_and_it_is_said(
     tracker.poll()
     assert len(tracker.ranks()) == 1
     assert [down.detail for down in tracker.downs() if down.reason == "too_many_rings"] == [
-        "11 of the oldest files are not looked at"
+        "11 of the oldest files are not read"
     ]
 
 
@@ -172,7 +172,7 @@ def test_a_backward_clock_moves_points_forward_by_a_millisecond(
     for n in range(3):
         made.step(1000 + n, 1001 + n)
     tracker.poll()
-    stamps = [p.timestamp for p in store.fresh("c")[KEY].points]
+    stamps = [p.timestamp for p in store.pending("c")[KEY].points]
     assert [b - a for a, b in zip(stamps, stamps[1:], strict=False)] == [1, 1, 1]  # noqa: RUF007  as it reads
 
 
@@ -183,7 +183,7 @@ def test_rings_of_version_1_are_read_as_well(tracker: Tracker, rings: Rings, sto
             made.step(1000 + n / 10, 1000.05 + n / 10, loss=float(n))
     tracker.poll()
     for key in (KEY, ("new", "0")):
-        points = store.fresh("c")[key].points
+        points = store.pending("c")[key].points
         assert [(p.sequence, p.loss) for p in points[-2:]] == [(p.sequence, p.sequence) for p in points[-2:]]
         assert len(list(store._series[key].points.after(0))) == ring.CAPACITY - 1
     assert tracker.downs() == []
@@ -196,7 +196,7 @@ def test_mfu_of_a_batch(tracker: Tracker, rings: Rings, store: PointStore) -> No
     made.step(1004, 1006, flops=1e15)
     made.step(1006, 1006)
     tracker.poll()
-    first, second, third, instant = store.fresh("c")[KEY].points
+    first, second, third, instant = store.pending("c")[KEY].points
     # 1e6 tokens x 6e9 FLOPs over 2 s and 8 GPUs of 989.4 TFLOP/s.
     assert first.mfu == pytest.approx(6e15 / 2 / 8 / 989.4e12)
     assert (first.step, first.loss, first.tags) == (100, 2.5, ("warmup",))

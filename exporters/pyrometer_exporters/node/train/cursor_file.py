@@ -1,4 +1,4 @@
-"""What the train collector remembers over a restart: which batches each consumer has, so that none comes twice."""
+"""The consumers' cursors in a file, so that a restart of the exporter serves no batch twice."""
 
 from __future__ import annotations
 
@@ -12,51 +12,49 @@ from pathlib import Path
 
 from pyrometer_exporters.node.train.points import Cursor, Cursors
 
-# Beyond 2**53 a timestamp is none.
+# Larger numbers are not timestamps.
 MAX_TIMESTAMP = 1 << 53
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Remembered:
+class SavedCursors:
     """Cursors by consumer and run, and the wall clock less CLOCK_MONOTONIC in ms that batches are timestamped by."""
 
     cursors: Cursors = field(default_factory=dict)
     offset_ms: int | None = None
 
 
-class Memory:
-    """A small JSON file in the state folder; without a folder nothing is remembered."""
+class CursorFile:
+    """A small JSON file in the state folder; without a folder nothing is saved."""
 
     def __init__(self, folder: Path | None) -> None:
         self._path = None if folder is None else folder / "train.json"
         self._file, self._fresh = str(self._path), f"{self._path}.new"
         self._failed = False
 
-    def load(self) -> Remembered:
-        """What was saved; empty where there is nothing readable."""
+    def load(self) -> SavedCursors:
+        """Return what was saved, empty where nothing readable is."""
         try:
             text = self._path.read_text(encoding="utf-8") if self._path else ""
-            found = json.loads(text) if text else {"consumers": {}}
-            offset = found.get("offset_ms")
+            content = json.loads(text) if text else {"consumers": {}}
+            offset = content.get("offset_ms")
             cursors = {
                 str(name): {
                     (str(run), str(attempt)): _cursor(newest, rings) for run, attempt, newest, rings in of if rings
                 }
-                for name, of in found["consumers"].items()
+                for name, of in content["consumers"].items()
             }
-            return Remembered(cursors, None if offset is None else int(offset))
+            return SavedCursors(cursors, None if offset is None else int(offset))
         except FileNotFoundError:
-            return Remembered()
+            return SavedCursors()
         except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-            log.warning(
-                "%s is not readable (%s): batches still in the rings may be served once more", self._path, error
-            )
-            return Remembered()
+            log.warning("can't read %s (%s): batches still in the rings may be served again", self._path, error)
+            return SavedCursors()
 
     def save(self, cursors: Cursors, offset_ms: int | None) -> None:
-        """Replace the file; failing is logged once. Not synced to disk: a power loss ends the ranks as well."""
+        """Replace the file; a failure is logged once. Not synced to disk: a power loss ends the ranks as well."""
         if self._path is None:
             return
         consumers = {
@@ -72,7 +70,7 @@ class Memory:
             self._failed = True
 
     def _replace(self, data: bytes) -> None:
-        # At every answer of /batches: without a file object, which costs as much as all else here.
+        # Called at every reply of /batches, so without the cost of a file object.
         fd = os.open(self._fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
         try:
             if os.write(fd, data) < len(data):
