@@ -40,7 +40,7 @@ class Room:
         self._current = root / "current"
 
     def make(self) -> dict[str, Node]:
-        """New hardware in place of what was there."""
+        """Make new hardware, which takes the place of the old."""
         folder = self._root / f"hardware-{time.time_ns()}"
         nodes = {
             name: Node(folder / name, number, programs.GPUS_PER_NODE)
@@ -55,14 +55,14 @@ class Room:
         return nodes
 
     def wait(self) -> Path:
-        """The hardware's folder once there is one; from then on this process ends when it is replaced."""
+        """Wait for hardware and return its folder; from then on this process ends when the hardware is replaced."""
         while not (generation := self._generation()):
             time.sleep(LOOK_SECONDS)
         threading.Thread(target=self._end_with, args=(generation,), name="room", daemon=True).start()
         return self._root / generation
 
     def state(self, name: str) -> Path:
-        """What a node keeps over its own restarts and the director's."""
+        """Return the folder of what a node keeps over its own restarts and the director's."""
         return self._root / "state" / name
 
     def _generation(self) -> str:
@@ -78,7 +78,7 @@ class Room:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """One role, until SIGTERM; 2 with one line where it can't run."""
+    """Play one role until SIGTERM; return 2, after one line on stderr, where it can't run."""
     flags = _parser().parse_args(argv)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # the first process of a container has no default action
     room = Room(flags.room)

@@ -37,7 +37,7 @@ class Director:
     _traffic_at: float = field(default_factory=time.monotonic)
 
     def play(self) -> Report:
-        """The whole scenario; the report says what the channel showed. Raises DemoError if a program ends."""
+        """Play the whole scenario and report what the channel showed. Raises DemoError if a program ends."""
         self._wait_for_first_batches()
         start = time.time()
         self._pulse()

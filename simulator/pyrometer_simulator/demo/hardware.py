@@ -49,11 +49,11 @@ class Hardware:
         ]
 
     def uuid(self, node: str, gpu: int) -> str:
-        """A GPU's UUID."""
+        """Return a GPU's UUID."""
         return str(self._states[node].record(gpu).uuid.decode())
 
     def slowest(self) -> tuple[tuple[str, int] | None, float]:
-        """The GPU with the lowest clock against its normal one, and how much longer it needs; (None, 1.0) if none."""
+        """Return the GPU with the lowest clock relative to its normal one, and its slowdown; (None, 1.0) if none."""
         place: tuple[str, int] | None = None
         now, worst = time.monotonic(), 1.0
         for node, state in self._states.items():

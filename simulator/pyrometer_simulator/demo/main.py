@@ -36,7 +36,7 @@ class _Flags(argparse.ArgumentParser):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the demo: 0 if all went as it should, 1 if the channel did not say it, 2 if the demo can't run here."""
+    """Run the demo; return 0 if the channel was right, 1 if it was not, 2 if the demo can't run here."""
     parser = _Flags(prog="pyrometer-demo", description=__doc__, allow_abbrev=False)
     add_version_flag(parser, "pyrometer-simulator")
     parser.add_argument("--exit-after-scenario", action="store_true", help="play once, then say whether all was right")
@@ -112,7 +112,7 @@ def _where_to_look(programs: Programs, slack: FakeSlack, logs: Path) -> None:
 
 
 def tell(report: Report) -> None:
-    """Print what was found and measured, for people."""
+    """Print the report for people."""
     for finding in report.findings:
         seconds = "never" if finding.seconds is None else f"{finding.seconds:.1f} s"
         resolved = "resolved" if finding.resolved_at else "NOT resolved"
@@ -128,7 +128,7 @@ def tell(report: Report) -> None:
 
 
 def _try_to_write(path: Path) -> None:
-    """Better now than after the scenario."""
+    """Fail before the scenario instead of after it."""
     try:
         path.touch()
     except OSError as error:

@@ -21,7 +21,7 @@ LEARNING_RATE = 0.005  # the largest that learns without diverging for these siz
 
 
 def peak_flops(seconds: float = 1.0) -> float:
-    """This machine's peak: the best rate of a square float32 product on the threads numpy may use, FLOP/s."""
+    """Measure this machine's peak in FLOP/s: the best rate of a square float32 product on numpy's threads."""
     size = 1024
     left = np.ones((size, size), dtype=np.float32)
     right = np.ones((size, size), dtype=np.float32)
@@ -44,7 +44,7 @@ class Model:
 
     @classmethod
     def fresh(cls, seed: int = 7) -> Model:
-        """A network with random weights and a random linear function to learn."""
+        """Return a network with random weights and a random linear function to learn."""
         random = np.random.default_rng(seed)
         return cls(
             first=_weights(random, INPUT, HIDDEN),
@@ -54,7 +54,7 @@ class Model:
         )
 
     def batch(self, rows: int) -> tuple[Array, Array]:
-        """Inputs, rows x INPUT, and what the network should answer, rows x OUTPUT."""
+        """Return inputs, rows x INPUT, and what the network should answer, rows x OUTPUT."""
         inputs = self.random.standard_normal((rows, INPUT), dtype=np.float32)
         return inputs, inputs @ self.teacher
 

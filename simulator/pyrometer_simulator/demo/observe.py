@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 
 def get_json(url: str) -> Any:  # noqa: ANN401  whatever the address answers
-    """A JSON document. Raises OSError, ValueError."""
+    """Fetch a JSON document. Raises OSError, ValueError."""
     with urllib.request.urlopen(url, timeout=5) as response:  # noqa: S310  our own loopback addresses
         return json.load(response)
 
@@ -25,12 +25,12 @@ class Prometheus:
     url: str
 
     def value(self, query: str, at: float | None = None) -> float | None:
-        """The value of a query with one series, at a Unix time or now; None where it has none or fails."""
+        """Return the value of a query with one series, at a Unix time or now; None where it has none or fails."""
         values = self.values(query, at)
         return next(iter(values.values())) if len(values) == 1 else None
 
     def values(self, query: str, at: float | None = None) -> dict[str, float]:
-        """All values of a query by their labels as JSON; empty where Prometheus does not answer."""
+        """Return all values of a query by their labels as JSON; empty where Prometheus does not answer."""
         parameters = {"query": query} | ({} if at is None else {"time": f"{at:.3f}"})
         try:
             found = get_json(f"{self.url}/api/v1/query?{urllib.parse.urlencode(parameters)}")
@@ -40,7 +40,7 @@ class Prometheus:
         return {json.dumps(series["metric"], sort_keys=True): float(series["value"][1]) for series in result}
 
     def samples(self, selector: str, at: float) -> list[tuple[float, float]]:
-        """The stored samples (Unix time, value) of a range selector with one series; empty where it has not one."""
+        """Return the stored samples (Unix time, value) of a range selector; empty unless it selects one series."""
         parameters = urllib.parse.urlencode({"query": selector, "time": f"{at:.3f}"})
         try:
             found = get_json(f"{self.url}/api/v1/query?{parameters}")
@@ -88,7 +88,7 @@ class RemoteSlack:
 
 
 def incidents(url: str) -> list[dict[str, Any]]:
-    """The incidents as the alerting service tells them; empty where it does not answer."""
+    """Return the incidents that the alerting service reports; empty where it does not answer."""
     try:
         found = get_json(f"{url}/api/v1/incidents")
     except (OSError, ValueError):
@@ -97,7 +97,7 @@ def incidents(url: str) -> list[dict[str, Any]]:
 
 
 def shown_text(message: dict[str, Any]) -> str:
-    """All text that a Slack message shows, its blocks included."""
+    """Return all text that a Slack message shows, its blocks included."""
     return "\n".join([str(message.get("text", "")), *_strings(message.get("blocks", []))])
 
 

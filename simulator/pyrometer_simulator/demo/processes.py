@@ -53,7 +53,7 @@ class Processes:
         return process
 
     def check(self) -> None:
-        """Raise DemoError if a program has ended by itself."""
+        """Raise DemoError if a program has ended on its own."""
         for name, process in self._running.items():
             if process.poll() is not None:
                 msg = f"{name} ended with status {process.returncode}: {self.last_line(name)}"
@@ -90,14 +90,14 @@ class Processes:
             _wait(process, deadline - time.monotonic())
 
     def last_line(self, name: str) -> str:
-        """The last line that a program wrote."""
+        """Return the last line that a program wrote, and where the others are."""
         path = self._logs / f"{name}.log"
         lines = path.read_text(errors="replace").strip().splitlines()
         return f"{lines[-1] if lines else 'no output'} (all of it: {path})"
 
 
 def answers(url: str) -> bool:
-    """Whether a URL answers 200 now."""
+    """Return whether a URL answers 200 now."""
     try:
         with urllib.request.urlopen(url, timeout=2) as response:  # noqa: S310  our own loopback addresses
             return bool(response.status == 200)

@@ -41,7 +41,7 @@ class Addresses:
     nodes: dict[str, int] = field(default_factory=lambda: {node: free_port() for node in NODES})
 
     def url(self, port: int) -> str:
-        """The address of a port."""
+        """Return the address of a port."""
         return f"http://127.0.0.1:{port}"
 
 
@@ -71,11 +71,11 @@ class Programs:
         self._processes.start("training", command, env=_ONE_THREAD)
 
     def node_folder(self, node: str) -> Path:
-        """Where a simulated node's driver state, sysfs and rings are."""
+        """Return the folder of a simulated node's driver state, sysfs and rings."""
         return self.folder / "nodes" / node
 
     def _write_configuration(self) -> None:
-        """The project's own configuration, beside it what differs: rules, targets and the address of the service."""
+        """Copy the project's own configuration, and add what differs: rules, targets and the service's address."""
         for name in ("prometheus", "alertmanager"):
             shutil.copytree(_project() / "compose" / name, self.folder / name, dirs_exist_ok=True)
         rules = self.folder / "prometheus" / "rules"
@@ -166,7 +166,7 @@ def _rack(node: str) -> str:
 
 
 def _project() -> Path:
-    """The project's root: the demo runs from a source tree, as its configuration isn't part of any wheel."""
+    """Return the project's root: the demo runs from a source tree, as its configuration isn't part of any wheel."""
     for folder in Path(__file__).resolve().parents:
         if (folder / "alert_rules").is_dir() and (folder / "compose").is_dir():
             return folder

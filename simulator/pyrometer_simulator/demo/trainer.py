@@ -40,12 +40,12 @@ class Settings:
 
     @classmethod
     def parse(cls, text: str) -> Settings:
-        """From JSON."""
+        """Read them from JSON."""
         found = json.loads(text)
         return cls(found["run"], found["folder"], tuple(found["nodes"]), int(found["gpus_per_node"]))
 
     def json(self) -> str:
-        """As JSON."""
+        """Return them as JSON."""
         return json.dumps(vars(self))
 
 
@@ -61,7 +61,7 @@ class Trainer:
         self._reporting = next(iter(self._ranks.values()))
 
     def train(self) -> None:
-        """Train until the process is told to end."""
+        """Train until the process gets SIGTERM."""
         while True:
             begin = time.monotonic()
             slowest, factor = self._hardware.slowest()
@@ -75,7 +75,7 @@ class Trainer:
                 self._wait_for_links()
 
     def close(self) -> None:
-        """The run has ended well."""
+        """End the run cleanly."""
         for run in self._ranks.values():
             run.close()
 
@@ -143,7 +143,7 @@ def _places(settings: Settings) -> Iterator[tuple[str, int]]:
 
 
 def main(argument: str) -> None:
-    """Train until SIGTERM; that is the run's good end."""
+    """Train until SIGTERM, which is the clean end of the run."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     settings = Settings.parse(argument)
     trainer = Trainer(settings, Hardware(Path(settings.folder), settings.nodes, settings.gpus_per_node))

@@ -25,7 +25,7 @@ class Finding:
 
     @property
     def seconds(self) -> float | None:
-        """From the fault to the message that names the culprit."""
+        """Seconds from the fault to the message that names the culprit."""
         return None if self.named_at is None else self.named_at - self.fault_at
 
 
@@ -50,7 +50,7 @@ class Report:
 
 
 def look_for(finding: Finding, messages: list[dict[str, Any]]) -> None:
-    """Update a finding from the channel's messages, in the moment that they are seen."""
+    """Update a finding from the channel's messages as they arrive."""
     for message in messages:
         if finding.alertname not in message["alertnames"]:
             continue
@@ -62,7 +62,7 @@ def look_for(finding: Finding, messages: list[dict[str, Any]]) -> None:
 
 
 def names(message: dict[str, Any], finding: Finding) -> bool:
-    """Whether a message names the culprit: an MFU drop as its first likely cause, others anywhere."""
+    """Return whether a message names the culprit: for an MFU drop as the first likely cause, else anywhere."""
     text = shown_text(message)
     if finding.alertname != "TrainMfuDropped":
         return finding.culprit in text
@@ -72,13 +72,13 @@ def names(message: dict[str, Any], finding: Finding) -> bool:
 
 
 def unexpected(messages: list[dict[str, Any]]) -> list[str]:
-    """Messages that no fault of the scenario explains: the channel must be believed."""
+    """Return the first lines of messages that no fault of the scenario explains."""
     known = {expected.alertname for expected in EXPECTED}
     return [_first_line(message) for message in messages if not known & message["alertnames"]]
 
 
 def apart(messages: list[dict[str, Any]]) -> list[str]:
-    """Cause and effect that are not one message, or strangers that are: the flap has nothing to do with the drop."""
+    """Return what is wrong with the grouping: cause and effect must share a message, unrelated faults must not."""
     faults = {expected.fault for expected in EXPECTED}
     found = [f"{len(messages)} messages for {len(faults)} faults"] if len(messages) != len(faults) else []
     if any({"NicLinkFlapping", "TrainMfuDropped"} <= message["alertnames"] for message in messages):
@@ -89,7 +89,7 @@ def apart(messages: list[dict[str, Any]]) -> list[str]:
 
 
 def with_alertnames(messages: list[dict[str, Any]], incidents: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The channel's messages, each with the alerts of the incident that its metadata names."""
+    """Return the channel's messages, each with the alerts of the incident that its metadata names."""
     alertnames = {
         incident["id"]: {alert["labels"]["alertname"] for alert in incident["alerts"]} for incident in incidents
     }
@@ -102,12 +102,13 @@ def separate(
     """Return the messages about the simulated cluster and those about the machine that the demo runs on.
 
     A full disk or a flapping Wi-Fi of that machine is worth a message, but it is no fault of the scenario. Incidents
-    never span clusters.
+    never span clusters. Digests are in neither: one is due every morning, whatever the demo does.
     """
     own = {incident["id"] for incident in incidents if incident["cluster"] == own_machine.CLUSTER}
+    about_incidents = [message for message in messages if not _is_digest(message)]
     return (
-        [message for message in messages if _incident_id(message) not in own],
-        [message for message in messages if _incident_id(message) in own],
+        [message for message in about_incidents if _incident_id(message) not in own],
+        [message for message in about_incidents if _incident_id(message) in own],
     )
 
 
@@ -117,12 +118,12 @@ def first_lines(messages: list[dict[str, Any]]) -> list[str]:
 
 
 def expected_findings(faults: dict[str, float]) -> list[Finding]:
-    """A finding per expected incident, from when each fault happened."""
+    """Return a finding per expected incident, with the time of its fault."""
     return [_finding(expected, faults) for expected in EXPECTED]
 
 
 def batches_measured(prometheus: Prometheus, run: str, at: float) -> dict[str, float | None]:
-    """In the minute before ``at``: batches stored, steps taken, and samples refused as out of order since the start.
+    """Count batches and steps in the minute before ``at``, and samples refused as out of order since the start.
 
     Steps and batches are counted exactly, between the first and the last scrape of that minute; `increase`, which is
     beside them, extrapolates from these scrapes to the ends of the minute and can be off by a step for it.
@@ -146,7 +147,7 @@ def batches_measured(prometheus: Prometheus, run: str, at: float) -> dict[str, f
 
 
 def short_events_measured(prometheus: Prometheus) -> dict[str, float | None]:
-    """What the counters say afterwards of the 200 ms thermal slowdown and of the link flaps of one second."""
+    """Return what the counters show afterwards of the 200 ms thermal slowdown and of the one-second link flaps."""
     pulse = f'node="{PULSE_NODE}",gpu="{PULSE_GPU}",reason="hw_thermal"'
     link = f'node="{FLAPPING_NODE}",device="{FLAPPING_DEVICE}"'
     return {
@@ -156,7 +157,7 @@ def short_events_measured(prometheus: Prometheus) -> dict[str, float | None]:
 
 
 def problems_of(report: Report, messages: list[dict[str, Any]], flaps: int) -> list[str]:
-    """Everything that wasn't as it should be, a line each."""
+    """Return one line for everything that wasn't as it should be."""
     found = [f"{f.alertname}: no message named {f.culprit}" for f in report.findings if f.named_at is None]
     found += [f"{f.alertname} was not resolved" for f in report.findings if f.named_at and f.resolved_at is None]
     found += [f"{f.alertname}: resolved without {f.culprit}" for f in report.findings if f.named_when_resolved is False]
@@ -183,6 +184,13 @@ def _first_line(message: dict[str, Any]) -> str:
     return next(iter(str(message["text"]).splitlines()), "")
 
 
+def _is_digest(message: dict[str, Any]) -> bool:
+    return _incident_id(message).startswith("digest-")
+
+
 def _incident_id(message: dict[str, Any]) -> str:
-    payload = (message.get("metadata") or {}).get("event_payload") or {}
-    return str(payload.get("incident_id", ""))
+    return str(_payload(message).get("incident_id", ""))
+
+
+def _payload(message: dict[str, Any]) -> dict[str, Any]:
+    return (message.get("metadata") or {}).get("event_payload") or {}

@@ -20,10 +20,10 @@ IN_PACKAGE = "usr/libexec/docker/cli-plugins"
 
 
 def find_compose(progress: Callable[[str], object] = print) -> Path:
-    """The plugin's program, which also runs on its own; downloaded (14 MB, once) where the machine has none.
+    """Return the plugin's program, which also runs on its own; downloads it (14 MB, once) where there is none.
 
     Raises:
-        StackError: it can't be had; one line says what to install.
+        StackError: it can't be downloaded; one line says what to install.
     """
     names = [Path(folder).expanduser() / "docker-compose" for folder in PLUGIN_FOLDERS]
     on_path = shutil.which("docker-compose")
@@ -34,7 +34,7 @@ def find_compose(progress: Callable[[str], object] = print) -> Path:
 
 
 def from_debian(package: str, check: Callable[[str, Path], None], progress: Callable[[str], object]) -> Path:
-    """The folder with the plugin of a Debian package, in the cache of tools."""
+    """Return the folder with the plugin of a Debian package, in the cache of tools."""
     folder = cache_folder()
     if missing(folder, [package]):
         fill(folder, [package], check, progress)
@@ -42,7 +42,7 @@ def from_debian(package: str, check: Callable[[str, Path], None], progress: Call
 
 
 def version(program: Path) -> tuple[int, int] | None:
-    """Major and minor version; None where it does not start or is Compose 1."""
+    """Return major and minor version; None where it does not start or is Compose 1."""
     try:
         answer = subprocess.run(
             [program, "version", "--short"], capture_output=True, text=True, timeout=20, check=False
@@ -59,7 +59,7 @@ def _check(package: str, unpacked: Path) -> None:
 
 
 class ComposeError(Exception):
-    """Compose ended with an error; the message is what it said."""
+    """Compose ended with an error; the message is its own."""
 
 
 class Compose:
@@ -82,7 +82,7 @@ class Compose:
         ]
 
     def play(self, commands: str, seconds: float = 600.0) -> str:
-        """What shell commands print that a person types in the files' folder, `docker compose` among them.
+        """Run shell commands as a person types them in the files' folder, and return what they print.
 
         Raises:
             ComposeError: one of them failed.
@@ -96,7 +96,7 @@ class Compose:
         return answer.stdout
 
     def run(self, *arguments: str, seconds: float = 600.0) -> str:
-        """What a command prints. Raises ComposeError."""
+        """Run a command of Compose and return what it prints. Raises ComposeError."""
         try:
             answer = subprocess.run(
                 [*self._command, *arguments], cwd=self._folder, env=self._env, text=True, timeout=seconds, check=False,

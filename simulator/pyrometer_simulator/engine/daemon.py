@@ -16,7 +16,7 @@ END_SECONDS = 90.0  # it stops its containers first
 
 
 class EngineError(Exception):
-    """No engine can be had here; one line says why."""
+    """No engine can run here; one line says why."""
 
 
 class Docker:
@@ -27,7 +27,7 @@ class Docker:
         self.ours = ours
 
     def run(self, *arguments: str, stdin: bytes | None = None, seconds: float = 300.0) -> str:
-        """What a command prints. Raises EngineError with what it complained about."""
+        """Run a docker command and return what it prints. Raises EngineError with its complaint."""
         try:
             answer = subprocess.run(
                 ["docker", *arguments], env=self.env, input=stdin, capture_output=True, timeout=seconds, check=False
@@ -42,7 +42,7 @@ class Docker:
         return answer.stdout.decode(errors="replace")
 
     def answers(self) -> bool:
-        """Whether an engine is there."""
+        """Return whether an engine answers."""
         try:
             self.run("version", "--format", "{{.Server.Version}}", seconds=20.0)
         except EngineError:
@@ -51,7 +51,7 @@ class Docker:
 
 
 def check() -> None:
-    """Whether an engine can be had at all, before minutes are spent on what it is for. Raises EngineError."""
+    """Raise EngineError where no engine runs or can be started, before minutes are spent on preparing for one."""
     if shutil.which("docker") is None:
         raise EngineError("docker not found: install docker.io (and docker-cli, where it is a package of its own)")
     if Docker(os.environ).answers():
@@ -64,7 +64,7 @@ def check() -> None:
 
 @contextmanager
 def engine(folder: Path, plugins: Sequence[Path], progress: Callable[[str], object] = print) -> Iterator[Docker]:
-    """An engine, with these client plugins.
+    """Yield an engine with these client plugins.
 
     Args:
         folder: a short-lived one with a short name (a socket's path has 107 characters at most).

@@ -55,20 +55,20 @@ class Site:
     has_cluster: bool
 
     def url(self, program: str) -> str:
-        """Where a program is published, by the name of its port's setting."""
+        """Return where a program is published, by the name of its port's setting."""
         return f"http://127.0.0.1:{self.ports[program]}"
 
     def container(self, service: str) -> str:
-        """A service's container, running or not."""
+        """Return the id of a service's container, running or not."""
         return self.compose.run("ps", "--all", "--quiet", service).strip()
 
     def inspect(self, service: str) -> dict[str, Any]:
-        """What the engine knows of a service's container."""
+        """Return what the engine knows of a service's container."""
         found: list[dict[str, Any]] = json.loads(self.docker.run("inspect", self.container(service)))
         return found[0]
 
     def inside(self, service: str, *command: str) -> str:
-        """What a command prints in a service's container. Raises ComposeError when it ends with an error."""
+        """Run a command in a service's container and return what it prints. Raises ComposeError if it fails."""
         return self.compose.run("exec", "-T", service, *command, seconds=60.0)
 
 
@@ -82,7 +82,7 @@ def site(project: Path, folder: Path, progress: Callable[[str], object] = print)
         progress: called with one line per stage.
 
     Raises:
-        EngineError, StackError: it can't be had on this machine; one line says why.
+        EngineError, StackError: it can't run on this machine; one line says why.
         ComposeError: the compose files are at fault.
     """
     check()
@@ -140,7 +140,7 @@ def _site(docker: Docker, program: Path, copy: Path, outbox: Path) -> Site:
 
 
 def _override(path: Path, outbox: Path) -> None:
-    """What the test needs otherwise: a director who plays once, and an outbox on a small disk of its own."""
+    """Write what the test needs otherwise: a director who plays once, and an outbox on a small disk of its own."""
     propagation = subprocess.run(
         ["findmnt", "--noheadings", "--output=PROPAGATION", "/"], capture_output=True, text=True, check=False
     )
@@ -154,7 +154,7 @@ def _override(path: Path, outbox: Path) -> None:
 
 
 def _node_override(path: Path, port: int) -> None:
-    """A GPU node without GPUs: the engine would refuse to start it."""
+    """Write an override without GPUs, as the engine would refuse to start the node with them."""
     path.write_text(
         f"""services:
   node:
@@ -167,7 +167,7 @@ def _node_override(path: Path, port: int) -> None:
 
 
 def _down(compose: Compose) -> None:
-    """Seen once: the network still had an endpoint of a container that was removed a moment before."""
+    """Take a project down, with retries: the network may still have an endpoint of a container just removed."""
     for last in (False, False, True):
         try:
             compose.run("down", "--volumes", "--timeout", "5", "--remove-orphans")
@@ -189,7 +189,7 @@ def _copy(project: Path, copy: Path) -> None:
 
 @contextmanager
 def _outbox(folder: Path) -> Iterator[Path]:
-    """A small disk that can be filled, with the image's user as its owner."""
+    """Mount a small disk that can be filled, with the image's user as its owner."""
     outbox = folder / "outbox"
     outbox.mkdir()
     options = f"size={OUTBOX_BYTES},uid=10935,gid=10935,mode=0750"

@@ -45,7 +45,7 @@ class Program:
     tool: str = ""
 
     def path(self) -> Path | None:
-        """The program here; None where there is none."""
+        """Return the path of the program on this machine; None where there is none."""
         if self.package:
             return cache_folder() / self.package / self.binary
         found = shutil.which(self.binary)
@@ -106,7 +106,7 @@ def _is_there(docker: Docker, image: str) -> bool:
 
 
 def python_version(progress: Callable[[str], object] = print) -> str:
-    """The base's Python, ``3.14``: packages for it can be fetched before anything is built."""
+    """Return the version of the base's Python, such as ``3.14``, before anything is built."""
     return _base(progress).with_suffix(".python").read_text()
 
 
@@ -146,7 +146,7 @@ def _bootstrap(root: Path, progress: Callable[[str], object]) -> None:
 
 
 def _image(docker: Docker, image: str, program: Program) -> Path:
-    """The program that the image has."""
+    """Return the path of the program that the image has."""
     unpacked, binary = cache_folder() / program.package, program.path()
     if binary is None:
         raise EngineError(f"{program.binary} is not on PATH, and no package has it")

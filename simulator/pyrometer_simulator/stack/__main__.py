@@ -1,4 +1,4 @@
-"""`python -m pyrometer_simulator.stack`: where the tools are, and in which version."""
+"""`python -m pyrometer_simulator.stack`: print where the tools are, and their versions."""
 
 import sys
 
@@ -7,14 +7,14 @@ from pyrometer_simulator.stack.versions import version_line
 
 
 def main() -> int:
-    """Print one line per tool; the exit status is 2, with one line on stderr, when a tool cannot be had."""
+    """Print one line per tool; return 2, after one line on stderr, when a tool is missing."""
     try:
         stack = find_stack()
     except StackError as error:
         print(f"stack: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        return 130  # what a shell says of a program ended by Ctrl-C; the cache is whole
+        return 130  # a shell's status for a program ended by Ctrl-C; the cache is whole
     commands = {
         "prometheus": (str(stack.prometheus),),
         "promtool": (str(stack.promtool),),

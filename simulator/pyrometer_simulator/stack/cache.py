@@ -26,7 +26,11 @@ TOOLS = {
 
 
 def cache_folder() -> Path:
-    """`$XDG_CACHE_HOME/pyrometer/stack`, else `~/.cache/pyrometer/stack`; not made here."""
+    """Return `$XDG_CACHE_HOME/pyrometer/stack`, else `~/.cache/pyrometer/stack`, without creating it.
+
+    Raises:
+        StackError: the user has no home folder.
+    """
     base = os.environ.get("XDG_CACHE_HOME", "")
     try:
         home = Path(base) if Path(base).is_absolute() else Path.home() / ".cache"
@@ -36,18 +40,18 @@ def cache_folder() -> Path:
 
 
 def missing(folder: Path, packages: Sequence[str]) -> list[str]:
-    """Those of `packages` that are not unpacked below `folder`."""
+    """Return those of `packages` that are not unpacked below `folder`."""
     return [package for package in packages if not (folder / package).is_dir()]
 
 
 def fill(folder: Path, packages: Sequence[str], check: Check, progress: Progress) -> None:
-    """Unpack what is missing of `packages` below `folder`, one folder each.
+    """Unpack the missing ones of `packages` below `folder`, one folder each.
 
     Args:
         folder: the cache; made when missing.
         packages: names of Debian packages.
         check: called with a package and the folder it was unpacked to, before it is kept; raises StackError when the
-            package is of no use (too old, does not start).
+            package is unusable (too old, does not start).
         progress: called with one line per stage.
 
     Raises:
@@ -66,7 +70,7 @@ def fill(folder: Path, packages: Sequence[str], check: Check, progress: Progress
 
 @dataclass(frozen=True)
 class _Order:
-    """What to fetch, how to check it, whom to tell."""
+    """Packages to fetch, the check of each, and where progress is reported."""
 
     packages: Sequence[str]
     check: Check
@@ -74,7 +78,7 @@ class _Order:
 
 
 def _fill_from_any(folder: Path, order: _Order) -> None:
-    """Try the machine's own mirrors, then Debian's; a failure before the last one is only told."""
+    """Try the machine's own mirrors, then Debian's; a failure before the last one is only reported."""
     uris = debian_uris()
     for uri in uris:
         with tempfile.TemporaryDirectory(prefix=".filling-", dir=folder) as scratch:
@@ -111,14 +115,14 @@ def _fetch(apt: Apt, package: str, into: Path, order: _Order) -> None:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove what a killed run left half unpacked; only called with the lock held."""
+    """Remove half-unpacked leftovers of a killed run; only called with the lock held."""
     for leftover in folder.glob(".filling-*"):
         shutil.rmtree(leftover, ignore_errors=True)
 
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """One process fills the cache, the others wait for it."""
+    """Let one process fill the cache while the others wait for it."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)

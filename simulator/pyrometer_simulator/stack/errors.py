@@ -1,10 +1,10 @@
-"""The one error of this package: something is missing, and one line says what to install."""
+"""The only error of this package: something is missing, and one line says what to install."""
 
 INSTALL_HINT = "install Prometheus >= 3.5 with promtool and Alertmanager >= 0.33 with amtool so that they are on PATH"
 
 
 class StackError(Exception):
-    """A tool cannot be had. `str()` is one line that tells the reader what to do."""
+    """A tool is missing. `str()` is one line that tells the reader what to do."""
 
     def __init__(self, message: str) -> None:
         super().__init__(" ".join(message.split()))

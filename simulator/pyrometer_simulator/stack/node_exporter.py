@@ -24,10 +24,10 @@ START_SECONDS = 20.0
 
 
 def find_node_exporter(progress: Progress = print) -> Path:
-    """Where it is, downloading it if it is missing (5 MB, once).
+    """Return the path of node_exporter; downloads it where it is missing (5 MB, once).
 
     Raises:
-        StackError: it cannot be had; one line says what to install.
+        StackError: it can't be downloaded; one line says what to install.
     """
     found = on_path(["node_exporter", PACKAGE], OLDEST)
     if found is not None:
@@ -49,13 +49,13 @@ def _check(package: str, unpacked: Path) -> None:
 
 @dataclass(frozen=True)
 class NodeExporter:
-    """One that runs."""
+    """A running node_exporter."""
 
     port: int
     pid: int
 
     def scrape(self) -> str:
-        """Its /metrics."""
+        """Return the text of its /metrics."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=30) as answer:
             text: str = answer.read().decode()
         return text
@@ -63,9 +63,9 @@ class NodeExporter:
 
 @contextlib.contextmanager
 def running(binary: Path, sysfs: Path | None = None) -> Iterator[NodeExporter]:
-    """It, on a free port of this machine, reading InfiniBand and interfaces below ``sysfs`` and nothing else.
+    """Run node_exporter on a free port, reading InfiniBand and interfaces below ``sysfs`` and nothing else.
 
-    Without ``sysfs``: this machine, with the collectors that it chooses itself.
+    Without ``sysfs`` it reads this machine, with its default collectors.
     """
     command = [os.fspath(binary), "--log.level=error"]
     if sysfs is not None:

@@ -1,4 +1,4 @@
-"""A real Prometheus of one's own, for a test or a measurement."""
+"""A private Prometheus for a test or a measurement."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pyrometer_simulator.ports import serving
 
 @contextlib.contextmanager
 def running(binary: Path, flags: Callable[[int], Sequence[str]], log: Path) -> Iterator[str]:
-    """The address of one that is ready; ended at the end.
+    """Run a Prometheus and yield its address once it is ready.
 
     Args:
         binary: from ``find_stack``.
-        flags: for this port; may write the configuration, where that names it.
-        log: what it says is added there.
+        flags: called with the port; may write the configuration where that names it.
+        log: its output is appended there.
 
     Raises:
         StackError: it does not become ready.

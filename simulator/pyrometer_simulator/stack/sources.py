@@ -33,19 +33,19 @@ class Source:
     components: tuple[str, ...]
 
     def is_debian(self) -> bool:
-        """Whether this is a mirror of Debian's main archive, not its security archive and not a third party's."""
+        """Return whether this is a mirror of Debian's main archive, not of its security archive or of a third party."""
         plain_suite = any(suite in _RELEASES for suite in self.suites)
         return plain_suite and "main" in self.components and _archive_path(self.uri)
 
 
 def debian_uris(etc_apt: Path = Path("/etc/apt")) -> list[str]:
-    """Addresses of the Debian archive, best first: the machine's own mirrors, then deb.debian.org."""
+    """Return addresses of the Debian archive, best first: the machine's own mirrors, then deb.debian.org."""
     own = [source.uri.rstrip("/") for source in system_sources(etc_apt) if source.is_debian()]
     return list(dict.fromkeys([*own, DEFAULT_URI]))
 
 
 def system_sources(etc_apt: Path) -> Iterator[Source]:
-    """Every enabled binary source under `etc_apt`; files that cannot be read are skipped."""
+    """Yield every enabled binary source under `etc_apt`; files that can't be read are skipped."""
     parts = etc_apt / "sources.list.d"
     for path in [etc_apt / "sources.list", *sorted(parts.glob("*.list"))]:
         yield from parse_one_line(_lines(path))
@@ -54,7 +54,7 @@ def system_sources(etc_apt: Path) -> Iterator[Source]:
 
 
 def parse_one_line(lines: Iterable[str]) -> Iterator[Source]:
-    """Sources of the form `deb [options] uri suite component...`; `deb-src`, comments and cdrom are passed over."""
+    """Parse lines of the form `deb [options] uri suite component...`; skips `deb-src`, comments and cdrom."""
     for line in lines:
         match = _ONE_LINE.match(line.partition("#")[0].strip())
         if match and not match["uri"].startswith("cdrom:"):
@@ -62,7 +62,7 @@ def parse_one_line(lines: Iterable[str]) -> Iterator[Source]:
 
 
 def parse_deb822(lines: Iterable[str]) -> Iterator[Source]:
-    """Sources in paragraphs of `Key: value`, continued by indented lines; `Enabled: no` is passed over."""
+    """Parse paragraphs of `Key: value`, continued by indented lines; skips those with `Enabled: no`."""
     for fields in _paragraphs(lines):
         if "deb" not in fields.get("types", "").split() or fields.get("enabled", "yes").lower() in {"no", "false", "0"}:
             continue

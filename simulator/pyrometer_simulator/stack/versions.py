@@ -1,4 +1,4 @@
-"""Which version a tool has, and whether it is new enough."""
+"""Versions of the tools: reading them, and finding a new enough tool on PATH."""
 
 import re
 import shutil
@@ -8,7 +8,7 @@ from pathlib import Path
 
 Version = tuple[int, int]
 
-# 3.5 is the first 3.x with long-term support; 0.33 is the first Alertmanager that says `notification_reason`.
+# 3.5 is the first 3.x with long-term support; 0.33 is the first Alertmanager that sends `notification_reason`.
 OLDEST_PROMETHEUS: Version = (3, 5)
 OLDEST_ALERTMANAGER: Version = (0, 33)
 
@@ -16,16 +16,16 @@ _VERSION = re.compile(r"\bversion (\d+)\.(\d+)")
 
 
 def parse_version(text: str) -> Version | None:
-    """Major and minor from the first line of `--version`, as all four tools print it; None for anything else.
+    """Parse major and minor from the first line of `--version` of any of the tools; None for anything else.
 
-    `prometheus, version 3.5.3+ds1 (branch: ...)` and `amtool, version 0.33.1 (branch: ...)` are what it reads.
+    It reads `prometheus, version 3.5.3+ds1 (branch: ...)` and `amtool, version 0.33.1 (branch: ...)`.
     """
     match = _VERSION.search(text)
     return (int(match[1]), int(match[2])) if match else None
 
 
 def version_line(command: Sequence[str | Path]) -> str:
-    """The first line of `<command> --version`; empty when it does not start or answers with an error.
+    """Return the first line of `<command> --version`; empty when it does not start or fails.
 
     Alertmanager's older releases print to stderr, hence both streams.
     """
@@ -40,7 +40,7 @@ def version_line(command: Sequence[str | Path]) -> str:
 
 
 def on_path(names: Sequence[str], oldest: Version) -> Path | None:
-    """The first of `names` found on PATH in version `oldest` or newer."""
+    """Return the first of `names` on PATH that has version `oldest` or newer; None if there is none."""
     for name in names:
         found = shutil.which(name)
         if found is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import subprocess
 import sys
 from pathlib import Path
 
@@ -40,7 +41,11 @@ def command(root: Path, profile: Profile, user_key: str, script: str) -> list[st
 
 
 def main(order: str) -> None:
-    """Mount, forbid, enter, and become the command. Raises StackError, OSError."""
+    """Mount, forbid, enter, run the command and end with its status. Raises StackError, OSError.
+
+    This process stays, as the first one of its namespace: it is ended together with `unshare`, and then the kernel ends
+    all others there. The command's own user could not be told so, as a new user id clears that wish.
+    """
     fields = json.loads(order)
     root, user = Path(fields["root"]), USERS[fields["user"]]
     (profile,) = (each for each in PROFILES if each.name == fields["profile"])
@@ -48,9 +53,8 @@ def main(order: str) -> None:
     if profile.container:
         seccomp.install()
     os.chroot(root)
-    os.chdir(f"{user.home}/pyrometer")
     shell = ["setpriv", *profile.setpriv_flags(user.uid), "sh", "-c", f"{fields['script']}\nexit $?"]
-    os.execvpe(shell[0], shell, _environment(user))  # noqa: S606  the command, in place of this process
+    sys.exit(subprocess.call(shell, cwd=f"{user.home}/pyrometer", env=_environment(user)))
 
 
 def _mount(root: Path, profile: Profile) -> None:

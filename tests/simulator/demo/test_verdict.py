@@ -153,6 +153,12 @@ def test_what_is_wrong_with_the_users_own_machine_is_told_apart_and_is_no_proble
     assert verdict.first_lines(own) == ["wlan0 flaps", "gpu fails"]
 
 
+def test_a_digest_that_is_due_meanwhile_is_no_problem() -> None:
+    payload = {"op_id": "1", "incident_id": "digest-daily-1795424400"}
+    digest = {"text": "Daily digest", "metadata": {"event_payload": payload}, "alertnames": set()}
+    assert verdict.separate([digest], []) == ([], [])
+
+
 def test_a_message_of_no_known_incident_is_the_scenarios() -> None:
     simulated, own = verdict.separate([{"text": "?", "alertnames": set()}], [])
     assert verdict.unexpected(simulated) == ["?"]
