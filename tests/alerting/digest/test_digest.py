@@ -19,15 +19,7 @@ from pyrometer_alerting.app import main
 from pyrometer_alerting.deliver import terminal
 from pyrometer_alerting.deliver.pictures import PictureUploader
 from pyrometer_alerting.digest import page as digest_page
-from pyrometer_alerting.digest.data import (
-    CauseCount,
-    DigestReport,
-    Month,
-    Offender,
-    RunTime,
-    gather,
-    month_ranges,
-)
+from pyrometer_alerting.digest.data import CauseCount, DigestReport, Month, Offender, RunTime, gather, month_ranges
 from pyrometer_alerting.digest.message import build_digest, charts, headline, month_line, mtbf_line
 from pyrometer_alerting.digest.mtbf import mtbf, poisson_interval
 from pyrometer_alerting.digest.pictures import DigestPictures
