@@ -86,7 +86,7 @@ TRANSCRIPT = {
 
 
 @pytest.mark.parametrize("name", TRANSCRIPT)
-def test_messages_are_as_committed(name: Any, request: pytest.FixtureRequest) -> None:
+def test_messages_are_as_committed(name: str, request: pytest.FixtureRequest) -> None:
     incident = replace(TRANSCRIPT[name], id="incident-1")
     message = build(incident, STYLE)
     check_message({"text": message.text, "blocks": message.blocks})
