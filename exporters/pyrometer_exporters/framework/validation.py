@@ -32,7 +32,7 @@ def validate(items: Iterable[object]) -> Validated:
                 "".join(labels)
                 if len(labels) == len(family.labels):
                     sample = item
-                    if type(value) is int:
+                    if isinstance(value, int):
                         value + 0.0  # OverflowError if it is beyond all floats
                     elif type(value) is not float:
                         sample = Sample(family, labels, _number(value))
@@ -51,7 +51,7 @@ def validate(items: Iterable[object]) -> Validated:
 
 
 def _number(value: float) -> float:
-    """Return a bool or another library's number as a float.
+    """Return another library's number as a float.
 
     Raises:
         TypeError, ValueError, OverflowError: it is none.
