@@ -6,13 +6,13 @@ from pyrometer_dashboards import palette, panels
 from pyrometer_dashboards.common import RUN_IS
 from pyrometer_dashboards.model import Override, Panel, Query, Reading, Variable
 
-# Points of at most this many steps are drawn, the newest of the range: more than that no eye tells apart.
+# The newest steps of the range that are drawn as points: nobody can tell more of them apart.
 _MOST_POINTS = 20000
-# From a day on, bands come from what was recorded of each minute: a month of batches is 10 million samples.
+# From a day on, bands come from recorded minutes: a month of batches is 10 million samples.
 _RAW_SECONDS = 90000
 
-# How many seconds hold that many steps; from which series the bands are drawn; and the series in whose numbers gaps are
-# looked for, a name that nothing has where it would be too much to read. All hidden, all follow the zoom.
+# Hidden variables that follow the zoom: the seconds that hold that many steps; the series that bands are drawn from;
+# and the series whose numbers are searched for gaps (a name without series where reading it would cost too much).
 POINTS = Variable(
     "points",
     query="query_result(ceil(min(vector($__range_s) or label_replace("
@@ -43,17 +43,17 @@ STEPS = Variable(
 
 
 def _lost() -> Query:
-    """How many batches never arrived, at the moment of the batch after them: their numbers are not there.
+    """Return the number of batches that never arrived, at the time of the batch after them: numbers are missing there.
 
-    Compared with the last number before the interval, so that none is missed at an interval's end. From a day on, as
-    recorded of each minute.
+    The comparison includes the last number before the interval, so that no gap at its end is missed. From a day on it
+    uses what was recorded each minute.
     """
     step = f"${{steps}}{{{RUN_IS}}}"
     newest, before = f"max_over_time({step}[$__interval])", f"last_over_time({step}[10m] offset $__interval)"
     counted = f"run:pyrometer_train_batch_points:lost10m{{{RUN_IS}}}"
     recorded = f"sum_over_time(run:pyrometer_train_batch_points:lost1m{{{RUN_IS}}}[$__interval])"
     return Query(
-        # Runs that number their steps with gaps of their own are not counted, and not here.
+        # Runs that skip step numbers on their own are excluded.
         f"max(({newest} - {before} - count_over_time({step}[$__interval]) > 0) and on (run, attempt) {counted}) "
         f"or sum({recorded}) and on () vector($__range_s) > {_RAW_SECONDS}",
         "batches lost",
@@ -62,13 +62,13 @@ def _lost() -> Query:
 
 
 def _mean_of() -> Query:
-    """Of how many steps a point is the mean, as words in the legend: a log that is followed may have a line for ten."""
+    """Return the number of steps in a point's mean, as words in the legend: a followed log may have a line for ten."""
     steps = f"max(last_over_time(pyrometer_train_batch_steps{{{RUN_IS}}}[10m]) > 1)"
     return Query(f'count_values("steps", {steps})', "each point is the mean of {{steps}} steps", instant=True)
 
 
 def every_batch() -> Panel:
-    """MFU of every batch of a range, and what each interval held."""
+    """Return the MFU of every batch of a range, and the distribution in each interval."""
     series = f"${{mfu}}{{{RUN_IS}, stat=~%s}}[$__interval]"
 
     def over(function: str, stat: str) -> str:
@@ -118,12 +118,12 @@ def every_batch() -> Panel:
 
 
 def _mark(name: str) -> Override:
-    """A line from the bottom to the top, on a scale of its own that nobody reads."""
+    """Return a line from the bottom to the top, on a hidden scale of its own."""
     bar = {"axisPlacement": "hidden", "drawStyle": "bars", "fillOpacity": 100, "lineWidth": 2}
     return Override(
         name,
         {
-            # What is missing is in the colour of text, as on the map: it is no fault of the run.
+            # Missing data has the colour of text, as on the map: it is not a fault of the run.
             "color": {"mode": "fixed", "fixedColor": palette.TEXT},
             "unit": "none",
             "min": 0,
@@ -134,7 +134,7 @@ def _mark(name: str) -> Override:
 
 
 def step_seconds() -> Panel:
-    """Step time of every batch."""
+    """Return the step time of every batch."""
     return panels.lines(
         "Step time of every batch",
         Reading(
@@ -151,7 +151,7 @@ def step_seconds() -> Panel:
 
 
 def loss() -> Panel:
-    """Loss and gradient norm of every batch."""
+    """Return loss and gradient norm of every batch."""
     return panels.lines(
         "Loss and gradient norm of every batch",
         Reading(

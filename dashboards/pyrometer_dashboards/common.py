@@ -1,4 +1,4 @@
-"""What boards share: variables, links from one to the next with variables and time kept, marks over the panels."""
+"""Variables, links and annotations that the boards share; links keep variables and time."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _TIME = "${__url_time_range}"
 
 
 def link(board: str, **variables: str) -> str:
-    """The address of a board with the data source, the cluster and the time of this one, and further variables."""
+    """Return the address of a board with this board's data source, cluster and time, and further variables."""
     more = "".join(f"&var-{name}={value}" for name, value in variables.items())
     return f"/d/{board}?{_KEPT}{more}&{_TIME}"
 
 
 def recently(name: str, matchers: str) -> str:
-    """A recorded MFU as it was last known in 2 minutes: while batches are tagged (a checkpoint) there is none."""
+    """Return a recorded MFU, held for 2 minutes: it has no samples while batches are tagged (a checkpoint)."""
     return f"last_over_time({name}{{{matchers}}}[2m])"
 
 
@@ -56,10 +56,10 @@ GPUS = Variable(
 
 
 def fired(which: str) -> str:
-    """When the alerts with these labels began, in ms: those that fire, and each episode once.
+    """Return a query for the start times, in ms, of firing alerts with these labels, once for each episode.
 
-    Since when an alert is active is also told of one that only waits. And one that ends and fires again within 10
-    minutes is the same trouble: a flapping link would draw a fence.
+    ALERTS_FOR_STATE has pending alerts, too, which are left out. An alert that fires again within 10 minutes counts as
+    the same episode: a flapping link would otherwise draw a fence.
     """
     firing = f'ALERTS{{alertstate="firing", {which}}}'
     return (
@@ -81,7 +81,7 @@ RESTARTS = Annotation(
     "Restarts",
     'count by (run, attempt) (run:pyrometer_train_run_info:config{cluster="$cluster"}) '
     'unless on (run, attempt) count by (run, attempt) (run:pyrometer_train_run_info:config{cluster="$cluster"} '
-    # Where nothing at all was known two minutes before, everything is new and nothing is news.
+    # Without any data two minutes before, every run would look new.
     'offset 2m) and on () count(run:pyrometer_train_run_info:config{cluster="$cluster"} offset 2m)',
     "{{run}} restarted",
     "attempt {{attempt}}",
@@ -112,5 +112,5 @@ FIRING = Annotation(
     palette.BAD,
     enabled=False,
 )
-# Three marks at once, not more: a fence over every panel hides what is behind it.
+# Only three kinds of annotation at once: a fence over every panel hides what is behind it.
 MARKS = (CRITICAL, RESTARTS, DEPLOYS)

@@ -1,4 +1,4 @@
-"""Panels of what failed month by month, and the series that failures are counted from."""
+"""Panels of failures by month, and the series that failures are counted from."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CRITICAL = f'gpu:pyrometer_gpu_xid_errors:new5m{{{CLUSTER}, class="critical"}}'
 FLAPS = f"port:pyrometer_nic_link_down_events:new5m{{{CLUSTER}}}"
 ECC = f"gpu:pyrometer_gpu_ecc_uncorrected:new5m{{{CLUSTER}}}"
 LOST = f"node:up:lost5m{{{CLUSTER}}}"
-# A day or a month of a cluster that is known, and in which nothing came, is 0; one that is not over is no bar.
+# A completed day or month of a known cluster without events is 0; one that is not over has no bar.
 KNOWN = f"or on () 0 * count(cluster:up:nodes{{{CLUSTER}}})"
 
 
@@ -28,7 +28,7 @@ def _month(title: str, expr: str, legend: str, colour: str, reading: Reading) ->
 
 
 def xids() -> Panel:
-    """Critical Xids of each month."""
+    """Return the critical Xids of each month."""
     return _month(
         "Critical Xids, 30 days each",
         f"sum(sum_over_time({CRITICAL}[30d]))",
@@ -44,7 +44,7 @@ def xids() -> Panel:
 
 
 def links() -> Panel:
-    """Lost links of each month."""
+    """Return the lost links of each month."""
     return _month(
         "Lost links, 30 days each",
         f"sum(sum_over_time({FLAPS}[30d]))",
@@ -60,7 +60,7 @@ def links() -> Panel:
 
 
 def memory() -> Panel:
-    """Uncorrected memory errors of each month."""
+    """Return the uncorrected memory errors of each month."""
     return _month(
         "Uncorrected memory errors, 30 days each",
         f"sum(sum_over_time({ECC}[30d]))",

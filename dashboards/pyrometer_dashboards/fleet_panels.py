@@ -1,4 +1,4 @@
-"""Panels of the whole fleet: a row for each run, and the bands of all working GPUs."""
+"""Panels of the whole fleet: a table of runs, and the bands of all working GPUs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _RUN = 'cluster="$cluster", run=~"$run"'
 
 
 def runs() -> Panel:
-    """A row for each run."""
+    """Return a table with a row for each run."""
 
     def below(*steps: tuple[float | None, str], **more: object) -> dict[str, object]:
         coloured: dict[str, object] = {**panels.coloured(), **panels.thresholds(steps)}
@@ -87,7 +87,7 @@ def runs() -> Panel:
 
 
 def worst_throttled(title: str, first: str, goes_to: tuple[str, str], *, span: int) -> Panel:
-    """The GPU that loses most time to what is no power cap; ``goes_to`` is where a click leads."""
+    """Return the GPU that loses most time to reasons other than the power cap; a click leads to ``goes_to``."""
     return panels.stat(
         title,
         Reading(
@@ -115,7 +115,7 @@ def _band(what: str, scale: str = "") -> list[Query]:
 
 
 def temperature() -> Panel:
-    """How hot the working GPUs are."""
+    """Return the temperature band of the working GPUs."""
     return panels.lines(
         "GPU temperature, working GPUs",
         Reading(
@@ -134,7 +134,7 @@ def temperature() -> Panel:
 
 
 def clock() -> Panel:
-    """How fast the working GPUs are clocked."""
+    """Return the clock band of the working GPUs."""
     return panels.lines(
         "SM clock, working GPUs",
         Reading(
@@ -153,7 +153,7 @@ def clock() -> Panel:
 
 
 def throttling() -> Panel:
-    """GPUs' worth of time that is lost to each reason."""
+    """Return the number of GPUs whose time is lost to each reason."""
     return panels.lines(
         "GPUs slowed down, by reason",
         Reading(

@@ -1,4 +1,4 @@
-"""The program ``pyrometer-dashboards``: writes the boards for Grafana's provisioning, checks boards, looks at them."""
+"""Write the boards for Grafana's provisioning, check boards, and open them in a running Grafana."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class _Flags(argparse.ArgumentParser):
 
 
 def all_boards() -> dict[str, Board]:
-    """Every board, by the name of its file."""
+    """Return all boards by file name."""
     found = {}
     for module in pkgutil.iter_modules(boards.__path__, f"{boards.__name__}."):
         name = f"{module.name.rpartition('.')[2].replace('_', '-')}.json"
@@ -35,21 +35,23 @@ def all_boards() -> dict[str, Board]:
 
 
 def rendered() -> dict[str, str]:
-    """Every board as JSON text, by file name."""
+    """Return all boards as JSON text by file name."""
     return {name: grafana_json.to_json(board) for name, board in all_boards().items()}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the program; the exit status: 1 if a check found something, 2 if it could not run."""
+    """Run the program; return 1 if a check or a board failed, 2 if the program could not run."""
     parser = _Flags(prog="pyrometer-dashboards", description=__doc__, allow_abbrev=False)
     parser.add_argument("--version", action="version", version=_version_line(), help="Print the version and exit.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Flags)
-    build = commands.add_parser("build", help="write all boards into a folder")
+    build = commands.add_parser("build", help="write all boards to a folder")
     build.add_argument("folder", type=Path)
-    check = commands.add_parser("check", help="check boards: ours, or files of others; one line per finding")
+    check = commands.add_parser("check", help="check our boards, or the given files; one line per finding")
     check.add_argument("files", type=Path, nargs="*", metavar="FILE")
     _add_see(
-        commands.add_parser("see", help="look at the boards in a running Grafana: errors, what it would save, pictures")
+        commands.add_parser(
+            "see", help="open the boards in a running Grafana: errors, load times, differences on Save, screenshots"
+        )
     )
     flags = parser.parse_args(argv)
     commands_of = {
@@ -65,20 +67,22 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _add_see(see: argparse.ArgumentParser) -> None:
-    see.add_argument("--grafana-url", required=True, help="of a Grafana that has the boards and lets anyone read")
-    see.add_argument("--board", action="append", default=[], metavar="NAME", help="only this one, such as overview")
-    see.add_argument("--pictures", type=Path, metavar="FOLDER", help="put a picture of each board there")
-    see.add_argument("--theme", action="append", choices=("dark", "light"), help="default dark; may be given twice")
-    see.add_argument("--size", action="append", metavar="WIDTHxHEIGHT", help="of the pictures; default 1600x900")
-    see.add_argument("--from", dest="start", default="now-1h", help="begin of the time range, in Grafana's words")
-    see.add_argument("--to", dest="end", default="now", help="end of the time range")
-    see.add_argument("--rounds", type=int, default=1, metavar="N", help="look so many times at each board (default 1)")
-    marks = f"between {BEGIN} and {END}"
-    see.add_argument("--write", type=Path, metavar="FILE", help=f"put the times there as a table, {marks}")
-    see.add_argument("--variable", action="append", default=[], metavar="NAME=VALUE", help="a choice on the boards")
-    see.add_argument(
-        "--case", action="append", metavar="CASE:NAME=VALUE[,...]", help="choices to look with one after the other"
-    )
+    def add(flag: str, text: str, **more: Any) -> None:  # noqa: ANN401  argparse's own keywords
+        see.add_argument(flag, help=text, **more)
+
+    add("--grafana-url", "address of a Grafana that has the boards and allows anonymous read access", required=True)
+    again = {"action": "append", "default": []}
+    add("--board", "open only this board, such as overview; may be repeated", metavar="NAME", **again)
+    add("--pictures", "write a screenshot of each board to this folder", metavar="FOLDER", type=Path)
+    add("--theme", "default: dark; may be repeated", choices=("dark", "light"), **again)
+    add("--size", "size of the browser window; default: 1600x900; may be repeated", metavar="WIDTHxHEIGHT", **again)
+    add("--from", "start of the time range, in Grafana's notation (default: now-1h)", dest="start", default="now-1h")
+    add("--to", "end of the time range (default: now)", dest="end", default="now")
+    add("--rounds", "number of times that each board is opened (default: 1)", metavar="N", type=int, default=1)
+    add("--write", f"write the load times to FILE as a table, between {BEGIN} and {END}", metavar="FILE", type=Path)
+    add("--variable", "value of a board variable; may be repeated", metavar="NAME=VALUE", **again)
+    several = "a named set of variable values; repeat it to open the boards with each set in turn"
+    add("--case", several, metavar="CASE:NAME=VALUE[,...]", **again)
 
 
 def _version_line() -> str:
@@ -90,7 +94,7 @@ def _version_line() -> str:
 
 
 class _UsageError(Exception):
-    """What was asked for can't be done; one line."""
+    """The request can't be carried out; the message is one line."""
 
 
 def _build(folder: Path) -> int:
@@ -112,7 +116,7 @@ def _check(files: Sequence[Path]) -> int:
         sys.stdout.write(finding.line() + "\n")
         found += 1
     if boards and not schema.sdk_available():
-        sys.stderr.write("not checked: the round trip, as grafana-foundation-sdk is not installed\n")
+        sys.stderr.write("round trip not checked: grafana-foundation-sdk is not installed\n")
     for line in refused:
         sys.stderr.write(f"pyrometer-dashboards: {line}\n")
     if boards:
@@ -121,7 +125,7 @@ def _check(files: Sequence[Path]) -> int:
 
 
 def _read(files: Sequence[Path]) -> tuple[dict[str, Any], list[str]]:
-    """The boards by file, and a line for each file that holds none: it keeps no other from being checked."""
+    """Return the boards by file, and an error for each file without a board: the others are checked all the same."""
     boards, refused = {}, []
     for path in files:
         try:
@@ -133,10 +137,10 @@ def _read(files: Sequence[Path]) -> tuple[dict[str, Any], list[str]]:
 
 def _see(flags: argparse.Namespace) -> int:
     if flags.rounds < 1:
-        raise _UsageError("--rounds is at least 1")
+        raise _UsageError("--rounds must be at least 1")
     chosen = {name: text for name, text in rendered().items() if not flags.board or Path(name).stem in flags.board}
     if not chosen:
-        raise _UsageError(f"no board is called {', '.join(flags.board)}")
+        raise _UsageError(f"no board is named {', '.join(flags.board)}")
     views = list(_views(flags))
     visits = []
     try:
@@ -152,7 +156,7 @@ def _see(flags: argparse.Namespace) -> int:
 
 
 def _views(flags: argparse.Namespace) -> Iterator[View]:
-    """Every case in every theme and size."""
+    """Yield every case in every theme and size."""
     common = _choices(flags.variable)
     for case, theme, size in product(flags.case or [":"], flags.theme or ["dark"], flags.size or ["1600x900"]):
         name, _, given = case.partition(":")
@@ -162,14 +166,16 @@ def _views(flags: argparse.Namespace) -> Iterator[View]:
 
 def _choices(given: Sequence[str]) -> dict[str, str]:
     if not all("=" in each for each in given):
-        raise _UsageError("--variable is like node=gpu-042, --case like hot:cluster=atlas,node=gpu-042")
+        raise _UsageError(
+            "--variable needs NAME=VALUE such as node=gpu-042, --case CASE:NAME=VALUE such as hot:node=gpu-042"
+        )
     return dict(each.split("=", 1) for each in given)
 
 
 def _pixels(size: str) -> tuple[int, int]:
     width, cross, height = size.partition("x")
     if not (cross and width.isdigit() and height.isdigit()):
-        raise _UsageError("--size is like 1600x900")
+        raise _UsageError("expected --size=WIDTHxHEIGHT such as 1600x900")
     return int(width), int(height)
 
 

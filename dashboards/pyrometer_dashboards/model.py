@@ -1,4 +1,4 @@
-"""Boards and panels as data: what they ask, how they are read, what to do. Nothing here knows Grafana's JSON."""
+"""Boards and panels as data: queries, explanations and layout, independent of Grafana's JSON."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Query:
 
     Attributes:
         legend: Grafana's legend format; a table needs none.
-        instant: asked once, for the end of the time range; else over the range.
-        table: answered as rows with a column per label.
+        instant: evaluate once, at the end of the time range, instead of over the range.
+        table: return rows with a column per label.
         step: smallest step of a range query, such as ``15s``.
     """
 
@@ -29,9 +29,9 @@ class Query:
 
 @dataclass(frozen=True)
 class Reading:
-    """How a panel is read: what it shows, what is healthy, what to do first, and the runbook's heading.
+    """How to read a panel: what it shows, what is healthy, what to do first, and the runbook's heading.
 
-    ``runbook`` is an alert of ours (a heading in docs/alerts.md) or empty where no alert belongs to the panel.
+    ``runbook`` is one of our alerts (a heading in docs/alerts.md), or empty for a panel without an alert.
     """
 
     shows: str
@@ -40,14 +40,14 @@ class Reading:
     runbook: str = ""
 
     def text(self) -> str:
-        """The description that stands behind the panel's (i), as Markdown."""
+        """Return the description behind the panel's (i), as Markdown."""
         book = f"docs/alerts.md#{self.runbook.lower()}" if self.runbook else "docs/dashboards.md"
         return f"{self.shows}\n\n**Healthy:** {self.healthy}\n\n**Else:** {self.first}\n\n**More:** {book}"
 
 
 @dataclass(frozen=True)
 class Override:
-    """Changes for one field: ``name`` is its display name; ``properties`` by Grafana's property id."""
+    """Changes of one field: ``name`` is its display name; ``properties`` are keyed by Grafana's property id."""
 
     name: str
     properties: Mapping[str, Any]
@@ -60,10 +60,10 @@ class Panel:
 
     Attributes:
         kind: Grafana's panel type.
-        unit: Grafana's unit id; every panel has one, ``none`` on purpose where a number has no unit.
+        unit: Grafana's unit id; every panel has one; ``none`` for a number without a unit.
         steps: thresholds as (value, colour), the first with None for the base.
-        limits: fixed ends of the scale; None where it is free at that end.
-        custom, options, overrides, transformations, mappings, links: laid over Grafana's own defaults.
+        limits: fixed ends of the scale; None for a free end.
+        custom, options, overrides, transformations, mappings, links: applied to Grafana's own defaults.
         span: width in Grafana's 24 columns.
     """
 
@@ -92,7 +92,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Row:
-    """Panels side by side; with a title they stand under a heading, and ``collapsed`` hides (and doesn't ask) them."""
+    """Panels side by side; ``title`` adds a heading, and a ``collapsed`` row is neither drawn nor queried."""
 
     panels: Sequence[Panel]
     height: int = 8
@@ -102,9 +102,9 @@ class Row:
 
 @dataclass(frozen=True)
 class Variable:
-    """A choice at the top of a board, from a Prometheus query, or with ``values`` a fixed list.
+    """A choice at the top of a board: from a Prometheus query, or a fixed list in ``values``.
 
-    ``all_value`` makes it a choice of several with *All* first, and is what All stands for.
+    ``all_value`` makes it a choice of several with *All* first, and is the value of All.
     """
 
     name: str
@@ -119,7 +119,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class Annotation:
-    """Marks over all panels of a board. ``at_value``: the sample's value is the time in ms."""
+    """Annotations over all panels of a board; with ``at_value`` the sample's value is the time in ms."""
 
     name: str
     expr: str

@@ -1,4 +1,4 @@
-"""Panels of what a node reports in words: Xids, the kernel's log, what can't be read."""
+"""Panels of a node's events: Xids, the kernel's log, unreadable parts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _GPU_IS = f'{NODE_IS}, gpu=~"$gpu"'
 
 
 def xids() -> Panel:
-    """What the driver reported."""
+    """Return the Xids of the node's GPUs."""
     return panels.table(
         "Xids in the range",
         Reading(
@@ -36,7 +36,7 @@ def xids() -> Panel:
 
 
 def kernel() -> Panel:
-    """What the kernel reported."""
+    """Return the kernel's events on the node."""
     return panels.bars(
         "Events in the kernel's log",
         Reading(
@@ -53,7 +53,7 @@ def kernel() -> Panel:
 
 
 def unread() -> Panel:
-    """What of the node can't be read."""
+    """Return the parts of the node that can't be read."""
     return panels.table(
         "What can't be read here, and why",
         Reading(

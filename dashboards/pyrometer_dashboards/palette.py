@@ -1,7 +1,7 @@
-"""The colours of all boards, and how far apart people see them.
+"""The colours of all boards, and their perceived distance.
 
-Healthy is quiet, so that one bad cell is seen from across the room; what is not known is never drawn as healthy. The
-state colours keep a distance that people with each of the three kinds of colour blindness still see; a test holds it.
+Healthy is quiet, so that one bad cell stands out; unknown values are never drawn as healthy. The state colours keep a
+distance that people with each of the three kinds of colour blindness can see; a test checks it.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ WORST = "#b0121f"
 STATES = (HEALTHY, WATCH, BAD, WORST)
 
 NO_DATA = "#808080"
-# On maps and in tables: a quiet tint that lets the theme's own background through, in both themes.
+# On maps and in tables: a quiet tint that lets the theme's background through, in both themes.
 QUIET = "rgba(120, 130, 150, 0.22)"
-# A GPU that works for nobody, on the map.
+# A GPU without work, on the map.
 IDLE = "rgba(120, 130, 150, 0.6)"
-# Grafana's word for the colour of text: white on dark, near-black on light. The loudest "not there" of a map.
+# Grafana's name for the colour of text: white on dark, near-black on light. It marks absent values on a map.
 TEXT = "text"
 
 BAND = "#5794f2"
-# A second line beside one of a band.
+# A second line beside that of a band.
 BESIDE = "#6e9fa5"
 REFERENCE = "#8ab8ff"
 
-# The parts of a step, in the order in which they are stacked: what trains below, what only costs above.
+# The parts of a step in stacking order: computation below, overhead above.
 PARTS = {
     "forward": "#3274d9",
     "backward": "#5794f2",
@@ -39,10 +39,10 @@ PARTS = {
     "eval": BESIDE,
 }
 
-# GPUs, ports or rails of one node, by their number: seen on dark and on light.
+# GPUs, ports or rails of one node, by number: visible on dark and on light.
 NUMBERED = ("#7ea6ce", "#e98f63", "#bc63e9", "#c9ac1d", "#316781", "#9c4316", "#7036e2", "#8e8e8e")
 
-# Runs, or whatever has names that nobody knows beforehand: no colour that means a state.
+# Runs and other names that are not known beforehand: no colour that means a state.
 RUNS = ("#8693c4", "#ad59f1", "#7e238e", "#3e2aed", "#0da57f")
 
 # Reasons that slow clocks: heat in the colours of heat, power in violet, the normal cap quiet.
@@ -59,7 +59,7 @@ REASONS = {
     "reliability": "#3f6833",
 }
 
-# The states of the goodput ledger: useful in quiet blue, what was lost in the colours of loss.
+# The states of the goodput ledger: useful in quiet blue, losses in the colours of loss.
 LEDGER = {
     "useful": HEALTHY,
     "checkpoint": "#e0c8f5",
@@ -70,7 +70,7 @@ LEDGER = {
     "other": NO_DATA,
 }
 
-# Machado, Oliveira, Fernandes 2009: what is left of linear RGB at full severity.
+# Machado, Oliveira, Fernandes 2009: matrices on linear RGB for full severity.
 _BLINDNESS = {
     "normal": ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)),
     "deutan": ((0.367322, 0.860646, -0.227968), (0.280085, 0.672501, 0.047413), (-0.011820, 0.042940, 0.968881)),
@@ -105,11 +105,11 @@ def _lab(linear: Vector) -> Vector:
 
 
 def distance(one: str, other: str, eye: str = "normal") -> float:
-    """How different two colours (``#rrggbb``) look: CIE76, where 2 is just seen; ``eye`` is one of BLINDNESS."""
+    """Return how different two colours (``#rrggbb``) look (CIE76: 2 is just visible); ``eye`` is one of BLINDNESS."""
     left, right = (_lab(_times(_BLINDNESS[eye], _linear(colour))) for colour in (one, other))
     return float(sum((a - b) ** 2 for a, b in zip(left, right, strict=True)) ** 0.5)
 
 
 def closest(colours: tuple[str, ...], eye: str) -> float:
-    """The smallest distance between any two of some colours."""
+    """Return the smallest distance between any two of the colours."""
     return min(distance(one, other, eye) for one, other in combinations(colours, 2))

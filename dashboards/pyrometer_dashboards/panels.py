@@ -1,4 +1,4 @@
-"""The few kinds of panel that all boards are made of, so that they look and behave alike."""
+"""The kinds of panel that all boards are made of, so that they look and behave alike."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 
 Steps = Sequence[tuple[float | None, str]]
-# What bounds a band is drawn and has a number, but no place in the legend.
+# The bounds of a band are drawn and have values, but no place in the legend.
 UNNAMED: Json = {"legend": True, "tooltip": False, "viz": False}
-# A share of the time that is lost: 5 % of one GPU is worth a look, a fifth of a synchronous run's time is the worst.
+# A share of lost time: 5 % of one GPU is worth a look, a fifth of a synchronous run's time is the worst.
 LOST_TIME: Steps = ((None, palette.QUIET), (0.05, palette.WATCH), (0.1, palette.BAD), (0.2, palette.WORST))
-# What is left of a run's MFU: below 85 % of its best TrainMfuDropped pages.
+# A run's MFU relative to its best: below 85 % TrainMfuDropped pages.
 KEPT: Steps = ((None, palette.WORST), (0.7, palette.BAD), (0.85, palette.WATCH), (0.95, palette.QUIET))
 # Tables of rows times columns, each cell in the colour of its state; and their first column, which names the row.
 CELLS: Json = {
@@ -45,8 +45,8 @@ CELLS: Json = {
     "minWidth": 50,
     "cellOptions": {"type": "color-background", "mode": "basic", "applyToRow": False},
 }
-# Lines of names that nobody knows beforehand, each in the colour of the worst that it was: Grafana's own palette would
-# give the colours of trouble to healthy ones.
+# Lines whose names are not known beforehand, each in the colour of its worst value: Grafana's own palette would give
+# the colours of trouble to healthy lines.
 BY_WORST: Json = {"mode": "thresholds", "seriesBy": "max"}
 ROW_NAME: Json = {"custom.cellOptions": {"type": "auto"}, "unit": "string"}
 
@@ -65,7 +65,7 @@ def stat(
     mappings: Sequence[Json] = (),
     no_value: str = "no data",
 ) -> Panel:
-    """One number, with the colour of its state behind it; ``name`` (a legend) says whose number it is."""
+    """Return one number on the colour of its state; ``name`` (a legend) says whose number it is."""
     return Panel(
         title,
         "stat",
@@ -83,12 +83,12 @@ def stat(
 
 
 def lines(title: str, reading: Reading, queries: Sequence[Query], *, unit: str, **more: Unpack[More]) -> Panel:
-    """Lines over time."""
+    """Return lines over time."""
     return Panel(title, "timeseries", reading, queries, unit=unit, **more)
 
 
 def bars(title: str, reading: Reading, queries: Sequence[Query], *, unit: str, **more: Unpack[More]) -> Panel:
-    """Counts of trouble per interval: bars, stacked, so that the sum can be read; never in the colours of healthy."""
+    """Return stacked bars of events per interval, whose sum can be read; never in the colours of healthy."""
     custom: Json = {
         "drawStyle": "bars",
         "fillOpacity": 80,
@@ -101,7 +101,7 @@ def bars(title: str, reading: Reading, queries: Sequence[Query], *, unit: str, *
 
 
 def counted(counter: str, legend: str, by: str = "") -> Query:
-    """How much a counter grew in each interval: every event in one bar, and in one only.
+    """Return a query for a counter's growth in each interval, so that each event is in exactly one bar.
 
     A window of rate() reaches over several bars, and would draw each event in all of them.
     """
@@ -110,7 +110,7 @@ def counted(counter: str, legend: str, by: str = "") -> Query:
 
 
 def stacked(title: str, reading: Reading, queries: Sequence[Query], *, unit: str, **more: Unpack[More]) -> Panel:
-    """Areas on top of each other: parts of a whole."""
+    """Return stacked areas: parts of a whole."""
     custom: Json = {"fillOpacity": 70, "lineWidth": 0, "stacking": {"mode": "normal", "group": "A"}}
     return replace(lines(title, reading, queries, unit=unit, **more), custom=custom)
 
@@ -132,12 +132,12 @@ def table(
     span: int = 8,
     height: int = 0,
 ) -> Panel:
-    """Rows of labels and values, the worst first.
+    """Return a table of labels and values, the worst row first.
 
-    ``columns`` is what is shown, in order: the name in Prometheus' answer (a label, ``Value``, of several queries
-    ``Value #A``) and the heading. ``unit``, ``steps`` and ``decimals`` are of the values: labels are text, also those
-    that look like numbers. It is sorted by the column with the heading ``sort``, highest first if ``falling``; ``link``
-    is the title and address for every cell; ``fields`` are further settings of columns, by heading.
+    ``columns`` maps names in Prometheus' answer (a label, ``Value``, with several queries ``Value #A``) to headings, in
+    order. ``unit``, ``steps`` and ``decimals`` apply to values: labels are text, even if they look like numbers. Rows
+    are sorted by the column with the heading ``sort``, highest first if ``falling``; ``link`` is the title and address
+    of every cell; ``fields`` are further settings of columns, by heading.
     """
     merge = _merged(columns) if len(queries) > 1 else []
     named = {f"{name} (lastNotNull)" if merge and name.startswith("Value") else name: columns[name] for name in columns}
@@ -146,7 +146,7 @@ def table(
     renamed = {name: heading for name, heading in named.items() if name != heading}
     shape = {"id": "organize", "options": {"excludeByName": {}, "indexByName": order, "renameByName": renamed}}
     value: dict[str, Any] = {"unit": unit} | ({} if decimals is None else {"decimals": decimals})
-    # A label that a row doesn't have is no "nothing at all", which is what an empty table says.
+    # A cell without its label is not an empty answer, which is what noValue describes.
     numbers = [
         Override(heading, value if name.startswith("Value") else {"noValue": "-"}) for name, heading in columns.items()
     ]
@@ -169,15 +169,15 @@ def table(
 
 
 def coloured(mode: str = "basic") -> Json:
-    """A table column whose cells have the colour of their state behind them."""
+    """Return a table column whose cells are coloured by their state."""
     return {"custom.cellOptions": {"type": "color-background", "mode": mode, "applyToRow": False}}
 
 
 def matrix(row: str, column: str, *between: Json, renamed: Json | None = None, first: Sequence[str] = ()) -> list[Json]:
-    """Rows of labels as a table with a row for each value of one label and a column for each of another.
+    """Return a table with a row for each value of one label and a column for each value of another.
 
-    ``between`` are further steps before the columns are named, ``renamed`` the headings that differ (else the corner is
-    called like ``row``), ``first`` the columns that stand beside the row's name, in this order.
+    ``between`` are further transformations before the columns are named, ``renamed`` the headings that differ (default:
+    the corner is named like ``row``), ``first`` the columns next to the row's name, in this order.
     """
     corner = f"{row}\\{column}"
     cells = {"columnField": column, "rowField": row, "valueField": "Value", "emptyValue": "null"}
@@ -187,10 +187,10 @@ def matrix(row: str, column: str, *between: Json, renamed: Json | None = None, f
 
 
 def _merged(columns: Mapping[str, str]) -> list[Json]:
-    """The answers of several queries as one table.
+    """Return the transformations that join the answers of several queries into one table.
 
-    Grouping by its labels takes nothing together; but where all answers are empty it leaves no table at all, and then
-    the panel says what it says instead of showing headings over nothing.
+    Grouping by all labels joins no rows; but if all answers are empty it leaves no table, so that the panel shows
+    its text for no value instead of headings over nothing.
     """
     labels = {"operation": "groupby", "aggregations": []}
     values = {"operation": "aggregate", "aggregations": ["lastNotNull"]}
@@ -199,24 +199,24 @@ def _merged(columns: Mapping[str, str]) -> list[Json]:
 
 
 def thresholds(steps: Steps) -> Json:
-    """Steps of colour of one column or series that differ from its panel's."""
+    """Return the colour steps of one column or series that differ from its panel's."""
     return {"thresholds": {"mode": "absolute", "steps": [{"color": colour, "value": at} for at, colour in steps]}}
 
 
 def gauge(limit: float) -> Json:
-    """A table column with a bar beside each number."""
+    """Return a table column with a bar beside each number."""
     cell = {"type": "gauge", "mode": "basic", "valueDisplayMode": "text"}
     return {"custom.cellOptions": cell, "min": 0, "max": limit}
 
 
 def fixed(name: str, colour: str, **custom: object) -> Override:
-    """A series of a known name in its own colour."""
+    """Return a series of a fixed name in its own colour."""
     properties: dict[str, Any] = {"color": {"mode": "fixed", "fixedColor": colour}}
     return Override(name, properties | {f"custom.{key}": value for key, value in custom.items()})
 
 
 def reasons() -> list[Override]:
-    """Series named after a reason that slows clocks, each in its colour, also where a GPU stands before it."""
+    """Return series named after a throttle reason, each in its colour, also with a GPU before the reason."""
     return [
         Override(f"/{name}$/", {"color": {"mode": "fixed", "fixedColor": colour}}, "byRegexp")
         for name, colour in palette.REASONS.items()
@@ -224,10 +224,10 @@ def reasons() -> list[Override]:
 
 
 def named() -> list[Override]:
-    """Series of names that nobody knows beforehand (runs), each in one of five colours, by its last letter or digit.
+    """Return series with arbitrary names (runs), each in one of five colours by its last letter or digit.
 
-    So a name keeps its colour on all boards. Grafana's own palettes begin with green, yellow and red, which mean
-    something here.
+    A name thus has the same colour on all boards. Grafana's own palettes begin with green, yellow and red, which are
+    states here.
     """
     letters = "0123456789", "abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
     ends = ["".join(each[at :: len(palette.RUNS)] for each in letters) for at in range(len(palette.RUNS))]
@@ -238,9 +238,9 @@ def named() -> list[Override]:
 
 
 def numbered(pattern: str) -> list[Override]:
-    """Series of GPUs, ports or rails, each number in its colour; ``pattern`` has ``%s`` where the number is.
+    """Return series of GPUs, ports or rails, a colour for each number; ``pattern`` has ``%s`` for the number.
 
-    From 8 on the colours begin again.
+    From 8 on the colours repeat.
     """
     return [
         Override(
@@ -253,9 +253,9 @@ def numbered(pattern: str) -> list[Override]:
 
 
 def worst(expr: str, beyond: float, who: str, *labels: str) -> str:
-    """The worst of some parts where it is beyond what is healthy, else nobody: a name is only said of a culprit.
+    """Return the name of the worst part if it exceeds ``beyond``, else nobody: only a culprit is named.
 
-    The label ``who`` of the answer is its name: ``who`` with $1, $2... for its ``labels``.
+    The name is in the label ``who`` of the answer: the argument ``who`` with $1, $2... for the ``labels``.
     """
     at = ", ".join(f'"{label}"' for label in labels)
     pattern = "/".join("(.*)" for _ in labels)
@@ -266,7 +266,7 @@ def worst(expr: str, beyond: float, who: str, *labels: str) -> str:
 
 
 def band(low: str, middle: str, high: str, *, colour: str = palette.BAND, fill: int = 18) -> list[Override]:
-    """A line in its band: the ends of the band have no line of their own and no place in the legend."""
+    """Return a line in its band; the band's ends have neither lines of their own nor a place in the legend."""
     return [
         fixed(low, colour, lineWidth=0, hideFrom=UNNAMED),
         fixed(high, colour, lineWidth=0, fillBelowTo=low, fillOpacity=fill, hideFrom=UNNAMED),
@@ -284,7 +284,7 @@ def heatmap(
     max_points: int = 240,
     span: int = 12,
 ) -> Panel:
-    """Rows over time, each cell a colour on a fixed scale; a cell without data is empty."""
+    """Return rows over time, each cell a colour on a fixed scale; a cell without data is empty."""
     colour = {"min": limits[0], "max": limits[1]}
     options = {"color": colour, "cellValues": {"unit": unit}, "legend": {"show": True}}
     return Panel(title, "heatmap", reading, [query], options=options, unit=unit, max_points=max_points, span=span)
@@ -293,16 +293,16 @@ def heatmap(
 def timeline(
     title: str, reading: Reading, queries: Sequence[Query], states: Sequence[Json], **more: Unpack[More]
 ) -> Panel:
-    """States over time, a row for each thing. The colour mode must stay *fixed*, or Grafana forgets the mappings."""
+    """Return states over time in rows. The colour mode must stay *fixed*, or Grafana drops the mappings."""
     panel = Panel(title, "state-timeline", reading, queries, **more)
     return replace(panel, mappings=states, step=panel.step or "15s")
 
 
 def state(value: str, text: str, colour: str, index: int) -> Json:
-    """What a value means, for timelines and tables."""
+    """Return the text and colour of a value, for timelines and tables."""
     return {"type": "value", "options": {value: {"text": text, "color": colour, "index": index}}}
 
 
 def note(title: str, reading: Reading, markdown: str, *, span: int = 8) -> Panel:
-    """Words on a board."""
+    """Return a text panel."""
     return Panel(title, "text", reading, options={"content": markdown}, span=span)

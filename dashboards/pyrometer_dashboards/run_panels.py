@@ -1,4 +1,4 @@
-"""Panels of one run: what its curve looks like, what a crash would lose, where its time went, what was seen of it."""
+"""Panels of one run: its MFU curve, what a crash would lose, where its time goes, and how many batches arrived."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyrometer_dashboards.model import Override, Panel, Query, Reading
 
 
 def waited_for(title: str, run: str, *, span: int) -> Panel:
-    """The rank that all others wait for: for a part of the time, or, in a run that stands still, for good."""
+    """Return the rank that all others wait for: part of the time or, in a stopped run, permanently."""
     silent = f"label_join(topk(1, 0 * run:pyrometer_train_last_step:culprit{{{run}}} + 1), "
     silent += '"at", "/", "node", "rank")'
     named = f'label_replace({silent}, "who", "$1 rank $2", "at", "(.*)/(.+)")'
@@ -21,8 +21,8 @@ def waited_for(title: str, run: str, *, span: int) -> Panel:
         title,
         Reading(
             "The rank that all others wait for, and the share of the time that it costs: how much less it waits than "
-            "the median of its pipeline stage. Of a run that stands still, the rank or the node that fell silent "
-            "first: 100 %.",
+            "the median of its pipeline stage. Of a stopped run, the rank or the node that fell silent first: "
+            "100 %.",
             "nobody, or below 5 % with names that change.",
             "Open its node. One name that stays is a slow GPU or a slow host; drain it.",
             "TrainStraggler",
@@ -38,7 +38,7 @@ def waited_for(title: str, run: str, *, span: int) -> Panel:
 
 
 def against_expected() -> Panel:
-    """MFU against what the job said or its configuration reached."""
+    """Return the MFU relative to what the job declared or its configuration reached."""
     return panels.stat(
         "Of expected",
         Reading(
@@ -57,7 +57,7 @@ def against_expected() -> Panel:
 
 
 def curve() -> Panel:
-    """What the MFU curve looks like now."""
+    """Return the present signature of the MFU curve."""
     shown = panels.stat(
         "Curve",
         Reading(
@@ -78,7 +78,7 @@ def curve() -> Panel:
 
 
 def unsaved() -> Panel:
-    """What a crash would lose."""
+    """Return the training time that a crash would lose."""
     return panels.stat(
         "Unsaved",
         Reading(
@@ -96,7 +96,7 @@ def unsaved() -> Panel:
 
 
 def curves() -> Panel:
-    """What the MFU curve looked like."""
+    """Return the signatures of the MFU curve over time."""
     healthy = {"color": {"mode": "fixed", "fixedColor": palette.HEALTHY}}
     return panels.lines(
         "What the curve looked like",
@@ -116,7 +116,7 @@ def curves() -> Panel:
 
 
 def ledger() -> Panel:
-    """Where the run's time went."""
+    """Return where the run's time went."""
     return panels.stacked(
         "Goodput ledger: where the run's time went",
         Reading(
@@ -140,7 +140,7 @@ def ledger() -> Panel:
 
 
 def batch_coverage() -> Panel:
-    """The share of its batches that reached Prometheus."""
+    """Return the share of the run's batches that reached Prometheus."""
     return panels.lines(
         "Batches seen, of those trained",
         Reading(

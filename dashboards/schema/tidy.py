@@ -1,4 +1,4 @@
-"""Joins ts-json-schema-generator's outputs into the file that is committed: sorted, with its origin and licence."""
+"""Join ts-json-schema-generator's outputs into the committed file: sorted, with its origin and licence."""
 
 import json
 import sys
@@ -8,7 +8,7 @@ ORIGIN = (
     "Generated from the types of @grafana/schema {}, Copyright Grafana Labs, Apache License 2.0 "
     "(https://www.apache.org/licenses/LICENSE-2.0). Regenerate with dashboards/schema/regenerate.sh."
 )
-# What the types leave out and Grafana 12.2 itself writes: names of the types' files differ from the panels' in two.
+# Panel names that differ from those of the types' files.
 PANELS = {"statetimeline": "state-timeline", "statushistory": "status-history"}
 
 schemas = {}

@@ -1,4 +1,4 @@
-"""The real doctor over a simulated NVIDIA driver.
+"""The real doctor on a simulated NVIDIA driver.
 
     python -m pyrometer_simulator.doctor --gpus FILE -- --json
 
@@ -17,7 +17,7 @@ from pyrometer_simulator.nvml import installed
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the doctor; what comes after ``--`` are its own flags."""
+    """Run the doctor with the flags after ``--``; return its exit status."""
     parser = argparse.ArgumentParser(prog="python -m pyrometer_simulator.doctor", description=__doc__.split("\n")[0])
     parser.add_argument("--gpus", type=Path, required=True, metavar="FILE", help="state of the simulated GPUs")
     parser.add_argument("doctor", nargs="*", metavar="-- FLAGS", help="flags of the doctor")

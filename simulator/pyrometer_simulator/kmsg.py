@@ -1,4 +1,4 @@
-"""The kernel's log as a file or pipe, in the format of ``/dev/kmsg``: what drivers print when hardware fails.
+"""The kernel's log as a file or pipe, in the format of ``/dev/kmsg``: messages of drivers about failing hardware.
 
 The lines are those of the drivers' sources: the open NVIDIA kernel modules 595.45.04 for GPUs and NVSwitches, Linux
 6.8 for the rest.
@@ -15,13 +15,13 @@ ERROR, WARNING, INFO = 3, 4, 6
 
 
 class KernelLog:
-    """Appends to ``path``; a plain file is made when missing, and one that has records is gone on with."""
+    """Append to ``path``; create a plain file if needed, and continue the numbering of an existing one."""
 
     def __init__(self, path: Path, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.path = path
         self._monotonic = monotonic
         self.sequence = 0
-        """The number that the next record gets."""
+        """The sequence number of the next record."""
         if path.is_file():
             numbers = [int(line.split(",")[1]) for line in path.read_text().splitlines() if line[:1].isdecimal()]
             self.sequence = max(numbers, default=-1) + 1
@@ -29,13 +29,13 @@ class KernelLog:
             path.touch()
 
     def write(self, text: str, level: int = ERROR) -> None:
-        """One record; line ends within it are escaped as the kernel does."""
+        """Write one record; line breaks in it are escaped as the kernel does."""
         escaped = "".join(
             c if " " <= c <= "~" and c != "\\" else "".join(f"\\x{b:02x}" for b in c.encode()) for c in text
         )
         record = f"{level},{self.sequence},{int(self._monotonic() * 1e6)},-;{escaped}\n"
         self.sequence += 1
-        # One write, and in non-blocking mode: a reader sees whole records, and a pipe that nobody reads holds up none.
+        # One non-blocking write: readers see whole records, and a pipe without a reader blocks nobody.
         descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK)
         try:
             os.write(descriptor, record.encode())
@@ -53,29 +53,29 @@ class KernelLog:
         instances: tuple[int, int] | None = None,
         caused_by: int | None = None,
     ) -> None:
-        """An Xid of the GPU at ``pci`` (NVML's spelling or the kernel's), ``instances`` being its MIG instances."""
+        """Write an Xid of the GPU at ``pci`` (NVML's or the kernel's spelling) and of its MIG ``instances``."""
         where = f"PCI:{_short(pci)}" + (f" GPU-I:{instances[0]:02} GPU-CI:{instances[1]:02}" if instances else "")
         process = f"pid={pid}, name={name}, " if pid is not None else ""
         cause = f" caused by previous Xid {caused_by}" if caused_by is not None else ""
         self.write(f"NVRM: Xid ({where}): {xid}, {process}{message}{cause}")
 
     def fallen_off_bus(self, pci: str, *, with_xid: bool = True) -> None:
-        """What the driver prints when a GPU no longer answers; not always with an Xid."""
+        """Write that a GPU has fallen off the bus; the driver does so with an Xid or without."""
         if with_xid:
             self.xid(pci, 79, "GPU has fallen off the bus.", pid=1234)
         self.write(f"NVRM: GPU {_short(pci)}.0: GPU has fallen off the bus.")
 
     def not_responding(self, pci: str) -> None:
-        """What the driver prints, on three lines, for each attempt to open such a GPU."""
+        """Write the lines that the driver prints for each attempt to open such a GPU."""
         self.write(f"NVRM: The NVIDIA GPU {_short(pci)}.0\nNVRM: (PCI ID: 10de:2330) installed in this system has")
         self.write("NVRM: fallen off the bus and is not responding to commands.")
 
     def recovery_action(self, pci: str, action: str, number: int) -> None:
-        """Xid 154; ``None`` (0), ``GPU Reset Required`` (1), ``Node Reboot Required`` (2), ..."""
+        """Write Xid 154: ``None`` (0), ``GPU Reset Required`` (1), ``Node Reboot Required`` (2), ..."""
         self.xid(pci, 154, f"GPU recovery action changed from 0x0 (None) to 0x{number:x} ({action})")
 
     def sxid(self, switch: int, pci: str, sxid: int, text: str, *, fatal: bool, link: int | None = None) -> None:
-        """An NVSwitch's error: a head line and two with details."""
+        """Write an NVSwitch's error: a head line and two lines of details."""
         head = f"nvidia-nvswitch{switch}: SXid (PCI:{pci}): {sxid:05}, "
         where = f"Link {link:02} " if link is not None else ""
         self.write(f"{head}{'Fatal' if fatal else 'Non-fatal'}, {where}{text}")
@@ -83,7 +83,7 @@ class KernelLog:
         self.write(head + "Data {0x50610002, 0x10100030, 0x00000000, 0x10100030, 0x00000000, 0x00000000}")
 
     def oom_kill(self, pid: int, name: str) -> None:
-        """The kernel ended a process for lack of memory."""
+        """Write that the kernel killed a process for lack of memory."""
         self.write(
             f"Memory cgroup out of memory: Killed process {pid} ({name}) total-vm:1024kB, anon-rss:512kB, UID:1000"
         )
@@ -93,12 +93,12 @@ class KernelLog:
         self.path.write_text("")
 
     def rotate(self) -> None:
-        """Put a new file in the old one's place."""
+        """Replace the file by a new one."""
         self.path.rename(self.path.with_name(f"{self.path.name}.1"))
         self.path.touch()
 
 
 def _short(pci: str) -> str:
-    """``00000000:18:00.0`` as the driver prints it in an Xid, ``0000:18:00``."""
+    """Return ``00000000:18:00.0`` as the driver prints it in an Xid, ``0000:18:00``."""
     domain, bus, device = pci.lower().split(":")
     return f"{domain[-4:]}:{bus}:{device.partition('.')[0]}"

@@ -1,8 +1,8 @@
-"""Synthetic curves of a run's MFU with a known trouble in them: what the signature classifier is measured on.
+"""Synthetic MFU curves with a known fault, on which the signature classifier is measured.
 
-Every kind has random parameters, and on all of them lies what real runs have too: white noise, single odd batches,
-tagged checkpoints, a slow drift. The generator knows nothing of the classifier's thresholds; the figures of the kinds
-are those of the reports that described them (Imbue 70B, MegaScale, SmolLM3, Llama 3).
+Every kind has random parameters, and all curves have white noise, single odd batches, tagged checkpoints and a slow
+drift, like real runs. The generator is independent of the classifier's thresholds; the figures of the kinds are those
+of the reports that described them (Imbue 70B, MegaScale, SmolLM3, Llama 3).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CHECKPOINT_SECONDS = 900.0
 
 @dataclass(frozen=True)
 class Trace:
-    """One run: end time, MFU and number of each batch, whether it is tagged, its attempt; what it should reach."""
+    """One run: end time, MFU and number of each batch, whether it is tagged, its attempt; the expected MFU."""
 
     kind: str
     at: Floats
@@ -34,7 +34,7 @@ class Trace:
 
 @dataclass
 class _Drawing:
-    """A curve while its trouble is painted on it: `ratio` by batch of `seconds` each, at `at` seconds."""
+    """A curve under construction: `ratio` by batch of `seconds` each, ending at `at` seconds."""
 
     random: np.random.Generator
     seconds: float
@@ -48,18 +48,18 @@ class _Drawing:
         return float(self.at[-1])
 
     def stall(self, when: float, factor: float) -> None:
-        """One batch that takes far longer."""
+        """Lengthen one batch by far."""
         self.ratio[min(int(np.searchsorted(self.at, when)), len(self.at) - 1)] *= factor
 
     def dip(self, when: float, lasts: float, factor: float) -> None:
-        """All batches in a time; a batch that it only touches is slowed in proportion."""
+        """Slow all batches in a period; a batch partly in it is slowed in proportion."""
         begin = self.at - self.seconds
         touched = np.clip(np.minimum(self.at, when + lasts) - np.maximum(begin, when), 0, None) / self.seconds
         self.ratio *= 1 / (1 + np.minimum(touched, 1.0) * (1 / factor - 1))
 
 
 def _steady(_drawing: _Drawing) -> None:
-    """Nothing."""
+    """Leave the curve unchanged."""
 
 
 def _level(low: float, high: float) -> Callable[[_Drawing], None]:
@@ -82,7 +82,7 @@ def _rare_stalls(drawing: _Drawing) -> None:
 
 
 def _stall_burst(drawing: _Drawing) -> None:
-    """A link that flaps for a while: the step stands still each time."""
+    """Stall the step several times in a row, as a flapping link does."""
     when, count = drawing.random.uniform(0.1, 0.8) * drawing.span, int(drawing.random.integers(3, 9))
     every = max(drawing.random.uniform(2.0, 15.0), 3 * drawing.seconds)
     for number in range(count):
@@ -125,7 +125,7 @@ def _stopped(drawing: _Drawing) -> None:
 
 
 def _mixture(drawing: _Drawing) -> None:
-    """A wandering level: real trouble of no known kind."""
+    """Let the level wander: a real fault of no known kind."""
     steps = drawing.random.normal(0, 1, len(drawing.at) // max(len(drawing.at) // 12, 1) + 2)
     wander = np.interp(np.linspace(0, 1, len(drawing.at)), np.linspace(0, 1, len(steps)), np.cumsum(steps))
     wander -= wander.max()
@@ -151,9 +151,9 @@ KINDS: Mapping[str, Callable[[_Drawing], None]] = {
 
 
 def trace(kind: str, seed: int, step_seconds: float, rough: float = 1.0) -> Trace:
-    """The curve of a run with this trouble, the same for the same arguments; times begin at 0.
+    """Return the curve of a run with this fault, deterministic in the arguments; times start at 0.
 
-    `rough` multiplies the noise that all curves have.
+    `rough` multiplies the noise of the curve.
     """
     random = np.random.default_rng([seed, list(KINDS).index(kind), round(1000 * step_seconds)])
     steps = max(LEAST_STEPS, round(LEAST_SECONDS / step_seconds))
@@ -161,7 +161,7 @@ def trace(kind: str, seed: int, step_seconds: float, rough: float = 1.0) -> Trac
     noise = rough * random.uniform(0.003, 0.01)
     drift = random.uniform(-0.004, 0.004) * np.sin(np.linspace(0, random.uniform(2, 7), steps))
     ratio = 1 + random.normal(0, noise, steps) + drift
-    odd = random.random(steps) < 0.0005  # the single slow batches of every real run: not deep, not often
+    odd = random.random(steps) < 0.0005  # the single slow batches of every real run: shallow and rare
     ratio[odd] *= random.uniform(0.75, 0.95, int(odd.sum()))
     drawing = _Drawing(random, step_seconds, at, ratio, np.zeros(steps, dtype=np.int64))
     KINDS[kind](drawing)
@@ -184,21 +184,21 @@ def trace(kind: str, seed: int, step_seconds: float, rough: float = 1.0) -> Trac
 
 @dataclass(frozen=True)
 class Fall:
-    """A run that was good until `began`; `back` is when it was good again, where that ever is (seconds as of `run`)."""
+    """A healthy run that drops at `began` and recovers at `back`, or never (seconds as of `run`)."""
 
     run: Trace
     began: float
     back: float = float("inf")
 
 
-SLOW = ("gradual_decline", "unknown")  # kinds without a first batch that is slow
+SLOW = ("gradual_decline", "unknown")  # kinds whose first batch is not slow
 FLAPS, FLAP_EVERY_SECONDS, FLAPS_UNTIL_SECONDS = 3, 3.0, 4.0
 
 
 def fall(kind: str, seed: int, step_seconds: float, *, flaps: bool = True) -> Fall:
-    """A good hour, a link that flaps three times at its end, and 4 s later a trouble that begins then.
+    """Return a healthy hour, a link that flaps three times at its end, and 4 s later a fault that starts then.
 
-    It begins with its first slow batch; the kinds of `SLOW` lead there from a good level.
+    The fault starts with its first slow batch; the kinds of `SLOW` decline from a good level.
     """
     random = np.random.default_rng([7, seed, list(KINDS).index(kind), round(1000 * step_seconds)])
     good = max(LEAST_STEPS, round(LEAST_SECONDS / step_seconds))
@@ -226,7 +226,7 @@ def _trouble(kind: str, random: np.random.Generator, seconds: float, steps: int)
 
 
 def _flaps(good: int, seconds: float) -> NDArray[np.int64]:
-    """The batches that wait for the link: never two in a row."""
+    """Return the batches that wait for the link, never two in a row."""
     before = np.maximum(
         FLAPS_UNTIL_SECONDS + FLAP_EVERY_SECONDS * np.arange(FLAPS), seconds * 2 * np.arange(1, FLAPS + 1)
     )

@@ -1,9 +1,9 @@
-"""A node of the simulated cluster: the real node exporter over a simulated NVIDIA driver.
+"""A node of the simulated cluster: the real node exporter on a simulated NVIDIA driver.
 
     python -m pyrometer_simulator.node --gpus FILE -- --web.listen-address=127.0.0.1:9935
 
-FILE is made by :class:`pyrometer_simulator.nvml.SimulatedGpus`; whoever holds it changes the GPUs while this runs.
-With ``--make COUNT`` the file is made first, with GPUs at work.
+FILE is made by :class:`pyrometer_simulator.nvml.SimulatedGpus`; its creator can change the GPUs while this runs.
+With ``--make COUNT`` the file is created first, with GPUs under load.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from pyrometer_simulator.nvml import SimulatedGpus, installed
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the node exporter; what comes after ``--`` are its own flags."""
+    """Run the node exporter with the flags after ``--``; return its exit status."""
     parser = argparse.ArgumentParser(prog="python -m pyrometer_simulator.node", description=__doc__.split("\n")[0])
     parser.add_argument("--gpus", type=Path, required=True, metavar="FILE", help="state of the simulated GPUs")
-    parser.add_argument("--make", type=int, metavar="COUNT", help="make FILE first, with so many GPUs at work")
+    parser.add_argument("--make", type=int, metavar="COUNT", help="create FILE first, with this many GPUs under load")
     parser.add_argument("exporter", nargs="*", metavar="-- FLAGS", help="flags of the node exporter")
     flags = parser.parse_args(argv)
     if flags.make is not None:

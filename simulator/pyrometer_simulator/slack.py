@@ -51,7 +51,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Call:
-    """One request as it arrived; `outcome` is `ok`, Slack's error code or the injected fault."""
+    """One API call; `outcome` is `ok`, Slack's error code or the injected fault."""
 
     time: float
     method: str
@@ -118,7 +118,7 @@ class FakeSlack:
 
     @property
     def url(self) -> str:
-        """The base for --slack.api-url."""
+        """The value of --slack.api-url."""
         return f"http://{self._host}:{self._port}/api/"
 
     @property

@@ -1,4 +1,4 @@
-"""The people's side of the fake Slack: they press buttons, fill modals in and type commands, over Socket Mode."""
+"""The users of the fake Slack: they press buttons, fill in modals and type commands, over Socket Mode."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pyrometer_simulator.slack_blocks import SlackError, check_message
 from pyrometer_simulator.slack_socket import Ack, SocketServer
 
 APP_METHODS = ("apps.connections.open", "views.open", "chat.postEphemeral")
-_TRIGGER_SECONDS = 3.0  # a trigger id lives so long
+_TRIGGER_SECONDS = 3.0  # lifetime of a trigger id
 _MAX_VIEW_BLOCKS, _MAX_TITLE, _MAX_METADATA = 100, 24, 3000  # docs.slack.dev/reference/views
 
 
 class SlackApp:
-    """What an app with an app-level token can do beside posting; `views` and `ephemerals` are what people see."""
+    """The methods for an app-level token; `views` and `ephemerals` are visible to users."""
 
     def __init__(self) -> None:
         self.socket = SocketServer()
@@ -25,7 +25,11 @@ class SlackApp:
         self._triggers: dict[str, float] = {}
 
     def answer(self, method: str, args: Mapping[str, Any]) -> dict[str, Any]:
-        """Handle one of APP_METHODS; raises SlackError."""
+        """Handle one of APP_METHODS.
+
+        Raises:
+            SlackError: Slack would refuse the call.
+        """
         handlers: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
             "apps.connections.open": lambda _args: {"url": self.socket.url},
             "views.open": self._open,
@@ -34,7 +38,13 @@ class SlackApp:
         return handlers[method](args)
 
     def press(self, message: Mapping[str, Any], action_id: str, user: str, channel: str = "C000000001") -> Ack:
-        """Press a button of a message; waits for the app's ack. LookupError when there is no such button."""
+        """Press a button of a message and wait for the app's ack.
+
+        Raises:
+            LookupError: the message has no such button.
+            TimeoutError: the app does not answer.
+            ConnectionError: no app is connected.
+        """
         buttons = [
             element
             for block in message["blocks"]
@@ -56,14 +66,24 @@ class SlackApp:
         )
 
     def submit(self, view: Mapping[str, Any], user: str, values: Mapping[str, Any] | None = None) -> Ack:
-        """Press the button of a modal."""
+        """Press the button of a modal and wait for the app's ack.
+
+        Raises:
+            TimeoutError: the app does not answer.
+            ConnectionError: no app is connected.
+        """
         shown = dict(view) | {"state": {"values": dict(values or {})}}
         return self._interact(
             {"type": "view_submission", "user": {"id": user, "username": user.lower()}, "view": shown}
         )
 
     def command(self, text: str, user: str) -> Ack:
-        """Type `/pyrometer <text>`."""
+        """Type `/pyrometer <text>` and wait for the app's ack.
+
+        Raises:
+            TimeoutError: the app does not answer.
+            ConnectionError: no app is connected.
+        """
         payload = {"command": "/pyrometer", "text": text, "user_id": user, "user_name": user.lower()}
         return self._wait(self.socket.send("slash_commands", payload | {"channel_id": "C000000001"}))
 

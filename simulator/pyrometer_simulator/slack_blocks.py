@@ -1,4 +1,4 @@
-"""What Slack accepts in a message: the limits of Block Kit and of `text`, as Slack's own error codes.
+"""Slack's limits on a message (Block Kit and `text`), with Slack's own error codes.
 
 Sources: the Block Kit reference (docs.slack.dev/reference/block-kit/blocks) for every limit per block, the reference of
 chat.postMessage for `text`, and bolt-js issue 2509 for the undocumented total of all blocks.
@@ -42,12 +42,16 @@ class SlackError(Exception):
 
 
 def units(text: str) -> int:
-    """Length as JavaScript counts it (UTF-16 code units): never shorter than the number of characters."""
+    """Return the length as JavaScript counts it (UTF-16 code units), at least the number of characters."""
     return len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
 def check_message(args: Json) -> None:
-    """Raise SlackError when Slack would refuse this postMessage or update."""
+    """Check a postMessage or update.
+
+    Raises:
+        SlackError: Slack would refuse it.
+    """
     text, blocks = args.get("text"), args.get("blocks")
     if blocks is not None:
         check_blocks(blocks)
@@ -59,7 +63,11 @@ def check_message(args: Json) -> None:
 
 
 def check_metadata(metadata: object) -> None:
-    """Metadata is {event_type: str, event_payload: {name: scalar, list or object}}."""
+    """Check metadata: {event_type: str, event_payload: {name: scalar, list or object}}.
+
+    Raises:
+        SlackError: Slack would refuse it.
+    """
     if metadata is None:
         return
     if not isinstance(metadata, Mapping) or not isinstance(metadata.get("event_type"), str):
@@ -71,7 +79,11 @@ def check_metadata(metadata: object) -> None:
 
 
 def check_blocks(blocks: object) -> None:
-    """Shape and limits of every block, then the total."""
+    """Check shape and limits of every block, then their total size.
+
+    Raises:
+        SlackError: Slack would refuse them.
+    """
     if not isinstance(blocks, list) or not 1 <= len(blocks) <= MAX_BLOCKS:
         raise SlackError("invalid_blocks")
     for block in blocks:
@@ -136,7 +148,7 @@ def _check_actions(block: Json) -> None:
 
 
 def _check_chart(block: Json) -> None:
-    """Line, bar and area charts; the limits are those of the data visualization block's reference."""
+    """Check line, bar and area charts; the limits are those of the data visualization block's reference."""
     chart = block.get("chart")
     _require(isinstance(block.get("title"), str) and 1 <= units(str(block["title"])) <= MAX_CHART_TITLE)
     _require(isinstance(chart, Mapping) and chart.get("type") in ("line", "bar", "area"))
@@ -156,7 +168,7 @@ def _check_chart(block: Json) -> None:
 
 
 def _check_image(block: Json) -> None:
-    """An image by address or by the id of an uploaded file; whether that file is there is for the workspace to say."""
+    """Check an image, by address or by the id of an uploaded file; the workspace checks that the file exists."""
     _require(1 <= units(str(block.get("alt_text", ""))) <= MAX_FIELD_TEXT)
     title = block.get("title")
     if title is not None:

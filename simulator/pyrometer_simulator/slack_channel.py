@@ -15,7 +15,7 @@ BOT_USER = "U0PYROMETER"
 
 @dataclass
 class Message:
-    """One message as Slack stores it; `versions` holds what it showed before each edit."""
+    """One message as Slack stores it; `versions` holds its content before each edit."""
 
     ts: str
     text: str
@@ -28,7 +28,7 @@ class Message:
     replies: list[Message] = field(default_factory=list)
 
     def to_json(self, *, metadata: bool = True) -> dict[str, Any]:
-        """The message in the shape of conversations.history."""
+        """Return the message in the shape of conversations.history."""
         shown: dict[str, Any] = {
             "type": "message",
             "user": BOT_USER,
@@ -58,7 +58,11 @@ class Channel:
     _last_ts: float = 0.0
 
     def post(self, args: Mapping[str, Any]) -> Message:
-        """Add a message or a reply; raise SlackError when Slack would refuse it."""
+        """Add a message or a reply.
+
+        Raises:
+            SlackError: Slack would refuse it.
+        """
         self._check_open()
         check_message(args)
         thread_ts = args.get("thread_ts")
@@ -77,7 +81,11 @@ class Channel:
         return message
 
     def update(self, args: Mapping[str, Any]) -> Message:
-        """Edit a message in place, keeping what it said before."""
+        """Edit a message in place and keep its previous content.
+
+        Raises:
+            SlackError: Slack would refuse it.
+        """
         self._check_open()
         message = self.find(str(args.get("ts", "")))
         check_message(args)
@@ -88,7 +96,11 @@ class Channel:
         return message
 
     def delete(self, ts: str) -> None:
-        """Remove a root message or a reply."""
+        """Remove a root message or a reply.
+
+        Raises:
+            SlackError: message_not_found.
+        """
         message = self.find(ts)
         if message.thread_ts is None:
             del self.messages[ts]
@@ -96,7 +108,11 @@ class Channel:
             self.messages[message.thread_ts].replies.remove(message)
 
     def find(self, ts: str) -> Message:
-        """The root or reply with this ts; message_not_found otherwise."""
+        """Return the root message or reply with this ts.
+
+        Raises:
+            SlackError: message_not_found.
+        """
         for root in self.messages.values():
             for message in (root, *root.replies):
                 if message.ts == ts:
@@ -104,7 +120,11 @@ class Channel:
         raise SlackError("message_not_found")
 
     def thread(self, ts: str) -> list[Message]:
-        """The root and its replies, oldest first."""
+        """Return the root message and its replies, oldest first.
+
+        Raises:
+            SlackError: thread_not_found.
+        """
         root = self._root(ts, "thread_not_found")
         return [root, *root.replies]
 
@@ -137,7 +157,7 @@ class RateLimits:
     tier3_burst: int = 50
 
     def of(self, method: str) -> tuple[float, int]:
-        """(calls per second, burst) of a method."""
+        """Return (calls per second, burst) of a method."""
         if method == "chat.postMessage":
             return self.post_per_second, self.post_burst
         return self.tier3_per_minute / 60, self.tier3_burst
@@ -151,7 +171,7 @@ class RateLimiter:
         self._buckets: dict[tuple[str, str], tuple[float, float]] = {}
 
     def wait_seconds(self, method: str, channel: str) -> float:
-        """Take a token: 0 when there was one, else the seconds until the next."""
+        """Take a token; return 0, or the seconds until the next one if there is none."""
         rate, burst = self._limits.of(method)
         key = (method, channel if method == "chat.postMessage" else "")
         now = time.monotonic()
@@ -163,7 +183,7 @@ class RateLimiter:
 
 
 def page_of(messages: Sequence[Message], args: Mapping[str, Any]) -> dict[str, Any]:
-    """One page of messages between `oldest` and `latest`, with a cursor when more follow."""
+    """Return one page of messages between `oldest` and `latest`, with a cursor when more follow."""
     oldest, latest = float(args.get("oldest") or 0), float(args.get("latest") or math.inf)
     limit, start = min(int(args.get("limit") or 100), 999), int(args.get("cursor") or 0)
     wanted = [message for message in messages if oldest <= float(message.ts) <= latest]

@@ -1,4 +1,4 @@
-"""The external upload of the fake Slack: an address, the bytes, the completion; then processing.
+"""File uploads of the fake Slack: an address, the bytes, the completion, then processing.
 
 Slack answers the completion at once and processes the file afterwards: a message that shows it too early is refused.
 """
@@ -20,7 +20,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 @dataclass
 class File:
-    """One file on its way: `completed_at` is None until it is completed."""
+    """One uploaded file: `completed_at` is None until it is completed."""
 
     id: str
     name: str
@@ -31,7 +31,7 @@ class File:
 
 
 class Files:
-    """All files of the workspace; `processing_seconds` pass after the completion before one can be shown."""
+    """All files of the workspace; a file can be shown `processing_seconds` after its completion."""
 
     def __init__(self, processing_seconds: float = 0.0) -> None:
         self.processing_seconds = processing_seconds
@@ -39,7 +39,11 @@ class Files:
         self._by_id: dict[str, File] = {}
 
     def get_upload_url(self, args: Mapping[str, Any], base: str) -> dict[str, Any]:
-        """files.getUploadURLExternal."""
+        """Answer files.getUploadURLExternal.
+
+        Raises:
+            SlackError: invalid_arguments.
+        """
         name, length = str(args.get("filename") or ""), int(args.get("length") or 0)
         if not name or not 0 < length <= MAX_FILE_BYTES:
             raise SlackError("invalid_arguments")
@@ -49,7 +53,7 @@ class Files:
         return {"upload_url": f"{base}upload/{ticket}", "file_id": file.id}
 
     def receive(self, ticket: str, content: bytes) -> bool:
-        """The POST of the bytes: once, of the announced length; False is HTTP 400."""
+        """Store the uploaded bytes, once and of the announced length; return False for HTTP 400."""
         file = self._by_ticket.get(ticket)
         if file is None or file.content is not None or len(content) != file.length:
             return False
@@ -57,7 +61,11 @@ class Files:
         return True
 
     def complete(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        """files.completeUploadExternal; without a channel the file stays the app's own."""
+        """Answer files.completeUploadExternal; without a channel the file stays private to the app.
+
+        Raises:
+            SlackError: invalid_arguments, or file_not_found.
+        """
         listed = args.get("files") or []
         wanted: Sequence[Mapping[str, Any]] = json.loads(listed) if isinstance(listed, str) else listed
         if not wanted:
@@ -70,7 +78,11 @@ class Files:
         return {"files": [{"id": str(item["id"]), "title": str(item.get("title", ""))} for item in wanted]}
 
     def info(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        """files.info: mimetype and size appear when the file is processed."""
+        """Answer files.info: mimetype and size appear once the file is processed.
+
+        Raises:
+            SlackError: file_not_found.
+        """
         file = self._by_id.get(str(args.get("file", "")))
         if file is None or file.completed_at is None:
             raise SlackError("file_not_found")
@@ -80,20 +92,24 @@ class Files:
         return {"file": shown}
 
     def is_shown(self, file_id: str) -> bool:
-        """Whether it is a processed picture."""
+        """Return whether the file is a processed picture."""
         file = self._by_id.get(file_id)
         if file is None or file.completed_at is None or not (file.content or b"").startswith(PNG):
             return False
         return time.time() - file.completed_at >= self.processing_seconds
 
     def check(self, blocks: Iterable[Mapping[str, Any]]) -> None:
-        """A message may show only pictures that are there."""
+        """Check that the pictures of a message can be shown.
+
+        Raises:
+            SlackError: invalid_blocks.
+        """
         for block in blocks:
             file = block.get("slack_file") if block.get("type") == "image" else None
             if file is not None and not self.is_shown(str(file.get("id", ""))):
                 raise SlackError("invalid_blocks")
 
     def content(self, file_id: str) -> bytes | None:
-        """The picture, for the page."""
+        """Return a file's bytes for the page, None if it has none."""
         file = self._by_id.get(file_id)
         return file.content if file is not None else None

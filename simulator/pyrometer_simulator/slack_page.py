@@ -21,7 +21,7 @@ _EMOJI = {
 # Drawn in CSS, since not every machine has an emoji font.
 _EMOJI_COLOURS = {"🔴": "#e01e5a", "🟠": "#e8912d", "🔵": "#1264a3", "✅": "#2eb67d"}
 _MARKUP = re.compile(r"<([^<>\n]+)>")
-# Of a chart, in pixels.
+# Sizes of a chart in pixels.
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 640, 220, 44, 12, 12, 40
 _COLOURS = ("#1264a3", "#e8912d", "#2eb67d", "#e01e5a", "#7c5cff", "#36c5f0")
 

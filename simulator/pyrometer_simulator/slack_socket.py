@@ -1,4 +1,4 @@
-"""Slack's side of Socket Mode: a WebSocket server (RFC 6455) that sends envelopes and notes how they are answered."""
+"""Slack's side of Socket Mode: a WebSocket server (RFC 6455) that sends envelopes and records their acks."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _TEXT, _CLOSE, _PING, _PONG = 0x1, 0x8, 0x9, 0xA
 
 @dataclass(frozen=True)
 class Ack:
-    """The app's answer to an envelope, and how many seconds it took (Slack waits for three)."""
+    """The app's answer to an envelope, and the seconds until it came (Slack waits for three)."""
 
     seconds: float
     payload: Mapping[str, Any] = field(default_factory=dict)
 
 
 class SocketServer:
-    """Listens on a loopback port from `up` to `down`."""
+    """Listen on a loopback port from `up` to `down`."""
 
     def __init__(self) -> None:
         self._listener: socket.socket | None = None
@@ -39,29 +39,29 @@ class SocketServer:
 
     @property
     def url(self) -> str:
-        """What apps.connections.open answers."""
+        """The address that apps.connections.open returns."""
         assert self._listener is not None, "the server is not up"  # noqa: S101 - a mistake of the caller
         return f"ws://127.0.0.1:{self._listener.getsockname()[1]}/link?ticket=secret-ticket"
 
     @property
     def connected(self) -> int:
-        """How many apps are connected."""
+        """The number of connected apps."""
         return len(self._clients)
 
     def up(self) -> None:
-        """Listen."""
+        """Start to listen."""
         self._listener = socket.create_server(("127.0.0.1", 0))
         threading.Thread(target=self._accept, args=(self._listener,), name="fake-slack-socket", daemon=True).start()
 
     def down(self) -> None:
-        """Hang up on everyone and stop listening."""
+        """Close all connections and stop listening."""
         if self._listener is not None:
             self._listener.close()
             self._listener = None
         self.hang_up()
 
     def hang_up(self) -> None:
-        """Break the connections."""
+        """Close all connections."""
         for client in list(self._clients):
             with contextlib.suppress(OSError):
                 client.shutdown(socket.SHUT_RDWR)
@@ -69,12 +69,16 @@ class SocketServer:
         self._clients.clear()
 
     def refresh(self) -> None:
-        """Ask the apps to come again over a new connection, as Slack does every few hours."""
+        """Ask the apps to reconnect, as Slack does every few hours."""
         for client in list(self._clients):
             self._frame(client, _TEXT, b'{"type": "disconnect", "reason": "refresh_requested"}')
 
     def send(self, kind: str, payload: Mapping[str, Any]) -> str:
-        """Send an envelope to one connected app; returns its id. Raises ConnectionError without one."""
+        """Send an envelope to one connected app and return its id.
+
+        Raises:
+            ConnectionError: no app is connected.
+        """
         if not self._clients:
             raise ConnectionError("no app is connected")
         envelope = str(uuid.uuid4())
@@ -136,7 +140,7 @@ class SocketServer:
 
 
 def _read(stream: Any) -> tuple[int, bytes] | None:  # noqa: ANN401 - a buffered reader
-    """One frame of a client, unmasked; None at the end."""
+    """Return a client's frame as (opcode, unmasked content); None at the end."""
     head = stream.read(2)
     if len(head) < 2:
         return None

@@ -1,6 +1,6 @@
-"""A Slurm that consists of two commands: ``squeue`` and ``sinfo`` in a folder to be put on PATH or named by flags.
+"""A fake Slurm of two commands, ``squeue`` and ``sinfo``, in a folder for PATH or for flags.
 
-The JSON has the shapes that the releases give it (data parsers v0.0.37 of 22.05, v0.0.39 of 23.02, v0.0.40 of 23.11,
+The JSON has the shapes of the releases (data parsers v0.0.37 of 22.05, v0.0.39 of 23.02, v0.0.40 of 23.11,
 v0.0.41 of 24.05), in the fields that matter for jobs, nodes and errors.
 """
 
@@ -43,7 +43,7 @@ class SlurmNode:
 
 
 class FakeSlurm:
-    """The two commands in ``folder``; change ``jobs`` and ``nodes`` and call :meth:`publish`."""
+    """The two commands in ``folder``; change ``jobs`` and ``nodes``, then call :meth:`publish`."""
 
     def __init__(self, folder: Path, release: str = "24.05") -> None:
         self.folder = folder
@@ -55,21 +55,21 @@ class FakeSlurm:
 
     @property
     def squeue(self) -> str:
-        """The command's path."""
+        """The path of squeue."""
         return str(self.folder / "squeue")
 
     @property
     def sinfo(self) -> str:
-        """The command's path."""
+        """The path of sinfo."""
         return str(self.folder / "sinfo")
 
     def publish(self) -> None:
-        """Let both commands answer with what is known now."""
+        """Let both commands report the present jobs and nodes."""
         self.say("squeue", json.dumps(squeue_document(self.release, self.jobs)))
         self.say("sinfo", json.dumps(sinfo_document(self.release, self.nodes)))
 
     def say(self, command: str, answer: str) -> None:
-        """Let a command print this, and end well."""
+        """Let a command print this and succeed."""
         answered = self.folder / f"{command}.answer"
         new = answered.with_suffix(".new")
         new.write_text(answer, encoding="utf-8")
@@ -77,7 +77,7 @@ class FakeSlurm:
         self._script(command, f"cat {shlex.quote(str(answered))}")
 
     def hang(self, command: str) -> None:
-        """Let a command hang, in a child of its own, as a wrapper script would."""
+        """Let a command hang in a child process, as a wrapper script would."""
         self._script(command, "sleep 600 & wait")
 
     def fail(self, command: str, complaint: str = "slurm_load_jobs error: Unable to contact slurm controller") -> None:
@@ -85,7 +85,7 @@ class FakeSlurm:
         self._script(command, f"echo {shlex.quote(f'{command}: error: {complaint}')} >&2; exit 1")
 
     def remove(self, command: str) -> None:
-        """Take a command away."""
+        """Remove a command."""
         (self.folder / command).unlink(missing_ok=True)
 
     def _script(self, command: str, body: str) -> None:
@@ -97,12 +97,12 @@ class FakeSlurm:
 
 
 def squeue_document(release: str, jobs: Sequence[SlurmJob]) -> dict[str, Any]:
-    """What ``squeue --json`` of the release prints."""
+    """Return what ``squeue --json`` of the release prints."""
     return {**_frame(release), "jobs": [_job(release, job) for job in jobs]}
 
 
 def sinfo_document(release: str, nodes: Sequence[SlurmNode]) -> dict[str, Any]:
-    """What ``sinfo --Node --json`` of the release prints."""
+    """Return what ``sinfo --Node --json`` of the release prints."""
     if release == "22.05":
         return {**_frame(release), "nodes": [_old_node(node) for node in nodes]}
     rows = [_row(release, node, partition) for node in nodes for partition in node.partitions]

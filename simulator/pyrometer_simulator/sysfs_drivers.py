@@ -1,4 +1,4 @@
-"""RDMA devices of other drivers than mlx5, with the files that those drivers make and nothing else.
+"""RDMA devices of other drivers than mlx5, with exactly the files that those drivers create.
 
 Every counter has a value of its own, so that a mix-up shows. Names are the drivers' (drivers/infiniband/hw/*).
 """
@@ -112,7 +112,7 @@ MANA = DriverFiles(
     {"node_guid": "7c1e:52ff:fe00:0001", "fw_ver": "0.0.0", "node_type": "1: CA"},
     (
         PortFiles(
-            rate="",  # its width is negative, and the kernel refuses the file: node_exporter issue 3810
+            rate="",  # its width is negative, so the kernel refuses to read the file: node_exporter issue 3810
             hw_counters=("lifespan", "requester_timeout", "requester_oos_nak", "requester_retries_exceeded",
                          "requester_rnr_nak_retries_exceeded", "responder_oos", "received_cnps", "current_rate",
                          "tx_bytes", "rx_bytes", "tx_packets", "rx_packets", "rx_write_requests", "total_fatal_error"),
@@ -124,12 +124,12 @@ DRIVERS = (MLX4, HFI1, BNXT_RE, IRDMA, EFA, MANA)
 
 
 def write_text(path: Path, text: str) -> None:
-    """A file with one line, its folder made when missing."""
+    """Write a file with one line, creating its folder if needed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"{text}\n")
 
 
 def write_counters(folder: Path, names: tuple[str, ...]) -> None:
-    """Counters with the values 1, 2, 3, ...; nothing at all where there are no names."""
+    """Write counters with the values 1, 2, 3, ...; no names create no folder."""
     for value, name in enumerate(names, 1):
         write_text(folder / name, "10" if name == "lifespan" else str(value))

@@ -1,16 +1,16 @@
-"""What is fixed in a simulated node's sysfs: addresses, ids and the names of counter files.
+"""Constants of a simulated node's sysfs: addresses, ids and the names of counter files.
 
 Addresses, device ids and files as on a node with 8 H100 SXM and 8 ConnectX-7.
 """
 
 from __future__ import annotations
 
-# Where the simulated NVML has its GPUs.
+# The addresses of the simulated NVML's GPUs.
 GPU_ADDRESSES = (
     "0000:18:00.0", "0000:2a:00.0", "0000:3a:00.0", "0000:5d:00.0",
     "0000:9a:00.0", "0000:ab:00.0", "0000:ba:00.0", "0000:db:00.0",
 )  # fmt: skip
-# Each beside the GPU whose traffic it carries; the last two carry storage.
+# Each HCA is next to the GPU whose traffic it carries; the last two carry storage.
 HCA_ADDRESSES = (
     "0000:19:00.0", "0000:2b:00.0", "0000:3b:00.0", "0000:5e:00.0",
     "0000:9b:00.0", "0000:ac:00.0", "0000:bb:00.0", "0000:dc:00.0",
@@ -27,7 +27,7 @@ GPU_FUNCTION = {"vendor": "0x10de", "device": "0x2330", "class": "0x030200", "dr
 HCA_FUNCTION = {"vendor": "0x15b3", "device": "0x1021", "class": "0x020700", "driver": "mlx5_core", **_LINK_GEN5}
 ETHERNET_FUNCTION = {"vendor": "0x15b3", "device": "0x101d", "class": "0x020000", "driver": "mlx5_core", **_LINK_GEN5}
 
-# counters/: file and the value at which it stays (IBTA PortCounters, drivers/infiniband/core/sysfs.c).
+# counters/: file and the value at which it saturates (IBTA PortCounters, drivers/infiniband/core/sysfs.c).
 _16_BITS, _8_BITS, _4_BITS, _32_BITS = 0xFFFF, 0xFF, 0xF, 0xFFFFFFFF
 PMA_MAXIMA: dict[str, int | None] = {
     "symbol_error": _16_BITS,
@@ -52,7 +52,7 @@ PMA_MAXIMA: dict[str, int | None] = {
     "multicast_xmit_packets": None,
     "multicast_rcv_packets": None,
 }
-# hw_counters/ of mlx5 (drivers/infiniband/hw/mlx5/counters.c); 32 bits, starting again at 0.
+# hw_counters/ of mlx5 (drivers/infiniband/hw/mlx5/counters.c); 32 bits, wrapping to 0.
 HW_COUNTERS = (
     "duplicate_request", "implied_nak_seq_err", "local_ack_timeout_err", "out_of_buffer", "out_of_sequence",
     "packet_seq_err", "req_cqe_error", "req_cqe_flush_error", "req_remote_access_errors",
@@ -68,10 +68,10 @@ INTERFACE_STATISTICS = (
 
 
 def guid_of(index: int) -> str:
-    """The GUID of an HCA, such as ``a088:c203:00f1:0000``."""
+    """Return the GUID of an HCA, such as ``a088:c203:00f1:0000``."""
     return f"a088:c203:00f1:{index:04x}"
 
 
 def mac_of(index: int) -> str:
-    """The address of an interface."""
+    """Return the MAC address of an interface."""
     return f"a0:88:c2:f1:00:{index:02x}"

@@ -1,4 +1,4 @@
-"""The parts of a simulated node whose values change: HCAs and interfaces. See :mod:`pyrometer_simulator.sysfs`."""
+"""HCAs and interfaces: the parts of a simulated node whose values change. See :mod:`pyrometer_simulator.sysfs`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 
 from pyrometer_simulator.sysfs_layout import HW_COUNTERS, INTERFACE_STATISTICS, PMA_MAXIMA, guid_of, mac_of
 
-# Longer than any value that changes: a rate such as "400 Gb/sec (4X NDR)" has 19 characters.
+# Wider than any value that changes: a rate such as "400 Gb/sec (4X NDR)" has 19 characters.
 WIDTH = 40
 RATES = {100: "100 Gb/sec (4X EDR)", 200: "200 Gb/sec (4X HDR)", 400: "400 Gb/sec (4X NDR)", 800: "800 Gb/sec (4X XDR)"}
-# What mlx5 reports of a link that is down.
+# The rate that mlx5 reports for a link that is down.
 RATE_DOWN = "10 Gb/sec (4X SDR)"
 ACTIVE, DOWN = "4: ACTIVE", "1: DOWN"
 LINK_UP, POLLING, DISABLED = "5: LinkUp", "2: Polling", "3: Disabled"
@@ -22,7 +22,11 @@ PACKET_BYTES = 4096
 
 
 def write_value(path: Path, value: object) -> None:
-    """Put a value into a file in place; a reader sees the old or the new one."""
+    """Write a value to a file in place; a reader sees the old or the new one.
+
+    Raises:
+        ValueError: the value is longer than WIDTH bytes.
+    """
     data = f"{value}".encode().ljust(WIDTH, b"\n")
     if len(data) > WIDTH:
         msg = f"{value!r} is longer than {WIDTH} bytes"
@@ -35,7 +39,7 @@ def write_value(path: Path, value: object) -> None:
 
 
 class Values:
-    """The changing files of one folder; the values are remembered, so that a change needs no read."""
+    """The changing files of one folder; values are remembered, so that a change needs no read."""
 
     def __init__(self, folder: Path, values: Mapping[str, object]) -> None:
         self.folder = folder
@@ -45,26 +49,26 @@ class Values:
             self.set(name, value)
 
     def get(self, name: str) -> int:
-        """A counter's present value."""
+        """Return a counter's current value."""
         return int(str(self._values[name]))
 
     def holds(self, name: str, value: object) -> bool:
-        """Whether this is a file's present value."""
+        """Return whether a file has this value."""
         return self._values[name] == value
 
     def set(self, name: str, value: object) -> None:
-        """Write a value, unless the file has it already."""
+        """Write a value if it has changed."""
         if self._values.get(name) != value:
             write_value(self.folder / name, value)
             self._values[name] = value
 
     def add(self, name: str, by: int, maximum: int | None = None) -> None:
-        """Count on; a counter with a maximum stays there."""
+        """Increment a counter; one with a maximum saturates."""
         value = self.get(name) + by
         self.set(name, value if maximum is None else min(value, maximum))
 
     def zero(self) -> None:
-        """Clear all, as after a reset of the device."""
+        """Clear all values, as a reset of the device does."""
         for name in self._values:
             self.set(name, 0)
 
@@ -90,41 +94,41 @@ class SimulatedInterface:
 
     @property
     def is_up(self) -> bool:
-        """Whether there is a carrier."""
+        """True if there is a carrier."""
         return self.values.get("carrier") == 1
 
     def down(self) -> None:
-        """Lose the carrier; nothing happens if there is none."""
+        """Lose the carrier, if there is one."""
         if self.is_up:
             self.values.add("carrier_changes", 1)
             self.values.add("carrier_down_count", 1)
             self._show("down", 0, -1)
 
     def up(self) -> None:
-        """Get the carrier back."""
+        """Regain the carrier, if it was lost."""
         if not self.is_up:
             self.values.add("carrier_changes", 1)
             self.values.add("carrier_up_count", 1)
             self._show("up", 1, self._mbps)
 
     def flap(self, seconds: float = 0.0, sleep: Callable[[float], None] = time.sleep) -> None:
-        """Down and, ``seconds`` later, up again; blocks meanwhile."""
+        """Go down and, ``seconds`` later, up again; blocks meanwhile."""
         self.down()
         sleep(seconds)
         self.up()
 
     def admin_down(self) -> None:
-        """What ``ip link set down`` does."""
+        """Go down as with ``ip link set down``."""
         self.values.set("flags", FLAGS_DOWN)
         self.down()
 
     def admin_up(self) -> None:
-        """What ``ip link set up`` does."""
+        """Come up as with ``ip link set up``."""
         self.values.set("flags", FLAGS_UP)
         self.up()
 
     def traffic(self, sent: int, received: int | None = None) -> None:
-        """Count bytes that were sent and received (as many, unless told) through the kernel's own network stack."""
+        """Count bytes sent and received (by default as many) through the kernel's own network stack."""
         self.statistics.add("tx_bytes", sent)
         self.statistics.add("rx_bytes", sent if received is None else received)
 
@@ -151,36 +155,36 @@ class SimulatedNic:
 
     @property
     def is_up(self) -> bool:
-        """Whether the port is ACTIVE."""
+        """True if the port is ACTIVE."""
         return self.port.holds("state", ACTIVE)
 
     def down(self, phys_state: str = POLLING) -> None:
-        """Lose the link; nothing happens if it is lost already."""
+        """Lose the link, if it is up."""
         if self.is_up:
-            # The order of the hardware: it counts, then the state shows.
+            # In the hardware's order: first the counter, then the state.
             self.count("link_downed")
             self.interface.down()
             self._show(DOWN, phys_state, RATE_DOWN)
 
     def up(self, gbps: int | None = None) -> None:
-        """Train the link, at another rate if one is given (a lane lost: 200 of 400)."""
+        """Train the link, at another rate if one is given (a lost lane: 200 of 400)."""
         if gbps is not None:
             self._rate = RATES[gbps]
         self._show(ACTIVE, LINK_UP, self._rate)
         self.interface.up()
 
     def flap(self, seconds: float = 0.0, sleep: Callable[[float], None] = time.sleep) -> None:
-        """Down and, ``seconds`` later, up again; blocks meanwhile."""
+        """Go down and, ``seconds`` later, up again; blocks meanwhile."""
         self.down()
         sleep(seconds)
         self.up()
 
     def admin_down(self) -> None:
-        """An administrator disables the port (``ibportstate disable``)."""
+        """Disable the port as an administrator (``ibportstate disable``)."""
         self.down(DISABLED)
 
     def traffic(self, sent: int, received: int | None = None) -> None:
-        """Count RDMA bytes that were sent and received (as many, unless told); a link that is down moves none."""
+        """Count RDMA bytes sent and received (by default as many); a link that is down moves none."""
         if not self.is_up:
             return
         for direction, total in (("xmit", sent), ("rcv", sent if received is None else received)):
@@ -197,11 +201,11 @@ class SimulatedNic:
             self.hw_counters.set(name, (self.hw_counters.get(name) + by) % (1 << 32))
 
     def clear(self) -> None:
-        """What ``perfquery -R`` does."""
+        """Clear the counters, as ``perfquery -R`` does."""
         self.counters.zero()
 
     def moved(self, folder: Path) -> None:
-        """The device's folder is another one now, with the same files."""
+        """Move to another folder of the device, with the same files."""
         for values in (self.port, self.counters, self.hw_counters):
             values.folder = folder / values.folder.relative_to(self.folder)
         self.name, self.folder = folder.name, folder

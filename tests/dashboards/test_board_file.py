@@ -25,12 +25,12 @@ def said(capsys: pytest.CaptureFixture[str], *paths: Path) -> tuple[int, list[st
     [
         (b"", "is empty"),
         (b" \n", "is empty"),
-        (b"{", "is no JSON: "),
-        (b"[]", "is no dashboard: it holds a list"),
-        (b"3", "is no dashboard: it holds a int"),
-        (b"\xff\xfe{\x00}\x00", "is not in UTF-8 (byte 0)"),
+        (b"{", "is not JSON: "),
+        (b"[]", "is not a dashboard: it contains a list"),
+        (b"3", "is not a dashboard: it contains a int"),
+        (b"\xff\xfe{\x00}\x00", "is not valid UTF-8 (byte 0)"),
         (b"[" * 100_000, "is nested too deeply"),
-        (b'{"dashboard": 3, "meta": {}}', "what is wrapped in it is a int"),
+        (b'{"dashboard": 3, "meta": {}}', "the wrapped value is a int"),
         (b'{"apiVersion": "dashboard.grafana.app/v2beta1", "spec": {"elements": {}, "layout": {}}}', "schema v2"),
         (b'{"elements": {}, "layout": {}, "title": "T"}', "schema v2"),
     ],
@@ -53,7 +53,7 @@ def test_a_folder_and_a_file_that_is_not_there_end_in_one_line_each(
     status, lines = said(capsys, tmp_path, tmp_path / "nothing.json")
     assert status == 2
     assert [line.partition(": ")[2] for line in lines] == [
-        f"{tmp_path} is a folder: name the files in it, such as {tmp_path}/*.json",
+        f"{tmp_path} is a folder: name its files, such as {tmp_path}/*.json",
         f"can't read {tmp_path / 'nothing.json'}: No such file or directory",
     ]
 
@@ -67,7 +67,7 @@ def test_a_file_that_is_no_board_keeps_no_other_from_being_checked(
     assert main(["check", str(bad), str(good)]) == 2
     told = capsys.readouterr()
     assert f"{good}: schemaVersion 39" in told.out
-    assert f"{bad} is no JSON" in told.err
+    assert f"{bad} is not JSON" in told.err
     assert "1 board, " in told.err
 
 

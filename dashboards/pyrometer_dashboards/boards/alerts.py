@@ -1,4 +1,4 @@
-"""Alerts: what fires, what fired, and which of it did harm."""
+"""Alerts: which fire, which fired, and which of them did harm."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from pyrometer_dashboards.model import Board, Panel, Query, Reading, Row
 
 _FIRING = f"alert:ALERTS:firing{{{CLUSTER}}}"
 _SEVERITIES = (("critical", palette.WORST), ("warning", palette.BAD), ("info", palette.HEALTHY))
-# Severities as numbers, to sort a table by: by name, info would stand above warning. One of your own comes last.
+# Severities as numbers, to sort a table by: by name, info would be above warning. Unknown ones come last.
 _URGENCIES = (*_SEVERITIES, ("other", palette.QUIET))
 
 
 def board() -> Board:
-    """The board as data."""
+    """Return the board as data."""
     return Board(
         uid=ALERTS,
         title="Pyrometer / Alerts",
@@ -67,10 +67,10 @@ def _harm_now() -> Panel:
     return panels.stat(
         "Training lost",
         Reading(
-            "Missing MFU of all runs, against their best of 3 hours, as a share of the GPUs that train; a run that "
-            "stands still loses all of its.",
+            "Missing MFU of all runs, against their best of 3 hours, as a share of the training GPUs; a stopped "
+            "run loses all of its GPUs.",
             "below 5 %.",
-            "Which alert goes with it: the table by harm.",
+            "Find the alert in the table by harm.",
             "TrainMfuDropped",
         ),
         f"sum(run:pyrometer_train_lost:gpus{{{CLUSTER}}}) / sum(run:pyrometer_train_ranks:count{{{CLUSTER}}} "
@@ -115,9 +115,9 @@ def _held_back() -> Panel:
     return panels.stat(
         "Alerts held back",
         Reading(
-            "Alerts that fire and that Alertmanager tells nobody, for a silence or an inhibition.",
-            "0, or what is being worked on.",
-            "They stand below as any other: look whether they still are what the silence was meant for.",
+            "Firing alerts for which Alertmanager notifies nobody, due to a silence or an inhibition.",
+            "0, or known maintenance.",
+            "They are listed below like all others: check that the silence is still justified.",
         ),
         'max(alertmanager_alerts{state="suppressed"})',
         unit="locale",
@@ -176,7 +176,7 @@ def _now() -> Panel:
 
 
 def _with_urgency(alerts: str) -> str:
-    """The alerts, with the place of their severity among ``_URGENCIES`` as a label."""
+    """Return the alerts with the position of their severity in ``_URGENCIES`` as a label."""
     numbered = f'label_replace({alerts}, "urgency", "{len(_SEVERITIES)}", "", "")'
     for at, (severity, _) in enumerate(_SEVERITIES):
         numbered = f'label_replace({numbered}, "urgency", "{at}", "severity", "{severity}")'
@@ -221,7 +221,7 @@ def _harm() -> Panel:
     )
 
 
-# What an alert of each severity is drawn as; with the last, a row that says so where nothing fires.
+# How an alert of each severity is drawn; the last adds a row that says so if nothing fires.
 _STATES = {len(_SEVERITIES) - at: name for at, (name, _) in enumerate(_SEVERITIES)}
 _NOTHING = (
     f'label_replace(0 * max(cluster:up:nodes{{{CLUSTER}}}), "alertname", "nothing", "", "") unless on () {_FIRING}'
@@ -241,7 +241,7 @@ def _timeline() -> Panel:
             "empty, or short.",
             "Rows that begin together are one incident. A row of stripes flaps: its threshold is too near.",
         ),
-        # A query for each severity: rows stand in the order of the queries.
+        # A query for each severity: rows are in the order of the queries.
         [Query(_fired(name, state), "{{alertname}}", step="1m") for state, name in _STATES.items()],
         [
             *(panels.state(str(state), name, dict(_SEVERITIES)[name], state) for state, name in _STATES.items()),
@@ -273,7 +273,7 @@ def _lost() -> Panel:
     return panels.lines(
         "GPUs' worth of training lost",
         Reading(
-            "Missing MFU of each run, against its best of 3 hours, times its GPUs; all of them while it stands still.",
+            "Missing MFU of each run, against its best of 3 hours, times its GPUs; all of them while it is stopped.",
             "near 0.",
             "Compare with the rows above: what fires when it rises?",
             "TrainMfuDropped",

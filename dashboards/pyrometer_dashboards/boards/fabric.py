@@ -12,7 +12,7 @@ _WORSE = [(None, palette.WATCH), (3, palette.BAD), (10, palette.WORST)]
 
 
 def board() -> Board:
-    """The board as data."""
+    """Return the board as data."""
     return Board(
         uid=FABRIC,
         title="Pyrometer / Fabric",
@@ -159,7 +159,7 @@ def _by_switch() -> Panel:
 
 
 def _joined(how: str, expr: str) -> str:
-    """Something of some ports, summed up by where they are."""
+    """Return a table of ports, summed up by their location."""
     return (
         f"{how} by (rail, switch) (sum by (node, device, port) ({expr}) "
         f"* on (node, device, port) group_left (rail, switch) port:pyrometer_nic:rail{{{CLUSTER}}})"

@@ -1,4 +1,4 @@
-"""GPU matrix: the whole cluster on one screen, each GPU a square, coloured by how far it is from its rail."""
+"""GPU matrix: the whole cluster on one screen, each GPU a square, coloured by its deviation from its rail."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pyrometer_dashboards.common import CLUSTER, CLUSTERS, GPU_MATRIX, GPU_OF_RO
 from pyrometer_dashboards.grafana_defaults import NO_DATA_MAPPING
 from pyrometer_dashboards.model import Board, Json, Override, Panel, Query, Reading, Row, Variable
 
-# What an idle GPU is drawn as: quantities that depend on work say nothing about it. Far below any value.
+# The value of an idle GPU, for which quantities that depend on work mean nothing. Far below any real value.
 _IDLE = -1e6
-# What a GPU without data is in the table of numbers, where it has to stand above all others. Far above any value.
+# The value of a GPU without data in the table of numbers, which puts it above all others. Far above any real value.
 _GONE = 1e6
-# Sizes of a point in pixels: those of cluster:pyrometer_map:size, the label y_<size> says which.
+# Sizes of a point in pixels: those of cluster:pyrometer_map:size, which the label y_<size> selects.
 _SIZES = (48, 32, 22, 16, 11, 8, 5, 4, 3)
 _STEPS = [(None, palette.QUIET), (1, palette.WATCH), (2, palette.BAD), (3, palette.WORST)]
 
@@ -39,7 +39,7 @@ _DEVIATION = f'gpu:pyrometer_gpu_deviation:steps{{{CLUSTER}, what="$what"}}'
 
 
 def board() -> Board:
-    """The board as data."""
+    """Return the board as data."""
     return Board(
         uid=GPU_MATRIX,
         title="Pyrometer / GPU matrix",
@@ -57,12 +57,12 @@ def board() -> Board:
 
 
 def _with_missing(absent: str) -> str:
-    """The deviation of each GPU that should be there: idle ones as _IDLE, those without data as 1 with ``absent``."""
+    """Return the deviation of each expected GPU: idle ones as _IDLE, those without data as 1 with ``absent``."""
     return f"{_DEVIATION} or {_ON} {_GPU_IDLE} * 0 - {-_IDLE:.0f} or {_ON} {_EXPECTED} {absent}"
 
 
 def _key() -> Panel:
-    """What the colours of the map mean, and how many GPUs have each."""
+    """Return the legend of the map's colours with the number of GPUs in each."""
     places = {
         "0": "below 1 step",
         "1": "1 to 2",
@@ -75,7 +75,7 @@ def _key() -> Panel:
         "no data": f"count({_EXPECTED} unless {_ON} {_DEVIATION} unless {_ON} {_GPU_IDLE})",
         "idle": f"count({_GPU_IDLE} unless {_ON} {_DEVIATION})",
     }
-    # A colour that no GPU has is in the key too, where any GPU answers.
+    # The legend includes colours that no GPU has, if any GPU answers.
     named = [*counts.items(), *((name, f"0 * cluster:pyrometer_gpu_up:count{{{CLUSTER}}}") for name in places)]
     parts = [f'label_replace({expr}, "class", "{name}", "", "")' for name, expr in named]
     expr = " or on (class) ".join([f'count_values("class", clamp(floor({_DEVIATION}), 0, 3))', *parts])
@@ -119,9 +119,9 @@ def _key() -> Panel:
 
 
 def _ranges() -> list[Json]:
-    """Colours of a chart of points: as soon as there is one mapping, it ignores thresholds, so all are mappings.
+    """Return the colours of a chart of points as mappings: given any mapping, Grafana ignores thresholds.
 
-    What isn't there comes first (to JavaScript nothing is not less than 0), in the theme's colour of text.
+    Absent values come first (to JavaScript null is not less than 0), in the theme's colour of text.
     """
     absent = {"match": "null+nan", "result": {"text": "no data", "color": palette.TEXT, "index": 0}}
     idle = {"to": _IDLE, "result": {"text": "idle", "color": palette.IDLE, "index": 2}}
@@ -206,9 +206,9 @@ def _series(size: int) -> Json:
 
 
 def _hidden(name: str, low: int, high: int, **more: int) -> Override:
-    """A coordinate: no number that anyone wants to read. Its fixed ends are those of the sheet that the rules fill.
+    """Return a coordinate without visible numbers, on the fixed scale of the sheet that the rules fill.
 
-    It keeps the panel's links: those of a point are what its y has.
+    It keeps the panel's links, as a point has the links of its y.
     """
     properties: dict[str, Any] = {
         "mappings": [],

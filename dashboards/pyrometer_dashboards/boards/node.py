@@ -9,7 +9,7 @@ from pyrometer_dashboards.model import Annotation, Board, Override, Panel, Query
 
 _GPU_IS = f'{NODE_IS}, gpu=~"$gpu"'
 _GPU = "GPU {{gpu}}"
-# Counters of the last minutes outlive their node: of one that is gone they are no answer.
+# Counters of the last minutes outlive their node: they don't describe a node that is gone.
 _GONE = f'(up{{job="node", {NODE_IS}}} == 0)'
 _PORT = "{{device}}/{{port}}"
 _HERE = Annotation(
@@ -23,7 +23,7 @@ _HERE = Annotation(
 
 
 def board() -> Board:
-    """The board as data."""
+    """Return the board as data."""
     return Board(
         uid=NODE,
         title="Pyrometer / Node",
@@ -110,7 +110,7 @@ def _throttled_time() -> Panel:
 
 def _straggler() -> Panel:
     rank = panels.worst(f"rank:pyrometer_train_spare_gap:with_gpu{{{NODE_IS}}}", 0.02, "rank $1, GPU $2", "rank", "gpu")
-    # A node that is gone says nothing of its ranks: no data.
+    # A node that is gone has no data about its ranks.
     idle = f'label_replace(0 * max(up{{job="node", {NODE_IS}}} == 1) - 1, "who", "no training here", "", "")'
     return panels.stat(
         "The others wait for",
@@ -199,7 +199,7 @@ def _deviations() -> Panel:
 def _against_band(
     title: str, reading: Reading, what: str, *, unit: str, limits: tuple[float, float], span: int = 7
 ) -> Panel:
-    """The GPUs of the node as lines over the band of all working GPUs."""
+    """Return the node's GPUs as lines over the band of all working GPUs."""
     fleet = f'cluster:pyrometer_gpu_quantity:quantile{{cluster="$cluster", what="{what}", quantile="%s"}}'
     edge: dict[str, object] = {"lineWidth": 0, "hideFrom": panels.UNNAMED}
     return panels.lines(

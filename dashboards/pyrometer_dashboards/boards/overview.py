@@ -34,7 +34,7 @@ _MEDIAN = f'run:pyrometer_train_batch_mfu_ratio:window1m{{{_RUN}, stat="p50"}}'
 
 
 def board() -> Board:
-    """The board as data."""
+    """Return the board as data."""
     return Board(
         uid=OVERVIEW,
         title="Pyrometer / Overview",
@@ -72,7 +72,7 @@ def _last_step() -> Panel:
         Reading(
             "Time since the newest step of the run that has been silent longest, and its name.",
             "below three step times; grey and small.",
-            "Open the run: 'Where it is now' says in which part it stands.",
+            "Open the run: 'Where it is now' shows which part of the step it is in.",
         ),
         f"topk(1, time() - run:pyrometer_train_last_step:timestamp_seconds{{{_RUN}}})",
         unit="s",
@@ -89,11 +89,11 @@ def _step_rate() -> Panel:
         "Steps",
         Reading(
             "Steps per second over the last minute, of the run that fell furthest below its own median of an hour.",
-            "what the run's size and batch make of it; constant.",
-            "0: the run stands still. Less than before: the runs below say since when.",
+            "constant; the level depends on the run's size and batch.",
+            "0: the run has stopped. Less than before: the runs below show since when.",
             "TrainStalled",
         ),
-        # At least something to divide by: a run that has stood still for an hour fell furthest.
+        # A lower bound of the divisor: a run that has been stopped for an hour fell furthest.
         f"{rate} and bottomk(1, {rate} / clamp_min(quantile_over_time(0.5, {rate}[1h]), 0.0001))",
         unit="suffix:/s",
         decimals=2,
@@ -110,7 +110,7 @@ def _goodput() -> Panel:
         Reading(
             "Share of the last 24 hours in which steps were taken for the first time, of the run with the least: all "
             "else is "
-            "rework after a restart, checkpoints, evaluation, start-up or standstill.",
+            "rework after a restart, checkpoints, evaluation, start-up or stopped.",
             "above 90 % (Llama 3's 54 days, for comparison: more than 90 %).",
             "Reliability has the ledger: which state took the time.",
         ),
@@ -284,7 +284,7 @@ def _worst_gpus() -> Panel:
             "is "
             "worth a look, 2 bad, 3 the worst; each with what it deviates in.",
             "'none by half a step', or all below 1.",
-            "Open the row's node. The GPU matrix shows whether it stands alone.",
+            "Open the row's node. The GPU matrix shows whether it is the only one.",
         ),
         [
             Query(

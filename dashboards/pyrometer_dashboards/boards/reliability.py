@@ -10,22 +10,22 @@ from pyrometer_dashboards.failure_panels import CRITICAL, ECC, FLAPS, KNOWN, LOS
 from pyrometer_dashboards.grafana_defaults import absent_mapping
 from pyrometer_dashboards.model import Board, Panel, Query, Reading, Row
 
-# Answered node-minutes, a minute each, as hours.
+# Node-minutes with an answer, in hours.
 _NODE_HOURS = f"(sum_over_time(cluster:up:nodes{{{CLUSTER}}}[$__range]) / 60)"
-# What takes a node out: a critical Xid, an uncorrected memory error, a node that stops answering. Counted by node and
-# five minutes, so that a GPU that reports one Xid a thousand times is one failure.
+# Node failures: a critical Xid, an uncorrected memory error, a node that stops answering. Counted by node and five
+# minutes, so that a GPU that reports one Xid a thousand times is one failure.
 _FAILURES = (
     f"(count(count_over_time((group by (node) ({CRITICAL}) or group by (node) ({ECC}) or group by (node) ({LOST}))"
     "[$__range:5m])) "
     f"or on () 0 * count(cluster:up:nodes{{{CLUSTER}}}))"
 )
 
-# Of what is recorded only where there is some, nothing is none: no lack of data.
+# Series recorded only for events: their absence means none, not a lack of data.
 _AGAIN: dict[str, object] = {"mappings": [absent_mapping("-")], **panels.coloured()}
 
 
 def board() -> Board:
-    """The board as data."""
+    """Return the board as data."""
     return Board(
         uid=RELIABILITY,
         title="Pyrometer / Reliability",
@@ -116,7 +116,7 @@ def _high() -> Panel:
 
 
 def _bound(more: int) -> str:
-    """One end of the interval: hours over the count that a Poisson process may also have given."""
+    """Return one end of the confidence interval: hours divided by a count that is as plausible (Poisson)."""
     count = f"({_FAILURES} + {more})" if more else f"({_FAILURES} > 0)"
     sign = "+" if more else "-"
     return f"{_NODE_HOURS} / on () ({count} * (1 - 1 / (9 * {count}) {sign} 1.96 / (3 * sqrt({count}))) ^ 3)"

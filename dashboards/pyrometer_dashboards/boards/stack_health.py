@@ -1,4 +1,4 @@
-"""Stack health: can I believe what I see? Targets, scrapes, rules, delivery, and what Pyrometer itself costs."""
+"""Stack health: can the other boards be trusted? Targets, scrapes, rules, delivery, and Pyrometer's own cost."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pyrometer_dashboards.common import CLUSTER, CLUSTERS, DEPLOYS, NODE, NODE_O
 from pyrometer_dashboards.grafana_defaults import NO_DATA_MAPPING
 from pyrometer_dashboards.model import Board, Override, Panel, Query, Reading, Row
 
-# Beside the collectors (gpu, nic...), whether every single part of theirs answers.
+# Besides the collectors (gpu, nic...): whether each of their parts answers.
 _CHECKS = {"answers": "up", "every GPU": "GPUs", "every NIC": "NICs", "every rank": "ranks"}
 
 
 def board() -> Board:
-    """The board as data."""
+    """Return the board as data."""
     return Board(
         uid=STACK_HEALTH,
         title="Pyrometer / Stack health",

@@ -21,7 +21,7 @@ _GPU = "{{node}} GPU {{gpu}} {{reason}}"
 
 
 def board() -> Board:
-    """The board as data."""
+    """Return the board as data."""
     return Board(
         uid=THROTTLING,
         title="Pyrometer / Throttling",

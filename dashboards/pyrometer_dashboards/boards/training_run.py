@@ -16,15 +16,15 @@ from pyrometer_dashboards.common import (
 )
 from pyrometer_dashboards.model import Board, Panel, Query, Reading, Row
 
-# The nodes of the run: hardware series have no run label, they are joined by node.
+# The nodes of the run: hardware series have no run label and are joined by node.
 _ON_RUN_NODES = f"and on (cluster, node) node:pyrometer_train_run:member{{{RUN_IS}}}"
 
-# Recorded a minute after its batches: drawn where they were.
+# Recorded a minute after its batches, and drawn at their time.
 _MEDIAN = f'run:pyrometer_train_batch_mfu_ratio:window1m{{{RUN_IS}, stat="p50"}} offset -1m'
 
 
 def board() -> Board:
-    """The board as data."""
+    """Return the board as data."""
     return Board(
         uid=TRAINING_RUN,
         title="Pyrometer / Training run",
@@ -217,7 +217,7 @@ def _slow_ranks() -> Panel:
 
 
 _LONGEST = f"rank:pyrometer_train_current_part_seconds:longest{{{RUN_IS}}}"
-# Since when nobody can say: as long as the one who has waited longest.
+# The start is unknown: as long as the rank that has waited longest.
 _GONE = (
     f'label_replace(0 * max by (cluster, node, run, rank) (rank:pyrometer_train_rank_up:gone{{{RUN_IS}}}), "part", '
     f'"gone", "", "") + on (cluster, run) group_left () max by (cluster, run) ({_LONGEST})'

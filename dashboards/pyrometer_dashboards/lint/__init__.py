@@ -1,1 +1,1 @@
-"""Checks of boards: each is a function from a board, or from all of them, to findings."""
+"""Checks of boards: each is a function from one board, or from all of them, to findings."""

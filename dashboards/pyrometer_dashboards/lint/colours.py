@@ -1,4 +1,4 @@
-"""Colours: those of the palette only, which everyone can tell apart."""
+"""Colours: only those of the palette, which everyone can tell apart."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _REMEDY = "Take one of pyrometer_dashboards/palette.py: green and red look alike
 
 
 def check(name: str, board: Json, context: LintContext) -> Iterator[Finding]:  # noqa: ARG001  all checks look alike
-    """Colours of a board's panels and marks that are not of the palette."""
+    """Yield the colours of a board's panels and annotations that are not in the palette."""
     for panel in panels(board):
         for colour in sorted(set(_colours(panel.get("fieldConfig", {}))) - _ALLOWED):
             yield Finding(name, title(panel), f"the colour {colour}", _REMEDY)
@@ -28,7 +28,7 @@ def check(name: str, board: Json, context: LintContext) -> Iterator[Finding]:  #
 
 
 def _colours(value: object) -> Iterator[str]:
-    """Every colour in a part of a panel, wherever it stands."""
+    """Yield every colour in a part of a panel, at any depth."""
     if isinstance(value, dict):
         for key, inner in value.items():
             if key in ("color", "fixedColor") and isinstance(inner, str):

@@ -1,4 +1,4 @@
-"""What a check found, and what checks look at."""
+"""Findings, the context that checks need, and access to the parts of a board's JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong: on which board, in which panel (empty: the board itself), what, and the way out."""
+    """One problem: the board, the panel (empty: the board itself), the problem, and its remedy."""
 
     board: str
     panel: str
@@ -19,18 +19,19 @@ class Finding:
     remedy: str
 
     def line(self) -> str:
-        """The finding in one line."""
+        """Return the finding in one line."""
         where = f"{self.board}: {self.panel}" if self.panel else self.board
         return " ".join(f"{where}: {self.problem}. {self.remedy}".split())
 
 
 @dataclass(frozen=True)
 class LintContext:
-    """What boards refer to.
+    """The names and boards that a board may refer to.
 
     Attributes:
-        metrics: names that exist, of exporters and recording rules; empty: not known, not checked.
-        runbooks: headings of docs/alerts.md, in lower case; empty: not known, not checked.
+        metrics: names of exporters' metrics and recording rules; if empty, names are not checked.
+        runbooks: headings of docs/alerts.md in lower case; if empty, runbooks are not checked.
+        boards: boards by uid.
     """
 
     metrics: frozenset[str] = frozenset()
@@ -39,7 +40,7 @@ class LintContext:
 
 
 def panels(board: Json) -> Iterator[Json]:
-    """All panels of a board but its rows, those in folded rows too."""
+    """Yield all panels of a board except rows, those in collapsed rows included."""
     for panel in board.get("panels", []):
         if panel.get("type") == "row":
             yield from panel.get("panels", [])
@@ -48,22 +49,22 @@ def panels(board: Json) -> Iterator[Json]:
 
 
 def visible(board: Json) -> list[Json]:
-    """The panels that are asked when the board is opened: those of folded rows aren't."""
+    """Return the panels that are queried when the board opens: those in collapsed rows are not."""
     return [panel for panel in board.get("panels", []) if panel.get("type") != "row"]
 
 
 def targets(panel: Json) -> Sequence[Json]:
-    """The queries of a panel."""
+    """Return the queries of a panel."""
     found: Sequence[Json] = panel.get("targets", [])
     return found
 
 
 def custom(panel: Json) -> Json:
-    """The settings of a panel's own kind for all its fields."""
+    """Return the settings of all fields that are specific to the panel's kind."""
     found: Json = panel.get("fieldConfig", {}).get("defaults", {}).get("custom", {})
     return found
 
 
 def title(panel: Json) -> str:
-    """A panel's title, or what stands for it."""
+    """Return a panel's title, or its number if it has none."""
     return str(panel.get("title") or f"panel {panel.get('id')}")

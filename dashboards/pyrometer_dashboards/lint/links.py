@@ -1,4 +1,4 @@
-"""Links, variables and runbooks: whatever a board leads to is there."""
+"""Links, variables and runbooks: their targets must exist."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TIME = "${__url_time_range}"
 
 
 def check(name: str, board: Json, context: LintContext) -> Iterator[Finding]:
-    """Findings in what a board leads to."""
+    """Yield findings in the links, variables and runbooks of a board."""
     yield from _variables(name, board)
     for panel in panels(board):
         for link in _links(panel):
@@ -29,7 +29,7 @@ def check(name: str, board: Json, context: LintContext) -> Iterator[Finding]:
 
 
 def _links(panel: Json) -> Iterator[str]:
-    """All addresses in a panel, of fields and of overrides."""
+    """Yield all addresses in a panel, of fields and of overrides."""
     configuration = panel.get("fieldConfig", {})
     found = list(configuration.get("defaults", {}).get("links", []))
     for override in configuration.get("overrides", []):

@@ -1,6 +1,8 @@
-"""PromQL, parsed as far as the checks need it: which series are read, under which functions, with which windows.
+"""A parser of PromQL for the checks: which series are read, under which functions, with which windows.
 
-Grafana's variables may stand where Grafana fills them in: in label values, for durations and for metric names.
+It exists because no other parser fits. promtool checks syntax but has no output for the tree that the checks walk, and
+it refuses Grafana's variables, which may appear in label values, for durations and for metric names. Prometheus itself
+evaluates every query of our boards in tests/dashboards.
 """
 
 from __future__ import annotations
@@ -39,12 +41,12 @@ AGGREGATIONS = frozenset(
         "limit_ratio",
     ]
 )
-# From loosest to tightest.
+# From loosest to tightest binding.
 _LEVELS = (("or",), ("and", "unless"), ("==", "!=", "<=", "<", ">=", ">"), ("+", "-"), ("*", "/", "%", "atan2"), ("^",))
 
 
 class PromqlError(Exception):
-    """The expression is no PromQL; one line."""
+    """The expression is not valid PromQL; the message is one line."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class Expression:
         kind: selector, call, aggregation, binary, number, string.
         name: of the metric, function, aggregation or operator.
         matchers: of a selector: (label, operator, value).
-        window: what stands in brackets behind it, or empty; ``offset`` (with its sign) and ``at`` likewise.
+        window: the text in the brackets after it, or empty; ``offset`` (with its sign) and ``at`` likewise.
         labels: of an aggregation's by or without; None for neither.
         parts: arguments or operands.
     """
@@ -72,14 +74,18 @@ class Expression:
     extra: dict[str, str] = field(default_factory=dict)
 
     def walk(self, under: tuple[Expression, ...] = ()) -> Iterator[tuple[Expression, tuple[Expression, ...]]]:
-        """This part and all below it, each with what it is under, the outermost first."""
+        """Yield this part and all parts below it, each with its ancestors, the outermost first."""
         yield self, under
         for part in self.parts:
             yield from part.walk((*under, self))
 
 
 def parse(text: str) -> Expression:
-    """The expression as a tree. Raises PromqlError."""
+    """Return the expression as a tree.
+
+    Raises:
+        PromqlError: the expression is not valid.
+    """
     parser = _Parser(list(_tokens(text)))
     node = parser.expression(0)
     if parser.peek():
@@ -104,7 +110,7 @@ class _Parser:
         self._at = 0
 
     def peek(self, kind: str = "") -> str:
-        """The next token's text, if it is of that kind; else empty."""
+        """Return the next token's text if it is of that kind, else an empty string."""
         if self._at >= len(self._tokens):
             return ""
         found, text = self._tokens[self._at]
@@ -126,7 +132,7 @@ class _Parser:
         return self._next() if self.peek().lower() in texts else ""
 
     def expression(self, level: int) -> Expression:
-        """An expression of operators of at least that level."""
+        """Parse an expression whose operators bind at least as tightly as ``level``."""
         if level == len(_LEVELS):
             return self._unary()
         left = self.expression(level + 1)
@@ -147,7 +153,7 @@ class _Parser:
         return self._behind(self._atom())
 
     def _behind(self, node: Expression) -> Expression:
-        """Brackets, offset and @ behind something."""
+        """Parse brackets, offset and @ after an operand."""
         window, at, offset = "", "", ""
         while True:
             if self.peek("range"):

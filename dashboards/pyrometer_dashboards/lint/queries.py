@@ -1,4 +1,4 @@
-"""Queries: PromQL that reads what exists, over windows that miss nothing, at a cost that a cluster can bear."""
+"""Queries: valid PromQL of existing series, over windows without gaps, at a cost that a cluster can bear."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from pyrometer_dashboards.lint.finding import Finding, Json, LintContext, panels
 from pyrometer_dashboards.lint.promql import Expression, PromqlError, parse
 
 _RATES = ("rate", "increase", "irate", "delta", "idelta", "deriv")
-# A counter's bare value means nothing; these make something of it.
+# A counter's bare value means nothing; these functions are meaningful on it.
 _OF_COUNTERS = (*_RATES, "resets", "changes", "count_over_time", "last_over_time", "present_over_time", "absent")
 _WINDOWS = ("$__rate_interval", "$__range")
 _TOP = ("topk", "bottomk", "limitk")
 _BATCHES = "pyrometer_train_batch_"
-# What each node's exporter has.
+# Prefixes of the metrics of each node's exporters.
 _FLEET = (
     "DCGM_FI_", "pyrometer_gpu", "pyrometer_nic", "pyrometer_train_", "pyrometer_collector", "pyrometer_kernel",
     "pyrometer_exporter", "pyrometer_down_reason", "pyrometer_check", "pyrometer_nvswitch", "node_",
 )  # fmt: skip
-# What depends on the work, and how a fleet is summed up: GPUs without work would be in the middle of it.
+# Metrics that depend on the work, and aggregations whose result idle GPUs would distort.
 _OF_WORK = re.compile(r"DCGM_FI_DEV_(GPU_TEMP|MEMORY_TEMP|SM_CLOCK|POWER_USAGE)|DCGM_FI_PROF_\w+")
 _MIDDLES = ("quantile", "avg", "stddev", "stdvar")
 _CHOICE = re.compile(r"\s*(label_values|query_result)\((.*)\)\s*", re.DOTALL)
@@ -29,7 +29,7 @@ _OTHERS = re.compile(r"up|ALERTS|ALERTS_FOR_STATE|(prometheus|alertmanager|scrap
 
 
 def check(name: str, board: Json, context: LintContext) -> Iterator[Finding]:
-    """Findings in the queries of a board's panels."""
+    """Yield findings in the queries of a board's panels, annotations and variables."""
     variables = {variable["name"]: variable for variable in board.get("templating", {}).get("list", [])}
     shown = [panel.get("id") for panel in visible(board)]
     for panel in panels(board):
@@ -49,7 +49,7 @@ def check(name: str, board: Json, context: LintContext) -> Iterator[Finding]:
 
 
 def _marks(board: Json) -> Iterator[tuple[str, str]]:
-    """What annotations ask, under their names; those that are switched off too, as anyone can switch them on."""
+    """Yield the queries of annotations with their names, switched-off ones included, as anyone can switch them on."""
     for mark in board.get("annotations", {}).get("list", []):
         expr = mark.get("expr") or mark.get("target", {}).get("expr")
         if expr:
@@ -57,7 +57,7 @@ def _marks(board: Json) -> Iterator[tuple[str, str]]:
 
 
 def _choices(board: Json) -> Iterator[tuple[str, str]]:
-    """What variables ask, but for the function around it, which is Grafana's own."""
+    """Yield the queries of variables without the function around them, which is Grafana's own."""
     for variable in board.get("templating", {}).get("list", []):
         asked = variable.get("query")
         call = _CHOICE.fullmatch(str(asked.get("query", "") if isinstance(asked, dict) else asked))
@@ -68,14 +68,14 @@ def _choices(board: Json) -> Iterator[tuple[str, str]]:
 
 
 def _besides(expr: str, where: str, variables: dict[str, Json], context: LintContext) -> Iterator[tuple[str, str]]:
-    """Problems of what is asked beside the panels."""
+    """Yield problems of queries outside of panels."""
     try:
         tree = parse(expr)
     except PromqlError as error:
         yield f"no PromQL: {error}: {expr}", "Try it in Prometheus."
         return
     for node, _ in tree.walk():
-        # A choice is asked of the index, once; a mark is worked out over the whole range.
+        # A variable's query reads the index once; an annotation's is evaluated over the whole range.
         if node.kind == "selector" and where.startswith("mark"):
             yield from _whole_fleet(node)
     yield from _names(tree, context)
@@ -108,7 +108,7 @@ def _windows(call: Expression) -> Iterator[tuple[str, str]]:
 
 
 def _is_growth(node: Expression) -> bool:
-    """Whether it is a series less itself some time before."""
+    """Return whether the expression is a series minus itself some time before."""
     if node.name != "-" or [each.kind for each in node.parts] != ["selector", "selector"]:
         return False
     now, before = node.parts
@@ -133,7 +133,7 @@ def _batches(node: Expression, target: Json) -> Iterator[tuple[str, str]]:
 
 
 def _whole_fleet(node: Expression) -> Iterator[tuple[str, str]]:
-    """Raw series of all nodes on a panel that everyone who opens the board asks for."""
+    """Yield raw series of all nodes in a panel that is queried whenever the board opens."""
     pinned = any(label == "node" and operator == "=" for label, operator, _ in node.matchers)
     batches = node.name.startswith(_BATCHES)
     if ":" not in node.name and node.name.startswith(_FLEET) and not pinned and not batches:
@@ -142,7 +142,7 @@ def _whole_fleet(node: Expression) -> Iterator[tuple[str, str]]:
 
 
 def _idle(tree: Expression) -> Iterator[tuple[str, str]]:
-    """Medians and bands of what depends on the work, with those in it that don't work."""
+    """Yield medians and bands of metrics that depend on work but include idle GPUs."""
     if any(node.kind == "selector" and "idle" in node.name for node, _ in tree.walk()):
         return
     for node, under in tree.walk():

@@ -1,4 +1,4 @@
-"""All checks over some boards."""
+"""Run all checks over some boards."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HEADING = re.compile(r"^## (\w+)$", re.MULTILINE)
 
 
 def findings(boards: Mapping[str, Json], context: LintContext) -> Iterator[Finding]:
-    """Everything that all checks find, board by board."""
+    """Yield the findings of all checks, board by board."""
     checks = [schema.check_types, shape.check, traps.check, queries.check, links.check, colours.check]
     if schema.sdk_available():
         checks.append(schema.check_round_trip)
@@ -26,16 +26,16 @@ def findings(boards: Mapping[str, Json], context: LintContext) -> Iterator[Findi
         broken = list(schema.check_structure(name, board))
         yield from broken
         for check in checks if not broken else ():
-            yield from dict.fromkeys(check(name, board, context))  # a query may have the same fault twice
+            yield from dict.fromkeys(check(name, board, context))  # a query may have the same problem twice
 
 
 def load_context(project: Path, boards: Mapping[str, Json], others: Mapping[str, Json]) -> LintContext:
-    """What a checkout knows: metrics and rules, runbooks; where there is no checkout, nothing is held against it.
+    """Return the names that a checkout knows; without a checkout nothing is held against a board.
 
     Args:
         project: the root of the checkout.
-        boards: those that are checked; they may link to each other
-        others: and to these.
+        boards: the checked boards, which may link to each other.
+        others: further boards that they may link to.
     """
     page = _text(project / "docs" / "metrics.md")
     metrics = {*_NAME.findall(page), *(f"{name}_{end}" for name in _HISTOGRAM.findall(page) for end in _ENDS)}

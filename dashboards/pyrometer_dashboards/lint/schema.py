@@ -62,13 +62,13 @@ _SKELETON = _object(
 
 
 def check_structure(name: str, board: Json) -> Iterator[Finding]:
-    """Find values of the wrong JSON type; the other checks take these types for granted."""
+    """Yield values of the wrong JSON type; the other checks rely on these types."""
     for error in jsonschema.Draft7Validator(_SKELETON).iter_errors(board):
         where = "/".join(map(str, error.absolute_path))
         yield Finding(name, "", f"{where}: {error.message}"[:200], _STRUCTURE_REMEDY)
 
 
-# What Grafana 12.2 writes itself and its published types don't know (seen in its save model, all harmless).
+# Keys that Grafana 12.2 writes itself and that its published types lack (found in its save model, all harmless).
 _UNPUBLISHED = {
     "timeseries.custom": ("showValues",),
     "state-timeline.custom": ("insertNulls", "spanNulls"),
@@ -79,7 +79,7 @@ _SCHEMA_REMEDY = "Compare with what Grafana saves (docs/dashboards.md, 'Seen in 
 
 
 def check_types(name: str, board: Json, context: LintContext) -> Iterator[Finding]:  # noqa: ARG001  all checks look alike
-    """Findings in the types of a board and of its panels."""
+    """Yield violations of the published types in a board and its panels."""
     for problem in _errors("dashboard", _without_panels(board)):
         yield Finding(name, "", problem, _SCHEMA_REMEDY)
     for panel in panels(board):
@@ -112,7 +112,7 @@ def _errors(part: str, value: Json) -> Iterator[str]:
 
 
 def _without_panels(board: Json) -> Json:
-    """The board without what its published type can't know: panels, and Prometheus' own of marks and choices."""
+    """Return the board without what its published type lacks: panels, and Prometheus' own keys."""
     marks = [_less(mark, *_OF_MARKS) | {"target": {}} for mark in board.get("annotations", {}).get("list", [])]
     choices = [_less(choice, "definition") for choice in board.get("templating", {}).get("list", [])]
     return {**board, "panels": [], "annotations": {"list": marks}, "templating": {"list": choices}}
@@ -123,14 +123,14 @@ def _less(value: Json, *keys: str) -> Json:
 
 
 def _whole(mapping: Json) -> Json:
-    """A range without one end: its type wants null there, which Grafana drops when it saves."""
+    """Return a range with both ends: the type requires null for an open end, which Grafana drops when it saves."""
     if mapping.get("type") != "range":
         return mapping
     return {**mapping, "options": {"from": None, "to": None, **mapping["options"]}}
 
 
 def _without_kind(panel: Json) -> Json:
-    """A panel without what only its own kind knows."""
+    """Return a panel without the keys that only its own kind defines."""
     configuration = panel.get("fieldConfig", {})
     defaults = {key: value for key, value in configuration.get("defaults", {}).items() if key != "custom"}
     defaults["mappings"] = [_whole(each) for each in defaults.get("mappings", [])]
@@ -138,7 +138,7 @@ def _without_kind(panel: Json) -> Json:
 
 
 _ROUND_TRIP_REMEDY = "A key that Grafana's types don't know is dropped when somebody saves; remove it."
-# Keys that the SDK does not know and Grafana 12.2 writes: Prometheus' own of annotations, and newer ones.
+# Keys that Grafana 12.2 writes and the SDK lacks: Prometheus' own of annotations, and recent ones.
 _NEWER = (
     "preload", "showValues", "useValueForTime", "titleFormat", "textFormat", "expr", "interval", "definition", "regex",
     "footer", "frozenColumns",
@@ -146,22 +146,22 @@ _NEWER = (
 
 
 def sdk_available() -> bool:
-    """Whether the SDK is installed: it needs Python 3.11."""
+    """Return whether the SDK is installed: it needs Python 3.11."""
     return sys.version_info >= (3, 11) and importlib.util.find_spec("grafana_foundation_sdk") is not None
 
 
 def _models() -> tuple[Any, Any]:
-    """The SDK's type of a dashboard and its encoder. It advises everyone to write boards of the next schema."""
+    """Return the SDK's type of a dashboard and its encoder, without its advice to use the next schema."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        # Without its plugins the SDK passes options of panels on unread.
+        # Without its plugins the SDK passes panel options through unread.
         importlib.import_module("grafana_foundation_sdk.cog.plugins").register_default_plugins()
         models = importlib.import_module("grafana_foundation_sdk.models.dashboard")
         return models.Dashboard, importlib.import_module("grafana_foundation_sdk.cog.encoder").JSONEncoder
 
 
 def check_round_trip(name: str, board: Json, context: LintContext) -> Iterator[Finding]:  # noqa: ARG001  all checks look alike
-    """What is lost or changed on the way through the SDK."""
+    """Yield what is lost or changed on the way through the SDK."""
     dashboard, encoder = _models()
     try:
         back = json.loads(encoder(sort_keys=True, indent=2).encode(dashboard.from_json(board)))
@@ -173,7 +173,7 @@ def check_round_trip(name: str, board: Json, context: LintContext) -> Iterator[F
 
 
 def _losses(one: Any, other: Any, where: str = "") -> Iterator[tuple[str, str]]:  # noqa: ANN401  any JSON
-    """Keys and values of one that the other doesn't have; what the other has more are defaults."""
+    """Yield keys and values that ``other`` lacks; what it has in addition are defaults."""
     if isinstance(one, dict) and isinstance(other, dict):
         for key, value in one.items():
             if key in _NEWER or value in (None, [], {}):

@@ -1,4 +1,4 @@
-"""The board as a whole and where its panels are: identity, words, place, and how much it asks at once."""
+"""The board as a whole and the layout of its panels: identity, texts, positions, and the number of queries."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_QUERIES = 60
 
 
 def check(name: str, board: Json, context: LintContext) -> Iterator[Finding]:  # noqa: ARG001  all checks look alike
-    """Findings in a board's own settings and its layout."""
+    """Yield findings in a board's own settings and its layout."""
     for problem, remedy in (*_identity(board), *_settings(board), *_amount(board)):
         yield Finding(name, "", problem, remedy)
     yield from _overlaps(name, board)
@@ -27,7 +27,7 @@ def check(name: str, board: Json, context: LintContext) -> Iterator[Finding]:  #
 
 
 def unique_uids(boards: Mapping[str, Json]) -> Iterator[Finding]:
-    """Grafana says nothing about two files of one uid: they overwrite each other at every poll."""
+    """Yield boards that share a uid: Grafana accepts them silently, and they overwrite each other at every poll."""
     counts = Counter(str(board.get("uid")) for board in boards.values())
     for name, board in boards.items():
         if counts[str(board.get("uid"))] > 1:

@@ -1,4 +1,4 @@
-"""What Grafana 12.2 was seen to do wrong with settings that look right, each as a check."""
+"""Settings that look right and that Grafana 12.2 was found to handle badly, each as a check."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _PLAIN = ("row", "text", "alertlist", "dashlist", "logs", "news")
 _PAINTS = ("stat", "gauge", "bargauge", "table")
 _SUMMED = re.compile(r"\s*(max|min|sum|avg|group|count|quantile)\s*(by|without)|\s*\(?\s*\w+:")
 _CHOSEN = re.compile(r"\b(?:topk|bottomk|limitk)\b[^(]*\((?:[^()]*\)\s*\()?\s*(\d+)")
-# More, and the labels are a solid bar and the browser stands still.
+# With more points the labels become a solid bar and the browser stalls.
 _MOST_HISTORY_POINTS = 100
 _MOST_HISTORY_ROWS = 128
 
 
 def check(name: str, board: Json, context: LintContext) -> Iterator[Finding]:  # noqa: ARG001  all checks look alike
-    """Findings in the settings of a board's panels."""
+    """Yield findings in the settings of a board's panels."""
     for panel in panels(board):
         for trap in _TRAPS:
             for problem, remedy in trap(panel):
@@ -91,7 +91,7 @@ def _heatmap_options(panel: Json) -> Problems:
 
 
 def _overridden(panel: Json, setting: str) -> Iterator[Any]:
-    """The values that overrides of single fields give a setting."""
+    """Yield the values that overrides of single fields give a setting."""
     for override in panel.get("fieldConfig", {}).get("overrides", []):
         yield from (each.get("value") for each in override.get("properties", []) if each["id"] == setting)
 
@@ -125,7 +125,7 @@ def _points_colours(panel: Json) -> Problems:
 
 
 def _covered(ranges: Iterable[Json]) -> bool:
-    """Whether every number lies in one of the ranges; one without an end goes on for ever."""
+    """Return whether every number is in one of the ranges; a missing end is infinite."""
     reached = -math.inf
     ends = sorted(
         (each.get("from") or -math.inf, math.inf if each.get("to") is None else each["to"]) for each in ranges
@@ -165,7 +165,7 @@ def _repeat(panel: Json) -> Problems:
 def _history_rows(panel: Json) -> Problems:
     if panel.get("type") == "status-history" and not panel.get("maxDataPoints"):
         yield (
-            "a status history without maxDataPoints refuses to draw, or stands still",
+            "a status history without maxDataPoints refuses to draw, or stalls",
             "Set 60 to 100, 128 rows at most.",
         )
     if panel.get("type") == "status-history" and not all(_few_rows(target) for target in targets(panel)):

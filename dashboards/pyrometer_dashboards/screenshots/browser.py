@@ -1,4 +1,4 @@
-"""A headless Chromium, driven over its debugging pipe: no port, no WebSocket, nothing beyond the standard library."""
+"""A headless Chromium, driven through its debugging pipe: no port, no WebSocket, only the standard library."""
 
 from __future__ import annotations
 
@@ -33,11 +33,15 @@ ANSWER_SECONDS = 60.0
 
 
 class BrowserError(Exception):
-    """The browser can't be started, or doesn't answer; one line."""
+    """The browser can't be started, or doesn't answer; the message is one line."""
 
 
 def find_chromium() -> str:
-    """The path of Chromium or Chrome. Raises BrowserError with what to install."""
+    """Return the path of Chromium or Chrome.
+
+    Raises:
+        BrowserError: none is installed; the message names the package.
+    """
     for name in ("chromium", "chromium-browser", "google-chrome"):
         if found := shutil.which(name):
             return found
@@ -45,7 +49,7 @@ def find_chromium() -> str:
 
 
 class Browser:
-    """One browser with a fresh profile: what it opens is cold. Use it in a ``with``."""
+    """One browser with a new profile and an empty cache; use it in a ``with``."""
 
     def __init__(self, program: str) -> None:
         self._profile = tempfile.mkdtemp(prefix="pyrometer-browser-")
@@ -82,7 +86,11 @@ class Browser:
         shutil.rmtree(self._profile, ignore_errors=True)
 
     def page(self, width: int, height: int) -> Page:
-        """A new page of a size in pixels."""
+        """Return a new page of a size in pixels.
+
+        Raises:
+            BrowserError: the browser does not answer.
+        """
         target = self.ask("Target.createTarget", {"url": "about:blank"})["targetId"]
         session = self.ask("Target.attachToTarget", {"targetId": target, "flatten": True})["sessionId"]
         page = Page(self, session)
@@ -93,7 +101,11 @@ class Browser:
         return page
 
     def ask(self, method: str, parameters: Json | None = None, session: str = "") -> Json:
-        """Send a command and wait for its answer; events that come meanwhile are kept. Raises BrowserError."""
+        """Send a command and return its result; events that arrive meanwhile are kept.
+
+        Raises:
+            BrowserError: the command failed, or was not answered in time.
+        """
         self._number += 1
         message: Json = {"id": self._number, "method": method, "params": parameters or {}}
         if session:
@@ -111,7 +123,7 @@ class Browser:
         raise BrowserError(f"the browser did not answer {method} within {ANSWER_SECONDS:.0f} s")
 
     def listen(self, seconds: float) -> None:
-        """Keep the events of the next moments."""
+        """Collect events for so many seconds."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             self.events.extend(self._received(0.05))
@@ -135,16 +147,28 @@ class Page:
         self._session = session
 
     def ask(self, method: str, parameters: Json | None = None) -> Json:
-        """Send a command to this page."""
+        """Send a command to this page and return its result.
+
+        Raises:
+            BrowserError: the command failed, or was not answered in time.
+        """
         return self._browser.ask(method, parameters, self._session)
 
     def open(self, url: str) -> None:
-        """Start loading a page."""
+        """Start loading a page.
+
+        Raises:
+            BrowserError: the browser does not answer.
+        """
         self._browser.events.clear()
         self.ask("Page.navigate", {"url": url})
 
     def evaluate(self, script: str) -> object:
-        """The JSON value of a JavaScript expression in the page; a promise is awaited."""
+        """Return the JSON value of a JavaScript expression in the page; a promise is awaited.
+
+        Raises:
+            BrowserError: the script failed.
+        """
         asked = {"expression": script, "returnByValue": True, "awaitPromise": True}
         answer = self.ask("Runtime.evaluate", asked)
         if "exceptionDetails" in answer:
@@ -153,11 +177,11 @@ class Page:
         return value
 
     def wait(self, seconds: float) -> None:
-        """Let the page work."""
+        """Let the page work for so many seconds."""
         self._browser.listen(seconds)
 
     def problems(self) -> list[str]:
-        """What the page wrote to the console as an error, and answers with an error status, since it was opened."""
+        """Return the errors on the console since the page was opened."""
         found = []
         for event in self._browser.events:
             parameters = event.get("params", {})
@@ -173,11 +197,16 @@ class Page:
         return found
 
     def answers(self) -> list[Json]:
-        """The HTTP answers since it was opened: url, status."""
+        """Return the HTTP responses since the page was opened: url, status."""
         events = [event for event in self._browser.events if event.get("method") == "Network.responseReceived"]
         return [event["params"]["response"] for event in events]
 
     def picture(self, path: Path) -> None:
-        """Write a picture of the page."""
+        """Write a screenshot of the page.
+
+        Raises:
+            BrowserError: the browser does not answer.
+            OSError: the file can't be written.
+        """
         data = self.ask("Page.captureScreenshot", {"format": "png"})["data"]
         path.write_bytes(base64.b64decode(data))

@@ -1,4 +1,4 @@
-"""One board in a running Grafana: rendered or not, errors, save model, time, picture."""
+"""Open one board in a running Grafana: errors, save model, load time, screenshot."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 from pyrometer_dashboards.screenshots.browser import Browser, Page
 
 Json = dict[str, Any]
-# When the page last changed, and how long it was blocked: observed from its first moment.
+# Observes from the start when the page last changed, and how long it was blocked.
 _OBSERVE = """
 (() => {
   const seen = window.__seen = {changed: 0, blocked: 0};
@@ -40,7 +40,7 @@ _SAVE_MODEL = """
   return JSON.stringify(scene && scene.getSaveModel ? scene.getSaveModel() : null);
 })()
 """
-# The board is answered with one number and nothing else: what is left of the time is Grafana's own start.
+# Replaces the board by a single number, so that only Grafana's own start remains to be measured.
 _EMPTIED = """
 (() => {
   const asked = window.fetch;
@@ -61,20 +61,20 @@ _EMPTIED = """
   };
 })()
 """
-# Nothing changed for this long: the board is done.
+# A board is done once nothing has changed for this long.
 QUIET_SECONDS = 2.0
 LONGEST_SECONDS = 40.0
 
 
 @dataclass(frozen=True)
 class PageLoad:
-    """What was seen of one board.
+    """The outcome of opening a board.
 
     Attributes:
-        seconds: from navigation to the last change of the page, in a browser that had never seen Grafana.
+        seconds: from navigation to the last change of the page, in a browser with an empty cache.
         blocked: seconds in which the page did not react.
-        problems: errors of panels, of the console and of Grafana's answers.
-        save_model: what "Save" would store.
+        problems: errors of panels, of the console and of Grafana's responses.
+        save_model: the board that "Save" would store.
     """
 
     seconds: float
@@ -85,19 +85,23 @@ class PageLoad:
 
 
 def board_url(url: str, uid: str, theme: str, times: tuple[str, str], variables: dict[str, str]) -> str:
-    """The address of a board, alone on the page."""
-    asked = {"from": times[0], "to": times[1], "theme": theme, "kiosk": "1"} | {
+    """Return the address of a board in kiosk mode."""
+    parameters = {"from": times[0], "to": times[1], "theme": theme, "kiosk": "1"} | {
         f"var-{k}": v for k, v in variables.items()
     }
-    return f"{url.rstrip('/')}/d/{uid}?{urlencode(asked)}"
+    return f"{url.rstrip('/')}/d/{uid}?{urlencode(parameters)}"
 
 
 def load_board(
     program: str, where: str, size: tuple[int, int], picture: Path | None = None, *, empty: bool = False
 ) -> PageLoad:
-    """Open a board in a fresh browser, wait until it is drawn, and tell what was seen. Raises BrowserError.
+    """Open a board in a fresh browser, wait until it is drawn, and report the outcome.
 
-    ``empty`` puts one number in the place of all that is on the board.
+    ``empty`` replaces the board's content by a single number.
+
+    Raises:
+        BrowserError: the browser could not be started, or stopped answering.
+        OSError: the screenshot could not be written.
     """
     with Browser(program) as browser:
         page = browser.page(*size)
@@ -114,7 +118,7 @@ def load_board(
 
 
 def _settled(page: Page) -> Json:
-    """The page's state once nothing has changed for QUIET_SECONDS."""
+    """Return the page's state once nothing has changed for QUIET_SECONDS."""
     deadline = time.monotonic() + LONGEST_SECONDS
     while True:
         page.wait(0.3)

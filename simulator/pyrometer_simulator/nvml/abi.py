@@ -25,7 +25,7 @@ Body = Callable[..., int]
 
 
 class Library(Protocol):
-    """What the features in ``features/`` may ask of the simulated library."""
+    """The part of the simulated library that the modules in ``features/`` may use."""
 
     @property
     def driver_version(self) -> tuple[int, ...]:

@@ -1,7 +1,7 @@
 """The GPUs on a simulated PCI bus, and the driver that each is bound to, as sysfs shows them.
 
 bus = PciBus(Path("sys"))
-bus.bind(gpus[1].pci_bus_id, "vfio-pci")              # to a virtual machine; tell the driver too: gpus[1].leave()
+bus.bind(gpus[1].pci_bus_id, "vfio-pci")              # to a virtual machine; and from the driver: gpus[1].leave()
 bus.unplug(gpus[1].pci_bus_id)                        # echo 1 > .../remove
 """
 

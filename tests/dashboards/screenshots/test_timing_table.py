@@ -49,4 +49,4 @@ def test_a_page_without_marks_is_left_alone(tmp_path: Path) -> None:
 
 def test_no_rounds_are_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["see", "--grafana-url=http://127.0.0.1:1", "--rounds=0"]) == 2
-    assert capsys.readouterr().err == "pyrometer-dashboards: --rounds is at least 1\n"
+    assert capsys.readouterr().err == "pyrometer-dashboards: --rounds must be at least 1\n"

@@ -1,4 +1,4 @@
-"""The collector ``nic``: links and counters of RDMA devices and of physical interfaces, from sysfs."""
+"""Collect links and counters of RDMA devices and of physical interfaces from sysfs: the collector ``nic``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyrometer_exporters.framework.collector import CollectorSpec, Context, Flag
 from pyrometer_exporters.framework.metrics import Down, Sample
 from pyrometer_exporters.framework.outcome import Outcome
 from pyrometer_exporters.framework.scheduling import SharedWorker, Worker
-from pyrometer_exporters.node.nic.device import GONE, Device, Read, Reader
+from pyrometer_exporters.node.nic.device import GONE, Device, DeviceSource, Reader
 from pyrometer_exporters.node.nic.expected_links import expected_by_peers
 from pyrometer_exporters.node.nic.families import ALL, UP
 from pyrometer_exporters.node.nic.infiniband import RdmaDevice
@@ -27,23 +27,23 @@ from pyrometer_exporters.node.nic.sysfs import Files, HungFiles, SystemFiles, al
 from pyrometer_kit.errors import UsageError
 from pyrometer_kit.flags import regexp
 
-# A node with 22 PMA files per port was read in 0.113 s all in all (node_exporter issue 3265); reads blocked on the
-# kernel's RTNL lock took more than 5 s (issue 1841), and nothing is gained by waiting for those.
+# A node with 22 PMA files per port was read in 0.113 s in all (node_exporter issue 3265); reads blocked on the kernel's
+# RTNL lock took more than 5 s (issue 1841), and waiting for those gains nothing.
 DEVICE_SECONDS = 2.0
-# Of the time there is, so that some is left to save the state; the file and its folder took 1-10 ms.
+# The share of the remaining time for devices; the rest is for saving the state.
 DEVICE_SHARE = 0.8
-# Of a device's time, until it is looked whether one of its files hangs; the rest is for the others.
+# The share of a device's time after which a hanging file is searched for; the rest is for its other files.
 FIRST_SHARE = 0.5
 
-# How long the other devices wait for one that isn't done.
+# How long a device may hold up the others in the shared thread.
 PATIENCE_SECONDS = 0.005
-# In so many ways devices part by when they are read again for the first time: at one scrape every 15 s, what is read
-# every minute comes in turn.
-WAYS = 4
+# Devices fall into this many groups by when their second read comes, so that with a scrape every 15 s the files that
+# are read once a minute are spread over four scrapes.
+EARLY_GROUPS = 4
 
 
 class NicCollector:
-    """Lists the devices anew on every scrape and reads each; one that takes long, in a worker of its own."""
+    """Lists the devices at every scrape and reads each, a slow one in a thread of its own."""
 
     def __init__(
         self,
@@ -53,7 +53,17 @@ class NicCollector:
         *,
         every_time: bool = False,
     ) -> None:
-        """``new_kernel`` for each device, None: not asked; ``every_time``: read all at every look, without tiers."""
+        """Create the collector.
+
+        Args:
+            context: flags, paths and clock.
+            files: the system calls used on sysfs; the real ones by default.
+            new_kernel: creates each device's access to the kernel; None where the kernel isn't asked.
+            every_time: read every file at every scrape, without tiers.
+
+        Raises:
+            UsageError: both --collector.nic.device-include and -exclude are given.
+        """
         include = getattr(context.flags, "collector.nic.device-include", None)
         exclude = getattr(context.flags, "collector.nic.device-exclude", None)
         if include is not None and exclude is not None:
@@ -70,67 +80,67 @@ class NicCollector:
             return Reader(files or SystemFiles(), hung, kernel, early, every_time=every_time)
 
         self._new_reader = new_reader
-        self._store = PortStateFile(context.state)
-        self._memories = PortMemories(self._store, context.procfs)
-        self._stock: Inventory | None = None
-        self._reads: dict[str, Read] = {}
+        self._state_file = PortStateFile(context.state)
+        self._memories = PortMemories(self._state_file, context.procfs)
+        self._inventory: Inventory | None = None
+        self._sources: dict[str, DeviceSource] = {}
         self._devices: dict[str, Device] = {}
-        self._leaving: list[Device] = []
+        self._removed: list[Device] = []
         self._worker = SharedWorker("nic-quick", PATIENCE_SECONDS)
-        self._saver: Worker = Worker("nic-state")
+        self._saver = Worker("nic-state")
 
     def collect(self, until: float) -> Iterable[Sample | Down]:
-        """All devices, side by side; see :class:`~pyrometer_exporters.framework.collector.Collector`."""
-        stock = self._lister.list_devices(self._clock.monotonic())
-        found: list[Sample | Down] = [*stock.absent]
+        """Read all devices; see :class:`~pyrometer_exporters.framework.collector.Collector`."""
+        inventory = self._lister.list_devices(self._clock.monotonic())
+        items: list[Sample | Down] = [*inventory.absent]
         readings: list[DeviceReading] = []
-        for device, outcome in self._read(self._jobs(stock), until):
+        for device, outcome in self._read(self._sources_of(inventory), until):
             if outcome.reason == GONE:
                 continue
-            found.append(UP.sample(outcome.value is not None, device))
+            items.append(UP.sample(outcome.value is not None, device))
             if outcome.value is None:
-                found.append(Down(device, outcome.reason or "", outcome.detail))
+                items.append(Down(device, outcome.reason or "", outcome.detail))
             else:
                 readings.append(outcome.value)
-        found.extend(self._samples(readings))
-        found.extend(self._save(until))
-        return found
+        items.extend(self._samples(readings))
+        items.extend(self._save(until))
+        return items
 
     def close(self) -> None:
-        """Close all descriptors, save for those of a device that hangs; keep what is remembered."""
-        self._leaving.extend(self._devices.values())
+        """Close all descriptors, except those of a device that hangs, and save the port memories."""
+        self._removed.extend(self._devices.values())
         self._devices.clear()
-        self._let_go(wait=1.0)
-        self._saver.start(lambda: self._store.finish(self._memories.ports)).outcome(time.monotonic() + 1.0)
+        self._close_removed(wait=1.0)
+        self._saver.start(lambda: self._state_file.finish(self._memories.ports)).outcome(time.monotonic() + 1.0)
         self._saver.close()
         self._worker.close()
 
-    def _jobs(self, stock: Inventory) -> dict[str, Read]:
-        if stock is not self._stock:
+    def _sources_of(self, inventory: Inventory) -> dict[str, DeviceSource]:
+        if inventory is not self._inventory:
             infiniband, net = f"{self._sysfs}/class/infiniband", f"{self._sysfs}/class/net"
-            jobs: dict[str, Read] = {name: _interface_job(f"{net}/{name}") for name in stock.interfaces}
+            sources = {name: _interface(f"{net}/{name}") for name in inventory.interfaces}
             # Last, so that an interface named like an RDMA device can't take its place.
-            jobs.update({n: _rdma_job(f"{infiniband}/{n}", net, behind) for n, behind in stock.rdma.items()})
-            self._stock, self._reads = stock, jobs
-        return self._reads
+            sources.update({n: _rdma_device(f"{infiniband}/{n}", net, own) for n, own in inventory.rdma.items()})
+            self._inventory, self._sources = inventory, sources
+        return self._sources
 
-    def _read(self, jobs: dict[str, Read], until: float) -> Iterator[tuple[str, Outcome[DeviceReading]]]:
-        self._leaving.extend(self._devices.pop(name) for name in self._devices.keys() - jobs.keys())
-        self._let_go()
+    def _read(self, sources: dict[str, DeviceSource], until: float) -> Iterator[tuple[str, Outcome[DeviceReading]]]:
+        self._removed.extend(self._devices.pop(name) for name in self._devices.keys() - sources.keys())
+        self._close_removed()
         now = self._clock.monotonic()
         start = time.monotonic()
         allowed = min(DEVICE_SECONDS, DEVICE_SHARE * (until - start))
-        looks = [self._device(name).look(read, now) for name, read in jobs.items()]
-        self._worker.run([look.task for look in looks])
-        # Those that hang are begun anew, all of them, before any is waited for again.
+        reads = [self._device(name).prepare(source, now) for name, source in sources.items()]
+        self._worker.run([read.task for read in reads])
+        # Start all retries before waiting for any of them.
         first = start + FIRST_SHARE * allowed
-        again = [look.device.waited(look, first) for look in looks]
-        for name, pending in zip(jobs, again, strict=True):
-            yield name, pending.outcome(start + allowed)
+        tasks = [read.device.retry_if_hung(read, first) for read in reads]
+        for name, task in zip(sources, tasks, strict=True):
+            yield name, task.outcome(start + allowed)
 
     def _device(self, name: str) -> Device:
         if name not in self._devices:
-            early = len(self._devices) % WAYS / WAYS
+            early = len(self._devices) % EARLY_GROUPS / EARLY_GROUPS
             self._devices[name] = Device(name, partial(self._new_reader, early))
         return self._devices[name]
 
@@ -146,25 +156,25 @@ class NicCollector:
                     yield Down("/".join(filter(None, (device.name, port.port, group))), reason)
 
     def _save(self, until: float) -> Iterator[Down]:
-        text = self._store.changed(self._memories.ports)
+        text = self._state_file.changed(self._memories.ports)
         if text is not None:
-            # In a worker: a disk that hangs must not take the links' metrics along.
-            outcome = self._saver.start(lambda: self._store.save(text)).outcome(until)
+            # In a thread: a disk that hangs must not cost the links' metrics.
+            outcome = self._saver.start(lambda: self._state_file.save(text)).outcome(until)
             if outcome.reason is not None:
                 yield Down("state", outcome.reason, outcome.detail)
 
-    def _let_go(self, wait: float = 0.0) -> None:
-        """Close devices that are no longer there; one whose read still hangs is tried again the next time."""
+    def _close_removed(self, wait: float = 0.0) -> None:
+        """Close devices that were removed; one whose read still hangs is tried again at the next scrape."""
         until = time.monotonic() + wait
-        self._leaving = [device for device in self._leaving if not device.close(until)]
+        self._removed = [device for device in self._removed if not device.close(until)]
 
 
-def _rdma_job(path: str, net: str, candidates: tuple[str, ...]) -> Read:
-    return Read(path, lambda access: RdmaDevice(access, path, net, candidates).read)
+def _rdma_device(path: str, net: str, candidates: tuple[str, ...]) -> DeviceSource:
+    return DeviceSource(path, lambda access: RdmaDevice(access, path, net, candidates).read)
 
 
-def _interface_job(path: str) -> Read:
-    return Read(path, lambda access: InterfaceDevice(access, path).read)
+def _interface(path: str) -> DeviceSource:
+    return DeviceSource(path, lambda access: InterfaceDevice(access, path).read)
 
 
 def _add_flags(group: FlagGroup) -> None:
@@ -179,9 +189,9 @@ def _add_flags(group: FlagGroup) -> None:
 
 
 def build(context: Context) -> NicCollector:
-    """The collector over the real files; ``UsageError`` for flags that exclude each other."""
+    """Build the collector over the real files. Raises ``UsageError`` for flags that exclude each other."""
     allow_descriptors()
-    # Both speak of this machine's interfaces, whatever tree is read.
+    # ioctls and netlink describe this machine's interfaces, whatever tree is read.
     here = os.fspath(context.sysfs) == "/sys"
     return NicCollector(context, new_kernel=SystemKernel if here else None)
 

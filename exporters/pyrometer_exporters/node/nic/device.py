@@ -1,7 +1,7 @@
-"""A device and who reads it: one worker at a time, and another one in its place while a file of it hangs.
+"""Read a device in one thread at a time, and in a new one while a file of the device hangs.
 
-A read in the kernel can't be cancelled: the thread that waits for it is left alone, the file is not asked for again,
-and a new worker reads all others. When the read comes back, the file is asked again a minute later.
+A read in the kernel can't be cancelled: its thread is abandoned, the file is skipped, and a new reader in a new thread
+reads the other files. After the read has returned, the file is read again a minute later.
 """
 
 from __future__ import annotations
@@ -21,63 +21,63 @@ from pyrometer_exporters.node.nic.sysfs import Files, Folders, HungFiles
 from pyrometer_exporters.node.nic.temperatures import read_temperatures
 from pyrometer_exporters.node.nic.tiers import TierCache
 
-# The reason of a device that went away between being listed and being read: that is no failure.
+# The reason of a device that was removed between being listed and being read: not a failure.
 GONE = "gone"
-# How many files of one device may hang at a time, each with its thread; with more, the device is what hangs.
+# How many files of one device may hang at a time, each with its thread; beyond that, the device counts as hung.
 MAX_HUNG = 4
-# A read that has taken this long hangs: healthy ones take milliseconds, and nobody waits for those that take seconds
-# because of the kernel's RTNL lock (5 s in node_exporter issue 1841). Where there is less time, half of it.
+# A read that has taken this long hangs: healthy reads take milliseconds, and waiting for the kernel's RTNL lock takes
+# seconds (5 s in node_exporter issue 1841). With less time left, HUNG_SHARE of it.
 HUNG_SECONDS = 0.5
 HUNG_SHARE = 0.5
-# A device whose look in the shared thread takes longer is read in a thread of its own for a while.
+# A device whose read takes longer in the shared thread gets a thread of its own for a while.
 QUICK_SECONDS = 0.002
 
 
 @dataclass(frozen=True)
-class Read:
-    """How to read a device, and its folder; ``begin`` gives what is then called for each look."""
+class DeviceSource:
+    """The folder of a device, and how to read it: ``open`` returns the function that each read calls."""
 
     path: str
-    begin: Callable[[DeviceAccess], Callable[[], DeviceReading]]
+    open: Callable[[DeviceAccess], Callable[[], DeviceReading]]
 
 
 class Reader:
-    """What only the worker touches that reads the device at the time."""
+    """The state of reading a device; only the thread that reads the device at the time uses it."""
 
     def __init__(
         self, files: Files, hung: HungFiles, kernel: Kernel | None, early: float = 0.0, *, every_time: bool
     ) -> None:
         self.folders = Folders(files, hung, early)
         self.gone = False
-        """Whether its last read came back after it was abandoned."""
+        """Whether its last read has returned after the reader was abandoned."""
         self._hung = hung
         self._inode = 0
         self._moved = (0, 0.0)
-        self._read: Read | None = None
+        self._source: DeviceSource | None = None
         self._access = DeviceAccess(self.folders, TierCache(early, every_time=every_time), PciFunctionReader(), kernel)
 
-    def read(self, read: Read, now: float) -> DeviceReading:
-        """A look at the device at the monotonic time ``now``; ``PartError`` where it can't be read."""
-        kept = self._access.cache
+    def read(self, source: DeviceSource, now: float) -> DeviceReading:
+        """Read the device at the monotonic time ``now``. Raises ``PartError`` where it can't be read."""
+        cache = self._access.cache
         self.folders.begin(now)
-        kept.begin(now)
+        cache.begin(now)
         try:
-            self._recognise(self.folders.present(read.path).inode)
-            reading = self._looker(read)()
-            temperatures = read_temperatures(self._access, read.path)
+            self._drop_cache_if_replaced(self.folders.present(source.path).inode)
+            reading = self._read_function(source)()
+            temperatures = read_temperatures(self._access, source.path)
             hops = self._hops(reading)
         except (OSError, PartError) as error:
-            raise self._why(error, read.path) from error
+            raise _part_error(error, source.path) from error
         finally:
             if self.folders.abandoned:
                 self._end(now)
-        failing = self.folders.failing(read.path)
-        return reading._replace(temperatures=temperatures, hops=hops, ages=kept.end(), failing=failing)
+        failing = self.folders.failing(source.path)
+        return reading._replace(temperatures=temperatures, hops=hops, ages=cache.end(), failing=failing)
 
-    def _looker(self, read: Read) -> Callable[[], DeviceReading]:
-        if read is not self._read:
-            self._read, self._look = read, read.begin(self._access)
-        return self._look
+    def _read_function(self, source: DeviceSource) -> Callable[[], DeviceReading]:
+        if source is not self._source:
+            self._source, self._function = source, source.open(self._access)
+        return self._function
 
     def _hops(self, reading: DeviceReading) -> tuple[Hop, ...]:
         path, busy = reading.pci.path, self._busy(reading)
@@ -90,22 +90,23 @@ class Reader:
         self._moved = moved, self.folders.now
         return moved - before >= BUSY_BYTES_PER_SECOND * max(1.0, self.folders.now - then) and then > 0.0
 
-    def _recognise(self, inode: int) -> None:
-        """Nothing that was kept is true of a device that was made anew."""
+    def _drop_cache_if_replaced(self, inode: int) -> None:
+        """Drop all cached values if the device was removed and added again."""
         if inode != self._inode:
             self._access.cache.clear()
             self._inode = inode
 
-    def _why(self, error: OSError | PartError, path: str) -> PartError:
-        if not os.path.exists(path):  # noqa: PTH110
-            return PartError(GONE)
-        return error if isinstance(error, PartError) else PartError(reason_of(error), str(error))
-
     def _end(self, now: float) -> None:
-        """What hung came back, long after ``now``: let the file be asked again, a while later."""
+        """End an abandoned reader, whose read returned long after ``now``: allow the file again later."""
         self._hung.came_back(self.folders.current, now + time.monotonic() - self.folders.since)
         self.folders.close()
         self.gone = True
+
+
+def _part_error(error: OSError | PartError, path: str) -> PartError:
+    if not os.path.exists(path):  # noqa: PTH110
+        return PartError(GONE)
+    return error if isinstance(error, PartError) else PartError(reason_of(error), str(error))
 
 
 def _traffic(ports: tuple[PortReading, ...]) -> int:
@@ -115,40 +116,41 @@ def _traffic(ports: tuple[PortReading, ...]) -> int:
 
 
 class Device:
-    """A device of the node, by its present name."""
+    """A device of the node under its present name: its reader, and the readers whose read hangs."""
 
     def __init__(self, name: str, new_reader: Callable[[HungFiles], Reader]) -> None:
         self._name = name
         self._new_reader = new_reader
         self._hung = HungFiles()
-        self._left: list[Reader] = []
+        self._abandoned: list[Reader] = []
         self._member, self._reader = self._fresh()
 
     @property
     def hanging(self) -> int:
-        """How many of its files hang at present."""
-        return sum(not reader.gone for reader in self._left)
+        """How many files of the device hang at present."""
+        return sum(not reader.gone for reader in self._abandoned)
 
-    def look(self, read: Read, now: float, *, apart: bool = False) -> Look:
-        """Return a look at the monotonic time ``now``, which is yet to begin; see :meth:`Member.task`."""
-        self._left = [left for left in self._left if not left.gone]
+    def prepare(self, source: DeviceSource, now: float, *, apart: bool = False) -> DeviceRead:
+        """Return a read at the monotonic time ``now`` that has not begun yet; see :meth:`Member.task`."""
+        self._abandoned = [reader for reader in self._abandoned if not reader.gone]
         reader = self._reader
-        return Look(self, read, now, self._member.task(lambda: reader.read(read, now), apart=apart, now=now))
+        task = self._member.task(lambda: reader.read(source, now), apart=apart, now=now)
+        return DeviceRead(self, source, now, task)
 
-    def waited(self, look: Look, until: float) -> Task[DeviceReading]:
-        """Wait until the monotonic time ``until``; return the look's task, or a new one if a file of it hangs."""
-        if look.task.outcome(until).reason != LATE or len(self._left) >= MAX_HUNG:
-            return look.task
-        patience = min(HUNG_SECONDS, HUNG_SHARE * (until - look.task.started))
+    def retry_if_hung(self, read: DeviceRead, until: float) -> Task[DeviceReading]:
+        """Wait until the monotonic time ``until``; return the read's task, or a new read's if a file hangs."""
+        if read.task.outcome(until).reason != LATE or len(self._abandoned) >= MAX_HUNG:
+            return read.task
+        limit = min(HUNG_SECONDS, HUNG_SHARE * (until - read.task.started))
         folders = self._reader.folders
-        if time.monotonic() - folders.since < patience:
-            return look.task
+        if time.monotonic() - folders.since < limit:
+            return read.task
         self._hung.add(folders.current)
         folders.abandoned = True
-        self._left.append(self._reader)
+        self._abandoned.append(self._reader)
         self._member.close()
         self._member, self._reader = self._fresh()
-        again = self.look(look.read, look.now, apart=True)
+        again = self.prepare(read.source, read.now, apart=True)
         begin_apart(again.task)
         return again.task
 
@@ -165,10 +167,10 @@ class Device:
 
 
 @dataclass(frozen=True)
-class Look:
-    """A look at a device; its task has failed as late where an earlier one is still under way."""
+class DeviceRead:
+    """One read of a device; its task has failed as late where an earlier read is still under way."""
 
     device: Device
-    read: Read
+    source: DeviceSource
     now: float
     task: Task[DeviceReading]

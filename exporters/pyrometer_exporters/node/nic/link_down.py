@@ -137,10 +137,10 @@ class PortMemory:
 
     @staticmethod
     def _may_be_late(seen: PortObservation, source: str) -> bool:
-        """Whether a source may show a loss at the next look that others showed at this one.
+        """Return whether a source may show at the next read a loss that others show at this one.
 
-        Only the loss of a link that is down still, lost in the middle of the seen. What a source doesn't show of a link
-        that came back it never will.
+        Only if the link was lost in the middle of this read and is still down: of a link that came back, a source that
+        doesn't show the loss never will.
         """
         pinned = source == LINK_DOWNED and seen.sources[source] == LINK_DOWNED_MAXIMUM
         return seen.active is False and not pinned

@@ -1,4 +1,4 @@
-"""Which thread a device is read in: apart for a minute after a slow look, then tried among the others again."""
+"""Which thread a device is read in: apart for a minute after a slow read, then tried among the others again."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import pytest
 
 from pyrometer_exporters.framework.scheduling import APART_SECONDS
 from pyrometer_exporters.node.nic import device
-from pyrometer_exporters.node.nic.device import QUICK_SECONDS, Device, Look, Read
+from pyrometer_exporters.node.nic.device import QUICK_SECONDS, Device, DeviceRead, DeviceSource
 
-READ = Read("/nowhere", cast("Any", None))
+SOURCE = DeviceSource("/nowhere", cast("Any", None))
 
 
 class Reads:
@@ -18,16 +18,16 @@ class Reads:
 
     gone = False
 
-    def read(self, _read: Read, _now: float) -> Any:
+    def read(self, _source: DeviceSource, _now: float) -> Any:
         return None
 
 
-def after(one: Device, now: float, seconds: float) -> Look:
-    """A look at ``now`` that takes so long; whoever ran it."""
-    look = one.look(READ, now)
-    look.task.run()
-    look.task.began, look.task.ended = 0.0, seconds
-    return look
+def after(one: Device, now: float, seconds: float) -> DeviceRead:
+    """Read the device at ``now``, taking that many seconds."""
+    read = one.prepare(SOURCE, now)
+    read.task.run()
+    read.task.began, read.task.ended = 0.0, seconds
+    return read
 
 
 @pytest.fixture
