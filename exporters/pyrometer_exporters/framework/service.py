@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from pyrometer_exporters.framework import custom_collectors, memory
+from pyrometer_exporters.framework import custom_collectors, tuning
 from pyrometer_exporters.framework.collector import Collector, CollectorSpec, Context, Endpoint, FlagGroup, discover
 from pyrometer_exporters.framework.exposition import TEXT_CONTENT_TYPE, Renderer
 from pyrometer_exporters.framework.gather import Gathered, Gatherer
@@ -75,7 +75,7 @@ def run(exporter: Exporter, argv: Sequence[str] | None = None) -> int:
     logs.set_up(getattr(flags, "log.level"), getattr(flags, "log.format"))
     for line in refused:
         log.warning("%s", line)
-    memory.keep()
+    tuning.keep()
     try:
         config = webconfig.load(getattr(flags, "web.config.file"))
         context = _context(flags)
@@ -287,7 +287,7 @@ class _App:
         waiting, self._waiting = self._waiting, []
         if page is not None:
             if self._last is None:
-                memory.settle()
+                tuning.settle()
             self._last = page.gathered
         for waiter in waiting:
             settle(waiter, page, error)
