@@ -39,7 +39,7 @@ METHODS = ("chat.postMessage", "chat.postMessage", "chat.update", "conversations
 
 @dataclass
 class Verdict:
-    """What went wrong; everything empty is right."""
+    """The failures of a trial; all empty if it went well."""
 
     kills: int = 0
     incidents: int = 0
@@ -122,7 +122,7 @@ class Chaos:
             self._doubtful += kind != "ratelimit" and details.get("error") != "service_unavailable"
 
     def _deliver(self) -> None:
-        """What had no answer again; then a new incident, or the other state of one that is known."""
+        """Repeat unanswered deliveries; then send a new incident, or the other state of one that is known."""
         self._repeat()
         known = [node for node in self._truth if node not in self._pending]
         if not known or self._random.random() < 0.4:

@@ -28,7 +28,7 @@ START = 1_795_300_000.0
 
 
 class FakeClock:
-    """Stands still until told."""
+    """A clock that moves only when asked to."""
 
     def __init__(self, now: float = START) -> None:
         self.time = now
@@ -221,14 +221,14 @@ def wait_until(condition: Callable[[], object], seconds: float = 30.0) -> None:
 
 
 def logged_port(logged: Callable[[], str]) -> int:
-    """The port on which a service listens that was to take any, as its log tells."""
+    """The port on which a service with port 0 listens, from its log."""
     found: list[str] = []
     wait_until(lambda: found or found.extend(re.findall(r"listening on 127\.0\.0\.1:(\d+)", logged())))
     return int(found[0])
 
 
 class Bench:
-    """Store, intake and courier on a clock that stands still."""
+    """Store, intake and courier on a stopped clock."""
 
     def __init__(self, store: Store, slack: Any, clock: Any, channel: Any = "#gpu-alerts") -> None:
         self.store, self.slack, self.clock, self.channel = store, slack, clock, channel

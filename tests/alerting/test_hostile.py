@@ -1,4 +1,4 @@
-"""Whatever stands in labels, names and reasons: nothing pings, breaks or overflows, wherever it is shown.
+"""Any text in labels, names and reasons: nothing pings, breaks or overflows, wherever it is shown.
 
 The messages themselves have their property test in test_messages.py; these are the other places, and the whole way.
 """

@@ -27,7 +27,7 @@ BAD_EVENTS = ("oom_kill", "machine_check", "pcie_aer", "sxid", "nvme", "soft_loc
 class HostEvidence:
     """Columns of `xids`: node, gpu, xid, count; `pcie`: node, gpu, lanes, full; `rates`: node, device, port, ratio.
 
-    Of `events`: node, kind, count; of `pressure`: node, resource, now, before, usual (the median of the run's nodes).
+    `events`: node, kind, count; `pressure`: node, resource, now, before, usual (the median of the run's nodes).
     """
 
     xids: pd.DataFrame = field(default_factory=pd.DataFrame)

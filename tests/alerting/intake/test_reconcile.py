@@ -1,4 +1,4 @@
-"""Setting right what the webhook did not tell: on a clock that stands still, with everyone upstream played."""
+"""Corrections of alerts that the webhook did not deliver, on a stopped clock, with everyone upstream simulated."""
 
 from __future__ import annotations
 

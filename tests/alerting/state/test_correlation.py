@@ -1,4 +1,4 @@
-"""What is one incident and what is not: parts, switches, racks, storms; and how several become one."""
+"""The borders of one incident: parts, switches, racks, storms; and how several become one."""
 
 from __future__ import annotations
 

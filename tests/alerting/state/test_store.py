@@ -1,4 +1,4 @@
-"""What is forgotten, and what is not; and that the file gives its space back."""
+"""Old rows are deleted, others kept, and the file gives its space back."""
 
 from __future__ import annotations
 
