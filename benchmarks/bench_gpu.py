@@ -26,7 +26,7 @@ import pynvml
 from cpu_meter import metered_library
 from harness import p99, within_budget
 
-from pyrometer_exporters.framework import memory
+from pyrometer_exporters.framework import tuning
 from pyrometer_exporters.framework.collector import Context
 from pyrometer_exporters.framework.exposition import Renderer
 from pyrometer_exporters.framework.metrics import Sample
@@ -34,7 +34,7 @@ from pyrometer_exporters.node.gpu.binding import Pynvml
 from pyrometer_exporters.node.gpu.collector import add_flags, build
 from pyrometer_exporters.node.gpu.driver import Driver, Link
 from pyrometer_exporters.node.gpu.nvml import Code, EventData, FieldKey, Handle, Memory, Nvml, NvmlError
-from pyrometer_exporters.node.gpu.sampler import Sampler, Watched
+from pyrometer_exporters.node.gpu.sampler import SampledGpu, Sampler
 from pyrometer_kit.clock import SystemClock
 from pyrometer_simulator.nvml import SimulatedGpus, installed
 
@@ -129,7 +129,7 @@ def sampler_percent(nvml: Nvml, handles: Iterable[Handle], seconds: float) -> fl
     driver.link = Link(0, "", GPUS)
     sampler = Sampler(driver.using)
     for handle in handles:
-        watched = Watched()
+        watched = SampledGpu()
         watched.read = nvml.clock_event_reader(handle)
         sampler.watch(watched)
     time.sleep(0.2)
@@ -207,7 +207,7 @@ def collections(folder: Path, nvml: Nvml, clock: ScrapeClock, device: Callable[[
     used, inside, samples = [], [], []
     for number in range(rounds):
         if number == 1:
-            memory.settle()  # as the exporter does after its first collection
+            tuning.settle()  # as the exporter does after its first collection
         clock.ahead += SCRAPE_SECONDS
         start, before = time.process_time(), device()
         found = list(collector.collect(time.monotonic() + 5))

@@ -54,7 +54,7 @@ def threads(pid: int) -> int:
 
 
 @dataclass
-class Watched:
+class SampledGpu:
     """What a time of scraping showed."""
 
     took: list[float] = field(default_factory=list)
@@ -63,8 +63,8 @@ class Watched:
     stuck: int = 0
 
 
-def watch(pid: int, port: int, hung: SimulatedGpu, seconds: float) -> Watched:
-    found = Watched()
+def watch(pid: int, port: int, hung: SimulatedGpu, seconds: float) -> SampledGpu:
+    found = SampledGpu()
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         elapsed, up = scrape(port)

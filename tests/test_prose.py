@@ -17,8 +17,6 @@ PENDING = (
     "benchmarks",
     "docs/metrics.md",
     "docs/reference/alerts.md",
-    "exporters/pyrometer_exporters/framework",
-    "exporters/pyrometer_exporters/node",
     "kit",
     "tests/exporters",
     "tests/kit",

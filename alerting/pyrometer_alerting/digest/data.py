@@ -1,6 +1,6 @@
 """Gather a digest's data: goodput, incidents by cause, failures, repeat offenders, Xids and trends by month.
 
-The sources are Prometheus and the incidents in the store. Unmeasured quantities are missing, never zero: each gap is named.
+The sources are Prometheus and the incidents in the store. Unmeasured quantities are missing, never zero, and named.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class Renderer:
     def __init__(self) -> None:
         self._prefixes: dict[Family, dict[tuple[str, ...], str]] = {}
         self._headers: dict[Family, str] = {}
-        # Of a node's thousands of values most are a few small numbers.
+        # Most of a node's thousands of values are a few small numbers, such as counts of errors.
         self._line_end = lru_cache(MAX_CACHED_VALUES)(_line_end)
 
     def text(self, samples: Iterable[Sample]) -> bytes:
