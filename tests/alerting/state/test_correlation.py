@@ -1,4 +1,8 @@
+<<<<<<< HEAD
 """The borders of one incident: parts, switches, racks, storms; and how several become one."""
+=======
+"""Correlation: which incidents are one (parts, switches, racks, storms), and how several are merged."""
+>>>>>>> main
 
 from __future__ import annotations
 
