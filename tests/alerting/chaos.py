@@ -39,11 +39,7 @@ METHODS = ("chat.postMessage", "chat.postMessage", "chat.update", "conversations
 
 @dataclass
 class Verdict:
-<<<<<<< HEAD
-    """The failures of a trial; all empty if it went well."""
-=======
     """The violations; all empty is right."""
->>>>>>> main
 
     kills: int = 0
     incidents: int = 0
@@ -126,11 +122,7 @@ class Chaos:
             self._doubtful += kind != "ratelimit" and details.get("error") != "service_unavailable"
 
     def _deliver(self) -> None:
-<<<<<<< HEAD
-        """Repeat unanswered deliveries; then send a new incident, or the other state of one that is known."""
-=======
         """Repeat what had no answer; then send a new incident, or the other state of a known one."""
->>>>>>> main
         self._repeat()
         known = [node for node in self._truth if node not in self._pending]
         if not known or self._random.random() < 0.4:

@@ -29,11 +29,7 @@ START = 1_795_300_000.0
 
 
 class FakeClock:
-<<<<<<< HEAD
-    """A clock that moves only when asked to."""
-=======
     """A clock that moves only when advanced."""
->>>>>>> main
 
     def __init__(self, now: float = START) -> None:
         self.time = now
@@ -226,22 +222,14 @@ def wait_until(condition: Callable[[], object], seconds: float = 30.0) -> None:
 
 
 def logged_port(logged: Callable[[], str]) -> int:
-<<<<<<< HEAD
-    """The port on which a service with port 0 listens, from its log."""
-=======
     """Return the port that a service started on port 0 reports in its log."""
->>>>>>> main
     found: list[str] = []
     wait_until(lambda: found or found.extend(re.findall(r"listening on 127\.0\.0\.1:(\d+)", logged())))
     return int(found[0])
 
 
 class Bench:
-<<<<<<< HEAD
-    """Store, intake and courier on a stopped clock."""
-=======
     """Store, intake and courier on a FakeClock."""
->>>>>>> main
 
     def __init__(self, store: Store, slack: FakeSlack, clock: FakeClock, channel: Any = "#gpu-alerts") -> None:
         self.store, self.slack, self.clock, self.channel = store, slack, clock, channel

@@ -196,21 +196,13 @@ class Receiver:
         return self.service.routes()[WEBHOOK_PATH].handler(request)
 
     def fires(self, *alerts: Mapping[str, Any]) -> None:
-<<<<<<< HEAD
-        """Prometheus' present answer."""
-=======
         """Set the answer of Prometheus to queries for now."""
->>>>>>> main
         now = time.time()
         firing = [Series({**alert["labels"], "alertstate": "firing"}, ((now, 1.0),)) for alert in alerts]
         self.prometheus.answers = [("^ALERTS", list(firing))]
 
     def fired(self, labels: Mapping[str, str], began: float, ended: float) -> None:
-<<<<<<< HEAD
-        """Prometheus' past: samples of ALERTS."""
-=======
         """Set the answer of Prometheus about the past: samples of ALERTS."""
->>>>>>> main
         points = tuple((when, 1.0) for when in (began, (began + ended) / 2, ended))
         self.prometheus.answers = [("^ALERTS", [Series({**labels, "alertstate": "firing"}, points)])]
 

@@ -1,11 +1,7 @@
 """Gather a digest's data: goodput, incidents by cause, failures, repeat offenders, Xids and trends by month.
 
-<<<<<<< HEAD
-The sources are Prometheus and the incidents in the store. Unmeasured quantities are missing, never zero, and named.
-=======
 The sources are Prometheus and the incidents in the store. A value that nobody measured is missing,
 never zero: each gap is named.
->>>>>>> main
 """
 
 from __future__ import annotations

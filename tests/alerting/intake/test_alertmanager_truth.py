@@ -1,8 +1,4 @@
-<<<<<<< HEAD
-"""A real Alertmanager, case by case: which alerts it delivers, and what the channel shows.
-=======
 """A real Alertmanager, case by case: what it delivers and what it does not, and what the channel shows.
->>>>>>> main
 
 The letters are those of `docs/alertmanager.md`: lost resolves, repeated and missing deliveries.
 """

@@ -1,8 +1,4 @@
-<<<<<<< HEAD
-"""Corrections of alerts that the webhook did not deliver, on a stopped clock, with everyone upstream simulated."""
-=======
 """Reconciliation of what the webhook did not deliver, on a FakeClock, with fakes of all upstream services."""
->>>>>>> main
 
 from __future__ import annotations
 

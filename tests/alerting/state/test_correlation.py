@@ -1,8 +1,4 @@
-<<<<<<< HEAD
-"""The borders of one incident: parts, switches, racks, storms; and how several become one."""
-=======
 """Correlation: which incidents are one (parts, switches, racks, storms), and how several are merged."""
->>>>>>> main
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-<<<<<<< HEAD
-"""Old rows are deleted, others kept, and the file gives its space back."""
-=======
 """Retention: what the store deletes and what it keeps, and that the file shrinks."""
->>>>>>> main
 
 from __future__ import annotations
 
