@@ -1,4 +1,4 @@
-"""What a measurement has started ends with it, whichever way it is ended."""
+"""A measurement ends what it has started, whichever way it is terminated."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ sys.exit({module}.main())
 
 @contextlib.contextmanager
 def measuring(folder: Path, module: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """A measurement that has started its Prometheus, and the process id of that."""
+    """Run a measurement until its Prometheus runs; yield it and the process id of Prometheus."""
     program, pid, temporary = folder / "prometheus", folder / "pid", folder / "temporary"
     program.write_text(PROMETHEUS.format(python=sys.executable, pid=str(pid)))
     program.chmod(0o755)

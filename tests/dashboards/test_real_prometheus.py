@@ -57,7 +57,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def _plan(since: float) -> Plan:
-    """Every fault planted, a batch lost each minute, and a run that is known from its log."""
+    """Return a plan with every fault, a batch lost each minute, and a run that is followed by its log."""
     faults = replace(planted(NODES, since), lost_batch=60)
     return Plan(nodes=NODES, named=("lovelace",), faults=faults, line=2)
 
@@ -105,9 +105,9 @@ def _queries() -> Iterator[tuple[str, str, str, str, bool]]:
 
 
 def _besides() -> Iterator[tuple[str, str, str, str, bool]]:
-    """The same of what boards ask beside their panels, in marks and for choices.
+    """Yield the queries of annotations and variables.
 
-    A mark of what is new (a deploy, a restart) has nothing to mark here: of these, what is there now is asked.
+    An annotation of changes (a deploy, a restart) has none to show here, so its present values are queried instead.
     """
     faults = planted(NODES)
     assert faults.hot
@@ -185,7 +185,7 @@ def test_a_planted_lost_gpu_fires_its_own_alert_and_is_named(prometheus: str) ->
     assert named == culprit
 
 
-# What the panels of dcgm-exporter's dashboard (12239 on grafana.com) ask, with its variables $instance and $gpu.
+# The queries of dcgm-exporter's dashboard (12239 on grafana.com), with its variables $instance and $gpu.
 OF_12239 = (
     'DCGM_FI_DEV_GPU_TEMP{instance=~"$instance", gpu=~"$gpu"}',
     'avg(DCGM_FI_DEV_GPU_TEMP{instance=~"$instance", gpu=~"$gpu"})',

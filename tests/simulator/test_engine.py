@@ -1,4 +1,4 @@
-"""What the container tests stand on, as far as it can be tried without an engine."""
+"""The foundations of the container tests, as far as they can be tested without an engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What promtool has to say of rules."""
+"""promtool's verdict on rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Grafana would save is compared with what is written."""
+"""A board is compared with what Grafana would save."""
 
 from __future__ import annotations
 
