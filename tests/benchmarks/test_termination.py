@@ -1,4 +1,4 @@
-"""A measurement ends what it has started, whichever way it is terminated."""
+"""Programs that a measurement has started end with it, however it ends."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ sys.exit({module}.main())
 
 @contextlib.contextmanager
 def measuring(folder: Path, module: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """Run a measurement until its Prometheus runs; yield it and the process id of Prometheus."""
+    """A measurement that has started its Prometheus, and the process id of that."""
     program, pid, temporary = folder / "prometheus", folder / "pid", folder / "temporary"
     program.write_text(PROMETHEUS.format(python=sys.executable, pid=str(pid)))
     program.chmod(0o755)

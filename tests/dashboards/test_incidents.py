@@ -36,7 +36,7 @@ class Shown:
     at: str = "20m"
 
     def asked(self) -> str:
-        """Return the panel's own expression."""
+        """The panel's own expression."""
         expr = expression(self.board, self.title, self.query, **self.variables)
         return f"({expr}) {self.beyond}" if self.beyond else expr
 
@@ -85,7 +85,7 @@ def throttled(at: str, who: str) -> str:
 
 
 def fires(alert: str, severity: str, component: str, more: str) -> Shown:
-    """Return the part that the board of alerts names for an alert."""
+    """The board of alerts must name the part of an alert."""
     urgency = ("critical", "warning", "info").index(severity)
     names = f'alertname="{alert}", severity="{severity}", urgency="{urgency}", component="{component}"'
     labels = f'{{{names}, cluster="c1", {more}}}'
@@ -292,7 +292,7 @@ INCIDENTS: dict[str, tuple[Series, list[Shown]]] = {
         ],
     ),
 }
-# Panels that name a culprit are empty on a healthy cluster.
+# Panels of culprits are empty while all is well.
 QUIET = (
     ("throttling", "GPUs that lost time in the range"),
     ("overview", "GPUs without data"),

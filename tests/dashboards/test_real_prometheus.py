@@ -57,7 +57,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def _plan(since: float) -> Plan:
-    """Return a plan with every fault, a batch lost each minute, and a run that is followed by its log."""
+    """Every fault planted, a batch lost each minute, and a run that is known from its log."""
     faults = replace(planted(NODES, since), lost_batch=60)
     return Plan(nodes=NODES, named=("lovelace",), faults=faults, line=2)
 
@@ -105,9 +105,9 @@ def _queries() -> Iterator[tuple[str, str, str, str, bool]]:
 
 
 def _besides() -> Iterator[tuple[str, str, str, str, bool]]:
-    """Yield the queries of annotations and variables.
+    """The same of what boards ask beside their panels, in marks and for choices.
 
-    An annotation of changes (a deploy, a restart) has none to show here, so its present values are queried instead.
+    A mark of what is new (a deploy, a restart) has nothing to mark here: for these, the present series are queried.
     """
     faults = planted(NODES)
     assert faults.hot

@@ -1,4 +1,4 @@
-"""The foundations of the container tests, as far as they can be tested without an engine."""
+"""The basis of the container tests, as far as it can be tried without an engine."""
 
 from __future__ import annotations
 

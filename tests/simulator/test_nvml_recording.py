@@ -15,12 +15,12 @@ from pyrometer_exporters.node.gpu.collector import add_flags, build
 from pyrometer_simulator.nvml import SimulatedGpus, installed, recording
 from pyrometer_simulator.nvml.recording import Recorder, under_pynvml
 
-# Times, and our own sampler's measurements, differ in each run.
+# Measured by our own sampler, or a time: different in each run.
 _OF_THE_RUN = ("pyrometer_gpu_clock_event", "pyrometer_gpu_xid_last")
 
 
 class StillClock:
-    """A clock that starts at 1000 s and advances 15 s with each scrape."""
+    """Starts at 1000 s; each scrape is 15 s later."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -33,7 +33,7 @@ class StillClock:
 
 
 def scraped(folder: Path, clock: StillClock) -> dict[tuple[str, tuple[str, ...]], float]:
-    """Return the third scrape of a new collector."""
+    """The third scrape of a new collector."""
     parser = argparse.ArgumentParser()
     add_flags(parser)
     context = Context(parser.parse_args([]), clock, folder, folder, folder, None, folder / "kmsg")

@@ -1,4 +1,4 @@
-"""promtool's verdict on rules."""
+"""Promtool's objections to rules."""
 
 from __future__ import annotations
 

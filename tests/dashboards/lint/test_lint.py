@@ -1,4 +1,4 @@
-"""Each check finds its fault, planted into a good board, and nothing else."""
+"""Each check finds its own fault, planted into a good board, and nothing else."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CONTEXT = run.load_context(Path(__file__).parents[3], BOARDS, {})
 
 
 def panel(board: Board, kind: str) -> dict[str, Any]:
-    """Return the first panel of a kind."""
+    """The first panel of a kind."""
     return next(each for each in board["panels"] if each["type"] == kind)
 
 
@@ -30,7 +30,7 @@ def defaults(board: Board, kind: str) -> dict[str, Any]:
 
 
 def query(expr: str, **flags: object) -> Callable[[Board], None]:
-    """Plant a query into the first panel of lines."""
+    """A fault: the first panel of lines asks this."""
 
     def plant(board: Board) -> None:
         panel(board, "timeseries")["targets"][0].update(expr=expr, **flags)
@@ -39,7 +39,7 @@ def query(expr: str, **flags: object) -> Callable[[Board], None]:
 
 
 def setting(kind: str, key: str, value: object = True) -> Callable[[Board], None]:
-    """Plant a setting for all fields of the first panel of a kind; a dot goes one level deeper."""
+    """A fault: a setting of all fields of the first panel of a kind; a dot goes one deeper."""
 
     def plant(board: Board) -> None:
         where = defaults(board, kind)
@@ -72,18 +72,18 @@ def linked(url: str) -> Callable[[Board], None]:
 
 
 def overridden(kind: str, key: str, value: object) -> Callable[[Board], None]:
-    """Plant a setting for one field of the first panel of a kind."""
+    """A fault: a setting of one field of the first panel of a kind."""
     one = {"matcher": {"id": "byName", "options": "Value"}, "properties": [{"id": key, "value": value}]}
     return lambda board: panel(board, kind)["fieldConfig"]["overrides"].append(one)
 
 
 def mark(**changes: object) -> Callable[[Board], None]:
-    """Replace the board's last annotation."""
+    """A fault: the board's last mark is this."""
     return lambda board: board["annotations"]["list"][-1].update(changes)
 
 
 def folded(board: Board) -> None:
-    """Put two panels of a collapsed row at the same position."""
+    """A fault: two panels of a folded row lie on the same place."""
     two = deepcopy(board["panels"][:2])
     for number, each in enumerate(two):
         each.update(id=900 + number, title=f"Folded {number}", gridPos={"x": 0, "y": 90, "w": 8, "h": 8})
@@ -91,7 +91,7 @@ def folded(board: Board) -> None:
 
 
 def history(expr: str) -> Callable[[Board], None]:
-    """Turn the first panel of lines into a status history of this query."""
+    """A fault: the first panel of lines becomes a status history of this."""
 
     def plant(board: Board) -> None:
         one = panel(board, "timeseries")
@@ -130,7 +130,7 @@ FAULTS: dict[str, tuple[str, Callable[[Board], None], str]] = {
     "one under =~": ("node", query('cluster:up:nodes{cluster=~"$cluster"}'), "choice of one"),
     "a variable that isn't": ("overview", query('cluster:up:nodes{x="$missing"}'), "no variable $missing"),
     "instant and range": ("overview", query("cluster:up:nodes", instant=True), "instant and over a range"),
-    # Faulty behaviour of Grafana.
+    # Faults that Grafana was seen to make of these.
     "no pluginVersion": ("gpu-matrix", without("xychart", "pluginVersion"), "no pluginVersion"),
     "timeline by thresholds": ("fabric", setting("state-timeline", "color.mode", "thresholds"), "disappear"),
     "insertNulls": ("overview", setting("timeseries", "custom.insertNulls", 60000), "bridges holes"),
@@ -238,7 +238,7 @@ FAULTS: dict[str, tuple[str, Callable[[Board], None], str]] = {
         ),
         "queries at once",
     ),
-    # Links, variables and runbooks.
+    # Links.
     "a board that isn't": ("overview", linked(f"/d/nowhere?{TIME}"), "no board nowhere"),
     "a variable that isn't there": ("overview", linked(f"/d/pyrometer-node?var-nodes=x&{TIME}"), "no variable nodes"),
     "time forgotten": ("overview", linked("/d/pyrometer-node?var-node=x"), "forgets the time"),

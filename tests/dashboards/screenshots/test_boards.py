@@ -1,4 +1,4 @@
-"""A board is compared with what Grafana would save."""
+"""The board that Grafana would save is compared with ours."""
 
 from __future__ import annotations
 
