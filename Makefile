@@ -4,11 +4,12 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: help setup constraints wheels demo test lane-unit lane-e2e lint unit e2e smoke test-systems test-wheels test-pythons test-compose test-integrations docs bench stack clean
+.PHONY: help setup constraints wheels demo test lane-unit lane-e2e lint unit e2e smoke test-recipes test-systems test-wheels test-pythons test-compose test-integrations reference docs bench stack clean
 
 help:
 	@echo "make demo    a simulated cluster end to end: exporters, Prometheus, Alertmanager, alerting (DEMO_FLAGS=... are passed on)"
 	@echo "make test    lint, types, unit tests, rule tests and the demo scenario"
+	@echo "make test-recipes  the recipes of CONTRIBUTING.md, followed in a scratch copy (minutes)"
 	@echo "make test-compose  the same scenario in containers (9 minutes; root, or an engine that runs)"
 	@echo "make test-integrations    the hooks with the real PyTorch, Hugging Face, Lightning, torchtitan, DeepSpeed, Megatron-core (5 GB)"
 	@echo "make test-systems    demo and smoke tests in chroots of Debian and Ubuntu, as root (SYSTEMS_FLAGS=--help for the choices)"
@@ -16,7 +17,8 @@ help:
 	@echo "make test-pythons   the unit tests on Python 3.10 to 3.14, as far as they are installed (PYTHONS=\"3.10 newest\" TESTS=tests/client)"
 	@echo "make wheels  the distributions, in dist/"
 	@echo "make constraints  the newest versions of what we use, into constraints.txt"
-	@echo "make docs    regenerate docs/ and dashboards/json/, and build the manual into site/"
+	@echo "make reference   regenerate the pages and boards that are made from code: docs/metrics.md, docs/reference/, dashboards/json/"
+	@echo "make docs    the same, the tables of docs/signatures.md, and the manual as a site in site/"
 	@echo "make bench   the benchmarks"
 
 setup: $(STAMP)
@@ -91,7 +93,7 @@ lint: $(STAMP)
 	@echo ">> ruff"; $(BIN)/ruff check . && $(BIN)/ruff format --check .
 	@echo ">> mypy"; $(BIN)/mypy
 
-UNIT := not e2e and not integrations and not wheels
+UNIT := not e2e and not integrations and not wheels and not recipes
 unit: stack
 	@echo ">> tests"; $(BIN)/pytest -m "$(UNIT)"
 
@@ -99,7 +101,7 @@ unit: stack
 SMOKE := tests/simulator/stack tests/simulator/demo tests/simulator/systems tests/simulator/test_engine.py \
 	tests/exporters/node/kernel tests/client/test_*.py tests/test_make.py
 smoke: stack
-	@echo ">> smoke tests"; $(BIN)/pytest -q -m "not e2e and not integrations" $(SMOKE)
+	@echo ">> smoke tests"; $(BIN)/pytest -q -m "not e2e and not integrations and not recipes" $(SMOKE)
 
 # As root: debootstrapped Debian 12 and 13, Ubuntu 22.04 and 24.04. SYSTEMS_FLAGS=--help for the choices.
 test-systems: $(STAMP)
@@ -107,6 +109,9 @@ test-systems: $(STAMP)
 
 e2e: stack
 	@echo ">> end-to-end scenario"; $(BIN)/pytest -m "e2e and not compose"
+
+test-recipes: stack
+	@echo ">> recipes of CONTRIBUTING.md"; $(BIN)/pytest -m recipes tests/docs
 
 # A minute: every wheel built, and installed alone on the oldest and the newest Python.
 test-wheels: $(STAMP)
@@ -133,14 +138,17 @@ $(INTEGRATIONS)/.installed: pyproject.toml $(PARTS:%=%/pyproject.toml)
 		| $(SHORT) || $(NO_PIP)
 	@touch $@
 
-docs: $(STAMP)
+# Every page and board whose truth is in the code. Quick: after each change of a metric, alert, flag or panel.
+reference: $(STAMP)
 	@$(BIN)/python -m pyrometer_exporters.framework.docs docs/metrics.md
 	@$(BIN)/python -m pyrometer_alerting.app.docs docs/metrics.md
-	@$(BIN)/pyrometer-dashboards build dashboards/json
-	@$(BIN)/python benchmarks/signature_confusion.py --write >/dev/null
-	@$(BIN)/python benchmarks/signature_drops.py --write >/dev/null
 	@$(BIN)/python tools/reference.py commands docs/reference/commands.md
 	@$(BIN)/python tools/reference.py alerts docs/reference/alerts.md
+	@$(BIN)/pyrometer-dashboards build dashboards/json
+
+docs: reference
+	@$(BIN)/python benchmarks/signature_confusion.py --write >/dev/null
+	@$(BIN)/python benchmarks/signature_drops.py --write >/dev/null
 	@echo ">> the manual: site/index.html"; NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 bench: $(STAMP)

@@ -48,6 +48,8 @@ NO_VERB = re.compile(
     r"(The|A|An|Its|Their|This|These|Those|All|Each|Every|Both|No|None|Who|Whose|How|Why|When|Where)\b"
 )
 
+# Where the words themselves are listed.
+EXEMPT = ("tools/prose.py", "tests/test_prose.py")
 LISTED = (".py", ".md", ".yaml", ".yml")
 SENTENCE_ENDS = re.compile(r"(?<=[.!?])\s+")
 PROPERTIES = ("property", "cached_property", "functools.cached_property")
@@ -196,7 +198,7 @@ def _of_yaml(text: str) -> Iterator[Text]:
 def files(folders: Iterable[str] = ()) -> list[Path]:
     """Return the files of the repository that hold prose, in these folders only if any are given."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout.decode()
-    paths = [Path(name) for name in listed.split("\0") if name.endswith(LISTED)]
+    paths = [Path(name) for name in listed.split("\0") if name.endswith(LISTED) and name not in EXEMPT]
     wanted = [Path(folder) for folder in folders]
     chosen = [path for path in paths if not wanted or any(path.is_relative_to(folder) for folder in wanted)]
     return [ROOT / path for path in chosen if (ROOT / path).exists()]

@@ -10,23 +10,31 @@ import weakref
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
-    from typing import NoReturn
+    from typing import NoReturn, Protocol
 
-    from pyrometer._run import Run
+    class Closable(Protocol):
+        """A run, as far as the end of its process concerns it."""
+
+        disabled: str | None
+
+        def close(self) -> None: ...
+        def abandon(self, reason: str) -> None: ...
+        def exited_with_error(self) -> bool: ...
+        def steps_finished(self) -> int: ...
 
 
 class ShutdownHandler:
     """Closes runs at a good exit, and detaches them in forked children such as data loader workers."""
 
     def __init__(self) -> None:
-        self.runs: weakref.WeakSet[Run] = weakref.WeakSet()
+        self.runs: weakref.WeakSet[Closable] = weakref.WeakSet()
         self.failed_exit_steps = -1  # how many steps were finished when sys.exit was called with an error
         self.finalized_pid = 0  # the child process of multiprocessing whose end is handled
         atexit.register(self.close_all)
         os.register_at_fork(after_in_child=self.detach_all)
         self._watch_exit()
 
-    def add(self, run: Run) -> None:
+    def add(self, run: Closable) -> None:
         """Close or detach this run from now on."""
         self.runs.add(run)
         util = sys.modules.get("multiprocessing.util")
@@ -96,7 +104,7 @@ def child_failed() -> bool:
 _handler: ShutdownHandler | None = None
 
 
-def close_at_exit(run: Run) -> None:
+def close_at_exit(run: Closable) -> None:
     """Close ``run`` when this process ends well, and detach it in forked children."""
     global _handler  # noqa: PLW0603  one hook per process: os.register_at_fork has no way to unregister
     if _handler is None:

@@ -33,7 +33,10 @@ class FakeClock:
     def __init__(self, now: float = START) -> None:
         self.time = now
 
-    def now(self) -> float:
+    def wall(self) -> float:
+        return self.time
+
+    def monotonic(self) -> float:
         return self.time
 
     def advance(self, seconds: float) -> None:
@@ -54,9 +57,6 @@ class FakePrometheus:
         return self._answer(query)
 
     def range(self, query: str, start: float, end: float, step: float) -> list[Series]:
-        return self._answer(query)
-
-    def samples(self, query: str, at: float) -> list[Series]:
         return self._answer(query)
 
     def _answer(self, query: str) -> list[Series]:

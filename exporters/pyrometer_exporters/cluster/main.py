@@ -27,7 +27,7 @@ CLUSTER_EXPORTER = Exporter(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the cluster exporter; the exit status."""
+    """Run the cluster exporter and return the exit status."""
     return run(CLUSTER_EXPORTER, argv)
 
 

@@ -1,4 +1,4 @@
-"""Asks an outside program at its own pace, in its own thread: a scrape only reads what it last said."""
+"""Poll an outside program in a thread of its own: a scrape only reads the latest answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyrometer_kit.prometheus import PrometheusError
 
 T = TypeVar("T")
 
-# Prometheus itself keeps a sample for five minutes; three lost turns are no accident any more.
+# Prometheus itself keeps a sample for five minutes; three lost turns in a row are a failure.
 TURNS_KEPT = 3
 
 
@@ -22,10 +22,10 @@ seconds = number_between(1.0, 3600.0, "a number of seconds from 1 to 3600")
 
 
 class Poller(Generic[T]):
-    """Calls ``job`` every ``interval`` seconds, and keeps what became of it.
+    """Calls ``job`` every ``interval`` seconds, and keeps its latest outcome.
 
-    ``job`` is to end within ``deadline``. Should it hang all the same, its last answer is dropped after TURNS_KEPT
-    turns: absent, not frozen.
+    ``job`` should end within ``deadline``. If it hangs all the same, its answer is dropped after TURNS_KEPT turns:
+    absent, not frozen.
     """
 
     def __init__(self, name: str, interval: float, deadline: float, job: Callable[[], T], clock: Clock) -> None:
@@ -40,24 +40,24 @@ class Poller(Generic[T]):
         self._stop = threading.Event()
 
     def start(self) -> None:
-        """Begin, in a thread of its own. Once."""
+        """Start the thread. Call once."""
         threading.Thread(target=self._run, name=f"poll-{self._name}", daemon=True).start()
 
     def turn(self) -> None:
-        """Ask once, now, and keep the answer."""
+        """Poll once, now, and keep the answer."""
         try:
             outcome: Outcome[T] = Outcome(self._job())
         except PartError as error:
             outcome = Outcome(None, error.reason, error.detail)
         except PrometheusError as error:
             outcome = Outcome(None, error.reason, str(error))
-        except Exception as error:  # noqa: BLE001  whatever went wrong belongs to this part alone, and is served
+        except Exception as error:  # noqa: BLE001  any failure concerns this part alone, and is served
             outcome = Outcome(None, reason_of(error), f"{type(error).__name__}: {error}")
         self._outcome, self._at = outcome, self._clock.monotonic()
         self._answered.set()
 
     def latest(self, wait: float = 0.0) -> Outcome[T]:
-        """What the latest turn gave; waits up to ``wait`` seconds for the very first one."""
+        """Return the latest outcome, waiting up to ``wait`` seconds for the very first one."""
         self._answered.wait(max(0.0, wait))
         outcome, age = self._outcome, self._clock.monotonic() - self._at
         if outcome is None:
@@ -67,7 +67,7 @@ class Poller(Generic[T]):
         return outcome
 
     def close(self) -> None:
-        """End the thread after its present turn; doesn't wait for it."""
+        """Stop the thread after its current turn, without waiting for it."""
         self._stop.set()
 
     def _run(self) -> None:

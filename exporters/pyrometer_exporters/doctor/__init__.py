@@ -1,1 +1,1 @@
-"""What this node's exporter can see, what it can't, and why: the program ``pyrometer-doctor``."""
+"""The doctor: report which metrics this node's exporter can serve, which it can't, and why."""

@@ -1,4 +1,4 @@
-"""Runs the real collectors in this process, as the exporter would, and looks at what they gave."""
+"""Run the real collectors in this process, as the exporter does, and report on their samples."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from pyrometer_exporters.doctor import problems, readout
-from pyrometer_exporters.doctor.recording import Recording
-from pyrometer_exporters.doctor.report import Attribution, CollectorFound, Report
+from pyrometer_exporters.doctor import problems
+from pyrometer_exporters.doctor import readings as reading
+from pyrometer_exporters.doctor.failures import Recording
+from pyrometer_exporters.doctor.report import Attribution, CollectorStatus, Report
 from pyrometer_exporters.framework import service
 from pyrometer_exporters.framework.collector import Collector, CollectorSpec, Context
 from pyrometer_exporters.framework.gather import CollectorState, Gathered, Gatherer
@@ -31,36 +32,40 @@ from pyrometer_kit.errors import UsageError
 FIRST_SECONDS, SECOND_SECONDS = 6.0, 4.0
 CLOSE_SECONDS = 1.0
 _GPU: Final = gpu_collector.COLLECTOR.name
-# Rates and GPM's shares need two looks at least 100 ms apart.
+# Rates and the shares of GPM need two scrapes at least 100 ms apart.
 PAUSE_SECONDS = 0.5
 
 
 def examine(flags: argparse.Namespace, specs: Sequence[CollectorSpec]) -> Report:
-    """Everything that can be found out in some 12 s. Raises UsageError for flags that a collector can't use."""
+    """Return a report on this node, within some 12 s.
+
+    Raises:
+        UsageError: A collector can't use a flag.
+    """
     recording = Recording(Pynvml())
     context = service.context_of(flags)
     wanted = [spec for spec in specs if getattr(flags, f"collector.{spec.name}")]
     released = _released(flags)
     if released:
         wanted = [spec for spec in wanted if spec.name != _GPU]
-    samples, states = _gathered([(spec, _built(spec, context, recording)) for spec in wanted])
-    readings = readout.Readings(samples)
+    samples, states = _scrape([(spec, _build(spec, context, recording)) for spec in wanted])
+    readings = reading.Readings(samples)
     downs = {part.part: part for state in states if state.name == _GPU for part in state.downs}
     whole = downs.get(Driver.PART, Down("", ""))
     report = Report(
         host=socket.gethostname(),
-        driver=readout.driver(readings),
+        driver=reading.driver(readings),
         driver_down=whole.reason,
         driver_detail=whole.detail,
-        present=readout.present(readings),
-        gpus=readout.gpus(readings, downs, recording.failures),
+        present=reading.present(readings),
+        gpus=reading.gpus(readings, downs, recording.failures),
         attribution=_attribution(context.procfs, readings),
-        links=readout.links(readings),
-        rings=readout.rings(readings),
+        links=reading.links(readings),
+        rings=reading.rings(readings),
         collectors=[_collector(state) for state in states],
     )
     if released:
-        report.notes.append(f"GPUs were not looked at: {released} asks all to let go of them")
+        report.notes.append(f"GPUs were not examined: {released} asks every program to release them")
     report.notes.extend(problems.notes(report, readings))
     if any(spec.name == _GPU for spec in wanted):
         report.problems.extend(problems.problems(report, readings))
@@ -70,38 +75,39 @@ def examine(flags: argparse.Namespace, specs: Sequence[CollectorSpec]) -> Report
 
 
 @contextlib.contextmanager
-def gpus_read(flags: argparse.Namespace, specs: Sequence[CollectorSpec]) -> Iterator[Callable[[], readout.Readings]]:
-    """Within the block, what the GPU collector gives each time that it is asked.
+def gpus_read(flags: argparse.Namespace, specs: Sequence[CollectorSpec]) -> Iterator[Callable[[], reading.Readings]]:
+    """Yield a function that scrapes the GPU collector and returns its readings.
 
-    Raises UsageError for flags that it can't use, and where GPUs are let go.
+    Raises:
+        UsageError: The collector can't use a flag, or the GPUs are released.
     """
     if released := _released(flags):
-        msg = f"{released} asks all to let go of the GPUs"
+        msg = f"{released} asks every program to release the GPUs"
         raise UsageError(msg)
     context = service.context_of(flags)
     wanted = [spec for spec in specs if spec.name == _GPU]
     gatherer = Gatherer([(spec, service.build(spec, context)) for spec in wanted], SystemClock())
     try:
-        yield lambda: readout.Readings(_looked(gatherer).samples)
+        yield lambda: reading.Readings(_scraped_twice(gatherer).samples)
     finally:
         _within(gatherer.close, CLOSE_SECONDS)
 
 
-def _built(spec: CollectorSpec, context: Context, recording: Recording) -> Collector:
+def _build(spec: CollectorSpec, context: Context, recording: Recording) -> Collector:
     if spec.name == _GPU:
         return gpu_collector.build(context, recording.as_nvml())
     return service.build(spec, context)
 
 
-def _gathered(collectors: list[tuple[CollectorSpec, Collector]]) -> tuple[list[Sample], Iterable[CollectorState]]:
+def _scrape(collectors: list[tuple[CollectorSpec, Collector]]) -> tuple[list[Sample], Iterable[CollectorState]]:
     gatherer = Gatherer(collectors, SystemClock())
-    second = _looked(gatherer)
+    second = _scraped_twice(gatherer)
     _within(gatherer.close, CLOSE_SECONDS)
     return second.samples, second.states
 
 
-def _looked(gatherer: Gatherer) -> Gathered:
-    """What a second look has."""
+def _scraped_twice(gatherer: Gatherer) -> Gathered:
+    """Return the second of two scrapes, which has the rates."""
     gatherer.gather(FIRST_SECONDS)
     time.sleep(PAUSE_SECONDS)
     return gatherer.gather(SECOND_SECONDS)
@@ -123,7 +129,7 @@ def _released(flags: argparse.Namespace) -> str:
     return str(request) if age <= getattr(flags, gpu_collector.RELEASE_FLAG) else ""
 
 
-def _attribution(procfs: Path, readings: readout.Readings) -> Attribution:
+def _attribution(procfs: Path, readings: reading.Readings) -> Attribution:
     try:
         (procfs / "1" / "cgroup").read_bytes()
         cgroups = "readable"
@@ -133,11 +139,11 @@ def _attribution(procfs: Path, readings: readout.Readings) -> Attribution:
     return Attribution(cgroups, processes)
 
 
-def _collector(state: CollectorState) -> CollectorFound:
+def _collector(state: CollectorState) -> CollectorStatus:
     down = {part.part: part.reason for part in state.downs if part.part}
     word = state.failed or ("partly" if state.downs else "ok")
-    return CollectorFound(state.name, word, round(1000 * state.seconds, 1), down)
+    return CollectorStatus(state.name, word, round(1000 * state.seconds, 1), down)
 
 
-def _failed(found: CollectorFound) -> bool:
+def _failed(found: CollectorStatus) -> bool:
     return found.state not in ("ok", "partly")

@@ -1,7 +1,7 @@
-"""The program ``pyrometer-doctor``: the node exporter's flags, ``--json`` and ``--compare-nvidia-smi``.
+"""The program ``pyrometer-doctor``: takes the node exporter's flags, ``--json`` and ``--compare-nvidia-smi``.
 
-Exit status 0 where the alert rules have all they need, 1 where something is missing, 2 for flags that can't be used. Of
-a comparison: 1 where a value differs or only nvidia-smi has it.
+Exit status 0 if the alert rules have all they need, 1 if something is missing, 2 for flags that can't be used. A
+comparison ends with 1 if a value differs or only nvidia-smi has it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from pyrometer_exporters import node
 from pyrometer_exporters.doctor import nvidia_smi
 from pyrometer_exporters.doctor.examine import examine, gpus_read
-from pyrometer_exporters.doctor.text import text
+from pyrometer_exporters.doctor.report import render
 from pyrometer_exporters.framework import service
 from pyrometer_exporters.framework.collector import CollectorSpec, discover
 from pyrometer_exporters.framework.service import Exporter
@@ -26,23 +26,23 @@ from pyrometer_kit.errors import UsageError, fail
 
 DOCTOR = Exporter(
     prog="pyrometer-doctor",
-    title="What the node exporter can see on this node, what it can't, and why. Takes the node exporter's flags.",
+    title="Report what the node exporter can and can't serve on this node, and why. Takes the node exporter's flags.",
     package=node,
     listen="127.0.0.1:9935",
 )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Look, print, and say by the exit status whether the alert rules have all they need."""
+    """Print the report and return the exit status: 1 if the alert rules lack something."""
     specs = discover(DOCTOR.package)
     parser = service.parser(DOCTOR, specs)
     parser.add_argument("--json", dest="json", action="store_true", help="print one JSON object")
     parser.add_argument(
         "--compare-nvidia-smi", dest="compare", nargs="?", const="", metavar="FILE",
-        help="only compare each value with what nvidia-smi -q -x says now, or said into FILE a moment ago",
+        help="only compare each value with nvidia-smi -q -x, run now or written to FILE a moment ago",
     )  # fmt: skip
     flags = parser.parse_args(argv)
-    # Each part that is down is in the report; its log line beside it would only be in the way.
+    # The report lists each part that is down, so its log line is not needed.
     logs.set_up("error", getattr(flags, "log.format"))
     try:
         if flags.compare is not None:
@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         report = examine(flags, specs)
     except UsageError as error:
         return fail(DOCTOR.prog, error)
-    sys.stdout.write(_json(report) if flags.json else text(report))
+    sys.stdout.write(_json(report) if flags.json else render(report))
     sys.stdout.flush()
     return 1 if report.problems else 0
 
@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _compare(flags: argparse.Namespace, specs: Sequence[CollectorSpec]) -> int:
     file = Path(flags.compare) if flags.compare else None
     with gpus_read(flags, specs) as read:
-        # Before and after: what nvidia-smi has to say takes it seconds. Of a file only before.
+        # Read before and after nvidia-smi, which takes seconds; with a file, only once.
         readings = [read()]
         theirs = nvidia_smi.selected(nvidia_smi.read(file), gpu_collector.selection_of(flags))
         readings += [read()] if file is None else []

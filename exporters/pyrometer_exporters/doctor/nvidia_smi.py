@@ -1,7 +1,7 @@
-"""What nvidia-smi says of the same GPUs, field by field beside what the exporter serves.
+"""Compare the exporter's values with nvidia-smi's, field by field.
 
 Source: ``nvidia-smi -q -x``, whose elements look like ``<gpu_temp>41 C</gpu_temp>`` or ``<current_link_width>16x``;
-which of them is which series stands in ``nvidia_smi_fields.py``.
+``nvidia_smi_fields.py`` maps them to our series.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from pyrometer_exporters.doctor.failures import needs_driver
 from pyrometer_exporters.doctor.nvidia_smi_fields import FIELDS, INSTANCE_FIELDS, TEXTS, Field, Text
-from pyrometer_exporters.doctor.readout import Readings, driver
-from pyrometer_exporters.doctor.why import needs_driver
+from pyrometer_exporters.doctor.readings import Readings, driver
 from pyrometer_exporters.node.gpu.collector import COLLECTOR
 from pyrometer_exporters.node.gpu.inventory import Selection, kernel_pci_id
 from pyrometer_kit.errors import UsageError
 
-SECONDS = 60.0  # a sick GPU makes it slow; one that hangs would make it wait for ever
+SECONDS = 60.0  # a sick GPU makes it slow; a hung one would block it forever
 KILL_SECONDS = 1.0
 Verdict = Literal["same", "close", "differs", "only nvidia-smi", "only Pyrometer", "needs a newer driver"]
 FAULTS: frozenset[Verdict] = frozenset({"differs", "only nvidia-smi"})
@@ -36,10 +36,10 @@ _UP = "uuid = pyrometer_gpu_up"
 
 @dataclass(frozen=True)
 class Compared:
-    """A field of one GPU, as both have it; empty where it isn't to be had."""
+    """A field of one GPU in both programs; empty where one does not have it."""
 
     gpu: str
-    """The number; of a MIG device with its GPU instance, ``0 MIG 2``."""
+    """The GPU's number; a MIG device's also has its GPU instance, ``0 MIG 2``."""
     field: str
     theirs: str
     ours: str
@@ -47,9 +47,13 @@ class Compared:
 
 
 def read(path: Path | None) -> dict[str, ET.Element]:
-    """The GPUs of nvidia-smi's report by UUID; it is asked now unless ``path`` has what it said. Errors: UsageError."""
-    text = _said(path)
-    # It writes a plain line before the document where a GPU has fallen off the bus.
+    """Return the GPUs of nvidia-smi's report by UUID, from a file or, without ``path``, by running it now.
+
+    Raises:
+        UsageError: nvidia-smi can't be run or does not end, or its output is no report.
+    """
+    text = _report(path)
+    # It writes a plain line before the document if a GPU has fallen off the bus.
     start = text.find("<?xml")
     try:
         log = ET.fromstring(text[max(start, 0) :])  # noqa: S314  the node's own program, or this user's file
@@ -59,18 +63,18 @@ def read(path: Path | None) -> dict[str, ET.Element]:
         raise UsageError(_not_a_report(path, text, f"its root is {log.tag}"))
     gpus = {gpu.findtext("uuid", "").strip(): gpu for gpu in log.findall("gpu")}
     for gpu in gpus.values():
-        gpu.extend(log.findall("driver_version"))  # of all of them, but compared with what each says
+        gpu.extend(log.findall("driver_version"))  # one for all GPUs, but compared for each
     return gpus
 
 
 def _not_a_report(path: Path | None, text: str, why: str) -> str:
-    # What it says in place of a report is the reason: "Failed to initialize NVML: Driver/library version mismatch".
+    # Its output in place of a report is the reason: "Failed to initialize NVML: Driver/library version mismatch".
     first = next((line.strip() for line in text.splitlines() if line.strip()), "")
-    said = why or (f"it says {first[:200]!r}" if first else "it is empty")
-    return f"{path or 'nvidia-smi'}: not what nvidia-smi -q -x writes: {said}"
+    reason = why or (f"it says {first[:200]!r}" if first else "it is empty")
+    return f"{path or 'nvidia-smi'}: not what nvidia-smi -q -x writes: {reason}"
 
 
-def _said(path: Path | None) -> str:
+def _report(path: Path | None) -> str:
     try:
         return path.read_text(encoding="utf-8", errors="replace") if path is not None else _asked()
     except OSError as error:
@@ -87,7 +91,7 @@ def _asked() -> str:
         return process.communicate(timeout=SECONDS)[0]
     except subprocess.TimeoutExpired:
         process.kill()
-        # Not waited for without a limit: one that hangs inside the driver can't be killed.
+        # With a limit: a process that hangs inside the driver can't be killed.
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.communicate(timeout=KILL_SECONDS)
         msg = f"nvidia-smi -q -x gave no answer in {SECONDS:.0f} s"
@@ -95,7 +99,7 @@ def _asked() -> str:
 
 
 def selected(theirs: Mapping[str, ET.Element], selection: Selection) -> dict[str, ET.Element]:
-    """Without the GPUs that the exporter's flags leave out; nvidia-smi has them in the order of their numbers."""
+    """Return the GPUs that the exporter's flags select; nvidia-smi lists them in the order of their numbers."""
     return {
         uuid: gpu
         for number, (uuid, gpu) in enumerate(theirs.items())
@@ -104,18 +108,19 @@ def selected(theirs: Mapping[str, ET.Element], selection: Selection) -> dict[str
 
 
 def compared(readings: Sequence[Readings], theirs: Mapping[str, ET.Element]) -> list[Compared]:
-    """Every field that nvidia-smi knows, of every GPU that either of the two has.
-
-    Errors: UsageError where they have no GPU in common.
+    """Compare every field that nvidia-smi knows, for every GPU that either of the two has.
 
     Args:
-        readings: ours, of before nvidia-smi was asked and of after: what changes all the time lies between the two.
+        readings: ours, taken before and after nvidia-smi ran: a changing value lies between the two.
         theirs: nvidia-smi's GPUs by UUID.
+
+    Raises:
+        UsageError: They have no GPU in common.
     """
     ours_up = readings[0].of("pyrometer_gpu_up")
     missing = theirs.keys() - {labels["uuid"] for labels, _up in ours_up}
     if len(missing) == len(theirs):
-        msg = f"none of the {len(theirs)} GPUs that nvidia-smi tells of is read here"
+        msg = f"none of the {len(theirs)} GPUs that nvidia-smi reports is read here"
         raise UsageError(msg)
     found = [Compared(uuid, _UP, "1", "", "only nvidia-smi") for uuid in sorted(missing)]
     for labels, up in ours_up:
@@ -136,7 +141,7 @@ def _of_gpu(readings: Sequence[Readings], number: str, up: float, gpu: ET.Elemen
 
 
 def _instances(gpu: ET.Element) -> dict[str, ET.Element]:
-    """The GPU instances, each by the first MIG device in it: they share its memory."""
+    """Return the GPU instances, each as its first MIG device, since its devices share its memory."""
     found: dict[str, ET.Element] = {}
     for device in gpu.findall("mig_devices/mig_device"):
         found.setdefault(device.findtext("gpu_instance_id", "").strip(), device)
@@ -175,12 +180,12 @@ def _number_rows(
 
 
 def _has(gpu: ET.Element, field: Field) -> bool:
-    """Whether nvidia-smi of this driver knows the field, if only to say ``N/A``."""
+    """Return whether this driver's nvidia-smi knows the field, even as ``N/A``."""
     return any(gpu.find(part) is not None for path in field.paths for part in path.split("+"))
 
 
 def _number(gpu: ET.Element, field: Field) -> tuple[str, float | None]:
-    """The field as this driver spells it, and its value in our unit; None where it is missing or ``N/A``."""
+    """Return the field's path in this driver, and its value in our unit, or None if missing or ``N/A``."""
     for path in field.paths:
         numbers = [_one_number(gpu.findtext(part, "").strip(), field) for part in path.split("+")]
         known = [number for number in numbers if number is not None]
@@ -209,7 +214,7 @@ def _verdict(theirs: float | None, ours: Sequence[float], field: Field) -> Verdi
         return "only Pyrometer"
     if not ours:
         return "only nvidia-smi"
-    # nvidia-smi writes two decimals at most, and microseconds.
+    # nvidia-smi writes at most two decimals, and microseconds.
     if any(abs(theirs - value) <= 0.005 for value in ours):
         return "same"
     least, most = min(ours), max(ours)
@@ -223,9 +228,9 @@ def _title(field: Field) -> str:
 
 
 def table(rows: Iterable[Compared]) -> Iterator[str]:
-    """The comparison as a Markdown table; last, how often each verdict came.
+    """Return the lines of the comparison as a Markdown table, and last the count of each verdict.
 
-    A field's rows stand together, and GPUs with the same values share one.
+    Rows are grouped by field, and GPUs with the same values share one.
     """
     by_field: dict[str, dict[tuple[str, ...], list[str]]] = {}
     counts: dict[str, int] = {}
@@ -233,7 +238,7 @@ def table(rows: Iterable[Compared]) -> Iterator[str]:
         lines = by_field.setdefault(row.field, {})
         lines.setdefault((row.theirs, row.ours, row.verdict), []).append(row.gpu)
         counts[row.verdict] = counts.get(row.verdict, 0) + 1
-    yield "| GPU | nvidia-smi -q -x | Pyrometer | it says | we say | verdict |"
+    yield "| GPU | nvidia-smi -q -x | Pyrometer | nvidia-smi's value | our value | verdict |"
     yield "|---|---|---|---|---|---|"
     for field, lines in by_field.items():
         names = [f"`{name}`" for name in field.split(" = ")]

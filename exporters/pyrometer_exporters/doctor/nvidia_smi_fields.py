@@ -1,7 +1,7 @@
-"""Which of nvidia-smi's fields is which of our series.
+"""Map nvidia-smi's fields to our series.
 
-Names that changed between drivers are given with all their spellings, the newest first; what nvidia-smi has in several
-elements is written with ``+`` between them.
+Names that changed between drivers are listed in all spellings, the newest first. A value that nvidia-smi splits into
+several elements is written with ``+`` between them.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ class Field:
     family: str
     labels: Mapping[str, str]
     scale: float = 1.0
-    """What nvidia-smi's number is to be multiplied with."""
+    """The factor from nvidia-smi's number to ours."""
     slack: float = 0.0
     """How far apart two readings a second apart may be, in our unit."""
     share: float = 0.0
     """The same as a share of the larger one."""
     words: Mapping[str, float] | None = None
-    """The numbers that its words, in lower case, stand for; None for yes, no and the like."""
+    """The numbers for its words in lower case; None for yes, no and the like."""
     bit: int = 0
-    """The bit of our bitmask that it is; 0 where ours is no bitmask."""
+    """Its bit in our bitmask, or 0 if ours is none."""
 
 
 @dataclass(frozen=True)
@@ -73,12 +73,12 @@ _REASONS = {
 
 def _reason(name: str, bit: int) -> Field:
     paths = tuple(f"clocks_{word}_reasons/clocks_{word}_reason_{name}" for word in ("event", "throttle"))
-    # Of this moment and of that: shown side by side, never a fault.
+    # A state of two different moments: shown side by side, never a fault.
     return Field(paths, _MASK, {}, slack=1, bit=bit)
 
 
 def _ecc_by_place(life: str) -> list[Field]:
-    """GPUs since Turing have their memory's errors and those of all memory on the chip, older ones each place."""
+    """Return fields of errors by location: GPUs since Turing have DRAM and SRAM, older ones each location."""
     at = f"ecc_errors/{life}"
     newer = [
         (f"{at}/dram_correctable {at}/single_bit/device_memory", "device_memory", "corrected"),
@@ -185,7 +185,7 @@ FIELDS = (
     _field(f"{_COUNTERS}_hw_power_brake", _SECONDS, 1e-6, 5, reason="hw_power_brake"),
 )
 INSTANCE_FIELDS = _MEMORY
-"""Of each MIG device, for the GPU instance that it is in."""
+"""Fields of a MIG device, for its GPU instance."""
 
 _INFO, _VERSIONS, _FABRIC = "pyrometer_gpu_info", "pyrometer_gpu_versions_info", "pyrometer_gpu_fabric_info"
 TEXTS = (

@@ -1,23 +1,58 @@
-"""What the alert rules need and don't get, and what else an operator should know: the verdict over the readings."""
+"""Compare the readings with the needs of the alert rules, and list problems and notes for the operator."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from pyrometer_exporters.doctor.needs import NEEDS, Need
-from pyrometer_exporters.doctor.readout import Readings, is_divided
-from pyrometer_exporters.doctor.report import GpuFound, Report
-from pyrometer_exporters.doctor.why import NOT_IN_MIG
+from pyrometer_exporters.doctor.failures import NOT_IN_MIG
+from pyrometer_exporters.doctor.readings import Readings, is_divided
+from pyrometer_exporters.doctor.report import GpuStatus, Report
 
-# Where the bus has no GPU either, these are no fault: the node has none.
+
+@dataclass(frozen=True)
+class Need:
+    """A family, with one value of its ``reason`` label where that matters, and the alerts that depend on it."""
+
+    family: str
+    alerts: str
+    reason: str = ""
+
+    @property
+    def name(self) -> str:
+        """The selector of the series in PromQL."""
+        return f'{self.family}{{reason="{self.reason}"}}' if self.reason else self.family
+
+
+_SECONDS = "pyrometer_gpu_clock_event_seconds_total"
+
+NEEDS = (
+    Need(_SECONDS, "GpuThrottledThermal", "hw_thermal"),
+    Need(_SECONDS, "GpuThrottledThermal", "sw_thermal"),
+    Need(_SECONDS, "GpuThrottledPowerBrake", "hw_power_brake"),
+    Need(_SECONDS, "GpuThrottledHardware", "hw_slowdown"),
+    Need(_SECONDS, "GpuPowerCapOutlier", "power_cap"),
+    Need("DCGM_FI_DEV_SM_CLOCK", "GpuClockOutlier and the text of throttling alerts"),
+    Need("DCGM_FI_DEV_GPU_TEMP", "the text of throttling alerts"),
+    Need("DCGM_FI_DEV_GPU_UTIL", "GpuPowerCapOutlier, GpuClockOutlier and GpuPcieDegraded"),
+    Need("DCGM_FI_DEV_PCIE_LINK_WIDTH", "GpuPcieDegraded"),
+    Need("DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH", "GpuPcieDegraded"),
+    Need("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "GpuEccUncorrected"),
+    Need("DCGM_FI_DEV_ROW_REMAP_FAILURE", "GpuRowRemapFailed"),
+    Need("pyrometer_gpu_xid_critical_errors_total", "GpuXidCritical"),
+    Need("pyrometer_gpu_xid_errors_total", "the text of GpuXidCritical"),
+)
+
+
+# If the bus has no GPU either, these are no fault: the node has none.
 _NO_DRIVER = ("no_driver", "driver_not_loaded")
 _MISMATCH = "driver_version_mismatch"
-# Boards before Ampere give up pages instead of rows, and then have DCGM's fields for those.
+# Boards before Ampere retire pages instead of rows, and have DCGM's fields for those.
 _NEWER_THAN_PAGES = "DCGM_FI_DEV_ROW_REMAP_FAILURE"
 
 
 def problems(report: Report, readings: Readings) -> list[str]:
-    """What the alert rules need of the GPUs and don't get."""
+    """List what the alert rules need of the GPUs and lack."""
     return [
         *_of_the_driver(report, readings),
         *(f"GPU {gpu.gpu} can't be read: {_why(gpu.down, gpu.detail)}" for gpu in report.gpus if gpu.down),
@@ -26,7 +61,7 @@ def problems(report: Report, readings: Readings) -> list[str]:
 
 
 def log_problems(report: Report) -> list[str]:
-    """What the alert rules need of the kernel's log and don't get."""
+    """List what the alert rules need of the kernel log and lack."""
     why = [collector.down["kmsg"] for collector in report.collectors if "kmsg" in collector.down]
     if not why:
         return []
@@ -36,7 +71,7 @@ def log_problems(report: Report) -> list[str]:
 
 
 def notes(report: Report, readings: Readings) -> list[str]:
-    """What an operator should know though no alert hangs on it."""
+    """List what an operator should know although no alert depends on it."""
     found = []
     if has_no_gpus(report):
         found.append("no NVIDIA GPU on the PCI bus and no driver: a node without GPUs")
@@ -44,28 +79,28 @@ def notes(report: Report, readings: Readings) -> list[str]:
         found.append(f"cgroups of other processes can't be read ({report.attribution.cgroups}): no job_info")
     if hidden := report.attribution.processes.get("hidden"):
         found.append(f"{hidden} processes on GPUs can't be seen from here: run in the host's PID namespace")
-    on_bus, told = report.present.get("pci"), report.present.get("nvml")
-    if on_bus is not None and told is not None and on_bus != told:
-        found.append(f"the PCI bus has {on_bus} GPUs, the driver presents {told}")
+    on_bus, presented = report.present.get("pci"), report.present.get("nvml")
+    if on_bus is not None and presented is not None and on_bus != presented:
+        found.append(f"the PCI bus has {on_bus} GPUs, the driver presents {presented}")
     if divided := [gpu.gpu for gpu in report.gpus if is_divided(readings, gpu.gpu)]:
         lacking = "no utilisation of the whole GPU, so GpuPowerCapOutlier and GpuClockOutlier don't look at it"
         found.append(f"GPU {', '.join(divided)}: divided (MIG), {lacking}")
     if sampled := [gpu.gpu for gpu in report.gpus if gpu.clock_events.get("hw_thermal") == "sampled"]:
         found.append(
             f"GPU {', '.join(sampled)}: times of heat and power brake are sampled, as driver {report.driver['driver']} "
-            "has no counters of them, or none of which the number is certain (575 to 580.65, 580.82 and newer have)"
+            "has no counters of them, or none with a known field number (575 to 580.65, 580.82 and newer have)"
         )
     return found
 
 
 def has_no_gpus(report: Report) -> bool:
-    """Whether this is a node without GPUs, as far as anybody can tell."""
+    """Return whether no source reports a GPU on this node, and none is expected."""
     wanted = report.present.get("expected", 0)
     return report.driver_down in _NO_DRIVER and report.present.get("pci") == 0 and not wanted
 
 
 def _of_the_driver(report: Report, readings: Readings) -> Iterator[str]:
-    on_bus, told, expected = (report.present.get(source) for source in ("pci", "nvml", "expected"))
+    on_bus, presented, expected = (report.present.get(source) for source in ("pci", "nvml", "expected"))
     mismatch = any(value for _, value in readings.of("pyrometer_gpu_driver_mismatch"))
     if mismatch:
         library, module = (report.driver[name] or "unknown" for name in ("library", "kernel_module"))
@@ -76,8 +111,8 @@ def _of_the_driver(report: Report, readings: Readings) -> Iterator[str]:
     if report.driver_down and not has_no_gpus(report) and not (mismatch and report.driver_down == _MISMATCH):
         there = f"{on_bus} GPUs on the PCI bus, but " if on_bus else ""
         yield f"{there}the NVIDIA driver can't be used: {_why(report.driver_down, report.driver_detail)}"
-    if told is not None and expected is not None and told != expected:
-        yield f"the driver presents {told} GPUs, {expected} are expected"
+    if presented is not None and expected is not None and presented != expected:
+        yield f"the driver presents {presented} GPUs, {expected} are expected"
 
 
 def _of_needs(report: Report, readings: Readings) -> Iterator[str]:
@@ -89,7 +124,7 @@ def _of_needs(report: Report, readings: Readings) -> Iterator[str]:
             yield f"GPU {numbers}: no {need.name}, needed by {need.alerts}{f': {why}' if why else ''}"
 
 
-def _is_met(readings: Readings, gpu: GpuFound, need: Need) -> bool:
+def _is_met(readings: Readings, gpu: GpuStatus, need: Need) -> bool:
     if need.family in NOT_IN_MIG and is_divided(readings, gpu.gpu):
         return True  # the rules know
     if need.family == _NEWER_THAN_PAGES and readings.of("DCGM_FI_DEV_RETIRED_PENDING", gpu=gpu.gpu):

@@ -1,7 +1,8 @@
-"""What the doctor found, as data; ``text.py`` makes it readable."""
+"""The doctor's report, as data and as text: aligned columns, and one line for GPUs with the same complaint."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 
@@ -14,8 +15,8 @@ class Absent:
 
 
 @dataclass(frozen=True)
-class GpuFound:
-    """One GPU; ``down`` is None or the reason why it can't be read."""
+class GpuStatus:
+    """A GPU; ``down`` is None, or the reason why it can't be read."""
 
     gpu: str
     uuid: str
@@ -23,27 +24,27 @@ class GpuFound:
     pci_bus_id: str
     down: str | None
     detail: str
-    """What stands behind that reason, in a few more words; empty where nothing does."""
+    """Details of that reason in a few words, or empty."""
     metrics: int
-    """How many kinds of metric it has."""
+    """Number of families with samples."""
     clock_events: dict[str, str]
-    """Reason to method: counter or sampled; reasons that can't be known are left out."""
+    """Reason to method, ``counter`` or ``sampled``; unknown reasons are left out."""
     absent: list[Absent]
 
 
 @dataclass(frozen=True)
 class Attribution:
-    """Whether a GPU's processes can be joined to jobs."""
+    """How far processes on GPUs can be joined to jobs."""
 
     cgroups: str
-    """``readable``, or why other users' processes' cgroups aren't."""
+    """``readable``, or why the cgroups of other users' processes aren't."""
     processes: dict[str, int]
     """Processes on GPUs: of a job, of none, hidden."""
 
 
 @dataclass(frozen=True)
-class CollectorFound:
-    """A collector; ``state`` is ok, partly, or the reason why all of it failed."""
+class CollectorStatus:
+    """A collector; ``state`` is ok, partly, or the reason why it failed."""
 
     name: str
     state: str
@@ -54,24 +55,121 @@ class CollectorFound:
 
 @dataclass(frozen=True)
 class Report:
-    """Everything."""
+    """The whole report."""
 
     host: str
     driver: dict[str, str]
     """Versions of driver, library and kernel_module; empty where unknown."""
     driver_down: str
-    """Why the driver as a whole can't be used, as one of our reasons; empty where it can."""
+    """Why the driver can't be used, as one of our reasons; empty if it can."""
     driver_detail: str
-    """What stands behind that reason."""
+    """Details of that reason."""
     present: dict[str, int]
-    """GPUs by who says so: pci, nvml, expected."""
-    gpus: list[GpuFound]
+    """Number of GPUs by source: pci, nvml, expected."""
+    gpus: list[GpuStatus]
     attribution: Attribution
     links: dict[str, int]
     """Ports up and down, and NVLinks."""
     rings: dict[str, int]
-    """Training runs and ranks that left a ring."""
-    collectors: list[CollectorFound]
+    """Number of training runs and ranks with a ring."""
+    collectors: list[CollectorStatus]
     notes: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-    """What the alert rules need and don't get."""
+    """What the alert rules need and lack."""
+
+
+def render(report: Report) -> str:
+    """Return the report as text, problems last, where the eye is after it has scrolled by."""
+    sections = [
+        ("Driver", _driver(report)),
+        ("GPUs", _table(("GPU", "MODEL", "PCI ADDRESS", "STATE", "METRICS", "TIMES OF CLOCK EVENTS"), _gpus(report))),
+        ("Not available", _table(("GPU", "METRIC", "WHY"), _absent(report.gpus))),
+        ("Jobs", _jobs(report)),
+        ("Links and rings", _links(report)),
+        ("Collectors", _table(("NAME", "STATE", "TOOK", "NOT AVAILABLE"), _collectors(report))),
+        ("Notes", report.notes),
+        ("Problems: what alerts need and lack", report.problems),
+    ]
+    head = f"Pyrometer on {report.host}: {_verdict(report)}"
+    return "\n".join([head, *_laid_out(sections)]) + "\n"
+
+
+def _verdict(report: Report) -> str:
+    count = len(report.problems)
+    return f"{count} problem{'s' * (count != 1)}" if count else "the alert rules have all they need"
+
+
+def _laid_out(sections: Iterable[tuple[str, Iterable[str]]]) -> Iterator[str]:
+    for title, lines in sections:
+        found = list(lines)
+        if found:
+            yield from ("", title, *(f"  {line}".rstrip() for line in found))
+
+
+def _driver(report: Report) -> Iterator[str]:
+    versions = [f"{name.replace('_', ' ')} {version or 'unknown'}" for name, version in report.driver.items()]
+    yield ", ".join(versions)
+    words = {"pci": "on the PCI bus", "nvml": "presented by the driver", "expected": "expected"}
+    counts = [f"{count} {words.get(source, source)}" for source, count in report.present.items()]
+    yield f"GPUs: {', '.join(counts) or 'unknown'}"
+
+
+def _gpus(report: Report) -> Iterator[tuple[str, ...]]:
+    for gpu in report.gpus:
+        state = f"down: {gpu.down}" if gpu.down else "up"
+        yield gpu.gpu, gpu.model or "unknown", gpu.pci_bus_id or "unknown", state, str(gpu.metrics), _methods(gpu)
+
+
+def _methods(gpu: GpuStatus) -> str:
+    methods = list(gpu.clock_events.values())
+    known = [(methods.count(method), word) for method, word in (("counter", "by the driver"), ("sampled", "sampled"))]
+    return ", ".join(f"{count} {word}" for count, word in known if count)
+
+
+def _absent(gpus: Sequence[GpuStatus]) -> Iterator[tuple[str, ...]]:
+    by_complaint: dict[tuple[str, str], list[str]] = {}
+    for gpu in gpus:
+        for absent in gpu.absent:
+            by_complaint.setdefault((absent.metric, absent.why), []).append(gpu.gpu)
+    for (metric, why), numbers in sorted(by_complaint.items()):
+        yield _range(numbers), metric, why
+
+
+def _range(numbers: Sequence[str]) -> str:
+    """Return ``0-7`` for consecutive numbers, else the list.
+
+    >>> _range(["0", "1", "2"]), _range(["0", "2"])
+    ('0-2', '0,2')
+    """
+    known = [int(number) for number in numbers if number.isdecimal()]
+    whole = len(known) > 2 and known == list(range(known[0], known[0] + len(numbers)))
+    return f"{known[0]}-{known[-1]}" if whole else ",".join(numbers)
+
+
+def _jobs(report: Report) -> Iterator[str]:
+    yield f"cgroups of processes: {report.attribution.cgroups}"
+    words = {"job": "of a job", "none": "of no job", "hidden": "that can't be seen from here"}
+    counts = [f"{count} {words.get(kind, kind)}" for kind, count in report.attribution.processes.items()]
+    tried = any(report.attribution.processes.values())
+    yield f"processes on GPUs: {', '.join(counts) if tried else 'none, so attribution could not be checked'}"
+
+
+def _links(report: Report) -> Iterator[str]:
+    found = report.links
+    yield f"network ports: {found['ports_up']} up, {found['ports_down']} down"
+    yield f"NVLinks: {found['nvlinks_up']} up, {found['nvlinks_down']} down"
+    yield f"training: {report.rings['ranks']} ranks of {report.rings['runs']} runs"
+
+
+def _collectors(report: Report) -> Iterator[tuple[str, ...]]:
+    for found in report.collectors:
+        downs = ", ".join(f"{part} ({reason})" for part, reason in found.down.items())
+        yield found.name, found.state, f"{found.milliseconds:.0f} ms", downs
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
+    body = list(rows)
+    if body:
+        widths = [max(len(row[column]) for row in (head, *body)) for column in range(len(head))]
+        for row in (head, *body):
+            yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))

@@ -1,4 +1,4 @@
-"""Slurm's short form of many names: ``gpu-[001-003,010],login1``. Source: slurm.conf(5), NodeName; scontrol(1)."""
+"""Expand Slurm's form of many names: ``gpu-[001-003,010],login1``. Source: slurm.conf(5), NodeName; scontrol(1)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from pyrometer_kit.errors import UsageError
 
-# More than any cluster has; `n[0-999999999]` is a slip of the finger and would fill the memory.
+# More than any cluster has; `n[0-999999999]` is a typing error and would fill the memory.
 MOST_NAMES = 100_000
 _PART = re.compile(r"\[([^\[\]]*)\]")
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
@@ -16,16 +16,23 @@ _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 
 
 def expand(text: str) -> list[str]:
-    """All names that a host list stands for, in its order; UsageError for what is none.
+    """Return all names of a host list, in its order.
 
     >>> expand("gpu-[08-10]")
     ['gpu-08', 'gpu-09', 'gpu-10']
+
+    Raises:
+        UsageError: The text is no host list, or one of too many names.
     """
     return [name for item in split(text) for name in _names(item)]
 
 
 def split(text: str) -> list[str]:
-    """The items between commas that are not inside brackets; UsageError where brackets don't match."""
+    """Split a list at the commas that are not inside brackets.
+
+    Raises:
+        UsageError: The brackets don't match.
+    """
     items, depth = [""], 0
     for char in text:
         depth += {"[": 1, "]": -1}.get(char, 0)
@@ -49,7 +56,7 @@ def _names(item: str) -> Iterator[str]:
     for choice in choices:
         count *= len(choice)
     if count > MOST_NAMES:
-        msg = f"{item!r} stands for {count} names; at most {MOST_NAMES} are taken"
+        msg = f"{item!r} stands for {count} names; at most {MOST_NAMES} are allowed"
         raise UsageError(msg)
     for parts in itertools.product(*choices):
         name = "".join(parts)
@@ -60,7 +67,7 @@ def _names(item: str) -> Iterator[str]:
 
 
 def _numbers(text: str, item: str) -> list[str]:
-    """``001-003,010``: numbers keep the width of the first."""
+    """Expand ``001-003,010``; numbers keep the width of the first."""
     numbers: list[str] = []
     for part in text.split(","):
         found = _RANGE.fullmatch(part)

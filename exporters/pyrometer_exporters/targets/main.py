@@ -1,10 +1,10 @@
-"""The program ``pyrometer-targets``: writes nodes.yaml, hosts.yaml and cluster.yaml for Prometheus.
+"""The program ``pyrometer-targets``: write nodes.yaml, hosts.yaml and cluster.yaml for Prometheus.
 
     sinfo | pyrometer-targets --cluster=h100 --output=compose/targets
     sinfo --Node --noheader --format='%N %f' | pyrometer-targets --cluster=h100 --rack='rack=([a-z0-9]+)'
     pyrometer-targets --cluster=h100 hosts.txt         # a line: gpu-[001-016] r01
 
-Prometheus reads changed files by itself. Nothing is written when the list can't be right.
+Prometheus reads changed files on its own. Nothing is written if the list looks wrong.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from pyrometer_kit.errors import UsageError, fail
 from pyrometer_kit.flags import Flags, regexp
 
 PROG = "pyrometer-targets"
-# A scheduler that is starting, or a filter with a slip in it, tells of a few nodes only; half a cluster is seldom sold.
+# A scheduler that is starting, or a wrong filter, lists only a few nodes; half a cluster seldom goes at once.
 LEAST_SHARE_KEPT = 0.5
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Read, check, write; the exit status."""
+    """Read, check and write; return the exit status."""
     flags = _parser().parse_args(argv)
     try:
         racks = {name: rack for name, rack in parse(_lines(flags.file), flags.rack).items() if _wanted(flags, name)}
@@ -45,21 +45,29 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    flags = Flags(PROG, "Targets for Prometheus from a host list or from sinfo.")
+    flags = Flags(PROG, "Write targets for Prometheus from a host list or from sinfo.")
     add_version_flag(flags, "pyrometer-exporters")
     add = flags.add_argument
     add("file", nargs="?", type=Path, metavar="FILE", help="the list (default: standard input)")
     add("--cluster", required=True, metavar="NAME", help="label of every target")
-    add("--rack", type=_pattern, metavar="REGEXP", help="finds the rack in a line or a name; its group is the rack")
+    add("--rack", type=_pattern, metavar="REGEXP", help="find the rack in a line or a name; its group is the rack")
     add("--include", type=regexp, metavar="REGEXP", help="only these nodes")
     add("--exclude", type=regexp, metavar="REGEXP", help="none of these nodes")
-    add("--suffix", default="", metavar="TEXT", help="after each name in its address, such as .cluster.local")
-    add("--port", type=int, default=9935, help="of the node exporter (default: %(default)s)")
-    add("--host-port", type=int, default=9100, help="of node_exporter beside it; 0 for none (default: %(default)s)")
+    add("--suffix", default="", metavar="TEXT", help="added to each name in its address, such as .cluster.local")
+    add("--port", type=int, default=9935, help="port of the node exporter (default: %(default)s)")
+    add(
+        "--host-port", type=int, default=9100, help="port of node_exporter beside it; 0 for none (default: %(default)s)"
+    )
     add("--cluster-exporter", default="cluster:9936", metavar="HOST:PORT",
         help="the cluster exporter; empty for none (default: %(default)s)")  # fmt: skip
-    add("--output", type=Path, default=Path("compose/targets"), metavar="DIR", help="(default: %(default)s)")
-    add("--force", action="store_true", help="write even if more than half of the nodes would be gone")
+    add(
+        "--output",
+        type=Path,
+        default=Path("compose/targets"),
+        metavar="DIR",
+        help="folder of the files (default: %(default)s)",
+    )
+    add("--force", action="store_true", help="write even if more than half of the nodes would be removed")
     return flags
 
 
@@ -98,7 +106,7 @@ def _check_loss(flags: argparse.Namespace, racks: Mapping[str, str]) -> None:
         return
     lost = before - set(racks)
     if not flags.force and len(lost) > LEAST_SHARE_KEPT * len(before):
-        msg = f"{len(lost)} of {len(before)} nodes of {path} would be gone: nothing was written; --force if that is so"
+        msg = f"{len(lost)} of {len(before)} nodes of {path} would be removed: nothing was written; --force to do so"
         raise UsageError(msg)
 
 
@@ -112,7 +120,7 @@ def _files(flags: argparse.Namespace, racks: Mapping[str, str]) -> Iterator[tupl
 
 
 def _groups(flags: argparse.Namespace, racks: Mapping[str, str], port: int) -> str:
-    """A line for each node: JSON, which is YAML."""
+    """Return a line of JSON, which is YAML, for each node."""
     lines = [f"# Written by {PROG}: changes are lost."]
     for name, rack in racks.items():
         labels = {"cluster": flags.cluster, "node": name} | ({"rack": rack} if rack else {})
@@ -121,7 +129,7 @@ def _groups(flags: argparse.Namespace, racks: Mapping[str, str], port: int) -> s
 
 
 def _write(path: Path, text: str) -> None:
-    """All or nothing: Prometheus may read at any moment."""
+    """Replace the file atomically: Prometheus may read it at any moment."""
     hidden = path.with_name(f".{path.name}.new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

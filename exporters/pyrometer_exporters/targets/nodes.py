@@ -1,8 +1,8 @@
-"""Nodes and their racks from the lines that people have: a host list, or whatever `sinfo` prints.
+"""Parse nodes and their racks from a host list or from the output of `sinfo`.
 
-Understood are: one host list a line, and after it the rack; `sinfo` with its header, whose column NODELIST is taken;
-`sinfo --Node --noheader --format='%N ...'`, whose first column is taken. A node that is named more than once, as sinfo
-does for each of its partitions, counts once.
+Three forms are accepted: a host list per line, followed by the rack; `sinfo` with its header, whose column NODELIST is
+used; `sinfo --Node --noheader --format='%N ...'`, whose first column is used. A node that is named more than once, as
+by sinfo for each of its partitions, counts once.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ COLUMN = "NODELIST"
 
 
 def parse(lines: Iterable[str], rack: re.Pattern[str] | None = None) -> dict[str, str]:
-    """The rack of each node, empty where it is not known, in the order of the list.
+    """Return the rack of each node, empty if unknown, in the order of the list.
 
     Args:
-        lines: text with or without line ends; empty lines and what follows a ``#`` are passed over.
+        lines: text with or without line ends; empty lines and comments after a ``#`` are skipped.
         rack: searched for in a line's words after the names, then in each name; its first group is the rack. Without
             one, a line's second word is its rack if it has two.
 
     Raises:
-        UsageError: a line that can't be understood, or a node in two racks; with the line's number.
+        UsageError: A line can't be parsed, or a node is in two racks; the message has the line's number.
     """
     racks: dict[str, str] = {}
     column = 0

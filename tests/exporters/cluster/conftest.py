@@ -1,4 +1,4 @@
-"""What the cluster exporter's collectors are tested with: a clock, a Prometheus, and what a scrape found."""
+"""Shared by the cluster exporter's collectors are tested with: a clock, a Prometheus, and what a scrape found."""
 
 from __future__ import annotations
 

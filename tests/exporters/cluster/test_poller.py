@@ -1,4 +1,4 @@
-"""What is asked at its own pace, and kept only as long as it is true."""
+"""A poller keeps its own pace, and drops an answer that is too old."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the doctor says about nodes in various states, over simulated GPUs."""
+"""The doctor's report about nodes in various states, over simulated GPUs."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from pyrometer_exporters.doctor import main as doctor
-from pyrometer_exporters.doctor.recording import Failures
-from pyrometer_exporters.doctor.why import DIVIDED, NO_NVLINK, NOTHING, why_absent
+from pyrometer_exporters.doctor.failures import DIVIDED, NO_NVLINK, NOTHING, Failures, why_absent
 from pyrometer_exporters.framework.metrics import Family
 from pyrometer_simulator.nvml import SimulatedGpus, installed
 
@@ -285,7 +284,7 @@ def test_columns_are_aligned_and_alike_gpus_share_a_line(bench: Bench) -> None:
     assert re.search(r"^  0-7  pyrometer_gpu_bank_remapping_pending +needs driver 615 or newer$", out, re.MULTILINE)
     assert "the alert rules have all they need" in lines[0]
     assert "7 by the driver, 4 sampled" in table[1]
-    assert "  processes on GPUs: none, so attribution could not be tried" in lines
+    assert "  processes on GPUs: none, so attribution could not be checked" in lines
 
 
 def test_gpus_that_were_asked_for_are_left_alone(bench: Bench) -> None:

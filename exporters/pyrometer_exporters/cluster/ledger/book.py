@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyrometer_exporters.cluster.ledger import claims
-from pyrometer_exporters.cluster.ledger.claims import Claims
+from pyrometer_exporters.cluster.ledger import pending_parts
 from pyrometer_exporters.cluster.ledger.facts import SAME_MS
+from pyrometer_exporters.cluster.ledger.pending_parts import PendingParts
 
 USEFUL, REWORK, CHECKPOINT, EVAL, INIT, DOWN, OTHER = STATES = (
     "useful", "rework", "checkpoint", "eval", "init", "down", "other",
@@ -25,25 +25,25 @@ HOURS_KEPT = 25
 
 @dataclass
 class Book:
-    """Where a run stands. All times in ms since the epoch, all lengths in ms.
+    """The state of a run's accounts. All times in ms since the epoch, all lengths in ms.
 
     Attributes:
-        started: when the run began, or the ledger saw it first.
-        settled: up to when its time is booked: what the states sum to is ``settled - started``.
-        condition: of the present process: ALIVE, DEAD (seen dead), or CLOSED (ended well, or given up).
-        began: when the present process began, at the latest.
-        life: the same, exactly; None where nobody says.
-        starting: whether the present process has yet to finish its first step.
-        after: when the process before was last known to live: the present one began later.
+        started: when the run began, or was first seen by the ledger.
+        settled: end of the booked time: the states sum to ``settled - started``.
+        condition: of the current process: ALIVE, DEAD (seen dead), or CLOSED (ended well, or given up).
+        began: the latest time at which the current process can have begun.
+        life: its exact start; None if unknown.
+        starting: True until the current process has finished its first step.
+        after: when the previous process was last seen alive: the current one began later.
         alive: when it was last seen alive.
-        high: the highest step ever finished: one at or below it is done again.
-        number: the latest step of the present process; None before the first.
-        unknown_before: counters that were there by then have a past that isn't the ledger's.
+        high: the highest step ever finished: one at or below it is rework.
+        number: the latest step of the current process; None before the first.
+        unknown_before: counters that existed by then also count time before the ledger began.
         restarts: processes after the first.
-        saved: at each of the latest checkpoints, how long the run had trained by then.
-        saved_at: when the latest was finished.
-        tokens: trained on, by steps that were not done again.
-        hours: hourly, when and with how many tokens, for the estimated end.
+        saved: trained time at each of the latest checkpoints.
+        saved_at: when the latest checkpoint was finished.
+        tokens: trained on by useful steps.
+        hours: an hourly pair of time and tokens, for the estimated end.
     """
 
     started: int
@@ -62,7 +62,7 @@ class Book:
     lengths: dict[str, int] = field(default_factory=lambda: dict.fromkeys(STATES, 0))
     steps: dict[str, int] = field(default_factory=lambda: {USEFUL: 0, REWORK: 0})
     typical_lengths: list[int] = field(default_factory=list)
-    claims: Claims = field(default_factory=Claims)
+    pending_parts: PendingParts = field(default_factory=PendingParts)
     saved: list[int] = field(default_factory=list)
     saved_at: int = 0
     saving: bool = False
@@ -72,26 +72,26 @@ class Book:
     hours: list[tuple[int, float]] = field(default_factory=list)
 
     def add(self, state: str, until: int) -> int:
-        """Book the time from ``settled`` to ``until``; how much that was. Nothing is booked twice."""
+        """Book the time from ``settled`` to ``until`` and return its length; nothing is booked twice."""
         length = max(0, until - self.settled)
         self.lengths[state] += length
         self.settled += length
         return length
 
     def is_present(self, life: int | None) -> bool:
-        """Whether a process that began then may be the present one; None where nobody says."""
+        """Return whether a process with this start (None if unknown) may be the current one."""
         if life is None:
             return True
         return life >= self.after if self.life is None else abs(life - self.life) < SAME_MS
 
     @property
     def trained(self) -> int:
-        """Time in steps, those done again included."""
+        """The time in steps, rework included."""
         return self.lengths[USEFUL] + self.lengths[REWORK]
 
     @property
     def unsaved(self) -> int:
-        """Time in steps since the latest checkpoint: what a crash now would lose."""
+        """The time in steps since the latest checkpoint, which a crash now would lose."""
         return self.trained - (self.saved[-1] if self.saved else 0)
 
     @property
@@ -105,19 +105,19 @@ class Book:
         """The usual length of a step; None before the first."""
         return round(statistics.median(self.typical_lengths)) if self.typical_lengths else None
 
-    def seems_typical(self, length: int) -> None:
-        """A step without anything special took so long."""
+    def add_typical_length(self, length: int) -> None:
+        """Take in the length of an ordinary step."""
         self.typical_lengths.append(length)
         del self.typical_lengths[:-TYPICAL_STEPS]
 
     def save_point(self, at: int) -> None:
-        """A checkpoint was finished."""
+        """Record a finished checkpoint."""
         self.saved.append(self.trained)
         del self.saved[:-CHECKPOINTS_KEPT]
         self.saved_at = at
 
     def trained_on(self, steps: int, per_step: float | None) -> None:
-        """So many steps were taken for the first time."""
+        """Count tokens of steps taken for the first time."""
         if per_step is not None:
             self.tokens_per_step = per_step
         self.tokens += steps * self.tokens_per_step
@@ -126,12 +126,17 @@ class Book:
             del self.hours[:-HOURS_KEPT]
 
     def encoded(self) -> dict[str, Any]:
-        """As JSON, for :func:`decoded`."""
-        return {**vars(self), "claims": self.claims.encoded()}
+        """Return the book as JSON, for :func:`decoded`."""
+        plain = {name: value for name, value in vars(self).items() if name != "pending_parts"}
+        return {**plain, "claims": self.pending_parts.encoded()}
 
 
 def decoded(data: Mapping[str, Any]) -> Book:
-    """The book that was :meth:`Book.encoded`. Raises ValueError, KeyError or TypeError."""
+    """Return the book that :meth:`Book.encoded` gave.
+
+    Raises:
+        ValueError, KeyError, TypeError: The data is not such a book.
+    """
     whole = ("started", "settled", "unknown_before", "began", "after", "alive", "high", "restarts", "saved_at")
     return Book(
         **{name: int(data[name]) for name in whole},
@@ -143,7 +148,7 @@ def decoded(data: Mapping[str, Any]) -> Book:
         lengths={state: int(data["lengths"][state]) for state in STATES},
         steps={state: int(data["steps"][state]) for state in (USEFUL, REWORK)},
         typical_lengths=[int(length) for length in data["typical_lengths"]],
-        claims=claims.decoded(data["claims"]),
+        pending_parts=pending_parts.decoded(data["claims"]),
         saved=[int(trained) for trained in data["saved"]],
         saving=bool(data["saving"]),
         tags_checkpoints=bool(data["tags_checkpoints"]),

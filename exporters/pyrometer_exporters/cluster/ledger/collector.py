@@ -23,16 +23,16 @@ from pyrometer_kit.prometheus import HttpPrometheus, Prometheus
 from pyrometer_kit.statefile import StateFile
 
 INTERVAL_SECONDS = 15.0
-# A turn that catches up asks up to 32 questions.
+# A turn that catches up sends up to 32 queries.
 TURN_SECONDS = 120.0
 FIRST_SECONDS = 3.0
-# Of a ledger without a past: enough to see a run's day, and read in a minute.
+# For a new ledger: enough to see a run's day, and read in a minute.
 LOOKBACK_HOURS = 24.0
 VERSION = 1
 
 
 class LedgerCollector:
-    """Settles the books in a thread of its own; :meth:`collect` serves them as they stand."""
+    """Settles the books in a thread of its own; :meth:`collect` serves the settled state."""
 
     def __init__(self, context: Context, prometheus: Prometheus | None = None) -> None:
         self._targets = targets(getattr(context.flags, "collector.ledger.target") or ())
@@ -56,19 +56,23 @@ class LedgerCollector:
             yield Down("prometheus", outcome.reason, outcome.detail)
         if self._state_error is not None:
             yield Down("state", reason_of(self._state_error), str(self._state_error))
-        # Also while Prometheus is away: these are counts up to a time that is served with them, and stay true.
+        # Also while Prometheus is away: the counts are served with the time up to which they are settled.
         with self._lock:
             served = list(self._served)
         yield from served
 
     def close(self) -> None:
-        """Settle no more."""
+        """Stop settling."""
         self._poller.close()
 
     def turn(self) -> None:
-        """Bring the books up to date. Raises PartError."""
+        """Bring the books up to date.
+
+        Raises:
+            PartError: Prometheus failed.
+        """
         while True:
-            # On a copy: an answer that fails halfway must not leave half of it in the books.
+            # On a copy: a failure halfway must not leave the books half settled.
             ledger = decoded(self._ledger.encoded())
             ledger.turn(self._prometheus, self._clock.wall(), self._match)
             self._ledger = ledger
@@ -93,7 +97,11 @@ class LedgerCollector:
 
 
 def targets(given: Iterable[str]) -> dict[str, float]:
-    """Tokens to train on by run, from ``RUN=TOKENS``. Raises UsageError."""
+    """Parse the tokens to train on by run, from ``RUN=TOKENS``.
+
+    Raises:
+        UsageError: An item has another form, or names a run twice.
+    """
     found: dict[str, float] = {}
     for item in given:
         run, _, text = item.rpartition("=")
@@ -113,7 +121,7 @@ def _number(text: str) -> float:
 
 
 def _matcher(text: str) -> str:
-    """A flag's label matchers, ready to be appended to others; a wrong one could ask for anything."""
+    """Return a flag's label matchers, ready to append to others; checked, as a wrong one could query anything."""
     one = r'[a-zA-Z_][a-zA-Z0-9_]*(=|!=|=~|!~)"(?:[^"\\]|\\.)*"'
     if text and not re.fullmatch(rf"{one}(,{one})*", text):
         msg = f'--collector.ledger.match={text}: not label matchers such as cluster="c1"'
@@ -134,11 +142,11 @@ _hours = number_between(0.1, 24 * 365, "a number of hours from 0.1 to 8760")
 def _add_flags(parser: FlagGroup) -> None:
     add = parser.add_argument
     add("--collector.ledger.target", dest="collector.ledger.target", action="append", metavar="RUN=TOKENS",
-        help="how many tokens a run is to be trained on, for its estimated end; may be repeated")  # fmt: skip
+        help="number of tokens that a run is to be trained on, for its estimated end; may be repeated")  # fmt: skip
     add("--collector.ledger.lookback", dest="collector.ledger.lookback", type=_hours, default=LOOKBACK_HOURS,
-        metavar="HOURS", help="how much history a ledger without a past reads (default: %(default)s)")  # fmt: skip
+        metavar="HOURS", help="hours of history that a new ledger reads (default: %(default)s)")  # fmt: skip
     add("--collector.ledger.match", dest="collector.ledger.match", default="", metavar="MATCHERS",
-        help='which series are this cluster\'s, where Prometheus has several, such as cluster="c1"')  # fmt: skip
+        help='label matchers of this cluster, if Prometheus has several, such as cluster="c1"')  # fmt: skip
 
 
 COLLECTOR = CollectorSpec(

@@ -1,4 +1,4 @@
-"""What Prometheus knows of a run in a stretch of time: its batches, its processes, and their counters of rank 0.
+"""Facts about a run in a stretch of time, from Prometheus: batches, processes, and the counters of rank 0.
 
 All times and lengths are whole milliseconds, as the samples' timestamps are: sums of them are exact.
 """
@@ -18,7 +18,7 @@ RANK_0 = (
     '{__name__=~"pyrometer_train_(rank_start_timestamp_seconds|rank_up|steps_total|tokens_total'
     '|step_part_seconds_total|current_part_seconds)",rank="0"MATCH}'
 )
-# A process's beginning is computed at each scrape from two clocks; two processes of a run lie further apart.
+# A process's start is computed at each scrape from two clocks; two processes of a run lie further apart.
 SAME_MS = 500
 
 ENDLESS = 1 << 60
@@ -27,7 +27,7 @@ Status = Literal["alive", "dead", "closed"]
 
 
 class Step(NamedTuple):
-    """A batch; ``start`` may lie before the end of the batch before, when a clock was set."""
+    """A batch; ``start`` may lie before the previous batch's end if a clock was set."""
 
     end: int
     length: int
@@ -37,19 +37,19 @@ class Step(NamedTuple):
 
     @property
     def start(self) -> int:
-        """When it began."""
+        """The time at which it began."""
         return self.end - self.length
 
 
 class Birth(NamedTuple):
-    """A process of rank 0 begins."""
+    """The start of a process of rank 0."""
 
     at: int
     attempt: str
 
 
-class Seen(NamedTuple):
-    """What a scrape said of rank 0's process: ``life`` is when that began, None where nobody says."""
+class RankStatus(NamedTuple):
+    """The status of rank 0's process at a scrape; ``life`` is when the process began, None if unknown."""
 
     at: int
     status: Status
@@ -67,11 +67,11 @@ class PartSample(NamedTuple):
 
 @dataclass
 class Facts:
-    """Everything known of a run in a stretch of time, each list in order of time."""
+    """Facts about a run in a stretch of time, each list in order of time."""
 
     steps: list[Step] = field(default_factory=list)
     births: list[Birth] = field(default_factory=list)
-    seen: list[Seen] = field(default_factory=list)
+    statuses: list[RankStatus] = field(default_factory=list)
     parts: list[PartSample] = field(default_factory=list)
     doing: list[tuple[int, str]] = field(default_factory=list)
     """The part that rank 0 was in, at each scrape."""
@@ -79,26 +79,26 @@ class Facts:
     """Tokens per step of the whole run, as of each scrape that saw new steps."""
 
     def last_alive(self, is_present: Callable[[int | None], bool], before: int) -> int | None:
-        """The last scrape up to ``before`` that saw the process alive of whose beginning ``is_present`` says so."""
-        for seen in reversed(self.seen[: bisect_right(self.seen, before, key=lambda seen: seen.at)]):
+        """Return the last scrape up to ``before`` that saw a process alive whose start ``is_present`` accepts."""
+        for seen in reversed(self.statuses[: bisect_right(self.statuses, before, key=lambda seen: seen.at)]):
             if seen.status == "alive" and is_present(seen.life):
                 return seen.at
         return None
 
     def scrape_from(self, at: int) -> int:
-        """The first scrape of rank 0 from then on: by it, counters have what happened until then. Without one, then."""
-        index = bisect_left(self.seen, at, key=lambda seen: seen.at)
-        return self.seen[index].at if index < len(self.seen) else at
+        """Return the first scrape of rank 0 at or after ``at``, when counters include it; ``at`` if there is none."""
+        index = bisect_left(self.statuses, at, key=lambda seen: seen.at)
+        return self.statuses[index].at if index < len(self.statuses) else at
 
     def scrape_until(self, at: int) -> int:
-        """The last scrape of rank 0 up to then; 0 without one."""
-        index = bisect_right(self.seen, at, key=lambda seen: seen.at)
-        return self.seen[index - 1].at if index else 0
+        """Return the last scrape of rank 0 up to ``at``; 0 if there is none."""
+        index = bisect_right(self.statuses, at, key=lambda seen: seen.at)
+        return self.statuses[index - 1].at if index else 0
 
     def room_between_steps(self, after: Step, until: int) -> int:
-        """How much time lies between the steps after this one, in pauses that begin before ``until``.
+        """Return the length of the pauses between later steps that begin before ``until``.
 
-        ENDLESS where the attempt's steps end before.
+        ENDLESS if the attempt's steps end before.
         """
         room, since = 0, after.end
         for step in self.steps[bisect_right(self.steps, since, key=lambda step: step.end) :]:
@@ -111,12 +111,12 @@ class Facts:
         return room if since >= until else ENDLESS
 
     def doing_at(self, at: int) -> str:
-        """The part that rank 0 was in at the first scrape from then on; empty where nobody says."""
+        """Return the part that rank 0 was in at the first scrape from ``at`` on; empty if unknown."""
         index = bisect_left(self.doing, at, key=lambda item: item[0])
         return self.doing[index][1] if index < len(self.doing) else ""
 
     def tokens_at(self, at: int) -> float | None:
-        """Tokens per step around a time."""
+        """Return the tokens per step around a time, None if unknown."""
         index = bisect_left(self.tokens, at, key=lambda item: item[0])
         if index == len(self.tokens):
             return self.tokens[-1][1] if self.tokens else None
@@ -124,7 +124,12 @@ class Facts:
 
 
 def facts_of(series: Iterable[Series], worlds: Mapping[str, float]) -> dict[str, Facts]:
-    """By run. ``worlds`` is the number of ranks of each run, to which rank 0's share of the tokens is extended."""
+    """Return facts by run.
+
+    Args:
+        series: the answers to BATCHES and RANK_0.
+        worlds: number of ranks by run; rank 0's tokens are multiplied with it.
+    """
     batches: dict[str, list[Series]] = {}
     ranks: dict[str, list[Series]] = {}
     for item in series:
@@ -136,7 +141,7 @@ def facts_of(series: Iterable[Series], worlds: Mapping[str, float]) -> dict[str,
         for own in _by_process(ranks.get(run, [])).values():
             _add_process(facts, own, worlds.get(run))
         facts.births.sort()
-        facts.seen.sort(key=lambda seen: seen.at)
+        facts.statuses.sort(key=lambda seen: seen.at)
         facts.parts.sort()
         facts.doing.sort()
         facts.tokens.sort()
@@ -144,7 +149,7 @@ def facts_of(series: Iterable[Series], worlds: Mapping[str, float]) -> dict[str,
 
 
 def milliseconds(seconds: float) -> int:
-    """Whole milliseconds."""
+    """Return whole milliseconds."""
     return round(seconds * 1000)
 
 
@@ -156,7 +161,7 @@ def _steps(series: Iterable[Series]) -> Iterator[Step]:
         attempt, name = item.labels.get("attempt", ""), item.labels["__name__"]
         for at, value in item.points:
             key = (attempt, milliseconds(at))
-            if not 0 <= value < 1e15:  # NaN too, which a stale marker is not, but a sick rank may say
+            if not 0 <= value < 1e15:  # also refuses NaN, which a sick rank may report
                 continue
             if name == "pyrometer_train_batch_step":
                 numbers[key] = int(value)
@@ -196,7 +201,7 @@ def _add_process(facts: Facts, own: Process, world: float | None) -> None:
             latest = life
     for at in sorted(steps):
         life_then = milliseconds(starts[at]) if at in starts else None
-        facts.seen.append(Seen(at, _status(up.get(at), known=life_then is not None), life_then))
+        facts.statuses.append(RankStatus(at, _status(up.get(at), known=life_then is not None), life_then))
     for part in own.get("pyrometer_train_step_part_seconds_total", []):
         if part.labels.get("part") in ("checkpoint", "eval"):
             key = "/".join(part.labels.get(name, "") for name in ("attempt", "node", "instance", "part"))
@@ -209,7 +214,7 @@ def _add_process(facts: Facts, own: Process, world: float | None) -> None:
 
 
 def _status(up: float | None, *, known: bool) -> Status:
-    if up is None:  # an exporter that says when the rank began would also say that it lives
+    if up is None:  # an exporter that reports the rank's start would also report that it lives
         return "closed" if known else "alive"
     return "alive" if up else "dead"
 
@@ -221,7 +226,7 @@ def _values(own: Process, name: str) -> dict[int, float]:
 def _tokens_per_step(
     steps: Mapping[int, float], tokens: Mapping[int, float], world: float
 ) -> Iterator[tuple[int, float]]:
-    """At each scrape that saw new steps, what those took; where none did, what the process took on average."""
+    """Return tokens per step at each scrape with new steps; without any, the process's average."""
     scrapes = [(at, steps[at], tokens[at]) for at in sorted(steps.keys() & tokens.keys())]
     rising = [(b, a) for a, b in pairwise(scrapes) if b[1] > a[1] and b[2] >= a[2]]
     for (at, count, sum_), (_, count_before, sum_before) in rising:

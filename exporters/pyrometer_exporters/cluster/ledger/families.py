@@ -1,4 +1,4 @@
-"""What is served of the ledger."""
+"""The metrics of the ledger."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ SECONDS = Family(
 STARTED = Family(
     "pyrometer_run_start_timestamp_seconds",
     "gauge",
-    "When the run began; for one that was there before the ledger, when that saw it first.",
+    "When the run began; for a run older than the ledger, when the ledger first saw it.",
     ("run",),
 )
 SETTLED = Family(
     "pyrometer_run_settled_timestamp_seconds",
     "gauge",
-    "Up to when the run's time is booked: a minute and a step behind, and standing still after the run has ended.",
+    "Up to when the run's time is booked: a minute and a step behind, and constant after the run has ended.",
     ("run",),
 )
 STEPS = Family("pyrometer_run_steps_total", "counter", "Steps of the run by state: useful or rework.", ("run", "state"))
@@ -50,7 +50,7 @@ INTERVAL = Family(
 TOKENS = Family(
     "pyrometer_run_tokens_total",
     "counter",
-    "Tokens trained on by useful steps; steps before the ledger knew the run count at the rate of then.",
+    "Tokens trained on by useful steps; steps before the ledger knew the run count at the rate of that time.",
     ("run",),
 )
 TARGET = Family(
@@ -59,8 +59,8 @@ TARGET = Family(
 END = Family(
     "pyrometer_run_estimated_end_timestamp_seconds",
     "gauge",
-    "When the target will be reached: basis elapsed goes on as in the last day with all its losses, basis training as "
-    "if from now on there were none.",
+    "When the target will be reached: basis elapsed continues at the rate of the last day with all its losses, basis "
+    "training assumes no further losses.",
     ("run", "basis"),
 )
 FAMILIES = (
@@ -69,7 +69,7 @@ FAMILIES = (
 
 
 def book_samples(run: str, book: Book, targets: Mapping[str, float]) -> Iterator[Sample]:
-    """Everything about a run."""
+    """Return all samples of a run."""
     for state in STATES:
         yield SECONDS.sample(book.lengths[state] / 1000, run, state)
     for state in (USEFUL, REWORK):
@@ -96,7 +96,7 @@ def _checkpoints(run: str, book: Book) -> Iterator[Sample]:
 
 
 def _ends(run: str, book: Book, target: float) -> Iterator[Sample]:
-    """BLOOM's sum, what is left by what is done in a day, on the run's own figures."""
+    """Estimate the end as BLOOM's training did: tokens left divided by tokens per day, from the run's own figures."""
     left = target - book.tokens
     if left <= 0 or book.condition == CLOSED or not book.tokens_per_step:
         return
@@ -104,7 +104,7 @@ def _ends(run: str, book: Book, target: float) -> Iterator[Sample]:
         yield END.sample((book.settled + left / book.tokens_per_step * book.typical) / 1000, run, "training")
     if book.hours:
         since, then = book.hours[0]
-        # A few minutes are no rate to extend over months.
+        # A few minutes are too short to extrapolate over months.
         if book.settled - since >= 3_600_000 and book.tokens > then:
             rate = (book.tokens - then) / (book.settled - since)
             yield END.sample((book.settled + left / rate) / 1000, run, "elapsed")

@@ -1,4 +1,4 @@
-"""Reads stretches of history from Prometheus and settles the books with it."""
+"""Read stretches of history from Prometheus and settle the books with it."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 
 from pyrometer_exporters.cluster.ledger import book as books
 from pyrometer_exporters.cluster.ledger.book import CLOSED, Book
-from pyrometer_exporters.cluster.ledger.facts import BATCHES, RANK_0, Birth, Facts, Seen, facts_of, milliseconds
+from pyrometer_exporters.cluster.ledger.facts import BATCHES, RANK_0, Birth, Facts, RankStatus, facts_of, milliseconds
 from pyrometer_exporters.cluster.ledger.settle import begin, settle
 from pyrometer_exporters.framework.outcome import PartError
 from pyrometer_kit.prometheus import Prometheus
 
-# What came to pass is in Prometheus within a scrape; after an outage batches come in portions, within half a minute.
+# Facts are in Prometheus within a scrape; after an outage batches arrive in portions, within half a minute.
 LAG_MS = 60_000
 # 4 steps/s are 7,200 batches in half an hour, in 500 kB.
 STRETCH_MS = 1_800_000
-# A ledger that was away is caught up over several turns, so that Prometheus has time for others.
+# A ledger that was away catches up over several turns, so that Prometheus has time for others.
 STRETCHES_PER_TURN = 8
 # Runs of an earlier month are history; that is in Prometheus.
 MAX_RUNS = 64
@@ -25,24 +25,28 @@ KEEP_CLOSED_MS = 7 * 86_400_000
 
 NEWEST = 'max(timestamp(pyrometer_exporter_build_info{exporter="pyrometer-node-exporter"MATCH}))'
 WORLDS = "max by (run, world_size) (last_over_time(pyrometer_train_run_info{run!=''MATCH}[1h]))"
-# Whether any rank at all is seen alive: where all that answer are dead, so is rank 0, whose node may not answer.
+# 1 if any rank is alive: if all that answer are dead, so is rank 0, whose node may not answer.
 ANY_ALIVE = "max by (run) (last_over_time(pyrometer_train_rank_up{run!=''MATCH}[1m]))"
 ANY_STEP_MS = 15_000
-# So long after a new process began, the old ones' last words may be all that was heard.
+# For this long after a new process began, scrapes may have seen only the old one.
 HEARSAY_MS = 90_000
 
 
 @dataclass
 class Ledger:
-    """All runs' books, and up to when new runs were looked for. Times in ms."""
+    """The books of all runs, and until when new runs were searched. Times in ms."""
 
     looked: int
     books: dict[str, Book] = field(default_factory=dict)
     behind: bool = False
-    """Whether there is history that the next turn is to go on with."""
+    """True if the next turn has more history to read."""
 
     def turn(self, prometheus: Prometheus, now: float, match: str) -> None:
-        """Take in what Prometheus has by ``now`` (Unix seconds). Raises PartError; then it may be half done."""
+        """Take in the facts that Prometheus has by ``now`` (Unix seconds).
+
+        Raises:
+            PartError: Prometheus failed; the books may be half settled.
+        """
         present = milliseconds(now)
         if newest_scrape(prometheus, present, match) is None:
             raise PartError("no_data", "Prometheus has no data of any node exporter: nothing is known of any run")
@@ -50,7 +54,7 @@ class Ledger:
             since = self._since()
             until = min(present, since + STRETCH_MS)
             self._stretch(prometheus, since, until, match)
-            # What can't be decided yet needs what came after it.
+            # Time that can't be decided yet needs later facts.
             while until < present and self._since() == since:
                 until = min(present, until + STRETCH_MS)
                 self._stretch(prometheus, since, until, match)
@@ -60,11 +64,11 @@ class Ledger:
         self._forget(present)
 
     def _since(self) -> int:
-        """From when on something is still to be decided."""
+        """Return the earliest time that is not yet settled."""
         return min([self.looked, *(book.settled for book in self.books.values() if book.condition != CLOSED)])
 
     def _stretch(self, prometheus: Prometheus, since: int, until: int, match: str) -> None:
-        """Settle what was decided by ``until``: what no scrape has followed yet may still change."""
+        """Settle up to the newest scrape before ``until``: later time may still change."""
         newest = newest_scrape(prometheus, until, match)
         if newest is None or newest - LAG_MS <= since:
             return
@@ -84,23 +88,35 @@ class Ledger:
             del self.books[run]
 
     def encoded(self) -> dict[str, Any]:
-        """As JSON, for :func:`decoded`."""
+        """Return the ledger as JSON, for :func:`decoded`."""
         return {"looked": self.looked, "books": {run: book.encoded() for run, book in self.books.items()}}
 
 
 def decoded(data: Mapping[str, Any]) -> Ledger:
-    """The ledger that was :meth:`Ledger.encoded`. Raises ValueError, KeyError or TypeError."""
+    """Return the ledger that :meth:`Ledger.encoded` gave.
+
+    Raises:
+        ValueError, KeyError, TypeError: The data is not such a ledger.
+    """
     return Ledger(int(data["looked"]), {str(run): books.decoded(book) for run, book in data["books"].items()})
 
 
 def newest_scrape(prometheus: Prometheus, at: int, match: str) -> int | None:
-    """When a node exporter was last scraped up to then; None where none was for five minutes. Raises PartError."""
+    """Return when a node exporter was last scraped up to ``at``, in ms; None if none was for five minutes.
+
+    Raises:
+        PartError: Prometheus failed.
+    """
     found = prometheus.instant(NEWEST.replace("MATCH", match), at / 1000)
     return milliseconds(found[0].points[0][1]) if found else None
 
 
 def read(prometheus: Prometheus, since: int, until: int, match: str) -> dict[str, Facts]:
-    """What Prometheus knows of all runs between two times. Raises PartError."""
+    """Return the facts about all runs between two times in ms.
+
+    Raises:
+        PartError: Prometheus failed.
+    """
     window = f"[{until - since}ms]"
     series = []
     for selector in (BATCHES, RANK_0):
@@ -120,5 +136,5 @@ def _add_hearsay(facts: Facts, all_dead: list[int]) -> None:
     def new(at: int, birth: Birth) -> bool:
         return birth.at <= at < birth.at + HEARSAY_MS
 
-    said = [Seen(at, "dead", None) for at in all_dead if not any(new(at, birth) for birth in facts.births)]
-    facts.seen = sorted([*facts.seen, *said], key=lambda seen: seen.at)
+    said = [RankStatus(at, "dead", None) for at in all_dead if not any(new(at, birth) for birth in facts.births)]
+    facts.statuses = sorted([*facts.statuses, *said], key=lambda seen: seen.at)

@@ -1,13 +1,33 @@
-"""Books a run's time from what Prometheus knows of it.
+"""Book a run's time from the facts that Prometheus has about it.
 
-A step is useful the first time it is taken, and rework when a restart takes it again: counters can't take back what
-they counted, so it is the second time that counts as lost. Time belongs to checkpoints and evaluations as far as rank 0
-measured them (parts) or, where it never does, as far as batches are tagged. Between a process's beginning and its
-first step it is ``init``. It is ``down`` only where that is known: the process was seen dead, or the next one began
-within moments of the last sign of life. The rest is ``other``: a process that lives and takes no step, and what isn't
-known because nobody scraped.
+A step is useful the first time it is taken, and rework when a restart takes it again: a counter can't decrease, so the
+second time counts as lost. Time belongs to checkpoints and evaluations as far as rank 0 measured them (parts) or, if it
+never does, as far as batches are tagged. Between the start of a process and its first step it is ``init``. It is
+``down`` only if that is known: the process was seen dead, or the next one began moments after the last sign of life.
+The rest is ``other``: a live process without a step, and time that nobody scraped.
 
-The same facts always give the same book, and what is booked is never changed: facts that come late are too late.
+The condition of a run, with the events that change it and the states that time in it is booked under::
+
+               Birth, or a Step of an unknown process
+        +--------------------------------------------------+
+        |                                                  |
+        v      RankStatus dead          Birth, Step        |
+      ALIVE -----------------> DEAD -----------------------+
+        |  ^   down, other      |     down                 |
+        |  |                    |                          |
+        |  +-- Step: useful, rework; pauses: init,         |
+        |      checkpoint, eval, other                     |
+        |                       |                          |
+        |  RankStatus closed,   |  no sign of life         |
+        |  or none for a day    v  for a day               |
+        +------------------> CLOSED -----------------------+
+
+Each event first books the time since the one before: parts that rank 0 reported (``_pay``), then ``init`` while the
+process is starting, then tags, then steps whose points were lost, and what is left as ``other``. ``_tail`` books the
+time after the last event only as far as later facts can't change it: a live process may still finish a step, and
+batches of an unseen one may arrive for an hour.
+
+The same facts always give the same book, and booked time never changes: facts that arrive later are ignored.
 """
 
 from __future__ import annotations
@@ -27,28 +47,31 @@ from pyrometer_exporters.cluster.ledger.book import (
     USEFUL,
     Book,
 )
-from pyrometer_exporters.cluster.ledger.facts import ENDLESS, SAME_MS, Birth, Facts, Seen, Step
+from pyrometer_exporters.cluster.ledger.facts import ENDLESS, SAME_MS, Birth, Facts, RankStatus, Step
 
 SCRAPE_MS = 60_000
-# Scrapes up to a minute apart see the end of a process within this.
+# Scrapes at most a minute apart detect the end of a process within this.
 MAX_SILENCE_MS = 90_000
-# Exporters keep batches for 50 minutes for a Prometheus that is away; then nothing more is to be expected.
-BLIND_PATIENCE_MS = 3_600_000
-# A step that has lasted so long is no step any more: ten minutes, or twenty of the usual.
+# Exporters keep batches for 50 minutes for a Prometheus that is away; none arrive after that.
+UNSEEN_PATIENCE_MS = 3_600_000
+# A step longer than this has stalled: ten minutes, or twenty typical steps.
 STEP_PATIENCE_MS = 600_000
 STEP_PATIENCE_STEPS = 20
-# Nobody waits longer for a run to come back: from then on its time isn't counted, unless it does come back.
+# A run that stays away for longer is closed: its time isn't counted, unless it comes back.
 GIVE_UP_MS = 86_400_000
 
 _LONGER_ANYWAY = frozenset({"warmup", "ramp", "restart"})
 
-Event = Step | Birth | Seen
+Event = Step | Birth | RankStatus
 
 
 def begin(facts: Facts, known_from: int, until: int) -> Book | None:
-    """The book of a run that the ledger sees for the first time; None while there is nothing to begin with.
+    """Return the book of a run that is new to the ledger, or None if it has neither a process nor a step yet.
 
-    ``known_from`` is when the facts begin: what was there before isn't known.
+    Args:
+        facts: of the run.
+        known_from: when the facts begin.
+        until: when they end.
     """
     births = [birth for birth in facts.births if birth.at <= until]
     steps = [step for step in facts.steps if known_from <= step.start and step.end <= until]
@@ -64,7 +87,7 @@ def begin(facts: Facts, known_from: int, until: int) -> Book | None:
 
 
 def settle(book: Book, facts: Facts, until: int) -> None:
-    """Book the run's time up to ``until``, or as far as it can be known by now."""
+    """Book the run's time up to ``until``, or as far as later facts can't change it."""
     for event in _events(book, facts, until):
         if isinstance(event, Step):
             _step(book, facts, event)
@@ -76,9 +99,9 @@ def settle(book: Book, facts: Facts, until: int) -> None:
 
 
 def _events(book: Book, facts: Facts, until: int) -> Iterator[Event]:
-    """What happened, in order: births before steps, ends after them."""
+    """Return events in order of time; at equal times births come before steps, and ends after them."""
     births = [birth for birth in facts.births if birth.at >= book.began + SAME_MS]
-    ends = [seen for seen in facts.seen if seen.status != "alive"]
+    ends = [seen for seen in facts.statuses if seen.status != "alive"]
     events: list[tuple[int, int, Event]] = [
         *((max(birth.at, book.settled), 0, birth) for birth in births),
         *((step.end, 1, step) for step in facts.steps if step.end > book.settled),
@@ -113,7 +136,7 @@ def _step(book: Book, facts: Facts, step: Step) -> None:
 
 
 def _is_of_another_process(book: Book, step: Step) -> bool:
-    """Whether a process must have begun of which nobody told."""
+    """Return whether the step shows a process whose start was not reported."""
     if book.condition != ALIVE:
         return True
     if book.number is None:
@@ -121,11 +144,11 @@ def _is_of_another_process(book: Book, step: Step) -> bool:
     return book.attempt != step.attempt or step.number <= book.number
 
 
-def _end(book: Book, facts: Facts, seen: Seen) -> None:
-    """A process that was seen dead, or that said goodbye."""
+def _end(book: Book, facts: Facts, seen: RankStatus) -> None:
+    """Book the time up to the end of a process that was seen dead or closed its ring."""
     if book.condition == ALIVE:
         alive = _last_alive(book, facts, seen.at)
-        # A checkpoint that was finished after the last sign of life is one too.
+        # A checkpoint may have been finished after the last sign of life.
         _take_in_parts(book, facts, seen.at)
         _pay(book, seen.at)
         _no_step_until(book, facts, alive)
@@ -137,7 +160,7 @@ def _end(book: Book, facts: Facts, seen: Seen) -> None:
 
 
 def _until_next_process(book: Book, facts: Facts, at: int) -> None:
-    """The time up to the beginning of the next process."""
+    """Book the time up to the start of the next process."""
     if book.condition == ALIVE:
         alive = _last_alive(book, facts, at)
         _take_in_parts(book, facts, facts.scrape_from(at))
@@ -145,24 +168,24 @@ def _until_next_process(book: Book, facts: Facts, at: int) -> None:
         _no_step_until(book, facts, alive)
         book.add(DOWN if at - alive <= MAX_SILENCE_MS else OTHER, at)
     book.add(DOWN, at)
-    # What its parts took longer than there was time for was another process's, or double: it is nobody's now.
-    book.claims.owed.update(dict.fromkeys((CHECKPOINT, EVAL), 0))
+    # Parts that exceed the time were another process's, or counted twice: drop them.
+    book.pending_parts.owed.update(dict.fromkeys((CHECKPOINT, EVAL), 0))
 
 
 def _last_alive(book: Book, facts: Facts, before: int) -> int:
-    """The last sign of life of the present process, at or after what is booked already."""
+    """Return the last sign of life of the current process, not before the booked time."""
     seen = facts.last_alive(book.is_present, before)
     return min(before, max(book.settled, book.alive, seen or 0))
 
 
 def _no_step_until(book: Book, facts: Facts, until: int, then: Step | None = None) -> None:
-    """The time up to ``until``, in which the process lived and finished no step; ``then`` is the step that follows."""
+    """Book the time up to ``until`` in which a live process finished no step; ``then`` is the step that follows."""
     if until <= book.settled:
         return
     scrape = facts.scrape_from(until)
     if book.starting and then is not None and facts.room_between_steps(then, scrape) < ENDLESS:
-        # What a scrape sees only after the first step has begun may be of a pause that follows it.
-        owed = book.claims.to_pay(facts.parts, scrape)
+        # Parts that a scrape sees only after the first step began may belong to a pause after it.
+        owed = book.pending_parts.to_pay(facts.parts, scrape)
         scrape = scrape if facts.room_between_steps(then, scrape) < owed else facts.scrape_until(until)
     _take_in_parts(book, facts, scrape)
     _pay(book, until)
@@ -178,14 +201,14 @@ def _no_step_until(book: Book, facts: Facts, until: int, then: Step | None = Non
 
 
 def _pay(book: Book, until: int) -> int:
-    """Book what is owed to checkpoints and evaluations, as far as there is time; how much that was."""
+    """Book owed time of checkpoints and evaluations as far as there is time, and return its length."""
     return sum(
-        book.add(part, book.settled + book.claims.pay(part, until - book.settled)) for part in (CHECKPOINT, EVAL)
+        book.add(part, book.settled + book.pending_parts.pay(part, until - book.settled)) for part in (CHECKPOINT, EVAL)
     )
 
 
 def _unseen_steps(book: Book, facts: Facts, until: int, then: Step) -> None:
-    """Steps whose points got lost, or were never made: their numbers were passed, so they were taken."""
+    """Book steps without a point: the next step's number shows that they were taken."""
     if book.number is None or book.typical is None:
         return
     unseen = then.number - book.number - 1
@@ -199,35 +222,35 @@ def _unseen_steps(book: Book, facts: Facts, until: int, then: Step) -> None:
 
 def _in_step(book: Book, facts: Facts, step: Step) -> None:
     tagged = _tagged(book, step)
-    if book.high < 0:  # what was trained before the ledger knew the run, at the rate of now
+    if book.high < 0:  # steps before the ledger knew the run count at the current rate
         book.tokens = step.number * (facts.tokens_at(step.end) or 0.0)
     paid = _parts_in_step(book, facts, step)
     if tagged is not None and book.typical is not None:
         book.add(tagged, max(book.settled, step.end - book.typical))
     elif not step.tags and not paid:
-        book.seems_typical(step.length)
+        book.add_typical_length(step.length)
     _trained(book, facts, REWORK if step.number <= book.high else USEFUL, 1, step.end)
     book.high = max(book.high, step.number)
     _tagged_checkpoint(book, step)
 
 
 def _parts_in_step(book: Book, facts: Facts, step: Step) -> int:
-    """Take out of a step what parts took; how much that was.
+    """Book the parts that lie within a step, and return their length.
 
-    What the scrape before its end has, and no pause could pay, was in it or in one before. What only the scrape after
-    it has is this step's if that was longer by as much, or if no pause follows that it could be of.
+    Parts in the scrape before its end that fitted into no pause were in this step or an earlier one. Parts that only
+    the next scrape has belong to this step if it was longer by as much, or if no pause follows that they could fit.
     """
     _take_in_parts(book, facts, facts.scrape_until(step.end))
-    paid = _pay(book, step.end) if book.claims.at <= step.end else 0
+    paid = _pay(book, step.end) if book.pending_parts.at <= step.end else 0
     scrape, typical = facts.scrape_from(step.end), book.typical or 0
     longer = min(step.end - book.settled, step.length - paid - typical)
     if longer <= typical // 2 or step.tags & _LONGER_ANYWAY:  # nearly all steps
         return paid
-    owed = book.claims.to_pay(facts.parts, scrape)
+    owed = book.pending_parts.to_pay(facts.parts, scrape)
     if not owed or owed <= facts.room_between_steps(step, scrape) < ENDLESS:
         return paid
     _take_in_parts(book, facts, scrape)
-    # More than this one took longer: there were several such steps since the last scrape.
+    # More than this step's excess: there were several such steps since the last scrape.
     return paid + _pay(book, step.end if owed <= longer + typical // 2 else book.settled + longer)
 
 
@@ -239,15 +262,15 @@ def _trained(book: Book, facts: Facts, state: str, steps: int, until: int) -> No
 
 
 def _tagged(book: Book, step: Step) -> str | None:
-    """What a tag says that time before and in the step was for, where no part says it better."""
+    """Return the tag for the time before and in the step, unless the run reports that part itself."""
     for part in (CHECKPOINT, EVAL):
-        if part in step.tags and part not in book.claims.known:
+        if part in step.tags and part not in book.pending_parts.known:
             return part
     return None
 
 
 def _tagged_checkpoint(book: Book, step: Step) -> None:
-    """A checkpoint is done by the end of the first of the steps that are tagged with it."""
+    """Record a checkpoint at the end of the first of consecutive steps that are tagged with it."""
     tagged = CHECKPOINT in step.tags
     if tagged and not book.saving:
         book.save_point(step.end)
@@ -256,13 +279,13 @@ def _tagged_checkpoint(book: Book, step: Step) -> None:
 
 
 def _take_in_parts(book: Book, facts: Facts, scrape: int) -> None:
-    for at, part in book.claims.take_in(facts.parts, scrape, book.unknown_before):
+    for at, part in book.pending_parts.take_in(facts.parts, scrape, book.unknown_before):
         if part == CHECKPOINT and not book.tags_checkpoints:
             book.save_point(at)
 
 
 def _tail(book: Book, facts: Facts, until: int) -> None:
-    """The time after the last thing that is known to have happened."""
+    """Book the time after the last event."""
     if book.condition == CLOSED or until <= book.settled:
         return
     if book.condition == DEAD:
@@ -273,27 +296,27 @@ def _tail(book: Book, facts: Facts, until: int) -> None:
     alive = _last_alive(book, facts, until)
     book.alive = max(book.alive, alive)
     if until - alive > MAX_SILENCE_MS:
-        _blind(book, facts, alive, until)
+        _unseen(book, facts, alive, until)
     else:
-        _standing_still(book, facts, min(alive, until - _patience(book)))
+        _stalled(book, facts, min(alive, until - _patience(book)))
 
 
-def _blind(book: Book, facts: Facts, alive: int, until: int) -> None:
-    """Nobody sees the process any more. What it does is not known; batches may still arrive for an hour."""
-    if until - alive > BLIND_PATIENCE_MS:
+def _unseen(book: Book, facts: Facts, alive: int, until: int) -> None:
+    """Book time of a process that no scrape sees: as ``other``, once no batch can arrive any more."""
+    if until - alive > UNSEEN_PATIENCE_MS:
         _no_step_until(book, facts, alive)
-        book.add(OTHER, until - BLIND_PATIENCE_MS)
+        book.add(OTHER, until - UNSEEN_PATIENCE_MS)
     if until - alive > GIVE_UP_MS:
         book.condition = CLOSED
 
 
-def _standing_still(book: Book, facts: Facts, until: int) -> None:
-    """A process that lives and finishes no step, for longer than a step can take."""
+def _stalled(book: Book, facts: Facts, until: int) -> None:
+    """Book time of a live process without a step for longer than a step can take."""
     if until <= book.settled:
         return
     part = facts.doing_at(until)
     if part in (CHECKPOINT, EVAL):
-        book.claims.owed[part] -= book.add(part, until)
+        book.pending_parts.owed[part] -= book.add(part, until)
     else:
         _no_step_until(book, facts, until)
 

@@ -23,7 +23,7 @@ from pyrometer_kit.clock import Clock
 from pyrometer_kit.errors import UsageError
 from pyrometer_kit.flags import regexp
 
-# Each question costs the controller a lock over all jobs: SchedMD asks not to put squeue into loops.
+# Each query costs the controller a lock over all jobs: SchedMD asks not to run squeue in loops.
 INTERVAL_SECONDS = 30.0
 # The first scrape may wait this long for the first answer.
 FIRST_SECONDS = 3.0
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class SlurmCollector:
-    """Asks both commands at their own pace, side by side: one that hangs costs itself only."""
+    """Polls both commands independently: one that hangs does not delay the other."""
 
     def __init__(self, context: Context, slurm: Slurm | None = None) -> None:
         def flag(name: str) -> Any:  # noqa: ANN401  each of its own type
@@ -41,8 +41,8 @@ class SlurmCollector:
         self._watched = watched_runs(flag("run") or ())
         asked = slurm or SlurmCommands(flag("squeue"), flag("sinfo"), flag("partitions"), flag("timeout"))
         pace = flag("interval"), flag("timeout")
-        self._squeue = _Asked("squeue", *pace, lambda: jobs_of(asked.jobs()), context.clock)
-        self._sinfo = _Asked("sinfo", *pace, lambda: nodes_of(asked.nodes()), context.clock)
+        self._squeue = _Command("squeue", *pace, lambda: jobs_of(asked.jobs()), context.clock)
+        self._sinfo = _Command("sinfo", *pace, lambda: nodes_of(asked.nodes()), context.clock)
 
     def collect(self, until: float) -> Iterable[Sample | Down]:
         """See :class:`~pyrometer_exporters.framework.collector.Collector`."""
@@ -51,13 +51,13 @@ class SlurmCollector:
         yield from self._sinfo.samples(node_samples, first)
 
     def close(self) -> None:
-        """Ask no more."""
+        """Stop polling."""
         self._squeue.close()
         self._sinfo.close()
 
 
-class _Asked(Generic[T]):
-    """One of the commands, and what it last said."""
+class _Command(Generic[T]):
+    """One of the commands, and its latest answer."""
 
     def __init__(self, command: str, interval: float, timeout: float, ask: Callable[[], list[T]], clock: Clock) -> None:
         self._command = command
@@ -76,7 +76,11 @@ class _Asked(Generic[T]):
 
 
 def watched_runs(given: Iterable[str]) -> list[WatchedRun]:
-    """Runs from ``NAME`` or ``NAME=REGEXP`` of job names. Raises UsageError."""
+    """Parse runs from ``NAME`` or ``NAME=REGEXP`` of job names.
+
+    Raises:
+        UsageError: An item has no name, an invalid expression, or a name that was given before.
+    """
     found: dict[str, WatchedRun] = {}
     for item in given:
         run, _, pattern = item.partition("=")
@@ -99,18 +103,18 @@ def _pattern(item: str, pattern: str) -> re.Pattern[str]:
 def _add_flags(parser: FlagGroup) -> None:
     add = parser.add_argument
     add("--collector.slurm.run", dest="collector.slurm.run", action="append", metavar="NAME[=REGEXP]",
-        help="a run that should always be training or queued, and what its jobs are called (default: as the run); "
-        "may be given more than once")  # fmt: skip
+        help="a run that should always be training or queued, and the names of its jobs (default: the run's name); "
+        "may be repeated")  # fmt: skip
     add("--collector.slurm.partitions", dest="collector.slurm.partitions", default="", metavar="A,B",
-        help="ask about these partitions only (default: all)")  # fmt: skip
+        help="query only these partitions (default: all)")  # fmt: skip
     add("--collector.slurm.squeue", dest="collector.slurm.squeue", default="squeue", metavar="PROGRAM",
-        help="the command squeue (default: as found on PATH)")  # fmt: skip
+        help="the squeue command (default: from PATH)")  # fmt: skip
     add("--collector.slurm.sinfo", dest="collector.slurm.sinfo", default="sinfo", metavar="PROGRAM",
-        help="the command sinfo (default: as found on PATH)")  # fmt: skip
+        help="the sinfo command (default: from PATH)")  # fmt: skip
     add("--collector.slurm.interval", dest="collector.slurm.interval", type=seconds, default=INTERVAL_SECONDS,
-        metavar="SECONDS", help="how often to ask (default: %(default)s)")  # fmt: skip
+        metavar="SECONDS", help="time between two queries (default: %(default)s)")  # fmt: skip
     add("--collector.slurm.timeout", dest="collector.slurm.timeout", type=seconds, default=COMMAND_SECONDS,
-        metavar="SECONDS", help="how long a command may take (default: %(default)s)")  # fmt: skip
+        metavar="SECONDS", help="time limit of a command (default: %(default)s)")  # fmt: skip
 
 
 COLLECTOR = CollectorSpec(

@@ -1,4 +1,4 @@
-"""The one place that starts programs: ``squeue`` and ``sinfo``, each with a deadline and a limit to what it may say."""
+"""Run ``squeue`` and ``sinfo``, each with a deadline and a limit of its output; nothing else starts programs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import os
 import selectors
 import signal
-import subprocess  # Slurm has no other door that works on every cluster: slurmrestd is often not set up
+import subprocess  # no other interface works on every cluster: slurmrestd is often not set up
 import time
 from collections.abc import Sequence
 from typing import IO, Protocol
@@ -20,13 +20,13 @@ _CHUNK = 1 << 16
 
 
 class Slurm(Protocol):
-    """What is asked of Slurm. Both raise PartError."""
+    """The queries to Slurm. Both raise PartError."""
 
     def jobs(self) -> bytes:
-        """The queue as JSON, as ``squeue --json`` prints it."""
+        """Return the queue as JSON, as ``squeue --json`` prints it."""
 
     def nodes(self) -> bytes:
-        """The nodes as JSON, as ``sinfo --Node --json`` prints it."""
+        """Return the nodes as JSON, as ``sinfo --Node --json`` prints it."""
 
 
 class SlurmCommands:
@@ -48,7 +48,11 @@ class SlurmCommands:
 
 
 def output(command: Sequence[str], seconds: float) -> bytes:
-    """What the command prints. Raises PartError where it is missing, fails, hangs or says too much."""
+    """Return the output of a command.
+
+    Raises:
+        PartError: It is missing, fails, hangs or prints too much.
+    """
     try:
         process = subprocess.Popen(  # a session of its own, so that a wrapper's children end with it
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
@@ -58,23 +62,27 @@ def output(command: Sequence[str], seconds: float) -> bytes:
     except OSError as error:
         raise PartError("not_started", f"{command[0]}: {error.strerror}") from None
     try:
-        said, complained = _listen(process, time.monotonic() + seconds)
+        output, errors = _read_both(process, time.monotonic() + seconds)
     except PartError as error:
         raise PartError(error.reason, f"{command[0]} {error.detail}") from None
     finally:
         _end(process)
     if process.returncode != 0:
-        lines = complained.decode(errors="replace").strip().splitlines()
+        lines = errors.decode(errors="replace").strip().splitlines()
         raise PartError("failed", f"{command[0]} ended with {process.returncode}: {lines[0] if lines else 'silent'}")
-    return said
+    return output
 
 
-def _listen(process: subprocess.Popen[bytes], until: float) -> tuple[bytes, bytes]:
-    """Both outputs to their ends; raises PartError when it is ``until`` or they are too long."""
-    heard: dict[int, bytearray] = {}
+def _read_both(process: subprocess.Popen[bytes], until: float) -> tuple[bytes, bytes]:
+    """Return both outputs, read to their ends.
+
+    Raises:
+        PartError: The deadline ``until`` has passed, or they are too long.
+    """
+    received: dict[int, bytearray] = {}
     with selectors.DefaultSelector() as ready:
         for stream in (process.stdout, process.stderr):
-            heard[_number(stream)] = bytearray()
+            received[_number(stream)] = bytearray()
             ready.register(_number(stream), selectors.EVENT_READ)
         while ready.get_map():
             left = until - time.monotonic()
@@ -82,16 +90,16 @@ def _listen(process: subprocess.Popen[bytes], until: float) -> tuple[bytes, byte
                 raise PartError(LATE, "did not answer in time")
             for key, _ in ready.select(left):
                 data = os.read(key.fd, _CHUNK)
-                heard[key.fd] += data
+                received[key.fd] += data
                 if not data:
                     ready.unregister(key.fd)
-            if sum(map(len, heard.values())) > MAX_ANSWER_BYTES:
+            if sum(map(len, received.values())) > MAX_ANSWER_BYTES:
                 raise PartError(
-                    "too_large", f"says more than {MAX_ANSWER_BYTES >> 20} MiB: see --collector.slurm.partitions"
+                    "too_large", f"printed more than {MAX_ANSWER_BYTES >> 20} MiB: see --collector.slurm.partitions"
                 )
     _wait(process, until)
-    said, complained = heard.values()
-    return bytes(said), bytes(complained)
+    output, errors = received.values()
+    return bytes(output), bytes(errors)
 
 
 def _number(stream: IO[bytes] | None) -> int:
@@ -102,11 +110,11 @@ def _wait(process: subprocess.Popen[bytes], until: float) -> None:
     try:
         process.wait(max(0.1, until - time.monotonic()))
     except subprocess.TimeoutExpired:
-        raise PartError(LATE, "said all and did not end") from None
+        raise PartError(LATE, "closed its output and did not end") from None
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Close the pipes, and end the whole session; a process that the kernel holds is left to it."""
+    """Close the pipes and kill the whole session; a process that hangs in the kernel is left behind."""
     for stream in (process.stdout, process.stderr):
         if stream is not None:
             stream.close()

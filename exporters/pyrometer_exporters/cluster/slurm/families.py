@@ -1,4 +1,4 @@
-"""What is served of Slurm."""
+"""The metrics of Slurm."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pyrometer_exporters.framework.metrics import Family, Sample
 RUN_JOBS = Family(
     "pyrometer_slurm_run_jobs",
     "gauge",
-    "Jobs of a run that is watched (--collector.slurm.run), by state: running; queued; blocked, which won't start by "
-    "itself (held, a dependency that can't be met, suspended); ending; other. All 0: nothing trains and nothing will.",
+    "Jobs of a run that is watched (--collector.slurm.run), by state: running; queued; blocked, which won't start on "
+    "its own (held, a dependency that can't be met, suspended); ending; other. All 0: nothing trains and nothing will.",
     ("run", "state"),
 )
 RUN_JOB_INFO = Family(
@@ -45,13 +45,13 @@ PARTITION_NODES = Family(
 NODE_UNAVAILABLE = Family(
     "pyrometer_slurm_node_unavailable_info",
     "gauge",
-    "1 for each node that gets no new job (maintenance, draining, drained, down), with the reason that was given.",
+    "1 for each node that gets no new job (maintenance, draining, drained, down), with its reason.",
     ("node", "state", "reason", "user"),
 )
 NODE_SINCE = Family(
     "pyrometer_slurm_node_unavailable_timestamp_seconds",
     "gauge",
-    "When the reason was set for which the node gets no new job; absent where this release of Slurm doesn't say.",
+    "When the reason was set for which the node gets no new job; absent if this release of Slurm has no such time.",
     ("node",),
 )
 ANSWERED = Family(
@@ -64,14 +64,14 @@ FAMILIES = (
     RUN_JOBS, RUN_JOB_INFO, JOBS, NODES, PARTITION_NODES, NODE_UNAVAILABLE, NODE_SINCE, ANSWERED,
 )  # fmt: skip
 
-# A reason is free text of whoever drained the node; as a label it needs no more than this.
+# A reason is free text by whoever drained the node; a label needs no more than this.
 MAX_REASON = 120
 # A run is one job, or a chain of a few; an array of thousands that matches the name is counted, not listed.
 MAX_LISTED_JOBS = 50
 
 
 def job_samples(jobs: Iterable[Job], watched: Iterable[WatchedRun]) -> Iterator[Sample]:
-    """Everything about jobs. All states of a watched run are there, as 0 where there are none."""
+    """Return the samples of jobs; a watched run has every state, 0 included."""
     jobs = list(jobs)
     for run in watched:
         own = run.of(jobs)
@@ -88,7 +88,7 @@ def job_samples(jobs: Iterable[Job], watched: Iterable[WatchedRun]) -> Iterator[
 
 
 def node_samples(nodes: Iterable[Node]) -> Iterator[Sample]:
-    """Everything about nodes."""
+    """Return the samples of nodes."""
     nodes = list(nodes)
     counts = Counter(node.state for node in nodes)
     for state in node_states.STATES:

@@ -1,4 +1,4 @@
-"""Jobs of ``squeue --json``, and what their states mean for a run: does it train, will it, or is it stuck?"""
+"""Parse the jobs of ``squeue --json``, and map their states to: training, queued, or stuck."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ENDED = {
 _RUNNING = {"RUNNING", "CONFIGURING", "RESIZING", "SIGNALING", "STAGE_OUT", "EXPEDITING"}
 _QUEUED = {"PENDING", "REQUEUED", "REQUEUE_FED", "POWER_UP_NODE"}
 _BLOCKED = {"SUSPENDED", "STOPPED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"}
-# A pending job with one of these waits for a person, not for nodes: it will never start by itself.
+# A pending job with one of these waits for a person, not for nodes: it will never start on its own.
 _WAITS_FOR_A_PERSON = {
     "jobheldadmin", "jobhelduser", "dependencyneversatisfied", "badconstraints", "invalidaccount", "invalidqos",
     "accountnotallowed", "qosnotallowed", "partitioninactive", "partitionnodelimit", "partitiontimelimit",
@@ -28,7 +28,7 @@ _WAITS_FOR_A_PERSON = {
 
 @dataclass(frozen=True)
 class Job:
-    """A job that has not ended; ``state`` is one of STATES, ``reason`` Slurm's word for why it isn't running."""
+    """A job that has not ended; ``state`` is one of STATES, ``reason`` is Slurm's for a job that isn't running."""
 
     job_id: str
     name: str
@@ -39,10 +39,13 @@ class Job:
 
 
 def jobs_of(data: bytes) -> list[Job]:
-    """The jobs in the answer that have not ended. Raises PartError, see :func:`document`.
+    """Return the jobs in the answer that have not ended.
 
     A job is such as ``{"job_id": 4711, "name": "llama-8b", "user_name": "ada", "partition": "gpu",
     "job_state": ["PENDING"], "state_reason": "Resources", ...}``.
+
+    Raises:
+        PartError: The answer is no such document, see :func:`document`.
     """
     found = []
     for entry in document(data, "jobs"):
@@ -56,12 +59,12 @@ def jobs_of(data: bytes) -> list[Job]:
 
 
 def state_of(flags: frozenset[str], reason: str) -> str | None:
-    """One of STATES; None for a job that has ended, which older releases list for a while."""
+    """Return one of STATES, or None for a job that has ended, which older releases list for a while."""
     if "COMPLETING" in flags:
         return ENDING
     if flags & _BLOCKED:
         return BLOCKED
-    if flags & _QUEUED:  # before the ended ones: a requeued job may still carry what it failed of
+    if flags & _QUEUED:  # before the ended states: a requeued job may still have the state it failed with
         return BLOCKED if _plain(reason) in _WAITS_FOR_A_PERSON else QUEUED
     if flags & _ENDED:
         return None
@@ -70,16 +73,16 @@ def state_of(flags: frozenset[str], reason: str) -> str | None:
 
 @dataclass(frozen=True)
 class WatchedRun:
-    """A run that should be training: its name, and what its jobs are called."""
+    """A run that should be training: its name, and the pattern of its jobs' names."""
 
     run: str
     jobs: re.Pattern[str]
 
     def of(self, jobs: Iterable[Job]) -> list[Job]:
-        """Its jobs."""
+        """Return the jobs of this run."""
         return [job for job in jobs if self.jobs.match(job.name)]
 
 
 def _plain(reason: str) -> str:
-    """Reasons are one word in most releases, and several with blanks or underscores in some."""
+    """Reduce a reason to letters: it is one word in most releases, several with blanks or underscores in some."""
     return re.sub(r"[^a-z]", "", reason.lower())

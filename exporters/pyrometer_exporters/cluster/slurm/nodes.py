@@ -1,4 +1,4 @@
-"""Nodes of ``sinfo --Node --json``: which are spare, which are out, and why."""
+"""Parse the nodes of ``sinfo --Node --json``: which are spare, which are out of service, and why."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STATES = (
 )  # fmt: skip
 UNAVAILABLE = ("maintenance", "draining", "drained", "down", "unknown")
 
-# sinfo(1), NODE STATE CODES. The first that fits stands: a node that is down and drained is down.
+# sinfo(1), NODE STATE CODES. The first match wins: a node that is down and drained is down.
 _STATES: tuple[tuple[str, frozenset[str]], ...] = (
     ("down", frozenset({"DOWN", "ERROR", "NOT_RESPONDING", "NO_RESPOND", "INVALID_REG"})),
     ("draining", frozenset({"DRAINING", "FAILING"})),
@@ -43,11 +43,14 @@ class Node:
 
 
 def nodes_of(data: bytes) -> list[Node]:
-    """The nodes in the answer, each once. Raises PartError, see :func:`document`.
+    """Return the nodes in the answer, each once.
 
     An entry is such as ``{"node": {"state": ["IDLE", "DRAIN"]}, "nodes": {"nodes": ["gpu-003"]}, "partition": {"name":
     "gpu"}, "reason": "GPU 5 fell off", ...}``; up to 22.05 ``{"name": "gpu-003", "state": "idle", "state_flags":
     ["DRAIN"], "partitions": ["gpu"], "reason": "GPU 5 fell off", "reason_changed_at": 1700000000, ...}``.
+
+    Raises:
+        PartError: The answer is no such document, see :func:`document`.
     """
     found: dict[str, Node] = {}
     for entry in document(data, "sinfo", "nodes", "statistics"):
@@ -59,7 +62,7 @@ def nodes_of(data: bytes) -> list[Node]:
 
 
 def state_of(flags: frozenset[str]) -> str | None:
-    """One of STATES; None for a node that does not exist yet."""
+    """Return one of STATES, or None for a node that does not exist yet."""
     if "FUTURE" in flags:
         return None
     for state, any_of in _STATES:
@@ -83,13 +86,13 @@ def _nodes(entry: Mapping[str, Any]) -> Iterator[Node]:
 
 
 def _reason(entry: Mapping[str, Any]) -> tuple[str, str, float | None]:
-    """Why the node is out, by whom and since when; a text in some releases, an object in others."""
+    """Return reason, user and time of a node out of service; a text in some releases, an object in others."""
     reason = entry.get("reason")
     if isinstance(reason, Mapping):
-        said, user, since = reason.get("description"), reason.get("user"), number(reason.get("time"))
+        description, user, since = reason.get("description"), reason.get("user"), number(reason.get("time"))
     else:
-        said, user, since = reason, entry.get("reason_set_by_user"), number(entry.get("reason_changed_at"))
-    return text(said), text(user), since or None  # the time 0 is one that was never set
+        description, user, since = reason, entry.get("reason_set_by_user"), number(entry.get("reason_changed_at"))
+    return text(description), text(user), since or None  # 0 means that it was never set
 
 
 def _object(value: object) -> Mapping[str, Any]:

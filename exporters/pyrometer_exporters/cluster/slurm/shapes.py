@@ -1,4 +1,4 @@
-"""The shapes that Slurm's JSON takes in one release or another, reduced to one.
+"""Reduce the shapes of Slurm's JSON in different releases to one.
 
 A state was ``"RUNNING"`` up to 23.02 and is ``["RUNNING", "CONFIGURING"]`` since 23.11; a number was plain up to 22.05
 and is ``{"set": true, "infinite": false, "number": 3}`` since; a node was in ``nodes`` and is in ``sinfo``.
@@ -13,17 +13,18 @@ from typing import Any
 
 from pyrometer_exporters.framework.outcome import PartError
 
-# A node may be given as gpu-[001-512,600]: more names than this are a mistake, or someone's joke.
+# A node may be given as gpu-[001-512,600]: more names than this are a mistake.
 MAX_NAMES = 100_000
 _WORDS = re.compile(r"[A-Za-z_]+")
 _BRACKET = re.compile(r"^(?P<head>[^\[\]]*)\[(?P<ranges>[\d,\-]+)\](?P<tail>.*)$")
 
 
 def document(data: bytes, *keys: str) -> list[Mapping[str, Any]]:
-    """The entries under the first of ``keys`` that the JSON document has.
+    """Return the entries under the first of ``keys`` that the JSON document has.
 
-    Raises PartError: ``bad_answer`` for what isn't such a document, ``refused`` where Slurm reports errors in it. An
-    error must not look like an empty queue.
+    Raises:
+        PartError: ``bad_answer`` if it isn't such a document, ``refused`` if Slurm reports errors in it: an error must
+            not look like an empty queue.
     """
     try:
         found = json.loads(data)
@@ -40,7 +41,7 @@ def document(data: bytes, *keys: str) -> list[Mapping[str, Any]]:
 
 
 def words(value: object) -> frozenset[str]:
-    """The words of a state, whatever its shape.
+    """Return the words of a state, whatever its shape.
 
     >>> sorted(words("idle+drain*")), sorted(words(["IDLE", "DRAIN"]))
     (['DRAIN', 'IDLE'], ['DRAIN', 'IDLE'])
@@ -50,18 +51,18 @@ def words(value: object) -> frozenset[str]:
 
 
 def number(value: object) -> float | None:
-    """A number, whatever its shape; None where it isn't set, infinite, or none at all."""
+    """Return a number, whatever its shape, or None if it is unset, infinite, or no number."""
     if isinstance(value, Mapping):
         if value.get("set") is False or value.get("infinite") is True:
             return None
         value = value.get("number")
     plain = isinstance(value, int | float) and not isinstance(value, bool)
-    # A float comparison also refuses NaN, which JSON can't say but Python's reader accepts.
+    # A float comparison also refuses NaN, which JSON lacks but Python's reader accepts.
     return float(value) if plain and -1e300 < value < 1e300 else None  # type: ignore[arg-type, operator]
 
 
 def text(value: object) -> str:
-    """A text; a number as its digits; anything else is empty."""
+    """Return a text, a number as its digits, or an empty text for anything else."""
     if isinstance(value, str):
         return value.strip()
     found = number(value)
@@ -69,7 +70,7 @@ def text(value: object) -> str:
 
 
 def names(value: object) -> Iterator[str]:
-    """Node names, with ranges in brackets written out.
+    """Return node names, with ranges in brackets written out.
 
     >>> list(names(["login", "gpu-[008-010,12]-ib"]))
     ['login', 'gpu-008-ib', 'gpu-009-ib', 'gpu-010-ib', 'gpu-12-ib']
@@ -91,7 +92,7 @@ def _written_out(item: str, most: int) -> Iterator[str]:
         first, _, last = part.partition("-")
         if first.isdecimal() and (last or first).isdecimal():
             for index in range(int(first), min(int(last or first), int(first) + most) + 1):
-                # Only the first bracket: a second is kept as it is, and still tells such nodes apart.
+                # Only the first bracket: a second stays as it is, and still tells such nodes apart.
                 yield f"{found['head']}{index:0{len(first)}d}{found['tail']}"
 
 

@@ -1,1 +1,1 @@
-"""UFM's event log: what the fabric manager sees of links, ports, switches and cables."""
+"""UFM's event log: links, ports, switches and cables as the fabric manager sees them."""

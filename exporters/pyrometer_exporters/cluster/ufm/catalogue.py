@@ -1,7 +1,7 @@
-"""UFM's events by number: their names here, and which are about a port, a switch or a host.
+"""UFM's events by number, with our names, and which are about a port, a switch or a host.
 
 Numbers and meanings: NVIDIA UFM Enterprise User Manual, "Supported Traps and Events", and NVIDIA's InfiniBand cluster
-operations guide. What isn't listed is counted under its number with the name ``other``.
+operations guide. Other events are counted under their number with the name ``other``.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ PLACED = frozenset(
 
 
 def name_of(number: int) -> str:
-    """The event's name.
+    """Return the event's name.
 
     >>> name_of(329), name_of(4711)
     ('link_down', 'other')

@@ -1,8 +1,8 @@
-"""The collector ``ufm``: links, ports and cables as UFM's event log tells them, and the fabric's topology.
+"""The collector ``ufm``: events of links, ports and cables from UFM's log, and the fabric's topology.
 
 A sample line: ``pyrometer_ufm_port_events_total{event="link_down",event_id="329",reason="",node="gpu-174",
 device="mlx5_5",port="1",switch="leaf-12",switch_port="17/1"} 3``. A cluster without UFM has a reason, and still the
-rails of its ports, from what its node exporters report to Prometheus.
+rails of its ports, which its node exporters report to Prometheus.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from datetime import tzinfo
 from pathlib import Path
 
 from pyrometer_exporters.cluster.poller import Poller
+from pyrometer_exporters.cluster.ufm.counter_init import CounterInit
 from pyrometer_exporters.cluster.ufm.fabric import fabric_samples, host_ports
-from pyrometer_exporters.cluster.ufm.families import FAMILIES, GAPS, UNREAD, at_zero, tally_samples
-from pyrometer_exporters.cluster.ufm.newborn import Newborn
+from pyrometer_exporters.cluster.ufm.families import FAMILIES, GAPS, UNREAD, at_zero, event_samples
 from pyrometer_exporters.cluster.ufm.reader import Reader
 from pyrometer_exporters.framework.collector import CollectorSpec, Context, FlagGroup
 from pyrometer_exporters.framework.metrics import Down, Sample
@@ -27,9 +27,9 @@ from pyrometer_kit.statefile import StateFile
 
 DEFAULT_LOG = Path("/opt/ufm/log/event.log")
 LOOK_SECONDS = 1.0
-# A log on a file system that hangs: 64 MiB of a new log took 4 s.
+# For a file system that hangs; a new log of LEARNED_BYTES takes seconds.
 READ_SECONDS = 30.0
-# Ports come and go with nodes; nobody waits for this.
+# Ports come and go with nodes, which is not urgent.
 PORTS_SECONDS = 60.0
 FIRST_SECONDS = 2.0
 
@@ -42,7 +42,7 @@ class UfmCollector:
         zone: tzinfo | None = getattr(context.flags, "collector.ufm.timezone")
         self._clock = context.clock
         self._reader = Reader(self._path, zone, StateFile(context.state, "ufm.json"))
-        self._newborn = Newborn(self._counted_before())
+        self._counter_init = CounterInit(self._counted_before())
         asked = prometheus or HttpPrometheus(getattr(context.flags, "prometheus.url"))
         self._log = Poller("ufm-log", LOOK_SECONDS, READ_SECONDS, self._reader.turn, context.clock)
         self._ports = Poller(
@@ -59,10 +59,10 @@ class UfmCollector:
         if ports.reason is not None:
             yield Down("ports", ports.reason, ports.detail)
         with self._reader.lock:
-            yield from list(fabric_samples(ports.value or (), self._reader.tally.links))
+            yield from list(fabric_samples(ports.value or (), self._reader.counts.links))
 
     def close(self) -> None:
-        """End both threads."""
+        """LinkEnd both threads."""
         self._log.close()
         self._ports.close()
 
@@ -72,8 +72,8 @@ class UfmCollector:
             return
         reader = self._reader
         with reader.lock:
-            counted = list(tally_samples(reader.tally, reader.lines, self._clock.wall()))
-            yield from list(self._newborn.served(counted, at_zero(reader.tally)))
+            counted = list(event_samples(reader.counts, reader.lines, self._clock.wall()))
+            yield from list(self._counter_init.served(counted, at_zero(reader.counts)))
         yield GAPS.sample(reader.gaps)
         yield UNREAD.sample(reader.unread)
         if reader.state_error is not None:
@@ -86,9 +86,9 @@ class UfmCollector:
         return Down("event_log", outcome.reason or "", outcome.detail)
 
     def _counted_before(self) -> Iterator[tuple[str, tuple[str, ...]]]:
-        """The counters that were served in an earlier life."""
+        """Return the counters that were served before a restart."""
         reader = self._reader
-        for sample in tally_samples(reader.tally, reader.lines, 0.0) if reader.kept else ():
+        for sample in event_samples(reader.counts, reader.lines, 0.0) if reader.kept else ():
             yield sample.family.name, sample.labels
 
 
@@ -105,7 +105,7 @@ def _add_flags(parser: FlagGroup) -> None:
     add("--collector.ufm.event-log", dest="collector.ufm.event-log", type=Path, default=DEFAULT_LOG, metavar="FILE",
         help="UFM's event log; in a container /opt/ufm/files/log/event.log (default: %(default)s)")  # fmt: skip
     add("--collector.ufm.timezone", dest="collector.ufm.timezone", type=_zone, default=None, metavar="ZONE",
-        help="time zone of the log's stamps, which don't say it, such as UTC (default: this machine's)")  # fmt: skip
+        help="time zone of the log's timestamps, which have none, such as UTC (default: this machine's)")  # fmt: skip
 
 
 COLLECTOR = CollectorSpec(

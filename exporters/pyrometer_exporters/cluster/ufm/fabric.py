@@ -1,4 +1,4 @@
-"""Which switch port every host port is connected to: what the log told, joined to the ports that the nodes report."""
+"""Join the links in UFM's log to the ports that nodes report: which switch port each host port is connected to."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from pyrometer_exporters.cluster.ufm.ends import End
-from pyrometer_exporters.cluster.ufm.tally import Link
+from pyrometer_exporters.cluster.ufm.event_counts import Link
+from pyrometer_exporters.cluster.ufm.link_ends import LinkEnd
 from pyrometer_exporters.framework.metrics import Family, Sample
 from pyrometer_kit.prometheus import Prometheus
 
@@ -15,10 +15,10 @@ PORT_INFO = Family(
     "pyrometer_fabric_port_info",
     "gauge",
     "1 for each RDMA port of the cluster: its rail (its place among the node's ports, in the order of the devices' "
-    "numbers), and the switch, switch port and cable at its other end, empty where no event told them yet.",
+    "numbers), and the switch, switch port and cable at its other end, empty until an event names them.",
     ("node", "device", "port", "rail", "switch", "switch_port", "cable"),
 )
-# A node that is down for the moment keeps its place in the fabric: that is when it is asked for.
+# A node that is down keeps its place in the fabric: that is when somebody looks for it.
 REMEMBERED = "6h"
 _DIGITS = re.compile(r"(\d+)")
 
@@ -34,19 +34,23 @@ class HostPort:
 
 
 def host_ports(prometheus: Prometheus, at: float) -> list[HostPort]:
-    """All RDMA ports in ``pyrometer_nic_info``, those of the last hours too. Raises PartError."""
+    """Return all RDMA ports in ``pyrometer_nic_info``, those of the last hours too.
+
+    Raises:
+        PartError: Prometheus failed.
+    """
     found: dict[tuple[str, str, str], HostPort] = {}
     for query in (f"last_over_time(pyrometer_nic_info[{REMEMBERED}])", "pyrometer_nic_info"):
         for series in prometheus.instant(query, at):
             node, device, port = (series.labels.get(name, "") for name in ("node", "device", "port"))
             guid = series.labels.get("guid", "").replace(":", "").lower().removeprefix("0x")
-            if node and port:  # without a port it is no RDMA device; what is there now comes last, and stands
+            if node and port:  # without a port it is no RDMA device; present ports come last, and win
                 found[node, device, port] = HostPort(node, device, port, guid)
     return list(found.values())
 
 
 def rails(ports: Iterable[HostPort]) -> dict[HostPort, str]:
-    """The rail of each port: its index among the ports of its node, mlx5_2 before mlx5_10."""
+    """Return the rail of each port: its index among the ports of its node, mlx5_2 before mlx5_10."""
     by_node: dict[str, list[HostPort]] = {}
     for port in ports:
         by_node.setdefault(port.node, []).append(port)
@@ -57,8 +61,8 @@ def rails(ports: Iterable[HostPort]) -> dict[HostPort, str]:
     }
 
 
-def fabric_samples(ports: Iterable[HostPort], links: Mapping[End, Link]) -> Iterator[Sample]:
-    """One sample for each port, and for each host end in the log that no node reports."""
+def fabric_samples(ports: Iterable[HostPort], links: Mapping[LinkEnd, Link]) -> Iterator[Sample]:
+    """Return a sample for each port, and for each host end in the log that no node reports."""
     known = _Links(links)
     for port, rail in rails(ports).items():
         link = known.of(port)
@@ -70,11 +74,11 @@ def fabric_samples(ports: Iterable[HostPort], links: Mapping[End, Link]) -> Iter
 class _Links:
     """The links of the log, by the GUID of the host's port and by its name."""
 
-    def __init__(self, links: Mapping[End, Link]) -> None:
+    def __init__(self, links: Mapping[LinkEnd, Link]) -> None:
         self._by_guid = {end.guid: end for end in links if end.guid}
         self._by_name = {(_short(end.node), end.device, end.port or "1"): end for end in links if end.device}
         self._links = links
-        self._taken: set[End] = set()
+        self._taken: set[LinkEnd] = set()
 
     def of(self, port: HostPort) -> Link:
         name = (_short(port.node), port.device, port.port)
@@ -85,17 +89,17 @@ class _Links:
         self._taken |= {end, self._by_name.get(name, end)}
         return self._links[end]
 
-    def left_over(self) -> Iterator[tuple[End, Link]]:
-        said = set()
+    def left_over(self) -> Iterator[tuple[LinkEnd, Link]]:
+        reported = set()
         for end in self._by_name.values():
             where = (end.node, end.device, end.port or "1")
-            if end not in self._taken and where not in said:
-                said.add(where)
+            if end not in self._taken and where not in reported:
+                reported.add(where)
                 yield end, self._links[end]
 
 
 def _short(host: str) -> str:
-    """The fabric knows hosts by short names, Prometheus often by full ones."""
+    """Return the short name of a host: the fabric has short names, Prometheus often full ones."""
     return host.lower().partition(".")[0]
 
 

@@ -1,12 +1,12 @@
-"""What is served of UFM's event log."""
+"""The metrics of UFM's event log."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
 from pyrometer_exporters.cluster.ufm.catalogue import LINK_DOWN, NAMES, name_of
+from pyrometer_exporters.cluster.ufm.event_counts import EventCounts
 from pyrometer_exporters.cluster.ufm.fabric import PORT_INFO
-from pyrometer_exporters.cluster.ufm.tally import Tally
 from pyrometer_exporters.framework.metrics import Family, Sample
 
 EVENTS = Family(
@@ -31,16 +31,18 @@ CABLE_EVENTS = Family(
 LINES = Family(
     "pyrometer_ufm_log_lines_total",
     "counter",
-    "Lines of the event log: those that begin an event, those that go on with one, and those that can't be understood.",
+    "Lines of the event log: those that begin an event, those that continue one, and those that can't be parsed.",
     ("result",),
 )
 GAPS = Family(
     "pyrometer_ufm_log_gaps_total",
     "counter",
-    "How often the exporter came back to find the file gone that it had read last: events may be missing.",
+    "How often the file that was read last was gone when the exporter returned to it: events may be missing.",
 )
 UNREAD = Family(
-    "pyrometer_ufm_log_unread_bytes", "gauge", "What of the event log is still to be read: 0 when all is counted."
+    "pyrometer_ufm_log_unread_bytes",
+    "gauge",
+    "Bytes of the event log that are still to be read: 0 when all is counted.",
 )
 LAST_EVENT = Family(
     "pyrometer_ufm_last_event_timestamp_seconds",
@@ -55,31 +57,31 @@ SUPPRESSED = Family(
 FAMILIES = (EVENTS, PORT_EVENTS, CABLE_EVENTS, LINES, GAPS, UNREAD, LAST_EVENT, SUPPRESSED, PORT_INFO)
 
 RESULTS = ("event", "continuation", "unparsed")
-# UFM repeats the event while it lasts; one that isn't repeated for an hour is over.
+# UFM repeats the event while it lasts; after an hour without one it is over.
 SUPPRESSED_SECONDS = 3600.0
 
 
-def tally_samples(tally: Tally, lines: Mapping[str, int], now: float) -> Iterator[Sample]:
-    """Everything counted; ``now`` is the wall clock."""
-    for number in sorted({*NAMES, *tally.numbers}):
-        yield EVENTS.sample(tally.numbers[number], name_of(number), str(number))
-    for place, count in tally.places.items():
+def event_samples(counts: EventCounts, lines: Mapping[str, int], now: float) -> Iterator[Sample]:
+    """Return the samples of all counts; ``now`` is the wall clock."""
+    for number in sorted({*NAMES, *counts.numbers}):
+        yield EVENTS.sample(counts.numbers[number], name_of(number), str(number))
+    for place, count in counts.places.items():
         number, reason, switch, switch_port, node, device, port = place
         where = (node, device, port, switch, switch_port)
         yield PORT_EVENTS.sample(count, name_of(number), str(number), reason, *where)
-    for (number, serial), count in tally.cables.items():
+    for (number, serial), count in counts.cables.items():
         yield CABLE_EVENTS.sample(count, name_of(number), str(number), serial)
     for result in RESULTS:
         yield LINES.sample(lines.get(result, 0), result)
-    if tally.last_event:
-        yield LAST_EVENT.sample(tally.last_event)
-    recent = tally.suppressing and now - tally.suppressed_at < SUPPRESSED_SECONDS
+    if counts.last_event:
+        yield LAST_EVENT.sample(counts.last_event)
+    recent = counts.suppressing and now - counts.suppressed_at < SUPPRESSED_SECONDS
     yield SUPPRESSED.sample(1 if recent else 0)
 
 
-def at_zero(tally: Tally) -> Iterator[tuple[Family, tuple[str, ...]]]:
-    """Series that are known before anything happens there: a link that goes down for the first time is an increase."""
-    for end, link in tally.links.items():
+def at_zero(counts: EventCounts) -> Iterator[tuple[Family, tuple[str, ...]]]:
+    """Return series that exist before anything happens there, so that a link's first loss is an increase."""
+    for end, link in counts.links.items():
         where = (end.node, end.device, end.port, link.switch, link.switch_port)
         yield PORT_EVENTS, (name_of(LINK_DOWN), str(LINK_DOWN), "", *where)
         if link.cable:

@@ -1,10 +1,10 @@
-"""A line of UFM's event log, ``/opt/ufm/log/event.log``.
+"""Parse a line of UFM's event log, ``/opt/ufm/log/event.log``.
 
     2026-01-20 07:46:24.442 [12345] [329] WARNING [Hardware] Link [default / Switch: leaf-12 / 1/17/1]: Link went down:
     (Switch:leaf-12:1/17/1)9c0591030090e000:33 - (Computer:gpu-174 mlx5_5)b8cef6030012aa00:1, cable S/N: MT2330FT09118
 
-(one line in the log). A copy that syslog made has its own head before; a site may stand after the severity. An event
-may go on over further lines, which don't begin like an event.
+(one line in the log). Syslog puts a head of its own before it, and a site may follow the severity. An event may
+continue over further lines, which don't begin like an event.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _EVENT = re.compile(
     re.DOTALL,
 )
 _SYSLOG_ONLY = re.compile(_SYSLOG)
-# Beyond this an event is a report, and what it is about stands at its beginning.
+# A longer event is a report, and its subject is at its beginning.
 MAX_EVENT = 8192
 # Events that are logged out of order, in seconds; the hour that happens twice goes back by 3,600.
 _DISORDER = 1800.0
@@ -37,23 +37,23 @@ class Event:
     number: int
     severity: str
     kind: str
-    """What it is about: IBPort, Computer, Switch, Module, Link, Site, Grid."""
+    """The kind of its subject: IBPort, Computer, Switch, Module, Link, Site, Grid."""
     object: str
     dev_id: str
     message: str
 
     def and_more(self, line: str) -> Event:
-        """The event with a further line of its text."""
+        """Return the event with a further line of its text."""
         return self if len(self.message) > MAX_EVENT else replace(self, message=f"{self.message} {line.strip()}")
 
 
 def begins(line: str) -> bool:
-    """Whether a line begins an event, well-formed or not; all others go on with the one before."""
+    """Return whether a line begins an event, well-formed or not; all others continue the one before."""
     return _START.match(line) is not None or _SYSLOG_ONLY.match(line) is not None
 
 
 def event(line: str) -> Event | None:
-    """The event that a line begins; None for a line that is none."""
+    """Return the event that a line begins, or None if it begins none."""
     found = _EVENT.match(line[:MAX_EVENT])
     if found is None:
         return None
@@ -73,9 +73,12 @@ def event(line: str) -> Event | None:
 
 
 def unix_time(stamp: datetime, zone: tzinfo | None, latest: float) -> float:
-    """Unix seconds of a local time; ``zone`` None is this machine's, ``latest`` the time of the event before.
+    """Return a local time as Unix seconds.
 
-    In the hour that happens twice in autumn it is the first time, unless the event before was later than that.
+    Args:
+        stamp: the local time.
+        zone: its time zone; None for this machine's.
+        latest: the previous event's time, which decides in the hour that occurs twice in autumn.
     """
     local = stamp.replace(tzinfo=zone)
     try:
@@ -86,6 +89,6 @@ def unix_time(stamp: datetime, zone: tzinfo | None, latest: float) -> float:
 
 
 def _six_digits(stamp: str) -> str:
-    """Before Python 3.11 a fraction had to have three or six digits."""
+    """Pad a fraction to six digits: before Python 3.11 it had to have three or six."""
     head, dot, fraction = stamp.partition(".")
     return f"{head}{dot}{fraction:0<6}" if dot else head

@@ -1,4 +1,4 @@
-"""Follows a text log by inode and offset: over rotation, truncation and restarts, each line once."""
+"""Follow a text log by inode and offset: each line once, over rotation, truncation and restarts."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-# What one turn reads at most: an exporter that was away for a night catches up in a minute, without a core for itself.
+# The most that one turn reads: an exporter that was away for a night catches up in a minute, without taking a core.
 TURN_BYTES = 8 << 20
 _CHUNK = 1 << 18
-# So much of a file's beginning tells it from another one with the same inode: a timestamp to the millisecond.
+# The beginning of a file distinguishes it from another one with the same inode: a timestamp to the millisecond.
 _MARK_BYTES = 256
 MAX_LINE = 1 << 16
-# Rotated logs: event.log.1, event.log-20260120. Compressed ones have other contents and can't be gone on with.
+# Rotated logs: event.log.1, event.log-20260120. Compressed ones have other contents and can't be continued.
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 
 
 @dataclass(frozen=True)
-class Place:
-    """Up to where a file was read: its inode, the bytes, and the mark of the first ``marked`` of them."""
+class LogPosition:
+    """A position in a file: its inode, the offset, and the hash of its first ``marked`` bytes."""
 
     inode: int
     offset: int
@@ -39,7 +39,7 @@ class _Open:
 
     @property
     def settled(self) -> int:
-        """Up to where whole lines were handed on."""
+        """The offset up to which whole lines were returned."""
         return self.offset - len(self.rest)
 
 
@@ -49,22 +49,26 @@ class LogFile:
 
     Attributes:
         path: the log's name, which a rotation gives to a new file.
-        gaps: how often it can't be known what was written: the file that was read last is gone.
+        gaps: how often lines may be missing because the file that was read last is gone.
         unread: bytes that are still to be read.
     """
 
     path: Path
     gaps: int = 0
     unread: int = 0
-    line_place: Place | None = field(default=None, init=False)
-    """Where the line begins that was handed on last."""
+    line_place: LogPosition | None = field(default=None, init=False)
+    """The beginning of the line that was returned last."""
     _open: _Open | None = field(default=None, init=False)
     _mark: tuple[int, str] = field(default=(0, ""), init=False)  # of the open file: how many bytes, and their hash
 
-    def go_on(self, place: Place) -> None:
-        """Begin where an earlier life ended; at the log's beginning where that file is gone. Raises OSError."""
+    def resume(self, place: LogPosition) -> None:
+        """Continue at a position from before a restart, or at the log's beginning if that file is gone.
+
+        Raises:
+            OSError: The log can't be read.
+        """
         last = next((path for path in self._files() if _is(path, place)), None)
-        # Where the file was copied and truncated meanwhile, the copy has what came after the place.
+        # If the file was copied and truncated meanwhile, the copy has the lines after the position.
         last = last or next((path for path in self._files() if _is_copy(path, place)), None)
         if last is None:
             self._switch_to(self.path)
@@ -73,18 +77,26 @@ class LogFile:
             self._switch_to(last, place.offset)
 
     def begin(self, most: int) -> None:
-        """Begin with what is there, but no more than the last ``most`` bytes. Raises OSError."""
+        """Start with at most the last ``most`` bytes of the log.
+
+        Raises:
+            OSError: The log can't be read.
+        """
         self._switch_to(self.path)
         if self._open is not None:
             self._open.offset = max(0, os.fstat(self._open.descriptor).st_size - most)
 
-    def place(self) -> Place | None:
-        """Up to where it has been read; None before the first file was open."""
+    def place(self) -> LogPosition | None:
+        """Return the position up to which lines were returned; None before the first file was open."""
         found = self._open
-        return None if found is None else Place(found.inode, found.settled, *self._mark)
+        return None if found is None else LogPosition(found.inode, found.settled, *self._mark)
 
     def lines(self) -> Iterator[str]:
-        """What was written since, line by line, at most TURN_BYTES. Raises OSError."""
+        """Return the lines written since, at most TURN_BYTES.
+
+        Raises:
+            OSError: The log can't be read.
+        """
         left = TURN_BYTES
         while left > 0:
             if self._open is None:
@@ -101,7 +113,7 @@ class LogFile:
         self._measure()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._open is not None:
             os.close(self._open.descriptor)
             self._open = None
@@ -117,17 +129,17 @@ class LogFile:
             self._mark_beginning(found)
             start = found.settled - sum(map(len, lines)) - len(lines)
             for line in lines:
-                self.line_place = Place(found.inode, start, *self._mark)
+                self.line_place = LogPosition(found.inode, start, *self._mark)
                 start += len(line) + 1
                 if not found.cut:
                     yield line.decode(errors="replace").rstrip("\r"), len(line) + 1
                 found.cut = False
-            if len(found.rest) > MAX_LINE:  # its beginning is a line; the rest of it is passed over
+            if len(found.rest) > MAX_LINE:  # its beginning counts as a line; the rest is skipped
                 yield found.rest.decode(errors="replace"), len(found.rest)
                 found.rest, found.cut = b"", True
 
     def _next(self, found: _Open) -> bool:
-        """After the end of what is open: whether another file, or the same from its beginning, is to be read now."""
+        """Return whether another file, or the same from its beginning, must be read after the end of this one."""
         if self._check_beginning(found):
             return True
         try:
@@ -137,23 +149,23 @@ class LogFile:
         if now.st_ino == found.inode:
             return False
         following = self._after(found.inode)
-        # While the new file is empty the writer may still be at the old one.
+        # While the new file is empty the writer may still use the old one.
         if following == self.path and not now.st_size:
             return False
-        # What came between our last read and the rotation is read first.
+        # Lines between our last read and the rotation are read first.
         if os.fstat(found.descriptor).st_size <= found.offset:
             self._switch_to(following)
         return True
 
     def _after(self, inode: int) -> Path:
-        """The file that was begun after the one with this inode: there may have been several rotations since."""
+        """Return the file that followed the one with this inode: there may have been several rotations since."""
         files = [path for path in self._files() if path != self.path]
         numbers = [_inode(path) for path in files]
         older = files[numbers.index(inode) + 1 :] if inode in numbers else []
         return older[0] if older else self.path
 
     def _check_beginning(self, found: _Open) -> bool:
-        """Begin anew in a file that was truncated: it is shorter than what was read, or it begins differently."""
+        """Restart in a truncated file, which is shorter than before or begins differently; return whether it is one."""
         length, mark = self._mark
         shorter = os.fstat(found.descriptor).st_size < found.offset
         if not shorter and _hash(os.pread(found.descriptor, length, 0)) == mark:
@@ -179,7 +191,7 @@ class LogFile:
             self._mark = (len(beginning), _hash(beginning))
 
     def _files(self) -> list[Path]:
-        """The log and what it was rotated to, the one written to last at the end."""
+        """Return the log and its rotated files, the latest written last."""
         found = []
         for path in self.path.parent.glob(f"{self.path.name}*"):
             with contextlib.suppress(OSError):
@@ -192,17 +204,17 @@ class LogFile:
         self.unread = 0 if found is None else max(0, os.fstat(found.descriptor).st_size - found.offset)
 
 
-def _is(path: Path, place: Place) -> bool:
-    """Whether this is the file in which the place lies."""
+def _is(path: Path, place: LogPosition) -> bool:
+    """Return whether this is the file of the position."""
     return _inode(path) == place.inode and _holds(path, place)
 
 
-def _is_copy(path: Path, place: Place) -> bool:
-    """Whether this is a copy of that file: so long a beginning with times in it is no coincidence."""
+def _is_copy(path: Path, place: LogPosition) -> bool:
+    """Return whether this is a copy of that file: an equal beginning of this length has the same timestamps."""
     return place.marked == _MARK_BYTES and _holds(path, place)
 
 
-def _holds(path: Path, place: Place) -> bool:
+def _holds(path: Path, place: LogPosition) -> bool:
     try:
         with path.open("rb") as file:
             return os.fstat(file.fileno()).st_size >= place.offset and _hash(file.read(place.marked)) == place.mark

@@ -1,4 +1,4 @@
-"""Reads the event log line by line into a tally, and keeps both where a crash can't part them."""
+"""Count the events of the log, and save counts and position together, so that a crash can't separate them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from datetime import tzinfo
 from pathlib import Path
 from typing import Any
 
+from pyrometer_exporters.cluster.ufm.event_counts import EventCounts, decoded
 from pyrometer_exporters.cluster.ufm.lines import Event, begins, event
-from pyrometer_exporters.cluster.ufm.logfile import LogFile, Place
-from pyrometer_exporters.cluster.ufm.tally import Tally, decoded
+from pyrometer_exporters.cluster.ufm.logfile import LogFile, LogPosition
 from pyrometer_kit.statefile import StateFile
 
-# For links, an exporter that is new to the log reads what is there, but no more than some seconds' worth.
+# For links, an exporter that is new to the log reads its end, at most this much.
 LEARNED_BYTES = 64 << 20
 VERSION = 1
 
@@ -27,28 +27,32 @@ class Reader:
         self._log = LogFile(path)
         self._zone = zone
         self._state = state
-        self._place: Place | None = None
+        self._place: LogPosition | None = None
         self._began = False
         self._open: Event | None = None  # an event whose further lines may still come
-        self._open_place: Place | None = None
+        self._open_place: LogPosition | None = None
         self._open_more = 0
         self._changed = False
         self.lock = threading.Lock()
-        self.tally = Tally()
+        self.counts = EventCounts()
         self.lines: Counter[str] = Counter()
         self.gaps = 0
         self.state_error: OSError | None = None
-        """Why the last turn could not be kept."""
+        """Why the latest counts could not be saved."""
         self.kept = state.load(self._decode) or False
-        """Whether the counts go on from an earlier life."""
+        """True if the counts continue from before a restart."""
 
     @property
     def unread(self) -> int:
-        """Bytes that are still to be read."""
+        """The bytes that are still to be read."""
         return self._log.unread
 
     def turn(self) -> None:
-        """Take in what was written since. Raises OSError where the log can't be read."""
+        """Count the events written since.
+
+        Raises:
+            OSError: The log can't be read.
+        """
         if not self._began:
             self._begin()
         quiet = True
@@ -56,25 +60,25 @@ class Reader:
             quiet = False
             self._take(line)
         if quiet:
-            self._finish()  # an event whose lines have stopped coming is whole
+            self._finish()  # an event without further lines is complete
         with self.lock:
             self.gaps += self._log.gaps
             self._log.gaps = 0
         self._save()
 
     def close(self) -> None:
-        """Let go of the log."""
+        """Close the log."""
         self._log.close()
 
     def _begin(self) -> None:
         if self._place is not None:
-            self._log.go_on(self._place)
+            self._log.resume(self._place)
         else:
-            # What was there before us may have been counted in a life that we know nothing of: it isn't again.
+            # Events before our start may have been counted before a restart whose state was lost: don't count them.
             self._log.begin(LEARNED_BYTES)
             for found in self._old_events():
                 with self.lock:
-                    self.tally.learn(found, self._zone)
+                    self.counts.learn(found, self._zone)
             self._changed = True
         self._began = True
 
@@ -96,11 +100,11 @@ class Reader:
             self._open, self._open_more = self._open.and_more(line), self._open_more + 1
         else:
             self._finish()
-            # Without an open event, what is indented or empty still goes on with one: it came late.
+            # Without an open event, an indented or empty line is a late continuation.
             late = not begins(line) and (not line.strip() or line[0] in " \t")
-            self._saw("continuation" if late else "unparsed")
+            self._count_line("continuation" if late else "unparsed")
 
-    def _saw(self, result: str, count: int = 1) -> None:
+    def _count_line(self, result: str, count: int = 1) -> None:
         with self.lock:
             self.lines[result] += count
         self._changed = True
@@ -110,21 +114,21 @@ class Reader:
         if self._open is None:
             return
         with self.lock:
-            self.tally.count(self._open, self._zone)
-        self._saw("event")
+            self.counts.count(self._open, self._zone)
+        self._count_line("event")
         if self._open_more:
-            self._saw("continuation", self._open_more)
+            self._count_line("continuation", self._open_more)
         self._open = None
 
     def _save(self) -> None:
-        """Keep counts and place together; an event that is still open is read again by the next life."""
+        """Save counts and position together; an event that is still open is read again after a restart."""
         place = self._log.place() if self._open is None else self._open_place
         if place is None or not (self._changed or place != self._place):
             return
         with self.lock:
             data = {
                 "version": VERSION, "place": astuple(place), "lines": dict(self.lines), "gaps": self.gaps,
-                "tally": self.tally.encoded(),
+                "tally": self.counts.encoded(),
             }  # fmt: skip
         try:
             self._state.save(data)
@@ -138,7 +142,7 @@ class Reader:
             msg = f"version {data['version']!r} instead of {VERSION}"
             raise ValueError(msg)
         inode, offset, marked, mark = data["place"]
-        place = Place(int(inode), int(offset), int(marked), str(mark))
+        place = LogPosition(int(inode), int(offset), int(marked), str(mark))
         lines, gaps = Counter({str(k): int(v) for k, v in data["lines"].items()}), int(data["gaps"])
-        self.tally, self.lines, self.gaps, self._place = decoded(data["tally"]), lines, gaps, place
+        self.counts, self.lines, self.gaps, self._place = decoded(data["tally"]), lines, gaps, place
         return True

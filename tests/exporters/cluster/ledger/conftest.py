@@ -26,7 +26,7 @@ KEEP_DEAD_MS, KEEP_CLOSED_MS = 600_000, 300_000
 
 @dataclass
 class Process:
-    """What rank 0 of one attempt did; all times in ms since the epoch."""
+    """The actions of rank 0 in one attempt; all times in ms since the epoch."""
 
     attempt: int
     born: int
@@ -62,7 +62,7 @@ class World:
         return self.processes[-1]
 
     def start(self, init_ms: int, number: int | None = None, node: str = "gpu-001") -> None:
-        """A process begins, and needs so long before its first step."""
+        """Begin a process that needs so long before its first step."""
         self.processes.append(Process(len(self.processes), self.now, node))
         if number is not None:
             self.number = number
@@ -73,7 +73,7 @@ class World:
         self._note(length_ms, tags)
 
     def part_in_step(self, part: str, part_ms: int, rest_ms: int, *tags: str) -> None:
-        """A step that has a checkpoint or an evaluation in it."""
+        """Take a step that has a checkpoint or an evaluation in it."""
         self._part(part, part_ms)
         self._pass("rework" if self.number <= self.high else "useful", rest_ms)
         self._note(part_ms + rest_ms, tags)
@@ -82,11 +82,11 @@ class World:
         self._part(part, length_ms)
 
     def pause(self, length_ms: int, state: str = "other") -> None:
-        """Between steps, nothing that anyone measures."""
+        """Pause between steps without a measured part."""
         self._pass(state, length_ms)
 
     def crash(self, after_ms: int, down_ms: int) -> None:
-        """The process dies after so long without finishing another step."""
+        """Kill the process after so long without finishing another step."""
         last = self._last_event()
         self.now += after_ms
         self.process.ended = self.now
@@ -195,7 +195,7 @@ class Recorded:
         return found
 
     def _arrived(self, end: int) -> bool:
-        """A batch is stored by the first scrape after its end."""
+        """Store a batch by the first scrape after its end."""
         at = end + self.world.scrape_ms - (end - self.world.phase_ms) % self.world.scrape_ms
         while not self.world.scraped(at):
             at += self.world.scrape_ms
@@ -269,7 +269,7 @@ class Auditor:
         return self.ledger.books[RUN]
 
     def seconds(self) -> dict[str, float]:
-        """What isn't 0."""
+        """Return the values that aren't 0."""
         return {state: length / 1000 for state, length in self.book.lengths.items() if length}
 
     def finish(self) -> None:

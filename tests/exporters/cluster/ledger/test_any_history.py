@@ -93,7 +93,7 @@ def test_any_history_is_booked_to_the_millisecond(make_world: Any, audit: Any, s
 
 @pytest.mark.parametrize("seed", range(24))
 def test_outages_of_prometheus_invent_nothing(make_world: Any, audit: Any, seed: int) -> None:
-    """Whether the ledger looks often or comes afterwards: what was trained is known, and no life is called down."""
+    """Read often or once afterwards: trained time is known, and no live process is booked as down."""
     world = make_world()
     chronicle = Chronicle(world, 1000 + seed)
     for _ in range(20):

@@ -1,4 +1,4 @@
-"""What the ledger serves: before, during and after Prometheus's and its own outages."""
+"""The ledger's samples: before, during and after Prometheus's and its own outages."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Exporter:
             self.collector.close()
 
     def at(self, milliseconds: int) -> Any:
-        """What is served then."""
+        """Return the samples at that time."""
         assert self.collector is not None
         self.clock.now = milliseconds / 1000
         self.prometheus.now = milliseconds

@@ -1,4 +1,4 @@
-"""What is served of Slurm: its queue and nodes, its absence, its faults."""
+"""The samples of Slurm: its queue and nodes, its absence, its faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is served of the fabric: events by number, by port and by cable; links and rails; what is not known."""
+"""The samples of the fabric: events by number, by port and by cable; links and rails; what is not known."""
 
 from __future__ import annotations
 

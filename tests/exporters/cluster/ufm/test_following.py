@@ -40,7 +40,7 @@ class Exporter:
         self.start()
 
     def numbers(self) -> dict[int, int]:
-        return {number: count for number, count in self.reader.tally.numbers.items() if count}
+        return {number: count for number, count in self.reader.counts.numbers.items() if count}
 
     def lines(self) -> dict[str, int]:
         return dict(self.reader.lines)
@@ -55,7 +55,7 @@ def test_what_was_there_before_is_learned_and_not_counted(exporter: Exporter) ->
     exporter.log.link_down(LEAF, HOST, "MT1")
     exporter.turns()
     assert exporter.numbers() == {}
-    assert [link.switch for link in exporter.reader.tally.links.values()] == ["leaf-12"]
+    assert [link.switch for link in exporter.reader.counts.links.values()] == ["leaf-12"]
     exporter.log.link_down(LEAF, HOST, "MT1")
     exporter.turns()
     assert exporter.numbers() == {329: 1}
@@ -257,7 +257,7 @@ class History:
         getattr(self, name)()
 
     def finish(self) -> None:
-        """The rest of a line that was begun."""
+        """Return the rest of a line that was begun."""
         if self.held:
             self.exporter.log.write(self.held)
             self.written[329] += 1

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyrometer_exporters.cluster.ufm.ends import End, cable, ends, labelled, switch_port, unhealthy_reason
 from pyrometer_exporters.cluster.ufm.lines import MAX_EVENT, Event, begins, event, unix_time
+from pyrometer_exporters.cluster.ufm.link_ends import LinkEnd, cable, ends, labelled, switch_port, unhealthy_reason
 
 HEAD = "2026-01-20 07:46:24.442 [12345]"
 TRUNK = (
@@ -43,19 +43,19 @@ def parsed(line: str) -> Event:
 @pytest.mark.parametrize(
     ("line", "number", "kind", "expected"),
     [
-        (TRUNK, 329, "Link", [End("T3-E21-N-U47", "", "", "17/1", "9c0591030090e000"),
-                              End("T4-E45-L-U51", "", "", "4/2", "fc6a1c0300244e00")]),
-        (HOST, 329, "Link", [End("leaf-12", "", "", "9/1", "9c0591030090e000"),
-                             End("", "gpu-174", "mlx5_5", "1", "b8cef6030012aa00")]),
-        (SYSLOG, 112, "IBPort", [End("c931ibsw-leaf01", port="16"), End("", "c931f03p08", "mlx5_0", "1")]),
-        (SITE, 394, "Switch", [End("leaf-12")]),
-        (UNHEALTHY, 702, "IBPort", [End("leaf-12", port="17/1"), End("spine-3.fabric", port="19/2")]),
+        (TRUNK, 329, "Link", [LinkEnd("T3-E21-N-U47", "", "", "17/1", "9c0591030090e000"),
+                              LinkEnd("T4-E45-L-U51", "", "", "4/2", "fc6a1c0300244e00")]),
+        (HOST, 329, "Link", [LinkEnd("leaf-12", "", "", "9/1", "9c0591030090e000"),
+                             LinkEnd("", "gpu-174", "mlx5_5", "1", "b8cef6030012aa00")]),
+        (SYSLOG, 112, "IBPort", [LinkEnd("c931ibsw-leaf01", port="16"), LinkEnd("", "c931f03p08", "mlx5_0", "1")]),
+        (SITE, 394, "Switch", [LinkEnd("leaf-12")]),
+        (UNHEALTHY, 702, "IBPort", [LinkEnd("leaf-12", port="17/1"), LinkEnd("spine-3.fabric", port="19/2")]),
         (f"{HEAD} [331] WARNING [Hardware] Computer [default / Computer: gpu-174]: Node is down",
-         331, "Computer", [End(node="gpu-174")]),
+         331, "Computer", [LinkEnd(node="gpu-174")]),
         (f"{HEAD} [603] WARNING [Maintenance] Grid [Grid]: Non-critical events are suppressed", 603, "Grid", []),
     ],
 )  # fmt: skip
-def test_an_event_says_what_happened_where(line: str, number: int, kind: str, expected: list[End]) -> None:
+def test_an_event_says_what_happened_where(line: str, number: int, kind: str, expected: list[LinkEnd]) -> None:
     found = parsed(line)
     assert (found.number, found.kind) == (number, kind)
     assert ends(found) == expected
@@ -72,15 +72,15 @@ def test_the_cable_and_the_reason_are_read() -> None:
 
 
 def test_hosts_are_named_in_many_ways() -> None:
-    def host(name: str) -> End:
+    def host(name: str) -> LinkEnd:
         message = f"Link went down: (Switch:s:1/1/1)ab12cd:1 - (Computer:{name})cd34ef:2"
         return ends(parsed(f"{HEAD} [329] WARNING [Hardware] Link [x]: {message}"))[1]
 
-    assert host("gpu-174 mlx5_5") == End("", "gpu-174", "mlx5_5", "2", "cd34ef")
-    assert host("gpu-174 HCA-6") == End("", "gpu-174", "mlx5_5", "2", "cd34ef")
-    assert host("gpu-174:mlx5_5/1") == End("", "gpu-174", "mlx5_5", "1", "cd34ef")
-    assert host("gpu-174.example mlx5_bond_0") == End("", "gpu-174.example", "mlx5_bond_0", "2", "cd34ef")
-    # A node without a name of its own has its card's: it names no device, but its GUID still tells it.
+    assert host("gpu-174 mlx5_5") == LinkEnd("", "gpu-174", "mlx5_5", "2", "cd34ef")
+    assert host("gpu-174 HCA-6") == LinkEnd("", "gpu-174", "mlx5_5", "2", "cd34ef")
+    assert host("gpu-174:mlx5_5/1") == LinkEnd("", "gpu-174", "mlx5_5", "1", "cd34ef")
+    assert host("gpu-174.example mlx5_bond_0") == LinkEnd("", "gpu-174.example", "mlx5_bond_0", "2", "cd34ef")
+    # A node without a name of its own has its card's: it names no device, but its GUID identifies it.
     assert host("MT1111 ConnectX7   Mellanox Technologies").device == ""
 
 

@@ -1,4 +1,4 @@
-"""What has been counted of the event log, and what it told about who is connected to whom."""
+"""Counts of the events in the log, and the links that it names."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from datetime import tzinfo
 from typing import Any, NamedTuple
 
 from pyrometer_exporters.cluster.ufm.catalogue import LINK_DOWN, LINK_UP, PLACED, SUPPRESSION, UNHEALTHY
-from pyrometer_exporters.cluster.ufm.ends import End, cable, ends, labelled, unhealthy_reason
 from pyrometer_exporters.cluster.ufm.lines import Event, unix_time
+from pyrometer_exporters.cluster.ufm.link_ends import LinkEnd, cable, ends, labelled, unhealthy_reason
 
-# Imbue's fabric of 4,088 GPUs has 12,000 links. Beyond these a log is full of names that are none.
+# Imbue's fabric of 4,088 GPUs has 12,000 links. A log with more than these has names that are none.
 MAX_PLACES = 20_000
 MAX_CABLES = 20_000
 MAX_LINKS = 40_000
 MAX_NUMBERS = 500
-# What ends a suppression by its wording; the event is the same.
+# Words in the event that ends a suppression; its number is the same.
 _OVER = ("stop", "end", "off", "disabl", "resum", "finish")
 
 
-class Place(NamedTuple):
+class EventPlace(NamedTuple):
     """Where an event of a kind happened: a switch port, a host port, or the link between the two."""
 
     number: int
@@ -42,22 +42,22 @@ class Link(NamedTuple):
 
 
 @dataclass
-class Tally:
-    """Counts and links; a clock that is set back or a log that is read again changes none that it had."""
+class EventCounts:
+    """Counts and links; they only grow, also when a clock is set back or a log is read again."""
 
     numbers: Counter[int] = field(default_factory=Counter)
-    places: Counter[Place] = field(default_factory=Counter)
+    places: Counter[EventPlace] = field(default_factory=Counter)
     cables: Counter[tuple[int, str]] = field(default_factory=Counter)
-    links: dict[End, Link] = field(default_factory=dict)
-    """By the host's end; a later event about the same port replaces what was known."""
+    links: dict[LinkEnd, Link] = field(default_factory=dict)
+    """Links by the host's end; a later event about the same port replaces an earlier one."""
     two_port_switches: set[str] = field(default_factory=set)
-    """Switches whose ports are labelled 17/1: where one is given by number, it is translated."""
+    """Switches whose ports are labelled 17/1: a port number there is translated."""
     last_event: float = 0.0
     suppressed_at: float = 0.0
     suppressing: bool = False
 
-    def learn(self, event: Event, zone: tzinfo | None) -> list[End]:
-        """Take links and times from an event without counting it; the ends that it is about."""
+    def learn(self, event: Event, zone: tzinfo | None) -> list[LinkEnd]:
+        """Take links and times from an event without counting it, and return its ends."""
         self.last_event = unix_time(event.stamp, zone, self.last_event)
         if event.number == SUPPRESSION:
             self.suppressed_at = self.last_event
@@ -83,7 +83,7 @@ class Tally:
             self.cables[event.number, serial] += 1
 
     def encoded(self) -> dict[str, Any]:
-        """As JSON, for :func:`decoded`."""
+        """Return the counts as JSON, for :func:`decoded`."""
         return {
             "numbers": list(self.numbers.items()),
             "places": [[*place, count] for place, count in self.places.items()],
@@ -95,7 +95,7 @@ class Tally:
             "suppressing": self.suppressing,
         }
 
-    def _normal(self, end: End) -> End:
+    def _normal(self, end: LinkEnd) -> LinkEnd:
         if not end.switch:
             return end
         if "/" in end.port:
@@ -104,24 +104,28 @@ class Tally:
             return replace(end, port=labelled(end.port))
         return end
 
-    def _link(self, found: list[End], serial: str) -> None:
+    def _link(self, found: list[LinkEnd], serial: str) -> None:
         hosts, switches = [end for end in found if end.node], [end for end in found if end.switch]
         if len(hosts) == len(switches) == 1 and (hosts[0] in self.links or len(self.links) < MAX_LINKS):
             known = self.links.get(hosts[0])
             same_place = known is not None and known[:2] == (switches[0].switch, switches[0].port)
-            # An event without a serial says nothing about the cable; one at another port says that it was moved.
+            # An event without a serial leaves the cable; one at another port means that it was moved.
             kept = known.cable if known is not None and same_place and not serial else serial
             self.links[hosts[0]] = Link(switches[0].switch, switches[0].port, kept)
 
 
-def decoded(data: Mapping[str, Any]) -> Tally:
-    """The tally that was :meth:`Tally.encoded`. Raises ValueError, KeyError or TypeError."""
-    return Tally(
+def decoded(data: Mapping[str, Any]) -> EventCounts:
+    """Return the counts that :meth:`EventCounts.encoded` gave.
+
+    Raises:
+        ValueError, KeyError, TypeError: The data is not such counts.
+    """
+    return EventCounts(
         numbers=Counter({int(number): int(count) for number, count in data["numbers"]}),
-        places=Counter({Place(int(n), *map(str, rest)): int(count) for n, *rest, count in data["places"]}),
+        places=Counter({EventPlace(int(n), *map(str, rest)): int(count) for n, *rest, count in data["places"]}),
         cables=Counter({(int(number), str(serial)): int(count) for number, serial, count in data["cables"]}),
         links={
-            End(node=str(node), device=str(device), port=str(port), guid=str(guid)): Link(*map(str, link))
+            LinkEnd(node=str(node), device=str(device), port=str(port), guid=str(guid)): Link(*map(str, link))
             for node, device, port, guid, *link in data["links"]
         },
         two_port_switches=set(map(str, data["two_port_switches"])),
@@ -131,11 +135,11 @@ def decoded(data: Mapping[str, Any]) -> Tally:
     )
 
 
-def _places(number: int, reason: str, found: list[End]) -> list[Place]:
-    """One place for a host's link, both ends in it; one for each end of a link between switches."""
+def _places(number: int, reason: str, found: list[LinkEnd]) -> list[EventPlace]:
+    """Return one place for a host's link, with both ends, or one for each end of a link between switches."""
     hosts, switches = [end for end in found if end.node], [end for end in found if end.switch]
     if hosts and switches:
         pairs = [(switches[0], hosts[0])]
     else:
-        pairs = [(end, End()) for end in switches] + [(End(), end) for end in hosts]
-    return [Place(number, reason, s.switch, s.port, h.node, h.device, h.port) for s, h in pairs]
+        pairs = [(end, LinkEnd()) for end in switches] + [(LinkEnd(), end) for end in hosts]
+    return [EventPlace(number, reason, s.switch, s.port, h.node, h.device, h.port) for s, h in pairs]

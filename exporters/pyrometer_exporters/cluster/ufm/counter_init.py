@@ -1,4 +1,4 @@
-"""Counters that are born at 0: `increase()` ignores the first value of a series, and would miss the first event."""
+"""Serve new counters at 0 first: `increase()` ignores the first value of a series, and would miss the first event."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from collections.abc import Iterable, Iterator
 from pyrometer_exporters.framework.metrics import Family, Sample
 
 
-class Newborn:
-    """Lets each counter be seen at 0 once before its first count; what was counted in an earlier life is known."""
+class CounterInit:
+    """Serves each counter once at 0 before its first count, except those known from before a restart."""
 
     def __init__(self, known: Iterable[tuple[str, tuple[str, ...]]] = ()) -> None:
-        self._seen = set(known)
+        self._served = set(known)
 
     def served(
         self, samples: Iterable[Sample], zeros: Iterable[tuple[Family, tuple[str, ...]]] = ()
     ) -> Iterator[Sample]:
-        """The samples, those of new counters at 0; and a 0 for each of ``zeros`` that has no sample."""
+        """Return the samples, those of new counters at 0, and a 0 for each of ``zeros`` that has no sample."""
         now = set()
         for sample in samples:
             key = (sample.family.name, sample.labels)
             now.add(key)
-            fresh = sample.family.type == "counter" and key not in self._seen
+            fresh = sample.family.type == "counter" and key not in self._served
             yield sample.family.sample(0, *sample.labels) if fresh else sample
         for family, labels in zeros:
             key = (family.name, labels)
             if key not in now:
                 now.add(key)
                 yield family.sample(0, *labels)
-        self._seen |= now
+        self._served |= now

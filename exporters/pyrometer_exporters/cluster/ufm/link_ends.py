@@ -1,4 +1,4 @@
-"""Where an event happened: the switch ports and host ports that its line names, and the cable between them."""
+"""Find where an event happened: the switch ports and host ports that its line names, and the cable between them."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _HCA = re.compile(r"^HCA-(?P<number>\d+)$")
 
 
 @dataclass(frozen=True)
-class End:
+class LinkEnd:
     """One end of a link, or a whole switch or host.
 
     Attributes:
         switch: the switch's name; empty for a host.
         node: the host's name; empty for a switch.
-        device: of a host, ``mlx5_5``; empty where the line doesn't say.
+        device: of a host, ``mlx5_5``; empty if the line has none.
         port: ``17/1`` of a switch, ``1`` of a host; empty for the whole.
         guid: lower-case hexadecimal; empty where unknown.
     """
@@ -42,8 +42,8 @@ class End:
     guid: str = ""
 
 
-def ends(event: Event) -> list[End]:
-    """The ends that the event names, at most two, each once; the first is the one that it was logged for."""
+def ends(event: Event) -> list[LinkEnd]:
+    """Return the ends that the event names, at most two; the first is the one that it was logged for."""
     paired = [_end(m["kind"], m["name"], m["guid"] or "", m["number"] or "") for m in _PAIRED.finditer(event.message)]
     found = [end for end in paired if end is not None][:2]
     if not found:
@@ -54,19 +54,19 @@ def ends(event: Event) -> list[End]:
 
 
 def cable(event: Event) -> str:
-    """The serial number of the cable that the event names; empty where it names none."""
+    """Return the serial number of the cable that the event names, or an empty text."""
     found = _CABLE.search(event.message) or _CABLE.search(event.object)
     return "" if found is None or found["serial"].upper() in ("NONE", "UNKNOWN", "N/A") else found["serial"]
 
 
 def unhealthy_reason(message: str) -> str:
-    """Why a port was declared unhealthy: flapping, unresponsive, noisy, manual; empty where none is named."""
+    """Return why a port was declared unhealthy: flapping, unresponsive, noisy, manual; empty if not named."""
     found = _UNHEALTHY.search(message)
     return found["why"].lower() if found else ""
 
 
 def switch_port(text: str) -> str:
-    """A switch's port as UFM labels it, without the 1 for the only board.
+    """Return a switch's port as UFM labels it, without the 1 for the only board.
 
     >>> switch_port("1/17/1"), switch_port("17/1"), switch_port("NA / 16"), switch_port("16")
     ('17/1', '17/1', '16', '16')
@@ -76,7 +76,7 @@ def switch_port(text: str) -> str:
 
 
 def labelled(number: str) -> str:
-    """The label of a port that is given by number, on a switch with two ports to a cage (NDR).
+    """Return the label of a port from its number, on a switch with two ports per cage (NDR).
 
     >>> labelled("33"), labelled("8")
     ('17/1', '4/2')
@@ -85,22 +85,22 @@ def labelled(number: str) -> str:
     return f"{(index + 1) // 2}/{1 if index % 2 else 2}"
 
 
-def _end(kind: str, name: str, guid: str = "", number: str = "") -> End | None:
+def _end(kind: str, name: str, guid: str = "", number: str = "") -> LinkEnd | None:
     name = name.strip().rstrip(".")
-    if not name or "Aggregation Node" in name:  # a switch's own collective engine: no link of anyone's
+    if not name or "Aggregation Node" in name:  # a switch's own collective engine, not a link
         return None
     return _switch_end(name, guid, number) if kind == "Switch" else _host_end(name, guid, number)
 
 
-def _switch_end(name: str, guid: str, number: str) -> End:
+def _switch_end(name: str, guid: str, number: str) -> LinkEnd:
     switch, separator, port = name.partition(" / ")
     if not separator:
         switch, _, port = name.rpartition(":") if ":" in name else (name, "", "")
-    return End(switch=switch.strip(), port=switch_port(port) or number, guid=guid.lower())
+    return LinkEnd(switch=switch.strip(), port=switch_port(port) or number, guid=guid.lower())
 
 
-def _host_end(name: str, guid: str, number: str) -> End:
-    """``gpu-174 mlx5_5``, ``gpu-174 HCA-6``, ``c931f03p08 HCA-1 / 1``, ``gpu-174:mlx5_5/1``."""
+def _host_end(name: str, guid: str, number: str) -> LinkEnd:
+    """Parse ``gpu-174 mlx5_5``, ``gpu-174 HCA-6``, ``c931f03p08 HCA-1 / 1`` or ``gpu-174:mlx5_5/1``."""
     body, _, port = name.partition(" / ")
     host, *rest = re.split(r"[\s:]+", body.strip())
     device = ""
@@ -109,10 +109,10 @@ def _host_end(name: str, guid: str, number: str) -> End:
             device = f"mlx5_{int(hca['number']) - 1}"
         elif plain := _DEVICE.match(word):
             device, port = plain["device"], plain["port"] or port
-    return End(node=host, device=device, port=port.strip() or number, guid=guid.lower())
+    return LinkEnd(node=host, device=device, port=port.strip() or number, guid=guid.lower())
 
 
-def _peer_port(message: str) -> list[End]:
+def _peer_port(message: str) -> list[LinkEnd]:
     found = _PEER_PORT.search(message)
     if found is None:
         return []

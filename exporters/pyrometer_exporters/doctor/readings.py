@@ -1,18 +1,17 @@
-"""Samples, read for what an operator wants to know."""
+"""Index samples by family and label, and read GPUs, links and rings from them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from pyrometer_exporters.doctor.recording import Failures
-from pyrometer_exporters.doctor.report import Absent, GpuFound
-from pyrometer_exporters.doctor.why import NO_NVLINK, needs_driver, why_absent
+from pyrometer_exporters.doctor.failures import NO_NVLINK, Failures, needs_driver, why_absent
+from pyrometer_exporters.doctor.report import Absent, GpuStatus
 from pyrometer_exporters.framework.metrics import Down, Family, Sample
 from pyrometer_exporters.node.gpu.collector import COLLECTOR
 from pyrometer_exporters.node.gpu.profiling import ENGINES
 
 _LINKS_UP = "pyrometer_gpu_nvlinks_up"
-# Parts of other labels than a GPU's, or absent wherever all is well: nothing to explain.
+# Families with labels other than a GPU's, or absent on every healthy GPU: nothing to explain.
 _UNEXPLAINED = {"pyrometer_gpu_xid_consequences_total", "pyrometer_gpu_xid_last_timestamp_seconds",
                 "pyrometer_gpu_xid_last_info", "pyrometer_gpu_job_info", "pyrometer_gpu_processes",
                 *(family.name for family in ENGINES.values())}  # fmt: skip
@@ -28,34 +27,40 @@ class Readings:
             self._by_name.setdefault(sample.family.name, []).append((labels, sample.value))
 
     def of(self, name: str, **labels: str) -> list[tuple[dict[str, str], float]]:
-        """Labels and values of a family's samples that have these labels."""
+        """Return labels and values of the family's samples that have these labels."""
         return [entry for entry in self._by_name.get(name, []) if labels.items() <= entry[0].items()]
 
     def summed(self, name: str, by: str) -> dict[str, int]:
-        """A family's values added up by one label."""
+        """Return the sums of a family's values by one label."""
         sums: dict[str, int] = {}
         for labels, value in self.of(name):
             sums[labels[by]] = sums.get(labels[by], 0) + int(value)
         return sums
 
     def families_of(self, gpu: str) -> set[str]:
-        """Names of the families that a GPU has samples of."""
+        """Return the names of the families that a GPU has samples of."""
         return {name for name, entries in self._by_name.items() if any(e[0].get("gpu") == gpu for e in entries)}
 
 
 def driver(readings: Readings) -> dict[str, str]:
-    """Versions of driver, library and kernel module."""
+    """Return the versions of driver, library and kernel module; empty where unknown."""
     found = readings.of("pyrometer_gpu_driver_info")
     return dict(found[0][0]) if found else {"driver": "", "library": "", "kernel_module": ""}
 
 
 def present(readings: Readings) -> dict[str, int]:
-    """How many GPUs there are, by who says so."""
+    """Return the number of GPUs by source."""
     return {labels["source"]: int(value) for labels, value in readings.of("pyrometer_gpus_present")}
 
 
-def gpus(readings: Readings, downs: Mapping[str, Down], failures: Mapping[str, Failures]) -> list[GpuFound]:
-    """Every GPU; ``downs`` are the GPU collector's by part, ``failures`` as of :class:`Recording`."""
+def gpus(readings: Readings, downs: Mapping[str, Down], failures: Mapping[str, Failures]) -> list[GpuStatus]:
+    """Return every GPU, in the order of their numbers.
+
+    Args:
+        readings: the samples.
+        downs: the GPU collector's parts that are down, by part.
+        failures: failed calls by UUID, as of :class:`Recording`.
+    """
     version = driver(readings)["driver"]
     found = []
     for labels, _up in readings.of("pyrometer_gpu_up"):
@@ -69,17 +74,17 @@ def gpus(readings: Readings, downs: Mapping[str, Down], failures: Mapping[str, F
         events = {entry["reason"]: entry["method"] for entry, _ in methods}
         model, pci = info.get("model", ""), info.get("pci_bus_id", "")
         reason, detail = (down.reason, down.detail) if down else (None, "")
-        found.append(GpuFound(gpu, uuid, model, pci, reason, detail, len(has & _names()), events, absent))
+        found.append(GpuStatus(gpu, uuid, model, pci, reason, detail, len(has & _names()), events, absent))
     return sorted(found, key=lambda gpu: (len(gpu.gpu), gpu.gpu))
 
 
 def is_divided(readings: Readings, gpu: str) -> bool:
-    """Whether the GPU is in MIG mode."""
+    """Return whether the GPU is in MIG mode."""
     return any(value == 1 for _, value in readings.of("DCGM_FI_DEV_MIG_MODE", gpu=gpu))
 
 
 def links(readings: Readings) -> dict[str, int]:
-    """Network ports and NVLinks, up and down."""
+    """Count network ports and NVLinks, up and down."""
     ports = [value for _, value in readings.of("pyrometer_nic_link_up")]
     nvlinks = [value for _, value in readings.of("pyrometer_gpu_nvlink_up")]
     return {
@@ -91,13 +96,13 @@ def links(readings: Readings) -> dict[str, int]:
 
 
 def rings(readings: Readings) -> dict[str, int]:
-    """Training runs of this node, and their ranks."""
+    """Count the training runs of this node, and their ranks."""
     ranks = [labels for labels, _ in readings.of("pyrometer_train_rank_info")]
     return {"runs": len({labels["run"] for labels in ranks}), "ranks": len(ranks)}
 
 
 def _per_gpu() -> list[Family]:
-    """The families that a GPU can have; those of a MIG device share the names of the GPU's own."""
+    """Return the families that a GPU can have, each name once: a MIG device's have the GPU's names."""
     unique = {family.name: family for family in COLLECTOR.families if family.labels[:1] == ("gpu",)}
     return list(unique.values())
 
