@@ -97,9 +97,10 @@ UNIT := not e2e and not integrations and not wheels and not recipes
 unit: stack
 	@echo ">> tests"; $(BIN)/pytest -m "$(UNIT)"
 
-# What differs between systems: the stack, the demo's parts, the kernel log, the client's hooks into Python's own exit.
+# What differs between systems: the stack, the demo's parts, the kernel log, the client's hooks into Python's own exit. Floods
+# of the log are about speed, which the chroots of a busy machine say nothing about.
 SMOKE := tests/simulator/stack tests/simulator/demo tests/simulator/systems tests/simulator/test_engine.py \
-	tests/exporters/node/kernel tests/client/test_*.py tests/test_make.py
+	tests/exporters/node/kernel tests/client/test_*.py tests/test_make.py --ignore=tests/exporters/node/kernel/test_follow_flood.py
 smoke: stack
 	@echo ">> smoke tests"; $(BIN)/pytest -q -m "not e2e and not integrations and not recipes" $(SMOKE)
 

@@ -26,15 +26,7 @@ ROOMS = (
 )
 
 # Circles that are still to be removed, each as the sorted modules in it. The list only ever gets shorter.
-KNOWN_CIRCLES = {
-    (
-        "pyrometer_exporters.node.gpu.device",
-        "pyrometer_exporters.node.gpu.readings",
-        "pyrometer_exporters.node.gpu.subject",
-        "pyrometer_exporters.node.gpu.throttling",
-        "pyrometer_exporters.node.gpu.xid.watch",
-    ),
-}
+KNOWN_CIRCLES: set[tuple[str, ...]] = set()
 
 
 def modules(package: Path) -> dict[str, Path]:

@@ -1,1 +1,1 @@
-"""What Pyrometer's services share: HTTP server, web configuration, logs, flags, clock, Prometheus client."""
+"""Shared parts of Pyrometer's services: HTTP server, web configuration, logs, flags, clock, Prometheus client."""

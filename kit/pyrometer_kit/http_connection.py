@@ -41,7 +41,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def over(self) -> bool:
-        """Whether the client has hung up, or at least sends no more."""
+        """True if the client has hung up, or at least sends no more."""
         return self._ended and not self._unread
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -39,12 +39,12 @@ class Request:
 
     @property
     def has_body(self) -> bool:
-        """Whether bytes of a body may follow the header."""
+        """True if bytes of a body may follow the header."""
         return "content-length" in self.headers or "transfer-encoding" in self.headers
 
     @property
     def may_continue(self) -> bool:
-        """Whether the client wants to send another request on the connection."""
+        """True if the client wants to send another request on the connection."""
         return self.version == "HTTP/1.1" and self.headers.get("connection", "").lower() != "close"
 
 

@@ -49,7 +49,7 @@ class WebConfigReload:
         self._unchecked = False
         self._threads = Threads(kept=0)
         self.successful = True
-        """Whether the latest reload could be used; a metric serves it."""
+        """True if the latest reload could be used; a metric serves it."""
 
     async def run(self) -> None:
         """Check again and again until cancelled; in a thread, as the files may lie on a file system that hangs."""

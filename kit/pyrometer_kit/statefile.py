@@ -1,4 +1,4 @@
-"""What must survive a restart: a folder, and one JSON object per file in it."""
+"""State that must survive a restart: a folder, and one JSON object per file in it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class StateFile:
 
     @property
     def kept(self) -> bool:
-        """Whether anything is stored at all."""
+        """True if anything is stored at all."""
         return self._path is not None
 
     def load(self, decode: Callable[[Mapping[str, Any]], T]) -> T | None:

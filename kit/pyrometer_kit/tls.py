@@ -134,7 +134,7 @@ def _load_pair(made: ssl.SSLContext, certificate: Pem, key: Pem) -> None:
     def encrypted() -> bytes:
         # Without a password of ours OpenSSL would ask for it on the terminal, and wait.
         raise TlsError(
-            "can't load the certificate or key: the key is encrypted, and nobody is there to type its password;"
+            "can't load the certificate or key: the key is encrypted, and no password can be entered;"
             " decrypt it with openssl pkey -in KEY -out NEW_KEY"
         )
 

@@ -91,7 +91,7 @@ BAD = {
     "tls_server_config: {cert_file: ., key_file: key.pem}": "can't load the certificate or key",
     "tls_server_config: {cert_file: empty.pem, key_file: key.pem}": "can't load the certificate or key",
     "tls_server_config: {cert_file: cert.pem, key_file: other.pem}": "can't load the certificate or key",
-    "tls_server_config: {cert_file: cert.pem, key_file: locked.pem}": "the key is encrypted, and nobody is there",
+    "tls_server_config: {cert_file: cert.pem, key_file: locked.pem}": "the key is encrypted, and no password can be",
     f"{TLS}, cert: inline}}": "cert and cert_file exclude each other",
     "tls_server_config: {cert: nonsense, key: nonsense}": "can't load the certificate or key",
     f"{TLS}, min_version: TLS10}}": "min_version 'TLS10'; known are TLS12, TLS13",

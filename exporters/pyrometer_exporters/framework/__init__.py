@@ -1,1 +1,1 @@
-"""What every exporter shares."""
+"""The parts that every exporter shares."""

@@ -1,4 +1,4 @@
-"""What a collector is, and how the exporter finds the collectors it has.
+"""The collector protocol, and the discovery of the collectors in a package.
 
 A collector lives in one file (or one package with a ``collector.py``) that defines ``COLLECTOR``, its
 :class:`CollectorSpec`: name, families, flags and how to build it. Nothing else has to be touched to add one.
@@ -22,7 +22,7 @@ from pyrometer_kit.clock import Clock
 
 @dataclass(frozen=True)
 class Context:
-    """What a collector is built from: the parsed flags, the paths they name and the clock."""
+    """The surroundings that a collector is built from: the parsed flags, the paths they name and the clock."""
 
     flags: argparse.Namespace
     clock: Clock
@@ -39,10 +39,10 @@ class Collector(Protocol):
     """Reads one subject."""
 
     def collect(self, until: float) -> Iterable[Sample | Down]:
-        """Everything known now, by the monotonic time ``until``.
+        """Return everything known now, by the monotonic time ``until``.
 
-        A part that can't be read gives a :class:`Down` and no samples: absent, not frozen, not zero. Absent hardware
-        is a Down too, not an exception; an exception means that the collector itself failed.
+        A part that can't be read is reported by a :class:`Down` and no samples: absent, not frozen, not zero. Missing
+        hardware is a Down too, not an exception; an exception means that the collector itself failed.
         """
 
     def close(self) -> None:
@@ -50,10 +50,10 @@ class Collector(Protocol):
 
 
 class FlagGroup(Protocol):
-    """Where a collector declares its flags: a parser or one of its groups."""
+    """A parser or one of its groups, to which a collector adds its flags."""
 
     def add_argument(self, *names: str, **settings: Any) -> argparse.Action:  # noqa: ANN401  argparse's own signature
-        """See :meth:`argparse.ArgumentParser.add_argument`."""
+        """Do as :meth:`argparse.ArgumentParser.add_argument`."""
 
 
 Endpoint = Callable[[Mapping[str, str]], "Reply"]
@@ -61,7 +61,7 @@ Endpoint = Callable[[Mapping[str, str]], "Reply"]
 
 @dataclass(frozen=True)
 class Reply:
-    """An answer of a collector's own endpoint; ``delivered`` is called with whether the client got all of it."""
+    """A response of a collector's own endpoint; ``delivered`` is called with whether the client received all of it."""
 
     content_type: str
     body: bytes
@@ -72,7 +72,7 @@ class ServesEndpoints(Protocol):
     """A collector that serves paths of its own, such as ``/batches``."""
 
     def endpoints(self) -> Mapping[str, Endpoint]:
-        """Handlers by path; each gets the query's parameters."""
+        """Return handlers by path; each is called with the query's parameters."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class CollectorSpec:
 
 
 def discover(package: ModuleType) -> list[CollectorSpec]:
-    """The collectors of a package: each of its modules, and each sub-package's ``collector``, that has COLLECTOR."""
+    """Return the COLLECTOR of each module of a package, and of each sub-package's ``collector``, by name."""
     specs = [spec for name in _module_names(package) if (spec := _spec_of(name)) is not None]
     return sorted(specs, key=lambda spec: spec.name)
 

@@ -35,14 +35,14 @@ Beside these, `process_*` under their usual names.
 
 
 def exporters() -> Iterator[tuple[str, str, list[CollectorSpec]]]:
-    """Title, one sentence and collectors of each exporter that this build has."""
+    """Yield title, one sentence and collectors of each exporter that this build has."""
     for title, name, sentence in _EXPORTERS:
         if importlib.util.find_spec(name) is not None:
             yield title, sentence, discover(importlib.import_module(name))
 
 
 def metrics_page() -> str:
-    """The page as Markdown."""
+    """Write the page as Markdown."""
     parts = [_INTRODUCTION, _table(OWN_FAMILIES)]
     for title, sentence, specs in exporters():
         parts.append(f"\n## {title}\n\n{sentence}\n")
@@ -53,7 +53,7 @@ def metrics_page() -> str:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Write the page to the file named; the exit status."""
+    """Write the page to the file named; return the exit status."""
     if len(argv) != 1:
         sys.stderr.write(f"usage: {REFRESH}\n")
         return 2

@@ -1,4 +1,4 @@
-"""One scrape: all collectors, each within its deadline, none able to hide another or to keep it waiting for long."""
+"""One scrape: run all collectors, each within its deadline; none can hide another or delay it for long."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ FAMILIES = (COLLECTOR_SUCCESS, COLLECTOR_DURATION, COLLECTOR_LAST_SUCCESS, DOWN_
 
 @dataclass(frozen=True)
 class CollectorState:
-    """What a scrape learned about a collector; ``failed`` is None or the reason why nothing of it was served."""
+    """The state of a collector in a scrape; ``failed`` is None or the reason why none of its samples are served."""
 
     name: str
     failed: str | None
@@ -74,15 +74,15 @@ class Gatherer:
         self._shared = SharedWorker("collectors", PATIENCE_SECONDS)
         self._members = {spec.name: Member(spec.name, PATIENCE_SECONDS) for spec, _ in self._collectors}
         self._last_success: dict[str, float] = {}
-        self._told: dict[tuple[str, str], str] = {}
+        self._logged: dict[tuple[str, str], str] = {}
 
     def gather(self, seconds: float) -> Gathered:
-        """Run all collectors; returns after ``seconds`` at the latest, with what was ready by then."""
+        """Run all collectors; return after ``seconds`` at the latest, with the samples that are ready by then."""
         start = time.monotonic()
         pending = []
         for spec, collector in self._collectors:
             until = start + min(spec.deadline_seconds, seconds)
-            # A collector is told a little less than its deadline, so that its own parts' outcomes still count.
+            # A collector gets a little less than its deadline, so that the outcomes of its own parts still count.
             task = self._members[spec.name].task(_collection(collector, start + 0.9 * (until - start)))
             pending.append((spec, task, until))
         self._shared.run([task for _, task, _ in pending])
@@ -93,8 +93,8 @@ class Gatherer:
             states.append(state)
             samples.extend(valid)
         for state in states:
-            samples.extend(_about(state))
-        self._tell(states)
+            samples.extend(_state_samples(state))
+        self._log_changes(states)
         return Gathered(samples, tuple(states))
 
     def close(self) -> None:
@@ -116,22 +116,22 @@ class Gatherer:
         seconds = allowed if outcome.reason == "deadline" else outcome.seconds
         return CollectorState(name, outcome.reason, seconds, self._last_success.get(name), tuple(downs)), samples
 
-    def _tell(self, states: Iterable[CollectorState]) -> None:
-        """Log each part that goes down or comes back, once, not on every scrape."""
+    def _log_changes(self, states: Iterable[CollectorState]) -> None:
+        """Log each part once when it goes down and once when it is back."""
         now = {(s.name, d.part): f"{d.reason}: {d.detail}" if d.detail else d.reason for s in states for d in s.downs}
         for key, why in now.items():
-            if key not in self._told:
+            if key not in self._logged:
                 log.warning("not available: collector %s %s: %s", *key, why)
-        for key in self._told.keys() - now.keys():
+        for key in self._logged.keys() - now.keys():
             log.info("available again: collector %s %s", *key)
-        self._told = now
+        self._logged = now
 
 
 def _collection(collector: Collector, until: float) -> Callable[[], Validated]:
     return lambda: validate(collector.collect(until))
 
 
-def _about(state: CollectorState) -> Iterable[Sample]:
+def _state_samples(state: CollectorState) -> Iterable[Sample]:
     yield COLLECTOR_SUCCESS.sample(0 if state.failed else 1, state.name)
     yield COLLECTOR_DURATION.sample(state.seconds, state.name)
     if state.last_success is not None:

@@ -1,4 +1,4 @@
-"""What a metric is here: a family defined once, under its full literal name, and samples of it.
+"""Metric families, each defined once under its full literal name, and their samples.
 
 A family's definition drives the exposition, ``docs/metrics.md`` and the tests, so there is one place to look.
 """
@@ -45,7 +45,11 @@ class Family:
     labels: tuple[str, ...] = ()
 
     def sample(self, value: float, *labels: str) -> Sample:
-        """A sample of this family; as many label values as the family has names, else ``ValueError``."""
+        """Make a sample of this family.
+
+        Raises:
+            ValueError: there are not as many label values as the family has label names.
+        """
         if len(labels) != len(self.labels):
             msg = f"{self.name} has labels {self.labels}, got {labels}"
             raise ValueError(msg)

@@ -18,20 +18,20 @@ _OPEN_FDS = Family("process_open_fds", "gauge", "Number of open file descriptors
 
 
 class Process:
-    """This process, as /proc/self has it. None of its samples where there is no /proc."""
+    """This process, read from /proc/self; no samples where there is no /proc."""
 
     def __init__(self) -> None:
         self._page_bytes = os.sysconf("SC_PAGE_SIZE")
         self._started: float | None = None
         try:
             self._started = _start_time()
-            # Kept open, as it is read at each scrape; /proc/self/stat, which has it all, takes the kernel longer.
+            # Kept open, as it is read at each scrape.
             self._statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
         except (OSError, ValueError, IndexError):
             self._statm = -1
 
     def samples(self) -> Iterator[Sample]:
-        """CPU seconds, memory, open files and start time."""
+        """Yield CPU seconds, memory, open files and start time."""
         try:
             virtual, resident, _ = os.pread(self._statm, 200, 0).split(None, 2)
             yield new_sample(_VIRTUAL_MEMORY, (), int(virtual) * self._page_bytes)
@@ -46,7 +46,7 @@ class Process:
 
 
 def _open_files() -> int:
-    # Since kernel 6.2 the folder's size is their number: to list a thousand takes half a millisecond on every scrape.
+    # Since kernel 6.2 the folder's size is their number, which saves listing them.
     return os.stat("/proc/self/fd").st_size or len(os.listdir("/proc/self/fd"))  # noqa: PTH116, PTH208
 
 

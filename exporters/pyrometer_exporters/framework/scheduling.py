@@ -55,10 +55,10 @@ class Task(Generic[T]):
         self._waiting: list[threading.Lock] = []
         self.member = member
         self.apart = apart
-        """Whether it runs in its member's own thread from the start."""
+        """True if it runs in its member's own thread from the start."""
         self.started = self.began = self.ended = time.monotonic()
         self.over = False
-        """Whether it ended, with a value or an error."""
+        """True once it has ended, with a value or an error."""
 
     @property
     def seconds(self) -> float:
@@ -119,7 +119,7 @@ class Worker:
 
     @property
     def busy(self) -> bool:
-        """Whether the latest task still runs."""
+        """True while the latest task runs."""
         return self._current is not None and not self._current.over
 
     def start(self, job: Callable[[], T]) -> Task[T]:
@@ -180,7 +180,7 @@ class Member:
 
     @property
     def busy(self) -> bool:
-        """Whether the latest task has not ended."""
+        """True until the latest task has ended."""
         return self._task is not None and not self._task.over
 
     def task(self, job: Callable[[], T], *, apart: bool = False, now: float | None = None) -> Task[T]:

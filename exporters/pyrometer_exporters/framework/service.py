@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from pyrometer_exporters.framework import memory
+from pyrometer_exporters.framework import tuning
 from pyrometer_exporters.framework.collector import Collector, CollectorSpec, Context, Endpoint, FlagGroup, discover
 from pyrometer_exporters.framework.exposition import TEXT_CONTENT_TYPE, Renderer
 from pyrometer_exporters.framework.gather import Gathered, Gatherer
@@ -71,7 +71,7 @@ def run(exporter: Exporter, argv: Sequence[str] | None = None) -> int:
     specs = discover(exporter.package)
     flags = parser(exporter, specs).parse_args(argv)
     logs.set_up(getattr(flags, "log.level"), getattr(flags, "log.format"))
-    memory.keep()
+    tuning.keep()
     try:
         config = webconfig.load(getattr(flags, "web.config.file"))
         context = _context(flags)
@@ -274,7 +274,7 @@ class _App:
         waiting, self._waiting = self._waiting, []
         if page is not None:
             if self._last is None:
-                memory.settle()
+                tuning.settle()
             self._last = page.gathered
         for waiter in waiting:
             settle(waiter, page, error)

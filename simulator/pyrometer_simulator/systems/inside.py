@@ -54,7 +54,16 @@ def main(order: str) -> None:
         seccomp.install()
     os.chroot(root)
     shell = ["setpriv", *profile.setpriv_flags(user.uid), "sh", "-c", f"{fields['script']}\nexit $?"]
-    sys.exit(subprocess.call(shell, cwd=f"{user.home}/pyrometer", env=_environment(user)))
+    process = subprocess.Popen(shell, cwd=f"{user.home}/pyrometer", env=_environment(user))
+    sys.exit(_wait_as_init(process.pid))
+
+
+def _wait_as_init(awaited: int) -> int:
+    """Reap every process of the namespace, as its first one must, until the awaited one ends; return its status."""
+    while True:
+        pid, status = os.wait()
+        if pid == awaited:
+            return os.waitstatus_to_exitcode(status) % 256
 
 
 def _mount(root: Path, profile: Profile) -> None:

@@ -71,6 +71,15 @@ def test_the_kernels_log_is_there_or_not(root: Path, profile: str, there: bool) 
     assert (run(root, profile, "ordinary", "test -e /dev/kmsg").returncode == 0) is there
 
 
+def test_an_orphan_that_ends_leaves_no_zombie(root: Path) -> None:
+    # The subshell ends at once; its child, then an orphan, a moment later.
+    script = (
+        "(sleep 0.1 & echo $! >/tmp/pid); "
+        "for i in $(seq 400); do [ -e /proc/$(cat /tmp/pid) ] || exit 0; sleep 0.05; done; exit 9"
+    )
+    assert run(root, "absent", "root", script).returncode == 0
+
+
 def test_nothing_is_left_mounted(root: Path) -> None:
     run(root, "readable", "root", "true")
     assert str(root) not in Path("/proc/self/mounts").read_text()

@@ -30,7 +30,7 @@ _TEMPERATURE_CALLS = "nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature"
 _CLOCK_EVENT_CALLS = "nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"
 
 # c_nvmlFieldValue_t: fieldId, scopeId, timestamp, latencyUsec, valueType, nvmlReturn, value. Packed and unpacked at
-# once: the binding's structures run Python for each member, which made a request of 54 fields cost 90 us, now 25.
+# once: the binding's structures run Python for each member, which makes requests of many fields slow.
 _ENTRY, _WORD = struct.Struct("=IIqqIIQ"), struct.Struct("=Q")
 _MOST_REQUESTS = 64
 # The value for each NVML_VALUE_TYPE_* (nvml.h, nvmlValueType_t): double to unsigned short.
@@ -38,8 +38,8 @@ _VALUE_TYPES = tuple(struct.Struct(f"={kind}") for kind in "dIQQqiH")
 _DOUBLE, _UNSIGNED_LONG_LONG = 0, 3
 _LEAST_DOUBLE_BITS = 1 << 52  # of the smallest normal double, 2e-308
 
-# Calls whose last argument is where one unsigned int goes. Made without the binding, which costs twice as much, and
-# three times as much (10 us) where a board doesn't have the value, as it raises an exception of its own.
+# Calls whose last argument receives one unsigned int. Made without the binding, which costs more, above all where a
+# board doesn't have the value, as it raises an exception of its own.
 _NUMBERS = frozenset(
     {
         "nvmlDeviceGetClockInfo",
@@ -60,8 +60,9 @@ _SHARES = frozenset({"nvmlDeviceGetDecoderUtilization", "nvmlDeviceGetEncoderUti
 # nvmlUtilization_t: gpu, memory; nvmlMemory_v2_t: version, total, reserved, free, used.
 _RATES, _MEMORY = struct.Struct("=II"), struct.Struct("=I4xQQQQ")
 
-# NVML_FI_DEV_ECC_SBE_VOL_TOTAL to ..._DBE_AGG_CBU: unsigned long long whatever valueType a driver tells (NVIDIA bug
-# 2032468). R545 tells none for the memory's temperature (bug 4300930), which makes it a double, too small to be one.
+# NVML_FI_DEV_ECC_SBE_VOL_TOTAL to ..._DBE_AGG_CBU: unsigned long long whatever valueType a driver reports (NVIDIA
+# bug 2032468). R545 reports none for the memory's temperature (bug 4300930), so it reads as a double, too small to be
+# one.
 _ECC_COUNTER_FIELDS = range(3, 29)
 
 
@@ -76,15 +77,15 @@ class Pynvml:
         _call(pynvml.nvmlInit)
 
     def shutdown(self) -> None:
-        """Calls nvmlShutdown."""
+        """Call nvmlShutdown."""
         _call(pynvml.nvmlShutdown)
 
     def driver_version(self) -> str:
-        """Calls nvmlSystemGetDriverVersion."""
+        """Call nvmlSystemGetDriverVersion."""
         return str(_call(pynvml.nvmlSystemGetDriverVersion))
 
     def library_version(self) -> str:
-        """Calls nvmlSystemGetNVMLVersion, which needs no nvmlInit."""
+        """Call nvmlSystemGetNVMLVersion, which needs no nvmlInit."""
         return str(_call(pynvml.nvmlSystemGetNVMLVersion))
 
     def device_count(self) -> int:
@@ -100,7 +101,7 @@ class Pynvml:
         return Handle(_call(pynvml.nvmlDeviceGetHandleByPciBusId, pci_bus_id))
 
     def index(self, handle: Handle) -> int:
-        """Calls nvmlDeviceGetIndex."""
+        """Call nvmlDeviceGetIndex."""
         return int(_call(pynvml.nvmlDeviceGetIndex, handle))
 
     def text(self, handle: Handle, what: str) -> str:
@@ -121,28 +122,28 @@ class Pynvml:
         return _number("nvmlDeviceGetClockInfo", handle, pynvml.NVML_CLOCK_MEM)
 
     def temperature_celsius(self, handle: Handle) -> int:
-        """From driver 570 on nvmlDeviceGetTemperatureV, where that is to be had; else nvmlDeviceGetTemperature."""
+        """Call nvmlDeviceGetTemperatureV (driver 570 on), or nvmlDeviceGetTemperature where that is missing."""
         return int(_newer_or_older(*_TEMPERATURE_CALLS, handle, pynvml.NVML_TEMPERATURE_GPU))
 
     def power_milliwatts(self, handle: Handle) -> int:
-        """Calls nvmlDeviceGetPowerUsage."""
+        """Call nvmlDeviceGetPowerUsage."""
         return _number("nvmlDeviceGetPowerUsage", handle)
 
     def enforced_power_limit_milliwatts(self, handle: Handle) -> int:
-        """Calls nvmlDeviceGetEnforcedPowerLimit."""
+        """Call nvmlDeviceGetEnforcedPowerLimit."""
         return _number("nvmlDeviceGetEnforcedPowerLimit", handle)
 
     def utilisation_percent(self, handle: Handle) -> tuple[int, int]:
-        """Calls nvmlDeviceGetUtilizationRates."""
+        """Call nvmlDeviceGetUtilizationRates."""
         rates = pynvml.c_nvmlUtilization_t()
-        _made("nvmlDeviceGetUtilizationRates", handle, ctypes.byref(rates))
+        _call_directly("nvmlDeviceGetUtilizationRates", handle, ctypes.byref(rates))
         gpu, memory = _RATES.unpack(rates)
         return gpu, memory
 
     def memory(self, handle: Handle) -> Memory:
         """nvmlDeviceGetMemoryInfo_v2: version 1 counts what is reserved as used."""
         found = pynvml.c_nvmlMemory_v2_t.from_buffer_copy(_MEMORY.pack(pynvml.nvmlMemory_v2, 0, 0, 0, 0))
-        _made("nvmlDeviceGetMemoryInfo_v2", handle, ctypes.byref(found))
+        _call_directly("nvmlDeviceGetMemoryInfo_v2", handle, ctypes.byref(found))
         return Memory(*_MEMORY.unpack(found)[1:])
 
     def clock_event_reasons(self, handle: Handle) -> int:
@@ -150,7 +151,7 @@ class Pynvml:
         return int(_newer_or_older(*_CLOCK_EVENT_CALLS, handle))
 
     def clock_event_reader(self, handle: Handle) -> Callable[[], int]:
-        """The same calls on one number kept for the answer: the binding's own makes two objects for each."""
+        """Return a reader that makes these calls on one reused number: the binding makes two objects for each call."""
         newer, older = _CLOCK_EVENT_CALLS
         library, mask = pynvml.nvmlLib, ctypes.c_ulonglong()
         function = getattr(library, newer, getattr(library, older, _missing))
@@ -165,7 +166,7 @@ class Pynvml:
         return read
 
     def event(self, event_set: object, milliseconds: int) -> EventData | None:
-        """nvmlEventSetWait_v2: at nearly every scrape nothing has come, which the binding tells by an exception."""
+        """Call nvmlEventSetWait_v2 directly: usually there is no event, for which the binding raises an exception."""
         data = pynvml.c_nvmlEventData_t()
         wait = getattr(pynvml.nvmlLib, "nvmlEventSetWait_v2", _missing)
         code = wait(event_set, ctypes.byref(data), ctypes.c_uint(milliseconds))
@@ -176,7 +177,7 @@ class Pynvml:
         return cast("EventData", data)
 
     def ask(self, function: str, *arguments: object) -> Any:  # noqa: ANN401  pynvml is untyped
-        """A function that this release of the binding lacks counts as one that the driver lacks."""
+        """Call a function; one that this release of the binding lacks counts as one that the driver lacks."""
         if function in _NUMBERS:
             return _number(function, *arguments)
         if function in _SHARES:
@@ -201,7 +202,7 @@ class Pynvml:
         return _entry_values(wanted, entries)
 
     def _requested(self, keys: tuple[FieldKey, ...]) -> bytes:
-        """What goes to the driver for these fields; kept, for the same are asked at every scrape."""
+        """Return the request for these fields, cached: every scrape asks for the same."""
         if len(self._requests) >= _MOST_REQUESTS:
             self._requests.clear()
         ids = (key if isinstance(key, tuple) else (key, 0) for key in keys)
@@ -228,20 +229,20 @@ def _entry_values(keys: Iterable[FieldKey], entries: Any) -> dict[FieldKey, floa
 
 
 def _number(function: str, *arguments: object) -> int:
-    """What a call of :data:`_NUMBERS` writes."""
+    """Make a call of :data:`_NUMBERS` and return its number."""
     number = ctypes.c_uint()
-    _made(function, *arguments, ctypes.byref(number))
+    _call_directly(function, *arguments, ctypes.byref(number))
     return number.value
 
 
 def _share(function: str, handle: object) -> tuple[int, int]:
-    """What a call of :data:`_SHARES` writes: percent, and of how many microseconds."""
+    """Make a call of :data:`_SHARES`; return percent, and of how many microseconds."""
     share, period = ctypes.c_uint(), ctypes.c_uint()
-    _made(function, handle, ctypes.byref(share), ctypes.byref(period))
+    _call_directly(function, handle, ctypes.byref(share), ctypes.byref(period))
     return share.value, period.value
 
 
-def _made(function: str, *arguments: object) -> None:
+def _call_directly(function: str, *arguments: object) -> None:
     """Make a call without the binding."""
     code = getattr(pynvml.nvmlLib, function, _missing)(*arguments)
     if code != pynvml.NVML_SUCCESS:
@@ -249,7 +250,7 @@ def _made(function: str, *arguments: object) -> None:
 
 
 def _missing(*_arguments: object) -> int:
-    """In place of a function that the library doesn't have, or of all while there is no library."""
+    """Stand in for a function that the library doesn't have, or for all while there is no library."""
     return Code.UNINITIALIZED if pynvml.nvmlLib is None else Code.FUNCTION_NOT_FOUND
 
 
@@ -259,11 +260,11 @@ def _call(function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN
     except pynvml.NVMLError as error:
         raise NvmlError(error.value, function.__name__) from None
     except UnicodeDecodeError:
-        raise PartError("implausible", f"{function.__name__} gave no text") from None
+        raise PartError("implausible", f"{function.__name__} returned no text") from None
 
 
 def _newer_or_older(newer: str, older: str, *arguments: object) -> Any:  # noqa: ANN401  pynvml is untyped
-    """The newer of two calls for one value, or the older where library, binding or board don't have the newer."""
+    """Make the newer of two calls for one value, or the older where library, binding or board lack the newer."""
     with contextlib.suppress(AttributeError):
         try:
             return _call(getattr(pynvml, newer), *arguments)

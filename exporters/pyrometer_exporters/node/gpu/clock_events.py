@@ -1,4 +1,4 @@
-"""Why a GPU's clocks are low, and for how long: eleven reasons, from the driver's counters or from our sampler.
+"""Measure why a GPU's clocks are low, and for how long: eleven reasons, from driver counters or our sampler.
 
 The driver counts nanoseconds per reason under field ids that NVIDIA has renumbered twice: on the wrong driver the id
 of "software thermal slowdown" reads a power-smoothing switch. So the ids are chosen from the driver's version, never
@@ -54,7 +54,7 @@ MOST_SECONDS = 1e9
 
 
 def version_numbers(driver: str) -> tuple[int, ...]:
-    """A driver's version to compare with; empty where it isn't numbers.
+    """Parse a driver's version for comparisons; return an empty tuple if it isn't numbers.
 
     >>> version_numbers("580.65.06")
     (580, 65, 6)
@@ -64,7 +64,7 @@ def version_numbers(driver: str) -> tuple[int, ...]:
 
 
 def counter_fields(driver: str) -> dict[str, int]:
-    """The field id of each reason's nanosecond counter on this driver; reasons without one are left out.
+    """Return the field id of each reason's nanosecond counter on this driver; reasons without one are left out.
 
     NVIDIA's list of known issues: ids 251-273 differ between CUDA 13.0 and 13.0 U1. In 575 and up to 580.65 the three
     thermal and brake counters are 251-253; from 580.82 on 269-271, and 251 is the power-smoothing switch; between
@@ -81,13 +81,13 @@ def _thermal_fields(version: tuple[int, ...]) -> dict[str, int]:
 
 
 def sampled_reasons(driver: str) -> frozenset[str]:
-    """The reasons that this driver's bitmask can show."""
+    """Return the reasons that this driver's bitmask can show."""
     major = (version_numbers(driver) or (0,))[0]
     return frozenset(reason.name for reason in REASONS if major >= reason.since_driver)
 
 
 def seconds_by_reason(seconds_by_mask: Mapping[int, float]) -> dict[str, float]:
-    """Seconds per reason from seconds per bitmask; all eleven reasons, 0 for those never seen."""
+    """Return seconds per reason from seconds per bitmask; all eleven reasons, 0 for those never seen."""
     found = dict.fromkeys(_NAMES, 0.0)
     for mask, seconds in seconds_by_mask.items():
         if mask:
@@ -98,7 +98,7 @@ def seconds_by_reason(seconds_by_mask: Mapping[int, float]) -> dict[str, float]:
 
 
 class ClockEvent(NamedTuple):
-    """A reason's accumulated time in seconds and how it was come by."""
+    """A reason's accumulated time in seconds, and how it was measured."""
 
     reason: str
     seconds: float
@@ -106,7 +106,7 @@ class ClockEvent(NamedTuple):
 
 
 class ClockEvents:
-    """One GPU's accumulated times, each from the best source that has proved honest.
+    """One GPU's accumulated times, each from the best source that has proved reliable.
 
     Per reason: the driver's counter if the first read has one, else the sampler. A counter that goes backwards while
     the GPU stayed open, grows faster than time or stops answering isn't asked again; the sampler carries the sum on
@@ -121,12 +121,12 @@ class ClockEvents:
         self._events: dict[str, ClockEvent] = {}
 
     def reopened(self) -> None:
-        """The GPU was away: counters may have begun again at 0, which is no lie."""
+        """Start over after the GPU was away: its counters may have been reset to 0."""
         self._counted.clear()
         self._when.clear()
 
     def update(self, counters: Mapping[str, float], sampled: Mapping[str, float], now: float) -> list[ClockEvent]:
-        """Times as of the monotonic time ``now``; an event is the same object until its time is another.
+        """Return the times as of the monotonic time ``now``.
 
         Args:
             counters: the driver's nanoseconds, for the reasons that have a counter.
@@ -144,7 +144,7 @@ class ClockEvents:
                 return self._events[reason]
             if self._plausible(reason, counted, now):
                 self._counted[reason], self._when[reason] = counted, now
-                return self._told(reason, counted / NANOSECONDS, "counter")
+                return self._set(reason, counted / NANOSECONDS, "counter")
         return None if sampled is None else self._sampled(reason, sampled)
 
     def _sampled(self, reason: str, sampled: float) -> ClockEvent:
@@ -154,9 +154,9 @@ class ClockEvents:
         grown = sampled - self._sampler_at.get(reason, sampled if before else 0.0)
         if before is not None and before.method == "sampled" and grown <= 0:
             return before
-        return self._told(reason, (before.seconds if before else 0.0) + max(0.0, grown), "sampled")
+        return self._set(reason, (before.seconds if before else 0.0) + max(0.0, grown), "sampled")
 
-    def _told(self, reason: str, seconds: float, method: Method) -> ClockEvent:
+    def _set(self, reason: str, seconds: float, method: Method) -> ClockEvent:
         event = self._events[reason] = ClockEvent(reason, seconds, method)
         return event
 

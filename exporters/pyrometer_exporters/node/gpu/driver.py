@@ -1,16 +1,16 @@
-"""The connection to the NVIDIA driver: made once, made again when the driver itself went away or has taken a GPU.
+"""The connection to the NVIDIA driver: made once, and again when the driver was unloaded or has taken a GPU.
 
-Whoever calls NVML does it under :meth:`Driver.using`, so that the library is shut down (to reconnect, or to let go of
-the GPUs for a reset) only when no call is under way: NVML promises nothing for calls that are.
+All NVML calls are made under :meth:`Driver.using`, so that the library is shut down (to reconnect, or to release the
+GPUs for a reset) only when no call is under way: NVML promises nothing for calls that are.
 
-What follows while a call hangs, on one GPU or for the driver as a whole:
+While a call hangs, on one GPU or for the driver as a whole:
 
-- Release: no new call is made, so within moments only the hung one is left; the library is shut down, and the release
-  answered, when that returns. Until then GPUs are down as ``releasing``. Withdrawn before that, nothing has changed:
-  the connection from before goes on, and with it all GPUs but the hung one.
+- Release: no new call is made, so within moments only the hung one is left; when it returns, the library is shut down
+  and the release answered. Until then GPUs are down as ``releasing``. If the request is withdrawn before that, the
+  connection continues, and with it all GPUs but the hung one.
 - Reconnect (the driver says that it was unloaded): not before the hung call returns; until then GPUs are down as
-  ``earlier_call_hangs``. The kernel can't unload a driver with a call inside, so this hardly happens on its own.
-- Reconnect for a GPU that the driver has taken since (see ``arrivals.py``): not before the hung call returns; until
+  ``earlier_call_hangs``. The kernel can't unload a driver with a call inside, so this is rare.
+- Reconnect for a GPU that the driver has taken since (see ``hotplug.py``): not before the hung call returns; until
   then the connection stays, and with it all GPUs but the hung one.
 
 Where the call never returns, only the end of the process frees the GPUs: stop or restart the exporter.
@@ -35,13 +35,13 @@ LONGEST_RETRY_SECONDS = 60.0
 # Healthy GPUs' calls, under way when the driver went, are over by then.
 LAST_CALLS_SECONDS = 0.1
 RELEASED: Final = "released"
-"""The reason why GPUs can't be read that were let go on request."""
+"""The reason of GPUs that were released on request."""
 RELEASING: Final = "releasing"
-"""The same while a call from before has not returned."""
+"""The reason while a call from before the release has not returned."""
 CALL_HANGS: Final = "earlier_call_hangs"
-"""The reason why the driver isn't connected to again: a call from before has not returned."""
+"""The reason while an earlier call, which has not returned, prevents reconnecting."""
 CONNECTING: Final = "connecting"
-"""The reason why GPUs can't be read while a new connection takes the place of another."""
+"""The reason while a new connection replaces another."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,9 @@ class Link:
     generation: int
     driver: str
     count: int
-    """GPUs that the driver presents; it looks for them only when it is connected to."""
+    """GPUs that the driver presents; it lists them only when a connection is made."""
     held: Mapping[str, int] | None = None
-    """:attr:`PciBus.held` as it was before that."""
+    """:attr:`PciBus.held` just before the connection was made."""
 
 
 class Driver:
@@ -81,18 +81,19 @@ class Driver:
         """The library's own version, such as ``13.590.48.01``; known also where the driver refused it."""
         self.released = False
         self.readers = 0
-        """How many GPUs are read; 0 for all that the driver presents."""
+        """The number of GPUs that are read; 0 for all that the driver presents."""
 
-    def visit(self, held: Mapping[str, int] | None = None, *, anew: bool = False) -> int:
-        """The number of GPUs that the driver presents; connects first where there is no connection.
+    def visit(self, held: Mapping[str, int] | None = None, *, reconnect: bool = False) -> int:
+        """Return the number of GPUs that the driver presents; connect first where there is no connection.
 
         Args:
-            held: kept in a :class:`Link` that is made now.
-            anew: make another connection, if no call is under way that would be cut.
+            held: stored in a :class:`Link` that is made now.
+            reconnect: make another connection, if no call is under way that would be cut.
 
-        Errors: PartError with the reason, without a call to the driver where the next try isn't due yet.
+        Raises:
+            PartError: why there is no connection; without a call to the driver where the next try isn't due yet.
         """
-        if anew:
+        if reconnect:
             self._give_up()
         if self.link is None and not self.released:
             self._connect(held)
@@ -104,22 +105,22 @@ class Driver:
                 raise
 
     def hurry(self) -> None:
-        """Let the next try to connect be due."""
+        """Make the next try to connect due now."""
         self._retry_at = 0.0
 
     def using(self) -> _Use:
-        """A block in which NVML may be called and won't be shut down: ``with driver.using() as link:``.
+        """Return a context in which NVML may be called and won't be shut down: ``with driver.using() as link:``.
 
         Entering raises PartError with the reason where there is no connection.
         """
         return self._use
 
     def failed(self, error: PartError, link: Link, accuser: object = None) -> None:
-        """Take note of an error of a call under ``link``; only one that says that the driver is gone ends it.
+        """Note an error of a call under ``link``; only an error that says that the driver is gone ends the connection.
 
-        A lost GPU never does: to initialise again would take the healthy ones away as well. Nor does a late answer to
-        a call that was made before the present connection, nor a single GPU (``accuser``) that calls the driver gone
-        while the driver itself still answers, perhaps from memory; only if all GPUs do that are read.
+        A lost GPU never does: initialising again would take the healthy ones away as well. Nor does a late answer to a
+        call made before the present connection, nor a single GPU (``accuser``) that calls the driver gone while the
+        driver itself still answers, perhaps from memory; only if all GPUs that are read do so.
         """
         if not (isinstance(error, NvmlError) and error.driver_gone) or link is not self.link:
             return
@@ -130,14 +131,14 @@ class Driver:
         self._end(error)
 
     def works_for(self, accuser: object) -> None:
-        """Take note that this GPU was read: it is evidence that the driver is there."""
+        """Note that this GPU was read, which shows that the driver is loaded."""
         if self._accusers:
             self._accusers.discard(accuser)
 
     def release(self, seconds: float) -> bool:
-        """Let go of all GPUs until :meth:`resume`: no new calls, and the library is shut down once none is under way.
+        """Release all GPUs until :meth:`resume`: no new calls, and the library is shut down once none is under way.
 
-        Whether that is done; where a call has not returned after ``seconds`` it isn't, and the next try may go on.
+        Return whether that is done; False if a call has not returned after ``seconds``: try again.
         """
         with self._lock:
             self.released = True
@@ -146,7 +147,7 @@ class Driver:
             self._unlink()
             if not self._until_idle(seconds):
                 return False
-            self.error = PartError(RELEASED, "the GPUs were let go on request, see gpu-release")
+            self.error = PartError(RELEASED, "the GPUs were released on request, see gpu-release")
             attached, self._attached, self._before_release = self._attached, False, None
         if attached:
             with contextlib.suppress(NvmlError):  # the driver was gone already: nothing of it is held
@@ -170,7 +171,7 @@ class Driver:
         """End the connection, unless a call has not returned."""
         with self._lock:
             if self._until_idle(LAST_CALLS_SECONDS) and self.link is not None:
-                self.error = PartError(CONNECTING, "the driver has taken a GPU: it is connected to anew")
+                self.error = PartError(CONNECTING, "the driver has taken a GPU: reconnecting")
                 self._unlink()
                 self.hurry()
 
@@ -186,7 +187,7 @@ class Driver:
         return True
 
     def _until_idle(self, seconds: float) -> bool:
-        """Wait, holding the lock, until no call is under way; whether none is."""
+        """Wait, holding the lock, until no call is under way; return whether none is."""
         self._waits += 1
         try:
             return self._idle.wait_for(lambda: not self._calls, seconds)
@@ -214,7 +215,7 @@ class Driver:
         with self._lock:
             if self.released:  # asked for and answered a moment ago
                 raise PartError(self.error.reason, self.error.detail)
-            # What an earlier call uses can't be shut down under it.
+            # The library can't be shut down under an earlier call.
             if not self._until_idle(LAST_CALLS_SECONDS):
                 if self.error.reason != CALL_HANGS:
                     detail = f"{self.error.reason}; {self._calls} earlier calls have not returned: restart the exporter"

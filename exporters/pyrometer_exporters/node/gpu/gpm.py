@@ -1,4 +1,4 @@
-"""GPM, the profiling counters that NVML itself can read from Hopper on: one GPU's samples and what lies between two.
+"""GPM, the profiling counters that NVML itself can read from Hopper on: samples, and metrics between two of them.
 
 A sample is an opaque object of the library, filled by nvmlGpmSampleGet; nvmlGpmMetricsGet computes metrics from two of
 them without touching the GPU. Samples are kept from one scrape to the next, so that no scrape has to wait.
@@ -14,12 +14,12 @@ from typing import Any
 
 import pynvml
 
-from pyrometer_exporters.node.gpu.nvml import Handle, Nvml, NvmlError
-from pyrometer_exporters.node.gpu.spaced import Spaced
-from pyrometer_exporters.node.gpu.subject import Opened, optional
+from pyrometer_exporters.node.gpu.nvml import Handle, Nvml, NvmlError, optional
+from pyrometer_exporters.node.gpu.rate_window import RateWindow
+from pyrometer_exporters.node.gpu.subject import OpenGpu
 
 # c_nvmlGpmMetric_t: metricId, nvmlReturn, value, and three pointers to names that nobody reads here. Unpacked at once:
-# through ctypes, field by field, sixty metrics would cost as much as all the rest of a GPU.
+# field by field through ctypes is slow for sixty metrics.
 _ENTRY = struct.Struct("=IId24x")
 _set = ctypes.Structure.__setattr__
 _VERSION = 1  # NVML_GPM_METRICS_GET_VERSION
@@ -28,7 +28,7 @@ _VERSION = 1  # NVML_GPM_METRICS_GET_VERSION
 class Gpm:
     """The samples of one GPU, or of one of its MIG instances.
 
-    Errors: NvmlError of the GPU as a whole; whatever else fails leaves values out.
+    An NvmlError from here is about the GPU as a whole; any other failure leaves values out.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class Gpm:
         self._generation = 0
         self._instance: int | None = None
         self._supported = False
-        self._samples: Spaced[Any] = Spaced()
+        self._samples: RateWindow[Any] = RateWindow()
         self._spare: list[Any] = []
         self._request: Any = None
         self._asked: Sequence[int] = ()
@@ -45,8 +45,8 @@ class Gpm:
         """Where in the request the answers lie: their address and how many bytes."""
         self._last: dict[int, float] | None = None
 
-    def open(self, gpu: Opened, instance: int | None = None) -> bool:
-        """Begin anew with a GPU just opened, or its GPU instance of that id; whether it has GPM.
+    def open(self, gpu: OpenGpu, instance: int | None = None) -> bool:
+        """Reset for a newly opened GPU or MIG instance. Return whether it supports GPM.
 
         Calls nvmlGpmQueryDeviceSupport.
         """
@@ -58,7 +58,7 @@ class Gpm:
         return self._supported
 
     def release(self, generation: int) -> None:
-        """Give all samples back to the library (nvmlGpmSampleFree).
+        """Return all samples to the library (nvmlGpmSampleFree).
 
         Not those of another connection than ``generation``, the present one: whether they went with it, NVML doesn't
         say, and to give back twice what is gone would end the process; a few KiB for each time are the lesser evil.
@@ -69,9 +69,9 @@ class Gpm:
         self._spare, self._last = [], None
 
     def read(self, now: float, metrics: Sequence[int]) -> dict[int, float] | None:
-        """Values of these metric ids between an earlier sample and one of now; those that can't be had are left out.
+        """Return the values of these metric ids between an earlier sample and now; unavailable ones are left out.
 
-        None while there is nothing to compare with. Called again within 100 ms it gives the same values again.
+        Returns None while there is no earlier sample, and the same values again within 100 ms.
         ``metrics`` should be the same object every time.
         """
         nvml = self._nvml

@@ -1,4 +1,4 @@
-"""Which GPUs there are before any is opened, and which of them are to be left alone.
+"""List the GPUs of the node before any is opened, and select those to open.
 
 Sources: ``<sysfs>/bus/pci/devices/0000:18:00.0/vendor`` (``0x10de``) and ``class`` (``0x030200``: a 3D controller);
 ``<sysfs>/bus/pci/devices/0000:18:00.0/driver``, a link to ``../../../bus/pci/drivers/nvidia``, and ``physfn``, a link
@@ -23,7 +23,7 @@ _GIVEN_AWAY = re.compile(r"vfio|^pciback$|^xen_pciback$|^pci-stub$")
 
 
 def kernel_pci_id(pci_bus_id: str) -> str:
-    """A PCI address as the kernel spells it; empty stays empty.
+    """Spell a PCI address as the kernel does; empty remains empty.
 
     >>> kernel_pci_id("00000000:AF:00.0")
     '0000:af:00.0'
@@ -35,7 +35,7 @@ def kernel_pci_id(pci_bus_id: str) -> str:
 
 
 def nvml_pci_id(pci_bus_id: str) -> str:
-    """A PCI address as NVML and DCGM spell it.
+    """Spell a PCI address as NVML and DCGM do.
 
     >>> nvml_pci_id("0000:af:00.0")
     '00000000:AF:00.0'
@@ -46,7 +46,7 @@ def nvml_pci_id(pci_bus_id: str) -> str:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A GPU that hasn't been opened: its number in NVML's order, and what is known of it without NVML."""
+    """A GPU that hasn't been opened: its number in NVML's order, and the address and UUID if known without NVML."""
 
     index: int
     pci_bus_id: str | None = None
@@ -61,7 +61,7 @@ class Selection:
     exclude: re.Pattern[str] | None = None
 
     def takes(self, index: int | None, pci_bus_id: str | None, uuid: str | None) -> bool:
-        """Whether a GPU is to be used; what isn't known of it doesn't match."""
+        """Return whether a GPU is to be used; unknown names don't match."""
         names = [] if index is None else [str(index)]
         if uuid:
             names.append(uuid)
@@ -72,15 +72,15 @@ class Selection:
         return self.exclude is None or not any(self.exclude.match(name) for name in names)
 
     def refuses(self, pci_bus_id: str, uuid: str | None) -> bool:
-        """Whether a GPU is certainly not to be used, whatever its index turns out to be."""
+        """Return whether a GPU is certainly not to be used, whatever its index turns out to be."""
         return self.include is None and not self.takes(None, pci_bus_id, uuid)
 
 
 class PciBus:
-    """The NVIDIA GPUs on the PCI bus. What a device is, is read once: hundreds of devices never change.
+    """The NVIDIA GPUs on the PCI bus. Vendor and class of a device are read once, as they never change.
 
-    One that was given to a virtual machine is none of this node's while it is, nor is a GPU's virtual function ever:
-    the driver rightly presents neither.
+    GPUs that are assigned to a virtual machine are left out, and so are virtual functions: the driver rightly presents
+    neither.
     """
 
     def __init__(self, sysfs: Path) -> None:
@@ -95,7 +95,7 @@ class PciBus:
         driver takes it; None before the first look."""
 
     def gpus(self) -> list[str] | None:
-        """PCI addresses in order, or None where sysfs can't be read."""
+        """Return the PCI addresses in order, or None if sysfs can't be read."""
         try:
             addresses = sorted(os.listdir(self._folder))  # noqa: PTH208  at every scrape, so not through pathlib
         except OSError:
@@ -108,7 +108,7 @@ class PciBus:
         return [address for address in gpus if address not in self.given_away]
 
     def _driver(self, address: str) -> tuple[str, int]:
-        """The name of the driver that has a GPU, and what is another each time that one takes it: its link's inode."""
+        """Return the name of the driver that has a GPU, and the link's inode, which changes each time one takes it."""
         link = f"{self._folder}/{address}/driver"
         try:
             return os.readlink(link).rpartition("/")[2], os.lstat(link).st_ino  # noqa: PTH115  as cheap as it gets
@@ -139,7 +139,7 @@ def _is_nvidia_gpu(device: Path) -> bool:
 
 
 def candidates(count: int, on_bus: list[str] | None, procfs: Path) -> list[Candidate]:
-    """The GPUs that NVML presents, with PCI address and UUID where these can be known without opening them.
+    """Return the GPUs that NVML presents, with PCI address and UUID where these are known without opening them.
 
     NVML numbers GPUs in the order of their PCI addresses. It may present fewer than the bus has (in a container, or
     where it can't use one): the kernel driver's own list may still match, else only the number is known.
@@ -160,7 +160,7 @@ def _known_to_driver(procfs: Path) -> list[str] | None:
 
 
 def uuid_from_proc(procfs: Path, address: str) -> str | None:
-    """A GPU's UUID as the driver's procfs has it, where it does."""
+    """Return a GPU's UUID from the driver's procfs; None if that has none."""
     try:
         text = (procfs / "driver/nvidia/gpus" / address / "information").read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -1,4 +1,4 @@
-"""Whose process a process is: its job and user, from its cgroup and nothing of its environment.
+"""Find the job and user of a process, from its cgroup and nothing of its environment.
 
 Sources: ``<procfs>/<pid>/cgroup``, such as ``0::/system.slice/slurmstepd.scope/job_4711/step_0/user/task_0`` (Slurm
 with cgroup v2), ``9:devices:/slurm/uid_1000/job_4711/step_0`` (v1), ``0::/kubepods.slice/kubepods-burstable.slice/
@@ -44,7 +44,7 @@ class Job:
 
 
 class Jobs:
-    """Looks processes up. May be used from any thread."""
+    """Looks up processes. May be used from any thread."""
 
     def __init__(
         self,
@@ -58,11 +58,11 @@ class Jobs:
         self._seen: dict[int, tuple[float, Job]] = {}
 
     def visible(self, pid: int) -> bool:
-        """Whether the process can be seen: it may have ended, or live where its number means nothing here."""
+        """Return whether the process can be seen: it may have ended, or be in another PID namespace."""
         return (self._procfs / str(pid)).exists()
 
     def of(self, pid: int) -> Job | None:
-        """The job of a process; None where it belongs to none or can't be seen."""
+        """Return the job of a process; None if it belongs to none or can't be seen."""
         try:
             job_id = job_of_cgroup((self._procfs / str(pid) / "cgroup").read_text(errors="replace"))
         except OSError:
@@ -74,7 +74,7 @@ class Jobs:
         return job
 
     def of_the_late(self, pid: int) -> Job | None:
-        """The job of a process that may have ended within the last minutes."""
+        """Return the job of a process that may have ended within the last minutes."""
         found = self.of(pid)
         if found is not None or self.visible(pid):  # the number was given to another
             return found
@@ -131,7 +131,7 @@ def _name_of(procfs: Path) -> Callable[[int], str]:
 
 
 def job_of_cgroup(text: str) -> str | None:
-    """The job in a ``/proc/<pid>/cgroup``: Slurm's before Kubernetes', where Slurm itself runs in pods.
+    """Return the job in a ``/proc/<pid>/cgroup``: Slurm's before Kubernetes', as Slurm itself may run in pods.
 
     >>> job_of_cgroup("0::/system.slice/slurmstepd.scope/job_4711/step_0/user/task_0")
     '4711'

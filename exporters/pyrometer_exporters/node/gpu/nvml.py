@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import IntEnum
-from typing import Any, NamedTuple, NewType, Protocol
+from typing import Any, NamedTuple, NewType, Protocol, TypeVar
 
 from pyrometer_exporters.framework.outcome import PartError
 
+T = TypeVar("T")
+
 Handle = NewType("Handle", object)
-"""What NVML knows a GPU by until the library is initialised again."""
+"""NVML's handle of a GPU, valid until the library is initialised again."""
 
 
 class Code(IntEnum):
@@ -74,7 +76,7 @@ ABOUT_THE_WHOLE_GPU = frozenset(
 FieldKey = int | tuple[int, int]
 """A field id, or a field id with its scope (such as a link number)."""
 
-# What an operator needs to know beside the number; the landing page and the log show it.
+# Hints for operators, beside the number; the landing page and the log show them.
 _HINTS: dict[int, str] = {
     Code.NO_DRIVER: "no libnvidia-ml.so.1, so no NVIDIA driver on this node",
     Code.DRIVER_NOT_LOADED: "the NVIDIA kernel module is not loaded",
@@ -82,7 +84,7 @@ _HINTS: dict[int, str] = {
     Code.GPU_IS_LOST: "the GPU has fallen off the bus",
     Code.RESET_REQUIRED: "the GPU needs a reset",
     Code.NO_PERMISSION: "not for this user, or /dev/nvidia* are closed to it",
-    Code.UNKNOWN_ERROR: "the driver says no more; the kernel's log may (in a container: devices are gone)",
+    Code.UNKNOWN_ERROR: "no details from the driver; see the kernel's log (in a container: devices are gone)",
 }
 
 
@@ -132,61 +134,92 @@ class Nvml(Protocol):
         """Detach from the driver; all handles become invalid."""
 
     def driver_version(self) -> str:
-        """Such as ``590.48.01``."""
+        """Return the version, such as ``590.48.01``."""
 
     def library_version(self) -> str:
-        """The library's own, such as ``13.590.48.01``; answers even where :meth:`init` failed."""
+        """Return the library's own version, such as ``13.590.48.01``; answers even where :meth:`init` failed."""
 
     def device_count(self) -> int:
-        """GPUs that the driver presents to this process."""
+        """Return the number of GPUs that the driver presents to this process."""
 
     def open_index(self, index: int) -> Handle:
-        """The handle of a GPU by NVML's index; initialises that GPU."""
+        """Return the handle of a GPU by NVML's index; initialises that GPU."""
 
     def open_pci(self, pci_bus_id: str) -> Handle:
-        """The handle of a GPU by PCI address, ``0000:18:00.0``; initialises that GPU and no other."""
+        """Return the handle of a GPU by PCI address, ``0000:18:00.0``; initialises that GPU and no other."""
 
     def index(self, handle: Handle) -> int:
-        """NVML's index of a GPU: what nvidia-smi and DCGM call its number."""
+        """Return NVML's index of a GPU, which nvidia-smi and DCGM call its number."""
 
     def text(self, handle: Handle, what: str) -> str:
-        """``UUID``, ``Name``, ``Serial`` or ``VbiosVersion``."""
+        """Return the ``UUID``, ``Name``, ``Serial`` or ``VbiosVersion``."""
 
     def pci_bus_id(self, handle: Handle) -> str:
-        """NVML's spelling, ``00000000:18:00.0``."""
+        """Return the PCI address in NVML's spelling, ``00000000:18:00.0``."""
 
     def sm_clock_mhz(self, handle: Handle) -> int:
-        """The streaming multiprocessors' clock now."""
+        """Return the streaming multiprocessors' clock now."""
 
     def memory_clock_mhz(self, handle: Handle) -> int:
-        """The memory's clock now."""
+        """Return the memory's clock now."""
 
     def temperature_celsius(self, handle: Handle) -> int:
-        """The GPU die's sensor."""
+        """Read the GPU die's sensor."""
 
     def power_milliwatts(self, handle: Handle) -> int:
-        """Mean over the last second on Ampere (but GA100) and newer, of the moment on older ones."""
+        """Return the mean of the last second on Ampere (but GA100) and newer, the present value on older GPUs."""
 
     def enforced_power_limit_milliwatts(self, handle: Handle) -> int:
-        """The lowest of all limits in force."""
+        """Return the lowest of all limits in force."""
 
     def utilisation_percent(self, handle: Handle) -> tuple[int, int]:
-        """Share of the last sample period with a kernel running, and with memory being read or written."""
+        """Return the share of the last sample period with a kernel running, and with memory being read or written."""
 
     def memory(self, handle: Handle) -> Memory:
-        """The frame buffer."""
+        """Return the sizes of the frame buffer."""
 
     def clock_event_reasons(self, handle: Handle) -> int:
-        """The bitmask of why clocks are where they are."""
+        """Return the bitmask of the reasons for the present clocks."""
 
     def clock_event_reader(self, handle: Handle) -> Callable[[], int]:
-        """What reads :meth:`clock_event_reasons` again and again, one call at a time, at the least cost."""
+        """Return a function that reads :meth:`clock_event_reasons` at the least cost; one call at a time."""
 
     def fields(self, handle: Handle, keys: Sequence[FieldKey]) -> dict[FieldKey, float]:
-        """Field values in one call; those that this GPU or driver doesn't have are left out."""
+        """Read field values in one call; those that this GPU or driver doesn't have are left out."""
 
     def event(self, event_set: object, milliseconds: int) -> EventData | None:
-        """The next event of a set; None where none came in that time."""
+        """Return the next event of a set; None if none came in that time."""
 
     def ask(self, function: str, *arguments: object) -> Any:  # noqa: ANN401  pynvml is untyped
-        """The binding's function of that name, for what only one subject needs; typed where it is used."""
+        """Call the binding's function of that name, for values that only one subject needs; typed where it is used."""
+
+
+def value_or_none(read: Callable[[], T]) -> T | None:
+    """Return what ``read`` returns; None where this value is unavailable though the GPU is well.
+
+    Raises:
+        NvmlError: the GPU or the driver is in trouble.
+    """
+    try:
+        return read()
+    except NvmlError as error:
+        if error.about_one_value:
+            return None
+        raise
+
+
+def optional(read: Callable[[], T]) -> T | None:
+    """Do as :func:`value_or_none` for calls that few boards and drivers know: None for any error that isn't the GPU's.
+
+    An exotic call that ends in UNKNOWN or returns an undecodable text must not take temperature and clocks along; where
+    the GPU itself is ill, the everyday calls report it.
+
+    Raises:
+        NvmlError: no call on the GPU will do.
+    """
+    try:
+        return read()
+    except PartError as error:
+        if isinstance(error, NvmlError) and error.about_whole_gpu:
+            raise
+        return None

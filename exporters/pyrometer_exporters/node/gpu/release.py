@@ -1,19 +1,18 @@
-"""Letting go of the GPUs on request, so that one can be reset while we run.
+"""Release the GPUs on request, so that one can be reset while this exporter runs.
 
-A process that holds ``/dev/nvidia*`` keeps ``nvidia-smi --gpu-reset`` and an unload of the driver from working. Who
-may write to the state folder (root, this service's user) asks for the GPUs through a file there, which works from a
-Slurm prolog, from inside and outside of a container that shares the folder, and across our own restarts; nothing of
-it can be reached from the network::
+A process that holds ``/dev/nvidia*`` blocks ``nvidia-smi --gpu-reset`` and unloading the driver. Users who may write to
+the state folder (root, this service's user) ask for the GPUs by a file there. That works from a Slurm prolog, from
+inside and outside of a container that shares the folder, and across restarts; it can't be reached from the network::
 
     state=/var/lib/pyrometer                                     # --path.state
-    touch $state/gpu-release                                     # "let go"
+    touch $state/gpu-release                                     # "release"
     timeout 20 sh -c "until [ -e $state/gpu-released ]; do sleep 0.2; done"   # "done"
     nvidia-smi --gpu-reset -i 3
-    rm $state/gpu-release                                        # "take them again"
+    rm $state/gpu-release                                        # "re-attach them"
 
-Where the answer doesn't come, a call to the driver hangs, and the log says so: stop the exporter instead (the file
-keeps a restarted one from taking the GPUs again), or remove the file, and all GPUs but the hung one go on as before.
-A file older than ``--collector.gpu.release-limit`` is forgotten: someone's script died.
+If there is no answer, a call to the driver hangs, and a warning is logged: stop the exporter instead (while the file
+exists, a restarted one doesn't attach the GPUs), or remove the file, and all GPUs but the hung one are read on.
+A file older than ``--collector.gpu.release-limit`` is ignored: someone's script died.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ LOOK_SECONDS = 0.5
 
 
 class ReleaseWatch:
-    """Looks for the request twice a second; without a state folder there is nothing to look for."""
+    """Checks for the request twice a second; does nothing without a state folder."""
 
     def __init__(self, driver: Driver, state: Path | None, limit_seconds: float = DEFAULT_LIMIT_SECONDS) -> None:
         self._driver = driver
@@ -54,57 +53,57 @@ class ReleaseWatch:
         self._thread: threading.Thread | None = None
         self._overdue = False
         self._waits = False
-        self._told = False
+        self._logged = False
         self.released = False
-        """Whether the GPUs are let go: nothing of the driver is held."""
+        """True while the GPUs are released and nothing of the driver is held."""
         if state is not None:
             with contextlib.suppress(OSError):
                 (state / ANSWER).unlink(missing_ok=True)  # of an earlier exporter
 
     def start(self) -> None:
-        """Look once, and begin to look on; no second call does anything."""
+        """Check once and start checking in a thread; a second call does nothing."""
         if self._state is not None and self._thread is None:
-            self._look_or_tell(0.0)
+            self._check_and_log(0.0)
             self._thread = threading.Thread(target=self._run, name="gpu-release", daemon=True)
             self._thread.start()
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop checking."""
         self._closed.set()
 
     def _run(self) -> None:
         while not self._closed.wait(LOOK_SECONDS):
-            self._look_or_tell(LOOK_SECONDS)
+            self._check_and_log(LOOK_SECONDS)
 
-    def _look_or_tell(self, seconds: float) -> None:
+    def _check_and_log(self, seconds: float) -> None:
         try:
-            self._look(seconds)
-        except OSError as error:  # a full disk: the answer can't be written now, though the GPUs are let go
-            if not self._told:
+            self._check(seconds)
+        except OSError as error:  # a full disk: the answer can't be written now, though the GPUs are released
+            if not self._logged:
                 log.warning("gpu-release: %s", error)
-            self._told = True
+            self._logged = True
         else:
-            self._told = False
+            self._logged = False
 
-    def _look(self, seconds: float) -> None:
+    def _check(self, seconds: float) -> None:
         with self._lock:
             wanted = self._wanted()
             if wanted and not self.released:
-                self._let_go(seconds)
+                self._release(seconds)
             elif not wanted and self._driver.released:
                 self._path(ANSWER).unlink(missing_ok=True)
                 self.released = self._waits = False
                 self._driver.resume()
-                log.info("the GPUs are taken again")
+                log.info("GPUs re-attached")
 
-    def _let_go(self, seconds: float) -> None:
+    def _release(self, seconds: float) -> None:
         if self._driver.release(seconds):
             self._answer()
             self.released = True
-            log.info("the GPUs are let go until %s is removed", self._path(REQUEST))
+            log.info("GPUs released; remove %s to re-attach them", self._path(REQUEST))
         elif seconds and not self._waits:
             self._waits = True
-            log.warning("a call to the driver hangs: the GPUs can't be let go before it returns; stop this exporter")
+            log.warning("a call to the driver hangs: the GPUs can't be released before it returns; stop this exporter")
 
     def _wanted(self) -> bool:
         try:
@@ -121,7 +120,7 @@ class ReleaseWatch:
         # Not through a link that someone laid there.
         descriptor = os.open(self._path(ANSWER), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o644)
         try:
-            os.write(descriptor, b"The GPU exporter holds no GPU. Remove gpu-release to let it take them again.\n")
+            os.write(descriptor, b"The GPU exporter holds no GPU. Remove gpu-release to re-attach them.\n")
         finally:
             os.close(descriptor)
 

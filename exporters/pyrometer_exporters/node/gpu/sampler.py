@@ -1,12 +1,19 @@
-"""Watches the clock-event bitmask of all GPUs 20 times a second, for the reasons that the driver doesn't count.
+"""Sample the clock-event bitmask of all GPUs 20 times a second, for the reasons that the driver doesn't count.
 
-Two threads take turns, and each looks after the other: one that finds the other still in its turn after HANGS_SECONDS
-goes on without it and takes on a new partner. So a GPU that hangs holds the one thread that called it; its neighbours
-miss a few reads, and are read on. (Eight threads cost six times as much, for waking up; one with another to look after
-it wakes half as often again as two in turn.)
+Two threads take turns, a round of all GPUs each; the one that holds the baton (a lock) has the turn, and each watches
+the other. So a GPU that hangs holds only the thread that called it, and its neighbours miss a few reads::
 
-A GPU's reads by the sampler and by its own worker exclude each other by one lock, so at most one thread per hung GPU
-is ever stuck, and mostly it is the sampler's: scrapes then needn't wait to know.
+    thread A   [0 1 2 3]                 [0 1 2 3 . . . . . . . . . . . . . .] returns, is no longer in the crew, ends
+    thread B            [0 1 2 3]          waits for the baton |
+                                           HANGS_SECONDS later: takes a new baton, dismisses A,
+                                           notes that A hangs in GPU 3 |[0 1 2 - 4] hires C
+    thread C                                                                       [0 1 2 - 4]
+
+Eight threads cost six times as much, for waking up; one with another to watch it wakes half as often again as two in
+turn (``benchmarks/bench_gpu.py`` measures the sampler).
+
+One lock for each GPU keeps the sampler and the GPU's own worker from calling the driver about it at the same time. So
+at most one thread per hung GPU is ever stuck, usually the sampler's, and then scrapes know without waiting.
 """
 
 from __future__ import annotations
@@ -18,32 +25,32 @@ import time
 from collections.abc import Callable
 
 from pyrometer_exporters.framework.outcome import PartError
+from pyrometer_exporters.node.gpu.clock_event_counts import Rises
 from pyrometer_exporters.node.gpu.clock_events import KNOWN_BITS
 from pyrometer_exporters.node.gpu.driver import Link
-from pyrometer_exporters.node.gpu.edges import Rises
 
 log = logging.getLogger(__name__)
 
 DEFAULT_FREQUENCY = 20.0
-# Longer than this between two reads and nobody knows what was in between: neither throttled nor not. It is as long as
-# a hung GPU can hold up its neighbours: since their last read, until the other thread's turn, until that gives up.
+# After a longer gap between two reads, the time between them counts as neither throttled nor not. This is how long a
+# hung GPU can hold up its neighbours: since their last read, until the other thread's turn, until that dismisses it.
 MAX_GAP_SECONDS = 0.25
 # A read under way for this long is a hang as far as its neighbours and a scrape are concerned.
 HANGS_SECONDS = 0.1
-# After so long with the sampler still in that read, a scrape needn't wait to know that the GPU hangs. Before that it
-# waits as for any GPU: on a machine with three busy threads for each two cores a thread that had come back from the
-# driver stood still for more than a tenth of a second, and GPUs that were well were called down.
+# After so long with the sampler still in that read, a scrape need not wait to know that the GPU hangs. Before that it
+# waits as for any GPU: on a busy machine a thread that has returned from the driver can wait for a core for more than
+# a tenth of a second, and healthy GPUs would be reported down.
 STUCK_SECONDS = 0.5
 # A GPU that failed is left alone for a while: calls to a sick one can be slow.
 REST_SECONDS = 1.0
 # A read that takes this long (a healthy one: well under 1 ms) would slow down the others' cadence.
 SLOW_READ_SECONDS = 0.02
-# No driver has so many reasons: a mask with these bits is none. A device that fell off the bus reads as all ones.
+# No driver has so many reasons: a mask with these bits is invalid. A device that fell off the bus reads as all ones.
 NO_REASONS = 0xFFFFFFFFFFFF0000
 
 
-class Watched:
-    """One GPU's bitmask over time: seconds per bitmask seen, kept while the GPU comes and goes."""
+class SampledGpu:
+    """One GPU's bitmask over time: seconds per bitmask, kept while the GPU is lost and opened again."""
 
     __slots__ = (
         "_at",
@@ -51,11 +58,11 @@ class Watched:
         "held_by",
         "held_since",
         "lock",
+        "logged",
         "read",
         "rests_until",
         "rises",
         "seconds",
-        "told",
     )
 
     def __init__(self) -> None:
@@ -68,21 +75,21 @@ class Watched:
         self.seconds: dict[int, float] = {}
         self.rises = Rises()
         self.rests_until = 0.0
-        self.told = False
+        self.logged = False
         self.held_by: _Turn | None = None
-        """The thread that was given up because it hung in a read of this GPU."""
+        """The thread that was dismissed because it hung in a read of this GPU."""
         self.held_since = 0.0
         """When that was, by ``time.monotonic``."""
         self._at: float | None = None
 
     @property
     def hangs(self) -> bool:
-        """Whether the sampler is stuck in a read, for longer than a busy machine lets a thread wait."""
+        """True if the sampler has been stuck in a read for longer than a busy machine lets a thread wait."""
         stuck = self.held_by
         return stuck is not None and stuck.reading is self and time.monotonic() - self.held_since >= STUCK_SECONDS
 
     def take(self, mask: int, now: float) -> None:
-        """Count the time since the read before as spent under ``mask``, unless that was too long ago."""
+        """Count the time since the previous read as spent under ``mask``, unless that was too long ago."""
         before, self._at = self._at, now
         if mask & NO_REASONS:
             self._at = None
@@ -94,19 +101,19 @@ class Watched:
             self.rises.take(mask, now)
 
     def missed(self, until: float) -> None:
-        """The read failed: what was before can't be joined to what comes next; rest until ``until``."""
+        """Note a failed read: the time until the next one doesn't count. Don't read the GPU before ``until``."""
         self._at = None
         self.rests_until = until
 
     def by_mask(self) -> dict[int, float]:
-        """A copy of the seconds per bitmask, safe against the sampler's own writing."""
+        """Return a copy of the seconds per bitmask, safe against the sampler's own writing."""
         return dict(self.seconds)
 
 
 class Sampler:
     """Reads every watched GPU ``frequency`` times a second from the first :meth:`watch` to :meth:`close`.
 
-    ``using`` gives the connection to the driver for a round of all GPUs, and raises PartError while there is none.
+    ``using`` enters the connection to the driver for a round of all GPUs, and raises PartError while there is none.
     """
 
     def __init__(
@@ -118,25 +125,29 @@ class Sampler:
         self._using = using
         self._interval = 1 / frequency
         self._monotonic = monotonic
-        self._watched: tuple[Watched, ...] = ()
+        self._gpus: tuple[SampledGpu, ...] = ()
         self._lock = threading.Lock()
         self._crew: tuple[_Turn, ...] = ()
-        self._baton = threading.Lock()  # whose it is has the turn; a new one each time that somebody was given up
+        self._baton = threading.Lock()  # its holder has the turn; replaced each time that a thread is dismissed
         self._due = 0.0
         self._closed = False
 
-    def watch(self, watched: Watched) -> None:
-        """Begin to sample a GPU; may be called from any thread, and again for the same GPU."""
+    def watch(self, gpu: SampledGpu) -> None:
+        """Begin to sample a GPU; may be called from any thread, and again for the same GPU.
+
+        Raises:
+            RuntimeError: no thread can be started.
+        """
         with self._lock:
-            if watched not in self._watched:
-                self._watched = (*self._watched, watched)
+            if gpu not in self._gpus:
+                self._gpus = (*self._gpus, gpu)
             if not self._crew and not self._closed:
                 self._hire()
 
-    def forget(self, watched: Watched) -> None:
-        """Sample a GPU no more, if it was."""
+    def forget(self, gpu: SampledGpu) -> None:
+        """Stop sampling a GPU; does nothing if it isn't sampled."""
         with self._lock:
-            self._watched = tuple(other for other in self._watched if other is not watched)
+            self._gpus = tuple(other for other in self._gpus if other is not gpu)
 
     def close(self) -> None:
         """Let the threads end; doesn't wait for one that hangs."""
@@ -149,7 +160,7 @@ class Sampler:
         before, self._crew = self._crew, (*self._crew, turn)
         try:
             threading.Thread(target=self._run, args=(turn,), name="gpu-sampler", daemon=True).start()
-        except RuntimeError:  # no thread to be had now
+        except RuntimeError:  # no thread can be started now
             self._crew = before
             raise
 
@@ -157,7 +168,7 @@ class Sampler:
         while turn in self._crew:
             baton = self._baton
             if not baton.acquire(timeout=HANGS_SECONDS):
-                self._go_on_without_others(turn, baton)
+                self._dismiss_others(turn, baton)
                 continue
             try:
                 due = self._take_turn(turn)
@@ -166,9 +177,9 @@ class Sampler:
             time.sleep(max(0.0, due - self._monotonic()))
 
     def _take_turn(self, turn: _Turn) -> float:
-        """A round of all GPUs, if ``turn`` is still one of us; when it has its next turn."""
+        """Read all GPUs, if ``turn`` is still in the crew; return when its next turn is due."""
         if len(self._crew) == 1:
-            with self._lock, contextlib.suppress(RuntimeError):  # alone, then, until the next turn
+            with self._lock, contextlib.suppress(RuntimeError):  # alone until the next turn, then
                 if turn in self._crew:
                     self._hire()
         if turn in self._crew:
@@ -177,7 +188,7 @@ class Sampler:
         self._due = max(self._due + self._interval, self._monotonic())
         return self._due
 
-    def _go_on_without_others(self, turn: _Turn, baton: threading.Lock) -> None:
+    def _dismiss_others(self, turn: _Turn, baton: threading.Lock) -> None:
         with self._lock:
             if self._baton is baton and turn in self._crew:
                 self._baton = threading.Lock()
@@ -190,50 +201,50 @@ class Sampler:
         now = self._monotonic()
         try:
             with self._using() as link:
-                for watched in self._watched:
-                    if watched.generation == link.generation:
+                for gpu in self._gpus:
+                    if gpu.generation == link.generation:
                         # The end of one read is the beginning of the next: a clock read costs as much as the counting.
-                        now = self._sample(watched, turn, now)
+                        now = self._sample(gpu, turn, now)
                         if turn not in self._crew:
                             return
         except PartError:  # not connected
-            for watched in self._watched:
-                watched.missed(0.0)
+            for gpu in self._gpus:
+                gpu.missed(0.0)
 
-    def _sample(self, watched: Watched, turn: _Turn, start: float) -> float:
-        """Read one GPU, beginning at ``start``; when that was over."""
-        read = watched.read
-        if read is None or start < watched.rests_until or not watched.lock.acquire(blocking=False):
+    def _sample(self, gpu: SampledGpu, turn: _Turn, start: float) -> float:
+        """Read one GPU, beginning at ``start``; return when that ended."""
+        read = gpu.read
+        if read is None or start < gpu.rests_until or not gpu.lock.acquire(blocking=False):
             return start
-        turn.reading = watched
+        turn.reading = gpu
         try:
             mask = read()
         except PartError:
             now = self._monotonic()
-            watched.missed(start + REST_SECONDS)
+            gpu.missed(start + REST_SECONDS)
         except Exception:
             now = self._monotonic()
-            if not watched.told:  # once: it would be every second
-                watched.told = True
+            if not gpu.logged:  # once: it would be every second
+                gpu.logged = True
                 log.exception("a GPU can't be sampled")
-            watched.missed(start + REST_SECONDS)
+            gpu.missed(start + REST_SECONDS)
         else:
             now = self._monotonic()
-            watched.take(mask, now)
+            gpu.take(mask, now)
             if now - start > SLOW_READ_SECONDS:
-                # It may take a twentieth of the thread's time, not more.
-                watched.rests_until = now + 20 * (now - start)
+                # Limit a slow GPU to 5 % of this thread's time.
+                gpu.rests_until = now + 20 * (now - start)
         finally:
             turn.reading = None
-            watched.lock.release()
+            gpu.lock.release()
         return now
 
 
 class _Turn:
-    """One sampling thread, for as long as it is one of the two."""
+    """One sampling thread, for as long as it is in the crew."""
 
     __slots__ = ("reading",)
 
     def __init__(self) -> None:
-        self.reading: Watched | None = None
+        self.reading: SampledGpu | None = None
         """The GPU whose read is under way."""

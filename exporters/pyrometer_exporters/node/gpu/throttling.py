@@ -1,91 +1,71 @@
-"""Why one GPU's clocks are low: for how long, how often, and by which method that is known."""
+"""Samples about why one GPU's clocks are low: for how long, how often, and how that was measured."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
 
 from pyrometer_exporters.framework.metrics import Sample, new_sample
 from pyrometer_exporters.node.gpu import clock_events, families
+from pyrometer_exporters.node.gpu.clock_event_counts import ClockEventCounts
 from pyrometer_exporters.node.gpu.driver import Link
-from pyrometer_exporters.node.gpu.edges import ClockEventCounts
 from pyrometer_exporters.node.gpu.nvml import Handle, Nvml
-from pyrometer_exporters.node.gpu.readings import Values
-from pyrometer_exporters.node.gpu.sampler import Sampler, Watched
+from pyrometer_exporters.node.gpu.readings import Readings
+from pyrometer_exporters.node.gpu.sampler import SampledGpu, Sampler
 
 
 class Throttling:
-    """One GPU's clock events, kept while it comes and goes."""
+    """One GPU's clock events, kept while the GPU is lost and opened again."""
 
     def __init__(self) -> None:
-        self.watched = Watched()
+        self.sampled = SampledGpu()
         self._fields: dict[str, int] = {}
         self._wanted: tuple[int, ...] = ()
         self._samplable: frozenset[str] = frozenset()
         self._times = clock_events.ClockEvents()
-        self._counts = ClockEventCounts(self.watched.rises)
-        self._labels: tuple[str, str] = ("", "")
-        self._shown: dict[str, _Shown] = {}
+        self._counts = ClockEventCounts(self.sampled.rises)
 
     def open(self, nvml: Nvml, handle: Handle, link: Link, sampler: Sampler) -> None:
-        """The GPU has been opened, perhaps again."""
+        """Begin with a GPU that was opened, perhaps again."""
         fields = clock_events.counter_fields(link.driver)
-        if self._fields and fields != self._fields:  # another driver, and its counters begin anew
+        if self._fields and fields != self._fields:  # another driver, whose counters start again
             self._times = clock_events.ClockEvents()
         self._fields, self._wanted = fields, tuple(fields.values())
         self._samplable = clock_events.sampled_reasons(link.driver)
         self._times.reopened()
         self._counts.reopened()
-        self.watched.generation = link.generation
-        self.watched.read = nvml.clock_event_reader(handle)
-        sampler.watch(self.watched)
+        self.sampled.generation = link.generation
+        self.sampled.read = nvml.clock_event_reader(handle)
+        sampler.watch(self.sampled)
 
-    def let_go(self) -> None:
-        """The GPU is no longer open."""
-        self.watched.read = None
+    def close(self) -> None:
+        """Stop reading the bitmask of a GPU that is no longer open."""
+        self.sampled.read = None
 
     def fields(self) -> Sequence[int]:
-        """The field values that :meth:`samples` wants."""
+        """Return the field values that :meth:`samples` wants."""
         return self._wanted
 
-    def samples(self, values: Values, now: float, labels: tuple[str, str]) -> list[Sample]:
-        """Everything about clock events as of the monotonic time ``now``."""
-        by_mask = self.watched.by_mask()
-        mask = values.by_family.get(families.CLOCKS_EVENT_REASONS)
+    def samples(self, readings: Readings, now: float, labels: tuple[str, str]) -> list[Sample]:
+        """Return all samples about clock events as of the monotonic time ``now``."""
+        by_mask = self.sampled.by_mask()
+        mask = readings.by_family.get(families.CLOCKS_EVENT_REASONS)
         sampled: dict[str, float] = {}
-        found: list[Sample] = []
+        samples: list[Sample] = []
         if mask is not None:  # else the sampler can't read it either
             by_reason = clock_events.seconds_by_reason(by_mask)
             sampled = {reason: by_reason[reason] for reason in self._samplable}
-            found.append(families.CLOCK_EVENT_SAMPLED.sample(sum(by_mask.values()), *labels))
-        counters = {reason: values.fields[field] for reason, field in self._fields.items() if field in values.fields}
+            samples.append(families.CLOCK_EVENT_SAMPLED.sample(sum(by_mask.values()), *labels))
+        fields = readings.fields
+        counters = {reason: fields[field] for reason, field in self._fields.items() if field in fields}
         events = self._times.update(counters, sampled, now)
         counts = self._counts.update(events, sampled, int(mask or 0), now)
-        if labels != self._labels:
-            self._labels = labels
-            self._shown.clear()
         for event in events:
-            found += self._samples_of(event, counts[event.reason])
-        return found
-
-    def _samples_of(self, event: clock_events.ClockEvent, times: int) -> tuple[Sample, ...]:
-        """The same ones until something is new: of eleven reasons nearly all stand still."""
-        shown = self._shown.get(event.reason)
-        if shown is None or shown.event is not event or shown.times != times:
-            shown = self._shown[event.reason] = _show(event, times, (*self._labels, event.reason))
-        return shown.samples
+            samples += _event_samples(event, counts[event.reason], labels)
+        return samples
 
 
-class _Shown(NamedTuple):
-    event: clock_events.ClockEvent
-    times: int
-    samples: tuple[Sample, ...]
-
-
-def _show(event: clock_events.ClockEvent, times: int, labels: tuple[str, ...]) -> _Shown:
-    samples = (
-        new_sample(families.CLOCK_EVENT_SECONDS, labels, event.seconds),
-        new_sample(families.CLOCK_EVENTS, labels, times),
-        families.CLOCK_EVENT_METHOD.sample(1, *labels, event.method),
-    )
-    return _Shown(event, times, samples)
+def _event_samples(event: clock_events.ClockEvent, times: int, labels: tuple[str, str]) -> Iterable[Sample]:
+    by_reason = (*labels, event.reason)
+    yield new_sample(families.CLOCK_EVENT_SECONDS, by_reason, event.seconds)
+    yield new_sample(families.CLOCK_EVENTS, by_reason, times)
+    yield new_sample(families.CLOCK_EVENT_METHOD, (*by_reason, event.method), 1)

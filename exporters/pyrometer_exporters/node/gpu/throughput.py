@@ -1,4 +1,4 @@
-"""Which of a driver's counters of bytes over PCIe and NVLink to believe, and in which unit each of them counts."""
+"""Choose among a driver's counters of bytes over PCIe and NVLink, and convert their units."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Traffic(NamedTuple):
 
 
 def nvlink_fields(driver: str, link: int = ALL_LINKS) -> list[FieldKey]:
-    """The field values to ask on this driver; see :class:`NvlinkCounters`."""
+    """Return the field values to ask for on this driver; see :class:`NvlinkCounters`."""
     fields: list[FieldKey] = [(138, link), (139, link)]
     # NVML_FI_DEV_NVLINK_COUNT_XMIT_BYTES and _RCV_BYTES came with R560; before, nobody says what the ids mean.
     return [*fields, (202, link), (204, link)] if version_numbers(driver) >= (560,) else fields
@@ -58,7 +58,7 @@ class NvlinkCounters:
         self._chosen: tuple[tuple[int, int], tuple[int, int], int] | None = None
 
     def read(self, fields: Mapping[FieldKey, float]) -> Traffic | None:
-        """What the driver counted; None where there are no NVLinks."""
+        """Return the driver's counts; None without NVLinks."""
         there = [source for source in self._sources if source[0] in fields and source[1] in fields]
         if self._chosen is None:
             self._chosen = next((source for source in there if fields[source[0]] or fields[source[1]]), None)
@@ -70,7 +70,7 @@ class NvlinkCounters:
 
 
 def pcie_fields(driver: str) -> Sequence[FieldKey]:
-    """NVML_FI_DEV_PCIE_COUNT_TX_BYTES and _RX_BYTES (197, 198), since R555."""
+    """Return NVML_FI_DEV_PCIE_COUNT_TX_BYTES and _RX_BYTES (197, 198), since R555."""
     return (197, 198) if version_numbers(driver) >= (555,) else ()
 
 
@@ -86,7 +86,7 @@ class PcieCounters:
         self._wraps = False
 
     def read(self, fields: Mapping[FieldKey, float]) -> Traffic | None:
-        """What the driver counted; None where it doesn't, or not in a way that can be used."""
+        """Return the driver's counts; None if there are none, or none that can be used."""
         if 197 not in fields or 198 not in fields:
             return None
         now, before = Traffic(fields[197], fields[198]), self._last

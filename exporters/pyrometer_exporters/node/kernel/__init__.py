@@ -1,1 +1,1 @@
-"""The kernel's log: what it says about the node's hardware."""
+"""Events of the node's hardware, from the kernel's log."""

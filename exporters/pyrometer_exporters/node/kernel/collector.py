@@ -82,7 +82,7 @@ class KernelCollector:
         self._follower.start()
 
     def collect(self, until: float) -> Iterable[Sample | Down]:
-        """The counts; see :class:`~pyrometer_exporters.framework.collector.Collector`."""
+        """Yield the counts; see :class:`~pyrometer_exporters.framework.collector.Collector`."""
         down = why_not(self._follower, until)
         if down is not None:
             yield down
@@ -133,7 +133,7 @@ class KernelCollector:
 
 
 def boot_id(procfs: Path) -> str:
-    """The kernel's boot id, ``4f1d5c2e-...``; empty where procfs is missing, and then boots can't be told apart."""
+    """Return the kernel's boot id, ``4f1d5c2e-...``; empty without procfs: boots can't be distinguished then."""
     try:
         return (procfs / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except (OSError, ValueError):
@@ -141,9 +141,9 @@ def boot_id(procfs: Path) -> str:
 
 
 def why_not(follower: Follower, until: float) -> Down | None:
-    """Waits for the follower to have read what was there; a Down where it can't, or hasn't by the time ``until``.
+    """Wait for the follower to read the existing log; return a Down if it can't, or hasn't by the time ``until``.
 
-    Counts must not be served before: what rises after the first scrape would look as if it had happened just now.
+    Counts must not be served before: an old event counted after the first scrape would look like a new one.
     """
     if not follower.wait_settled(min(SETTLE_SECONDS, until - time.monotonic())):
         return Down(PART, "catching_up", "the log is still being read")
@@ -152,11 +152,11 @@ def why_not(follower: Follower, until: float) -> Down | None:
 
 
 def follow(path: Path, take: Callable[[Record], None], file: StateFile, after: int | None) -> Follower:
-    """A follower, yet to be started, that goes on where the counts in ``file`` end.
+    """Make a follower, yet to be started, that continues where the counts in ``file`` end.
 
-    Without them the log is read from its beginning, so that the counts are those of this boot; but not where nothing
-    can be kept, or what was kept is unknown: then each restart would count the same events again, and fewer of them
-    once the kernel has overwritten some, which looks like new ones.
+    Without such counts the log is read from its beginning, so that all events of this boot count. If nothing can be
+    saved, or the saved file is unusable, only new lines are read: else each restart would count the same events again,
+    and fewer of them once the kernel has overwritten some, which looks like a reset.
     """
     return Follower(path, take, after=after, from_end=not file.kept or file.unusable)
 

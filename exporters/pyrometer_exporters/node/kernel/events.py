@@ -1,4 +1,4 @@
-"""What a line of the kernel's log tells about the hardware: the kind of event, or nothing.
+"""Classify lines of the kernel's log: the kind of hardware event that a line reports, if any.
 
 One line for each event: where the kernel prints several, the one that it prints exactly once. Sample lines are beside
 the patterns, which are anchored so that a program's own message that quotes one doesn't count.
@@ -69,7 +69,7 @@ class Sxid:
 
 
 def sxid(text: str) -> Sxid | None:
-    """The NVSwitch error that a line begins; None for all other lines."""
+    """Parse the NVSwitch error that a line begins; None for all other lines."""
     found = _SXID.match(text)
     if found is None:
         return None
@@ -78,7 +78,7 @@ def sxid(text: str) -> Sxid | None:
 
 
 def link_number(text: str) -> str:
-    """A link's number without the zeros that the driver pads it with; empty where it is none.
+    """Return a link's number without the driver's leading zeros; empty if it is no number.
 
     >>> link_number("08"), link_number("0"), link_number("-1")
     ('8', '0', '')
@@ -87,10 +87,10 @@ def link_number(text: str) -> str:
 
 
 def kind_of(record: Record) -> str | None:
-    """The kind of event of a record that is no SXid, one of KINDS; None for what is no event.
+    """Return the kind of event of a record that is no SXid, one of KINDS; None if it is no event.
 
-    What no pattern knows is ``other`` if the kernel calls it critical or worse. The NVIDIA driver's Xids are no kernel
-    events: the GPU collector counts them.
+    A record that matches no pattern is ``other`` if its level is critical or worse. The NVIDIA driver's Xids are no
+    kernel events: the GPU collector counts them.
     """
     found = _KIND.match(record.text)
     if found is not None:

@@ -1,7 +1,7 @@
-"""Follows the kernel's log in a thread that sleeps until the kernel says something.
+"""Follow the kernel's log in a thread that sleeps until the kernel writes a record.
 
-Every collector that reads the log has a descriptor of its own: ``/dev/kmsg`` keeps a place for each, so that they need
-nothing of one another, and one that is switched off or fails takes no other along.
+Every collector that reads the log has a descriptor of its own: ``/dev/kmsg`` keeps a position for each, so that they
+are independent, and one that is disabled or fails doesn't affect the others.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ log = logging.getLogger(__name__)
 
 # The kernel's longest record is 8 KiB; one that doesn't fit the buffer would be lost.
 READ_BYTES = 1 << 16
-# How often to look into what can't wake us: plain files, and pipes that nobody writes to at the moment.
+# How often to check files that can't wake us: plain files, and pipes without a writer.
 LOOK_SECONDS = 0.1
 REOPEN_SECONDS = 10.0
-# A log that is flooded may not take a core along; what the kernel overwrites meanwhile is counted as lost.
+# A flooded log must not use up a core; records that the kernel overwrites meanwhile are counted as lost.
 READS_PER_TURN = 2000
 TURN_SECONDS = 0.1
-# An Xid takes 80 us of this process's time, for its process and job are looked up: a storm of them gets a sixth of a
-# core, in which 2,000 a second can be read. A record that is of no interest takes 5 us.
+# CPU time for each turn: an Xid is expensive, as its process and job are looked up, and a storm of them gets a sixth
+# of a core.
 WORK_SECONDS = 0.02
 # How often to say that a flooded log loses records; a counter says how many.
 TELL_LOST_SECONDS = 600.0
@@ -47,8 +47,8 @@ class Follower:
     Args:
         path: ``/dev/kmsg``, or a plain file (which may be rotated or truncated) or FIFO in its format.
         take: called with each record.
-        after: the sequence number of the last record that is known already; older ones are passed over.
-        from_end: pass over all that is there when the log is first opened.
+        after: the sequence number of the last record that is known already; older ones are skipped.
+        from_end: skip all records that exist when the log is first opened.
     """
 
     def __init__(
@@ -67,9 +67,9 @@ class Follower:
         self._settled = threading.Event()
         self._told = False
         self.error: PartError | None = None
-        """Why the log can't be read now."""
+        """The reason why the log can't be read now."""
         self.live = False
-        """Whether what is read now happens now: all that was there at the start has been read."""
+        """True once all records from before the start are read: later ones are new."""
         self.lost = 0
         """Records that the kernel overwrote before they were read."""
 
@@ -78,14 +78,14 @@ class Follower:
         threading.Thread(target=self._run, name="kmsg", daemon=True).start()
 
     def wait_settled(self, seconds: float) -> bool:
-        """Wait until all that was there at the start is read, or it is known that it can't be; whether it is so.
+        """Wait until all records from before the start are read, or the log turned out to be unreadable.
 
-        A log that is flooded meanwhile is waited for no longer: what came after the start is new.
+        Return whether that happened in time. A log that is flooded meanwhile doesn't delay this: later records are new.
         """
         return self._settled.wait(max(0.0, seconds))
 
     def close(self) -> None:
-        """End the thread; doesn't wait for it."""
+        """End the thread, without waiting for it."""
         if not self._closed.is_set():
             self._closed.set()
             os.close(self._waker)
@@ -119,10 +119,10 @@ class Follower:
                 self._pause(LOOK_SECONDS)
 
     def _catch_up(self, descriptor: int, backlog: _Backlog) -> None:
-        """Read what is there: of a log that is opened for the first time, as fast as can be."""
+        """Read the existing records; when the log is opened for the first time, as fast as possible."""
         at_its_end = self._from_end and _skipped(descriptor)
         if self.error is not None and not self.live:
-            self._settled.clear()  # what is there now is yet to be read
+            self._settled.clear()  # the existing records are yet to be read
         self.error, self._rest, self._from_end = None, b"", False
         self._bytes = 0
         while not (self.live or at_its_end or self._closed.is_set()):
@@ -132,7 +132,7 @@ class Follower:
         self._settled.set()
 
     def _drain(self, descriptor: int) -> bool | None:
-        """Read what there is. True: at the file's end; False: nothing more for now; None: enough for one turn."""
+        """Read the available records. True: at the file's end; False: nothing more now; None: enough for one turn."""
         enough = time.thread_time() + WORK_SECONDS if self.live else math.inf
         for _ in range(READS_PER_TURN):
             if time.thread_time() > enough:
@@ -180,7 +180,7 @@ class Follower:
             log.warning("the kernel's log is flooded: %d records lost so far, events may be missing", self.lost)
 
     def _exchanged(self, descriptor: int) -> bool:
-        """Whether the path has another file now; a file that was truncated is begun anew."""
+        """Return whether the path has another file now; a truncated file is read from its beginning."""
         try:
             now = os.stat(self._path)  # noqa: PTH116  as cheap as it gets
         except FileNotFoundError:
@@ -207,7 +207,7 @@ class Follower:
 
 
 class _Backlog:
-    """What a log held when it was opened, so that it is known when that is read, however much comes meanwhile."""
+    """The end of a log when it was opened, to know when all earlier records are read, however many come meanwhile."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
         about = os.fstat(descriptor)
@@ -218,7 +218,7 @@ class _Backlog:
         self._first_new: int | None = None
 
     def is_read(self, read_bytes: int, last: int | None) -> bool:
-        """Whether it is, where so many bytes were read and the last record had this number."""
+        """Return whether all is read, given the bytes read so far and the number of the last record."""
         if self._end is not None:
             self._look(self._end)
         if self._first_new is not None:
@@ -249,7 +249,7 @@ def _opened_at_end(path: Path) -> int | None:
 
 
 def _skipped(descriptor: int) -> bool:
-    """Whether the descriptor could be set to the log's end, which a pipe doesn't have."""
+    """Set the descriptor to the log's end; return whether that worked, as a pipe has none."""
     try:
         os.lseek(descriptor, 0, os.SEEK_END)
     except OSError:

@@ -29,7 +29,7 @@ _ESCAPED = re.compile(r"\\x([0-9a-fA-F]{2})")
 
 
 def parse(line: bytes) -> Record | None:
-    r"""The record of a line; None for what isn't one, such as the lines with a record's device.
+    r"""Parse the record of a line; None for other lines, such as those about a record's device.
 
     A message of several lines comes as one, with its line ends and other odd bytes written as ``\x0a``.
     """

@@ -13,13 +13,13 @@ import pytest
 
 from pyrometer_exporters.framework.collector import Context
 from pyrometer_exporters.framework.metrics import Down, Sample
-from pyrometer_exporters.node.gpu import patience
+from pyrometer_exporters.node.gpu import adaptive_timeout
 from pyrometer_exporters.node.gpu.collector import GpuCollector, add_flags, build
 from pyrometer_simulator.kmsg import KernelLog
 from pyrometer_simulator.nvml import FakeLibrary, SimulatedGpus, installed
 from pyrometer_simulator.nvml.pci_bus import PciBus
 
-# A machine that stands still for 0.2 s is the subject of test_patience.py; elsewhere GPUs are waited for longer.
+# A machine that stands still for 0.2 s is the subject of test_adaptive_timeout.py; elsewhere the wait is longer.
 STEADY_SECONDS = 1.0
 
 
@@ -139,7 +139,7 @@ def make_node(tmp_path: Path, sysfs: Path, monkeypatch: pytest.MonkeyPatch) -> I
             state: Path | None = None,
             shortest: float = STEADY_SECONDS,
         ) -> Node:
-            monkeypatch.setattr(patience, "SHORTEST_SECONDS", shortest)
+            monkeypatch.setattr(adaptive_timeout, "SHORTEST_SECONDS", shortest)
             clock = ManualClock() if still else None
             monotonic = clock.monotonic if clock else time.monotonic
             gpus = SimulatedGpus(tmp_path / "gpus", count=count, driver=driver, monotonic=monotonic)

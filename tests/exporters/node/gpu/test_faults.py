@@ -206,7 +206,7 @@ def test_field_that_this_board_or_driver_does_not_have(make_node: MakeNode) -> N
     }
 
 
-def _eventually(holds: Callable[[], bool], seconds: float = 5.0) -> None:
+def _eventually(holds: Callable[[], bool], seconds: float = 30.0) -> None:
     end = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < end, "it never came true"

@@ -8,7 +8,7 @@ from typing import Any
 import pynvml
 import pytest
 
-from pyrometer_exporters.node.gpu.spaced import Spaced
+from pyrometer_exporters.node.gpu.rate_window import RateWindow
 from pyrometer_simulator.nvml import SimulatedGpus
 
 MakeNode = Callable[..., Any]
@@ -287,7 +287,7 @@ def test_old_binding_with_room_for_fewer_metrics_gives_the_first_ones(
 
 
 def test_spaced_readings_keep_what_later_ones_are_compared_with() -> None:
-    readings: Spaced[str] = Spaced()
+    readings: RateWindow[str] = RateWindow()
     assert readings.before(0) is None
     assert readings.keep(0, "a") is None
     assert readings.too_early(0.05)

@@ -115,7 +115,7 @@ def test_a_hung_gpu_holds_one_thread_whatever_is_asked_of_it(make_node: MakeNode
             scrape = node.scrape(0.3)
             assert node.gpus[1].stuck <= 1
             assert scrape.value("pyrometer_gpu_up", gpu="0") == scrape.value("pyrometer_gpu_up", gpu="2") == 1
-            time.sleep(0.02)
+            _wait_for_a_turn(node)
         assert node.gpus[1].stuck == 1
         node.gpus[1].recover()
         _until(lambda: node.scrape().downs == {})
@@ -322,7 +322,14 @@ def test_include_and_exclude_together_are_refused(make_node: MakeNode) -> None:
         make_node("--collector.gpu.device-include=0", "--collector.gpu.device-exclude=1")
 
 
-def _until(condition: Callable[[], bool], seconds: float = 3.0) -> None:
+def _wait_for_a_turn(node: Any) -> None:
+    """Wait until the sampler has had another turn."""
+    sampler = node.collector._shared.sampler
+    due = sampler._due
+    _until(lambda: sampler._due > due)
+
+
+def _until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end

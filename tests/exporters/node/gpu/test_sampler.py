@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from pyrometer_exporters.framework.outcome import PartError
 from pyrometer_exporters.node.gpu.driver import Link
-from pyrometer_exporters.node.gpu.sampler import MAX_GAP_SECONDS, Sampler, Watched
+from pyrometer_exporters.node.gpu.sampler import MAX_GAP_SECONDS, REST_SECONDS, SampledGpu, Sampler
 
 MakeNode = Callable[..., Any]
 
@@ -27,14 +27,14 @@ def sampler() -> Iterator[Sampler]:
 
 
 def test_time_between_two_reads_counts_for_the_bits_seen_at_its_end() -> None:
-    watched = Watched()
+    watched = SampledGpu()
     for now, mask in ((1.0, 0), (1.05, 0x40), (1.1, 0x40), (1.15, 0)):
         watched.take(mask, now)
     assert watched.by_mask() == pytest.approx({0x40: 0.1, 0: 0.05})
 
 
 def test_a_gap_counts_for_nothing() -> None:
-    watched = Watched()
+    watched = SampledGpu()
     watched.take(0x40, 1.0)
     watched.take(0x40, 1.01 + MAX_GAP_SECONDS)
     assert watched.by_mask() == {}
@@ -48,8 +48,8 @@ POWER_MILLIWATTS = 686_104  # the answer to another call, as others have seen it
     "break_it",
     [lambda w: w.missed(0), lambda w: w.take(ALL_ONES, 1.02), lambda w: w.take(POWER_MILLIWATTS, 1.02)],
 )
-def test_a_failed_read_is_not_bridged(break_it: Callable[[Watched], None]) -> None:
-    watched = Watched()
+def test_a_failed_read_is_not_bridged(break_it: Callable[[SampledGpu], None]) -> None:
+    watched = SampledGpu()
     watched.take(0x40, 1.0)
     break_it(watched)
     watched.take(0x40, 1.05)
@@ -59,7 +59,7 @@ def test_a_failed_read_is_not_bridged(break_it: Callable[[Watched], None]) -> No
 
 @given(st.lists(st.tuples(st.floats(-1, 3), st.integers(0, ALL_ONES)), max_size=50))
 def test_seconds_only_grow_and_never_sum_to_more_than_elapsed(reads: list[tuple[float, int]]) -> None:
-    watched, now, total, elapsed = Watched(), 100.0, 0.0, 0.0
+    watched, now, total, elapsed = SampledGpu(), 100.0, 0.0, 0.0
     for step, mask in reads:
         now += step
         elapsed += max(0.0, step)
@@ -75,7 +75,7 @@ def test_a_pulse_of_200_ms_between_two_scrapes_is_visible_afterwards_by_either_w
     node.scrape()
     for pulses in range(1, 6):  # a machine under load may keep the sampler from its reads: not five times in a row
         node.gpus[0].pulse("hw_thermal", seconds=0.2, delay=0.1)
-        time.sleep(0.5)
+        _until_over(time.monotonic() + 0.3)
         scrape = node.scrape()
         counted = scrape.value("pyrometer_gpu_clock_event_seconds_total", reason="hw_thermal")
         sampled = scrape.value("pyrometer_gpu_clock_event_seconds_total", reason="hw_slowdown")
@@ -162,8 +162,8 @@ def test_a_gpu_that_fails_rests_and_returns(sampler: Sampler) -> None:
     node = _Fake(1)
     node.error[0] = PartError("gpu_is_lost")
     sampler.watch(node.watched[0])
-    time.sleep(0.2)
-    assert node.reads[0] == 1
+    _until(lambda: node.reads[0] == 2)
+    assert node.read_at[0][1] - node.read_at[0][0] >= REST_SECONDS
     node.error[0] = None
     _until(lambda: node.reads[0] > 5)
 
@@ -177,23 +177,21 @@ def test_an_unforeseen_error_does_not_end_the_sampler(sampler: Sampler, caplog: 
     assert "unforeseen" in caplog.text
 
 
-def test_nothing_is_read_after_the_end(sampler: Sampler) -> None:
+def test_no_thread_is_left_to_read_anything_after_the_end(sampler: Sampler) -> None:
     node = _Fake(1)
     sampler.watch(node.watched[0])
     _until(lambda: node.reads[0] > 0)
     sampler.close()
-    time.sleep(0.1)
-    reads = node.reads[0]
-    time.sleep(0.15)
-    assert node.reads[0] == reads
+    _until(lambda: _threads() == 0)
 
 
 class _Fake:
     """GPUs as the sampler sees them."""
 
     def __init__(self, count: int) -> None:
-        self.watched = [Watched() for _ in range(count)]
+        self.watched = [SampledGpu() for _ in range(count)]
         self.reads = [0] * count
+        self.read_at: list[list[float]] = [[] for _ in range(count)]
         self.hangs = [False] * count
         self.stuck = [False] * count
         self.delay = [0.0] * count
@@ -206,6 +204,7 @@ class _Fake:
             self.stuck[index] = True
             time.sleep(0.01)
         time.sleep(self.delay[index])
+        self.read_at[index].append(time.monotonic())
         self.reads[index] += 1
         if (error := self.error[index]) is not None:
             raise error
@@ -218,6 +217,11 @@ def _link(connected: threading.Event, refused: threading.Semaphore) -> Iterator[
         refused.release()
         raise PartError("driver_not_loaded")
     yield Link(0, "590.48.01", 1)
+
+
+def _until_over(at: float) -> None:
+    """Wait for the simulated GPU's own clock."""
+    _until(lambda: time.monotonic() > at)
 
 
 def _threads() -> int:

@@ -37,7 +37,7 @@ def node(make_node: MakeNode, tmp_path: Path) -> Any:
 
 def _until(node: Any, gpu: str, expected: dict[str, float]) -> Any:
     """Scrape until the Xids of a GPU that were ever counted are these."""
-    end = time.monotonic() + 5
+    end = time.monotonic() + 30
     while True:
         scrape = node.scrape()
         found = {labels[2]: value for labels, value in scrape.values(ERRORS, gpu=gpu).items() if value}
@@ -45,6 +45,11 @@ def _until(node: Any, gpu: str, expected: dict[str, float]) -> Any:
             return scrape
         assert time.monotonic() < end, found
         time.sleep(0.01)
+
+
+def _until_log_is_read(node: Any) -> None:
+    node.log.xid(node.gpus[0].pci_bus_id, 31, "MMU Fault")
+    _until(node, "0", {"31": 1})
 
 
 def test_critical_codes_are_there_from_the_start_at_0_for_every_gpu(make_node: MakeNode) -> None:
@@ -62,7 +67,7 @@ def test_an_xid_of_the_log_and_of_nvml_counts_once(node: Any) -> None:
     scrape = _until(node, "1", {"48": 1})
     assert scrape.value(ERRORS, gpu="1", xid="48", uuid=node.gpus[1].uuid) == 1
     assert scrape.value(ERRORS, gpu="0", xid="48") == 0
-    time.sleep(0.05)
+    _until_log_is_read(node)
     _until(node, "1", {"48": 1})
 
 
@@ -104,7 +109,7 @@ def test_a_gpu_that_goes_without_an_xid_counts_as_79_once_however_often_the_driv
     for _ in range(3):
         node.log.not_responding(node.gpus[1].pci_bus_id)
     _until(node, "1", {"79": 1})
-    time.sleep(0.03)
+    _until_log_is_read(node)
     _until(node, "1", {"79": 1})
 
 
@@ -140,14 +145,13 @@ def test_events_are_heard_after_a_driver_reload_and_nothing_is_shut_down_under_t
 
 
 def _until_up(node: Any) -> None:
-    end = time.monotonic() + 10
+    end = time.monotonic() + 30
     while node.scrape().value("pyrometer_gpu_up", gpu="0") != 1:
         assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def _scrape_with(node: Any, xid: str) -> dict[tuple[str, ...], float]:
-    end = time.monotonic() + 5
+    end = time.monotonic() + 30
     while True:
         found: dict[tuple[str, ...], float] = node.scrape().values(ERRORS, gpu="0")
         if any(labels[2] == xid and value for labels, value in found.items()):
@@ -318,7 +322,8 @@ def test_an_event_told_by_nvml_before_a_restart_and_by_the_log_after_counts_once
     restarted = node.restarted()
     restarted.scrape()
     node.log.xid(node.gpus[0].pci_bus_id, 48, "DBE")
-    time.sleep(0.05)
+    node.log.xid(node.gpus[1].pci_bus_id, 31, "MMU Fault")
+    _until(restarted, "1", {"31": 1})
     _until(restarted, "0", {"48": 1})
 
 
@@ -349,7 +354,7 @@ def test_a_gpu_that_nvml_never_presented_has_its_address_and_its_critical_codes_
     assert {int(labels[2]) for labels in first} == set(Classes().critical_codes())
     assert set(first.values()) == {0}
     node.log.xid(node.gpus[1].pci_bus_id, 143, "GPU initialization failure")
-    end = time.monotonic() + 5
+    end = time.monotonic() + 30
     while not node.scrape().value(ERRORS, gpu="0000:2a:00.0", uuid="", xid="143"):
         assert time.monotonic() < end
 
@@ -358,7 +363,7 @@ def test_an_xid_of_a_gpu_that_only_the_log_knows_is_kept(make_node: MakeNode) ->
     node = make_node(count=1)
     node.scrape()
     node.log.xid("0000:99:00.0", 79, "GPU has fallen off the bus.")
-    end = time.monotonic() + 5
+    end = time.monotonic() + 30
     while not node.scrape().value(ERRORS, gpu="0000:99:00.0", uuid="", xid="79"):
         assert time.monotonic() < end
 

@@ -1,1 +1,1 @@
-"""What a GPU tells beyond the basics, one subject per file."""
+"""The values of a GPU beyond the basics, one subject per file."""

@@ -1,4 +1,4 @@
-"""What the driver itself thinks of the GPU: what to do to heal it, repairs that wait.
+"""The driver's own verdict on the GPU: the recovery action that it asks for, and pending repairs.
 
 Source: nvmlDeviceGetFieldValues, field 230 (nvml.h, NVML_FI_DEV_GET_GPU_RECOVERY_ACTION; driver 570 and newer),
 nvmlDeviceGetRepairStatus (driver 580) and nvmlDeviceGetUnrepairableMemoryFlag_v1 (driver 590).
@@ -41,7 +41,7 @@ class _Condition(FieldSubject):
         super().__init__(always=[FieldSample(230, RECOVERY_ACTION, since_driver=(570,))])
 
     def rare(self, _fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
-        """What waits for a reset, and what no reset mends."""
+        """Yield repairs that wait for a reset, and memory that no reset repairs."""
         repairs = self.ask("nvmlDeviceGetRepairStatus")
         for repair, waits in zip(("channel", "tpc"), repairs or (), strict=False):
             yield self.gpu.own(REPAIR_PENDING, int(waits), repair)

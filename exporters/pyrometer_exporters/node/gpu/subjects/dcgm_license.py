@@ -1,4 +1,4 @@
-"""DCGM's vGPU licence: whether a virtual GPU has one; 0 on hardware that needs none."""
+"""DCGM's vGPU licence status: 1 if a virtual GPU has one; 0 on hardware that needs none."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pyrometer_exporters.framework.metrics import Family, Sample
 from pyrometer_exporters.node.gpu.families import DCGM_LABELS
-from pyrometer_exporters.node.gpu.nvml import FieldKey
-from pyrometer_exporters.node.gpu.subject import Opened, SubjectSpec, optional
+from pyrometer_exporters.node.gpu.nvml import FieldKey, optional
+from pyrometer_exporters.node.gpu.subject import OpenGpu, SubjectSpec
 
 VGPU_LICENSE_STATUS = Family(
     "DCGM_FI_DEV_VGPU_LICENSE_STATUS",
@@ -24,32 +24,32 @@ class License:
     """Asked once where there is nothing to license, else once a minute."""
 
     def __init__(self) -> None:
-        self._gpu: Opened | None = None
+        self._gpu: OpenGpu | None = None
         self._status: float | None = None
         self._licensable = False
         self._asked_at = 0.0
 
-    def open(self, gpu: Opened) -> None:
+    def open(self, gpu: OpenGpu) -> None:
         """Ask for the first time."""
         self._gpu = gpu
         self._ask(gpu)
 
     def fields(self) -> Sequence[FieldKey]:
-        """None."""
+        """Return none."""
         return ()
 
     def read(self, fields: Mapping[FieldKey, float]) -> Iterable[Sample]:  # noqa: ARG002  it has none
-        """DCGM's sample."""
+        """Yield DCGM's sample."""
         gpu = self._gpu
         if gpu is None:
             return
-        if self._licensable and gpu.shared.clock.monotonic() - self._asked_at >= REFRESH_SECONDS:
+        if self._licensable and gpu.context.clock.monotonic() - self._asked_at >= REFRESH_SECONDS:
             self._ask(gpu)
         if self._status is not None:
             yield gpu.dcgm(VGPU_LICENSE_STATUS, self._status)
 
-    def _ask(self, gpu: Opened) -> None:
-        self._asked_at = gpu.shared.clock.monotonic()
+    def _ask(self, gpu: OpenGpu) -> None:
+        self._asked_at = gpu.context.clock.monotonic()
         found = optional(lambda: gpu.nvml.ask("nvmlDeviceGetGridLicensableFeatures", gpu.handle))
         self._status = None
         if found is None:

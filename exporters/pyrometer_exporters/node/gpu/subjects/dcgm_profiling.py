@@ -1,4 +1,4 @@
-"""What the GPU's units really did: DCGM's profiling fields and exact counters of cycles, both from GPM.
+"""How busy the GPU's units really were: DCGM's profiling fields and exact counters of cycles, both from GPM.
 
 ``DCGM_FI_DEV_GPU_UTIL`` says that a kernel ran; these say whether it used the GPU. From Hopper on; older GPUs need
 DCGM's own profiling module.
@@ -15,7 +15,7 @@ from pyrometer_exporters.node.gpu.families import GPU_LABELS
 from pyrometer_exporters.node.gpu.gpm import Gpm
 from pyrometer_exporters.node.gpu.nvml import FieldKey
 from pyrometer_exporters.node.gpu.profiling import ENGINES, RATES, RATIOS
-from pyrometer_exporters.node.gpu.subject import Opened, SubjectSpec
+from pyrometer_exporters.node.gpu.subject import OpenGpu, SubjectSpec
 from pyrometer_exporters.node.gpu.throughput import (
     PCIE_RECEIVED,
     PCIE_TRANSMITTED,
@@ -93,7 +93,7 @@ class Profiling:
     """One GPU's GPM; the counters of bytes over PCIe too, which come from GPM or else from field values."""
 
     def __init__(self) -> None:
-        self._gpu: Opened | None = None
+        self._gpu: OpenGpu | None = None
         self._gpm = Gpm()
         self._fields: Sequence[FieldKey] = ()
         self._metrics: Sequence[int] = ()
@@ -105,8 +105,8 @@ class Profiling:
         self._worked: set[int] = set()
         """Media engines that have worked since the GPU was first opened, by GPM metric."""
 
-    def open(self, gpu: Opened) -> None:
-        """Ask whether there is GPM; begin anew with samples."""
+    def open(self, gpu: OpenGpu) -> None:
+        """Ask whether the GPU has GPM; drop earlier samples."""
         self._gpu = gpu
         self._fields = pcie_fields(gpu.identity.driver)
         supported = self._gpm.open(gpu)
@@ -119,15 +119,15 @@ class Profiling:
         self._totals = [_bound(metric, gpu.own(family, 0, *more)) for metric, family, more in _TOTALS]
 
     def fields(self) -> Sequence[FieldKey]:
-        """The counters of bytes over PCIe."""
+        """Return the counters of bytes over PCIe."""
         return self._fields
 
     def read(self, fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
-        """DCGM's averages since an earlier scrape, and our counters."""
+        """Yield DCGM's averages since an earlier scrape, and our counters."""
         gpu = self._gpu
         if gpu is None:
             return
-        found = self._gpm.read(gpu.shared.clock.monotonic(), self._metrics)
+        found = self._gpm.read(gpu.context.clock.monotonic(), self._metrics)
         if found is not None:
             if (
                 not found and self._pcie_from_gpm is None

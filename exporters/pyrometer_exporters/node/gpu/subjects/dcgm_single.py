@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from pyrometer_exporters.framework.metrics import Family, Sample
 from pyrometer_exporters.node.gpu.families import DCGM_LABELS
-from pyrometer_exporters.node.gpu.nvml import FieldKey, Handle, Nvml
+from pyrometer_exporters.node.gpu.nvml import FieldKey, Handle, Nvml, optional
 from pyrometer_exporters.node.gpu.readings import MOST_CELSIUS, MOST_COUNT, MOST_MEGAHERTZ, MOST_PERCENT, MOST_WATTS
-from pyrometer_exporters.node.gpu.subject import Opened, SubjectSpec, optional
+from pyrometer_exporters.node.gpu.subject import OpenGpu, SubjectSpec
 
 VIDEO_CLOCK = Family(
     "DCGM_FI_DEV_VIDEO_CLOCK",
@@ -151,7 +151,7 @@ _CALLS = (
     ),
     _Call(FAN_SPEED, lambda nvml, gpu: nvml.ask("nvmlDeviceGetFanSpeed", gpu), _MOST_FAN_PERCENT),
 )
-# What a board is built for; read when the GPU is opened.
+# Limits of the board; read when the GPU is opened.
 _CONSTANTS = (
     _Call(MAX_SM_CLOCK, lambda nvml, gpu: nvml.ask("nvmlDeviceGetMaxClockInfo", gpu, _SM), MOST_MEGAHERTZ),
     _Call(MAX_MEM_CLOCK, lambda nvml, gpu: nvml.ask("nvmlDeviceGetMaxClockInfo", gpu, _MEMORY), MOST_MEGAHERTZ),
@@ -172,10 +172,10 @@ class SingleValues:
     """Values that can't be true are left out: the everyday readings judge whether the GPU can be trusted at all."""
 
     def __init__(self) -> None:
-        self._gpu: Opened | None = None
+        self._gpu: OpenGpu | None = None
         self._constants: list[tuple[Family, float]] = []
 
-    def open(self, gpu: Opened) -> None:
+    def open(self, gpu: OpenGpu) -> None:
         """Read what never changes."""
         self._gpu = gpu
         self._constants = list(_asked(gpu, _CONSTANTS))
@@ -197,14 +197,14 @@ class SingleValues:
                 yield gpu.dcgm(field.family, found / field.scale)
 
 
-def _asked(gpu: Opened, calls: Iterable[_Call]) -> Iterable[tuple[Family, float]]:
+def _asked(gpu: OpenGpu, calls: Iterable[_Call]) -> Iterable[tuple[Family, float]]:
     for call in calls:
         value = optional(lambda call=call: call.read(gpu.nvml, gpu.handle))  # type: ignore[misc]
         if value is not None and call.least <= value <= call.most:
             yield call.family, value
 
 
-def _by_call(gpu: Opened, field: _Field) -> float | None:
+def _by_call(gpu: OpenGpu, field: _Field) -> float | None:
     if not field.call:
         return None
     found = optional(lambda: gpu.nvml.ask(field.call, gpu.handle))

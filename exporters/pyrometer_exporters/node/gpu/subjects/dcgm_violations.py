@@ -1,7 +1,7 @@
-"""DCGM's violation counters: for how long policies held the clocks below what was asked for.
+"""DCGM's violation counters: how long policies held the clocks below the requested ones.
 
-``pyrometer_gpu_clock_event_seconds_total`` tells the same in seconds and for all reasons; these are for rules that
-were written for DCGM.
+``pyrometer_gpu_clock_event_seconds_total`` has the same in seconds and for all reasons; these are for rules that were
+written for DCGM.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pyrometer_exporters.framework.metrics import Family, Sample
 from pyrometer_exporters.node.gpu.families import DCGM_LABELS
 from pyrometer_exporters.node.gpu.nvml import FieldKey
 from pyrometer_exporters.node.gpu.readings import MOST_COUNT
-from pyrometer_exporters.node.gpu.subject import Opened, SubjectSpec
+from pyrometer_exporters.node.gpu.subject import OpenGpu, SubjectSpec
 
 POWER_VIOLATION = Family(
     "DCGM_FI_DEV_POWER_VIOLATION",
@@ -73,14 +73,14 @@ class Violations:
     """As the driver counts them since it was loaded."""
 
     def __init__(self) -> None:
-        self._gpu: Opened | None = None
+        self._gpu: OpenGpu | None = None
 
-    def open(self, gpu: Opened) -> None:
+    def open(self, gpu: OpenGpu) -> None:
         """Nothing to ask."""
         self._gpu = gpu
 
     def fields(self) -> list[FieldKey]:
-        """The same ids since Volta."""
+        """Return the counters' ids, which are the same since Volta."""
         return list(_FIELDS)
 
     def read(self, fields: Mapping[FieldKey, float]) -> Iterable[Sample]:

@@ -94,7 +94,7 @@ class _Ecc(FieldSubject):
         return super().read(fields)
 
     def rare(self, fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
-        """The SRAM's own counts and verdict."""
+        """Yield the SRAM's own counts and verdict."""
         if fields.get(CURRENT_FIELD) == 0:
             return
         if CURRENT_FIELD not in fields:

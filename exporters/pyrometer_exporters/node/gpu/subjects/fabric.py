@@ -35,7 +35,7 @@ PROBLEM = own_family(
     "gauge",
     "1 if the fabric manager reports this problem, else 0, from the health mask of nvmlDeviceGetGpuFabricInfoV (driver "
     "550 and newer); incorrect_configuration gives the kind of mistake as nvml.h numbers it from 2 on. Absent where "
-    "the platform doesn't tell",
+    "the platform doesn't report it",
     "problem",
     seldom=True,
 )
@@ -87,7 +87,7 @@ class _Fabric(FieldSubject):
 
 
 def _problems(mask: int) -> Iterable[tuple[str, int]]:
-    """The problems that the mask speaks of; 0 in their two bits means that nothing is known."""
+    """Yield the problems in the mask; 0 in their two bits means unknown."""
     for problem, (shift, bad) in _PROBLEMS.items():
         answer = mask >> shift & 0x3
         if answer:

@@ -1,4 +1,4 @@
-"""Whose processes are on a GPU: one info series for each job, to be joined with, and none of the device's widened.
+"""The jobs with processes on a GPU: one info series for each job to join with; no label is added to device series.
 
 Source: nvmlDeviceGetComputeRunningProcesses_v3, whose answer has process numbers, and their cgroups. A sample line:
 ``pyrometer_gpu_job_info{gpu="0",uuid="GPU-4cf8db2d-...",job_id="4711",user="alice",job_name=""} 1``.
@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pyrometer_exporters.framework.metrics import Family, Sample
 from pyrometer_exporters.node.gpu.families import GPU_LABELS
 from pyrometer_exporters.node.gpu.jobs import Job
-from pyrometer_exporters.node.gpu.nvml import FieldKey
-from pyrometer_exporters.node.gpu.subject import Opened, SubjectSpec, optional
+from pyrometer_exporters.node.gpu.nvml import FieldKey, optional
+from pyrometer_exporters.node.gpu.subject import OpenGpu, SubjectSpec
 
 INFO = Family(
     "pyrometer_gpu_job_info",
@@ -36,18 +36,18 @@ class JobSubject:
     """One GPU's processes."""
 
     def __init__(self) -> None:
-        self._gpu: Opened | None = None
+        self._gpu: OpenGpu | None = None
 
-    def open(self, gpu: Opened) -> None:
+    def open(self, gpu: OpenGpu) -> None:
         """See Subject."""
         self._gpu = gpu
 
     def fields(self) -> Sequence[FieldKey]:
-        """None: processes have a call of their own."""
+        """Return none: processes have a call of their own."""
         return ()
 
     def read(self, _fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
-        """The jobs of now."""
+        """Yield the present jobs."""
         gpu = self._gpu
         if gpu is None:
             return
@@ -62,8 +62,8 @@ class JobSubject:
             yield PROCESSES.sample(attributions[attribution], *gpu.labels, attribution)
 
 
-def _running(gpu: Opened) -> set[int] | None:
-    """Process numbers, each once though every MIG instance lists its own; None where the list can't be had."""
+def _running(gpu: OpenGpu) -> set[int] | None:
+    """Return process numbers, each once though every MIG instance lists its own; None if the list is unavailable."""
     try:
         found = optional(lambda: gpu.nvml.ask("nvmlDeviceGetComputeRunningProcesses_v3", gpu.handle))
     except (IndexError, MemoryError):  # the driver called the list longer than the room that it had asked for itself
@@ -71,12 +71,12 @@ def _running(gpu: Opened) -> set[int] | None:
     return None if found is None else {int(process.pid) for process in found}
 
 
-def _attribution(gpu: Opened, pid: int, jobs: set[Job]) -> str:
-    job = gpu.shared.jobs.of(pid)
+def _attribution(gpu: OpenGpu, pid: int, jobs: set[Job]) -> str:
+    job = gpu.context.jobs.of(pid)
     if job is not None:
         jobs.add(job)
         return "job"
-    return "none" if gpu.shared.jobs.visible(pid) else "hidden"
+    return "none" if gpu.context.jobs.visible(pid) else "hidden"
 
 
 SUBJECT = SubjectSpec("job", (INFO, PROCESSES), JobSubject)

@@ -1,11 +1,11 @@
-"""MIG: whether the GPU is divided, its instances, their memory and their work.
+"""MIG: the mode of the GPU, its instances, their memory and their work.
 
 Source: nvmlDeviceGetMigMode, nvmlDeviceGetMigDeviceHandleByIndex; of each instance nvmlDeviceGetName,
 nvmlDeviceGetUUID, nvmlDeviceGetGpuInstanceId, nvmlDeviceGetMemoryInfo_v2 and, from Hopper on, nvmlGpmMigSampleGet.
 
-Instances come and go while a scheduler divides a GPU anew for each job. NVML counts none of this: its number of MIG
-devices is how many there can be, and a handle may stand for another instance than before. So every scrape asks a GPU
-that can be divided for its mode, and one that is divided for the UUID at each place; only what is new is asked more.
+Instances come and go while a scheduler divides a GPU differently for each job. NVML counts none of this: its number of
+MIG devices is the largest possible, and a handle may belong to another instance than before. So every scrape asks a GPU
+that can be divided for its mode, and one that is divided for the UUID at each place; only new ones are asked for more.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pyrometer_exporters.node.gpu.field_subject import FieldSubject, dcgm_family
 from pyrometer_exporters.node.gpu.gpm import Gpm
 from pyrometer_exporters.node.gpu.nvml import FieldKey, Handle, NvmlError
 from pyrometer_exporters.node.gpu.readings import BYTES_PER_MIB
-from pyrometer_exporters.node.gpu.subject import Opened, SubjectSpec
+from pyrometer_exporters.node.gpu.subject import OpenGpu, SubjectSpec
 
 T = TypeVar("T")
 
@@ -72,14 +72,14 @@ class _Mig(FieldSubject):
         self._gpms: dict[str, Gpm] = {}
         """By the UUID of the device whose GPU instance is profiled."""
 
-    def open(self, gpu: Opened) -> None:
-        """Samples from before a loss are of no use."""
+    def open(self, gpu: OpenGpu) -> None:
+        """Drop the samples from before a loss."""
         super().open(gpu)
         self._profile({})
         self._known, self._capable = {}, True
 
     def now(self, _fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
-        """Mode and instances, and these ones' memory and work."""
+        """Yield mode and instances, and their memory and work."""
         mode = self.ask("nvmlDeviceGetMigMode") if self._capable or self.due else None
         self._capable = mode is not None
         divided = mode is not None and int(mode[0]) != 0
@@ -96,7 +96,7 @@ class _Mig(FieldSubject):
             yield from self._of(found, handles[found.uuid])
 
     def _handles(self) -> dict[str, Handle]:
-        """Those of the MIG devices that there are, by UUID."""
+        """Return the handles of the present MIG devices, by UUID."""
         if not self._known or self.due:
             self._places = int(self.ask_number("nvmlDeviceGetMaxMigDeviceCount") or 0)
         found: dict[str, Handle] = {}
@@ -136,14 +136,14 @@ class _Mig(FieldSubject):
 
     def _profiled(self, instance: Instance) -> Iterable[Sample]:
         # Without a compute instance in it a GPU instance has no samples.
-        found = self._gpms[instance.uuid].read(self.gpu.shared.clock.monotonic(), _METRICS) or {}
+        found = self._gpms[instance.uuid].read(self.gpu.context.clock.monotonic(), _METRICS) or {}
         for metric, family in RATIOS.items():
             if 0 <= found.get(metric, -1) <= _MOST_PERCENT:
                 yield self.gpu.dcgm(family, found[metric] / 100, instance.profile, instance.id)
 
 
 def _there(read: Callable[[], T]) -> T | None:
-    """What an instance tells, None where it was destroyed a moment ago: whether the GPU is ill, its own calls say."""
+    """Read a value of an instance; None if it was destroyed a moment ago. The GPU's own calls report its health."""
     try:
         return read()
     except NvmlError:
@@ -151,7 +151,7 @@ def _there(read: Callable[[], T]) -> T | None:
 
 
 def profile_of(name: str) -> str:
-    """The GPU instance's profile from a MIG device's name.
+    """Return the GPU instance's profile from a MIG device's name.
 
     >>> profile_of("NVIDIA H100 80GB HBM3 MIG 1c.2g.20gb")
     '2g.20gb'

@@ -17,7 +17,7 @@ from pyrometer_exporters.framework.metrics import Sample
 from pyrometer_exporters.node.gpu.clock_events import version_numbers
 from pyrometer_exporters.node.gpu.field_subject import FieldSample, FieldSubject, dcgm_family, own_family
 from pyrometer_exporters.node.gpu.nvml import FieldKey
-from pyrometer_exporters.node.gpu.subject import Opened, SubjectSpec
+from pyrometer_exporters.node.gpu.subject import OpenGpu, SubjectSpec
 
 LINK_COUNT_FIELD = 91  # NVML_FI_DEV_NVLINK_LINK_COUNT
 STATE_FIELD = 165  # NVML_FI_DEV_NVLINK_GET_STATE
@@ -116,13 +116,13 @@ class _NvlinkHealth(FieldSubject):
         self._shown: list[tuple[Sample, Sample]] = []
         """Of each link: down and up."""
 
-    def open(self, gpu: Opened) -> None:
+    def open(self, gpu: OpenGpu) -> None:
         """See FieldSubject."""
         super().open(gpu)
         self._wanted_with_states = [*self._wanted, *self._states]
 
-    def defined(self, gpu: Opened) -> tuple[Sequence[FieldSample], Sequence[FieldSample]]:
-        """None for a GPU without links."""
+    def defined(self, gpu: OpenGpu) -> tuple[Sequence[FieldSample], Sequence[FieldSample]]:
+        """Return none for a GPU without links."""
         found = gpu.nvml.fields(gpu.handle, [LINK_COUNT_FIELD]).get(LINK_COUNT_FIELD, 0)
         self._links = list(range(int(found))) if 0 <= found <= MOST_LINKS else []
         self._link_fields = {**_HOPPER_LINK_ERRORS, **_newer(gpu.identity.driver)}
@@ -131,7 +131,7 @@ class _NvlinkHealth(FieldSubject):
         return (_TOTALS, ()) if self._links else ((), ())
 
     def fields(self) -> Sequence[FieldKey]:
-        """The links' states; seldom, each kind of error of each link as well."""
+        """Return the links' states; seldom, each kind of error of each link as well."""
         wanted = super().fields()
         if self.due:
             return [*wanted, *self._states, *((field, link) for link in self._links for field in self._link_fields)]

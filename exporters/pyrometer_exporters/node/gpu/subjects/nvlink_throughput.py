@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pyrometer_exporters.framework.metrics import Family, Sample
 from pyrometer_exporters.node.gpu.families import DCGM_LABELS, GPU_LABELS
 from pyrometer_exporters.node.gpu.nvml import FieldKey
-from pyrometer_exporters.node.gpu.spaced import Spaced
-from pyrometer_exporters.node.gpu.subject import Opened, SubjectSpec
+from pyrometer_exporters.node.gpu.rate_window import RateWindow
+from pyrometer_exporters.node.gpu.subject import OpenGpu, SubjectSpec
 from pyrometer_exporters.node.gpu.throughput import ALL_LINKS, BYTES_PER_KIB, NvlinkCounters, Traffic, nvlink_fields
 
 TRANSMITTED = Family(
@@ -42,12 +42,12 @@ class NvlinkThroughput:
     """Absent on GPUs without NVLink."""
 
     def __init__(self) -> None:
-        self._gpu: Opened | None = None
+        self._gpu: OpenGpu | None = None
         self._wanted: Sequence[FieldKey] = ()
         self._begin()
 
-    def open(self, gpu: Opened) -> None:
-        """Begin anew with another GPU or driver; else keep to the counters that were chosen."""
+    def open(self, gpu: OpenGpu) -> None:
+        """Reset for another GPU or driver; else keep the counters that were chosen."""
         before, self._gpu = self._gpu, gpu
         driver = gpu.identity.driver
         self._wanted = [*nvlink_fields(driver, ALL_LINKS), *nvlink_fields(driver, 0)]
@@ -59,15 +59,15 @@ class NvlinkThroughput:
         self._rates = {BANDWIDTH_TOTAL: _Rate(), BANDWIDTH_L0: _Rate()}
 
     def fields(self) -> Sequence[FieldKey]:
-        """Of all links together, and of the first."""
+        """Return the fields of all links together, and of the first."""
         return self._wanted
 
     def read(self, fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
-        """Counters from the first scrape on, DCGM's rates from the second."""
+        """Yield counters from the first scrape on, DCGM's rates from the second."""
         gpu = self._gpu
         if gpu is None:
             return
-        now = gpu.shared.clock.monotonic()
+        now = gpu.context.clock.monotonic()
         traffic = self._all.read(fields)
         if traffic is not None:
             yield TRANSMITTED.sample(traffic.transmitted, *gpu.labels)
@@ -80,7 +80,7 @@ class NvlinkThroughput:
 
 class _Rate:
     def __init__(self) -> None:
-        self._earlier: Spaced[float] = Spaced()
+        self._earlier: RateWindow[float] = RateWindow()
         self._last: float | None = None
 
     def since_earlier(self, now: float, traffic: Traffic) -> float | None:

@@ -55,7 +55,7 @@ _ERRORS = {
     182: "lcrc",
     183: "lane",
 }
-# No link has more; 0 and -1 in an unsigned are a driver's way to say that there is none, or that it can't tell.
+# No link has more; 0 and -1 in an unsigned mean that there is no link, or that the driver doesn't know.
 _MOST_LANES, _MOST_GENERATION = 32, 15
 
 
@@ -64,12 +64,12 @@ class _PcieLink(FieldSubject):
         super().__init__(seldom=[FieldSample(field, ERRORS, (error,)) for field, error in _ERRORS.items()])
 
     def now(self, _fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
-        """What the link is."""
+        """Yield the present width and generation."""
         yield from self.dcgm_number(LINK_WIDTH, "nvmlDeviceGetCurrPcieLinkWidth", _MOST_LANES)
         yield from self.dcgm_number(LINK_GEN, "nvmlDeviceGetCurrPcieLinkGeneration", _MOST_GENERATION)
 
     def rare(self, _fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
-        """What the link could be."""
+        """Yield the largest width and generation."""
         yield from self.dcgm_number(MAX_LINK_WIDTH, "nvmlDeviceGetMaxPcieLinkWidth", _MOST_LANES)
         yield from self.dcgm_number(MAX_LINK_GEN, "nvmlDeviceGetMaxPcieLinkGeneration", _MOST_GENERATION)
 

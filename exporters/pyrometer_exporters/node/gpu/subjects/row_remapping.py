@@ -108,7 +108,7 @@ class _RowRemapping(FieldSubject):
         super().__init__(always, seldom)
 
     def rare(self, _fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
-        """The banks by how many spare rows they have left."""
+        """Yield the banks by how many spare rows they have left."""
         histogram = self.ask("nvmlDeviceGetRowRemapperHistogram")
         if histogram is not None:
             for member, family in _HISTOGRAM.items():

@@ -1,4 +1,4 @@
-"""What else a GPU and its driver's library say they are: DCGM's optional labels, but as one series for each GPU."""
+"""Versions of a GPU's parts and of NVML: DCGM's optional labels, but as one series for each GPU."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pyrometer_exporters.framework.metrics import Family, Sample
 from pyrometer_exporters.node.gpu.families import GPU_LABELS
-from pyrometer_exporters.node.gpu.nvml import FieldKey
-from pyrometer_exporters.node.gpu.subject import Opened, SubjectSpec, optional
+from pyrometer_exporters.node.gpu.nvml import FieldKey, optional
+from pyrometer_exporters.node.gpu.subject import OpenGpu, SubjectSpec
 
 VERSIONS = Family(
     "pyrometer_gpu_versions_info",
@@ -32,7 +32,7 @@ class Versions:
     def __init__(self) -> None:
         self._sample: Sample | None = None
 
-    def open(self, gpu: Opened) -> None:
+    def open(self, gpu: OpenGpu) -> None:
         """Ask for all of them."""
         brand = optional(lambda: int(gpu.nvml.ask("nvmlDeviceGetBrand", gpu.handle)))
         self._sample = VERSIONS.sample(
@@ -45,16 +45,16 @@ class Versions:
         )
 
     def fields(self) -> Sequence[FieldKey]:
-        """None."""
+        """Return none."""
         return ()
 
     def read(self, fields: Mapping[FieldKey, float]) -> Iterable[Sample]:  # noqa: ARG002  it has none
-        """The one series."""
+        """Yield the one series."""
         if self._sample is not None:
             yield self._sample
 
 
-def _inforom(gpu: Opened, part: int) -> str:
+def _inforom(gpu: OpenGpu, part: int) -> str:
     return _text(optional(lambda: gpu.nvml.ask("nvmlDeviceGetInforomVersion", gpu.handle, part)))
 
 

@@ -1,4 +1,4 @@
-"""What each Xid means for those who are on call.
+"""The meaning of each Xid for those who are on call.
 
 Classes: ``app``: the program's own fault; ``info``: for the record; ``warning``: look at it today, the GPU is usable;
 ``critical``: the GPU or its link is out of service until it is reset, rebooted or replaced. They follow NVIDIA's Xid
@@ -107,13 +107,13 @@ class Classes:
         self._overrides = dict(overrides or {})
 
     def critical_codes(self) -> list[int]:
-        """Codes that can be critical: their counters exist, at 0, before anything happened."""
+        """Return the codes that can be critical: their counters exist, at 0, before the first event."""
         codes = {xid.code for xid in TABLE if xid.xid_class == "critical" or xid.by_text}
         codes |= self._overrides.keys()
         return sorted(code for code in codes if self._overrides.get(code, "critical") == "critical")
 
     def of(self, code: int, message: str = "") -> XidClass:
-        """The class of an event; ``message`` is what the kernel's line says after number and process."""
+        """Return the class of an event; ``message`` is the rest of the kernel's line after number and process."""
         if code in self._overrides:
             return self._overrides[code]
         known = _BY_CODE.get(code)
@@ -122,12 +122,12 @@ class Classes:
         return _class_by_text(known, message) if known.by_text else known.xid_class
 
     def needs_text(self, code: int) -> bool:
-        """Whether the class can't be told from the number."""
+        """Return whether the class depends on the message, not the number alone."""
         return code not in self._overrides and code in _BY_CODE and _BY_CODE[code].by_text
 
 
 def meaning(code: int) -> str:
-    """A few words; ``Unknown Error`` for a number that the catalogue lacks, as dcgm-exporter says.
+    """Return a few words; ``Unknown Error`` for a number that the catalogue lacks, as in dcgm-exporter.
 
     >>> meaning(79)
     'GPU has fallen off the bus'
@@ -145,7 +145,11 @@ def _class_by_text(xid: Xid, message: str) -> XidClass:
 
 
 def load_overrides(path: Path) -> dict[int, XidClass]:
-    """The classes of a YAML file with ``79: critical`` on each line. Errors: UsageError with file and line."""
+    """Read the classes of a YAML file with ``79: critical`` on each line.
+
+    Raises:
+        UsageError: the file can't be read or used; names file and line.
+    """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:

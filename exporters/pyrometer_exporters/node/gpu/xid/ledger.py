@@ -1,9 +1,9 @@
-"""How often each Xid came: several sources, one count.
+"""Count each Xid once, though several sources report it.
 
-The driver tells of an error twice, through NVML's events and in the kernel's log; either can miss some (NVML those of a
-GPU that is gone, the log those that were overwritten or that we may not read). An event that a source brings is taken
-for one that another brought shortly before, if there is one which this source has not told of yet. So what counts is
-the larger number, never the sum: correct wherever one of the sources is complete, in whatever order they come.
+The driver reports an error twice, through NVML's events and in the kernel's log; either can miss some (NVML those of a
+lost GPU, the log those that were overwritten or that we may not read). An event from one source is matched with one
+that another reported shortly before, if this source has not reported that yet. So the count is the larger of the two
+numbers, never the sum: correct if one of the sources is complete, in whatever order they come.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ VERSION = 1
 # How far apart the times may be that two sources give for one event: the kernel's log has a clock that is never
 # adjusted. As long as one source is complete, longer than needed does no harm (see above).
 WINDOW_SECONDS = 60.0
-# Of one Xid in a storm: the oldest of so many have been told by all who will.
+# Events kept of one Xid in a storm: older ones have been reported by every source that will.
 MOST_RECENT = 2048
 # A damaged line could name any GPU and number; nobody has so many.
 MOST_SERIES = 1024
@@ -35,7 +35,7 @@ class Key(NamedTuple):
 
 @dataclass
 class Seen:
-    """One event, and who told of it."""
+    """One event, and the sources that reported it."""
 
     since: float
     """It came after this, and before ``at``; CLOCK_MONOTONIC, which an exporter's restart doesn't touch."""
@@ -45,7 +45,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Owner:
-    """Whose process an Xid named, if that is known."""
+    """The job and user of the process that an Xid named, if known."""
 
     job_id: str = ""
     user: str = ""
@@ -61,10 +61,10 @@ class Last:
 
 @dataclass
 class Ledger:
-    """The counts of a node. Not safe for threads by itself.
+    """The counts of a node. Not thread-safe.
 
     Attributes:
-        boot: the kernel's boot id; events of another boot can't be told of twice.
+        boot: the kernel's boot id; events of another boot can't be reported twice.
         sequence: number of the last record of the kernel's log that counted, in ``boot``.
         counts: events by GPU, Xid and class.
         consequences: those of them that the driver called a consequence of an earlier Xid, by that.
@@ -85,14 +85,14 @@ class Ledger:
     gone: set[str] = field(default_factory=set)
     uuids: dict[str, str] = field(default_factory=dict)
     recent: dict[Key, list[Seen]] = field(default_factory=dict)
-    """What others may still tell of, the oldest first."""
+    """Events that other sources may still report, the oldest first."""
     heard: dict[str, float] = field(default_factory=dict)
-    """When NVML was last asked for a GPU's events: what came since may yet be told. Not kept over a restart."""
+    """When NVML was last asked for a GPU's events: later ones may yet be reported. Not kept over a restart."""
     changes: int = 0
     """Grows whenever something changed that must survive a restart."""
 
     def booted(self, boot: str) -> None:
-        """Say which boot this is. After another, what was told of before it can't be told of again."""
+        """Note the boot: after another one, events from before can't be reported again."""
         if boot != self.boot:
             self.boot, self.sequence = boot, -1
             self.old = set(self.last)
@@ -102,7 +102,7 @@ class Ledger:
     def take(
         self, event: XidEvent, classes: Classes, came: tuple[float, float], wall: float, owner: Owner | None = None
     ) -> bool:
-        """Take note of what a source tells; whether it is a new event.
+        """Note an event that a source reports; return whether it is new.
 
         Args:
             event: the event; what the kernel's log adds to one already counted is kept too.
@@ -115,7 +115,7 @@ class Ledger:
         self._expire(key, came[1])
         if event.source == "bus_loss" and self._known_gone(key):
             return False
-        new = not self._told_by_another(key, event.source, came)
+        new = not self._reported_by_another(key, event.source, came)
         counted = (key, classes.of(event.xid, event.message))
         if new and counted not in self.counts and len(self.counts) >= MOST_SERIES:
             return False
@@ -133,7 +133,7 @@ class Ledger:
         return new
 
     def answered(self, pci: str, uuid: str) -> None:
-        """A GPU has answered: it is on the bus; if it is another than before, its counts begin anew."""
+        """Note that a GPU answered: it is on the bus. If it is another GPU than before, its counts start at 0."""
         if pci in self.gone:
             self.gone.discard(pci)
             self.changes += 1
@@ -145,7 +145,7 @@ class Ledger:
         self.changes += 1
 
     def critical(self) -> Counter[str]:
-        """Events of the class critical by PCI address."""
+        """Return the number of critical events by PCI address."""
         found: Counter[str] = Counter()
         for (key, xid_class), count in self.counts.items():
             if xid_class == "critical":
@@ -153,10 +153,10 @@ class Ledger:
         return found
 
     def _known_gone(self, key: Key) -> bool:
-        """Whether a line without an Xid repeats what is known: the driver prints one for each call on a lost GPU."""
+        """Return whether a line without an Xid is a repetition: the driver prints one for each call on a lost GPU."""
         return key.pci in self.gone or bool(self.recent.get(key))
 
-    def _told_by_another(self, key: Key, source: str, came: tuple[float, float]) -> bool:
+    def _reported_by_another(self, key: Key, source: str, came: tuple[float, float]) -> bool:
         since, at = came
         recent = self.recent.setdefault(key, [])
         for seen in recent:
@@ -170,7 +170,7 @@ class Ledger:
         return False
 
     def _expire(self, key: Key, now: float) -> None:
-        """Forget what nobody can tell of any more."""
+        """Drop events that no source can report any more."""
         if len(self.recent) >= MOST_SERIES:
             self.recent.clear()
         recent = self.recent.get(key)
@@ -186,7 +186,7 @@ class Ledger:
 
 
 def encode(ledger: Ledger) -> dict[str, Any]:
-    """What must survive a restart, as JSON."""
+    """Return the counts that must survive a restart, as JSON."""
     return {
         "version": VERSION,
         "boot": ledger.boot,
@@ -207,7 +207,11 @@ def encode(ledger: Ledger) -> dict[str, Any]:
 
 
 def decode(data: Mapping[str, Any]) -> Ledger:
-    """The ledger that :func:`encode` wrote. Errors: ValueError, KeyError, TypeError where it is none."""
+    """Decode a ledger that :func:`encode` wrote.
+
+    Raises:
+        ValueError, KeyError, TypeError: it is none.
+    """
     if data["version"] != VERSION:
         msg = f"version {data['version']!r} instead of {VERSION}"
         raise ValueError(msg)

@@ -1,4 +1,4 @@
-"""What the NVIDIA driver writes into the kernel's log about its GPUs.
+"""Parse the lines that the NVIDIA driver writes into the kernel's log about its GPUs.
 
 Lines, as the open kernel modules print them (src/nvidia/src/kernel/gpu/rc/kernel_rc.c):
 
@@ -38,7 +38,7 @@ _NOT_RESPONDING = "fallen off the bus and is not responding"
 
 @dataclass(frozen=True)
 class XidEvent:
-    """An error as one source tells it; texts are empty where it doesn't say."""
+    """An error as one source reports it; unknown texts are empty."""
 
     pci: str
     """As the kernel spells it, ``0000:18:00.0``."""
@@ -49,7 +49,7 @@ class XidEvent:
     pid: str = ""
     process: str = ""
     caused_by: str = ""
-    """The Xid of which this one is a consequence, as the driver says."""
+    """The Xid of which this one is a consequence, according to the driver."""
     message: str = ""
 
 
@@ -60,7 +60,7 @@ class LineParser:
         self._named: str | None = None
 
     def feed(self, text: str) -> XidEvent | None:
-        """The event of the next message of the log, which may have several lines; None where there is none."""
+        """Return the event of the log's next message, which may have several lines; None if it has none."""
         if not text.startswith("NVRM: "):
             return None
         return _xid_event(text) or self._loss(text)
@@ -77,7 +77,7 @@ class LineParser:
 
 
 def pci_key(pci: str) -> str:
-    """A PCI address in the kernel's full spelling.
+    """Spell a PCI address in full, as the kernel does.
 
     >>> pci_key("18:00"), pci_key("00000000:AF:00.0")
     ('0000:18:00.0', '0000:af:00.0')

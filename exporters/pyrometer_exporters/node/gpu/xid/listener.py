@@ -1,9 +1,9 @@
-"""Xids as NVML tells them: one event set for each GPU, so that one that is lost or hangs keeps no other from telling.
+"""Fetch Xids from NVML: one event set for each GPU, so that a lost or hung one blocks no other.
 
-The driver keeps the events until they are fetched, so that each scrape fetches what came since the last: nothing is
-lost to that, no thread has to wake up in between, and no call is under way for long that would hold up a GPU reset.
-While another call on the GPU hangs nobody fetches: a hung GPU may hold one thread, not two. The kernel's log tells
-meanwhile, and the events are still there when the call returns.
+The driver keeps the events until they are fetched, so each scrape fetches those since the last: none is lost, no
+thread has to wake up in between, and no call runs long enough to delay a GPU reset. While another call on the GPU
+hangs, its events are not fetched: a hung GPU may hold one thread, not two. The kernel's log reports meanwhile, and the
+events are still kept when the call returns.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ NO_INSTANCE = 0xFFFFFFFF
 WAIT_MILLISECONDS = 1
 # A storm of errors doesn't hold up a scrape for ever; the rest comes with the next one.
 MOST_EVENTS = 1000
-# A GPU that answers all else but refuses this for no reason that it tells may change its mind.
+# A GPU that answers all else but refuses this without a clear reason is asked again.
 AGAIN_SECONDS = 60.0
 
 
-Tell = Callable[[list[XidEvent], tuple[float, float]], None]
+Report = Callable[[list[XidEvent], tuple[float, float]], None]
 
 
 class _Refused(NamedTuple):
-    """What to try again, and when."""
+    """A refused registration, and when to try again."""
 
     handle: Handle
     generation: int
@@ -43,26 +43,28 @@ class _Recording(NamedTuple):
 
 
 class Listener:
-    """One GPU's events. For that GPU's own worker alone, which calls it under :meth:`Driver.using`.
+    """One GPU's events. Only that GPU's own thread uses it, under :meth:`Driver.using`.
 
-    ``tell`` gets what came and between which two moments of CLOCK_MONOTONIC. It is told rather than given back: what
-    a call brings that hung for a while must not be lost because nobody waited for it any more.
+    ``report`` is called with events, and between which two moments of CLOCK_MONOTONIC they came. They are not returned,
+    as the events of a call that hung for a while must not be lost because nobody waited for it any more.
     """
 
-    def __init__(self, pci: str, nvml: Nvml, tell: Tell, monotonic: Callable[[], float]) -> None:
+    def __init__(self, pci: str, nvml: Nvml, report: Report, monotonic: Callable[[], float]) -> None:
         self._pci = pci
         self._nvml = nvml
-        self._tell = tell
+        self._report = report
         self._monotonic = monotonic
         self._recording: _Recording | None = None
         self._refused: _Refused | None = None
         self._since = 0.0
 
     def listen(self, handle: Handle, generation: int) -> None:
-        """Begin to record: the GPU was just opened. Events from before can't be had.
+        """Begin to record the events of a GPU that was just opened; earlier ones are unavailable.
 
-        Errors: NvmlError where no call on the GPU will do; else the kernel's log tells, and this is tried again where
-        the driver doesn't say that it has no events.
+        If the driver refuses, the kernel's log is the only source; this is tried again unless the GPU has no events.
+
+        Raises:
+            NvmlError: no call on the GPU will do.
         """
         self._refused = None
         self._let_go(generation)
@@ -83,7 +85,7 @@ class Listener:
             self._recording = _Recording(event_set, generation)
 
     def fetch(self, generation: int) -> None:
-        """Tell what came since the last time; nothing where nothing can be had now. Can hang."""
+        """Report the events since the last call, if they are available now. Can hang."""
         refused = self._refused
         if refused is not None and refused.generation == generation and self._monotonic() >= refused.at:
             self.listen(refused.handle, generation)
@@ -91,9 +93,9 @@ class Listener:
         if recording is None or recording.generation != generation:
             return
         began = self._monotonic()
-        # Of a lost GPU NVML tells nothing more; the kernel's log does.
+        # NVML reports nothing more about a lost GPU; the kernel's log does.
         events = list(self._events(recording.event_set))
-        self._tell(events, (self._since, self._monotonic()))
+        self._report(events, (self._since, self._monotonic()))
         self._since = began
 
     def _let_go(self, generation: int) -> None:

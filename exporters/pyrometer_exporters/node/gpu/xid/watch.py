@@ -1,17 +1,18 @@
-"""Watches over the Xids of all GPUs of a node: brings the sources together and keeps the counts."""
+"""Collect the Xids of all GPUs of a node from all sources, and keep the counts."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple, cast
 
 from pyrometer_exporters.framework.collector import Context
-from pyrometer_exporters.framework.metrics import Down, Family, Sample
+from pyrometer_exporters.framework.metrics import Down, Family, Sample, new_sample
 from pyrometer_exporters.framework.scheduling import Worker
 from pyrometer_exporters.node.gpu.driver import Driver
+from pyrometer_exporters.node.gpu.identity import Identity
 from pyrometer_exporters.node.gpu.inventory import kernel_pci_id
 from pyrometer_exporters.node.gpu.jobs import Jobs
 from pyrometer_exporters.node.gpu.nvml import Handle, Nvml
@@ -24,16 +25,13 @@ from pyrometer_exporters.node.kernel.collector import boot_id, follow, why_not
 from pyrometer_exporters.node.kernel.kmsg import Record
 from pyrometer_kit.statefile import StateFile
 
-if TYPE_CHECKING:
-    from pyrometer_exporters.node.gpu.device import Identity
-
 log = logging.getLogger(__name__)
 
 SAVE_SECONDS = 0.1
 
 
 class Served(NamedTuple):
-    """The GPUs whose Xids are to be served, or not."""
+    """The GPUs whose Xids are served, and those that are left out."""
 
     identities: Sequence[tuple[Identity, tuple[str, ...] | None]]
     """Each GPU with its DCGM labels; None for one that was never open."""
@@ -52,14 +50,13 @@ class XidWatch:
         self._clock = context.clock
         self._jobs = jobs
         self._classes = classes
-        self._critical = classes.critical_codes()
+        self._critical = {code: str(code) for code in classes.critical_codes()}
         self._file = StateFile(context.state, "gpu_xid.json")
         self._ledger = self._file.load(decode) or Ledger()
         self._ledger.booted(boot_id(context.procfs))
         self._saved = self._ledger.changes
         self._lock = threading.Lock()
         self._listeners: dict[str, Listener] = {}
-        self._zeros: tuple[dict[str, tuple[str, str]], dict[tuple[Key, str], Sample]] = {}, {}
         self._saver: Worker = Worker("gpu-xid-state")
         self._served_at: float | None = None
         """When counts were first served."""
@@ -69,31 +66,35 @@ class XidWatch:
         self._follower.start()
 
     def opened(self, handle: Handle, identity: Identity) -> None:
-        """A GPU was opened, by its own worker. Errors: NvmlError where it is in trouble."""
+        """Note that a GPU was opened, in its own thread.
+
+        Raises:
+            NvmlError: the GPU is in trouble.
+        """
         link = self._driver.link
-        if link is None or not identity.pci_bus_id:  # Xids are told by address
+        if link is None or not identity.pci_bus_id:  # Xids are reported by address
             return
         pci = kernel_pci_id(identity.pci_bus_id)
         listener = self._listeners.get(pci)
         if listener is None:
-            listener = Listener(pci, self._nvml, self._hear(pci), self._clock.monotonic)
+            listener = Listener(pci, self._nvml, self._reporter(pci), self._clock.monotonic)
             self._listeners[pci] = listener
         listener.listen(handle, link.generation)
 
     def answered(self, identity: Identity) -> None:
-        """A GPU was read."""
+        """Note that a GPU was read."""
         if identity.pci_bus_id:
             with self._lock:
                 self._ledger.answered(kernel_pci_id(identity.pci_bus_id), identity.uuid)
 
     def fetch(self, identity: Identity, generation: int) -> None:
-        """Fetch what NVML kept of a GPU's events: for its own worker, before each read, also of one that is lost."""
+        """Fetch a GPU's events from NVML: in its own thread, before each read, also if it is lost."""
         listener = self._listeners.get(kernel_pci_id(identity.pci_bus_id)) if identity.pci_bus_id else None
         if listener is not None:
             listener.fetch(generation)
 
     def collect(self, gpus: Served, dcgm: Family, until: float) -> Iterable[Sample | Down]:
-        """The samples of all GPUs, sick ones included, with what their workers fetched.
+        """Yield the samples of all GPUs, sick ones included.
 
         ``dcgm`` is DCGM_FI_DEV_XID_ERRORS as it is served, ``until`` monotonic time.
         """
@@ -110,7 +111,7 @@ class XidWatch:
         yield from self._save(until)
 
     def close(self) -> None:
-        """Stop following; what changed is kept."""
+        """Stop following and save the counts."""
         self._follower.close()
         self._saver.close()
         with self._lock:
@@ -119,14 +120,14 @@ class XidWatch:
             if data is not None:
                 self._file.save(data)
         except OSError as error:
-            log.warning("counts of Xids can't be kept: %s", error)
+            log.warning("counts of Xids can't be saved: %s", error)
 
     def _read_line(self, record: Record) -> None:
         event = self._lines.feed(record.text)
         if event is None:
             return
         now = self._clock.monotonic()
-        # What is read now was not written now, when the exporter was just started.
+        # Just after the start, lines are read long after they were written.
         at = now if self._follower.live else min(now, record.seconds)
         if self._is_too_late(at):
             return
@@ -138,33 +139,28 @@ class XidWatch:
             self._ledger.sequence = record.sequence
 
     def _is_too_late(self, at: float) -> bool:
-        """Whether an event is of before the first counts: they were served without it, so it would look like a new one.
+        """Return whether an event is older than the first counts served, which lacked it: it would look like a new one.
 
-        So it is where the log can't be read at first (no permission, not yet mounted), and later can.
+        This happens if the log can't be read at first (no permission, not yet mounted), and later can.
         """
         return not self._follower.live and self._served_at is not None and at < self._served_at
 
-    def _hear(self, pci: str) -> Callable[[list[XidEvent], tuple[float, float]], None]:
-        def hear(events: list[XidEvent], came: tuple[float, float]) -> None:
+    def _reporter(self, pci: str) -> Callable[[list[XidEvent], tuple[float, float]], None]:
+        def report(events: list[XidEvent], came: tuple[float, float]) -> None:
             log_read = self._follower.error is None
             with self._lock:
                 for event in events:
-                    # Where the message decides, the number alone would have to guess what the log is about to say.
+                    # If the message decides the class, wait for the log's line.
                     if not (log_read and self._classes.needs_text(event.xid)):
                         self._ledger.take(event, self._classes, came, self._clock.wall())
                 self._ledger.heard[pci] = came[1]
 
-        return hear
+        return report
 
     def _samples(self, gpus: Served, dcgm: Family) -> Iterable[Sample]:
         ledger = self._ledger
         labels = self._labels(gpus)
-        counted = {
-            (key, xid_class): families.ERRORS.sample(count, *labels[key.pci], str(key.xid), xid_class)
-            for (key, xid_class), count in ledger.counts.items()
-            if key.pci in labels
-        }
-        yield from (self._before_anything(labels) | counted).values()
+        yield from self._errors(labels)
         critical = ledger.critical()
         yield from (families.CRITICAL.sample(critical[pci], *names) for pci, names in labels.items())
         for (key, cause), count in ledger.consequences.items():
@@ -180,19 +176,20 @@ class XidWatch:
                 yield families.LAST_INFO.sample(1, *labels[pci], str(event.xid), *told, owner.job_id, owner.user)
         yield from self._dcgm(gpus.identities, dcgm)
 
-    def _before_anything(self, labels: dict[str, tuple[str, str]]) -> dict[tuple[Key, str], Sample]:
-        """Critical codes at 0. Kept while the GPUs are the same: they are a tenth of a node's samples."""
-        if labels != self._zeros[0]:
-            zeros = {
-                (Key(pci, code), "critical"): families.ERRORS.sample(0, *names, str(code), "critical")
-                for pci, names in labels.items()
-                for code in self._critical
-            }
-            self._zeros = labels, zeros
-        return self._zeros[1]
+    def _errors(self, labels: Mapping[str, tuple[str, str]]) -> Iterable[Sample]:
+        # Critical codes are there from the start, so that the first error is a rise.
+        counts = self._ledger.counts
+        for pci, names in labels.items():
+            for xid, code in self._critical.items():
+                # A plain tuple is equal to the Key, and cheaper: there are hundreds.
+                count = counts.get((cast("Key", (pci, xid)), "critical"), 0)
+                yield new_sample(families.ERRORS, (*names, code, "critical"), count)
+        for (key, xid_class), count in counts.items():
+            if key.pci in labels and not (xid_class == "critical" and key.xid in self._critical):
+                yield new_sample(families.ERRORS, (*labels[key.pci], str(key.xid), xid_class), count)
 
     def _labels(self, gpus: Served) -> dict[str, tuple[str, str]]:
-        """Labels by PCI address; of a GPU that NVML has never presented the address is all that is known."""
+        """Return labels by PCI address; of a GPU that NVML has never presented, only the address is known."""
         labels = {kernel_pci_id(i.pci_bus_id): i.labels() for i, _ in gpus.identities if i.pci_bus_id}
         known = {*gpus.on_bus, *(key.pci for key, _ in self._ledger.counts)}
         return labels | {pci: (pci, "") for pci in sorted(known - labels.keys() - set(gpus.left_out))}

@@ -1,4 +1,4 @@
-"""Earlier readings to compare with, for values that NVML gives as a difference of two."""
+"""Earlier readings to compare with, for values that NVML derives from the difference of two."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ OLDEST_SECONDS = 120.0
 SPACING_SECONDS = 1.0
 
 
-class Spaced(Generic[T]):
-    """The last two readings that lie at least a second apart; times are monotonic, in seconds."""
+class RateWindow(Generic[T]):
+    """The latest two readings that lie at least a second apart; times are monotonic, in seconds."""
 
     def __init__(self) -> None:
         self._kept: list[tuple[float, T]] = []
 
     def before(self, now: float) -> tuple[float, T] | None:
-        """The newest reading that is a second old, else the oldest that is not too close; None if there is none."""
+        """Return the newest reading that is a second old, else the oldest that is not too close, else None."""
         usable = [(at, reading) for at, reading in self._kept if CLOSEST_SECONDS <= now - at <= OLDEST_SECONDS]
         spaced = [(at, reading) for at, reading in usable if now - at >= SPACING_SECONDS]
         return spaced[-1] if spaced else usable[0] if usable else None
 
     def too_early(self, now: float) -> bool:
-        """Whether a reading taken now would come too soon after the last to say anything."""
+        """Return whether a reading taken now would come too soon after the last one."""
         return bool(self._kept) and now - self._kept[-1][0] < CLOSEST_SECONDS
 
     def keep(self, now: float, reading: T) -> T | None:
-        """Remember a reading. Returns the one that isn't needed any more, which may be this one."""
+        """Keep a reading; return the one that isn't needed any more, which may be this one."""
         if self._kept and now - self._kept[-1][0] < SPACING_SECONDS:
             return reading
         self._kept.append((now, reading))
         return self._kept.pop(0)[1] if len(self._kept) > 2 else None
 
     def forget(self) -> list[T]:
-        """Start anew; returns what was kept."""
+        """Drop all readings; return those that were kept."""
         kept, self._kept = [reading for _, reading in self._kept], []
         return kept

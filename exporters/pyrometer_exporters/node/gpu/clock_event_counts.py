@@ -1,10 +1,10 @@
-"""How often a reason came on: rises that the sampler saw, and those that only the driver's counter tells of.
+"""Count how often a reason came on: rises that the sampler saw, and those that only the driver's counter shows.
 
 The rule, per reason and window between two reads of the counters. Every number is a lower bound: a rise is never
 counted twice, two quick ones may count as one.
 
-- A bit that is on in one sample and was off in the one before came on. What is on at the first sample isn't counted:
-  nobody saw it come. A bit that is on after a gap and was off before it came on once.
+- A bit that is on in one sample and was off in the one before came on. A bit that is on at the first sample isn't
+  counted: nobody saw it come. A bit that is on after a gap and was off before it came on once.
 - A counter that grew by a millisecond or more though the sampler saw no rise counts as one where nothing that the
   sampler saw explains it: the bit is off now, and was last seen more than COUNTER_LAG_SECONDS before the window began
   (a driver may add up late).
@@ -36,7 +36,7 @@ class Rises:
         """As last taken."""
 
     def take(self, mask: int, now: float) -> None:
-        """The bitmask, known bits only, at the monotonic time ``now``."""
+        """Note the bitmask, known bits only, at the monotonic time ``now``."""
         before, self.mask = self.mask, mask
         if mask == before:
             return
@@ -47,7 +47,7 @@ class Rises:
                 self._seen[bit] = now
 
     def last_on(self, bit: int, now: float) -> float:
-        """When the bit was last seen on; ``now`` if it still is, minus infinity if it never was."""
+        """Return when the bit was last on; ``now`` if it still is, minus infinity if it never was."""
         if self.mask is not None and self.mask & bit:
             return now
         return self._seen.get(bit, float("-inf"))
@@ -71,13 +71,13 @@ class ClockEventCounts:
         self._windows: dict[str, _Window] = {}
 
     def reopened(self) -> None:
-        """The GPU was away: counters may have begun again, and a window without reads tells nothing."""
+        """Start over after the GPU was away: its counters may have been reset."""
         self._windows.clear()
 
     def update(
         self, events: Iterable[ClockEvent], samplable: Container[str], mask: int, now: float
     ) -> Mapping[str, int]:
-        """Events by reason, for the reasons of ``events``; ``mask`` was read after their counters were."""
+        """Return the counts by reason, for the reasons of ``events``; ``mask`` was read after their counters."""
         mask &= KNOWN_BITS
         found = {}
         for event in events:

@@ -12,10 +12,10 @@ import pytest
 _ARENAS = """
 import sys, threading
 from pathlib import Path
-from pyrometer_exporters.framework import memory
+from pyrometer_exporters.framework import tuning
 
 if "keep" in sys.argv:
-    memory.keep()
+    tuning.keep()
 kept, all_have = [], threading.Barrier(5)
 def allocate():
     kept.append([bytes(10_000) for _ in range(50)])
@@ -31,10 +31,10 @@ print(sum(int(end, 16) - int(start, 16) > 50_000_000 for start, end in maps))
 
 _COLLECTIONS = """
 import gc, sys
-from pyrometer_exporters.framework import memory
+from pyrometer_exporters.framework import tuning
 
 if "settle" in sys.argv:
-    memory.settle()
+    tuning.settle()
 before = sum(generation["collections"] for generation in gc.get_stats())
 for _ in range(50):
     kept = [(str(number),) for number in range(3000)]

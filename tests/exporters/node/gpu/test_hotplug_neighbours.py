@@ -48,14 +48,17 @@ def test_what_was_counted_of_the_neighbours_goes_on(make_node: MakeNode, hands_o
     node.gpus[0].pulse("hw_slowdown", seconds=0.1, every=0.3)
     node.gpus[2].throttle("hw_thermal")
     node.scrape()
-    start = time.monotonic()
+    began = time.monotonic()
     hands.give_away(1)
     before = _counted(node.scrape(), names)
+    sampled = "pyrometer_gpu_clock_event_sampled_seconds_total"
+    covered = _share(node, node.gpus[0].uuid, sampled)
+    start, sampled_before = time.monotonic(), before[sampled, "0", node.gpus[0].uuid]
     for _ in range(3):
         hands.take_back(1)
-        time.sleep(0.3)
+        _until_sampled(node, 0.2)
         after = _counted(node.scrape(), names)
-        passed = time.monotonic() - start + 0.1
+        passed = time.monotonic() - began + 0.1
         assert set(before) <= set(after)
         for key, value in before.items():
             assert value <= after[key], key
@@ -65,8 +68,26 @@ def test_what_was_counted_of_the_neighbours_goes_on(make_node: MakeNode, hands_o
         hands.give_away(1)
         node.scrape()
     assert _inits(node) == 4
-    sampled = before["pyrometer_gpu_clock_event_sampled_seconds_total", "0", node.gpus[0].uuid]
-    assert sampled > 0.5 * (time.monotonic() - start)  # a connection is no longer a gap than needed
+    grown = before[sampled, "0", node.gpus[0].uuid] - sampled_before
+    # A connection is no longer a gap than needed: half of the time that is covered without one.
+    assert grown > 0.5 * covered * (time.monotonic() - start)
+
+
+def _share(node: Any, uuid: str, name: str) -> float:
+    """Measure the share of time that the sampler covers while nothing else happens."""
+    start, before = time.monotonic(), node.scrape().value(name, gpu="0", uuid=uuid)
+    _until_sampled(node, 0.3)
+    return float(node.scrape().value(name, gpu="0", uuid=uuid) - before) / (time.monotonic() - start)
+
+
+def _until_sampled(node: Any, seconds: float) -> None:
+    """Wait until the sampler has covered so many more seconds of the first GPU."""
+    sampled = node.collector._registry.gpus[0]._throttling.sampled
+    enough, end = sum(sampled.by_mask().values()) + seconds, time.monotonic() + 30
+    while sum(sampled.by_mask().values()) < enough:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+        node.scrape()
 
 
 def _counted(scrape: Any, names: tuple[str, ...]) -> dict[tuple[str, ...], float]:

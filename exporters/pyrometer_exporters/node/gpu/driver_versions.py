@@ -1,4 +1,4 @@
-"""Which driver runs and which library we loaded: after an upgrade without a reboot they differ, and NVML refuses.
+"""The versions of driver and library: after an upgrade without a reboot they differ, and NVML refuses to start.
 
 Source: ``<procfs>/driver/nvidia/version``, whose first line is ``NVRM version: NVIDIA UNIX x86_64 Kernel Module
 550.54.15  Tue Mar  5 22:23:56 UTC 2024`` or ``NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  590.48.01
@@ -18,7 +18,7 @@ from pyrometer_exporters.node.gpu.driver import Driver
 DRIVER_INFO = Family(
     "pyrometer_gpu_driver_info",
     "gauge",
-    "1; versions of the driver as NVML tells it, of the NVML library that this exporter loaded, and of the loaded "
+    "1; versions of the driver as NVML reports it, of the NVML library that this exporter loaded, and of the loaded "
     "kernel module (from /proc/driver/nvidia/version); empty where unknown.",
     ("driver", "library", "kernel_module"),
 )
@@ -34,7 +34,7 @@ _MODULE = re.compile(r"^NVRM version:.*?Kernel Module\b.*?\s(\d+(?:\.\d+)+)\s", 
 
 
 def kernel_module_version(procfs: Path) -> str:
-    """The loaded kernel module's version, or empty where there is none or it can't be read."""
+    """Return the loaded kernel module's version; empty if there is none or it can't be read."""
     try:
         text = (procfs / "driver/nvidia/version").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -44,7 +44,7 @@ def kernel_module_version(procfs: Path) -> str:
 
 
 def differ(library: str, kernel_module: str) -> bool | None:
-    """Whether the two are of different drivers; None where one is unknown.
+    """Return whether the two are of different drivers; None if one is unknown.
 
     >>> differ("13.590.48.01", "590.48.01"), differ("12.550.54", "550.54.15"), differ("13.590.48.01", "580.82.07")
     (False, False, True)
@@ -68,7 +68,7 @@ class Versions:
         self._as_of: object = self  # nothing is as of now
 
     def samples(self) -> Iterable[Sample]:
-        """What is known now."""
+        """Return the samples of now."""
         link, library = self._driver.link, self._driver.library
         if link is None or link is not self._as_of:
             self._module, self._as_of = kernel_module_version(self._procfs), link

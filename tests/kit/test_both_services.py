@@ -1,0 +1,238 @@
+"""The exporters and the alerting service as real processes: one web configuration, one log format, one behaviour."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import shlex
+import shutil
+import socket
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+EXPORTER_RELOAD = "pyrometer_exporter_web_config_last_reload_successful"
+SERVICES = {
+    "node exporter": ("pyrometer_exporters.node.main", EXPORTER_RELOAD),
+    "cluster exporter": ("pyrometer_exporters.cluster.main", EXPORTER_RELOAD),
+    "alerting": ("pyrometer_alerting.app.main", "pyrometer_alerting_config_last_reload_successful"),
+}
+# A reload is the same code in both exporters: one of them is enough where seconds go by.
+RELOADING = ("node exporter", "alerting")
+TLS = "tls_server_config:\n  cert_file: cert.pem\n  key_file: key.pem\n"
+CLIENT_CA = "  client_ca_file: cert.pem\n"
+REQUIRED = "  client_auth_type: RequireAndVerifyClientCert\n"
+
+
+class Service:
+    """A service with its log in a file; its folder holds the web configuration and certificates."""
+
+    def __init__(self, name: str, folder: Path, *flags: str) -> None:
+        module, self.metric = SERVICES[name]
+        self.folder = folder
+        if name == "alerting":
+            paths = [f"--storage.path={folder}/store"]
+        else:
+            paths = [f"--path.state={folder}/state"]
+            names = ("sysfs", "procfs", "rings") if name == "node exporter" else ()
+            paths += [f"--path.{path}={folder}/nothing" for path in names]
+        web = f"--web.config.file={folder}/web.yml"
+        command = [sys.executable, "-m", module, "--web.listen-address=127.0.0.1:0", web, *paths, *flags]
+        with (folder / "log").open("wb") as log:
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log)
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "log").read_text()
+
+    @property
+    def port(self) -> int:
+        until(lambda: "listening on" in self.log or self.process.poll() is not None)
+        found = re.search(r"listening on 127\.0\.0\.1:(\d+)", self.log)
+        assert found, self.log
+        return int(found[1])
+
+    def get(self, path: str = "/-/healthy", tls: ssl.SSLContext | None = None) -> str:
+        """The whole answer with its header; empty where the server refuses the connection."""
+        with (
+            contextlib.suppress(ConnectionError, ssl.SSLError),
+            socket.create_connection(("127.0.0.1", self.port), timeout=10) as raw,
+            tls.wrap_socket(raw) if tls else raw as client,
+        ):
+            client.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+            answer = b""
+            while piece := client.recv(65536):
+                answer += piece
+            return answer.decode()
+        return ""
+
+    def is_served(self, tls: ssl.SSLContext | None) -> bool:
+        return " 200 " in self.get(tls=tls)[:20]
+
+    def write(self, text: str) -> None:
+        """Replace the web configuration."""
+        (self.folder / "new.yml").write_text(text)
+        (self.folder / "new.yml").replace(self.folder / "web.yml")
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.terminate()
+        self.process.wait(20)
+
+
+def until(condition: Callable[[], object], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+Start = Callable[..., Service]
+
+
+@pytest.fixture
+def start(tmp_path: Path, certificate: tuple[Path, Path]) -> Iterator[Start]:
+    """Start a service by its name with a web configuration and further flags."""
+    for source, name in zip(certificate, ("cert.pem", "key.pem"), strict=True):
+        shutil.copy(source, tmp_path / name)
+    started: list[Service] = []
+
+    def make(name: str, text: str, *flags: str) -> Service:
+        (tmp_path / "web.yml").write_text(text)
+        started.append(Service(name, tmp_path, *flags))
+        return started[-1]
+
+    yield make
+    for service in started:
+        service.close()
+
+
+def client(folder: Path, *, certificate: bool = False, newest: ssl.TLSVersion | None = None) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    if certificate:
+        context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
+    if newest is not None:
+        context.maximum_version = newest
+    return context
+
+
+UNUSABLE = {
+    "a CA that verifies nobody": (TLS + CLIENT_CA, "the client CA would verify nobody: set client_auth_type"),
+    "required certificates without a CA": (TLS + REQUIRED, "needs client_ca_file: no certificate could be verified"),
+    "an encrypted key": (TLS.replace("key.pem", "locked.pem"), "the key is encrypted, and no password can be entered"),
+    "a key of another certificate": (TLS.replace("key.pem", "other.pem"), "can't load the certificate or key"),
+    "an unknown key": (TLS + "  client_certs: x\n", "web.yml:4: unknown setting client_certs"),
+    "a plain password": ("basic_auth_users: {me: hunter2}\n", "basic_auth_users.me is not a bcrypt hash"),
+}
+
+
+@pytest.mark.parametrize("problem", UNUSABLE)
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_configuration_that_cannot_protect_ends_in_one_line_and_status_2(
+    start: Start, tmp_path: Path, name: str, problem: str
+) -> None:
+    text, message = UNUSABLE[problem]
+    for command in (
+        ["ec", "-aes128", "-passout", "pass:secret", "-in", tmp_path / "key.pem", "-out", tmp_path / "locked.pem"],
+        ["ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", tmp_path / "other.pem"],
+    ):
+        subprocess.run(["openssl", *command], check=True, capture_output=True)
+    service = start(name, text)
+    assert service.process.wait(60) == 2
+    lines = [line for line in service.log.splitlines() if not line.startswith("time=")]
+    assert len(lines) == 1
+    assert f": --web.config.file: {tmp_path}/web.yml" in lines[0]
+    assert message in lines[0]
+    assert "hunter2" not in service.log
+
+
+@pytest.mark.parametrize("name", RELOADING)
+def test_client_certificates_required_by_a_reload_are_required_of_every_new_connection(
+    start: Start, tmp_path: Path, name: str
+) -> None:
+    anonymous, known = client(tmp_path), client(tmp_path, certificate=True)
+    service = start(name, TLS)
+    assert service.is_served(anonymous)
+    service.write(TLS + CLIENT_CA + REQUIRED)
+    until(lambda: not service.is_served(anonymous))
+    assert service.is_served(known)
+    assert f"\n{service.metric} 1" in service.get("/metrics", known)
+    # What cannot be used, or would protect less, leaves that in force, and a line and a metric report it.
+    service.write(TLS + CLIENT_CA)
+    until(lambda: f"\n{service.metric} 0" in service.get("/metrics", known))
+    service.write(TLS)
+    until(lambda: "removing client certificates takes a restart" in service.log)
+    assert not service.is_served(anonymous)
+    errors = [line for line in service.log.splitlines() if "level=error" in line]
+    assert len(errors) == 2
+    assert all("the old configuration stays in force" in line for line in errors)
+    service.write(TLS + CLIENT_CA + REQUIRED)
+    until(lambda: f"\n{service.metric} 1" in service.get("/metrics", known))
+    assert not service.is_served(anonymous)
+
+
+@pytest.mark.parametrize("name", RELOADING)
+def test_versions_ciphers_and_names_of_a_reload_hold_for_every_new_connection(
+    start: Start, tmp_path: Path, name: str
+) -> None:
+    old, known = (client(tmp_path, certificate=True, newest=newest) for newest in (ssl.TLSVersion.TLSv1_2, None))
+    service = start(name, TLS + CLIENT_CA + REQUIRED)
+    assert service.is_served(old)
+    service.write(TLS + CLIENT_CA + REQUIRED + "  cipher_suites: [TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256]\n")
+    until(lambda: not service.is_served(old))  # the key is of an elliptic curve: no such suite fits it
+    assert service.is_served(known)
+    service.write(TLS + CLIENT_CA + REQUIRED)
+    until(lambda: service.is_served(old))
+    service.write(TLS + CLIENT_CA + REQUIRED + "  min_version: TLS13\n")
+    until(lambda: not service.is_served(old))
+    assert service.is_served(known)
+    service.write(TLS + CLIENT_CA + REQUIRED + "  min_version: TLS13\n  client_allowed_sans: [elsewhere]\n")
+    until(lambda: not service.is_served(known))
+    assert "none of its names is in client_allowed_sans" in service.log
+    service.write(TLS + CLIENT_CA + REQUIRED + "  min_version: TLS13\n  client_allowed_sans: [a, 127.0.0.1]\n")
+    until(lambda: service.is_served(known))
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_headers_are_sent_and_http2_is_one_warning(start: Start, name: str) -> None:
+    headers = "http_server_config: {http2: true, headers: {X-Frame-Options: deny, Content-Security-Policy: sandbox}}"
+    service = start(name, headers)
+    for path in ("/", "/nothing"):
+        answer = service.get(path).partition("\r\n\r\n")[0]
+        assert "\r\nX-Frame-Options: deny" in answer
+        assert answer.count("Content-Security-Policy: ") == 1
+        assert "\r\nContent-Security-Policy: sandbox" in answer
+    warnings = [line for line in service.log.splitlines() if "http2" in line]
+    assert len(warnings) == 1
+    assert "level=warn" in warnings[0]
+    assert "HTTP/1.1 is served" in warnings[0]
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_requests_beyond_the_rate_limit_are_answered_with_429(start: Start, name: str) -> None:
+    service = start(name, "rate_limit: {interval: 1h, burst: 3}")
+    answers = [service.get() for _ in range(5)]
+    assert [answer.split()[1] for answer in answers] == ["200"] * 3 + ["429"] * 2
+    assert "\r\nRetry-After: 3600" in answers[-1]
+
+
+@pytest.mark.parametrize("name", SERVICES)
+@pytest.mark.parametrize("form", ["logfmt", "json"])
+def test_every_log_line_has_the_fields_of_prometheus(start: Start, name: str, form: str) -> None:
+    service = start(name, "http_server_config: {http2: true}", f"--log.format={form}", "--log.level=debug")
+    service.get("/metrics")
+    service.close()
+    lines = service.log.splitlines()
+    for line in lines:
+        fields = json.loads(line) if form == "json" else dict(part.split("=", 1) for part in shlex.split(line))
+        assert list(fields)[:4] == ["time", "level", "source", "msg"]
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", fields["time"])
+        assert fields["level"] in ("debug", "info", "warn", "error")
+    assert any(("level=warn " in line) or ('"level": "warn"' in line) for line in lines)
