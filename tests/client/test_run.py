@@ -1,4 +1,4 @@
-"""What a training loop sees of the client, and what the ring holds afterwards."""
+"""The client as a training loop uses it, and the ring afterwards."""
 
 from __future__ import annotations
 
