@@ -1,4 +1,4 @@
-"""Our text writer against prometheus_client's for one node's 2,500 samples: CPU per scrape and the ratio, in one run.
+"""Compare our text writer with prometheus_client's for one node's 2,500 samples: CPU per scrape and the ratio.
 
 Run: .venv/bin/python benchmarks/bench_exposition.py
 """
@@ -42,7 +42,7 @@ def read(text: bytes) -> set[tuple[object, ...]]:
 
 
 def milliseconds(work: Callable[[], bytes]) -> tuple[float, float]:
-    """Median and 99th percentile of the CPU time of one call."""
+    """Return median and 99th percentile of the CPU time of one call."""
     work()
     times = []
     for _ in range(REPEATS):

@@ -24,7 +24,7 @@ _CHUNK = 1 << 16
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 # A connection that was kept open and that the server has closed meanwhile.
 _STALE = (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError)
-# Of names that cannot be resolved the numbers mean something else.
+# The numbers of name-resolution and TLS errors are not errno's.
 _NUMBERS = {socket.gaierror: "eai", ssl.SSLError: "tls"}
 
 

@@ -39,7 +39,7 @@ METHODS = ("chat.postMessage", "chat.postMessage", "chat.update", "conversations
 
 @dataclass
 class Verdict:
-    """What went wrong; everything empty is right."""
+    """The violations; all empty is right."""
 
     kills: int = 0
     incidents: int = 0
@@ -122,7 +122,7 @@ class Chaos:
             self._doubtful += kind != "ratelimit" and details.get("error") != "service_unavailable"
 
     def _deliver(self) -> None:
-        """What had no answer again; then a new incident, or the other state of one that is known."""
+        """Repeat what had no answer; then send a new incident, or the other state of a known one."""
         self._repeat()
         known = [node for node in self._truth if node not in self._pending]
         if not known or self._random.random() < 0.4:
@@ -153,7 +153,7 @@ class Chaos:
         self._repeat()
 
     def _ask(self, method: str, path: str, data: bytes | None = None) -> bytes | None:
-        """The answer's body when it is a 200. A service that just starts is waited for a little."""
+        """Return the answer's body if it is a 200; retry briefly while the service starts."""
         for _ in range(20):
             try:
                 connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=5)

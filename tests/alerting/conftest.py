@@ -8,13 +8,16 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pyrometer_alerting.state.store import Store
 from pyrometer_simulator.slack import FakeSlack
 from pyrometer_simulator.slack_channel import RateLimits
+
+if TYPE_CHECKING:
+    from alerting_fakes import Bench, FakeClock
 
 
 def _load(name: str, file: str) -> Any:
@@ -47,7 +50,7 @@ def _logging_as_it_was() -> Iterator[None]:
 
 
 @pytest.fixture
-def clock() -> Any:
+def clock() -> FakeClock:
     return _module.FakeClock()
 
 
@@ -66,7 +69,7 @@ def slack() -> Iterator[FakeSlack]:
 
 
 @pytest.fixture
-def bench(store: Store, slack: FakeSlack, clock: Any) -> Any:
+def bench(store: Store, slack: FakeSlack, clock: FakeClock) -> Bench:
     # The fake's `ts` is real time: the clock must agree with it, as Slack's does with ours.
     clock.time = time.time()
     return _module.Bench(store, slack, clock)

@@ -23,12 +23,13 @@ from pyrometer_alerting.sources.alertmanager import ActiveAlert, AlertmanagerErr
 from pyrometer_alerting.state.metrics import Metrics
 from pyrometer_alerting.state.store import Store
 from pyrometer_kit.prometheus import PrometheusError, Series
+from pyrometer_simulator.slack import FakeSlack
 
 START = 1_795_300_000.0
 
 
 class FakeClock:
-    """Stands still until told."""
+    """A clock that moves only when advanced."""
 
     def __init__(self, now: float = START) -> None:
         self.time = now
@@ -198,7 +199,7 @@ def training_incident(**kwargs: Any) -> Incident:
 
 
 def benchmark(name: str) -> Any:
-    """A program of benchmarks/ as a module."""
+    """Import a program of benchmarks/ as a module."""
     path = Path(__file__).parents[2] / "benchmarks" / f"{name}.py"
     if str(path.parent) not in sys.path:  # as it is where the program itself is run: it has modules beside it
         sys.path.append(str(path.parent))
@@ -221,16 +222,16 @@ def wait_until(condition: Callable[[], object], seconds: float = 30.0) -> None:
 
 
 def logged_port(logged: Callable[[], str]) -> int:
-    """The port on which a service listens that was to take any, as its log tells."""
+    """Return the port that a service started on port 0 reports in its log."""
     found: list[str] = []
     wait_until(lambda: found or found.extend(re.findall(r"listening on 127\.0\.0\.1:(\d+)", logged())))
     return int(found[0])
 
 
 class Bench:
-    """Store, intake and courier on a clock that stands still."""
+    """Store, intake and courier on a FakeClock."""
 
-    def __init__(self, store: Store, slack: Any, clock: Any, channel: Any = "#gpu-alerts") -> None:
+    def __init__(self, store: Store, slack: FakeSlack, clock: FakeClock, channel: Any = "#gpu-alerts") -> None:
         self.store, self.slack, self.clock, self.channel = store, slack, clock, channel
         self.metrics = Metrics()
         self.intake = Intake(store, replies=ThreadReplies(Style()), clock=clock, metrics=self.metrics, diagnoses=False)
@@ -247,7 +248,7 @@ class Bench:
     def receive(self, *alerts: Any, **more: Any) -> Outcome:
         return self.intake.apply(parse(body(*alerts, **more)))
 
-    def deliver(self, seconds: Any = 300.0) -> None:
+    def deliver(self, seconds: float = 300.0) -> None:
         """Step until nothing is left to do or so many seconds have passed."""
         end = self.clock.time + seconds
         while (wait := self.courier.step()) < Timing().idle or self.depth():

@@ -86,7 +86,7 @@ class RealAlertmanager:
             f"--config.file={self._folder / 'am.yaml'}",
             f"--storage.path={self._folder / 'data'}",
             f"--web.listen-address=127.0.0.1:{port}",
-            "--log.level=debug",  # tells of every flush
+            "--log.level=debug",  # logs every flush
             *self.cluster,
             *flags,
         ]
@@ -196,13 +196,13 @@ class Receiver:
         return self.service.routes()[WEBHOOK_PATH].handler(request)
 
     def fires(self, *alerts: Mapping[str, Any]) -> None:
-        """What Prometheus says when it is asked now."""
+        """Set the answer of Prometheus to queries for now."""
         now = time.time()
         firing = [Series({**alert["labels"], "alertstate": "firing"}, ((now, 1.0),)) for alert in alerts]
         self.prometheus.answers = [("^ALERTS", list(firing))]
 
     def fired(self, labels: Mapping[str, str], began: float, ended: float) -> None:
-        """What Prometheus says of the past: samples of ALERTS."""
+        """Set the answer of Prometheus about the past: samples of ALERTS."""
         points = tuple((when, 1.0) for when in (began, (began + ended) / 2, ended))
         self.prometheus.answers = [("^ALERTS", [Series({**labels, "alertstate": "firing"}, points)])]
 

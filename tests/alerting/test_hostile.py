@@ -1,4 +1,4 @@
-"""Whatever stands in labels, names and reasons: nothing pings, breaks or overflows, wherever it is shown.
+"""Hostile labels, names and reasons: nothing pings, breaks or overflows, wherever it is shown.
 
 The messages themselves have their property test in test_messages.py; these are the other places, and the whole way.
 """
@@ -14,10 +14,9 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
-from alerting_fakes import START, alert, body, logged_port, raw_alert, wait_until
+from alerting_fakes import START, Bench, alert, body, logged_port, raw_alert, wait_until
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -104,7 +103,7 @@ def test_answers_and_the_modal(name: str, node: str, gpu: str, reason: str) -> N
     assert len(view["private_metadata"]) < 3000
 
 
-def test_the_whole_way_with_every_nasty_label(bench: Any) -> None:
+def test_the_whole_way_with_every_nasty_label(bench: Bench) -> None:
     for number, value in enumerate(NASTY):
         labels = {"node": value, "gpu": value, "run": value, "component": value, "severity": value, "cluster": value}
         raw = raw_alert(value, fingerprint=f"{number:016x}", annotations={"summary": value, "runbook": value}, **labels)

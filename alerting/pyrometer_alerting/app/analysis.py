@@ -131,7 +131,7 @@ class SignatureWatch:
         key = (run.cluster, run.name)
         self._looked[key] = now
         try:
-            found = analysis.examine(self._prometheus, run, now, self._wave(analysis, run, now))
+            examination = analysis.examine(self._prometheus, run, now, self._wave(analysis, run, now))
         except PrometheusError as error:
             self._metrics.signatures.labels("no_answer").inc()
             _log.warning("signatures: run %r: %s", run.name, error)
@@ -140,7 +140,7 @@ class SignatureWatch:
             self._metrics.signatures.labels("error").inc()
             _log.exception("signatures: run %r", run.name)
             return
-        verdict = found.verdict if found is not None else None
+        verdict = examination.verdict if examination is not None else None
         with self._lock:
             if verdict is None:
                 self._readings.pop(key, None)

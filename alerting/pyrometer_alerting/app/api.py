@@ -16,17 +16,18 @@ _JSON = "application/json; charset=utf-8"
 
 def incidents(tx: Transaction, style: Style) -> Response:
     """Answer GET /api/v1/incidents: firing incidents, then resolved ones."""
-    listed = [(incident, tx.outbox.root(incident.id)) for incident in tx.incidents()]
-    return _answer({"incidents": [_as_json(incident, root, style) for incident, root in listed]})
+    pairs = [(incident, tx.outbox.root(incident.id)) for incident in tx.incidents()]
+    return _answer({"incidents": [_as_json(incident, root, style) for incident, root in pairs]})
 
 
 def dead(tx: Transaction) -> Response:
     """Answer GET /api/v1/dead: what Slack refused for good."""
-    found = tx.outbox.dead()
+    operations = tx.outbox.dead()
     return _answer(
         {
             "dead": [
-                {"op_id": one.op_id, "incident": one.incident_id, "kind": one.kind, "error": one.error} for one in found
+                {"op_id": one.op_id, "incident": one.incident_id, "kind": one.kind, "error": one.error}
+                for one in operations
             ]
         }
     )

@@ -35,21 +35,21 @@ def replay(arguments: Sequence[str]) -> int:
     parser.add_argument("--storage.path", dest="storage", default="./pyrometer-alerting", metavar="FOLDER")
     parser.add_argument("--list", action="store_true", help="only list them")
     parser.add_argument("operation", nargs="*", help="operations to retry, as listed (default: all)")
-    given = parser.parse_args(list(arguments))
-    store = Store(Path(given.storage), alone=False)
+    options = parser.parse_args(list(arguments))
+    store = Store(Path(options.storage), alone=False)
     try:
         with store.transaction() as tx:
             dead = tx.outbox.dead()
-            wanted = given.operation or [operation.op_id for operation in dead]
-            if given.list:
+            op_ids = options.operation or [operation.op_id for operation in dead]
+            if options.list:
                 _say(f"{one.op_id}  {one.kind:5}  {one.error}" for one in dead)
                 return 0
-            unknown = [op_id for op_id in wanted if not tx.outbox.replay(op_id, SystemClock().wall())]
+            unknown = [op_id for op_id in op_ids if not tx.outbox.replay(op_id, SystemClock().wall())]
     finally:
         store.close()
     if unknown:
         raise UsageError(f"no dead operation {unknown[0]}: see pyrometer-alerting replay --list")
-    _say([f"{len(wanted)} operations will be tried again"])
+    _say([f"{len(op_ids)} operations will be tried again"])
     return 0
 
 
@@ -79,7 +79,7 @@ def digest(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     parser = Flags("pyrometer-alerting digest", _DIGEST)
     parser.add_argument("--weekly", action="store_true", help="the last week instead of the last day")
     parser.add_argument("--print", action="store_true", help="print the digest (the default and only action)")
-    given, rest = parser.parse_known_args(list(arguments))
+    options, rest = parser.parse_known_args(list(arguments))
     chosen = settings.load(rest, environment)
     prometheus = HttpPrometheus(chosen.prometheus_url, DIGEST_SECONDS) if chosen.prometheus_url else None
     style = Style(notice=chosen.notice)
@@ -87,7 +87,7 @@ def digest(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     try:
         digests = Digests(chosen.schedules, chosen.zone, prometheus)
         digest_scheduler = DigestScheduler(store, digests, style=style, clock=SystemClock(), changed=lambda: None)
-        report = digest_scheduler.report("weekly" if given.weekly else "daily", SystemClock().wall())
+        report = digest_scheduler.report("weekly" if options.weekly else "daily", SystemClock().wall())
     finally:
         store.close()
     _say([terminal.render(build_digest(report, style, chosen.zone), colour=sys.stdout.isatty())])

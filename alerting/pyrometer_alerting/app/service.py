@@ -196,7 +196,7 @@ class Service:
             return Response(400, f"{error}\n".encode())
         except StoreError as error:
             _log.error("webhook: %s", error)
-            return Response(503, b"the store cannot take it now\n")
+            return Response(503, b"the store cannot be written now\n")
         self._changed(outcome)
         return Response(200, b"ok\n")
 
@@ -211,7 +211,7 @@ class Service:
                 self._intake.fold(tx, [replace(alert, firing=False, ends_at=now)], 0, now, outcome)
         except StoreError as error:
             _log.error("webhook: %s", error)
-            return Response(503, b"the store cannot take it now\n")
+            return Response(503, b"the store cannot be written now\n")
         self._changed(outcome)
         return Response(200, b"too large: see the channel\n")
 
@@ -247,17 +247,17 @@ class Service:
     def _page(self) -> Response:
         now = self._clock.wall()
         with self._store.transaction() as tx:
-            listed = [(incident, tx.outbox.root(incident.id)) for incident in tx.incidents(50)]
+            pairs = [(incident, tx.outbox.root(incident.id)) for incident in tx.incidents(50)]
             trouble = self._trouble(tx, now)
-        shown = [page.Shown(incident, build(incident, self._style), _delivery(root)) for incident, root in listed]
+        cards = [page.Shown(incident, build(incident, self._style), _delivery(root)) for incident, root in pairs]
         banner = page.Banner(self._style.notice, trouble)
-        return Response(200, page.render(shown, banner, now).encode(), _HTML, _PAGE_HEADERS)
+        return Response(200, page.render(cards, banner, now).encode(), _HTML, _PAGE_HEADERS)
 
     def _digest(self) -> Response:
         """Return the digest as a page; while it is rendered, a page that refreshes itself."""
-        made = self.analysis.digest_scheduler.page()
-        body = made if made is not None else "The digest is being made: this page comes back in 3 s."
-        return Response(200, body.encode(), _HTML, _PAGE_HEADERS | ({} if made is not None else {"Refresh": "3"}))
+        page_html = self.analysis.digest_scheduler.page()
+        body = page_html if page_html is not None else "The digest is being prepared; this page reloads in 3 s."
+        return Response(200, body.encode(), _HTML, _PAGE_HEADERS | ({} if page_html is not None else {"Refresh": "3"}))
 
     def _trouble(self, tx: Transaction, now: float) -> tuple[str, ...]:
         depth, oldest, dead = tx.outbox.depth()
@@ -265,17 +265,17 @@ class Service:
         lines = []
         if heartbeat is not None and now - float(heartbeat) > _WATCHDOG_SECONDS:
             lines.append(
-                f"No Watchdog for {duration(now - float(heartbeat))}: Prometheus, Alertmanager or the way from them is"
+                f"No Watchdog for {duration(now - float(heartbeat))}: Prometheus, Alertmanager or the path from them is"
                 " broken, and no other alert can be trusted to arrive."
             )
         if self.courier.blocked:
-            lines.append(f"Slack refuses everything: {self.courier.blocked}. {depth} messages are kept and wait.")
+            lines.append(f"Slack refuses everything: {self.courier.blocked}. {depth} messages are queued.")
         elif oldest is not None and now - oldest > 30:
             lines.append(f"{depth} messages wait for Slack, the oldest for {now - oldest:.0f} s.")
         for channel, why in self.courier.parked.items():
-            lines.append(f"{channel} cannot be reached ({why}): what is new there goes to the service's own channel.")
+            lines.append(f"{channel} cannot be reached ({why}): new messages go to the service's own channel.")
         if dead:
-            lines.append(f"{dead} messages were refused by Slack for good: pyrometer-alerting replay tries them again.")
+            lines.append(f"{dead} messages were refused by Slack for good: pyrometer-alerting replay retries them.")
         return tuple(lines)
 
     def _query(self, query: Callable[[Transaction], Response]) -> Response:

@@ -134,10 +134,10 @@ def load(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
     Raises:
         UsageError: something is wrong; the message says what in one line.
     """
-    given = vars(_parser().parse_args(list(arguments)))
-    config_file = given.pop("config.file")
+    options = vars(_parser().parse_args(list(arguments)))
+    config_file = options.pop("config.file")
     from_file = _from_file(Path(config_file)) if config_file else {}
-    flags = {name: value for name, value in given.items() if value is not None}
+    flags = {name: value for name, value in options.items() if value is not None}
     values = {**_DEFAULTS, **from_file, **flags}
     for name, choices in _CHOICES.items():
         if values[name] not in choices:
@@ -148,8 +148,8 @@ def load(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
 def _parser() -> Flags:
     parser = Flags(PROG, "Alertmanager in, Slack out.")
     for name, default in _DEFAULTS.items():
-        shown = f" (default {default})" if default else ""
-        parser.add_argument(f"--{name}", dest=name, metavar="VALUE", help=_HELP[name] + shown)
+        suffix = f" (default {default})" if default else ""
+        parser.add_argument(f"--{name}", dest=name, metavar="VALUE", help=_HELP[name] + suffix)
     add_version_flag(parser, PROG)
     parser.add_argument("--config.file", dest="config.file", metavar="VALUE", help="YAML file with these settings")
     return parser
@@ -201,15 +201,15 @@ def _settings(values: Mapping[str, str], environment: Mapping[str, str]) -> Sett
 
 def _schedules(daily: str, weekly: str) -> tuple[Schedule, ...]:
     """Parse `09:00` and `mon 09:00`."""
-    found = []
+    schedules = []
     if daily:
-        found.append(Schedule("daily", _minutes("digest.daily", daily, daily)))
+        schedules.append(Schedule("daily", _minutes("digest.daily", daily, daily)))
     if weekly:
         day, _, clock = weekly.strip().lower().partition(" ")
         if day[:3] not in WEEKDAYS:
             raise UsageError(f"--digest.weekly={weekly}: expected a weekday and a time, such as mon 09:00")
-        found.append(Schedule("weekly", _minutes("digest.weekly", weekly, clock), WEEKDAYS.index(day[:3])))
-    return tuple(found)
+        schedules.append(Schedule("weekly", _minutes("digest.weekly", weekly, clock), WEEKDAYS.index(day[:3])))
+    return tuple(schedules)
 
 
 def _minutes(name: str, value: str, clock: str) -> int:
@@ -244,8 +244,8 @@ def _url(name: str, value: str) -> str:
     except ValueError:
         port_is_good = False
     if not is_web_url(value) or not port_is_good:
-        shown = value.rpartition("@")[2]
-        raise UsageError(f"--{name}={shown}: expected an address such as http://127.0.0.1:9090")
+        address = value.rpartition("@")[2]
+        raise UsageError(f"--{name}={address}: expected an address such as http://127.0.0.1:9090")
     return value
 
 

@@ -196,22 +196,30 @@ class Courier:
         self._deliver(operation, message, builder if native else None, now)
 
     def _deliver(
-        self, operation: Operation, message: Message, drawn: Callable[[int], Message] | None, now: float
+        self, operation: Operation, message: Message, native_builder: Callable[[int], Message] | None, now: float
     ) -> bool:
-        """Post or edit it; whether Slack has it. `drawn` builds it by level where Slack is to draw the charts."""
-        known = (operation.channel, operation.ts) if operation.channel and operation.ts else None
-        taken = self._attempt(operation, lambda: self._call_slack(operation, message, known))
-        if taken and drawn is not None and operation.degrade == WITHOUT_CHART and has_chart(drawn(0)):
+        """Post or edit the message; return whether Slack has it.
+
+        `native_builder` builds it by level if Slack draws the charts.
+        """
+        place = (operation.channel, operation.ts) if operation.channel and operation.ts else None
+        delivered = self._attempt(operation, lambda: self._call_slack(operation, message, place))
+        if (
+            delivered
+            and native_builder is not None
+            and operation.degrade == WITHOUT_CHART
+            and has_chart(native_builder(0))
+        ):
             record_chart_refusal(self._store, operation.op_id, now)
-        return taken
+        return delivered
 
     def _call_slack(
-        self, operation: Operation, message: Message, known: tuple[str, str] | None
+        self, operation: Operation, message: Message, place: tuple[str, str] | None
     ) -> tuple[str, str, str]:
-        if known is None:
+        if place is None:
             channel, ts = self._slack.post(self.limits.target(operation), message, operation.metadata, None)
         else:
-            channel, ts = known
+            channel, ts = place
             self._slack.update(channel, ts, message, operation.metadata)
         return channel, ts, message.digest()
 
@@ -230,14 +238,14 @@ class Courier:
         """Make the call and store its outcome; return whether Slack has the message."""
         method = slack_method(operation)
         try:
-            channel, ts, shown = call()
+            channel, ts, digest = call()
         except SlackFailure as failure:
             self._count(method, failure.code)
             self._failed(operation, failure)
             return False
         self._count(method, "ok")
         with self._store.transaction() as tx:
-            tx.outbox.finish(operation, channel, ts, shown, self._clock.wall())
+            tx.outbox.finish(operation, channel, ts, digest, self._clock.wall())
             if operation.kind == "root" and operation.ts is None:
                 tx.save_fact(f"channel:{self.limits.target(operation)}", channel)
             if operation.error == _POSTED_AGAIN:
@@ -270,20 +278,20 @@ class Courier:
         """Look up our own message; post it again only after two lookups have not found it."""
         try:
             channel = operation.channel or self._channel_id(self.limits.target(operation))
-            found = self._find(operation, channel)
+            posts = self._find(operation, channel)
         except SlackFailure as failure:
             self._count(slack_method(operation), failure.code)
             self._lookup_failed(operation, failure, now)
             return
         self._count(slack_method(operation), "ok")
         with self._store.transaction() as tx:
-            if found:
-                tx.outbox.adopt(operation, channel, found[0], now)
+            if posts:
+                tx.outbox.adopt(operation, channel, posts[0], now)
             elif operation.lookups == 0:
                 tx.outbox.look_up_at(operation.op_id, now + self._timing.second_look, "not found yet", 1)
             else:
                 tx.outbox.retry_at(operation.op_id, now, _POSTED_AGAIN)
-        for surplus in found[1:]:
+        for surplus in posts[1:]:
             self._delete(channel, surplus)
 
     def _find(self, operation: Operation, channel: str) -> list[str]:
@@ -315,13 +323,13 @@ class Courier:
                 wait = min(wait, sweep.due - now)
                 continue
             try:
-                found = self._slack.find(sweep.channel, sweep.op_id, sweep.oldest - _CLOCK_SKEW_SECONDS, sweep.thread)
+                posts = self._slack.find(sweep.channel, sweep.op_id, sweep.oldest - _CLOCK_SKEW_SECONDS, sweep.thread)
             except SlackFailure as failure:
                 _log.warning("outbox: duplicate check: %s", failure.code)
                 with self._store.transaction() as tx:
                     tx.outbox.repeat_duplicate_check(sweep.op_id, now + self._timing.sweep + failure.retry_after)
                 continue
-            for surplus in found:
+            for surplus in posts:
                 if surplus != sweep.ts:
                     self._delete(sweep.channel, surplus)
             with self._store.transaction() as tx:
@@ -330,8 +338,8 @@ class Courier:
 
     def _channel_id(self, name: str) -> str:
         with self._store.transaction() as tx:
-            known = tx.fact(f"channel:{name}")
-        return known or self._slack.channel_id(name)
+            channel_id = tx.fact(f"channel:{name}")
+        return channel_id or self._slack.channel_id(name)
 
     def _delete(self, channel: str, ts: str) -> None:
         try:

@@ -72,8 +72,8 @@ class SendLimits:
         if failure.trouble is Trouble.AUTH:
             self._blocked = (failure, now + self._probe_seconds)
         if failure.trouble is Trouble.CHANNEL:
-            known = operation.ts is not None or operation.kind == "reply"
-            where = (operation.target or self._channel) if known else self.target(operation)
+            has_place = operation.ts is not None or operation.kind == "reply"
+            where = (operation.target or self._channel) if has_place else self.target(operation)
             self._parked[where] = (failure.code, now + self._probe_seconds)
 
     def record_success(self, operation: Operation) -> None:

@@ -124,29 +124,33 @@ class IncidentPictures:
             return False
         started = time.monotonic()
         try:
-            made = self._make(incident, now)
+            success = self._make(incident, now)
         except ImportError:
             _log.warning("pictures: Matplotlib is not installed: pip install matplotlib, or set --slack.charts=off")
-            self._not_before, made = now + WITHOUT_LIBRARY_SECONDS, False
+            self._not_before, success = now + WITHOUT_LIBRARY_SECONDS, False
         except (PrometheusError, SlackFailure) as error:
             _log.warning("pictures: incident %s: %s", incident.id, error)
             self._made.pop(incident.id, None)
-            self._not_before, made = now + AFTER_FAILURE_SECONDS, False
+            self._not_before, success = now + AFTER_FAILURE_SECONDS, False
         except Exception:  # noqa: BLE001 - a picture that cannot be drawn must not end all others
             _log.exception("pictures: incident %s", incident.id)
-            self._made[incident.id], made = (now, not incident.firing), False
-        self._metrics.pictures.labels("made" if made else "failed").inc()
+            self._made[incident.id], success = (now, not incident.firing), False
+        self._metrics.pictures.labels("made" if success else "failed").inc()
         _log.debug("pictures: incident %s took %.2f s", incident.id, time.monotonic() - started)
-        return made
+        return success
 
     def _next(self, now: float) -> Incident | None:
         """Return the newest incident whose picture is missing or outdated."""
         with self._store.transaction() as tx:
             if self._charts == "off" or has_native_charts_enabled(tx, self._charts, now):
                 return None
-            found = [incident for incident in tx.recent_incidents(now - RECENT_SECONDS) if _wants_picture(incident)]
-        self._made = {key: made for key, made in self._made.items() if key in {incident.id for incident in found}}
-        return next((incident for incident in found if self._is_due(incident, now)), None)
+            candidates = [
+                incident for incident in tx.recent_incidents(now - RECENT_SECONDS) if _wants_picture(incident)
+            ]
+        self._made = {
+            key: picture for key, picture in self._made.items() if key in {incident.id for incident in candidates}
+        }
+        return next((incident for incident in candidates if self._is_due(incident, now)), None)
 
     def _is_due(self, incident: Incident, now: float) -> bool:
         at, of_the_end = self._made.get(incident.id, (0.0, False))

@@ -185,15 +185,15 @@ class WebSlack:
 
     def find(self, channel: str, op_id: str, oldest: float, thread_ts: str | None) -> list[str]:
         """Call conversations.history (or .replies) with metadata, page by page."""
-        found: list[str] = []
+        timestamps: list[str] = []
         cursor: str | None = None
         for _page in range(MAX_HISTORY_PAGES):
             answer = self._history(channel, oldest, thread_ts, cursor)
-            found += [str(message["ts"]) for message in answer.get("messages") or [] if _op_id(message) == op_id]
+            timestamps += [str(message["ts"]) for message in answer.get("messages") or [] if _op_id(message) == op_id]
             cursor = (answer.get("response_metadata") or {}).get("next_cursor")
             if not cursor:
                 break
-        return sorted(found, key=float)
+        return sorted(timestamps, key=float)
 
     def _history(self, channel: str, oldest: float, thread_ts: str | None, cursor: str | None) -> SlackResponse:
         if thread_ts is None:
@@ -234,9 +234,9 @@ class WebSlack:
                     exclude_archived=True, types="public_channel,private_channel", limit=999, cursor=page
                 )
             )
-            for listed in answer.get("channels") or []:
-                if listed.get("name") == name:
-                    return str(listed["id"])
+            for entry in answer.get("channels") or []:
+                if entry.get("name") == name:
+                    return str(entry["id"])
             cursor = (answer.get("response_metadata") or {}).get("next_cursor")
             if not cursor:
                 raise SlackFailure(Trouble.CHANNEL, "channel_not_found")
@@ -260,8 +260,8 @@ class WebSlack:
 
     def upload(self, name: str, content: bytes, title: str) -> str:
         """Call files.getUploadURLExternal, send the bytes, and call files.completeUploadExternal."""
-        given = self._call(lambda: self._client.files_getUploadURLExternal(filename=name, length=len(content)))
-        address, file_id = str(given["upload_url"]), str(given["file_id"])
+        ticket = self._call(lambda: self._client.files_getUploadURLExternal(filename=name, length=len(content)))
+        address, file_id = str(ticket["upload_url"]), str(ticket["file_id"])
         self._send_bytes(address, content)
         self._call(lambda: self._client.files_completeUploadExternal(files=[{"id": file_id, "title": title}]))
         return file_id

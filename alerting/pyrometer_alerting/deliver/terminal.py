@@ -25,16 +25,16 @@ def render(message: Message, *, colour: bool = False) -> str:
     for block in message.blocks:
         if block["type"] == "data_visualization" and block["chart"]["type"] == "line":
             lines.append(f"  {block['title']}: {sparkline(block)}")
-        shown = ["".join(_plain(span, colour=colour) for span in piece) for piece in texts(block)]
+        pieces = ["".join(_plain(span, colour=colour) for span in piece) for piece in texts(block)]
         if block["type"] == "header":
-            lines.append(f"{_BOLD}{shown[0]}{_RESET}" if colour else shown[0])
+            lines.append(f"{_BOLD}{pieces[0]}{_RESET}" if colour else pieces[0])
         elif block["type"] == "context":
-            line = "  ".join(shown)
+            line = "  ".join(pieces)
             lines.append(f"  {_DIM}{line}{_RESET}" if colour else f"  {line}")
         elif "fields" in block:
-            lines.append("  " + "  ".join(piece.replace("\n", ": ") for piece in shown))
+            lines.append("  " + "  ".join(piece.replace("\n", ": ") for piece in pieces))
         else:
-            lines += [wrapped for piece in shown for wrapped in _wrapped(piece)]
+            lines += [wrapped for piece in pieces for wrapped in _wrapped(piece)]
     return "\n".join(lines)
 
 
@@ -97,6 +97,6 @@ class TerminalSlack:
         return False
 
     def _print(self, indent: str, message: Message) -> None:
-        shown = textwrap.indent(render(message, colour=self._colour), indent)
-        self._stream.write(shown + "\n\n")
+        lines = textwrap.indent(render(message, colour=self._colour), indent)
+        self._stream.write(lines + "\n\n")
         self._stream.flush()

@@ -65,22 +65,22 @@ def diagnose(incident: Incident, evidence: Evidence, others: Sequence[Incident],
 
 def _one_per_part(suspects: Sequence[Suspect]) -> list[Suspect]:
     """Merge suspects on the same part: the gravest names it, the others confirm it."""
-    kept: dict[str, Suspect] = {}
+    by_part: dict[str, Suspect] = {}
     for suspect in sorted(suspects, key=lambda found: -found.score):
         part = part_of(suspect.labels) or suspect.cause
-        if part in kept:
-            kept[part].confirm(1.1, f"{suspect.cause} ({', '.join(suspect.evidence)})")
+        if part in by_part:
+            by_part[part].confirm(1.1, f"{suspect.cause} ({', '.join(suspect.evidence)})")
         else:
-            kept[part] = suspect
-    return list(kept.values())
+            by_part[part] = suspect
+    return list(by_part.values())
 
 
 def _weigh_wait(suspect: Suspect, evidence: Evidence) -> None:
     """Doubt a part on a node other than that of the rank that waits least: the run waits for that rank."""
-    found = least_waiting(evidence.ranks.waits)
-    if found is None or suspect.kind not in ("throttle", "clock", "pcie") or "node" not in suspect.labels:
+    slowest = least_waiting(evidence.ranks.waits)
+    if slowest is None or suspect.kind not in ("throttle", "clock", "pcie") or "node" not in suspect.labels:
         return
-    labels, _wait, _median = found
+    labels, _wait, _median = slowest
     if labels["node"] != suspect.labels["node"]:
         suspect.doubt(0.7, f"the ranks wait for rank {labels['rank']} on {labels['node']}, not for this one")
 
@@ -216,21 +216,21 @@ def _wide(alert: Alert, suspects: Sequence[Suspect], evidence: Evidence) -> list
     suspect = _suspect_from_alert(alert, {"node": node} if node else {scope: name} if name else {})
     there = _ports_at(scope, name, evidence)
     places = {part_of(port.labels) for port in there}
-    taken = [
+    explained = [
         suspect
         for suspect in suspects
         if suspect.kind == "link"
         and (part_of(suspect.labels) in places or (node and suspect.labels.get("node") == node))
     ]
     # The alert waits for a scrape and an evaluation; its links were seen going down earlier.
-    suspect.onset = min([suspect.onset, *(suspect.onset for suspect in taken)])
-    suspect.evidence += [f"{part_of(suspect.labels)}: {suspect.evidence[0]}" for suspect in taken[:3]]
+    suspect.onset = min([suspect.onset, *(suspect.onset for suspect in explained)])
+    suspect.evidence += [f"{part_of(suspect.labels)}: {suspect.evidence[0]}" for suspect in explained[:3]]
     if there:
         _judge_ports(suspect, there)
     elif scope == "rack":
         inside = sum(rack == name for rack in evidence.racks.values())
         suspect.evidence.append(f"{inside} of the run's {len(evidence.nodes)} nodes are in it")
-    return [*(suspect for suspect in suspects if suspect not in taken), suspect]
+    return [*(suspect for suspect in suspects if suspect not in explained), suspect]
 
 
 def _judge_ports(suspect: Suspect, ports: Sequence[Port]) -> None:
@@ -241,7 +241,7 @@ def _judge_ports(suspect: Suspect, ports: Sequence[Port]) -> None:
     elif any(port.lost is False for port in ports):
         suspect.doubt(UNTOUCHED, f"none {of} lost its link")
     else:
-        suspect.doubt(0.8, f"whether one {of} lost its link is not known")
+        suspect.doubt(0.8, f"unknown whether one {of} lost its link")
 
 
 def _ports_at(scope: str, name: str, evidence: Evidence) -> list[Port]:
@@ -308,29 +308,29 @@ def _broadened(causes: list[Cause], evidence: Evidence) -> list[Cause]:
     if len(throttling) <= max(BROAD_GPUS, len(evidence.gpus) // 4):
         return causes
     nodes = sorted({cause.labels["node"] for cause in throttling if cause.labels})
-    said = f"{len(throttling)} of the run's {len(evidence.gpus)} GPUs throttle, on {len(nodes)} nodes"
-    return [Cause(NO_SINGLE_PART, throttling[0].cause, (said,), score=throttling[0].score + 1), *causes]
+    summary = f"{len(throttling)} of the run's {len(evidence.gpus)} GPUs throttle, on {len(nodes)} nodes"
+    return [Cause(NO_SINGLE_PART, throttling[0].cause, (summary,), score=throttling[0].score + 1), *causes]
 
 
 def _unknown(evidence: Evidence, weak: Sequence[Cause], others: Sequence[Incident], incident: Incident) -> Cause:
     """Return `unknown` with what was checked, so that nobody checks it again, and the evidence that is too weak."""
-    said = []
+    notes = []
     if evidence.nodes and not evidence.missing:
         counts = f"{len(evidence.gpus)} GPUs on {len(evidence.nodes)} nodes"
-        said.append(f"{counts}: no convincing throttling, flap or low clock in the last {WINDOW_SECONDS} s")
+        notes.append(f"{counts}: no convincing throttling, flap or low clock in the last {WINDOW_SECONDS} s")
     if evidence.shape is not None and evidence.shape.look_at:
-        said.append(f"with such an MFU curve look at {evidence.shape.look_at}")
-    said += [
-        f"seen, not convincing: {cause.part} {cause.cause} ({'; '.join(cause.against) or 'too little'})"
+        notes.append(f"for such an MFU curve, check {evidence.shape.look_at}")
+    notes += [
+        f"seen but not convincing: {cause.part} {cause.cause} ({'; '.join(cause.against) or 'too little'})"
         for cause in weak[:2]
     ]
     if not evidence.nodes:
         alerts = cause_alerts(others, incident.cluster)
-        said += [
-            f"{part_of(alert.labels) or NO_SINGLE_PART} {alert.name} fires; whether the run uses it is not known"
+        notes += [
+            f"{part_of(alert.labels) or NO_SINGLE_PART} {alert.name} fires; unknown whether the run uses it"
             for alert in alerts[:3]
         ]
-    return Cause("unknown", "", tuple(said))
+    return Cause("unknown", "", tuple(notes))
 
 
 def _of_run(evidence: Evidence) -> pd.DataFrame:

@@ -67,6 +67,6 @@ def lost_seconds(
 def _seconds(prometheus: Prometheus, cluster: str, run: str, start: float, end: float) -> pd.DataFrame:
     """Return how long each batch took, by its end."""
     where = f"{selected(cluster, run)}[{max(round(1000 * (end - start)), 1)}ms]"
-    found = prometheus.instant(f"pyrometer_train_batch_step_seconds{where}", end)
-    points = [point for series in found for point in series.points]
+    series_list = prometheus.instant(f"pyrometer_train_batch_step_seconds{where}", end)
+    points = [point for series in series_list for point in series.points]
     return pd.DataFrame(points, columns=["at", "seconds"]).drop_duplicates("at")

@@ -177,10 +177,10 @@ def _short(curve: MfuCurve, starts: NDArray[np.int64], ends: NDArray[np.int64]) 
 
 def _without(low: NDArray[np.bool_], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Mark the low batches that are in none of these stretches."""
-    kept = np.ones(len(low), dtype=np.bool_)
+    mask = np.ones(len(low), dtype=np.bool_)
     for start, end in zip(starts, ends, strict=True):
-        kept[start:end] = False
-    return kept
+        mask[start:end] = False
+    return mask
 
 
 def _dips(curve: MfuCurve, relative: Floats, starts: NDArray[np.int64], ends: NDArray[np.int64], *, deep: bool) -> Dips:

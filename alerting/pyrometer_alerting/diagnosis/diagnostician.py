@@ -169,37 +169,37 @@ class Diagnostician:
             incident = tx.incident(incident_id)
             if incident is None or not incident.firing:
                 return incident_id
-            found = replace(merge_diagnoses(incident.diagnosis, result), strangers=())
+            combined = replace(merge_diagnoses(incident.diagnosis, result), strangers=())
             if keys := unrelated_keys(incident, self._unrelated(incident_id, result, now)):
-                split_off(tx, replace(incident, diagnosis=found), keys, self._replies, self.routing, now=now)
+                split_off(tx, replace(incident, diagnosis=combined), keys, self._replies, self.routing, now=now)
                 self._changed()
                 return incident_id
-            causes = explained_by(incident, found, tx.recent_incidents(float("inf")))
+            causes = explained_by(incident, combined, tx.recent_incidents(float("inf")))
             if causes:
-                change = merge_incidents(tx, [replace(incident, diagnosis=found), *causes], "", now)
+                change = merge_incidents(tx, [replace(incident, diagnosis=combined), *causes], "", now)
                 tx.save_incident(change.incident, now)
                 announce(tx, change, self._replies, self.routing, now=now, not_before=now)
                 incident_id = change.incident.id
             else:
-                self._note(tx, incident, found, now)
+                self._note(tx, incident, combined, now)
             tx.outbox.hasten(incident_id, now)
         self._changed()
         return incident_id
 
     @staticmethod
-    def _note(tx: Transaction, incident: Incident, found: Diagnosis, now: float) -> None:
+    def _note(tx: Transaction, incident: Incident, diagnosis: Diagnosis, now: float) -> None:
         """Store the diagnosis, and request an edit if it is news; any other edit shows the newest numbers anyway."""
-        before, news = incident.diagnosis, is_news(incident.diagnosis, found)
-        told_at = found.at if news or before is None else _published_at(before)
-        tx.save_incident(replace(incident, diagnosis=replace(found, told_at=told_at)), now)
+        before, news = incident.diagnosis, is_news(incident.diagnosis, diagnosis)
+        told_at = diagnosis.at if news or before is None else _published_at(before)
+        tx.save_incident(replace(incident, diagnosis=replace(diagnosis, told_at=told_at)), now)
         if news and incident.is_posted:
             tx.outbox.request(incident.id, now, now)
 
     def _unrelated(self, incident_id: str, result: Diagnosis, now: float) -> set[str]:
         """Return the alerts that have been unrelated to the run for long enough."""
         mine = {(incident_id, fingerprint) for fingerprint in result.strangers}
-        kept = {one: since for one, since in self._unrelated_since.items() if one[0] != incident_id or one in mine}
-        self._unrelated_since = dict.fromkeys(mine, now) | kept
+        others = {one: since for one, since in self._unrelated_since.items() if one[0] != incident_id or one in mine}
+        self._unrelated_since = dict.fromkeys(mine, now) | others
         return {one[1] for one in mine if now - self._unrelated_since[one] >= UNRELATED_SECONDS}
 
     def _close(self, incident_id: str, result: Diagnosis) -> None:
@@ -243,8 +243,8 @@ def merge_diagnoses(before: Diagnosis | None, now: Diagnosis) -> Diagnosis:
 
 def _after(before: Diagnosis, now: Diagnosis) -> Diagnosis:
     explained = tuple(cause for cause in before.causes if cause.labels)
-    known = {(cause.part, cause.cause) for cause in explained}
-    fresh = tuple(cause for cause in now.causes if (cause.part, cause.cause) not in known)
+    earlier = {(cause.part, cause.cause) for cause in explained}
+    fresh = tuple(cause for cause in now.causes if (cause.part, cause.cause) not in earlier)
     return replace(now, causes=(*explained, *fresh), onset=before.onset)
 
 

@@ -97,8 +97,8 @@ def _gather_more(questions: _Questions, evidence: Evidence, drop: Drop | None) -
     prometheus, cluster, run, now = questions.prometheus, questions.cluster, questions.run, questions.now
     onset = evidence.onset if evidence.onset is not None else now - WINDOW_SECONDS
     try:
-        seen = drop.seen_at(evidence.onset) if drop is not None else None
-        evidence.looked = examine(prometheus, run_of(prometheus, cluster, run, now), now, drop=seen)
+        dated_drop = drop.seen_at(evidence.onset) if drop is not None else None
+        evidence.looked = examine(prometheus, run_of(prometheus, cluster, run, now), now, drop=dated_drop)
         evidence.shape = evidence.looked.shape() if evidence.looked is not None else None
     except PrometheusError as error:
         evidence.missing.append(f"MFU of the batches: {error}")
@@ -130,8 +130,8 @@ class _Questions:
         """Return MFU by time over the look-back; one batch per 5 s is enough to see where it fell."""
         selector = f"pyrometer_train_batch_mfu_ratio{{cluster={quoted(self.cluster)},run={quoted(self.run)}}}"
         query = f"max(avg_over_time({selector}[{STEP_SECONDS}s]))"
-        found = self.prometheus.range(query, self.now - LOOK_BACK_SECONDS, self.now, STEP_SECONDS)
-        return _series(found[0]) if found else pd.Series(dtype=float)
+        result = self.prometheus.range(query, self.now - LOOK_BACK_SECONDS, self.now, STEP_SECONDS)
+        return _series(result[0]) if result else pd.Series(dtype=float)
 
     def throttles(self, nodes: Sequence[str]) -> pd.DataFrame:
         """Return GPUs of these nodes that spent time under a slowing clock-event reason, and since when."""
@@ -186,12 +186,12 @@ class _Questions:
             return []
         where = f"{{cluster={quoted(self.cluster)},{matching('node', gone)}}}"
         query = f"max by (node) (timestamp(DCGM_FI_DEV_SM_CLOCK{where}))"
-        seen = {
+        last_seen = {
             series.labels.get("node", ""): series.points[-1][1]
             for series in self.prometheus.range(query, self.now - 3600, self.now, 15)
         }
         notes = [
-            f"no data from {node} since {clock_utc(seen[node])}" if node in seen else f"no data from {node}"
+            f"no data from {node} since {clock_utc(last_seen[node])}" if node in last_seen else f"no data from {node}"
             for node in gone[:3]
         ]
         return notes + ([f"no data from {len(gone) - 3} more nodes"] if len(gone) > 3 else [])
@@ -201,8 +201,8 @@ def racks_of(ranks: pd.DataFrame) -> dict[str, str]:
     """Return the rack of each node that has the target label."""
     if "rack" not in ranks.columns:
         return {}
-    known = ranks[["node", "rack"]].dropna()
-    return {str(node): str(rack) for node, rack in known.itertuples(index=False) if rack}
+    pairs = ranks[["node", "rack"]].dropna()
+    return {str(node): str(rack) for node, rack in pairs.itertuples(index=False) if rack}
 
 
 def drop_onset(mfu: pd.Series[float]) -> float | None:
@@ -238,8 +238,8 @@ def last_rise(counter: pd.Series[float], amount: str, now: float) -> dict[str, f
 
 def _series(series: Series) -> pd.Series[float]:
     points = dict(series.points)
-    found: pd.Series[float] = pd.Series(list(points.values()), index=list(points), dtype=float)
-    return found.dropna()
+    values: pd.Series[float] = pd.Series(list(points.values()), index=list(points), dtype=float)
+    return values.dropna()
 
 
 def _frame(vector: Sequence[Series]) -> pd.DataFrame:

@@ -27,7 +27,7 @@ BAD_EVENTS = ("oom_kill", "machine_check", "pcie_aer", "sxid", "nvme", "soft_loc
 class HostEvidence:
     """Columns of `xids`: node, gpu, xid, count; `pcie`: node, gpu, lanes, full; `rates`: node, device, port, ratio.
 
-    Of `events`: node, kind, count; of `pressure`: node, resource, now, before, usual (the median of the run's nodes).
+    `events`: node, kind, count; `pressure`: node, resource, now, before, usual (the median of the run's nodes).
     """
 
     xids: pd.DataFrame = field(default_factory=pd.DataFrame)
@@ -46,30 +46,30 @@ def gather_host(prometheus: Prometheus, cluster: str, nodes: Sequence[str], onse
     """
     where = f"cluster={quoted(cluster)},{matching('node', nodes)}"
     since = max(round(now - onset) + 120, 300)
-    found = HostEvidence()
+    evidence = HostEvidence()
     xids = f'pyrometer_gpu_xid_errors_total{{{where},class=~"warning|critical"}}'
-    found.xids = _table(
+    evidence.xids = _table(
         prometheus.instant(f"round(increase({xids}[{since}s])) > 0", now), ["node", "gpu", "xid"], "count"
     )
     lanes, full = f"DCGM_FI_DEV_PCIE_LINK_WIDTH{{{where}}}", f"DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH{{{where}}}"
-    found.pcie = _table(
+    evidence.pcie = _table(
         prometheus.instant(f"max by (node, gpu) ({lanes}) < max by (node, gpu) ({full})", now), ["node", "gpu"], "lanes"
     )
     rate, most = "pyrometer_nic_link_rate_bits_per_second", "pyrometer_nic_link_rate_max_bits_per_second"
     by = "by (node, device, port)"
-    found.rates = _table(
+    evidence.rates = _table(
         prometheus.instant(f"max {by} ({rate}{{{where}}} > 0) / max {by} ({most}{{{where}}}) < 1", now),
         ["node", "device", "port"],
         "ratio",
     )
     events = f"pyrometer_kernel_events_total{{{where},{matching('kind', BAD_EVENTS)}}}"
-    found.events = _table(
+    evidence.events = _table(
         prometheus.instant(f"round(increase({events}[{since}s])) > 0", now), ["node", "kind"], "count"
     )
-    found.pressure = _pressures(prometheus, where, onset, now)
-    if found.pressure.empty and not _has_pressure(prometheus, where, now):
-        found.missing.append("no CPU, memory or disk pressure of the nodes (node_exporter is not scraped there)")
-    return found
+    evidence.pressure = _pressures(prometheus, where, onset, now)
+    if evidence.pressure.empty and not _has_pressure(prometheus, where, now):
+        evidence.missing.append("no CPU, memory or disk pressure of the nodes (node_exporter is not scraped there)")
+    return evidence
 
 
 def _pressures(prometheus: Prometheus, where: str, onset: float, now: float) -> pd.DataFrame:
@@ -97,6 +97,6 @@ def _has_pressure(prometheus: Prometheus, where: str, now: float) -> bool:
     return bool(prometheus.instant(f"count({_PRESSURE['CPU']}{{{where}}})", now))
 
 
-def _table(found: Sequence[Series], keys: list[str], value: str) -> pd.DataFrame:
-    rows = [{**{key: series.labels.get(key, "") for key in keys}, value: series.points[0][1]} for series in found]
+def _table(result: Sequence[Series], keys: list[str], value: str) -> pd.DataFrame:
+    rows = [{**{key: series.labels.get(key, "") for key in keys}, value: series.points[0][1]} for series in result]
     return pd.DataFrame(rows, columns=[*keys, value])

@@ -33,13 +33,13 @@ def investigate(prometheus: Prometheus, incident: Incident, others: list[Inciden
     alerts, first = cause_alerts(others, incident.cluster), incident.diagnosis is None
     drop = _drop(incident)
     evidence = gather(prometheus, incident.cluster, incident.run, now, alerts=alerts, quick=first, drop=drop)
-    found = diagnose(incident, evidence, others, now)
+    diagnosis = diagnose(incident, evidence, others, now)
     if evidence.looked is None:
-        return found
-    begin = _begin(incident, found)
+        return diagnosis
+    begin = _begin(incident, diagnosis)
     frame, expected = evidence.looked.frame, evidence.looked.expectation.mfu
     return replace(
-        found, cost=_cost(prometheus, incident, evidence, begin, now), curve=chart_curve(frame, expected, begin)
+        diagnosis, cost=_cost(prometheus, incident, evidence, begin, now), curve=chart_curve(frame, expected, begin)
     )
 
 
@@ -49,13 +49,13 @@ def chart_curve(frame: pd.DataFrame, expected: float, begin: float) -> ChartCurv
     if clean.empty:
         return None
     end = float(clean["at"].iloc[-1])
-    shown = clean[clean["at"] >= max(begin - BEFORE_SECONDS, end - LONGEST_SECONDS)]
-    if len(shown) < 2:
+    window = clean[clean["at"] >= max(begin - BEFORE_SECONDS, end - LONGEST_SECONDS)]
+    if len(window) < 2:
         return None
-    start = float(shown["at"].iloc[0])
+    start = float(window["at"].iloc[0])
     width = max((end - start) / CURVE_POINTS, 1e-3)
-    place = np.minimum((shown["at"] - start) // width, CURVE_POINTS - 1)
-    grouped = shown.groupby(place)
+    place = np.minimum((window["at"] - start) // width, CURVE_POINTS - 1)
+    grouped = window.groupby(place)
     at = start + (grouped["mfu"].median().index.to_numpy(dtype=float) + 0.5) * width
     return ChartCurve(
         at=tuple(round(float(time), 1) for time in at),
@@ -72,47 +72,47 @@ def _drop(incident: Incident) -> Drop | None:
     return None if fired is None else Drop(fired, onset)
 
 
-def _begin(incident: Incident, found: Diagnosis) -> float:
-    known = incident.diagnosis.onset if incident.diagnosis is not None else None
-    onset = known if known is not None else found.onset
+def _begin(incident: Incident, diagnosis: Diagnosis) -> float:
+    earlier = incident.diagnosis.onset if incident.diagnosis is not None else None
+    onset = earlier if earlier is not None else diagnosis.onset
     return onset if onset is not None else incident.started_at
 
 
 def _cost(prometheus: Prometheus, incident: Incident, evidence: Evidence, begin: float, now: float) -> Cost | None:
-    known = incident.diagnosis.cost if incident.diagnosis is not None else None
-    looked = evidence.looked
-    if evidence.gpus.empty or looked is None:
-        return known
+    earlier = incident.diagnosis.cost if incident.diagnosis is not None else None
+    examination = evidence.looked
+    if evidence.gpus.empty or examination is None:
+        return earlier
     try:
         return add_up(
             prometheus,
             incident.cluster,
             incident.run,
-            known=known,
+            known=earlier,
             begin=begin,
             end=now,
-            expected=looked.expectation.mfu,
+            expected=examination.expectation.mfu,
             gpus=len(evidence.gpus),
-            stands=looked.verdict is not None and looked.verdict.kind == "stopped",
+            stands=examination.verdict is not None and examination.verdict.kind == "stopped",
         )
     except PrometheusError:
-        return known  # the next diagnosis continues from there
+        return earlier  # the next diagnosis continues from there
 
 
-def _closed(prometheus: Prometheus, incident: Incident, known: Diagnosis, end: float) -> Diagnosis:
-    if known.cost is None or known.cost.until >= end:
-        return known
+def _closed(prometheus: Prometheus, incident: Incident, diagnosis: Diagnosis, end: float) -> Diagnosis:
+    if diagnosis.cost is None or diagnosis.cost.until >= end:
+        return diagnosis
     try:
         cost = add_up(
             prometheus,
             incident.cluster,
             incident.run,
-            known=known.cost,
-            begin=known.cost.until,
+            known=diagnosis.cost,
+            begin=diagnosis.cost.until,
             end=end,
-            expected=known.cost.expected,
-            gpus=known.cost.gpus,
+            expected=diagnosis.cost.expected,
+            gpus=diagnosis.cost.gpus,
         )
     except PrometheusError:
-        return known
-    return replace(known, cost=cost)
+        return diagnosis
+    return replace(diagnosis, cost=cost)

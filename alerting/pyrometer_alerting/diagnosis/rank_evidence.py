@@ -37,17 +37,17 @@ def gather_ranks(prometheus: Prometheus, cluster: str, run: str, onset: float, n
         PrometheusError: a query failed.
     """
     where = f"cluster={quoted(cluster)},run={quoted(run)}"
-    found = RankEvidence()
-    found.waits = _table(prometheus.instant(_waits(where), now), ["node", "gpu", "rank", "stage"], "wait")
+    evidence = RankEvidence()
+    evidence.waits = _table(prometheus.instant(_waits(where), now), ["node", "gpu", "rank", "stage"], "wait")
     share = _share(where, "|".join(PARTS))
     worst = _table(prometheus.instant(f"topk by (part) (1, {share})", now), ["part", "rank"], "worst")
     median = _table(prometheus.instant(f"quantile by (part) (0.5, {share})", now), ["part"], "now")
     before = _table(prometheus.instant(f"quantile by (part) (0.5, {share})", onset - 30), ["part"], "before")
     if not worst.empty:
-        found.parts = worst.merge(median, on="part", how="left").merge(before, on="part", how="left")
-    if found.waits.empty and found.parts.empty:
-        found.missing.append("no parts of the steps: the job does not name them (run.part)")
-    return found
+        evidence.parts = worst.merge(median, on="part", how="left").merge(before, on="part", how="left")
+    if evidence.waits.empty and evidence.parts.empty:
+        evidence.missing.append("no parts of the steps: the job does not name them (run.part)")
+    return evidence
 
 
 def _share(where: str, parts: str) -> str:
@@ -65,6 +65,6 @@ def _waits(where: str) -> str:
     return f"{info} * on ({by}) group_left () max by ({by}) {_share(where, 'wait')}"
 
 
-def _table(found: Sequence[Series], keys: list[str], value: str) -> pd.DataFrame:
-    rows = [{**{key: series.labels.get(key, "") for key in keys}, value: series.points[0][1]} for series in found]
+def _table(result: Sequence[Series], keys: list[str], value: str) -> pd.DataFrame:
+    rows = [{**{key: series.labels.get(key, "") for key in keys}, value: series.points[0][1]} for series in result]
     return pd.DataFrame(rows, columns=[*keys, value])

@@ -312,6 +312,6 @@ def verdict_on(curve: MfuCurve, began: float) -> Verdict:
     return judged(measured, fits | {kind: lasted * fits[kind] for kind in BURST_CANDIDATES})
 
 
-def _capped(found: Verdict) -> Verdict:
-    surest = MAX_CONFIDENCE.get(found.kind, 1.0)
-    return replace(found, confidences={kind: min(share, surest) for kind, share in found.confidences.items()})
+def _capped(verdict: Verdict) -> Verdict:
+    surest = MAX_CONFIDENCE.get(verdict.kind, 1.0)
+    return replace(verdict, confidences={kind: min(share, surest) for kind, share in verdict.confidences.items()})

@@ -112,12 +112,12 @@ def weigh_shape(suspect: Suspect, shape: Shape | None) -> None:
     """Weigh it by whether such a trouble produces the curve, as far as the curve's kind is certain."""
     if shape is None or shape.kind in ("unknown", "steady", "daily_wave"):
         return
-    named = shape.kind.replace("_", " ")
+    kind = shape.kind.replace("_", " ")
     if suspect.kind in _SPEAKS_FOR.get(shape.kind, frozenset()):
         suspect.score *= 1 + 0.15 * shape.confidence
     elif suspect.kind in _SPEAKS_AGAINST.get(shape.kind, frozenset()):
         # By a quarter at most: measurements on a part count more than the shape of a curve.
-        suspect.doubt(1 - 0.25 * shape.confidence, f"the MFU curve ({named}) is not what this does")
+        suspect.doubt(1 - 0.25 * shape.confidence, f"the MFU curve ({kind}) is not what this causes")
 
 
 UNKNOWN_TIME = float("nan")
@@ -143,27 +143,33 @@ _PARTS = {
 }
 
 
-def suspects_from_hosts(found: HostEvidence, gpus: pd.DataFrame) -> list[Suspect]:
+def suspects_from_hosts(evidence: HostEvidence, gpus: pd.DataFrame) -> list[Suspect]:
     """Return suspects among the run's GPUs, ports and hosts."""
     places = set(zip(gpus.get("node", []), gpus.get("gpu", []), strict=True))
-    return [*_xids(found, places), *_pcie(found, places), *_rates(found), *_events(found), *_pressure(found)]
+    return [
+        *_xids(evidence, places),
+        *_pcie(evidence, places),
+        *_rates(evidence),
+        *_events(evidence),
+        *_pressure(evidence),
+    ]
 
 
-def _xids(found: HostEvidence, places: set[tuple[str, str]]) -> list[Suspect]:
+def _xids(evidence: HostEvidence, places: set[tuple[str, str]]) -> list[Suspect]:
     suspects = []
-    for row in _rows(found.xids):
+    for row in _rows(evidence.xids):
         if (row["node"], row["gpu"]) not in places:
             continue
         fatal = row["xid"] in FATAL_XIDS
-        said, base = f"{float(row['count']):.0f} times in the last minutes", 110.0 if fatal else 60.0
-        suspect = _suspect(row, ("node", "gpu"), f"Xid {row['xid']}", base, evidence=said, kind="xid")
+        note, base = f"{float(row['count']):.0f} times in the last minutes", 110.0 if fatal else 60.0
+        suspect = _suspect(row, ("node", "gpu"), f"Xid {row['xid']}", base, evidence=note, kind="xid")
         if not fatal:
             suspect.against.append("not one of the Xids that take a GPU out of service")
         suspects.append(suspect)
     return suspects
 
 
-def _pcie(found: HostEvidence, places: set[tuple[str, str]]) -> list[Suspect]:
+def _pcie(evidence: HostEvidence, places: set[tuple[str, str]]) -> list[Suspect]:
     return [
         _suspect(
             row,
@@ -173,12 +179,12 @@ def _pcie(found: HostEvidence, places: set[tuple[str, str]]) -> list[Suspect]:
             evidence=f"{float(row['lanes']):.0f} lanes",
             kind="pcie",
         )
-        for row in _rows(found.pcie)
+        for row in _rows(evidence.pcie)
         if (row["node"], row["gpu"]) in places
     ]
 
 
-def _rates(found: HostEvidence) -> list[Suspect]:
+def _rates(evidence: HostEvidence) -> list[Suspect]:
     return [
         _suspect(
             row,
@@ -188,35 +194,37 @@ def _rates(found: HostEvidence) -> list[Suspect]:
             evidence=f"runs at {percent(float(row['ratio']))} of its rate",
             kind="link",
         )
-        for row in _rows(found.rates)[:MOST_HOSTS]
+        for row in _rows(evidence.rates)[:MOST_HOSTS]
     ]
 
 
-def _events(found: HostEvidence) -> list[Suspect]:
+def _events(evidence: HostEvidence) -> list[Suspect]:
     suspects = []
-    for row in _rows(found.events)[:MOST_HOSTS]:
+    for row in _rows(evidence.events)[:MOST_HOSTS]:
         base, cause = _EVENTS.get(row["kind"], (40.0, f"kernel: {row['kind']}"))
-        said = f"{float(row['count']):.0f} times in the kernel's log in the last minutes"
-        suspects.append(_suspect(row, ("node",), cause, base, evidence=said, kind="host"))
+        note = f"{float(row['count']):.0f} times in the kernel log in the last minutes"
+        suspects.append(_suspect(row, ("node",), cause, base, evidence=note, kind="host"))
     return suspects
 
 
-def _pressure(found: HostEvidence) -> list[Suspect]:
-    ordered = found.pressure.sort_values("now", ascending=False) if not found.pressure.empty else found.pressure
+def _pressure(evidence: HostEvidence) -> list[Suspect]:
+    ordered = (
+        evidence.pressure.sort_values("now", ascending=False) if not evidence.pressure.empty else evidence.pressure
+    )
     suspects = []
     for row in _rows(ordered)[:MOST_HOSTS]:
         now, usual = float(row["now"]), float(row["usual"])
         before = float(row["before"])
-        said = f"its tasks wait for {row['resource']} {percent(now)} of the time, {percent(usual)} on the median node"
-        said += "" if math.isnan(before) else f", {percent(before)} before the drop"
+        note = f"its tasks wait for {row['resource']} {percent(now)} of the time, {percent(usual)} on the median node"
+        note += "" if math.isnan(before) else f", {percent(before)} before the drop"
         score = 40.0 + 40.0 * min(now, 1.0)
-        suspects.append(_suspect(row, ("node",), f"{row['resource']} pressure", score, evidence=said, kind="host"))
+        suspects.append(_suspect(row, ("node",), f"{row['resource']} pressure", score, evidence=note, kind="host"))
     return suspects
 
 
-def suspects_from_ranks(found: RankEvidence) -> list[Suspect]:
+def suspects_from_ranks(evidence: RankEvidence) -> list[Suspect]:
     """Return suspects among the ranks: the one the others wait for, and parts of the step that have grown."""
-    return [*_slow_rank(found.waits), *_grown_parts(found.parts, found.waits)]
+    return [*_slow_rank(evidence.waits), *_grown_parts(evidence.parts, evidence.waits)]
 
 
 def least_waiting(waits: pd.DataFrame) -> tuple[dict[str, str], float, float] | None:
@@ -238,13 +246,13 @@ def least_waiting(waits: pd.DataFrame) -> tuple[dict[str, str], float, float] | 
 
 
 def _slow_rank(waits: pd.DataFrame) -> list[Suspect]:
-    found = least_waiting(waits)
-    if found is None:
+    slowest = least_waiting(waits)
+    if slowest is None:
         return []
-    labels, wait, median = found
-    said = f"rank {labels.pop('rank')} waits least: {percent(wait)} of its step, {percent(median)} the median rank"
+    labels, wait, median = slowest
+    note = f"rank {labels.pop('rank')} waits least: {percent(wait)} of its step, {percent(median)} the median rank"
     labels = {name: value for name, value in labels.items() if value}
-    return [Suspect(labels, "the other ranks wait for it", 55.0, UNKNOWN_TIME, [said], kind="rank")]
+    return [Suspect(labels, "the other ranks wait for it", 55.0, UNKNOWN_TIME, [note], kind="rank")]
 
 
 def _grown_parts(parts: pd.DataFrame, waits: pd.DataFrame) -> list[Suspect]:
@@ -255,12 +263,12 @@ def _grown_parts(parts: pd.DataFrame, waits: pd.DataFrame) -> list[Suspect]:
         base, cause, kind = _PARTS[row["part"]]
         now, worst, before = (_number(row[name]) for name in ("now", "worst", "before"))
         if now - before > 0.05:  # of every step: more than a busy host shows
-            said = f"takes {percent(now)} of the median rank's step, {percent(before)} before"
-            suspects.append(Suspect({}, cause, base, UNKNOWN_TIME, [said], kind=kind))
+            note = f"takes {percent(now)} of the median rank's step, {percent(before)} before"
+            suspects.append(Suspect({}, cause, base, UNKNOWN_TIME, [note], kind=kind))
         elif worst > max(3 * now, 0.05 + now):
             labels = _place(waits, row["rank"])
-            said = f"takes {percent(worst)} of rank {row['rank']}'s step over {WINDOW}, {percent(now)} of the median's"
-            suspects.append(Suspect(labels, cause, base, UNKNOWN_TIME, [said], kind=kind))
+            note = f"takes {percent(worst)} of rank {row['rank']}'s step over {WINDOW}, {percent(now)} of the median's"
+            suspects.append(Suspect(labels, cause, base, UNKNOWN_TIME, [note], kind=kind))
     return suspects
 
 

@@ -1,7 +1,7 @@
 """Gather a digest's data: goodput, incidents by cause, failures, repeat offenders, Xids and trends by month.
 
-The sources are Prometheus and the incidents in the store. What nobody measured is missing, never zero: each gap is
-named.
+The sources are Prometheus and the incidents in the store. A value that nobody measured is missing,
+never zero: each gap is named.
 """
 
 from __future__ import annotations
@@ -165,11 +165,15 @@ def _concerns(incident: Incident, start: float, end: float) -> bool:
 
 def run_times(queries: DigestQueries, start: float, end: float) -> tuple[RunTime, ...]:
     """Return time by run and state, the longest runs first."""
-    found: dict[tuple[str, str], dict[str, float]] = {}
+    seconds_by_run: dict[tuple[str, str], dict[str, float]] = {}
     for series in queries.rises("cluster, run, state", "pyrometer_run_seconds_total", start, end, what="goodput"):
         key = series.labels.get("cluster", ""), series.labels.get("run", "")
-        found.setdefault(key, {})[series.labels.get("state", "other")] = series.points[0][1]
-    runs = [RunTime(cluster, run, seconds) for (cluster, run), seconds in found.items() if sum(seconds.values()) >= 1]
+        seconds_by_run.setdefault(key, {})[series.labels.get("state", "other")] = series.points[0][1]
+    runs = [
+        RunTime(cluster, run, seconds)
+        for (cluster, run), seconds in seconds_by_run.items()
+        if sum(seconds.values()) >= 1
+    ]
     if not runs and queries.missing == []:
         queries.missing.append("goodput: no run ledger (cluster exporter) in this time")
     return tuple(sorted(runs, key=lambda run: (-sum(run.seconds.values()), run.cluster, run.run)))
@@ -229,8 +233,8 @@ def offenders(queries: DigestQueries, end: float) -> tuple[Offender, ...]:
     return tuple(sorted([*gpus, *cables, *ports], key=lambda found: -found.times)[:10])
 
 
-def _repeats(found: Iterable[Series]) -> list[tuple[Series, int]]:
-    counted = [(series, round(series.points[0][1])) for series in found]
+def _repeats(series_list: Iterable[Series]) -> list[tuple[Series, int]]:
+    counted = [(series, round(series.points[0][1])) for series in series_list]
     return sorted((item for item in counted if item[1] >= LEAST_REPEATS), key=lambda item: -item[1])[:5]
 
 
@@ -246,23 +250,23 @@ def _cable(queries: DigestQueries, series: Series, end: float) -> str:
 def _label(queries: DigestQueries, name: str, where: dict[str, str], label: str, end: float) -> str:
     """Return one label of an info metric within the last day; empty if unknown."""
     matchers = ",".join(f"{key}={quoted(value)}" for key, value in where.items())
-    found = queries.ask(f"last_over_time({name}{{{matchers}}}[1d])", end, what=f"{label} numbers")
-    return found[0].labels.get(label, "") if found else ""
+    result = queries.ask(f"last_over_time({name}{{{matchers}}}[1d])", end, what=f"{label} numbers")
+    return result[0].labels.get(label, "") if result else ""
 
 
 def xid_table(queries: DigestQueries, start: float, end: float) -> tuple[tuple[str, str, float], ...]:
     """Return (Xid, class, count) of those that occurred, the most frequent first."""
-    found = queries.rises("xid, class", "pyrometer_gpu_xid_errors_total", start, end, what="Xids")
+    result = queries.rises("xid, class", "pyrometer_gpu_xid_errors_total", start, end, what="Xids")
     rows = [
         (series.labels.get("xid", ""), series.labels.get("class", ""), float(round(series.points[0][1])))
-        for series in found
+        for series in result
     ]
     return tuple(sorted((row for row in rows if row[2] > 0), key=lambda row: (-row[2], row[0])))
 
 
 def months(queries: DigestQueries, end: float, zone: tzinfo) -> tuple[Month, ...]:
     """Return the last months, the present one so far; those without any data are left out."""
-    found = []
+    rows = []
     for start, until, name in month_ranges(end, zone):
         values = [
             _total(queries.rises("", selector, start, until, what=what))
@@ -273,8 +277,8 @@ def months(queries: DigestQueries, end: float, zone: tzinfo) -> tuple[Month, ...
             )
         ]
         if any(value is not None for value in values):
-            found.append(Month(name, *values))
-    return tuple(found)
+            rows.append(Month(name, *values))
+    return tuple(rows)
 
 
 def month_ranges(end: float, zone: tzinfo) -> list[tuple[float, float, str]]:
@@ -289,5 +293,5 @@ def month_ranges(end: float, zone: tzinfo) -> list[tuple[float, float, str]]:
     return [item for item in reversed(ranges) if item[1] - item[0] >= 300]
 
 
-def _total(found: list[Series]) -> float | None:
-    return float(round(found[0].points[0][1])) if found else None
+def _total(result: list[Series]) -> float | None:
+    return float(round(result[0].points[0][1])) if result else None

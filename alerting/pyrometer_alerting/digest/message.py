@@ -40,9 +40,9 @@ def headline(report: DigestReport, zone: tzinfo) -> str:
     day = datetime.fromtimestamp(report.end - 1, tz=zone)
     when = day.strftime("%a %d %b %Y") if report.kind == "daily" else f"week to {day.strftime('%a %d %b %Y')}"
     goodput = overall_goodput(report.runs)
-    said = [] if goodput is None else [f"goodput {text.percent(goodput)}"]
-    said.append(f"{report.incidents} incident{'' if report.incidents == 1 else 's'}")
-    return f"{report.kind.capitalize()} digest, {when}: {', '.join(said)}"
+    details = [] if goodput is None else [f"goodput {text.percent(goodput)}"]
+    details.append(f"{report.incidents} incident{'' if report.incidents == 1 else 's'}")
+    return f"{report.kind.capitalize()} digest, {when}: {', '.join(details)}"
 
 
 def overall_goodput(runs: Sequence[RunTime]) -> float | None:
@@ -55,39 +55,42 @@ def facts(report: DigestReport) -> list[tuple[str, str]]:
     """Return the numbers at the top as (name, value)."""
     goodput = overall_goodput(report.runs)
     firing = f", {report.firing} still firing" if report.firing else ""
-    found = [
+    rows = [
         ("Goodput", "not measured" if goodput is None else text.percent(goodput)),
         ("Incidents", f"{report.incidents}{firing}"),
         ("MTBF", mtbf_line(report)),
     ]
     if report.median_seconds is not None:
-        found.append(("Median time to resolve", text.duration(report.median_seconds)))
+        rows.append(("Median time to resolve", text.duration(report.median_seconds)))
     if report.gpu_hours >= 0.005:
-        found.append(("Cost", f"{text.amount(report.gpu_hours)} GPU-hours lost"))
+        rows.append(("Cost", f"{text.amount(report.gpu_hours)} GPU-hours lost"))
     if report.dead:
-        found.append(("Dead letters", f"{report.dead} (pyrometer-alerting replay)"))
-    return found
+        rows.append(("Dead letters", f"{report.dead} (pyrometer-alerting replay)"))
+    return rows
 
 
 def mtbf_line(report: DigestReport) -> str:
     """Return `3.1 h (90 %: 2.9 to 3.4 h), 419 restarts in 1,296 h`; only a lower bound without a failure."""
-    found = report.failures
-    if found is None:
+    failures = report.failures
+    if failures is None:
         return "not measured"
-    of = f"{found.failures} restart{'' if found.failures == 1 else 's'} in {text.amount(found.observed)} h of runs"
+    restarts = f"{failures.failures} restart{'' if failures.failures == 1 else 's'}"
+    of = f"{restarts} in {text.amount(failures.observed)} h of runs"
     sure = f"{100 * CONFIDENCE:.0f} %"
-    if found.hours is None or math.isinf(found.high):
-        return f"more than {text.amount(found.low)} h ({sure}), {of}"
-    return f"{text.amount(found.hours)} h ({sure}: {text.amount(found.low)} to {text.amount(found.high)} h), {of}"
+    if failures.hours is None or math.isinf(failures.high):
+        return f"more than {text.amount(failures.low)} h ({sure}), {of}"
+    return (
+        f"{text.amount(failures.hours)} h ({sure}: {text.amount(failures.low)} to {text.amount(failures.high)} h), {of}"
+    )
 
 
 def goodput_line(run: RunTime) -> str:
     """Return `llama-70b: 93.2 % of 168 h; down 3.1 %, rework 2.0 %`."""
     total = sum(run.seconds.values())
     lost = sorted(((run.seconds.get(state, 0.0) / total, state) for state in _BADPUT), reverse=True)
-    named = [f"{state} {text.percent(share)}" for share, state in lost[:4] if share >= 0.001]
+    losses = [f"{state} {text.percent(share)}" for share, state in lost[:4] if share >= 0.001]
     return f"{run.run or run.cluster}: {text.percent(run.goodput)} of {text.amount(total / 3600)} h" + (
-        f"; {', '.join(named)}" if named else ""
+        f"; {', '.join(losses)}" if losses else ""
     )
 
 
@@ -97,12 +100,12 @@ def cause_line(cause: CauseCount) -> str:
     return f"{cause.incidents} x {cause.cause}{cost}"
 
 
-def offender_line(found: Offender) -> str:
+def offender_line(offender: Offender) -> str:
     """Return `GPU 1652922000123 (gpu-042 GPU 3): 7 Xids in 30 days`."""
-    serial = found.serial or "serial number not known"
-    kind = "cable" if found.kind == "port" else found.kind
-    place = f" ({found.place})" if found.place else ""
-    return f"{kind} {serial}{place}: {found.times} {found.what} in 30 days"
+    serial = offender.serial or "serial number not known"
+    kind = "cable" if offender.kind == "port" else offender.kind
+    place = f" ({offender.place})" if offender.place else ""
+    return f"{kind} {serial}{place}: {offender.times} {offender.what} in 30 days"
 
 
 def month_line(month: Month) -> str:
@@ -116,15 +119,15 @@ def month_line(month: Month) -> str:
 def charts(report: DigestReport) -> list[Block]:
     """Return at most two charts: incidents by cause, and the trends by month."""
     causes = [(cause.cause, float(cause.incidents)) for cause in report.causes[:8]]
-    found = [bar_block("Incidents by cause", {"incidents": causes}, "incidents")]
+    blocks = [bar_block("Incidents by cause", {"incidents": causes}, "incidents")]
     trends = {
         name: [(month.name, value) for month in report.months if (value := getattr(month, field)) is not None]
         for name, field in (("Xids", "xids"), ("memory errors", "ecc"), ("link flaps", "flaps"))
     }
     months = [month.name for month in report.months]
     whole = {name: points for name, points in trends.items() if [label for label, _ in points] == months}
-    found.append(bar_block("By month", whole, "events") if len(months) > 1 else None)
-    return [block for block in found if block is not None]
+    blocks.append(bar_block("By month", whole, "events") if len(months) > 1 else None)
+    return [block for block in blocks if block is not None]
 
 
 def _sections(report: DigestReport) -> list[str]:
@@ -132,7 +135,7 @@ def _sections(report: DigestReport) -> list[str]:
     return [
         _list("Goodput by run", [goodput_line(run) for run in report.runs]),
         _list("Incidents by cause", [cause_line(cause) for cause in report.causes]),
-        _list("Repeat offenders", [offender_line(found) for found in report.offenders]),
+        _list("Repeat offenders", [offender_line(offender) for offender in report.offenders]),
         _list("Xids", xids),
         _list("By month", [month_line(month) for month in report.months]),
         _list("Missing", list(report.missing)),
@@ -143,9 +146,9 @@ def _list(title: str, lines: Sequence[str]) -> str:
     """Return title and lines as mrkdwn; empty without lines."""
     if not lines:
         return ""
-    shown = [f"\u2022 {text.mrkdwn(line, 240)}" for line in lines[:MAX_LINES]]
-    hidden = len(lines) - len(shown)
-    return text.joined([f"*{title}*", *shown, *([f"{text.ELLIPSIS} and {hidden} more"] if hidden > 0 else [])], ROOM)
+    items = [f"\u2022 {text.mrkdwn(line, 240)}" for line in lines[:MAX_LINES]]
+    hidden = len(lines) - len(items)
+    return text.joined([f"*{title}*", *items, *([f"{text.ELLIPSIS} and {hidden} more"] if hidden > 0 else [])], ROOM)
 
 
 def _fields(report: DigestReport) -> Block:

@@ -17,13 +17,13 @@ STATES = ("useful", "rework", "checkpoint", "eval", "init", "down", "other")
 def render(reports: Sequence[DigestReport], notice: str, zone: tzinfo) -> str:
     """Return the whole page, a section per digest."""
     style = resources.files("pyrometer_alerting.render").joinpath("page.css").read_text("utf-8")
-    shown = f'<p class="notice">{html.escape(notice)}</p>' if notice else ""
+    banner = f'<p class="notice">{html.escape(notice)}</p>' if notice else ""
     body = "".join(_report(report, zone) for report in reports)
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Digest - Pyrometer</title>'
         '<meta name="viewport" content="width=device-width,initial-scale=1"><meta name="color-scheme" '
         f'content="light dark"><style>{style}</style></head><body><header><h1>Pyrometer</h1><a href="/">incidents</a>'
-        f"</header>{shown}<main>{body}</main></body></html>"
+        f"</header>{banner}<main>{body}</main></body></html>"
     )
 
 
@@ -37,8 +37,8 @@ def _report(report: DigestReport, zone: tzinfo) -> str:
             "Repeat offenders in 30 days",
             ("part", "serial number", "where", "times", "what"),
             [
-                (found.kind, found.serial or "not known", found.place, f"{found.times:,}", found.what)
-                for found in report.offenders
+                (offender.kind, offender.serial or "not known", offender.place, f"{offender.times:,}", offender.what)
+                for offender in report.offenders
             ],
         ),
         _table("Xids", ("Xid", "class", "times"), [(xid, kind, f"{times:,.0f}") for xid, kind, times in report.xids]),
@@ -66,8 +66,8 @@ def _goodput(runs: Sequence[RunTime]) -> str:
     )
     legend = "".join(f'<span class="{state}">{state}</span>' for state in STATES)
     whole = overall_goodput(runs)
-    said = "" if whole is None else f" ({text.percent(whole)} in all)"
-    return f'<h3>Goodput by run{said}</h3><table>{rows}</table><p class="legend">{legend}</p>'
+    total = "" if whole is None else f" ({text.percent(whole)} in all)"
+    return f'<h3>Goodput by run{total}</h3><table>{rows}</table><p class="legend">{legend}</p>'
 
 
 def _split(run: RunTime) -> str:

@@ -76,13 +76,13 @@ class DigestPictures:
         with self._store.transaction() as tx:
             if self._charts == "off" or has_native_charts_enabled(tx, self._charts, now):
                 return None
-            said = tx.outbox.posted_since(now - RECENT_SECONDS)
-        return next((one for one in said if any(map(_is_chart, json.loads(one.body or "{}").get("blocks", [])))), None)
+            posts = tx.outbox.posted_since(now - RECENT_SECONDS)
+        return next((one for one in posts if any(map(_is_chart, json.loads(one.body or "{}").get("blocks", [])))), None)
 
     def _with_pictures(self, body: dict[str, Any]) -> dict[str, Any] | None:
         """Return the digest with pictures; None while Slack is still processing one."""
-        shown = [self._picture(block) if _is_chart(block) else block for block in body["blocks"]]
-        return None if None in shown else {**body, "blocks": shown}
+        blocks = [self._picture(block) if _is_chart(block) else block for block in body["blocks"]]
+        return None if None in blocks else {**body, "blocks": blocks}
 
     def _picture(self, block: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return the block as a picture; None if Slack does not process it in time."""

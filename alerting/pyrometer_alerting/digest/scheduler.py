@@ -134,12 +134,12 @@ class DigestScheduler:
     def _send(self, schedule: Schedule, now: float) -> bool:
         due, fact = schedule.latest(now, self._digests.zone), f"digest_{schedule.kind}"
         with self._store.transaction() as tx:
-            known = tx.fact(fact)
-            if known is None or now - due > LATE_SECONDS[schedule.kind]:
+            last_sent = tx.fact(fact)
+            if last_sent is None or now - due > LATE_SECONDS[schedule.kind]:
                 # The first start, or an outage that was too long: the next digest is the first.
-                tx.save_fact(fact, repr(max(due, float(known or 0.0))))
+                tx.save_fact(fact, repr(max(due, float(last_sent or 0.0))))
                 return False
-        if float(known) >= due:
+        if float(last_sent) >= due:
             return False
         report = self._report(schedule.kind, *schedule.span(due, self._digests.zone))
         message = build_digest(report, self._style, self._digests.zone)

@@ -128,19 +128,19 @@ class Intake:
         by_key: dict[str, list[Alert]] = {}
         for alert in alerts:
             by_key.setdefault(key_of(alert), []).append(alert)
-        found: dict[str, tuple[Incident | None, list[Alert]]] = {}
-        known: dict[str, Incident | None] = {}
+        by_incident: dict[str, tuple[Incident | None, list[Alert]]] = {}
+        cache: dict[str, Incident | None] = {}
         for key, members in by_key.items():
-            incident = _of_key(tx, key, known)
+            incident = _of_key(tx, key, cache)
             if incident is not None and is_separate_incident(incident, key, members):
                 self._split_off_key(tx, incident, key, now)
-                del known[incident.id]
+                del cache[incident.id]
         for key, members in by_key.items():
-            incident = _of_key(tx, key, known)
+            incident = _of_key(tx, key, cache)
             if incident is None and (home := tx.incident_of_alert(members[0].fingerprint)):
                 incident = tx.incident(home)
-            found.setdefault(incident.id if incident else key, (incident, []))[1].extend(members)
-        return list(found.values())
+            by_incident.setdefault(incident.id if incident else key, (incident, []))[1].extend(members)
+        return list(by_incident.values())
 
     def _split_off_key(self, tx: Transaction, incident: Incident, key: str, now: float) -> None:
         """Remove a key whose alerts start long after their own end: they become a separate incident."""
@@ -164,10 +164,10 @@ class Intake:
         touched = {change.incident.id for change in changes}
         current = [incident for incident in tx.recent_incidents(float("inf")) if incident.id not in touched]
         others = [change.incident for change in changes if change.incident.firing and change.incident.id not in opened]
-        found = groups([change.incident for change in opened.values()], [*current, *others], self.topology)
-        absorbed = {incident.id for group in found for incident in group.incidents}
-        kept = [change for change in changes if change.incident.id not in absorbed]
-        return kept + [merge_incidents(tx, group.incidents, group.domain, now) for group in found]
+        mergers = groups([change.incident for change in opened.values()], [*current, *others], self.topology)
+        absorbed = {incident.id for group in mergers for incident in group.incidents}
+        remaining = [change for change in changes if change.incident.id not in absorbed]
+        return remaining + [merge_incidents(tx, group.incidents, group.domain, now) for group in mergers]
 
     def _keep(self, tx: Transaction, change: Change, now: float, outcome: Outcome) -> None:
         incident = change.incident
@@ -191,14 +191,14 @@ class Intake:
         return SETTLE_SECONDS
 
 
-def _of_key(tx: Transaction, key: str, known: dict[str, Incident | None]) -> Incident | None:
+def _of_key(tx: Transaction, key: str, cache: dict[str, Incident | None]) -> Incident | None:
     """Return the latest incident of a key; each is read only once."""
     home = tx.id_of_key(key)
     if home is None:
         return None
-    if home not in known:
-        known[home] = tx.incident(home)
-    return known[home]
+    if home not in cache:
+        cache[home] = tx.incident(home)
+    return cache[home]
 
 
 def announce(

@@ -51,9 +51,9 @@ class MissedAlertScan:
             incidents = tx.recent_incidents(since - SLACK_SECONDS)
             names = set(tx.facts(OUR_ALERT))
             tx.save_fact(SWEPT_FACT, repr(until))
-        ours = [found for found in series if _is_ours(found.labels, names)]
-        found = dict(_undelivered(ours, incidents, until))
-        return missed(found, since, until, outage=self._outage(since, until)) if found else None
+        ours = [spans for spans in series if _is_ours(spans.labels, names)]
+        spans = dict(_undelivered(ours, incidents, until))
+        return missed(spans, since, until, outage=self._outage(since, until)) if spans else None
 
     def _note_outages(self, store: Store, upstream: Upstream, now: float) -> None:
         """Note that the service was down since the last scan, or that Alertmanager was."""
@@ -79,16 +79,16 @@ def _undelivered(
     series: Sequence[Series], incidents: Sequence[Incident], until: float
 ) -> Iterator[tuple[str, tuple[float, float]]]:
     """Yield (line, (start, end)) for each ended stretch of firing that no incident covers."""
-    for found in series:
-        labels = without_state(found.labels)
+    for series_item in series:
+        labels = without_state(series_item.labels)
         if labels.get("alertname") == WATCHDOG or labels.get("severity") == "info":
             continue
-        for began, ended in _firing_spans(found):
+        for began, ended in _firing_spans(series_item):
             over = ended < until - 2 * STEP_SECONDS
             if over and not any(_covers(incident, labels, began, ended) for incident in incidents):
                 where = part_of(labels) or labels.get("run", "")
-                shown = f"{labels.get('alertname', 'unnamed alert')}{f' {where}' if where else ''}"
-                yield f"{shown} {clock_utc(began)} for {duration(ended - began)}", (began, ended)
+                subject = f"{labels.get('alertname', 'unnamed alert')}{f' {where}' if where else ''}"
+                yield f"{subject} {clock_utc(began)} for {duration(ended - began)}", (began, ended)
 
 
 def _firing_spans(series: Series) -> Iterator[tuple[float, float]]:

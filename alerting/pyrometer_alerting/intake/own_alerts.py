@@ -28,11 +28,11 @@ def own_alert(
     **labels: str,
 ) -> Alert:
     """Build an alert of the service's own; it fires unless it has an end."""
-    named = {"alertname": name, "severity": severity, "component": "stack", **labels}
+    all_labels = {"alertname": name, "severity": severity, "component": "stack", **labels}
     return Alert(
         fingerprint=_PREFIX + "-".join([name, *labels.values()]),
         firing=ends_at is None,
-        labels=named,
+        labels=all_labels,
         annotations={"summary": summary, "description": description, "runbook": f"docs/alertmanager.md#{name.lower()}"},
         starts_at=starts_at,
         ends_at=ends_at,
@@ -43,12 +43,12 @@ def path_dead(
     cluster: str, last_seen: float, now: float, silent: tuple[str, ...], ends_at: float | None = None
 ) -> Alert:
     """Build the alert for a missing heartbeat: no other alert of that cluster can be trusted to arrive."""
-    who = f"{' and '.join(silent)} did not answer when asked." if silent else "Those that we could ask do answer."
+    who = f"{' and '.join(silent)} did not answer when asked." if silent else "All that were asked did answer."
     return own_alert(
         PATH_DEAD,
         f"Alerts{f' of {cluster}' if cluster else ''} may not arrive: the Watchdog heartbeat has stopped",
-        f"The Watchdog alert, which always fires, was last heard {now - last_seen:.0f} s before. Prometheus,"
-        f" Alertmanager or the way from them is broken. {who}",
+        f"The Watchdog alert, which always fires, last arrived {now - last_seen:.0f} s ago. Prometheus,"
+        f" Alertmanager or the path from them is broken. {who}",
         severity="critical",
         starts_at=last_seen,
         ends_at=ends_at,
@@ -59,12 +59,12 @@ def path_dead(
 def missed(alerts: Mapping[str, tuple[float, float]], since: float, until: float, *, outage: str) -> Alert:
     """Build the alert for what fired and ended undelivered; `alerts` maps a line to its (start, end)."""
     lines = sorted(alerts, key=lambda line: alerts[line][0])
-    listed = "; ".join(lines[:10]) + (f"; and {len(lines) - 10} more" if len(lines) > 10 else "")
+    description = "; ".join(lines[:10]) + (f"; and {len(lines) - 10} more" if len(lines) > 10 else "")
     why = f" while {outage}" if outage else ", too short for a notification"
     return own_alert(
         MISSED,
-        f"{len(alerts)} alert{'s' if len(alerts) != 1 else ''} fired and ended unheard{why}",
-        listed,
+        f"{len(alerts)} alert{'s' if len(alerts) != 1 else ''} fired and ended undelivered{why}",
+        description,
         severity="warning" if outage else "info",
         starts_at=since,
         ends_at=until,

@@ -28,7 +28,7 @@ from pyrometer_kit.prometheus import Prometheus, PrometheusError
 
 _log = logging.getLogger(__name__)
 
-MISSED_RESOLVE = "its end was seen in Alertmanager, which had not told it"
+MISSED_RESOLVE = "Alertmanager resolved it without a notification"
 
 
 @dataclass(frozen=True)
@@ -118,11 +118,11 @@ class Reconciler:
                 self._close_gone(tx, incident, upstream, now, outcome)
             for incident in tx.recent_incidents(float("inf")):
                 self._note_muted(tx, incident, upstream, now)
-        found = self._missed_scan.missed(self._store, self._prometheus, upstream, now)
-        if found is not None:
+        missed_alert = self._missed_scan.missed(self._store, self._prometheus, upstream, now)
+        if missed_alert is not None:
             with self._store.transaction() as tx:
-                self._correct(tx, "missed", [replace(found, firing=True, ends_at=None)], now, outcome)
-                self._correct(tx, "missed", [found], now, outcome)
+                self._correct(tx, "missed", [replace(missed_alert, firing=True, ends_at=None)], now, outcome)
+                self._correct(tx, "missed", [missed_alert], now, outcome)
         self._changed(outcome)
 
     def _refresh_topology(self, now: float) -> None:
@@ -151,9 +151,9 @@ class Reconciler:
 
     def _settle_doubts(self, tx: Transaction, upstream: Upstream, now: float, outcome: Outcome) -> None:
         """Decide parked alerts: true, or a lagging peer's repetition. Without anyone to ask they are true."""
-        asked = bool(self._alertmanagers) or self._prometheus is not None
+        has_sources = bool(self._alertmanagers) or self._prometheus is not None
         for alert, heard in tx.parked_alerts():
-            if upstream.fires(alert) or (not asked and now - heard >= LAGGING_SECONDS):
+            if upstream.fires(alert) or (not has_sources and now - heard >= LAGGING_SECONDS):
                 self._correct(tx, "refired", [alert], now, outcome)
             elif now - heard < self._pace.doubt:
                 continue
@@ -164,15 +164,15 @@ class Reconciler:
         if not upstream.asked_all:
             return
         ours = set(tx.facts(OUR_RECEIVER))
-        for fingerprint, seen in upstream.views[0].items():
-            if not ours & set(seen.receivers):
+        for fingerprint, active in upstream.views[0].items():
+            if not ours & set(active.receivers):
                 continue
             known, heard = tx.known_alert(fingerprint)
-            late = now - max(seen.starts_at, heard) > self._pace.undelivered
-            if (known is not None and known.firing) or not late or seen.labels.get("alertname") == WATCHDOG:
+            late = now - max(active.starts_at, heard) > self._pace.undelivered
+            if (known is not None and known.firing) or not late or active.labels.get("alertname") == WATCHDOG:
                 continue
-            if len(upstream.known(fingerprint)) == len(upstream.views) and not seen.muted:
-                alert = Alert(fingerprint, True, seen.labels, seen.annotations, seen.starts_at)  # noqa: FBT003
+            if len(upstream.known(fingerprint)) == len(upstream.views) and not active.muted:
+                alert = Alert(fingerprint, True, active.labels, active.annotations, active.starts_at)  # noqa: FBT003
                 self._correct(tx, "undelivered", [alert], now, outcome)
 
     def _close_gone(

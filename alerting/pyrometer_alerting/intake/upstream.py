@@ -49,8 +49,8 @@ class Upstream:
 
     def fires_in_prometheus(self, labels: Mapping[str, str]) -> bool:
         """Return whether Prometheus evaluates it as firing; its labels may be fewer (external labels come later)."""
-        found = (self.firing or {}).get(labels.get("alertname", ""), ())
-        return any(is_subset(series, labels) for series in found)
+        candidates = (self.firing or {}).get(labels.get("alertname", ""), ())
+        return any(is_subset(series, labels) for series in candidates)
 
 
 def ask_upstream(alertmanagers: Sequence[Alertmanager], prometheus: Prometheus | None, now: float) -> Upstream:
@@ -59,8 +59,8 @@ def ask_upstream(alertmanagers: Sequence[Alertmanager], prometheus: Prometheus |
     silences: dict[str, Silence] = {}
     for number, alertmanager in enumerate(alertmanagers, start=1):
         try:
-            views.append({seen.fingerprint: seen for seen in alertmanager.alerts()})
-            if any(seen.silenced_by for seen in views[-1].values()):
+            views.append({alert.fingerprint: alert for alert in alertmanager.alerts()})
+            if any(alert.silenced_by for alert in views[-1].values()):
                 silences |= {silence.id: silence for silence in alertmanager.silences()}
         except AlertmanagerError as error:
             _log.warning("reconciliation: Alertmanager %d: %s", number, error)
@@ -70,15 +70,15 @@ def ask_upstream(alertmanagers: Sequence[Alertmanager], prometheus: Prometheus |
 
 
 def _firing(prometheus: Prometheus, now: float, silent: list[str]) -> dict[str, list[Mapping[str, str]]] | None:
-    found: dict[str, list[Mapping[str, str]]] = defaultdict(list)
+    by_name: dict[str, list[Mapping[str, str]]] = defaultdict(list)
     try:
         for series in prometheus.instant(FIRING, now):
-            found[series.labels.get("alertname", "")].append(without_state(series.labels))
+            by_name[series.labels.get("alertname", "")].append(without_state(series.labels))
     except PrometheusError as error:
         _log.warning("reconciliation: %s", error)
         silent.append("Prometheus")
         return None
-    return found
+    return by_name
 
 
 def without_state(labels: Mapping[str, str]) -> dict[str, str]:
@@ -96,10 +96,10 @@ def muted_note(alerts: Iterable[Alert], upstream: Upstream) -> str:
     notes: dict[str, int] = defaultdict(int)
     total = 0
     for alert in alerts:
-        known = upstream.known(alert.fingerprint)
+        reports = upstream.known(alert.fingerprint)
         total += 1
-        if known and all(seen.muted for seen in known):
-            notes[_why(known[0], upstream)] += 1
+        if reports and all(report.muted for report in reports):
+            notes[_why(reports[0], upstream)] += 1
     count = sum(notes.values())
     if not count:
         return ""
@@ -107,11 +107,11 @@ def muted_note(alerts: Iterable[Alert], upstream: Upstream) -> str:
     return share + "; ".join(sorted(notes)[:2])
 
 
-def _why(seen: ActiveAlert, upstream: Upstream) -> str:
-    if seen.silenced_by:
-        silence = upstream.silences.get(seen.silenced_by[0])
+def _why(report: ActiveAlert, upstream: Upstream) -> str:
+    if report.silenced_by:
+        silence = upstream.silences.get(report.silenced_by[0])
         if silence is None:
             return "silenced"
         return f"silenced by {silence.created_by or 'someone'} until {utc(silence.ends_at)}"
-    cause = next((found for name in seen.inhibited_by for found in upstream.known(name)), None)
+    cause = next((found for name in report.inhibited_by for found in upstream.known(name)), None)
     return f"inhibited by {cause.labels.get('alertname', 'another alert')}" if cause else "inhibited"

@@ -116,8 +116,8 @@ def _fingerprint(labels: Mapping[str, str]) -> str:
 
 
 def _digest(alerts: tuple[Alert, ...], truncated: int) -> str:
-    said = sorted(
+    content = sorted(
         (alert.fingerprint, alert.firing, alert.starts_at, alert.ends_at or 0.0, sorted(alert.annotations.items()))
         for alert in alerts
     )
-    return hashlib.sha256(json.dumps([said, truncated]).encode()).hexdigest()
+    return hashlib.sha256(json.dumps([content, truncated]).encode()).hexdigest()

@@ -37,9 +37,9 @@ def muted(firing: Sequence[Incident], silences: Sequence[Silence], now: float) -
     return text.joined(lines[:MOST_LINES] + _more(lines), 2900) if lines else "Nothing is muted."
 
 
-def why(run: str, found: Sequence[Incident], now: float) -> str:
+def why(run: str, incidents: Sequence[Incident], now: float) -> str:
     """Return the causes of a run's newest incident."""
-    mine = [one for one in found if one.run == run]
+    mine = [one for one in incidents if one.run == run]
     if not mine:
         return f"No incident of run {text.mrkdwn(run, 100)} is known."
     newest = mine[0]
@@ -59,14 +59,14 @@ def node(incident: Incident, firing: Sequence[Incident], links: Sequence[str], n
 
 
 def _on_node(name: str, firing: Sequence[Incident], now: float) -> str:
-    said = [
+    lines = [
         f"\n\u2022 {text.mrkdwn(alert.name, 100)} {text.mrkdwn(part_of(alert.labels), 100)}"
         f" for {text.duration(now - alert.starts_at)}"
         for one in firing
         for alert in one.members
         if alert.firing and alert.labels.get("node") == name
     ]
-    return "".join(said[:10]) or ": nothing fires there"
+    return "".join(lines[:10]) or ": nothing fires there"
 
 
 def drain(incident: Incident) -> str:
@@ -84,15 +84,15 @@ def drain(incident: Incident) -> str:
 def nodes_of(incident: Incident) -> list[str]:
     """Return the nodes to blame: those of the diagnosis first, then the members' own."""
     causes = incident.diagnosis.causes if incident.diagnosis is not None else ()
-    named = [cause.labels["node"] for cause in causes if cause.labels and "node" in cause.labels][:1]
+    diagnosed = [cause.labels["node"] for cause in causes if cause.labels and "node" in cause.labels][:1]
     own = [alert.labels["node"] for alert in incident.members if "node" in alert.labels]
-    return list(dict.fromkeys([*named, *own]))
+    return list(dict.fromkeys([*diagnosed, *own]))
 
 
 def _known(incident: Incident) -> str:
-    known = [f"acknowledged by {incident.acknowledged}" if incident.acknowledged else "", incident.note]
-    said = "; ".join(text.mrkdwn(piece, 150) for piece in known if piece)
-    return f" ({said})" if said else ""
+    notes = [f"acknowledged by {incident.acknowledged}" if incident.acknowledged else "", incident.note]
+    joined = "; ".join(text.mrkdwn(piece, 150) for piece in notes if piece)
+    return f" ({joined})" if joined else ""
 
 
 def _more(lines: Sequence[str]) -> list[str]:

@@ -85,13 +85,13 @@ class Interactions:
         now = self._clock.wall()
         with self._store.transaction() as tx:
             firing = self._shown(tx.recent_incidents(float("inf")))
-            known = self._shown(tx.incidents()) if words[:1] == ["why"] else []
+            recent = self._shown(tx.incidents()) if words[:1] == ["why"] else []
         if words == ["status"]:
             return answers.status(firing, now)
         if words == ["muted"]:
             return answers.muted(firing, self._silences(), now)
         if len(words) == 2 and words[0] == "why":
-            return answers.why(words[1].strip(), [one for one in known if not one.joined_into], now)
+            return answers.why(words[1].strip(), [one for one in recent if not one.joined_into], now)
         return answers.HELP
 
     def _shown(self, incidents: Sequence[Incident]) -> list[Incident]:
@@ -112,12 +112,12 @@ class Interactions:
             if not self.may(person.id):
                 self._audit(person, "refused", incident_id, name)
                 self._replies.post_ephemeral(
-                    channel, person.id, "You are not on the list of those who may do this (slack-users)."
+                    channel, person.id, "You are not on the list of users who may do this (slack-users)."
                 )
                 continue
-            said = self._do(name, incident_id, person, (str(payload.get("trigger_id", "")), channel))
-            if said:
-                self._replies.post_ephemeral(channel, person.id, said)
+            answer = self._do(name, incident_id, person, (str(payload.get("trigger_id", "")), channel))
+            if answer:
+                self._replies.post_ephemeral(channel, person.id, answer)
 
     def _do(self, name: str, incident_id: str, person: Person, where: tuple[str, str]) -> str:
         with self._store.transaction() as tx:
@@ -126,26 +126,28 @@ class Interactions:
                 incident = tx.incident(incident.joined_into)
             firing = tx.recent_incidents(float("inf"))
         if incident is None:
-            return "This incident is not known any more."
+            return "This incident is no longer known."
         if name == ACKNOWLEDGE:
             return self._acknowledge(incident.id, person)
         if name in _HOURS:
             return self._ask_to_silence(incident, _HOURS[name], *where)
         if name == UNSILENCE:
             return self._unsilence(incident, person)
-        shown = self.routing.shown(incident)
+        visible = self.routing.shown(incident)
         if name == SHOW_NODE:
-            links = [f"<{url}|{text.mrkdwn(label, 40)}>" for label, url in board_links(shown, self._style.grafana_url)]
-            return answers.node(shown, self._shown(firing), links, self._clock.wall())
-        return answers.drain(shown) if name == DRAIN else ""
+            links = [
+                f"<{url}|{text.mrkdwn(label, 40)}>" for label, url in board_links(visible, self._style.grafana_url)
+            ]
+            return answers.node(visible, self._shown(firing), links, self._clock.wall())
+        return answers.drain(visible) if name == DRAIN else ""
 
     def _acknowledge(self, incident_id: str, person: Person) -> str:
         with self._store.transaction() as tx:
             incident = tx.incident(incident_id)
             if incident is None or not incident.firing:
-                return "It does not fire any more."
+                return "It no longer fires."
             tx.save_incident(replace(incident, acknowledged=str(person)), self._clock.wall())
-            self._tell(tx, incident, f"\U0001f440 {text.mrkdwn(str(person), 120)} looks after it")
+            self._tell(tx, incident, f"\U0001f440 {text.mrkdwn(str(person), 120)} is looking into it")
             tx.audit(self._clock.wall(), str(person), "acknowledge", incident_id, "")
         self._changed()
         return ""
@@ -169,12 +171,12 @@ class Interactions:
         view, person = payload.get("view") or {}, _person(payload)
         if view.get("callback_id") != _CALLBACK:
             return
-        meant = json.loads(view.get("private_metadata") or "{}")
-        incident_id, hours, channel = str(meant["incident"]), int(meant["hours"]), str(meant["channel"])
+        metadata = json.loads(view.get("private_metadata") or "{}")
+        incident_id, hours, channel = str(metadata["incident"]), int(metadata["hours"]), str(metadata["channel"])
         if not self.may(person.id) or hours not in _HOURS.values():
             self._audit(person, "refused", incident_id, "silence")
             self._replies.post_ephemeral(
-                channel, person.id, "You are not on the list of those who may do this (slack-users)."
+                channel, person.id, "You are not on the list of users who may do this (slack-users)."
             )
             return
         self._replies.post_ephemeral(channel, person.id, self._silence(incident_id, hours, person, _reason(view)))
@@ -183,50 +185,60 @@ class Interactions:
         with self._store.transaction() as tx:
             incident = tx.incident(incident_id)
         if incident is None:
-            return "This incident is not known any more."
+            return "This incident is no longer known."
         comment = reason or f"{incident.alertname}, silenced from Slack"
         ends_at = self._clock.wall() + 3600.0 * hours
-        made: list[str] = []
+        silence_ids: list[str] = []
         try:
             for matchers in silences_for(incident):
-                made += [self._make(matchers, ends_at, str(person), comment)]  # stored one at a time: the next may fail
+                silence_ids += [
+                    self._make(matchers, ends_at, str(person), comment)
+                ]  # stored one at a time: the next may fail
         except (SilenceRefusedError, AlertmanagerError) as error:
-            self._remember(incident, person, made, hours, comment)
-            return f"Not silenced{' in full' if made else ''}: {error}."
-        self._remember(incident, person, made, hours, comment)
-        return f"Silenced for {hours} h: {len(made)} silence{'s' if len(made) != 1 else ''} in Alertmanager."
+            self._remember(incident, person, silence_ids, hours, comment)
+            return f"Not silenced{' in full' if silence_ids else ''}: {error}."
+        self._remember(incident, person, silence_ids, hours, comment)
+        return (
+            f"Silenced for {hours} h: {len(silence_ids)} silence{'s' if len(silence_ids) != 1 else ''} in Alertmanager."
+        )
 
     def _make(self, matchers: tuple[Matcher, ...], ends_at: float, person: str, comment: str) -> str:
         return self._first(lambda alertmanager: alertmanager.silence(matchers, ends_at, person, comment))
 
-    def _remember(self, incident: Incident, person: Person, made: list[str], hours: int, comment: str) -> None:
-        if not made:
+    def _remember(self, incident: Incident, person: Person, silence_ids: list[str], hours: int, comment: str) -> None:
+        if not silence_ids:
             return
         with self._store.transaction() as tx:
             before = json.loads(tx.fact(_fact(incident)) or "[]")
-            tx.save_fact(_fact(incident), json.dumps([*before, *made]))
+            tx.save_fact(_fact(incident), json.dumps([*before, *silence_ids]))
             self._tell(
                 tx,
                 incident,
                 f"\U0001f507 {text.mrkdwn(str(person), 120)} silenced it for {hours} h: {text.mrkdwn(comment, 200)}",
             )
-            tx.audit(self._clock.wall(), str(person), "silence", incident.id, f"{hours} h: {' '.join(made)}: {comment}")
+            tx.audit(
+                self._clock.wall(),
+                str(person),
+                "silence",
+                incident.id,
+                f"{hours} h: {' '.join(silence_ids)}: {comment}",
+            )
         self._changed()
 
     def _unsilence(self, incident: Incident, person: Person) -> str:
         with self._store.transaction() as tx:
-            made = json.loads(tx.fact(_fact(incident)) or "[]")
-        if not made:
+            silence_ids = json.loads(tx.fact(_fact(incident)) or "[]")
+        if not silence_ids:
             return "It was not silenced from here: end the silence in Alertmanager."
         try:
-            for silence_id in made:
+            for silence_id in silence_ids:
                 self._end(silence_id)
         except AlertmanagerError as error:
             return f"Not ended: {error}."
         with self._store.transaction() as tx:
             tx.forget_fact(_fact(incident))
             self._tell(tx, incident, f"\U0001f50a {text.mrkdwn(str(person), 120)} ended the silence")
-            tx.audit(self._clock.wall(), str(person), "unsilence", incident.id, " ".join(made))
+            tx.audit(self._clock.wall(), str(person), "unsilence", incident.id, " ".join(silence_ids))
         self._changed()
         return ""
 
@@ -247,11 +259,11 @@ class Interactions:
                 failure = error
         raise failure
 
-    def _tell(self, tx: Transaction, incident: Incident, said: str) -> None:
+    def _tell(self, tx: Transaction, incident: Incident, content: str) -> None:
         now = self._clock.wall()
         tx.outbox.request(incident.id, now, now, incident.channel)
-        blocks = [{"type": "section", "text": {"type": "mrkdwn", "text": said}}]
-        tx.outbox.reply(incident.id, json.dumps({"text": said, "blocks": blocks}), now)
+        blocks = [{"type": "section", "text": {"type": "mrkdwn", "text": content}}]
+        tx.outbox.reply(incident.id, json.dumps({"text": content, "blocks": blocks}), now)
 
     def _audit(self, person: Person, action: str, incident_id: str, detail: str) -> None:
         _log.warning("interaction: %s: %s", action, person.id)
@@ -265,17 +277,18 @@ def _view(incident: Incident, hours: int, channel: str, previews: Sequence[Previ
     for preview in previews:
         lines.append(f"*{text.mrkdwn(preview.shown(), 600)}*")
         mutes = listed(preview.mutes, 10)
-        lines += [f"\u2022 {text.mrkdwn(each, 150)}" for each in mutes] or ["\u2022 nothing that fires now"]
+        lines += [f"\u2022 {text.mrkdwn(each, 150)}" for each in mutes] or ["\u2022 no alert that fires now"]
     total = sum(len(preview.mutes) for preview in previews)
-    head = f"For {hours} h, {total} alert{'s' if total != 1 else ''} that fire now and all like them will not be told:"
-    meant = {"incident": incident.id, "hours": hours, "channel": channel}
+    alerts = f"{total} alert{'s' if total != 1 else ''}"
+    head = f"For {hours} h, {alerts} that fire now, and all others with these labels, will be silenced:"
+    metadata = {"incident": incident.id, "hours": hours, "channel": channel}
     return {
         "type": "modal",
         "callback_id": _CALLBACK,
         "title": {"type": "plain_text", "text": f"Silence for {hours} h"},
         "submit": {"type": "plain_text", "text": "Silence"},
         "close": {"type": "plain_text", "text": "Cancel"},
-        "private_metadata": json.dumps(meant),
+        "private_metadata": json.dumps(metadata),
         "blocks": [
             {"type": "section", "text": {"type": "mrkdwn", "text": text.joined([head, *lines], 2900)}},
             {

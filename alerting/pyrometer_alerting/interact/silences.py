@@ -38,7 +38,7 @@ def silences_for(incident: Incident) -> list[tuple[Matcher, ...]]:
     """
     firing = [alert for alert in incident.members if alert.firing]
     if not firing:
-        raise SilenceRefusedError("nothing of it fires any more")
+        raise SilenceRefusedError("none of its alerts fires any more")
     names = list(dict.fromkeys(alert.name for alert in firing))
     if len(names) > MAX_SILENCES:
         raise SilenceRefusedError(f"it has {len(names)} kinds of alerts: create the silence in Alertmanager")
@@ -46,17 +46,19 @@ def silences_for(incident: Incident) -> list[tuple[Matcher, ...]]:
 
 
 def _matchers(name: str, alerts: Sequence[Alert]) -> tuple[Matcher, ...]:
-    found = [Matcher("alertname", name)]
+    matchers = [Matcher("alertname", name)]
     for label in _IDENTITY:
         values = sorted({alert.labels.get(label, "") for alert in alerts})
         if "" in values:
             continue
         if len(values) > MAX_VALUES:
             raise SilenceRefusedError(f"it has {len(values)} values of {label}: create the silence in Alertmanager")
-        found.append(Matcher(label, values[0]) if len(values) == 1 else Matcher(label, _any_of(values), is_regex=True))
-    if len(found) == 1:
+        matchers.append(
+            Matcher(label, values[0]) if len(values) == 1 else Matcher(label, _any_of(values), is_regex=True)
+        )
+    if len(matchers) == 1:
         raise SilenceRefusedError("its alerts share no label but their name: create the silence in Alertmanager")
-    return tuple(found)
+    return tuple(matchers)
 
 
 def _any_of(values: Iterable[str]) -> str:
@@ -64,7 +66,7 @@ def _any_of(values: Iterable[str]) -> str:
     return "|".join("".join(f"\\{char}" if char in _SPECIAL else char for char in value) for value in values)
 
 
-def listed(seen: Iterable[ActiveAlert], most: int) -> list[str]:
+def listed(alerts: Iterable[ActiveAlert], most: int) -> list[str]:
     """Return the alerts as lines: name and part."""
-    lines = [f"{each.labels.get('alertname', 'unnamed alert')} {part_of(each.labels)}".strip() for each in seen]
+    lines = [f"{each.labels.get('alertname', 'unnamed alert')} {part_of(each.labels)}".strip() for each in alerts]
     return [*lines[:most], *([f"and {len(lines) - most} more"] if len(lines) > most else [])]

@@ -173,8 +173,8 @@ def part_of(labels: Mapping[str, str]) -> str:
 def culprits(incident: Incident) -> list[str]:
     """Return the parts to blame: from the diagnosis, the shared domain, the members' own; never `unknown`."""
     own = [part_of(alert.labels) for alert in incident.members if alert.firing == incident.firing]
-    found = [cause.part for cause in incident.diagnosis.causes if cause.labels] if incident.diagnosis else []
-    return list(dict.fromkeys(part for part in [*found, incident.domain, *own] if part))
+    diagnosed = [cause.part for cause in incident.diagnosis.causes if cause.labels] if incident.diagnosis else []
+    return list(dict.fromkeys(part for part in [*diagnosed, incident.domain, *own] if part))
 
 
 def to_json(incident: Incident) -> str:

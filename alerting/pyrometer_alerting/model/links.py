@@ -50,15 +50,17 @@ def board_links(incident: Incident, grafana_url: str) -> list[tuple[str, str]]:
     if not is_web_url(grafana_url):
         return []
     labels = incident.newest().labels
-    wanted = [
+    boards = [
         ("Run", "pyrometer-training-run", {"cluster": incident.cluster, "run": incident.run}, bool(incident.run)),
         ("Node", "pyrometer-node", {"cluster": incident.cluster, "node": labels.get("node", "")}, "node" in labels),
         ("Fabric", "pyrometer-fabric", {"cluster": incident.cluster}, _is_fabric(incident)),
     ]
     for index, node in enumerate(_blamed_nodes(incident)[:2], start=1):
         if node != labels.get("node"):
-            wanted.append((f"Suspect {index}", "pyrometer-node", {"cluster": incident.cluster, "node": node}, True))
-    links = [(name, _board(grafana_url, uid, variables, incident)) for name, uid, variables, shown in wanted if shown]
+            boards.append((f"Suspect {index}", "pyrometer-node", {"cluster": incident.cluster, "node": node}, True))
+    links = [
+        (name, _board(grafana_url, uid, variables, incident)) for name, uid, variables, applies in boards if applies
+    ]
     return [(name, url) for name, url in links if len(url) <= MAX_URL]
 
 
@@ -92,8 +94,8 @@ def prometheus_link(incident: Incident, base: str) -> str:
 def _is_fabric(incident: Incident) -> bool:
     """Return whether a switch or a rail is meant: by the alert, the shared domain or the first cause."""
     causes = incident.diagnosis.causes[:1] if incident.diagnosis is not None else ()
-    meant = [incident.domain, part_of(incident.newest().labels), *(cause.part for cause in causes)]
-    return any(part.startswith(("switch ", "rail ")) for part in meant)
+    parts = [incident.domain, part_of(incident.newest().labels), *(cause.part for cause in causes)]
+    return any(part.startswith(("switch ", "rail ")) for part in parts)
 
 
 def _blamed_nodes(incident: Incident) -> list[str]:

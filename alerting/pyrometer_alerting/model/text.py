@@ -65,26 +65,26 @@ def _cut(value: str, limit: int, shown: Callable[[str], str]) -> str:
     pieces = [shown(char) for char in value]
     if sum(map(units, pieces)) <= limit:
         return "".join(pieces)
-    kept, room = [], limit - 1
+    pieces_kept, room = [], limit - 1
     for piece in pieces:
         room -= units(piece)
         if room < 0:
             break
-        kept.append(piece)
-    return "".join(kept) + ELLIPSIS
+        pieces_kept.append(piece)
+    return "".join(pieces_kept) + ELLIPSIS
 
 
 def joined(lines: Sequence[str], limit: int) -> str:
     """Join as many whole lines as fit into `limit` units; a last line counts the others."""
-    kept: list[str] = []
+    whole: list[str] = []
     room = limit - 20  # for "... and 12345 more"
     for line in lines:
         room -= units(line) + 1
         if room < 0:
-            kept.append(f"{ELLIPSIS} and {len(lines) - len(kept)} more")
+            whole.append(f"{ELLIPSIS} and {len(lines) - len(whole)} more")
             break
-        kept.append(line)
-    return "\n".join(kept)
+        whole.append(line)
+    return "\n".join(whole)
 
 
 def slack_time(unix: float, style: str = "{time_secs}") -> str:
@@ -104,8 +104,8 @@ def clock_utc(unix: float) -> str:
 
 def percent(ratio: float) -> str:
     """Format a ratio as `60.9 %`, `8.9 %` or `0.04 %`: one decimal, more only where that would show zero."""
-    shown = 100 * ratio
-    return f"{shown:.1f} %" if abs(shown) >= 0.1 or shown == 0 else f"{shown:.2g} %"
+    value = 100 * ratio
+    return f"{value:.1f} %" if abs(value) >= 0.1 or value == 0 else f"{value:.2g} %"
 
 
 def amount(value: float) -> str:

@@ -84,15 +84,15 @@ def bar_block(title: str, series: Mapping[str, Sequence[tuple[str, float]]], uni
 
 def _distinct(labels: Sequence[str]) -> list[str]:
     """Cut labels to LABEL characters and number those that would be equal."""
-    found: list[str] = []
+    distinct: list[str] = []
     for label in labels:
         short = text.words(label, LABEL) or "?"
         number = 2
-        while short in found:
+        while short in distinct:
             short = f"{text.plain(label, LABEL - 3)} {number}"
             number += 1
-        found.append(short)
-    return found
+        distinct.append(short)
+    return distinct
 
 
 WIDTH, HEIGHT = 720, 190
@@ -104,11 +104,11 @@ def svg(block: Mapping[str, Any]) -> str:
     """Draw the lines of a chart block as SVG; colours are classes of page.css, so that they suit both themes."""
     series, labels = block["chart"]["series"], block["chart"]["axis_config"]["categories"]
     top = 1.1 * max([point["value"] for line in series for point in line["data"]] + [1e-9])
-    drawn = "".join(_line(line, index, top) for index, line in enumerate(series))
-    said = html.escape(f"{block['title']}: {sparkline(block)}", quote=True)
+    lines = "".join(_line(line, index, top) for index, line in enumerate(series))
+    label = html.escape(f"{block['title']}: {sparkline(block)}", quote=True)
     return (
         f'<figure class="chart"><figcaption>{html.escape(block["title"])}, %</figcaption>'
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{said}">{_grid(top)}{_times(labels)}{drawn}'
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}">{_grid(top)}{_times(labels)}{lines}'
         f"{_names(series, top)}</svg></figure>"
     )
 
@@ -151,12 +151,12 @@ def _times(labels: Sequence[str]) -> str:
 def _names(series: Sequence[Mapping[str, Any]], top: float) -> str:
     """Label each line at its end, moving labels apart, so that no legend and no colour is needed."""
     ends = sorted((_y(line["data"][-1]["value"], top), index) for index, line in enumerate(series))
-    shown, last = [], -100.0
-    for wanted, index in ends:
-        last = max(wanted, last + 15)
+    labels, last = [], -100.0
+    for height, index in ends:
+        last = max(height, last + 15)
         name = html.escape(f"{series[index]['name']} {series[index]['data'][-1]['value']:.1f}")
-        shown.append(f'<text class="name{index}" x="{WIDTH - RIGHT + 8}" y="{last + 4:.1f}">{name}</text>')
-    return "".join(shown)
+        labels.append(f'<text class="name{index}" x="{WIDTH - RIGHT + 8}" y="{last + 4:.1f}">{name}</text>')
+    return "".join(labels)
 
 
 def _x(index: int, count: int) -> float:

@@ -36,14 +36,14 @@ class Composer:
             pointer = build_pointer(self.routing.shown(incident), self.routing.shown(into), self._style)
             return lambda _level: pointer
         where = operation.target if operation.ts is not None else target
-        shown = self.routing.shown(_placed(incident, where))
-        return lambda level: self._with_buttons(build(shown, self._style, level, native=native), incident, level)
+        visible = self.routing.shown(_placed(incident, where))
+        return lambda level: self._with_buttons(build(visible, self._style, level, native=native), incident, level)
 
     def _with_buttons(self, message: Message, incident: Incident, level: int) -> Message:
         # The message that it was split from has mentioned everybody already.
         message = message if incident.parted_at is not None else self.routing.addressed(message, incident)
-        wanted = self.buttons and incident.firing and not incident.joined_into and level <= WITHOUT_CHART
-        return Message(message.text, [*message.blocks, _actions(incident)]) if wanted else message
+        has_buttons = self.buttons and incident.firing and not incident.joined_into and level <= WITHOUT_CHART
+        return Message(message.text, [*message.blocks, _actions(incident)]) if has_buttons else message
 
 
 def _placed(incident: Incident, where: str) -> Incident:
@@ -56,7 +56,7 @@ def _placed(incident: Incident, where: str) -> Incident:
 def _actions(incident: Incident) -> dict[str, Any]:
     labels = [alert.labels for alert in incident.members]
     silenced = incident.note.startswith("silenced")
-    wanted = [
+    buttons = [
         (ACKNOWLEDGE, "Acknowledge", not incident.acknowledged),
         (SILENCE_1H, "Silence 1 h", not silenced),
         (SILENCE_4H, "Silence 4 h", not silenced),
@@ -71,9 +71,9 @@ def _actions(incident: Incident) -> dict[str, Any]:
                 "type": "button",
                 "action_id": action,
                 "value": incident.id,
-                "text": {"type": "plain_text", "text": said, "emoji": True},
+                "text": {"type": "plain_text", "text": label, "emoji": True},
             }
-            for action, said, shown in wanted
-            if shown
+            for action, label, is_shown in buttons
+            if is_shown
         ],
     }

@@ -65,7 +65,7 @@ def drop_picture_of(prometheus: Prometheus, incident: Incident, now: float) -> D
     frame = batches(prometheus, incident.cluster, incident.run, start, until)
     if frame.empty:
         return None
-    cause = next((found for found in diagnosis.causes if found.labels), None)
+    cause = next((candidate for candidate in diagnosis.causes if candidate.labels), None)
     drop = DropPicture(
         title=headline(incident).removeprefix(sign(incident)).strip(),
         subtitle=_subtitle(incident),
@@ -91,10 +91,10 @@ def band(frame: pd.DataFrame, begin: float, expected: float) -> tuple[float, flo
 
 def _subtitle(incident: Incident) -> str:
     shape = incident.diagnosis.shape if incident.diagnosis is not None else None
-    named = [incident.cluster, f"run {incident.run}" if incident.run else ""]
+    pieces = [incident.cluster, f"run {incident.run}" if incident.run else ""]
     if shape is not None and shape.is_known:
-        named.append(f"curve: {shape.said}{shape.confidence_note}")
-    return "  \u00b7  ".join(name for name in named if name)
+        pieces.append(f"curve: {shape.said}{shape.confidence_note}")
+    return "  \u00b7  ".join(name for name in pieces if name)
 
 
 def _with_culprit(prometheus: Prometheus, cluster: str, drop: DropPicture, cause: Cause) -> DropPicture:
@@ -105,7 +105,7 @@ def _with_culprit(prometheus: Prometheus, cluster: str, drop: DropPicture, cause
     def asked(query: str) -> list[Series]:
         return prometheus.range(query, drop.at[0], drop.until, step)
 
-    named = f"{cause.part}: {cause.cause}"
+    culprit = f"{cause.part}: {cause.cause}"
     if labels.get("gpu"):
         mine = f"{where},gpu={quoted(labels['gpu'])}"
         lines = [
@@ -113,12 +113,12 @@ def _with_culprit(prometheus: Prometheus, cluster: str, drop: DropPicture, cause
             _line("node's median", asked(f"quantile(0.5, DCGM_FI_DEV_SM_CLOCK{{{where}}})")),
         ]
         counter = f"pyrometer_gpu_clock_event_seconds_total{{{mine},{matching('reason', REASONS)}}}"
-        return _replace(drop, named, lines, throttled=stretches(asked(f"max({counter})"), step))
+        return _replace(drop, culprit, lines, throttled=stretches(asked(f"max({counter})"), step))
     if labels.get("device"):
         port = f"{where},device={quoted(labels['device'])}"
         rises = risen(asked(f"max(pyrometer_nic_link_down_events_total{{{port}}})"))
-        return _replace(drop, named, [], downs=rises)
-    return _replace(drop, named, [])
+        return _replace(drop, culprit, [], downs=rises)
+    return _replace(drop, culprit, [])
 
 
 def _replace(
@@ -129,29 +129,29 @@ def _replace(
     throttled: tuple[tuple[float, float], ...] = (),
     downs: tuple[float, ...] = (),
 ) -> DropPicture:
-    kept = tuple(line for line in lines if line is not None)
-    return DropPicture(**{**vars(drop), "culprit": culprit, "lines": kept, "throttled": throttled, "downs": downs})
+    present = tuple(line for line in lines if line is not None)
+    return DropPicture(**{**vars(drop), "culprit": culprit, "lines": present, "throttled": throttled, "downs": downs})
 
 
-def _line(name: str, found: list[Series]) -> Line | None:
-    points = found[0].points if found else ()
+def _line(name: str, result: list[Series]) -> Line | None:
+    points = result[0].points if result else ()
     if len(points) < 2:
         return None
     return Line(name, "SM clock, MHz", tuple(time for time, _ in points), tuple(value for _, value in points))
 
 
-def risen(found: list[Series]) -> tuple[float, ...]:
+def risen(result: list[Series]) -> tuple[float, ...]:
     """Return the times at which a counter rose."""
-    if not found or len(found[0].points) < 2:
+    if not result or len(result[0].points) < 2:
         return ()
-    at, values = np.array(found[0].points, dtype=float).T
+    at, values = np.array(result[0].points, dtype=float).T
     return tuple(float(time) for time in at[1:][np.diff(values) > 0])
 
 
-def stretches(found: list[Series], step: float) -> tuple[tuple[float, float], ...]:
+def stretches(result: list[Series], step: float) -> tuple[tuple[float, float], ...]:
     """Return (start, end) of the stretches in which a counter of seconds rose, neighbouring rises merged."""
     merged: list[tuple[float, float]] = []
-    for time in risen(found):
+    for time in risen(result):
         begin = time - step
         if merged and begin <= merged[-1][1] + step:
             merged[-1] = (merged[-1][0], time)

@@ -113,10 +113,10 @@ def _window(axis: Axes, drop: DropPicture, *, named: bool) -> None:
     axis.axvspan(*_dates([drop.begin, end]), color=VERMILLION, alpha=0.08, lw=0, zorder=0)
     axis.axvline(_dates([drop.begin])[0], color=VERMILLION, lw=1.1, zorder=1)
     if named:
-        said = datetime.fromtimestamp(drop.begin, tz=UTC).strftime(" dropped %H:%M:%S")
+        label = datetime.fromtimestamp(drop.begin, tz=UTC).strftime(" dropped %H:%M:%S")
         right = drop.begin > drop.at[0] + 0.75 * (drop.until - drop.at[0]) if len(drop.at) else False
         axis.annotate(
-            said + (" " if right else ""),
+            label + (" " if right else ""),
             (_dates([drop.begin])[0], 0.04),
             xycoords=("data", "axes fraction"),
             ha="right" if right else "left",

@@ -35,10 +35,10 @@ def new_figure(height: float = HEIGHT) -> Figure:
 def heading(figure: Figure, height: float, content: str, **style: Any) -> None:  # noqa: ANN401 - Matplotlib's
     """Draw a line of text, cut until it fits."""
     limit = 160
-    said = figure.text(0.075, height, drawable(content, limit), va="center", **style)
-    while said.get_window_extent().x1 > 0.985 * WIDTH * DPI and limit > 10:
+    line = figure.text(0.075, height, drawable(content, limit), va="center", **style)
+    while line.get_window_extent().x1 > 0.985 * WIDTH * DPI and limit > 10:
         limit -= 6
-        said.set_text(drawable(content, limit))
+        line.set_text(drawable(content, limit))
 
 
 def to_png(figure: Figure) -> bytes:

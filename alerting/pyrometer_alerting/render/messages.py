@@ -79,10 +79,10 @@ def has_chart(message: Message) -> bool:
 def build_reply(incident: Incident, event: str, style: Style) -> Message:
     """Build the thread's reply on an event: an edit pings nobody, a reply does."""
     alert = incident.newest()
-    said = {
+    summary = {
         "resolved": f"\u2705 Resolved after {text.duration(_lasted(incident))}{_lost(incident, '; about ')}",
         "reopened": f"{sign(incident)} Firing again, {_times(incident)}",
-        "resumed": f"{sign(incident)} Still firing: Alertmanager only had no news of it for a while",
+        "resumed": f"{sign(incident)} Still firing; Alertmanager had stopped reporting it for a while",
         "again": f"{sign(incident)} The run is slow again: {_name(incident.alertname)}",
         "worse": f"{sign(incident)} Worse: now {incident.severity}",
         "joined": f"{sign(incident)} One incident with {', '.join(map(_name, incident.alertnames()[1:4]))}",
@@ -90,21 +90,21 @@ def build_reply(incident: Incident, event: str, style: Style) -> Message:
     detail = "" if event == "resolved" else text.mrkdwn(_measured(incident), PARAGRAPH)
     part = "" if event == "resolved" else text.mrkdwn(part_of(alert.labels), FIELD)
     notice = f"[{text.mrkdwn(style.notice, 75)}]" if style.notice else ""
-    line = " ".join(piece for piece in (said, part and f"({part})", notice) if piece)
-    shown = f"{line}\n{detail}" if detail else line
-    return Message(shown, [{"type": "section", "text": {"type": "mrkdwn", "text": shown}}])
+    line = " ".join(piece for piece in (summary, part and f"({part})", notice) if piece)
+    content = f"{line}\n{detail}" if detail else line
+    return Message(content, [{"type": "section", "text": {"type": "mrkdwn", "text": content}}])
 
 
 def build_split_reply(rest: Incident, parted: Incident, style: Style) -> Message:
     """Build the thread's reply on a part that was split off; with the resolve if nothing else fired."""
     parts = text.mrkdwn(", ".join(culprits(parted)[:3]) or parted.alertname, FIELD)
     why = f"run {text.mrkdwn(rest.run, FIELD)} does not use it"
-    onward = f"{_name(parted.alertname)} goes on in a message of its own"
+    onward = f"{_name(parted.alertname)} continues in a message of its own"
     lines = [f"{sign(parted)} {parts} is no longer part of this: {why}. {onward}."]
     if not rest.firing:
         lines.append(build_reply(rest, "resolved", style).text)
-    shown = "\n".join(lines)
-    return Message(shown, [{"type": "section", "text": {"type": "mrkdwn", "text": shown}}])
+    content = "\n".join(lines)
+    return Message(content, [{"type": "section", "text": {"type": "mrkdwn", "text": content}}])
 
 
 @dataclass(frozen=True)
@@ -160,9 +160,9 @@ def causes_text(incident: Incident) -> str:
         return ""
     if incident.diagnosis is None:
         return "*Likely causes*\n_looking for evidence_" if incident.firing else ""
-    shown = incident.diagnosis.causes[:MAX_CAUSES]
-    room = (CAUSES - 400) // max(len(shown), 1)
-    lines = [f"{index}. {text.mrkdwn(cause_line(cause), room)}" for index, cause in enumerate(shown, start=1)]
+    causes = incident.diagnosis.causes[:MAX_CAUSES]
+    room = (CAUSES - 400) // max(len(causes), 1)
+    lines = [f"{index}. {text.mrkdwn(cause_line(cause), room)}" for index, cause in enumerate(causes, start=1)]
     if shape := _shape_line(incident):
         lines.append(shape)
     missing = [text.mrkdwn(note, 200) for note in incident.diagnosis.missing[:3]]
@@ -215,13 +215,13 @@ def _summary(incident: Incident, style: Style) -> str:
 
 def _facts(incident: Incident) -> str:
     """Return the fields as one line: `run llama-70b, cluster c1, critical, since 2026-11-21 03:12:05 UTC`, ..."""
-    named = [("run", incident.newest().labels.get("run", "")), ("cluster", incident.cluster), ("", incident.severity)]
-    said = [f"{name} {text.mrkdwn(value, FIELD)}".strip() for name, value in named if text.clean(value)]
-    said += [f"since {text.utc(incident.started_at)}", _lost(incident)]
+    rows = [("run", incident.newest().labels.get("run", "")), ("cluster", incident.cluster), ("", incident.severity)]
+    facts = [f"{name} {text.mrkdwn(value, FIELD)}".strip() for name, value in rows if text.clean(value)]
+    facts += [f"since {text.utc(incident.started_at)}", _lost(incident)]
     if incident.resolved_at is not None:
-        said.append(f"resolved after {text.duration(_lasted(incident))}")
+        facts.append(f"resolved after {text.duration(_lasted(incident))}")
     acknowledged = f"acknowledged by {text.mrkdwn(incident.acknowledged, 100)}" if incident.acknowledged else ""
-    return ", ".join(piece for piece in (*said, text.mrkdwn(incident.note, FIELD), acknowledged) if piece)
+    return ", ".join(piece for piece in (*facts, text.mrkdwn(incident.note, FIELD), acknowledged) if piece)
 
 
 def _fallback_summary(incident: Incident) -> str:
@@ -235,12 +235,12 @@ def _measured(incident: Incident) -> str:
 
 def _what(incident: Incident) -> str:
     """Return the measurement: for many parts a count by alert and the latest, for a resolved incident the last."""
-    said = text.mrkdwn(_measured(incident), PARAGRAPH - 300)
+    measured = text.mrkdwn(_measured(incident), PARAGRAPH - 300)
     if _is_domain(incident):
-        told = Counter(alert.name for alert in incident.members if alert.firing == incident.firing)
-        tally = ", ".join(f"{count} {name}" for name, count in told.most_common(5))
-        said = text.mrkdwn(tally, 250) + (f"; the latest: {said}" if said else "")
-    return f"While it fired: {said}" if said and not incident.firing else said
+        counts = Counter(alert.name for alert in incident.members if alert.firing == incident.firing)
+        tally = ", ".join(f"{count} {name}" for name, count in counts.most_common(5))
+        measured = text.mrkdwn(tally, 250) + (f"; the latest: {measured}" if measured else "")
+    return f"While it fired: {measured}" if measured and not incident.firing else measured
 
 
 def _is_domain(incident: Incident) -> bool:
@@ -283,11 +283,11 @@ def _members(incident: Incident) -> str:
         ("\u2022 " if alert.firing else "\u2713 ") + text.mrkdwn(_member(alert, incident), 100) for alert in ordered
     ]
     hidden = len(lines) - MAX_MEMBERS
-    shown = lines[:MAX_MEMBERS] + ([f"{text.ELLIPSIS} and {hidden} more"] if hidden > 0 else [])
+    visible = lines[:MAX_MEMBERS] + ([f"{text.ELLIPSIS} and {hidden} more"] if hidden > 0 else [])
     if incident.truncated:
-        shown.append(f"Alertmanager left out {incident.truncated} more alerts (max_alerts)")
+        visible.append(f"Alertmanager left out {incident.truncated} more alerts (max_alerts)")
     firing = sum(alert.firing for alert in incident.members)
-    return text.joined([f"*{firing} of {len(incident.members)} firing*", *shown], 1800)
+    return text.joined([f"*{firing} of {len(incident.members)} firing*", *visible], 1800)
 
 
 def _member(alert: Alert, incident: Incident) -> str:
@@ -301,10 +301,10 @@ def build_pointer(incident: Incident, into: Incident | None, style: Style) -> Me
     alert = incident.newest()
     about = "another incident" if into is None else text.mrkdwn(_about(into), FIELD)
     summary = text.plain(alert.annotations.get("summary", ""), 100) or _fallback_summary(incident)
-    shown = f"\u21aa {text.mrkdwn(summary, 120)}: now part of the message on {about}"
+    content = f"\u21aa {text.mrkdwn(summary, 120)}: now part of the message on {about}"
     if style.notice:
-        shown += f" [{text.mrkdwn(style.notice, 75)}]"
-    return Message(shown, [{"type": "section", "text": _mrkdwn(shown)}])
+        content += f" [{text.mrkdwn(style.notice, 75)}]"
+    return Message(content, [{"type": "section", "text": _mrkdwn(content)}])
 
 
 def _about(incident: Incident) -> str:
@@ -338,8 +338,8 @@ def _what_to_do(incident: Incident, style: Style) -> str:
     if not text.clean(runbook):
         return ""
     url = runbook_url(runbook, style.runbook_url)
-    shown = f"<{url}|Runbook: {text.mrkdwn(incident.alertname, 100)}>" if url else text.mrkdwn(runbook, FIELD)
-    return f"*What to do*\n{shown}"
+    link = f"<{url}|Runbook: {text.mrkdwn(incident.alertname, 100)}>" if url else text.mrkdwn(runbook, FIELD)
+    return f"*What to do*\n{link}"
 
 
 def _links(incident: Incident, style: Style) -> list[str]:
@@ -354,10 +354,10 @@ def _links(incident: Incident, style: Style) -> list[str]:
 def _footer(incident: Incident, style: Style) -> list[str]:
     notice = f"*{text.mrkdwn(style.notice, 75)}*" if style.notice else ""
     diagnosed = f"diagnosed {text.slack_time(incident.diagnosis.at)}" if incident.diagnosis is not None else ""
-    known = text.mrkdwn(incident.note, FIELD)
+    note = text.mrkdwn(incident.note, FIELD)
     acknowledged = f"acknowledged by {text.mrkdwn(incident.acknowledged, 100)}" if incident.acknowledged else ""
     names = text.mrkdwn(incident.alertname, 100)
-    return [piece for piece in (notice, names, diagnosed, known, acknowledged) if piece]
+    return [piece for piece in (notice, names, diagnosed, note, acknowledged) if piece]
 
 
 def _lasted(incident: Incident) -> float:
@@ -377,8 +377,8 @@ def _chart(incident: Incident, style: Style, *, native: bool) -> Block | None:
         return chart_block(curve, incident.run) if curve is not None else None
     if not incident.picture:
         return None
-    shown = text.plain(f"Chart: {headline(incident)}", 500)
-    return {"type": "image", "slack_file": {"id": incident.picture}, "alt_text": shown}
+    alt_text = text.plain(f"Chart: {headline(incident)}", 500)
+    return {"type": "image", "slack_file": {"id": incident.picture}, "alt_text": alt_text}
 
 
 def _section(content: str) -> Block | None:

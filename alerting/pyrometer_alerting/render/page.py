@@ -86,21 +86,21 @@ def _block(block: dict[str, Any]) -> str:
     return f'<p class="{kind}">{pieces[0]}</p>'
 
 
-def _with_dots(shown: str) -> str:
+def _with_dots(markup: str) -> str:
     """Replace state signs by drawn dots: not every machine has an emoji font."""
     for sign, kind in _DOTS.items():
-        shown = shown.replace(sign, f'<i class="dot {kind}"></i>')
-    return shown
+        markup = markup.replace(sign, f'<i class="dot {kind}"></i>')
+    return markup
 
 
 def _span(span: Span) -> str:
-    shown = html.escape(span.text)
+    content = html.escape(span.text)
     if span.kind == "bold":
-        return f"<b>{shown}</b>"
+        return f"<b>{content}</b>"
     if span.kind == "italic":
-        return f"<i>{shown}</i>"
+        return f"<i>{content}</i>"
     if span.kind == "time":
-        return f"<time>{shown}</time>"
+        return f"<time>{content}</time>"
     if span.kind == "link" and span.url.startswith(("http://", "https://")):
-        return f'<a href="{html.escape(span.url, quote=True)}" rel="noreferrer">{shown}</a>'
-    return shown
+        return f'<a href="{html.escape(span.url, quote=True)}" rel="noreferrer">{content}</a>'
+    return content

@@ -101,10 +101,10 @@ class HttpAlertmanager:
         Raises:
             AlertmanagerError: there was no usable answer.
         """
-        asked = "&".join(f"filter={quote(str(matcher), safe='')}" for matcher in matchers)
-        found = self._ask("GET", f"/api/v2/alerts?active=true&silenced=true&inhibited=true&unprocessed=true&{asked}")
+        filters = "&".join(f"filter={quote(str(matcher), safe='')}" for matcher in matchers)
+        items = self._ask("GET", f"/api/v2/alerts?active=true&silenced=true&inhibited=true&unprocessed=true&{filters}")
         try:
-            return [_active_alert(item) for item in found]
+            return [_active_alert(item) for item in items]
         except (KeyError, TypeError, AttributeError):
             raise AlertmanagerError("Alertmanager's answer could not be read") from None
 

@@ -83,11 +83,11 @@ def active_runs(prometheus: Prometheus, now: float) -> list[Run]:
         PrometheusError: the query failed.
     """
     query = f"sum by (cluster, run) (count_over_time(pyrometer_train_batch_mfu_ratio[{WINDOW_SECONDS:.0f}s]))"
-    found = [
+    runs = [
         Run(series.labels.get("cluster", ""), series.labels.get("run", ""), series.points[0][1])
         for series in prometheus.instant(query, now)
     ]
-    return sorted(found, key=lambda run: (-run.batches, run.cluster, run.name))
+    return sorted(runs, key=lambda run: (-run.batches, run.cluster, run.name))
 
 
 def run_of(prometheus: Prometheus, cluster: str, run: str, now: float) -> Run:
@@ -97,8 +97,8 @@ def run_of(prometheus: Prometheus, cluster: str, run: str, now: float) -> Run:
         PrometheusError: the query failed.
     """
     selector = f"pyrometer_train_batch_mfu_ratio{selected(cluster, run)}"
-    found = prometheus.instant(f"sum(count_over_time({selector}[{WINDOW_SECONDS:.0f}s]))", now)
-    return Run(cluster, run, found[0].points[0][1] if found else 0.0)
+    result = prometheus.instant(f"sum(count_over_time({selector}[{WINDOW_SECONDS:.0f}s]))", now)
+    return Run(cluster, run, result[0].points[0][1] if result else 0.0)
 
 
 def batches(prometheus: Prometheus, cluster: str, run: str, start: float, end: float) -> pd.DataFrame:
@@ -130,8 +130,8 @@ def curve_of(
     at: Floats, ratio: Floats, step: Floats, attempt: NDArray[np.int64], tagged: NDArray[np.bool_]
 ) -> MfuCurve:
     """Return a curve without misleading batches: tagged ones, their neighbours, the first ones after a restart."""
-    kept = _clean(attempt, tagged) & np.isfinite(ratio) & (ratio > 0)
-    return MfuCurve(at[kept], ratio[kept], step[kept], attempt[kept])
+    clean = _clean(attempt, tagged) & np.isfinite(ratio) & (ratio > 0)
+    return MfuCurve(at[clean], ratio[clean], step[clean], attempt[clean])
 
 
 def good_level(mfu: Floats) -> float:
@@ -153,10 +153,11 @@ def _clean(attempt: NDArray[np.int64], tagged: NDArray[np.bool_]) -> NDArray[np.
     return ~beside
 
 
-def _column(found: Iterable[Series], name: str) -> pd.DataFrame:
+def _column(series_list: Iterable[Series], name: str) -> pd.DataFrame:
     """Return columns attempt, at and the value; a batch served by two nodes (the reporting rank moved) counts once."""
     frames = [
-        pd.DataFrame(series.points, columns=["at", name]).assign(attempt=_attempt(series.labels)) for series in found
+        pd.DataFrame(series.points, columns=["at", name]).assign(attempt=_attempt(series.labels))
+        for series in series_list
     ]
     if not frames:
         return pd.DataFrame(

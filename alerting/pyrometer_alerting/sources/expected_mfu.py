@@ -41,12 +41,12 @@ def expected_mfu(prometheus: Prometheus, cluster: str, run: str, frame: pd.DataF
     own = good_level(clean)
     start = float(frame["at"].iloc[0])
     before = _value(prometheus, f"max(quantile_over_time(0.9, {_RECENT}{selected(cluster, run)}[{HISTORY}]))", start)
-    given = _value(prometheus, f"max(run:pyrometer_train_batch_mfu_ratio:expected{selected(cluster, run)})", end)
-    if given is not None:
-        return ExpectedMfu(given, "expected for this configuration", own=False, best_before=before)
+    expected = _value(prometheus, f"max(run:pyrometer_train_batch_mfu_ratio:expected{selected(cluster, run)})", end)
+    if expected is not None:
+        return ExpectedMfu(expected, "expected for this configuration", own=False, best_before=before)
     best = max(own, before or 0.0)
-    said = "own best of 7 days" if before is not None and before > own else "own best of the window"
-    return ExpectedMfu(best, said, own=True, best_before=before)
+    source = "own best of 7 days" if before is not None and before > own else "own best of the window"
+    return ExpectedMfu(best, source, own=True, best_before=before)
 
 
 _RECENT = "run:pyrometer_train_batch_mfu_ratio:recent"
@@ -59,8 +59,8 @@ def daily_wave(prometheus: Prometheus, cluster: str, run: str, now: float) -> fl
         PrometheusError: the query failed.
     """
     query = f"max(avg_over_time(pyrometer_train_batch_mfu_ratio{selected(cluster, run)}[10m]))"
-    found = prometheus.range(query, now - WAVE_SECONDS, now, 600)
-    return daily_amplitude(found[0]) if found else 0.0
+    result = prometheus.range(query, now - WAVE_SECONDS, now, 600)
+    return daily_amplitude(result[0]) if result else 0.0
 
 
 def daily_amplitude(series: Series) -> float:
@@ -80,5 +80,5 @@ def daily_amplitude(series: Series) -> float:
 
 
 def _value(prometheus: Prometheus, query: str, at: float) -> float | None:
-    found = prometheus.instant(query, at)
-    return found[0].points[0][1] if found and found[0].points[0][1] > 0 else None
+    result = prometheus.instant(query, at)
+    return result[0].points[0][1] if result and result[0].points[0][1] > 0 else None

@@ -74,12 +74,12 @@ def ports_at(
         PrometheusError: a query failed.
     """
     scopes = {scope_of(alert.labels) for alert in alerts}
-    found: dict[tuple[str, ...], Port] = {}
+    ports: dict[tuple[str, ...], Port] = {}
     for kind in ("switch", "rail"):
         if names := sorted(name for scope, name in scopes if scope == kind):
             query = f"pyrometer_fabric_port_info{{cluster={quoted(cluster)},{matching(kind, names)}}}"
-            found |= {_key(series): _port(series) for series in prometheus.instant(query, now)}
-    mine = [port for port in found.values() if port.node in set(nodes)]
+            ports |= {_key(series): _port(series) for series in prometheus.instant(query, now)}
+    mine = [port for port in ports.values() if port.node in set(nodes)]
     return tuple(_with_links(prometheus, cluster, mine, now)) if mine else ()
 
 
@@ -87,11 +87,11 @@ def _with_links(prometheus: Prometheus, cluster: str, ports: Sequence[Port], now
     where = f"{{cluster={quoted(cluster)},{matching('node', sorted({port.node for port in ports}))}}}"
     downs, up = f"pyrometer_nic_link_down_events_total{where}", f"pyrometer_nic_link_up{where}"
     by = "by (node, device, port)"
-    known = {_key(series) for series in prometheus.instant(f"group {by} ({downs})", now)}
+    reporting = {_key(series) for series in prometheus.instant(f"group {by} ({downs})", now)}
     # The part after `or` finds a port that went down long ago and stayed down.
     query = f"max {by} (increase({downs}[{LOST_SECONDS}s])) > 0.5 or max {by} ({up}) == 0"
     lost = {_key(series) for series in prometheus.instant(query, now)}
-    states = dict.fromkeys(known, False) | dict.fromkeys(lost, True)
+    states = dict.fromkeys(reporting, False) | dict.fromkeys(lost, True)
     return [replace(port, lost=states.get((port.node, port.device, port.port))) for port in ports]
 
 

@@ -64,7 +64,7 @@ def groups(opened: Sequence[Incident], current: Sequence[Incident], topology: To
     by_root: dict[str, list[Incident]] = defaultdict(list)
     for incident in everything:
         by_root[union.root(incident.id)].append(incident)
-    return [Group(tuple(found), union.domain(root)) for root, found in by_root.items() if len(found) > 1]
+    return [Group(tuple(members), union.domain(root)) for root, members in by_root.items() if len(members) > 1]
 
 
 _ORDER = ("part", "host", "switch", "rail", "rack", "storm", "flood")

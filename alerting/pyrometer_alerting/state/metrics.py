@@ -29,13 +29,13 @@ WEBHOOKS = Family("pyrometer_alerting_webhook_requests_total", "counter", "Webho
 REJECTED = Family(
     "pyrometer_alerting_webhook_rejected_total",
     "counter",
-    "Webhook calls that were not Alertmanager's, or came without the right credentials.",
+    "Webhook calls with a malformed body or without the right credentials.",
     ("reason",),
 )
 ALERTS = Family(
     "pyrometer_alerting_alerts_total",
     "counter",
-    "Alerts received: applied, stale (out of order) or in a repeated delivery.",
+    "Alerts received, by outcome: applied, stale (out of order) or repeated.",
     ("outcome",),
 )
 SLACK_CALLS = Family(
@@ -45,13 +45,13 @@ DIAGNOSES = Family("pyrometer_alerting_diagnoses_total", "counter", "Diagnoses b
 SIGNATURES = Family(
     "pyrometer_alerting_signatures_total",
     "counter",
-    "Looks at the MFU curve of a run: named, unknown, too_few_batches, no_answer or error.",
+    "Examinations of a run's MFU curve: named, unknown, too_few_batches, no_answer or error.",
     ("outcome",),
 )
 CORRECTIONS = Family(
     "pyrometer_alerting_reconcile_corrections_total",
     "counter",
-    "What Alertmanager had not told and was set right: closed, refired, undelivered, missed, watchdog.",
+    "Corrections after polling Alertmanager: closed, refired, undelivered, missed, watchdog.",
     ("kind",),
 )
 PICTURES = Family(
@@ -66,35 +66,40 @@ GAUGES = (
     Family(
         "pyrometer_alerting_config_last_reload_successful",
         "gauge",
-        "1 while routing, secrets and web configuration can be used as they are, 0 while older ones stay in force.",
+        "1 if the last reload of routing, secrets and web configuration succeeded, 0 while older ones are in use.",
     ),
-    Family("pyrometer_alerting_incidents_open", "gauge", "Incidents that fire now.", ("severity",)),
-    Family("pyrometer_alerting_outbox_depth", "gauge", "Messages and replies that wait for Slack."),
-    Family("pyrometer_alerting_outbox_oldest_age_seconds", "gauge", "Age of the oldest of them; 0 when there is none."),
+    Family("pyrometer_alerting_incidents_open", "gauge", "Incidents firing now.", ("severity",)),
+    Family("pyrometer_alerting_outbox_depth", "gauge", "Messages and replies waiting for Slack."),
+    Family(
+        "pyrometer_alerting_outbox_oldest_age_seconds", "gauge", "Age of the oldest waiting message; 0 without one."
+    ),
     Family("pyrometer_alerting_outbox_dead", "gauge", "Messages that Slack refused for good."),
     Family(
-        "pyrometer_alerting_slack_blocked", "gauge", "1 while nothing can be sent, with Slack's reason.", ("reason",)
+        "pyrometer_alerting_slack_blocked",
+        "gauge",
+        "1 while nothing can be sent, with Slack's error code.",
+        ("reason",),
     ),
     Family(
         "pyrometer_alerting_channel_unreachable",
         "gauge",
-        "1 for each channel of a route that cannot be reached, with the reason.",
+        "1 for each routed channel that cannot be reached, with Slack's error code.",
         ("channel", "reason"),
     ),
     Family(
         "pyrometer_alerting_socket_mode_connected",
         "gauge",
-        "1 while clicks and commands reach us; absent without an app token.",
+        "1 while connected for clicks and commands; absent without an app token.",
     ),
     Family(
         "pyrometer_alerting_watchdog_last_seen_timestamp_seconds",
         "gauge",
-        "When the Watchdog alert last arrived; absent before.",
+        "When the Watchdog alert last arrived; absent before the first one.",
     ),
     Family(
         "pyrometer_run_signature",
         "gauge",
-        "Which known trouble a run's MFU curve looks like now: confidence, 0-1, by signature.",
+        "Confidence, 0-1, that a run's MFU curve has this signature now.",
         ("cluster", "run", "signature"),
     ),
 )
@@ -141,10 +146,10 @@ class _Gauges(Collector):
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Yield one family per gauge that has a value."""
-        known = {family.name: family for family in GAUGES}
+        by_name = {family.name: family for family in GAUGES}
         for name, values in self._source().items():
-            found = GaugeMetricFamily(name, known[name].help, labels=known[name].labels)
+            family_metric = GaugeMetricFamily(name, by_name[name].help, labels=by_name[name].labels)
             for key, value in values.items():
                 labels = dict(key)
-                found.add_metric([labels[label] for label in known[name].labels], value)
-            yield found
+                family_metric.add_metric([labels[label] for label in by_name[name].labels], value)
+            yield family_metric

@@ -100,8 +100,8 @@ class Outbox:
 
     def posted_since(self, time: float) -> list[Operation]:
         """Return the standalone messages posted since then."""
-        found = "kind = 'root' AND body IS NOT NULL AND state = 'done' AND ts IS NOT NULL AND posted_at >= ?"
-        return list(self._select(found, time))
+        condition = "kind = 'root' AND body IS NOT NULL AND state = 'done' AND ts IS NOT NULL AND posted_at >= ?"
+        return list(self._select(condition, time))
 
     def reply(self, incident_id: str, body: str, now: float) -> None:
         """Add a reply to the thread; it replaces a reply that no attempt was made to send yet (last write wins)."""

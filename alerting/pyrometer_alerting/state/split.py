@@ -44,8 +44,8 @@ def unrelated_keys(incident: Incident, fingerprints: Collection[str]) -> set[str
     for member in incident.members:
         strangers = firing.setdefault(key_of(member), [])
         strangers += [member.fingerprint in fingerprints] if member.firing else []
-    found = {key for key, strangers in firing.items() if strangers and all(strangers)}
-    return found if len(found) < len(firing) else set()
+    keys = {key for key, strangers in firing.items() if strangers and all(strangers)}
+    return keys if len(keys) < len(firing) else set()
 
 
 def split_off(

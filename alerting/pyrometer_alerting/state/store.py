@@ -170,12 +170,12 @@ class Transaction:
         rows = self._db.execute(
             "SELECT document FROM incident WHERE firing = 1 OR changed_at >= ? ORDER BY number DESC", (since,)
         )
-        return [found for found in (from_json(row[0]) for row in rows) if not found.joined_into]
+        return [incident for incident in (from_json(row[0]) for row in rows) if not incident.joined_into]
 
     def pointers(self, incident_id: str) -> list[Incident]:
         """Return the incidents with a message of their own that this one absorbed."""
-        found = "SELECT document FROM incident WHERE json_extract(document, '$.joined_into') = ?"
-        return [from_json(row[0]) for row in self._db.execute(found, (incident_id,))]
+        query = "SELECT document FROM incident WHERE json_extract(document, '$.joined_into') = ?"
+        return [from_json(row[0]) for row in self._db.execute(query, (incident_id,))]
 
     def firing_count(self) -> dict[str, int]:
         """Return the number of firing incidents by severity."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,14 +15,14 @@ from pyrometer_kit.errors import UsageError
 TOKEN = "xoxb-1-s3cr3t"
 
 
-def secret(tmp_path: Any, content: Any = TOKEN, mode: Any = 0o600, name: Any = "token") -> Any:
+def secret(tmp_path: Path, content: Any = TOKEN, mode: Any = 0o600, name: str = "token") -> Any:
     file = tmp_path / name
     file.write_text(content)
     file.chmod(mode)
     return file
 
 
-def yaml(tmp_path: Any, content: Any) -> Any:
+def yaml(tmp_path: Path, content: Any) -> Any:
     file = tmp_path / "config.yaml"
     file.write_text(content)
     return file
@@ -47,7 +48,7 @@ def yaml(tmp_path: Any, content: Any) -> Any:
     ],
 )
 def test_bad_flags(
-    arguments: Any, said: Any, capsys: pytest.CaptureFixture[str], tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+    arguments: Any, said: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main.run(arguments, {}) == 2
@@ -71,7 +72,7 @@ def test_bad_flags(
     ],
 )
 def test_bad_tokens_are_refused_and_not_repeated(
-    content: Any, mode: Any, said: Any, capsys: pytest.CaptureFixture[str], tmp_path: Any
+    content: Any, mode: Any, said: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     file = secret(tmp_path, content, mode)
     assert main.run([f"--slack.bot-token-file={file}", "--slack.channel=C1"], {}) == 2
@@ -107,7 +108,7 @@ def test_a_token_needs_a_channel(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_bad_configuration_files_are_named_with_their_line(
-    content: Any, said: Any, capsys: pytest.CaptureFixture[str], tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+    content: Any, said: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main.run([f"--config.file={yaml(tmp_path, content)}"], {}) == 2
@@ -140,7 +141,7 @@ def test_what_is_asked_is_not_what_links_lead_to() -> None:
     assert (chosen.prometheus_url, main.style(chosen).prometheus_url) == ("http://p:9090", "https://p.example")
 
 
-def test_a_port_in_use(capsys: pytest.CaptureFixture[str], tmp_path: Any) -> None:
+def test_a_port_in_use(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -150,7 +151,7 @@ def test_a_port_in_use(capsys: pytest.CaptureFixture[str], tmp_path: Any) -> Non
     assert f"can't listen on {address}: the port is in use by another program; give another address" in error
 
 
-def test_two_services_never_share_a_folder(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_services_never_share_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first = Store(tmp_path)
     assert main.run([f"--storage.path={tmp_path}"], {}) == 2
     assert f"{tmp_path}: another pyrometer-alerting uses this folder: choose another --storage.path" in (
@@ -160,7 +161,7 @@ def test_two_services_never_share_a_folder(tmp_path: Any, capsys: pytest.Capture
     Store(tmp_path).close()
 
 
-def test_flags_win_over_the_file(tmp_path: Any) -> None:
+def test_flags_win_over_the_file(tmp_path: Path) -> None:
     file = yaml(tmp_path, "notice: from file\nslack:\n  channel: '#a'\nprometheus:\n  url: http://p:9090\n")
     chosen = settings.load([f"--config.file={file}", "--notice=from flag"], {settings.TOKEN_VARIABLE: TOKEN})
     assert (chosen.notice, chosen.slack_channel, chosen.prometheus_url) == ("from flag", "#a", "http://p:9090")
@@ -203,7 +204,7 @@ def test_bad_digest_and_message_settings_get_one_line(flag: str) -> None:
         settings.load([flag], {})
 
 
-def test_a_configuration_can_be_checked_without_starting(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_configuration_can_be_checked_without_starting(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = yaml(tmp_path, "slack:\n  channel: '#x'\nrouting:\n  routes:\n    - {match: {a: b}, channel: '#y'}\n")
     assert main.run(["check-config", f"--config.file={file}"], {}) == 0
     assert capsys.readouterr().out == "the configuration is good\n"
@@ -221,7 +222,7 @@ def test_a_configuration_can_be_checked_without_starting(tmp_path: Any, capsys: 
         ("slack-users: U0ALICE", "config.yaml:1: expected a list"),
     ],
 )
-def test_buttons_need_people(tmp_path: Any, content: Any, said: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_buttons_need_people(tmp_path: Path, content: Any, said: Any, capsys: pytest.CaptureFixture[str]) -> None:
     tokens = {"PYROMETER_SLACK_BOT_TOKEN": TOKEN, "PYROMETER_SLACK_APP_TOKEN": "xapp-1-s3cr3t"}
     arguments = [f"--config.file={yaml(tmp_path, content)}", "--slack.channel=#x", f"--storage.path={tmp_path / 's'}"]
     assert main.run(arguments, tokens) == 2
@@ -236,7 +237,19 @@ def test_an_app_token_alone_is_of_no_use(capsys: pytest.CaptureFixture[str]) -> 
     assert "buttons need a bot token as well" in capsys.readouterr().err
 
 
-def test_more_than_two_tokens_are_a_mistake(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_more_than_two_tokens_are_a_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = secret(tmp_path, "one\ntwo\nthree")
     assert main.run([f"--web.bearer-token-file={file}", f"--storage.path={tmp_path / 's'}"], {}) == 2
     assert "expected one token, or two on a line each" in capsys.readouterr().err
+
+
+def test_the_service_sends_digests_at_the_times_that_the_flags_give(tmp_path: Any) -> None:
+    flags = ["--digest.daily=9:05", "--digest.timezone=Europe/Zurich", "--prometheus.url=http://127.0.0.1:9"]
+    chosen = settings.load([*flags, f"--storage.path={tmp_path}"], {})
+    service = main._service(chosen, main._Configuration(chosen))
+    try:
+        digests = service.analysis.digest_scheduler._digests
+        assert (digests.schedules, digests.zone) == (chosen.schedules, chosen.zone)
+        assert digests.prometheus is not None
+    finally:
+        service.stop()

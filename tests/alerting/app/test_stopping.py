@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from alerting_fakes import FakePrometheus
+from alerting_fakes import Bench, FakePrometheus
 
 from pyrometer_alerting.diagnosis.diagnostician import Diagnostician
 from pyrometer_alerting.intake.reconcile import Pace, Reconciler
@@ -26,14 +26,14 @@ class Overtaken(threading.Event):
         super().clear()
 
 
-def reconciler(bench: Any) -> Reconciler:
+def reconciler(bench: Bench) -> Reconciler:
     return Reconciler(
         bench.store, bench.intake, [], None, clock=bench.clock, metrics=bench.metrics, changed=lambda _: None,
         pace=Pace(every=60.0, soon=60.0),
     )  # fmt: skip
 
 
-def diagnostician(bench: Any) -> Diagnostician:
+def diagnostician(bench: Bench) -> Diagnostician:
     made = Diagnostician(
         bench.store,
         FakePrometheus(),
@@ -47,7 +47,7 @@ def diagnostician(bench: Any) -> Diagnostician:
 
 
 @pytest.mark.parametrize("make", [lambda bench: bench.courier, reconciler, diagnostician])
-def test_a_stop_that_comes_just_before_a_rest_is_heard(bench: Any, make: Callable[[Any], Any]) -> None:
+def test_a_stop_that_comes_just_before_a_rest_is_heard(bench: Bench, make: Callable[[Any], Any]) -> None:
     worker = make(bench)
     worker._wake = Overtaken(worker.stop)
     worker._wake.set()  # something just arrived

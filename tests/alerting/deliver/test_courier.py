@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
-from alerting_fakes import START, Bench, raw_alert, training_incident, wait_until
+from alerting_fakes import START, Bench, FakeClock, raw_alert, training_incident, wait_until
 
 from pyrometer_alerting.app import main
 from pyrometer_alerting.model import incident as model
 from pyrometer_alerting.model.routing import Route, Routing
 from pyrometer_alerting.state.store import Store
+from pyrometer_simulator.slack import FakeSlack
 
 
 class Crash(BaseException):
@@ -23,7 +26,7 @@ FIRING = raw_alert(node="gpu-042", gpu="3")
 RESOLVED = raw_alert(node="gpu-042", gpu="3", firing=False)
 
 
-def test_one_message_edited_in_place_and_a_reply_at_the_end(bench: Any) -> None:
+def test_one_message_edited_in_place_and_a_reply_at_the_end(bench: Bench) -> None:
     bench.receive(FIRING)
     bench.deliver()
     bench.receive(RESOLVED)
@@ -35,7 +38,7 @@ def test_one_message_edited_in_place_and_a_reply_at_the_end(bench: Any) -> None:
     assert message["metadata"]["event_type"] == "pyrometer_incident"
 
 
-def test_what_fired_and_resolved_during_an_outage_is_said_once_as_resolved(bench: Any) -> None:
+def test_what_fired_and_resolved_during_an_outage_is_said_once_as_resolved(bench: Bench) -> None:
     bench.slack.down()
     bench.receive(FIRING)
     bench.deliver(20)
@@ -49,7 +52,7 @@ def test_what_fired_and_resolved_during_an_outage_is_said_once_as_resolved(bench
     assert message["versions"] == []
 
 
-def test_a_repeated_delivery_changes_nothing(bench: Any) -> None:
+def test_a_repeated_delivery_changes_nothing(bench: Bench) -> None:
     bench.receive(FIRING)
     bench.receive(FIRING)
     bench.deliver()
@@ -58,7 +61,7 @@ def test_a_repeated_delivery_changes_nothing(bench: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["close_after", "close_before", "hang_after"])
-def test_a_lost_answer_leads_to_one_message(bench: Any, kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_answer_leads_to_one_message(bench: Bench, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.web._client.timeout = 0.2
     bench.slack.inject("chat.postMessage", kind, seconds=0.5)
     bench.receive(FIRING)
@@ -73,7 +76,7 @@ def test_a_lost_answer_leads_to_one_message(bench: Any, kind: Any, monkeypatch: 
 
 
 @pytest.mark.parametrize("status", [500, 502])
-def test_a_gateway_error_is_looked_up_before_posting_again(bench: Any, status: Any) -> None:
+def test_a_gateway_error_is_looked_up_before_posting_again(bench: Bench, status: Any) -> None:
     bench.slack.inject("chat.postMessage", "status", status=status)
     bench.receive(FIRING)
     bench.deliver()
@@ -82,7 +85,7 @@ def test_a_gateway_error_is_looked_up_before_posting_again(bench: Any, status: A
 
 
 @pytest.mark.parametrize("error", ["internal_error", "fatal_error"])
-def test_slacks_own_doubt_is_looked_up(bench: Any, error: Any) -> None:
+def test_slacks_own_doubt_is_looked_up(bench: Bench, error: Any) -> None:
     bench.slack.inject("chat.postMessage", "error", error=error)
     bench.receive(FIRING)
     bench.deliver()
@@ -93,7 +96,7 @@ def test_slacks_own_doubt_is_looked_up(bench: Any, error: Any) -> None:
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("what", ["post", "update", "reply"])
 def test_a_crash_at_any_point_loses_and_repeats_nothing(
-    bench: Any, monkeypatch: pytest.MonkeyPatch, after: Any, what: Any
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, after: Any, what: Any
 ) -> Any:
     bench.receive(FIRING)
     if what != "post":
@@ -124,7 +127,7 @@ def test_a_crash_at_any_point_loses_and_repeats_nothing(
     assert bench.depth() == 0
 
 
-def test_rate_limits_are_waited_out_per_method(bench: Any) -> None:
+def test_rate_limits_are_waited_out_per_method(bench: Bench) -> None:
     bench.receive(FIRING)
     bench.deliver()
     bench.slack.inject("chat.postMessage", "ratelimit", seconds=20)
@@ -137,7 +140,7 @@ def test_rate_limits_are_waited_out_per_method(bench: Any) -> None:
     assert 20 <= bench.clock.time - start < 40
 
 
-def test_a_bad_token_keeps_the_queue_and_is_probed(bench: Any) -> None:
+def test_a_bad_token_keeps_the_queue_and_is_probed(bench: Bench) -> None:
     bench.slack.inject("chat.postMessage", "error", error="token_revoked")
     bench.slack.inject("auth.test", "error", times=2, error="invalid_auth")
     bench.receive(FIRING)
@@ -150,7 +153,7 @@ def test_a_bad_token_keeps_the_queue_and_is_probed(bench: Any) -> None:
     assert bench.count("auth.test") == 3
 
 
-def test_an_archived_channel_keeps_the_queue(bench: Any) -> None:
+def test_an_archived_channel_keeps_the_queue(bench: Bench) -> None:
     bench.slack.channel("gpu-alerts").archived = True
     bench.receive(FIRING)
     bench.deliver(100)
@@ -160,7 +163,7 @@ def test_an_archived_channel_keeps_the_queue(bench: Any) -> None:
     assert len(bench.messages) == 1
 
 
-def test_refused_content_is_degraded_to_plain_text(bench: Any) -> None:
+def test_refused_content_is_degraded_to_plain_text(bench: Bench) -> None:
     bench.slack.inject("chat.postMessage", "error", times=2, error="invalid_blocks")
     bench.receive(FIRING)
     bench.deliver()
@@ -168,7 +171,7 @@ def test_refused_content_is_degraded_to_plain_text(bench: Any) -> None:
     assert "gpu-042 GPU 3" in bench.messages[0]["text"]
 
 
-def test_content_that_is_always_refused_is_dead_and_counted(bench: Any) -> None:
+def test_content_that_is_always_refused_is_dead_and_counted(bench: Bench) -> None:
     bench.slack.inject("chat.postMessage", "error", times=3, error="invalid_blocks")
     bench.receive(FIRING)
     bench.deliver()
@@ -179,7 +182,7 @@ def test_content_that_is_always_refused_is_dead_and_counted(bench: Any) -> None:
     assert "Resolved" in bench.messages[0]["text"]  # a change of the incident tries again
 
 
-def test_a_deleted_message_is_posted_anew(bench: Any) -> None:
+def test_a_deleted_message_is_posted_anew(bench: Bench) -> None:
     bench.receive(FIRING)
     bench.deliver()
     bench.slack.channel("gpu-alerts").delete(bench.messages[0]["ts"])
@@ -189,7 +192,7 @@ def test_a_deleted_message_is_posted_anew(bench: Any) -> None:
     assert "Resolved" in bench.messages[0]["text"]
 
 
-def test_without_the_right_to_read_history_it_is_posted_again(bench: Any) -> None:
+def test_without_the_right_to_read_history_it_is_posted_again(bench: Bench) -> None:
     bench.slack.inject("chat.postMessage", "close_before")
     bench.slack.inject("conversations.history", "error", error="missing_scope")
     bench.receive(FIRING)
@@ -197,7 +200,7 @@ def test_without_the_right_to_read_history_it_is_posted_again(bench: Any) -> Non
     assert len(bench.messages) == 1
 
 
-def test_info_and_the_watchdog_are_not_posted(bench: Any) -> None:
+def test_info_and_the_watchdog_are_not_posted(bench: Bench) -> None:
     bench.receive(raw_alert("Watchdog"), raw_alert("GpuIdle", severity="info", node="gpu-001"))
     bench.deliver()
     assert bench.messages == []
@@ -206,7 +209,7 @@ def test_info_and_the_watchdog_are_not_posted(bench: Any) -> None:
         assert tx.fact("watchdog_last_seen") is not None
 
 
-def test_a_flap_reopens_the_message_and_says_so_in_the_thread(bench: Any) -> None:
+def test_a_flap_reopens_the_message_and_says_so_in_the_thread(bench: Bench) -> None:
     now = bench.clock.time
     for start in (now - 300, now - 100):
         bench.receive(raw_alert(node="n", fingerprint="f", starts_at=start))
@@ -218,7 +221,7 @@ def test_a_flap_reopens_the_message_and_says_so_in_the_thread(bench: Any) -> Non
     assert said == ["✅ Resolved after 30 s", "🔴 Firing again, 2 times in 3 min (n)", "✅ Resolved after 30 s"]
 
 
-def test_a_stale_firing_of_a_lagging_peer_is_fenced(bench: Any) -> None:
+def test_a_stale_firing_of_a_lagging_peer_is_fenced(bench: Bench) -> None:
     bench.receive(FIRING)
     bench.receive(RESOLVED)
     bench.receive(raw_alert(node="gpu-042", gpu="3", annotations={"summary": "late"}))
@@ -227,7 +230,7 @@ def test_a_stale_firing_of_a_lagging_peer_is_fenced(bench: Any) -> None:
     assert "Resolved" in bench.messages[0]["text"]
 
 
-def test_an_alert_that_never_ended_is_not_taken_for_an_old_story(bench: Any) -> None:
+def test_an_alert_that_never_ended_is_not_taken_for_an_old_story(bench: Bench) -> None:
     bench.receive(FIRING)
     bench.receive(RESOLVED)
     bench.deliver()
@@ -239,7 +242,7 @@ def test_an_alert_that_never_ended_is_not_taken_for_an_old_story(bench: Any) -> 
     assert "Still firing" in message["replies"][-1]["text"]
 
 
-def test_a_clock_that_is_set_back_delays_nothing(bench: Any) -> None:
+def test_a_clock_that_is_set_back_delays_nothing(bench: Bench) -> None:
     bench.slack.down()
     bench.receive(FIRING)
     bench.courier.step()
@@ -249,7 +252,7 @@ def test_a_clock_that_is_set_back_delays_nothing(bench: Any) -> None:
     assert len(bench.messages) == 1
 
 
-def test_another_channel_is_not_taken_for_the_old_one(bench: Any) -> None:
+def test_another_channel_is_not_taken_for_the_old_one(bench: Bench) -> None:
     bench.receive(FIRING)
     bench.deliver()
     bench.channel = "#elsewhere"
@@ -260,16 +263,16 @@ def test_another_channel_is_not_taken_for_the_old_one(bench: Any) -> None:
         assert tx.fact("channel:#elsewhere") is None
 
 
-def test_the_channel_may_be_given_by_id(store: Store, slack: Any, clock: Any) -> None:
+def test_the_channel_may_be_given_by_id(store: Store, slack: FakeSlack, clock: FakeClock) -> None:
     bench = Bench(store, slack, clock, channel="C000000001")
-    clock.time = __import__("time").time()
+    clock.time = time.time()
     slack.inject("chat.postMessage", "close_after")
     bench.receive(FIRING)
     bench.deliver()
     assert len(bench.messages) == 1
 
 
-def test_messages_shown_in_a_terminal_are_posted_once_there_is_a_token(bench: Any) -> None:
+def test_messages_shown_in_a_terminal_are_posted_once_there_is_a_token(bench: Bench) -> None:
     bench.receive(FIRING)
     with bench.store.transaction() as tx:
         (operation,) = tx.outbox.due()
@@ -280,7 +283,7 @@ def test_messages_shown_in_a_terminal_are_posted_once_there_is_a_token(bench: An
     assert "Resolved" in bench.messages[0]["text"]
 
 
-def test_a_first_try_that_arrives_after_all_is_removed(bench: Any) -> None:
+def test_a_first_try_that_arrives_after_all_is_removed(bench: Bench) -> None:
     bench.slack.inject("chat.postMessage", "close_before")
     bench.receive(FIRING)
     bench.deliver()
@@ -293,7 +296,7 @@ def test_a_first_try_that_arrives_after_all_is_removed(bench: Any) -> None:
     assert [each["ts"] for each in bench.messages] == [message["ts"]]
 
 
-def test_posts_are_limited_per_channel(bench: Any) -> None:
+def test_posts_are_limited_per_channel(bench: Bench) -> None:
     bench.slack.channels["C000000002"] = type(bench.slack.channels["C000000001"])(id="C000000002", name="other")
     bench.intake.routing = bench.courier.composer.routing = Routing(
         "#gpu-alerts", (Route({"node": frozenset({"n2"})}, "#other"),)
@@ -309,7 +312,7 @@ def test_posts_are_limited_per_channel(bench: Any) -> None:
     assert len(bench.messages) == 1
 
 
-def test_slack_away_for_an_hour_each_incident_is_one_message_in_its_final_state(bench: Any) -> None:
+def test_slack_away_for_an_hour_each_incident_is_one_message_in_its_final_state(bench: Bench) -> None:
     started = bench.clock.time
     bench.slack.down()
     for number in range(60):  # one a minute: half of them end again
@@ -331,7 +334,9 @@ def test_slack_away_for_an_hour_each_incident_is_one_message_in_its_final_state(
     assert bench.depth() == 0
 
 
-def test_the_dead_are_listed_and_replayed_beside_the_running_service(bench: Any, tmp_path: Any, capsys: Any) -> None:
+def test_the_dead_are_listed_and_replayed_beside_the_running_service(
+    bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     bench.slack.inject("chat.postMessage", "error", times=3, error="invalid_blocks")
     bench.receive(FIRING)
     bench.deliver()
@@ -347,7 +352,7 @@ def test_the_dead_are_listed_and_replayed_beside_the_running_service(bench: Any,
     assert main.run(["replay", "--storage.path=/nonexistent"], {}) == 2
 
 
-def test_a_store_of_the_first_release_is_taken_over(tmp_path: Any) -> None:
+def test_a_store_of_the_first_release_is_taken_over(tmp_path: Path) -> None:
     Store(tmp_path / "s").close()
     with contextlib.closing(sqlite3.connect(tmp_path / "s" / "alerting.sqlite3")) as old:
         for table in ("outbox", "alert"):

@@ -83,7 +83,7 @@ class Studio:
         self.pictures.load = lambda: self._draw
         self.bench = bench
 
-    def _draw(self, prometheus: Any, incident: Any, now: float) -> bytes:
+    def _draw(self, prometheus: FakePrometheus, incident: Any, now: float) -> bytes:
         self.drawn += 1
         return PNG
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
-from alerting_fakes import SILENT, START, FakePrometheus, alert, training_incident
+from alerting_fakes import SILENT, START, FakeClock, FakePrometheus, alert, training_incident
 
 from pyrometer_alerting.diagnosis.diagnostician import is_news, merge_diagnoses
 from pyrometer_alerting.diagnosis.investigation import investigate
@@ -26,7 +26,7 @@ def point(value: Any, **labels: Any) -> Any:
     return Series(labels, ((NOW, float(value)),))
 
 
-def ramp(began: Any, *, per_second: Any = 1.0, until: Any = NOW, **labels: Any) -> Any:
+def ramp(began: float, *, per_second: Any = 1.0, until: float = NOW, **labels: Any) -> Any:
     times = [NOW - 600 + 5 * step for step in range(121)]
     points = tuple((at, max(0.0, min(at, until) - began) * per_second) for at in times)
     return Series(labels, points)
@@ -52,7 +52,7 @@ class Cluster(FakePrometheus):
         self.lost: list[Series] = []
         self.racks: dict[str, str] = {}
 
-    def _answer(self, query: Any) -> Any:
+    def _answer(self, query: str) -> Any:
         self.queries.append(query)
         ranges = not query.startswith("increase(")
         if "rank_info" in query:
@@ -96,11 +96,11 @@ class Cluster(FakePrometheus):
         *,
         node: Any = "gpu-042",
         gpu: Any = "3",
-        began: Any = DROP - 2,
-        until: Any = NOW,
-        clock: Any = 1230.0,
+        began: float = DROP - 2,
+        until: float = NOW,
+        clock: FakeClock = 1230.0,
         celsius: Any = 89.0,
-        reason: Any = "hw_thermal",
+        reason: str = "hw_thermal",
     ) -> None:
         self.throttled.append(ramp(began, until=until, node=node, gpu=gpu, reason=reason))
         self.clocks[node, gpu], self.hot[node, gpu] = clock, celsius
@@ -111,7 +111,7 @@ def cluster() -> Any:
     return Cluster()
 
 
-def diagnose(prometheus: Any, others: Any = ()) -> Any:
+def diagnose(prometheus: FakePrometheus, others: Any = ()) -> Any:
     return investigate(prometheus, training_incident(), list(others), NOW)
 
 
@@ -168,7 +168,7 @@ def test_throttling_that_ended_long_ago_is_not_sold_as_a_cause(cluster: Any) -> 
     cluster.heat(began=NOW - 250, until=NOW - 200, clock=1980.0, celsius=60.0)
     (cause,) = diagnose(cluster).causes
     assert cause.part == "unknown"
-    assert "seen, not convincing: gpu-042 GPU 3" in cause.evidence[1]
+    assert "seen but not convincing: gpu-042 GPU 3" in cause.evidence[1]
 
 
 def test_nothing_found_is_unknown_with_what_was_looked_at(cluster: Any) -> None:
@@ -193,7 +193,7 @@ def test_a_silent_prometheus_is_said_and_asked_only_once() -> None:
     assert result.missing == ("Prometheus did not answer (ConnectTimeout)",)
     assert len(prometheus.queries) == 1
     assert result.causes[0].part == "unknown"
-    assert "whether the run uses it is not known" in result.causes[0].evidence[0]
+    assert "unknown whether the run uses it" in result.causes[0].evidence[0]
 
 
 def heat_incident(**labels: Any) -> Any:

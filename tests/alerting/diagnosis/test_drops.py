@@ -167,7 +167,7 @@ class Training(FakePrometheus):
 
 
 def told(run: Fall, *ages: float, name: str = "TrainMfuDropped") -> list[str]:
-    """The messages of the incident's looks so many seconds into the drop; the alert fires with the first."""
+    """Return the incident's messages at these ages of the drop in seconds; the alert fires at the first."""
     fired = run.began + ages[0]
     member = alert(name, labels={"run": "llama-70b", "component": "train"}, starts_at=fired)
     incident = training_incident(alertname=name, members=(member,), started_at=fired, received_at=fired)

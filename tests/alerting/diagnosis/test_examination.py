@@ -115,7 +115,7 @@ def test_a_run_that_stands_is_stopped_and_one_that_ended_is_nothing() -> None:
     assert saving.verdict.kind == "steady"
 
 
-def watch(prometheus: Any) -> tuple[SignatureWatch, FakeClock]:
+def watch(prometheus: FakePrometheus) -> tuple[SignatureWatch, FakeClock]:
     clock = FakeClock()
     return SignatureWatch(prometheus, clock=clock, metrics=Metrics()), clock
 
@@ -146,7 +146,7 @@ def test_a_run_whose_look_fails_does_not_keep_the_others_from_theirs() -> None:
         daily_wave_of_run = staticmethod(lambda _prometheus, _run, _now: 0.0)
 
         @staticmethod
-        def examine(prometheus: Any, run: Run, now: float, wave: float) -> Any:
+        def examine(prometheus: FakePrometheus, run: Run, now: float, wave: float) -> Any:
             if run.name == "bad":
                 raise ValueError("odd")
             return investigation.examine(Stored(trace("steady", 1, 3.0)), run, now, wave)

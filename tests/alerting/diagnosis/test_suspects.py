@@ -111,7 +111,7 @@ def test_the_curve_speaks_for_and_against() -> None:
         weigh_shape(suspect, dips)
     assert hot.score > 50
     assert lanes.score < 50
-    assert lanes.against == ["the MFU curve (frequent dips) is not what this does"]
+    assert lanes.against == ["the MFU curve (frequent dips) is not what this causes"]
     weigh_shape(hot, Shape("unknown", 0.9, ""))
     assert not hot.against
 
@@ -119,7 +119,7 @@ def test_the_curve_speaks_for_and_against() -> None:
 def test_without_a_culprit_the_curve_says_where_to_look() -> None:
     (cause,) = causes(shape=Shape("noisy", 0.8, "good on average, noisier", look_at="the switches"))
     assert cause.part == "unknown"
-    assert "with such an MFU curve look at the switches" in cause.evidence
+    assert "for such an MFU curve, check the switches" in cause.evidence
 
 
 def test_hosts_and_ranks_that_nobody_measures_are_missing_evidence() -> None:

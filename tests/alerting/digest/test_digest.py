@@ -19,15 +19,7 @@ from pyrometer_alerting.app import main
 from pyrometer_alerting.deliver import terminal
 from pyrometer_alerting.deliver.pictures import PictureUploader
 from pyrometer_alerting.digest import page as digest_page
-from pyrometer_alerting.digest.data import (
-    CauseCount,
-    DigestReport,
-    Month,
-    Offender,
-    RunTime,
-    gather,
-    month_ranges,
-)
+from pyrometer_alerting.digest.data import CauseCount, DigestReport, Month, Offender, RunTime, gather, month_ranges
 from pyrometer_alerting.digest.message import build_digest, charts, headline, month_line, mtbf_line
 from pyrometer_alerting.digest.mtbf import mtbf, poisson_interval
 from pyrometer_alerting.digest.pictures import DigestPictures
@@ -252,7 +244,7 @@ def test_a_digest_is_sent_once_a_day_whatever_happens(morning: Bench) -> None:
 
 
 @pytest.mark.parametrize("kind", ["close_after", "close_before"])
-def test_a_lost_answer_leads_to_one_digest(morning: Bench, kind: Any) -> None:
+def test_a_lost_answer_leads_to_one_digest(morning: Bench, kind: str) -> None:
     sender = digest_scheduler(morning)
     sender.step()
     morning.clock.advance(DAY)
@@ -382,7 +374,9 @@ def test_the_page_shows_the_same_numbers() -> None:
         assert said in page
 
 
-def test_the_command_prints_it_beside_the_running_service(morning: Bench, tmp_path: Path, capsys: Any) -> None:
+def test_the_command_prints_it_beside_the_running_service(
+    morning: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main.run(["digest", "--print", "--weekly", f"--storage.path={tmp_path / 'store'}"], {}) == 0
     assert capsys.readouterr().out.startswith("Weekly digest, week to ")
     assert main.run(["digest", "--storage.path=/nonexistent"], {}) == 2

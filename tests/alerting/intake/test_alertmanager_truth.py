@@ -1,4 +1,4 @@
-"""What a real Alertmanager does and does not tell, case by case, and what the channel shows for it.
+"""A real Alertmanager, case by case: what it delivers and what it does not, and what the channel shows.
 
 The letters are those of `docs/alertmanager.md`: lost resolves, repeated and missing deliveries.
 """
@@ -87,7 +87,7 @@ def notify(alertmanager: RealAlertmanager, receiver: Receiver, *alerts: dict[str
 
 
 def digest_of(receiver: Receiver, fault: dict[str, Any], began: float) -> str:
-    """The digest that reconciliation posts when Prometheus remembers the alert of an outage (one of 2 minutes ago)."""
+    """Return the digest of reconciliation when Prometheus remembers the alert of an outage (2 minutes ago)."""
     assert receiver.service is not None
     receiver.fired(fault["labels"], began - 120, began - 90)
     receiver.service.reconciler._missed_scan._outages = [(began - 200, time.time(), "the webhook refused")]
@@ -109,9 +109,9 @@ def test_c1_refused_with_401_while_it_fires_and_ends_it_is_told_in_a_digest(
     alertmanager.post_ends({**fault, "endsAt": iso(time.time())}, row="c1")
     receiver.refuse = 0
     time.sleep(SOME_FLUSHES)
-    assert receiver.delivered("c1") == []  # Alertmanager never tells it
+    assert receiver.delivered("c1") == []  # Alertmanager never delivers it
     assert "GpuLost n1 GPU 3" in (said := digest_of(receiver, fault, began))
-    assert "fired and ended unheard while the webhook refused" in said
+    assert "fired and ended undelivered while the webhook refused" in said
 
 
 def test_d_ended_under_a_silence_it_is_closed(alertmanager: RealAlertmanager, receiver: Receiver) -> None:
@@ -127,7 +127,7 @@ def test_d_ended_under_a_silence_it_is_closed(alertmanager: RealAlertmanager, re
     receiver.fires()
     receiver.reconcile()
     wait_until(lambda: "Resolved" in text_of(receiver, "d"))
-    assert "its end was seen in Alertmanager, which had not told it" in text_of(receiver, "d")
+    assert "Alertmanager resolved it without a notification" in text_of(receiver, "d")
 
 
 def test_o_ended_while_inhibited_it_is_closed(alertmanager: RealAlertmanager, receiver: Receiver) -> None:
@@ -194,7 +194,7 @@ def test_g2_a_flap_between_two_flushes_is_not_delivered_and_the_message_still_fi
 def test_a_real_refire_right_after_the_resolve_reopens_the_message(
     alertmanager: RealAlertmanager, receiver: Receiver
 ) -> None:
-    """Of two Prometheus one says it is over, the other still fires: Alertmanager sends it with its old start."""
+    """One of two Prometheus resolves it, the other still fires: Alertmanager sends it with its old start."""
     began = time.time() - 30
     fault = prom_alert("GpuLost", "refire", began=began)
     notify(alertmanager, receiver, fault, row="refire")

@@ -1,11 +1,11 @@
-"""Setting right what the webhook did not tell: on a clock that stands still, with everyone upstream played."""
+"""Reconciliation of what the webhook did not deliver, on a FakeClock, with fakes of all upstream services."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from alerting_fakes import SILENT, FakeAlertmanager, FakePrometheus, raw_alert
+from alerting_fakes import SILENT, Bench, FakeAlertmanager, FakePrometheus, raw_alert
 
 from pyrometer_alerting.intake.reconcile import Reconciler
 from pyrometer_alerting.sources.topology import topology
@@ -15,13 +15,13 @@ from pyrometer_kit.prometheus import Series
 class Upstream:
     """Two Alertmanagers and a Prometheus, and the reconciler that asks them."""
 
-    def __init__(self, bench: Any) -> None:
+    def __init__(self, bench: Bench) -> None:
         self.bench = bench
         self.first, self.second = FakeAlertmanager(), FakeAlertmanager()
         self.prometheus = FakePrometheus()
         self.start([self.first, self.second], self.prometheus)
 
-    def start(self, alertmanagers: Any, prometheus: Any) -> None:
+    def start(self, alertmanagers: Any, prometheus: FakePrometheus) -> None:
         self.reconciler = Reconciler(
             self.bench.store,
             self.bench.intake,
@@ -53,7 +53,7 @@ class Upstream:
 
 
 @pytest.fixture
-def upstream(bench: Any) -> Upstream:
+def upstream(bench: Bench) -> Upstream:
     return Upstream(bench)
 
 
@@ -67,7 +67,7 @@ def test_what_nobody_knows_any_more_is_closed_after_a_minute(upstream: Upstream)
     assert "Resolved" not in upstream.text()
     upstream.steps(90)
     assert "Resolved" in upstream.text()
-    assert "its end was seen in Alertmanager" in upstream.text()
+    assert "Alertmanager resolved it without a notification" in upstream.text()
     assert upstream.bench.metrics.corrections.labels("closed")._value.get() == 1
 
 
@@ -221,7 +221,7 @@ def test_what_fired_and_ended_while_we_were_away_is_one_message(upstream: Upstre
     upstream.prometheus.answers = []
     upstream.steps(600)
     (message,) = upstream.bench.messages
-    assert "3 alerts fired and ended unheard while the service was away for 60 min" in message["text"]
+    assert "3 alerts fired and ended undelivered while the service was away for 60 min" in message["text"]
     assert "GpuLost n0" in message["text"]
     assert "for 60 s" in message["text"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from pyrometer_alerting.state.lifecycle import fold
 from pyrometer_alerting.state.store import Store
 from pyrometer_kit.clock import SystemClock
 from pyrometer_kit.http_message import Request
+from pyrometer_simulator.slack import FakeSlack
 
 ALICE, BOB = "U0ALICE", "U0BOB"
 
@@ -32,7 +34,7 @@ ALICE, BOB = "U0ALICE", "U0BOB"
 class Talking:
     """The service with its ears open."""
 
-    def __init__(self, tmp_path: Any, slack: Any) -> None:
+    def __init__(self, tmp_path: Path, slack: FakeSlack) -> None:
         self.slack, self.alertmanager = slack, FakeAlertmanager()
         self.service = Service(
             Store(tmp_path / "s"),
@@ -71,7 +73,7 @@ class Talking:
 
 
 @pytest.fixture
-def talking(tmp_path: Any, slack: Any) -> Iterator[Talking]:
+def talking(tmp_path: Path, slack: FakeSlack) -> Iterator[Talking]:
     it = Talking(tmp_path, slack)
     yield it
     it.service.stop()
@@ -105,7 +107,7 @@ def test_acknowledging_is_shown_in_the_message_and_written_down(talking: Talking
     assert ack.seconds < 3.0
     wait_until(lambda: f"acknowledged by u0alice ({ALICE})" in str(talking.message["blocks"]))
     assert "pyrometer_acknowledge" not in str(talking.message["blocks"])
-    wait_until(lambda: "looks after it" in str(talking.message["replies"]))
+    wait_until(lambda: "is looking into it" in str(talking.message["replies"]))
     assert talking.audit() == [("acknowledge", f"u0alice ({ALICE})")]
 
 

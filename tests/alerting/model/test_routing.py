@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
 
 import pytest
-from alerting_fakes import alert, raw_alert, training_incident
+from alerting_fakes import Bench, alert, raw_alert, training_incident
 
 from pyrometer_alerting.model.routing import Routing, load
 from pyrometer_alerting.render.messages import Style, build
@@ -118,7 +117,7 @@ def test_a_channel_shows_only_the_labels_that_it_may(tmp_path: Path) -> None:
 
 
 def test_each_channel_gets_its_own_and_one_that_is_archived_does_not_hold_the_others_up(
-    bench: Any, tmp_path: Path
+    bench: Bench, tmp_path: Path
 ) -> None:
     bench.slack.channels["C000000002"] = type(bench.slack.channels["C000000001"])(id="C000000002", name="fabric")
     routing = read(tmp_path, GOOD.replace("      labels: [cluster, node, device, port]\n", ""))
@@ -143,7 +142,7 @@ def test_each_channel_gets_its_own_and_one_that_is_archived_does_not_hold_the_ot
     assert bench.courier.blocked == ""
 
 
-def test_in_quiet_hours_a_warning_waits_and_a_critical_does_not(bench: Any, tmp_path: Path) -> None:
+def test_in_quiet_hours_a_warning_waits_and_a_critical_does_not(bench: Bench, tmp_path: Path) -> None:
     bench.slack.channels["C000000002"] = type(bench.slack.channels["C000000001"])(id="C000000002", name="fabric")
     bench.intake.routing = bench.courier.composer.routing = read(tmp_path, GOOD)
     night = datetime(2026, 1, 12, 23, tzinfo=timezone.utc).timestamp()
@@ -168,7 +167,7 @@ def test_in_quiet_hours_a_warning_waits_and_a_critical_does_not(bench: Any, tmp_
     assert len(bench.slack.messages("fabric")) == 2
 
 
-def test_a_rise_in_quiet_hours_is_told_at_once_with_its_mention(bench: Any, tmp_path: Path) -> None:
+def test_a_rise_in_quiet_hours_is_told_at_once_with_its_mention(bench: Bench, tmp_path: Path) -> None:
     bench.slack.channels["C000000002"] = type(bench.slack.channels["C000000001"])(id="C000000002", name="fabric")
     bench.intake.routing = bench.courier.composer.routing = read(tmp_path, GOOD)
     bench.clock.time = datetime(2026, 1, 12, 12, tzinfo=timezone.utc).timestamp()

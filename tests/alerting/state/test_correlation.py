@@ -1,4 +1,4 @@
-"""What is one incident and what is not: parts, switches, racks, storms; and how several become one."""
+"""Correlation: which incidents are one (parts, switches, racks, storms), and how several are merged."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def test_old_stories_are_stale() -> None:
 
 
 def test_an_alert_that_never_ended_comes_back_with_its_old_start() -> None:
-    """Alertmanager ends what Prometheus could not tell it of for 4 minutes (seen on a real one)."""
+    """Alertmanager resolves what Prometheus did not confirm for 4 minutes (seen on a real one)."""
     ended = alert(firing=False, ends_at=START + 240)
     assert not is_stale(alert(), ended, heard=61)
     closed = fold(fold(None, [alert()], 0, START).incident, [ended], 0, START + 240).incident

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from alerting_fakes import FakePrometheus, raw_alert
+from alerting_fakes import Bench, FakePrometheus, raw_alert
 
 from pyrometer_alerting.diagnosis.diagnostician import Diagnostician
 from pyrometer_alerting.intake.intake import JOIN_SECONDS
@@ -28,7 +28,7 @@ def drop(now: float, **kwargs: Any) -> Any:
 class Joined:
     """A bench whose diagnosis always finds the hot GPU."""
 
-    def __init__(self, bench: Any) -> None:
+    def __init__(self, bench: Bench) -> None:
         self.bench = bench
         bench.intake._diagnoses = True
         self.diagnostician = Diagnostician(
@@ -53,7 +53,7 @@ class Joined:
 
 
 @pytest.fixture
-def joined(bench: Any) -> Joined:
+def joined(bench: Bench) -> Joined:
     return Joined(bench)
 
 
@@ -123,7 +123,7 @@ def test_a_possible_cause_makes_the_first_post_wait_for_the_diagnosis_but_not_fo
     assert len(joined.bench.messages) == 2
 
 
-def test_symptoms_of_one_run_are_one_incident(bench: Any) -> None:
+def test_symptoms_of_one_run_are_one_incident(bench: Bench) -> None:
     now = bench.clock.time
     bench.receive(drop(now), groupKey="a")
     bench.receive(raw_alert("TrainStalled", run="r", component="train", node="n7", rank="3"), groupKey="b")
@@ -141,7 +141,7 @@ def storm(count: int, names: int, now: float, **more: Any) -> list[Any]:
     ]
 
 
-def test_two_thousand_alerts_cost_few_calls_and_none_is_lost(bench: Any) -> None:
+def test_two_thousand_alerts_cost_few_calls_and_none_is_lost(bench: Bench) -> None:
     """How fast they are accepted: benchmarks/bench_storm.py."""
     alerts = storm(2000, 4, bench.clock.time)
     bench.receive(*alerts)
@@ -156,7 +156,7 @@ def test_two_thousand_alerts_cost_few_calls_and_none_is_lost(bench: Any) -> None
     assert all("Resolved" in message["text"] for message in bench.messages)
 
 
-def test_300_flapping_ports_of_one_switch_are_one_message_that_names_it(bench: Any) -> None:
+def test_300_flapping_ports_of_one_switch_are_one_message_that_names_it(bench: Bench) -> None:
     ports = {("c1", f"n{number}", "mlx5_0", "1"): ("leaf-12", "0") for number in range(300)}
     bench.intake.topology = Topology(ports=ports)
     for part in range(3):  # found by three evaluations
@@ -173,7 +173,7 @@ def test_300_flapping_ports_of_one_switch_are_one_message_that_names_it(bench: A
     assert len(bench.slack.calls) == 3
 
 
-def test_two_prometheus_that_keep_their_own_label_are_one_incident(bench: Any) -> None:
+def test_two_prometheus_that_keep_their_own_label_are_one_incident(bench: Bench) -> None:
     pair = [raw_alert(node="n1", gpu="3", prometheus=replica) for replica in ("a", "b")]
     for replica in pair:
         bench.receive(replica, groupKey=replica["labels"]["prometheus"])
@@ -187,7 +187,7 @@ def test_two_prometheus_that_keep_their_own_label_are_one_incident(bench: Any) -
     assert "Resolved" in bench.messages[0]["text"]
 
 
-def test_who_looked_after_it_last_time_is_not_taken_to_do_so_again(bench: Any) -> None:
+def test_who_looked_after_it_last_time_is_not_taken_to_do_so_again(bench: Bench) -> None:
     now = bench.clock.time
     bench.receive(raw_alert(node="n", fingerprint="f", starts_at=now - 300))
     with bench.store.transaction() as tx:

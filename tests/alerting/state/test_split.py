@@ -1,4 +1,4 @@
-"""A join undone: what the evidence says does not belong to a run's incident goes on in a message of its own."""
+"""Splits: an alert that the evidence does not connect to a run's incident continues in a message of its own."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from alerting_fakes import FakePrometheus, raw_alert
+from alerting_fakes import Bench, FakePrometheus, raw_alert
 
 from pyrometer_alerting.diagnosis.diagnostician import UNRELATED_SECONDS, Diagnostician
 from pyrometer_alerting.model.incident import Cause, Diagnosis
@@ -21,7 +21,7 @@ LINK = Cause("n7 mlx5_1/1", "link flapping", score=90.0, labels={"node": "n7", "
 class Channel:
     """A bench with a run whose diagnosis is what the test says, and the alerts on it and on a hot GPU."""
 
-    def __init__(self, bench: Any) -> None:
+    def __init__(self, bench: Bench) -> None:
         self.bench, self.causes, self.strange = bench, (HEAT,), False
         self.onset = bench.clock.time
         bench.intake._diagnoses = True
@@ -72,7 +72,7 @@ class Channel:
 
 
 @pytest.fixture
-def joined(bench: Any) -> Channel:
+def joined(bench: Bench) -> Channel:
     """One message: the run's drop with the hot GPU that explains it."""
     channel = Channel(bench)
     channel.slow()
@@ -83,7 +83,7 @@ def joined(bench: Any) -> Channel:
 
 
 def leave(channel: Channel) -> None:
-    """The run was moved to other nodes."""
+    """Move the run to other nodes."""
     channel.strange, channel.causes = True, (LINK,)
     channel.look()
     channel.pass_time(UNRELATED_SECONDS + 1)
@@ -100,7 +100,7 @@ def test_a_part_that_the_run_does_not_use_any_more_gets_its_own_message_and_both
     assert "the run does not use it" in str(joined.bench.messages[1]["blocks"])
     assert joined.thread(0)[-1] == (
         "🟠 n1 GPU 3 is no longer part of this: run r does not use it."
-        " GpuThrottledThermal goes on in a message of its own."
+        " GpuThrottledThermal continues in a message of its own."
     )
     joined.look()
     assert len(joined.texts()) == 2
@@ -157,7 +157,7 @@ def test_a_parting_calls_nobody_again_and_tells_no_channel_more_than_it_may_see(
     assert "run [hidden] does not use it" in joined.thread(0)[-1]
 
 
-def test_an_older_message_of_the_part_leads_to_where_it_goes_on(bench: Any) -> None:
+def test_an_older_message_of_the_part_leads_to_where_it_goes_on(bench: Bench) -> None:
     channel = Channel(bench)
     channel.slow()
     channel.bench.deliver()

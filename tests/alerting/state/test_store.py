@@ -1,4 +1,4 @@
-"""What is forgotten, and what is not; and that the file gives its space back."""
+"""Retention: what the store deletes and what it keeps, and that the file shrinks."""
 
 from __future__ import annotations
 
