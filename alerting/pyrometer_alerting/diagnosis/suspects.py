@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from pyrometer_alerting.diagnosis.host_evidence import HostEvidence
-from pyrometer_alerting.diagnosis.rank_evidence import WINDOW, RankEvidence
+from pyrometer_alerting.diagnosis.host_evidence import WINDOW, HostEvidence, RankEvidence
 from pyrometer_alerting.model.incident import Cause, Shape, part_of
 from pyrometer_alerting.model.text import duration, percent
 
