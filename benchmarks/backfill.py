@@ -1,7 +1,7 @@
-"""The past that queries look back on, for a Prometheus that has just begun: made from what it has at this moment.
+"""Backfill a young Prometheus with the past that queries look back on, extrapolated from its present samples.
 
-Which series, and how far back, is read out of the queries themselves: boards' and rules'. Each series gets a sample
-at its rule group's interval or each scrape, its value of now moved a little.
+The queries of boards and rules determine which series, and how far back. Each series gets a sample at its rule
+group's interval or each scrape, with its present value varied a little.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ SCRAPE = 15
 LOOKBACK = 240  # within Prometheus' five minutes
 BATCHES = "pyrometer_train_batch_"
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-# Of 511 nodes in 30 days. Llama 3 had 419 interruptions on 2,048 nodes in 54 days: 58 here. The jobs' own errors (app)
-# are far more; links and memory errors as in the field reports that the rules' comments name.
+# Events on 511 nodes in 30 days. Llama 3 had 419 interruptions on 2,048 nodes in 54 days: 58 here. The jobs' own errors
+# (app) are far more frequent; links and memory errors are as in the field reports that the rules' comments name.
 RARE = {
     'gpu:pyrometer_gpu_xid_errors:new5m{{{part},gpu="{gpu}",uuid="GPU-{node}-{gpu}",xid="79",class="critical"}}': 60,
     'gpu:pyrometer_gpu_xid_errors:new5m{{{part},gpu="{gpu}",uuid="GPU-{node}-{gpu}",xid="31",class="app"}}': 3000,
@@ -42,20 +42,20 @@ RARE = {
     "node:up:lost5m{{{part}}}": 120,
 }
 RARE_SECONDS = 30 * 86400
-# The goodput ledger's seconds: told every five minutes, of every run. The other series of such names are events.
+# The goodput ledger's seconds, recorded every five minutes for every run. Other series with such names are events.
 LEDGER = "run:pyrometer_run_seconds:new5m"
 
 
 @dataclass(frozen=True)
 class Reach:
-    """How far back a selector is read, in s; ``all_of_it`` or only at that moment (an offset)."""
+    """How far back a selector is read, in seconds: over ``all_of_it``, or only at its start (an offset)."""
 
     seconds: int
     all_of_it: bool
 
 
 def lookbacks(expr: str, span: int = 0) -> Iterator[tuple[str, Reach]]:
-    """Each selector of a query, and how far back it is read; ``span`` is the range that it is drawn over, in s."""
+    """Yield each selector of a query with its reach; ``span`` is the range in seconds that the query is drawn over."""
     for node, under in parse(expr).walk():
         if node.kind == "selector":
             matchers = ",".join(f'{label}{operator}"{value}"' for label, operator, value in node.matchers)
@@ -65,7 +65,7 @@ def lookbacks(expr: str, span: int = 0) -> Iterator[tuple[str, Reach]]:
 
 
 def _seconds(window: str) -> int:
-    """Of "5m" or "30d:5m"."""
+    """Return the seconds of a window such as "5m" or "30d:5m"."""
     found = re.match(r"(\d+)([smhd])", window)
     return int(found[1]) * UNITS[found[2]] if found else 0
 
@@ -73,7 +73,7 @@ def _seconds(window: str) -> int:
 def write_past(
     reaches: Iterable[tuple[str, Reach]], url: str, end: float, folder: Path, more: Iterable[str] = ()
 ) -> None:
-    """Blocks in ``folder`` of all that is read, up to ``end``, and of more lines; Prometheus sees them in a minute."""
+    """Write blocks with all samples read up to ``end``, and ``more`` lines; Prometheus loads them in a minute."""
     path, written = folder.with_name("past.om"), 0
     with path.open("w") as file:
         for line in itertools.chain(_past(reaches, url, end), more):
@@ -94,7 +94,7 @@ def _past(reaches: Iterable[tuple[str, Reach]], url: str, end: float) -> Iterato
 
 
 def _series(reaches: Iterable[tuple[str, Reach]], url: str) -> dict[str, tuple[float, Reach]]:
-    """Each series that is read back for more than minutes: its value now, and how far. Not events, nor batches."""
+    """Return series that are read back for minutes or more, with present value and reach; no events, no batches."""
     found: dict[str, tuple[float, Reach]] = {}
     for selector, reach in reaches:
         if reach.seconds > 600 and not _is_told(selector.partition("{")[0]):
@@ -104,7 +104,7 @@ def _series(reaches: Iterable[tuple[str, Reach]], url: str) -> dict[str, tuple[f
 
 
 def _is_told(name: str) -> bool:
-    """Whether ``events`` makes it, where it has any."""
+    """Return whether ``events`` makes the series of this name."""
     return name.startswith(BATCHES) or (name.endswith(("new5m", "lost5m")) and name != LEDGER)
 
 
@@ -113,7 +113,7 @@ def _further(one: Reach, other: Reach) -> Reach:
 
 
 def _intervals() -> Iterator[tuple[str, int]]:
-    """Recorded names and how often they are recorded, in s."""
+    """Yield recorded names with their recording interval in seconds."""
     for group in _groups():
         step = _seconds(group.get("interval", f"{SCRAPE}s"))
         yield from ((rule["record"], step) for rule in group["rules"] if "record" in rule)
@@ -125,7 +125,7 @@ def _groups() -> Iterator[dict[str, Any]]:
 
 
 def _question(selector: str) -> str:
-    """What tells a series' value now: of the ledger, whose rule may not have been evaluated yet, what that asks."""
+    """Return the query for a series' present value; of the ledger, whose rule may not have run, its expression."""
     if selector.startswith(f"{LEDGER}{{"):
         return next(str(rule["expr"]) for group in _groups() for rule in group["rules"] if rule.get("record") == LEDGER)
     return f"last_over_time({selector}[10m])"
@@ -145,7 +145,7 @@ def _times(end: float, seconds: int, step: int) -> Iterator[float]:
 
 
 def _moved(series: str, value: float, at: float) -> float:
-    """Counters grow, what rules record wanders by a hundredth, 0 and 1 stay, and so does what is configured."""
+    """Return a past value: a smaller counter, a recorded value within a hundredth; 0, 1 and settings as they are."""
     if "_total{" in series or series.startswith("run:pyrometer_run_seconds:total{"):
         return round(value * at / (at + 1e6), 3)
     if ":" not in series.partition("{")[0] or value in (0, 1) or not math.isfinite(value):
@@ -154,12 +154,12 @@ def _moved(series: str, value: float, at: float) -> float:
 
 
 def events(plan: Plan, end: float) -> Iterator[str]:
-    """Two hours of batches; and in 30 days, as often as large clusters told of, Xids, memory errors, lost links."""
+    """Yield two hours of batches, and 30 days of Xids, memory errors and lost links at the rates of large clusters."""
     yield from (f"{series} {value} {at:.3f}\n" for series, value, at in batches(plan, end - 7200, end))
     dice = random.Random(7)
     names = plan.names()
     for template, times in RARE.items():
         for at in sorted(end - RARE_SECONDS * dice.random() for _ in range(round(times * plan.nodes / 511))):
-            node = names[int(plan.nodes * dice.random() ** 2)]  # some are worse than others
+            node = names[int(plan.nodes * dice.random() ** 2)]  # some nodes are worse than others
             part = f'cluster="{plan.cluster}",node="{node}"'
             yield f"{template.format(part=part, node=node, gpu=dice.randrange(8))} 1 {at:.3f}\n"

@@ -1,4 +1,4 @@
-"""What a cluster of so many nodes costs the monitoring host: series, samples/s, memory, disk, CPU and rule time.
+"""Measure what a cluster of N nodes costs the monitoring host: series, samples/s, memory, disk, CPU and rule time.
 
 Run: .venv/bin/python benchmarks/bench_capacity.py [--nodes 64] [--interval 5] [--store prometheus|victoria] [--disk]
 
@@ -28,7 +28,7 @@ from pyrometer_simulator.ports import free_port
 from pyrometer_simulator.stack import find_stack
 from pyrometer_simulator.stack.cache import cache_folder
 
-# Of a rule group's evaluations, in vmalert.
+# Metrics of vmalert about the evaluations of a rule group.
 MEAN = (
     "sum by (group) (rate(vmalert_iteration_duration_seconds_sum[2m]))"
     " / (sum by (group) (rate(vmalert_iteration_duration_seconds_count[2m])) > 0)"
@@ -37,7 +37,7 @@ GROUPS = {"prometheus": "prometheus_rule_group_last_duration_seconds", "victoria
 
 
 class Store:
-    """Something that scrapes and answers; ``pids`` by name."""
+    """A store that scrapes and answers queries; ``pids`` by program name."""
 
     def __init__(self, folder: Path, processes: Processes) -> None:
         self.folder, self.processes = folder, processes
@@ -129,7 +129,7 @@ def victoria(store: Store, interval: int) -> dict[str, str]:
 
 
 def proc(pid: int) -> tuple[float, float]:
-    """Resident megabytes, CPU seconds."""
+    """Return resident megabytes and CPU seconds."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     ticks = os.sysconf("SC_CLK_TCK")
@@ -137,7 +137,7 @@ def proc(pid: int) -> tuple[float, float]:
 
 
 def disk(store: Store, kind: str) -> dict[str, float]:
-    """Bytes a sample and bytes a series, as they lie on the disk once written."""
+    """Return bytes per sample and per series on disk."""
     if kind == "victoria":
         get(f"{store.url}/internal/force_flush")
         rows = store.value('sum(vm_rows{type=~"storage/.*"})')
@@ -159,7 +159,7 @@ def disk(store: Store, kind: str) -> dict[str, float]:
 
 
 def print_groups(store: Store, seconds: str) -> None:
-    """The slowest rule groups."""
+    """Return the slowest rule groups."""
     found = json.loads(get(f"{store.url}/api/v1/query?query={urllib.parse.quote(f'topk(8, {seconds})')}"))
     for each in found["data"]["result"]:
         name = each["metric"].get("group") or each["metric"]["rule_group"].rpartition(";")[2]

@@ -1,4 +1,4 @@
-"""The service killed with SIGKILL a thousand times at random points of its outbox, while Slack misbehaves.
+"""Kill the service with SIGKILL a thousand times at random points of its outbox, while Slack misbehaves.
 
 Slack enforces its limits (scaled: 10 posts/s, 1,200 other calls/min, bursts of 10 and 50), and at three deliveries in
 ten a call fails in one of eight ways: Slack's own errors, 5xx, rate limits, broken connections, no answer.
@@ -24,7 +24,7 @@ TESTS = Path(__file__).parents[1] / "tests" / "alerting"
 
 
 def load(name: str) -> Any:  # noqa: ANN401 - a module
-    """The tests are no package: each file by its path, under the name that the others import it by."""
+    """Import a test module by its path, under the name that others import it by, as the tests are not a package."""
     spec = importlib.util.spec_from_file_location(f"alerting_{name}", TESTS / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None

@@ -1,4 +1,4 @@
-"""What the client costs a training loop: one step, one part, one import; beside what else people put into a loop.
+"""Measure what the client costs a training loop: one step, one part, one import, beside alternatives.
 
 All in one run, because only ratios within a run mean much on a shared machine. Rows: the client; prometheus_client's
 histogram and two gauges; a TensorBoard writer's two scalars; a line of JSON into a file. TensorBoard comes with
@@ -29,7 +29,7 @@ MILLION = 1_000_000
 
 
 def each(body: Callable[[], object], steps: int = STEPS) -> tuple[float, float]:
-    """Median and 99th percentile of single calls in microseconds, less the clock's own reading."""
+    """Return median and 99th percentile of single calls in microseconds, less the clock's own reading."""
     clock = time.perf_counter_ns
     times, empty = [], []
     for _ in range(steps):
@@ -121,7 +121,7 @@ def import_ms(module: str) -> float:
 
 
 def a_million_steps(folder: str) -> None:
-    """Memory and live objects after a million steps, against after ten thousand."""
+    """Compare memory and live objects after a million steps with those after ten thousand."""
     run = pyrometer.start(run="million", rings=folder)
 
     def steps(count: int) -> None:
@@ -144,7 +144,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         rows = [*client(folder), *others(folder)]
         measured: dict[str, list[tuple[float, float]]] = {name: [] for name, _ in rows}
-        for _ in range(ROUNDS):  # in turn, so that a slow moment of the machine falls on all
+        for _ in range(ROUNDS):  # in turn, so that a slow moment of the machine affects all
             for name, body in rows:
                 measured[name].append(each(body))
         for name, found in measured.items():

@@ -1,4 +1,4 @@
-"""Our text writer against prometheus_client's for one node's 2,500 samples: CPU per scrape and the ratio, in one run.
+"""Compare our text writer with prometheus_client's for one node's 2,500 samples: CPU per scrape and the ratio.
 
 Run: .venv/bin/python benchmarks/bench_exposition.py
 """
@@ -42,7 +42,7 @@ def read(text: bytes) -> set[tuple[object, ...]]:
 
 
 def milliseconds(work: Callable[[], bytes]) -> tuple[float, float]:
-    """Median and 99th percentile of the CPU time of one call."""
+    """Return median and 99th percentile of the CPU time of one call."""
     work()
     times = []
     for _ in range(REPEATS):
@@ -66,7 +66,7 @@ def main() -> None:
 
     kept = samples()
     results = {
-        "ours, samples made anew": milliseconds(lambda: renderer.text(samples())),
+        "ours, with new samples": milliseconds(lambda: renderer.text(samples())),
         "ours, the text alone": milliseconds(lambda: renderer.text(kept)),
         "ours, no label text kept": milliseconds(lambda: Renderer().text(kept)),
         "prometheus_client, text": milliseconds(lambda: generate_latest(registry)),
@@ -75,7 +75,7 @@ def main() -> None:
     print(f"{FAMILIES * SERIES} samples, {len(ours) / 1000:.0f} kB")
     for name, (median, p99) in results.items():
         print(f"{name:32} median {median:6.2f} ms, p99 {p99:6.2f} ms")
-    base = results["ours, samples made anew"][0]
+    base = results["ours, with new samples"][0]
     for name in ("prometheus_client, text", "prometheus_client, OpenMetrics"):
         print(f"{name} / ours: {results[name][0] / base:.1f}x")
 

@@ -1,4 +1,4 @@
-"""From a fault to the Slack message that names it: 24 faults on a simulated cluster of 8 nodes, all programs real.
+"""Measure the time from a fault to the Slack message that names it: 24 faults on 8 simulated nodes, real programs.
 
 16 GPUs overheat (two on each node) and 8 links flap three times, one after another at random moments, so that every
 phase of the 5 s scrape and the 5 s evaluation is met. The clock of a flap starts with its third loss, because two
@@ -29,7 +29,7 @@ GIVE_UP_SECONDS = 40.0
 
 
 def named(slack: FakeSlack, culprit: str, since: float) -> float | None:
-    """Seconds from ``since`` until a message names the culprit; None if none does in time."""
+    """Return the seconds from ``since`` until a message names the culprit; None if none does in time."""
     while time.time() - since < GIVE_UP_SECONDS:
         if any(culprit in shown_text(message) for message in slack.messages(CHANNEL)):
             return time.time() - since

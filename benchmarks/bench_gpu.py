@@ -1,13 +1,13 @@
-"""What the GPU collector costs: the sampler's share of a core, and a collection of eight GPUs.
+"""Measure what the GPU collector costs: the sampler's share of a core, and a collection of eight GPUs.
 
     .venv/bin/python benchmarks/bench_gpu.py [seconds]
 
-Each of the two is measured over a driver that costs nothing and over the simulated one, whose own CPU time is told
-apart from ours: it is Python, and much slower than a driver's library. The sampler is measured as well over a C
-function of libc that returns at once. Ends with status 1 where a budget isn't met.
+Both are measured on a driver that costs nothing and on the
+simulated one, whose own CPU time is subtracted: it is Python, and much slower than a real library. The sampler is also
+measured on a C function of libc that returns at once. Ends with status 1 where a budget isn't met.
 """
 
-# ruff: noqa: ARG002  a stand-in has the parameters of what it stands for
+# ruff: noqa: ARG002  a stand-in has the parameters of the original
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class FreeNvml:
     def event(self, event_set: object, milliseconds: int) -> EventData | None: ...
 
     def ask(self, function: str, *arguments: object) -> object:
-        """GPM in full (all metrics are 0), numbers and texts; nothing that only few boards have."""
+        """Answer full GPM (all metrics are 0), numbers and texts, without the features that few boards have."""
         if function.startswith("nvmlGpm"):
             return self._gpm(function, arguments)
         if function in ("nvmlDeviceGetEncoderUtilization", "nvmlDeviceGetDecoderUtilization"):
@@ -124,7 +124,7 @@ class FreeNvml:
 
 
 def sampler_percent(nvml: Nvml, handles: Iterable[Handle], seconds: float) -> float:
-    """CPU of this process, in percent of a core, while a sampler watches so many GPUs, as in the exporter."""
+    """Return this process's CPU, in percent of a core, while a sampler watches these GPUs as in the exporter."""
     driver = Driver(nvml, SystemClock())
     driver.link = Link(0, "", GPUS)
     sampler = Sampler(driver.using)
@@ -146,7 +146,7 @@ def over_nothing(seconds: float) -> float:
 
 
 class _InstantLibrary:
-    """NVML's bitmask call as a real foreign function that returns 0 at once: pthread_equal of two unequal things."""
+    """NVML's bitmask call as a foreign function that returns 0 at once: pthread_equal of two unequal values."""
 
     def __init__(self) -> None:
         self.nvmlDeviceGetCurrentClocksEventReasons = ctypes.CDLL(None).pthread_equal
@@ -168,7 +168,7 @@ def over_simulated_driver(gpus: Path, seconds: float) -> float:
 
 
 def without_its_time(gpus: Path, seconds: float) -> float:
-    """The same less what is spent in the driver's functions and by the meter."""
+    """Return the same without the time spent in the driver's functions and by the meter."""
     with installed(gpus), metered_library() as library:
         nvml = Pynvml()
         nvml.init()
@@ -180,7 +180,7 @@ def without_its_time(gpus: Path, seconds: float) -> float:
 
 @dataclass(frozen=True)
 class Collections:
-    """CPU times in ms, of collecting and rendering: median and 99th percentile, and the median in the library."""
+    """CPU times in ms of collecting and rendering: median and 99th percentile, and the median in the library."""
 
     median: float
     worst: float
@@ -189,7 +189,7 @@ class Collections:
 
 
 class ScrapeClock(SystemClock):
-    """Is a scrape's interval further each time that it is told so: what is read at most so often is read as in life."""
+    """A clock that advances by a scrape interval on demand, so that everything is read as often as in production."""
 
     ahead = 0.0
 
@@ -198,7 +198,7 @@ class ScrapeClock(SystemClock):
 
 
 def collections(folder: Path, nvml: Nvml, clock: ScrapeClock, device: Callable[[], float], rounds: int) -> Collections:
-    """``device`` gives the seconds spent in the library so far, which are not in the times."""
+    """Return the cost of scrapes; ``device`` gives the seconds spent in the library so far, which are subtracted."""
     parser = argparse.ArgumentParser()
     add_flags(parser)
     flags = parser.parse_args(["--collector.gpu.sampler-frequency=5"])

@@ -1,4 +1,4 @@
-"""One of eight GPUs hangs for a minute under a real exporter: what it costs the other seven.
+"""Hang one of eight GPUs for a minute under a real exporter, and measure the effect on the other seven.
 
     .venv/bin/python benchmarks/bench_gpu_hang.py [seconds]
 
@@ -31,14 +31,14 @@ HUNG = 3
 
 
 def exporter(folder: Path) -> AbstractContextManager[tuple[int, int]]:
-    """Process id and port of a node exporter over the simulated GPUs of a folder."""
+    """Run a node exporter on the simulated GPUs of a folder; yield its process id and port."""
     others = [f"--no-collector.{name}" for name in ("nic", "train", "kernel")]
     paths = [f"--path.{name}={folder}/{name}" for name in ("sysfs", "procfs", "rings", "state", "kmsg")]
     return node_exporter([*paths, *others], ("-m", "pyrometer_simulator.node", "--gpus", f"{folder}/gpus", "--"))
 
 
 def scrape(port: int) -> tuple[float, dict[str, float]]:
-    """Seconds that it took, and pyrometer_gpu_up by GPU."""
+    """Return the seconds of a scrape, and pyrometer_gpu_up by GPU."""
     start = time.monotonic()
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
         text = answer.read().decode()
@@ -54,8 +54,8 @@ def threads(pid: int) -> int:
 
 
 @dataclass
-class SampledGpu:
-    """What a time of scraping showed."""
+class ScrapeSeries:
+    """The result of scraping for some time."""
 
     took: list[float] = field(default_factory=list)
     ups: list[dict[str, float]] = field(default_factory=list)
@@ -63,8 +63,8 @@ class SampledGpu:
     stuck: int = 0
 
 
-def watch(pid: int, port: int, hung: SimulatedGpu, seconds: float) -> SampledGpu:
-    found = SampledGpu()
+def watch(pid: int, port: int, hung: SimulatedGpu, seconds: float) -> ScrapeSeries:
+    found = ScrapeSeries()
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         elapsed, up = scrape(port)

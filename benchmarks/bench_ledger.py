@@ -1,4 +1,4 @@
-"""How long the ledger takes for a day of a run: reading Prometheus' answers, and booking every batch.
+"""Measure how long the ledger takes for a day of a run: reading Prometheus' answers, and booking every batch.
 
     python benchmarks/bench_ledger.py
 
@@ -18,7 +18,7 @@ STRETCH, STEP, SCRAPE, SAVE = 1800, 0.25, 5, 10
 
 
 def stretch(index: int) -> bytes:
-    """Half an hour of the run as Prometheus answers it."""
+    """Return half an hour of the run as Prometheus answers it."""
     start = EPOCH + index * STRETCH
     count = int((STRETCH - SAVE) / STEP)
     ends = [start + (number + 1) * STEP for number in range(count)]

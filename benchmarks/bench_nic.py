@@ -1,4 +1,4 @@
-"""A collect of 8 HCAs and 2 Ethernet interfaces: descriptors kept open against opening anew, in one run.
+"""Compare open descriptors with reopening files, in a collection of 8 HCAs and 2 Ethernet interfaces, in one run.
 
 The files are ordinary ones: what is measured is our own work and the system calls, not a NIC's firmware.
 """
@@ -25,7 +25,7 @@ SCRAPE_SECONDS = 15.0
 
 
 class OpenedAnew(SystemFiles):
-    """Opens, reads and closes on every read; what is handed out is only a number for the path."""
+    """Open, read and close on every read; a descriptor is only a number for the path."""
 
     def __init__(self) -> None:
         self.paths: list[str] = []
@@ -46,7 +46,7 @@ class OpenedAnew(SystemFiles):
 
 
 def measure(call: Callable[[], object]) -> tuple[float, float, float]:
-    """Median and p99 wall time and mean CPU time of a call, in milliseconds."""
+    """Return median and p99 wall time and mean CPU time of a call, in milliseconds."""
     walls, cpu = [], time.process_time()
     for _ in range(ROUNDS):
         start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Our NIC collector beside the real node_exporter, on one tree of 10 HCAs and 4 Ethernet interfaces, in one run.
+"""Compare our NIC collector with node_exporter on one tree of 10 HCAs and 4 Ethernet interfaces, in one run.
 
 Run: .venv/bin/python benchmarks/bench_nic_node_exporter.py [scrapes] [--pace SECONDS]
 
@@ -32,7 +32,7 @@ from pyrometer_simulator.sysfs import SysfsTree
 
 HCAS, ETHERNETS = 10, 4
 BUDGET = 0.5
-# Started instead of the exporter's own main where everything is to be read every time.
+# Started instead of the exporter's own main to read every file every time.
 _EVERY_TIME = """
 import sys
 from pyrometer_exporters.node import main
@@ -43,7 +43,7 @@ sys.exit(main.main())
 
 
 class Cost(NamedTuple):
-    """Of a scrape: milliseconds of wall time and of CPU time; and how many samples it has."""
+    """One scrape: milliseconds of wall time and of CPU time, and the number of samples."""
 
     p50: float
     p99: float
@@ -52,19 +52,19 @@ class Cost(NamedTuple):
 
 
 def ours(tree: SysfsTree, folder: Path, *, every_time: bool) -> contextlib.AbstractContextManager[tuple[int, int]]:
-    """Process id and port of our exporter with the NIC collector alone."""
+    """Run our exporter with the NIC collector alone; yield its process id and port."""
     others = [f"--no-collector.{spec.name}" for spec in discover(node) if spec.name != "nic"]
     flags = [f"--path.sysfs={tree.sysfs}", f"--path.procfs={tree.procfs}", f"--path.state={folder}", *others]
     return node_exporter(flags, ["-c", _EVERY_TIME]) if every_time else node_exporter(flags)
 
 
 def cpu_milliseconds(pid: int) -> float:
-    """Of all its threads, those that ended included: the process's own clock (clock_getcpuclockid)."""
+    """Return the CPU time of all threads, ended ones included, from the process's clock (clock_getcpuclockid)."""
     return 1e3 * time.clock_gettime(~pid << 3 | 2)
 
 
 def side_by_side(tree: SysfsTree, targets: dict[str, tuple[int, int]], scrapes: int, pace: float) -> dict[str, Cost]:
-    """Scrape all in turn, as often as told, ``pace`` seconds apart; before each round, the ports have traffic."""
+    """Scrape all targets in turn, ``pace`` seconds apart; before each round, the ports have traffic."""
     connections = {
         name: http.client.HTTPConnection("127.0.0.1", port, timeout=30) for name, (_, port) in targets.items()
     }

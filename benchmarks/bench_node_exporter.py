@@ -1,17 +1,17 @@
-"""The real node exporter as a process, on a node with 8 GPUs, 10 HCAs and 8 training ranks, against the budgets
-of docs/design.md.
+"""Measure the node exporter on a node with 8 GPUs, 10 HCAs and 8 ranks, against the budgets of docs/design.md.
 
     .venv/bin/python benchmarks/bench_node_exporter.py [scrapes]
 
 The GPUs' driver is a C library that answers at once (compiled_driver.py; needs a C compiler, ``cc``), so a scrape
 measures everything but device time: exporter, ctypes and binding. The NICs are ordinary files. First, scrapes at a
 hundredth of the usual 15 s, with everything that is read at most every so many seconds read a hundred times as often,
-so that each scrape finds due what it would in life: what a scrape costs. In turn with it the real node_exporter is
-scraped, this machine's: the budget of 10 ms was set where it took 9.0 (p50) and 16.4 ms (p99). Then as many
-scrapes as told (5,000), one after the other: whether memory grows. Ends with status 1 where a budget isn't met, with 2
+so that each scrape does the same work as in production. Scrapes alternate with those of this machine's node_exporter;
+the budget of 10 ms was set where that took 9.0 (p50) and 16.4 ms (p99). Then the given number of scrapes (5,000)
+follows without a pause, to check that memory does not grow. Ends with status 1 where a budget isn't met, with 2
 where it can't be measured.
 
-The interpreter counts: distributions and images build theirs with profiles, pyenv does not unless told.
+The interpreter matters: distributions and images build theirs with profile-guided optimisation, pyenv by default does
+not.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def ranks(folder: Path) -> Iterator[list[pyrometer.Run]]:
 
 @contextlib.contextmanager
 def node(folder: Path) -> Iterator[tuple[int, int]]:
-    """The exporter's process id and port."""
+    """Run the exporter; yield its process id and port."""
     gpus = SimulatedGpus(folder / "gpus", count=GPUS, driver="595.45.04")
     for gpu in gpus:
         gpu.load()
@@ -73,7 +73,7 @@ def node(folder: Path) -> Iterator[tuple[int, int]]:
     library = compile_driver(gpus, tree.sysfs, folder)
     kmsg = folder / "kmsg"
     os.mkfifo(kmsg)
-    kernel = os.open(kmsg, os.O_RDWR)  # as the kernel's log, it wakes who reads it; a file would have to be looked into
+    kernel = os.open(kmsg, os.O_RDWR)  # as the kernel's log, it wakes its reader; a file would have to be polled
     flags = [f"--path.sysfs={tree.sysfs}", f"--path.procfs={tree.procfs}", f"--path.rings={folder}/rings",
              f"--path.state={folder}/state", f"--path.kmsg={kmsg}"]  # fmt: skip
     start = [str(Path(__file__).with_name("exporter_on_compiled_driver.py")), str(library), str(SPEEDUP)]
@@ -89,13 +89,13 @@ def rss_megabytes(pid: int) -> float:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Of all its threads, those that have ended too, to the nanosecond."""
-    return time.clock_gettime(~pid << 3 | 2)  # its CPU-time clock, as clock_getcpuclockid(3) makes the number
+    """Return the CPU time of all threads, ended ones included, to the nanosecond."""
+    return time.clock_gettime(~pid << 3 | 2)  # its CPU-time clock, with the number of clock_getcpuclockid(3)
 
 
 @dataclass
 class Scrapes:
-    """What scrapes took, in ms: wall time, and CPU time without what runs always."""
+    """Times of scrapes in ms: wall time, and CPU time without the background threads."""
 
     wall: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
@@ -108,27 +108,27 @@ class Bench:
     def __init__(self, pid: int, port: int, runs: list[pyrometer.Run]) -> None:
         self.pid = pid
         self._runs = runs
-        # Prometheus has a connection for each of its jobs, and these are two.
+        # Prometheus has a connection for each of its two jobs.
         self._connections = {
             path: http.client.HTTPConnection("127.0.0.1", port, timeout=20) for path in (METRICS, BATCHES)
         }
         self._always = 0.0
 
     def scrape(self, steps: int = 1) -> None:
-        """One of both, after so many steps of each rank."""
+        """Scrape each path once, after so many steps of each rank."""
         self._train(steps)
         for path in self.paths:
             self._got(path)
 
     def rest(self, seconds: float) -> float:
-        """Share of a core that the exporter takes while nobody scrapes."""
+        """Return the share of a core that the exporter takes while nobody scrapes."""
         cpu, start = cpu_seconds(self.pid), time.monotonic()
         time.sleep(seconds)
         self._always = (cpu_seconds(self.pid) - cpu) / (time.monotonic() - start)
         return self._always
 
     def measured(self, found: dict[str, Scrapes]) -> None:
-        """Add a scrape of each path to those found, after a step of each rank."""
+        """Scrape each path after a step of each rank, and add the times."""
         self._train(1)
         for path in self.paths:
             cpu, start = cpu_seconds(self.pid), time.monotonic()
@@ -150,7 +150,7 @@ class Bench:
 
 
 class Beside(Bench):
-    """node_exporter, which has no other path and no ranks."""
+    """Scrape node_exporter, which has no other path and no ranks."""
 
     paths = (METRICS,)
 
@@ -159,7 +159,7 @@ class Beside(Bench):
 
 
 def in_turn(targets: Iterable[Bench], count: int) -> list[dict[str, Scrapes]]:
-    """What each path of each target took, as often as told; the second halfway between two scrapes of the first."""
+    """Return the times of each path of each target; the second is scraped halfway between two scrapes of the first."""
     found: list[tuple[Bench, dict[str, Scrapes]]] = [(target, {}) for target in targets]
     due = time.monotonic()
     for _ in range(count):
@@ -172,7 +172,7 @@ def in_turn(targets: Iterable[Bench], count: int) -> list[dict[str, Scrapes]]:
 
 @contextlib.contextmanager
 def node_exporter_itself() -> Iterator[list[Bench]]:
-    """Debian's, with its own choice of collectors, over this machine; empty where it can't be had."""
+    """Run Debian's node_exporter with its default collectors on this machine; yield nothing if it is unavailable."""
     try:
         binary = find_node_exporter()
     except StackError as error:
@@ -228,7 +228,7 @@ def measured(folder: Path, count: int) -> bool:
 
 
 def memory(bench: Bench, count: int) -> list[bool]:
-    """Of scrapes while nobody trains; batches are kept for a while, and are told apart."""
+    """Measure scrapes without training; batches are kept for a while and are measured separately."""
     before = rss_megabytes(bench.pid)
     for _ in range(count):
         bench.scrape(steps=0)

@@ -1,7 +1,8 @@
-"""A real PyTorch training run, on a GPU where there is one: its step time with and without the client, and its MFU.
+"""Measure the step time of a real PyTorch run with and without the client, and its MFU; on a GPU if available.
 
-Steps with and without take turns, so that both see the same machine, and each pair gives a difference. What the client
-costs is far below what neighbours on the machine do to a step: the median of the differences tells, with its interval.
+Steps with and without take turns, so that both see the same machine, and each pair gives a difference. The cost
+of the client is far below the noise of a shared machine, so the result is the median of the differences with its
+interval.
 
 Run: .venv-integrations/bin/python benchmarks/bench_pytorch.py (`make test-integrations` makes that environment)
 """
@@ -26,8 +27,8 @@ FLOPS_PER_ROW = 6.0 * LAYERS * WIDTH * WIDTH
 
 
 def model_step(torch: Any, device: str) -> Callable[[], Any]:  # noqa: ANN401  a module that need not be there
-    """One training step: forward, backward, optimizer; on a GPU it waits, as a trainer that logs its loss does."""
-    torch.set_num_threads(1)  # the machine has neighbours: a step that needs all cores waits for them
+    """Run one training step: forward, backward, optimizer, and on a GPU a synchronisation, as logging needs."""
+    torch.set_num_threads(1)  # the machine is shared: a step on all cores would wait for them
     layers = [torch.nn.Linear(WIDTH, WIDTH, bias=False, device=device) for _ in range(LAYERS)]
     model = torch.nn.Sequential(*layers)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
@@ -52,7 +53,7 @@ def timed(body: Callable[[], object]) -> float:
 
 
 def interval(differences: list[float]) -> tuple[float, float]:
-    """95 % of the medians of samples drawn with replacement."""
+    """Return the interval of 95 % of the medians of samples drawn with replacement."""
     rng = random.Random(0)
     medians = sorted(statistics.median(rng.choices(differences, k=len(differences))) for _ in range(1000))
     return medians[25], medians[974]

@@ -1,4 +1,4 @@
-"""Bursts: 2,000 alerts of 500 nodes in one delivery, and 300 flapping ports of one switch; the service as a process.
+"""Measure bursts: 2,000 alerts of 500 nodes in one delivery, and 300 flapping ports of one switch.
 
 Slack enforces its real limits (1 post/s, 50 other calls/min). Printed: the seconds until Alertmanager has its answer,
 the calls that Slack got until all is told and until all is over, and how many alerts are missing in the service.
@@ -31,7 +31,7 @@ ALERTS = ("GpuThrottledThermal", "NicLinkDown", "NodeExporterDown", "CollectorFa
 
 
 class Wiring(BaseHTTPRequestHandler):
-    """A Prometheus that knows nothing but the wiring: every port of device mlx5_0 leads to leaf-12."""
+    """A Prometheus that knows only the wiring: every port of device mlx5_0 leads to leaf-12."""
 
     def do_POST(self) -> None:
         form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
@@ -81,7 +81,7 @@ def get(port: int, path: str) -> bytes:
 
 
 def wait_for(port: int) -> None:
-    """Until it is up and has asked for the wiring."""
+    """Wait until the service is up and has queried the wiring."""
     for _ in range(600):
         try:
             get(port, "/-/ready")

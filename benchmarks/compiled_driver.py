@@ -1,4 +1,4 @@
-"""A driver's library in C that answers at once, with what the simulated driver answered while it was listened to.
+"""Compile a driver library in C that answers at once, with the answers that the simulated driver gave.
 
 The simulated driver is Python: it takes more CPU time than all of the exporter, keeps the other threads from running
 while it is at it, and calls to it never leave Python. A real library is left and entered through ctypes, which gives
@@ -30,7 +30,7 @@ _HANDLE = ctypes.POINTER(pynvml.struct_c_nvmlDevice_t)
 _FIELDS, _WAIT = "nvmlDeviceGetFieldValues", "nvmlEventSetWait_v2"
 _NOT_SUPPORTED, _TIMEOUT = 3, 10  # nvmlReturn_t
 _UNSIGNED_LONG_LONG = 3  # nvmlValueType_t
-_SCRAPES, _SCRAPE_SECONDS = 12, 15  # all that is seldom read comes twice
+_SCRAPES, _SCRAPE_SECONDS = 12, 15  # everything that is seldom read is read twice
 _FIELD_BYTES = ctypes.sizeof(pynvml.c_nvmlFieldValue_t)
 
 Key = tuple[object, ...]
@@ -38,7 +38,7 @@ Key = tuple[object, ...]
 
 @dataclass
 class _Answer:
-    """Of a call: its code, and what it wrote behind which of its arguments, first and last."""
+    """The answer to a call: its code, and the bytes written through each pointer argument, first and last."""
 
     code: int
     first: dict[int, bytes]
@@ -46,7 +46,7 @@ class _Answer:
 
 
 class Listener:
-    """In place of ``pynvml.nvmlLib``: hands every call on and remembers the answers."""
+    """Stand in for ``pynvml.nvmlLib``: forward every call and record its answer."""
 
     def __init__(self, library: Any) -> None:  # noqa: ANN401  the simulated one
         self._library = library
@@ -56,7 +56,7 @@ class Listener:
     def __getattr__(self, name: str) -> Callable[..., int]:
         try:
             function = getattr(self._library, name)
-        except AttributeError:  # one that a real library has, and that few boards support
+        except AttributeError:  # a function of real libraries that few boards support
             self.answers[name][()] = _Answer(_NOT_SUPPORTED, {}, {})
             raise
 
@@ -90,7 +90,7 @@ def _written(argument: Any) -> bytes | None:  # noqa: ANN401  what ctypes hands 
 
 
 def _key(argument: Any) -> object:  # noqa: ANN401  what ctypes hands to C
-    """What tells one call from another: GPUs, numbers, texts; None for an output, and for handles of other things."""
+    """Return the arguments that distinguish calls: GPUs, numbers, texts; None for outputs and other handles."""
     if isinstance(argument, _HANDLE):
         return ctypes.c_void_p.from_buffer(argument).value or 0
     if isinstance(argument, ctypes.c_char_p):
@@ -100,7 +100,7 @@ def _key(argument: Any) -> object:  # noqa: ANN401  what ctypes hands to C
 
 
 class _Clock(SystemClock):
-    """Is further each time that it is told so, so that what is seldom read is read, and counters have moved."""
+    """A clock that advances on demand, so that what is seldom read is read, and counters move."""
 
     ahead = 0.0
 
@@ -109,7 +109,11 @@ class _Clock(SystemClock):
 
 
 def compile_driver(gpus: SimulatedGpus, sysfs: Path, folder: Path) -> Path:
-    """The library of a node with these GPUs. Errors: OSError where there is no C compiler ``cc``."""
+    """Compile the library of a node with these GPUs.
+
+    Raises:
+        OSError: there is no C compiler ``cc``.
+    """
     clock = _Clock()
     with installed(gpus.path, clock.monotonic) as simulated:
         pynvml.nvmlLib = listener = Listener(simulated)
@@ -125,7 +129,11 @@ def compile_driver(gpus: SimulatedGpus, sysfs: Path, folder: Path) -> Path:
 
 
 def compiled(listener: Listener, folder: Path) -> Path:
-    """The library, made by the C compiler ``cc``. Errors: OSError where there is none."""
+    """Compile the recorded answers with the C compiler ``cc``.
+
+    Raises:
+        OSError: there is none.
+    """
     source, library = folder / "instant.c", folder / "libnvidia-ml.so.1"
     source.write_text(_source(listener))
     subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", library, source], check=True)
@@ -180,7 +188,7 @@ def _bytes(data: bytes) -> str:
 
 
 def _fields(fields: dict[Key, _Answer]) -> str:
-    """The entries of all GPUs in one sorted table; a field that nobody asked for is not supported."""
+    """Return all GPUs' field values as one sorted table in C; other fields are not supported."""
     rows = [_row(*key, answer) for key, answer in sorted(fields.items(), key=lambda item: item[0])]  # type: ignore[arg-type]
     return f"""
 struct row {{ unsigned id[3]; W grows; B first[{_FIELD_BYTES}], last[{_FIELD_BYTES}]; }};

@@ -1,4 +1,4 @@
-"""What the benchmarks share: a node exporter as a process of its own, orderly exit, budgets, and generated tables."""
+"""Helpers of the benchmarks: a node exporter as a process of its own, orderly exit, budgets, generated tables."""
 
 from __future__ import annotations
 

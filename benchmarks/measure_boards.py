@@ -1,4 +1,4 @@
-"""What every panel of every board costs at 4,088 GPUs: series, bytes and milliseconds at Prometheus, as a table.
+"""Measure what every panel of every board costs at 4,088 GPUs: series, bytes and milliseconds at Prometheus.
 
     .venv/bin/python benchmarks/measure_boards.py [--nodes=511] [--write=docs/dashboards.md]
 
@@ -45,17 +45,17 @@ PANEL_MS, PANEL_BYTES, FOLD_MS = 1000, 1_500_000, 1000
 FOLD_ROWS = 21
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 TRIES = 3
-# The scrape interval, and how wide a panel is drawn at most.
+# The scrape interval, and the maximum width of a panel in pixels.
 SCRAPE, PIXELS = 15, 1000
-# Between which the table stands on its page.
+# The lines around the table on its page.
 MARKS = "<!-- measured: begin -->\n", "<!-- measured: end -->"
-# How often Prometheus looks for new blocks in its folder, and some more.
+# The interval at which Prometheus looks for new blocks in its folder, with a margin.
 BLOCKS_SEEN = 75
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A query as Grafana would send it: over so many seconds, and drawn over them in steps (0: only their end)."""
+    """A query as Grafana would send it: over so many seconds, in steps (0: only at their end)."""
 
     expr: str
     seconds: int
@@ -112,7 +112,7 @@ def _started(nodes: int, warm: float) -> Iterator[str]:
 
 
 def _backfill(plan: Plan, begins: float, folder: Path, promtool: Path) -> None:
-    """Fifteen minutes at 60 s, which is 4 million samples at 511 nodes; Prometheus goes on from there."""
+    """Write fifteen minutes of history at 60 s (4 million samples at 511 nodes) for Prometheus to continue."""
     path = folder / "history.om"
     with path.open("w") as file:
         written = write_history(plan, begins, begins + 900, 60, file)
@@ -123,7 +123,7 @@ def _backfill(plan: Plan, begins: float, folder: Path, promtool: Path) -> None:
 
 
 def _configure(folder: Path, feed: int, port: int) -> list[str]:
-    """Its flags, on this port; its configuration names that."""
+    """Write the configuration, which names the port, and return Prometheus' flags."""
     own_instance = {"source_labels": ["instance"], "regex": "127.*", "target_label": "instance", "replacement": ""}
     targets = {"honor_labels": True, "static_configs": [{"targets": [f"127.0.0.1:{feed}"]}]}
     targets["metric_relabel_configs"] = [own_instance]
@@ -148,7 +148,7 @@ def _costs(url: str) -> Iterator[Cost]:
 
 
 def _all_asked() -> Iterator[tuple[str, str, Asked]]:
-    """Every query of every board, with the board's name and the panel's title."""
+    """Yield every query of every board, with the board's name and the panel's title."""
     for name, text in rendered().items():
         board = json.loads(text)
         for panel in finding.panels(board):
@@ -156,7 +156,7 @@ def _all_asked() -> Iterator[tuple[str, str, Asked]]:
 
 
 def _asked(board: finding.Json, panel: finding.Json, target: finding.Json) -> Asked:
-    """Over the board's own range, or the panel's where it has one; in its own steps, or a point for each pixel."""
+    """Return the query over the board's range or the panel's own, in its own steps or one point per pixel."""
     seconds = _seconds(panel.get("timeFrom") or board["time"]["from"].removeprefix("now-"))
     least = _seconds(target.get("interval") or panel.get("interval") or f"{SCRAPE}s")
     step = max(least, seconds // (panel.get("maxDataPoints") or PIXELS))
@@ -177,7 +177,7 @@ def _seconds(text: str) -> int:
 
 
 def _cost(url: str, asked: Asked) -> tuple[int, int, float]:
-    """Series, bytes and the shortest of TRIES in ms, of one query."""
+    """Return series, bytes and the shortest of TRIES in ms of one query."""
     now = time.time()
     form: dict[str, object] = {"query": asked.expr, "time": now}
     if asked.step:

@@ -1,4 +1,4 @@
-"""What every rule group costs at 4,088 GPUs: by the clock while all else runs, by the CPU when all else rests.
+"""Measure what every rule group costs at 4,088 GPUs: wall time under load, and CPU time with all else at rest.
 
 Run: .venv/bin/python benchmarks/measure_rules.py [--nodes 511] [--interval 15] [--minutes 15] [--keep]
 
@@ -34,13 +34,13 @@ from recorded_cluster import Answers, get, lay_out, record, serve
 from pyrometer_simulator.demo.processes import Processes
 
 TIMES = 9
-# After so many seconds every rule has been evaluated once or twice, but for those of five minutes.
+# After so many seconds every rule has been evaluated once or twice, except those of five minutes.
 SETTLED = 150
 
 
 @dataclass(frozen=True)
 class Group:
-    """A rule group: how often it ran, the median and the longest of its evaluations in s, the CPU of one in s."""
+    """A rule group: number of evaluations, the median and the longest in seconds, and the CPU seconds of one."""
 
     name: str
     interval: float
@@ -51,7 +51,7 @@ class Group:
 
 
 def measured(store: Store, window: str) -> list[Group]:
-    """All groups: first by the clock, then, all else at rest, by the CPU."""
+    """Return all groups: first by wall time, then, with all else at rest, by CPU time."""
     walls = {what: _by_group(store, query.format(window=window)) for what, query in _WALLS.items()}
     at = time.time()
     _rest(store)
@@ -84,15 +84,16 @@ def _by_group(store: Store, query: str) -> dict[str, float]:
 
 
 def _rest(store: Store) -> None:
-    """Nothing is scraped or evaluated any more."""
+    """Stop all scraping and evaluation."""
     (store.folder / "prometheus.yaml").write_text("global: {}\n")
     urllib.request.urlopen(urllib.request.Request(f"{store.url}/-/reload", method="POST"), timeout=60).close()
 
 
 def rule_costs(store: Store, at: float) -> dict[str, list[tuple[str, float]]]:
-    """Every rule's CPU in s by group, asked at a moment: the least of TIMES.
+    """Return every rule's CPU in seconds by group, the least of TIMES queries.
 
-    All are asked once before any is asked again: garbage is collected for seconds, and counts for whoever asks then.
+    All rules are queried once before any is queried again: garbage collection takes seconds and counts for the query
+    that it interrupts.
     """
     groups = list(_groups(store.folder / "rules"))
     exprs = [rule["expr"] for group in groups for rule in group["rules"]]
@@ -111,7 +112,7 @@ def _groups(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def _cost(store: Store, expr: str, at: float) -> float:
-    """Counted, so that the answer's text costs nothing."""
+    """Wrap a query in count(), so that its answer's text costs nothing."""
     asked = urllib.parse.urlencode({"query": f"count({expr})", "time": at}).encode()
     before = _cpu(store)
     urllib.request.urlopen(f"{store.url}/api/v1/query", data=asked, timeout=120).close()
@@ -119,7 +120,7 @@ def _cost(store: Store, expr: str, at: float) -> float:
 
 
 def _cpu(store: Store) -> float:
-    """Seconds that the process has had of the CPU, to the microsecond: its clock ticks are 10 ms."""
+    """Return the process's CPU time to the microsecond: its clock ticks are 10 ms."""
     (pid,) = store.pids.values()
     threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
     return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9

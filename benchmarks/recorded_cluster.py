@@ -1,8 +1,8 @@
 """A cluster of any size that answers scrapes: one real node exporter's text, recorded once and served for every node.
 
-What differs between nodes is changed in it: names, UUIDs, ranks; values move on at each round. Beside the nodes: the
-batches of their run, and what the cluster exporter tells (topology, queue, ledger). Answers are compressed before they
-are asked for, so that nearly all the time goes to the store that asks.
+Names, UUIDs and ranks are replaced for each node; values move at each round. Besides the nodes, the batches of their
+run and the cluster exporter's metrics (topology, queue, ledger) are served. Answers are compressed in advance, so that
+nearly all CPU time goes to the store that scrapes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[1]
 ROUNDS, FACES = 16, 16  # texts per face; nodes with the same face have the same UUIDs
 GPUS, NODES_PER_RACK = 8, 16
 RUN, ATTEMPT, CLUSTER = "llama3-70b", 1, "bench"
-# Gauges that measure something.
+# Gauges of measured values.
 WANDERING = re.compile(
     r"_TEMP$|DEV_SM_CLOCK$|POWER_USAGE|FB_(FREE|USED)|_ACTIVE$|_OCCUPANCY$|_BYTES$|duration|_age_|resident"
 )
@@ -47,7 +47,7 @@ def get(url: str) -> str:
 
 
 def record(folder: Path) -> str:
-    """The text of one node at work."""
+    """Return the text of one node at work."""
     node = Node(folder / "node", 1, GPUS)
     files = folder / "node"
     paths = {"sysfs": "sys", "procfs": "proc", "rings": "rings", "state": "state", "kmsg": "kmsg"}
@@ -58,7 +58,7 @@ def record(folder: Path) -> str:
 
 
 def _worked(node: Node, rings: Path, url: str) -> str:
-    """What the exporter tells after some steps of all ranks."""
+    """Return the exporter's answer after some steps of all ranks."""
     runs = [
         pyrometer.start(
             run=RUN, rank=n, local_rank=n, world_size=4088, attempt=ATTEMPT, gpu=str(n), uuid=node.gpus[n].uuid,
@@ -79,9 +79,9 @@ def _worked(node: Node, rings: Path, url: str) -> str:
 
 
 def moved(text: str, round_: int) -> str:
-    """What moves on in a real node, moved on by so many rounds: counters, and gauges that measure something.
+    """Return a node's text after so many rounds, with moved counters and measured gauges; settings are constant.
 
-    What is configured stays (a link's rate, lanes, limits): else thousands of alerts would say that it has changed.
+    Settings (a link's rate, lanes, limits) must not change, as thousands of alerts would report that.
     """
     counters = set(re.findall(r"^# TYPE (\w+) counter", text, re.MULTILINE))
 
@@ -97,7 +97,7 @@ def moved(text: str, round_: int) -> str:
 
 
 class Answers:
-    """What each part of the cluster answers: /<node>/metrics, with ?consumer=.. its batches, /cluster/metrics."""
+    """The answers of the cluster: /<node>/metrics, with ?consumer=.. its batches, /cluster/metrics."""
 
     def __init__(self, text: str, nodes: int, interval: float) -> None:
         self._interval = interval
@@ -118,7 +118,7 @@ class Answers:
         return self._batches(path) if who == "0" else gzip.compress(b"")
 
     def _node(self, node: int) -> bytes:
-        """Two gzip members: what nodes of a face share, and the ranks, which no two nodes share."""
+        """Return two gzip members: the text that nodes of a face share, and the ranks, which are each node's own."""
         face, round_ = node % FACES, int(time.time() / self._interval) % ROUNDS
         ranks = re.sub(
             r'\brank="(\d+)"', lambda found: f'rank="{node * GPUS + int(found[1])}"', self._ranks[face][round_]
@@ -138,7 +138,7 @@ class Answers:
 
 
 def serve(answers: Answers) -> int:
-    """Answer for the whole cluster; the port."""
+    """Serve the whole cluster; yield the port."""
     ready: list[int] = []
     listening = threading.Event()
 
@@ -171,14 +171,14 @@ def node_names(nodes: int) -> list[str]:
 
 
 def targets(nodes: int) -> Iterator[dict[str, str]]:
-    """Labels of each node, but for its address."""
+    """Return each node's labels except its address."""
     for n, name in enumerate(node_names(nodes)):
         rack = f"r{n // NODES_PER_RACK:03d}"
         yield {"cluster": CLUSTER, "node": name, "rack": rack, "instance": f"{name}:9935"}
 
 
 def lay_out(folder: Path, nodes: int, interval: int, port: int) -> None:
-    """The project's configuration with this interval, its rules, and a target for each node."""
+    """Write the project's configuration with this interval, its rules, and a target for each node."""
     for name in ("prometheus/prometheus.yaml", "victoria/scrape.yaml"):
         text = (ROOT / "compose" / name).read_text()
         text = text.replace("interval: 5s", f"interval: {interval}s")

@@ -1,6 +1,6 @@
-"""How often the signature classifier is right: every kind of trouble, many seeds, several step times.
+"""Measure how often the signature classifier is right: every kind of fault, many seeds, several step times.
 
-python benchmarks/signature_confusion.py           # the tables, as they stand in docs/signatures.md
+python benchmarks/signature_confusion.py           # the tables, as in docs/signatures.md
 python benchmarks/signature_confusion.py --write   # and into that page (`make docs` does)
 """
 
@@ -19,7 +19,7 @@ from pyrometer_alerting.sources.batches import curve_of
 from pyrometer_simulator.mfu_traces import KINDS, Trace, trace
 
 STEP_SECONDS = (0.25, 1.0, 3.0, 10.0, 30.0)
-SEEDS = range(1000, 1010)  # other ones than those that the thresholds were chosen with (0 to 9)
+SEEDS = range(1000, 1010)  # different from those that the thresholds were chosen with (0 to 9)
 PAGE = Path(__file__).parents[1] / "docs" / "signatures.md"
 BEGIN, END = "<!-- begin generated -->\n", "<!-- end generated -->\n"
 

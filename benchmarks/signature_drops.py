@@ -1,9 +1,9 @@
-"""How early and how often the kind of a drop is right, by how much of the drop is seen: drawn drops that would alert.
+"""Measure how early and how often the kind of a drop is right, by how much of the drop has been observed.
 
 Each run is good for an hour and loses a link three times right before its trouble begins; the alert and the onset are
 found as in service. The figures of signature.py are from here, with the first seeds; the page has those of the others.
 
-python benchmarks/signature_drops.py           # the tables, as they stand in docs/signatures.md
+python benchmarks/signature_drops.py           # the tables, as in docs/signatures.md
 python benchmarks/signature_drops.py --write   # and into that page (`make docs` does)
 """
 
@@ -37,15 +37,15 @@ KINDS = (
 )
 STEPS = (0.25, 1.0, 3.0, 10.0, 30.0)
 AGES = (30, 60, 90, 120, 300, 600, 1200)
-LEAST_SEEN = 10  # batches; of fewer nothing can be fitted
-SEEDS = range(1000, 1008)  # other ones than those that the thresholds were chosen with (0 to 19)
+LEAST_SEEN = 10  # batches; fewer can't be fitted
+SEEDS = range(1000, 1008)  # different from those that the thresholds were chosen with (0 to 19)
 PAGE = Path(__file__).parents[1] / "docs" / "signatures.md"
 BEGIN, END = "<!-- begin generated: drops -->\n", "<!-- end generated: drops -->\n"
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What was said of a drop of one kind when so many seconds and batches of it were seen."""
+    """The kind that was reported for a drop after so many seconds and batches."""
 
     drawn: str
     step_seconds: float
@@ -63,14 +63,14 @@ class Answer:
 
 
 def curve_until(run: Fall, now: float) -> MfuCurve:
-    """The window of the service."""
+    """Return the window that the service analyses."""
     window = Run("", "", WINDOW_SECONDS / (run.run.at[1] - run.run.at[0])).window(AROUND_DROP * (now - run.began))
     seen = (run.run.at <= now) & (run.run.at > now - window)
     return MfuCurve(run.run.at[seen], run.run.mfu[seen], run.run.step[seen], run.run.attempt[seen])
 
 
 def drop_picture_of(run: Fall, step_seconds: float) -> Drop | None:
-    """As TrainMfuDropped and the evidence of its incident have it; None where it does not fire."""
+    """Return the drop as TrainMfuDropped and its incident's evidence see it; None if the alert does not fire."""
     at, mfu = run.run.at, pd.Series(run.run.mfu)
     seconds, least = (30.0, 0.85) if step_seconds <= 3 else (120.0, 0.93) if step_seconds <= 24 else (600.0, 0.93)
     window = mfu.rolling(round(seconds / step_seconds))
@@ -114,13 +114,13 @@ def share(found: Iterable[Answer]) -> str:
 
 
 def earned(found: Iterable[Answer]) -> float:
-    """The share that was right, as Laplace estimates it of so many answers."""
+    """Return Laplace's estimate of the share of right answers."""
     counts = Counter(one.right for one in found)
     return (counts[True] + 1) / (counts.total() + 2)
 
 
 def old_enough(found: Iterable[Answer]) -> list[Answer]:
-    """The answers that the service gives."""
+    """Return the answers that the service gives."""
     return [one for one in found if one.named and one.age >= LEAST_SECONDS and one.batches >= LEAST_BATCHES]
 
 

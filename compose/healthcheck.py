@@ -1,5 +1,5 @@
 #!/usr/bin/env -S python3 -I -S
-"""Whether the program of this container answers: the images' health check. Exit status 0 or 1.
+"""Check that the program of this container answers: the images' health check. Exit status 0 or 1.
 
     healthcheck [URL]        else $PYROMETER_HEALTH_URL
 
@@ -31,7 +31,11 @@ def main() -> int:
 
 
 def ask(scheme: str, host: str, port: int, path: str) -> int:
-    """The HTTP status of a GET; OSError, ValueError when there is none within 3 s."""
+    """Return the HTTP status of a GET.
+
+    Raises:
+        OSError, ValueError: There was none within 3 s.
+    """
     with socket.create_connection((host, port), timeout=3) as plain:
         connection = with_tls(plain) if scheme == "https" else plain
         connection.sendall(f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
@@ -42,7 +46,7 @@ def ask(scheme: str, host: str, port: int, path: str) -> int:
 
 
 def with_tls(plain: socket.socket) -> socket.socket:
-    """The same connection, encrypted."""
+    """Return the connection, encrypted."""
     import ssl  # noqa: PLC0415  20 ms that plain HTTP need not pay
 
     context = ssl.create_default_context()

@@ -1,4 +1,4 @@
-"""What holds for every test: property tests are about what is true, not about how long the machine takes."""
+"""Settings of every test: property tests have no deadline, as they are not about the machine's speed."""
 
 from __future__ import annotations
 

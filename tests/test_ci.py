@@ -1,4 +1,4 @@
-"""What CI runs: the tests and a trial on another system, side by side; neither's failure is lost."""
+"""CI runs the tests and a trial on another system, side by side; neither's failure is lost."""
 
 from __future__ import annotations
 

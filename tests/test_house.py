@@ -198,7 +198,7 @@ def test_pages_name_only_make_targets_that_exist(page: str) -> None:
 
 
 def code(markdown: str) -> Iterator[str]:
-    """What stands in backticks or quotes, in code blocks, or in a Makefile's recipes: prose may make anything."""
+    """Text in backticks or quotes, in code blocks, or in a Makefile's recipes; prose may make anything."""
     yield from re.findall(r"`[^`\n]+`", markdown)
     yield from re.findall(r"^```[a-z]*\n(.*?)^```", markdown, re.MULTILINE | re.DOTALL)
     yield from re.findall(r'"make [^"]*"', markdown)

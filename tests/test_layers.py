@@ -70,7 +70,7 @@ def reach(graph: dict[str, set[str]], start: str) -> set[str]:
 
 
 def upward(room: str, imported: str) -> bool:
-    """Whether a module of this room may not import that one."""
+    """True if a module of this room may not import that one."""
     target = imported.split(".")[1] if "." in imported else ""
     if target not in ROOMS:
         return False

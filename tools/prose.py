@@ -118,24 +118,26 @@ def pieces(path: Path, text: str) -> Iterator[Text]:
 def _of_python(path: Path, text: str) -> Iterator[Text]:
     tree = ast.parse(text)
     docstrings = set()
+    # Helpers and fixtures of tests are often named things; messages there are samples of others' words.
+    is_test = "tests" in path.parts
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.body:
             first = node.body[0]
             words = ast.get_docstring(node)
             if words is not None and isinstance(first, ast.Expr):
                 docstrings.add(id(first.value))
-                yield Text(first.lineno, _kind(node), _prose_of(words))
-    if "tests" not in path.parts and "benchmarks" not in path.parts:
+                kind = "docstring" if is_test else _kind(node)
+                yield Text(first.lineno, kind, _prose_of(words))
+    if not is_test and "benchmarks" not in path.parts:
         yield from _messages(tree, docstrings)
     yield from _comments(text)
 
 
 def _kind(node: ast.AST) -> str:
-    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or node.name.startswith("test_"):
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         return "docstring"
     decorators = {ast.unparse(each).partition("(")[0] for each in node.decorator_list}
-    fixture = any("fixture" in each for each in decorators)
-    return "docstring" if fixture or decorators & {*PROPERTIES} else "function"
+    return "docstring" if decorators & {*PROPERTIES} else "function"
 
 
 def _prose_of(docstring: str) -> str:

@@ -1,4 +1,4 @@
-"""What the client's commands share: argument types that refuse bad numbers in one line, and ``--version``."""
+"""Shared by the client's commands: argument types that refuse bad numbers in one line, and ``--version``."""
 
 from __future__ import annotations
 

@@ -86,8 +86,8 @@ class ShutdownHandler:
 def child_failed() -> bool:
     """Return True while multiprocessing ends a child process whose target has raised.
 
-    Newer releases of Python (Debian 13's 3.13.5 is one) drop the exception before anything of ours runs. What is left
-    of it is the exit status, a local variable of the functions that end the child.
+    Newer releases of Python (Debian 13's 3.13.5 is one) drop the exception before anything of ours runs. Its
+    only traces are the exit status, a local variable of the functions that end the child.
     """
     frame: FrameType | None = sys._getframe()  # noqa: SLF001  documented, and inspect costs an import
     while frame is not None:

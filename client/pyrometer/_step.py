@@ -97,7 +97,7 @@ class Step:
     def tick(self) -> None:
         """End the step that began at the last tick, and begin the next.
 
-        TICKING_SLOT tells the reader whether a pause between two ticks can be an evaluation that has no name.
+        TICKING_SLOT shows the reader whether a pause between two ticks can be an evaluation that has no name.
         """
         if self.ticking:
             flags, started = self.flags, self.started

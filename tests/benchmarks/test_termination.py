@@ -1,4 +1,4 @@
-"""What a measurement has started ends with it, whichever way it is ended."""
+"""Programs that a measurement has started end with it, however it ends."""
 
 from __future__ import annotations
 

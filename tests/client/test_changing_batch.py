@@ -1,4 +1,4 @@
-"""What changes during a run: batch size, sequence length, recomputation, and steps that are ticks."""
+"""Settings that change during a run: batch size, sequence length, recomputation, and steps that are ticks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waits and values that a GPU tells late, on a stand-in for torch that refuses to be waited for."""
+"""Waits and values that a GPU delivers late, on a stand-in for torch that refuses to be waited for."""
 
 from __future__ import annotations
 

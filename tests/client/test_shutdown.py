@@ -1,4 +1,4 @@
-"""How a run ends, and what its ring tells of it."""
+"""How a run ends, and how its ring shows it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of the containers ask of the running site."""
+"""Queries of the container tests to the running site."""
 
 from __future__ import annotations
 

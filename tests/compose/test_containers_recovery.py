@@ -1,4 +1,4 @@
-"""What may befall the containers: kills, a full disk, a host that is lost; new rules, a new version."""
+"""Accidents of the containers: kills, a full disk, a host that is lost; new rules, a new version."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def backup(running: Site) -> Iterator[Path]:
 
 
 def known(running: Site, at: float) -> dict[str, Any]:
-    """What this site knows: of the past, of its incidents and silences."""
+    """This site's past, incidents and silences."""
     steps = f'pyrometer_train_batch_step{{run="{RUN}"}}[10m]'
     points = {name: Prometheus(running.url(name)).samples(steps, at) for name in ("PROMETHEUS", "VICTORIA")}
     silences = get_json(f"{running.url('ALERTMANAGER')}/api/v2/silences")
@@ -236,7 +236,7 @@ def test_rules_that_changed_are_read_anew(running: Site, played: dict[str, Any])
 
 
 def test_an_upgrade_restarts_what_changed_and_goes_back(running: Site, played: dict[str, Any]) -> None:
-    """Of the alerting service alone, so that a restart of anything else would show."""
+    """Only the alerting service is restarted, so that a restart of anything else would show."""
     at = played["at"] - 20.0
     running.person.play("docker compose up --detach")
     old, new = OUR_IMAGES["PYROMETER_ALERTING_IMAGE"], "pyrometer-test-alerting:0.2.0"

@@ -72,7 +72,7 @@ VERSIONS = {
 
 
 def wrong(found: Any, schema: Any, place: str = "") -> Iterator[str]:
-    """What does not fit, with its place."""
+    """Each mismatch with its place."""
     if isinstance(schema, dict):
         for key, value in found.items() if isinstance(found, dict) else [("", None)]:
             expected = schema.get(key, schema.get(str))

@@ -29,7 +29,7 @@ Series = dict[str, str]
 
 
 def expression(board: str, title: str, query: int = 0, **variables: str) -> str:
-    """What a panel asks, by default first, filled in."""
+    """A query of a panel, by default the first, with its variables filled in."""
     found = json.loads(rendered()[f"{board}.json"])
     (one,) = [each for each in finding.panels(found) if each["title"] == title]
     values = {"cluster": "c1", "node": "gpu-042", **builtin_variables(600), **variables}
@@ -76,7 +76,7 @@ def healthy() -> Series:
 
 
 def answer(tmp_path: Path, series: Series, tests: Sequence[Mapping[str, object]]) -> str:
-    """What promtool has to say; empty if all was as expected."""
+    """The objections of promtool; empty if all was as expected."""
     inputs = [{"series": name, "values": values} for name, values in (healthy() | series).items()]
     asked = [{"eval_time": "20m", **test} for test in tests]
     whole = {

@@ -1,4 +1,4 @@
-"""Beside the panels that name a culprit: totals and lines of each board tell of one incident, and blame nobody else."""
+"""Beside the panels that name a culprit: totals and lines of each board show one incident, and blame nobody else."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_gpu_that_does_not_answer_has_its_place_on_the_map_but_no_number(
     assert answer(tmp_path, PLANTED[name], tests) == ""
 
 
-# Where a culprit is looked for, and the incidents that it is there for.
+# Where a culprit is looked for, and the incidents that it serves.
 LOOKED_FOR: dict[tuple[str, str], set[str]] = {
     ("throttling", "GPUs that lost time in the range"): {"a throttled GPU"},
     ("throttling", "The ten worst, over time"): {"a throttled GPU"},

@@ -18,7 +18,7 @@ from pyrometer_dashboards.main import rendered
 
 @dataclass(frozen=True)
 class Shown:
-    """What a panel must answer: one series, no other.
+    """The answer that a panel must give: one series, no other.
 
     Attributes:
         beyond: appended to the expression, such as what the panel's colours call bad.
@@ -85,7 +85,7 @@ def throttled(at: str, who: str) -> str:
 
 
 def fires(alert: str, severity: str, component: str, more: str) -> Shown:
-    """What the board of alerts says of an alert: the part that it names."""
+    """The board of alerts must name the part of an alert."""
     urgency = ("critical", "warning", "info").index(severity)
     names = f'alertname="{alert}", severity="{severity}", urgency="{urgency}", component="{component}"'
     labels = f'{{{names}, cluster="c1", {more}}}'
@@ -292,7 +292,7 @@ INCIDENTS: dict[str, tuple[Series, list[Shown]]] = {
         ],
     ),
 }
-# What shows the culprit is empty where all is well.
+# Panels of culprits are empty while all is well.
 QUIET = (
     ("throttling", "GPUs that lost time in the range"),
     ("overview", "GPUs without data"),

@@ -1,4 +1,4 @@
-"""What all panels of a kind have in common."""
+"""Properties that all panels of a kind share."""
 
 from __future__ import annotations
 

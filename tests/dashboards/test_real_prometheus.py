@@ -107,7 +107,7 @@ def _queries() -> Iterator[tuple[str, str, str, str, bool]]:
 def _besides() -> Iterator[tuple[str, str, str, str, bool]]:
     """The same of what boards ask beside their panels, in marks and for choices.
 
-    A mark of what is new (a deploy, a restart) has nothing to mark here: of these, what is there now is asked.
+    A mark of what is new (a deploy, a restart) has nothing to mark here: for these, the present series are queried.
     """
     faults = planted(NODES)
     assert faults.hot
@@ -185,7 +185,7 @@ def test_a_planted_lost_gpu_fires_its_own_alert_and_is_named(prometheus: str) ->
     assert named == culprit
 
 
-# What the panels of dcgm-exporter's dashboard (12239 on grafana.com) ask, with its variables $instance and $gpu.
+# The queries of dcgm-exporter's dashboard (12239 on grafana.com), with its variables $instance and $gpu.
 OF_12239 = (
     'DCGM_FI_DEV_GPU_TEMP{instance=~"$instance", gpu=~"$gpu"}',
     'avg(DCGM_FI_DEV_GPU_TEMP{instance=~"$instance", gpu=~"$gpu"})',

@@ -1,4 +1,4 @@
-"""What the container tests stand on, as far as it can be tried without an engine."""
+"""The basis of the container tests, as far as it can be tried without an engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simulated fleet tells what the exporters would: their names, their labels, absent where something is gone."""
+"""The simulated fleet serves what the exporters would: their names, their labels, absent where something is gone."""
 
 from __future__ import annotations
 

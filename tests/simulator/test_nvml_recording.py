@@ -15,12 +15,12 @@ from pyrometer_exporters.node.gpu.collector import add_flags, build
 from pyrometer_simulator.nvml import SimulatedGpus, installed, recording
 from pyrometer_simulator.nvml.recording import Recorder, under_pynvml
 
-# What our own sampler measures, and when things happened, is of each run.
+# Measured by our own sampler, or a time: different in each run.
 _OF_THE_RUN = ("pyrometer_gpu_clock_event", "pyrometer_gpu_xid_last")
 
 
 class StillClock:
-    """Stands at 1000 s; each scrape is 15 s later."""
+    """Starts at 1000 s; each scrape is 15 s later."""
 
     def __init__(self) -> None:
         self.now = 1000.0

@@ -1,4 +1,4 @@
-"""What promtool has to say of rules."""
+"""Promtool's objections to rules."""
 
 from __future__ import annotations
 

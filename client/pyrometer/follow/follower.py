@@ -42,7 +42,7 @@ class LogFollower:
 
     @property
     def has_more(self) -> bool:
-        """Whether the log has more to read at once."""
+        """True if the log has more to read at once."""
         return self._tail.has_more
 
     def read(self, arrived: float) -> bool:

@@ -1,4 +1,4 @@
-"""Lines of a trainer's log: what launchers add to them, what they say about a step, and how they write numbers."""
+"""Lines of a trainer's log: the prefixes of launchers, the values of a step, and the spelling of numbers."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Parser(Protocol):
     """Reads one log, line by line; it may remember earlier lines."""
 
     def feed(self, line: str) -> LoggedStep | LoggedPause | None:
-        """Parse a clean line (see :func:`clean`). Return None where it says nothing about steps."""
+        """Parse a clean line (see :func:`clean`). Return None if it is not about a step."""
         ...
 
 

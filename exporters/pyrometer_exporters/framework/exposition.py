@@ -1,16 +1,15 @@
 """The text that Prometheus reads: format 0.0.4 for ``/metrics``, OpenMetrics 1.0 where points carry timestamps.
 
 A writer of our own, because escaping and joining labels is most of the work and labels hardly ever change: each
-series' text up to its value is kept between scrapes. ``benchmarks/bench_exposition.py`` compares it with
-prometheus_client's writer.
+series' text up to its value is kept between scrapes. So is the text of a family whose samples are equal to those of the
+previous scrape. ``benchmarks/bench_exposition.py`` compares it with prometheus_client's writer.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
-from functools import lru_cache
-from operator import add, itemgetter
+from collections.abc import Iterable, Sequence
+from operator import itemgetter
 
 from pyrometer_exporters.framework.metrics import Family, Sample, Series
 
@@ -21,7 +20,6 @@ OPENMETRICS_CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset
 MAX_LABEL_CHARACTERS = 256
 # Label sets that come and go (runs, jobs) must not grow the cache for ever.
 MAX_CACHED_LABEL_SETS = 50_000
-MAX_CACHED_VALUES = 2048
 
 _BEYOND, _INFINITY = 1 << 63, float("inf")
 _LABEL_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
@@ -53,25 +51,31 @@ def format_value(value: float) -> str:
 
 
 class Renderer:
-    """Writes samples as text and keeps the label text of each series for the next scrape."""
+    """Writes samples as text; keeps the text of labels, and of families that did not change, between scrapes."""
 
     def __init__(self) -> None:
-        self._prefixes: dict[Family, dict[tuple[str, ...], str]] = {}
-        self._headers: dict[Family, str] = {}
-        # Most of a node's thousands of values are a few small numbers, such as counts of errors.
-        self._line_end = lru_cache(MAX_CACHED_VALUES)(_line_end)
+        self._prefixes: defaultdict[Family, dict[tuple[str, ...], str]] = defaultdict(dict)
+        self._written: dict[str, tuple[list[Sample], bytes]] = {}
+        """The samples and the text of each family in the previous scrape, by name."""
 
     def text(self, samples: Iterable[Sample]) -> bytes:
         """Write format 0.0.4: families together, in order of first sight; a repeated series keeps its first sample."""
         self._bound_cache()
-        families: defaultdict[Family, dict[tuple[str, ...], float]] = defaultdict(dict)
-        for family, labels, value in samples:
-            families[family].setdefault(labels, value)
-        lines: list[str] = []
-        for members in _by_name(families).values():
-            lines.append(self._header(members[0]))
-            lines += self._lines([(family, families[family]) for family in members])
-        return "".join(lines).encode("utf-8", "replace")
+        before, self._written = self._written, {}
+        for name, members in _by_name(samples).items():
+            known = before.get(name)
+            unchanged = known is not None and known[0] == members
+            self._written[name] = known if known and unchanged else (members, self._family_text(members))
+        return b"".join([text for _, text in self._written.values()])
+
+    def _family_text(self, members: Sequence[Sample]) -> bytes:
+        values: dict[str, float] = {}
+        for family, labels, value in members:  # of one name, but not always one object
+            # Cut or with surrogates replaced, two label sets can become one series.
+            values.setdefault(self._prefix(family, labels), value)
+        family = members[0].family
+        lines = [f"{prefix}{format_value(value)}\n" for prefix, value in values.items()]
+        return "".join([_header(family, family.name, _HELP_ESCAPES), *lines]).encode("utf-8", "replace")
 
     def openmetrics(self, series: Iterable[Series]) -> bytes:
         """Write OpenMetrics 1.0: points of one series together, in the order given; timestamps in seconds."""
@@ -79,7 +83,7 @@ class Renderer:
         families: dict[str, tuple[Family, list[tuple[str, Series]]]] = {}
         for one in series:
             members = families.setdefault(one.family.name, (one.family, []))[1]
-            members.append((self._known_prefixes(one.family, [one.labels])[0], one))
+            members.append((self._prefix(one.family, one.labels), one))
         lines: list[str] = []
         for family, members in families.values():
             # OpenMetrics names a counter without the suffix of its samples, and escapes quotes in help texts too.
@@ -93,56 +97,31 @@ class Renderer:
     def _bound_cache(self) -> None:
         if sum(map(len, self._prefixes.values())) > MAX_CACHED_LABEL_SETS:
             self._prefixes.clear()
-            self._headers.clear()
 
-    def _header(self, family: Family) -> str:
-        header = self._headers.get(family)
-        if header is None:
-            header = self._headers[family] = _header(family, family.name, _HELP_ESCAPES)
-        return header
-
-    def _lines(self, members: Iterable[tuple[Family, Mapping[tuple[str, ...], float]]]) -> Iterable[str]:
-        """Write the series of all families of one name, values by label set."""
-        prefixes: list[str] = []
-        values: list[float] = []
-        for family, by_labels in members:
-            prefixes += self._known_prefixes(family, by_labels)
-            values += by_labels.values()
-        if len({*prefixes}) < len(prefixes):  # cut or with surrogates replaced, two label sets can become one series
-            first: dict[str, float] = {}
-            for prefix, value in zip(prefixes, values, strict=True):
-                first.setdefault(prefix, value)
-            prefixes, values = [*first], [*first.values()]
-        return map(add, prefixes, map(self._line_end, values))
-
-    def _known_prefixes(self, family: Family, label_sets: Collection[tuple[str, ...]]) -> list[str]:
-        known = self._prefixes.setdefault(family, {})
-        try:
-            return [*map(known.__getitem__, label_sets)]
-        except KeyError:
-            for labels in label_sets:
-                if labels not in known:
-                    known[labels] = _prefix(family, labels)
-            return [*map(known.__getitem__, label_sets)]
+    def _prefix(self, family: Family, labels: tuple[str, ...]) -> str:
+        prefixes = self._prefixes[family]
+        prefix = prefixes.get(labels)
+        if prefix is None:
+            prefix = prefixes[labels] = _series_text(family, labels)
+        return prefix
 
 
-def _by_name(families: Iterable[Family]) -> dict[str, list[Family]]:
+def _by_name(samples: Iterable[Sample]) -> dict[str, list[Sample]]:
     """Group by name: if two collectors define one family each, two headers of one name would spoil the whole scrape."""
-    found: dict[str, list[Family]] = {}
-    for family in families:
-        found.setdefault(family.name, []).append(family)
-    return found
-
-
-def _line_end(value: float) -> str:
-    return f"{format_value(value)}\n"
+    by_family: defaultdict[Family, list[Sample]] = defaultdict(list)
+    for sample in samples:
+        by_family[sample[0]].append(sample)
+    by_name: defaultdict[str, list[Sample]] = defaultdict(list)
+    for family, members in by_family.items():
+        by_name[family.name] += members
+    return by_name
 
 
 def _header(family: Family, name: str, escapes: dict[int, str]) -> str:
     return f"# HELP {name} {family.help.translate(escapes)}\n# TYPE {name} {family.type}\n"
 
 
-def _prefix(family: Family, labels: tuple[str, ...]) -> str:
+def _series_text(family: Family, labels: tuple[str, ...]) -> str:
     """Return a series' line up to its value."""
     if not family.labels:
         return f"{family.name} "

@@ -21,7 +21,8 @@ def validate(items: Iterable[object]) -> Validated:
     A sample can be served if its value is a number and it has as many label values as its family has names, all of
     them texts.
     """
-    valid = Validated([], [])
+    samples: list[Sample] = []
+    downs: list[Down] = []
     bad: list[object] = []
     for item in items:
         if isinstance(item, Sample):
@@ -31,26 +32,26 @@ def validate(items: Iterable[object]) -> Validated:
                 "".join(labels)
                 if len(labels) == len(family.labels):
                     sample = item
-                    if type(value) is int:
+                    if isinstance(value, int):
                         value + 0.0  # OverflowError if it is beyond all floats
                     elif type(value) is not float:
                         sample = Sample(family, labels, _number(value))
-                    valid.samples.append(sample)
+                    samples.append(sample)
                     continue
             except (TypeError, ValueError, OverflowError, AttributeError):
                 pass
         elif isinstance(item, Down) and all(isinstance(text, str) for text in item):
-            valid.downs.append(item)
+            downs.append(item)
             continue
         bad.append(item)
     if bad:
         name = str(getattr(getattr(bad[0], "family", None), "name", type(bad[0]).__name__))
-        valid.downs.append(Down("", "bad_sample", f"samples that can't be served: {len(bad)}, the first of {name}"))
-    return valid
+        downs.append(Down("", "bad_sample", f"samples that can't be served: {len(bad)}, the first of {name}"))
+    return Validated(samples, downs)
 
 
 def _number(value: float) -> float:
-    """Return a bool or another library's number as a float.
+    """Return another library's number as a float.
 
     Raises:
         TypeError, ValueError, OverflowError: it is none.

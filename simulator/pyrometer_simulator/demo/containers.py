@@ -3,7 +3,7 @@
 ``director`` makes the simulated hardware in a folder that all roles share, plays the scenario and then keeps the
 machine room alive; ``node NAME`` is a real node exporter over that hardware; ``training`` the run; ``slack`` the
 stand-in for Slack. They may start in any order and be restarted at any time: each waits for the hardware, and ends when
-the director has made it anew, so that its restart policy puts it on the new one.
+the director has replaced it, so that its restart policy puts it on the new one.
 """
 
 from __future__ import annotations

@@ -65,5 +65,5 @@ class Hardware:
         return place, worst
 
     def links_up(self) -> bool:
-        """Whether every port of the run is ACTIVE: a collective needs them all."""
+        """Return whether every port of the run is ACTIVE: a collective needs them all."""
         return all(os.pread(port, 1, 0) == b"4" for port in self._ports)

@@ -76,7 +76,7 @@ class Model:
 
 
 def rows_for(seconds: float, step: Callable[[int], None]) -> int:
-    """How many rows make one step take about ``seconds`` here; ``step`` runs one of so many rows."""
+    """Return the number of rows with which one step takes about ``seconds``; ``step`` runs one of so many rows."""
     rows = 256
     while True:
         step(rows)

@@ -1,4 +1,4 @@
-"""What happens in the demo, and when. Times are seconds after all programs are up."""
+"""The events of the demo. Times are seconds after all programs are up."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FLAP_EVERY_SECONDS = 3.0
 HEAT_AFTER_FLAPS_SECONDS = 4.0
 HEAT_SECONDS = 28.0
 
-# What must be over by then: the rules hold throttling and an MFU drop for 90 s after their end, a flap for 120 s.
+# Time for all to resolve: the rules hold throttling and an MFU drop for 90 s after their end, a flap for 120 s.
 RESOLVE_SECONDS = 150.0
 POST_SECONDS = 40.0
 

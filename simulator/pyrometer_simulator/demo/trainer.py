@@ -2,8 +2,8 @@
 
 One process computes the step of all 64 ranks, and reports for each of them through the client, as 64 processes would.
 Its FLOPs are counted and the machine's peak is measured, so its MFU is a true one: of this machine, shared by 64.
-What is simulated is the hardware's influence: the step is stretched by the slowest GPU's clock, as in synchronous
-training every rank waits for the slowest; and while a link is down the step stands still.
+Only the hardware's influence is simulated: the step is stretched by the slowest GPU's clock, as in synchronous
+training every rank waits for the slowest; and while a link is down the step stalls.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ COMPUTE_SECONDS = 0.09
 
 @dataclass(frozen=True)
 class Settings:
-    """What the demo tells the trainer, as JSON in its only argument."""
+    """The demo's settings for the trainer, as JSON in its only argument."""
 
     run: str
     folder: str

@@ -31,7 +31,7 @@ class Finding:
 
 @dataclass
 class Report:
-    """What the scenario showed; ``problems`` is empty if all of it was right.
+    """The result of the scenario; ``problems`` is empty if all of it was right.
 
     ``own_machine`` has what the channel said about the machine that the demo runs on, which no verdict depends on.
     """

@@ -20,10 +20,10 @@ from pyrometer_simulator.stack.cache import cache_folder, fill, missing
 from pyrometer_simulator.stack.sources import debian_uris
 from pyrometer_simulator.stack.versions import parse_version, version_line
 
-# Testing moves on; a base older than this is made anew.
+# Testing moves on; a base older than this is rebuilt.
 BASE_SECONDS = 14 * 24 * 3600.0
 INCLUDE = ("python3", "python3-venv", "busybox", "ca-certificates")
-# What the slim images leave out as well.
+# Left out by the slim images as well.
 NEEDLESS = ("usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info", "var/lib/apt/lists",
             "var/cache/apt", "var/cache/debconf", "var/log")  # fmt: skip
 BASE = "pyrometer-standin-base"
@@ -69,7 +69,7 @@ PROGRAMS = {
 
 
 def has_cluster() -> bool:
-    """Whether VictoriaMetrics' cluster version can be had here."""
+    """Return whether VictoriaMetrics' cluster version is installed here."""
     return all(shutil.which(name) for name in CLUSTER)
 
 

@@ -221,7 +221,7 @@ def load(path: Path) -> Player:
 def main(argv: Sequence[str] | None = None) -> int:
     """Record or replay; return the doctor's exit status."""
     program = "python -m pyrometer_simulator.nvml.recording"
-    parser = argparse.ArgumentParser(prog=program, description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(prog=program, description=(__doc__ or "").split("\n")[0])
     parser.add_argument("what", choices=("record", "play"))
     parser.add_argument("file", type=Path, metavar="FILE")
     parser.add_argument("doctor", nargs="*", metavar="-- FLAGS", help="flags of the doctor")

@@ -126,7 +126,7 @@ class Apt:
             deb.unlink()
 
     def _trust(self, keyrings: Iterable[Path]) -> None:
-        """Copy keyrings to where this apt looks for keys. It tells their format by the name, and knows no `.pgp`."""
+        """Copy keyrings to where this apt looks for keys. It infers their format from the name; `.pgp` is unknown."""
         for number, keyring in enumerate(keyrings):
             if keyring.is_file():
                 suffix = keyring.suffix.replace(".pgp", ".gpg")

@@ -4,7 +4,7 @@ INSTALL_HINT = "install Prometheus >= 3.5 with promtool and Alertmanager >= 0.33
 
 
 class StackError(Exception):
-    """A tool is missing. `str()` is one line that tells the reader what to do."""
+    """A tool is missing. `str()` is one line that says what to do."""
 
     def __init__(self, message: str) -> None:
         super().__init__(" ".join(message.split()))

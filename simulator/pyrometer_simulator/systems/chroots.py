@@ -18,7 +18,7 @@ from pyrometer_simulator.systems.releases import Release, keyring, mirror
 
 PROJECT = Path(__file__).resolve().parents[3]
 
-# What a machine behind a proxy or a frozen mirror sets; a chroot on it needs the same.
+# Settings of a machine behind a proxy or a frozen mirror; a chroot on it needs the same.
 _APT_SETTINGS = re.compile(r'^Acquire::(?:(?:http|https)::\S*|Check-Valid-Until) "[^"]*";$', re.MULTILINE)
 _HOST_FILES = ("/etc/resolv.conf", "/etc/hosts", "/etc/pip.conf", "/etc/ssl/certs/ca-certificates.crt")
 

@@ -1,4 +1,4 @@
-"""What a machine allows: the kernel's log readable, forbidden or absent, and what a default container lacks.
+"""The rights that a machine grants: the kernel's log readable, forbidden or absent, and what a default container lacks.
 
 Each is brought about for real, by the kernel: by the capabilities that the command has, by the device nodes that are
 there, and by a filter of system calls.
@@ -14,7 +14,7 @@ KernelLog = Literal["readable", "forbidden", "absent"]
 
 _DMESG_RESTRICT = Path("/proc/sys/kernel/dmesg_restrict")
 
-# What Docker leaves to root: https://docs.docker.com/engine/containers/run/#runtime-privilege-and-linux-capabilities
+# Docker leaves these to root: https://docs.docker.com/engine/containers/run/#runtime-privilege-and-linux-capabilities
 _DOCKER_CAPABILITIES = (
     "chown", "dac_override", "fowner", "fsetid", "kill", "setgid", "setuid", "setpcap", "net_bind_service", "net_raw",
     "sys_chroot", "mknod", "audit_write", "setfcap",
@@ -23,7 +23,7 @@ _DOCKER_CAPABILITIES = (
 
 @dataclass(frozen=True)
 class Profile:
-    """What the commands find."""
+    """The conditions that a command runs under."""
 
     name: str
     title: str
@@ -39,13 +39,13 @@ class Profile:
         if self.kernel_log == "forbidden":
             return [*flags, "--bounding-set=-syslog,-sys_admin", "--inh-caps=-all"]
         if uid != 0 and self.kernel_log == "readable":
-            # What an ordinary user reads where kernel.dmesg_restrict is 0, without changing that for everybody.
+            # As for an ordinary user where kernel.dmesg_restrict is 0, without changing that for everybody.
             return [*flags, "--inh-caps=-all,+syslog", "--ambient-caps=-all,+syslog"]
         return flags
 
     @property
     def needs_closed_node(self) -> bool:
-        """Whether the device itself must be closed, as this kernel lets everybody read the log."""
+        """True if the device itself must be closed, as this kernel lets everybody read the log."""
         return self.kernel_log == "forbidden" and not _is_restricted()
 
 

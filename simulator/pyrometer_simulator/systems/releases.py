@@ -14,7 +14,7 @@ from pyrometer_simulator.stack.sources import debian_uris
 UBUNTU = "http://archive.ubuntu.com/ubuntu"
 OLD_DEBIAN_KEYS = Path(__file__).with_name("debian-keys-of-2021.asc")
 
-# What README asks for, and what a person's machine has anyway.
+# Required by the README, and present on a person's machine anyway.
 _PACKAGES = ("ca-certificates", "git", "make", "procps", "python3", "python3-venv")
 
 
@@ -31,7 +31,7 @@ class Release:
 
     @property
     def is_ubuntu(self) -> bool:
-        """Whether it comes from Ubuntu's archive."""
+        """True if it comes from Ubuntu's archive."""
         return "universe" in self.components
 
 

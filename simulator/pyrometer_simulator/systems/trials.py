@@ -24,7 +24,7 @@ COMMANDS = {
 }
 LIMIT_SECONDS = 3600.0
 
-# Asked of the chroot's own Python before anything else: does the profile forbid what it says?
+# Asked of the chroot's own Python before anything else: does the profile forbid what it should?
 _PROBE = """
 import ctypes, json, os
 try: os.close(os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)); log = "readable"
@@ -37,7 +37,7 @@ print(json.dumps({"log": log, "namespaces": namespaces}))
 
 @dataclass(frozen=True)
 class Result:
-    """What came of one command; ``outcome`` is ``ok``, ``failed`` or ``not run``, with the reason in ``note``."""
+    """The result of one command; ``outcome`` is ``ok``, ``failed`` or ``not run``, with the reason in ``note``."""
 
     system: str
     user: str
@@ -51,7 +51,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Plan:
-    """What to run in each chroot."""
+    """The commands to run in each chroot."""
 
     users: Sequence[str]
     profiles: Sequence[Profile]

@@ -241,3 +241,15 @@ def test_more_than_two_tokens_are_a_mistake(tmp_path: Path, capsys: pytest.Captu
     file = secret(tmp_path, "one\ntwo\nthree")
     assert main.run([f"--web.bearer-token-file={file}", f"--storage.path={tmp_path / 's'}"], {}) == 2
     assert "expected one token, or two on a line each" in capsys.readouterr().err
+
+
+def test_the_service_sends_digests_at_the_times_that_the_flags_give(tmp_path: Any) -> None:
+    flags = ["--digest.daily=9:05", "--digest.timezone=Europe/Zurich", "--prometheus.url=http://127.0.0.1:9"]
+    chosen = settings.load([*flags, f"--storage.path={tmp_path}"], {})
+    service = main._service(chosen, main._Configuration(chosen))
+    try:
+        digests = service.analysis.digest_scheduler._digests
+        assert (digests.schedules, digests.zone) == (chosen.schedules, chosen.zone)
+        assert digests.prometheus is not None
+    finally:
+        service.stop()

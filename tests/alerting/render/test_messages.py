@@ -197,10 +197,10 @@ def test_a_headline_that_names_the_culprit_names_it_once() -> None:
     stalled = alert(
         "TrainStalled",
         labels={"run": "r", "component": "train", "node": "gpu-042", "rank": "17"},
-        annotations={"summary": "Run r stands still: rank 17 on gpu-042 fell silent first"},
+        annotations={"summary": "Run r has stalled: rank 17 on gpu-042 fell silent first"},
     )
     shown = build(training_incident(alertname="TrainStalled", members=(stalled,)), STYLE)
-    assert shown.blocks[0]["text"]["text"] == "\U0001f534 Run r stands still: rank 17 on gpu-042 fell silent first"
+    assert shown.blocks[0]["text"]["text"] == "\U0001f534 Run r has stalled: rank 17 on gpu-042 fell silent first"
 
 
 def test_a_run_that_stands_is_counted_and_not_judged() -> None:

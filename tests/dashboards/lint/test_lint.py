@@ -1,4 +1,4 @@
-"""Each check finds the fault that it is there for, planted into a good board, and nothing else."""
+"""Each check finds its own fault, planted into a good board, and nothing else."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ FAULTS: dict[str, tuple[str, Callable[[Board], None], str]] = {
     "one under =~": ("node", query('cluster:up:nodes{cluster=~"$cluster"}'), "choice of one"),
     "a variable that isn't": ("overview", query('cluster:up:nodes{x="$missing"}'), "no variable $missing"),
     "instant and range": ("overview", query("cluster:up:nodes", instant=True), "instant and over a range"),
-    # What Grafana was seen to do.
+    # Faults that Grafana was seen to make of these.
     "no pluginVersion": ("gpu-matrix", without("xychart", "pluginVersion"), "no pluginVersion"),
     "timeline by thresholds": ("fabric", setting("state-timeline", "color.mode", "thresholds"), "disappear"),
     "insertNulls": ("overview", setting("timeseries", "custom.insertNulls", 60000), "bridges holes"),
@@ -238,7 +238,7 @@ FAULTS: dict[str, tuple[str, Callable[[Board], None], str]] = {
         ),
         "queries at once",
     ),
-    # What it leads to.
+    # Links.
     "a board that isn't": ("overview", linked(f"/d/nowhere?{TIME}"), "no board nowhere"),
     "a variable that isn't there": ("overview", linked(f"/d/pyrometer-node?var-nodes=x&{TIME}"), "no variable nodes"),
     "time forgotten": ("overview", linked("/d/pyrometer-node?var-node=x"), "forgets the time"),

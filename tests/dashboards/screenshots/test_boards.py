@@ -1,4 +1,4 @@
-"""What Grafana would save is compared with what is written."""
+"""The board that Grafana would save is compared with ours."""
 
 from __future__ import annotations
 

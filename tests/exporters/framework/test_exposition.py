@@ -1,4 +1,4 @@
-"""What we write must read back the same in the parsers of others."""
+"""Our text must read back the same in the parsers of others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an exporter does about its memory, tried in a process of its own."""
+"""The exporter's memory settings, tried in a process of their own."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def mirror(tmp_path: Path) -> str:
 
 
 def complaint(root: Path, mirror: str, *keyrings: Path) -> str:
-    """What apt says of that mirror. It has no packages, so there always is something."""
+    """Apt's message about that mirror. It has no packages, so there always is something."""
     root.mkdir()
     with pytest.raises(StackError) as raised:
         apt.Apt(root, mirror, keyrings).update()

@@ -1,4 +1,4 @@
-"""What goes into a chroot: the project's own files, the machine's way to its archives, Debian's old keys."""
+"""The contents of a chroot: the project's own files, the machine's way to its archives, Debian's old keys."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ NAMED = {profile.name: profile for profile in PROFILES}
 
 
 def may_enter() -> bool:
-    """Whether this user may mount in a namespace and run setpriv there."""
+    """True if this user may mount in a namespace and run setpriv there."""
     tried = subprocess.run(
         ["unshare", "--mount", "--pid", "--fork", "setpriv", "true"], capture_output=True, check=False
     )

@@ -1,4 +1,4 @@
-"""What each profile takes from a command, as flags of setpriv."""
+"""The rights that each profile takes from a command, as flags of setpriv."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_an_ordinary_user_gets_nothing_else() -> None:
 
 @needs_root
 def test_a_default_container_has_dockers_capabilities() -> None:
-    # What `docker run --rm debian grep CapEff /proc/self/status` prints.
+    # As printed by `docker run --rm debian grep CapEff /proc/self/status`.
     assert capabilities(NAMED["container"], 0) == 0xA80425FB
 
 

@@ -45,22 +45,22 @@ class Counter:
 
     @cached_property
     def saturates(self) -> bool:
-        """Whether the counter can be seen at its maximum; 64 bits never are."""
+        """True if the counter can be seen at its maximum; 64 bits never are."""
         return self.pins and self.bits < 64
 
     @cached_property
     def wraps(self) -> bool:
-        """Whether it wraps to 0 beyond its maximum; 64 bits never get there."""
+        """True if it wraps to 0 beyond its maximum; 64 bits never get there."""
         return not self.pins and self.bits < 64
 
     @cached_property
     def counts(self) -> bool:
-        """Whether it only ever grows, unless it is cleared."""
+        """True if it only ever grows, unless it is cleared."""
         return self.family.type == "counter"
 
     @cached_property
     def is_traffic(self) -> bool:
-        """Whether it counts bytes of the link; an InfiniBand interface's bytes are part of its port's."""
+        """True if it counts bytes of the link; an InfiniBand interface's bytes are part of its port's."""
         return self.family.name in _TRAFFIC
 
     @cached_property
@@ -349,7 +349,7 @@ CARRIER = (
 SATURATED = Family(
     "pyrometer_nic_counter_saturated",
     "gauge",
-    "1 if the counter stands at its maximum and can't show further errors (its rate is unknown), else 0.",
+    "1 if the counter is at its maximum and can't show further errors (its rate is unknown), else 0.",
     (*PORT_LABELS, "counter"),
 )
 

@@ -56,7 +56,7 @@ class Driver:
 
     @cached_property
     def repeats_pma(self) -> bool:
-        """Whether ``hw_counters/`` may repeat the traffic that ``counters/`` has."""
+        """True if ``hw_counters/`` may repeat the traffic that ``counters/`` has."""
         return "tx_bytes" in self.port
 
 

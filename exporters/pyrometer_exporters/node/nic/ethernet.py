@@ -98,7 +98,7 @@ _BY_PCI_DRIVER = {
 
 
 class Ethernet(NamedTuple):
-    """What the kernel said of an interface."""
+    """The kernel's answer about an interface."""
 
     counts: Counts
     fec_mode: str

@@ -35,7 +35,7 @@ _PHYSICAL_STATES = {1: "sleep", 2: "polling", 3: "disabled", 4: "training", 6: "
 
 
 class _Identity(NamedTuple):
-    """What doesn't change while a port lives, and which of its counters the link tier and the slow tier read."""
+    """The constant properties of a port, and which of its counters the link tier and the slow tier read."""
 
     link_layer: str
     netdev: str

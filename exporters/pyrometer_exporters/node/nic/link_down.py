@@ -151,7 +151,7 @@ class PortMemory:
         if cause:
             self._count(self.ignored, cause, lost)
             return 0
-        # Of several losses, the administrator's is the last: the link is still down because of it.
+        # The administrator's is the last of several losses: the link is still down because of it.
         by_admin = int(seen.admin_down and seen.active is False and lost > 0)
         self._count(self.ignored, ADMIN, by_admin)
         return lost - by_admin

@@ -65,7 +65,7 @@ def functions(path: str) -> list[str]:
 def nearest(path: str, gpus: Sequence[str]) -> str:
     """Return the PCI address of the GPU with the longest shared path; empty where no GPU shares a root port.
 
-    Of several on one switch, the GPU with the nearest address. ``path`` and ``gpus`` are real paths of functions.
+    Several on one switch: the GPU with the nearest address. ``path`` and ``gpus`` are real paths of functions.
     """
     own = functions(path)
     shared = [(len(set(own) & set(functions(gpu))), gpu.rpartition("/")[2]) for gpu in gpus]

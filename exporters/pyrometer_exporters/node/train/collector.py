@@ -145,7 +145,7 @@ GPUS_UNKNOWN = Family(
 EXPECTED_MFU = Family(
     "pyrometer_train_expected_mfu_ratio",
     "gauge",
-    "MFU, 0-1, that the job says its configuration reaches; absent where it says nothing.",
+    "MFU, 0-1, that the job expects of its configuration; absent if it gives none.",
     ("run", "attempt"),
 )
 FAMILIES = (

@@ -119,11 +119,11 @@ class Cursor:
     rings: dict[str, int] = field(default_factory=dict)
 
     def has(self, point: Point) -> bool:
-        """Whether the consumer took this point."""
+        """Return whether the consumer took this point."""
         return point.sequence < self.rings.get(point.ring, 0)
 
     def is_newest(self, point: Point) -> bool:
-        """Whether this is the newest point that the consumer took."""
+        """Return whether this is the newest point that the consumer took."""
         return next(reversed(self.rings), None) == point.ring and point.sequence == self.rings[point.ring] - 1
 
     def take(self, points: Iterable[Point]) -> None:

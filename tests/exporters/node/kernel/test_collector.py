@@ -168,7 +168,7 @@ def test_a_missing_log_is_down_as_missing(node: Any) -> None:
 
 
 class Device:
-    """What os.read gives of a /dev/kmsg, step by step."""
+    """The results of os.read on /dev/kmsg, step by step."""
 
     def __init__(self, *steps: bytes | OSError) -> None:
         self._steps = list(steps)

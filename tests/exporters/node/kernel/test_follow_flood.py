@@ -62,7 +62,7 @@ def test_a_flood_at_the_start_ends_with_the_last_record_of_before(
 
     follower = Follower(path, take)
     follower.start()
-    assert follower.wait_settled(5)
+    assert follower.wait_settled(30)
     assert len([*Path("/proc/self/fd").iterdir()]) <= descriptors + 3  # pipe and log; the second of the log is closed
     follower.close()
     assert old[: OLD + 1] == list(range(OLD + 1))
@@ -85,7 +85,7 @@ def test_a_file_and_a_pipe_that_grow_without_end_are_waited_for_as_they_were(
         follower = Follower(path, lambda _record: time.sleep(0.002))
         follower.start()
         try:
-            assert follower.wait_settled(20), name
+            assert follower.wait_settled(60), name
         finally:
             follower.close()
             stop.set()
@@ -111,7 +111,7 @@ def test_records_that_a_flood_overwrote_are_told_once_and_counted(
     path.write_bytes(b"".join(b"6,%d,1,-;x\n" % (10 * number) for number in range(1, 6)))
     follower = Follower(path, lambda _record: None)
     follower.start()
-    assert follower.wait_settled(5)
+    assert follower.wait_settled(30)
     follower.close()
     assert follower.lost == 36
     assert caplog.text.count("the kernel's log is flooded: 9 records lost so far, events may be missing") == 1
@@ -127,20 +127,20 @@ def test_a_log_that_can_be_read_only_later_is_served_once_all_of_it_is_read(
     gate = threading.Event()
 
     def take(record: Record) -> None:
-        gate.wait(5)
+        gate.wait(30)
         taken.append(record.sequence)
 
     follower = Follower(path, take)
     follower.start()
-    assert follower.wait_settled(5)
+    assert follower.wait_settled(30)
     assert follower.error is not None
     path.write_bytes(b"6,1,1,-;x\n6,2,1,-;x\n")
-    end = time.monotonic() + 5
+    end = time.monotonic() + 30
     while follower.error is not None:
         assert time.monotonic() < end
     assert not follower.wait_settled(0.05)
     gate.set()
-    assert follower.wait_settled(5)
+    assert follower.wait_settled(30)
     assert taken == [1, 2]
     follower.close()
 
@@ -162,11 +162,13 @@ def test_a_storm_of_records_that_take_work_leaves_the_core_to_others(
 
     follower = Follower(path, take)
     follower.start()
-    assert follower.wait_settled(5)
+    assert follower.wait_settled(30)
     with path.open("ab") as file:
         file.writelines(b"6,%d,1,-;%s\n" % (number, b"x" * 50) for number in range(1, 2000))
-    time.sleep(1.0)
+    end = time.monotonic() + 60
+    while len(taken) < 100:
+        assert time.monotonic() < end
+        time.sleep(0.01)
     follower.close()
     passed = taken[-1] - taken[0]
-    assert len(taken) > 20
     assert len(taken) * 0.001 < 0.35 * passed + follow.WORK_SECONDS

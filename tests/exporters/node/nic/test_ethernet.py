@@ -1,4 +1,4 @@
-"""What only the kernel tells: driver statistics, FEC, the reason of a link that is down."""
+"""Values that only the kernel has: driver statistics, FEC, the reason of a link that is down."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_statistics_that_hang_cost_themselves_only(node: Any, kernel: FakeKernel
         return {}
 
     kernel.statistics = hangs  # type: ignore[method-assign]
-    scrape = node.scrape(seconds=0.8)
+    scrape = node.scrape(seconds=4)
     release.set()
     assert scrape.value("link_up", "eth0", "") == 1
     assert scrape.value("link_up", "mlx5_0", "1") == 1

@@ -143,7 +143,7 @@ def test_a_device_on_which_many_files_hang_is_down_and_hides_no_other(node: Any)
         node.files.hangs[f"mlx5_0/ports/1/{name}"] = release
     before = threading.active_count()
     for _ in range(6):
-        scrape = node.scrape(seconds=0.5)
+        scrape = node.scrape(seconds=1.5)
         assert scrape.value("link_up", "mlx5_1", "1") == 1
         assert scrape.value("link_up", "eth0", "") == 1
     assert scrape.value("up", "mlx5_0") == 0

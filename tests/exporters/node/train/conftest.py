@@ -43,7 +43,7 @@ class Clock:
 
 
 class Ring:
-    """A ring written by hand, as a rank would, with the lock that tells that the rank lives."""
+    """A ring written by hand, as a rank would, with the lock that shows that the rank lives."""
 
     def __init__(self, folder: Path, name: str, created: float, *, version: int = 2, **meta: Any) -> None:
         folder.mkdir(exist_ok=True)

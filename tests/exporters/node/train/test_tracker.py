@@ -209,7 +209,7 @@ def test_mfu_of_a_batch(tracker: Tracker, rings: Rings, store: PointStore) -> No
 def test_a_ring_is_found_though_the_folder_was_listed_at_the_very_time_it_came(
     tracker: Tracker, rings: Rings, folder: Path
 ) -> None:
-    """The clock of a file system stands still for milliseconds."""
+    """The clock of a file system stops for milliseconds."""
     rings("r0").step(1000, 1001)
     tracker.poll()
     then = folder.stat().st_mtime_ns

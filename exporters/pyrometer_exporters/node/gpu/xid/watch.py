@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple, cast
 
 from pyrometer_exporters.framework.collector import Context
 from pyrometer_exporters.framework.metrics import Down, Family, Sample, new_sample
@@ -50,7 +50,7 @@ class XidWatch:
         self._clock = context.clock
         self._jobs = jobs
         self._classes = classes
-        self._critical = classes.critical_codes()
+        self._critical = {code: str(code) for code in classes.critical_codes()}
         self._file = StateFile(context.state, "gpu_xid.json")
         self._ledger = self._file.load(decode) or Ledger()
         self._ledger.booted(boot_id(context.procfs))
@@ -160,11 +160,7 @@ class XidWatch:
     def _samples(self, gpus: Served, dcgm: Family) -> Iterable[Sample]:
         ledger = self._ledger
         labels = self._labels(gpus)
-        # Critical codes are there from the start, so that the first error is a rise.
-        counts = {(Key(pci, code), "critical"): 0 for pci in labels for code in self._critical} | ledger.counts
-        for (key, xid_class), count in counts.items():
-            if key.pci in labels:
-                yield new_sample(families.ERRORS, (*labels[key.pci], str(key.xid), xid_class), count)
+        yield from self._errors(labels)
         critical = ledger.critical()
         yield from (families.CRITICAL.sample(critical[pci], *names) for pci, names in labels.items())
         for (key, cause), count in ledger.consequences.items():
@@ -179,6 +175,18 @@ class XidWatch:
                 told = event.caused_by, event.gpu_instance, event.compute_instance, event.pid, event.process
                 yield families.LAST_INFO.sample(1, *labels[pci], str(event.xid), *told, owner.job_id, owner.user)
         yield from self._dcgm(gpus.identities, dcgm)
+
+    def _errors(self, labels: Mapping[str, tuple[str, str]]) -> Iterable[Sample]:
+        # Critical codes are there from the start, so that the first error is a rise.
+        counts = self._ledger.counts
+        for pci, names in labels.items():
+            for xid, code in self._critical.items():
+                # A plain tuple is equal to the Key, and cheaper: there are hundreds.
+                count = counts.get((cast("Key", (pci, xid)), "critical"), 0)
+                yield new_sample(families.ERRORS, (*names, code, "critical"), count)
+        for (key, xid_class), count in counts.items():
+            if key.pci in labels and not (xid_class == "critical" and key.xid in self._critical):
+                yield new_sample(families.ERRORS, (*labels[key.pci], str(key.xid), xid_class), count)
 
     def _labels(self, gpus: Served) -> dict[str, tuple[str, str]]:
         """Return labels by PCI address; of a GPU that NVML has never presented, only the address is known."""
