@@ -92,6 +92,7 @@ lane-unit lane-e2e: lane-%:
 lint: $(STAMP)
 	@echo ">> ruff"; $(BIN)/ruff check . && $(BIN)/ruff format --check .
 	@echo ">> mypy"; $(BIN)/mypy
+	@echo ">> pyright"; $(BIN)/pyright
 
 UNIT := not e2e and not integrations and not wheels and not recipes
 unit: stack

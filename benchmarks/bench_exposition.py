@@ -66,7 +66,7 @@ def main() -> None:
 
     kept = samples()
     results = {
-        "ours, samples made anew": milliseconds(lambda: renderer.text(samples())),
+        "ours, with new samples": milliseconds(lambda: renderer.text(samples())),
         "ours, the text alone": milliseconds(lambda: renderer.text(kept)),
         "ours, no label text kept": milliseconds(lambda: Renderer().text(kept)),
         "prometheus_client, text": milliseconds(lambda: generate_latest(registry)),
@@ -75,7 +75,7 @@ def main() -> None:
     print(f"{FAMILIES * SERIES} samples, {len(ours) / 1000:.0f} kB")
     for name, (median, p99) in results.items():
         print(f"{name:32} median {median:6.2f} ms, p99 {p99:6.2f} ms")
-    base = results["ours, samples made anew"][0]
+    base = results["ours, with new samples"][0]
     for name in ("prometheus_client, text", "prometheus_client, OpenMetrics"):
         print(f"{name} / ours: {results[name][0] / base:.1f}x")
 

@@ -1,7 +1,7 @@
 """Measure how early and how often the kind of a drop is right, by how much of the drop has been observed.
 
 Each run is good for an hour and loses a link three times right before its trouble begins; the alert and the onset are
-found as in service. The figures of drops.py are from here, with the first seeds; the page has those of the others.
+found as in service. The figures of signature.py are from here, with the first seeds; the page has those of the others.
 
 python benchmarks/signature_drops.py           # the tables, as in docs/signatures.md
 python benchmarks/signature_drops.py --write   # and into that page (`make docs` does)

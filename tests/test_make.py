@@ -41,7 +41,7 @@ def checkout(tmp_path: Path) -> Path:
         (tmp_path / name).touch()
     bin_folder = tmp_path / ".venv/bin"
     bin_folder.mkdir(parents=True)
-    for name, text in {"pytest": PYTEST, **dict.fromkeys(("python", "ruff", "mypy"), "#!/bin/sh\n")}.items():
+    for name, text in {"pytest": PYTEST, **dict.fromkeys(("python", "ruff", "mypy", "pyright"), "#!/bin/sh\n")}.items():
         (bin_folder / name).write_text(text)
         (bin_folder / name).chmod(0o755)
     (tmp_path / ".venv/.installed").touch()

@@ -11,13 +11,6 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 
-# Folders that are still to be reworded: remove a line when `python tools/prose.py FOLDER` prints nothing. Add none.
-PENDING = (
-    "kit",
-    "tests/exporters",
-    "tests/kit",
-)
-
 
 def load() -> ModuleType:
     spec = importlib.util.spec_from_file_location("tools_prose", ROOT / "tools/prose.py")
@@ -40,13 +33,7 @@ def found(source: str, path: Path = PLANTED) -> list[str]:
 def test_nothing_has_to_be_decoded() -> None:
     if not (ROOT / ".git").exists():
         pytest.skip("not a checkout: no list of files")
-    pending = [ROOT / folder for folder in PENDING]
-    files = [path for path in prose.files() if not any(path.is_relative_to(folder) for folder in pending)]
-    assert [str(finding) for path in files for finding in prose.findings(path)] == []
-
-
-def test_pending_folders_exist() -> None:
-    assert [folder for folder in PENDING if not (ROOT / folder).exists()] == []
+    assert [str(finding) for path in prose.files() for finding in prose.findings(path)] == []
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ def in_manual(text: str) -> str:
     """Return the page with links as seen from docs/, without the links to tags, which a built page can't follow."""
     text = re.sub(r"^\[([^\]]+)\]: \.\./\.\./.*\n", "", text, flags=re.MULTILINE)
     text = text.replace("](docs/", "](")
+    text = re.sub(r"\[([^\]]+)\]\((?:SECURITY\.md|LICENSE)\)", r"`\1`", text)  # files of the root, not of the manual
     for page, name in PAGES.items():
         text = text.replace(f"]({name}", f"]({page}")
     return text

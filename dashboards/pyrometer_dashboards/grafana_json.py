@@ -4,6 +4,9 @@ grafanalib's classes build the document. They write the schema of 2017, whose de
 doubled steps), and leave out what Grafana has added since; ``_normalise`` turns their finished JSON into today's.
 """
 
+# grafanalib has no types, so pyright does not see the fields that its attrs classes take.
+# pyright: reportCallIssue=false, reportAttributeAccessIssue=false
+
 from __future__ import annotations
 
 import json

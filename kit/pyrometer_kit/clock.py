@@ -11,9 +11,11 @@ class Clock(Protocol):
 
     def wall(self) -> float:
         """Return seconds since the epoch; an operator or NTP can set them back."""
+        ...
 
     def monotonic(self) -> float:
         """Return seconds since some fixed moment; they never go back. CLOCK_MONOTONIC, shared by all processes."""
+        ...
 
 
 class SystemClock:

@@ -65,10 +65,10 @@ class Connection(asyncio.Protocol):
         self._wake()
         return self.transport.get_extra_info("sslcontext") is None
 
-    def connection_lost(self, error: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:
         """End whatever waits."""
         self._ended = self._lost = True
-        self._error = error
+        self._error = exc
         self._wake()
 
     def pause_writing(self) -> None:

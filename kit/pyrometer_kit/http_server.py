@@ -129,8 +129,8 @@ class WebServer:
             else:
                 await self._converse(task, connection)
         except (OSError, asyncio.TimeoutError):
-            # The client went away or fell silent: no fault of ours. What it has not read is dropped: close() alone
-            # would keep that, and the descriptor, until the client reads on.
+            # The client went away or fell silent: no fault of ours. Unread data is dropped: close() alone
+            # would keep it, and the descriptor, until the client reads on.
             connection.transport.abort()
         except asyncio.CancelledError:
             # By stop(): a task that ends as cancelled here makes asyncio log a traceback.

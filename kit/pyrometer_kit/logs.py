@@ -69,7 +69,7 @@ class JsonLines(_Formatter):
 def set_up(level: str, form: str, quiet: Iterable[str] = ("asyncio",)) -> None:
     """Send all records from ``level`` on (one of LEVELS) to standard error in ``form`` (one of FORMATS).
 
-    Of the loggers named ``quiet``, which belong to libraries, only warnings and errors.
+    The loggers named ``quiet``, which belong to libraries, send only warnings and errors.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if form == "json" else Logfmt())
@@ -81,6 +81,6 @@ def set_up(level: str, form: str, quiet: Iterable[str] = ("asyncio",)) -> None:
 
 
 def _quoted(value: str) -> str:
-    # What cannot be printed is escaped too: a carriage return would overwrite the line on a terminal.
+    # Unprintable characters are escaped too: a carriage return would overwrite the line on a terminal.
     plain = value and value.isprintable() and not any(char in value for char in ' "=\\')
     return value if plain else json.dumps(value, ensure_ascii=False)

@@ -24,7 +24,7 @@ _CHUNK = 1 << 16
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 # A connection that was kept open and that the server has closed meanwhile.
 _STALE = (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError)
-# Of names that cannot be resolved the numbers mean something else.
+# The numbers of name-resolution and TLS errors are not errno's.
 _NUMBERS = {socket.gaierror: "eai", ssl.SSLError: "tls"}
 
 
@@ -57,9 +57,11 @@ class Prometheus(Protocol):
         A vector has one point per series; a range selector such as ``name[5m]`` has the stored samples of the range
         that ends at that time, with their own times.
         """
+        ...
 
     def range(self, query: str, start: float, end: float, step: float) -> list[Series]:
         """Return a query's results from ``start`` to ``end`` (Unix seconds), every ``step`` seconds."""
+        ...
 
 
 class HttpPrometheus:
@@ -169,13 +171,13 @@ def prometheus_url(text: str) -> str:
     Raises:
         argparse.ArgumentTypeError: It is none.
     """
+    msg = f"{text!r} is not a URL such as {DEFAULT_URL}"
     try:
         url = urlsplit(text)
         wrong = url.scheme not in ("http", "https") or not url.hostname or (url.port or 1) < 1
     except ValueError:
-        wrong = True
+        raise argparse.ArgumentTypeError(msg) from None
     if wrong:
-        msg = f"{text!r} is not a URL such as {DEFAULT_URL}"
         raise argparse.ArgumentTypeError(msg)
     if url.username or url.password:
         msg = "the URL has a password in it, which everyone on this machine could read: give one without"

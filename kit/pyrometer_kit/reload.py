@@ -1,8 +1,8 @@
 """Reload of the web configuration under a running server, as exporter-toolkit's users expect it.
 
 The file and those that it names are checked every few seconds; when one was replaced, all are read again, and the next
-connections use the new certificate, client CA, versions and ciphers, the next requests the new users. What cannot be
-used (a certificate whose key is still to come) leaves the old configuration in force and is logged once. Protection is
+connections use the new certificate, client CA, versions and ciphers, the next requests the new users. An unusable file
+(a certificate whose key is still to come) leaves the old configuration in force and is logged once. Protection is
 renewed, never removed: a half-written file can be a valid one that protects nothing.
 """
 

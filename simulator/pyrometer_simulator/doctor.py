@@ -18,7 +18,9 @@ from pyrometer_simulator.nvml import installed
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the doctor with the flags after ``--``; return its exit status."""
-    parser = argparse.ArgumentParser(prog="python -m pyrometer_simulator.doctor", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m pyrometer_simulator.doctor", description=(__doc__ or "").split("\n")[0]
+    )
     parser.add_argument("--gpus", type=Path, required=True, metavar="FILE", help="state of the simulated GPUs")
     parser.add_argument("doctor", nargs="*", metavar="-- FLAGS", help="flags of the doctor")
     flags = parser.parse_args(argv)

@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from email.message import Message
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, TypeAlias
 from urllib.parse import parse_qs, urlsplit
@@ -58,13 +59,15 @@ class HttpServer(ThreadingHTTPServer):
     request_queue_size = 128
 
     def __init__(self, respond: Responder, host: str = "127.0.0.1", port: int = 0) -> None:
-        self.respond = respond
-        super().__init__((host, port), _Handler)
+        super().__init__((host, port), partial(_Handler, respond))
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: HttpServer
     timeout = 30
+
+    def __init__(self, respond: Responder, *arguments: Any) -> None:  # noqa: ANN401  http.server's own
+        self._respond = respond
+        super().__init__(*arguments)
 
     def do_GET(self) -> None:  # http.server's name
         self._answer(b"")
@@ -75,7 +78,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, body: bytes) -> None:
         parts = urlsplit(self.path)
         query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
-        response = self.server.respond(Request(self.command, parts.path, query, self.headers, body))
+        response = self._respond(Request(self.command, parts.path, query, self.headers, body))
         with contextlib.suppress(OSError):  # the client may have given up
             if response is None:
                 self.close_connection = True

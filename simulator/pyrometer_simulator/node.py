@@ -19,7 +19,9 @@ from pyrometer_simulator.nvml import SimulatedGpus, installed
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the node exporter with the flags after ``--``; return its exit status."""
-    parser = argparse.ArgumentParser(prog="python -m pyrometer_simulator.node", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m pyrometer_simulator.node", description=(__doc__ or "").split("\n")[0]
+    )
     parser.add_argument("--gpus", type=Path, required=True, metavar="FILE", help="state of the simulated GPUs")
     parser.add_argument("--make", type=int, metavar="COUNT", help="create FILE first, with this many GPUs under load")
     parser.add_argument("exporter", nargs="*", metavar="-- FLAGS", help="flags of the node exporter")

@@ -68,6 +68,7 @@ def serving(
     Raises:
         StackError: the program did not answer in time, or exited each time; it is no longer running.
     """
+    ended = ""
     for _ in range(TRIES):
         port = free_port()
         process = start(port)
@@ -78,7 +79,8 @@ def serving(
             process.kill()
             process.wait()
             raise
-    msg = f"{process.args!r} ended with status {process.returncode}, {TRIES} times"
+        ended = f"{process.args!r} ended with status {process.returncode}"
+    msg = f"{ended}, {TRIES} times"
     raise StackError(msg)
 
 

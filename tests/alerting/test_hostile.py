@@ -27,7 +27,7 @@ from pyrometer_alerting.interact.silences import Preview, SilenceRefusedError, s
 from pyrometer_alerting.model.incident import Incident
 from pyrometer_alerting.render.messages import Style, build, build_reply
 from pyrometer_alerting.sources.alertmanager import ActiveAlert, Matcher
-from pyrometer_alerting.state.correlation import merged
+from pyrometer_alerting.state.correlation import merged_incident
 from pyrometer_alerting.state.lifecycle import fold
 from pyrometer_kit import logs
 from pyrometer_simulator.slack import FakeSlack
@@ -63,7 +63,7 @@ def incident_of(name: str, node: str, gpu: str, summary: str, number: int = 1) -
 @given(values, values, values, values)
 def test_joined_domain_and_own_messages(name: str, node: str, gpu: str, summary: str) -> None:
     one, two = incident_of(name, node, gpu, summary), incident_of(f"{name}2", node, gpu, summary, 2)
-    joined = merged([one, two], f"switch {node}")
+    joined = merged_incident([one, two], f"switch {node}")
     pointer = incident_of(name, node, gpu, summary)
     for incident in (joined, Incident(**{**pointer.__dict__, "joined_into": "x", "note": summary})):
         for message in (build(incident, Style(notice=summary)), build_reply(incident, "joined", Style())):

@@ -15,7 +15,7 @@ BOARD = {"uid": "theirs", "title": "T", "schemaVersion": 39, "panels": []}
 
 
 def said(capsys: pytest.CaptureFixture[str], *paths: Path) -> tuple[int, list[str]]:
-    """The exit status of checking these, and the lines about them on the way of errors."""
+    """Return the exit status of checking these files, and the lines about them on stderr."""
     status = main(["check", *map(str, paths)])
     return status, capsys.readouterr().err.splitlines()
 

@@ -43,7 +43,7 @@ def boards() -> dict[str, dict[str, Any]]:
 
 
 def expressions(boards: dict[str, dict[str, Any]]) -> Iterator[str]:
-    """Every query of panels and marks, as it is sent but for its variables."""
+    """Yield every query of panels and annotations, with its variables unfilled."""
     for board in boards.values():
         yield from (target["expr"] for panel in finding.panels(board) for target in finding.targets(panel))
         yield from (mark["target"]["expr"] for mark in board["annotations"]["list"] if "target" in mark)

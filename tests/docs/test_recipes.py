@@ -108,6 +108,7 @@ def tree(tmp_path: Path) -> Path:
 
 
 @pytest.mark.recipes
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_recipe_is_complete(recipe: str, tree: Path) -> None:
     done = list(blocks(recipe))
@@ -120,6 +121,7 @@ def test_a_recipe_is_complete(recipe: str, tree: Path) -> None:
 
 
 @pytest.mark.recipes
+@pytest.mark.timeout(1800)
 def test_a_recipe_without_one_of_its_blocks_fails(tree: Path) -> None:
     """The alert without its runbook: the recipe's own commands must notice."""
 

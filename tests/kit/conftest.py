@@ -43,7 +43,7 @@ class Client:
         return await self.answer()
 
     async def ended(self, seconds: float = 10) -> bool:
-        """Whether the server hangs up within that time; what it still sends is thrown away."""
+        """True if the server hangs up within that time; what it still sends is thrown away."""
         try:
             await asyncio.wait_for(self.reader.read(), seconds)
         except asyncio.TimeoutError:

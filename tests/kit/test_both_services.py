@@ -164,7 +164,7 @@ def test_client_certificates_required_by_a_reload_are_required_of_every_new_conn
     until(lambda: not service.is_served(anonymous))
     assert service.is_served(known)
     assert f"\n{service.metric} 1" in service.get("/metrics", known)
-    # What cannot be used, or would protect less, leaves that in force, and a line and a metric report it.
+    # An unusable or weaker file leaves the old one in force, and a line and a metric report it.
     service.write(TLS + CLIENT_CA)
     until(lambda: f"\n{service.metric} 0" in service.get("/metrics", known))
     service.write(TLS)

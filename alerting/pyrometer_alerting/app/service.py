@@ -249,7 +249,7 @@ class Service:
         with self._store.transaction() as tx:
             pairs = [(incident, tx.outbox.root(incident.id)) for incident in tx.incidents(50)]
             trouble = self._trouble(tx, now)
-        cards = [page.Shown(incident, build(incident, self._style), _delivery(root)) for incident, root in pairs]
+        cards = [page.Card(incident, build(incident, self._style), _delivery(root)) for incident, root in pairs]
         banner = page.Banner(self._style.notice, trouble)
         return Response(200, page.render(cards, banner, now).encode(), _HTML, _PAGE_HEADERS)
 

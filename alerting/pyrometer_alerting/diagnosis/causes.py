@@ -13,7 +13,6 @@ import pandas as pd
 
 from pyrometer_alerting.diagnosis.evidence import WINDOW_SECONDS, Evidence
 from pyrometer_alerting.diagnosis.suspects import (
-    NO_SINGLE_PART,
     Suspect,
     least_waiting,
     suspects_from_hosts,
@@ -22,7 +21,7 @@ from pyrometer_alerting.diagnosis.suspects import (
     weigh_time,
 )
 from pyrometer_alerting.model.alert_names import MASS_EVENT, is_cause
-from pyrometer_alerting.model.incident import Alert, Cause, Diagnosis, Incident, part_of
+from pyrometer_alerting.model.incident import NO_SINGLE_PART, Alert, Cause, Diagnosis, Incident, part_of
 from pyrometer_alerting.model.named_causes import NAMED_CAUSES
 from pyrometer_alerting.model.text import clock_utc
 from pyrometer_alerting.sources.topology import Port, scope_of

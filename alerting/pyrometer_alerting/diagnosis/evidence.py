@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 import pandas as pd
 
 from pyrometer_alerting.diagnosis.examination import Examination, examine
-from pyrometer_alerting.diagnosis.host_evidence import HostEvidence, gather_host
-from pyrometer_alerting.diagnosis.rank_evidence import RankEvidence, gather_ranks
+from pyrometer_alerting.diagnosis.host_evidence import HostEvidence, RankEvidence, gather_host, gather_ranks
 from pyrometer_alerting.diagnosis.signature import Drop
 from pyrometer_alerting.model.incident import Alert, Shape
 from pyrometer_alerting.model.text import clock_utc

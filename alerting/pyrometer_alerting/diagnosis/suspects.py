@@ -8,16 +8,14 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from pyrometer_alerting.diagnosis.host_evidence import HostEvidence
-from pyrometer_alerting.diagnosis.rank_evidence import WINDOW, RankEvidence
-from pyrometer_alerting.model.incident import Cause, Shape, part_of
+from pyrometer_alerting.diagnosis.host_evidence import WINDOW, HostEvidence, RankEvidence
+from pyrometer_alerting.model.incident import NO_SINGLE_PART, Cause, Shape, part_of
 from pyrometer_alerting.model.text import duration, percent
 
 LATE_SECONDS = 15.0  # three scrapes of 5 s: a cause that began later than that did not start the drop
 QUIET_SECONDS = 3.0
 EARLY_SECONDS = 300.0
 STOPPED_SECONDS = 45.0  # three scrapes of 15 s without another increment
-NO_SINGLE_PART = "no single part"
 
 
 @dataclass

@@ -32,7 +32,7 @@ def build_digest(report: DigestReport, style: Style, zone: tzinfo) -> Message:
     if style.charts != "off":
         blocks += charts(report)
     blocks.append({"type": "context", "elements": [_mrkdwn(piece) for piece in _footer(report, style)]})
-    return Message(text.joined([text.escape(title), *_facts_lines(report), *sections], 3900), blocks)
+    return Message(text.join_lines([text.escape(title), *_facts_lines(report), *sections], 3900), blocks)
 
 
 def headline(report: DigestReport, zone: tzinfo) -> str:
@@ -148,7 +148,9 @@ def _list(title: str, lines: Sequence[str]) -> str:
         return ""
     items = [f"\u2022 {text.mrkdwn(line, 240)}" for line in lines[:MAX_LINES]]
     hidden = len(lines) - len(items)
-    return text.joined([f"*{title}*", *items, *([f"{text.ELLIPSIS} and {hidden} more"] if hidden > 0 else [])], ROOM)
+    return text.join_lines(
+        [f"*{title}*", *items, *([f"{text.ELLIPSIS} and {hidden} more"] if hidden > 0 else [])], ROOM
+    )
 
 
 def _fields(report: DigestReport) -> Block:

@@ -211,7 +211,7 @@ def announce(
     tx.outbox.request(incident.id, now, not_before, incident.channel)
     for event in change.events:
         if event in _REPLY_EVENTS:
-            message = replies.event(routing.shown(incident), event)
+            message = replies.event(routing.redacted(incident), event)
             if event == "worse":  # an edit pings nobody
-                message = replace(routing.addressed(message, incident), broadcast=True)
+                message = replace(routing.with_mentions(message, incident), broadcast=True)
             tx.outbox.reply(incident.id, json.dumps(vars(message)), now)

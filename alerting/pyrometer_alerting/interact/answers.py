@@ -22,7 +22,7 @@ def status(firing: Sequence[Incident], now: float) -> str:
         return "\u2705 Nothing fires."
     ordered = sorted(firing, key=lambda one: (one.severity != "critical", one.started_at))
     lines = [f"{text.escape(headline(one))} for {text.duration(now - one.started_at)}{_known(one)}" for one in ordered]
-    return text.joined(lines[:MOST_LINES] + _more(lines), 2900)
+    return text.join_lines(lines[:MOST_LINES] + _more(lines), 2900)
 
 
 def muted(firing: Sequence[Incident], silences: Sequence[Silence], now: float) -> str:
@@ -34,7 +34,7 @@ def muted(firing: Sequence[Incident], silences: Sequence[Silence], now: float) -
         for each in silences
         if each.active
     ]
-    return text.joined(lines[:MOST_LINES] + _more(lines), 2900) if lines else "Nothing is muted."
+    return text.join_lines(lines[:MOST_LINES] + _more(lines), 2900) if lines else "Nothing is muted."
 
 
 def why(run: str, incidents: Sequence[Incident], now: float) -> str:
@@ -46,7 +46,7 @@ def why(run: str, incidents: Sequence[Incident], now: float) -> str:
     when = text.duration(now - (newest.started_at if newest.resolved_at is None else newest.resolved_at))
     state = f"fires for {when}" if newest.firing else f"ended {when} ago"
     causes = causes_text(newest) or "*Likely causes*\n1. unknown"
-    return text.joined([f"{text.escape(headline(newest))} ({state})", causes], 2900)
+    return text.join_lines([f"{text.escape(headline(newest))} ({state})", causes], 2900)
 
 
 def node(incident: Incident, firing: Sequence[Incident], links: Sequence[str], now: float) -> str:
@@ -55,7 +55,7 @@ def node(incident: Incident, firing: Sequence[Incident], links: Sequence[str], n
     if not names:
         return "This incident names no node."
     lines = [f"*{text.mrkdwn(name, 100)}*" + _on_node(name, firing, now) for name in names[:5]]
-    return text.joined([*lines, *links], 2900)
+    return text.join_lines([*lines, *links], 2900)
 
 
 def _on_node(name: str, firing: Sequence[Incident], now: float) -> str:

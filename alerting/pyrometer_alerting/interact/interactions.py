@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 from pyrometer_alerting.interact import answers
-from pyrometer_alerting.interact.silences import Preview, SilenceRefusedError, listed, silences_for
+from pyrometer_alerting.interact.silences import Preview, SilenceRefusedError, alert_lines, silences_for
 from pyrometer_alerting.model import text
 from pyrometer_alerting.model.incident import Incident
 from pyrometer_alerting.model.links import board_links
@@ -84,8 +84,8 @@ class Interactions:
     def _asked(self, words: list[str]) -> str:
         now = self._clock.wall()
         with self._store.transaction() as tx:
-            firing = self._shown(tx.recent_incidents(float("inf")))
-            recent = self._shown(tx.incidents()) if words[:1] == ["why"] else []
+            firing = self._redacted(tx.recent_incidents(float("inf")))
+            recent = self._redacted(tx.incidents()) if words[:1] == ["why"] else []
         if words == ["status"]:
             return answers.status(firing, now)
         if words == ["muted"]:
@@ -94,9 +94,9 @@ class Interactions:
             return answers.why(words[1].strip(), [one for one in recent if not one.joined_into], now)
         return answers.HELP
 
-    def _shown(self, incidents: Sequence[Incident]) -> list[Incident]:
+    def _redacted(self, incidents: Sequence[Incident]) -> list[Incident]:
         """Return the incidents as their channels may show them: a command reveals no more than the channel."""
-        return [self.routing.shown(incident) for incident in incidents]
+        return [self.routing.redacted(incident) for incident in incidents]
 
     def _silences(self) -> list[Silence]:
         try:
@@ -133,12 +133,12 @@ class Interactions:
             return self._ask_to_silence(incident, _HOURS[name], *where)
         if name == UNSILENCE:
             return self._unsilence(incident, person)
-        visible = self.routing.shown(incident)
+        visible = self.routing.redacted(incident)
         if name == SHOW_NODE:
             links = [
                 f"<{url}|{text.mrkdwn(label, 40)}>" for label, url in board_links(visible, self._style.grafana_url)
             ]
-            return answers.node(visible, self._shown(firing), links, self._clock.wall())
+            return answers.node(visible, self._redacted(firing), links, self._clock.wall())
         return answers.drain(visible) if name == DRAIN else ""
 
     def _acknowledge(self, incident_id: str, person: Person) -> str:
@@ -275,8 +275,8 @@ def _view(incident: Incident, hours: int, channel: str, previews: Sequence[Previ
     """Build the modal: the matchers, what they mute now, and a field for the reason."""
     lines = []
     for preview in previews:
-        lines.append(f"*{text.mrkdwn(preview.shown(), 600)}*")
-        mutes = listed(preview.mutes, 10)
+        lines.append(f"*{text.mrkdwn(preview.matchers_text(), 600)}*")
+        mutes = alert_lines(preview.mutes, 10)
         lines += [f"\u2022 {text.mrkdwn(each, 150)}" for each in mutes] or ["\u2022 no alert that fires now"]
     total = sum(len(preview.mutes) for preview in previews)
     alerts = f"{total} alert{'s' if total != 1 else ''}"
@@ -290,7 +290,7 @@ def _view(incident: Incident, hours: int, channel: str, previews: Sequence[Previ
         "close": {"type": "plain_text", "text": "Cancel"},
         "private_metadata": json.dumps(metadata),
         "blocks": [
-            {"type": "section", "text": {"type": "mrkdwn", "text": text.joined([head, *lines], 2900)}},
+            {"type": "section", "text": {"type": "mrkdwn", "text": text.join_lines([head, *lines], 2900)}},
             {
                 "type": "input",
                 "block_id": _REASON,

@@ -21,7 +21,7 @@ class Preview:
     matchers: tuple[Matcher, ...]
     mutes: tuple[ActiveAlert, ...] = ()
 
-    def shown(self) -> str:
+    def matchers_text(self) -> str:
         """Return the matchers as `alertname="GpuLost", node="gpu-042"`."""
         return ", ".join(map(str, self.matchers))
 
@@ -66,7 +66,7 @@ def _any_of(values: Iterable[str]) -> str:
     return "|".join("".join(f"\\{char}" if char in _SPECIAL else char for char in value) for value in values)
 
 
-def listed(alerts: Iterable[ActiveAlert], most: int) -> list[str]:
+def alert_lines(alerts: Iterable[ActiveAlert], most: int) -> list[str]:
     """Return the alerts as lines: name and part."""
     lines = [f"{each.labels.get('alertname', 'unnamed alert')} {part_of(each.labels)}".strip() for each in alerts]
     return [*lines[:most], *([f"and {len(lines) - most} more"] if len(lines) > most else [])]

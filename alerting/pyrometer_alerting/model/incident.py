@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 SEVERITIES: tuple[str, ...] = ("info", "warning", "critical")  # docs/design.md: digest only, look today, wake someone
+NO_SINGLE_PART = "no single part"  # the part of a cause or a domain that is everywhere
 
 
 @dataclass(frozen=True)

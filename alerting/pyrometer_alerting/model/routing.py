@@ -96,12 +96,12 @@ class Routing:
         quiet = self.rules(incident.channel).quiet
         return quiet.until(now) if quiet is not None and incident.severity in quiet.severities else now
 
-    def shown(self, incident: Incident) -> Incident:
+    def redacted(self, incident: Incident) -> Incident:
         """Return the incident with the labels hidden that its channel must not show."""
         allowed = self.rules(incident.channel).labels
         return incident if allowed is None else _redacted(incident, allowed | _ALWAYS)
 
-    def addressed(self, message: Message, incident: Incident) -> Message:
+    def with_mentions(self, message: Message, incident: Incident) -> Message:
         """Add the mentions of its severity to the message while somebody still has to act."""
         mentions = self.rules(incident.channel).mentions.get(incident.severity, ())
         if not mentions or not incident.firing or incident.acknowledged:
@@ -228,19 +228,19 @@ def _redacted(incident: Incident, allowed: frozenset[str]) -> Incident:
     causes = incident.diagnosis.causes if incident.diagnosis is not None else ()
     sets = [alert.labels for alert in incident.members] + [cause.labels or {} for cause in causes]
     secret = {value for labels in sets for name, value in labels.items() if name not in allowed and len(value) > 2}
-    scrub = _Scrub(secret, allowed)
+    redactor = _Redactor(secret, allowed)
     return replace(
         incident,
         cluster=incident.cluster if "cluster" in allowed else HIDDEN,
         run=incident.run if "run" in allowed or not incident.run else HIDDEN,
         parted_run=incident.parted_run if "run" in allowed or not incident.parted_run else HIDDEN,
-        domain=scrub.text(incident.domain),
-        members=tuple(scrub.alert(alert) for alert in incident.members),
-        diagnosis=None if incident.diagnosis is None else scrub.diagnosis(incident.diagnosis),
+        domain=redactor.text(incident.domain),
+        members=tuple(redactor.alert(alert) for alert in incident.members),
+        diagnosis=None if incident.diagnosis is None else redactor.diagnosis(incident.diagnosis),
     )
 
 
-class _Scrub:
+class _Redactor:
     def __init__(self, secret: set[str], allowed: frozenset[str]) -> None:
         longest_first = sorted(map(re.escape, secret), key=len, reverse=True)
         self._pattern = re.compile("|".join(longest_first)) if longest_first else None

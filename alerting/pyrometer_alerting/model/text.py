@@ -74,7 +74,7 @@ def _cut(value: str, limit: int, shown: Callable[[str], str]) -> str:
     return "".join(pieces_kept) + ELLIPSIS
 
 
-def joined(lines: Sequence[str], limit: int) -> str:
+def join_lines(lines: Sequence[str], limit: int) -> str:
     """Join as many whole lines as fit into `limit` units; a last line counts the others."""
     whole: list[str] = []
     room = limit - 20  # for "... and 12345 more"

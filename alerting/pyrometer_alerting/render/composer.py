@@ -33,15 +33,15 @@ class Composer:
         `into` is the incident that absorbed this one.
         """
         if into is not None:
-            pointer = build_pointer(self.routing.shown(incident), self.routing.shown(into), self._style)
+            pointer = build_pointer(self.routing.redacted(incident), self.routing.redacted(into), self._style)
             return lambda _level: pointer
         where = operation.target if operation.ts is not None else target
-        visible = self.routing.shown(_placed(incident, where))
+        visible = self.routing.redacted(_placed(incident, where))
         return lambda level: self._with_buttons(build(visible, self._style, level, native=native), incident, level)
 
     def _with_buttons(self, message: Message, incident: Incident, level: int) -> Message:
         # The message that it was split from has mentioned everybody already.
-        message = message if incident.parted_at is not None else self.routing.addressed(message, incident)
+        message = message if incident.parted_at is not None else self.routing.with_mentions(message, incident)
         has_buttons = self.buttons and incident.firing and not incident.joined_into and level <= WITHOUT_CHART
         return Message(message.text, [*message.blocks, _actions(incident)]) if has_buttons else message
 

@@ -13,11 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyrometer_alerting.model import text
-from pyrometer_alerting.model.incident import Alert, Cause, Incident, culprits, part_of
+from pyrometer_alerting.model.incident import NO_SINGLE_PART, Alert, Cause, Incident, culprits, part_of
 from pyrometer_alerting.model.links import alertmanager_link, board_links, prometheus_link, runbook_url
 from pyrometer_alerting.model.message import Block, Message
 from pyrometer_alerting.render.chart_block import chart_block
-from pyrometer_alerting.state.correlation import NO_SINGLE_PART
 from pyrometer_alerting.state.lifecycle import rank, worst
 
 MAX_CAUSES = 5
@@ -168,7 +167,7 @@ def causes_text(incident: Incident) -> str:
     missing = [text.mrkdwn(note, 200) for note in incident.diagnosis.missing[:3]]
     if missing:
         lines.append("_Missing evidence:_ " + "; ".join(missing))
-    return "*Likely causes*\n" + text.joined(lines, CAUSES)
+    return "*Likely causes*\n" + text.join_lines(lines, CAUSES)
 
 
 def _shape_line(incident: Incident) -> str:
@@ -210,7 +209,7 @@ def _summary(incident: Incident, style: Style) -> str:
     lines += [_flaps(incident), _what_to_do(incident, style), _members(incident)]
     if style.notice:
         lines.append(f"[{text.mrkdwn(style.notice, 75)}]")
-    return text.joined([line for line in lines if line], 3900)
+    return text.join_lines([line for line in lines if line], 3900)
 
 
 def _facts(incident: Incident) -> str:
@@ -287,7 +286,7 @@ def _members(incident: Incident) -> str:
     if incident.truncated:
         visible.append(f"Alertmanager left out {incident.truncated} more alerts (max_alerts)")
     firing = sum(alert.firing for alert in incident.members)
-    return text.joined([f"*{firing} of {len(incident.members)} firing*", *visible], 1800)
+    return text.join_lines([f"*{firing} of {len(incident.members)} firing*", *visible], 1800)
 
 
 def _member(alert: Alert, incident: Incident) -> str:

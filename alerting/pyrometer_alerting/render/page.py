@@ -18,7 +18,7 @@ _DOTS = {"\U0001f534": "critical", "\U0001f7e0": "warning", "\U0001f535": "info"
 
 
 @dataclass(frozen=True)
-class Shown:
+class Card:
     """An incident with its message; `delivery` is a short word on how far the message got."""
 
     incident: Incident
@@ -34,11 +34,13 @@ class Banner:
     trouble: tuple[str, ...] = ()
 
 
-def render(shown: Sequence[Shown], banner: Banner, now: float) -> str:
+def render(cards: Sequence[Card], banner: Banner, now: float) -> str:
     """Return the whole page, which reloads itself every 5 s."""
-    firing = sum(item.incident.firing for item in shown)
+    firing = sum(item.incident.firing for item in cards)
     state = f"{firing} firing" if firing else "all quiet"
-    cards = "".join(_card(item, now) for item in shown) or '<p class="empty">No incident yet. Nothing is on fire.</p>'
+    articles = (
+        "".join(_card(item, now) for item in cards) or '<p class="empty">No incident yet. Nothing is on fire.</p>'
+    )
     notice = f'<p class="notice">{html.escape(banner.notice)}</p>' if banner.notice else ""
     trouble = "".join(f'<p class="trouble">{html.escape(line)}</p>' for line in banner.trouble)
     return (
@@ -48,7 +50,7 @@ def render(shown: Sequence[Shown], banner: Banner, now: float) -> str:
         '<meta name="color-scheme" content="light dark">'
         f'<meta http-equiv="refresh" content="5"><style>{_style()}</style></head><body>'
         f'<header><h1>Pyrometer</h1><span class="state {"hot" if firing else "calm"}">{state}</span>'
-        f"<time>{utc(now)}</time></header>{notice}{trouble}<main>{cards}</main></body></html>"
+        f"<time>{utc(now)}</time></header>{notice}{trouble}<main>{articles}</main></body></html>"
     )
 
 
@@ -56,7 +58,7 @@ def _style() -> str:
     return resources.files("pyrometer_alerting.render").joinpath("page.css").read_text("utf-8")
 
 
-def _card(item: Shown, now: float) -> str:
+def _card(item: Card, now: float) -> str:
     incident = item.incident
     state = incident.severity if incident.firing else "resolved"
     since = incident.started_at if incident.resolved_at is None else incident.resolved_at

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from pyrometer_alerting.model.alert_names import MASS_EVENT
-from pyrometer_alerting.model.incident import Alert, Cause, Diagnosis, Incident, part_of
+from pyrometer_alerting.model.incident import NO_SINGLE_PART, Alert, Cause, Diagnosis, Incident, part_of
 from pyrometer_alerting.state.lifecycle import MAX_EPISODES, rank
 
 DOMAIN_PARTS = 3  # ports of one switch, nodes of one rack
@@ -23,7 +23,6 @@ FLOOD_MESSAGES = 10  # ... more messages of any kind ...
 STORM_SECONDS = 60.0  # ... that started within this time make one message
 SAME_EVIDENCE = 0.9  # another part with the same trouble and a score this close explains the symptom as well
 LINK_SECONDS = 8.0  # a scrape of 5 s and its evaluation: by then throttling has been seen
-NO_SINGLE_PART = "no single part"
 
 _Bucket: TypeAlias = tuple[str, ...]
 
@@ -216,7 +215,7 @@ def _is_link(cause: Cause) -> bool:
     return "device" in (cause.labels or {})
 
 
-def merged(incidents: Sequence[Incident], domain: str) -> Incident:
+def merged_incident(incidents: Sequence[Incident], domain: str) -> Incident:
     """Merge them into the first one's place, named after a run's symptom if one is among them, else after the worst."""
     first = incidents[0]
     lead = max(incidents, key=lambda incident: (incident.wants_diagnosis, rank(incident.severity)))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pyrometer_alerting.model.incident import Incident
-from pyrometer_alerting.state.correlation import merged
+from pyrometer_alerting.state.correlation import merged_incident
 from pyrometer_alerting.state.lifecycle import Change, rank
 from pyrometer_alerting.state.store import Transaction
 
@@ -18,7 +18,7 @@ def merge_incidents(tx: Transaction, incidents: Sequence[Incident], domain: str,
     """
     ordered = sorted(incidents, key=lambda incident: (not tx.outbox.is_posted(incident.id), incident.received_at))
     survivor, *others = ordered
-    result = merged(ordered, domain)
+    result = merged_incident(ordered, domain)
     for other in others:
         _absorb(tx, other, result, now)
     if not tx.outbox.is_posted(survivor.id):

@@ -73,7 +73,7 @@ def split_off(
             tx.save_incident(replace(pointer, joined_into=parted.id), now)
             tx.outbox.request(pointer.id, now, now)
     if rest.is_posted:
-        message = replies.split(routing.shown(rest), routing.shown(parted))
+        message = replies.split(routing.redacted(rest), routing.redacted(parted))
         tx.outbox.reply(rest.id, json.dumps(vars(message)), now)
 
 

@@ -22,6 +22,7 @@ CLUSTER_EXPORTER = Exporter(
     package=cluster,
     listen="127.0.0.1:9936",
     add_flags=_add_flags,
+    custom_group="pyrometer_exporters.cluster_collectors",
     reads_node=False,
 )
 

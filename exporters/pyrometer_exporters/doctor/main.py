@@ -18,9 +18,10 @@ from pyrometer_exporters.doctor import nvidia_smi
 from pyrometer_exporters.doctor.examine import examine, gpus_read
 from pyrometer_exporters.doctor.report import render
 from pyrometer_exporters.framework import service
-from pyrometer_exporters.framework.collector import CollectorSpec, discover
+from pyrometer_exporters.framework.collector import CollectorSpec
 from pyrometer_exporters.framework.service import Exporter
 from pyrometer_exporters.node.gpu import collector as gpu_collector
+from pyrometer_exporters.node.main import NODE_EXPORTER
 from pyrometer_kit import logs
 from pyrometer_kit.errors import UsageError, fail
 
@@ -29,12 +30,13 @@ DOCTOR = Exporter(
     title="Report what the node exporter can and can't serve on this node, and why. Takes the node exporter's flags.",
     package=node,
     listen="127.0.0.1:9935",
+    custom_group=NODE_EXPORTER.custom_group,
 )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the report and return the exit status: 1 if the alert rules lack something."""
-    specs = discover(DOCTOR.package)
+    specs, _ = service.collectors_of(DOCTOR)
     parser = service.parser(DOCTOR, specs)
     parser.add_argument("--json", dest="json", action="store_true", help="print one JSON object")
     parser.add_argument(

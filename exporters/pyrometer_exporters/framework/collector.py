@@ -44,6 +44,7 @@ class Collector(Protocol):
         A part that can't be read is reported by a :class:`Down` and no samples: absent, not frozen, not zero. Missing
         hardware is a Down too, not an exception; an exception means that the collector itself failed.
         """
+        ...
 
     def close(self) -> None:
         """Stop threads, close files. Called once."""
@@ -54,6 +55,7 @@ class FlagGroup(Protocol):
 
     def add_argument(self, *names: str, **settings: Any) -> argparse.Action:  # noqa: ANN401  argparse's own signature
         """Do as :meth:`argparse.ArgumentParser.add_argument`."""
+        ...
 
 
 Endpoint = Callable[[Mapping[str, str]], "Reply"]
@@ -73,6 +75,7 @@ class ServesEndpoints(Protocol):
 
     def endpoints(self) -> Mapping[str, Endpoint]:
         """Return handlers by path; each is called with the query's parameters."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from pyrometer_exporters.framework import tuning
+from pyrometer_exporters.framework import custom_collectors, tuning
 from pyrometer_exporters.framework.collector import Collector, CollectorSpec, Context, Endpoint, FlagGroup, discover
 from pyrometer_exporters.framework.exposition import TEXT_CONTENT_TYPE, Renderer
 from pyrometer_exporters.framework.gather import Gathered, Gatherer
@@ -62,15 +62,19 @@ class Exporter:
     listen: str
     add_flags: Callable[[FlagGroup], None] = field(default=lambda _parser: None)
     """Adds flags that several of its collectors share."""
+    custom_group: str = ""
+    """Entry point group in which a site's own collectors for this exporter are looked for; empty for none."""
     reads_node: bool = True
     """Whether it reads the files of the machine it runs on: sysfs, procfs, the kernel's log, the rings."""
 
 
 def run(exporter: Exporter, argv: Sequence[str] | None = None) -> int:
     """Parse ``argv``, serve until SIGTERM or SIGINT, and return the exit status."""
-    specs = discover(exporter.package)
+    specs, refused = collectors_of(exporter)
     flags = parser(exporter, specs).parse_args(argv)
     logs.set_up(getattr(flags, "log.level"), getattr(flags, "log.format"))
+    for line in refused:
+        log.warning("%s", line)
     tuning.keep()
     try:
         config = webconfig.load(getattr(flags, "web.config.file"))
@@ -79,6 +83,15 @@ def run(exporter: Exporter, argv: Sequence[str] | None = None) -> int:
         return asyncio.run(_serve(exporter, flags, config, collectors))
     except UsageError as error:
         return fail(exporter.prog, error)
+
+
+def collectors_of(exporter: Exporter) -> tuple[list[CollectorSpec], list[str]]:
+    """Return the exporter's own collectors and the site's, and a line for each of the site's that can't be used."""
+    own = discover(exporter.package)
+    if not exporter.custom_group:
+        return own, []
+    custom_specs, refused = custom_collectors.discover(exporter.custom_group, [spec.name for spec in own])
+    return own + custom_specs, refused
 
 
 class _Unbuilt:

@@ -9,7 +9,11 @@ from pyrometer_exporters import node
 from pyrometer_exporters.framework.service import Exporter, run
 
 NODE_EXPORTER = Exporter(
-    prog="pyrometer-node-exporter", title="Pyrometer node exporter", package=node, listen="127.0.0.1:9935"
+    prog="pyrometer-node-exporter",
+    title="Pyrometer node exporter",
+    package=node,
+    listen="127.0.0.1:9935",
+    custom_group="pyrometer_exporters.node_collectors",
 )
 
 

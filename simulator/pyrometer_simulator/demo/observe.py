@@ -56,9 +56,11 @@ class SlackView(Protocol):
     @property
     def calls(self) -> Sequence[object]:
         """All calls so far."""
+        ...
 
     def messages(self, channel: str) -> list[dict[str, Any]]:
         """Root messages of a channel, oldest first."""
+        ...
 
 
 class RemoteSlack:

@@ -30,23 +30,29 @@ class Library(Protocol):
     @property
     def driver_version(self) -> tuple[int, ...]:
         """The simulated driver's version, such as (590, 48, 1)."""
+        ...
 
     @property
     def model(self) -> str:
         """The model of all GPUs of the node, such as ``NVIDIA H100 80GB HBM3``."""
+        ...
 
     @property
     def monotonic(self) -> float:
         """The monotonic time that state is computed for, in seconds."""
+        ...
 
     def setting(self, gpu: GpuState, name: str, default: Any = None) -> Any:  # noqa: ANN401  whatever JSON can hold
         """Return what ``SimulatedGpu.set`` stored under a name, else ``default``."""
+        ...
 
     def device_call(self, body: Body, capability: str | None = None) -> Body:
         """Return a C function of a GPU's handle that checks handle and faults, then calls ``body(gpu, ...)``."""
+        ...
 
     def mig_handle(self, gpu: GpuState, number: int) -> int:
         """Return the handle of a GPU's MIG device, counted from 1."""
+        ...
 
 
 def write_number(out: Any, gpu: GpuState | None, value: int) -> int:  # noqa: ANN401

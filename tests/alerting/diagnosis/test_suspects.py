@@ -8,8 +8,7 @@ from alerting_fakes import START, FakePrometheus, training_incident
 
 from pyrometer_alerting.diagnosis.causes import diagnose
 from pyrometer_alerting.diagnosis.evidence import Evidence
-from pyrometer_alerting.diagnosis.host_evidence import HostEvidence, gather_host
-from pyrometer_alerting.diagnosis.rank_evidence import RankEvidence, gather_ranks
+from pyrometer_alerting.diagnosis.host_evidence import HostEvidence, RankEvidence, gather_host, gather_ranks
 from pyrometer_alerting.diagnosis.suspects import (
     Suspect,
     least_waiting,

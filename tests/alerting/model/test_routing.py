@@ -108,12 +108,12 @@ def test_a_channel_shows_only_the_labels_that_it_may(tmp_path: Path) -> None:
     change = fold(None, [secret], 0, 0.0)
     assert change is not None
     incident = replace(change.incident, channel="#fabric")
-    message = build(routing.shown(incident), Style())
+    message = build(routing.redacted(incident), Style())
     shown = message.text + str(message.blocks)
     assert "acme" not in shown
     assert "[hidden] flaps" in shown
     assert "n1 mlx5_0/1" in shown
-    assert routing.shown(training_incident()) == training_incident()  # no list for the other channel
+    assert routing.redacted(training_incident()) == training_incident()  # no list for the other channel
 
 
 def test_each_channel_gets_its_own_and_one_that_is_archived_does_not_hold_the_others_up(

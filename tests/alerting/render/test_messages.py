@@ -307,7 +307,7 @@ def test_hostile_labels_stay_within_limits_and_ping_nobody(
             assert not re.search(r"<(?!!date\^|https?://)", shown)
             assert not re.search("[\u200b-\u200f\u202a-\u202e\u2066-\u2069\x00-\x08\x7f]", shown)
         terminal.render(message)
-    rendered = page.render([page.Shown(incident, build(incident, style), "x")], page.Banner(strings[0]), START)
+    rendered = page.render([page.Card(incident, build(incident, style), "x")], page.Banner(strings[0]), START)
     assert "<script" not in rendered
     assert "<!channel" not in rendered
 

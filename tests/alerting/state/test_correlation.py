@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pyrometer_alerting.model.incident import Cause, Diagnosis, Incident, culprits
 from pyrometer_alerting.render.messages import headline
-from pyrometer_alerting.state.correlation import Topology, explained_by, groups, merged, widened_to_node
+from pyrometer_alerting.state.correlation import Topology, explained_by, groups, merged_incident, widened_to_node
 from pyrometer_alerting.state.lifecycle import fold
 
 
@@ -57,7 +57,7 @@ def test_what_began_long_before_is_a_coincidence() -> None:
 
 def test_a_domain_that_fires_takes_its_late_comers_in() -> None:
     (group,) = groups(ports(3), [], LEAF)
-    switch = merged(group.incidents, group.domain)
+    switch = merged_incident(group.incidents, group.domain)
     (late,) = groups([opened(node="n9", device="mlx5_0", port="1", at=START + 3000)], [switch], LEAF)
     assert {incident.id for incident in late.incidents} >= {switch.id}
     assert late.domain == "switch leaf-12"
@@ -179,7 +179,7 @@ def test_another_trouble_that_scores_as_high_stays_an_incident_of_its_own() -> N
 def test_cause_and_effect_become_one_named_after_the_effect_at_the_place_of_the_cause() -> None:
     hot = replace(opened("GpuThrottledThermal", node="n1", gpu="3", severity="warning"), episodes=((1.0, 2.0),))
     run = training_incident(diagnosis=Diagnosis(START, (HEAT,)))
-    one = merged([hot, run], "")
+    one = merged_incident([hot, run], "")
     assert (one.id, one.key, one.keys) == (hot.id, hot.key, (run.key,))
     assert (one.alertname, one.run, one.severity) == ("TrainMfuDropped", "llama-70b", "critical")
     assert one.diagnosis == run.diagnosis
@@ -201,7 +201,7 @@ def test_joining_never_loses_or_doubles_an_alert(drawn: list[tuple[int, int, int
     seen = [incident.id for group in together for incident in group.incidents]
     assert len(seen) == len(set(seen))
     for group in together:
-        one = merged(group.incidents, group.domain)
+        one = merged_incident(group.incidents, group.domain)
         assert {alert.fingerprint for alert in one.members} == {
             alert.fingerprint for incident in group.incidents for alert in incident.members
         }

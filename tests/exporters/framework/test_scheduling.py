@@ -78,7 +78,7 @@ def test_a_part_that_was_slow_among_others_is_apart_for_a_minute(monkeypatch: py
     part = Member("part", 0.02)
 
     def done(seconds: float) -> bool:
-        """Whether it was to be apart."""
+        """True if it was to run apart."""
         job = part.task(lambda: now.__setitem__(0, now[0] + seconds) or 1)  # type: ignore[func-returns-value]
         job.run()
         return job.apart

@@ -16,7 +16,7 @@ from pyrometer_exporters.framework.scheduling import Worker
 
 @pytest.fixture
 def gate() -> Iterator[threading.Event]:
-    """What hung jobs wait for; opened at the end so that no thread stays."""
+    """The event that hung jobs wait for; set at the end so that no thread stays."""
     event = threading.Event()
     yield event
     event.set()

@@ -24,9 +24,11 @@ class Slurm(Protocol):
 
     def jobs(self) -> bytes:
         """Return the queue as JSON, as ``squeue --json`` prints it."""
+        ...
 
     def nodes(self) -> bytes:
         """Return the nodes as JSON, as ``sinfo --Node --json`` prints it."""
+        ...
 
 
 class SlurmCommands:

@@ -28,9 +28,11 @@ class KnownGpus(Protocol):
 
     def lacks(self, address: str) -> bool:
         """Return whether the connection is known not to have the GPU."""
+        ...
 
     def leaves_out(self, address: str) -> bool:
         """Return whether the GPU is not to be read."""
+        ...
 
 
 class _Attempt(NamedTuple):

@@ -135,63 +135,83 @@ class Nvml(Protocol):
 
     def driver_version(self) -> str:
         """Return the version, such as ``590.48.01``."""
+        ...
 
     def library_version(self) -> str:
         """Return the library's own version, such as ``13.590.48.01``; answers even where :meth:`init` failed."""
+        ...
 
     def device_count(self) -> int:
         """Return the number of GPUs that the driver presents to this process."""
+        ...
 
     def open_index(self, index: int) -> Handle:
         """Return the handle of a GPU by NVML's index; initialises that GPU."""
+        ...
 
     def open_pci(self, pci_bus_id: str) -> Handle:
         """Return the handle of a GPU by PCI address, ``0000:18:00.0``; initialises that GPU and no other."""
+        ...
 
     def index(self, handle: Handle) -> int:
         """Return NVML's index of a GPU, which nvidia-smi and DCGM call its number."""
+        ...
 
     def text(self, handle: Handle, what: str) -> str:
         """Return the ``UUID``, ``Name``, ``Serial`` or ``VbiosVersion``."""
+        ...
 
     def pci_bus_id(self, handle: Handle) -> str:
         """Return the PCI address in NVML's spelling, ``00000000:18:00.0``."""
+        ...
 
     def sm_clock_mhz(self, handle: Handle) -> int:
         """Return the streaming multiprocessors' clock now."""
+        ...
 
     def memory_clock_mhz(self, handle: Handle) -> int:
         """Return the memory's clock now."""
+        ...
 
     def temperature_celsius(self, handle: Handle) -> int:
         """Read the GPU die's sensor."""
+        ...
 
     def power_milliwatts(self, handle: Handle) -> int:
         """Return the mean of the last second on Ampere (but GA100) and newer, the present value on older GPUs."""
+        ...
 
     def enforced_power_limit_milliwatts(self, handle: Handle) -> int:
         """Return the lowest of all limits in force."""
+        ...
 
     def utilisation_percent(self, handle: Handle) -> tuple[int, int]:
         """Return the share of the last sample period with a kernel running, and with memory being read or written."""
+        ...
 
     def memory(self, handle: Handle) -> Memory:
         """Return the sizes of the frame buffer."""
+        ...
 
     def clock_event_reasons(self, handle: Handle) -> int:
         """Return the bitmask of the reasons for the present clocks."""
+        ...
 
     def clock_event_reader(self, handle: Handle) -> Callable[[], int]:
         """Return a function that reads :meth:`clock_event_reasons` at the least cost; one call at a time."""
+        ...
 
     def fields(self, handle: Handle, keys: Sequence[FieldKey]) -> dict[FieldKey, float]:
         """Read field values in one call; those that this GPU or driver doesn't have are left out."""
+        ...
 
     def event(self, event_set: object, milliseconds: int) -> EventData | None:
         """Return the next event of a set; None if none came in that time."""
+        ...
 
     def ask(self, function: str, *arguments: object) -> Any:  # noqa: ANN401  pynvml is untyped
         """Call the binding's function of that name, for values that only one subject needs; typed where it is used."""
+        ...
 
 
 def value_or_none(read: Callable[[], T]) -> T | None:

@@ -77,9 +77,11 @@ class Subject(Protocol):
 
     def fields(self) -> Sequence[FieldKey]:
         """Return the field values that :meth:`read` wants; those of all subjects are asked in one call."""
+        ...
 
     def read(self, fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
         """Return the samples of now; ``fields`` has those of the wanted values that this GPU and driver have."""
+        ...
 
 
 @dataclass(frozen=True)

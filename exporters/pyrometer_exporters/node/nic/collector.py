@@ -144,16 +144,19 @@ class NicCollector:
             self._devices[name] = Device(name, partial(self._new_reader, early))
         return self._devices[name]
 
-    def _samples(self, readings: list[DeviceReading]) -> Iterator[Sample | Down]:
+    def _samples(self, readings: list[DeviceReading]) -> list[Sample | Down]:
+        items: list[Sample | Down] = []
         expected = expected_by_peers(readings)
         self._gpus.refresh(self._clock.monotonic())
         for device, own, ports in self._memories.update(readings, self._clock.wall()):
-            yield from device_samples(device, own)
+            items += device_samples(device, own)
             gpu = self._gpus.nearest(device.pci.path)
             for port, memory in ports:
-                yield from port_samples(device, port, memory, gpu=gpu, peers_up=(device.name, port.port) in expected)
+                peers_up = (device.name, port.port) in expected
+                items += port_samples(device, port, memory, gpu=gpu, peers_up=peers_up)
                 for group, reason in port.failed:
-                    yield Down("/".join(filter(None, (device.name, port.port, group))), reason)
+                    items.append(Down("/".join(filter(None, (device.name, port.port, group))), reason))
+        return items
 
     def _save(self, until: float) -> Iterator[Down]:
         text = self._state_file.changed(self._memories.ports)

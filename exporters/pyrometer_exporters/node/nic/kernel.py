@@ -17,12 +17,15 @@ class Kernel(Protocol):
 
     def statistics(self, interface: str) -> Mapping[str, int]:
         """Return the driver's statistics by name, as ``ethtool -S`` prints them."""
+        ...
 
     def link_state(self, interface: str) -> LinkState:
         """Return the state of the link, as ``ethtool -I`` prints it."""
+        ...
 
     def fec(self, interface: str) -> Fec:
         """Return the forward error correction, as ``ethtool -I --show-fec`` prints it."""
+        ...
 
 
 class SystemKernel:

@@ -88,14 +88,16 @@ def _hop_samples(device: str, hop: Hop) -> Iterator[Sample]:
             yield family.sample(value, device, hop.function)
 
 
-def _counter_samples(at: tuple[str, str], memory: PortMemory, counts: Counts) -> Iterator[Sample]:
+def _counter_samples(at: tuple[str, str], memory: PortMemory, counts: Counts) -> list[Sample]:
     # Not by Family.sample(), which checks: a node has a thousand counters, and their labels are right by construction.
     widened = memory.widening.value
+    samples: list[Sample] = []
     for counter, raw in counts:
         labels = at + counter.labels if counter.labels else at
-        yield new_sample(counter.family, labels, widened(counter, raw))
+        samples.append(new_sample(counter.family, labels, widened(counter, raw)))
         if counter.saturates:
-            yield new_sample(SATURATED, (*at, counter.name), raw >= counter.maximum)
+            samples.append(new_sample(SATURATED, (*at, counter.name), raw >= counter.maximum))
+    return samples
 
 
 def _info(device: DeviceReading, port: PortReading, gpu: str) -> Sample:

@@ -47,9 +47,11 @@ class Files(Protocol):
 
     def open(self, path: str) -> int:
         """Open a file for reading. Raises ``OSError``."""
+        ...
 
     def pread(self, descriptor: int, size: int, offset: int, /) -> bytes:
         """Read the attribute, as ``os.pread`` does. Raises ``OSError``."""
+        ...
 
     def close(self, descriptor: int) -> None:
         """Close a descriptor. Raises ``OSError``."""

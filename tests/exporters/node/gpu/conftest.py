@@ -19,12 +19,12 @@ from pyrometer_simulator.kmsg import KernelLog
 from pyrometer_simulator.nvml import FakeLibrary, SimulatedGpus, installed
 from pyrometer_simulator.nvml.pci_bus import PciBus
 
-# A machine that stands still for 0.2 s is the subject of test_adaptive_timeout.py; elsewhere the wait is longer.
+# A machine that pauses for 0.2 s is the subject of test_adaptive_timeout.py; elsewhere the wait is longer.
 STEADY_SECONDS = 1.0
 
 
 class ManualClock:
-    """Stands still unless told to go on."""
+    """A clock that moves only when advanced."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -38,7 +38,7 @@ class ManualClock:
 
 @dataclass
 class Scrape:
-    """What one collection gave."""
+    """The result of one collection."""
 
     samples: list[Sample]
     downs: dict[str, str]
@@ -85,7 +85,7 @@ class Node:
 
 
 class Hands:
-    """What an administrator does to a node's GPUs: on the bus and at the driver."""
+    """The actions of an administrator on a node's GPUs: on the bus and at the driver."""
 
     def __init__(self, node: Node, sysfs: Path) -> None:
         self._node = node

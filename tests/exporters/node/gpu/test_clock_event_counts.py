@@ -1,4 +1,4 @@
-"""How often a reason came on: never counted twice, and not missed where the driver's counter tells of it."""
+"""How often a reason came on: never counted twice, and not missed where the driver's counter shows it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HW_THERMAL = 0x40
 
 
 class One:
-    """The counts of hw_thermal, with a counter and a sampler that say what the test tells them."""
+    """The counts of hw_thermal, with a counter and a sampler that report what the test sets."""
 
     def __init__(self) -> None:
         self.rises = Rises()

@@ -22,7 +22,7 @@ DOCUMENT = Path(__file__).parents[4] / "docs" / "dcgm.md"
 ROWS = list(csv.DictReader((HERE / "dcgm_rows.csv").read_text(encoding="utf-8").splitlines()))
 FAMILIES = {family.name: family for family in COLLECTOR.families}
 
-# What dcgm-exporter puts on each sample, in its order; the host's label as up to its release 4.8.2.
+# The labels of dcgm-exporter's samples, in its order; the host's label as up to its release 4.8.2.
 DCGM_LABELS = ("gpu", "UUID", "pci_bus_id", "device", "modelName", "Hostname", "DCGM_FI_DRIVER_VERSION")
 MORE_LABELS = {"DCGM_FI_DEV_XID_ERRORS": ("err_code", "err_msg")}
 

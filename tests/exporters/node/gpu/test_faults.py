@@ -1,4 +1,4 @@
-"""What NVML does when a GPU is sick, one test for each way that is known from the field.
+"""NVML's answers when a GPU is sick, one test for each way that is known from the field.
 
 The faults are those of bug reports about DCGM, dcgm-exporter, gpud and nvidia-smi: what the driver returned, and what
 the exporters there made of it. In every one of them the healthy GPUs must go on, and the sick one must say why.
@@ -60,7 +60,7 @@ def test_reset_needed(make_node: MakeNode) -> None:
 
 
 def test_reset_needed_while_all_values_read_as_ever(make_node: MakeNode) -> None:
-    """Only the recovery action tells: a poller of Xids missed it (sichek 121)."""
+    """Only the recovery action shows it: a poller of Xids missed it (sichek 121)."""
     node = make_node()
     healthy = node.scrape()
     node.gpus[1].set(recovery_action=1)

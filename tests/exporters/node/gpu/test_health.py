@@ -1,4 +1,4 @@
-"""What the collector tells of a GPU's health: memory errors, remapped rows, links, repairs."""
+"""The collector's series of a GPU's health: memory errors, remapped rows, links, repairs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GPUs that the driver takes while we run: seen by themselves, and nobody pays more than a moment for it."""
+"""GPUs that the driver takes while we run: detected on their own, at the cost of a moment."""
 
 from __future__ import annotations
 

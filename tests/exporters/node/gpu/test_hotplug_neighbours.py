@@ -1,4 +1,4 @@
-"""What a GPU that comes while we run costs its neighbours: nothing of what was counted."""
+"""A GPU that is added while we run costs its neighbours none of their counts."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def test_a_sick_gpu_loses_its_series_and_says_why_while_its_neighbours_go_on(mak
     scrape = node.scrape()
     assert scrape.downs == {"1": reason}
     assert scrape.value("pyrometer_gpu_up", gpu="1", uuid=node.gpus[1].uuid) == 0
-    # What the GPU was and what befell it are no readings of it: they stay.
+    # The GPU's identity and its events are no readings: they stay.
     xids = {"pyrometer_gpu_xid_errors_total", "pyrometer_gpu_xid_critical_errors_total", "DCGM_FI_DEV_XID_ERRORS"}
     assert scrape.names_of("1") == {"pyrometer_gpu_up", "pyrometer_gpu_info", *xids}
     for neighbour in ("0", "2"):

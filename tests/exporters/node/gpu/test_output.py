@@ -1,4 +1,4 @@
-"""What the GPU collector serves when all is well."""
+"""The GPU collector's output on a healthy node."""
 
 from __future__ import annotations
 

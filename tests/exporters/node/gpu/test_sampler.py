@@ -1,4 +1,4 @@
-"""What the sampler counts, and that nothing stops it."""
+"""The sampler's counts, and that nothing stops it."""
 
 from __future__ import annotations
 

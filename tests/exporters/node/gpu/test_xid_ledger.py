@@ -168,7 +168,7 @@ ERRORS = st.lists(
 def test_each_event_counts_once_in_any_interleaving_of_sources_and_restarts(
     errors: list[tuple[int, float, float, float]], restarts: list[float], chance: object
 ) -> None:
-    """Both sources tell each event, each with a delay of its own; an exporter restarts here and there."""
+    """Both sources report each event, each with a delay of its own; an exporter restarts here and there."""
     told: list[tuple[float, str, int, float]] = []
     now = 0.0
     for xid, pause, log_delay, nvml_delay in errors:

@@ -1,4 +1,4 @@
-"""A simulated node under the NIC collector, with files that can fail, hang and tell what was opened."""
+"""A simulated node under the NIC collector, with files that can fail, hang and record what was opened."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class FaultyFiles(SystemFiles):
 
 
 class Scrape:
-    """What one collect gave."""
+    """The result of one collection."""
 
     def __init__(self, found: list[Sample | Down]) -> None:
         self.samples = [item for item in found if isinstance(item, Sample)]

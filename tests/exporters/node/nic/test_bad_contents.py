@@ -1,4 +1,4 @@
-"""What a file can hold that it should not: each bad content costs its own value only, and the output stays valid."""
+"""Bad contents of files: each costs its own value only, and the output stays valid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only the kernel tells: driver statistics, FEC, the reason of a link that is down."""
+"""Values that only the kernel has: driver statistics, FEC, the reason of a link that is down."""
 
 from __future__ import annotations
 

@@ -37,15 +37,15 @@ class World:
     inode: int = 1
     narrow: int = 0
     wide: int = 0
-    # Whether only the wide counter knows all, because the narrow one was cleared: until a look reads both and finds the
-    # link up, as it can't be told before whether the narrow one is late or was wiped.
+    # True if only the wide counter knows all, because the narrow one was cleared: until a look reads both and finds the
+    # link up, as before that the narrow one may merely be late.
     cleared: bool = False
     read_all: bool = True
-    # Whether the link was lost in the middle of the last look.
+    # True if the link was lost in the middle of the last look.
     torn: bool = False
     uncounted: bool = False
     seen_disabled: bool = False
-    # Whether every source was read since the counters began: nothing can be said of one that never was.
+    # True if every source was read since the counters began: nothing can be said of one that never was.
     seen_all: bool = False
     # The model: losses since the last look, whether losses count, what the exporter should say.
     pending: int = 0
@@ -74,7 +74,7 @@ class World:
             self.lose(by_admin=True)
 
     def enable(self) -> None:
-        """What is switched off and on again between two looks is a flap to everybody: only one that was seen off."""
+        """A port switched off and on between two looks is a flap to everybody: only one that was seen off is none."""
         if self.seen_disabled:
             self.disabled = False
         self.recover()
@@ -131,7 +131,7 @@ _FIELD = {NARROW: "narrow", WIDE: "wide"}
 
 
 def judge(world: World, events: int) -> None:
-    """What the look should have added, by the rules of the design.
+    """The losses that the look should have added, by the rules of the design.
 
     A loss in the middle of a look may show at the next one only: no source has it yet, and the link was down before.
     Where it would not have counted at this look, it may count at the next.

@@ -1,6 +1,6 @@
 """The real node_exporter on the same tree: every value it has, we have, in our units.
 
-What is not compared is listed here, with why.
+Values that are not compared are listed here, with the reason.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def binary() -> Path:
 
 
 def ask(binary: Path, sysfs: Path) -> list[Theirs]:
-    """What node_exporter says of a tree; that its collectors worked is checked."""
+    """Node_exporter's values of a tree; that its collectors worked is checked."""
     with running(binary, sysfs) as exporter:
         text = exporter.scrape()
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]

@@ -1,4 +1,4 @@
-"""What the collector serves on a healthy node."""
+"""The collector's output on a healthy node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is remembered of one port, whatever a series of looks at it says."""
+"""The memory of one port, over any series of looks at it."""
 
 from __future__ import annotations
 

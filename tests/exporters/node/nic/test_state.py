@@ -1,4 +1,4 @@
-"""What is kept across restarts of the exporter, and what happens when it can't be."""
+"""The state that survives restarts of the exporter, and failures to save it."""
 
 from __future__ import annotations
 
