@@ -28,6 +28,8 @@ from pyrometer_exporters.doctor.main import main as doctor
 MAX_ANSWERS = 4
 _FIELD_VALUES = "nvmlDeviceGetFieldValues"
 _NOT_SUPPORTED = 3
+_SAMPLE_ALLOC, _SAMPLE_GETS = "nvmlGpmSampleAlloc", ("nvmlGpmSampleGet", "nvmlGpmMigSampleGet")
+_NEW = "new"  # name of a sample that no GPU has filled yet
 _FIRST_ADDRESS = 0x1000
 
 Answer = list[Any]
@@ -54,6 +56,22 @@ class Pointers:
             self._names[address] = f"{thread}#{number}"
         return self._names[address]
 
+    def forget(self, address: int) -> None:
+        """Name an address as new: that of a sample just allocated, by any thread and for any GPU."""
+        self._names[address] = _NEW
+
+    def claim(self, address: int, owner: str) -> None:
+        """Name a new sample after the GPU or GPU instance that fills it, as threads serve GPUs in any order."""
+        if self._names.get(address, _NEW) == _NEW:
+            number = next(self._numbers.setdefault(owner, itertools.count()))
+            self._names[address] = f"{owner}/sample{number}"
+
+    def new_address(self) -> int:
+        """Return an address without a name."""
+        address = self.address(f"{_NEW}{len(self._addresses)}")
+        self.forget(address)
+        return address
+
     def address(self, name: str) -> int:
         """Return an address for a name, the same each time."""
         address = self._addresses.setdefault(name, _FIRST_ADDRESS + len(self._addresses))
@@ -75,6 +93,8 @@ class Recorder:
         def call(*arguments: Any) -> int:  # noqa: ANN401  ctypes values
             key = _key(name, arguments, self._pointers)
             code = int(function(*arguments))
+            if name == _SAMPLE_ALLOC:
+                self._pointers.forget(ctypes.cast(arguments[0]._obj, ctypes.c_void_p).value or 0)  # noqa: SLF001
             self._keep(key, [code, *(_output(target, self._pointers) for target in _targets(arguments))])
             if name == _FIELD_VALUES:
                 for entry in _entries(arguments):
@@ -137,7 +157,9 @@ class Player:
         code, *outputs = answer
         for target, output in zip(targets, outputs, strict=True):
             if isinstance(output, list):
-                ctypes.c_void_p.from_address(ctypes.addressof(target)).value = self._pointers.address(output[1])
+                ctypes.c_void_p.from_address(ctypes.addressof(target)).value = (
+                    self._pointers.new_address() if output[1] == _NEW else self._pointers.address(output[1])
+                )
             else:
                 data = bytes.fromhex(output).ljust(ctypes.sizeof(target), b"\0")
                 ctypes.memmove(ctypes.addressof(target), data, ctypes.sizeof(target))
@@ -146,6 +168,10 @@ class Player:
 
 def _key(name: str, arguments: Sequence[Any], pointers: Pointers) -> str:
     """Return a call's name that is the same in every process: ``nvmlDeviceGetClockInfo(worker-gpu-0#0,1)``."""
+    if name in _SAMPLE_GETS:
+        *owner, sample = arguments
+        called = ",".join(text for argument in owner for text in _inputs(argument, pointers))
+        pointers.claim(ctypes.cast(sample, ctypes.c_void_p).value or 0, called)
     inputs = [text for argument in arguments for text in _inputs(argument, pointers)]
     return f"{name}({','.join(inputs)})" if inputs else f"{name}()@{threading.current_thread().name}"
 
