@@ -96,7 +96,7 @@ def _open(alerts: Sequence[Alert], truncated: int, now: float) -> Change:
 def _reopen(latest: Incident, members: tuple[Alert, ...], firing: Sequence[Alert], now: float) -> Change:
     before = {alert.fingerprint: alert for alert in latest.members}
     if any(alert.fingerprint in before and _had_not_ended(alert, before[alert.fingerprint]) for alert in firing):
-        resumed = replace(latest, received_at=now, resolved_at=None, members=members, diagnosis=None)
+        resumed = replace(latest, received_at=now, resolved_at=None, members=members)
         return Change(resumed, ("resumed",))
     ended = (latest.started_at, latest.resolved_at or latest.started_at)
     incident = replace(
@@ -134,10 +134,19 @@ def _continue(latest: Incident, members: tuple[Alert, ...], truncated: int, now:
 
 
 def _drops_again(latest: Incident, firing: Iterable[Alert]) -> bool:
-    """Return whether the run is slow again in an incident that only its cause kept open."""
-    symptoms = [alert for alert in latest.members if alert.name in RUN_SYMPTOMS and alert.labels.get("run")]
-    over = bool(symptoms) and not any(alert.firing for alert in symptoms)
-    return over and any(alert.name in RUN_SYMPTOMS and alert.labels.get("run") for alert in firing)
+    """Return whether the run is slow again in an incident that only its cause kept open.
+
+    An alert that a lagging peer still reports, with its old start, is the same drop: evidence of now would not show it.
+    """
+    symptoms = {
+        alert.fingerprint: alert for alert in latest.members if alert.name in RUN_SYMPTOMS and alert.labels.get("run")
+    }
+    if not symptoms or any(alert.firing for alert in symptoms.values()):
+        return False
+    slow = [alert for alert in firing if alert.name in RUN_SYMPTOMS and alert.labels.get("run")]
+    return any(
+        alert.fingerprint not in symptoms or not _had_not_ended(alert, symptoms[alert.fingerprint]) for alert in slow
+    )
 
 
 def _merged(before: Sequence[Alert], alerts: Sequence[Alert]) -> tuple[Alert, ...]:

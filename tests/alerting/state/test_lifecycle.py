@@ -5,7 +5,7 @@ from dataclasses import replace
 from alerting_fakes import START, alert, training_incident
 
 from pyrometer_alerting.model import incident as model
-from pyrometer_alerting.model.incident import Cause, Diagnosis, part_of
+from pyrometer_alerting.model.incident import Alert, Cause, Diagnosis, Incident, part_of
 from pyrometer_alerting.state.lifecycle import MAX_ENDED_MEMBERS, fold, is_stale, key_of
 
 
@@ -90,6 +90,33 @@ def test_an_alert_that_never_ended_comes_back_with_its_old_start() -> None:
     assert again.incident.firing
     assert again.incident.started_at == START
     assert again.incident.episodes == ()  # no flap: it fired all the time
+
+
+def explained(*members: Alert) -> Incident:
+    cause = Cause("gpu-003 GPU 5", "hardware thermal throttling", (), labels={"node": "gpu-003", "gpu": "5"})
+    return training_incident(members=members, diagnosis=Diagnosis(START, (cause,), ()))
+
+
+DROP = alert("TrainMfuDropped", fingerprint="drop", labels={"run": "llama-70b"})
+OVER = replace(DROP, firing=False, ends_at=START + 90)
+
+
+def test_what_a_lagging_peer_still_reports_keeps_its_diagnosis() -> None:
+    """Prometheus and vmalert end an alert seconds apart: by then the evidence no longer shows the cause."""
+    held, late = alert("GpuThrottledThermal", fingerprint="heat"), replace(DROP, starts_at=START + 4)
+    for incident in (explained(OVER, held), replace(explained(OVER), resolved_at=START + 90)):
+        change = fold(incident, [late], 0, START + 95)
+        assert change is not None
+        assert change.incident.diagnosis == incident.diagnosis
+        assert "again" not in change.events
+
+
+def test_another_drop_is_diagnosed_again() -> None:
+    held, later = alert("GpuThrottledThermal", fingerprint="heat"), replace(DROP, starts_at=START + 91)
+    change = fold(explained(OVER, held), [later], 0, START + 95)
+    assert change is not None
+    assert change.incident.diagnosis is None
+    assert "again" in change.events
 
 
 def test_keys_separate_clusters_runs_and_nodes() -> None:
