@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from alerting_fakes import Bench, FakePrometheus
 
+from pyrometer_alerting.deliver.courier import Courier
 from pyrometer_alerting.diagnosis.diagnostician import Diagnostician
 from pyrometer_alerting.intake.reconcile import Pace, Reconciler
 from pyrometer_alerting.render.messages import Style, ThreadReplies
@@ -47,7 +47,9 @@ def diagnostician(bench: Bench) -> Diagnostician:
 
 
 @pytest.mark.parametrize("make", [lambda bench: bench.courier, reconciler, diagnostician])
-def test_a_stop_that_comes_just_before_a_rest_is_heard(bench: Bench, make: Callable[[Any], Any]) -> None:
+def test_a_stop_that_comes_just_before_a_rest_is_heard(
+    bench: Bench, make: Callable[[Bench], Courier | Reconciler | Diagnostician]
+) -> None:
     worker = make(bench)
     worker._wake = Overtaken(worker.stop)
     worker._wake.set()  # something just arrived
