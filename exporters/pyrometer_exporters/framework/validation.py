@@ -33,7 +33,7 @@ def validate(items: Iterable[object]) -> Validated:
                 if len(labels) == len(family.labels):
                     sample = item
                     if isinstance(value, int):
-                        value + 0.0  # OverflowError if it is beyond all floats
+                        _ = value + 0.0  # OverflowError if it is beyond all floats
                     elif type(value) is not float:
                         sample = Sample(family, labels, _number(value))
                     samples.append(sample)

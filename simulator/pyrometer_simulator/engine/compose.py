@@ -28,7 +28,7 @@ def find_compose(progress: Callable[[str], object] = print) -> Path:
     names = [Path(folder).expanduser() / "docker-compose" for folder in PLUGIN_FOLDERS]
     on_path = shutil.which("docker-compose")
     for path in [*names, *([Path(on_path)] if on_path else [])]:
-        if path.is_file() and (version(path) or (0, 0)) >= OLDEST:
+        if path.is_file() and _is_new_enough(path):
             return path
     return from_debian("docker-compose", _check, progress) / "docker-compose"
 
@@ -53,8 +53,13 @@ def version(program: Path) -> tuple[int, int] | None:
     return (int(found[1]), int(found[2])) if found and answer.returncode == 0 else None
 
 
+def _is_new_enough(program: Path) -> bool:
+    present = version(program)
+    return present is not None and present >= OLDEST
+
+
 def _check(package: str, unpacked: Path) -> None:
-    if (version(unpacked / IN_PACKAGE / "docker-compose") or (0, 0)) < OLDEST:
+    if not _is_new_enough(unpacked / IN_PACKAGE / "docker-compose"):
         raise StackError(f"{package} of Debian testing does not start on this system: {HINT}")
 
 

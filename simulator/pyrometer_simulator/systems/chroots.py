@@ -108,7 +108,7 @@ def _replace_debian_keys(root: Path, armored: Path) -> None:
     """Put the keys of an armored file in the place of the installed keyring, which is binary."""
     body = armored.read_text(encoding="ascii").split("\n\n", 1)[1]
     lines = [line for line in body.splitlines() if line and line[0] not in "=-"]
-    for path in SYSTEM_KEYS:
-        inside = root / str(path).lstrip("/")
-        inside.unlink(missing_ok=True)
-    inside.with_suffix(".gpg").write_bytes(base64.b64decode("".join(lines)))
+    keyrings = [root / str(path).lstrip("/") for path in SYSTEM_KEYS]
+    for keyring_file in keyrings:
+        keyring_file.unlink(missing_ok=True)
+    keyrings[-1].with_suffix(".gpg").write_bytes(base64.b64decode("".join(lines)))

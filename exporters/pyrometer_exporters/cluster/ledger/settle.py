@@ -152,11 +152,11 @@ def _end(book: Book, facts: Facts, seen: RankStatus) -> None:
         _take_in_parts(book, facts, seen.at)
         _pay(book, seen.at)
         _no_step_until(book, facts, alive)
+        if seen.status != "closed":
+            book.add(DOWN if seen.at - alive <= MAX_SILENCE_MS else OTHER, seen.at)
+            book.condition = DEAD
     if seen.status == "closed":
         book.condition = CLOSED
-    elif book.condition == ALIVE:
-        book.add(DOWN if seen.at - alive <= MAX_SILENCE_MS else OTHER, seen.at)
-        book.condition = DEAD
 
 
 def _until_next_process(book: Book, facts: Facts, at: int) -> None:

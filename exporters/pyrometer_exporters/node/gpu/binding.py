@@ -258,7 +258,8 @@ def _call(function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN
     try:
         return function(*arguments)
     except pynvml.NVMLError as error:
-        raise NvmlError(error.value, function.__name__) from None
+        # pynvml declares no attributes: NVMLError.__new__ sets the value.
+        raise NvmlError(error.value, function.__name__) from None  # pyright: ignore[reportAttributeAccessIssue]
     except UnicodeDecodeError:
         raise PartError("implausible", f"{function.__name__} returned no text") from None
 

@@ -10,7 +10,7 @@ import contextlib
 import ctypes
 import struct
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import pynvml
 
@@ -128,8 +128,9 @@ class Gpm:
 
 def _request(metrics: Sequence[int]) -> Any:  # noqa: ANN401
     request = pynvml.c_nvmlGpmMetricsGet_t()
-    wanted = metrics[: len(request.metrics)]  # an older binding has room for fewer
+    entries = cast("ctypes.Array[ctypes.Structure]", request.metrics)  # pynvml has no types
+    wanted = metrics[: len(entries)]  # an older binding has room for fewer
     request.version, request.numMetrics = _VERSION, len(wanted)
-    for entry, metric in zip(request.metrics, wanted, strict=False):
+    for entry, metric in zip(entries, wanted, strict=False):
         entry.metricId = metric
     return request

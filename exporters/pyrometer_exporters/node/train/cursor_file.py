@@ -38,7 +38,7 @@ class CursorFile:
         """Return what was saved, empty where nothing readable is."""
         try:
             text = self._path.read_text(encoding="utf-8") if self._path else ""
-            content = json.loads(text) if text else {"consumers": {}}
+            content = json.loads(text or '{"consumers": {}}')
             offset = content.get("offset_ms")
             cursors = {
                 str(name): {

@@ -176,8 +176,8 @@ class PointBuffer:
             newer.append(packed)
         return map(self._point, reversed(newer))
 
-    def __reversed__(self) -> Iterator[Point]:
-        """Yield all points, newest first."""
+    def newest_first(self) -> Iterator[Point]:
+        """Yield all points."""
         return map(self._point, reversed(self._packed))
 
     def _point(self, packed: bytes) -> Point:
@@ -218,8 +218,8 @@ class _Series:
         if latest.timestamp <= cursor:
             return latest
         # A backlog of several replies: the series continues in a later one and must not seem to end in this one.
-        old = (p for p in reversed(self.points) if p.timestamp <= cursor and any(name == n for n, _ in p.columns()))
-        return next(old, None)
+        old = (point for point in self.points.newest_first() if point.timestamp <= cursor)
+        return next((point for point in old if any(name == column for column, _ in point.columns())), None)
 
 
 class PointStore:

@@ -200,7 +200,7 @@ def test_points_are_kept_as_they_were(kept: list[Point]) -> None:
     for one in kept:
         buffer.append(one)
     assert repr([*buffer.after(0)]) == repr(kept)  # NaN is not equal to itself
-    assert repr([*reversed(buffer)]) == repr(kept[::-1])
+    assert repr([*buffer.newest_first()]) == repr(kept[::-1])
 
 
 def test_a_step_of_any_number_can_be_kept() -> None:

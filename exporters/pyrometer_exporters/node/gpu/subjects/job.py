@@ -46,7 +46,7 @@ class JobSubject:
         """Return none: processes have a call of their own."""
         return ()
 
-    def read(self, _fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
+    def read(self, fields: Mapping[FieldKey, float]) -> Iterable[Sample]:  # noqa: ARG002  it has none
         """Yield the present jobs."""
         gpu = self._gpu
         if gpu is None:

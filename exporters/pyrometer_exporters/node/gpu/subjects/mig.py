@@ -102,7 +102,9 @@ class _Mig(FieldSubject):
         found: dict[str, Handle] = {}
         for place in range(self._places):
             handle = self.ask("nvmlDeviceGetMigDeviceHandleByIndex", place)  # NOT_FOUND where there is none
-            uuid = None if handle is None else _there(partial(self.gpu.nvml.text, handle, "UUID"))
+            if handle is None:
+                continue
+            uuid = _there(partial(self.gpu.nvml.text, handle, "UUID"))
             if uuid is not None:
                 found[uuid] = handle
         return found

@@ -104,7 +104,7 @@ class Classes:
     """The class of each Xid: the catalogue's, unless the site has its own."""
 
     def __init__(self, overrides: Mapping[int, XidClass] | None = None) -> None:
-        self._overrides = dict(overrides or {})
+        self._overrides: dict[int, XidClass] = dict(overrides or {})
 
     def critical_codes(self) -> list[int]:
         """Return the codes that can be critical: their counters exist, at 0, before the first event."""
