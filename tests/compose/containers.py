@@ -12,11 +12,20 @@ from pyrometer_simulator.demo.programs import CHANNEL, NODES
 from pyrometer_simulator.engine.site import Site
 
 ROOT = Path(__file__).resolve().parents[2]
+# The words in docs/deployment.md before each block of commands that a test follows.
+PLACES = {
+    "start": "## The monitoring host",
+    "first alert": "**A first alert**",
+    "targets": "**Targets**",
+    "save": "`state.sh` copies",
+    "restore": "**Back**, or",
+    "read rules": "rules are re-read with",
+}
 
 
-def documented(place: str) -> str:
-    """The commands that docs/deployment.md has after these words: the first block there."""
-    text = (ROOT / "docs/deployment.md").read_text(encoding="utf-8")
+def documented(subject: str) -> str:
+    """Return the first block of commands after a subject's place in docs/deployment.md."""
+    text, place = (ROOT / "docs/deployment.md").read_text(encoding="utf-8"), PLACES[subject]
     assert text.count(place) == 1, place
     return text.partition(place)[2].split("```\n")[1]
 

@@ -208,7 +208,8 @@ def test_the_image_ends_as_an_ordinary_user() -> None:
 
 
 def test_the_images_have_the_version_of_the_project() -> None:
-    texts = [(FOLDER / file).read_text() for file in (*ALL_FILES, ".env.example")]
-    assert {tag for text in texts for tag in re.findall(r"pyrometer-(?:exporters|alerting|demo):([\d.]+)", text)} == {
-        (ROOT / "VERSION").read_text().strip()
-    }
+    files = (*ALL_FILES, ".env.example", "Dockerfile", "kubernetes/daemonset.yaml", "kubernetes/kustomization.yaml")
+    image = re.compile(r"pyrometer-(?:exporters|alerting|demo)(?::|, newTag: )(\d[\d.]+)")
+    tags = {file: set(image.findall((FOLDER / file).read_text(encoding="utf-8"))) for file in files}
+    version = (ROOT / "VERSION").read_text(encoding="utf-8").strip()
+    assert {file: found for file, found in tags.items() if found != {version}} == {}

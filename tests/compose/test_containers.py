@@ -40,7 +40,7 @@ def test_every_program_is_well_and_scraped(running: Site, played: dict[str, Any]
 
 def test_a_newcomers_first_commands_change_nothing_that_runs(running: Site, played: dict[str, Any]) -> None:
     before = {name: running.container(name) for name in running.services}
-    said = running.person.play(documented("## The monitoring host"))
+    said = running.person.play(documented("start"))
     assert {name: running.container(name) for name in running.services} == before
     assert "prometheus" in said
     password = running.folder / "compose/secrets/grafana-admin-password"
@@ -49,7 +49,7 @@ def test_a_newcomers_first_commands_change_nothing_that_runs(running: Site, play
 
 
 def test_a_newcomers_first_alert_is_in_the_channel(running: Site, played: dict[str, Any]) -> None:
-    running.person.play(documented("**A first alert**"))
+    running.person.play(documented("first alert"))
     assert eventually(lambda: told(running, ["FirstAlert"]), 60) == ["FirstAlert"]
 
 
@@ -59,7 +59,7 @@ def test_targets_are_made_from_what_sinfo_prints(running: Site, played: dict[str
     (tools / "sinfo").write_text("#!/bin/sh\necho 'PARTITION AVAIL TIMELIMIT NODES STATE NODELIST'\n"
                                  "echo 'gpu* up infinite 3 idle gpu-[001-003]'\n")  # fmt: skip
     (tools / "sinfo").chmod(0o755)
-    running.person.play(f"PATH={tools}:$PATH\n" + documented("**Targets**"))
+    running.person.play(f"PATH={tools}:$PATH\n" + documented("targets"))
     made = yaml.safe_load((running.folder / "compose/targets/nodes.yaml").read_text())
     found = {target: group["labels"] for group in made for target in group["targets"]}
     assert found == {f"{name}:9935": {"cluster": "h100", "node": name} for name in NODES[:3]}

@@ -184,11 +184,8 @@ def test_a_backup_brings_an_empty_host_back(running: Site, played: dict[str, Any
     silence(running)
     before = known(running, at)
     assert all(before.values()), before
-    commands = {
-        place: documented(place).replace("/backup/2026-01-31", str(backup))
-        for place in ("`state.sh` copies", "**Back**, or")
-    }
-    running.person.play(commands["`state.sh` copies"])
+    save, restore = (documented(subject).replace("/backup/2026-01-31", str(backup)) for subject in ("save", "restore"))
+    running.person.play(save)
     archives = sorted(path.name for path in backup.iterdir())
     assert {
         f"{name}.tgz" for name in ("settings", "prometheus", "alertmanager", "alerting", "cluster", "victoria")
@@ -196,7 +193,7 @@ def test_a_backup_brings_an_empty_host_back(running: Site, played: dict[str, Any
     assert {path.stat().st_mode & 0o077 for path in backup.iterdir()} == {0}
     assert eventually(lambda: not healthy(running, lasting(running)), 150), healthy(running, lasting(running))
     destroy(running)
-    running.person.play(commands["**Back**, or"])
+    running.person.play(restore)
     assert eventually(lambda: all_scraped(running), 150), targets(running)
     assert eventually(lambda: not forgotten(running, at, before), 60), forgotten(running, at, before)
 
@@ -230,7 +227,7 @@ def test_rules_that_changed_are_read_anew(running: Site, played: dict[str, Any])
     rule = {"record": "test:changed", "expr": "vector(1)"}
     groups = {"groups": [{"name": "changed", "interval": "1s", "rules": [rule]}]}
     (running.folder / "alert_rules/changed.rules.yaml").write_text(yaml.safe_dump(groups))
-    running.person.play(documented("rules are read anew by"))
+    running.person.play(documented("read rules"))
     for name in ("PROMETHEUS", "VICTORIA"):
         assert eventually(lambda name=name: Prometheus(running.url(name)).value("test:changed") == 1, 60), name  # type: ignore[misc]
 
@@ -239,12 +236,12 @@ def test_an_upgrade_restarts_what_changed_and_goes_back(running: Site, played: d
     """Only the alerting service is restarted, so that a restart of anything else would show."""
     at = played["at"] - 20.0
     running.person.play("docker compose up --detach")
-    old, new = OUR_IMAGES["PYROMETER_ALERTING_IMAGE"], "pyrometer-test-alerting:0.2.0"
+    old, new = OUR_IMAGES["PYROMETER_ALERTING_IMAGE"], "pyrometer-test-alerting:next"
     before, others = known(running, at), [name for name in lasting(running) if name != "alerting"]
     started = {name: running.inspect(name)["State"]["StartedAt"] for name in others}
     context = running.folder / "next"
     context.mkdir()
-    (context / "Dockerfile").write_text(f"FROM {old}\nLABEL version=0.2.0\n")
+    (context / "Dockerfile").write_text(f"FROM {old}\nLABEL version=next\n")
     running.docker.run("build", "--quiet", "--tag", new, str(context))
     for image in (new, old):
         running.person.play(f"PYROMETER_ALERTING_IMAGE={image} docker compose up --detach")
