@@ -92,7 +92,7 @@ lane-unit lane-e2e: lane-%:
 lint: $(STAMP)
 	@echo ">> ruff"; $(BIN)/ruff check . && $(BIN)/ruff format --check .
 	@echo ">> mypy"; $(BIN)/mypy
-	@echo ">> pyright"; $(BIN)/pyright
+	@echo ">> pyright"; $(BIN)/pyright --project pyproject.toml # else a pyrightconfig.json in a folder above would win
 
 UNIT := not e2e and not integrations and not wheels and not recipes
 unit: stack

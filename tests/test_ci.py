@@ -51,10 +51,10 @@ def test_the_failure_of_either_part_fails_the_whole_and_both_are_shown(
 ) -> None:
     answer = run(checkout, tests, trial)
     assert answer.returncode == status, answer.stderr
-    lines = answer.stdout.splitlines()
-    assert lines[:2] == ["make setup", "make test"]
-    assert lines[2] == "make test-systems"
-    assert "--user=ordinary --profile=forbidden" in lines[3]
+    *commands, trial_command, flags = answer.stdout.splitlines()
+    assert commands == ["make setup", "make test", "make test-recipes", "make test-wheels", "make test-pythons"]
+    assert trial_command == "make test-systems"
+    assert "--user=ordinary --profile=forbidden" in flags
     assert ("ci: failed: the trial" in answer.stderr) is (trial != 0)
 
 

@@ -8,7 +8,8 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from alerting_fakes import Bench, FakeClock
 
 
-def _load(name: str, file: str) -> Any:
+def _load(name: str, file: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(file))
     assert spec is not None
     assert spec.loader is not None

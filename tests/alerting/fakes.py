@@ -76,7 +76,7 @@ class FakeAlertmanager:
     def __init__(self) -> None:
         self.known: list[ActiveAlert] = []
         self.silent = False
-        self.made: list[Any] = []
+        self.made: list[tuple[tuple[Matcher, ...], float, str, str]] = []
         self.ended: list[str] = []
         self.muting: list[Silence] = []
 
@@ -231,7 +231,7 @@ def logged_port(logged: Callable[[], str]) -> int:
 class Bench:
     """Store, intake and courier on a FakeClock."""
 
-    def __init__(self, store: Store, slack: FakeSlack, clock: FakeClock, channel: Any = "#gpu-alerts") -> None:
+    def __init__(self, store: Store, slack: FakeSlack, clock: FakeClock, channel: str = "#gpu-alerts") -> None:
         self.store, self.slack, self.clock, self.channel = store, slack, clock, channel
         self.metrics = Metrics()
         self.intake = Intake(store, replies=ThreadReplies(Style()), clock=clock, metrics=self.metrics, diagnoses=False)
@@ -245,7 +245,7 @@ class Bench:
         )
         self.courier.recover()
 
-    def receive(self, *alerts: Any, **more: Any) -> Outcome:
+    def receive(self, *alerts: Mapping[str, Any], **more: Any) -> Outcome:
         return self.intake.apply(parse(body(*alerts, **more)))
 
     def deliver(self, seconds: float = 300.0) -> None:
@@ -256,13 +256,13 @@ class Bench:
                 break
             self.clock.advance(wait + 0.001)
 
-    def depth(self) -> Any:
+    def depth(self) -> int:
         with self.store.transaction() as tx:
             return tx.outbox.depth()[0]
 
     @property
-    def messages(self) -> Any:
+    def messages(self) -> list[dict[str, Any]]:
         return self.slack.messages("gpu-alerts")
 
-    def count(self, method: Any, outcome: Any = None) -> Any:
+    def count(self, method: str, outcome: str | None = None) -> int:
         return sum(call.method == method and outcome in (None, call.outcome) for call in self.slack.calls)

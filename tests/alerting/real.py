@@ -122,7 +122,7 @@ class RealAlertmanager:
         times = {"startsAt": iso(now - 1), "endsAt": iso(now + seconds)}
         self._ask("POST", "/api/v2/silences", {"matchers": matchers, "createdBy": "alice", "comment": "x", **times})
 
-    def alerts(self) -> Any:
+    def alerts(self) -> list[dict[str, Any]]:
         return self._ask("GET", "/api/v2/alerts")
 
     def _ask(self, method: str, path: str, document: object = None) -> Any:
@@ -210,7 +210,7 @@ class Receiver:
         assert self.service is not None
         self.service.reconciler.step()
 
-    def incidents(self, row: str) -> Any:
+    def incidents(self, row: str) -> list[dict[str, Any]]:
         assert self.service is not None
         path = "/api/v1/incidents"
         found = json.loads(self.service.routes()[path].handler(Request("GET", path)).body)["incidents"]

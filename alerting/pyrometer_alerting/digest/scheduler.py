@@ -87,7 +87,7 @@ class DigestScheduler:
         self._style, self._clock, self._changed = style, clock, changed
         self._pictures = pictures
         self._page: tuple[float, str] | None = None  # (time it was rendered, page)
-        self._asked = threading.Event()
+        self._wake = threading.Event()
         self._stop = False
 
     def run(self) -> None:
@@ -97,19 +97,25 @@ class DigestScheduler:
                 self.step()
                 if self._pictures is not None:
                     self._pictures.step()
-                if self._asked.is_set():
-                    self._asked.clear()
+                if self._take_request():
                     self._page = (self._clock.wall(), self._render())
             except StoreError as error:
                 _log.error("digest: %s", error)
             except Exception:  # noqa: BLE001 - a digest that cannot be made must not end the next one
                 _log.exception("digest")
-            self._asked.wait(LOOK_SECONDS)
+            if not self._stop:
+                self._wake.wait(LOOK_SECONDS)
+
+    def _take_request(self) -> bool:
+        """Return whether somebody waits for the page; `stop` sets the same event, and must not be missed for it."""
+        asked = self._wake.is_set()
+        self._wake.clear()
+        return asked and not self._stop
 
     def page(self) -> str | None:
         """Return the page if it is at most minutes old; None while it is rendered, which may take half a minute."""
         if self._page is None or self._clock.wall() - self._page[0] >= PAGE_SECONDS:
-            self._asked.set()
+            self._wake.set()
         return None if self._page is None else self._page[1]
 
     def _render(self) -> str:
@@ -120,7 +126,7 @@ class DigestScheduler:
     def stop(self) -> None:
         """Let `run` return."""
         self._stop = True
-        self._asked.set()
+        self._wake.set()
 
     def step(self) -> list[str]:
         """Send the digests that are due now; return their kinds."""

@@ -15,8 +15,9 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from alerting_fakes import SILENT, FakePrometheus, body, logged_port, raw_alert, wait_until
@@ -34,11 +35,14 @@ from pyrometer_kit.webconfig import WebConfig
 from pyrometer_simulator.ports import free_port
 from pyrometer_simulator.slack import FakeSlack
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 
 class Running:
     """A service with its server on a free port."""
 
-    def __init__(self, store: Store, slack: FakeSlack, prometheus: FakePrometheus = None) -> None:
+    def __init__(self, store: Store, slack: WebSlack, prometheus: FakePrometheus | None = None) -> None:
         self.service = Service(
             store,
             slack,
@@ -49,7 +53,7 @@ class Running:
         )
         self.server = ServerThread(self.service.routes(), WebConfig(), self.service.rejected)
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> Self:
         self.server.start(Address("127.0.0.1", 0))
         self.service.start()
         return self
@@ -58,7 +62,7 @@ class Running:
         self.server.stop()
         self.service.stop()
 
-    def ask(self, path: Any, data: Any = None, method: Any = None) -> Any:
+    def ask(self, path: str, data: bytes | None = None, method: str | None = None) -> tuple[int, bytes]:
         url = f"http://127.0.0.1:{self.server.port}{path}"
         try:
             with urllib.request.urlopen(urllib.request.Request(url, data=data, method=method), timeout=5) as answer:
@@ -67,17 +71,17 @@ class Running:
             with error:
                 return error.code, error.read()
 
-    def incidents(self) -> Any:
+    def incidents(self) -> list[dict[str, Any]]:
         return json.loads(self.ask("/api/v1/incidents")[1])["incidents"]
 
 
 @pytest.fixture
-def running(tmp_path: Path, slack: FakeSlack) -> Any:
+def running(tmp_path: Path, slack: FakeSlack) -> Iterator[Running]:
     with Running(Store(tmp_path / "s"), WebSlack("xoxb-test", slack.url)) as it:
         yield it
 
 
-def test_an_alert_becomes_a_message_a_page_and_json(running: Any, slack: FakeSlack) -> None:
+def test_an_alert_becomes_a_message_a_page_and_json(running: Running, slack: FakeSlack) -> None:
     assert running.ask(WEBHOOK_PATH, body(raw_alert(node="gpu-042", gpu="3")))[0] == 200
     wait_until(lambda: slack.messages("gpu-alerts"))
     wait_until(lambda: running.incidents()[0]["posted_at"])
@@ -92,7 +96,7 @@ def test_an_alert_becomes_a_message_a_page_and_json(running: Any, slack: FakeSla
     assert page.count(b"SIMULATED CLUSTER") >= 2
 
 
-def test_a_watchdog_that_stays_away_is_said_on_the_page(running: Any) -> None:
+def test_a_watchdog_that_stays_away_is_said_on_the_page(running: Running) -> None:
     running.ask(WEBHOOK_PATH, body(raw_alert("Watchdog", severity="info")))
     assert b"No Watchdog" not in running.ask("/")[1]
     with running.service._store.transaction() as tx:
@@ -100,7 +104,7 @@ def test_a_watchdog_that_stays_away_is_said_on_the_page(running: Any) -> None:
     assert b"No Watchdog for 5 min: Prometheus, Alertmanager or the path" in running.ask("/")[1]
 
 
-def test_the_other_routes(running: Any) -> None:
+def test_the_other_routes(running: Running) -> None:
     assert running.ask("/-/healthy")[0] == running.ask("/-/ready")[0] == 200
     assert running.ask("/", method="HEAD") == (200, b"")
     assert running.ask("/nothing")[0] == 404
@@ -117,21 +121,21 @@ def test_the_other_routes(running: Any) -> None:
     } <= names
 
 
-def test_what_is_not_alertmanagers_is_refused_and_counted(running: Any) -> None:
+def test_what_is_not_alertmanagers_is_refused_and_counted(running: Running) -> None:
     status, said = running.ask(WEBHOOK_PATH, b"{]")
     assert (status, said) == (400, b"the body is not JSON\n")
     assert b'webhook_rejected_total{reason="not_json"} 1.0' in running.ask("/metrics")[1]
     assert running.ask("/-/healthy")[0] == 200
 
 
-def test_a_store_that_cannot_take_it_is_a_503(running: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_cannot_take_it_is_a_503(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         running.service._intake, "apply", lambda _delivery: (_ for _ in ()).throw(StoreError("disk full"))
     )
     assert running.ask(WEBHOOK_PATH, body(raw_alert()))[0] == 503
 
 
-def test_a_thousand_alerts_of_one_node_are_one_incident(running: Any) -> None:
+def test_a_thousand_alerts_of_one_node_are_one_incident(running: Running) -> None:
     """How fast they are taken: benchmarks/bench_storm.py."""
     alerts = [raw_alert(node="n", gpu=str(number), fingerprint=f"{number:016x}") for number in range(1000)]
     assert running.ask(WEBHOOK_PATH, body(*alerts))[0] == 200
@@ -175,13 +179,13 @@ def test_a_cause_that_arrives_later_is_looked_for_at_once(tmp_path: Path, slack:
         b"POST /api/v1/alertmanager HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
     ],
 )
-def test_bad_requests_are_answered_with_4xx(running: Any, raw: Any) -> None:
+def test_bad_requests_are_answered_with_4xx(running: Running, raw: bytes) -> None:
     with socket.create_connection(("127.0.0.1", running.server.port), timeout=5) as client:
         client.sendall(raw)
         assert client.recv(100).startswith(b"HTTP/1.1 4")
 
 
-def test_a_delivery_in_chunks_is_taken(running: Any) -> None:
+def test_a_delivery_in_chunks_is_taken(running: Running) -> None:
     content = body(raw_alert(node="n1"))
     head = b"POST /api/v1/alertmanager HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
     parts = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in (content[:50], content[50:]))
@@ -191,20 +195,20 @@ def test_a_delivery_in_chunks_is_taken(running: Any) -> None:
     assert len(running.incidents()) == 1
 
 
-def test_a_delivery_that_is_too_large_is_accepted_and_told(running: Any, slack: FakeSlack) -> None:
+def test_a_delivery_that_is_too_large_is_accepted_and_told(running: Running, slack: FakeSlack) -> None:
     assert running.ask(WEBHOOK_PATH, b" " * (17 << 20))[0] == 200
     wait_until(lambda: slack.messages("gpu-alerts"))
     assert "A delivery was too large" in slack.messages("gpu-alerts")[0]["text"]
     assert running.ask("/metrics", b" " * (17 << 20))[0] == 413
 
 
-def test_of_too_many_labels_or_alerts_some_are_left_out_and_nothing_is_refused(running: Any) -> None:
+def test_of_too_many_labels_or_alerts_some_are_left_out_and_nothing_is_refused(running: Running) -> None:
     labels = {f"label_{number}": "x" for number in range(100)}
     assert running.ask(WEBHOOK_PATH, body(raw_alert(node="n1", gpu="3", **labels)))[0] == 200
     assert running.incidents()[0]["culprits"] == ["n1 GPU 3"]
 
 
-def test_the_answer_never_waits_for_slack(running: Any, slack: FakeSlack) -> None:
+def test_the_answer_never_waits_for_slack(running: Running, slack: FakeSlack) -> None:
     slack.inject("chat.postMessage", "hang_before", seconds=5, times=20)
     for number in range(20):
         started = time.monotonic()
@@ -212,7 +216,7 @@ def test_the_answer_never_waits_for_slack(running: Any, slack: FakeSlack) -> Non
         assert time.monotonic() - started < 4.0, "Slack hangs for 5 s"
 
 
-def test_a_full_disk_is_a_503_and_nothing_is_lost_when_there_is_room_again(running: Any, slack: FakeSlack) -> None:
+def test_a_full_disk_is_a_503_and_nothing_is_lost_when_there_is_room_again(running: Running, slack: FakeSlack) -> None:
     running.ask(WEBHOOK_PATH, body(raw_alert(node="before"), groupKey="a"))
     wait_until(lambda: slack.messages("gpu-alerts"))
     database = running.service._store._db
@@ -233,7 +237,7 @@ def test_a_full_disk_is_a_503_and_nothing_is_lost_when_there_is_room_again(runni
     assert set(said) >= {each["id"] for each in running.incidents()}
 
 
-def test_a_truncated_request_is_no_request_and_silent_clients_do_not_block(running: Any) -> None:
+def test_a_truncated_request_is_no_request_and_silent_clients_do_not_block(running: Running) -> None:
     silent = [socket.create_connection(("127.0.0.1", running.server.port)) for _ in range(20)]
     with socket.create_connection(("127.0.0.1", running.server.port), timeout=5) as client:
         client.sendall(b"GET / HTTP/1.1\r\nX-a: ")
@@ -244,7 +248,7 @@ def test_a_truncated_request_is_no_request_and_silent_clients_do_not_block(runni
         client.close()
 
 
-def test_without_a_token_messages_go_to_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
+def test_without_a_token_messages_go_to_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     stop = threading.Event()
     arguments = ["--web.listen-address=127.0.0.1:0", f"--storage.path={tmp_path / 'new' / 'folder'}"]
     thread = threading.Thread(target=main.run, args=(arguments, {}, stop))
@@ -252,7 +256,7 @@ def test_without_a_token_messages_go_to_the_terminal(tmp_path: Path, capsys: pyt
     post(logged_port(lambda: capsys.readouterr().err), body(raw_alert(node="gpu-042", gpu="3")))
     shown = ""
 
-    def appeared() -> Any:
+    def appeared() -> bool:
         nonlocal shown
         shown += capsys.readouterr().out
         return "GpuLost summary: gpu-042 GPU 3" in shown and "Part: gpu-042 GPU 3" in shown
@@ -263,7 +267,7 @@ def test_without_a_token_messages_go_to_the_terminal(tmp_path: Path, capsys: pyt
     assert "\x1b" not in shown
 
 
-def post(port: int, data: Any, path: Any = WEBHOOK_PATH) -> Any:
+def post(port: int, data: bytes, path: str = WEBHOOK_PATH) -> bytes:
     for _ in range(200):
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", data=data, timeout=5) as answer:
@@ -293,13 +297,13 @@ class Process:
         environment = {**os.environ, "PYROMETER_SLACK_BOT_TOKEN": "xoxb-test"}
         self._process = subprocess.Popen(self._arguments, env=environment, stderr=subprocess.DEVNULL)
 
-    def end(self, number: int = signal.SIGKILL) -> Any:
+    def end(self, number: int = signal.SIGKILL) -> int:
         self._process.send_signal(number)
         return self._process.wait(10)
 
 
 @pytest.mark.parametrize("moment", ["before_slack", "in_the_call", "after_slack"])
-def test_kill_9_loses_nothing_and_repeats_nothing(tmp_path: Path, slack: FakeSlack, moment: float) -> None:
+def test_kill_9_loses_nothing_and_repeats_nothing(tmp_path: Path, slack: FakeSlack, moment: str) -> None:
     fault = {"before_slack": "ratelimit", "in_the_call": "hang_after", "after_slack": None}[moment]
     if fault:
         slack.inject("chat.postMessage", fault, seconds=1 if fault == "ratelimit" else 30)
@@ -326,7 +330,7 @@ def certificate(folder: Path, name: str) -> None:
     subprocess.run([*command, "-subj", f"/CN={name}", *files], check=True, capture_output=True)
 
 
-def served_name(port: int) -> Any:
+def served_name(port: int) -> bytes | None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with socket.create_connection(("127.0.0.1", port), timeout=5) as raw, context.wrap_socket(raw) as secured:
@@ -353,7 +357,7 @@ def test_a_new_certificate_token_and_route_are_taken_without_a_restart(
     thread.start()
     port = logged_port(lambda: capsys.readouterr().err)
 
-    def ask(path: Any, presented: Any = "", data: Any = b"") -> Any:
+    def ask(path: str, presented: str = "", data: bytes = b"") -> tuple[int, str]:
         context = ssl._create_unverified_context()  # noqa: S323 - self-signed
         connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=5, context=context)
         try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,14 +14,14 @@ from pyrometer_kit.errors import UsageError
 TOKEN = "xoxb-1-s3cr3t"
 
 
-def secret(tmp_path: Path, content: Any = TOKEN, mode: Any = 0o600, name: str = "token") -> Any:
+def secret(tmp_path: Path, content: str = TOKEN, mode: int = 0o600, name: str = "token") -> Path:
     file = tmp_path / name
     file.write_text(content)
     file.chmod(mode)
     return file
 
 
-def yaml(tmp_path: Path, content: Any) -> Any:
+def yaml(tmp_path: Path, content: str) -> Path:
     file = tmp_path / "config.yaml"
     file.write_text(content)
     return file
@@ -48,7 +47,7 @@ def yaml(tmp_path: Path, content: Any) -> Any:
     ],
 )
 def test_bad_flags(
-    arguments: Any, said: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main.run(arguments, {}) == 2
@@ -72,7 +71,7 @@ def test_bad_flags(
     ],
 )
 def test_bad_tokens_are_refused_and_not_repeated(
-    content: Any, mode: Any, said: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    content: str, mode: int, said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     file = secret(tmp_path, content, mode)
     assert main.run([f"--slack.bot-token-file={file}", "--slack.channel=C1"], {}) == 2
@@ -108,7 +107,7 @@ def test_a_token_needs_a_channel(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_bad_configuration_files_are_named_with_their_line(
-    content: Any, said: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    content: str, said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main.run([f"--config.file={yaml(tmp_path, content)}"], {}) == 2
@@ -222,7 +221,7 @@ def test_a_configuration_can_be_checked_without_starting(tmp_path: Path, capsys:
         ("slack-users: U0ALICE", "config.yaml:1: expected a list"),
     ],
 )
-def test_buttons_need_people(tmp_path: Path, content: Any, said: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_buttons_need_people(tmp_path: Path, content: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     tokens = {"PYROMETER_SLACK_BOT_TOKEN": TOKEN, "PYROMETER_SLACK_APP_TOKEN": "xapp-1-s3cr3t"}
     arguments = [f"--config.file={yaml(tmp_path, content)}", "--slack.channel=#x", f"--storage.path={tmp_path / 's'}"]
     assert main.run(arguments, tokens) == 2
@@ -243,7 +242,7 @@ def test_more_than_two_tokens_are_a_mistake(tmp_path: Path, capsys: pytest.Captu
     assert "expected one token, or two on a line each" in capsys.readouterr().err
 
 
-def test_the_service_sends_digests_at_the_times_that_the_flags_give(tmp_path: Any) -> None:
+def test_the_service_sends_digests_at_the_times_that_the_flags_give(tmp_path: Path) -> None:
     flags = ["--digest.daily=9:05", "--digest.timezone=Europe/Zurich", "--prometheus.url=http://127.0.0.1:9"]
     chosen = settings.load([*flags, f"--storage.path={tmp_path}"], {})
     service = main._service(chosen, main._Configuration(chosen))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from datetime import timezone
 from typing import Any
 
 import pytest
 from alerting_fakes import Bench, FakePrometheus
 
 from pyrometer_alerting.diagnosis.diagnostician import Diagnostician
+from pyrometer_alerting.digest.scheduler import Digests, DigestScheduler
 from pyrometer_alerting.intake.reconcile import Pace, Reconciler
 from pyrometer_alerting.render.messages import Style, ThreadReplies
 
@@ -46,8 +48,13 @@ def diagnostician(bench: Bench) -> Diagnostician:
     return made
 
 
-@pytest.mark.parametrize("make", [lambda bench: bench.courier, reconciler, diagnostician])
-def test_a_stop_that_comes_just_before_a_rest_is_heard(bench: Bench, make: Callable[[Any], Any]) -> None:
+def digest_scheduler(bench: Bench) -> DigestScheduler:
+    digests = Digests((), timezone.utc, FakePrometheus())
+    return DigestScheduler(bench.store, digests, style=Style(), clock=bench.clock, changed=lambda: None)
+
+
+@pytest.mark.parametrize("make", [lambda bench: bench.courier, reconciler, diagnostician, digest_scheduler])
+def test_a_stop_that_comes_just_before_a_rest_is_heard(bench: Bench, make: Callable[[Bench], Any]) -> None:
     worker = make(bench)
     worker._wake = Overtaken(worker.stop)
     worker._wake.set()  # something just arrived

@@ -76,7 +76,7 @@ def test_a_lost_answer_leads_to_one_message(bench: Bench, kind: str, monkeypatch
 
 
 @pytest.mark.parametrize("status", [500, 502])
-def test_a_gateway_error_is_looked_up_before_posting_again(bench: Bench, status: Any) -> None:
+def test_a_gateway_error_is_looked_up_before_posting_again(bench: Bench, status: int) -> None:
     bench.slack.inject("chat.postMessage", "status", status=status)
     bench.receive(FIRING)
     bench.deliver()
@@ -85,7 +85,7 @@ def test_a_gateway_error_is_looked_up_before_posting_again(bench: Bench, status:
 
 
 @pytest.mark.parametrize("error", ["internal_error", "fatal_error"])
-def test_slacks_own_doubt_is_looked_up(bench: Bench, error: Any) -> None:
+def test_slacks_own_doubt_is_looked_up(bench: Bench, error: str) -> None:
     bench.slack.inject("chat.postMessage", "error", error=error)
     bench.receive(FIRING)
     bench.deliver()
@@ -96,8 +96,8 @@ def test_slacks_own_doubt_is_looked_up(bench: Bench, error: Any) -> None:
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("what", ["post", "update", "reply"])
 def test_a_crash_at_any_point_loses_and_repeats_nothing(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, after: Any, what: Any
-) -> Any:
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, after: bool, what: str
+) -> None:
     bench.receive(FIRING)
     if what != "post":
         bench.deliver()
@@ -105,7 +105,7 @@ def test_a_crash_at_any_point_loses_and_repeats_nothing(
     target = "update" if what == "update" else "post"
     real = getattr(bench.web, target)
 
-    def dies(*args: Any) -> Any:
+    def dies(*args: Any) -> object:
         if what == "reply" and args[3] is None:
             return real(*args)
         if after:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from alerting_fakes import START, Bench, FakePrometheus, iso, raw_alert
@@ -11,7 +11,7 @@ from alerting_fakes import START, Bench, FakePrometheus, iso, raw_alert
 from pyrometer_alerting.deliver.degrade import CHARTS_RETRY_SECONDS
 from pyrometer_alerting.deliver.pictures import IncidentPictures, PictureUploader
 from pyrometer_alerting.deliver.slack import SlackFailure
-from pyrometer_alerting.model.incident import ChartCurve, Diagnosis
+from pyrometer_alerting.model.incident import ChartCurve, Diagnosis, Incident
 
 DROP = raw_alert("TrainMfuDropped", run="llama", component="train")
 CURVE = ChartCurve((START, START + 10, START + 20), (0.4, 0.4, 0.3), (0.4, 0.4, 0.2), 0.4)
@@ -24,7 +24,7 @@ def diagnose(bench: Bench, at: float = 0.0) -> None:
         tx.outbox.request(incident.id, bench.clock.time, bench.clock.time)
 
 
-def kinds(message: Any) -> list[str]:
+def kinds(message: dict[str, Any]) -> list[str]:
     return [block["type"] for block in message["blocks"]]
 
 
@@ -83,7 +83,7 @@ class Studio:
         self.pictures.load = lambda: self._draw
         self.bench = bench
 
-    def _draw(self, prometheus: FakePrometheus, incident: Any, now: float) -> bytes:
+    def _draw(self, prometheus: FakePrometheus, incident: Incident, now: float) -> bytes:
         self.drawn += 1
         return PNG
 
@@ -144,7 +144,7 @@ def test_a_refused_upload_leaves_the_message_as_it_is(bench: Bench, studio: Stud
 
 
 def test_without_matplotlib_the_text_stands_alone(bench: Bench, studio: Studio) -> None:
-    def absent() -> Any:
+    def absent() -> NoReturn:
         raise ImportError("matplotlib")
 
     studio.pictures.load = absent

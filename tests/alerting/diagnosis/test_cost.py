@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from pyrometer_alerting.model.incident import Cost
 from pyrometer_kit.prometheus import Series
 
 
-def frame(mfu: Any, seconds: float = 1.0, **columns: Any) -> pd.DataFrame:
+def frame(mfu: Sequence[float], seconds: float = 1.0, **columns: Any) -> pd.DataFrame:
     count = len(mfu)
     at = START + seconds * np.arange(1, count + 1)
     return pd.DataFrame({"at": at, "mfu": mfu, "seconds": seconds, "tagged": False, **columns})

@@ -1,16 +1,17 @@
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from alerting_fakes import SILENT, START, FakeClock, FakePrometheus, alert, training_incident
+from alerting_fakes import SILENT, START, FakePrometheus, alert, training_incident
 
 from pyrometer_alerting.diagnosis.diagnostician import is_news, merge_diagnoses
 from pyrometer_alerting.diagnosis.investigation import investigate
-from pyrometer_alerting.model.incident import Cause, Cost, Diagnosis, Shape, culprits
+from pyrometer_alerting.model.incident import Cause, Cost, Diagnosis, Incident, Shape, culprits
 from pyrometer_alerting.model.named_causes import NAMED_CAUSES
 from pyrometer_alerting.state.correlation import explained_by
 from pyrometer_alerting.state.lifecycle import fold
@@ -22,17 +23,17 @@ DROP = NOW - 40
 NODES = [f"gpu-{number:03d}" for number in range(40, 48)]
 
 
-def point(value: Any, **labels: Any) -> Any:
+def point(value: float, **labels: str) -> Series:
     return Series(labels, ((NOW, float(value)),))
 
 
-def ramp(began: float, *, per_second: Any = 1.0, until: float = NOW, **labels: Any) -> Any:
+def ramp(began: float, *, per_second: float = 1.0, until: float = NOW, **labels: str) -> Series:
     times = [NOW - 600 + 5 * step for step in range(121)]
     points = tuple((at, max(0.0, min(at, until) - began) * per_second) for at in times)
     return Series(labels, points)
 
 
-def steps(*events: Any, **labels: Any) -> Any:
+def steps(*events: float, **labels: str) -> Series:
     times = [NOW - 600 + 5 * step for step in range(121)]
     return Series(labels, tuple((at, float(sum(event <= at for event in events))) for at in times))
 
@@ -52,7 +53,7 @@ class Cluster(FakePrometheus):
         self.lost: list[Series] = []
         self.racks: dict[str, str] = {}
 
-    def _answer(self, query: str) -> Any:
+    def _answer(self, query: str) -> list[Series]:
         self.queries.append(query)
         ranges = not query.startswith("increase(")
         if "rank_info" in query:
@@ -85,7 +86,7 @@ class Cluster(FakePrometheus):
             return [port for port in self.ports if port.labels["switch"] in query or port.labels["rail"] in query]
         return self.lost if "nic_link_up" in query else self.ports
 
-    def wire(self, *nodes: str, switch: str = "leaf-12", rail: str = "rail-3", lost: Any = ()) -> None:
+    def wire(self, *nodes: str, switch: str = "leaf-12", rail: str = "rail-3", lost: Collection[str] = ()) -> None:
         for node in nodes:
             port = point(1, node=node, device="mlx5_3", port="1", switch=switch, rail=rail)
             self.ports.append(port)
@@ -94,12 +95,12 @@ class Cluster(FakePrometheus):
     def heat(
         self,
         *,
-        node: Any = "gpu-042",
-        gpu: Any = "3",
+        node: str = "gpu-042",
+        gpu: str = "3",
         began: float = DROP - 2,
         until: float = NOW,
-        clock: FakeClock = 1230.0,
-        celsius: Any = 89.0,
+        clock: float = 1230.0,
+        celsius: float = 89.0,
         reason: str = "hw_thermal",
     ) -> None:
         self.throttled.append(ramp(began, until=until, node=node, gpu=gpu, reason=reason))
@@ -107,15 +108,15 @@ class Cluster(FakePrometheus):
 
 
 @pytest.fixture
-def cluster() -> Any:
+def cluster() -> Cluster:
     return Cluster()
 
 
-def diagnose(prometheus: FakePrometheus, others: Any = ()) -> Any:
+def diagnose(prometheus: FakePrometheus, others: Sequence[Incident] = ()) -> Diagnosis:
     return investigate(prometheus, training_incident(), list(others), NOW)
 
 
-def test_a_throttling_gpu_is_named_with_its_numbers(cluster: Any) -> None:
+def test_a_throttling_gpu_is_named_with_its_numbers(cluster: Cluster) -> None:
     cluster.heat()
     result = diagnose(cluster)
     (cause,) = result.causes
@@ -128,20 +129,20 @@ def test_a_throttling_gpu_is_named_with_its_numbers(cluster: Any) -> None:
     assert culprits(training_incident(diagnosis=result)) == ["gpu-042 GPU 3"]
 
 
-def test_the_most_specific_reason_is_named(cluster: Any) -> None:
+def test_the_most_specific_reason_is_named(cluster: Cluster) -> None:
     cluster.heat()
     cluster.heat(reason="hw_slowdown")
     assert [cause.cause for cause in diagnose(cluster).causes] == ["hardware thermal throttling"]
 
 
-def test_a_flapping_link_is_named(cluster: Any) -> None:
+def test_a_flapping_link_is_named(cluster: Cluster) -> None:
     cluster.flapping.append(steps(DROP, DROP + 15, DROP + 30, node="gpu-044", device="mlx5_5", port="1"))
     (cause,) = diagnose(cluster).causes
     assert (cause.part, cause.cause) == ("gpu-044 mlx5_5/1", "link flapping")
     assert cause.evidence[0].startswith("link went down 3 times since ")
 
 
-def test_what_began_after_the_drop_ranks_below_and_says_so(cluster: Any) -> None:
+def test_what_began_after_the_drop_ranks_below_and_says_so(cluster: Cluster) -> None:
     cluster.heat(began=DROP + 30)
     cluster.flapping.append(steps(DROP, DROP + 10, node="gpu-044", device="mlx5_5", port="1"))
     causes = diagnose(cluster).causes
@@ -149,7 +150,7 @@ def test_what_began_after_the_drop_ranks_below_and_says_so(cluster: Any) -> None
     assert causes[1].against == ("began 30 s after the drop",)
 
 
-def test_what_ended_before_the_drop_is_not_its_cause(cluster: Any) -> None:
+def test_what_ended_before_the_drop_is_not_its_cause(cluster: Cluster) -> None:
     flaps = (DROP - 66, DROP - 63, DROP - 60)
     cluster.flapping.append(steps(*flaps, node="gpu-044", device="mlx5_5", port="1"))
     fired = alert("NicLinkFlapping", labels={"node": "gpu-044", "device": "mlx5_5", "port": "1"}, starts_at=DROP - 58)
@@ -159,26 +160,26 @@ def test_what_ended_before_the_drop_is_not_its_cause(cluster: Any) -> None:
     assert "gpu-044 mlx5_5/1 link flapping (ended 60 s before the drop" in cause.evidence[1]
 
 
-def test_heat_of_another_run_is_not_a_cause(cluster: Any) -> None:
+def test_heat_of_another_run_is_not_a_cause(cluster: Cluster) -> None:
     cluster.heat(node="gpu-200")
     assert diagnose(cluster).causes[0].part == "unknown"
 
 
-def test_throttling_that_ended_long_ago_is_not_sold_as_a_cause(cluster: Any) -> None:
+def test_throttling_that_ended_long_ago_is_not_sold_as_a_cause(cluster: Cluster) -> None:
     cluster.heat(began=NOW - 250, until=NOW - 200, clock=1980.0, celsius=60.0)
     (cause,) = diagnose(cluster).causes
     assert cause.part == "unknown"
     assert "seen but not convincing: gpu-042 GPU 3" in cause.evidence[1]
 
 
-def test_nothing_found_is_unknown_with_what_was_looked_at(cluster: Any) -> None:
+def test_nothing_found_is_unknown_with_what_was_looked_at(cluster: Cluster) -> None:
     (cause,) = diagnose(cluster).causes
     assert cause.part == "unknown"
     assert cause.evidence[0].startswith("64 GPUs on 8 nodes: no convincing")
     assert culprits(training_incident(diagnosis=diagnose(cluster))) == []
 
 
-def test_a_silent_node_is_missing_evidence(cluster: Any) -> None:
+def test_a_silent_node_is_missing_evidence(cluster: Cluster) -> None:
     cluster.heat()
     cluster.silent.add("gpu-047")
     result = diagnose(cluster)
@@ -201,7 +202,7 @@ def heat_incident(**labels: Any) -> Any:
     return fold(None, [member], 0, START).incident
 
 
-def test_an_alert_of_our_own_confirms_or_stands_alone(cluster: Any) -> None:
+def test_an_alert_of_our_own_confirms_or_stands_alone(cluster: Cluster) -> None:
     alone = diagnose(cluster, [heat_incident()]).causes[0]
     assert (alone.part, alone.cause) == ("gpu-042 GPU 3", "thermal throttling")
     cluster.heat()
@@ -210,12 +211,12 @@ def test_an_alert_of_our_own_confirms_or_stands_alone(cluster: Any) -> None:
     assert confirmed[0].evidence[-1].startswith("GpuThrottledThermal firing since ")
 
 
-def test_alerts_of_other_clusters_and_nodes_do_not_count(cluster: Any) -> None:
+def test_alerts_of_other_clusters_and_nodes_do_not_count(cluster: Cluster) -> None:
     others = [heat_incident(cluster="c2"), heat_incident(node="gpu-200")]
     assert diagnose(cluster, others).causes[0].part == "unknown"
 
 
-def test_many_hot_gpus_are_no_single_part(cluster: Any) -> None:
+def test_many_hot_gpus_are_no_single_part(cluster: Cluster) -> None:
     for node in NODES[:4]:
         for gpu in range(8):
             cluster.heat(node=node, gpu=str(gpu))
@@ -224,13 +225,13 @@ def test_many_hot_gpus_are_no_single_part(cluster: Any) -> None:
     assert causes[0].evidence == ("32 of the run's 64 GPUs throttle, on 4 nodes",)
 
 
-def test_a_slow_clock_without_a_reason_is_seen(cluster: Any) -> None:
+def test_a_slow_clock_without_a_reason_is_seen(cluster: Cluster) -> None:
     cluster.clocks["gpu-041", "5"] = 1200.0
     (cause,) = diagnose(cluster).causes
     assert (cause.part, cause.against) == ("gpu-041 GPU 5", ("no throttle reason counted",))
 
 
-def test_equal_clocks_and_normal_temperature_speak_against(cluster: Any) -> None:
+def test_equal_clocks_and_normal_temperature_speak_against(cluster: Cluster) -> None:
     cluster.heat(clock=1980.0, celsius=60.0)
     (cause,) = diagnose(cluster).causes
     assert "temperature normal (60 °C)" in cause.against
@@ -242,7 +243,7 @@ def test_promql_values_are_escaped() -> None:
     assert matching("node", ["a.b", 'c"|d']) == 'node=~"a\\\\.b|c\\"\\\\|d"'
 
 
-def test_a_gpu_that_has_just_cooled_down_does_not_look_innocent(cluster: Any) -> None:
+def test_a_gpu_that_has_just_cooled_down_does_not_look_innocent(cluster: Cluster) -> None:
     cluster.heat(until=NOW - 5)
     cluster.recovered.add(("gpu-042", "3"))
     cluster.flapping.append(steps(DROP - 12, DROP - 9, DROP - 6, node="gpu-044", device="mlx5_5", port="1"))
@@ -299,7 +300,7 @@ def test_numbers_alone_are_news_only_now_and_then() -> None:
     assert not is_news(before, Diagnosis(99.0, before.causes))
 
 
-def test_a_link_that_is_quiet_since_the_drop_explains_it_less(cluster: Any) -> None:
+def test_a_link_that_is_quiet_since_the_drop_explains_it_less(cluster: Cluster) -> None:
     cluster.heat()
     cluster.flapping.append(steps(DROP - 15, DROP - 12, DROP - 9, node="gpu-044", device="mlx5_5", port="1"))
     heat, link = diagnose(cluster).causes
@@ -308,12 +309,12 @@ def test_a_link_that_is_quiet_since_the_drop_explains_it_less(cluster: Any) -> N
     assert link.score < 0.9 * heat.score * 0.8  # also while the heat has only just started
 
 
-def mass_event(name: str = "FabricMassEvent", **scope: str) -> Any:
+def mass_event(name: str = "FabricMassEvent", **scope: str) -> Incident:
     member = alert(name, labels={"component": "nic", **scope}, starts_at=DROP + 12)
     return fold(None, [member], 0, START).incident
 
 
-def test_a_switch_that_took_links_of_the_run_along_is_named_before_them(cluster: Any) -> None:
+def test_a_switch_that_took_links_of_the_run_along_is_named_before_them(cluster: Cluster) -> None:
     cluster.wire(*NODES[:4], "gpu-200", lost=(*NODES[:3], "gpu-200"))
     for node in NODES[:3]:
         cluster.flapping.append(steps(DROP - 2, DROP + 8, node=node, device="mlx5_3", port="1"))
@@ -329,13 +330,13 @@ def test_a_switch_that_took_links_of_the_run_along_is_named_before_them(cluster:
     assert explained_by(training_incident(), found, [event]) == [event]
 
 
-def test_a_switch_without_a_port_of_the_run_explains_nothing(cluster: Any) -> None:
+def test_a_switch_without_a_port_of_the_run_explains_nothing(cluster: Cluster) -> None:
     cluster.wire("gpu-200", "gpu-201", lost=("gpu-200", "gpu-201"))
     assert [cause.part for cause in diagnose(cluster, [mass_event(switch="leaf-12")]).causes] == ["unknown"]
     assert [cause.part for cause in diagnose(cluster, [mass_event(switch="leaf-13")]).causes] == ["unknown"]
 
 
-def test_a_switch_where_the_run_lost_no_link_is_seen_and_does_not_convince(cluster: Any) -> None:
+def test_a_switch_where_the_run_lost_no_link_is_seen_and_does_not_convince(cluster: Cluster) -> None:
     cluster.wire(*NODES[:4], "gpu-200", lost=("gpu-200",))
     event = mass_event(switch="leaf-12")
     found = diagnose(cluster, [event])
@@ -345,7 +346,7 @@ def test_a_switch_where_the_run_lost_no_link_is_seen_and_does_not_convince(clust
     assert explained_by(training_incident(), found, [event]) == []
 
 
-def test_a_rail_counts_where_a_port_of_the_run_at_it_lost_its_link(cluster: Any) -> None:
+def test_a_rail_counts_where_a_port_of_the_run_at_it_lost_its_link(cluster: Cluster) -> None:
     cluster.wire(*NODES[:4], switch="")
     event = mass_event(rail="rail-3")
     assert diagnose(cluster, [event]).causes[0].part == "unknown"
@@ -354,14 +355,14 @@ def test_a_rail_counts_where_a_port_of_the_run_at_it_lost_its_link(cluster: Any)
     assert (cause.part, cause.evidence[-1]) == ("rail rail-3", "1 of the run's 4 ports there lost its link")
 
 
-def test_all_links_of_a_host_are_the_host(cluster: Any) -> None:
+def test_all_links_of_a_host_are_the_host(cluster: Cluster) -> None:
     for device in ("mlx5_0", "mlx5_1", "mlx5_2"):
         cluster.flapping.append(steps(DROP - 2, node=NODES[3], device=device, port="1"))
     (cause,) = diagnose(cluster, [mass_event(node=NODES[3]), mass_event(node="gpu-200")]).causes
     assert (cause.part, cause.cause) == (NODES[3], "many links down at once")
 
 
-def test_a_rule_of_the_operators_own_on_a_rack_can_be_the_cause(cluster: Any) -> None:
+def test_a_rule_of_the_operators_own_on_a_rack_can_be_the_cause(cluster: Cluster) -> None:
     cluster.racks = dict.fromkeys(NODES[:2], "r07")
     (cause,) = diagnose(
         cluster, [mass_event("PowerFeedLost", rack="r07"), mass_event("PowerFeedLost", rack="r99")]
@@ -370,18 +371,18 @@ def test_a_rule_of_the_operators_own_on_a_rack_can_be_the_cause(cluster: Any) ->
     assert cause.evidence[-1] == "2 of the run's 8 nodes are in it"
 
 
-def test_what_is_about_the_whole_cluster_explains_each_of_its_runs_and_blames_no_part(cluster: Any) -> None:
+def test_what_is_about_the_whole_cluster_explains_each_of_its_runs_and_blames_no_part(cluster: Cluster) -> None:
     (cause,) = diagnose(cluster, [mass_event(), mass_event(cluster="c2", switch="leaf-12")]).causes
     assert (cause.part, cause.cause, cause.labels) == ("no single part", "many links down at once", None)
 
 
-def test_two_prometheus_that_tell_of_one_event_are_one_cause(cluster: Any) -> None:
+def test_two_prometheus_that_tell_of_one_event_are_one_cause(cluster: Cluster) -> None:
     cluster.wire(*NODES[:4], lost=NODES[:2])
     others = [mass_event(switch="leaf-12", prometheus=replica) for replica in "ab"]
     assert [cause.part for cause in diagnose(cluster, others).causes] == ["switch leaf-12"]
 
 
-def test_an_alert_that_ended_before_the_drop_is_not_its_cause_while_its_incident_goes_on(cluster: Any) -> None:
+def test_an_alert_that_ended_before_the_drop_is_not_its_cause_while_its_incident_goes_on(cluster: Cluster) -> None:
     """It was joined with the run's first drop, which came back without it."""
     over = alert("GpuThrottledThermal", firing=False, labels={"node": "gpu-042", "gpu": "3"}, starts_at=DROP - 400)
     other = replace(training_incident(), members=(*training_incident().members, replace(over, ends_at=DROP - 200)))

@@ -1,14 +1,12 @@
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from alerting_fakes import SILENT, START, FakeClock, FakePrometheus
 
 from pyrometer_alerting.app.analysis import EVERY_SECONDS, STALE_SECONDS, SignatureWatch
 from pyrometer_alerting.diagnosis import investigation
-from pyrometer_alerting.diagnosis.examination import examine
+from pyrometer_alerting.diagnosis.examination import Examination, examine
 from pyrometer_alerting.sources.batches import Run, batches
 from pyrometer_alerting.state.metrics import Metrics
 from pyrometer_kit.prometheus import Series
@@ -44,10 +42,10 @@ class Stored(FakePrometheus):
             return [Series({"attempt": "0", "tag": "checkpoint"}, tuple((float(t), 1.0) for t in times[chosen]))]
         return []
 
-    def _attempts(self) -> list[Any]:
+    def _attempts(self) -> list[np.ndarray]:
         return [self.trace.attempt == attempt for attempt in np.unique(self.trace.attempt)]
 
-    def _series(self, times: Any, values: Any, kept: Any) -> Series:
+    def _series(self, times: np.ndarray, values: np.ndarray, kept: np.ndarray) -> Series:
         attempt = str(self.trace.attempt[kept][0])
         return Series({"attempt": attempt}, tuple(zip(times[kept].tolist(), values[kept].tolist(), strict=True)))
 
@@ -146,7 +144,7 @@ def test_a_run_whose_look_fails_does_not_keep_the_others_from_theirs() -> None:
         daily_wave_of_run = staticmethod(lambda _prometheus, _run, _now: 0.0)
 
         @staticmethod
-        def examine(prometheus: FakePrometheus, run: Run, now: float, wave: float) -> Any:
+        def examine(prometheus: FakePrometheus, run: Run, now: float, wave: float) -> Examination | None:
             if run.name == "bad":
                 raise ValueError("odd")
             return investigation.examine(Stored(trace("steady", 1, 3.0)), run, now, wave)

@@ -16,7 +16,7 @@ from pyrometer_alerting.diagnosis.suspects import (
     suspects_from_ranks,
     weigh_shape,
 )
-from pyrometer_alerting.model.incident import Shape
+from pyrometer_alerting.model.incident import Cause, Shape
 from pyrometer_kit.prometheus import Series
 
 GPUS = pd.DataFrame([{"node": f"gpu-{n:03d}", "gpu": str(g)} for n in range(4) for g in range(8)])
@@ -36,7 +36,7 @@ def waits(slow: float = 0.62, node: str = "gpu-002") -> pd.DataFrame:
     return frame
 
 
-def causes(**found: Any) -> Any:
+def causes(**found: Any) -> tuple[Cause, ...]:
     evidence = Evidence(nodes=("gpu-002",), gpus=GPUS, **found)
     return diagnose(training_incident(), evidence, [], START + 60).causes
 

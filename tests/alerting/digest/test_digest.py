@@ -7,7 +7,6 @@ import threading
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -24,7 +23,7 @@ from pyrometer_alerting.digest.message import build_digest, charts, headline, mo
 from pyrometer_alerting.digest.mtbf import mtbf, poisson_interval
 from pyrometer_alerting.digest.pictures import DigestPictures
 from pyrometer_alerting.digest.scheduler import DAY, Digests, DigestScheduler, Schedule
-from pyrometer_alerting.model.incident import Cause, Cost, Diagnosis
+from pyrometer_alerting.model.incident import Cause, Cost, Diagnosis, Incident
 from pyrometer_alerting.render.messages import Style
 from pyrometer_kit.prometheus import Series
 from pyrometer_simulator.slack_blocks import check_message
@@ -105,7 +104,7 @@ def cluster() -> FakePrometheus:
     return prometheus
 
 
-def incidents() -> Any:
+def incidents() -> list[Incident]:
     hot = Diagnosis(START, (Cause("gpu-042 GPU 3", "heat", labels={"node": "n"}),), cost=Cost(2.0, 8, 0.4, START))
     return [
         training_incident(diagnosis=hot, started_at=START - 400, resolved_at=START - 100),

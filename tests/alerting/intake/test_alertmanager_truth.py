@@ -65,12 +65,12 @@ def long_outage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outage]:
 
 
 @pytest.fixture
-def alertmanager(stage: Any) -> RealAlertmanager:
+def alertmanager(stage: tuple[RealAlertmanager, Receiver]) -> RealAlertmanager:
     return stage[0]
 
 
 @pytest.fixture
-def receiver(stage: Any) -> Receiver:
+def receiver(stage: tuple[RealAlertmanager, Receiver]) -> Receiver:
     stage[1].prometheus.answers = []
     stage[1].refuse = 0
     return stage[1]

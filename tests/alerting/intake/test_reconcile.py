@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ class Upstream:
         self.prometheus = FakePrometheus()
         self.start([self.first, self.second], self.prometheus)
 
-    def start(self, alertmanagers: Any, prometheus: FakePrometheus) -> None:
+    def start(self, alertmanagers: Sequence[FakeAlertmanager], prometheus: FakePrometheus | None) -> None:
         self.reconciler = Reconciler(
             self.bench.store,
             self.bench.intake,
@@ -32,11 +33,11 @@ class Upstream:
             changed=lambda _outcome: None,
         )
 
-    def knows(self, *raw: Any, muted: bool = False) -> None:
+    def knows(self, *raw: dict[str, Any], muted: bool = False) -> None:
         self.first.knows(*raw, muted=muted)
         self.second.knows(*raw, muted=muted)
 
-    def fires(self, *raw: Any) -> None:
+    def fires(self, *raw: dict[str, Any]) -> None:
         now = self.bench.clock.time
         firing = [Series({**each["labels"], "alertstate": "firing"}, ((now, 1.0),)) for each in raw]
         self.prometheus.answers = [("^ALERTS", list(firing))]
@@ -57,7 +58,7 @@ def upstream(bench: Bench) -> Upstream:
     return Upstream(bench)
 
 
-def fault(upstream: Upstream, **more: Any) -> Any:
+def fault(upstream: Upstream, **more: Any) -> dict[str, Any]:
     return raw_alert(node="n1", gpu="3", starts_at=upstream.bench.clock.time - 10, **more)
 
 

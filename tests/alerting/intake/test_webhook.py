@@ -56,7 +56,7 @@ def test_digest_ignores_the_peer_but_not_the_content() -> None:
         ),
     ],
 )
-def test_what_is_not_alertmanagers_is_refused_with_a_reason(raw: Any, reason: str) -> None:
+def test_what_is_not_alertmanagers_is_refused_with_a_reason(raw: bytes, reason: str) -> None:
     with pytest.raises(BadDelivery) as caught:
         parse(raw)
     assert caught.value.reason == reason

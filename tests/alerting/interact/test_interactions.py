@@ -51,14 +51,14 @@ class Talking:
         self.service.start()
         wait_until(lambda: slack.app.socket.connected)
 
-    def receive(self, *alerts: Any, **more: Any) -> None:
+    def receive(self, *alerts: dict[str, Any], **more: Any) -> None:
         self.alertmanager.knows(*alerts)
         webhook = self.service.routes()[WEBHOOK_PATH].handler
         assert webhook(Request("POST", WEBHOOK_PATH, {}, body(*alerts, **more))).status == 200
         wait_until(lambda: self.slack.messages("gpu-alerts"))
 
     @property
-    def message(self) -> Any:
+    def message(self) -> dict[str, Any]:
         return self.slack.messages("gpu-alerts")[0]
 
     def press(self, action: str, user: str = ALICE) -> Any:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pyrometer_alerting.deliver import terminal
 from pyrometer_alerting.model import text
-from pyrometer_alerting.model.incident import Cause, ChartCurve, Cost, Diagnosis, Shape, from_json, to_json
+from pyrometer_alerting.model.incident import Cause, ChartCurve, Cost, Diagnosis, Incident, Shape, from_json, to_json
 from pyrometer_alerting.model.links import board_links, runbook_url, without_credentials
 from pyrometer_alerting.render import page
 from pyrometer_alerting.render.messages import Style, build, build_reply, has_chart
@@ -161,7 +161,7 @@ def test_what_is_over_is_told_as_it_was() -> None:
     assert "While it fired" not in build(TRANSCRIPT["diagnosed"], STYLE).text
 
 
-def many(**more: Any) -> Any:
+def many(**more: Any) -> Incident:
     hot = [
         alert(
             "GpuThrottledThermal",
@@ -272,7 +272,7 @@ hostile = st.text(max_size=200) | st.sampled_from(
     firing=st.booleans(),
 )
 def test_hostile_labels_stay_within_limits_and_ping_nobody(
-    labels: Any, annotations: Any, members: Any, strings: Any, firing: Any
+    labels: dict[str, str], annotations: dict[str, str], members: int, strings: list[str], firing: bool
 ) -> None:
     alerts = [alert(fingerprint=str(n), labels=labels, annotations=annotations) for n in range(members)]
     incident = fold(None, alerts, 3, START).incident
@@ -312,7 +312,7 @@ def test_hostile_labels_stay_within_limits_and_ping_nobody(
     assert "<!channel" not in rendered
 
 
-def _mrkdwn_texts(blocks: Any) -> Any:
+def _mrkdwn_texts(blocks: list[dict[str, Any]]) -> list[str]:
     objects = [
         item for block in blocks for item in (block.get("text"), *block.get("fields", []), *block.get("elements", []))
     ]

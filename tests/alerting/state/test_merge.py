@@ -10,18 +10,18 @@ from alerting_fakes import Bench, FakePrometheus, raw_alert
 
 from pyrometer_alerting.diagnosis.diagnostician import Diagnostician
 from pyrometer_alerting.intake.intake import JOIN_SECONDS
-from pyrometer_alerting.model.incident import Cause, Diagnosis
+from pyrometer_alerting.model.incident import Cause, Diagnosis, Incident
 from pyrometer_alerting.render.messages import Style, ThreadReplies
 from pyrometer_alerting.state.correlation import Topology
 
 HEAT = Cause("n1 GPU 3", "hardware thermal throttling", score=100.0, labels={"node": "n1", "gpu": "3"})
 
 
-def hot(now: float, **kwargs: Any) -> Any:
+def hot(now: float, **kwargs: Any) -> dict[str, Any]:
     return raw_alert("GpuThrottledThermal", node="n1", gpu="3", component="gpu", starts_at=now - 5, **kwargs)
 
 
-def drop(now: float, **kwargs: Any) -> Any:
+def drop(now: float, **kwargs: Any) -> dict[str, Any]:
     return raw_alert("TrainMfuDropped", run="r", component="train", starts_at=now - 2, **kwargs)
 
 
@@ -40,14 +40,14 @@ class Joined:
             changed=lambda: None,
         )
 
-    def receive(self, *alerts: Any, **more: Any) -> None:
+    def receive(self, *alerts: dict[str, Any], **more: Any) -> None:
         for incident_id in self.bench.receive(*alerts, **more).diagnose:
             self.diagnostician.poke(incident_id)
 
     def diagnose(self) -> None:
         self.diagnostician.step(lambda _prometheus, _incident, _others, now: Diagnosis(now, (HEAT,)))
 
-    def incidents(self) -> Any:
+    def incidents(self) -> list[Incident]:
         with self.bench.store.transaction() as tx:
             return tx.incidents()
 
@@ -132,7 +132,7 @@ def test_symptoms_of_one_run_are_one_incident(bench: Bench) -> None:
     assert "2 of 2 firing" in str(message["blocks"])
 
 
-def storm(count: int, names: int, now: float, **more: Any) -> list[Any]:
+def storm(count: int, names: int, now: float, **more: Any) -> list[dict[str, Any]]:
     return [
         raw_alert(
             f"Alert{index % names}", node=f"n{index // names}", fingerprint=f"{index:016x}", starts_at=now, **more

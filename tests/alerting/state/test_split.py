@@ -9,7 +9,7 @@ import pytest
 from alerting_fakes import Bench, FakePrometheus, raw_alert
 
 from pyrometer_alerting.diagnosis.diagnostician import UNRELATED_SECONDS, Diagnostician
-from pyrometer_alerting.model.incident import Cause, Diagnosis
+from pyrometer_alerting.model.incident import Cause, Diagnosis, Incident
 from pyrometer_alerting.model.routing import Routing, Rules
 from pyrometer_alerting.render.messages import Style, ThreadReplies
 from pyrometer_alerting.state.lifecycle import REOPEN_SECONDS
@@ -57,7 +57,7 @@ class Channel:
             self.diagnostician.step(self._diagnosed)
         self.bench.deliver()
 
-    def _diagnosed(self, _prometheus: Any, incident: Any, _others: Any, now: float) -> Diagnosis:
+    def _diagnosed(self, _prometheus: object, incident: Incident, _others: object, now: float) -> Diagnosis:
         fingerprints = tuple(one.fingerprint for one in incident.members if one.firing and "node" in one.labels)
         return Diagnosis(now, self.causes, onset=self.onset, strangers=fingerprints if self.strange else ())
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from alerting_fakes import START, alert, training_incident
 
+from pyrometer_alerting.model.incident import Incident
 from pyrometer_alerting.state.store import Store, StoreError
 
 
@@ -48,7 +48,7 @@ def test_the_file_gives_space_back(tmp_path: Path) -> None:
     store.close()
 
 
-def _large(number: int) -> Any:
+def _large(number: int) -> Incident:
     return training_incident(id=str(number), key=str(number), resolved_at=START, note="x" * 2000)
 
 

@@ -145,9 +145,9 @@ class NicCollector:
         return self._devices[name]
 
     def _samples(self, readings: list[DeviceReading]) -> list[Sample | Down]:
-        items: list[Sample | Down] = []
         expected = expected_by_peers(readings)
         self._gpus.refresh(self._clock.monotonic())
+        items: list[Sample | Down] = []
         for device, own, ports in self._memories.update(readings, self._clock.wall()):
             items += device_samples(device, own)
             gpu = self._gpus.nearest(device.pci.path)

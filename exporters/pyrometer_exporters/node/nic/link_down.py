@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from pyrometer_exporters.framework.metrics import Sample
 from pyrometer_exporters.node.nic.widening import Widening
 
 # Why a loss doesn't count. NEW: the port was never seen up.
@@ -64,6 +65,7 @@ class PortMemory:
         unarmed: why losses don't count at present; empty where they do.
         sources: raw counts at the previous read.
         behind: by how much a source lags the losses counted so far; it may catch up at the next read.
+        counter_samples: the latest samples by group of counters, with the group that they were made from.
     """
 
     events: int = 0
@@ -81,6 +83,7 @@ class PortMemory:
     sources: dict[str, int] = field(default_factory=dict)
     widening: Widening = field(default_factory=Widening)
     behind: dict[str, int] = field(default_factory=dict)
+    counter_samples: dict[int, tuple[object, list[Sample]]] = field(default_factory=dict, compare=False, repr=False)
     _last_two: tuple[PortObservation | None, PortObservation | None] = field(
         default=(None, None), compare=False, repr=False
     )
@@ -116,6 +119,7 @@ class PortMemory:
             self.sources.clear()
             self.behind.clear()
             self.widening.clear()
+            self.counter_samples.clear()
         self.ifindex = ifindex or self.ifindex
 
     def _lost(self, seen: PortObservation) -> int:

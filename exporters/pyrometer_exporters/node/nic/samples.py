@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Iterable
 
-from pyrometer_exporters.framework.metrics import Sample, new_sample
+from pyrometer_exporters.framework.metrics import Family, Sample, new_sample
 from pyrometer_exporters.node.nic.counters import SATURATED
 from pyrometer_exporters.node.nic.families import (
     DOWN_REASON,
@@ -30,34 +30,35 @@ from pyrometer_exporters.node.nic.families import (
 )
 from pyrometer_exporters.node.nic.link_down import CAUSES, REBOOT, RELOAD, PortMemory
 from pyrometer_exporters.node.nic.pcie import SPEED, SPEED_MAX, WIDTH, WIDTH_MAX
-from pyrometer_exporters.node.nic.readings import Counts, DeviceReading, Hop, PortReading
+from pyrometer_exporters.node.nic.readings import Counts, DeviceReading, PortReading
 from pyrometer_exporters.node.nic.temperatures import CELSIUS, CRITICAL_CELSIUS
 from pyrometer_exporters.node.nic.widening import CLEARED, WRAP
 
 RESET_REASONS = (WRAP, CLEARED, REBOOT, RELOAD)
 
 
-def device_samples(device: DeviceReading, memory: PortMemory | None) -> Iterator[Sample]:
-    """Yield the samples of a device without its ports; ``memory`` is that of the device's own counters, if any."""
+def device_samples(device: DeviceReading, memory: PortMemory | None) -> list[Sample]:
+    """Return the samples of a device without its ports; ``memory`` is that of the device's own counters, if any."""
     name = device.name
-    for tier, age in device.ages.items():
-        yield READ_AGE.sample(age, name, tier.name)
+    samples = [READ_AGE.sample(age, name, tier.name) for tier, age in device.ages.items()]
     for file, number in device.failing:
-        yield UNREADABLE.sample(1, name, file, errno.errorcode.get(number, str(number)).lower())
+        samples.append(UNREADABLE.sample(1, name, file, errno.errorcode.get(number, str(number)).lower()))
     for sensor, celsius, critical in device.temperatures:
-        yield CELSIUS.sample(celsius, name, sensor)
+        samples.append(CELSIUS.sample(celsius, name, sensor))
         if critical is not None:
-            yield CRITICAL_CELSIUS.sample(critical, name, sensor)
+            samples.append(CRITICAL_CELSIUS.sample(critical, name, sensor))
     for hop in device.hops:
-        yield from _hop_samples(name, hop)
+        values = ((WIDTH, hop.width), (WIDTH_MAX, hop.width_max), (SPEED, hop.speed), (SPEED_MAX, hop.speed_max))
+        samples += _present(values, name, hop.function)
     if memory is not None:
-        yield from _counter_samples((name, ""), memory, device.counts)
+        samples += _counter_samples((name, ""), memory, 0, device.counts)
+    return samples
 
 
 def port_samples(
     device: DeviceReading, port: PortReading, memory: PortMemory, *, gpu: str, peers_up: bool
-) -> Iterator[Sample]:
-    """Yield the samples of a port.
+) -> list[Sample]:
+    """Return the samples of a port.
 
     Args:
         device: the device that the port belongs to.
@@ -67,34 +68,49 @@ def port_samples(
         peers_up: whether the links of all like ports of the node are up.
     """
     at = (device.name, port.port)
-    for group in port.groups:
-        yield from _counter_samples(at, memory, group)
+    samples: list[Sample] = []
+    for group, counts in enumerate(port.groups):
+        samples += _counter_samples(at, memory, group, counts)
     for reason, times in memory.widening.settle().items():
         memory.resets[reason] = memory.resets.get(reason, 0) + times
-    yield _info(device, port, gpu)
+    samples.append(_info(device, port, gpu))
     if port.fec_mode:
-        yield FEC_MODE.sample(1, *at, port.fec_mode)
+        samples.append(FEC_MODE.sample(1, *at, port.fec_mode))
     if not device.link_is_constant:
-        yield from _link_samples(at, port, memory, peers_up=peers_up)
-    yield from _state_samples(at, port)
-    for reason in RESET_REASONS:
-        yield RESETS.sample(memory.resets.get(reason, 0), *at, reason)
+        samples += _link_samples(at, port, memory, peers_up=peers_up)
+    values = (
+        (STATE_ID, port.state_id),
+        (PHYSICAL_STATE_ID, port.physical_state_id),
+        (MTU, port.mtu),
+        (LIFESPAN, port.lifespan),
+    )
+    samples += _present(values, *at)
+    samples += [SETTING.sample(number, *at, name) for name, number in port.settings]
+    samples += [RESETS.sample(memory.resets.get(reason, 0), *at, reason) for reason in RESET_REASONS]
+    return samples
 
 
-def _hop_samples(device: str, hop: Hop) -> Iterator[Sample]:
-    values = ((WIDTH, hop.width), (WIDTH_MAX, hop.width_max), (SPEED, hop.speed), (SPEED_MAX, hop.speed_max))
-    for family, value in values:
-        if value is not None:
-            yield family.sample(value, device, hop.function)
+def _present(values: Iterable[tuple[Family, float | None]], *labels: str) -> list[Sample]:
+    return [family.sample(value, *labels) for family, value in values if value is not None]
 
 
-def _counter_samples(at: tuple[str, str], memory: PortMemory, counts: Counts) -> list[Sample]:
-    # Not by Family.sample(), which checks: a node has a thousand counters, and their labels are right by construction.
-    widened = memory.widening.value
-    samples: list[Sample] = []
+def _counter_samples(at: tuple[str, str], memory: PortMemory, group: int, counts: Counts) -> list[Sample]:
+    """Return the samples of a group of counters: those of the previous scrape if the group was not read since.
+
+    Most groups are read at every second scrape only, and most of a node's samples are counters;
+    ``benchmarks/bench_nic.py`` shows the difference.
+    """
+    known = memory.counter_samples.get(group)
+    if known is None or known[0] is not counts:
+        known = memory.counter_samples[group] = counts, _new_counter_samples(at, memory, counts)
+    return known[1]
+
+
+def _new_counter_samples(at: tuple[str, str], memory: PortMemory, counts: Counts) -> list[Sample]:
+    samples = []
     for counter, raw in counts:
         labels = at + counter.labels if counter.labels else at
-        samples.append(new_sample(counter.family, labels, widened(counter, raw)))
+        samples.append(new_sample(counter.family, labels, memory.widening.value(counter, raw)))
         if counter.saturates:
             samples.append(new_sample(SATURATED, (*at, counter.name), raw >= counter.maximum))
     return samples
@@ -108,32 +124,19 @@ def _info(device: DeviceReading, port: PortReading, gpu: str) -> Sample:
     )  # fmt: skip
 
 
-def _state_samples(at: tuple[str, str], port: PortReading) -> Iterator[Sample]:
-    for family, value in (
-        (STATE_ID, port.state_id),
-        (PHYSICAL_STATE_ID, port.physical_state_id),
-        (MTU, port.mtu),
-        (LIFESPAN, port.lifespan),
-    ):
-        if value is not None:
-            yield family.sample(value, *at)
-    for name, number in port.settings:
-        yield SETTING.sample(number, *at, name)
-
-
-def _link_samples(at: tuple[str, str], port: PortReading, memory: PortMemory, *, peers_up: bool) -> Iterator[Sample]:
-    if port.active is not None:
-        yield LINK_UP.sample(port.active, *at)
-    yield EXPECTED_UP.sample((memory.ever_active or peers_up) and not port.admin_down, *at)
+def _link_samples(at: tuple[str, str], port: PortReading, memory: PortMemory, *, peers_up: bool) -> list[Sample]:
+    expected = (memory.ever_active or peers_up) and not port.admin_down
+    samples = [] if port.active is None else [LINK_UP.sample(port.active, *at)]
+    samples.append(EXPECTED_UP.sample(expected, *at))
     if port.rate:
-        yield LINK_RATE.sample(port.rate, *at)
+        samples.append(LINK_RATE.sample(port.rate, *at))
     if memory.rate_max:
-        yield LINK_RATE_MAX.sample(memory.rate_max, *at)
-    yield LINK_DOWN_EVENTS.sample(memory.events, *at)
-    for cause in CAUSES:
-        yield IGNORED.sample(memory.ignored.get(cause, 0), *at, cause)
+        samples.append(LINK_RATE_MAX.sample(memory.rate_max, *at))
+    samples.append(LINK_DOWN_EVENTS.sample(memory.events, *at))
+    samples += [IGNORED.sample(memory.ignored.get(cause, 0), *at, cause) for cause in CAUSES]
     if memory.last_down is not None:
-        yield LAST_DOWN.sample(memory.last_down, *at)
-        yield LAST_DOWN_REASON.sample(1, *at, memory.last_reason or "unknown")
+        samples.append(LAST_DOWN.sample(memory.last_down, *at))
+        samples.append(LAST_DOWN_REASON.sample(1, *at, memory.last_reason or "unknown"))
     if port.active is False:
-        yield DOWN_REASON.sample(1, *at, port.down_reason or "unknown")
+        samples.append(DOWN_REASON.sample(1, *at, port.down_reason or "unknown"))
+    return samples
