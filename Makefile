@@ -136,7 +136,7 @@ $(INTEGRATIONS)/.installed: pyproject.toml $(PARTS:%=%/pyproject.toml)
 	@$(PYTHON) -m venv $(INTEGRATIONS)
 	@set -o pipefail; { $(INTEGRATIONS)/bin/python $(PIP) install 'pip>=25.1' \
 		&& $(INTEGRATIONS)/bin/python $(PIP) install --group integrations --editable ./kit --editable ./client --editable ./exporters \
-		&& $(INTEGRATIONS)/bin/python $(PIP) install --no-deps torchtitan==0.3.0; } \
+		&& $(INTEGRATIONS)/bin/python $(PIP) install --no-deps torchtitan==0.3.0 --editable ./simulator; } \
 		| $(SHORT) || $(NO_PIP)
 	@touch $@
 
