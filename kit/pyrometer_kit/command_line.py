@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
+from pyrometer_kit.version import installed
+
 
 def add_version_flag(parser: argparse.ArgumentParser, distribution: str) -> None:
     """Add ``--version``, which prints the command, the version of its distribution and of Python, and exits."""
@@ -15,7 +17,7 @@ def add_version_flag(parser: argparse.ArgumentParser, distribution: str) -> None
 
 
 class _VersionAction(argparse.Action):
-    """Looks the version up only when it is asked for: importlib.metadata takes memory for good."""
+    """Looks the version up only when it is asked for: it reads the folders of the import path."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         sys.stdout.write(version_line(parser.prog, str(self.const)) + "\n")
@@ -24,11 +26,5 @@ class _VersionAction(argparse.Action):
 
 def version_line(prog: str, distribution: str) -> str:
     """Return a line such as ``pyrometer-doctor, version 0.2.0 (python 3.11.7)``, in Prometheus's manner."""
-    from importlib import metadata  # noqa: PLC0415  needed by --version only
-
-    try:
-        version = metadata.version(distribution)
-    except metadata.PackageNotFoundError:  # run from a source tree
-        version = "unknown"
     python = ".".join(map(str, sys.version_info[:3]))
-    return f"{prog}, version {version} (python {python})"
+    return f"{prog}, version {installed(distribution)} (python {python})"

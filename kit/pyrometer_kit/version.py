@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from functools import cache
 
 UNKNOWN = "unknown"
 
 
-@cache
 def installed(name: str) -> str:
     """Return the version of the distribution ``name``, or ``unknown`` where it was never installed.
 
