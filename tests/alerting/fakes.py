@@ -15,6 +15,7 @@ from typing import Any
 from pyrometer_alerting.deliver.courier import Courier
 from pyrometer_alerting.deliver.limits import Timing
 from pyrometer_alerting.deliver.slack import WebSlack
+from pyrometer_alerting.diagnosis.diagnostician import Diagnostician
 from pyrometer_alerting.intake.intake import Intake, Outcome
 from pyrometer_alerting.intake.webhook import parse
 from pyrometer_alerting.model.incident import Alert, Incident
@@ -266,3 +267,15 @@ class Bench:
 
     def count(self, method: str, outcome: str | None = None) -> int:
         return sum(call.method == method and outcome in (None, call.outcome) for call in self.slack.calls)
+
+
+def diagnostician(bench: Bench) -> Diagnostician:
+    """Diagnose the incidents of a bench, whose Prometheus has no data."""
+    return Diagnostician(
+        bench.store,
+        FakePrometheus(),
+        replies=ThreadReplies(Style()),
+        clock=bench.clock,
+        metrics=bench.metrics,
+        changed=lambda: None,
+    )

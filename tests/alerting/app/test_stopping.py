@@ -7,13 +7,14 @@ from collections.abc import Callable
 from datetime import timezone
 from typing import Any
 
+import alerting_fakes
 import pytest
 from alerting_fakes import Bench, FakePrometheus
 
 from pyrometer_alerting.diagnosis.diagnostician import Diagnostician
 from pyrometer_alerting.digest.scheduler import Digests, DigestScheduler
 from pyrometer_alerting.intake.reconcile import Pace, Reconciler
-from pyrometer_alerting.render.messages import Style, ThreadReplies
+from pyrometer_alerting.render.messages import Style
 
 
 class Overtaken(threading.Event):
@@ -36,14 +37,7 @@ def reconciler(bench: Bench) -> Reconciler:
 
 
 def diagnostician(bench: Bench) -> Diagnostician:
-    made = Diagnostician(
-        bench.store,
-        FakePrometheus(),
-        replies=ThreadReplies(Style()),
-        clock=bench.clock,
-        metrics=bench.metrics,
-        changed=lambda: None,
-    )
+    made = alerting_fakes.diagnostician(bench)
     made.load = lambda: lambda *_, **__: None  # type: ignore[assignment]  # there is nothing to diagnose
     return made
 

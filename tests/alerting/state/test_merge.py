@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import alerting_fakes
 import pytest
-from alerting_fakes import Bench, FakePrometheus, raw_alert
+from alerting_fakes import Bench, raw_alert
 
-from pyrometer_alerting.diagnosis.diagnostician import Diagnostician
 from pyrometer_alerting.intake.intake import JOIN_SECONDS
 from pyrometer_alerting.model.incident import Cause, Diagnosis, Incident
-from pyrometer_alerting.render.messages import Style, ThreadReplies
 from pyrometer_alerting.state.correlation import Topology
 
 HEAT = Cause("n1 GPU 3", "hardware thermal throttling", score=100.0, labels={"node": "n1", "gpu": "3"})
@@ -31,14 +30,7 @@ class Joined:
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
         bench.intake._diagnoses = True
-        self.diagnostician = Diagnostician(
-            bench.store,
-            FakePrometheus(),
-            replies=ThreadReplies(Style()),
-            clock=bench.clock,
-            metrics=bench.metrics,
-            changed=lambda: None,
-        )
+        self.diagnostician = alerting_fakes.diagnostician(bench)
 
     def receive(self, *alerts: dict[str, Any], **more: Any) -> None:
         for incident_id in self.bench.receive(*alerts, **more).diagnose:

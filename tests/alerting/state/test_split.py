@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import alerting_fakes
 import pytest
-from alerting_fakes import Bench, FakePrometheus, raw_alert
+from alerting_fakes import Bench, raw_alert
 
-from pyrometer_alerting.diagnosis.diagnostician import UNRELATED_SECONDS, Diagnostician
+from pyrometer_alerting.diagnosis.diagnostician import UNRELATED_SECONDS
 from pyrometer_alerting.model.incident import Cause, Diagnosis, Incident
 from pyrometer_alerting.model.routing import Routing, Rules
-from pyrometer_alerting.render.messages import Style, ThreadReplies
 from pyrometer_alerting.state.lifecycle import REOPEN_SECONDS
 
 HEAT = Cause("n1 GPU 3", "hardware thermal throttling", score=100.0, labels={"node": "n1", "gpu": "3"})
@@ -25,14 +25,7 @@ class Channel:
         self.bench, self.causes, self.strange = bench, (HEAT,), False
         self.onset = bench.clock.time
         bench.intake._diagnoses = True
-        self.diagnostician = Diagnostician(
-            bench.store,
-            FakePrometheus(),
-            replies=ThreadReplies(Style()),
-            clock=bench.clock,
-            metrics=bench.metrics,
-            changed=lambda: None,
-        )
+        self.diagnostician = alerting_fakes.diagnostician(bench)
 
     def tell(self, name: str, *, firing: bool = True, lasted: float = 0.0, **labels: str) -> None:
         now = self.bench.clock.time
