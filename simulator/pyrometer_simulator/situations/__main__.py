@@ -1,4 +1,4 @@
-"""Play situations and tell what fires: ``python -m pyrometer_simulator.situations [--write FILE] [WORDS ...]``."""
+"""Play situations and report what fires: ``python -m pyrometer_simulator.situations [--write FILE] [WORDS ...]``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyrometer_simulator.stack import StackError, find_stack
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Play the situations whose names contain the words; return 1 if one is not as it says."""
+    """Play the situations whose names contain the words; return 1 if one ends differently than it promises."""
     parser = argparse.ArgumentParser(
         prog="python -m pyrometer_simulator.situations", description=(__doc__ or "").partition(":")[0]
     )

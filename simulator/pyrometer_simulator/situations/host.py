@@ -25,7 +25,7 @@ from pyrometer_simulator.situations.clock import HostClock, VirtualTime
 from pyrometer_simulator.sysfs import SysfsTree
 from pyrometer_simulator.sysfs_nic import write_value
 
-# What a real node's scrape may take; on a virtual clock nothing should take long.
+# A real node's scrape may take as long; on a virtual clock nothing should.
 SCRAPE_SECONDS = 5.0
 
 
@@ -66,7 +66,7 @@ class SteppedFollower(Follower):
     """Reads the kernel's log when a scrape asks, instead of in a thread that waits in real time."""
 
     def start(self) -> None:
-        """Read all that is there."""
+        """Read the whole log."""
         self._file = self._path.open("rb", buffering=0)
         self._bytes = 0
         while not self._drain(self._file.fileno()):
@@ -163,7 +163,7 @@ class Host:
         self._gatherer = None
 
     def reload_openibd(self) -> None:
-        """Reload the HCAs' driver: each device is created anew, its counters restart."""
+        """Reload the HCAs' driver: each device is created again, its counters restart."""
         for nic in self.tree.nics:
             self.tree.reload_driver(nic.name)
 

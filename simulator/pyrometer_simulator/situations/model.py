@@ -1,4 +1,4 @@
-"""What a situation is: the hardware, the steps on it, and the alerts that have to come of it."""
+"""Define a situation: the hardware, the steps on it, and the alerts that have to come of it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Situation:
 
     @property
     def silent(self) -> bool:
-        """Whether nobody is to be told anything."""
+        """Return whether nobody is to be told anything."""
         return not self.fires
 
     @property

@@ -23,7 +23,7 @@ Series = tuple[str, str]
 
 @dataclass
 class Target:
-    """What Prometheus scrapes: its labels, what it answers, and the series that came of it."""
+    """A target of Prometheus: what it answers, and the series that came of it."""
 
     answer: Callable[[], bytes | None]
     recording: Recording

@@ -101,7 +101,7 @@ def _test(number: int, case: Case) -> dict[str, Any]:
     return {
         "interval": f"{case.interval}s",
         "input_series": [{"series": series, "values": values} for series, values in case.series],
-        # No answer is expected, so that promtool tells the one that it got.
+        # No answer is expected, so that promtool prints the one that it got.
         "promql_expr_test": [{"expr": expr, "eval_time": end, "exp_samples": []} for expr in questions],
     }
 
