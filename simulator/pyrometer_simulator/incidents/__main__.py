@@ -1,4 +1,4 @@
-"""Generate incidents, let the real service watch them for 15 minutes, and score what it says.
+"""Generate incidents, let the real service watch them for 15 minutes, and score its answers.
 
 ``python -m pyrometer_simulator.incidents --seeds 1-3 --kinds hot_gpu,flapping_link``; ``--help`` for the rest.
 """

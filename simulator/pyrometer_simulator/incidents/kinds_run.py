@@ -41,7 +41,7 @@ def memory_pressure(world: World) -> Truth:
 
 @KINDS.kind("Llama 3: the kernel kills a process for memory")
 def oom_kill(world: World) -> Truth:
-    """Kill one rank's process for memory: the run stands still."""
+    """Kill one rank's process for memory: the run stops."""
     gpu = world.gpu()
     rank = world.layout.rank_of(gpu)
     world.event(gpu.node, "oom_kill", world.at)

@@ -27,7 +27,7 @@ class Attempt:
     """The steps of one attempt: `ends` by step, `parts` by (step, rank, part) in seconds, `tags` and `work` by step.
 
     `nodes` are the indexes of its nodes in the order of its ranks. `stopped` is when the last step, which never ended,
-    stood still, with the part that each rank is in.
+    stopped, with the part that each rank is in.
     """
 
     number: int
@@ -50,13 +50,13 @@ Effect = Callable[[float, Floats], Floats]
 
 @dataclass
 class Script:
-    """What happens to a run; times in Unix seconds.
+    """The events of a run; times in Unix seconds.
 
     Attributes:
         compute: effects on the ranks' own work.
         parts: effects booked as the part with this number.
         communication: seconds that everybody waits longer in the step that starts at a time.
-        stop: when the run stands still, in which part it holds which rank, and which ranks' processes are gone.
+        stop: when the run stops, in which part it holds which rank, and which ranks' processes are gone.
         restart: when it starts again after a stop, and on which nodes.
         switch: when its configuration changes: the new global batch size and the factor on the step's time.
         given: the MFU that the job expects, if it says so.

@@ -100,7 +100,7 @@ class PresentPrometheus:
 
 @dataclass(frozen=True)
 class Look:
-    """What the incident said after one diagnosis: when, its causes, how long it took to find them."""
+    """The incident after one diagnosis: when, its causes, how long it took to find them."""
 
     at: float
     diagnosis: Diagnosis

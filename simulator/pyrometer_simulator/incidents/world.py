@@ -22,7 +22,7 @@ DROPS = {"mild": (0.19, 0.25), "medium": (0.28, 0.4), "strong": (0.45, 0.62)}
 
 @dataclass(frozen=True)
 class Truth:
-    """What is wrong, as a reader of the channel would accept it.
+    """The fault, as a reader of the channel would accept it.
 
     Attributes:
         exact: the parts that are right, in the channel's notation.
@@ -257,7 +257,7 @@ class World:
         self.configured = (at, labels)
 
     def stop(self, at: float, held: dict[int, int], gone: tuple[int, ...] = ()) -> None:
-        """Let the run stand still: these ranks in these parts, the rest waiting; `gone` ranks have no process."""
+        """Let the run stop: these ranks in these parts, the rest waiting; `gone` ranks have no process."""
         self.script.stop = (at, held, gone)
         for node in self.layout.members:
             now = self.between(node, at)
