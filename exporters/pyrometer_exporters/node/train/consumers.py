@@ -12,7 +12,7 @@ MAX_CONSUMERS = 64
 MAX_PER_NETWORK = 8
 # One that asked within this many of its own intervals keeps its place.
 INTERVALS = 10
-# Of one that has asked once; the longest usual scrape interval.
+# Nobody's interval is known from its first request: this is the longest usual one.
 UNKNOWN_INTERVAL_SECONDS = 60.0
 MAX_INTERVAL_SECONDS = 600.0
 _SEPARATOR = "/"  # in no address

@@ -287,7 +287,7 @@ class PointStore:
                 self.shortened += self._series[key].points.shorten(length)
 
     def forget_future(self, now: float) -> None:
-        """Begin anew what a clock that was wrong, or a forger, put so far ahead that no Prometheus can have it."""
+        """Start over what a clock that was wrong, or a forger, put so far ahead that no Prometheus can have it."""
         latest = (now + AHEAD_SECONDS) * 1000
         for key, series in self._series.items():
             if series.newest > latest:
