@@ -40,7 +40,7 @@ def _totals(scores: Sequence[Score], how: str) -> Iterator[str]:
     yield ""
     right = sum(each.watch == RIGHT for each in alerted)
     share = _percent(right, len(alerted))
-    yield f"Of the {len(alerted)} with an alert, or where none was due, {share} are right over the whole watch."
+    yield f"Where an alert fired, or none was due ({len(alerted)}), {share} are right over the whole watch."
     yield from _times(scores)
 
 
