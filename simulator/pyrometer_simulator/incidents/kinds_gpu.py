@@ -61,6 +61,7 @@ def warm_gpu(world: World) -> Truth:
 @KINDS.kind("Llama 3: throttling that comes and goes")
 def pulsing_gpu(world: World) -> Truth:
     """Throttle one GPU by heat for most of each half minute."""
+    world.lasting = False
     gpu, seconds = world.gpu(), world.extra()
     on = world.strength(16.0, 24.0)
     spells = [(world.at + 30.0 * each, world.at + 30.0 * each + on) for each in range(60)]
@@ -292,6 +293,7 @@ def two_hot_gpus(world: World) -> Truth:
 @KINDS.kind("operators' reports: a short spell of heat that passes")
 def passing_heat(world: World) -> Truth:
     """Overheat one GPU for three to five minutes; then it is well again."""
+    world.lasting = False
     gpu, seconds = world.gpu(), world.extra()
     over = world.at + float(world.random.uniform(180, 300))
     world.throttle([gpu], ("sw_thermal",), [(world.at, over)], clock=1280, celsius=88, watts=430)
