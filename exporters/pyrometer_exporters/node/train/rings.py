@@ -227,7 +227,7 @@ class RingFile:
         if not stat.S_ISREG(status.st_mode):
             msg = f"{self.path} is not a regular file"
             raise BadRingError(msg)
-        magic, _created, _pid, length = struct.unpack("<4q", self._read(0, 32))
+        magic, _created, self.pid, length = struct.unpack("<4q", self._read(0, 32))
         if magic not in _RECORDS or not 0 < length <= ring.META_BYTES:
             msg = f"{self.path} is not a ring of version 1 or 2: update the exporter to the client's version"
             raise BadRingError(msg)
