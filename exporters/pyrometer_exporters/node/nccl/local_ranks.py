@@ -18,6 +18,8 @@ from pyrometer_exporters.node.train.rings import BadRingError, RingFile
 STALLED_SECONDS = 10.0
 STALLED_STEPS = 3.0
 _MIN_STEPS = 10
+# A node has 8 to 16 ranks; the newest count.
+MOST_RINGS = 64
 
 _LOCAL = re.compile(r"\|-- (\S+)\n\s+/32 host LOCAL")
 
@@ -28,36 +30,45 @@ class RingRank(NamedTuple):
     pid: int
     run: str
     rank: int
-    gpu: str
 
 
 class LocalRanks:
     """Reads the headers of the rings. Not thread-safe."""
 
     def __init__(self, folder: Path, procfs: Path) -> None:
-        self._path, self._procfs = folder, procfs
+        self._procfs = procfs
         self._folder = RingFolder(folder)
         self._files: dict[str, RingFile] = {}
         self._steps: dict[str, tuple[int, float]] = {}
 
     def read(self) -> list[RingRank]:
         """Return the ranks whose processes live; none where there are no rings."""
-        try:
-            names = self._folder.names()
-        except OSError:
-            names = frozenset()
+        self._find()
+        found = []
+        for file in self._files.values():
+            with contextlib.suppress(OSError, BadRingError, ValueError):
+                if file.meta.source == "client" and not file.header().closed and file.alive() and self._owns(file):
+                    found.append(RingRank(file.pid, file.meta.run, int(file.meta.rank)))
+        return found
+
+    def _find(self) -> None:
+        names: set[str] = set()
+        with contextlib.suppress(OSError):
+            listed = self._folder.rings()
+            names = set(sorted(listed, key=lambda name: listed[name].changed)[-MOST_RINGS:])
         for name in self._files.keys() - names:
             self._files.pop(name).close()
             self._steps.pop(name, None)
         for name in names - self._files.keys():
             with contextlib.suppress(OSError, BadRingError):
-                self._files[name] = RingFile(str(self._path / name))
-        found = []
-        for file in self._files.values():
-            with contextlib.suppress(OSError, BadRingError, ValueError):
-                if file.meta.source == "client" and not file.header().closed and file.alive():
-                    found.append(RingRank(file.pid, file.meta.run, int(file.meta.rank), file.meta.texts["gpu"]))
-        return found
+                self._files[name] = RingFile(self._folder.place(name))
+
+    def _owns(self, file: RingFile) -> bool:
+        """Return whether the process that a ring names may be its writer; one in a container can't be seen."""
+        try:
+            return (self._procfs / str(file.pid)).stat().st_uid == file.uid
+        except OSError:
+            return True
 
     def stalled(self, now: float) -> bool:
         """Return whether a rank that was making steps has stopped, at the monotonic time ``now``."""

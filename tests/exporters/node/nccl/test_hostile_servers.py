@@ -17,6 +17,7 @@ from pyrometer_simulator.nccl.job import Job, layouts
 from pyrometer_simulator.nccl.ras_server import RasJob, RasServer
 
 HELLO = b"SERVER PROTOCOL 2\nOK\nOK\n"
+BOMB = gzip.compress(b"0" * 20_000_000)
 Behaviour = Callable[[socket.socket], None]
 
 
@@ -42,7 +43,7 @@ def half_a_report(client: socket.socket) -> None:
 
 
 def gzip_bomb(client: socket.socket) -> None:
-    client.sendall(HELLO + gzip.compress(b"0" * 20_000_000))
+    client.sendall(HELLO + BOMB)
     client.shutdown(socket.SHUT_WR)
 
 
