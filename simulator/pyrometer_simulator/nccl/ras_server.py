@@ -31,8 +31,10 @@ class RasJob:
         job: TrainingJob,
         hosts: Callable[[int], str] = lambda node: f"10.0.{node // 250}.{node % 250 + 1}",
         version: tuple[int, int, int] = (2, 30, 7),
+        *,
         per_node: int = 8,
         clock: Callable[[], float] = time.monotonic,
+        wait: Callable[[float], None] = time.sleep,
     ) -> None:
         self.job = job
         self.version = version
@@ -40,7 +42,7 @@ class RasJob:
             report.Process(hosts(rank // per_node), 4000 + rank, rank % per_node) for rank in range(job.layout.ranks)
         ]
         self.initialising: dict[str, set[int]] = {}
-        self._clock = clock
+        self._clock, self._wait = clock, wait
         self._stopped: dict[int, float] = {}
         self._known: set[int] = set()
         self.asked = 0
@@ -49,12 +51,12 @@ class RasJob:
         """Stop or kill a rank's process: it doesn't answer any more."""
         self._stopped[rank] = self._clock()
 
-    def answer(self, timeout: float, wait: Callable[[float], None] = time.sleep) -> report.Job:
+    def answer(self, timeout: float) -> report.Job:
         """Return the state of the job; the first time after a process stopped it takes the time-out."""
         self.asked += 1
         new = self._stopped.keys() - self._known
         if new:
-            wait(timeout)
+            self._wait(timeout)
             self._known |= new
         groups = [
             self._communicator(number, name) for number, name in enumerate(self.job.groups) if self._is_known(name)

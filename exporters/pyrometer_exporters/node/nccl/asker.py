@@ -8,8 +8,9 @@ then on the first asks, and the others only look whether an exporter before them
 from __future__ import annotations
 
 import hashlib
-import http.client
 import json
+import socket
+import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
@@ -25,6 +26,7 @@ LATER_TURNS = 20
 MOST_LOOKED_AT = 8
 PROBE_SECONDS = 2.0
 STATUS_PATH = "/nccl"
+_MOST_ANSWER_BYTES = 65_536
 
 Probe = Callable[[str, str], bool]
 """Return whether the exporter at a host asks the job that has a communicator of this name."""
@@ -145,9 +147,12 @@ class Turns:
 
     def _is_turn(self, now: float) -> bool:
         """Return whether nobody before this node asks."""
-        before = self._order[: self._position][:MOST_LOOKED_AT]
         probe = self._probe
-        self._acts = bool(before) and probe is not None and not any(probe(host, self._job) for host in before)
+        if probe is None:  # the others can't be reached: the node with rank 0 does it where it isn't the first
+            self._acts = (self._node.lowest_rank() or (-1, 0))[0] == 0
+        else:
+            before = self._order[: self._position][:MOST_LOOKED_AT]
+            self._acts = bool(before) and not any(probe(host, self._job) for host in before)
         if self.asks or (not self._watchable and now - self._asked_at >= INTERVAL_SECONDS * LATER_TURNS):
             return True
         self._due = now + self._patience()
@@ -155,19 +160,33 @@ class Turns:
 
 
 def probe(host: str, port: int, job: str) -> bool:
-    """Return whether the exporter at a host asks this job; one that can't be read, such as with TLS, is trusted."""
-    connection = http.client.HTTPConnection(host, port, timeout=PROBE_SECONDS)
+    """Return whether the exporter at a host asks this job; one that can't be read, such as with TLS, is trusted.
+
+    Not by http.client, which takes as much memory as all of this collector.
+    """
     try:
-        connection.request("GET", STATUS_PATH)
-        answer = connection.getresponse()
-        if answer.status != http.HTTPStatus.OK:
-            return answer.status != http.HTTPStatus.NOT_FOUND
-        return job in json.loads(answer.read(65_536)).get("communicators", ())
-    except (TimeoutError, ConnectionRefusedError):
-        return False
-    except (http.client.HTTPException, ConnectionResetError, ValueError, AttributeError, TypeError):
+        with socket.create_connection((host, port), PROBE_SECONDS) as connection:
+            answer = _get(connection, host)
+    except ConnectionResetError:
         return True
     except OSError:
         return False
-    finally:
-        connection.close()
+    head, _, body = answer.partition(b"\r\n\r\n")
+    status = head.split(b" ", 2)[1:2]
+    if status != [b"200"]:
+        return status != [b"404"]
+    try:
+        return job in json.loads(body)["communicators"]
+    except (ValueError, KeyError, TypeError):
+        return True
+
+
+def _get(connection: socket.socket, host: str) -> bytes:
+    until, answer = time.monotonic() + PROBE_SECONDS, b""
+    connection.sendall(f"GET {STATUS_PATH} HTTP/1.0\r\nHost: {host}\r\n\r\n".encode())
+    while len(answer) < _MOST_ANSWER_BYTES and time.monotonic() < until:
+        chunk = connection.recv(_MOST_ANSWER_BYTES)
+        if not chunk:
+            break
+        answer += chunk
+    return answer

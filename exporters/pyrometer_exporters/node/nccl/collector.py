@@ -26,6 +26,7 @@ from pyrometer_exporters.node.nccl.progress import Named, Progress
 from pyrometer_exporters.node.nccl.ras_client import Conversation, NobodyListensError
 from pyrometer_exporters.node.nccl.snapshot import Communicator, Snapshot
 from pyrometer_kit.flags import Address, address
+from pyrometer_kit.http_message import Request
 
 log = logging.getLogger(__name__)
 
@@ -75,8 +76,8 @@ LONGEST_STANDSTILL = Family(
 RANK_BEHIND = Family(
     "pyrometer_nccl_rank_behind",
     "gauge",
-    "Collectives, at least 1, by which a rank that the others wait for is behind, from NCCL RAS; only while the job "
-    "stands still or the rank doesn't answer. state is behind, not_ready, missing, unresponsive or dead; host is the "
+    "Collectives, at least 1, by which a rank that the others wait for is behind, from NCCL RAS; only while nothing "
+    "moves or the rank doesn't answer. state is behind, not_ready, missing, unresponsive or dead; host is the "
     "address of pyrometer_node_address_info; rank is the job's where known; certain=no where another may be meant.",
     (*_JOB, "comm", "rank", "host", "gpu", "state", "certain"),
 )
@@ -352,7 +353,7 @@ class NcclCollector:
         """See :class:`ServesEndpoints`."""
         return {STATUS_PATH: self.status}
 
-    def status(self, _query: Mapping[str, str]) -> Reply:
+    def status(self, _request: Request) -> Reply:
         """Serve the jobs that this exporter asks, for exporters that would take over."""
         jobs = [watch.turns.job for watch in self.watches if watch.turns.asks and watch.latest()]
         return Reply("application/json", json.dumps({"communicators": jobs}).encode() + b"\n")

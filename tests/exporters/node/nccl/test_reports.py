@@ -163,11 +163,11 @@ def test_a_process_that_is_gone_is_unresponsive_and_then_dead() -> None:
     now = 0.0
     job = Job(layouts(32)[0])
     job.run()
-    ras = RasJob(job, clock=lambda: now)
-    ras.stop(21)
     waited: list[float] = []
+    ras = RasJob(job, clock=lambda: now, wait=waited.append)
+    ras.stop(21)
     for expected in ("unresponsive", "unresponsive", "dead"):
-        answer = ras.answer(5, waited.append)
+        answer = ras.answer(5)
         json_form = json_answer.read(chunks("".join(report.as_json(answer)).encode()))
         text_form = text_answer.read(chunks("".join(report.as_text(answer, verbose=True)).encode()))
         for found in (json_form, text_form):
