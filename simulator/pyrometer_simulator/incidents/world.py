@@ -82,7 +82,7 @@ class World:
         self.util: Floats = np.minimum(100.0, np.round(98 + 1.0 * random.standard_normal(shape)))
         self.tensor: Floats = 0.46 + 0.01 * random.standard_normal(shape)
         self.held = {reason: np.zeros(shape) for reason in REASONS}
-        capped = random.uniform(0.15, 0.5, (count, GPUS))
+        capped = random.uniform(0.1, 0.3, (count, GPUS))
         self.held["power_cap"] += capped * (self.times - self.begin + 4000.0)[:, :, None]
         self.gpu_up: Floats = np.ones(shape)
         self.width: Floats = np.full(shape, 16.0)
