@@ -67,7 +67,7 @@ def _of_text(world: World, text: str) -> Iterator[str]:
 
 
 def _was_silent(world: World, node: int) -> bool:
-    """Return whether a node's exporter missed three scrapes in a row at some time: one or two are nothing to tell."""
+    """Return whether a node's exporter missed three scrapes in a row at some time: one or two are no news."""
     missed = ~world.answers[:, node]
     return bool((missed[2:] & missed[1:-1] & missed[:-2]).any())
 

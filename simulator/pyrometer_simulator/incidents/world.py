@@ -55,13 +55,21 @@ class World:
     """A cluster under construction: kinds and red herrings call its methods, `metrics` writes what results."""
 
     def __init__(
-        self, seed: int, kind: str, severity: str, *, nodes: int | None = None, interval: float = 5.0, late: float = 0.0
+        self,
+        seed: int,
+        kind: str,
+        severity: str,
+        *,
+        nodes: int | None = None,
+        interval: float = 5.0,
+        late: float = 0.0,
+        begin: float = BASE,
     ) -> None:
         self.seed, self.kind, self.severity = seed, kind, severity
         self.random = np.random.default_rng([seed, *kind.encode()])
         self.layout = draw(self.random, f"w{seed}-{kind}", interval, nodes)
-        self.begin = BASE
-        self.at = BASE + max(PREFIX, 75 * self.layout.step) + float(self.random.uniform(60, 180))
+        self.begin = begin
+        self.at = begin + max(PREFIX, 75 * self.layout.step) + float(self.random.uniform(60, 180))
         self.end = self.at + late + WATCH + 180.0
         self.script = Script()
         self._make_hardware()
