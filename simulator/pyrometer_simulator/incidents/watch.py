@@ -104,6 +104,7 @@ class Look:
 
     at: float
     diagnosis: Diagnosis
+    incident: Incident
     firing: bool
     seconds: float
     queries: int
@@ -290,7 +291,7 @@ class _Bench:
             diagnosis = incident.diagnosis
             if diagnosis is not None and self._last.get(incident.id) != diagnosis.at:
                 self._last[incident.id] = diagnosis.at
-                self._watched.looks.append(Look(self.clock.now, diagnosis, incident.firing, seconds, queries))
+                self._watched.looks.append(Look(self.clock.now, diagnosis, incident, incident.firing, seconds, queries))
 
     def _deliver_to_slack(self) -> float:
         """Send what is due; return the seconds until more is."""
