@@ -1,4 +1,4 @@
-"""Makes fakes.py, real.py and chaos.py importable as `alerting_*` (the tests have no packages); the common fixtures."""
+"""Makes fakes.py and its like importable as `alerting_*` (the tests have no packages); the common fixtures."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ def _load(name: str, file: str) -> ModuleType:
 
 
 _module = _load("alerting_fakes", "fakes.py")
+_load("alerting_situations", "situations.py")
 _load("alerting_real", "real.py")
 _load("alerting_chaos", "chaos.py")
 
