@@ -113,6 +113,11 @@ class Diagnosis:
     concluded_at: float | None = None  # when the first cause became the first one
     revision: str = ""  # why the first cause was replaced the last time, for the thread
 
+    @property
+    def names_cause(self) -> bool:
+        """True if the first cause is one that people can confirm or deny: not `unknown`."""
+        return bool(self.causes) and bool(self.causes[0].cause)
+
     def signature(self) -> tuple[object, ...]:
         """Return a key that is equal for two diagnoses between which a reader would not decide otherwise."""
         first = tuple((cause.part, cause.cause, cause.confidence) for cause in self.causes[:1])
