@@ -111,11 +111,12 @@ class Look:
 
 @dataclass
 class Watched:
-    """One incident, watched: looks at the run's incident, and what was sent to Slack (time, method, text)."""
+    """One incident, watched: looks at the run's incident; calls to Slack (time, method, text) and their threads."""
 
     webhook: float | None = None
     looks: list[Look] = field(default_factory=list)
     calls: list[tuple[float, str, str]] = field(default_factory=list)
+    threads: list[str] = field(default_factory=list)
     incidents: list[Incident] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     seconds: float = 0.0
@@ -225,7 +226,7 @@ class _Bench:
         slack = WebSlack(TOKEN, self._slack.url)
         self._service = Service(self._store, slack, CHANNEL, prometheus=self._present, style=Style(), clock=self.clock)
         self._webhook = self._service.routes()[WEBHOOK_PATH]
-        self._diagnose = load_diagnose()
+        self._load = load_diagnose()
         self._seen = 0
         self.every, self._looked = 0.0, 0.0
         self._last: dict[str, float] = {}
@@ -272,6 +273,14 @@ class _Bench:
             self._looked = self.clock.now
             self._note(time.perf_counter() - started, self._present.queries - before)
 
+    def _diagnose(self, prometheus: Prometheus, incident: Incident, others: list[Incident], now: float) -> Diagnosis:
+        """Diagnose as the service does, and keep what goes wrong: its worker survives it."""
+        try:
+            return self._load(prometheus, incident, others, now)
+        except Exception as error:
+            self._watched.errors.append(f"{type(error).__name__}: {error}")
+            raise
+
     def _note(self, seconds: float, queries: int) -> None:
         with self._store.transaction() as tx:
             found = [
@@ -289,6 +298,7 @@ class _Bench:
             wait = self._service.courier.step()
             for call in self._slack.calls[self._seen :]:
                 self._watched.calls.append((self.clock.now, call.method, str(call.args.get("text", ""))))
+                self._watched.threads.append(str(call.args.get("ts") or call.args.get("thread_ts") or ""))
             self._seen = len(self._slack.calls)
             if wait > 0:
                 return wait
