@@ -2,7 +2,7 @@
 
 ``echo "new riser" > /var/lib/pyrometer/maintenance`` before the work, ``rm`` after it: meanwhile no rule pages for the
 node.
-A sample line: ``pyrometer_node_maintenance{source="file"} 1``. What Slurm and Kubernetes say is joined by the rules.
+A sample line: ``pyrometer_node_maintenance{source="file"} 1``. The rules join it with Slurm and Kubernetes.
 """
 
 from __future__ import annotations
