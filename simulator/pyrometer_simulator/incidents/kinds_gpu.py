@@ -91,7 +91,7 @@ def rack_power_limit(world: World) -> Truth:
     for node in nodes:
         world.limit[world.between(node, world.at), node] = watts
     world.throttle(
-        gpus, ("power_cap",), [(world.at, world.end)], share=0.55, clock=world.strength(1450, 1000), watts=watts - 8
+        gpus, ("power_cap",), [(world.at, world.end)], share=0.48, clock=world.strength(1450, 1000), watts=watts - 8
     )
     world.slow(gpus, world.extra())
     return _rack(world, nodes, r"(?i)power")
@@ -105,7 +105,7 @@ def node_power_limit(world: World) -> Truth:
     watts = round(world.strength(450, 320), -1)
     world.limit[world.between(node, world.at), node] = watts
     world.throttle(
-        gpus, ("power_cap",), [(world.at, world.end)], share=0.55, clock=world.strength(1450, 1000), watts=watts - 8
+        gpus, ("power_cap",), [(world.at, world.end)], share=0.48, clock=world.strength(1450, 1000), watts=watts - 8
     )
     world.slow(gpus, world.extra())
     return _node(world, node, r"(?i)power")

@@ -16,7 +16,7 @@ from pyrometer_simulator.incidents.world import Truth, World
 PRECISION = 65.0  # two scrapes of 15 s, an evaluation and the smoothing of the onset's curve
 LEAST_HOURS = 0.3  # of a GPU: less is told as nothing
 _LOWER = re.compile(r"clock down to (\d+) MHz against (\d+) MHz(?: before the drop and (\d+) MHz)?")
-_OF_RUN = re.compile(r"(\d+) of the run's (?:other )?(\d+) (GPUs|nodes)")
+_OF_RUN = re.compile(r"(\d+) of the run's (?:other )?(\d+) (GPUs|nodes)(?! there)")
 _OTHERS = re.compile(r"(?:run's other|the other) (\d+) GPUs")
 _OF_NODE = re.compile(r"(\d+) of its (\d+) GPUs")
 _ROSTER = re.compile(r"(?:(\d+) of )?(\d+) GPUs (?:on|of) (\d+) nodes")
@@ -60,10 +60,16 @@ def _of_text(world: World, text: str) -> Iterator[str]:
     yield from (match[0] for match in _SPENT.finditer(text) if int(match[1]) > int(match[2]))
     yield from (match[0] for match in _SHARE.finditer(text) if int(match[1]) > 100)
     for match in _SILENT.finditer(text):
-        if match[1] in layout.names and layout.names.index(match[1]) not in world.last_seen:
-            yield match[0]
+        if match[1] in layout.names and not _was_silent(world, layout.names.index(match[1])):
+            yield f"{match[0]}: it missed a scrape"
     if "the job does not name them" in text:
         yield "the job does not name them (run.part)"
+
+
+def _was_silent(world: World, node: int) -> bool:
+    """Return whether a node's exporter missed three scrapes in a row at some time: one or two are no news."""
+    missed = ~world.answers[:, node]
+    return bool((missed[2:] & missed[1:-1] & missed[:-2]).any())
 
 
 def _of_cause(world: World, truth: Truth, cause: Cause, look: Look) -> Iterator[str]:

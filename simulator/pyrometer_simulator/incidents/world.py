@@ -55,13 +55,21 @@ class World:
     """A cluster under construction: kinds and red herrings call its methods, `metrics` writes what results."""
 
     def __init__(
-        self, seed: int, kind: str, severity: str, *, nodes: int | None = None, interval: float = 5.0, late: float = 0.0
+        self,
+        seed: int,
+        kind: str,
+        severity: str,
+        *,
+        nodes: int | None = None,
+        interval: float = 5.0,
+        late: float = 0.0,
+        begin: float = BASE,
     ) -> None:
         self.seed, self.kind, self.severity = seed, kind, severity
         self.random = np.random.default_rng([seed, *kind.encode()])
         self.layout = draw(self.random, f"w{seed}-{kind}", interval, nodes)
-        self.begin = BASE
-        self.at = BASE + max(PREFIX, 75 * self.layout.step) + float(self.random.uniform(60, 180))
+        self.begin = begin
+        self.at = begin + max(PREFIX, 75 * self.layout.step) + float(self.random.uniform(60, 180))
         self.end = self.at + late + WATCH + 180.0
         self.script = Script()
         self._make_hardware()
@@ -82,7 +90,7 @@ class World:
         self.util: Floats = np.minimum(100.0, np.round(98 + 1.0 * random.standard_normal(shape)))
         self.tensor: Floats = 0.46 + 0.01 * random.standard_normal(shape)
         self.held = {reason: np.zeros(shape) for reason in REASONS}
-        capped = random.uniform(0.15, 0.5, (count, GPUS))
+        capped = random.uniform(0.1, 0.3, (count, GPUS))
         self.held["power_cap"] += capped * (self.times - self.begin + 4000.0)[:, :, None]
         self.gpu_up: Floats = np.ones(shape)
         self.width: Floats = np.full(shape, 16.0)
