@@ -19,7 +19,7 @@ MERGED = {"clock": "throttle", "throttle": "throttle", "xid": "xid", "pcie": "pc
 
 @dataclass(frozen=True)
 class Case:
-    """What facts are weighed against: the drops, whether and since when they are over, the roster, the curve."""
+    """The standard that facts are weighed against: the drops, whether and since when they are over, the roster, the curve."""
 
     now: float
     drops: tuple[float, ...] = ()
@@ -162,7 +162,7 @@ def _with_waits(found: Sequence[Candidate], roster: Roster) -> list[Candidate]:
         for one in others
     ]
     alone = [one for one in waits if one not in explained]
-    # What is there may be an innocent bystander: the waits keep a candidate of their own, which it must beat.
+    # A sick part there may be an innocent bystander: the waits keep a candidate of their own, which it must beat.
     return [*supported, *alone, *(replace(one, support=()) for one in explained)]
 
 

@@ -12,7 +12,7 @@ from pyrometer_alerting.diagnosis.weights import Weights
 from pyrometer_alerting.model.fact import Roster
 from pyrometer_alerting.model.incident import NO_SINGLE_PART, Cause, Diagnosis, Incident, part_of
 
-# What each provider looks at, for the list of what was looked at in vain.
+# The subject of each provider, for the list of all that was looked at in vain.
 LOOKED_AT = {
     "slowdowns": "throttling",
     "clocks": "clocks",

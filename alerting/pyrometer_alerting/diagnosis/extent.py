@@ -18,7 +18,7 @@ LEAST_GPUS = 3  # of a node; of a node of which the run uses fewer, all
 LEAST_NODES = 2  # of a rack
 BROAD = 0.25  # of the run's GPUs: more are no single part
 BROAD_GPUS, BROAD_NODES = 8, 3
-# What a place does to all nodes in it, so that it may be the whole run's place that is sick.
+# Troubles that a place does to all its nodes: then it may be the place of the whole run that is sick.
 OF_PLACES = frozenset({"hw_thermal", "sw_thermal", "hw_power_brake", "hw_slowdown", "power_limit"})
 
 Labels = tuple[tuple[str, str], ...]

@@ -34,7 +34,7 @@ class Rank:
 
 @dataclass(frozen=True)
 class Questions:
-    """What a provider knows and asks with: the run, its roster, the drop's onset, the facts found before it."""
+    """The knowledge that a provider asks with: the run, its roster, the drop's onset, the facts found before it."""
 
     prometheus: Prometheus
     incident: Incident
@@ -92,7 +92,7 @@ class Questions:
 
 @dataclass(frozen=True)
 class Look:
-    """What one provider found: facts, and of which kinds it can tell that there are no others."""
+    """The facts that one provider found, and the kinds of which it knows that there are no others."""
 
     facts: tuple[Fact, ...] = ()
     kinds: frozenset[str] = frozenset()

@@ -175,7 +175,7 @@ def _collections(questions: Questions, found: Iterable[Fact]) -> list[Fact]:
 
 
 def silent_ranks(questions: Questions) -> Look:
-    """Return the ranks of a run that stands which are behind, or which alone are not waiting."""
+    """Return the ranks of a stalled run which are behind, or which alone are not waiting."""
     run, kinds = questions.of_run(), frozenset({"rank_silent"})
     newest = questions.values(f"max by (attempt) (pyrometer_train_last_step_timestamp_seconds{run})", ("attempt",))
     if not newest or questions.now - max(newest.values()) < STANDS_SECONDS:

@@ -3,7 +3,7 @@
 `KINDS` has, for each kind of fact, its family, its name in a message and its prior: how much the mere sight of such a
 fact says. `FEATURES` has what its time, its extent, its strength and the other facts add or take. Both were set by
 published practice (a lost GPU or link stops every rank; hardware slowdown and power brake cut clocks hardest) and are
-replaced by fitted figures as a whole: no figure of the ranking stands anywhere else.
+replaced by fitted figures as a whole: no figure of the ranking is anywhere else.
 """
 
 from __future__ import annotations
