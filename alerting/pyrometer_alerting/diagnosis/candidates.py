@@ -19,7 +19,7 @@ MERGED = {"clock": "throttle", "throttle": "throttle", "xid": "xid", "pcie": "pc
 
 @dataclass(frozen=True)
 class Case:
-    """The standard that facts are weighed against: the drops, whether and since when they are over, the roster, the curve."""
+    """The standard that facts are weighed against: drops, their end, the roster, the curve."""
 
     now: float
     drops: tuple[float, ...] = ()
