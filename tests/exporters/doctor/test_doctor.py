@@ -17,7 +17,7 @@ import pytest
 from pyrometer_exporters.doctor import main as doctor
 from pyrometer_exporters.doctor.failures import DIVIDED, NO_NVLINK, NOTHING, Failures, why_absent
 from pyrometer_exporters.framework.metrics import Family
-from pyrometer_simulator.nvml import SimulatedGpus, installed
+from pyrometer_simulator.nvml import SimulatedGpu, SimulatedGpus, installed
 
 
 class Bench:
@@ -111,8 +111,8 @@ def test_a_gpu_without_any_source_of_thermal_throttling_is_a_problem(bench: Benc
         (
             lambda gpus: gpus[2].lose(),
             (
-                "GPU 2 can't be read: gpu_is_lost (nvmlDeviceGetHandleByPciBusId returned 15: the GPU has fallen off "
-                "the bus)"
+                "GPU 2 (0000:3a:00.0) can't be read: gpu_is_lost (nvmlDeviceGetHandleByPciBusId returned 15: the GPU has "
+                "fallen off the bus)"
             ),
         ),
         (
@@ -138,7 +138,47 @@ def test_what_is_broken_is_said_and_told_by_the_exit_status(
     spoil(bench.make())
     status, report = bench.json("--collector.gpu.expected=3")
     assert status == 1
-    assert problem in report["problems"]
+    assert problem in [*report["problems"], *(fault["what"] for fault in report["faults"])]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "what", "step", "alert"),
+    [
+        (lambda gpu: gpu.lose(), "can't be read: gpu_is_lost", "drain the node and reboot it", "GpuLost"),
+        (lambda gpu: gpu.require_reset(), "can't be read: reset_required", "--gpu-reset -i 1", "GpuLost"),
+        (lambda gpu: gpu.hide(), "is on the PCI bus, but the driver doesn't present it", "dmesg | grep", "GpuLost"),
+        (
+            lambda gpu: gpu.set(remapped={"pending": 1}),
+            "memory rows wait for a reset",
+            "--gpu-reset -i 1",
+            "GpuEccUncorrected",
+        ),
+        (lambda gpu: gpu.set(remapped={"failure": 1}), "could not be remapped", "replace the GPU", "GpuRowRemapFailed"),
+        (lambda gpu: gpu.set(recovery_action=2), "asks for recovery (2)", "reboot it", "GpuRecoveryNeeded"),
+    ],
+)
+def test_a_sick_node_is_never_called_well_and_each_fault_has_a_next_step(
+    bench: Bench, spoil: Callable[[SimulatedGpu], None], what: str, step: str, alert: str
+) -> None:
+    gpus = bench.make()
+    spoil(gpus[1])
+    status, report = bench.json()
+    assert status == 1
+    faults = [fault for fault in report["faults"] if what in fault["what"]]
+    assert [(step in fault["next_step"], fault["alert"]) for fault in faults] == [(True, alert)]
+    status, text = bench.doctor()
+    assert "no fault found" not in text
+    assert f"({alert})" in text
+
+
+def test_a_missing_gpu_is_named_by_its_address(bench: Bench) -> None:
+    gpus = bench.make()
+    gpus[1].hide()
+    _status, report = bench.json()
+    address = gpus[1].pci_bus_id.lower()[4:]
+    assert [fault["what"] for fault in report["faults"]] == [
+        f"the GPU at {address} is on the PCI bus, but the driver doesn't present it"
+    ]
 
 
 def test_a_log_that_cannot_be_read_is_a_problem(bench: Bench) -> None:
@@ -156,8 +196,9 @@ def test_versions_that_differ_are_both_named(bench: Bench) -> None:
     module.write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  590.48.01  Tue\n")
     status, report = bench.json()
     assert status == 1
-    (problem,) = report["problems"]
-    assert "13.595.45.04 and 590.48.01: reload the driver or reboot" in problem
+    (fault,) = report["faults"]
+    assert fault["what"].endswith("13.595.45.04 and 590.48.01")
+    assert "reload the kernel module" in fault["next_step"]
 
 
 @pytest.mark.parametrize(
@@ -181,15 +222,15 @@ def test_a_driver_that_cannot_be_used_is_a_problem_also_where_the_bus_cannot_be_
     (bench.folder / "sys").rename(bench.folder / "elsewhere")
     status, report = bench.json()
     assert status == 1
-    assert report["problems"][0].startswith(f"the NVIDIA driver can't be used: {said}")
+    assert report["faults"][0]["what"].startswith(f"the NVIDIA driver can't be used: {said}")
 
 
 def test_a_mismatch_of_which_one_version_is_unknown_is_one_problem(bench: Bench) -> None:
     bench.make().upgrade_library("13.595.45.04")
     status, report = bench.json()
     assert status == 1
-    assert report["problems"] == [
-        "NVML library and kernel module are of different drivers, 13.595.45.04 and unknown: reload the driver or reboot"
+    assert [fault["what"] for fault in report["faults"]] == [
+        "NVML library and kernel module are of different drivers, 13.595.45.04 and unknown"
     ]
 
 
@@ -200,11 +241,11 @@ def test_a_node_without_gpus_is_well_unless_it_should_have_some(bench: Bench, co
     for gpu in gpus:
         (bench.folder / "sys/bus/pci/devices" / gpu.pci_bus_id[4:].lower() / "class").write_text("0x020000\n")
     status, report = bench.json()
-    assert (status, report["problems"]) == (0, [])
+    assert (status, report["problems"], report["faults"]) == (0, [], [])
     assert "a node without GPUs" in report["notes"][0]
     status, report = bench.json("--collector.gpu.expected=8")
     assert status == 1
-    assert report["problems"][0].startswith("the NVIDIA driver can't be used: ")
+    assert report["faults"][0]["what"].startswith("the NVIDIA driver can't be used: ")
 
 
 def test_divided_gpus_lack_no_more_than_the_rules_know_of(bench: Bench) -> None:
