@@ -43,6 +43,7 @@ from pyrometer_exporters.framework.gather import Gatherer
 from pyrometer_exporters.node.gpu import collector as gpu_collector
 from pyrometer_kit.clock import SystemClock
 from pyrometer_kit.errors import UsageError
+from pyrometer_kit.http_message import Request
 from pyrometer_kit.logs import Logfmt
 
 TOTAL_SECONDS = 60.0
@@ -216,7 +217,7 @@ def _batches(collectors: Sequence[tuple[CollectorSpec, Collector]]) -> str:
     for _spec, collector in collectors:
         endpoints: Mapping[str, Endpoint] = getattr(collector, "endpoints", dict)()
         if "/batches" in endpoints:
-            return bytes(endpoints["/batches"]({}).body).decode(errors="replace")
+            return endpoints["/batches"](Request("GET", "/batches", {}, b"")).body.decode(errors="replace")
     return ""
 
 

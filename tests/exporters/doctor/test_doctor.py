@@ -111,8 +111,8 @@ def test_a_gpu_without_any_source_of_thermal_throttling_is_a_problem(bench: Benc
         (
             lambda gpus: gpus[2].lose(),
             (
-                "GPU 2 (0000:3a:00.0) can't be read: gpu_is_lost (nvmlDeviceGetHandleByPciBusId returned 15: the GPU has "
-                "fallen off the bus)"
+                "GPU 2 (0000:3a:00.0) can't be read: gpu_is_lost (nvmlDeviceGetHandleByPciBusId returned 15: the GPU "
+                "has fallen off the bus)"
             ),
         ),
         (
