@@ -87,7 +87,7 @@ def score(world: World, truth: Truth, watched: Watched, herrings: Sequence[str])
         _whole(judged, moments),
         first,
         _changes([look for _at, _said, look in judged]),
-        sum(at - begin <= FIRST_SECONDS for at, _method, _text in watched.calls),
+        _calls(world, watched, begin),
         tuple(_confidences(judged)),
         tuple(untrue(world, watched)),
         tuple(_answers(judged)),
@@ -95,8 +95,27 @@ def score(world: World, truth: Truth, watched: Watched, herrings: Sequence[str])
         tuple(herrings),
         round(watched.seconds, 2),
         round(begin - world.at, 1),
-        {"looks": len(judged), "look_seconds": round(max((each.seconds for *_rest, each in judged), default=0.0), 3)},
+        {
+            "looks": len(judged),
+            "look_seconds": round(max((each.seconds for *_rest, each in judged), default=0.0), 3),
+            "message": _message(world, watched, begin),
+        },
     )
+
+
+def _calls(world: World, watched: Watched, begin: float) -> int:
+    """Return the calls of the first ten minutes on the run's message and its thread, the post included."""
+    every = zip(watched.calls, watched.threads, strict=True)
+    soon = [(text, thread) for (at, _method, text), thread in every if at - begin <= FIRST_SECONDS]
+    about = {thread for text, thread in soon if thread and f"run {world.layout.run}" in text}
+    posts = any(not thread and f"run {world.layout.run}" in text for text, thread in soon)
+    return sum(thread in about for _text, thread in soon) + posts
+
+
+def _message(world: World, watched: Watched, begin: float) -> str:
+    """Return the message on the run as it was after a minute."""
+    shown = (text for at, _method, text in watched.calls if at <= begin + MOMENTS[0])
+    return next((text for text in reversed([*shown]) if f"run {world.layout.run}" in text and "*Likely" in text), "")
 
 
 def _at(judged: Sequence[tuple[float, str, Look]], moment: float) -> str:

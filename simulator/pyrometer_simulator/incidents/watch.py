@@ -111,11 +111,12 @@ class Look:
 
 @dataclass
 class Watched:
-    """One incident, watched: looks at the run's incident, and what was sent to Slack (time, method, text)."""
+    """One incident, watched: looks at the run's incident; calls to Slack (time, method, text) and their threads."""
 
     webhook: float | None = None
     looks: list[Look] = field(default_factory=list)
     calls: list[tuple[float, str, str]] = field(default_factory=list)
+    threads: list[str] = field(default_factory=list)
     incidents: list[Incident] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     seconds: float = 0.0
@@ -289,6 +290,7 @@ class _Bench:
             wait = self._service.courier.step()
             for call in self._slack.calls[self._seen :]:
                 self._watched.calls.append((self.clock.now, call.method, str(call.args.get("text", ""))))
+                self._watched.threads.append(str(call.args.get("ts") or call.args.get("thread_ts") or ""))
             self._seen = len(self._slack.calls)
             if wait > 0:
                 return wait
