@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
@@ -10,49 +9,17 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from pyrometer_exporters.doctor import main as doctor
 from pyrometer_exporters.doctor.failures import DIVIDED, NO_NVLINK, NOTHING, Failures, why_absent
 from pyrometer_exporters.framework.metrics import Family
-from pyrometer_simulator.nvml import SimulatedGpu, SimulatedGpus, installed
+from pyrometer_simulator.nvml import SimulatedGpus
 
-
-class Bench:
-    """A node's files, and the doctor over them."""
-
-    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self.folder = folder
-        self._capsys = capsys
-
-    def make(self, count: int = 3, **settings: Any) -> SimulatedGpus:
-        gpus = SimulatedGpus(self.folder / "gpus", count=count, **settings)
-        gpus.write_pci_tree(self.folder / "sys")
-        (self.folder / "proc/1").mkdir(parents=True)
-        (self.folder / "proc/1/cgroup").write_text("0::/init.scope\n")
-        (self.folder / "kmsg").touch()
-        return gpus
-
-    def doctor(self, *flags: str) -> tuple[int, str]:
-        folder = self.folder
-        names = ("sysfs=sys", "procfs=proc", "rings=rings", "state=state", "kmsg=kmsg")
-        paths = [f"--path.{name}={folder}/{where}" for name, where in (text.split("=") for text in names)]
-        with installed(folder / "gpus"):
-            status = doctor.main([*paths, *flags])
-        return status, self._capsys.readouterr().out
-
-    def json(self, *flags: str) -> tuple[int, Any]:
-        status, out = self.doctor("--json", *flags)
-        return status, json.loads(out)
-
-
-@pytest.fixture
-def bench(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Bench:
-    monkeypatch.setattr("pyrometer_exporters.doctor.examine.PAUSE_SECONDS", 0.15)
-    monkeypatch.setattr("pyrometer_kit.logs.set_up", lambda *_: None)  # it is for a whole process
-    return Bench(tmp_path, capsys)
+if TYPE_CHECKING:
+    from conftest import Bench
 
 
 def test_a_healthy_node_has_all_that_the_rules_need(bench: Bench) -> None:
@@ -139,46 +106,6 @@ def test_what_is_broken_is_said_and_told_by_the_exit_status(
     status, report = bench.json("--collector.gpu.expected=3")
     assert status == 1
     assert problem in [*report["problems"], *(fault["what"] for fault in report["faults"])]
-
-
-@pytest.mark.parametrize(
-    ("spoil", "what", "step", "alert"),
-    [
-        (lambda gpu: gpu.lose(), "can't be read: gpu_is_lost", "drain the node and reboot it", "GpuLost"),
-        (lambda gpu: gpu.require_reset(), "can't be read: reset_required", "--gpu-reset -i 1", "GpuLost"),
-        (lambda gpu: gpu.hide(), "is on the PCI bus, but the driver doesn't present it", "dmesg | grep", "GpuLost"),
-        (
-            lambda gpu: gpu.set(remapped={"pending": 1}),
-            "memory rows wait for a reset",
-            "--gpu-reset -i 1",
-            "GpuEccUncorrected",
-        ),
-        (lambda gpu: gpu.set(remapped={"failure": 1}), "could not be remapped", "replace the GPU", "GpuRowRemapFailed"),
-        (lambda gpu: gpu.set(recovery_action=2), "asks for recovery (2)", "reboot it", "GpuRecoveryNeeded"),
-    ],
-)
-def test_a_sick_node_is_never_called_well_and_each_fault_has_a_next_step(
-    bench: Bench, spoil: Callable[[SimulatedGpu], None], what: str, step: str, alert: str
-) -> None:
-    gpus = bench.make()
-    spoil(gpus[1])
-    status, report = bench.json()
-    assert status == 1
-    faults = [fault for fault in report["faults"] if what in fault["what"]]
-    assert [(step in fault["next_step"], fault["alert"]) for fault in faults] == [(True, alert)]
-    status, text = bench.doctor()
-    assert "no fault found" not in text
-    assert f"({alert})" in text
-
-
-def test_a_missing_gpu_is_named_by_its_address(bench: Bench) -> None:
-    gpus = bench.make()
-    gpus[1].hide()
-    _status, report = bench.json()
-    address = gpus[1].pci_bus_id.lower()[4:]
-    assert [fault["what"] for fault in report["faults"]] == [
-        f"the GPU at {address} is on the PCI bus, but the driver doesn't present it"
-    ]
 
 
 def test_a_log_that_cannot_be_read_is_a_problem(bench: Bench) -> None:
