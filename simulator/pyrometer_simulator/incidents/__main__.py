@@ -63,7 +63,9 @@ def build(case: Case) -> tuple[World, Truth, list[str]]:
         case.seed, case.kind, case.severity, nodes=case.nodes, interval=case.interval, late=kinds.late[case.kind]
     )
     herrings = add_herrings(world)
-    return world, kinds.kinds[case.kind](world), herrings
+    truth = kinds.kinds[case.kind](world)
+    world.truth_benign = truth.benign
+    return world, truth, herrings
 
 
 @contextlib.contextmanager

@@ -226,7 +226,7 @@ class _Bench:
         slack = WebSlack(TOKEN, self._slack.url)
         self._service = Service(self._store, slack, CHANNEL, prometheus=self._present, style=Style(), clock=self.clock)
         self._webhook = self._service.routes()[WEBHOOK_PATH]
-        self._diagnose = load_diagnose()
+        self._load = load_diagnose()
         self._seen = 0
         self.every, self._looked = 0.0, 0.0
         self._last: dict[str, float] = {}
@@ -272,6 +272,14 @@ class _Bench:
                 return wait
             self._looked = self.clock.now
             self._note(time.perf_counter() - started, self._present.queries - before)
+
+    def _diagnose(self, prometheus: Prometheus, incident: Incident, others: list[Incident], now: float) -> Diagnosis:
+        """Diagnose as the service does, and keep what goes wrong: its worker survives it."""
+        try:
+            return self._load(prometheus, incident, others, now)
+        except Exception as error:
+            self._watched.errors.append(f"{type(error).__name__}: {error}")
+            raise
 
     def _note(self, seconds: float, queries: int) -> None:
         with self._store.transaction() as tx:
