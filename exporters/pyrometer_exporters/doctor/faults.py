@@ -13,7 +13,7 @@ NO_DRIVER = ("no_driver", "driver_not_loaded")
 """The reasons that are no fault if the bus has no GPU either."""
 _MISMATCH: Final = "driver_version_mismatch"
 
-# What to do about a GPU that can't be read, by the reason; docs/alerts.md says the same at more length.
+# The next step for a GPU that can't be read, by the reason; docs/alerts.md says the same at more length.
 _GPU_STEPS = {
     "gpu_is_lost": "drain the node and reboot it, a reset doesn't reach the GPU; twice within a week: replace it",
     "reset_required": "drain the node, then nvidia-smi --gpu-reset -i {gpu}",

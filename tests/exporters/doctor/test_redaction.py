@@ -1,4 +1,4 @@
-"""What identifies a site is replaced everywhere, by something of the same shape; nothing else is."""
+"""Replace names of a site everywhere, by something of the same shape; nothing else is."""
 
 from __future__ import annotations
 
