@@ -23,7 +23,7 @@ SECRET_LABELS = frozenset(
 """Labels whose values are replaced; models, versions, reasons and numbers of devices stay."""
 _LEAST_TEXT, _LEAST_NUMBER, _LEAST_HEX = 3, 8, 6  # shorter ones would also hit what means something else
 _LABEL = r'(?P<name>[A-Za-z_]\w*)="(?P<value>(?:[^"\\]|\\.)*)"'
-# These are secret wherever they are found, known beforehand or not: UUIDs of GPUs, MAC addresses (InfiniBand's have 8 or 20
+# These are secret wherever they are found: UUIDs of GPUs, MAC addresses (InfiniBand's have 8 or 20
 # bytes), IPv4 addresses but those that every host has. Versions of VBIOS have five parts.
 _UUID = r"(?:GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _SHAPES = (
