@@ -132,7 +132,6 @@ class Evaluation:
         Raises:
             PrometheusError: a rule cannot be evaluated.
         """
-        recorded = {rule.name for rule in rules if not rule.alert}
         for rule in rules:
             if not rule.reads & names and "ALERTS" not in rule.reads:
                 continue
@@ -154,7 +153,6 @@ class Evaluation:
             if batch.samples:
                 write(self._url, batch)
                 names.add(rule.name)
-        names |= recorded & names
 
     def _alert(self, batch: Batch, rule: Rule, labels: dict[str, str], series: Series, times: Floats) -> None:
         every = {**labels, **rule.labels, "alertname": rule.name}
