@@ -318,7 +318,7 @@ class _App:
 
     def _collector_route(self, endpoint: Endpoint) -> Handler:
         async def handle(request: Request) -> Response:
-            reply = await self._threads.call(endpoint, request.query)
+            reply = await self._threads.call(endpoint, request)
             return Response(200, reply.body, reply.content_type, delivered=reply.delivered)
 
         return handle
