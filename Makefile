@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: help setup constraints wheels demo test lane-unit lane-e2e lint unit e2e smoke test-recipes test-systems test-wheels test-pythons test-compose test-integrations reference docs bench stack clean
+.PHONY: help setup constraints wheels demo test lane-unit lane-e2e lint unit e2e smoke test-recipes test-systems test-wheels test-pythons test-compose test-integrations reference docs bench stack clean situations
 
 help:
 	@echo "make demo    a simulated cluster end to end: exporters, Prometheus, Alertmanager, alerting (DEMO_FLAGS=... are passed on)"
@@ -18,6 +18,7 @@ help:
 	@echo "make wheels  the distributions, in dist/"
 	@echo "make constraints  the newest versions of what we use, into constraints.txt"
 	@echo "make reference   regenerate the pages and boards that are made from code: docs/metrics.md, docs/reference/, dashboards/json/"
+	@echo "make situations  play the situations of docs/situations.md again and write the page (minutes; WORDS=\"planned reboot\")"
 	@echo "make docs    the same, the tables of docs/signatures.md, and the manual as a site in site/"
 	@echo "make bench   the benchmarks"
 
@@ -139,6 +140,10 @@ $(INTEGRATIONS)/.installed: pyproject.toml $(PARTS:%=%/pyproject.toml)
 		&& $(INTEGRATIONS)/bin/python $(PIP) install --no-deps torchtitan==0.3.0 --editable ./simulator; } \
 		| $(SHORT) || $(NO_PIP)
 	@touch $@
+
+# The page of what fires in which situation; a part of the names plays only those again.
+situations: stack
+	@$(BIN)/python -m pyrometer_simulator.situations --write docs/situations.md $(WORDS)
 
 # Every page and board whose truth is in the code. Quick: after each change of a metric, alert, flag or panel.
 reference: $(STAMP)

@@ -96,6 +96,11 @@ class Diagnosis:
     told_at: float | None = None  # when the message last showed it; newer numbers wait for the next edit
     strangers: tuple[str, ...] = ()  # fingerprints of the incident's own alerts on parts that the run does not use
 
+    @property
+    def names_cause(self) -> bool:
+        """True if the first cause is one that people can confirm or deny: not `unknown`."""
+        return bool(self.causes) and bool(self.causes[0].cause)
+
     def signature(self) -> tuple[object, ...]:
         """Return a key that is equal for two diagnoses that differ only in their numbers."""
         parts = tuple((cause.part, cause.cause) for cause in self.causes)
