@@ -8,7 +8,7 @@ Whoever waits least is the rank that all others wait for. Where a rank waits for
 - where DDP copies buffers before a forward pass, and where FSDP 2 waits for parameters.
 
 All of it is part ``wait``: on a GPU timed by events on the stream that computes (:class:`pyrometer._cuda.WaitPart`), on
-the CPU by the clock. Along with it come parts ``backward`` and ``data``, so that a hang shows where a rank stands.
+the CPU by the clock. Along with it come parts ``backward`` and ``data``, so that a hang shows where a rank is.
 ``PYROMETER_WAITS=0`` leaves PyTorch as it is.
 """
 
@@ -215,7 +215,7 @@ def _hook_on_end(root: Any, entered: list[tuple[WaitDetector, int]]) -> Any:
     """
     try:
         tensor = root if hasattr(root, "register_hook") else root[0]
-        # PyTorch's compiler of backward passes would compile anew for each hook.
+        # PyTorch's compiler of backward passes would compile again for each hook.
         if tensor.grad_fn is None or _compiles_backward():
             return None
         queue = sys.modules["torch.autograd"].Variable._execution_engine.queue_callback  # noqa: SLF001  no other way
