@@ -18,6 +18,7 @@ LEAST_GPUS = 3  # of a node; of a node of which the run uses fewer, all
 LEAST_NODES = 2  # of a rack
 BROAD = 0.25  # of the run's GPUs: more are no single part
 BROAD_GPUS, BROAD_NODES = 8, 3
+MOST_OF_RUN = 0.6  # of its nodes: then several racks are no single part
 # Troubles that a place does to all its nodes: then it may be the place of the whole run that is sick.
 OF_PLACES = frozenset({"hw_thermal", "sw_thermal", "hw_power_brake", "hw_slowdown", "power_limit"})
 
@@ -147,13 +148,15 @@ def _widened(found: list[Group], members: Mapping[tuple[str, str], set[str]], ro
 
 def _broad(found: list[Group], everywhere: int, roster: Roster) -> list[Group]:
     """Report parts of many nodes without a common place as no single part where they are a quarter of the run."""
-    spread = [group for group in found if group.labels.get("node")]
-    facts = tuple(fact for group in spread for fact in group.facts)
+    facts = tuple(fact for group in found for fact in group.facts if fact.labels.get("node"))
     nodes = {fact.labels["node"] for fact in facts}
-    if len(nodes) < BROAD_NODES or len(facts) <= max(BROAD_GPUS, BROAD * roster.size):
+    places = [group for group in found if not group.labels.get("node") and group.labels]
+    most = max((len(group.facts) for group in found), default=0)
+    if len(nodes) < BROAD_NODES or len(facts) <= max(BROAD_GPUS, BROAD * roster.size) or most >= COVERED * len(facts):
         return found
-    others = [group for group in found if group not in spread]
-    return [*others, Group({}, facts, len(nodes), len(roster.gpus), everywhere)]
+    if places and len(nodes) < MOST_OF_RUN * len(roster.gpus):
+        return found
+    return [Group({}, facts, len(nodes), len(roster.gpus), everywhere)]
 
 
 def inside(part: Mapping[str, str], whole: Mapping[str, str], roster: Roster) -> bool:

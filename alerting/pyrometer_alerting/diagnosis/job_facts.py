@@ -22,7 +22,7 @@ CONFIGURATION = (
     "source",
 )
 PLANNED_SHARE = 0.3  # of the batches since the drop
-LATE_SCRAPES_SECONDS = 150.0  # two scrapes of a minute, the longest interval in use, and their delay
+LATE_SCRAPES_SECONDS = 90.0  # a scrape of a minute, the longest interval in use, and half of another
 SILENT_SECONDS = 3600.0  # for which the last sample of a silent node is sought
 
 
@@ -72,12 +72,12 @@ def silent_nodes(questions: Questions) -> dict[str, float]:
     if not last:  # GPUs of another exporter: then the ranks' own data count
         name = "pyrometer_train_rank_info"
         last = _last_samples(questions, name)
-    gone = {node for node in questions.roster.gpus if questions.now - last.get(node, 0.0) > LATE_SCRAPES_SECONDS}
-    if unknown := sorted(gone - set(last)):
+    if unknown := sorted(set(questions.roster.gpus) - set(last)):
         query = f"max by (node) (timestamp({name}{questions.of_nodes(nodes=unknown)}))"
         found = questions.prometheus.range(query, questions.now - SILENT_SECONDS, questions.now, 15)
         last |= {series.labels.get("node", ""): series.points[-1][1] for series in found if series.points}
-    return {node: last.get(node, 0.0) for node in sorted(gone)}
+    ages = {node: questions.now - last.get(node, 0.0) for node in sorted(questions.roster.gpus)}
+    return {node: last.get(node, 0.0) for node, age in ages.items() if age > LATE_SCRAPES_SECONDS}
 
 
 def _last_samples(questions: Questions, name: str) -> dict[str, float]:

@@ -140,6 +140,8 @@ def parts(questions: Questions) -> Look:
         elif now[worst] > max(3 * usual, GREW_PART + usual) and worst in questions.ranks:
             place = questions.ranks[worst]
             labels = {"node": place.node, "gpu": place.gpu} if place.gpu else {"node": place.node, "rank": worst}
+            if part == "data":  # loaders share the host's disk and CPUs
+                labels = {"node": place.node}
             chronic = worst in before and now[worst] - before[worst] <= GREW
             strength = min(0.4 + (now[worst] - usual) / 0.3, 1.0)
             value = now[worst]
