@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from pyrometer_simulator.incidents import kinds_fabric, kinds_gpu, kinds_run
+from pyrometer_simulator.incidents import kinds_fabric, kinds_gpu, kinds_run, kinds_time, report
 from pyrometer_simulator.incidents.herrings import add_herrings
 from pyrometer_simulator.incidents.metrics import series_of
 from pyrometer_simulator.incidents.remote_write import write
@@ -36,7 +36,7 @@ WORLDS = 6  # in one Prometheus
 
 def catalogue() -> Catalogue:
     """Return all kinds."""
-    parts = (kinds_gpu.KINDS, kinds_fabric.KINDS, kinds_run.KINDS)
+    parts = (kinds_gpu.KINDS, kinds_fabric.KINDS, kinds_run.KINDS, kinds_time.KINDS)
     merged = Catalogue()
     for part in parts:
         merged.kinds |= part.kinds
@@ -63,7 +63,9 @@ def build(case: Case) -> tuple[World, Truth, list[str]]:
         case.seed, case.kind, case.severity, nodes=case.nodes, interval=case.interval, late=kinds.late[case.kind]
     )
     herrings = add_herrings(world)
-    return world, kinds.kinds[case.kind](world), herrings
+    truth = kinds.kinds[case.kind](world)
+    world.truth_benign = truth.benign
+    return world, truth, herrings
 
 
 @contextlib.contextmanager
@@ -126,7 +128,8 @@ def cases_of(kinds: Sequence[str], seeds: Sequence[int], nodes: int | None) -> l
     return [
         Case(kind, seed, SEVERITIES[(seed + place) % 3], 15.0 if (seed + place) % 5 == 0 else 5.0, nodes)
         for seed in seeds
-        for place, kind in enumerate(kinds)
+        for place, kind in enumerate(catalogue().kinds)
+        if kind in kinds
     ]
 
 
@@ -146,8 +149,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if flags.kinds and (unknown := set(flags.kinds.split(",")) - set(known)):
         print(f"no such kind: {', '.join(sorted(unknown))}; known are: {', '.join(known)}", file=sys.stderr)
         return 2
-    cases = cases_of(kinds, seeds_of(flags.seeds), flags.nodes)
-    scores = []
+    scores = [read_score(line) for path in flags.read for line in path.read_text(encoding="utf-8").splitlines()]
+    cases = [] if flags.read else cases_of(kinds, seeds_of(flags.seeds), flags.nodes)
     for group in grouped(cases):
         for _world, _truth, each, watched in play(group, every=flags.every, show=flags.verbose):
             scores.append(each)
@@ -160,6 +163,11 @@ def main(argv: Sequence[str] | None = None) -> int:
                 )
     if not flags.json:
         print(summary(scores))
+    if flags.write:
+        seeds = ", ".join(str(seed) for seed in sorted({each.seed for each in scores}))
+        kinds_seen = len({each.kind for each in scores})
+        how = f"{len(scores)} incidents of {kinds_seen} kinds, seeds {seeds}, a look each {flags.every:.0f} s"
+        report.write(flags.write, scores, f"{how} after the first minute.", catalogue().source)
     return 0
 
 
@@ -172,6 +180,10 @@ def _parser() -> argparse.ArgumentParser:
         "--every", type=float, default=0.0, help="least seconds between looks after the first minute (default: 0)"
     )
     parser.add_argument("--json", action="store_true", help="one JSON document for each incident")
+    parser.add_argument(
+        "--read", type=Path, nargs="+", default=[], metavar="FILE", help="read scores of --json instead of playing"
+    )
+    parser.add_argument("--write", type=Path, metavar="PAGE", help="put the tables into this page")
     parser.add_argument("--messages", action="store_true", help="print what was sent to Slack")
     parser.add_argument("--verbose", action="store_true", help="say how long each stage takes")
     return parser
@@ -181,6 +193,14 @@ def seeds_of(text: str) -> range:
     """Return the seeds of a range such as ``3`` or ``1-5``."""
     first, _dash, last = text.partition("-")
     return range(int(first), int(last or first) + 1)
+
+
+def read_score(line: str) -> Score:
+    """Return the score in a line of ``--json``."""
+    raw = json.loads(line)
+    pairs = {name: tuple(tuple(each) for each in raw[name]) for name in ("confidences", "answers")}
+    rows = {name: tuple(raw[name]) for name in ("moments", "untrue", "herrings")}
+    return Score(**{**raw, **pairs, **rows})
 
 
 def line_of(each: Score) -> str:
