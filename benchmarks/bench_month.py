@@ -2,12 +2,12 @@
 
 Run: .venv/bin/python benchmarks/bench_month.py [--planned 200] [--faults 100] [--seed 1]
 
-Nodes are rebooted, have their driver reloaded, a port switched off and on, a card renamed, or are drained and repaired,
-each with its own durations; ``--planned`` of these events are drawn at random and played, as are ``--faults`` faults.
-Each is played alone, in full, by the real collectors on a virtual clock, in a window around it (12 to 35 minutes, at a
-scrape interval of 5, 15 or 30 s, drawn as well), and judged by the real rules. Between events nothing of a node changes,
-so that hours without any are left out. What happens at once on several nodes is not in it, but for power: two feeds that
-take 32 of 64 nodes away at the same moment.
+Nodes are rebooted, have their driver reloaded, a port switched off and on, a card renamed, or are drained and
+repaired, each with its own durations; ``--planned`` of these events are drawn at random and played, as are
+``--faults`` faults. Each is played alone, in full, by the real collectors on a virtual clock, in a window around it
+(12 to 35 minutes, at a scrape interval of 5, 15 or 30 s, drawn as well), and judged by the real rules. Between events
+nothing of a node changes, so that hours without any are left out. Nothing happens on several nodes at once but two
+losses of power, which take 32 of 64 nodes away at the same moment.
 """
 
 from __future__ import annotations

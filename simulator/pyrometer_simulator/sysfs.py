@@ -30,7 +30,7 @@ from pyrometer_simulator.sysfs_layout import (
     HCA_ADDRESSES,
     HCA_FUNCTION,
 )
-from pyrometer_simulator.sysfs_nic import SimulatedInterface, SimulatedNic
+from pyrometer_simulator.sysfs_nic import SimulatedInterface, SimulatedNic, write_value
 
 __all__ = ["SimulatedInterface", "SimulatedNic", "SysfsTree"]
 
@@ -133,7 +133,7 @@ class SysfsTree:
         self.plug(name)
 
     def break_files(self, name: str) -> None:
-        """Let every read of a device's ports fail.
+        """Let every read of a device's ports give nothing, as when its firmware hangs.
 
         Raises:
             KeyError: there is none of this name.
@@ -141,8 +141,7 @@ class SysfsTree:
         folder = self._nics[name].folder / "ports/1"
         for path in [*folder.iterdir(), *(folder / "counters").iterdir(), *(folder / "hw_counters").iterdir()]:
             if path.is_file():
-                path.unlink()
-                path.mkdir()  # EISDIR
+                write_value(path, "")
 
     def unload_driver(self) -> None:
         """Unload the HCAs' driver: their devices are gone, the cards stay on the bus."""

@@ -329,7 +329,7 @@ LOUD = [
         beside=AWAY,
     ),
     Situation(
-        "the files of a card can no longer be read",
+        "the files of a card give nothing any more",
         steps=(at(300, lambda site: site.node.tree.break_files("mlx5_3")),),
         lasts=15 * MINUTE,
         fires={"NicNotAnswering": within(200, series=1)},
