@@ -18,7 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from pyrometer_simulator.situations.cases import nic
+from pyrometer_simulator.situations import steps as nic
 from pyrometer_simulator.situations.model import MINUTE, SCRAPE_INTERVALS, Situation, at, within
 from pyrometer_simulator.situations.outcome import Outcome, outcomes
 from pyrometer_simulator.stack import find_stack
