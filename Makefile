@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: help setup constraints wheels demo test lane-unit lane-e2e lint unit e2e smoke test-recipes test-systems test-wheels test-pythons test-compose test-integrations reference docs bench stack clean
+.PHONY: help setup constraints wheels demo test lane-unit lane-e2e lint unit e2e smoke diagnosis test-recipes test-systems test-wheels test-pythons test-compose test-integrations reference docs bench stack clean situations
 
 help:
 	@echo "make demo    a simulated cluster end to end: exporters, Prometheus, Alertmanager, alerting (DEMO_FLAGS=... are passed on)"
@@ -18,7 +18,9 @@ help:
 	@echo "make wheels  the distributions, in dist/"
 	@echo "make constraints  the newest versions of what we use, into constraints.txt"
 	@echo "make reference   regenerate the pages and boards that are made from code: docs/metrics.md, docs/reference/, dashboards/json/"
+	@echo "make situations  play the situations of docs/situations.md again and write the page (minutes; WORDS=\"planned reboot\")"
 	@echo "make docs    the same, the tables of docs/signatures.md, and the manual as a site in site/"
+	@echo "make diagnosis  how often the diagnosis is right: incidents through rules and service, into docs/diagnosis.md (an hour)"
 	@echo "make bench   the benchmarks"
 
 setup: $(STAMP)
@@ -140,6 +142,10 @@ $(INTEGRATIONS)/.installed: pyproject.toml $(PARTS:%=%/pyproject.toml)
 		| $(SHORT) || $(NO_PIP)
 	@touch $@
 
+# The page of what fires in which situation; a part of the names plays only those again.
+situations: stack
+	@$(BIN)/python -m pyrometer_simulator.situations --write docs/situations.md $(WORDS)
+
 # Every page and board whose truth is in the code. Quick: after each change of a metric, alert, flag or panel.
 reference: $(STAMP)
 	@$(BIN)/python -m pyrometer_exporters.framework.docs docs/metrics.md
@@ -152,6 +158,11 @@ docs: reference
 	@$(BIN)/python benchmarks/signature_confusion.py --write >/dev/null
 	@$(BIN)/python benchmarks/signature_drops.py --write >/dev/null
 	@echo ">> the manual: site/index.html"; NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
+# How often the diagnosis is right: about an hour for all kinds and three seeds that nothing was chosen with.
+DIAGNOSIS_SEEDS := 101-103
+diagnosis: stack
+	@$(BIN)/python -m pyrometer_simulator.incidents --seeds $(DIAGNOSIS_SEEDS) --every 60 --verbose --write docs/diagnosis.md
 
 bench: $(STAMP)
 	@for b in benchmarks/bench_*.py; do echo ">> $$b"; $(BIN)/python $$b; done

@@ -35,7 +35,7 @@ MAY_IMPORT = {
     "pyrometer_exporters": ("pyrometer.ring", "pyrometer_kit"),
     "pyrometer_alerting": ("pyrometer_kit",),
     "pyrometer_dashboards": (),
-    "pyrometer_simulator": ("pyrometer", "pyrometer_kit", "pyrometer_exporters"),
+    "pyrometer_simulator": ("pyrometer", "pyrometer_kit", "pyrometer_exporters", "pyrometer_alerting"),
 }
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
+import stat
 import struct
 import time
 
 from pyrometer import ring
 
+_SHARED = 0o1002  # sticky, and open to all
 # A finished ring stays long enough for the exporter to read its end, even after a restart of the exporter.
 STALE_SECONDS = 600.0
 _UNFINISHED = ".ring.new"
@@ -18,6 +20,56 @@ _UNFINISHED = ".ring.new"
 def safe_name(run: str) -> str:
     """Return a run's name as the beginning of a file name: ASCII, without separators, at most 64 characters."""
     return "".join(c if (c.isascii() and c.isalnum()) or c in "-_" else "_" for c in run)[:64]
+
+
+def default_folder(shared: str = ring.DEFAULT_FOLDER) -> str:
+    """Return the shared folder where it is safe, else one of this user's own beside it.
+
+    The owner of a folder can remove everybody's rings, so a shared one must be root's (or a mount of its own, which
+    only root makes). The exporter finds both; no other user can take the own one's name for good.
+
+    Raises:
+        OSError: no folder of this user's own can be made.
+    """
+    me = os.geteuid()
+    try:
+        found = os.stat(shared)
+    except OSError:
+        if me == 0:
+            return shared  # create_ring makes it, open to all
+    else:
+        if found.st_uid == me or (found.st_mode & _SHARED == _SHARED and (not found.st_uid or os.path.ismount(shared))):
+            return shared
+    return _own_folder(shared, me)
+
+
+def _own_folder(shared: str, me: int) -> str:
+    own = f"{shared}-{me}"
+    if _made(own) or _is_own(own, me):
+        return own
+    parent, name = os.path.split(own)
+    with os.scandir(parent) as entries:
+        others = sorted([entry.path for entry in entries if entry.name.startswith(f"{name}.")])
+    for path in others:
+        if _is_own(path, me):
+            return path
+    own = f"{own}.{os.urandom(8).hex()}"  # somebody else has made a folder of our name
+    _made(own)
+    return own
+
+
+def _made(path: str) -> bool:
+    try:
+        os.mkdir(path)
+    except FileExistsError:
+        return False
+    os.chmod(path, 0o755)  # noqa: S103  whatever the umask, the exporter reads it
+    return True
+
+
+def _is_own(path: str, me: int) -> bool:
+    found = os.lstat(path)
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == me
 
 
 def create_ring(folder: str, name: str, description: bytes) -> tuple[mmap.mmap, int, str]:
@@ -47,6 +99,7 @@ def create_ring(folder: str, name: str, description: bytes) -> tuple[mmap.mmap, 
     try:
         # Writing to a page that a full /dev/shm can't provide is SIGBUS, the end of the job: take all pages now.
         os.posix_fallocate(fd, 0, ring.FILE_BYTES)
+        os.fchmod(fd, 0o644)  # whatever the umask, the exporter reads it
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         mapping = mmap.mmap(fd, ring.FILE_BYTES)
         _write_header(mapping, description)
@@ -77,8 +130,8 @@ def _is_stale_ring(entry: os.DirEntry[str]) -> bool:
     # Includes the unfinished file of a rank that was killed while it made its ring.
     if not entry.name.endswith((ring.SUFFIX, _UNFINISHED)) or not entry.is_file(follow_symlinks=False):
         return False
-    stat = entry.stat(follow_symlinks=False)
-    if stat.st_uid != os.getuid() or time.time() - stat.st_mtime < STALE_SECONDS:
+    found = entry.stat(follow_symlinks=False)
+    if found.st_uid != os.getuid() or time.time() - found.st_mtime < STALE_SECONDS:
         return False
     fd = os.open(entry.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
@@ -91,9 +144,9 @@ def _is_stale_dump(entry: os.DirEntry[str]) -> bool:
     """Return whether this is a stack dump whose ring is gone."""
     if not entry.name.endswith(ring.STACKS_SUFFIX) or not entry.is_file(follow_symlinks=False):
         return False
-    stat = entry.stat(follow_symlinks=False)
+    found = entry.stat(follow_symlinks=False)
     ended = not os.path.exists(entry.path.removesuffix(ring.STACKS_SUFFIX) + ring.SUFFIX)
-    return ended and stat.st_uid == os.getuid() and time.time() - stat.st_mtime > STALE_SECONDS
+    return ended and found.st_uid == os.getuid() and time.time() - found.st_mtime > STALE_SECONDS
 
 
 def _is_locked(fd: int) -> bool:

@@ -6,8 +6,8 @@ import os
 import sys
 import time
 
-from pyrometer import _environment, ring
-from pyrometer._ring_file import create_ring, remove_stale_rings, safe_name
+from pyrometer import _environment
+from pyrometer._ring_file import create_ring, default_folder, remove_stale_rings, safe_name
 from pyrometer._run import Run
 from pyrometer._settings import WARMUP_STEPS, Settings, describe
 from pyrometer._shutdown import close_at_exit
@@ -105,7 +105,8 @@ def start(
         uuid: UUID of this rank's GPU.
         first_step: Number of the first step, after a restart from a checkpoint.
         warmup_steps: How many of the first steps never alert.
-        rings: Folder of the rings; by default $PYROMETER_RINGS, or /dev/shm/pyrometer.
+        rings: Folder of the rings; by default $PYROMETER_RINGS, or /dev/shm/pyrometer where root has made that for all,
+            or /dev/shm/pyrometer-<uid>.
         stacks: True to have the exporter request this rank's stacks when the run hangs, with SIGUSR2; a signal's number
             for another signal; by default on with PYROMETER_STACKS=1. The job must not use that signal itself.
 
@@ -133,7 +134,7 @@ def _start(settings: Settings) -> Run:
     import json  # noqa: PLC0415  would add to what `import pyrometer` costs
 
     description = describe(settings)
-    folder = str(settings.rings or os.environ.get("PYROMETER_RINGS") or ring.DEFAULT_FOLDER)
+    folder = str(settings.rings or os.environ.get("PYROMETER_RINGS") or default_folder())
     name = f"{safe_name(str(description['run']))}.{description['rank']}.{os.getpid()}.{time.monotonic_ns()}"
     mapping, fd, path = create_ring(folder, name, json.dumps(description).encode())
     try:

@@ -44,6 +44,12 @@ class Connection(asyncio.Protocol):
         """True if the client has hung up, or at least sends no more."""
         return self._ended and not self._unread
 
+    @property
+    def peer(self) -> str:
+        """The client's address, without its port; empty where it has none."""
+        found = self.transport.get_extra_info("peername")
+        return str(found[0]) if isinstance(found, tuple) and found else ""
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the conversation."""
         self.transport = cast("asyncio.Transport", transport)

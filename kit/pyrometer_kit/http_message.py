@@ -26,7 +26,7 @@ _PLAIN = frozenset("/?&=-._~:,@!$'()*abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQ
 class Request:
     """A request; header names are in lower case.
 
-    ``oversized``: the body was larger than its route takes and was thrown away.
+    ``oversized``: the body was larger than its route takes and was thrown away. ``peer`` is the asking address.
     """
 
     method: str
@@ -36,6 +36,7 @@ class Request:
     oversized: bool = False
     query: Mapping[str, str] = field(default_factory=dict)
     version: str = "HTTP/1.1"
+    peer: str = ""
 
     @property
     def has_body(self) -> bool:
@@ -97,7 +98,7 @@ def text(status: int, message: str, **headers: str) -> Response:
     )
 
 
-def parse_request(header: bytes) -> Request:
+def parse_request(header: bytes, peer: str = "") -> Request:
     """Parse the header of a request, up to its empty line.
 
     Raises:
@@ -120,7 +121,7 @@ def parse_request(header: bytes) -> Request:
         path, query = parse_target(parts[1])
     except ValueError:
         raise BadRequestError(400, "the request's target cannot be parsed") from None
-    return Request(parts[0], path, headers, query=query, version=parts[2])
+    return Request(parts[0], path, headers, query=query, version=parts[2], peer=peer)
 
 
 def parse_target(target: str) -> tuple[str, dict[str, str]]:

@@ -178,7 +178,7 @@ class WebServer:
                 if header is None:
                     return
                 if request is None or header != before:  # a scraper sends the same each time
-                    before, request = header, parse_request(header)
+                    before, request = header, parse_request(header, connection.peer)
                 receipt, keep = await self._answer(request, connection)
                 scraper = keep and _TIMEOUT in request.headers
                 if not keep:

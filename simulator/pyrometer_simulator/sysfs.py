@@ -49,7 +49,7 @@ class SysfsTree:
         self._interfaces: dict[str, SimulatedInterface] = {}
         self._function("0000:00:00.0", CPU_FUNCTION)
         for address in self.gpu_addresses:
-            self._function(address, GPU_FUNCTION)
+            self._function(address, GPU_FUNCTION, _below(address))
         for index in range(hcas):
             self._add_hca(index, gbps)
         for index in range(ethernet):
@@ -108,6 +108,25 @@ class SysfsTree:
         self._link("class/infiniband", name, nic.folder)
         self._link("class/net", nic.interface.folder.name, nic.interface.folder)
 
+    def lose(self, name: str) -> None:
+        """Let a device fall off the bus.
+
+        Raises:
+            KeyError: there is none of this name.
+        """
+        self.unplug(name)
+        (self.sysfs / "bus/pci/devices" / self._nics[name].folder.parents[1].name).unlink()
+
+    def find(self, name: str) -> None:
+        """Find a device on the bus again after :meth:`lose`.
+
+        Raises:
+            KeyError: there is none of this name.
+        """
+        function = self._nics[name].folder.parents[1]
+        self._link("bus/pci/devices", function.name, function)
+        self.plug(name)
+
     def rename(self, old: str, new: str) -> None:
         """Rename a device, as a udev rule or ``rdma dev set name`` does.
 
@@ -157,7 +176,8 @@ class SysfsTree:
 
     def _add_hca(self, index: int, gbps: int) -> None:
         name = f"mlx5_{index}"
-        folder = self._function(HCA_ADDRESSES[index], HCA_FUNCTION)
+        gpu = next(iter(self.gpu_addresses[index : index + 1]), None)
+        folder = self._function(HCA_ADDRESSES[index], HCA_FUNCTION, _below(gpu or HCA_ADDRESSES[index]))
         nic = self._nics[name] = SimulatedNic(folder, name, index, gbps)
         self._interfaces[f"ib{index}"] = nic.interface
         self.plug(name)
@@ -168,9 +188,9 @@ class SysfsTree:
         interface = self._interfaces[name] = SimulatedInterface(folder, name, 2 + index, 100, kind=1)
         self._link("class/net", name, interface.folder)
 
-    def _function(self, address: str, attributes: Mapping[str, str]) -> Path:
-        """Add a PCI function with its driver; return its folder."""
-        folder = self.sysfs / "devices" / f"pci{address[:7]}" / address
+    def _function(self, address: str, attributes: Mapping[str, str], root: str | None = None) -> Path:
+        """Add a PCI function with its driver, below a root port; return its folder."""
+        folder = self.sysfs / "devices" / (root or _below(address)) / address
         folder.mkdir(parents=True)
         for name, value in attributes.items():
             if name != "driver":
@@ -188,3 +208,8 @@ class SysfsTree:
 
     def _new_boot(self) -> None:
         (self.procfs / "sys/kernel/random/boot_id").write_text(f"{uuid.uuid4()}\n")
+
+
+def _below(address: str) -> str:
+    """Return the root bus of a function that has one of its own, ``pci0000:18``."""
+    return f"pci{address[:7]}"

@@ -104,6 +104,10 @@ class SimulatedInterface:
             self.values.add("carrier_down_count", 1)
             self._show("down", 0, -1)
 
+    def train(self) -> None:
+        """Show an interface that has had no carrier yet since it was created."""
+        self._show("down", 0, -1)
+
     def up(self) -> None:
         """Regain the carrier, if it was lost."""
         if not self.is_up:
@@ -178,6 +182,11 @@ class SimulatedNic:
         self.down()
         sleep(seconds)
         self.up()
+
+    def train(self) -> None:
+        """Show a link that has not come up yet since the device was reset: down, and nothing lost."""
+        self._show(DOWN, POLLING, RATE_DOWN)
+        self.interface.train()
 
     def admin_down(self) -> None:
         """Disable the port as an administrator (``ibportstate disable``)."""

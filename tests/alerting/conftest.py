@@ -1,4 +1,4 @@
-"""Makes fakes.py, real.py and chaos.py importable as `alerting_*` (the tests have no packages); the common fixtures."""
+"""Makes the modules of fakes beside it importable as `alerting_*` (the tests have no packages); the common fixtures."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from pyrometer_simulator.slack_channel import RateLimits
 
 if TYPE_CHECKING:
     from alerting_fakes import Bench, FakeClock
+    from alerting_talking import Talking
 
 
 def _load(name: str, file: str) -> ModuleType:
@@ -32,8 +33,10 @@ def _load(name: str, file: str) -> ModuleType:
 
 
 _module = _load("alerting_fakes", "fakes.py")
+_load("alerting_situations", "situations.py")
 _load("alerting_real", "real.py")
 _load("alerting_chaos", "chaos.py")
+_talking = _load("alerting_talking", "talking.py")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -74,3 +77,10 @@ def bench(store: Store, slack: FakeSlack, clock: FakeClock) -> Bench:
     # The fake's `ts` is real time: the clock must agree with it, as Slack's does with ours.
     clock.time = time.time()
     return _module.Bench(store, slack, clock)
+
+
+@pytest.fixture
+def talking(tmp_path: Path, slack: FakeSlack) -> Iterator[Talking]:
+    it = _talking.Talking(tmp_path, slack)
+    yield it
+    it.service.stop()

@@ -12,6 +12,7 @@ import pytest
 
 import pyrometer
 from pyrometer import _ring_file, ring
+from pyrometer._ring_file import default_folder
 
 
 def age(path: str | Path, seconds: float = 2 * _ring_file.STALE_SECONDS, *, header: bool = True) -> None:
@@ -91,3 +92,40 @@ def test_a_ring_is_whole_before_it_is_visible(rings: str, monkeypatch: pytest.Mo
     monkeypatch.setattr(_ring_file.os, "rename", rename)
     pyrometer.start("r", rings=rings).close()
     assert seen_hidden == [(True, ring.FILE_BYTES, False)]
+
+
+def test_the_shared_folder_is_used_where_root_made_it_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = tmp_path / "pyrometer"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    assert default_folder(str(shared)) == str(shared), "one's own"
+    monkeypatch.setattr(_ring_file.os, "geteuid", lambda: 4711)
+    assert (default_folder(str(shared)) == str(shared)) is (os.getuid() == 0)
+    shared.chmod(0o755)
+    monkeypatch.setattr(_ring_file, "_is_own", lambda path, _me: Path(path).is_dir() and not Path(path).is_symlink())
+    own = default_folder(str(shared))
+    assert own == f"{shared}-4711"
+    assert stat.S_IMODE(Path(own).stat().st_mode) == 0o755
+    assert default_folder(str(shared)) == own
+
+
+def test_a_name_that_another_user_took_is_no_loss(tmp_path: Path) -> None:
+    shared = tmp_path / "pyrometer"
+    me = os.geteuid()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / f"pyrometer-{me}").symlink_to(tmp_path / "elsewhere")
+    own = _ring_file._own_folder(str(shared), me)
+    assert own.startswith(f"{shared}-{me}.")
+    assert _ring_file._own_folder(str(shared), me) == own
+
+
+def test_an_exporter_of_another_user_reads_rings_of_a_job_with_a_closed_umask(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        run = pyrometer.start("r", rings=str(tmp_path / "rings"))
+        own = _ring_file._own_folder(str(tmp_path / "pyrometer"), os.geteuid())
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(Path(run.path).stat().st_mode) == 0o644
+    assert stat.S_IMODE(Path(own).stat().st_mode) == 0o755
+    run.close()

@@ -106,7 +106,7 @@ class Service:
         self._interactions: Interactions | None = None
         if app_token and isinstance(slack, WebSlack):
             self._interactions = Interactions(
-                store, slack, alertmanagers, style=style, clock=clock, changed=self._acted
+                store, slack, alertmanagers, style=style, clock=clock, metrics=self.metrics, changed=self._acted
             )
             self._listener = Listener(app_token, slack.client, self._interactions)
             self.courier.composer.buttons = True

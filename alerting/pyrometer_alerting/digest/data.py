@@ -86,6 +86,8 @@ class DigestReport:
     median_seconds: float | None = None
     gpu_hours: float = 0.0
     dead: int = 0
+    judged_right: int = 0
+    judged_wrong: int = 0
     offenders: tuple[Offender, ...] = ()
     xids: tuple[tuple[str, str, float], ...] = ()
     months: tuple[Month, ...] = ()

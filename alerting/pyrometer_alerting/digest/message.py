@@ -64,6 +64,8 @@ def facts(report: DigestReport) -> list[tuple[str, str]]:
         rows.append(("Median time to resolve", text.duration(report.median_seconds)))
     if report.gpu_hours >= 0.005:
         rows.append(("Cost", f"{text.amount(report.gpu_hours)} GPU-hours lost"))
+    if judged := report.judged_right + report.judged_wrong:
+        rows.append(("Diagnoses judged", f"{report.judged_right} of {judged} right"))
     if report.dead:
         rows.append(("Dead letters", f"{report.dead} (pyrometer-alerting replay)"))
     return rows

@@ -10,13 +10,14 @@ import json
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone, tzinfo
 
 from pyrometer_alerting.digest import page as digest_page
 from pyrometer_alerting.digest.data import DigestReport, gather
 from pyrometer_alerting.digest.message import build_digest
 from pyrometer_alerting.digest.pictures import DigestPictures
+from pyrometer_alerting.interact.judgement import tally
 from pyrometer_alerting.render.messages import Style
 from pyrometer_alerting.state.store import Store, StoreError
 from pyrometer_kit.clock import Clock
@@ -161,6 +162,8 @@ class DigestScheduler:
         with self._store.transaction() as tx:
             incidents = tx.recent_incidents(start)
             _depth, _oldest, dead = tx.outbox.depth()
-        return gather(
+            judged = tally(tx, start, end)
+        report = gather(
             self._digests.prometheus, incidents, kind, start=start, end=end, zone=self._digests.zone, dead=dead
         )
+        return replace(report, judged_right=judged[0], judged_wrong=judged[1])

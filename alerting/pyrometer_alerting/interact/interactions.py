@@ -1,4 +1,4 @@
-"""Handle buttons and commands: acknowledge, silence, end a silence, answer. Every action is checked and audited.
+"""Handle buttons and commands: acknowledge, silence, judge a diagnosis, answer. Every action is checked and audited.
 
 A click carries only the incident's id: whatever a message holds can be read and copied by everyone who sees it.
 """
@@ -11,15 +11,25 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
-from pyrometer_alerting.interact import answers
+from pyrometer_alerting.interact import answers, judgement
 from pyrometer_alerting.interact.silences import Preview, SilenceRefusedError, alert_lines, silences_for
 from pyrometer_alerting.model import text
 from pyrometer_alerting.model.incident import Incident
 from pyrometer_alerting.model.links import board_links
 from pyrometer_alerting.model.routing import Routing
-from pyrometer_alerting.render.composer import ACKNOWLEDGE, DRAIN, SHOW_NODE, SILENCE_1H, SILENCE_4H, UNSILENCE
+from pyrometer_alerting.render.composer import (
+    ACKNOWLEDGE,
+    DRAIN,
+    JUDGE_RIGHT,
+    JUDGE_WRONG,
+    SHOW_NODE,
+    SILENCE_1H,
+    SILENCE_4H,
+    UNSILENCE,
+)
 from pyrometer_alerting.render.messages import Style
 from pyrometer_alerting.sources.alertmanager import ActiveAlert, Alertmanager, AlertmanagerError, Matcher, Silence
+from pyrometer_alerting.state.metrics import Metrics
 from pyrometer_alerting.state.store import Store, Transaction
 from pyrometer_kit.clock import Clock
 
@@ -29,6 +39,8 @@ _log = logging.getLogger(__name__)
 
 EVERYONE = "*"
 _HOURS = {SILENCE_1H: 1, SILENCE_4H: 4}
+_JUDGEMENTS = {JUDGE_RIGHT: True, JUDGE_WRONG: False}
+_NOT_LISTED = "You are not on the list of users who may do this (slack-users)."
 _REASON = "reason"
 _CALLBACK = "pyrometer_silence"
 
@@ -65,10 +77,11 @@ class Interactions:
         *,
         style: Style,
         clock: Clock,
+        metrics: Metrics,
         changed: Callable[[], None],
     ) -> None:
         self._store, self._replies, self._alertmanagers = store, replies, alertmanagers
-        self._style, self._clock, self._changed = style, clock, changed
+        self._style, self._clock, self._metrics, self._changed = style, clock, metrics, changed
         self.users: frozenset[str] = frozenset()
         self.routing = Routing()
 
@@ -110,10 +123,7 @@ class Interactions:
         for action in payload.get("actions") or []:
             name, incident_id = str(action.get("action_id", "")), str(action.get("value", ""))
             if not self.may(person.id):
-                self._audit(person, "refused", incident_id, name)
-                self._replies.post_ephemeral(
-                    channel, person.id, "You are not on the list of users who may do this (slack-users)."
-                )
+                self._refuse(person, channel, incident_id, name)
                 continue
             answer = self._do(name, incident_id, person, (str(payload.get("trigger_id", "")), channel))
             if answer:
@@ -127,19 +137,27 @@ class Interactions:
             firing = tx.recent_incidents(float("inf"))
         if incident is None:
             return "This incident is no longer known."
+        if name in (SHOW_NODE, DRAIN):
+            return self._show(name, incident, firing)
+        return self._act(name, incident, person, *where)
+
+    def _act(self, name: str, incident: Incident, person: Person, trigger: str, channel: str) -> str:
+        """Do what changes something; return what only this person is told."""
         if name == ACKNOWLEDGE:
             return self._acknowledge(incident.id, person)
         if name in _HOURS:
-            return self._ask_to_silence(incident, _HOURS[name], *where)
-        if name == UNSILENCE:
-            return self._unsilence(incident, person)
+            return self._ask_to_silence(incident, _HOURS[name], trigger, channel)
+        if name in _JUDGEMENTS:
+            return self._judge(incident.id, person, trigger, channel, is_right=_JUDGEMENTS[name])
+        return self._unsilence(incident, person) if name == UNSILENCE else ""
+
+    def _show(self, name: str, incident: Incident, firing: Sequence[Incident]) -> str:
+        """Return what the channel may see of the incident's nodes."""
         visible = self.routing.redacted(incident)
-        if name == SHOW_NODE:
-            links = [
-                f"<{url}|{text.mrkdwn(label, 40)}>" for label, url in board_links(visible, self._style.grafana_url)
-            ]
-            return answers.node(visible, self._redacted(firing), links, self._clock.wall())
-        return answers.drain(visible) if name == DRAIN else ""
+        if name == DRAIN:
+            return answers.drain(visible)
+        links = [f"<{url}|{text.mrkdwn(label, 40)}>" for label, url in board_links(visible, self._style.grafana_url)]
+        return answers.node(visible, self._redacted(firing), links, self._clock.wall())
 
     def _acknowledge(self, incident_id: str, person: Person) -> str:
         with self._store.transaction() as tx:
@@ -150,6 +168,21 @@ class Interactions:
             self._tell(tx, incident, f"\U0001f440 {text.mrkdwn(str(person), 120)} is looking into it")
             tx.audit(self._clock.wall(), str(person), "acknowledge", incident_id, "")
         self._changed()
+        return ""
+
+    def _judge(self, incident_id: str, person: Person, trigger: str, channel: str, *, is_right: bool) -> str:
+        """Record whether the first cause is right; ask what it was if it is wrong."""
+        with self._store.transaction() as tx:
+            incident = tx.incident(incident_id)
+            if incident is None or not judgement.first_cause(incident):
+                return judgement.NOTHING_NAMED
+            if not judgement.record(tx, incident, is_right=is_right, person=str(person), now=self._clock.wall()):
+                return "You have said so already."
+            self._tell(tx, incident, judgement.reply(incident, is_right=is_right, person=str(person)))
+        self._metrics.judgements.labels("right" if is_right else "wrong").inc()
+        self._changed()
+        if not is_right:
+            self._replies.open_view(trigger, judgement.question(incident, channel))
         return ""
 
     def _ask_to_silence(self, incident: Incident, hours: int, trigger: str, channel: str) -> str:
@@ -167,19 +200,35 @@ class Interactions:
         return self._first(lambda alertmanager: alertmanager.alerts(matchers))
 
     def submitted(self, payload: Mapping[str, Any]) -> None:
-        """Create the silence that was confirmed in the modal."""
+        """Handle a modal that was sent: create the silence, or record what the cause was."""
         view, person = payload.get("view") or {}, _person(payload)
-        if view.get("callback_id") != _CALLBACK:
-            return
         metadata = json.loads(view.get("private_metadata") or "{}")
+        if view.get("callback_id") == judgement.CALLBACK:
+            self._explain(str(metadata["incident"]), str(metadata["channel"]), person, judgement.answered(view))
+        elif view.get("callback_id") == _CALLBACK:
+            self._confirmed(metadata, person, _reason(view))
+
+    def _explain(self, incident_id: str, channel: str, person: Person, said: str) -> None:
+        """Record a person's own words on the cause of an incident."""
+        if not self.may(person.id):
+            self._refuse(person, channel, incident_id, judgement.JUDGED_CAUSE)
+            return
+        if not said:
+            return
+        with self._store.transaction() as tx:
+            incident = tx.incident(incident_id)
+            tx.audit(self._clock.wall(), str(person), judgement.JUDGED_CAUSE, incident_id, said)
+            if incident is not None:
+                words = f"{text.mrkdwn(str(person), 120)} on the cause: {text.mrkdwn(said, 300)}"
+                self._tell(tx, incident, f"\U0001f4dd {words}")
+        self._changed()
+
+    def _confirmed(self, metadata: Mapping[str, Any], person: Person, reason: str) -> None:
         incident_id, hours, channel = str(metadata["incident"]), int(metadata["hours"]), str(metadata["channel"])
         if not self.may(person.id) or hours not in _HOURS.values():
-            self._audit(person, "refused", incident_id, "silence")
-            self._replies.post_ephemeral(
-                channel, person.id, "You are not on the list of users who may do this (slack-users)."
-            )
+            self._refuse(person, channel, incident_id, "silence")
             return
-        self._replies.post_ephemeral(channel, person.id, self._silence(incident_id, hours, person, _reason(view)))
+        self._replies.post_ephemeral(channel, person.id, self._silence(incident_id, hours, person, reason))
 
     def _silence(self, incident_id: str, hours: int, person: Person, reason: str) -> str:
         with self._store.transaction() as tx:
@@ -264,6 +313,10 @@ class Interactions:
         tx.outbox.request(incident.id, now, now, incident.channel)
         blocks = [{"type": "section", "text": {"type": "mrkdwn", "text": content}}]
         tx.outbox.reply(incident.id, json.dumps({"text": content, "blocks": blocks}), now)
+
+    def _refuse(self, person: Person, channel: str, incident_id: str, action: str) -> None:
+        self._audit(person, "refused", incident_id, action)
+        self._replies.post_ephemeral(channel, person.id, _NOT_LISTED)
 
     def _audit(self, person: Person, action: str, incident_id: str, detail: str) -> None:
         _log.warning("interaction: %s: %s", action, person.id)

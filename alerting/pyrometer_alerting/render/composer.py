@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from pyrometer_alerting.state.outbox import Operation
 # Action ids of the buttons. A button's value is only the incident's id: all of a message can be read by its readers.
 ACKNOWLEDGE, SILENCE_1H, SILENCE_4H = "pyrometer_acknowledge", "pyrometer_silence_1h", "pyrometer_silence_4h"
 UNSILENCE, SHOW_NODE, DRAIN = "pyrometer_unsilence", "pyrometer_node", "pyrometer_drain"
+JUDGE_RIGHT, JUDGE_WRONG = "pyrometer_judge_right", "pyrometer_judge_wrong"
 
 
 class Composer:
@@ -42,8 +43,13 @@ class Composer:
     def _with_buttons(self, message: Message, incident: Incident, level: int) -> Message:
         # The message that it was split from has mentioned everybody already.
         message = message if incident.parted_at is not None else self.routing.with_mentions(message, incident)
-        has_buttons = self.buttons and incident.firing and not incident.joined_into and level <= WITHOUT_CHART
-        return Message(message.text, [*message.blocks, _actions(incident)]) if has_buttons else message
+        if not self.buttons or incident.joined_into or level > WITHOUT_CHART:
+            return message
+        blocks = [_actions(incident)] if incident.firing else []
+        # A resolved message keeps these: what it was is often known only after the repair.
+        if incident.diagnosis is not None and incident.diagnosis.names_cause:
+            blocks.append(_buttons(incident, [(JUDGE_RIGHT, "Culprit right"), (JUDGE_WRONG, "Culprit wrong")]))
+        return Message(message.text, [*message.blocks, *blocks])
 
 
 def _placed(incident: Incident, where: str) -> Incident:
@@ -64,6 +70,10 @@ def _actions(incident: Incident) -> dict[str, Any]:
         (SHOW_NODE, "Show node", any("node" in each for each in labels) or incident.diagnosis is not None),
         (DRAIN, "Drain command", any("node" in each for each in labels) or incident.diagnosis is not None),
     ]
+    return _buttons(incident, [(action, label) for action, label, is_shown in buttons if is_shown])
+
+
+def _buttons(incident: Incident, buttons: Iterable[tuple[str, str]]) -> dict[str, Any]:
     return {
         "type": "actions",
         "elements": [
@@ -73,7 +83,6 @@ def _actions(incident: Incident) -> dict[str, Any]:
                 "value": incident.id,
                 "text": {"type": "plain_text", "text": label, "emoji": True},
             }
-            for action, label, is_shown in buttons
-            if is_shown
+            for action, label in buttons
         ],
     }

@@ -42,6 +42,12 @@ SLACK_CALLS = Family(
     "pyrometer_alerting_slack_calls_total", "counter", "Calls by method and outcome.", ("method", "outcome")
 )
 DIAGNOSES = Family("pyrometer_alerting_diagnoses_total", "counter", "Diagnoses by outcome.", ("outcome",))
+JUDGEMENTS = Family(
+    "pyrometer_alerting_judgements_total",
+    "counter",
+    "People's judgements of a diagnosis in Slack: right or wrong.",
+    ("judgement",),
+)
 SIGNATURES = Family(
     "pyrometer_alerting_signatures_total",
     "counter",
@@ -104,7 +110,7 @@ GAUGES = (
     ),
 )
 FAMILIES = (
-    *(WEBHOOKS, REJECTED, ALERTS, SLACK_CALLS, DIAGNOSES, SIGNATURES, CORRECTIONS, PICTURES, LATENCY),
+    *(WEBHOOKS, REJECTED, ALERTS, SLACK_CALLS, DIAGNOSES, JUDGEMENTS, SIGNATURES, CORRECTIONS, PICTURES, LATENCY),
     *GAUGES,
 )
 
@@ -119,6 +125,7 @@ class Metrics:
         self.alerts = self._counter(ALERTS)
         self.slack_calls = self._counter(SLACK_CALLS)
         self.diagnoses = self._counter(DIAGNOSES)
+        self.judgements = self._counter(JUDGEMENTS)
         self.signatures = self._counter(SIGNATURES)
         self.corrections = self._counter(CORRECTIONS)
         self.pictures = self._counter(PICTURES)

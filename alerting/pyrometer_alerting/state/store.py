@@ -12,7 +12,7 @@ import json
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -221,6 +221,20 @@ class Transaction:
     def audits(self, limit: int = MAX_LISTED) -> list[tuple[float, str, str, str, str]]:
         """Return (time, user, action, incident, detail), newest first."""
         return list(self._db.execute("SELECT * FROM audit ORDER BY at DESC LIMIT ?", (limit,)))
+
+    def audits_of(self, incident_id: str, actions: Sequence[str]) -> list[tuple[float, str, str, str, str]]:
+        """Return one incident's rows of the audit trail with these actions, newest first."""
+        marks = ",".join("?" * len(actions))
+        query = f"SELECT * FROM audit WHERE incident_id = ? AND action IN ({marks}) ORDER BY rowid DESC"  # noqa: S608 - marks
+        return list(self._db.execute(query, (incident_id, *actions)))
+
+    def audits_between(
+        self, start: float, end: float, actions: Sequence[str]
+    ) -> list[tuple[float, str, str, str, str]]:
+        """Return the rows of the audit trail with these actions from `start` to before `end`, newest first."""
+        marks = ",".join("?" * len(actions))
+        query = f"SELECT * FROM audit WHERE at >= ? AND at < ? AND action IN ({marks}) ORDER BY rowid DESC"  # noqa: S608 - marks
+        return list(self._db.execute(query, (start, end, *actions)))
 
     def forget_fact(self, name: str) -> None:
         """Delete a single value."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from pyrometer import _environment, ring
 from pyrometer._command_line import add_version_flag, positive, positive_int, ratio
+from pyrometer._ring_file import default_folder
 from pyrometer._settings import Settings, describe
 from pyrometer.flops import CONVENTIONS, model_flops, read_config, shape_of_config
 from pyrometer.follow.follower import LogFollower, report
@@ -59,7 +60,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     log.add_argument("--from-end", action="store_true", help="Skip what the log already contains.")
     log.add_argument("--pid", type=positive_int, help="Exit when this process, the job's, has ended.")
-    log.add_argument("--rings", help=f"Folder of the rings (default: $PYROMETER_RINGS or {ring.DEFAULT_FOLDER}).")
+    log.add_argument(
+        "--rings", help=f"Folder of the rings (default: $PYROMETER_RINGS, {ring.DEFAULT_FOLDER} or a user's own)."
+    )
     add_version_flag(parser)
     _add_job_flags(parser)
     _add_mfu_flags(parser)
@@ -98,7 +101,7 @@ def _add_mfu_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _follow(options: argparse.Namespace, stop: threading.Event) -> None:
-    folder = options.rings or os.environ.get("PYROMETER_RINGS") or ring.DEFAULT_FOLDER
+    folder = options.rings or os.environ.get("PYROMETER_RINGS") or default_folder()
     _check_log(options)
     _refuse_second_follower(folder, options.run)
     description, size = _description(options), _job_size(options)

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from pyrometer_exporters.framework.metrics import Down, Family, Sample
 from pyrometer_kit.clock import Clock
+from pyrometer_kit.http_message import Request
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class FlagGroup(Protocol):
         ...
 
 
-Endpoint = Callable[[Mapping[str, str]], "Reply"]
+Endpoint = Callable[[Request], "Reply"]
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class ServesEndpoints(Protocol):
     """A collector that serves paths of its own, such as ``/batches``."""
 
     def endpoints(self) -> Mapping[str, Endpoint]:
-        """Return handlers by path; each is called with the query's parameters."""
+        """Return handlers by path."""
         ...
 
 

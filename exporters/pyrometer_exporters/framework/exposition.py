@@ -1,17 +1,19 @@
 """The text that Prometheus reads: format 0.0.4 for ``/metrics``, OpenMetrics 1.0 where points carry timestamps.
 
 A writer of our own, because escaping and joining labels is most of the work and labels hardly ever change: each
-series' text up to its value is kept between scrapes. So is the text of a family whose samples are equal to those of the
-previous scrape. ``benchmarks/bench_exposition.py`` compares it with prometheus_client's writer.
+series' text up to its value is kept between scrapes, and so is each line whose value is that of the previous scrape.
+``benchmarks/bench_exposition.py`` compares it with prometheus_client's writer.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from operator import itemgetter
+from itertools import compress, count
+from operator import itemgetter, ne
+from typing import NamedTuple
 
-from pyrometer_exporters.framework.metrics import Family, Sample, Series
+from pyrometer_exporters.framework.metrics import Columns, Family, Sample, Series, columns_of
 
 TEXT_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS_CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -21,7 +23,9 @@ MAX_LABEL_CHARACTERS = 256
 # Label sets that come and go (runs, jobs) must not grow the cache for ever.
 MAX_CACHED_LABEL_SETS = 50_000
 
-_BEYOND, _INFINITY = 1 << 63, float("inf")
+_NOWHERE = -1  # the last piece of a page
+
+_BEYOND, _INFINITY = float(1 << 63), float("inf")
 _LABEL_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 _HELP_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n"})
 
@@ -39,43 +43,78 @@ def escape_label(value: str) -> str:
 
 def format_value(value: float) -> str:
     """Return the shortest text that reads back as the same number; integers without a point."""
+    if type(value) is int and -_BEYOND < value < _BEYOND:
+        return str(value)
+    number = float(value)
     # Beyond 2**53 a float's digits are not all meant; repr keeps them honest.
-    if -_BEYOND < value < _BEYOND:  # neither infinite nor NaN
-        whole = int(value)
-        return str(whole) if whole == value else repr(float(value))
-    if value != value:  # noqa: PLR0124  NaN, without the cost of math.isnan
+    if -_BEYOND < number < _BEYOND:  # neither infinite nor NaN
+        return str(int(number)) if number.is_integer() else repr(number)
+    if number != number:  # noqa: PLR0124  NaN, without the cost of math.isnan
         return "NaN"
-    if value in (_INFINITY, -_INFINITY):
-        return "+Inf" if value > 0 else "-Inf"
-    return repr(float(value))
+    if number in (_INFINITY, -_INFINITY):
+        return "+Inf" if number > 0 else "-Inf"
+    return repr(number)
+
+
+class _Page(NamedTuple):
+    """The text of a scrape, in pieces."""
+
+    texts: list[str]
+    """Headers and lines, and last one piece that is not part of the text."""
+    places: list[int]
+    """Where the line of each sample lies in :attr:`texts`; :data:`_NOWHERE` for a repeated series."""
+    prefixes: list[str]
+    """The line of each sample up to its value."""
 
 
 class Renderer:
-    """Writes samples as text; keeps the text of labels, and of families that did not change, between scrapes."""
+    """Writes samples as text; keeps the text of labels, and the page of the previous scrape, between scrapes.
+
+    Nearly every scrape has the series of the one before, in the same order, and most of their values are the same::
+
+        samples   (SM_CLOCK, gpu 0, 1980)  (SM_CLOCK, gpu 1, 1755)  (UP, gpu 0, 1)
+        columns   families, labels: as before, so the page is used again; values: the second changed
+        page      header, SM_CLOCK{gpu="0"} 1980, SM_CLOCK{gpu="1"} 1755, header, UP{gpu="0"} 1
+                                                  only this line is written again
+    """
 
     def __init__(self) -> None:
         self._prefixes: defaultdict[Family, dict[tuple[str, ...], str]] = defaultdict(dict)
-        self._written: dict[str, tuple[list[Sample], bytes]] = {}
-        """The samples and the text of each family in the previous scrape, by name."""
+        self._page = _Page([], [], [])
+        self._families: tuple[Family, ...] = ()
+        self._labels: tuple[tuple[str, ...], ...] = ()
+        self._values: tuple[object, ...] = ()
 
     def text(self, samples: Iterable[Sample]) -> bytes:
         """Write format 0.0.4: families together, in order of first sight; a repeated series keeps its first sample."""
-        self._bound_cache()
-        before, self._written = self._written, {}
-        for name, members in _by_name(samples).items():
-            known = before.get(name)
-            unchanged = known is not None and known[0] == members
-            self._written[name] = known if known and unchanged else (members, self._family_text(members))
-        return b"".join([text for _, text in self._written.values()])
+        return self.page(columns_of(samples))
 
-    def _family_text(self, members: Sequence[Sample]) -> bytes:
-        values: dict[str, float] = {}
-        for family, labels, value in members:  # of one name, but not always one object
-            # Cut or with surrogates replaced, two label sets can become one series.
-            values.setdefault(self._prefix(family, labels), value)
-        family = members[0].family
-        lines = [f"{prefix}{format_value(value)}\n" for prefix, value in values.items()]
-        return "".join([_header(family, family.name, _HELP_ESCAPES), *lines]).encode("utf-8", "replace")
+    def page(self, columns: Columns) -> bytes:
+        """Write samples by column as :meth:`text` does."""
+        families, labels, values = columns
+        if families != self._families or labels != self._labels:
+            self._bound_cache()
+            self._page = self._laid_out(families, labels)
+            self._families, self._labels, self._values = families, labels, (None,) * len(values)
+        texts, places, prefixes = self._page
+        for index in compress(count(), map(ne, values, self._values)):
+            texts[places[index]] = f"{prefixes[index]}{format_value(values[index])}\n"
+        self._values = values
+        return "".join(texts[:_NOWHERE]).encode("utf-8", "replace")
+
+    def _laid_out(self, families: Sequence[Family], labels: Sequence[tuple[str, ...]]) -> _Page:
+        """Return the page for these series, with headers but no lines yet."""
+        prefixes = [*map(self._prefix, families, labels)]
+        texts: list[str] = []
+        places = [_NOWHERE] * len(prefixes)
+        for name, members in _by_name(families).items():
+            texts.append(_header(families[members[0]], name, _HELP_ESCAPES))
+            # Cut or with surrogates replaced, two label sets can become one series: the first sample has the line.
+            firsts = {prefixes[index]: index for index in reversed(members)}
+            for index in sorted(firsts.values()):
+                places[index] = len(texts)
+                texts.append("")
+        return _Page([*texts, ""], places, prefixes)
 
     def openmetrics(self, series: Iterable[Series]) -> bytes:
         """Write OpenMetrics 1.0: points of one series together, in the order given; timestamps in seconds."""
@@ -106,15 +145,12 @@ class Renderer:
         return prefix
 
 
-def _by_name(samples: Iterable[Sample]) -> dict[str, list[Sample]]:
-    """Group by name: if two collectors define one family each, two headers of one name would spoil the whole scrape."""
-    by_family: defaultdict[Family, list[Sample]] = defaultdict(list)
-    for sample in samples:
-        by_family[sample[0]].append(sample)
-    by_name: defaultdict[str, list[Sample]] = defaultdict(list)
-    for family, members in by_family.items():
-        by_name[family.name] += members
-    return by_name
+def _by_name(families: Iterable[Family]) -> dict[str, list[int]]:
+    """Group indexes by name: if two collectors define one family each, two headers would spoil the whole scrape."""
+    found: defaultdict[str, list[int]] = defaultdict(list)
+    for index, family in enumerate(families):
+        found[family.name].append(index)
+    return found
 
 
 def _header(family: Family, name: str, escapes: dict[int, str]) -> str:

@@ -6,12 +6,13 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import chain
 
 from pyrometer_exporters.framework.collector import Collector, CollectorSpec
-from pyrometer_exporters.framework.metrics import Down, Family, Sample
+from pyrometer_exporters.framework.metrics import NO_SAMPLES, Columns, Down, Family, Sample, columns_of, joined
 from pyrometer_exporters.framework.outcome import Outcome
 from pyrometer_exporters.framework.scheduling import Member, SharedWorker
-from pyrometer_exporters.framework.validation import Validated, validate
+from pyrometer_exporters.framework.validation import Validated, Validator
 from pyrometer_kit.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -61,8 +62,13 @@ class CollectorState:
 class Gathered:
     """All samples of a scrape, those about the collectors included, and the collectors' states."""
 
-    samples: list[Sample]
+    columns: Columns
     states: tuple[CollectorState, ...]
+
+    @property
+    def samples(self) -> list[Sample]:
+        """The samples one by one."""
+        return self.columns.samples()
 
 
 class Gatherer:
@@ -73,6 +79,7 @@ class Gatherer:
         self._clock = clock
         self._shared = SharedWorker("collectors", PATIENCE_SECONDS)
         self._members = {spec.name: Member(spec.name, PATIENCE_SECONDS) for spec, _ in self._collectors}
+        self._validators = {spec.name: Validator() for spec, _ in self._collectors}
         self._last_success: dict[str, float] = {}
         self._logged: dict[tuple[str, str], str] = {}
 
@@ -83,19 +90,18 @@ class Gatherer:
         for spec, collector in self._collectors:
             until = start + min(spec.deadline_seconds, seconds)
             # A collector gets a little less than its deadline, so that the outcomes of its own parts still count.
-            task = self._members[spec.name].task(_collection(collector, start + 0.9 * (until - start)))
+            task = self._members[spec.name].task(self._collection(spec.name, collector, start + 0.9 * (until - start)))
             pending.append((spec, task, until))
         self._shared.run([task for _, task, _ in pending])
         states = []
-        samples: list[Sample] = []
+        found: list[Columns] = []
         for spec, task, until in pending:
-            state, valid = self._settle(spec.name, task.outcome(until), until - start)
+            state, columns = self._settle(spec.name, task.outcome(until), until - start)
             states.append(state)
-            samples.extend(valid)
-        for state in states:
-            samples.extend(_state_samples(state))
+            found.append(columns)
+        found.append(columns_of(chain.from_iterable(map(_state_samples, states))))
         self._log_changes(states)
-        return Gathered(samples, tuple(states))
+        return Gathered(joined(found), tuple(states))
 
     def close(self) -> None:
         """Close all collectors; one that fails to close is logged."""
@@ -107,14 +113,17 @@ class Gatherer:
             except Exception:
                 log.exception("collector %s did not close", spec.name)
 
-    def _settle(self, name: str, outcome: Outcome[Validated], allowed: float) -> tuple[CollectorState, list[Sample]]:
-        samples, downs = outcome.value if outcome.value is not None else Validated([], [])
+    def _collection(self, name: str, collector: Collector, until: float) -> Callable[[], Validated]:
+        return lambda: self._validators[name].validate(collector.collect(until))
+
+    def _settle(self, name: str, outcome: Outcome[Validated], allowed: float) -> tuple[CollectorState, Columns]:
+        columns, downs = outcome.value if outcome.value is not None else Validated(NO_SAMPLES, [])
         if outcome.reason is None:
             self._last_success[name] = self._clock.wall()
         else:
             downs = [Down("", outcome.reason, outcome.detail)]
         seconds = allowed if outcome.reason == "deadline" else outcome.seconds
-        return CollectorState(name, outcome.reason, seconds, self._last_success.get(name), tuple(downs)), samples
+        return CollectorState(name, outcome.reason, seconds, self._last_success.get(name), tuple(downs)), columns
 
     def _log_changes(self, states: Iterable[CollectorState]) -> None:
         """Log each part once when it goes down and once when it is back."""
@@ -125,10 +134,6 @@ class Gatherer:
         for key in self._logged.keys() - now.keys():
             log.info("available again: collector %s %s", *key)
         self._logged = now
-
-
-def _collection(collector: Collector, until: float) -> Callable[[], Validated]:
-    return lambda: validate(collector.collect(until))
 
 
 def _state_samples(state: CollectorState) -> Iterable[Sample]:

@@ -5,8 +5,9 @@ A family's definition drives the exposition, ``docs/metrics.md`` and the tests, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Literal, NamedTuple
 
 MetricType = Literal["counter", "gauge"]
@@ -54,6 +55,31 @@ class Family:
             msg = f"{self.name} has labels {self.labels}, got {labels}"
             raise ValueError(msg)
         return _new(Sample, (self, labels, value))
+
+
+class Columns(NamedTuple):
+    """Samples by column, all of one length: the form of thousands of samples that is cheap to check and to compare."""
+
+    families: tuple[Family, ...]
+    labels: tuple[tuple[str, ...], ...]
+    values: tuple[float, ...]
+
+    def samples(self) -> list[Sample]:
+        """Return the samples one by one."""
+        return [*map(Sample, self.families, self.labels, self.values)]
+
+
+NO_SAMPLES = Columns((), (), ())
+
+
+def columns_of(samples: Iterable[Sample]) -> Columns:
+    """Return samples by column."""
+    return Columns(*columns) if (columns := tuple(zip(*samples, strict=True))) else NO_SAMPLES
+
+
+def joined(parts: Iterable[Columns]) -> Columns:
+    """Return all samples of some columns, one after the other."""
+    return Columns(*(tuple(chain.from_iterable(column)) for column in zip(*parts, strict=True)))
 
 
 class Series(NamedTuple):

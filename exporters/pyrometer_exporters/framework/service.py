@@ -19,7 +19,7 @@ from pyrometer_exporters.framework.collector import Collector, CollectorSpec, Co
 from pyrometer_exporters.framework.exposition import TEXT_CONTENT_TYPE, Renderer
 from pyrometer_exporters.framework.gather import Gathered, Gatherer
 from pyrometer_exporters.framework.landing import landing_page
-from pyrometer_exporters.framework.metrics import Down, Family, Sample
+from pyrometer_exporters.framework.metrics import Down, Family, Sample, columns_of, joined
 from pyrometer_exporters.framework.process import Process
 from pyrometer_kit import logs, version, webconfig
 from pyrometer_kit.clock import SystemClock
@@ -281,7 +281,7 @@ class _App:
         own = [BUILD_INFO.sample(1, self._exporter.prog, self._version), *self._process.samples()]
         if self._reload is not None:
             own.append(RELOAD_SUCCESSFUL.sample(int(self._reload.successful)))
-        return _Page(gathered, self._renderer.text([*gathered.samples, *own]))
+        return _Page(gathered, self._renderer.page(joined([gathered.columns, columns_of(own)])))
 
     def _gathered(self, page: _Page | None, error: BaseException | None) -> None:
         waiting, self._waiting = self._waiting, []
@@ -318,7 +318,7 @@ class _App:
 
     def _collector_route(self, endpoint: Endpoint) -> Handler:
         async def handle(request: Request) -> Response:
-            reply = await self._threads.call(endpoint, request.query)
+            reply = await self._threads.call(endpoint, request)
             return Response(200, reply.body, reply.content_type, delivered=reply.delivered)
 
         return handle

@@ -2,58 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from array import array
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, TypeGuard
 
-from pyrometer_exporters.framework.metrics import Down, Sample
+from pyrometer_exporters.framework.metrics import NO_SAMPLES, Columns, Down, Sample, columns_of
+
+_NUMBERS = {int, float, bool}
 
 
 class Validated(NamedTuple):
     """The samples that can be written, and the parts that are down."""
 
-    samples: list[Sample]
+    columns: Columns
     downs: list[Down]
 
 
-def validate(items: Iterable[object]) -> Validated:
-    """Split what a collector returned into samples and downs; report all that can't be served as one more Down.
+class Validator:
+    """Checks the samples of one collector, scrape by scrape.
 
     A sample can be served if its value is a number and it has as many label values as its family has names, all of
-    them texts.
+    them texts. Families and labels that passed in the previous scrape are not looked at again.
     """
-    samples: list[Sample] = []
-    downs: list[Down] = []
-    bad: list[object] = []
-    for item in items:
-        if isinstance(item, Sample):
-            # Not in a function of its own: there are thousands.
-            family, labels, value = item
-            try:
-                "".join(labels)
-                if len(labels) == len(family.labels):
-                    sample = item
-                    if isinstance(value, int):
-                        _ = value + 0.0  # OverflowError if it is beyond all floats
-                    elif type(value) is not float:
-                        sample = Sample(family, labels, _number(value))
-                    samples.append(sample)
-                    continue
-            except (TypeError, ValueError, OverflowError, AttributeError):
-                pass
-        elif isinstance(item, Down) and all(isinstance(text, str) for text in item):
-            downs.append(item)
-            continue
-        bad.append(item)
-    if bad:
-        name = str(getattr(getattr(bad[0], "family", None), "name", type(bad[0]).__name__))
-        downs.append(Down("", "bad_sample", f"samples that can't be served: {len(bad)}, the first of {name}"))
-    return Validated(samples, downs)
+
+    def __init__(self) -> None:
+        self._passed = NO_SAMPLES
+
+    def validate(self, items: Iterable[object]) -> Validated:
+        """Split what a collector returned into samples and downs; report all that can't be served as one more Down."""
+        items = [*items]
+        samples = [item for item in items if isinstance(item, Sample)]
+        downs = [item for item in items if _is_down(item)] if len(samples) < len(items) else []
+        columns = self._served_columns(samples)
+        if len(columns.values) + len(downs) < len(items):
+            bad = [item for item in items if not _is_down(item) and _served(item) is None]
+            name = str(getattr(getattr(bad[0], "family", None), "name", type(bad[0]).__name__))
+            downs.append(Down("", "bad_sample", f"samples that can't be served: {len(bad)}, the first of {name}"))
+        return Validated(columns, downs)
+
+    def _served_columns(self, samples: Iterable[Sample]) -> Columns:
+        columns, passed = columns_of(samples), self._passed
+        if columns.families == passed.families and columns.labels == passed.labels and _are_numbers(columns.values):
+            # The same two columns again: the writer compares them with those of its page.
+            return Columns(passed.families, passed.labels, columns.values)
+        self._passed = columns_of(filter(None, map(_served, samples)))
+        return self._passed
 
 
-def _number(value: float) -> float:
-    """Return another library's number as a float.
+def _is_down(item: object) -> TypeGuard[Down]:
+    return isinstance(item, Down) and all(isinstance(text, str) for text in item)
 
-    Raises:
-        TypeError, ValueError, OverflowError: it is none.
-    """
-    return float(value + 0.0)  # the sum refuses texts, which float() alone would not
+
+def _are_numbers(values: Sequence[float]) -> bool:
+    """Return whether all values are Python's own numbers, none of them beyond all floats."""
+    try:
+        array("d", values)
+    except (TypeError, OverflowError):
+        return False
+    return _NUMBERS.issuperset(map(type, values))
+
+
+def _served(sample: object) -> Sample | None:
+    """Return the sample as it is served, with another library's number as a float; None if it can't be served."""
+    if not isinstance(sample, Sample):
+        return None
+    family, labels, value = sample
+    try:
+        "".join(labels)
+        number = float(value + 0.0)  # the sum refuses texts, which float() alone would not
+        if len(labels) != len(family.labels):
+            return None
+    except (TypeError, ValueError, OverflowError, AttributeError):
+        return None
+    return sample if type(value) in _NUMBERS else Sample(family, labels, number)

@@ -290,15 +290,16 @@ class FakeLibrary:
 def installed(path: Path, monotonic: Callable[[], float] = time.monotonic) -> Iterator[FakeLibrary]:
     """Put the fake library under pynvml for the length of the block; hanging calls end with it."""
     library = FakeLibrary(path, monotonic)
-    _put_under_pynvml(library)
+    put_under_pynvml(library)
     try:
         yield library
     finally:
         library.release()
-        _put_under_pynvml(None)
+        put_under_pynvml(None)
 
 
-def _put_under_pynvml(library: FakeLibrary | None) -> None:
+def put_under_pynvml(library: FakeLibrary | None) -> None:
+    """Let pynvml call this library from now on; None: no library is loaded."""
     # pynvml keeps function pointers for the life of the process, for it never unloads a library.
     pynvml._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001
     pynvml.nvmlLib = library

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pyrometer_exporters.framework.exposition import Renderer
 from pyrometer_exporters.framework.metrics import Down, Family, Sample
-from pyrometer_exporters.framework.validation import validate
+from pyrometer_exporters.framework.validation import Validated, Validator
 
 HEAT = Family("x_heat", "gauge", "One.", ("who",))
 COLD = Family("x_cold", "gauge", "Another.", ("who",))
@@ -29,12 +29,16 @@ DOWNS = st.builds(Down, st.sampled_from("pq"), st.just("gone"))
 ITEMS = st.lists(st.one_of(GOOD, DOWNS, st.sampled_from(BAD)), max_size=12)
 
 
+def validate(items: list[object]) -> Validated:
+    return Validator().validate(items)
+
+
 @given(ITEMS)
 def test_what_can_be_written_is_served_in_order_and_the_rest_is_one_down(items: list[object]) -> None:
     bad = [item for item in items if any(item is one for one in BAD)]
     good = [item for item in items if not any(item is one for one in BAD)]
-    samples, downs = validate(items)  # type: ignore[arg-type]
-    assert [*map(id, samples)] == [id(item) for item in good if isinstance(item, Sample)]
+    columns, downs = validate(items)
+    assert [*map(repr, columns.samples())] == [repr(item) for item in good if isinstance(item, Sample)]
     expected = [item for item in good if isinstance(item, Down)]
     assert downs[: len(expected)] == expected
     assert [down.reason for down in downs[len(expected) :]] == ["bad_sample"] * bool(bad)
@@ -43,7 +47,14 @@ def test_what_can_be_written_is_served_in_order_and_the_rest_is_one_down(items: 
 
 @given(ITEMS)
 def test_what_passes_can_be_written(items: list[object]) -> None:
-    Renderer().text(validate(items).samples)  # type: ignore[arg-type]
+    Renderer().page(validate(items).columns)
+
+
+@given(st.lists(ITEMS, max_size=5))
+def test_scrapes_before_change_nothing(scrapes: list[list[object]]) -> None:
+    validator = Validator()
+    for items in scrapes:
+        assert repr(validator.validate(items)) == repr(validate(items))
 
 
 def test_the_family_of_the_first_bad_sample_is_named() -> None:
@@ -52,5 +63,5 @@ def test_the_family_of_the_first_bad_sample_is_named() -> None:
 
 
 def test_another_librarys_number_is_served_as_a_float() -> None:
-    (sample,) = validate([Sample(HEAT, ("a",), Fraction(1, 4))]).samples  # type: ignore[arg-type]
+    (sample,) = validate([Sample(HEAT, ("a",), Fraction(1, 4))]).columns.samples()  # type: ignore[arg-type]
     assert (type(sample.value), sample.value) == (float, 0.25)

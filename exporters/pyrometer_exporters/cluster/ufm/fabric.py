@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyrometer_exporters.cluster.ufm.event_counts import Link
@@ -20,6 +21,10 @@ PORT_INFO = Family(
 )
 # A node that is down keeps its place in the fabric: that is when somebody looks for it.
 REMEMBERED = "6h"
+Place = tuple[str, str]
+"""A device's name and a port's number."""
+Layout = tuple[Place, ...]
+"""The places of a node's ports, in order."""
 _DIGITS = re.compile(r"(\d+)")
 
 
@@ -50,15 +55,32 @@ def host_ports(prometheus: Prometheus, at: float) -> list[HostPort]:
 
 
 def rails(ports: Iterable[HostPort]) -> dict[HostPort, str]:
-    """Return the rail of each port: its index among the ports of its node, mlx5_2 before mlx5_10."""
-    by_node: dict[str, list[HostPort]] = {}
+    """Return the rail of each port: its index among the ports of its node, mlx5_2 before mlx5_10.
+
+    A node that lacks devices which nodes of its kind have numbers its ports as those do, so that a card that is missing
+    doesn't shift the rails of those behind it.
+    """
+    by_node: dict[str, dict[Place, HostPort]] = {}
     for port in ports:
-        by_node.setdefault(port.node, []).append(port)
-    return {
-        port: str(index)
-        for own in by_node.values()
-        for index, port in enumerate(sorted(own, key=lambda port: (_natural(port.device), _natural(port.port))))
-    }
+        by_node.setdefault(port.node, {})[port.device, port.port] = port
+    layouts = Counter(tuple(sorted(own, key=_in_order)) for own in by_node.values())
+    by_size = sorted(layouts, key=lambda layout: (-layouts[layout], layout))
+    found = {}
+    for own in by_node.values():
+        layout = _layout_of(own.keys(), layouts, by_size)
+        found.update({port: str(layout.index(place)) for place, port in own.items()})
+    return found
+
+
+def _layout_of(places: Collection[Place], layouts: Mapping[Layout, int], most_first: Sequence[Layout]) -> Layout:
+    """Return the layout of the most nodes that has all these places; a node's own where no more nodes have another."""
+    own = tuple(sorted(places, key=_in_order))
+    wider = next((layout for layout in most_first if set(places) < set(layout)), own)
+    return wider if layouts[wider] > layouts[own] else own
+
+
+def _in_order(place: Place) -> tuple[object, object]:
+    return _natural(place[0]), _natural(place[1])
 
 
 def fabric_samples(ports: Iterable[HostPort], links: Mapping[LinkEnd, Link]) -> Iterator[Sample]:

@@ -12,8 +12,8 @@ from pyrometer_exporters.framework.metrics import Down, Sample
 from pyrometer_exporters.framework.outcome import Outcome
 from pyrometer_exporters.framework.scheduling import SharedWorker, Worker
 from pyrometer_exporters.node.nic.device import GONE, Device, DeviceSource, Reader
-from pyrometer_exporters.node.nic.expected_links import expected_by_peers
-from pyrometer_exporters.node.nic.families import ALL, UP
+from pyrometer_exporters.node.nic.expected_links import MissingDevices, expected_by_peers
+from pyrometer_exporters.node.nic.families import ALL, MISSING, UP
 from pyrometer_exporters.node.nic.infiniband import RdmaDevice
 from pyrometer_exporters.node.nic.inventory import DeviceLister, Inventory, name_filter
 from pyrometer_exporters.node.nic.kernel import Kernel, SystemKernel
@@ -82,6 +82,7 @@ class NicCollector:
         self._new_reader = new_reader
         self._state_file = PortStateFile(context.state)
         self._memories = PortMemories(self._state_file, context.procfs)
+        self._missing_devices = MissingDevices(self._sysfs, name_filter(include, exclude))
         self._inventory: Inventory | None = None
         self._sources: dict[str, DeviceSource] = {}
         self._devices: dict[str, Device] = {}
@@ -95,7 +96,7 @@ class NicCollector:
         items: list[Sample | Down] = [*inventory.absent]
         readings: list[DeviceReading] = []
         for device, outcome in self._read(self._sources_of(inventory), until):
-            if outcome.reason == GONE:
+            if outcome.reason == GONE or (outcome.value is not None and outcome.value.representor):
                 continue
             items.append(UP.sample(outcome.value is not None, device))
             if outcome.value is None:
@@ -103,6 +104,7 @@ class NicCollector:
             else:
                 readings.append(outcome.value)
         items.extend(self._samples(readings))
+        items.extend(self._missing(readings))
         items.extend(self._save(until))
         return items
 
@@ -145,8 +147,8 @@ class NicCollector:
         return self._devices[name]
 
     def _samples(self, readings: list[DeviceReading]) -> list[Sample | Down]:
-        expected = expected_by_peers(readings)
         self._gpus.refresh(self._clock.monotonic())
+        expected = expected_by_peers(readings, self._gpus.nearest)
         items: list[Sample | Down] = []
         for device, own, ports in self._memories.update(readings, self._clock.wall()):
             items += device_samples(device, own)
@@ -157,6 +159,14 @@ class NicCollector:
                 for group, reason in port.failed:
                     items.append(Down("/".join(filter(None, (device.name, port.port, group))), reason))
         return items
+
+    def _missing(self, readings: list[DeviceReading]) -> Iterator[Sample]:
+        if self._memories.booting:  # devices come one after another
+            return
+        addresses = {device.pci.address for device in readings}
+        memories, now = self._memories.ports.values(), self._clock.wall()
+        for device in self._missing_devices.missing(memories, self._sources.keys(), addresses, now):
+            yield MISSING.sample(1, *device)
 
     def _save(self, until: float) -> Iterator[Down]:
         text = self._state_file.changed(self._memories.ports)

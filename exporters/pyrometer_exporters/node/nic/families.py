@@ -29,6 +29,21 @@ EXPECTED_UP = Family(
     "1 if the link was seen up before and no administrator has switched it off, else 0.",
     PORT_LABELS,
 )
+SETTLING = Family(
+    "pyrometer_nic_settling_info",
+    "gauge",
+    "1 while what the port shows is no evidence of a fault, else absent: until a minute after its link is up, at most "
+    "15 minutes, after a boot, a driver_reload or as a new device (never_up); while switched off (admin); always for a "
+    "virtual_function.",
+    (*PORT_LABELS, "cause"),
+)
+MISSING = Family(
+    "pyrometer_nic_missing_info",
+    "gauge",
+    "1 while an RDMA device is gone and nobody took it, else absent: off_bus, no_driver, or no_rdma_device though its "
+    "driver has the function. Forgotten after a week.",
+    ("device", "pci_bus_id", "reason"),
+)
 LINK_RATE = Family(
     "pyrometer_nic_link_rate_bits_per_second",
     "gauge",
@@ -128,8 +143,8 @@ UNREADABLE = Family(
 )
 
 ALL = (
-    UP, INFO, LINK_UP, EXPECTED_UP, LINK_RATE, LINK_RATE_MAX, LINK_DOWN_EVENTS, LAST_DOWN, LAST_DOWN_REASON,
-    DOWN_REASON, IGNORED, RESETS, STATE_ID,
+    UP, INFO, LINK_UP, EXPECTED_UP, SETTLING, MISSING, LINK_RATE, LINK_RATE_MAX, LINK_DOWN_EVENTS, LAST_DOWN,
+    LAST_DOWN_REASON, DOWN_REASON, IGNORED, RESETS, STATE_ID,
     PHYSICAL_STATE_ID, MTU, SETTING, LIFESPAN, READ_AGE, UNREADABLE, SATURATED,
     FEC_MODE, *(counter.family for counter in counters.ALL), *drivers.FAMILIES, *ethernet.FAMILIES,
     *pcie.FAMILIES, *temperatures.FAMILIES,

@@ -4,8 +4,12 @@
 are down at the moment of a read. All of them report the same events, so the largest of their increases between two
 reads counts, never their sum.
 
-Not every loss is a fault. A boot, a driver reload and an administrator take links down on purpose: such losses are
-counted separately, by cause. After any of these, losses count again from the first read that finds the link up.
+Not every loss is a fault. A boot, a driver reload and an administrator take links down on purpose, and the link of a
+virtual function comes and goes with whoever uses it: such losses are counted separately, by cause. After any of these,
+losses count again from the first read that finds the link up.
+
+Until then, and for SETTLED_SECONDS after, the port *settles*: what it shows is no evidence of a fault, and every rule
+leaves it out. A link that is still down after LONGEST_SECONDS has settled as well: then it should be up.
 """
 
 from __future__ import annotations
@@ -19,12 +23,19 @@ from pyrometer_exporters.node.nic.widening import Widening
 
 # Why a loss doesn't count. NEW: the port was never seen up.
 BOOT, RELOAD, ADMIN, NEW = "boot", "driver_reload", "admin", "never_up"
+# Only of ports of which it is true.
+VIRTUAL = "virtual_function"
 CAUSES = (BOOT, RELOAD, ADMIN, NEW)
 # Why counters restarted. widening.py detects WRAP and CLEARED.
 REBOOT = "reboot"
 # The largest value of link_downed (drivers/infiniband/core/sysfs.c: 8 bits), where it stays.
 LINK_DOWNED, LINK_DOWNED_MAXIMUM = "link_downed", 255
 RECOVERED = "recovered_before_seen"
+# A port settles for so long after its link is up: two scrapes at the longest usual interval, so that rules see it.
+SETTLED_SECONDS = 60.0
+# And at most for so long where its link doesn't come up: links come and go while a node, its switches and its subnet
+# manager settle after a boot.
+LONGEST_SECONDS = 900.0
 
 
 class PortObservation(NamedTuple):
@@ -38,6 +49,7 @@ class PortObservation(NamedTuple):
         sources: raw counts by source. None: the source exists but couldn't be read; missing: it has no evidence.
         booting: whether the node booted so recently that its links may still go up and down.
         reason: why the link is down, where known; empty while it is up.
+        virtual: whether the port is a virtual function's.
     """
 
     boot: str
@@ -48,6 +60,7 @@ class PortObservation(NamedTuple):
     sources: Mapping[str, int | None]
     booting: bool = False
     reason: str = ""
+    virtual: bool = False
 
 
 @dataclass
@@ -64,6 +77,13 @@ class PortMemory:
         rate_max: the largest rate seen, in bits per second.
         unarmed: why losses don't count at present; empty where they do.
         sources: raw counts at the previous read.
+        unsettled: what made the port settle the last time; empty once its link has been up for long enough.
+        settling_since: when that began, in seconds since the epoch; None before the first read, and
+            while an administrator has switched the port off.
+        settling: why the port settles now; empty where it doesn't.
+        device, pci_bus_id, driver: the device's name, address and driver when it was last seen; empty of a port whose
+            device nobody has to miss.
+        missing_since: since when the device is missing, in seconds since the epoch; None while it is not.
         behind: by how much a source lags the losses counted so far; it may catch up at the next read.
         counter_samples: the latest samples by group of counters, with the group that they were made from.
     """
@@ -82,8 +102,16 @@ class PortMemory:
     active: bool = False
     sources: dict[str, int] = field(default_factory=dict)
     widening: Widening = field(default_factory=Widening)
+    unsettled: str = ""
+    settling_since: float | None = None
+    settling: str = ""
+    device: str = ""
+    pci_bus_id: str = ""
+    driver: str = ""
+    missing_since: float | None = None
     behind: dict[str, int] = field(default_factory=dict)
     counter_samples: dict[int, tuple[object, list[Sample]]] = field(default_factory=dict, compare=False, repr=False)
+    _calm_since: float | None = field(default=None, compare=False, repr=False)
     _last_two: tuple[PortObservation | None, PortObservation | None] = field(
         default=(None, None), compare=False, repr=False
     )
@@ -106,6 +134,29 @@ class PortMemory:
             self.last_reason = seen.reason  # the kernel often reports it only a moment later
         self._remember(seen)
         return added
+
+    def settle(self, seen: PortObservation, now: float) -> None:
+        """Update :attr:`settling` at the wall time ``now``, after :meth:`advance`."""
+        cause = VIRTUAL if seen.virtual else BOOT if seen.booting else self.unarmed
+        if self.settling_since is None and not self.unsettled:  # the first read
+            self.unsettled, self.settling_since = cause or NEW, now
+        if not cause:
+            self._calm_down(now)
+            return
+        self._calm_since = None
+        if cause != self.unsettled or self.settling_since is None or now < self.settling_since:
+            self.unsettled, self.settling_since = cause, now
+        over = cause != VIRTUAL and now - self.settling_since >= LONGEST_SECONDS
+        if seen.admin_down:
+            self.settling_since = None  # it begins when the port is switched on again
+        self.settling = "" if over else cause
+
+    def _calm_down(self, now: float) -> None:
+        """Note that nothing unsettles the port now."""
+        self._calm_since = now if self._calm_since is None else min(now, self._calm_since)
+        if now - self._calm_since >= SETTLED_SECONDS:
+            self.unsettled = ""
+        self.settling = self.unsettled
 
     def renew(self, boot: str, inode: int, ifindex: int) -> None:
         """Restart the counts where the node was rebooted, the driver reloaded or the interface created again."""
@@ -151,7 +202,7 @@ class PortMemory:
 
     def _judge(self, seen: PortObservation, lost: int) -> int:
         """Return how many of the losses count; add the others to their cause."""
-        cause = BOOT if seen.booting else self.unarmed
+        cause = VIRTUAL if seen.virtual else BOOT if seen.booting else self.unarmed
         if cause:
             self._count(self.ignored, cause, lost)
             return 0

@@ -12,6 +12,7 @@ Sample::
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from pyrometer_exporters.framework.outcome import PartError, reason_of
@@ -24,6 +25,8 @@ from pyrometer_exporters.node.nic.tiers import COUNTERS, IDENTITY, LINK
 
 # include/uapi/linux/if_arp.h: ARPHRD_ETHER, ARPHRD_INFINIBAND
 _LINK_LAYERS = {"1": "Ethernet", "32": "InfiniBand"}
+# The kernel's name of a port that is a function's end inside the NIC's switch: pf0vf3, c1pf0sf88; an uplink is p0.
+_REPRESENTOR = re.compile(r"(c\d+)?pf\d+(vf|sf)\d+", re.ASCII)
 # The settings that node_exporter reads besides counters; none of these files waits for the RTNL lock.
 SETTINGS = (
     "addr_assign_type", "dev_id", "dormant", "flags", "ifindex", "iflink", "link_mode", "name_assign_type",
@@ -133,7 +136,13 @@ class InterfaceDevice:
             down_reason="" if interface.link_up else _why_down(self._access, interface),
             failed=(("statistics", interface.failed),) if interface.failed else (),
         )
-        return DeviceReading(interface.name, folder.inode, "", pci, "", (port,))
+        representor = self._access.cache.get(IDENTITY, (self._path, "representor"), lambda: _is_representor(folder))
+        return DeviceReading(interface.name, folder.inode, "", pci, "", (port,), representor=representor)
+
+
+def _is_representor(folder: Folder) -> bool:
+    name = folder.text("phys_port_name") if "phys_port_name" in folder.names else None
+    return name is not None and _REPRESENTOR.fullmatch(name) is not None
 
 
 def _why_down(access: DeviceAccess, interface: Interface) -> str:

@@ -17,12 +17,14 @@ class PciFunction:
     """The function that a device sits on: ``address`` as ``0000:18:00.0``, ``driver`` as ``mlx5_core``.
 
     ``path`` is its real path in sysfs, ``numa_node`` the kernel's number of its node; all are empty where unknown.
+    ``virtual``: it is a virtual function (SR-IOV), which pods and virtual machines take and give back.
     """
 
     address: str
     driver: str
     path: str = ""
     numa_node: str = ""
+    virtual: bool = False
 
 
 class PciFunctionReader:
@@ -38,7 +40,8 @@ class PciFunctionReader:
             device = f"{folder.path}/device"
             path = os.path.realpath(device) if "device" in folder.names else ""
             driver, numa_node = _link_name(f"{device}/driver"), _numa_node(f"{path}/numa_node")
-            self._function = PciFunction(pci_address(path), driver, path, numa_node)
+            virtual = bool(path) and os.path.lexists(f"{path}/physfn")
+            self._function = PciFunction(pci_address(path), driver, path, numa_node, virtual)
             self._inode = folder.inode
         return self._function
 

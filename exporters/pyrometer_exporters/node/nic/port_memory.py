@@ -8,14 +8,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from pyrometer_exporters.node.nic.link_down import PortMemory, PortObservation
+from pyrometer_exporters.node.nic.link_down import LONGEST_SECONDS, PortMemory, PortObservation
 from pyrometer_exporters.node.nic.readings import DeviceReading, PortReading
 from pyrometer_exporters.node.nic.state import PortStateFile
 
 # Virtual functions may get a new GUID for every job; ports absent since an earlier boot are dropped first.
 MAX_PORTS = 512
-# Links come and go while a node, its switches and its subnet manager settle after a boot.
-BOOT_SECONDS = 900.0
+BOOT_SECONDS = LONGEST_SECONDS
 
 
 class Boot(NamedTuple):
@@ -39,6 +38,11 @@ class PortMemories:
     def ports(self) -> dict[str, PortMemory]:
         """All memories, by key."""
         return self._ports
+
+    @property
+    def booting(self) -> bool:
+        """True while the node's boot is under way."""
+        return self._boot.under_way
 
     def update(
         self, devices: Sequence[DeviceReading], now: float
@@ -92,9 +96,15 @@ def _update(memory: PortMemory, device: DeviceReading, port: PortReading, boot: 
         return
     observation = PortObservation(
         boot.id, device.inode, port.ifindex, port.active, port.admin_down, port.down_sources,
-        boot.under_way, port.down_reason,
+        boot.under_way, port.down_reason, device.pci.virtual,
     )  # fmt: skip
     memory.advance(observation, now)
+    memory.settle(observation, now)
+    # An interface can leave for another namespace at any time: only RDMA devices are missed.
+    missed = memory.ever_active and bool(port.port) and not device.pci.virtual
+    memory.device, memory.pci_bus_id, memory.driver = (
+        (device.name, device.pci.address, device.pci.driver) if missed else ("", "", "")
+    )
     memory.rate_max = max(memory.rate_max, port.rate or 0)
 
 

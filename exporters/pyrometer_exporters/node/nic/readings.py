@@ -103,6 +103,7 @@ class DeviceReading(NamedTuple):
         temperatures: the sensors of the device and its module.
         hops: the PCIe links from the device up to its root port.
         failing: files that can't be read at present, below the device's folder, each with the errno.
+        representor: whether it stands for a virtual function's end inside the NIC, and has no cable.
     """
 
     name: str
@@ -118,6 +119,7 @@ class DeviceReading(NamedTuple):
     temperatures: tuple[Temperature, ...] = ()
     hops: tuple[Hop, ...] = ()
     failing: tuple[tuple[str, int], ...] = ()
+    representor: bool = False
 
 
 class CounterFiles:

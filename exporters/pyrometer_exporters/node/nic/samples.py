@@ -25,15 +25,17 @@ from pyrometer_exporters.node.nic.families import (
     READ_AGE,
     RESETS,
     SETTING,
+    SETTLING,
     STATE_ID,
     UNREADABLE,
 )
-from pyrometer_exporters.node.nic.link_down import CAUSES, REBOOT, RELOAD, PortMemory
+from pyrometer_exporters.node.nic.link_down import CAUSES, REBOOT, RELOAD, VIRTUAL, PortMemory
 from pyrometer_exporters.node.nic.pcie import SPEED, SPEED_MAX, WIDTH, WIDTH_MAX
 from pyrometer_exporters.node.nic.readings import Counts, DeviceReading, PortReading
 from pyrometer_exporters.node.nic.temperatures import CELSIUS, CRITICAL_CELSIUS
 from pyrometer_exporters.node.nic.widening import CLEARED, WRAP
 
+_NONE_IGNORED = dict.fromkeys(CAUSES, 0)
 RESET_REASONS = (WRAP, CLEARED, REBOOT, RELOAD)
 
 
@@ -125,7 +127,7 @@ def _info(device: DeviceReading, port: PortReading, gpu: str) -> Sample:
 
 
 def _link_samples(at: tuple[str, str], port: PortReading, memory: PortMemory, *, peers_up: bool) -> list[Sample]:
-    expected = (memory.ever_active or peers_up) and not port.admin_down
+    expected = (memory.ever_active or peers_up) and not port.admin_down and memory.settling != VIRTUAL
     samples = [] if port.active is None else [LINK_UP.sample(port.active, *at)]
     samples.append(EXPECTED_UP.sample(expected, *at))
     if port.rate:
@@ -133,7 +135,9 @@ def _link_samples(at: tuple[str, str], port: PortReading, memory: PortMemory, *,
     if memory.rate_max:
         samples.append(LINK_RATE_MAX.sample(memory.rate_max, *at))
     samples.append(LINK_DOWN_EVENTS.sample(memory.events, *at))
-    samples += [IGNORED.sample(memory.ignored.get(cause, 0), *at, cause) for cause in CAUSES]
+    if memory.settling:
+        samples.append(SETTLING.sample(1, *at, memory.settling))
+    samples += [IGNORED.sample(count, *at, cause) for cause, count in {**_NONE_IGNORED, **memory.ignored}.items()]
     if memory.last_down is not None:
         samples.append(LAST_DOWN.sample(memory.last_down, *at))
         samples.append(LAST_DOWN_REASON.sample(1, *at, memory.last_reason or "unknown"))

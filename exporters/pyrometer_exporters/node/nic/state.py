@@ -71,7 +71,8 @@ def _essence(ports: dict[str, PortMemory]) -> object:
     return {
         key: (
             port.events, port.last_down, port.last_reason, port.ever_active, port.rate_max, port.boot, port.inode,
-            port.ifindex, port.unarmed, port.active, *(tuple(getattr(port, name).items()) for name in _MAPPINGS),
+            port.ifindex, port.unarmed, port.active, port.unsettled, port.settling_since, port.device, port.pci_bus_id,
+            port.missing_since, *(tuple(getattr(port, name).items()) for name in _MAPPINGS),
             tuple(port.widening.wraps.items()),
         )
         for key, port in ports.items()
@@ -87,6 +88,10 @@ def _plain(port: PortMemory) -> dict[str, Any]:
         "boot": port.boot,
         "unarmed": port.unarmed,
         "active": port.active,
+        "unsettled": port.unsettled,
+        "settling_since": port.settling_since,
+        "missing_since": port.missing_since,
+        "device": [port.device, port.pci_bus_id, port.driver],
         "wraps": port.widening.wraps,
         "last": port.widening.last,
     }
@@ -96,12 +101,12 @@ def _memory(data: Any) -> PortMemory:  # noqa: ANN401  whatever the file holds
     if not isinstance(data, dict):
         msg = "a port is not an object"
         raise ValueError(msg)
-    last_down = data.get("last_down")  # the clock gives floats
+    device, pci_bus_id, driver = data.get("device") or ("", "", "")  # 0.2.0 did not save these four
     return PortMemory(
         events=_count(data, "events"),
         ignored=_counts(data, "ignored"),
         resets=_counts(data, "resets"),
-        last_down=last_down if isinstance(last_down, float) else None,
+        last_down=_seconds(data, "last_down"),
         last_reason=str(data.get("last_reason", "")),
         ever_active=data.get("ever_active") is True,
         rate_max=_count(data, "rate_max"),
@@ -110,6 +115,12 @@ def _memory(data: Any) -> PortMemory:  # noqa: ANN401  whatever the file holds
         ifindex=_count(data, "ifindex"),
         unarmed=_unarmed(data),
         active=data.get("active") is True,
+        unsettled=str(data.get("unsettled", "")),
+        settling_since=_seconds(data, "settling_since"),
+        missing_since=_seconds(data, "missing_since"),
+        device=str(device),
+        pci_bus_id=str(pci_bus_id),
+        driver=str(driver),
         sources=_counts(data, "sources"),
         behind=_counts(data, "behind"),
         widening=Widening(wraps=_counts(data, "wraps"), last=_counts(data, "last")),
@@ -120,6 +131,11 @@ def _unarmed(data: dict[str, Any]) -> str:
     if "armed" in data:  # 0.1.0 did not save the cause
         return "" if data["armed"] is True else ADMIN if data.get("ever_active") is True else NEW
     return str(data.get("unarmed", NEW))
+
+
+def _seconds(data: dict[str, Any], name: str) -> float | None:
+    value = data.get(name)
+    return value if isinstance(value, float) else None  # the clock gives floats
 
 
 def _count(data: dict[str, Any], name: str) -> int:

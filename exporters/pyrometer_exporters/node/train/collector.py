@@ -21,10 +21,13 @@ from pyrometer_exporters.framework.metrics import Down, Family, Sample, new_samp
 from pyrometer_exporters.framework.outcome import PartError
 from pyrometer_exporters.node.train.batches import FAMILIES as BATCH_FAMILIES
 from pyrometer_exporters.node.train.batches import series_of
+from pyrometer_exporters.node.train.consumers import Consumers
 from pyrometer_exporters.node.train.cursor_file import CursorFile
 from pyrometer_exporters.node.train.points import PointStore
+from pyrometer_exporters.node.train.rings import MAX_TEXT
 from pyrometer_exporters.node.train.stacks import Stacks
 from pyrometer_exporters.node.train.tracker import CHANGING_TEXTS, Rank, Tracker
+from pyrometer_kit.http_message import Request
 
 log = logging.getLogger(__name__)
 
@@ -148,7 +151,27 @@ EXPECTED_MFU = Family(
     "MFU, 0-1, that the job expects of its configuration; absent if it gives none.",
     ("run", "attempt"),
 )
+RINGS_LEFT_OUT = Family(
+    "pyrometer_train_rings_left_out",
+    "gauge",
+    "Rings that are not followed, by the numeric id of the user: budget = more than the user's fair share, foreign = "
+    "their run belongs to another user. Absent at 0.",
+    ("user", "reason"),
+)
+BATCHES_LEFT_OUT = Family(
+    "pyrometer_train_batches_left_out_total",
+    "counter",
+    "Batches that are not served: future = they claim to end later than now, budget = beyond the limit of all runs.",
+    ("reason",),
+)
+CONSUMERS_LEFT_OUT = Family(
+    "pyrometer_train_consumers_left_out_total",
+    "counter",
+    "Requests of /batches for whose consumer there was no place: they got the newest batches, and no cursor.",
+    (),
+)
 FAMILIES = (
+    RINGS_LEFT_OUT, BATCHES_LEFT_OUT, CONSUMERS_LEFT_OUT,
     STEPS, STEP_SECONDS, TOKENS, FLOPS, PART_SECONDS, LAST_STEP, LAST_STEP_NUMBER, CURRENT_PART, LONGEST_TICK, RANK_UP,
     RANK_START, GC_PAUSES, GC_PAUSE_SECONDS, LAST_GC_STEP, RANK_INFO, RUN_INFO, PEAK_FLOPS, PEAK_UNKNOWN, GPUS_UNKNOWN,
     EXPECTED_MFU,
@@ -162,9 +185,10 @@ class TrainCollector:
         self._clock = context.clock
         self._cursor_file = CursorFile(context.state)
         saved = self._cursor_file.load()
-        self._saved_offset = saved.offset_ms
         self._store = PointStore(saved.cursors)
-        self._tracker = Tracker(context.rings, context.clock, self._store, saved.offset_ms)
+        self._consumers = Consumers(saved.cursors, context.clock.monotonic())
+        self._tracker = Tracker(context.rings, context.clock, self._store, saved.offset_ms, saved.owners)
+        self._saved = saved.offset_ms, dict(saved.owners)
         self._stacks = Stacks(context.procfs, context.clock)
         self._renderer = Renderer()
         self._descriptions = Descriptions()
@@ -186,26 +210,36 @@ class TrainCollector:
             for rank in ranks:
                 samples.extend(rank_samples(rank, now, offset))
             samples.extend(self._descriptions.samples(ranks))
+            samples.extend(self._left_out())
         return samples
+
+    def _left_out(self) -> Iterator[Sample]:
+        for reason, counts in self._tracker.left_out().items():
+            for uid, count in counts.items():
+                yield RINGS_LEFT_OUT.sample(count, str(uid), reason)
+        yield BATCHES_LEFT_OUT.sample(self._tracker.future, "future")
+        yield BATCHES_LEFT_OUT.sample(self._store.shortened, "budget")
+        yield CONSUMERS_LEFT_OUT.sample(self._consumers.refused)
 
     def endpoints(self) -> Mapping[str, Endpoint]:
         """See :class:`ServesEndpoints`."""
         return {"/batches": self.batches, "/stacks": self.stacks}
 
-    def stacks(self, _query: Mapping[str, str]) -> Reply:
+    def stacks(self, _request: Request) -> Reply:
         """Serve the stack traces of this node's stalled ranks, of those that allow it."""
         with self._locked():
             self._poll()
             report = self._stacks.report(self._tracker.ranks())
         return Reply("text/plain; charset=utf-8", report.encode("utf-8", errors="replace"))
 
-    def batches(self, query: Mapping[str, str]) -> Reply:
-        """Serve every batch that ``consumer`` hasn't taken; without a consumer, the cursors don't move."""
-        consumer = query.get("consumer", "")
+    def batches(self, request: Request) -> Reply:
+        """Serve every batch that ``consumer`` at this address hasn't taken; others' cursors don't move."""
+        name = request.query.get("consumer", "")[:MAX_TEXT]
         with self._locked():
             self._poll()
+            consumer = self._consumer(request.peer, name) if name else None
             pending = self._store.pending(consumer, self._clock.wall())
-            if consumer and self._tracker.offset_ms != self._saved_offset:
+            if consumer and self._tracker.offset_ms != self._saved[0]:
                 self._save()  # before a consumer has a timestamp made with it
         body = self._renderer.openmetrics(series_of(pending))
 
@@ -217,6 +251,14 @@ class TrainCollector:
 
         return Reply(OPENMETRICS_CONTENT_TYPE, body, delivered)
 
+    def _consumer(self, address: str, name: str) -> str | None:
+        consumer, evicted = self._consumers.admit(address, name, self._clock.monotonic())
+        if evicted is not None:
+            self._store.drop(evicted)
+        if consumer is not None:
+            self._store.adopt(consumer, name)  # saved before cursors had an address
+        return consumer
+
     def close(self) -> None:
         """See :class:`Collector`."""
         self._stop.set()
@@ -225,8 +267,8 @@ class TrainCollector:
             self._tracker.close()
 
     def _save(self) -> None:
-        self._saved_offset = self._tracker.offset_ms
-        self._cursor_file.save(self._store.cursors(), self._saved_offset)
+        self._saved = offset, owners = self._tracker.offset_ms, self._tracker.owners
+        self._cursor_file.save(self._store.cursors(), offset, owners)
 
     def _poll_for_ever(self) -> None:
         while not self._stop.wait(POLL_SECONDS):
@@ -239,6 +281,8 @@ class TrainCollector:
     def _poll(self) -> None:
         try:
             self._tracker.poll()
+            if self._tracker.owners != self._saved[1]:
+                self._save()  # who was first is known to this process only
             self._stacks.poll(self._tracker.ranks())
             self._folder_down = None
         except OSError as error:

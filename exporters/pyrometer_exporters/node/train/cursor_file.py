@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pyrometer_exporters.node.train.points import Cursor, Cursors
+from pyrometer_exporters.node.train.points import Cursor, Cursors, RunKey
 
 # Larger numbers are not timestamps.
 MAX_TIMESTAMP = 1 << 53
@@ -20,10 +20,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class SavedCursors:
-    """Cursors by consumer and run, and the wall clock less CLOCK_MONOTONIC in ms that batches are timestamped by."""
+    """Cursors by consumer and run, the wall clock less CLOCK_MONOTONIC in ms, and the user that each run belongs to."""
 
     cursors: Cursors = field(default_factory=dict)
     offset_ms: int | None = None
+    owners: Mapping[RunKey, int] = field(default_factory=dict)
 
 
 class CursorFile:
@@ -46,14 +47,15 @@ class CursorFile:
                 }
                 for name, of in content["consumers"].items()
             }
-            return SavedCursors(cursors, None if offset is None else int(offset))
+            owners = {(str(run), str(attempt)): int(uid) for run, attempt, uid in content.get("owners", [])}
+            return SavedCursors(cursors, None if offset is None else int(offset), owners)
         except FileNotFoundError:
             return SavedCursors()
         except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             log.warning("can't read %s (%s): batches still in the rings may be served again", self._path, error)
             return SavedCursors()
 
-    def save(self, cursors: Cursors, offset_ms: int | None) -> None:
+    def save(self, cursors: Cursors, offset_ms: int | None, owners: Mapping[RunKey, int]) -> None:
         """Replace the file; a failure is logged once. Not synced to disk: a power loss ends the ranks as well."""
         if self._path is None:
             return
@@ -61,8 +63,11 @@ class CursorFile:
             name: [[run, attempt, cursor.newest, cursor.rings] for (run, attempt), cursor in of.items()]
             for name, of in cursors.items()
         }
+        content = {
+            "consumers": consumers, "offset_ms": offset_ms, "owners": [[*key, uid] for key, uid in owners.items()],
+        }  # fmt: skip
         try:
-            self._replace(json.dumps({"consumers": consumers, "offset_ms": offset_ms}).encode())
+            self._replace(json.dumps(content).encode())
             self._failed = False
         except OSError as error:
             if not self._failed:

@@ -13,9 +13,12 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
+
+from pyrometer_exporters.node.train.limits import MAX_POINTS_IN_ALL, MAX_RINGS, fair_shares
 
 # Prometheus refuses points older than about an hour before its newest data.
 KEEP_SECONDS = 3000.0
@@ -25,10 +28,14 @@ MAX_POINTS = 20_000
 AGAIN_SECONDS = 600.0
 # One answer: 2,000 steps of five series are about 600 kB.
 MAX_POINTS_PER_REPLY = 2_000
-# Two Prometheus servers and an agent are common; each name costs a few hundred bytes.
-MAX_CONSUMERS = 16
+# All runs' points in one answer: about 5 MB.
+MAX_POINTS_OF_ALL_RUNS = 20_000
 # Rings of one run and attempt on one node, one after the other: restarts that kept the attempt's number.
 MAX_RINGS_PER_CURSOR = 16
+# Origins of points (ring and tags) that one run's buffer tells apart.
+MAX_ORIGINS = 4_096
+# Prometheus takes nothing that is further ahead of its clock.
+AHEAD_SECONDS = 600.0
 
 COLUMNS = (
     "mfu",
@@ -153,6 +160,10 @@ class PointBuffer:
     def append(self, point: Point) -> None:
         """Append the newest point."""
         origin = (point.ring, point.tags)
+        if len(self._origins) >= MAX_ORIGINS and origin not in self._numbers:
+            self._packed.clear()
+            self._origins.clear()
+            self._numbers.clear()
         number = self._numbers.setdefault(origin, len(self._origins))
         if number == len(self._origins):
             self._origins.append(origin)
@@ -166,6 +177,16 @@ class PointBuffer:
         """Drop all points older than the timestamp ``until``."""
         while self._packed and _TIMESTAMP.unpack_from(self._packed[0])[0] < until:
             self._packed.popleft()
+
+    def __len__(self) -> int:
+        return len(self._packed)
+
+    def shorten(self, length: int) -> int:
+        """Drop the oldest points beyond ``length``; return how many."""
+        dropped = max(0, len(self._packed) - length)
+        for _ in range(dropped):
+            self._packed.popleft()
+        return dropped
 
     def after(self, timestamp: int) -> Iterator[Point]:
         """Yield the points newer than ``timestamp``, oldest first."""
@@ -192,6 +213,7 @@ class PointBuffer:
 
 @dataclass
 class _Series:
+    uid: int = 0
     points: PointBuffer = field(default_factory=PointBuffer)
     newest: int = 0
     latest: dict[str, Point] = field(default_factory=dict)
@@ -199,15 +221,20 @@ class _Series:
 
     def add(self, point: Point) -> None:
         self.newest = point.timestamp
-        self.added[point.ring] = point.sequence + 1
+        self.added[point.ring] = max(point.sequence + 1, self.added.pop(point.ring, 0))
+        while len(self.added) > MAX_RINGS:
+            del self.added[next(iter(self.added))]
         self.points.append(point)
         for name, _ in point.columns():
             self.latest[name] = point
         self.points.forget(point.timestamp - KEEP_SECONDS * 1000)
 
-    def since(self, cursor: Cursor, oldest: float) -> PendingPoints:
+    def since(self, cursor: Cursor | None, oldest: float, limit: int) -> PendingPoints:
+        if cursor is None:
+            newest = tuple(islice(self.points.newest_first(), limit))
+            return PendingPoints(newest[::-1], {})
         news = (point for point in self.points.after(cursor.newest) if not cursor.has(point))
-        points = tuple(islice(news, MAX_POINTS_PER_REPLY))
+        points = tuple(islice(news, limit))
         missing = self.latest.keys() - {name for point in points for name, _ in point.columns()}
         again = {name: point for name in missing if (point := self._newest_of(name, cursor.newest))}
         return PendingPoints(points, {name: point for name, point in again.items() if point.timestamp >= oldest})
@@ -229,12 +256,14 @@ class PointStore:
         """Continue with the ``cursors`` that an earlier process saved."""
         self._series: dict[RunKey, _Series] = {}
         self._cursors: Cursors = cursors or {}
+        self.shortened = 0
+        """Number of points dropped before their time, for the limit of all runs'."""
 
-    def add(self, key: RunKey, point: Point) -> None:
+    def add(self, key: RunKey, point: Point, uid: int = 0) -> None:
         """Append a point unless it was added before; if the clock went back, it follows its predecessor by 1 ms."""
         series = self._series.get(key)
         if series is None:
-            series = self._series[key] = _Series()
+            series = self._series[key] = _Series(uid)
         if point.sequence < series.added.get(point.ring, 0):
             return
         cursors = [of[key] for of in self._cursors.values() if key in of]
@@ -244,11 +273,39 @@ class PointStore:
         stamp = max(stamp, series.newest + 1, floor + 1)
         series.add(point if stamp == point.timestamp else replace(point, timestamp=stamp))
 
-    def pending(self, consumer: str, now: float = 0.0) -> dict[RunKey, PendingPoints]:
-        """Return the reply to a consumer for each run, at the wall clock's time ``now``."""
-        cursors = self._cursors.get(consumer, {})
+    def trim(self) -> None:
+        """Keep to the limit of all runs' points, fair among users."""
+        by_user: dict[int, dict[RunKey, int]] = {}
+        for key, series in self._series.items():
+            by_user.setdefault(series.uid, {})[key] = len(series.points)
+        totals = {uid: sum(of_user.values()) for uid, of_user in by_user.items()}
+        if sum(totals.values()) <= MAX_POINTS_IN_ALL:
+            return
+        shares = fair_shares(totals, MAX_POINTS_IN_ALL)
+        for uid, of_user in by_user.items():
+            for key, length in fair_shares(of_user, shares[uid]).items():
+                self.shortened += self._series[key].points.shorten(length)
+
+    def forget_future(self, now: float) -> None:
+        """Start over what a clock that was wrong, or a forger, put so far ahead that no Prometheus can have it."""
+        latest = (now + AHEAD_SECONDS) * 1000
+        for key, series in self._series.items():
+            if series.newest > latest:
+                self._series[key] = _Series(series.uid, added=series.added)
+        for of in self._cursors.values():
+            for cursor in of.values():
+                if cursor.newest > latest:
+                    cursor.newest = 0
+
+    def pending(self, consumer: str | None, now: float = 0.0) -> dict[RunKey, PendingPoints]:
+        """Return the reply to a consumer for each run, at the wall clock's time ``now``; None gets the newest."""
+        cursors = {} if consumer is None else self._cursors.get(consumer, {})
         oldest = (now - AGAIN_SECONDS) * 1000
-        return {key: series.since(cursors.get(key, Cursor()), oldest) for key, series in self._series.items()}
+        limit = min(MAX_POINTS_PER_REPLY, MAX_POINTS_OF_ALL_RUNS // max(1, len(self._series)))
+        return {
+            key: series.since(None if consumer is None else cursors.get(key, Cursor()), oldest, limit)
+            for key, series in self._series.items()
+        }
 
     def confirm(self, consumer: str, pending: Mapping[RunKey, PendingPoints]) -> None:
         """Advance the consumer's cursor over a delivered reply; it never goes back, whatever the order of replies."""
@@ -257,8 +314,15 @@ class PointStore:
             if of.points:
                 cursors.setdefault(key, Cursor()).take(of.points)
         self._cursors[consumer] = {key: cursor for key, cursor in cursors.items() if key in self._series}
-        while len(self._cursors) > MAX_CONSUMERS:
-            del self._cursors[next(iter(self._cursors))]  # the one with the oldest request
+
+    def adopt(self, consumer: str, earlier: str) -> None:
+        """Give a consumer without a cursor a copy of another's."""
+        if consumer not in self._cursors and earlier in self._cursors:
+            self._cursors[consumer] = deepcopy(self._cursors[earlier])
+
+    def drop(self, consumer: str) -> None:
+        """Forget a consumer's cursor."""
+        self._cursors.pop(consumer, None)
 
     def cursors(self) -> Cursors:
         """Return all cursors, for the :class:`PointStore` of the next process."""

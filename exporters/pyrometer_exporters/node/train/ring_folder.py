@@ -1,57 +1,190 @@
-"""The folder of the rings: list it when it has changed, and limit their number."""
+"""The folders of the rings: the shared one, and one per user beside it; list them when they have changed.
+
+``/dev/shm/pyrometer`` is safe where root made it with the sticky bit, as the package's tmpfiles.d does. Where nobody
+did, each user's client makes ``/dev/shm/pyrometer-<uid>``, or ``-<uid>.<anything>`` if somebody else has that name.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import heapq
 import os
+import re
+import stat
 import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from pyrometer import ring
-from pyrometer_exporters.node.train.rings import MAX_RINGS
+from pyrometer_exporters.node.train.limits import MAX_RINGS_PER_USER
 
 # A folder that changed less than this before it was listed may change again without a new time: file systems' clocks
 # tick every 10 ms or faster.
 SETTLED_SECONDS = 1.0
+# Listing a hundred thousand files takes half a second: where it is long, at most this share of the time goes into it.
+LONG_SECONDS = 0.02
+LISTING_SHARE = 0.02
+
+
+class Listed(NamedTuple):
+    """A ring's file: its owner, and when its inode last changed, in ns, which no user can set."""
+
+    uid: int
+    changed: int
 
 
 class RingFolder:
-    """Lists the folder when it has changed.
+    """Lists the shared folder and the users' own.
 
     Attributes:
-        left_out: Number of rings beyond the limit.
+        left_out: Number of rings beyond the limit of their user, by uid.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._listed_state: tuple[int, int] | None = None  # inode and modification time when it was listed
-        self._names: frozenset[str] = frozenset()
-        self.left_out = 0
+        self._own_name = re.compile(re.escape(path.name) + r"-(\d{1,10})(\.[^/]*)?")
+        self._folders: dict[str, _Folder] = {"": _Folder(str(path), None)}
+        self._parent = _Change(str(path.parent))
+        self.left_out: dict[int, int] = {}
 
-    def names(self) -> frozenset[str]:
-        """Return the names of the rings to read, the newest where there are too many.
+    def rings(self) -> Mapping[str, Listed]:
+        """Return the rings by their path below the folders' parent, the newest of a user who has too many.
 
         Raises:
-            OSError: the folder can't be listed.
+            OSError: The shared folder can't be listed, and no user has one.
+        """
+        self._find_own_folders()
+        found: dict[str, Listed] = {}
+        self.left_out = {}
+        for name, folder in list(self._folders.items()):
+            try:
+                listing = folder.rings()
+            except OSError:
+                if not name and len(self._folders) == 1:
+                    raise
+                continue
+            found.update({(f"{name}/{file}" if name else file): entry for file, entry in listing.items()})
+            for uid, count in folder.left_out.items():
+                self.left_out[uid] = self.left_out.get(uid, 0) + count
+        return found
+
+    def place(self, name: str) -> str:
+        """Return the path of a ring that :meth:`rings` named."""
+        return str((self._path.parent if "/" in name else self._path) / name)
+
+    def unsafe(self) -> str:
+        """Return why others can take away the rings in the shared folder; empty where they can't."""
+        try:
+            status = os.stat(self._path)  # noqa: PTH116
+        except OSError:
+            return ""
+        if status.st_uid not in {0, os.geteuid()}:
+            return f"{self._path} belongs to uid {status.st_uid}, who can remove everybody's rings: make it root's"
+        if status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
+            return f"{self._path} has no sticky bit, so that anybody can remove everybody's rings: chmod 1777"
+        return ""
+
+    def _find_own_folders(self) -> None:
+        with contextlib.suppress(OSError):
+            if self._parent.has_changed():
+                self._list_own_folders()
+
+    def _list_own_folders(self) -> None:
+        own = {"": self._folders[""]}
+        for name, uid in self._own_folders():
+            own[name] = self._folders.get(name) or _Folder(str(self._path.parent / name), uid)
+        self._folders = own
+
+    def _own_folders(self) -> Iterator[tuple[str, int]]:
+        try:
+            with os.scandir(self._path.parent) as entries, self._parent.listing():
+                for entry in entries:
+                    match = self._own_name.fullmatch(entry.name)
+                    if match and entry.is_dir(follow_symlinks=False):
+                        uid = int(match[1])
+                        if entry.stat(follow_symlinks=False).st_uid == uid:
+                            yield entry.name, uid
+        except OSError:
+            return
+
+
+class _Change:
+    """Notices that a folder has changed, and limits the share of time that listing it takes."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._state: tuple[int, int, int] | None = None  # inode, modification time and owner when it was listed
+        self._next = 0.0
+        self._started = 0.0
+
+    def has_changed(self) -> bool:
+        """Return whether to list the folder now.
+
+        Raises:
+            OSError: It can't be looked at.
         """
         status = os.stat(self._path)  # noqa: PTH116
-        state, settled = (status.st_ino, status.st_mtime_ns), time.time() - status.st_mtime > SETTLED_SECONDS
-        if state != self._listed_state:
-            self._names = self._list()
-            # With too many rings, the files' own times decide: list them every time.
-            self._listed_state = state if settled and not self.left_out else None
-        return self._names
+        state, settled = (status.st_ino, status.st_mtime_ns, status.st_uid), _settled(status)
+        if state == self._state or (self._state is not None and time.monotonic() < self._next):
+            return False
+        self._state = state if settled else (0, 0, status.st_uid)
+        return True
 
-    def _list(self) -> frozenset[str]:
+    def listing(self) -> _Change:
+        """Return the context in which the folder is listed."""
+        return self
+
+    def __enter__(self) -> None:
+        self._started = time.monotonic()
+
+    def __exit__(self, *_: object) -> None:
+        now = time.monotonic()
+        took = now - self._started
+        self._next = now + took / LISTING_SHARE if took > LONG_SECONDS else now
+
+
+class _Folder:
+    """One folder; of a user's own, only that user's files count."""
+
+    def __init__(self, path: str, owner: int | None) -> None:
+        self._path = path
+        self._owner = owner
+        self._change = _Change(path)
+        self._rings: dict[str, Listed] = {}
+        self.left_out: dict[int, int] = {}
+
+    def rings(self) -> Mapping[str, Listed]:
+        if self._change.has_changed():
+            with self._change.listing():
+                self._rings = self._list()
+        return self._rings
+
+    def _list(self) -> dict[str, Listed]:
+        newest: dict[int, list[tuple[int, str]]] = {}
+        counts: dict[int, int] = {}
         with os.scandir(self._path) as entries:
-            rings = [e for e in entries if e.name.endswith(ring.SUFFIX) and not e.name.startswith(".")]
-            if len(rings) > MAX_RINGS:  # a job that crashes in a loop leaves many; the live ones are the newest
-                rings.sort(key=_modified, reverse=True)
-        self.left_out = max(0, len(rings) - MAX_RINGS)
-        return frozenset([entry.name for entry in rings[:MAX_RINGS]])
+            for entry in entries:
+                listed = _listed(entry)
+                if listed is None or self._owner not in {None, listed.uid}:
+                    continue
+                of_user = newest.setdefault(listed.uid, [])
+                counts[listed.uid] = counts.get(listed.uid, 0) + 1
+                push = heapq.heappush if len(of_user) < MAX_RINGS_PER_USER else heapq.heappushpop
+                push(of_user, (listed.changed, entry.name))
+        self.left_out = {uid: count - len(newest[uid]) for uid, count in counts.items() if count > len(newest[uid])}
+        return {name: Listed(uid, changed) for uid, of_user in newest.items() for changed, name in of_user}
 
 
-def _modified(entry: os.DirEntry[str]) -> int:
+def _settled(status: os.stat_result) -> bool:
+    return time.time() - status.st_mtime > SETTLED_SECONDS
+
+
+def _listed(entry: os.DirEntry[str]) -> Listed | None:
+    if not entry.name.endswith(ring.SUFFIX) or entry.name.startswith("."):
+        return None
     try:
-        return entry.stat(follow_symlinks=False).st_mtime_ns
+        status = entry.stat(follow_symlinks=False)
     except OSError:  # removed meanwhile
-        return 0
+        return None
+    return Listed(status.st_uid, status.st_ctime_ns)

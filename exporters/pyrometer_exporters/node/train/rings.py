@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 from pyrometer import ring
 
-# A node has 8-16 ranks, plus leftovers of crashed runs. More are a mistake, and must not fill our memory.
-MAX_RINGS = 256
+# A text is a label of each of the ring's series.
+MAX_TEXT = 256
 
 _HEADER = struct.Struct(f"<{ring.FLOPS_EXTRA_SLOT}qd{ring.LONGEST_TICK_SLOT - ring.FLOPS_EXTRA_SLOT}q")
 _COUNT = struct.Struct("<q")
@@ -127,6 +127,10 @@ class RingFile:
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         self.path = path
         self._last: tuple[bytes, Header] | None = None
+        self.uid = -1
+        """The user who owns the file."""
+        self.identity = (0, 0)
+        """Its device and inode."""
         try:
             self.meta = self._read_meta()
             self.first_header = self.header()
@@ -135,7 +139,7 @@ class RingFile:
             raise
 
     def header(self) -> Header:
-        """Return the current header.
+        """Return the current header; the last one after :meth:`close`.
 
         The end of a step is several writes. Between two of them the sums don't agree, and a counter could seem to go
         back; so the header is read until it is the same twice, usually at once.
@@ -144,6 +148,8 @@ class RingFile:
             OSError: the file can't be read.
             BadRingError: it is cut short, or its sums are negative.
         """
+        if self._fd < 0 and self._last is not None:
+            return self._last[1]
         last, data = self._last, self._read(0, _HEADER.size)
         if last is not None and last[0] == data:  # unchanged since the last read, so the same twice
             return last[1]
@@ -208,8 +214,10 @@ class RingFile:
         return False
 
     def close(self) -> None:
-        """Close the file."""
-        os.close(self._fd)
+        """Close the file; what was read of it stays known."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
 
     def _chunk(self, number: int, length: int) -> bytes:
         place = ring.HEADER_BYTES + (number % ring.CAPACITY) * self._record.size
@@ -227,7 +235,8 @@ class RingFile:
         if not stat.S_ISREG(status.st_mode):
             msg = f"{self.path} is not a regular file"
             raise BadRingError(msg)
-        magic, _created, _pid, length = struct.unpack("<4q", self._read(0, 32))
+        self.uid, self.identity = status.st_uid, (status.st_dev, status.st_ino)
+        magic, _created, self.pid, length = struct.unpack("<4q", self._read(0, 32))
         if magic not in _RECORDS or not 0 < length <= ring.META_BYTES:
             msg = f"{self.path} is not a ring of version 1 or 2: update the exporter to the client's version"
             raise BadRingError(msg)
@@ -253,10 +262,10 @@ def _meta(found: dict[str, Any]) -> Meta:
         "model", "convention", "dtype", "gpu_model", "recompute", "job_id", "gpu", "uuid", "stage", "replica",
         "global_batch_size", "micro_batch_size", "sequence_length",
     )  # fmt: skip
-    source = str(found.get("source", "client"))  # absent, as expected_mfu, from older clients
+    source = _text(found.get("source", "client"))  # absent, as expected_mfu, from older clients
     world = _whole(found["world_size"])
     return Meta(
-        run=str(found["run"]),
+        run=_text(found["run"]),
         attempt=str(_whole(found["attempt"])),
         rank=str(_whole(found["rank"])),
         local_rank=str(_whole(found["local_rank"])),
@@ -269,8 +278,12 @@ def _meta(found: dict[str, Any]) -> Meta:
         peak_flops=_positive(found["peak_flops"]),
         expected_mfu=_positive(found.get("expected_mfu")),
         source=source,
-        texts={key: "" if found[key] is None else str(found[key]) for key in text_keys},
+        texts={key: "" if found[key] is None else _text(found[key]) for key in text_keys},
     )
+
+
+def _text(value: object) -> str:
+    return str(value)[:MAX_TEXT]
 
 
 def _whole(value: float) -> int:

@@ -1,7 +1,9 @@
 """Stack traces of stalled ranks, requested from those that allow it (``stacks=True``), grouped over ranks.
 
-The signal makes faulthandler write the stacks of all threads beside the ring, even while Python hangs in NCCL. It is
-sent only to a process that holds the ring's lock and catches the signal; it would end any other.
+The signal makes faulthandler write the stacks of all threads beside the ring, even while Python hangs in NCCL. It would
+end a process that is not prepared for it, and the number of one that is gone may belong to anybody's by now. So the
+process is held by a pidfd first, and the signal goes through that only if this process then runs as the ring's owner,
+began before the ring did, has the ring open, and catches the signal.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import contextlib
 import logging
 import os
 import re
+import signal
 import stat
 import time
 from collections.abc import Iterator, Mapping
@@ -31,6 +34,8 @@ EVERY_SECONDS = 300.0
 MIN_STEPS = 10
 # Parts of any length, and places where the rank may be done.
 QUIET_PARTS = ("checkpoint", "eval", "between", "between_ticks")
+_START_TIME = 19  # in /proc/<pid>/stat, counted from after the name
+_CLOCK_TICK_SECONDS = 0.02
 MAX_DUMP_BYTES = 256 * 1024
 
 _FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$')
@@ -84,28 +89,65 @@ class Stacks:
         number, name = rank.header.stack_signal, f"run {rank.meta.run} rank {rank.meta.rank}"
         try:
             pid = self._holder(rank)
-            if pid is None or not self._catches(pid, number):
-                log.warning("%s has stalled; its process can't be found, or no longer catches signal %d", name, number)
+            if pid is None:
+                log.warning("%s has stalled; its process can't be found", name)
                 return
-            os.kill(pid, number)
+            process = os.pidfd_open(pid)
+            try:
+                refusal = self._refusal(pid, rank, number)
+                if refusal:
+                    log.warning("%s has stalled; no stacks requested of process %d: %s", name, pid, refusal)
+                    return
+                signal.pidfd_send_signal(process, number)
+            finally:
+                os.close(process)
             log.warning("%s has stalled; stack traces are at /stacks", name)
         except OSError as error:
             log.warning("%s has stalled; requesting its stacks failed: %s", name, error.strerror)
 
+    def _refusal(self, pid: int, rank: Rank, number: int) -> str:
+        """Return why this process must not get the signal; empty where it is the ring's writer and awaits it."""
+        status = (self._procfs / str(pid) / "status").read_text(encoding="utf-8", errors="replace")
+        uids = re.search(r"^Uid:\s*(.*)$", status, re.MULTILINE)
+        if uids is None or set(uids[1].split()) != {str(rank.file.uid)}:
+            return f"it doesn't run as uid {rank.file.uid}, whose ring it is"
+        if not self._began_before(pid, rank):
+            return "it began later than the ring"
+        if not self._has_open(pid, rank):
+            return "it doesn't have the ring open"
+        caught = re.search(r"^SigCgt:\s*([0-9a-f]+)$", status, re.MULTILINE)
+        if caught is None or not int(caught[1], 16) >> (number - 1) & 1:
+            return f"it doesn't catch signal {number}"
+        return ""
+
+    def _began_before(self, pid: int, rank: Rank) -> bool:
+        stat_line = (self._procfs / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
+        ticks = int(stat_line.rpartition(")")[2].split()[_START_TIME])
+        began = ticks / os.sysconf("SC_CLK_TCK") - self._suspended()
+        return began <= rank.header.created / 1e9 + _CLOCK_TICK_SECONDS
+
+    @staticmethod
+    def _suspended() -> float:
+        """Return the seconds that CLOCK_BOOTTIME, of processes' starts, is ahead of CLOCK_MONOTONIC, of rings."""
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
+
+    def _has_open(self, pid: int, rank: Rank) -> bool:
+        for entry in (self._procfs / str(pid) / "fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                status = entry.stat()
+                if (status.st_dev, status.st_ino) == rank.file.identity:
+                    return True
+        return False
+
     def _holder(self, rank: Rank) -> int | None:
         """Return the process that holds the ring's lock, by its id on the host: in a container it has another."""
-        status = Path(rank.file.path).lstat()
-        inode = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+        device, number = rank.file.identity
+        inode = f"{os.major(device):02x}:{os.minor(device):02x}:{number}"
         for line in (self._procfs / "locks").read_text(encoding="ascii").splitlines():
             fields = line.split()
             if len(fields) > 5 and fields[1] == "FLOCK" and fields[5] == inode and int(fields[4]) > 0:
                 return int(fields[4])
         return None
-
-    def _catches(self, pid: int, number: int) -> bool:
-        status = (self._procfs / str(pid) / "status").read_text(encoding="utf-8", errors="replace")
-        caught = re.search(r"^SigCgt:\s*([0-9a-f]+)$", status, re.MULTILINE)
-        return caught is not None and bool(int(caught[1], 16) >> (number - 1) & 1)
 
     def _read(self, rank: Rank) -> str:
         """Return what the rank has written since the request."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,9 +14,15 @@ from pathlib import Path
 from pyrometer import ring
 from pyrometer_exporters.framework.metrics import Down
 from pyrometer_exporters.framework.outcome import reason_of
+from pyrometer_exporters.node.train.limits import (
+    MAX_RECORDS_PER_POLL,
+    MAX_RINGS,
+    MAX_RINGS_PER_USER,
+    fair_shares,
+)
 from pyrometer_exporters.node.train.peaks import peak_flops
 from pyrometer_exporters.node.train.points import Point, PointStore, RunKey
-from pyrometer_exporters.node.train.ring_folder import RingFolder
+from pyrometer_exporters.node.train.ring_folder import Listed, RingFolder
 from pyrometer_exporters.node.train.rings import BadRingError, Header, Meta, Record, RingFile
 from pyrometer_kit.clock import Clock
 
@@ -25,6 +34,11 @@ KEEP_CLOSED_SECONDS = 300.0
 KEEP_CRASHED_SECONDS = 600.0
 # The difference of the two clocks changes when the wall clock is set, and only then: less is the reading's own noise.
 CLOCK_STEP_MS = 100
+# Writer and reader share one clock: a step that ends later than this from now was written by hand. Prometheus takes no
+# sample that is more than ten minutes ahead, so one such would end its run's series.
+AHEAD_SECONDS = 1.0
+MAX_REPORTED = 20
+"""Bad rings that are named; each is a series."""
 CHANGING_TEXTS = ("global_batch_size", "sequence_length", "recompute")
 """Texts that may change with each step."""
 _TAGGED = sum(ring.TAG_BITS.values())
@@ -95,18 +109,35 @@ class Rank:
 
 
 class Tracker:
-    """Follows the rings in a folder. Not thread-safe: the collector locks around it."""
+    """Follows the rings in the folders. Not thread-safe: the collector locks around it.
 
-    def __init__(self, folder: Path, clock: Clock, store: PointStore, offset_ms: int | None = None) -> None:
+    Attributes:
+        offset_ms: Wall clock less CLOCK_MONOTONIC.
+        owners: The user whom each run belongs to: the first who had a ring of it here, until the last of them is gone.
+        future: Number of batches left out because they end in the future.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        clock: Clock,
+        store: PointStore,
+        offset_ms: int | None = None,
+        owners: Mapping[RunKey, int] | None = None,
+    ) -> None:
         """Continue with the ``offset_ms`` of an earlier process: a batch that is read again keeps its timestamp."""
         self.offset_ms = offset_ms
+        self.owners = dict(owners or {})
+        self.future = 0
         self._folder = folder
         self._clock = clock
         self._store = store
         self._listing = RingFolder(folder)
         self._ranks: dict[str, Rank] = {}
         self._bad: dict[str, str] = {}
+        self._foreign: dict[str, tuple[int, str]] = {}
         self._done: set[str] = set()
+        self._left_out: Counter[int] = Counter()
 
     def poll(self) -> None:
         """Find new, changed and ended rings, and put new batches into the store.
@@ -114,25 +145,79 @@ class Tracker:
         Raises:
             OSError: the folder can't be listed.
         """
-        names = self._listing.names()
+        listed = self._listing.rings()
         # Bad ones are retried each time: a lack of descriptors or permissions may have passed.
-        self._bad = {}
-        for name in names - self._ranks.keys() - self._done:
+        self._bad, self._foreign = {}, {}
+        self._done &= listed.keys()
+        new = listed.keys() - self._ranks.keys() - self._done
+        chosen = self._chosen(listed, new) if new or self._left_out else []
+        for name in sorted(chosen, key=lambda name: listed[name].changed):
             self._open(name)
-        self._done &= names
-        now = self._clock.monotonic()
+        self._store.forget_future(self._clock.wall())
+        self._follow_all(self._clock.monotonic())
+        self._store.trim()
+        runs = {rank.key for rank in self._ranks.values()}
+        self.owners = {key: uid for key, uid in self.owners.items() if key in runs}
+        self._store.forget(runs)
+
+    def _chosen(self, listed: Mapping[str, Listed], new: Iterable[str]) -> list[str]:
+        """Return the new rings to follow, and drop what no longer fits: first what has ended, then the oldest."""
+        by_user: dict[int, list[tuple[bool, int, str]]] = {}
+        for name, rank in self._ranks.items():
+            changed = listed[name].changed if name in listed else 0
+            by_user.setdefault(rank.file.uid, []).append((rank.ended_at is None, changed, name))
+        for name in new:
+            by_user.setdefault(listed[name].uid, []).append((True, listed[name].changed, name))
+        counts = {uid: len(of_user) for uid, of_user in by_user.items()}
+        shares = fair_shares(counts, MAX_RINGS, MAX_RINGS_PER_USER)
+        self._left_out = Counter({uid: count - shares[uid] for uid, count in counts.items() if count > shares[uid]})
+        chosen = {name for uid, of in by_user.items() for *_, name in sorted(of, reverse=True)[: shares[uid]]}
+        for name in self._ranks.keys() - chosen:
+            self._drop(name)
+            self._done.add(name)
+        return [name for name in chosen if name not in self._ranks]
+
+    def _follow_all(self, now: float) -> None:
         # Older rings first: a run's batches must come in order, over restarts of its process too.
-        for name, rank in sorted(self._ranks.items(), key=lambda item: item[1].age):
-            try:
-                self._follow(rank, now)
-            except (OSError, BadRingError) as error:
-                self._drop(name)
-                self._bad[name] = str(error)
-            else:
-                if self._expired(rank, now):
+        ranks = sorted(self._ranks.items(), key=lambda item: item[1].age)
+        for name, rank in ranks:
+            if rank.ended_at is None:
+                with self._reporting(name):
+                    rank.header = rank.file.header()
+        limits = self._record_limits([(name, rank) for name, rank in ranks if name in self._ranks])
+        behind: set[RunKey] = set()
+        for name, rank in ranks:
+            if name not in self._ranks or (rank.meta.reporting and rank.key in behind):
+                continue
+            with self._reporting(name):
+                self._follow(rank, now, limits.get(name, ring.CAPACITY))
+                if rank.meta.reporting and rank.next_record < rank.header.count:
+                    behind.add(rank.key)
+                elif self._expired(rank, now):
                     self._drop(name)
                     self._done.add(name)
-        self._store.forget(rank.key for rank in self._ranks.values())
+
+    @contextlib.contextmanager
+    def _reporting(self, name: str) -> Iterator[None]:
+        """Have a ring that can't be read dropped and reported."""
+        try:
+            yield
+        except (OSError, BadRingError) as error:
+            self._drop(name)
+            self._bad[name] = str(error)
+
+    def _record_limits(self, ranks: list[tuple[str, Rank]]) -> dict[str, int]:
+        """Return how many records to read of each ring now, fair among users; empty where all can be read."""
+        pending: dict[int, dict[str, int]] = {}
+        for name, rank in ranks:
+            if rank.meta.reporting and rank.header.count > rank.next_record:
+                waiting = min(rank.header.count - rank.next_record, ring.CAPACITY)
+                pending.setdefault(rank.file.uid, {})[name] = waiting
+        totals = {uid: sum(of_user.values()) for uid, of_user in pending.items()}
+        if sum(totals.values()) <= MAX_RECORDS_PER_POLL:
+            return {}
+        shares = fair_shares(totals, MAX_RECORDS_PER_POLL)
+        return {name: n for uid, of in pending.items() for name, n in fair_shares(of, shares[uid]).items()}
 
     def ranks(self) -> list[Rank]:
         """Return the newest ring of each rank of each run, including those that have ended and not expired."""
@@ -142,11 +227,21 @@ class Tracker:
         return list(newest.values())
 
     def downs(self) -> list[Down]:
-        """Return the files that can't be read as rings."""
-        downs = [Down(name, "bad_ring", why) for name, why in self._bad.items()]
-        if left_out := self._listing.left_out:
-            downs.append(Down("rings", "too_many_rings", f"{left_out} of the oldest files are not read"))
+        """Return the files that can't be read as rings, and why others are left out."""
+        downs = [Down(name, "bad_ring", why) for name, why in sorted(self._bad.items())[:MAX_REPORTED]]
+        downs += [Down(name, "foreign_ring", why) for name, (_, why) in sorted(self._foreign.items())[:MAX_REPORTED]]
+        if left_out := self.left_out().get("budget"):
+            count = sum(left_out.values())
+            downs.append(Down("rings", "too_many_rings", f"{count} of the oldest files are not read"))
+        if why := self._listing.unsafe():
+            downs.append(Down("rings", "unsafe_folder", why))
         return downs
+
+    def left_out(self) -> dict[str, Counter[int]]:
+        """Return the number of rings that are not followed, by reason and user."""
+        budget = self._left_out + Counter(self._listing.left_out)
+        foreign = Counter([uid for uid, _ in self._foreign.values()])
+        return {reason: counts for reason, counts in (("budget", budget), ("foreign", foreign)) if counts}
 
     def close(self) -> None:
         """Close all files."""
@@ -156,33 +251,50 @@ class Tracker:
 
     def _open(self, name: str) -> None:
         try:
-            file = RingFile(str(self._folder / name))
+            file = RingFile(self._listing.place(name))
         except FileNotFoundError:
             return  # removed since the folder was listed
         except (OSError, BadRingError) as error:
             self._bad[name] = str(error)
             return
         meta = file.meta
+        owner = self.owners.setdefault((meta.run, meta.attempt), file.uid)
+        if owner != file.uid:
+            file.close()
+            why = f"run {meta.run}, attempt {meta.attempt} belongs to uid {owner}, this file to uid {file.uid}"
+            self._foreign[name] = file.uid, why
+            return
         peak = meta.peak_flops or peak_flops(meta.texts["gpu_model"], meta.texts["dtype"])
         # From its first record, even if some consumers have it: a new consumer gets the whole ring.
         self._ranks[name] = Rank(file, file.first_header, 0, peak)
 
-    def _follow(self, rank: Rank, now: float) -> None:
-        rank.header = header = rank.file.header()
-        if header.count > rank.next_record or rank.latest is None:
-            self._read_on(rank)
-        if rank.ended_at is None and (header.closed or not rank.file.alive()):
+    def _follow(self, rank: Rank, now: float, limit: int) -> None:
+        if rank.ended_at is not None:
+            return
+        if rank.header.count > rank.next_record or rank.latest is None:
+            self._read_on(rank, limit)
+        if rank.header.closed or not rank.file.alive():
+            rank.header = rank.file.header()  # its last words, written since the header was read
+            if rank.header.count > rank.next_record:
+                return
             # For a ring found after a restart of the exporter the end lies in the past.
-            rank.ended_at = min(now, max(rank.last_end, header.created) / 1e9) if rank.last_end else now
+            rank.ended_at = min(now, max(rank.last_end, rank.header.created) / 1e9) if rank.last_end else now
+            rank.file.close()  # thousands of runs that come and go cost no descriptors
 
-    def _read_on(self, rank: Rank) -> None:
-        """Read all new records of the reporting rank, and only the latest of any other."""
-        first, count = rank.next_record, rank.header.count
-        for record in rank.file.records(min(first, count - 1) if rank.meta.reporting else count - 1, count):
+    def _read_on(self, rank: Rank, limit: int) -> None:
+        """Read up to ``limit`` new records of the reporting rank, and only the latest of any other."""
+        count = rank.header.count
+        first = max(rank.next_record, count - ring.CAPACITY) if rank.meta.reporting else count - 1
+        until = min(count, first + limit) if rank.meta.reporting else count
+        latest_end = (self._clock.monotonic() + AHEAD_SECONDS) * 1e9
+        for record in rank.file.records(min(first, until - 1), until):
+            if record.end > latest_end:
+                self.future += record.sequence >= first
+                continue
             rank.latest = record
             if rank.meta.reporting and record.sequence >= first:
-                self._store.add(rank.key, to_point(record, rank, self.offset()))
-        rank.next_record = count
+                self._store.add(rank.key, to_point(record, rank, self.offset()), rank.file.uid)
+        rank.next_record = until
 
     def offset(self) -> int:
         """Return the wall clock less CLOCK_MONOTONIC in ms; it changes only when the clock is set."""

@@ -127,6 +127,16 @@ def test_rails_are_known_without_ufm(fabric: Any, nic: Any) -> None:
     assert not any(key[0].startswith("pyrometer_ufm") for key in found.values)
 
 
+def test_a_card_that_is_missing_does_not_shift_the_rails_of_the_others(fabric: Any, nic: Any) -> None:
+    whole = [nic(node, f"mlx5_{index}") for node in ("gpu-001", "gpu-002") for index in range(4)]
+    fabric.nodes(*whole, *(nic("gpu-003", f"mlx5_{index}") for index in (0, 2, 3)), nic("head", "mlx5_7"))
+    fabric.start()
+    found = fabric.until(lambda found: any(key[0] == INFO for key in found.values))
+    rails = {(key[1], key[2]): key[4] for key in found.values if key[0] == INFO}
+    assert [rails["gpu-003", f"mlx5_{index}"] for index in (0, 2, 3)] == ["0", "2", "3"]
+    assert rails["head", "mlx5_7"] == "0"
+
+
 def test_a_port_is_joined_by_its_guid_or_else_by_its_name(fabric: Any, nic: Any) -> None:
     fabric.nodes(nic("gpu-174.dc1.example", "ibp24s0", "b8ce:f603:0012:aa00"), nic("gpu-175.dc1.example", "mlx5_1"))
     fabric.log.link_up(LEAF, HOST, "MT1")

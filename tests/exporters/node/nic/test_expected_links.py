@@ -1,8 +1,13 @@
-"""A link that was never up is expected up only when all its peers are."""
+"""A link that was never up is expected up only when nearly all its peers are; a card that nobody took is missed."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
+
+from pyrometer_exporters.node.nic.expected_links import expected_by_peers
+from pyrometer_exporters.node.nic.pci_function import PciFunction
+from pyrometer_exporters.node.nic.readings import DeviceReading, PortReading
 
 
 def expected(node: Any, device: str = "mlx5_0") -> float | None:
@@ -37,3 +42,95 @@ def test_other_boards_are_no_peers(four_nics: Any) -> None:
 def test_a_port_that_an_administrator_disabled_is_not_expected_up(four_nics: Any) -> None:
     four_nics.nic.admin_down()
     assert expected(four_nics) == 0
+
+
+def missing(node: Any) -> dict[tuple[str, ...], float]:
+    found = node.scrape().samples
+    return {s.labels: s.value for s in found if s.family.name == "pyrometer_nic_missing_info"}
+
+
+def test_a_card_that_fell_off_the_bus_is_missing_until_it_is_back(node: Any) -> None:
+    node.scrape()
+    assert missing(node) == {}
+    node.tree.lose("mlx5_0")
+    assert missing(node) == {("mlx5_0", "0000:19:00.0", "off_bus"): 1}
+    node.stop()
+    assert missing(node) == {("mlx5_0", "0000:19:00.0", "off_bus"): 1}
+    node.tree.find("mlx5_0")
+    assert missing(node) == {}
+
+
+def test_a_card_whose_driver_gave_up_is_missing(node: Any) -> None:
+    node.scrape()
+    node.tree.unplug("mlx5_0")
+    assert missing(node) == {("mlx5_0", "0000:19:00.0", "no_rdma_device"): 1}
+    function = node.sysfs / "bus/pci/devices/0000:19:00.0"
+    (function / "driver").unlink()
+    assert missing(node) == {("mlx5_0", "0000:19:00.0", "no_driver"): 1}
+
+
+def test_a_card_that_somebody_took_is_not_missing(node: Any) -> None:
+    node.scrape()
+    node.tree.unplug("mlx5_0")
+    mode = node.sysfs / "module/ib_core/parameters/netns_mode"
+    mode.parent.mkdir(parents=True)
+    mode.write_text("N\n")
+    assert missing(node) == {}
+    mode.write_text("Y\n")
+    driver = node.sysfs / "bus/pci/devices/0000:19:00.0/driver"
+    driver.unlink()
+    driver.symlink_to("../../../bus/pci/drivers/vfio-pci")
+    assert missing(node) == {}
+    (node.sysfs / "bus/pci/drivers/mlx5_core").rename(node.sysfs / "bus/pci/drivers/unloaded")
+    node.tree.lose("mlx5_1")
+    assert missing(node) == {}
+
+
+def test_an_excluded_card_is_not_missing_and_one_that_was_taken_out_is_forgotten(node: Any) -> None:
+    node.scrape()
+    node.tree.lose("mlx5_0")
+    assert missing(node) != {}
+    node.clock.now += 7 * 86400
+    assert missing(node) == {}
+    node.tree.lose("mlx5_1")
+    node.stop()
+    node.flags["collector.nic.device-exclude"] = re.compile("mlx5_1")
+    assert missing(node) == {}
+
+
+def test_a_virtual_function_that_a_pod_takes_is_not_missed_and_never_expected(node: Any) -> None:
+    (node.sysfs / "bus/pci/devices/0000:19:00.0/physfn").symlink_to("../0000:2b:00.0")
+    found = node.scrape()
+    assert found.value("expected_up", "mlx5_0", "1") == 0
+    assert found.value("settling_info", "mlx5_0", "1", "virtual_function") == 1
+    node.nic.flap()
+    found = node.scrape()
+    assert found.events() == 0
+    assert found.value("link_down_ignored_total", "mlx5_0", "1", "virtual_function") == 1
+    node.tree.lose("mlx5_0")
+    assert missing(node) == {}
+
+
+def test_the_inner_end_of_a_virtual_function_is_not_served(node: Any) -> None:
+    name = node.tree.interface("eth0").folder / "phys_port_name"
+    name.write_text("p0\n")
+    assert "eth0" in node.scrape().devices()
+    name.write_text("pf0vf3\n")
+    node.stop()
+    assert "eth0" not in node.scrape().devices()
+
+
+def test_two_of_eight_cables_are_missed_by_their_peers() -> None:
+    ports = [reading(f"mlx5_{index}", active=index > 1) for index in range(8)]
+    assert expected_by_peers(ports) == {("mlx5_0", "1"), ("mlx5_1", "1")}
+    assert expected_by_peers(ports[:7]) == set()  # two of seven: five are not three times as many
+
+
+def test_storage_ports_are_no_peers_of_those_beside_a_gpu() -> None:
+    ports = [reading(f"mlx5_{index}", active=index < 8, path=f"/pci{index}") for index in range(10)]
+    assert expected_by_peers(ports, lambda path: "" if path in ("/pci8", "/pci9") else "gpu") == set()
+
+
+def reading(name: str, *, active: bool, path: str = "") -> DeviceReading:
+    port = PortReading(port="1", active=active, admin_down=False, rate=None)
+    return DeviceReading(name, 1, "", PciFunction("", "", path), "", (port,), board="A")

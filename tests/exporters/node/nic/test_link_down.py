@@ -303,3 +303,72 @@ def test_the_source_that_lags_is_remembered_over_a_restart(node: Any) -> None:
     node.stop()
     node.nic.count("link_downed")
     assert node.scrape().events() == 1
+
+
+def settling(node: Any, device: str = "mlx5_0") -> str:
+    found = node.scrape().samples
+    words = [s.labels[2] for s in found if s.family.name == "pyrometer_nic_settling_info" and s.labels[0] == device]
+    return " ".join(words)
+
+
+def test_a_port_settles_for_a_minute_after_it_was_first_seen(node: Any) -> None:
+    assert settling(node) == "never_up"
+    node.clock.now += 59
+    assert settling(node) == "never_up"
+    node.clock.now += 1
+    assert settling(node) == ""
+
+
+def settled(node: Any) -> None:
+    node.scrape()
+    for _ in range(2):
+        node.clock.now += 60
+        node.scrape()
+
+
+def test_a_port_settles_until_a_minute_after_its_driver_was_reloaded_and_its_link_came_up(node: Any) -> None:
+    settled(node)
+    node.tree.reload_driver("mlx5_0")
+    node.nic.train()
+    assert (settling(node), settling(node, "mlx5_1")) == ("driver_reload", "")
+    node.nic.up()
+    assert settling(node) == "driver_reload"
+    node.clock.now += 60
+    assert settling(node) == ""
+
+
+def test_a_link_that_does_not_come_up_has_settled_after_a_quarter_of_an_hour_and_stays_so(node: Any) -> None:
+    settled(node)
+    node.tree.reload_driver("mlx5_0")
+    node.nic.train()
+    node.scrape()
+    node.clock.now += 899
+    assert settling(node) == "driver_reload"
+    node.clock.now += 1
+    assert settling(node) == ""
+    node.stop()
+    assert settling(node) == ""
+
+
+def test_a_port_that_an_administrator_switched_off_settles_as_long_as_it_is_off(node: Any) -> None:
+    settled(node)
+    node.nic.admin_down()
+    assert settling(node) == "admin"
+    node.clock.now += 5000
+    assert settling(node) == "admin"
+    node.nic.train()
+    assert settling(node) == "admin"
+    node.clock.now += 900
+    assert settling(node) == ""
+
+
+def test_all_ports_settle_during_a_boot(node: Any) -> None:
+    settled(node)
+    node.tree.reboot()
+    (node.tree.procfs / "uptime").write_text("90.00 300.00\n")
+    assert settling(node) == "boot"
+    node.clock.now += 811
+    (node.tree.procfs / "uptime").write_text("901.00 300.00\n")
+    assert settling(node) == "boot"
+    node.clock.now += 60
+    assert settling(node) == ""

@@ -45,8 +45,9 @@ class Clock:
 class Ring:
     """A ring written by hand, as a rank would, with the lock that shows that the rank lives."""
 
-    def __init__(self, folder: Path, name: str, created: float, *, version: int = 2, **meta: Any) -> None:
+    def __init__(self, folder: Path, name: str, clock: Clock, *, version: int = 2, **meta: Any) -> None:
         folder.mkdir(exist_ok=True)
+        self.clock = clock
         self.path = folder / f"{name}.ring"
         data = json.dumps({**META, **meta}).encode()
         self.fd = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
@@ -56,7 +57,7 @@ class Ring:
             1: (ring.MAGIC_V1, ring.RECORD_SLOTS_V1), 2: (ring.MAGIC, ring.RECORD_SLOTS),
         }[version]  # fmt: skip
         os.ftruncate(self.fd, ring.HEADER_BYTES + ring.CAPACITY * 8 * self.record_slots)
-        os.pwrite(self.fd, struct.pack("<4q", magic, int(created * 1e9), 1, len(data)), 0)
+        os.pwrite(self.fd, struct.pack("<4q", magic, int(clock.now * 1e9), 1, len(data)), 0)
         self.count = 0
         self.total = 0
 
@@ -64,6 +65,7 @@ class Ring:
         os.pwrite(self.fd, struct.pack(f"<{form}", value), 8 * number)
 
     def step(self, start: float, end: float, flags: int = 0, **values: float) -> None:
+        self.clock.now = max(self.clock.now, end)
         at = ring.FIRST_RECORD_SLOT + (self.count % ring.CAPACITY) * self.record_slots
         self.count += 1
         for place, name, flag, form in (
@@ -112,7 +114,7 @@ def rings(folder: Path, clock: Clock) -> Iterator[Callable[..., Ring]]:
     made: list[Ring] = []
 
     def make(name: str = "r0", **meta: Any) -> Ring:
-        made.append(Ring(folder, name, clock.now, **meta))
+        made.append(Ring(folder, name, clock, **meta))
         return made[-1]
 
     yield make

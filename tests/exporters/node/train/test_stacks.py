@@ -23,6 +23,7 @@ from pyrometer_exporters.node.train.collector import TrainCollector
 from pyrometer_exporters.node.train.points import PointStore
 from pyrometer_exporters.node.train.stacks import Stacks, fold, main_thread, ranges
 from pyrometer_exporters.node.train.tracker import Tracker
+from pyrometer_kit.http_message import Request
 
 DUMP = """Thread 0x00007f0001 [pt_data_worker] (most recent call first):
   File "/usr/lib/python3.11/threading.py", line 324 in wait
@@ -65,8 +66,18 @@ def test_any_text_folds(text: str) -> None:
 
 @pytest.fixture
 def signals(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Signals that would be sent, as (pid, number)."""
     sent: list[tuple[int, int]] = []
-    monkeypatch.setattr(stacks_module.os, "kill", lambda pid, number: sent.append((pid, number)))
+    opened: dict[int, int] = {}
+
+    def pidfd_open(pid: int) -> int:
+        opened[found := os.open("/dev/null", os.O_RDONLY)] = pid
+        return found
+
+    monkeypatch.setattr(stacks_module.os, "pidfd_open", pidfd_open)
+    monkeypatch.setattr(
+        stacks_module.signal, "pidfd_send_signal", lambda process, number: sent.append((opened[process], number))
+    )
     return sent
 
 
@@ -83,7 +94,9 @@ class Scene:
         self.ring.slot(ring.STACK_SIGNAL_SLOT, int(signal.SIGUSR2))
         found = self.ring.path.stat()
         place = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
-        (procfs / "4242").mkdir(parents=True)
+        (procfs / "4242" / "fd").mkdir(parents=True)
+        (procfs / "4242" / "fd" / "7").symlink_to(self.ring.path)
+        self.began(clock.now - 100)
         locks = (("POSIX", 1), ("FLOCK", 4242))
         lines = [f"{n}: {kind}  ADVISORY  WRITE {pid} {place} 0 EOF\n" for n, (kind, pid) in enumerate(locks)]
         (procfs / "locks").write_text("".join(lines))
@@ -91,9 +104,15 @@ class Scene:
         self.tracker = Tracker(folder, clock, PointStore())
         self.stacks = Stacks(procfs, clock)
 
-    def catches(self, *numbers: int) -> None:
+    def catches(self, *numbers: int, uid: int | None = None) -> None:
         mask = sum(1 << number - 1 for number in numbers)
-        (self.procfs / "4242" / "status").write_text(f"Name:\tpython\nSigCgt:\t{mask:016x}\n")
+        user = "\t".join(4 * [str(os.getuid() if uid is None else uid)])
+        (self.procfs / "4242" / "status").write_text(f"Name:\tpython\nUid:\t{user}\nSigCgt:\t{mask:016x}\n")
+
+    def began(self, at: float) -> None:
+        ticks = int((at + Stacks._suspended()) * os.sysconf("SC_CLK_TCK"))
+        fields = ["S", *["0"] * 18, str(ticks), "0"]
+        (self.procfs / "4242" / "stat").write_text(f"4242 (a) b) {' '.join(fields)}\n")
 
     def look(self, seconds: float = 0.0) -> None:
         self.clock.advance(seconds)
@@ -160,12 +179,20 @@ def test_a_rank_is_left_alone(why: str, scene: Scene, signals: list[Any]) -> Non
     assert signals == []
 
 
-@pytest.mark.parametrize("why", ["it does not catch the signal", "another holds the lock", "no /proc"])
+@pytest.mark.parametrize(
+    "why", ["not caught", "another holds the lock", "no /proc", "another user's", "began later", "ring not open"]
+)
 def test_a_process_that_the_signal_would_end_never_gets_it(
     why: str, scene: Scene, signals: list[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    if why == "it does not catch the signal":
+    if why == "not caught":
         scene.catches(signal.SIGUSR1)
+    elif why == "another user's":
+        scene.catches(signal.SIGUSR2, uid=os.getuid() + 1)
+    elif why == "began later":
+        scene.began(scene.clock.now)
+    elif why == "ring not open":
+        (scene.procfs / "4242" / "fd" / "7").unlink()
     elif why == "another holds the lock":
         (scene.procfs / "locks").write_text("1: FLOCK  ADVISORY  WRITE 4242 00:01:1 0 EOF\n")
     else:
@@ -173,6 +200,28 @@ def test_a_process_that_the_signal_would_end_never_gets_it(
     scene.look(100)
     assert signals == []
     assert "has stalled" in caplog.text
+
+
+BYSTANDER = (
+    "import signal, sys, time\n"
+    "signal.signal(signal.SIGUSR2, lambda *_: sys.exit(9))\n"
+    "print('in', flush=True)\n"
+    "time.sleep(60)\n"
+)
+
+
+def test_a_process_that_got_the_number_of_a_dead_rank_is_not_signalled(scene: Scene) -> None:
+    """The kernel's list of locks keeps the number of the process that took the lock, though a child holds it by now."""
+    with subprocess.Popen([sys.executable, "-c", BYSTANDER], stdout=subprocess.PIPE) as bystander:
+        assert bystander.stdout is not None
+        bystander.stdout.readline()
+        locks = (scene.procfs / "locks").read_text()
+        (scene.procfs / "locks").write_text(locks.replace("4242", str(bystander.pid)))
+        (scene.procfs / str(bystander.pid)).symlink_to(f"/proc/{bystander.pid}")
+        scene.look(100)
+        with pytest.raises(subprocess.TimeoutExpired):
+            bystander.wait(0.3)
+        bystander.kill()
 
 
 HANGS = (
@@ -203,7 +252,7 @@ def test_a_real_rank_that_hangs(context: Context, folder: Path, monkeypatch: pyt
         deadline = time.monotonic() + 20
         report = ""
         while "all_reduce" not in report and time.monotonic() < deadline:
-            report = collector.endpoints()["/stacks"]({}).body.decode()
+            report = collector.endpoints()["/stacks"](Request("GET", "/stacks")).body.decode()
         assert process.poll() is None, "the signal did not end it"
         process.kill()
     collector.close()

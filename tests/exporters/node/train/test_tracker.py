@@ -12,6 +12,7 @@ import pytest
 
 from pyrometer import ring
 from pyrometer_exporters.node.train import ring_folder as folder_module
+from pyrometer_exporters.node.train import tracker as tracker_module
 from pyrometer_exporters.node.train.points import PointStore
 from pyrometer_exporters.node.train.tracker import KEEP_CLOSED_SECONDS, KEEP_CRASHED_SECONDS, Tracker
 
@@ -143,7 +144,7 @@ def test_with_too_many_files_the_newest_are_followed_and_it_is_said(
     tracker: Tracker, rings: Rings, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A job that crashes in a loop leaves a ring per rank and restart."""
-    monkeypatch.setattr(folder_module, "MAX_RINGS", 10)
+    monkeypatch.setattr(tracker_module, "MAX_RINGS", 10)
     for n in range(20):
         (folder / f"a{n}.ring").touch()
         os.utime(folder / f"a{n}.ring", (1, 1))
@@ -168,7 +169,7 @@ def test_a_backward_clock_moves_points_forward_by_a_millisecond(
     made = rings()
     made.step(999, 1000)
     tracker.poll()
-    clock.offset -= 3600
+    clock.offset -= 300
     for n in range(3):
         made.step(1000 + n, 1001 + n)
     tracker.poll()
@@ -223,7 +224,8 @@ def test_a_folder_that_stands_still_is_not_listed_again(
     tracker: Tracker, rings: Rings, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rings("r0").step(1000, 1001)
-    os.utime(folder, (time.time() - 5, time.time() - 5))
+    for old in (folder, folder.parent):
+        os.utime(old, (time.time() - 5, time.time() - 5))
     tracker.poll()
     with monkeypatch.context() as patch:
         patch.setattr(folder_module.os, "scandir", None)

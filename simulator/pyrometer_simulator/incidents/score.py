@@ -1,0 +1,167 @@
+"""Judge a watched incident against its truth: at four moments, at every look, and by what its sentences say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from pyrometer_alerting.model.incident import Cause, Diagnosis
+from pyrometer_simulator.incidents.sentences import untrue
+from pyrometer_simulator.incidents.watch import Look, Watched
+from pyrometer_simulator.incidents.world import Truth, World
+
+RIGHT, COARSE, WRONG, UNKNOWN, SILENT = "right", "coarse", "wrong", "unknown", "silent"
+VERDICTS = (RIGHT, COARSE, WRONG, UNKNOWN, SILENT)
+MOMENTS = (60.0, 300.0, 600.0, 900.0)
+FIRST_SECONDS = 600.0
+
+
+@dataclass(frozen=True)
+class Score:
+    """The verdicts on one incident.
+
+    Attributes:
+        moments: the verdict at each of MOMENTS.
+        watch: the verdict on the whole: right only if right at each moment and never again not right.
+        first_right: seconds from the webhook to the end of the look that was first right.
+        changes: how often the first cause changed from one part to another.
+        calls: calls to Slack in the first ten minutes.
+        confidences: (confidence, verdict) of each moment whose cause states one.
+        untrue: sentences that the world contradicts.
+        answers: (seconds after the webhook, first cause) whenever it changed.
+    """
+
+    kind: str
+    seed: int
+    severity: str
+    moments: tuple[str, ...]
+    watch: str
+    first_right: float | None
+    changes: int
+    calls: int
+    confidences: tuple[tuple[str, str], ...] = ()
+    untrue: tuple[str, ...] = ()
+    answers: tuple[tuple[float, str], ...] = ()
+    truth: str = ""
+    herrings: tuple[str, ...] = ()
+    seconds: float = 0.0
+    webhook: float | None = None
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+def verdict(truth: Truth, diagnosis: Diagnosis | None) -> str:
+    """Return the verdict on one diagnosis."""
+    if diagnosis is None or not diagnosis.causes:
+        return UNKNOWN
+    first = diagnosis.causes[0]
+    said = " ".join((first.part, first.cause, *first.evidence, *diagnosis.missing))
+    if first.part == "unknown":
+        silent = truth.silent and re.search(truth.silent, said)
+        return RIGHT if "unknown" in truth.exact or silent else UNKNOWN
+    if first.part in truth.exact:
+        return (
+            RIGHT if not truth.words or re.search(truth.words, f"{first.cause} {' '.join(first.evidence)}") else COARSE
+        )
+    return COARSE if first.part in truth.coarse else WRONG
+
+
+def score(world: World, truth: Truth, watched: Watched, herrings: Sequence[str]) -> Score:
+    """Return the score of one watched incident."""
+    begin = watched.webhook
+    if begin is None:
+        calm = RIGHT if truth.benign else SILENT
+        return Score(
+            world.kind, world.seed, world.severity, (calm,) * len(MOMENTS), calm, None, 0, 0,
+            truth=str(truth.exact), herrings=tuple(herrings),
+        )  # fmt: skip
+    judged = [(look.at - begin, verdict(truth, look.diagnosis), look) for look in watched.looks]
+    moments = tuple(_at(judged, moment) for moment in MOMENTS)
+    first = next(((at + look.seconds) for at, said, look in judged if said == RIGHT), None)
+    return Score(
+        world.kind,
+        world.seed,
+        world.severity,
+        moments,
+        _whole(judged, moments),
+        first,
+        _changes([look for _at, _said, look in judged]),
+        _calls(world, watched, begin),
+        tuple(_confidences(judged)),
+        tuple(untrue(world, truth, watched)),
+        tuple(_answers(judged)),
+        str(truth.exact),
+        tuple(herrings),
+        round(watched.seconds, 2),
+        round(begin - world.at, 1),
+        {
+            "looks": len(judged),
+            "look_seconds": round(max((each.seconds for *_rest, each in judged), default=0.0), 3),
+            "message": _message(world, watched, begin),
+            "errors": watched.errors[:3],
+        },
+    )
+
+
+def _calls(world: World, watched: Watched, begin: float) -> int:
+    """Return the calls of the first ten minutes on the run's message and its thread, the post included."""
+    every = zip(watched.calls, watched.threads, strict=True)
+    soon = [(text, thread) for (at, _method, text), thread in every if at - begin <= FIRST_SECONDS]
+    about = {thread for text, thread in soon if thread and f"run {world.layout.run}" in text}
+    posts = any(not thread and f"run {world.layout.run}" in text for text, thread in soon)
+    return sum(thread in about for _text, thread in soon) + posts
+
+
+def _message(world: World, watched: Watched, begin: float) -> str:
+    """Return the message on the run as it was after a minute."""
+    shown = (text for at, _method, text in watched.calls if at <= begin + MOMENTS[0])
+    return next((text for text in reversed([*shown]) if f"run {world.layout.run}" in text and "*Likely" in text), "")
+
+
+def _at(judged: Sequence[tuple[float, str, Look]], moment: float) -> str:
+    said = [each for at, each, _look in judged if at <= moment]
+    return said[-1] if said else UNKNOWN
+
+
+def _whole(judged: Sequence[tuple[float, str, Look]], moments: Sequence[str]) -> str:
+    """Return right if it was right by the first moment and at each look after the first right one."""
+    said = [each for _at, each, _look in judged]
+    if all(each == RIGHT for each in moments) and set(said[said.index(RIGHT) :]) == {RIGHT}:
+        return RIGHT
+    later = said[said.index(RIGHT) :] if RIGHT in said else said
+    bad = [each for each in (*moments, *later) if each != RIGHT]
+    return next((each for each in (WRONG, UNKNOWN, COARSE) if each in bad), UNKNOWN)
+
+
+def _changes(looks: Sequence[Look]) -> int:
+    """Return how often one named part was replaced by another."""
+    named = [look.diagnosis.causes[0].part for look in looks if look.diagnosis.causes]
+    named = [part for part in named if part != "unknown"]
+    return sum(one != other for one, other in pairwise(named))
+
+
+def _confidences(judged: Sequence[tuple[float, str, Look]]) -> list[tuple[str, str]]:
+    stated = []
+    for moment in MOMENTS:
+        looks = [(said, look) for at, said, look in judged if at <= moment]
+        if looks and looks[-1][1].diagnosis.causes:
+            said, look = looks[-1]
+            confidence = str(getattr(look.diagnosis.causes[0], "confidence", "") or "")
+            if confidence and look.diagnosis.causes[0].part != "unknown":
+                stated.append((confidence, said))
+    return stated
+
+
+def _answers(judged: Sequence[tuple[float, str, Look]]) -> list[tuple[float, str]]:
+    answers: list[tuple[float, str]] = []
+    for at, said, look in judged:
+        line = f"[{said}] {_line(look.diagnosis.causes[0])}" if look.diagnosis.causes else f"[{said}] nothing"
+        if not answers or answers[-1][1] != line:
+            answers.append((round(at, 1), line))
+    return answers
+
+
+def _line(cause: Cause) -> str:
+    return f"{cause.part}: {cause.cause}" if cause.cause else cause.part

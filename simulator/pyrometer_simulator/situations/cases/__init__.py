@@ -1,0 +1,1 @@
+"""The situations themselves, by subject; each module has a list ``SITUATIONS``."""

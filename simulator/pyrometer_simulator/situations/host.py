@@ -1,0 +1,218 @@
+"""A simulated node under the real node exporter, in this process and on a virtual clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from pyrometer_exporters.framework.collector import CollectorSpec, Context
+from pyrometer_exporters.framework.exposition import Renderer
+from pyrometer_exporters.framework.gather import Gatherer
+from pyrometer_exporters.framework.service import build, collectors_of, parser
+from pyrometer_exporters.node.gpu import collector as gpu_collector
+from pyrometer_exporters.node.gpu.sampler import Sampler, _Turn
+from pyrometer_exporters.node.kernel import collector as kernel_collector
+from pyrometer_exporters.node.kernel.follow import Follower
+from pyrometer_exporters.node.main import NODE_EXPORTER
+from pyrometer_simulator.kmsg import KernelLog
+from pyrometer_simulator.nvml import FakeLibrary, SimulatedGpus
+from pyrometer_simulator.nvml.library import put_under_pynvml
+from pyrometer_simulator.situations.clock import HostClock, VirtualTime
+from pyrometer_simulator.sysfs import SysfsTree
+from pyrometer_simulator.sysfs_nic import write_value
+
+# A real node's scrape may take as long; on a virtual clock nothing should.
+SCRAPE_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """The hardware and software of a situation's node.
+
+    Attributes:
+        hcas: how many InfiniBand HCAs.
+        gpus: how many GPUs.
+        ethernet: how many Ethernet interfaces.
+        driver: the version of NVIDIA's driver.
+        collectors: the collectors that the node exporter runs.
+        flags: further flags of the node exporter.
+        sampler_hz: how often why clocks are low is sampled, for drivers that don't count it (0: never, which is quick).
+        node_exporter: whether Prometheus' own node exporter runs beside ours.
+        ours: whether our node exporter runs.
+    """
+
+    hcas: int = 8
+    gpus: int = 0
+    ethernet: int = 1
+    driver: str = "590.48.01"
+    collectors: tuple[str, ...] = ("nic", "kernel", "maintenance")
+    flags: tuple[str, ...] = ()
+    sampler_hz: float = 0.0
+    node_exporter: bool = False
+    ours: bool = True
+
+
+NICS = Hardware()
+"""A node's network alone: the cheapest to play."""
+GPUS = Hardware(hcas=0, gpus=8, ethernet=0, collectors=("gpu", "kernel"))
+WHOLE_NODE = Hardware(gpus=8, collectors=("gpu", "nic", "kernel", "maintenance"))
+
+
+class SteppedFollower(Follower):
+    """Reads the kernel's log when a scrape asks, instead of in a thread that waits in real time."""
+
+    def start(self) -> None:
+        """Read the whole log."""
+        self._file = self._path.open("rb", buffering=0)
+        self._bytes = 0
+        while not self._drain(self._file.fileno()):
+            pass
+        self.live = True
+
+    def wait_settled(self, seconds: float) -> bool:  # noqa: ARG002  there is nothing to wait for
+        """Read what has come since the last scrape."""
+        while not self._drain(self._file.fileno()):
+            pass
+        return True
+
+    def close(self) -> None:
+        """Close the log."""
+        super().close()
+        self._file.close()
+
+
+class SteppedSampler(Sampler):
+    """Samples when :meth:`step` is called, instead of in threads that wait in real time."""
+
+    def step(self) -> None:
+        """Read all GPUs once."""
+        for turn in self._crew:
+            self._round(turn)
+
+    def _hire(self) -> None:
+        self._crew = (_Turn(),)
+
+
+class Host:
+    """One node: its hardware, its kernel log and, while it is up, its exporter.
+
+    Attributes:
+        name: the node's name in Prometheus.
+        tree: sysfs and procfs.
+        gpus: the GPUs; None where the node has none.
+        log: the kernel's log.
+    """
+
+    def __init__(self, name: str, folder: Path, hardware: Hardware, time: VirtualTime) -> None:
+        self.name = name
+        self.hardware = hardware
+        self.tree = SysfsTree(folder / "tree", hardware.hcas, hardware.gpus, hardware.ethernet)
+        self._folder = folder
+        self._time = time
+        self.clock = HostClock(time)
+        self.state = folder / "state"
+        self.state.mkdir()
+        self.log = KernelLog(folder / "kmsg", self.clock.monotonic)
+        self.gpus: SimulatedGpus | None = None
+        self._library: FakeLibrary | None = None
+        if hardware.gpus:
+            self.gpus = SimulatedGpus(
+                folder / "gpus", hardware.gpus, driver=hardware.driver, monotonic=time.since_creation
+            )
+            self._library = FakeLibrary(folder / "gpus", time.since_creation)
+            for gpu in self.gpus:
+                gpu.load()
+        self.is_up = True
+        self._gatherer: Gatherer | None = None
+        self._samplers: list[SteppedSampler] = []
+        self._renderer = Renderer()
+        self._write_uptime()
+
+    def shut_down(self, *, crash: bool = False) -> None:
+        """Take the node away; in a ``crash`` the exporter saves nothing."""
+        self.stop_exporter(crash=crash)
+        self.is_up = False
+
+    def boot(self) -> None:
+        """Bring the node back: a new boot id, counters at 0, every link up."""
+        self.clock.boot()
+        self.tree.reboot()
+        self.log.truncate()
+        self.log.sequence = 0
+        if self.gpus is not None:
+            self.gpus.reload_driver()
+        self.is_up = True
+        self._write_uptime()
+
+    def lose_state(self) -> None:
+        """Delete what the exporter keeps between runs, as a new system disk does."""
+        for path in self.state.iterdir():
+            path.unlink()
+
+    def stop_exporter(self, *, crash: bool = False) -> None:
+        """End the exporter; the next scrape starts another unless the node is down."""
+        if self._gatherer is not None:
+            kept = {path: path.read_bytes() for path in self.state.iterdir()} if crash else {}
+            self._gatherer.close()
+            for path, data in kept.items():
+                path.write_bytes(data)
+        self._gatherer = None
+
+    def reload_openibd(self) -> None:
+        """Reload the HCAs' driver: each device is created again, its counters restart."""
+        for nic in self.tree.nics:
+            self.tree.reload_driver(nic.name)
+
+    def served(self) -> bytes | None:
+        """Return what ``/metrics`` answers now; None while the node is down."""
+        if not self.is_up:
+            return None
+        self._write_uptime()
+        with self._stepped():
+            gatherer = self._gatherer = self._gatherer or self._started()
+            gathered = gatherer.gather(SCRAPE_SECONDS)
+        return self._renderer.text(gathered.samples)
+
+    def sample_clocks(self) -> None:
+        """Let the sampler read why clocks are low, once."""
+        if self._samplers and self._gatherer is not None:
+            put_under_pynvml(self._library)
+            for sampler in self._samplers:
+                sampler.step()
+
+    def close(self) -> None:
+        """End the exporter and release whatever hangs."""
+        if self._library is not None:
+            self._library.release()
+        self.stop_exporter()
+
+    def _started(self) -> Gatherer:
+        specs, _ = collectors_of(NODE_EXPORTER)
+        wanted = [spec for spec in specs if spec.name in self.hardware.collectors]
+        flags = parser(NODE_EXPORTER, wanted).parse_args(list(self.hardware.flags))
+        context = Context(
+            flags, self.clock, self.tree.sysfs, self.tree.procfs, self._folder / "rings", self.state, self.log.path
+        )
+        collectors: list[tuple[CollectorSpec, object]] = [(spec, build(spec, context)) for spec in wanted]
+        return Gatherer(collectors, self.clock)  # type: ignore[arg-type]
+
+    @contextmanager
+    def _stepped(self) -> Iterator[None]:
+        """Put this node's driver under pynvml, and what waits in real time on the virtual clock."""
+        put_under_pynvml(self._library)
+        with (
+            mock.patch.object(kernel_collector, "Follower", SteppedFollower),
+            mock.patch.object(gpu_collector, "Sampler", self._new_sampler),
+        ):
+            yield
+
+    def _new_sampler(self, *settings: Any) -> SteppedSampler:  # noqa: ANN401  whatever a Sampler is made from
+        self._samplers = [SteppedSampler(*settings)]
+        return self._samplers[0]
+
+    def _write_uptime(self) -> None:
+        write_value(self.tree.procfs / "uptime", f"{self.clock.monotonic():.2f} 1000.00")

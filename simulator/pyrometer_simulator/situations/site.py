@@ -1,0 +1,168 @@
+"""A site on virtual time: nodes, what happens to them, and what Prometheus sees of them."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from pyrometer_simulator.nvml.library import put_under_pynvml
+from pyrometer_simulator.situations.clock import VirtualTime
+from pyrometer_simulator.situations.host import Hardware, Host
+from pyrometer_simulator.situations.recording import Recording
+
+CLUSTER = "c1"
+# How often a collector has read before the first scrape that counts: it has seen every link up, and every file twice.
+SCRAPES_BEFORE = 3
+
+Series = tuple[str, str]
+
+
+@dataclass
+class Target:
+    """A target of Prometheus: what it answers, and the series that came of it."""
+
+    answer: Callable[[], bytes | None]
+    recording: Recording
+    copies: int = 0
+
+
+class Site:
+    """The nodes of a situation while it is played.
+
+    Args:
+        hardware: of each node.
+        wanted: the names of the metrics that rules use; others are dropped.
+        folder: where the nodes' files are made.
+        nodes: how many nodes.
+        copies: how many more nodes show what the node of this index shows.
+    """
+
+    def __init__(
+        self,
+        hardware: Hardware,
+        wanted: Collection[str],
+        folder: Path,
+        nodes: int = 1,
+        copies: Mapping[int, int] = MappingProxyType({}),
+    ) -> None:
+        self._time = VirtualTime()
+        self._hardware = hardware
+        self._copies = copies
+        self._wanted = wanted
+        self._events: list[tuple[float, int, Callable[[], object]]] = []
+        self._order = itertools.count()
+        self._targets: list[Target] = []
+        self.folder = folder
+        self.nodes = [self._new_node(index) for index in range(nodes)]
+
+    @property
+    def node(self) -> Host:
+        """The first node."""
+        return self.nodes[0]
+
+    @property
+    def now(self) -> float:
+        """Seconds since the first scrape."""
+        return self._time.now
+
+    def after(self, seconds: float, action: Callable[[], object]) -> None:
+        """Let something happen so many seconds from now."""
+        self.schedule(self.now + seconds, action)
+
+    def every(self, seconds: float, action: Callable[[], object], times: int) -> None:
+        """Let something happen now and ``times`` - 1 times more, so many seconds apart."""
+        for number in range(times):
+            self.after(seconds * number, action)
+
+    def reboot(
+        self, node: Host | None = None, *, away: float = 90.0, training: float = 0.0, crash: bool = False
+    ) -> None:
+        """Reboot a node: it is ``away`` for so many seconds, and its links come up ``training`` seconds after that."""
+        node = node or self.node
+        node.shut_down(crash=crash)
+        self.after(away, lambda: self._boot(node, training))
+
+    def serve(self, job: str, answer: Callable[[], bytes | None], **labels: str) -> None:
+        """Add a target of another job, such as kube-state-metrics.
+
+        Args:
+            job: its name in Prometheus.
+            answer: returns its text; None while it is away.
+            labels: of the target.
+        """
+        labels = {"cluster": CLUSTER, "job": job, "instance": f"{job}:9000", **labels}
+        recording = Recording(labels, self._wanted)
+        recording.scrapes = self._targets[0].recording.scrapes if self._targets else 0
+        self._targets.append(Target(answer, recording))
+
+    def schedule(self, seconds: float, action: Callable[[], object]) -> None:
+        """Let something happen so many seconds after the first scrape."""
+        heapq.heappush(self._events, (seconds, next(self._order), action))
+
+    def scrape(self, interval: int, lasts: float) -> list[Series]:
+        """Let ``lasts`` seconds pass with a scrape of all targets every ``interval``; return all series."""
+        for number in range(-SCRAPES_BEFORE, 0):
+            self._pass_until(float(number * interval))
+            for target in self._targets:
+                target.answer()
+        for number in range(int(lasts // interval) + 1):
+            self._pass_until(float(number * interval))
+            for target in list(self._targets):
+                target.recording.take(target.answer())
+        return [series for target in self._targets for series in _of(target)]
+
+    def close(self) -> None:
+        """End all exporters."""
+        for node in self.nodes:
+            node.close()
+        put_under_pynvml(None)
+
+    def _new_node(self, index: int) -> Host:
+        name = f"gpu-{index + 1:03d}"
+        folder = self.folder / name
+        folder.mkdir()
+        node = Host(name, folder, self._hardware, self._time)
+        labels = {"cluster": CLUSTER, "node": name, "job": "node", "instance": f"{name}:9935"}
+        recording = Recording(labels, self._wanted)
+        self._targets.append(Target(node.served, recording, self._copies.get(index, 0)))
+        return node
+
+    def _boot(self, node: Host, training: float) -> None:
+        node.boot()
+        if training:
+            for nic in node.tree.nics:
+                nic.train()
+                self.after(training, nic.up)
+
+    def _pass_until(self, now: float) -> None:
+        """Let time pass; what is to happen at the very moment of a scrape happens just after it: the longest delay."""
+        while self._events and self._events[0][0] < now:
+            seconds, _, action = heapq.heappop(self._events)
+            self._sample_clocks(seconds)
+            self._time.now = max(self.now, seconds)
+            action()
+        self._sample_clocks(now)
+        self._time.now = now
+
+    def _sample_clocks(self, until: float) -> None:
+        if not self._hardware.sampler_hz:
+            return
+        period = 1 / self._hardware.sampler_hz
+        while self.now + period < until:
+            self._time.now += period
+            for node in self.nodes:
+                node.sample_clocks()
+
+
+def _of(target: Target) -> Iterator[Series]:
+    recording = target.recording
+    own = recording.labels.get("node", "")
+    yield from recording.series()
+    for number in range(1, target.copies + 1):
+        name = f"{own}-{number:03d}"
+        labels: Mapping[str, str] = recording.labels | {"node": name, "instance": f"{name}:9935"}
+        yield from recording.series(labels)

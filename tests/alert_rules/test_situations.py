@@ -1,0 +1,58 @@
+"""Every situation, played under the real collectors and the real rules: what fires is what the situation says."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from pyrometer_simulator.situations.model import SCRAPE_INTERVALS, Situation
+from pyrometer_simulator.situations.outcome import all_situations, cells_of, outcomes, page
+from pyrometer_simulator.situations.recording import STALE, Recording, notation
+from pyrometer_simulator.stack import Stack, StackError, find_stack
+
+PAGE = Path(__file__).resolve().parents[2] / "docs/situations.md"
+EVERY = all_situations()
+# promtool's start is dear, and a failure should say which situations it is about.
+TOGETHER = 5
+CHUNKS = [EVERY[start : start + TOGETHER] for start in range(0, len(EVERY), TOGETHER)]
+
+
+@pytest.fixture(scope="session")
+def stack() -> Stack:
+    try:
+        return find_stack(lambda _: None)
+    except StackError as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.parametrize("interval", SCRAPE_INTERVALS)
+@pytest.mark.parametrize("situations", CHUNKS, ids=lambda chunk: chunk[0].name)
+def test_a_situation_wakes_whom_it_should(stack: Stack, situations: Sequence[Situation], interval: int) -> None:
+    played = outcomes(stack.promtool, situations, [interval])
+    wrong = [f"{each.situation.name}: {what}" for each in played for what in each.objections()]
+    assert wrong == []
+    told = cells_of(PAGE.read_text(encoding="utf-8"))
+    cells = {(each.situation.name, interval): each.cell() for each in played}
+    assert cells == {key: told.get(key) for key in cells}, "run make situations"
+
+
+def test_the_page_has_all_situations_in_order() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert page(EVERY, cells_of(text)) == text
+
+
+def test_names_of_situations_are_different() -> None:
+    names = [each.name for each in EVERY]
+    assert sorted(set(names)) == sorted(names)
+
+
+def test_a_series_that_is_no_longer_served_is_stale_and_one_that_comes_late_has_a_gap() -> None:
+    recording = Recording({"node": "n"}, {"a", "b"})
+    for text in (b'# HELP a\na{x="1"} 1\nc 3\n', b'a{x="1"} 1\nb 2e-05\n', None, b"b 3\n"):
+        recording.take(text)
+    assert dict(recording.series()) == {
+        'a{x="1",node="n"}': "1x1 stale",
+        'b{node="n"}': "_ 0.000020 stale 3",
+        'up{node="n"}': "1x1 0 1",
+    }
+    assert notation([STALE, STALE]) == "stale stale"

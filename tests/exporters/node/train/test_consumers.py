@@ -1,0 +1,113 @@
+"""Askers of ``/batches``: none takes anything from another."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from pyrometer_exporters.framework.collector import Context
+from pyrometer_exporters.node.train import collector as collector_module
+from pyrometer_exporters.node.train.collector import TrainCollector
+from pyrometer_exporters.node.train.consumers import INTERVALS, MAX_CONSUMERS, MAX_PER_NETWORK, Consumers
+from pyrometer_kit.http_message import Request
+
+Rings = Callable[..., Any]
+
+
+def ask(collector: TrainCollector, name: str, peer: str) -> int:
+    """Return how many steps the answer has, and take them."""
+    query = {"consumer": name} if name else {}
+    reply = collector.batches(Request("GET", "/batches", query=query, peer=peer))
+    assert reply.delivered is not None
+    reply.delivered(True)  # noqa: FBT003
+    return reply.body.count(b"\npyrometer_train_batch_step{")
+
+
+@pytest.fixture
+def served(context: Context, rings: Rings, monkeypatch: pytest.MonkeyPatch) -> Iterator[TrainCollector]:
+    monkeypatch.setattr(collector_module, "POLL_SECONDS", 3600.0)
+    job = rings("job")
+    for n in range(5):
+        job.step(1000 + n, 1001 + n)
+    collector = TrainCollector(context)
+    yield collector
+    collector.close()
+
+
+def test_a_stranger_that_uses_a_name_takes_nothing_from_it(served: TrainCollector) -> None:
+    assert ask(served, "prom-a", "10.9.9.9") == 5
+    assert ask(served, "prom-a", "10.0.0.1") == 5
+
+
+def test_two_replicas_of_one_name_get_every_batch_each(served: TrainCollector, rings: Rings) -> None:
+    other = rings("job2", run="more")
+    got = {"10.0.0.1": 0, "10.0.0.2": 0}
+    for n in range(20):
+        other.step(1010 + n, 1010.5 + n)
+        for peer in got:
+            reply = served.batches(Request("GET", "/batches", query={"consumer": "prom"}, peer=peer))
+            assert reply.delivered is not None
+            got[peer] += f" {1010.5 + n + other.clock.offset:.3f}".rstrip("0") in reply.body.decode()
+            reply.delivered(True)  # noqa: FBT003
+    assert set(got.values()) == {20}
+
+
+def test_other_names_evict_nobody_who_still_asks(served: TrainCollector, clock: Any) -> None:
+    ask(served, "prom-a", "10.0.0.1")
+    for n in range(200):
+        clock.advance(1)
+        ask(served, f"name{n}", f"10.{n}.0.9")
+        if n % 15 == 0:
+            assert ask(served, "prom-a", "10.0.0.1") == 1, "the newest again"
+    assert served._consumers.refused >= 200 - MAX_CONSUMERS
+
+
+def test_without_a_place_the_newest_are_served_and_nothing_moves(
+    served: TrainCollector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(served._consumers, "admit", lambda *_: (None, None))
+    for _ in range(3):
+        assert ask(served, "late", "10.0.0.1") == 5
+    assert ask(served, "", "10.0.0.1") == 5
+
+
+def test_one_host_cannot_take_all_places() -> None:
+    consumers = Consumers([], 0.0)
+    for n in range(300):
+        consumers.admit(f"127.0.{n // 250}.{n % 250 + 1}", f"n{n}", 1.0)
+        consumers.admit(f"2001:db8::{n + 1:x}", f"n{n}", 1.0)
+    assert consumers.refused == 2 * (300 - MAX_PER_NETWORK)
+    assert consumers.admit("10.0.0.1", "prom", 2.0) == ("10.0.0.1/prom", None)
+
+
+def test_who_has_stopped_asking_makes_room_after_ten_of_its_intervals() -> None:
+    consumers = Consumers([], 0.0)
+    for n in range(MAX_PER_NETWORK):
+        for at in (0.0, 15.0, 30.0, 45.0, 60.0):
+            consumers.admit("10.0.0.1", f"n{n}", at)
+    assert consumers.admit("10.0.0.1", "new", 60 + INTERVALS * 15) == (None, None)
+    key, evicted = consumers.admit("10.0.0.1", "new", 61 + INTERVALS * 15)
+    assert (key, evicted) == ("10.0.0.1/new", "10.0.0.1/n0")
+
+
+def test_a_cursor_saved_without_an_address_is_continued(context: Context, rings: Rings) -> None:
+    assert context.state is not None
+    saved = '{"consumers": {"prom-a": [["llama", "0", 5, {"job.ring": 3}]]}, "offset_ms": null}'
+    (context.state / "train.json").write_text(saved)
+    job = rings("job")
+    for n in range(5):
+        job.step(1000 + n, 1001 + n)
+    collector = TrainCollector(context)
+    assert ask(collector, "prom-a", "10.0.0.1") == 2
+    collector.close()
+
+
+def test_a_long_poll_leaves_no_thread(served: TrainCollector) -> None:
+    before = threading.active_count()
+    for n in range(50):
+        ask(served, f"n{n}" * 5000, "10.0.0.1")
+    assert threading.active_count() == before
+    assert all(len(key) < 300 for key in served._consumers._askers)
