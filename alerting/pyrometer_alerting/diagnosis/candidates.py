@@ -93,6 +93,8 @@ def _naming(group: Group) -> tuple[float, int]:
     weight = max((one.strength for one in live or group.facts), default=0.0)
     if fact.kind == "hw_slowdown":  # is on with the other hardware reasons as well (nvml.h)
         weight *= 0.5
+    if fact.kind == "link_flap" and sum(one.count for one in group.facts) < 2:  # it went down, and may have stayed down
+        weight *= 0.5
     tier = 0 if KINDS[fact.kind].family == "throttle" else 1 if fact.kind != "alert" else 2
     return tier - min(weight, 1.0) * 0.9, NAMING.index(fact.kind)
 

@@ -14,12 +14,14 @@ from pyrometer_alerting.model.incident import part_of
 
 TOGETHER_SECONDS = 120.0  # facts of one cause begin within two scrapes of 60 s
 COVERED = 0.75  # of the run's parts in a domain must be sick
+HALF = 0.5  # of a node's GPUs that slow down together are the node: the reason lies outside of them
 LEAST_GPUS = 3  # of a node; of a node of which the run uses fewer, all
 LEAST_NODES = 2  # of a rack
 BROAD = 0.25  # of the run's GPUs: more are no single part
 BROAD_GPUS, BROAD_NODES = 8, 3
 # Troubles that a place does to all its nodes: then it may be the place of the whole run that is sick.
 OF_PLACES = frozenset({"hw_thermal", "sw_thermal", "hw_power_brake", "hw_slowdown", "power_limit"})
+OF_NODES = OF_PLACES | {"clock_low", "clocks_setting", "power_cap"}
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -98,7 +100,8 @@ def _is_whole(node: str, facts: Sequence[Fact], roster: Roster) -> bool:
     if any("gpu" not in fact.labels and "device" not in fact.labels for fact in facts):
         return True
     size = _size(node, facts, roster)
-    return len(facts) >= max(min(LEAST_GPUS, size), COVERED * size, 2)
+    covered = HALF if all(map(_is_of_nodes, facts)) else COVERED
+    return len(facts) >= max(min(LEAST_GPUS, size), covered * size, 2)
 
 
 def _size(node: str, facts: Sequence[Fact], roster: Roster) -> int:
@@ -119,8 +122,8 @@ def _domains(whole: Mapping[str, list[Fact]], nodes: Mapping[str, list[Fact]], r
     everywhere = sum(map(len, nodes.values()))
     for (name, value), inside in sorted(members.items(), key=lambda item: (DOMAINS.index(item[0][0]), item[0][1])):
         sick = inside & set(left)
-        kinds = {fact.kind for node in sick for fact in left[node]}
-        is_run = len(inside) == len(roster.gpus) and not (kinds <= OF_PLACES and len(sick) == len(inside))
+        of_place = all(_is_of_place(fact) for node in sick for fact in left[node])
+        is_run = len(inside) == len(roster.gpus) and not (of_place and len(sick) == len(inside))
         if len(sick) < LEAST_NODES or len(sick) < COVERED * len(inside) or is_run:
             continue
         # The smallest place of its kind that holds all: a wider one only where the narrower does not.
@@ -147,6 +150,9 @@ def _widened(found: list[Group], members: Mapping[tuple[str, str], set[str]], ro
 
 def _broad(found: list[Group], everywhere: int, roster: Roster) -> list[Group]:
     """Report parts of many nodes without a common place as no single part where they are a quarter of the run."""
+    if len(found) > 1 and _is_everywhere(found, roster):
+        facts = tuple(fact for group in found for fact in group.facts)
+        return [Group({}, facts, len({fact.labels["node"] for fact in facts}), len(roster.gpus), everywhere)]
     spread = [group for group in found if group.labels.get("node")]
     facts = tuple(fact for group in spread for fact in group.facts)
     nodes = {fact.labels["node"] for fact in facts}
@@ -154,6 +160,26 @@ def _broad(found: list[Group], everywhere: int, roster: Roster) -> list[Group]:
         return found
     others = [group for group in found if group not in spread]
     return [*others, Group({}, facts, len(nodes), len(roster.gpus), everywhere)]
+
+
+def _is_everywhere(found: Sequence[Group], roster: Roster) -> bool:
+    """Return whether nearly all of the run is sick: no single rack of it is to blame then."""
+    facts = [fact for group in found for fact in group.facts]
+    sick = {fact.labels.get("node", "") for fact in facts} - {""}
+    homes = {name: {roster.places.get(node, {}).get(name) for node in sick} for name in DOMAINS}
+    if any(len(values) == 1 and None not in values and "" not in values for values in homes.values()):
+        return False  # one place holds them all
+    whole = len(sick) >= max(BROAD_NODES, COVERED * len(roster.gpus))
+    return whole and all(_is_of_nodes(fact) and fact.labels.get("node") for fact in facts)
+
+
+def _is_of_place(fact: Fact) -> bool:
+    """Return whether it is what a place does to its nodes, or its effect on the clocks."""
+    return _is_of_nodes(fact) and fact.kind not in ("clocks_setting", "power_cap")
+
+
+def _is_of_nodes(fact: Fact) -> bool:
+    return fact.kind in OF_NODES or (fact.kind == "alert" and fact.detail.startswith("GpuThrottled"))
 
 
 def inside(part: Mapping[str, str], whole: Mapping[str, str], roster: Roster) -> bool:

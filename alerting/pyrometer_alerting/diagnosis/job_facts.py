@@ -23,6 +23,7 @@ CONFIGURATION = (
 )
 PLANNED_SHARE = 0.3  # of the batches since the drop
 LATE_SCRAPES_SECONDS = 150.0  # two scrapes of a minute, the longest interval in use, and their delay
+FRESH_SECONDS = 15.0  # a newer sample is no silence, whatever the interval
 SILENT_SECONDS = 3600.0  # for which the last sample of a silent node is sought
 
 
@@ -72,12 +73,24 @@ def silent_nodes(questions: Questions) -> dict[str, float]:
     if not last:  # GPUs of another exporter: then the ranks' own data count
         name = "pyrometer_train_rank_info"
         last = _last_samples(questions, name)
-    gone = {node for node in questions.roster.gpus if questions.now - last.get(node, 0.0) > LATE_SCRAPES_SECONDS}
+    gone = {node for node in questions.roster.gpus if questions.now - last.get(node, 0.0) > FRESH_SECONDS}
     if unknown := sorted(gone - set(last)):
         query = f"max by (node) (timestamp({name}{questions.of_nodes(nodes=unknown)}))"
         found = questions.prometheus.range(query, questions.now - SILENT_SECONDS, questions.now, 15)
         last |= {series.labels.get("node", ""): series.points[-1][1] for series in found if series.points}
-    return {node: last.get(node, 0.0) for node in sorted(gone)}
+    if not gone:
+        return {}
+    # One scrape that failed ends the series at once, and is no silence.
+    late = _late_seconds(questions)
+    return {node: last.get(node, 0.0) for node in sorted(gone) if questions.now - last.get(node, 0.0) > late}
+
+
+def _late_seconds(questions: Questions) -> float:
+    """Return the age from which a node's newest sample is late: three scrapes and a step of the query."""
+    query = f"max(count_over_time(up{questions.of_nodes()}[{round(2 * LATE_SCRAPES_SECONDS)}s]))"
+    scrapes = questions.values(query, ()).get((), 0.0)
+    late = 3.0 * 2 * LATE_SCRAPES_SECONDS / scrapes + 20.0 if scrapes else LATE_SCRAPES_SECONDS
+    return min(late, LATE_SCRAPES_SECONDS)
 
 
 def _last_samples(questions: Questions, name: str) -> dict[str, float]:

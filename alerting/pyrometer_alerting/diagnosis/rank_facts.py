@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from pyrometer_alerting.diagnosis.look import Look, Questions, middle
 from pyrometer_alerting.model.fact import Fact
@@ -35,15 +36,30 @@ def waits(questions: Questions) -> Look:
         return Look(missing=_unknown_parts(questions) if not now else ())
     leads, usual = _leads(now, questions)
     past, _usual = _leads(before, questions)
-    spread = 1.4826 * (middle(abs(lead) for lead in leads.values()) or 0.0)
-    limit = max(LESS_WAIT, 4 * spread)
-    ahead = {rank: lead for rank, lead in leads.items() if lead >= limit}
+    found = _Waits(now, leads, usual, past)
+    if not found.ahead:
+        found = _Waits(now, _shifts(now, before, questions), dict.fromkeys(now, middle(now.values()) or 0.0), {})
     by_node: dict[str, list[str]] = defaultdict(list)
-    for rank in ahead:
+    for rank in found.ahead:
         by_node[questions.ranks[rank].node].append(rank)
-    worst = sorted(by_node, key=lambda node: -max(ahead[rank] for rank in by_node[node]))[:MOST_NODES]
-    facts = [_least(questions, node, leads, past, usual) for node in worst]
-    return Look(tuple(facts), frozenset({"least_wait"}))
+    worst = sorted(by_node, key=lambda node: -max(found.leads[rank] for rank in by_node[node]))[:MOST_NODES]
+    return Look(tuple(_least(questions, node, found) for node in worst), frozenset({"least_wait"}))
+
+
+@dataclass(frozen=True)
+class _Waits:
+    """By rank: its share of waiting now, how much less that is than usual, what is usual, and its lead in the past."""
+
+    now: Shares
+    leads: Shares
+    usual: Shares
+    past: Shares
+
+    @property
+    def ahead(self) -> list[str]:
+        """The ranks that stand out."""
+        spread = 1.4826 * (middle(abs(lead) for lead in self.leads.values()) or 0.0)
+        return [rank for rank, lead in self.leads.items() if lead >= max(LESS_WAIT, 4 * spread)]
 
 
 def _leads(shares: Shares, questions: Questions) -> tuple[dict[str, float], dict[str, float]]:
@@ -57,7 +73,18 @@ def _leads(shares: Shares, questions: Questions) -> tuple[dict[str, float], dict
     return {rank: usual[rank] - shares[rank] for rank in usual}, usual
 
 
-def _least(questions: Questions, node: str, leads: Shares, past: Shares, usual: Shares) -> Fact:
+def _shifts(now: Shares, before: Shares, questions: Questions) -> dict[str, float]:
+    """Return by rank how much less of its step it waits than before the drop, against the median rank.
+
+    Where a node is a pipeline stage of its own its ranks have no peers; they wait as before while all others wait more.
+    """
+    shifts = {rank: before[rank] - now[rank] for rank in now if rank in before and rank in questions.ranks}
+    usual = middle(shifts.values()) or 0.0
+    return {rank: shift - usual for rank, shift in shifts.items()}
+
+
+def _least(questions: Questions, node: str, waits_: _Waits) -> Fact:
+    leads, past = waits_.leads, waits_.past
     mine = [rank for rank, place in questions.ranks.items() if place.node == node and rank in leads]
     lead = max(leads[rank] for rank in mine)
     group = sorted((rank for rank in mine if leads[rank] >= ALIKE * lead), key=_number)
@@ -72,8 +99,8 @@ def _least(questions: Questions, node: str, leads: Shares, past: Shares, usual: 
         named_ranks(group),
         chronic=not grew,
         strength=min(0.4 + lead / 0.3, 1.0),
-        value=usual[first] - lead,
-        peers=usual[first],
+        value=waits_.now[first],
+        peers=waits_.usual[first],
         before=past.get(first),  # its lead then
         source="rank:pyrometer_train_step_part_seconds:spare_ratio" + questions.of_run(),
     )
@@ -138,25 +165,30 @@ def parts(questions: Questions) -> Look:
             strength = min(0.4 + (usual - past) / 0.3, 1.0)
             facts.append(Fact(part, {}, strength=strength, value=usual, before=past, source=source))
         elif now[worst] > max(3 * usual, GREW_PART + usual) and worst in questions.ranks:
-            place = questions.ranks[worst]
-            labels = {"node": place.node, "gpu": place.gpu} if place.gpu else {"node": place.node, "rank": worst}
-            chronic = worst in before and now[worst] - before[worst] <= GREW
-            strength = min(0.4 + (now[worst] - usual) / 0.3, 1.0)
-            value = now[worst]
-            facts.append(
-                Fact(
-                    part,
-                    labels,
-                    f"rank {worst}",
-                    chronic=chronic,
-                    strength=strength,
-                    value=value,
-                    peers=usual,
-                    before=before.get(worst),
-                    source=source,
-                )
-            )
+            facts.append(_of_worst(questions, part, now, before))
     return Look((*facts, *_collections(questions, facts)), frozenset(PARTS))
+
+
+def _of_worst(questions: Questions, part: str, now: Shares, before: Shares) -> Fact:
+    """Return the part of the rank in which it is longest; of the node, where several of its ranks are alike."""
+    worst, usual = max(now, key=lambda rank: now[rank]), middle(now.values()) or 0.0
+    matcher = f'part="{part}"'
+    source = f"pyrometer_train_step_part_seconds_total{questions.of_run(matcher)}"
+    place, lead = questions.ranks[worst], now[worst] - usual
+    mine = [rank for rank, where in questions.ranks.items() if where.node == place.node and rank in now]
+    group = sorted((rank for rank in mine if now[rank] - usual >= ALIKE * lead), key=_number)
+    alone = {"gpu": place.gpu} if place.gpu else {"rank": worst}
+    return Fact(
+        part,
+        {"node": place.node, **(alone if len(group) == 1 else {})},
+        named_ranks(group),
+        chronic=worst in before and now[worst] - before[worst] <= GREW,
+        strength=min(0.4 + lead / 0.3, 1.0),
+        value=now[worst],
+        peers=usual,
+        before=before.get(worst),
+        source=source,
+    )
 
 
 def _collections(questions: Questions, found: Iterable[Fact]) -> list[Fact]:
@@ -182,7 +214,11 @@ def silent_ranks(questions: Questions) -> Look:
         return Look(kinds=kinds)
     steps = questions.values(f"max by (rank) (pyrometer_train_last_step{run})", ("rank",))
     last = max(steps.values(), default=0.0)
-    behind = [rank for (rank,), step in steps.items() if step < last and rank in questions.ranks]
+    # A process that is gone moves no more, whatever step it finished last.
+    gone = questions.values(f"max by (rank) (pyrometer_train_rank_up{run}) == 0", ("rank",))
+    behind = [rank for (rank,) in gone if rank in questions.ranks]
+    if not behind:
+        behind = [rank for (rank,), step in steps.items() if step < last and rank in questions.ranks]
     if not behind:
         behind = _not_waiting(questions.instant(f"pyrometer_train_current_part_seconds{run}"), questions)
     if not behind or len(behind) > max(len(questions.ranks) // 4, 1):

@@ -132,8 +132,9 @@ def _weigh_end(facts: Sequence[Fact], case: Case, features: dict[str, float], ag
         against.append(wording.quiet_since(drop - ended))
     over = all(fact.ended is not None for fact in facts) and not _is_event(facts)
     if over and case.until - ended > STOPPED_SECONDS and "ended_before_drop" not in features:
-        features["ended_while_slow"] = 1.0
-        against.append(wording.ended_while_slow(ended))
+        only_alerts = all(fact.kind == "alert" for fact in facts)
+        features["ended_while_slow"] = 0.3 if only_alerts else 1.0
+        against.append(wording.ended_while_slow(ended, alert=only_alerts))
 
 
 def _last(fact: Fact) -> float | None:
@@ -143,7 +144,7 @@ def _last(fact: Fact) -> float | None:
 
 def _is_event(facts: Sequence[Fact]) -> bool:
     """Return whether the facts are moments whose effect lasts, such as an Xid; a link must go on flapping."""
-    return all(fact.moments and fact.kind != "link_flap" for fact in facts)
+    return any(fact.moments and fact.kind != "link_flap" for fact in facts)
 
 
 def _measured(candidate: Candidate) -> Sequence[Fact]:

@@ -277,8 +277,10 @@ def quiet_since(seconds: float) -> str:
     return f"not seen again since {duration(seconds)} before the drop"
 
 
-def ended_while_slow(ended: float) -> str:
-    """Return what speaks against a cause that is over while the run is slow."""
+def ended_while_slow(ended: float, *, alert: bool = False) -> str:
+    """Return what speaks against a cause that is over while the run is slow; of an alert only its end is known."""
+    if alert:
+        return f"its alert is over since {clock_utc(ended)}"
     return f"over since {clock_utc(ended)}, the run is still slow after that"
 
 

@@ -128,7 +128,8 @@ def cases_of(kinds: Sequence[str], seeds: Sequence[int], nodes: int | None) -> l
     return [
         Case(kind, seed, SEVERITIES[(seed + place) % 3], 15.0 if (seed + place) % 5 == 0 else 5.0, nodes)
         for seed in seeds
-        for place, kind in enumerate(kinds)
+        for place, kind in enumerate(catalogue().kinds)
+        if kind in kinds
     ]
 
 

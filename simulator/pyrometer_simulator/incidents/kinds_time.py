@@ -108,7 +108,10 @@ def hall_cooling(world: World) -> Truth:
         share = world.strength(0.6, 1.0)
         world.throttle([each], ("sw_thermal",), [(begin, world.end)], share=share, clock=1400, celsius=87, watts=450)
     world.slow(gpus, seconds)
-    return Truth(("no single part", "cluster"), tuple(world.layout.names[node] for node in world.layout.members), _HEAT)
+    layout = world.layout
+    racks = {layout.rack(node) for node in layout.members}
+    home = tuple(f"rack {rack}" for rack in racks) if len(racks) == 1 else ()  # the run sees no farther
+    return Truth(("no single part", "cluster", *home), tuple(layout.names[node] for node in layout.members), _HEAT)
 
 
 @KINDS.kind("operators' reports: two of a node's GPUs overheat")

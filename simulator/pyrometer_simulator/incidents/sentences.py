@@ -8,12 +8,13 @@ from datetime import datetime, timezone
 
 import numpy as np
 
-from pyrometer_alerting.model.incident import Cause, Diagnosis
+from pyrometer_alerting.model.incident import Cause
 from pyrometer_simulator.incidents.cluster import GPUS
 from pyrometer_simulator.incidents.watch import Look, Watched
 from pyrometer_simulator.incidents.world import Truth, World
 
 PRECISION = 65.0  # two scrapes of 15 s, an evaluation and the smoothing of the onset's curve
+EARLIER = 100.0  # an alert comes this much after the drop at most, where it is no second episode
 LEAST_HOURS = 0.3  # of a GPU: less is told as nothing
 _LOWER = re.compile(r"clock down to (\d+) MHz against (\d+) MHz(?: before the drop and (\d+) MHz)?")
 _OF_RUN = re.compile(r"(\d+) of the run's (?:other )?(\d+) (GPUs|nodes)(?! there)")
@@ -75,7 +76,8 @@ def _was_silent(world: World, node: int) -> bool:
 def _of_cause(world: World, truth: Truth, cause: Cause, look: Look) -> Iterator[str]:
     """Yield what is said about the time of a cause and contradicted by when it was planted."""
     said = [*cause.evidence, *cause.against]
-    if cause.part in truth.exact and cause.labels and world.lasting and look.firing:
+    first = cause is look.diagnosis.causes[0]  # further down may be what else there is on the part
+    if first and cause.part in truth.exact and cause.labels and world.lasting and look.firing:
         yield from (f"{cause.part}: {text}" for text in cause.against if _LATE.search(text) or _ENDED.search(text))
     node = (cause.labels or {}).get("node", "")
     if node in world.layout.names and "device" in (cause.labels or {}):
@@ -118,13 +120,12 @@ def lost_gpu_hours(world: World, begin: float, end: float) -> float:
 
 def _of_cost(world: World, watched: Watched) -> Iterator[str]:
     """Yield the last cost that was told if it is not within 25 % of what was lost since the fault."""
-    told: list[tuple[float, Diagnosis]] = [(look.at, look.diagnosis) for look in watched.looks if look.diagnosis.cost]
-    if not told or world.truth_benign:
+    told = [look for look in watched.looks if look.diagnosis.cost]
+    if not told or world.truth_benign or world.script.restart is not None:
         return
-    _at, diagnosis = told[-1]
-    cost = diagnosis.cost
-    if cost is None or cost.until <= world.at + 60.0:
+    cost, begin = told[-1].diagnosis.cost, max(world.at, told[-1].incident.started_at - EARLIER)
+    if cost is None or cost.until <= begin + 60.0:
         return
-    lost = lost_gpu_hours(world, world.at, cost.until)
+    lost = lost_gpu_hours(world, begin, cost.until)
     if abs(cost.gpu_hours - lost) > max(0.25 * lost, LEAST_HOURS):
         yield f"{cost.gpu_hours:.2f} GPU-hours lost, in truth {lost:.2f}"

@@ -12,7 +12,7 @@ from pyrometer_simulator.incidents.cluster import GPUS, Gpu, draw
 from pyrometer_simulator.incidents.training import Attempt, Script
 
 Floats = npt.NDArray[np.float64]
-BASE = 1_795_300_000.0
+BASE = 1_700_000_010.0  # long ago on any clock: Prometheus refuses the future
 REASONS = ("gpu_idle", "clocks_setting", "power_cap", "hw_slowdown", "sw_thermal", "hw_thermal", "hw_power_brake")
 RESOURCES = ("cpu", "memory", "io")
 PREFIX = 840.0  # the run's good time before the fault, at least: the rules want 200 batches, 30 of long steps

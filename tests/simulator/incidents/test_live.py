@@ -94,7 +94,7 @@ def test_rules_evaluated_afterwards_fire_as_they_do_live(
         live = fired(url, begin, world.end)
     (tmp_path / "later").mkdir()
     with incidents.prometheus(tmp_path / "later") as url:
-        write(url, recording)
+        write(url, recording.between(begin - 3600, world.end))
         evaluation = Evaluation(url, begin, world.end)
         evaluation.run(load(5.0), {labels["__name__"] for labels, _at, _values in recording.kept})
         later = fired(url, begin, world.end)
