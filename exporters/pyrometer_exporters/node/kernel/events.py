@@ -68,7 +68,7 @@ class Sxid:
     """Its number as NVLink's links have theirs, ``8``; empty where the error is of no link."""
 
 
-# What the event is about, by kind, for people: a process, a CPU, a memory controller, a device on the bus, a disk.
+# The subject of an event, by kind, for people: a process, a CPU, a memory controller, a device on the bus, a disk.
 _PARTS = {
     "oom_kill": r"Kill(?:ed)? process (?P<number>\d+) \((?P<name>[^)]*)\)",
     "machine_check": r"(?P<name>CPU \d+|EDAC \S+?(?=:))",
