@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -96,5 +97,6 @@ def _messages(scores: Sequence[Score]) -> Iterator[str]:
     for kind in SHOWN:
         found = next((each for each in scores if each.kind == kind and each.extra.get("message")), None)
         if found is not None:
-            yield from ("", f"`{kind}`, {found.severity}, the culprit is {found.truth}:", "")
+            culprit = " or ".join(re.findall(r"'([^']+)'", found.truth))
+            yield from ("", f"`{kind}`, {found.severity}, the culprit is {culprit}:", "")
             yield from (f"    {line}".rstrip() for line in str(found.extra["message"]).splitlines())
