@@ -65,7 +65,7 @@ class Collective:
 
 @dataclass
 class Dump:
-    """What one rank tells.
+    """The collectives of one rank, from its dump.
 
     Attributes:
         rank: the global rank, from the file's name.
@@ -95,7 +95,7 @@ class Wait:
 
 
 def read_dump(path: str) -> Dump:
-    """Return what the rank of this file tells.
+    """Return the dump in this file.
 
     pickle's own unpickler in C takes gigabytes for a few bytes that name a high memo number; the one in Python doesn't.
 
