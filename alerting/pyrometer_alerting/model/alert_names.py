@@ -12,7 +12,9 @@ HARDWARE = frozenset({"gpu", "nic", "host"})
 WIDE = ("switch", "rail", "rack")
 FELL = "TrainMfuDropped"  # fires when a run becomes slower; the other symptoms see a run that is slow or has stopped
 # The alerts that one slow or stopped run raises one after the other: they form one incident, whose cause is sought.
-RUN_SYMPTOMS = frozenset({FELL, "TrainMfuLow", "TrainStalled", "TrainStraggler", "TrainGarbageCollection"})
+RUN_SYMPTOMS = frozenset({
+    FELL, "TrainMfuLow", "TrainStalled", "TrainStraggler", "TrainGarbageCollection", "NcclHang", "NcclRankMissing",
+})  # fmt: skip
 WATCHDOG = "Watchdog"
 
 
