@@ -82,6 +82,8 @@ def _by_part(found: Iterable[Group]) -> list[Candidate]:
 
 def _candidate(family: str, same: Sequence[Group]) -> Candidate:
     ordered = tuple(sorted(same, key=_naming))
+    if flapping := [group for group in ordered if group.facts[0].kind == "link_flap" and group.facts[0].count > 1]:
+        ordered = (*flapping, *(group for group in ordered if group not in flapping))  # not "link down", of its last
     facts = tuple(fact for group in ordered for fact in group.facts)
     return Candidate(ordered[0].labels, family, ordered[0].facts[0].kind, facts, ordered)
 
@@ -92,6 +94,8 @@ def _naming(group: Group) -> tuple[float, int]:
     live = [one for one in group.facts if one.ended is None]
     weight = max((one.strength for one in live or group.facts), default=0.0)
     if fact.kind == "hw_slowdown":  # is on with the other hardware reasons as well (nvml.h)
+        weight *= 0.5
+    if fact.kind == "link_flap" and sum(one.count for one in group.facts) < 2:  # it went down, and may have stayed down
         weight *= 0.5
     tier = 0 if KINDS[fact.kind].family == "throttle" else 1 if fact.kind != "alert" else 2
     return tier - min(weight, 1.0) * 0.9, NAMING.index(fact.kind)

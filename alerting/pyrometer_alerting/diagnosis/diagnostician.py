@@ -227,8 +227,8 @@ def merge_diagnoses(before: Diagnosis | None, now: Diagnosis) -> Diagnosis:
     """
     if before is None:
         return now
-    calm = now.shape is None or now.shape.kind == "steady"
-    shape = before.shape or now.shape if calm else now.shape
+    known = now.shape is not None and now.shape.is_known
+    shape = now.shape if known or before.shape is None else before.shape
     return replace(now, shape=shape, cost=now.cost or before.cost, curve=now.curve or before.curve)
 
 

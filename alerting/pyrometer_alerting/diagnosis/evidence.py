@@ -91,7 +91,7 @@ def gather(
         mfu = mfu_of(prometheus, incident, now, known.onset)
         drops, recovered = drops_of(mfu, drops, known.recovered)
         evidence = replace(evidence, drops=drops, recovered=recovered)
-        questions = _with_roster(replace(questions, onset=drops[0] if drops else None))
+        questions = _with_roster(replace(questions, onset=drops[-1] if drops else None))
         evidence = replace(evidence, roster=questions.roster)
         if questions.roster.gpus:
             evidence = _ask(questions, QUICK if quick else PROVIDERS, looks, evidence)

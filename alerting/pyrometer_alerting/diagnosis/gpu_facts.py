@@ -46,12 +46,12 @@ def slowdowns(questions: Questions) -> Look:
     asked = {(series.labels.get("node", ""), series.labels.get("gpu", "")) for series in worst}
     nodes = sorted({node for node, _gpu in asked})
     query = f"{NAME}{questions.of_nodes(matching('reason', SLOWDOWNS), nodes=nodes)}[{window:.0f}s]"
-    facts = [fact for series in questions.instant(query) if (fact := _slowdown(series, questions.now)) is not None]
+    facts = [fact for series in questions.instant(query) if (fact := _slowdown(series)) is not None]
     mine = [fact for fact in facts if _is_mine(fact.labels, questions)]
     return Look(tuple(_compared(fact, mine, questions) for fact in mine), frozenset(SLOWDOWNS))
 
 
-def _slowdown(series: Series, now: float) -> Fact | None:
+def _slowdown(series: Series) -> Fact | None:
     """Return the last stretch of a counter of seconds: the first increment is more precise than its sample."""
     rises = increments(series.points)
     if not rises:
@@ -71,7 +71,7 @@ def _slowdown(series: Series, now: float) -> Fact | None:
         began=began,
         precision=began - before,
         chronic=before == series.points[0][0] and rise >= 0.5 * (first - before),
-        ended=last if now - last > QUIET_SECONDS else None,
+        ended=last if series.points[-1][0] - last > QUIET_SECONDS else None,
         strength=min(seconds / max(last - began, 1.0), 1.0),
         value=seconds,
         base=series.points[-1][1] - seconds,

@@ -13,7 +13,7 @@ from pyrometer_alerting.diagnosis.cost import add_up
 from pyrometer_alerting.diagnosis.evidence import Evidence, gather
 from pyrometer_alerting.diagnosis.examination import daily_wave_of_run, examine
 from pyrometer_alerting.diagnosis.signature import Drop
-from pyrometer_alerting.model.alert_names import FELL
+from pyrometer_alerting.model.alert_names import FELL, LOW
 from pyrometer_alerting.model.incident import ChartCurve, Cost, Diagnosis, Incident
 from pyrometer_alerting.sources.batches import Floats, active_runs
 from pyrometer_kit.prometheus import Prometheus, PrometheusError
@@ -96,6 +96,9 @@ def _begin(incident: Incident, diagnosis: Diagnosis, evidence: Evidence) -> floa
     """Return the time from which the loss counts: the drop, the beginning of a decline, else the alert."""
     begin = diagnosis.onset if diagnosis.onset is not None else incident.started_at
     looked = evidence.looked
+    if looked is not None and diagnosis.onset is None and incident.alertname == LOW:
+        attempt = looked.frame[looked.frame["attempt"] == looked.frame["attempt"].max()]
+        return min(begin, float(attempt["at"].iloc[0]))
     if looked is None or looked.verdict is None or looked.verdict.kind != "gradual_decline":
         return begin
     return min(begin, decline_onset(looked.curve.at, looked.curve.ratio, begin))

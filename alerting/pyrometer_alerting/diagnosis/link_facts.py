@@ -27,11 +27,11 @@ def losses(questions: Questions) -> Look:
     facts = []
     if nodes:
         query = f"{DOWNS}{questions.of_nodes(nodes=nodes)}[{window:.0f}s]"
-        facts = [fact for series in questions.instant(query) if (fact := _flaps(series, questions.now)) is not None]
+        facts = [fact for series in questions.instant(query) if (fact := _flaps(series)) is not None]
     return Look((*facts, *_down(questions, [port for port in down if port in expected])), frozenset({"link_down"}))
 
 
-def _flaps(series: Series, now: float) -> Fact | None:
+def _flaps(series: Series) -> Fact | None:
     rises = increments(series.points)
     if not rises:
         return None
@@ -43,7 +43,7 @@ def _flaps(series: Series, now: float) -> Fact | None:
         labels,
         began=first,
         precision=first - before,
-        ended=last if now - last > FLAPPING_SECONDS else None,
+        ended=last if series.points[-1][0] - last > FLAPPING_SECONDS else None,
         moments=tuple((at, amount) for _before, at, amount in rises),
         peers=0.0,
         before=0.0,

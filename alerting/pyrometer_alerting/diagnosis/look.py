@@ -17,6 +17,9 @@ from pyrometer_kit.promql import matching, quoted
 LOOK_BACK_SECONDS = 900.0  # before the first known time of the trouble
 LEAST_WINDOW, LONGEST_WINDOW = 300.0, 3600.0
 BEFORE_SECONDS = 45.0  # "before the drop" is this long before its onset: three scrapes of 15 s
+# A state that was not seen for this long has ended: one look below a threshold is no end, and a node counts as silent
+# before what was last seen on it counts as over.
+GONE_SECONDS = 100.0
 MOST_FACTS = 400
 MOST_SUSPECTS = 160  # series of one kind whose onset is sought: the GPUs of two and a half racks
 
@@ -112,7 +115,8 @@ def merged(known: Iterable[Fact], looks: Sequence[Look], silent: Iterable[str], 
     answered = frozenset[str]().union(*(look.kinds for look in looks)) if looks else frozenset[str]()
     quiet = set(silent)
     for key, fact in facts.items():
-        if key not in seen and fact.ended is None and fact.kind in answered and fact.labels.get("node") not in quiet:
+        gone = fact.ended is None and now - fact.seen_at > GONE_SECONDS and fact.kind in answered
+        if key not in seen and gone and fact.labels.get("node") not in quiet:
             facts[key] = replace(fact, ended=fact.seen_at)
     for key, fact in seen.items():
         facts[key] = _continued(facts[key], fact, now) if key in facts else replace(fact, first_at=now, seen_at=now)

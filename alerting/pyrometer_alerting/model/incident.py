@@ -120,11 +120,11 @@ class Diagnosis:
 
     def signature(self) -> tuple[object, ...]:
         """Return a key that is equal for two diagnoses between which a reader would not decide otherwise."""
-        first = tuple((cause.part, cause.cause, cause.confidence) for cause in self.causes[:1])
+        first = tuple((cause.part, cause.cause) for cause in self.causes[:1])
         others = frozenset((cause.part, cause.cause) for cause in self.causes[1:])
         silent = frozenset(self.roster.silent) if self.roster is not None else frozenset()
         curve = self.shape is not None and self.shape.is_known, self.shape is not None and self.shape.kind == "stopped"
-        return first, others, bool(self.missing), silent, curve
+        return first, others, bool(self.missing) and not any(cause.cause for cause in self.causes), silent, curve
 
 
 @dataclass(frozen=True)

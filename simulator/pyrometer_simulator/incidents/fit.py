@@ -19,10 +19,10 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+
 from pyrometer_alerting.diagnosis.conclusion import case_of
 from pyrometer_alerting.diagnosis.ranking import candidates
 from pyrometer_alerting.diagnosis.weights import Weights, probability
-
 from pyrometer_alerting.model.incident import Cause, Diagnosis
 from pyrometer_simulator.incidents.__main__ import cases_of, catalogue, grouped, play, seeds_of
 from pyrometer_simulator.incidents.score import MOMENTS, RIGHT, verdict

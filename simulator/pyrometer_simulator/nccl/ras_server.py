@@ -12,7 +12,7 @@ import socketserver
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, cast
 
 from pyrometer_simulator.nccl import report
 from pyrometer_simulator.nccl.job import COLLECTIVES
@@ -120,10 +120,12 @@ class _Server(socketserver.ThreadingTCPServer):
 class _Handler(socketserver.StreamRequestHandler):
     """One client."""
 
-    server: _Server
+    @property
+    def _ras(self) -> _Server:
+        return cast("_Server", self.server)
 
     def handle(self) -> None:
-        self.server.connections.add(self.connection)
+        self._ras.connections.add(self.connection)
         self._timeout, self._form = DEFAULT_TIMEOUT_SECONDS, "text"
         try:
             for line in self._lines():
@@ -135,7 +137,7 @@ class _Handler(socketserver.StreamRequestHandler):
         except OSError:
             return
         finally:
-            self.server.connections.discard(self.connection)
+            self._ras.connections.discard(self.connection)
 
     def _lines(self) -> Iterator[str]:
         while line := self.rfile.readline(_MOST_LINE_BYTES + 1):
@@ -145,7 +147,7 @@ class _Handler(socketserver.StreamRequestHandler):
 
     def _answer(self, line: str) -> Iterable[str] | None:
         """Answer a command; return the pieces of a report, after which the connection ends."""
-        job, low = self.server.job, line.lower()
+        job, low = self._ras.job, line.lower()
         if low.startswith("client protocol "):
             self._say("SERVER PROTOCOL 2")
         elif low.startswith("timeout "):
