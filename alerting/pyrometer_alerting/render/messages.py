@@ -7,6 +7,7 @@ characters, and a chart of 3,000; a test with hostile labels checks it.
 
 from __future__ import annotations
 
+import heapq
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -91,7 +92,7 @@ def build_reply(incident: Incident, event: str, style: Style) -> Message:
     notice = f"[{text.mrkdwn(style.notice, 75)}]" if style.notice else ""
     line = " ".join(piece for piece in (summary, part and f"({part})", notice) if piece)
     content = f"{line}\n{detail}" if detail else line
-    return Message(content, [{"type": "section", "text": {"type": "mrkdwn", "text": content}}])
+    return Message(content, [{"type": "section", "text": _mrkdwn(content)}])
 
 
 def build_split_reply(rest: Incident, parted: Incident, style: Style) -> Message:
@@ -103,7 +104,7 @@ def build_split_reply(rest: Incident, parted: Incident, style: Style) -> Message
     if not rest.firing:
         lines.append(build_reply(rest, "resolved", style).text)
     content = "\n".join(lines)
-    return Message(content, [{"type": "section", "text": {"type": "mrkdwn", "text": content}}])
+    return Message(content, [{"type": "section", "text": _mrkdwn(content)}])
 
 
 @dataclass(frozen=True)
@@ -277,22 +278,25 @@ def _members(incident: Incident) -> str:
     """List the members if there are several: firing ones first, then by severity, up to MAX_MEMBERS."""
     if len(incident.members) < 2 and not incident.truncated:
         return ""
-    ordered = sorted(incident.members, key=lambda alert: (not alert.firing, -rank(worst([alert])), alert.starts_at))
-    lines = [
-        ("\u2022 " if alert.firing else "\u2713 ") + text.mrkdwn(_member(alert, incident), 100) for alert in ordered
+    first = heapq.nsmallest(
+        MAX_MEMBERS, incident.members, key=lambda alert: (not alert.firing, -rank(worst([alert])), alert.starts_at)
+    )
+    named = len(incident.alertnames()) > 1
+    visible = [
+        ("\u2022 " if alert.firing else "\u2713 ") + text.mrkdwn(_member(alert, named=named), 100) for alert in first
     ]
-    hidden = len(lines) - MAX_MEMBERS
-    visible = lines[:MAX_MEMBERS] + ([f"{text.ELLIPSIS} and {hidden} more"] if hidden > 0 else [])
+    if hidden := len(incident.members) - len(first):
+        visible.append(f"{text.ELLIPSIS} and {hidden} more")
     if incident.truncated:
         visible.append(f"Alertmanager left out {incident.truncated} more alerts (max_alerts)")
     firing = sum(alert.firing for alert in incident.members)
     return text.join_lines([f"*{firing} of {len(incident.members)} firing*", *visible], 1800)
 
 
-def _member(alert: Alert, incident: Incident) -> str:
-    """Return the part, with the alert's name if the incident has several."""
+def _member(alert: Alert, *, named: bool) -> str:
+    """Return the part, `named`: with the alert's name, as where the incident has several."""
     part = part_of(alert.labels) or (f"run {alert.labels['run']}" if alert.labels.get("run") else "")
-    return f"{part}: {alert.name}" if part and len(incident.alertnames()) > 1 else part or alert.name
+    return f"{part}: {alert.name}" if part and named else part or alert.name
 
 
 def build_pointer(incident: Incident, into: Incident | None, style: Style) -> Message:
@@ -389,4 +393,4 @@ def _context(elements: Sequence[str]) -> Block | None:
 
 
 def _mrkdwn(content: str) -> Block:
-    return {"type": "mrkdwn", "text": content}
+    return {"type": "mrkdwn", "text": content, "verbatim": True}
