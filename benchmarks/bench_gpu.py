@@ -29,7 +29,7 @@ from harness import p99, within_budget
 from pyrometer_exporters.framework import tuning
 from pyrometer_exporters.framework.collector import Context
 from pyrometer_exporters.framework.exposition import Renderer
-from pyrometer_exporters.framework.metrics import Sample
+from pyrometer_exporters.framework.metrics import samples_in
 from pyrometer_exporters.node.gpu.binding import Pynvml
 from pyrometer_exporters.node.gpu.collector import add_flags, build
 from pyrometer_exporters.node.gpu.driver import Driver, Link
@@ -211,7 +211,7 @@ def collections(folder: Path, nvml: Nvml, clock: ScrapeClock, device: Callable[[
         clock.ahead += SCRAPE_SECONDS
         start, before = time.process_time(), device()
         found = list(collector.collect(time.monotonic() + 5))
-        samples = [item for item in found if isinstance(item, Sample)]
+        samples = samples_in(found)
         renderer.text(samples)
         inside.append(1000 * (device() - before))
         used.append(1000 * (time.process_time() - start) - inside[-1])

@@ -6,10 +6,14 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import weakref
     from collections.abc import Callable
     from typing import Any, ParamSpec
 
     P = ParamSpec("P")
+
+SUBSCRIBERS = "__pyrometer_subscribers__"
+_COMPILED_INSTEAD = "_torchdynamo_inline"  # the name by which PyTorch's compiler looks for it
 
 
 def never_raises(hook: Callable[P, object]) -> Callable[P, None]:
@@ -37,6 +41,31 @@ def when_imported(name: str, callback: Callable[[Any], None]) -> None:
         callback(module)
     else:
         sys.meta_path.insert(0, _ImportFinder(name, callback))
+
+
+def subscribers_of(owner: Any, name: str, wrap: Callable[..., Any]) -> weakref.WeakSet[Any]:
+    """Return the subscribers of a function of ``owner``, which is wrapped for the first of them.
+
+    Args:
+        owner: the module or class that has the function.
+        name: of the function.
+        wrap: returns what replaces the function, given the function and its subscribers.
+
+    Returns:
+        The subscribers that the wrapper calls, as long as they live.
+    """
+    import functools  # noqa: PLC0415  torch has it
+    import weakref  # noqa: PLC0415  as above
+
+    function = getattr(owner, name)
+    subscribers: weakref.WeakSet[Any] | None = getattr(function, SUBSCRIBERS, None)
+    if subscribers is None:
+        subscribers = weakref.WeakSet()
+        wrapper = functools.wraps(function)(wrap(function, subscribers))
+        setattr(wrapper, SUBSCRIBERS, subscribers)
+        setattr(wrapper, _COMPILED_INSTEAD, function)
+        setattr(owner, name, wrapper)
+    return subscribers
 
 
 class _ImportFinder:

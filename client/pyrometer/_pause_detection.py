@@ -12,7 +12,7 @@ import weakref
 from _thread import get_ident
 
 from pyrometer import ring
-from pyrometer._hooks import never_raises, when_imported
+from pyrometer._hooks import SUBSCRIBERS, never_raises, subscribers_of, when_imported
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ _SAVE_FUNCTIONS = (
 )  # fmt: skip
 # Sets the module it wraps to evaluation without calling its ``eval``.
 _DEEPSPEED, _ENGINE = "deepspeed.runtime.engine", "DeepSpeedEngine"
-_DETECTORS = "__pyrometer_detectors__"
 _NEVER = -2
 
 
@@ -65,7 +64,7 @@ class PauseDetector:
         if trained and self._is_pause(self._eval):
             self._in_eval = True
             self._step.tick_ready = False
-            _detectors_of(sys.modules[_MODULE].Module, "train", _wrap_train).add(self)
+            subscribers_of(sys.modules[_MODULE].Module, "train", _wrap_train).add(self)
             self._eval.__enter__()
 
     def end_eval(self) -> None:
@@ -110,7 +109,7 @@ def _subscribe(detector: PauseDetector) -> bool:
     """
     if _MODULE not in sys.modules:
         return False
-    _detectors_of(sys.modules[_MODULE].Module, "eval", _wrap_eval).add(detector)
+    subscribers_of(sys.modules[_MODULE].Module, "eval", _wrap_eval).add(detector)
     when_imported(_DEEPSPEED, _subscription(detector, "eval", _wrap_eval, _ENGINE))
     for module, name in _SAVE_FUNCTIONS:
         when_imported(module, _subscription(detector, name, _wrap_save))
@@ -122,29 +121,15 @@ def _subscription(
 ) -> Callable[[Any], None]:
     @never_raises
     def subscribe(module: Any) -> None:
-        _detectors_of(getattr(module, owner) if owner else module, name, wrap).add(detector)
+        subscribers_of(getattr(module, owner) if owner else module, name, wrap).add(detector)
 
     return subscribe
-
-
-def _detectors_of(owner: Any, name: str, wrap: Callable[..., Any]) -> weakref.WeakSet[PauseDetector]:
-    """Return the detectors that a function calls; the function is wrapped for the first of them."""
-    import functools  # noqa: PLC0415  torch has it
-
-    function = getattr(owner, name)
-    detectors: weakref.WeakSet[PauseDetector] | None = getattr(function, _DETECTORS, None)
-    if detectors is None:
-        detectors = weakref.WeakSet()
-        wrapper = functools.wraps(function)(wrap(function, detectors))
-        setattr(wrapper, _DETECTORS, detectors)
-        setattr(owner, name, wrapper)
-    return detectors
 
 
 def _unsubscribe(owner: Any, name: str, detector: PauseDetector) -> None:
     """Remove the detector, and with the last one the wrapper: ``train`` is called for every submodule."""
     function = getattr(owner, name)
-    detectors = getattr(function, _DETECTORS, None)
+    detectors = getattr(function, SUBSCRIBERS, None)
     if detectors is not None:
         detectors.discard(detector)
         if not detectors:

@@ -13,10 +13,12 @@ from pyrometer.ring import PARTS
 
 TYPE_CHECKING = False  # typing.TYPE_CHECKING without importing typing, a large part of what the import would cost
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
     from typing import Any
 
     from pyrometer._pause_detection import PauseDetector
+    from pyrometer._wait_detection import WaitDetector
 
 # Values above these are rejected as garbage; the sums in the header could not hold them.
 _MAX_TOKENS, _MAX_FLOPS = 1 << 53, 1e30
@@ -47,6 +49,7 @@ class Run:
         self._deferred: DeferredValues | None = None
         self._gc_pauses = GcPauseCounter(self._step) if fd >= 0 else None
         self._pause_detector: PauseDetector | None = None
+        self._wait_detector: WaitDetector | None = None
         self._fd = fd  # last: __del__ closes a run that has one
 
     def step(self) -> Step:
@@ -155,6 +158,17 @@ class Run:
 
         path = self.path.removesuffix(ring.SUFFIX) + ring.STACKS_SUFFIX
         self._step.slots[ring.STACK_SIGNAL_SLOT] = dump_stacks_on_signal(path, signal_number)
+
+    def detect_waits(self, unknown: Callable[[], None]) -> None:
+        """Detect the waits of PyTorch's collectives from now on; call ``unknown`` if the first steps show none.
+
+        Raises:
+            Exception: those of :class:`pyrometer._wait_detection.WaitDetector`.
+        """
+        from pyrometer._wait_detection import WaitDetector  # noqa: PLC0415  needed by runs of several ranks
+
+        self._wait_detector = WaitDetector(self._step, self._parts)
+        self._step.observe(self._wait_detector.observer(unknown))
 
     def steps_finished(self) -> int:
         """Return how many steps were recorded."""

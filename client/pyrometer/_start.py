@@ -16,7 +16,7 @@ from pyrometer._step import scratch_memory
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import ParamSpec
+    from typing import Any, ParamSpec
 
     P = ParamSpec("P")
 
@@ -145,6 +145,7 @@ def _start(settings: Settings) -> Run:
         raise
     close_at_exit(run)
     _enable_stack_dumps(run, settings)
+    _detect_waits(run, settings, description)
     try:
         remove_stale_rings(folder)
     except OSError:
@@ -161,6 +162,23 @@ def _enable_stack_dumps(run: Run, settings: Settings) -> None:
             run.dump_stacks(stacks)
     except Exception as error:  # noqa: BLE001  the promise of this module
         _warn(settings.local_rank, "no stack dumps: {0}", error)
+
+
+def _detect_waits(run: Run, settings: Settings, description: dict[str, Any]) -> None:
+    def unknown() -> None:
+        _warn(
+            settings.local_rank,
+            "run {0}: PyTorch shows no rank waiting for another here, so a slow one can't be named; put "
+            'run.part("wait") around the collectives, or run NCCL\'s Inspector: docs/training.md, Waits',
+            description["run"],
+        )
+
+    try:
+        # A run of one rank waits for nobody.
+        if description["world_size"] > 1 and os.environ.get("PYROMETER_WAITS") != "0":
+            run.detect_waits(unknown)
+    except Exception as error:  # noqa: BLE001  the promise of this module
+        _warn(settings.local_rank, "no waits: {0}", error)
 
 
 def _warn(local_rank: object, template: str, *values: object) -> None:

@@ -12,6 +12,7 @@ from pyrometer import ring
 
 TYPE_CHECKING = False  # typing.TYPE_CHECKING without importing typing, a large part of what the import would cost
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
 _now = time.monotonic_ns
@@ -23,9 +24,10 @@ _PAUSES = ring.TAG_BITS["checkpoint"] | ring.TAG_BITS["eval"]
 _FIRST_STEPS = 10
 _FIRST, _END, _SLOTS = ring.FIRST_RECORD_SLOT, ring.FILE_BYTES // 8, ring.RECORD_SLOTS
 _CONFIGURED = ring.FLAG_GLOBAL_BATCH_SIZE | ring.FLAG_SEQUENCE_LENGTH | ring.FLAG_RECOMPUTE
-# Not in the ring: tokens per step, or FLOPs per token, are no longer those of the description.
-_NEW_TOKENS, _NEW_FLOPS = 1 << 40, 1 << 41
-_UNUSUAL = ring.FLAG_TOKENS | ring.FLAG_FLOPS | _CONFIGURED | _NEW_TOKENS | _NEW_FLOPS
+# Not in the ring: tokens per step, or FLOPs per token, are no longer those of the description; a step is observed.
+_NEW_TOKENS, _NEW_FLOPS, _OBSERVED = 1 << 40, 1 << 41, 1 << 42
+_NOT_IN_RING = _NEW_TOKENS | _NEW_FLOPS | _OBSERVED
+_UNUSUAL = ring.FLAG_TOKENS | ring.FLAG_FLOPS | _CONFIGURED | _NOT_IN_RING
 _NEVER = -1
 
 
@@ -46,8 +48,8 @@ class Step:
 
     __slots__ = (
         "count", "default_flops", "default_tokens", "doubles", "ended", "failed_exit_count", "flags", "flops_per_token",
-        "global_batch_size", "longest_tick", "offset", "persistent_flags", "recompute_index", "sequence_length",
-        "slots", "started", "tick_ready", "ticking", "tokens", "total",
+        "global_batch_size", "longest_tick", "observer", "offset", "persistent_flags", "recompute_index",
+        "sequence_length", "slots", "started", "tick_ready", "ticking", "tokens", "total",
     )  # fmt: skip
 
     def __init__(self, memory: memoryview, tokens: int, flops_per_token: float) -> None:
@@ -59,6 +61,7 @@ class Step:
         self.count = self.total = self.flags = self.persistent_flags = self.started = self.ended = 0
         self.failed_exit_count = _NEVER
         self.longest_tick = 0
+        self.observer: Callable[[], bool] | None = None
         self.ticking = self.tick_ready = False
         self.write_to(memory)
 
@@ -130,6 +133,11 @@ class Step:
         self.flags |= flag
         self.persistent_flags |= flag
 
+    def observe(self, observer: Callable[[], bool]) -> None:
+        """Call ``observer`` at the end of each step as long as it returns True; later steps cost no more for it."""
+        self.observer = observer
+        self.add_persistent_flag(_OBSERVED)
+
     def _update_longest_tick(self, duration: int, flags: int) -> None:
         """Publish how long a step of this run may take, unnamed pauses included."""
         if self.count > _FIRST_STEPS and not flags & _PAUSES:
@@ -160,7 +168,10 @@ class Step:
             doubles[at + ring.FLOPS] = tokens * self.flops_per_token
             flags |= ring.FLAG_FLOPS
         flops = doubles[at + ring.FLOPS] if flags & ring.FLAG_FLOPS else tokens * self.flops_per_token
-        slots[at + ring.FLAGS] = flags & ~(_NEW_TOKENS | _NEW_FLOPS)
+        if flags & _OBSERVED and (self.observer is None or not self.observer()):
+            self.observer = None
+            self.persistent_flags &= ~_OBSERVED
+        slots[at + ring.FLAGS] = flags & ~_NOT_IN_RING
         try:
             slots[ring.TOKENS_EXTRA_SLOT] += tokens - self.default_tokens
             doubles[ring.FLOPS_EXTRA_SLOT] += flops - self.default_flops

@@ -51,7 +51,7 @@ class Suspect(NamedTuple):
     Attributes:
         state: ``behind``, ``not_ready``, ``dead``, ``unresponsive`` or ``missing``.
         certain: False where another rank could be meant as well.
-        communicator: the smallest communicator in which others wait for the rank.
+        communicator: where others wait for the rank: the innermost of several, in which even late ranks wait for it.
         launched: its count there, None where it isn't known.
         expected: the highest count there.
         waiting: the number of ranks there that wait.
@@ -83,7 +83,7 @@ def culprits(communicators: Sequence[Communicator], waits: Mapping[int, bool] | 
     else:
         sinks = {rank for rank in graph.sinks if not evidence.get(rank)} or graph.sinks
     seen: set[int] = set()
-    for rank in sorted(sinks, key=lambda one: (graph.place(one).size, one)):
+    for rank in sorted(sinks, key=lambda one: (not graph.is_inner(one), one)):
         if rank not in seen:
             alike = _alike(graph, rank, sinks - seen)
             seen |= alike.cluster
@@ -99,10 +99,10 @@ class _Alike(NamedTuple):
 
 
 def _alike(graph: _Graph, rank: int, sinks: set[int]) -> _Alike:
-    """Return the sinks that may wait for a rank, and those of them that are behind in as small a communicator."""
+    """Return the sinks that may wait for a rank, and those of them that speak for themselves as much as it does."""
     cluster = (graph.waiting_for({rank}) & sinks) | {rank}
-    size = graph.place(rank).size
-    return _Alike(cluster, {one for one in cluster if graph.place(one).size == size})
+    inner = graph.is_inner(rank)
+    return _Alike(cluster, {one for one in cluster if graph.is_inner(one) == inner})
 
 
 class _Graph:
@@ -118,17 +118,18 @@ class _Graph:
         self.gone: set[int] = set()
         for communicator in self._communicators:
             self._add(communicator)
-        late = {rank for ranks in self._late.values() for rank in ranks}
-        self.sinks = late - self._ahead.keys() - self.gone
+        self._held_up = {rank for ranks in self._late.values() for rank in ranks}
+        self.sinks = self._held_up - self._ahead.keys() - self.gone
+        self._inner = dict(self._inner_places())
         self.circular = set() if self.gone else self._in_circles()
 
-    def place(self, rank: int) -> Communicator:
-        """Return the smallest communicator in which a rank is behind or absent."""
-        return self._places[rank]
+    def is_inner(self, rank: int) -> bool:
+        """Return whether ranks that are late themselves wait for it, rather than only those of other replicas."""
+        return rank in self._inner
 
     def suspect(self, rank: int, *, certain: bool) -> Suspect:
         """Return the description of a rank that is behind or absent."""
-        place = self._places[rank]
+        place = self._inner.get(rank) or self._places[rank]
         launched = place.launched.get(rank, place.last_launched.get(rank))
         expected = max(place.launched.values(), default=0)
         waiting = sum(count == expected for other, count in place.launched.items() if other != rank)
@@ -173,6 +174,13 @@ class _Graph:
             self._late[communicator.name] = late
             for rank in launched.keys() - late:
                 self._ahead.setdefault(rank, []).append(communicator.name)
+
+    def _inner_places(self) -> Iterator[tuple[int, Communicator]]:
+        """Yield the sinks that late ranks wait for, each with the smallest communicator in which they do."""
+        for communicator in reversed(self._communicators):
+            late = self._late.get(communicator.name, set())
+            if any(rank in self._held_up for rank in communicator.launched if rank not in late):
+                yield from ((rank, communicator) for rank in late & self.sinks)
 
     def _in_circles(self) -> set[int]:
         """Return late ranks that wait for each other only, which launching ahead of the GPU can make of counts."""

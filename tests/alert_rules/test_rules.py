@@ -32,7 +32,12 @@ KNOWN_METRICS = re.compile(
     | pyrometer_alerting_(outbox_oldest_age_seconds|slack_blocked)
     | pyrometer_nic_(info|up|link_up|expected_up|link_rate(_max)?_bits_per_second|link_down_events_total)
     | pyrometer_nic_(driver_counter_total|counter_saturated|symbol_error_total|link_last_down_timestamp_seconds)
-    | pyrometer_nic_(link_down_reason_info|pcie_link_width(_max)?)
+    | pyrometer_nic_(link_down_reason_info|pcie_link_width(_max)?|settling_info|missing_info)
+    | pyrometer_nic_(tx_pause_storm_(warning|error)_events|rp_cnp_packets_handled)_total
+    | pyrometer_nic_(np_ecn_marked_roce_packets_received_total|temperature(_critical)?_celsius)
+    | pyrometer_node_maintenance
+    | pyrometer_slurm_node_unavailable_info
+    | node_(bonding_(active|slaves)|network_info|infiniband_physical_state_id)
     | node_infiniband_(link_downed_total|state_id|symbol_error_total|rate_bytes_per_second)
     | node_(network_carrier_down_changes_total|boot_time_seconds)
     | pyrometer_fabric_port_info

@@ -33,6 +33,7 @@ def _load(name: str, file: str) -> ModuleType:
 
 
 _module = _load("alerting_fakes", "fakes.py")
+_load("alerting_situations", "situations.py")
 _load("alerting_real", "real.py")
 _load("alerting_chaos", "chaos.py")
 _talking = _load("alerting_talking", "talking.py")

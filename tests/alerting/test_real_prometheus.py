@@ -9,7 +9,7 @@ import pytest
 from alerting_fakes import alert, training_incident
 
 from pyrometer_alerting.diagnosis.cost import add_up
-from pyrometer_alerting.diagnosis.evidence import gather
+from pyrometer_alerting.diagnosis.evidence import PROVIDERS, gather
 from pyrometer_alerting.diagnosis.examination import daily_wave_of_run, examine
 from pyrometer_alerting.digest.data import gather as gather_digest
 from pyrometer_alerting.model.incident import Cause, ChartCurve, Diagnosis
@@ -108,13 +108,18 @@ def test_a_run_is_found_read_raw_and_recognised(prometheus: tuple[HttpPrometheus
 
 def test_every_query_of_a_diagnosis_is_understood(prometheus: tuple[HttpPrometheus, float]) -> None:
     asked, now = prometheus
-    evidence = gather(asked, "c1", RUN, now - END)
-    assert evidence.nodes == ("gpu-001",)
-    assert not [note for note in evidence.missing if "refused" in note]
-    assert evidence.shape is not None
-    slow = evidence.ranks.waits.set_index("rank")["wait"]
-    assert slow["3"] == pytest.approx(0.2, abs=0.02)
-    assert slow["0"] == pytest.approx(0.6, abs=0.02)
+    onset = now - END - 100
+    incident = training_incident(run=RUN, started_at=onset, diagnosis=Diagnosis(onset, onset=onset))
+    evidence = gather(asked, incident, [], now - END)
+    assert evidence.roster.nodes == ("gpu-001",)
+    assert evidence.complete
+    assert set(evidence.answered) == set(PROVIDERS)
+    assert evidence.looked is not None
+    (wait,) = [fact for fact in evidence.facts if fact.kind == "least_wait"]
+    assert wait.labels == {"node": "gpu-001", "gpu": "3"}
+    assert wait.value == pytest.approx(0.2, abs=0.02)
+    assert wait.peers == pytest.approx(0.6, abs=0.02)
+    assert wait.chronic
 
 
 def test_a_runs_ports_at_a_switch_are_found_with_those_that_lost_their_link(

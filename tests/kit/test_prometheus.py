@@ -16,6 +16,7 @@ import pytest
 from pyrometer_exporters.cluster.main import main
 from pyrometer_kit import prometheus as module
 from pyrometer_kit.prometheus import HttpPrometheus, PrometheusError, Series, answer, prometheus_url
+from pyrometer_kit.promql import matching, quoted
 
 VECTOR = {
     "status": "success",
@@ -137,3 +138,8 @@ def test_a_wrong_url_is_one_line_and_no_password_is_repeated(url: str, capsys: p
     assert caught.value.code == 2
     assert said.count("\n") == 1
     assert "secret" not in said
+
+
+def test_promql_values_are_escaped() -> None:
+    assert quoted('a"}\n\\') == '"a\\"}\\n\\\\"'
+    assert matching("node", ["a.b", 'c"|d']) == 'node=~"a\\\\.b|c\\"\\\\|d"'

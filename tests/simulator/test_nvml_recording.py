@@ -119,7 +119,7 @@ def test_what_is_no_recording_is_one_line_and_2(
         recording.main(["play", str(file)])
     assert end.value.code == 2
     error = capsys.readouterr().err
-    assert ("No such file" if content is None else "is no recording") in error.splitlines()[-1]
+    assert ("No such file" if content is None else "has no tape of a driver") in error.splitlines()[-1]
 
 
 def test_a_machine_without_a_driver_is_one_line_and_2(

@@ -1,4 +1,4 @@
-"""The commands beside the service: `pyrometer-alerting replay`, `digest` and `check-config`."""
+"""The commands beside the service: `pyrometer-alerting replay`, `digest`, `explain` and `check-config`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from pyrometer_alerting.app import settings
 from pyrometer_alerting.app.settings import DIGEST_SECONDS
 from pyrometer_alerting.deliver import terminal
+from pyrometer_alerting.diagnosis import account
 from pyrometer_alerting.digest.message import build_digest
 from pyrometer_alerting.digest.scheduler import Digests, DigestScheduler
 from pyrometer_alerting.model import routing
@@ -21,6 +22,7 @@ from pyrometer_kit.flags import Flags
 from pyrometer_kit.prometheus import HttpPrometheus
 
 _REPLAY = "List or retry messages that Slack refused for good. Works while the service runs, which notices within 15 s."
+_EXPLAIN = "Print every fact, weight and query behind a diagnosis. Sends nothing; works while the service runs."
 _DIGEST = "Print the digest of the last day or week as of now. Sends nothing; works while the service runs."
 
 
@@ -94,6 +96,35 @@ def digest(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     return 0
 
 
+def explain(arguments: Sequence[str]) -> int:
+    """Print every fact, weight and query behind the diagnosis of an incident; return the exit status.
+
+    Raises:
+        UsageError: no such incident is known.
+        StoreError: the store cannot be opened.
+    """
+    parser = Flags("pyrometer-alerting explain", _EXPLAIN)
+    parser.add_argument("--storage.path", dest="storage", default="./pyrometer-alerting", metavar="FOLDER")
+    parser.add_argument(
+        "incident", nargs="?", default="", help="its id, the beginning of it, or a run (default: newest)"
+    )
+    options = parser.parse_args(list(arguments))
+    store = Store(Path(options.storage), alone=False)
+    try:
+        with store.transaction() as tx:
+            known = [one for one in tx.incidents() if one.wants_diagnosis and not one.joined_into]
+    finally:
+        store.close()
+    newest = sorted(known, key=lambda one: -one.received_at)
+    wanted = options.incident
+    named = [one for one in newest if one.run == wanted or one.id.startswith(wanted)]
+    if not named:
+        several = ", ".join(f"{one.id[:8]} ({one.run})" for one in newest[:5])
+        raise UsageError(f"no incident {wanted!r} of a run: known are {several or 'none'}")
+    _say(account.lines(named[0]))
+    return 0
+
+
 def _say(lines: Iterable[str]) -> None:
     sys.stdout.writelines(f"{line}\n" for line in lines)
 
@@ -105,4 +136,6 @@ def find(arguments: Sequence[str], environment: Mapping[str, str]) -> Callable[[
         return lambda: replay(rest)
     if name == "digest":
         return lambda: digest(rest, environment)
+    if name == "explain":
+        return lambda: explain(rest)
     return (lambda: check_config(rest, environment)) if name == "check-config" else None

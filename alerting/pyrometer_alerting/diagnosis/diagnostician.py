@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import logging
 import threading
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from dataclasses import replace
 from typing import Protocol, cast
 
 from pyrometer_alerting.intake.intake import announce
-from pyrometer_alerting.model.incident import Cause, Diagnosis, Incident
+from pyrometer_alerting.model.incident import Diagnosis, Incident
 from pyrometer_alerting.model.message import Replies
 from pyrometer_alerting.model.routing import Routing
 from pyrometer_alerting.state.correlation import explained_by
@@ -27,10 +28,7 @@ FAST_SECONDS = 10.0  # while new evidence arrives with each scrape
 FAST_FOR_SECONDS = 600.0
 THOROUGH_SECONDS = 1.0  # the complete diagnosis after the quick first one, for which the message waits
 SLOW_SECONDS = 60.0
-# Changed numbers alone (38 s throttled, 48 s, ...) are edited in only this often: chat.update allows about 50 calls a
-# minute in all.
-NUMBERS_SECONDS = 30.0
-ANOTHER_DROP_SECONDS = 30.0  # the onset of one drop is found to within about 10 s (steps of 5 s, smoothed)
+NUMBERS_SECONDS = 900.0  # changed numbers alone (38 s throttled, 48 s, ...) are edited in only this often
 # A restarted run appears rank by rank: a part must not belong to the run for this long before it is split off.
 UNRELATED_SECONDS = 60.0
 RECENT_SECONDS = 600.0  # during which an incident on a node still counts as evidence
@@ -186,14 +184,18 @@ class Diagnostician:
         self._changed()
         return incident_id
 
-    @staticmethod
-    def _note(tx: Transaction, incident: Incident, diagnosis: Diagnosis, now: float) -> None:
+    def _note(self, tx: Transaction, incident: Incident, diagnosis: Diagnosis, now: float) -> None:
         """Store the diagnosis, and request an edit if it is news; any other edit shows the newest numbers anyway."""
         before, news = incident.diagnosis, is_news(incident.diagnosis, diagnosis)
         told_at = diagnosis.at if news or before is None else _published_at(before)
         tx.save_incident(replace(incident, diagnosis=replace(diagnosis, told_at=told_at)), now)
         if news and incident.is_posted:
             tx.outbox.request(incident.id, now, now)
+        revised = diagnosis.revision and (before is None or before.revision != diagnosis.revision)
+        if revised and incident.is_posted and tx.outbox.is_posted(incident.id):
+            saved = replace(incident, diagnosis=diagnosis)
+            message = self._replies.event(self.routing.redacted(saved), "revised")
+            tx.outbox.reply(incident.id, json.dumps(vars(message)), now)
 
     def _unrelated(self, incident_id: str, result: Diagnosis, now: float) -> set[str]:
         """Return the alerts that have been unrelated to the run for long enough."""
@@ -218,38 +220,20 @@ class Diagnostician:
 
 
 def merge_diagnoses(before: Diagnosis | None, now: Diagnosis) -> Diagnosis:
-    """Combine the diagnosis that the message shows with a new one.
+    """Combine the diagnosis that the message shows with a new one, which was made from its facts.
 
-    Known causes outlive a Prometheus that stopped answering: they stay, and the gap is named. They also outlive the
-    drop: an alert is held for a while after its end, when new evidence describes the recovery. Causes of a second drop
-    in that time follow those of the first, which must stay explained. The known onset stays, too.
+    Only what is shown beside the causes is carried on: the curve of the drop outlives it, since an alert is held for a
+    while after its end, and the cost counts on.
     """
     if before is None:
         return now
-    now = replace(now, shape=now.shape or before.shape, cost=now.cost or before.cost, curve=now.curve or before.curve)
-    calm = now.shape is None or now.shape.kind == "steady"
-    shape = before.shape or now.shape if calm else now.shape
-    measured = replace(before, shape=shape, cost=now.cost, curve=now.curve)
-    if not _names(before.causes):
-        return replace(now, onset=now.onset if before.onset is None else before.onset)
-    if now.missing and not _names(now.causes):
-        return replace(measured, missing=now.missing)
-    if before.onset is None:
-        return now
-    if now.onset is None:
-        return measured
-    return _after(before, now) if now.onset - before.onset > ANOTHER_DROP_SECONDS else now
-
-
-def _after(before: Diagnosis, now: Diagnosis) -> Diagnosis:
-    explained = tuple(cause for cause in before.causes if cause.labels)
-    earlier = {(cause.part, cause.cause) for cause in explained}
-    fresh = tuple(cause for cause in now.causes if (cause.part, cause.cause) not in earlier)
-    return replace(now, causes=(*explained, *fresh), onset=before.onset)
+    known = now.shape is not None and now.shape.is_known
+    shape = now.shape if known or before.shape is None else before.shape
+    return replace(now, shape=shape, cost=now.cost or before.cost, curve=now.curve or before.curve)
 
 
 def is_news(before: Diagnosis | None, now: Diagnosis) -> bool:
-    """Return whether to edit now: at once for other parts, causes or gaps, rarely for other numbers."""
+    """Return whether a reader would decide otherwise: another cause, confidence or gap; rarely for other numbers."""
     if before is None or before.signature() != now.signature():
         return True
     changed = (before.causes, before.cost, before.curve) != (now.causes, now.cost, now.curve)
@@ -258,7 +242,3 @@ def is_news(before: Diagnosis | None, now: Diagnosis) -> bool:
 
 def _published_at(diagnosis: Diagnosis) -> float:
     return diagnosis.at if diagnosis.told_at is None else diagnosis.told_at
-
-
-def _names(causes: tuple[Cause, ...]) -> bool:
-    return any(cause.labels for cause in causes)

@@ -1,207 +1,212 @@
-"""Query Prometheus about the GPUs and links of a training run, as pandas frames.
+"""Gather the facts on a run: one look by all providers, merged with what the incident knows already.
 
-Import this late, in the diagnosis worker: pandas is slow to import and nothing else needs it.
+To add evidence, write a function that takes `Questions` and returns a `Look`, give its kinds a line in `weights.py` and
+a sentence in `wording.py`, and list it in PROVIDERS. Import this late, in the diagnosis worker: it needs pandas.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pandas as pd
 
+from pyrometer_alerting.diagnosis import alert_facts, gpu_facts, host_facts, job_facts, link_facts, rank_facts
 from pyrometer_alerting.diagnosis.examination import Examination, examine
-from pyrometer_alerting.diagnosis.host_evidence import HostEvidence, RankEvidence, gather_host, gather_ranks
+from pyrometer_alerting.diagnosis.look import LOOK_BACK_SECONDS, Look, Provider, Questions, merged
 from pyrometer_alerting.diagnosis.signature import Drop
-from pyrometer_alerting.model.incident import Alert, Shape
+from pyrometer_alerting.model.fact import Fact, Roster
+from pyrometer_alerting.model.incident import Diagnosis, Incident, part_of
 from pyrometer_alerting.model.text import clock_utc
-from pyrometer_alerting.sources.batches import run_of
-from pyrometer_alerting.sources.topology import Port, ports_at
+from pyrometer_alerting.sources.batches import run_of, selected
+from pyrometer_alerting.sources.topology import ports_at
 from pyrometer_kit.prometheus import Prometheus, PrometheusError, Series
-from pyrometer_kit.promql import matching, quoted
 
-WINDOW_SECONDS = 300  # in which a throttle or a flap counts
-LOOK_BACK_SECONDS = 900  # in which the onset of the drop is sought
 STEP_SECONDS = 5  # the smallest scrape interval in use
-CLOCK_SECONDS = 60  # over which a clock is judged: four scrapes of 15 s
-QUIET_SECONDS = 60  # after this long without an increment a counter's rise is over
-THROTTLE_REASONS = ("hw_thermal", "sw_thermal", "hw_power_brake", "hw_slowdown")
-MAX_SUSPECT_NODES = 20
+RECOVERED = 0.95  # of the good level
+ANOTHER_DROP_SECONDS = 60.0  # after a recovery or a further fall: the onset of one drop is found to within about 10 s
+RECOVERED_SECONDS = 30.0
+
+# The first look asks only these, since the first message waits for it; they name the culprit of most drops.
+QUICK: Mapping[str, Provider] = {
+    "slowdowns": gpu_facts.slowdowns,
+    "losses": link_facts.losses,
+    "power_limits": gpu_facts.power_limits,
+    "clocks": gpu_facts.clocks,
+    "alerts": alert_facts.alerts,
+    "waits": rank_facts.waits,
+    "silence": job_facts.silence,
+}
+PROVIDERS: Mapping[str, Provider] = {
+    **QUICK,
+    "limits": gpu_facts.limits,
+    "xids": host_facts.xids,
+    "kernel_events": host_facts.kernel_events,
+    "pressures": host_facts.pressures,
+    "pcie_widths": host_facts.pcie_widths,
+    "rates": link_facts.rates,
+    "parts": rank_facts.parts,
+    "silent_ranks": rank_facts.silent_ranks,
+    "collectives": rank_facts.collectives,
+    "configuration": job_facts.configuration,
+    "planned": job_facts.planned,
+    "maintenance": host_facts.maintenance,
+}
 
 
-@dataclass
+@dataclass(frozen=True)
 class Evidence:
-    """The evidence on one run; every frame may be empty.
+    """The result of a look: facts, roster, drops, the examination of the curve, and what is missing."""
 
-    Columns of `gpus`: node, gpu; of `throttles`: node, gpu, reason, seconds, onset, last, span; of `flaps`: node,
-    device, port, downs, onset, last, span; of `clocks`: node, gpu, lowest and highest (SM clock, MHz), celsius. `racks`
-    are those of the nodes where the target label is set, `ports` those at a switch or rail that fires.
-    """
-
-    nodes: tuple[str, ...] = ()
-    racks: Mapping[str, str] = field(default_factory=dict)
-    ports: tuple[Port, ...] = ()
-    gpus: pd.DataFrame = field(default_factory=pd.DataFrame)
-    throttles: pd.DataFrame = field(default_factory=pd.DataFrame)
-    flaps: pd.DataFrame = field(default_factory=pd.DataFrame)
-    clocks: pd.DataFrame = field(default_factory=pd.DataFrame)
-    hosts: HostEvidence = field(default_factory=HostEvidence)
-    ranks: RankEvidence = field(default_factory=RankEvidence)
+    facts: tuple[Fact, ...] = ()
+    roster: Roster = field(default_factory=Roster)
+    drops: tuple[float, ...] = ()
+    recovered: float | None = None
     looked: Examination | None = None
-    shape: Shape | None = None
-    onset: float | None = None
-    missing: list[str] = field(default_factory=list)
+    missing: tuple[str, ...] = ()
+    answered: Mapping[str, float] = field(default_factory=dict)
+    strangers: tuple[str, ...] = ()
+    complete: bool = True  # all queries were answered
 
 
 def gather(
     prometheus: Prometheus,
-    cluster: str,
-    run: str,
+    incident: Incident,
+    others: Sequence[Incident],
     now: float,
     *,
-    alerts: Sequence[Alert] = (),
     quick: bool = False,
     drop: Drop | None = None,
 ) -> Evidence:
-    """Gather all evidence; gaps are named in `missing`, and after the first failed query nothing more is asked.
+    """Look once; gaps are named in `missing`, and after the first failed query nothing more is asked.
 
-    `alerts` are possible causes: whether the run is on a switch that they name is queried. `quick` asks only for what
-    names the culprit of most drops, since the first message waits for it. `drop` is the one that the run's incident
-    reports.
+    Facts that Prometheus was not asked for, or did not answer, stay as they were.
     """
-    evidence = Evidence()
-    questions = _Questions(prometheus, cluster, run, now)
+    known = incident.diagnosis or Diagnosis(now)
+    drops = known.drops or (() if known.onset is None else (known.onset,))
+    evidence = Evidence(known.facts, known.roster or Roster(), drops, known.recovered, answered=known.answered)
+    looks: list[Look] = []
+    questions = Questions(prometheus, incident, now, known.onset, evidence.roster, others, known.facts, known.answered)
     try:
-        ranks = questions.ranks()
-        evidence.gpus = ranks[["node", "gpu"]].drop_duplicates().reset_index(drop=True)
-        evidence.racks = racks_of(ranks)
-        evidence.nodes = tuple(sorted(set(evidence.gpus.get("node", pd.Series(dtype=str)))))
-        evidence.onset = drop_onset(questions.mfu())
-        if not evidence.nodes:
-            evidence.missing.append("no data on which nodes the run uses")
-            return evidence
-        evidence.throttles = questions.throttles(evidence.nodes)
-        evidence.flaps = questions.flaps(evidence.nodes)
-        evidence.clocks = questions.clocks(evidence.nodes)
-        evidence.ports = ports_at(prometheus, cluster, evidence.nodes, alerts, now)
-        evidence.missing += questions.silent(evidence.nodes, evidence.clocks)
+        mfu = mfu_of(prometheus, incident, now, known.onset)
+        drops, recovered = drops_of(mfu, drops, known.recovered)
+        evidence = replace(evidence, drops=drops, recovered=recovered)
+        questions = _with_roster(replace(questions, onset=drops[-1] if drops else None))
+        evidence = replace(evidence, roster=questions.roster)
+        if questions.roster.gpus:
+            evidence = _ask(questions, QUICK if quick else PROVIDERS, looks, evidence)
+            evidence = replace(evidence, strangers=_strangers(questions))
         if not quick:
-            _gather_more(questions, evidence, drop)
+            evidence = replace(evidence, looked=_looked(questions, drop))
     except PrometheusError as error:
-        evidence.missing.append(str(error))
-    return evidence
+        evidence = replace(evidence, missing=(str(error),), complete=False)
+    quiet = set(evidence.roster.silent) | {
+        fact.labels["node"]
+        for fact in known.facts
+        if fact.labels.get("node", "") not in evidence.roster.gpus and "node" in fact.labels
+    }
+    gaps = (*evidence.missing, *_silence(evidence.roster), *(note for look in looks for note in look.missing))
+    if not evidence.roster.gpus and evidence.complete:
+        gaps = (*gaps, "no data on which nodes the run uses")
+    return replace(evidence, facts=merged(known.facts, looks, quiet, now), missing=gaps)
 
 
-def _gather_more(questions: _Questions, evidence: Evidence, drop: Drop | None) -> None:
-    prometheus, cluster, run, now = questions.prometheus, questions.cluster, questions.run, questions.now
-    onset = evidence.onset if evidence.onset is not None else now - WINDOW_SECONDS
-    try:
-        dated_drop = drop.seen_at(evidence.onset) if drop is not None else None
-        evidence.looked = examine(prometheus, run_of(prometheus, cluster, run, now), now, drop=dated_drop)
-        evidence.shape = evidence.looked.shape() if evidence.looked is not None else None
-    except PrometheusError as error:
-        evidence.missing.append(f"MFU of the batches: {error}")
-    evidence.ranks = gather_ranks(prometheus, cluster, run, onset, now)
-    evidence.hosts = gather_host(prometheus, cluster, evidence.nodes, onset, now)
+def _with_roster(questions: Questions) -> Questions:
+    attempt, ranks, now = job_facts.ranks_of(questions)
+    del attempt
+    roster = job_facts.kept_roster(questions.roster if questions.roster.gpus else None, now)
+    questions = replace(questions, roster=roster, ranks=ranks)
+    if not roster.gpus:
+        return questions
+    silent = job_facts.silent_nodes(questions)
+    possible = alert_facts.cause_alerts(questions.others, questions.incident.cluster)
+    cluster = questions.incident.cluster
+    ports = ports_at(questions.prometheus, cluster, roster.nodes, possible, questions.now)
+    wired = {part_of(port.labels): {"switch": port.switch, "rail": port.rail} for port in ports}
+    roster = replace(roster, silent=silent, ports={**roster.ports, **wired})
+    return replace(questions, roster=roster, ports=ports)
 
 
-@dataclass(frozen=True)
-class _Questions:
-    """The queries for one run at one time."""
-
-    prometheus: Prometheus
-    cluster: str
-    run: str
-    now: float
-
-    def ranks(self) -> pd.DataFrame:
-        """Return the ranks of the newest attempt (node, gpu, rack), including nodes silent for up to 15 min."""
-        selector = f"pyrometer_train_rank_info{{cluster={quoted(self.cluster)},run={quoted(self.run)}}}"
-        frame = _frame(self.prometheus.instant(f"last_over_time({selector}[{LOOK_BACK_SECONDS}s])", self.now))
-        if frame.empty or not {"node", "gpu"} <= set(frame.columns):
-            return pd.DataFrame(columns=["node", "gpu"])
-        if "attempt" in frame.columns:
-            attempts = pd.to_numeric(frame["attempt"], errors="coerce").fillna(-1)
-            frame = frame[attempts == attempts.max()]
-        return frame
-
-    def mfu(self) -> pd.Series[float]:
-        """Return MFU by time over the look-back; one batch per 5 s is enough to see where it fell."""
-        selector = f"pyrometer_train_batch_mfu_ratio{{cluster={quoted(self.cluster)},run={quoted(self.run)}}}"
-        query = f"max(avg_over_time({selector}[{STEP_SECONDS}s]))"
-        result = self.prometheus.range(query, self.now - LOOK_BACK_SECONDS, self.now, STEP_SECONDS)
-        return _series(result[0]) if result else pd.Series(dtype=float)
-
-    def throttles(self, nodes: Sequence[str]) -> pd.DataFrame:
-        """Return GPUs of these nodes that spent time under a slowing clock-event reason, and since when."""
-        labels = f"{matching('node', nodes)},{matching('reason', THROTTLE_REASONS)}"
-        name = "pyrometer_gpu_clock_event_seconds_total"
-        return self._rises(name, labels, ["node", "gpu", "reason"], "seconds", least=0.5)
-
-    def flaps(self, nodes: Sequence[str]) -> pd.DataFrame:
-        """Return ports of these nodes whose link went down, how often and since when."""
-        keys = ["node", "device", "port"]
-        return self._rises("pyrometer_nic_link_down_events_total", matching("node", nodes), keys, "downs", least=0.5)
-
-    def _rises(self, name: str, labels: str, keys: list[str], amount: str, *, least: float) -> pd.DataFrame:
-        """Return where a counter rose in the window: first which series (cheap), then when, for those only."""
-        columns = [*keys, amount, "onset", "last", "span"]
-        where = f"cluster={quoted(self.cluster)},{labels}"
-        risen = self.prometheus.instant(f"increase({name}{{{where}}}[{WINDOW_SECONDS}s]) > {least}", self.now)
-        if not risen:
-            return pd.DataFrame(columns=columns)
-        worst = sorted(risen, key=lambda series: -series.points[0][1])
-        nodes = list(dict.fromkeys(series.labels.get("node", "") for series in worst))[:MAX_SUSPECT_NODES]
-        query = f"{name}{{{where},{matching('node', nodes)}}}"
-        start = self.now - 2 * WINDOW_SECONDS
-        rows = [
-            {**{key: series.labels.get(key, "") for key in keys}, **rise}
-            for series in self.prometheus.range(query, start, self.now, STEP_SECONDS)
-            if (rise := last_rise(_series(series), amount, self.now)) is not None
-        ]
-        return pd.DataFrame(rows, columns=columns)
-
-    def clocks(self, nodes: Sequence[str]) -> pd.DataFrame:
-        """Return lowest and highest SM clock and highest temperature of every GPU of these nodes over the last minute.
-
-        Present values would mislead: a GPU that cools down has its clock back before the batches show it.
-        """
-        where = f"{{cluster={quoted(self.cluster)},{matching('node', nodes)}}}[{CLOCK_SECONDS}s]"
-        frames = []
-        for column, expression in (
-            ("lowest", f"min by (node, gpu) (min_over_time(DCGM_FI_DEV_SM_CLOCK{where}))"),
-            ("highest", f"max by (node, gpu) (max_over_time(DCGM_FI_DEV_SM_CLOCK{where}))"),
-            ("celsius", f"max by (node, gpu) (max_over_time(DCGM_FI_DEV_GPU_TEMP{where}))"),
-        ):
-            frame = _frame(self.prometheus.instant(expression, self.now))
-            frames.append(frame.rename(columns={"value": column}).reindex(columns=["node", "gpu", column]))
-        clocks = frames[0].merge(frames[1], on=["node", "gpu"], how="left")
-        return clocks.merge(frames[2], on=["node", "gpu"], how="left")
-
-    def silent(self, nodes: Sequence[str], clocks: pd.DataFrame) -> list[str]:
-        """Return `no data from gpu-300 since 03:12:05 UTC` for every node of the run without GPU data now."""
-        gone = sorted(set(nodes) - set(clocks["node"]))
-        if not gone:
-            return []
-        where = f"{{cluster={quoted(self.cluster)},{matching('node', gone)}}}"
-        query = f"max by (node) (timestamp(DCGM_FI_DEV_SM_CLOCK{where}))"
-        last_seen = {
-            series.labels.get("node", ""): series.points[-1][1]
-            for series in self.prometheus.range(query, self.now - 3600, self.now, 15)
-        }
-        notes = [
-            f"no data from {node} since {clock_utc(last_seen[node])}" if node in last_seen else f"no data from {node}"
-            for node in gone[:3]
-        ]
-        return notes + ([f"no data from {len(gone) - 3} more nodes"] if len(gone) > 3 else [])
+def _ask(questions: Questions, providers: Mapping[str, Provider], looks: list[Look], evidence: Evidence) -> Evidence:
+    """Ask the providers one after the other; the looks before a failure count."""
+    answered = dict(questions.answered)
+    for name, provider in providers.items():
+        try:
+            look = provider(questions)
+        except PrometheusError as error:
+            return replace(evidence, answered=answered, missing=(str(error),), complete=False)
+        looks.append(look)
+        answered[name] = questions.now
+        questions = replace(questions, found=(*questions.found, *look.facts))
+    return replace(evidence, answered=answered)
 
 
-def racks_of(ranks: pd.DataFrame) -> dict[str, str]:
-    """Return the rack of each node that has the target label."""
-    if "rack" not in ranks.columns:
-        return {}
-    pairs = ranks[["node", "rack"]].dropna()
-    return {str(node): str(rack) for node, rack in pairs.itertuples(index=False) if rack}
+def _looked(questions: Questions, drop: Drop | None) -> Examination | None:
+    incident = questions.incident
+    run = run_of(questions.prometheus, incident.cluster, incident.run, questions.now)
+    dated = drop.seen_at(questions.onset) if drop is not None else None
+    return examine(questions.prometheus, run, questions.now, drop=dated)
+
+
+def _strangers(questions: Questions) -> tuple[str, ...]:
+    return tuple(alert_facts.unrelated(questions.incident, questions.roster, questions.ports))
+
+
+def _silence(roster: Roster) -> list[str]:
+    """Return `40 of the run's 48 GPUs report: no data from gpu-300 since 03:12:05 UTC`."""
+    if not roster.silent:
+        return []
+    notes = [
+        f"no data from {node} since {clock_utc(at)}" if at else f"no data from {node}"
+        for node, at in sorted(roster.silent.items())[:3]
+    ]
+    more = [f"no data from {len(roster.silent) - 3} more nodes"] if len(roster.silent) > 3 else []
+    return [f"{roster.reporting} of the run's {roster.size} GPUs report: {', '.join([*notes, *more])}"]
+
+
+def mfu_of(prometheus: Prometheus, incident: Incident, now: float, onset: float | None) -> pd.Series[float]:
+    """Return the run's MFU by time, from before the trouble on; one batch per 5 s shows where it fell.
+
+    Raises:
+        PrometheusError: the query failed.
+    """
+    began = incident.started_at if onset is None else onset
+    start = max(min(began, now) - LOOK_BACK_SECONDS, now - 3 * 3600.0)
+    step = max(STEP_SECONDS, round((now - start) / 2000))
+    query = f"max(avg_over_time(pyrometer_train_batch_mfu_ratio{selected(incident.cluster, incident.run)}[{step}s]))"
+    result = prometheus.range(query, start, now, step)
+    return _series(result[0]) if result else pd.Series(dtype=float)
+
+
+def drops_of(
+    mfu: pd.Series[float], known: Sequence[float], recovered: float | None
+) -> tuple[tuple[float, ...], float | None]:
+    """Return the onsets of the drops and when the run recovered.
+
+    The first onset is found once and kept. Another drop is one after a recovery.
+    """
+    if not known:
+        onset = drop_onset(mfu)
+        return ((onset,) if onset is not None else ()), None
+    if len(mfu) < 6:
+        return tuple(known), recovered
+    smooth = mfu.rolling(3, center=True, min_periods=1).median()
+    before = smooth[smooth.index < known[0]]
+    good = float(before.quantile(0.9)) if len(before) else float(smooth.quantile(0.9))
+    since = smooth[smooth.index >= known[-1]]
+    well = since[since >= RECOVERED * good]
+    present_well = len(since) > 0 and bool(since.iloc[-3:].median() >= RECOVERED * good)
+    if present_well:
+        low = since[since < RECOVERED * good]
+        back = well[well.index > low.index[-1]] if len(low) else well
+        lasted = float(back.index[-1] - back.index[0]) if len(back) else 0.0
+        return tuple(known), float(back.index[0]) if lasted >= RECOVERED_SECONDS else recovered
+    if recovered is None:
+        return tuple(known), None
+    again = drop_onset(smooth[smooth.index >= recovered])
+    if again is not None and again - known[-1] > ANOTHER_DROP_SECONDS:
+        return (*known, again), None
+    return tuple(known), None
 
 
 def drop_onset(mfu: pd.Series[float]) -> float | None:
@@ -210,36 +215,14 @@ def drop_onset(mfu: pd.Series[float]) -> float | None:
         return None
     smooth = mfu.rolling(3, center=True, min_periods=1).median()
     good, present = float(smooth.quantile(0.9)), float(smooth.iloc[-3:].median())
-    if present > 0.95 * good:
+    if present > RECOVERED * good:
         return None
     high = smooth[smooth > (good + present) / 2]
     later = smooth.index[smooth.index > high.index[-1]] if len(high) else smooth.index
     return float(later[0]) if len(later) else None
 
 
-def last_rise(counter: pd.Series[float], amount: str, now: float) -> dict[str, float] | None:
-    """Return a counter's last rise: how much, since when, until when, over how many seconds.
-
-    The first increment is more precise than the grid: a counter of seconds that rose by 3 started 3 s ago.
-    """
-    increments = counter.diff().clip(lower=0.0)
-    rising = increments[increments > 0]
-    rising = rising[rising.index > now - WINDOW_SECONDS]
-    if rising.empty:
-        return None
-    times = rising.index.to_series()
-    stretch = (times.diff() > QUIET_SECONDS).cumsum()
-    newest = rising[(stretch == stretch.iloc[-1]).to_numpy()]
-    first, last = float(newest.index[0]), float(newest.index[-1])
-    began = max(first - STEP_SECONDS, first - float(newest.iloc[0])) if amount == "seconds" else first
-    return {amount: float(newest.sum()), "onset": began, "last": last, "span": max(last - began, 1.0)}
-
-
 def _series(series: Series) -> pd.Series[float]:
     points = dict(series.points)
     values: pd.Series[float] = pd.Series(list(points.values()), index=list(points), dtype=float)
     return values.dropna()
-
-
-def _frame(vector: Sequence[Series]) -> pd.DataFrame:
-    return pd.DataFrame([{**series.labels, "value": series.points[0][1]} for series in vector])

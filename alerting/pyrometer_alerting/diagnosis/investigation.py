@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
-from pyrometer_alerting.diagnosis.causes import cause_alerts, diagnose
+from pyrometer_alerting.diagnosis.conclusion import concluded
 from pyrometer_alerting.diagnosis.cost import add_up
 from pyrometer_alerting.diagnosis.evidence import Evidence, gather
 from pyrometer_alerting.diagnosis.examination import daily_wave_of_run, examine
 from pyrometer_alerting.diagnosis.signature import Drop
-from pyrometer_alerting.model.alert_names import FELL
+from pyrometer_alerting.model.alert_names import FELL, LOW
 from pyrometer_alerting.model.incident import ChartCurve, Cost, Diagnosis, Incident
-from pyrometer_alerting.sources.batches import active_runs
+from pyrometer_alerting.sources.batches import Floats, active_runs
 from pyrometer_kit.prometheus import Prometheus, PrometheusError
 
 __all__ = ["active_runs", "daily_wave_of_run", "examine", "investigate"]
 
 CURVE_POINTS = 20  # the limit of Slack's chart block
+GOOD = 0.98  # of the best: below this a decline has begun
 BEFORE_SECONDS, LONGEST_SECONDS = 300.0, 3 * 3600.0
 
 
@@ -30,17 +32,35 @@ def investigate(prometheus: Prometheus, incident: Incident, others: list[Inciden
     """
     if incident.resolved_at is not None and incident.diagnosis is not None:
         return _closed(prometheus, incident, incident.diagnosis, incident.resolved_at)
-    alerts, first = cause_alerts(others, incident.cluster), incident.diagnosis is None
-    drop = _drop(incident)
-    evidence = gather(prometheus, incident.cluster, incident.run, now, alerts=alerts, quick=first, drop=drop)
+    evidence = gather(prometheus, incident, others, now, quick=incident.diagnosis is None, drop=_drop(incident))
     diagnosis = diagnose(incident, evidence, others, now)
     if evidence.looked is None:
         return diagnosis
-    begin = _begin(incident, diagnosis)
+    begin = _begin(incident, diagnosis, evidence)
     frame, expected = evidence.looked.frame, evidence.looked.expectation.mfu
     return replace(
         diagnosis, cost=_cost(prometheus, incident, evidence, begin, now), curve=chart_curve(frame, expected, begin)
     )
+
+
+def diagnose(incident: Incident, evidence: Evidence, others: Sequence[Incident], now: float) -> Diagnosis:
+    """Rank the causes from the evidence, and revise the conclusion only for evidence against it."""
+    before = incident.diagnosis
+    shape = evidence.looked.shape() if evidence.looked is not None else None
+    onset = evidence.drops[0] if evidence.drops else None
+    found = Diagnosis(
+        now,
+        missing=evidence.missing,
+        onset=onset if onset is not None or before is None else before.onset,
+        shape=shape,
+        strangers=evidence.strangers,
+        facts=evidence.facts,
+        roster=evidence.roster if evidence.roster.gpus else None,
+        drops=evidence.drops,
+        recovered=evidence.recovered,
+        answered=evidence.answered,
+    )
+    return concluded(incident, replace(found, shape=shape or (before.shape if before is not None else None)), others)
 
 
 def chart_curve(frame: pd.DataFrame, expected: float, begin: float) -> ChartCurve | None:
@@ -72,16 +92,29 @@ def _drop(incident: Incident) -> Drop | None:
     return None if fired is None else Drop(fired, onset)
 
 
-def _begin(incident: Incident, diagnosis: Diagnosis) -> float:
-    earlier = incident.diagnosis.onset if incident.diagnosis is not None else None
-    onset = earlier if earlier is not None else diagnosis.onset
-    return onset if onset is not None else incident.started_at
+def _begin(incident: Incident, diagnosis: Diagnosis, evidence: Evidence) -> float:
+    """Return the time from which the loss counts: the drop, the beginning of a decline, else the alert."""
+    begin = diagnosis.onset if diagnosis.onset is not None else incident.started_at
+    looked = evidence.looked
+    if looked is not None and diagnosis.onset is None and incident.alertname == LOW:
+        attempt = looked.frame[looked.frame["attempt"] == looked.frame["attempt"].max()]
+        return min(begin, float(attempt["at"].iloc[0]))
+    if looked is None or looked.verdict is None or looked.verdict.kind != "gradual_decline":
+        return begin
+    return min(begin, decline_onset(looked.curve.at, looked.curve.ratio, begin))
+
+
+def decline_onset(at: Floats, ratio: Floats, begin: float) -> float:
+    """Return when a declining curve was last as good as at its best, before `begin`."""
+    smooth = pd.Series(ratio).rolling(9, center=True, min_periods=1).median().to_numpy(dtype=float)
+    good = at[(smooth >= GOOD * float(np.quantile(smooth, 0.9))) & (at < begin)] if len(at) else at
+    return float(good[-1]) if len(good) else begin
 
 
 def _cost(prometheus: Prometheus, incident: Incident, evidence: Evidence, begin: float, now: float) -> Cost | None:
     earlier = incident.diagnosis.cost if incident.diagnosis is not None else None
     examination = evidence.looked
-    if evidence.gpus.empty or examination is None:
+    if not evidence.roster.gpus or examination is None:
         return earlier
     try:
         return add_up(
@@ -92,7 +125,7 @@ def _cost(prometheus: Prometheus, incident: Incident, evidence: Evidence, begin:
             begin=begin,
             end=now,
             expected=examination.expectation.mfu,
-            gpus=len(evidence.gpus),
+            gpus=evidence.roster.size,
             stands=examination.verdict is not None and examination.verdict.kind == "stopped",
         )
     except PrometheusError:

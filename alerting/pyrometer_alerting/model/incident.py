@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from pyrometer_alerting.model.fact import DOMAINS, Fact, Roster, fact_from, facts_to, roster_from
+
 SEVERITIES: tuple[str, ...] = ("info", "warning", "critical")  # docs/design.md: digest only, look today, wake someone
+CONFIDENCES = ("low", "medium", "high")
 NO_SINGLE_PART = "no single part"  # the part of a cause or a domain that is everywhere
 
 
@@ -39,6 +42,8 @@ class Cause:
     since: float | None = None
     score: float = 0.0
     labels: Mapping[str, str] | None = None
+    confidence: str = ""  # of CONFIDENCES; empty for `unknown`
+    family: str = ""  # what it does to a step: throttle, link, host, ... (diagnosis/weights.py)
 
 
 @dataclass(frozen=True)
@@ -84,7 +89,11 @@ class ChartCurve:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Ranked causes at one moment and the evidence that was missing; `onset` is the start of the symptom, if known."""
+    """Ranked causes at one moment and the evidence that was missing; `onset` is the start of the symptom, if known.
+
+    `seen` are causes of low confidence, which do not convince. `drops` are the onsets of all drops, the first first;
+    `recovered` is when the run was good again. `answered` has the time of each provider's last answer.
+    """
 
     at: float
     causes: tuple[Cause, ...] = ()
@@ -95,6 +104,14 @@ class Diagnosis:
     curve: ChartCurve | None = None
     told_at: float | None = None  # when the message last showed it; newer numbers wait for the next edit
     strangers: tuple[str, ...] = ()  # fingerprints of the incident's own alerts on parts that the run does not use
+    seen: tuple[Cause, ...] = ()
+    facts: tuple[Fact, ...] = ()
+    roster: Roster | None = None
+    drops: tuple[float, ...] = ()
+    recovered: float | None = None
+    answered: Mapping[str, float] = field(default_factory=dict)
+    concluded_at: float | None = None  # when the first cause became the first one
+    revision: str = ""  # why the first cause was replaced the last time, for the thread
 
     @property
     def names_cause(self) -> bool:
@@ -102,9 +119,12 @@ class Diagnosis:
         return bool(self.causes) and bool(self.causes[0].cause)
 
     def signature(self) -> tuple[object, ...]:
-        """Return a key that is equal for two diagnoses that differ only in their numbers."""
-        parts = tuple((cause.part, cause.cause) for cause in self.causes)
-        return parts, self.missing, self.shape.kind if self.shape is not None else ""
+        """Return a key that is equal for two diagnoses between which a reader would not decide otherwise."""
+        first = tuple((cause.part, cause.cause) for cause in self.causes[:1])
+        others = frozenset((cause.part, cause.cause) for cause in self.causes[1:])
+        silent = frozenset(self.roster.silent) if self.roster is not None else frozenset()
+        curve = self.shape is not None and self.shape.is_known, self.shape is not None and self.shape.kind == "stopped"
+        return first, others, bool(self.missing) and not any(cause.cause for cause in self.causes), silent, curve
 
 
 @dataclass(frozen=True)
@@ -173,7 +193,7 @@ def part_of(labels: Mapping[str, str]) -> str:
         return f"switch {labels['switch']}"
     if labels.get("rail"):
         return f"rail {labels['rail']}"
-    return f"rack {labels['rack']}" if labels.get("rack") else ""
+    return next((f"{name.replace('_', ' ')} {labels[name]}" for name in DOMAINS if labels.get(name)), "")
 
 
 def culprits(incident: Incident) -> list[str]:
@@ -187,7 +207,9 @@ def to_json(incident: Incident) -> str:
     """Serialize an incident for the store, in ASCII so that no character can make a write fail."""
     document = dict(vars(incident))  # asdict would copy every label of a large incident, one at a time
     document["members"] = [vars(alert) for alert in incident.members]
-    document["diagnosis"] = None if incident.diagnosis is None else asdict(incident.diagnosis)
+    if incident.diagnosis is not None:
+        facts = facts_to(incident.diagnosis.facts)
+        document["diagnosis"] = asdict(replace(incident.diagnosis, facts=())) | {"facts": facts}
     return json.dumps(document)
 
 
@@ -208,15 +230,25 @@ def _curve(raw: Mapping[str, Any]) -> ChartCurve:
     return ChartCurve(tuple(raw["at"]), tuple(raw["median"]), tuple(raw["lowest"]), raw["expected"])
 
 
-def _diagnosis(raw: Mapping[str, Any]) -> Diagnosis:
-    causes = tuple(
-        Cause(**{**cause, "evidence": tuple(cause["evidence"]), "against": tuple(cause["against"])})
-        for cause in raw["causes"]
+def _causes(raw: Iterable[Mapping[str, Any]]) -> tuple[Cause, ...]:
+    return tuple(
+        Cause(**{**cause, "evidence": tuple(cause["evidence"]), "against": tuple(cause["against"])}) for cause in raw
     )
+
+
+def _diagnosis(raw: Mapping[str, Any]) -> Diagnosis:
     shape, cost, curve = raw.get("shape"), raw.get("cost"), raw.get("curve")
     return Diagnosis(
         at=raw["at"],
-        causes=causes,
+        causes=_causes(raw["causes"]),
+        seen=_causes(raw.get("seen", ())),
+        facts=tuple(map(fact_from, raw.get("facts", ()))),
+        roster=roster_from(raw.get("roster")),
+        drops=tuple(raw.get("drops", ())),
+        recovered=raw.get("recovered"),
+        answered=raw.get("answered", {}),
+        concluded_at=raw.get("concluded_at"),
+        revision=raw.get("revision", ""),
         missing=tuple(raw["missing"]),
         onset=raw["onset"],
         told_at=raw.get("told_at"),

@@ -21,6 +21,7 @@ from pyrometer_alerting.render.chart_block import chart_block
 from pyrometer_alerting.state.lifecycle import rank, worst
 
 MAX_CAUSES = 5
+MAX_SEEN = 2
 MAX_MEMBERS = 12
 FIELD = 300
 PARAGRAPH = 900
@@ -79,16 +80,20 @@ def has_chart(message: Message) -> bool:
 def build_reply(incident: Incident, event: str, style: Style) -> Message:
     """Build the thread's reply on an event: an edit pings nobody, a reply does."""
     alert = incident.newest()
+    revision = incident.diagnosis.revision if incident.diagnosis is not None else ""
+    joined = text.mrkdwn(", ".join(incident.alertnames()[1:4]), 300)
     summary = {
         "resolved": f"\u2705 Resolved after {text.duration(_lasted(incident))}{_lost(incident, '; about ')}",
         "reopened": f"{sign(incident)} Firing again, {_times(incident)}",
         "resumed": f"{sign(incident)} Still firing; Alertmanager had stopped reporting it for a while",
-        "again": f"{sign(incident)} The run is slow again: {_name(incident.alertname)}",
+        "again": f"{sign(incident)} The run is slow again: {text.mrkdwn(incident.alertname, 100)}",
         "worse": f"{sign(incident)} Worse: now {incident.severity}",
-        "joined": f"{sign(incident)} One incident with {', '.join(map(_name, incident.alertnames()[1:4]))}",
+        "revised": f"{sign(incident)} Revised: {text.mrkdwn(revision, PARAGRAPH)}",
+        "joined": f"{sign(incident)} One incident with {joined}",
     }[event]
-    detail = "" if event == "resolved" else text.mrkdwn(_measured(incident), PARAGRAPH)
-    part = "" if event == "resolved" else text.mrkdwn(part_of(alert.labels), FIELD)
+    brief = event in ("resolved", "revised")
+    detail = "" if brief else text.mrkdwn(incident.newest().annotations.get("description", ""), PARAGRAPH)
+    part = "" if brief else text.mrkdwn(part_of(alert.labels), FIELD)
     notice = f"[{text.mrkdwn(style.notice, 75)}]" if style.notice else ""
     line = " ".join(piece for piece in (summary, part and f"({part})", notice) if piece)
     content = f"{line}\n{detail}" if detail else line
@@ -99,7 +104,7 @@ def build_split_reply(rest: Incident, parted: Incident, style: Style) -> Message
     """Build the thread's reply on a part that was split off; with the resolve if nothing else fired."""
     parts = text.mrkdwn(", ".join(culprits(parted)[:3]) or parted.alertname, FIELD)
     why = f"run {text.mrkdwn(rest.run, FIELD)} does not use it"
-    onward = f"{_name(parted.alertname)} continues in a message of its own"
+    onward = f"{text.mrkdwn(parted.alertname, 100)} continues in a message of its own"
     lines = [f"{sign(parted)} {parts} is no longer part of this: {why}. {onward}."]
     if not rest.firing:
         lines.append(build_reply(rest, "resolved", style).text)
@@ -161,8 +166,10 @@ def causes_text(incident: Incident) -> str:
     if incident.diagnosis is None:
         return "*Likely causes*\n_looking for evidence_" if incident.firing else ""
     causes = incident.diagnosis.causes[:MAX_CAUSES]
-    room = (CAUSES - 400) // max(len(causes), 1)
+    room = (CAUSES - 1000) // max(len(causes), 1)
     lines = [f"{index}. {text.mrkdwn(cause_line(cause), room)}" for index, cause in enumerate(causes, start=1)]
+    if seen := [text.mrkdwn(_seen_line(cause), 300) for cause in incident.diagnosis.seen[:MAX_SEEN]]:
+        lines.append("_Seen, does not convince:_ " + "; ".join(seen))
     if shape := _shape_line(incident):
         lines.append(shape)
     missing = [text.mrkdwn(note, 200) for note in incident.diagnosis.missing[:3]]
@@ -180,6 +187,12 @@ def _shape_line(incident: Incident) -> str:
     return f"_MFU curve:_ {text.mrkdwn(shape.said, FIELD)}{shape.confidence_note}{also}"
 
 
+def _seen_line(cause: Cause) -> str:
+    """Return a cause of low confidence in one line, with what speaks against it, else its evidence."""
+    why = "; ".join(cause.against[:2]) or "; ".join(cause.evidence[:2]) or "too little"
+    return f"{cause.part}: {cause.cause} ({why})"
+
+
 def _lost(incident: Incident, before: str = "") -> str:
     """Return `12 GPU-hours lost` after the words in `before`; empty while the cost is negligible."""
     cost = incident.diagnosis.cost if incident.diagnosis is not None else None
@@ -191,6 +204,8 @@ def _lost(incident: Incident, before: str = "") -> str:
 def cause_line(cause: Cause) -> str:
     """Return one cause as text: part, reason, evidence, and what speaks against it."""
     line = f"{cause.part}: {cause.cause}" if cause.cause else cause.part
+    if cause.confidence == "medium":
+        line += " (not certain)"
     if cause.evidence:
         line += f"; {', '.join(cause.evidence)}"
     return f"{line}. Against: {', '.join(cause.against)}" if cause.against else line
@@ -229,13 +244,9 @@ def _fallback_summary(incident: Incident) -> str:
     return f"{text.clean(incident.alertname)}{where}" or "unnamed alert"
 
 
-def _measured(incident: Incident) -> str:
-    return incident.newest().annotations.get("description", "")
-
-
 def _what(incident: Incident) -> str:
     """Return the measurement: for many parts a count by alert and the latest, for a resolved incident the last."""
-    measured = text.mrkdwn(_measured(incident), PARAGRAPH - 300)
+    measured = text.mrkdwn(incident.newest().annotations.get("description", ""), PARAGRAPH - 300)
     if _is_domain(incident):
         counts = Counter(alert.name for alert in incident.members if alert.firing == incident.firing)
         tally = ", ".join(f"{count} {name}" for name, count in counts.most_common(5))
@@ -317,10 +328,6 @@ def _about(incident: Incident) -> str:
     if incident.domain == NO_SINGLE_PART:
         return f"{incident.alertname} at many parts"
     return incident.domain or part_of(incident.newest().labels) or incident.alertname
-
-
-def _name(name: str) -> str:
-    return text.mrkdwn(name, 100)
 
 
 def _flaps(incident: Incident) -> str:

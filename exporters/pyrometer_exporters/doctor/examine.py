@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from pyrometer_exporters.doctor import problems
+from pyrometer_exporters.doctor import faults, problems
 from pyrometer_exporters.doctor import readings as reading
 from pyrometer_exporters.doctor.failures import Recording
 from pyrometer_exporters.doctor.report import Attribution, CollectorStatus, Report
@@ -24,6 +24,7 @@ from pyrometer_exporters.framework.outcome import reason_of
 from pyrometer_exporters.node.gpu import collector as gpu_collector
 from pyrometer_exporters.node.gpu.binding import Pynvml
 from pyrometer_exporters.node.gpu.driver import Driver
+from pyrometer_exporters.node.gpu.inventory import PciBus
 from pyrometer_exporters.node.gpu.release import REQUEST
 from pyrometer_kit.clock import SystemClock
 from pyrometer_kit.errors import UsageError
@@ -31,7 +32,7 @@ from pyrometer_kit.errors import UsageError
 # Together with what it takes to start, below 15 s whatever hangs.
 FIRST_SECONDS, SECOND_SECONDS = 6.0, 4.0
 CLOSE_SECONDS = 1.0
-_GPU: Final = gpu_collector.COLLECTOR.name
+GPU: Final = gpu_collector.COLLECTOR.name
 # Rates and the shares of GPM need two scrapes at least 100 ms apart.
 PAUSE_SECONDS = 0.5
 
@@ -44,13 +45,11 @@ def examine(flags: argparse.Namespace, specs: Sequence[CollectorSpec]) -> Report
     """
     recording = Recording(Pynvml())
     context = service.context_of(flags)
-    wanted = [spec for spec in specs if getattr(flags, f"collector.{spec.name}")]
     released = _released(flags)
-    if released:
-        wanted = [spec for spec in wanted if spec.name != _GPU]
+    wanted = wanted_specs(flags, specs)
     samples, states = _scrape([(spec, _build(spec, context, recording)) for spec in wanted])
     readings = reading.Readings(samples)
-    downs = {part.part: part for state in states if state.name == _GPU for part in state.downs}
+    downs = {part.part: part for state in states if state.name == GPU for part in state.downs}
     whole = downs.get(Driver.PART, Down("", ""))
     report = Report(
         host=socket.gethostname(),
@@ -67,7 +66,8 @@ def examine(flags: argparse.Namespace, specs: Sequence[CollectorSpec]) -> Report
     if released:
         report.notes.append(f"GPUs were not examined: {released} asks every program to release them")
     report.notes.extend(problems.notes(report, readings))
-    if any(spec.name == _GPU for spec in wanted):
+    if any(spec.name == GPU for spec in wanted):
+        report.faults.extend(faults.faults(report, readings, PciBus(context.sysfs).gpus()))
         report.problems.extend(problems.problems(report, readings))
     report.problems.extend(problems.log_problems(report))
     report.problems.extend(f"collector {c.name} failed: {c.state}" for c in report.collectors if _failed(c))
@@ -85,16 +85,22 @@ def gpus_read(flags: argparse.Namespace, specs: Sequence[CollectorSpec]) -> Iter
         msg = f"{released} asks every program to release the GPUs"
         raise UsageError(msg)
     context = service.context_of(flags)
-    wanted = [spec for spec in specs if spec.name == _GPU]
+    wanted = [spec for spec in specs if spec.name == GPU]
     gatherer = Gatherer([(spec, service.build(spec, context)) for spec in wanted], SystemClock())
     try:
         yield lambda: reading.Readings(_scraped_twice(gatherer).samples)
     finally:
-        _within(gatherer.close, CLOSE_SECONDS)
+        within(gatherer.close, CLOSE_SECONDS)
+
+
+def wanted_specs(flags: argparse.Namespace, specs: Sequence[CollectorSpec]) -> list[CollectorSpec]:
+    """Return the collectors that are switched on, without the GPUs' while those are to be let go."""
+    wanted = [spec for spec in specs if getattr(flags, f"collector.{spec.name}")]
+    return [spec for spec in wanted if spec.name != GPU or not _released(flags)]
 
 
 def _build(spec: CollectorSpec, context: Context, recording: Recording) -> Collector:
-    if spec.name == _GPU:
+    if spec.name == GPU:
         return gpu_collector.build(context, recording.as_nvml())
     return service.build(spec, context)
 
@@ -102,7 +108,7 @@ def _build(spec: CollectorSpec, context: Context, recording: Recording) -> Colle
 def _scrape(collectors: list[tuple[CollectorSpec, Collector]]) -> tuple[list[Sample], Iterable[CollectorState]]:
     gatherer = Gatherer(collectors, SystemClock())
     second = _scraped_twice(gatherer)
-    _within(gatherer.close, CLOSE_SECONDS)
+    within(gatherer.close, CLOSE_SECONDS)
     return second.samples, second.states
 
 
@@ -113,10 +119,12 @@ def _scraped_twice(gatherer: Gatherer) -> Gathered:
     return gatherer.gather(SECOND_SECONDS)
 
 
-def _within(close: Callable[[], None], seconds: float) -> None:
-    thread = threading.Thread(target=close, daemon=True)
+def within(work: Callable[[], None], seconds: float) -> bool:
+    """Do the work in a thread of its own, which is left alone after so many seconds; return whether it ended."""
+    thread = threading.Thread(target=work, daemon=True)
     thread.start()
     thread.join(seconds)
+    return not thread.is_alive()
 
 
 def _released(flags: argparse.Namespace) -> str:

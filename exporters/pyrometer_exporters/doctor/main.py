@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pyrometer_exporters import node
-from pyrometer_exporters.doctor import nvidia_smi
+from pyrometer_exporters.doctor import field_report, nvidia_smi
 from pyrometer_exporters.doctor.examine import examine, gpus_read
 from pyrometer_exporters.doctor.report import render
 from pyrometer_exporters.framework import service
@@ -35,7 +35,7 @@ DOCTOR = Exporter(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the report and return the exit status: 1 if the alert rules lack something."""
+    """Print the report and return the exit status: 1 if something is at fault or the alert rules lack something."""
     specs, _ = service.collectors_of(DOCTOR)
     parser = service.parser(DOCTOR, specs)
     parser.add_argument("--json", dest="json", action="store_true", help="print one JSON object")
@@ -43,18 +43,37 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--compare-nvidia-smi", dest="compare", nargs="?", const="", metavar="FILE",
         help="only compare each value with nvidia-smi -q -x, run now or written to FILE a moment ago",
     )  # fmt: skip
+    parser.add_argument(
+        "--field-report", dest="field_report", type=Path, metavar="FILE.tar.gz",
+        help="write everything that a bug report needs into one archive, in less than a minute; serial numbers, UUIDs,"
+        " hosts, users and jobs are replaced",
+    )  # fmt: skip
+    parser.add_argument("--no-redact", dest="redact", action="store_false", help="replace nothing in the field report")
+    parser.add_argument("--read", dest="read", type=Path, metavar="FILE.tar.gz", help="print a field report's summary")
     flags = parser.parse_args(argv)
     # The report lists each part that is down, so its log line is not needed.
     logs.set_up("error", getattr(flags, "log.format"))
     try:
         if flags.compare is not None:
             return _compare(flags, specs)
+        if flags.read is not None:
+            sys.stdout.write(field_report.summary_of(flags.read))
+            return 0
+        if flags.field_report is not None:
+            return _field_report(flags, specs)
         report = examine(flags, specs)
     except UsageError as error:
         return fail(DOCTOR.prog, error)
     sys.stdout.write(_json(report) if flags.json else render(report))
     sys.stdout.flush()
-    return 1 if report.problems else 0
+    return 1 if report.problems or report.faults else 0
+
+
+def _field_report(flags: argparse.Namespace, specs: Sequence[CollectorSpec]) -> int:
+    report = field_report.write(flags.field_report, flags, specs, redact=flags.redact)
+    sys.stdout.write(f"{flags.field_report}: read it with pyrometer-doctor --read {flags.field_report}\n")
+    sys.stdout.flush()
+    return 1 if report is None or report.problems or report.faults else 0
 
 
 def _compare(flags: argparse.Namespace, specs: Sequence[CollectorSpec]) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pyrometer_exporters.doctor.failures import NOT_IN_MIG
+from pyrometer_exporters.doctor.faults import has_no_gpus
 from pyrometer_exporters.doctor.readings import Readings, is_divided
 from pyrometer_exporters.doctor.report import GpuStatus, Report
 
@@ -44,20 +45,19 @@ NEEDS = (
 )
 
 
-# If the bus has no GPU either, these are no fault: the node has none.
-_NO_DRIVER = ("no_driver", "driver_not_loaded")
-_MISMATCH = "driver_version_mismatch"
 # Boards before Ampere retire pages instead of rows, and have DCGM's fields for those.
 _NEWER_THAN_PAGES = "DCGM_FI_DEV_ROW_REMAP_FAILURE"
 
 
 def problems(report: Report, readings: Readings) -> list[str]:
     """List what the alert rules need of the GPUs and lack."""
-    return [
-        *_of_the_driver(report, readings),
-        *(f"GPU {gpu.gpu} can't be read: {_why(gpu.down, gpu.detail)}" for gpu in report.gpus if gpu.down),
-        *_of_needs(report, readings),
-    ]
+    return list(_of_needs(report, readings))
+
+
+_LOG_STEPS = {
+    "no_permission": ": run as root, or give the exporter CAP_SYSLOG",
+    "enoent": ": in a container, mount /dev/kmsg; see --path.kmsg",
+}
 
 
 def log_problems(report: Report) -> list[str]:
@@ -66,8 +66,7 @@ def log_problems(report: Report) -> list[str]:
     if not why:
         return []
     needed = "no SXids and no Xids of lost GPUs, which NvswitchFatalError and GpuXidCritical need"
-    way_out = ": run as root, or give the exporter CAP_SYSLOG" if why[0] == "no_permission" else ""
-    return [f"the kernel's log can't be read ({why[0]}): {needed}{way_out}"]
+    return [f"the kernel's log can't be read ({why[0]}): {needed}{_LOG_STEPS.get(why[0], '')}"]
 
 
 def notes(report: Report, readings: Readings) -> list[str]:
@@ -93,28 +92,6 @@ def notes(report: Report, readings: Readings) -> list[str]:
     return found
 
 
-def has_no_gpus(report: Report) -> bool:
-    """Return whether no source reports a GPU on this node, and none is expected."""
-    wanted = report.present.get("expected", 0)
-    return report.driver_down in _NO_DRIVER and report.present.get("pci") == 0 and not wanted
-
-
-def _of_the_driver(report: Report, readings: Readings) -> Iterator[str]:
-    on_bus, presented, expected = (report.present.get(source) for source in ("pci", "nvml", "expected"))
-    mismatch = any(value for _, value in readings.of("pyrometer_gpu_driver_mismatch"))
-    if mismatch:
-        library, module = (report.driver[name] or "unknown" for name in ("library", "kernel_module"))
-        yield (
-            f"NVML library and kernel module are of different drivers, {library} and {module}: "
-            "reload the driver or reboot"
-        )
-    if report.driver_down and not has_no_gpus(report) and not (mismatch and report.driver_down == _MISMATCH):
-        there = f"{on_bus} GPUs on the PCI bus, but " if on_bus else ""
-        yield f"{there}the NVIDIA driver can't be used: {_why(report.driver_down, report.driver_detail)}"
-    if presented is not None and expected is not None and presented != expected:
-        yield f"the driver presents {presented} GPUs, {expected} are expected"
-
-
 def _of_needs(report: Report, readings: Readings) -> Iterator[str]:
     for need in NEEDS:
         without = [gpu for gpu in report.gpus if not gpu.down and not _is_met(readings, gpu, need)]
@@ -131,7 +108,3 @@ def _is_met(readings: Readings, gpu: GpuStatus, need: Need) -> bool:
         return True
     labels = {"gpu": gpu.gpu, "reason": need.reason} if need.reason else {"gpu": gpu.gpu}
     return bool(readings.of(need.family, **labels))
-
-
-def _why(reason: str, detail: str) -> str:
-    return f"{reason} ({detail})" if detail and detail != reason else reason

@@ -7,6 +7,15 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
+class Fault:
+    """A fault of the hardware or the driver, what to do next, and the alert whose runbook says more."""
+
+    what: str
+    next_step: str
+    alert: str
+
+
+@dataclass(frozen=True)
 class Absent:
     """A metric that a GPU doesn't have, and why."""
 
@@ -74,6 +83,7 @@ class Report:
     """Number of training runs and ranks with a ring."""
     collectors: list[CollectorStatus]
     notes: list[str] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     """What the alert rules need and lack."""
 
@@ -89,14 +99,22 @@ def render(report: Report) -> str:
         ("Collectors", _table(("NAME", "STATE", "TOOK", "NOT AVAILABLE"), _collectors(report))),
         ("Notes", report.notes),
         ("Problems: what alerts need and lack", report.problems),
+        ("Faults, and what to do next (docs/alerts.md has the runbooks)", _faults(report.faults)),
     ]
     head = f"Pyrometer on {report.host}: {_verdict(report)}"
     return "\n".join([head, *_laid_out(sections)]) + "\n"
 
 
 def _verdict(report: Report) -> str:
-    count = len(report.problems)
-    return f"{count} problem{'s' * (count != 1)}" if count else "the alert rules have all they need"
+    counts = [(len(report.faults), "fault"), (len(report.problems), "problem")]
+    found = [f"{count} {word}{'s' * (count != 1)}" for count, word in counts if count]
+    return ", ".join(found) or "no fault found, and the alert rules have all they need"
+
+
+def _faults(found: Iterable[Fault]) -> Iterator[str]:
+    for fault in found:
+        yield fault.what
+        yield f"  next: {fault.next_step} ({fault.alert})"
 
 
 def _laid_out(sections: Iterable[tuple[str, Iterable[str]]]) -> Iterator[str]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
-from pyrometer_exporters.framework.metrics import Down, Family, Sample
+from pyrometer_exporters.framework.metrics import Family, Item
 from pyrometer_kit.clock import Clock
 from pyrometer_kit.http_message import Request
 
@@ -39,7 +39,7 @@ class Context:
 class Collector(Protocol):
     """Reads one subject."""
 
-    def collect(self, until: float) -> Iterable[Sample | Down]:
+    def collect(self, until: float) -> Iterable[Item]:
         """Return everything known now, by the monotonic time ``until``.
 
         A part that can't be read is reported by a :class:`Down` and no samples: absent, not frozen, not zero. Missing

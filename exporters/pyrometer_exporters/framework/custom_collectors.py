@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyrometer_exporters.framework.collector import CollectorSpec, Context
-from pyrometer_exporters.framework.metrics import Down, Family, MetricType, Sample
+from pyrometer_exporters.framework.metrics import Down, Family, Item, MetricType
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -99,7 +99,7 @@ class Custom:
         self._collector: object | None = None
         self._families: dict[tuple[str, str, tuple[str, ...]], Family] = {}
 
-    def collect(self, until: float) -> Iterable[Sample | Down]:
+    def collect(self, until: float) -> Iterable[Item]:
         """Return the collector's samples, and a Down for each metric that can't be served.
 
         Raises:
@@ -117,7 +117,7 @@ class Custom:
     def close(self) -> None:
         """Do nothing: prometheus_client's collectors have no end."""
 
-    def _samples(self, collector: object, until: float) -> Iterator[Sample | Down]:
+    def _samples(self, collector: object, until: float) -> Iterator[Item]:
         from prometheus_client.core import Metric as Known  # noqa: PLC0415  megabytes, only where a site has such a collector
 
         served = downs = 0

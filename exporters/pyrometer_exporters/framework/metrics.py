@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, compress
 from typing import Literal, NamedTuple
 
 MetricType = Literal["counter", "gauge"]
@@ -57,31 +57,6 @@ class Family:
         return _new(Sample, (self, labels, value))
 
 
-class Columns(NamedTuple):
-    """Samples by column, all of one length: the form of thousands of samples that is cheap to check and to compare."""
-
-    families: tuple[Family, ...]
-    labels: tuple[tuple[str, ...], ...]
-    values: tuple[float, ...]
-
-    def samples(self) -> list[Sample]:
-        """Return the samples one by one."""
-        return [*map(Sample, self.families, self.labels, self.values)]
-
-
-NO_SAMPLES = Columns((), (), ())
-
-
-def columns_of(samples: Iterable[Sample]) -> Columns:
-    """Return samples by column."""
-    return Columns(*columns) if (columns := tuple(zip(*samples, strict=True))) else NO_SAMPLES
-
-
-def joined(parts: Iterable[Columns]) -> Columns:
-    """Return all samples of some columns, one after the other."""
-    return Columns(*(tuple(chain.from_iterable(column)) for column in zip(*parts, strict=True)))
-
-
 class Series(NamedTuple):
     """Points of one series, each a value and a timestamp in milliseconds since the epoch, in order of time."""
 
@@ -99,3 +74,52 @@ class Down(NamedTuple):
     part: str
     reason: str
     detail: str = ""
+
+
+class Columns(NamedTuple):
+    """Samples by column, all of one length.
+
+    The form of hundreds of samples: a collector that keeps the first two columns from scrape to scrape makes only the
+    third again, and checking and comparing them is cheap (``benchmarks/bench_exposition.py``).
+    """
+
+    families: tuple[Family, ...]
+    labels: tuple[tuple[str, ...], ...]
+    values: tuple[float, ...]
+
+    def samples(self) -> list[Sample]:
+        """Return the samples one by one."""
+        return [*map(Sample, self.families, self.labels, self.values)]
+
+    def selected(self, chosen: Sequence[bool]) -> Columns:
+        """Return the samples that are chosen, by place."""
+        return Columns(
+            tuple(compress(self.families, chosen)),
+            tuple(compress(self.labels, chosen)),
+            tuple(compress(self.values, chosen)),
+        )
+
+
+Item = Sample | Columns | Down
+"""A part of what a collector returns."""
+NO_SAMPLES = Columns((), (), ())
+
+
+Row = Sample | tuple[Family, tuple[str, ...], float]
+"""A sample; as a plain tuple, which costs less to make, where it becomes a part of columns at once."""
+
+
+def columns_of(samples: Iterable[Row]) -> Columns:
+    """Return samples by column."""
+    return Columns(*columns) if (columns := tuple(zip(*samples, strict=True))) else NO_SAMPLES
+
+
+def joined(parts: Iterable[Columns]) -> Columns:
+    """Return all samples of some columns, one after the other."""
+    return Columns(*(tuple(chain.from_iterable(column)) for column in zip(NO_SAMPLES, *parts, strict=True)))
+
+
+def samples_in(items: Iterable[object]) -> list[Sample]:
+    """Return all samples of what a collector returned, one by one."""
+    parts = (item.samples() if isinstance(item, Columns) else [item] for item in items)
+    return [item for part in parts for item in part if isinstance(item, Sample)]

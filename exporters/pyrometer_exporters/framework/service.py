@@ -19,7 +19,7 @@ from pyrometer_exporters.framework.collector import Collector, CollectorSpec, Co
 from pyrometer_exporters.framework.exposition import TEXT_CONTENT_TYPE, Renderer
 from pyrometer_exporters.framework.gather import Gathered, Gatherer
 from pyrometer_exporters.framework.landing import landing_page
-from pyrometer_exporters.framework.metrics import Down, Family, Sample, columns_of, joined
+from pyrometer_exporters.framework.metrics import Family, Item, columns_of, joined
 from pyrometer_exporters.framework.process import Process
 from pyrometer_kit import logs, version, webconfig
 from pyrometer_kit.clock import SystemClock
@@ -102,7 +102,7 @@ class _Unbuilt:
         self._context = context
         self._built: Collector | None = None
 
-    def collect(self, until: float) -> Iterable[Sample | Down]:
+    def collect(self, until: float) -> Iterable[Item]:
         if self._built is None:
             self._built = self._spec.build(self._context)
         return self._built.collect(until)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, TypeGuard
+from itertools import groupby
+from typing import NamedTuple, TypeGuard, cast
 
-from pyrometer_exporters.framework.metrics import NO_SAMPLES, Columns, Down, Sample, columns_of
+from pyrometer_exporters.framework.metrics import NO_SAMPLES, Columns, Down, Sample, columns_of, joined
 
 _NUMBERS = {int, float, bool}
 
@@ -30,23 +31,39 @@ class Validator:
 
     def validate(self, items: Iterable[object]) -> Validated:
         """Split what a collector returned into samples and downs; report all that can't be served as one more Down."""
-        items = [*items]
-        samples = [item for item in items if isinstance(item, Sample)]
-        downs = [item for item in items if _is_down(item)] if len(samples) < len(items) else []
-        columns = self._served_columns(samples)
-        if len(columns.values) + len(downs) < len(items):
-            bad = [item for item in items if not _is_down(item) and _served(item) is None]
+        columns, others = _split(items)
+        downs = [item for item in others if _is_down(item)]
+        bad = [item for item in others if not _is_down(item)]
+        if self._has_passed(columns):
+            # The same two columns again: the writer compares them with those of its page.
+            columns = self._passed._replace(values=columns.values)
+        else:
+            samples = columns.samples()
+            bad += [sample for sample in samples if _served(sample) is None]
+            columns = self._passed = columns_of(filter(None, map(_served, samples)))
+        if bad:
             name = str(getattr(getattr(bad[0], "family", None), "name", type(bad[0]).__name__))
             downs.append(Down("", "bad_sample", f"samples that can't be served: {len(bad)}, the first of {name}"))
         return Validated(columns, downs)
 
-    def _served_columns(self, samples: Iterable[Sample]) -> Columns:
-        columns, passed = columns_of(samples), self._passed
-        if columns.families == passed.families and columns.labels == passed.labels and _are_numbers(columns.values):
-            # The same two columns again: the writer compares them with those of its page.
-            return Columns(passed.families, passed.labels, columns.values)
-        self._passed = columns_of(filter(None, map(_served, samples)))
-        return self._passed
+    def _has_passed(self, columns: Columns) -> bool:
+        passed = self._passed
+        return columns.families == passed.families and columns.labels == passed.labels and _are_numbers(columns.values)
+
+
+def _split(items: Iterable[object]) -> tuple[Columns, list[object]]:
+    """Return the samples, in order, and the items that are none."""
+    parts: list[Columns] = []
+    others: list[object] = []
+    for kind, run in groupby(items, type):
+        if kind is Sample:
+            parts.append(columns_of(cast("Iterable[Sample]", run)))
+        elif kind is Columns:
+            for columns in cast("Iterable[Columns]", run):
+                (parts if len({*map(len, columns)}) == 1 else others).append(columns)
+        else:
+            others += run
+    return joined(parts), others
 
 
 def _is_down(item: object) -> TypeGuard[Down]:
@@ -62,10 +79,8 @@ def _are_numbers(values: Sequence[float]) -> bool:
     return _NUMBERS.issuperset(map(type, values))
 
 
-def _served(sample: object) -> Sample | None:
+def _served(sample: Sample) -> Sample | None:
     """Return the sample as it is served, with another library's number as a float; None if it can't be served."""
-    if not isinstance(sample, Sample):
-        return None
     family, labels, value = sample
     try:
         "".join(labels)

@@ -11,6 +11,7 @@ _LINK = r"(?i)link|flap|port|waits? (for|least)"
 
 def _flaps(world: World, pause: tuple[float, float], seconds: float) -> Truth:
     """Let one link flap until the end, each time with a stall of the run."""
+    world.lasting = False
     node, port = world.node(), world.port()
     times, now = [], world.at
     while now < world.end:

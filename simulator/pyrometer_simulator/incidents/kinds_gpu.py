@@ -61,6 +61,7 @@ def warm_gpu(world: World) -> Truth:
 @KINDS.kind("Llama 3: throttling that comes and goes")
 def pulsing_gpu(world: World) -> Truth:
     """Throttle one GPU by heat for most of each half minute."""
+    world.lasting = False
     gpu, seconds = world.gpu(), world.extra()
     on = world.strength(16.0, 24.0)
     spells = [(world.at + 30.0 * each, world.at + 30.0 * each + on) for each in range(60)]
@@ -90,7 +91,7 @@ def rack_power_limit(world: World) -> Truth:
     for node in nodes:
         world.limit[world.between(node, world.at), node] = watts
     world.throttle(
-        gpus, ("power_cap",), [(world.at, world.end)], share=0.55, clock=world.strength(1450, 1000), watts=watts - 8
+        gpus, ("power_cap",), [(world.at, world.end)], share=0.48, clock=world.strength(1450, 1000), watts=watts - 8
     )
     world.slow(gpus, world.extra())
     return _rack(world, nodes, r"(?i)power")
@@ -104,7 +105,7 @@ def node_power_limit(world: World) -> Truth:
     watts = round(world.strength(450, 320), -1)
     world.limit[world.between(node, world.at), node] = watts
     world.throttle(
-        gpus, ("power_cap",), [(world.at, world.end)], share=0.55, clock=world.strength(1450, 1000), watts=watts - 8
+        gpus, ("power_cap",), [(world.at, world.end)], share=0.48, clock=world.strength(1450, 1000), watts=watts - 8
     )
     world.slow(gpus, world.extra())
     return _node(world, node, r"(?i)power")
@@ -292,6 +293,7 @@ def two_hot_gpus(world: World) -> Truth:
 @KINDS.kind("operators' reports: a short spell of heat that passes")
 def passing_heat(world: World) -> Truth:
     """Overheat one GPU for three to five minutes; then it is well again."""
+    world.lasting = False
     gpu, seconds = world.gpu(), world.extra()
     over = world.at + float(world.random.uniform(180, 300))
     world.throttle([gpu], ("sw_thermal",), [(world.at, over)], clock=1280, celsius=88, watts=430)

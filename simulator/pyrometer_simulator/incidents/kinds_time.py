@@ -23,6 +23,7 @@ def _hot(world: World, gpu: Gpu, end: float | None = None) -> Truth:
 @KINDS.kind("Llama 3: a restart leaves the culprit behind")
 def culprit_replaced(world: World) -> Truth:
     """Overheat a GPU; after some minutes the job starts again with a spare in its node's place."""
+    world.lasting = False
     gpu = world.gpu()
     over = world.at + float(world.random.uniform(240, 420))
     truth = _hot(world, gpu, over)
@@ -87,6 +88,7 @@ def gpu_and_link(world: World) -> Truth:
 @KINDS.kind("Llama 3: heat that comes back")
 def returning_heat(world: World) -> Truth:
     """Overheat a GPU for two minutes, every five minutes."""
+    world.lasting = False
     gpu, seconds = world.gpu(), world.extra()
     spells = [(world.at + 300.0 * each, world.at + 300.0 * each + 120.0) for each in range(5)]
     world.throttle([gpu], ("sw_thermal",), spells, clock=1250, celsius=88, watts=430)
@@ -106,7 +108,10 @@ def hall_cooling(world: World) -> Truth:
         share = world.strength(0.6, 1.0)
         world.throttle([each], ("sw_thermal",), [(begin, world.end)], share=share, clock=1400, celsius=87, watts=450)
     world.slow(gpus, seconds)
-    return Truth(("no single part", "cluster"), tuple(world.layout.names[node] for node in world.layout.members), _HEAT)
+    layout = world.layout
+    racks = {layout.rack(node) for node in layout.members}
+    home = tuple(f"rack {rack}" for rack in racks) if len(racks) == 1 else ()  # the run sees no farther
+    return Truth(("no single part", "cluster", *home), tuple(layout.names[node] for node in layout.members), _HEAT)
 
 
 @KINDS.kind("operators' reports: two of a node's GPUs overheat")

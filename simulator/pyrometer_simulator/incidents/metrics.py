@@ -26,6 +26,7 @@ def series_of(world: World) -> tuple[Batch, list[Attempt]]:
     """Return all series of a world, and the attempts of its run."""
     layout = world.layout
     attempts = simulate(layout, world.script, world.begin - 300.0, world.end, world.random)
+    world.attempts = attempts
     batch = Batch()
     for node in range(len(layout.names)):
         columns = [*_gpus(world, node), *_ports(world, node), *_kernel(world, node), *_own(world, node)]

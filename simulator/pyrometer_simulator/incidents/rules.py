@@ -137,6 +137,8 @@ class Evaluation:
             if not rule.reads & names and "ALERTS" not in rule.reads:
                 continue
             start = np.ceil(self._begin / rule.interval) * rule.interval
+            if start + rule.interval > self._end:
+                continue
             try:
                 result = self._prometheus.range(rule.expr, start, self._end, rule.interval)
             except PrometheusError as error:

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from pyrometer_alerting.model.incident import Cause, Diagnosis
+from pyrometer_simulator.incidents.sentences import untrue
 from pyrometer_simulator.incidents.watch import Look, Watched
 from pyrometer_simulator.incidents.world import Truth, World
 
@@ -89,7 +90,7 @@ def score(world: World, truth: Truth, watched: Watched, herrings: Sequence[str])
         _changes([look for _at, _said, look in judged]),
         _calls(world, watched, begin),
         tuple(_confidences(judged)),
-        tuple(untrue(world, watched)),
+        tuple(untrue(world, truth, watched)),
         tuple(_answers(judged)),
         str(truth.exact),
         tuple(herrings),
@@ -99,6 +100,7 @@ def score(world: World, truth: Truth, watched: Watched, herrings: Sequence[str])
             "looks": len(judged),
             "look_seconds": round(max((each.seconds for *_rest, each in judged), default=0.0), 3),
             "message": _message(world, watched, begin),
+            "errors": watched.errors[:3],
         },
     )
 
@@ -163,37 +165,3 @@ def _answers(judged: Sequence[tuple[float, str, Look]]) -> list[tuple[float, str
 
 def _line(cause: Cause) -> str:
     return f"{cause.part}: {cause.cause}" if cause.cause else cause.part
-
-
-_LOWER = re.compile(r"clock down to (\d+) MHz against (\d+) MHz")
-_OF_RUN = re.compile(r"of the run's (?:other )?(\d+) (GPUs|nodes)")
-_ROSTER = re.compile(r"(\d+) GPUs on (\d+) nodes")
-_SPENT = re.compile(r"throttled (\d+) s of (\d+) s")
-_LAG = re.compile(r"began (\d+) (s|min) after the drop")
-
-
-def untrue(world: World, watched: Watched) -> list[str]:
-    """Return sentences of all diagnoses and messages that the world contradicts, each once."""
-    said = {text for _at, _method, text in watched.calls}
-    for look in watched.looks:
-        for cause in look.diagnosis.causes:
-            said |= {*cause.evidence, *cause.against}
-        said |= set(look.diagnosis.missing)
-    found = {wrong for text in said for wrong in _wrong(world, text)}
-    return sorted(found)
-
-
-def _wrong(world: World, text: str) -> list[str]:
-    layout = world.layout
-    whole = {"GPUs": layout.ranks, "nodes": layout.run_nodes}
-    wrong = [match[0] for match in _LOWER.finditer(text) if int(match[1]) > int(match[2])]
-    wrong += [match[0] for match in _OF_RUN.finditer(text) if int(match[1]) > whole[match[2]]]
-    wrong += [
-        match[0]
-        for match in _ROSTER.finditer(text)
-        if (int(match[1]), int(match[2])) != (layout.ranks, layout.run_nodes)
-    ]
-    wrong += [match[0] for match in _SPENT.finditer(text) if int(match[1]) > int(match[2])]
-    if "the job does not name them" in text:
-        wrong.append("the job does not name them (run.part)")
-    return wrong

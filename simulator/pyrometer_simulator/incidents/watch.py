@@ -32,6 +32,7 @@ from pyrometer_simulator.slack_channel import RateLimits
 CHANNEL, TOKEN = "gpu-alerts", "xoxb-fake-token"
 GROUP_WAIT = 1.0  # compose/alertmanager: group_wait
 RECONCILE_SECONDS = 30.0
+SETTLED = 12.0  # after a delivery looks are not thinned out for so long
 _BATCH_NAME = "pyrometer_train_batch_"
 
 
@@ -104,6 +105,7 @@ class Look:
 
     at: float
     diagnosis: Diagnosis
+    incident: Incident
     firing: bool
     seconds: float
     queries: int
@@ -226,9 +228,9 @@ class _Bench:
         slack = WebSlack(TOKEN, self._slack.url)
         self._service = Service(self._store, slack, CHANNEL, prometheus=self._present, style=Style(), clock=self.clock)
         self._webhook = self._service.routes()[WEBHOOK_PATH]
-        self._diagnose = load_diagnose()
+        self._load = load_diagnose()
         self._seen = 0
-        self.every, self._looked = 0.0, 0.0
+        self.every, self._looked, self._delivered = 0.0, 0.0, 0.0
         self._last: dict[str, float] = {}
 
     def close(self) -> None:
@@ -253,6 +255,7 @@ class _Bench:
             self._watched.incidents = tx.incidents(50)
 
     def _deliver(self, delivery: _Delivery) -> None:
+        self._delivered = self.clock.now
         request = Request("POST", WEBHOOK_PATH, body=body(delivery.name, delivery.alerts))
         response = self._webhook.handler(request)
         if response.status != 200:
@@ -263,7 +266,11 @@ class _Bench:
         diagnostician = self._service.diagnostician
         assert diagnostician is not None  # noqa: S101 - the bench gives it a Prometheus
         rest = self._looked + self.every - self.clock.now
-        if rest > 0 and self.clock.now - (self._watched.webhook or self.clock.now) > 60.0:
+        if (
+            rest > 0
+            and self.clock.now - self._delivered > SETTLED
+            and self.clock.now - (self._watched.webhook or self.clock.now) > 60.0
+        ):
             return rest
         while True:
             before, started = self._present.queries, time.perf_counter()
@@ -272,6 +279,14 @@ class _Bench:
                 return wait
             self._looked = self.clock.now
             self._note(time.perf_counter() - started, self._present.queries - before)
+
+    def _diagnose(self, prometheus: Prometheus, incident: Incident, others: list[Incident], now: float) -> Diagnosis:
+        """Diagnose as the service does, and keep what goes wrong: its worker survives it."""
+        try:
+            return self._load(prometheus, incident, others, now)
+        except Exception as error:
+            self._watched.errors.append(f"{type(error).__name__}: {error}")
+            raise
 
     def _note(self, seconds: float, queries: int) -> None:
         with self._store.transaction() as tx:
@@ -282,7 +297,7 @@ class _Bench:
             diagnosis = incident.diagnosis
             if diagnosis is not None and self._last.get(incident.id) != diagnosis.at:
                 self._last[incident.id] = diagnosis.at
-                self._watched.looks.append(Look(self.clock.now, diagnosis, incident.firing, seconds, queries))
+                self._watched.looks.append(Look(self.clock.now, diagnosis, incident, incident.firing, seconds, queries))
 
     def _deliver_to_slack(self) -> float:
         """Send what is due; return the seconds until more is."""

@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from pyrometer_simulator.incidents.cluster import GPUS, Gpu, draw
-from pyrometer_simulator.incidents.training import Script
+from pyrometer_simulator.incidents.training import Attempt, Script
 
 Floats = npt.NDArray[np.float64]
-BASE = 1_795_300_000.0
+BASE = 1_700_000_010.0  # long ago on any clock: Prometheus refuses the future
 REASONS = ("gpu_idle", "clocks_setting", "power_cap", "hw_slowdown", "sw_thermal", "hw_thermal", "hw_power_brake")
 RESOURCES = ("cpu", "memory", "io")
 PREFIX = 840.0  # the run's good time before the fault, at least: the rules want 200 batches, 30 of long steps
@@ -55,17 +55,23 @@ class World:
     """A cluster under construction: kinds and red herrings call its methods, `metrics` writes what results."""
 
     def __init__(
-        self, seed: int, kind: str, severity: str, *, nodes: int | None = None, interval: float = 5.0, late: float = 0.0
+        self,
+        seed: int,
+        kind: str,
+        severity: str,
+        *,
+        nodes: int | None = None,
+        interval: float = 5.0,
+        late: float = 0.0,
+        begin: float = BASE,
     ) -> None:
         self.seed, self.kind, self.severity = seed, kind, severity
         self.random = np.random.default_rng([seed, *kind.encode()])
         self.layout = draw(self.random, f"w{seed}-{kind}", interval, nodes)
-        self.begin = BASE
-        self.at = BASE + max(PREFIX, 75 * self.layout.step) + float(self.random.uniform(60, 180))
+        self.begin = begin
+        self.at = begin + max(PREFIX, 75 * self.layout.step) + float(self.random.uniform(60, 180))
         self.end = self.at + late + WATCH + 180.0
         self.script = Script()
-        self.truth = Truth(("unknown",))
-        self.planted: list[str] = []
         self._make_hardware()
 
     def _make_hardware(self) -> None:
@@ -84,7 +90,7 @@ class World:
         self.util: Floats = np.minimum(100.0, np.round(98 + 1.0 * random.standard_normal(shape)))
         self.tensor: Floats = 0.46 + 0.01 * random.standard_normal(shape)
         self.held = {reason: np.zeros(shape) for reason in REASONS}
-        capped = random.uniform(0.15, 0.5, (count, GPUS))
+        capped = random.uniform(0.1, 0.3, (count, GPUS))
         self.held["power_cap"] += capped * (self.times - self.begin + 4000.0)[:, :, None]
         self.gpu_up: Floats = np.ones(shape)
         self.width: Floats = np.full(shape, 16.0)
@@ -105,6 +111,10 @@ class World:
         self.pressure = {name: share * elapsed * random.uniform(0.6, 1.4, count) for name, share in base.items()}
         self.answers: npt.NDArray[np.bool_] = random.random((len(grid), count)) > 0.006
         self.last_seen: dict[int, float] = {}
+        self.moments: list[tuple[float, int]] = []  # when something began on a node
+        self.lasting = True  # the fault goes on until the end
+        self.attempts: list[Attempt] = []
+        self.truth_benign = False
         self.configured: tuple[float, dict[str, str]] | None = None
 
     # -- choices ---------------------------------------------------------------------------------------------------
@@ -205,6 +215,7 @@ class World:
         """Hold these GPUs' clocks for these reasons in these spells, for a share of the time."""
         for each in gpus:
             at = self.times[:, each.node]
+            self.moments += [(begin, each.node) for begin, _end in spells]
             for begin, end in spells:
                 now = (at >= begin) & (at < end)
                 for reason in reasons:
@@ -225,7 +236,7 @@ class World:
             ports.up[(at >= down) & (at < down + seconds), node, port] = 0.0
             ports.last_down[at >= down, node, port] = down
             ports.symbols[:, node, port] += 3.0 * (at >= down)
-        self.planted += [f"flap {self.layout.port_name(node, port)} {down:.1f}" for down in times]
+        self.moments += [(down, node) for down in times]
 
     def xid(self, gpu: Gpu, number: str, kind: str, at: float, count: int = 1) -> None:
         """Report an Xid of a class (`kind`) once or several times from a time on."""
@@ -244,6 +255,7 @@ class World:
 
     def press(self, node: int, resource: str, share: float, begin: float, end: float = np.inf) -> None:
         """Let a node's tasks wait for a resource for a share of the time."""
+        self.moments.append((begin, node))
         at = self.times[:, node]
         self.pressure[resource][:, node] += share * np.clip(at - begin, 0, max(end - begin, 0))
 

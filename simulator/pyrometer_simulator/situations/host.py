@@ -49,7 +49,7 @@ class Hardware:
     gpus: int = 0
     ethernet: int = 1
     driver: str = "590.48.01"
-    collectors: tuple[str, ...] = ("nic", "kernel")
+    collectors: tuple[str, ...] = ("nic", "kernel", "maintenance")
     flags: tuple[str, ...] = ()
     sampler_hz: float = 0.0
     node_exporter: bool = False
@@ -59,7 +59,7 @@ class Hardware:
 NICS = Hardware()
 """A node's network alone: the cheapest to play."""
 GPUS = Hardware(hcas=0, gpus=8, ethernet=0, collectors=("gpu", "kernel"))
-WHOLE_NODE = Hardware(gpus=8, collectors=("gpu", "nic", "kernel"))
+WHOLE_NODE = Hardware(gpus=8, collectors=("gpu", "nic", "kernel", "maintenance"))
 
 
 class SteppedFollower(Follower):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
@@ -10,49 +9,17 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from pyrometer_exporters.doctor import main as doctor
 from pyrometer_exporters.doctor.failures import DIVIDED, NO_NVLINK, NOTHING, Failures, why_absent
 from pyrometer_exporters.framework.metrics import Family
-from pyrometer_simulator.nvml import SimulatedGpus, installed
+from pyrometer_simulator.nvml import SimulatedGpus
 
-
-class Bench:
-    """A node's files, and the doctor over them."""
-
-    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self.folder = folder
-        self._capsys = capsys
-
-    def make(self, count: int = 3, **settings: Any) -> SimulatedGpus:
-        gpus = SimulatedGpus(self.folder / "gpus", count=count, **settings)
-        gpus.write_pci_tree(self.folder / "sys")
-        (self.folder / "proc/1").mkdir(parents=True)
-        (self.folder / "proc/1/cgroup").write_text("0::/init.scope\n")
-        (self.folder / "kmsg").touch()
-        return gpus
-
-    def doctor(self, *flags: str) -> tuple[int, str]:
-        folder = self.folder
-        names = ("sysfs=sys", "procfs=proc", "rings=rings", "state=state", "kmsg=kmsg")
-        paths = [f"--path.{name}={folder}/{where}" for name, where in (text.split("=") for text in names)]
-        with installed(folder / "gpus"):
-            status = doctor.main([*paths, *flags])
-        return status, self._capsys.readouterr().out
-
-    def json(self, *flags: str) -> tuple[int, Any]:
-        status, out = self.doctor("--json", *flags)
-        return status, json.loads(out)
-
-
-@pytest.fixture
-def bench(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Bench:
-    monkeypatch.setattr("pyrometer_exporters.doctor.examine.PAUSE_SECONDS", 0.15)
-    monkeypatch.setattr("pyrometer_kit.logs.set_up", lambda *_: None)  # it is for a whole process
-    return Bench(tmp_path, capsys)
+if TYPE_CHECKING:
+    from conftest import Bench
 
 
 def test_a_healthy_node_has_all_that_the_rules_need(bench: Bench) -> None:
@@ -111,8 +78,8 @@ def test_a_gpu_without_any_source_of_thermal_throttling_is_a_problem(bench: Benc
         (
             lambda gpus: gpus[2].lose(),
             (
-                "GPU 2 can't be read: gpu_is_lost (nvmlDeviceGetHandleByPciBusId returned 15: the GPU has fallen off "
-                "the bus)"
+                "GPU 2 (0000:3a:00.0) can't be read: gpu_is_lost (nvmlDeviceGetHandleByPciBusId returned 15: the GPU "
+                "has fallen off the bus)"
             ),
         ),
         (
@@ -138,7 +105,7 @@ def test_what_is_broken_is_said_and_told_by_the_exit_status(
     spoil(bench.make())
     status, report = bench.json("--collector.gpu.expected=3")
     assert status == 1
-    assert problem in report["problems"]
+    assert problem in [*report["problems"], *(fault["what"] for fault in report["faults"])]
 
 
 def test_a_log_that_cannot_be_read_is_a_problem(bench: Bench) -> None:
@@ -156,8 +123,9 @@ def test_versions_that_differ_are_both_named(bench: Bench) -> None:
     module.write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  590.48.01  Tue\n")
     status, report = bench.json()
     assert status == 1
-    (problem,) = report["problems"]
-    assert "13.595.45.04 and 590.48.01: reload the driver or reboot" in problem
+    (fault,) = report["faults"]
+    assert fault["what"].endswith("13.595.45.04 and 590.48.01")
+    assert "reload the kernel module" in fault["next_step"]
 
 
 @pytest.mark.parametrize(
@@ -181,15 +149,15 @@ def test_a_driver_that_cannot_be_used_is_a_problem_also_where_the_bus_cannot_be_
     (bench.folder / "sys").rename(bench.folder / "elsewhere")
     status, report = bench.json()
     assert status == 1
-    assert report["problems"][0].startswith(f"the NVIDIA driver can't be used: {said}")
+    assert report["faults"][0]["what"].startswith(f"the NVIDIA driver can't be used: {said}")
 
 
 def test_a_mismatch_of_which_one_version_is_unknown_is_one_problem(bench: Bench) -> None:
     bench.make().upgrade_library("13.595.45.04")
     status, report = bench.json()
     assert status == 1
-    assert report["problems"] == [
-        "NVML library and kernel module are of different drivers, 13.595.45.04 and unknown: reload the driver or reboot"
+    assert [fault["what"] for fault in report["faults"]] == [
+        "NVML library and kernel module are of different drivers, 13.595.45.04 and unknown"
     ]
 
 
@@ -200,11 +168,11 @@ def test_a_node_without_gpus_is_well_unless_it_should_have_some(bench: Bench, co
     for gpu in gpus:
         (bench.folder / "sys/bus/pci/devices" / gpu.pci_bus_id[4:].lower() / "class").write_text("0x020000\n")
     status, report = bench.json()
-    assert (status, report["problems"]) == (0, [])
+    assert (status, report["problems"], report["faults"]) == (0, [], [])
     assert "a node without GPUs" in report["notes"][0]
     status, report = bench.json("--collector.gpu.expected=8")
     assert status == 1
-    assert report["problems"][0].startswith("the NVIDIA driver can't be used: ")
+    assert report["faults"][0]["what"].startswith("the NVIDIA driver can't be used: ")
 
 
 def test_divided_gpus_lack_no_more_than_the_rules_know_of(bench: Bench) -> None:

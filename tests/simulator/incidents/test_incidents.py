@@ -172,14 +172,15 @@ def test_a_verdict_is_strict(part: str, cause: str, expected: str) -> None:
     assert verdict(truth, Diagnosis(BASE)) == "unknown"
 
 
-def test_a_fault_comes_through_rules_and_service_to_the_channel() -> None:
-    """A world in a real Prometheus, the project's rules, the real service: named at once and in the message."""
-    ((_world, truth, score, watched),) = incidents.play([case("flapping_link", interval=15.0)], every=120.0)
-    assert score.moments[0] == RIGHT, score
-    assert score.webhook is not None
-    assert 0 < score.webhook < 180
-    assert any(truth.exact[0] in text for _at, _method, text in watched.calls)
-    assert not watched.errors
+def test_faults_come_through_rules_and_service_to_the_channel() -> None:
+    """Worlds in a real Prometheus, the project's rules, the real service: named at once, told, and for good."""
+    kinds = ("flapping_link", "hot_gpu", "dead_rank", "slow_disk", "power_brake_node")
+    for _world, truth, score, watched in incidents.play([case(kind, interval=15.0) for kind in kinds], every=120.0):
+        assert score.watch == RIGHT, score
+        assert score.webhook is not None
+        assert 0 < score.webhook < 180
+        assert any(truth.exact[-1].split()[0] in text for _at, _method, text in watched.calls)
+        assert not watched.errors
 
 
 def test_written_samples_are_read_back_and_end_where_they_end(tmp_path: Path) -> None:

@@ -9,15 +9,16 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, cast
 
 import pynvml
 
 from pyrometer_exporters.framework.outcome import PartError
+from pyrometer_exporters.node.gpu.field_values import FieldRequests
 from pyrometer_exporters.node.gpu.nvml import (
     ABOUT_ONE_VALUE,
-    ABOUT_THE_WHOLE_GPU,
     Code,
     EventData,
     FieldKey,
@@ -28,15 +29,6 @@ from pyrometer_exporters.node.gpu.nvml import (
 
 _TEMPERATURE_CALLS = "nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature"
 _CLOCK_EVENT_CALLS = "nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"
-
-# c_nvmlFieldValue_t: fieldId, scopeId, timestamp, latencyUsec, valueType, nvmlReturn, value. Packed and unpacked at
-# once: the binding's structures run Python for each member, which makes requests of many fields slow.
-_ENTRY, _WORD = struct.Struct("=IIqqIIQ"), struct.Struct("=Q")
-_MOST_REQUESTS = 64
-# The value for each NVML_VALUE_TYPE_* (nvml.h, nvmlValueType_t): double to unsigned short.
-_VALUE_TYPES = tuple(struct.Struct(f"={kind}") for kind in "dIQQqiH")
-_DOUBLE, _UNSIGNED_LONG_LONG = 0, 3
-_LEAST_DOUBLE_BITS = 1 << 52  # of the smallest normal double, 2e-308
 
 # Calls whose last argument receives one unsigned int. Made without the binding, which costs more, above all where a
 # board doesn't have the value, as it raises an exception of its own.
@@ -60,17 +52,12 @@ _SHARES = frozenset({"nvmlDeviceGetDecoderUtilization", "nvmlDeviceGetEncoderUti
 # nvmlUtilization_t: gpu, memory; nvmlMemory_v2_t: version, total, reserved, free, used.
 _RATES, _MEMORY = struct.Struct("=II"), struct.Struct("=I4xQQQQ")
 
-# NVML_FI_DEV_ECC_SBE_VOL_TOTAL to ..._DBE_AGG_CBU: unsigned long long whatever valueType a driver reports (NVIDIA
-# bug 2032468). R545 reports none for the memory's temperature (bug 4300930), so it reads as a double, too small to be
-# one.
-_ECC_COUNTER_FIELDS = range(3, 29)
-
 
 class Pynvml:
     """NVML through nvidia-ml-py."""
 
     def __init__(self) -> None:
-        self._requests: dict[tuple[FieldKey, ...], bytes] = {}
+        self._requests = FieldRequests()
 
     def init(self) -> None:
         """nvmlInitWithFlags(0)."""
@@ -190,42 +177,11 @@ class Pynvml:
 
     def fields(self, handle: Handle, keys: Sequence[FieldKey]) -> dict[FieldKey, float]:
         """nvmlDeviceGetFieldValues: one call, and a return code of its own in every entry."""
-        wanted = tuple(keys)
-        request = self._requests.get(wanted) or self._requested(wanted)
-        entries = (pynvml.c_nvmlFieldValue_t * len(wanted)).from_buffer_copy(request)
         function = getattr(pynvml.nvmlLib, "nvmlDeviceGetFieldValues", _missing)
-        code = function(handle, ctypes.c_int32(len(wanted)), ctypes.byref(entries))
-        if code != pynvml.NVML_SUCCESS:
-            if code in ABOUT_ONE_VALUE:
-                return {}
+        code, found = self._requests.ask(tuple(keys), partial(function, handle))
+        if code != pynvml.NVML_SUCCESS and code not in ABOUT_ONE_VALUE:
             raise NvmlError(code, "nvmlDeviceGetFieldValues")
-        return _entry_values(wanted, entries)
-
-    def _requested(self, keys: tuple[FieldKey, ...]) -> bytes:
-        """Return the request for these fields, cached: every scrape asks for the same."""
-        if len(self._requests) >= _MOST_REQUESTS:
-            self._requests.clear()
-        ids = (key if isinstance(key, tuple) else (key, 0) for key in keys)
-        request = self._requests[keys] = b"".join(_ENTRY.pack(*key, 0, 0, 0, 0, 0) for key in ids)
-        return request
-
-
-def _entry_values(keys: Iterable[FieldKey], entries: Any) -> dict[FieldKey, float]:  # noqa: ANN401  an array
-    found: dict[FieldKey, float] = {}
-    for key, (field, _scope, at, took, kind, code, value) in zip(keys, _ENTRY.iter_unpack(entries), strict=True):
-        if code != pynvml.NVML_SUCCESS:
-            if code in ABOUT_THE_WHOLE_GPU:
-                raise NvmlError(code, f"field {field}")
-        elif kind == _UNSIGNED_LONG_LONG:
-            found[key] = value
-        # A driver may call an entry good that it never filled in, and the value is whatever the memory held: so it is
-        # for ECC counters while ECC is off (NVIDIA bug 2009232).
-        elif kind != _DOUBLE or at or took:
-            if field in _ECC_COUNTER_FIELDS or (kind == _DOUBLE and value < _LEAST_DOUBLE_BITS):
-                found[key] = value
-            elif kind < len(_VALUE_TYPES):
-                found[key] = _VALUE_TYPES[kind].unpack_from(_WORD.pack(value))[0]
-    return found
+        return found
 
 
 def _number(function: str, *arguments: object) -> int:

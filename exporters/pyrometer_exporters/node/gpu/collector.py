@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from pyrometer_exporters.framework.collector import CollectorSpec, Context, FlagGroup
-from pyrometer_exporters.framework.metrics import Down, Family, Sample
+from pyrometer_exporters.framework.metrics import Down, Family, Item, Sample
 from pyrometer_exporters.framework.outcome import LATE, Outcome
 from pyrometer_exporters.framework.scheduling import Member, SharedWorker, Task
 from pyrometer_exporters.node.gpu import driver_versions, families, inventory, release, subject
@@ -39,7 +39,7 @@ from pyrometer_exporters.node.gpu.xid.watch import Served, XidWatch
 from pyrometer_kit.errors import UsageError
 from pyrometer_kit.flags import number_between, regexp
 
-Items = list[Sample | Down]
+Items = list[Item]
 Outcomes = dict[Gpu, Outcome[Items]]
 
 
@@ -57,7 +57,7 @@ class GpuCollector:
         self._worker = SharedWorker("gpus", PATIENCE_SECONDS)
         self._visits = Member(f"gpu-{Driver.PART}", PATIENCE_SECONDS)
 
-    def collect(self, until: float) -> Iterable[Sample | Down]:
+    def collect(self, until: float) -> Iterable[Item]:
         """Read the driver and every GPU; without a connection, the driver first."""
         self._release.start()
         on_bus = self._bus.gpus()
@@ -105,7 +105,7 @@ class GpuCollector:
         if self._expected is not None:
             yield families.PRESENT.sample(self._expected, "expected")
 
-    def _xids(self, on_bus: list[str] | None, until: float) -> Iterable[Sample | Down]:
+    def _xids(self, on_bus: list[str] | None, until: float) -> Iterable[Item]:
         """Yield the Xids of all GPUs, sick ones included: they explain why a GPU is gone."""
         shared = self._shared
         gpus = [
@@ -165,7 +165,7 @@ def _awaited(jobs: Mapping[Gpu, Task[Items]], until: float) -> Outcomes:
     return outcomes
 
 
-def _result_items(part: str, outcome: Outcome[Items]) -> Sequence[Sample | Down]:
+def _result_items(part: str, outcome: Outcome[Items]) -> Sequence[Item]:
     return (outcome.value or ()) if outcome.reason is None else (Down(part, outcome.reason, outcome.detail),)
 
 

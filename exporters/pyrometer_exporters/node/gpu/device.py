@@ -11,7 +11,7 @@ from enum import Enum
 from functools import partial
 from typing import TypeVar
 
-from pyrometer_exporters.framework.metrics import Down, Sample, new_sample
+from pyrometer_exporters.framework.metrics import Columns, Down, Item, columns_of, new_sample
 from pyrometer_exporters.framework.outcome import LATE, PartError, reason_of
 from pyrometer_exporters.framework.scheduling import Member, Task
 from pyrometer_exporters.node.gpu import families
@@ -133,11 +133,11 @@ class Gpu:
         if self._shared.owners.get(self.identity.place) is self:
             del self._shared.owners[self.identity.place]
 
-    def task(self) -> Task[list[Sample | Down]]:
+    def task(self) -> Task[list[Item]]:
         """Make a read for the shared worker; a GPU that isn't open may have to be woken, which takes seconds."""
         return self.member.task(self.read, apart=self._handle is None)
 
-    def read(self) -> list[Sample | Down]:
+    def read(self) -> list[Item]:
         """Read all values of the GPU.
 
         Raises:
@@ -152,7 +152,7 @@ class Gpu:
             self._throttling.close()
             raise
 
-    def fetch_xids(self) -> list[Sample | Down]:
+    def fetch_xids(self) -> list[Item]:
         """Fetch only its Xids: NVML drops them with the connection, which is about to be closed.
 
         Raises:
@@ -176,7 +176,7 @@ class Gpu:
         finally:
             sampled.lock.release()
 
-    def _read(self, link: Link) -> list[Sample | Down]:
+    def _read(self, link: Link) -> list[Item]:
         # First, as the Xids of a lost GPU say why. In this thread, as a GPU that hangs may hold no second one.
         self._fetch_xids(link)
         began = time.monotonic()
@@ -195,7 +195,7 @@ class Gpu:
         self._shared.xids.answered(self.identity)
         if was_open:
             self.timeout.took(time.monotonic() - began)
-        return [*self._dcgm_samples(readings), *self._own_samples(readings), *of_subjects]
+        return [self._dcgm_samples(readings), *self._own_samples(readings), *of_subjects]
 
     def _is_open(self, link: Link) -> bool:
         return self._handle is not None and self._generation == link.generation
@@ -237,8 +237,8 @@ class Gpu:
         self._usable = [(name, each) for name, each in subjects if self._isolated(name, partial(each.open, gpu))]
         self._isolated("xid", lambda: self._shared.xids.opened(gpu.handle, gpu.identity))
 
-    def _subject_samples(self, readings: Readings) -> list[Sample | Down]:
-        samples: list[Sample | Down] = []
+    def _subject_samples(self, readings: Readings) -> list[Item]:
+        samples: list[Item] = []
         for name, subject in self._usable:
             self._isolated(name, lambda subject=subject: samples.extend(subject.read(readings.fields)))  # type: ignore[misc]
         return [*samples, *self._broken.values()]
@@ -268,13 +268,13 @@ class Gpu:
             self._fields = (*READ_FIELDS, *dict.fromkeys(itertools.chain(*wanted)))
         return self._fields
 
-    def _dcgm_samples(self, readings: Readings) -> list[Sample]:
+    def _dcgm_samples(self, readings: Readings) -> Columns:
         context = self._shared.context
         labels, served = self.identity.dcgm_labels(context.hostname), context.dcgm
-        return [new_sample(served[family], labels, value) for family, value in readings.by_family.items()]
+        return columns_of((served[family], labels, value) for family, value in readings.by_family.items())
 
-    def _own_samples(self, readings: Readings) -> list[Sample]:
+    def _own_samples(self, readings: Readings) -> list[Item]:
         labels = self.identity.labels()
         millijoules = readings.by_family.get(families.TOTAL_ENERGY)
         energy = [] if millijoules is None else [new_sample(families.ENERGY, labels, millijoules / 1000)]
-        return energy + self._throttling.samples(readings, self._shared.context.clock.monotonic(), labels)
+        return [*energy, self._throttling.samples(readings, self._shared.context.clock.monotonic(), labels)]

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
-from pyrometer_exporters.framework.metrics import Family, MetricType, Sample, new_sample
+from pyrometer_exporters.framework.metrics import Columns, Family, MetricType, Sample, columns_of
 from pyrometer_exporters.node.gpu import families
 from pyrometer_exporters.node.gpu.clock_events import version_numbers
 from pyrometer_exporters.node.gpu.nvml import FieldKey, optional
 from pyrometer_exporters.node.gpu.readings import MOST_COUNT
-from pyrometer_exporters.node.gpu.subject import OpenGpu
+from pyrometer_exporters.node.gpu.subject import BoundSamples, OpenGpu
 
 SELDOM_SECONDS = 60.0
 SELDOM_HELP = "read at most every 60 s"
@@ -34,14 +34,6 @@ class FieldSample:
     """The first driver that has the field; an id that a driver doesn't know is not asked for."""
 
 
-class _Bound(NamedTuple):
-    """A :class:`FieldSample` of one GPU."""
-
-    key: FieldKey
-    family: Family
-    labels: tuple[str, ...]
-
-
 class FieldSubject:
     """A subject.Subject; ``always`` is read with every collection, ``seldom`` once in :data:`SELDOM_SECONDS`.
 
@@ -51,11 +43,10 @@ class FieldSubject:
     def __init__(self, always: Sequence[FieldSample] = (), seldom: Sequence[FieldSample] = ()) -> None:
         self._defined = (always, seldom)
         self.gpu: OpenGpu
-        self._always: list[_Bound] = []
-        self._seldom: list[_Bound] = []
+        self._always = self._seldom = BoundSamples({})
         self._wanted: list[FieldKey] = []
         self._wanted_seldom: list[FieldKey] = []
-        self._kept: tuple[Sample, ...] = ()
+        self._kept: tuple[Columns, ...] = ()
         self._asked_at = 0.0
         self._read_at: float | None = None
         self.due = True
@@ -65,9 +56,10 @@ class FieldSubject:
         """Begin with a GPU that was opened: drop all cached values."""
         self.gpu = gpu
         always, seldom = self.defined(gpu)
-        self._always, self._seldom = _bound(gpu, always), _bound(gpu, seldom)
-        self._wanted = [entry.key for entry in self._always]
-        self._wanted_seldom = [*self._wanted, *(entry.key for entry in self._seldom)]
+        by_key, by_key_seldom = _bound(gpu, always), _bound(gpu, seldom)
+        self._wanted, self._wanted_seldom = [*by_key], [*by_key, *by_key_seldom]
+        # -1 in an unsigned is no count: a GPU in trouble may return it for a while before it is lost.
+        self._always, self._seldom = (BoundSamples(each, most=MOST_COUNT) for each in (by_key, by_key_seldom))
         self.again()
 
     def defined(self, _gpu: OpenGpu) -> tuple[Sequence[FieldSample], Sequence[FieldSample]]:
@@ -84,7 +76,7 @@ class FieldSubject:
         self.due = self._read_at is None or self._asked_at - self._read_at >= SELDOM_SECONDS
         return self._wanted_seldom if self.due else self._wanted
 
-    def read(self, fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
+    def read(self, fields: Mapping[FieldKey, float]) -> Iterable[Sample | Columns]:
         """Return the samples of now.
 
         Raises:
@@ -94,9 +86,9 @@ class FieldSubject:
             # Stagger the GPUs: else all eight would read everything in the same scrape of each minute.
             early = SELDOM_SECONDS * (self.gpu.identity.index % 4) / 4 if self._read_at is None else 0.0
             self._read_at = self._asked_at - early
-            self._kept = (*_samples(self._seldom, fields), *self.rare(fields))
+            self._kept = self._seldom.read(fields), columns_of(self.rare(fields))
         kept = self._kept
-        return (*_samples(self._always, fields), *self.now(fields), *kept)
+        return (self._always.read(fields), *self.now(fields), *kept)
 
     def now(self, _fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
         """Return samples that a subclass reads on its own with every collection."""
@@ -125,25 +117,14 @@ class FieldSubject:
         return optional(lambda: float(self.gpu.nvml.ask(function, self.gpu.handle, *arguments)))
 
 
-def _samples(entries: Iterable[_Bound], fields: Mapping[FieldKey, float]) -> list[Sample]:
-    # -1 in an unsigned is no count: a GPU in trouble may return it for a while before it is lost.
-    return [
-        new_sample(family, labels, fields[key])
-        for key, family, labels in entries
-        if key in fields and fields[key] <= MOST_COUNT
-    ]
-
-
-def _bound(gpu: OpenGpu, defined: Iterable[FieldSample]) -> list[_Bound]:
+def _bound(gpu: OpenGpu, defined: Iterable[FieldSample]) -> dict[FieldKey, Sample]:
     """Bind the fields that this driver has to this GPU's labels."""
     driver = version_numbers(gpu.identity.driver)
-    found = []
-    for entry in defined:
-        if driver >= entry.since_driver:
-            make = gpu.dcgm if entry.family in gpu.context.dcgm else gpu.own
-            sample = make(entry.family, 0, *entry.labels)
-            found.append(_Bound(entry.key, sample.family, sample.labels))
-    return found
+    known = [entry for entry in defined if driver >= entry.since_driver]
+    return {
+        entry.key: (gpu.dcgm if entry.family in gpu.context.dcgm else gpu.own)(entry.family, 0, *entry.labels)
+        for entry in known
+    }
 
 
 def dcgm_family(name: str, kind: MetricType, text: str, *, seldom: bool = False) -> Family:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from pyrometer_exporters.framework.metrics import Sample
 from pyrometer_exporters.node.gpu import families
@@ -28,7 +29,7 @@ class Identity:
         """The PCI address, or the UUID of a GPU that is on no bus: no two GPUs share it."""
         return self.pci_bus_id or self.uuid
 
-    @property
+    @cached_property
     def address(self) -> str | None:
         """The PCI address as the kernel spells it; None where it is unknown."""
         return kernel_pci_id(self.pci_bus_id) if self.pci_bus_id else None

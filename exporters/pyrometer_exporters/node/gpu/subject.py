@@ -6,13 +6,14 @@ A file in ``subjects/`` that defines ``SUBJECT`` is discovered; nothing else has
 from __future__ import annotations
 
 import importlib
+import math
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol, cast
 
-from pyrometer_exporters.framework.metrics import Family, Sample, new_sample
+from pyrometer_exporters.framework.metrics import Columns, Family, Sample, columns_of, new_sample
 from pyrometer_exporters.node.gpu.identity import Identity
 from pyrometer_exporters.node.gpu.jobs import Jobs
 from pyrometer_exporters.node.gpu.nvml import FieldKey, Handle, Nvml
@@ -65,6 +66,24 @@ class OpenGpu:
         return new_sample(family, (*self.labels, *more) if more else self.labels, value)
 
 
+class BoundSamples:
+    """Samples whose values come from numbers by key; families and labels are bound once, when a GPU is opened."""
+
+    def __init__(self, by_key: Mapping[Any, Sample], least: float = -math.inf, most: float = math.inf) -> None:
+        self._keys = tuple(by_key)
+        self._bound = columns_of(by_key.values())
+        self._least, self._most = least, most
+
+    def read(self, numbers: Mapping[Any, float]) -> Columns:
+        """Return the samples whose number is there and lies between the least and the most that can be true."""
+        least, most = self._least, self._most
+        values = tuple(map(numbers.get, self._keys))
+        found = Columns(self._bound.families, self._bound.labels, cast("tuple[float, ...]", values))
+        if values and None not in values and min(found.values) >= least and max(found.values) <= most:
+            return found
+        return found.selected([value is not None and least <= value <= most for value in values])
+
+
 class Subject(Protocol):
     """The state of a subject for one GPU. Only that GPU's worker calls it.
 
@@ -79,7 +98,7 @@ class Subject(Protocol):
         """Return the field values that :meth:`read` wants; those of all subjects are asked in one call."""
         ...
 
-    def read(self, fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
+    def read(self, fields: Mapping[FieldKey, float]) -> Iterable[Sample | Columns]:
         """Return the samples of now; ``fields`` has those of the wanted values that this GPU and driver have."""
         ...
 

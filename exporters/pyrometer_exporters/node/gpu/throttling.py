@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from pyrometer_exporters.framework.metrics import Sample, new_sample
+from pyrometer_exporters.framework.metrics import Columns, Row, columns_of
 from pyrometer_exporters.node.gpu import clock_events, families
 from pyrometer_exporters.node.gpu.clock_event_counts import ClockEventCounts
 from pyrometer_exporters.node.gpu.driver import Link
@@ -45,27 +45,29 @@ class Throttling:
         """Return the field values that :meth:`samples` wants."""
         return self._wanted
 
-    def samples(self, readings: Readings, now: float, labels: tuple[str, str]) -> list[Sample]:
+    def samples(self, readings: Readings, now: float, labels: tuple[str, str]) -> Columns:
         """Return all samples about clock events as of the monotonic time ``now``."""
         by_mask = self.sampled.by_mask()
         mask = readings.by_family.get(families.CLOCKS_EVENT_REASONS)
         sampled: dict[str, float] = {}
-        samples: list[Sample] = []
+        rows: list[Row] = []
         if mask is not None:  # else the sampler can't read it either
             by_reason = clock_events.seconds_by_reason(by_mask)
             sampled = {reason: by_reason[reason] for reason in self._samplable}
-            samples.append(families.CLOCK_EVENT_SAMPLED.sample(sum(by_mask.values()), *labels))
+            rows.append((families.CLOCK_EVENT_SAMPLED, labels, sum(by_mask.values())))
         fields = readings.fields
         counters = {reason: fields[field] for reason, field in self._fields.items() if field in fields}
         events = self._times.update(counters, sampled, now)
         counts = self._counts.update(events, sampled, int(mask or 0), now)
         for event in events:
-            samples += _event_samples(event, counts[event.reason], labels)
-        return samples
+            rows += _event_rows(event, counts[event.reason], labels)
+        return columns_of(rows)
 
 
-def _event_samples(event: clock_events.ClockEvent, times: int, labels: tuple[str, str]) -> Iterable[Sample]:
+def _event_rows(event: clock_events.ClockEvent, times: int, labels: tuple[str, str]) -> Iterable[Row]:
     by_reason = (*labels, event.reason)
-    yield new_sample(families.CLOCK_EVENT_SECONDS, by_reason, event.seconds)
-    yield new_sample(families.CLOCK_EVENTS, by_reason, times)
-    yield new_sample(families.CLOCK_EVENT_METHOD, (*by_reason, event.method), 1)
+    return (
+        (families.CLOCK_EVENT_SECONDS, by_reason, event.seconds),
+        (families.CLOCK_EVENTS, by_reason, times),
+        (families.CLOCK_EVENT_METHOD, (*by_reason, event.method), 1),
+    )

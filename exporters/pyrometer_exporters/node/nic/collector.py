@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from pyrometer_exporters.framework.collector import CollectorSpec, Context, FlagGroup
-from pyrometer_exporters.framework.metrics import Down, Sample
+from pyrometer_exporters.framework.metrics import Down, Item, Sample
 from pyrometer_exporters.framework.outcome import Outcome
 from pyrometer_exporters.framework.scheduling import SharedWorker, Worker
 from pyrometer_exporters.node.nic.device import GONE, Device, DeviceSource, Reader
@@ -90,10 +90,10 @@ class NicCollector:
         self._worker = SharedWorker("nic-quick", PATIENCE_SECONDS)
         self._saver = Worker("nic-state")
 
-    def collect(self, until: float) -> Iterable[Sample | Down]:
+    def collect(self, until: float) -> Iterable[Item]:
         """Read all devices; see :class:`~pyrometer_exporters.framework.collector.Collector`."""
         inventory = self._lister.list_devices(self._clock.monotonic())
-        items: list[Sample | Down] = [*inventory.absent]
+        items: list[Item] = [*inventory.absent]
         readings: list[DeviceReading] = []
         for device, outcome in self._read(self._sources_of(inventory), until):
             if outcome.reason == GONE or (outcome.value is not None and outcome.value.representor):
@@ -146,10 +146,10 @@ class NicCollector:
             self._devices[name] = Device(name, partial(self._new_reader, early))
         return self._devices[name]
 
-    def _samples(self, readings: list[DeviceReading]) -> list[Sample | Down]:
+    def _samples(self, readings: list[DeviceReading]) -> list[Item]:
         self._gpus.refresh(self._clock.monotonic())
         expected = expected_by_peers(readings, self._gpus.nearest)
-        items: list[Sample | Down] = []
+        items: list[Item] = []
         for device, own, ports in self._memories.update(readings, self._clock.wall()):
             items += device_samples(device, own)
             gpu = self._gpus.nearest(device.pci.path)

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from pyrometer_exporters.framework.metrics import Sample
+from pyrometer_exporters.framework.metrics import Columns
 from pyrometer_exporters.node.nic.widening import Widening
 
 # Why a loss doesn't count. NEW: the port was never seen up.
@@ -110,7 +110,7 @@ class PortMemory:
     driver: str = ""
     missing_since: float | None = None
     behind: dict[str, int] = field(default_factory=dict)
-    counter_samples: dict[int, tuple[object, list[Sample]]] = field(default_factory=dict, compare=False, repr=False)
+    counter_samples: dict[int, tuple[object, Columns]] = field(default_factory=dict, compare=False, repr=False)
     _calm_since: float | None = field(default=None, compare=False, repr=False)
     _last_two: tuple[PortObservation | None, PortObservation | None] = field(
         default=(None, None), compare=False, repr=False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterable
 
-from pyrometer_exporters.framework.metrics import Family, Sample, new_sample
+from pyrometer_exporters.framework.metrics import Columns, Family, Item, Row, Sample, columns_of
 from pyrometer_exporters.node.nic.counters import SATURATED
 from pyrometer_exporters.node.nic.families import (
     DOWN_REASON,
@@ -39,10 +39,10 @@ _NONE_IGNORED = dict.fromkeys(CAUSES, 0)
 RESET_REASONS = (WRAP, CLEARED, REBOOT, RELOAD)
 
 
-def device_samples(device: DeviceReading, memory: PortMemory | None) -> list[Sample]:
+def device_samples(device: DeviceReading, memory: PortMemory | None) -> list[Item]:
     """Return the samples of a device without its ports; ``memory`` is that of the device's own counters, if any."""
     name = device.name
-    samples = [READ_AGE.sample(age, name, tier.name) for tier, age in device.ages.items()]
+    samples: list[Item] = [READ_AGE.sample(age, name, tier.name) for tier, age in device.ages.items()]
     for file, number in device.failing:
         samples.append(UNREADABLE.sample(1, name, file, errno.errorcode.get(number, str(number)).lower()))
     for sensor, celsius, critical in device.temperatures:
@@ -53,13 +53,13 @@ def device_samples(device: DeviceReading, memory: PortMemory | None) -> list[Sam
         values = ((WIDTH, hop.width), (WIDTH_MAX, hop.width_max), (SPEED, hop.speed), (SPEED_MAX, hop.speed_max))
         samples += _present(values, name, hop.function)
     if memory is not None:
-        samples += _counter_samples((name, ""), memory, 0, device.counts)
+        samples.append(_counter_columns((name, ""), memory, 0, device.counts))
     return samples
 
 
 def port_samples(
     device: DeviceReading, port: PortReading, memory: PortMemory, *, gpu: str, peers_up: bool
-) -> list[Sample]:
+) -> list[Item]:
     """Return the samples of a port.
 
     Args:
@@ -70,9 +70,7 @@ def port_samples(
         peers_up: whether the links of all like ports of the node are up.
     """
     at = (device.name, port.port)
-    samples: list[Sample] = []
-    for group, counts in enumerate(port.groups):
-        samples += _counter_samples(at, memory, group, counts)
+    samples: list[Item] = [_counter_columns(at, memory, group, counts) for group, counts in enumerate(port.groups)]
     for reason, times in memory.widening.settle().items():
         memory.resets[reason] = memory.resets.get(reason, 0) + times
     samples.append(_info(device, port, gpu))
@@ -96,7 +94,7 @@ def _present(values: Iterable[tuple[Family, float | None]], *labels: str) -> lis
     return [family.sample(value, *labels) for family, value in values if value is not None]
 
 
-def _counter_samples(at: tuple[str, str], memory: PortMemory, group: int, counts: Counts) -> list[Sample]:
+def _counter_columns(at: tuple[str, str], memory: PortMemory, group: int, counts: Counts) -> Columns:
     """Return the samples of a group of counters: those of the previous scrape if the group was not read since.
 
     Most groups are read at every second scrape only, and most of a node's samples are counters;
@@ -104,18 +102,18 @@ def _counter_samples(at: tuple[str, str], memory: PortMemory, group: int, counts
     """
     known = memory.counter_samples.get(group)
     if known is None or known[0] is not counts:
-        known = memory.counter_samples[group] = counts, _new_counter_samples(at, memory, counts)
+        known = memory.counter_samples[group] = counts, columns_of(_counter_rows(at, memory, counts))
     return known[1]
 
 
-def _new_counter_samples(at: tuple[str, str], memory: PortMemory, counts: Counts) -> list[Sample]:
-    samples = []
+def _counter_rows(at: tuple[str, str], memory: PortMemory, counts: Counts) -> list[Row]:
+    rows: list[Row] = []
     for counter, raw in counts:
         labels = at + counter.labels if counter.labels else at
-        samples.append(new_sample(counter.family, labels, memory.widening.value(counter, raw)))
+        rows.append((counter.family, labels, memory.widening.value(counter, raw)))
         if counter.saturates:
-            samples.append(new_sample(SATURATED, (*at, counter.name), raw >= counter.maximum))
-    return samples
+            rows.append((SATURATED, (*at, counter.name), raw >= counter.maximum))
+    return rows
 
 
 def _info(device: DeviceReading, port: PortReading, gpu: str) -> Sample:

@@ -236,7 +236,7 @@ class RingFile:
             msg = f"{self.path} is not a regular file"
             raise BadRingError(msg)
         self.uid, self.identity = status.st_uid, (status.st_dev, status.st_ino)
-        magic, _created, _pid, length = struct.unpack("<4q", self._read(0, 32))
+        magic, _created, self.pid, length = struct.unpack("<4q", self._read(0, 32))
         if magic not in _RECORDS or not 0 < length <= ring.META_BYTES:
             msg = f"{self.path} is not a ring of version 1 or 2: update the exporter to the client's version"
             raise BadRingError(msg)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pyrometer_exporters.framework.collector import Context
-from pyrometer_exporters.framework.metrics import Down, Sample
+from pyrometer_exporters.framework.metrics import Down, Sample, samples_in
 from pyrometer_exporters.node.gpu import adaptive_timeout
 from pyrometer_exporters.node.gpu.collector import GpuCollector, add_flags, build
 from pyrometer_simulator.kmsg import KernelLog
@@ -76,7 +76,7 @@ class Node:
     def scrape(self, seconds: float = 4.0) -> Scrape:
         found = list(self.collector.collect(time.monotonic() + seconds))
         downs = {item.part: item.reason for item in found if isinstance(item, Down)}
-        return Scrape([item for item in found if isinstance(item, Sample)], downs)
+        return Scrape(samples_in(found), downs)
 
     def restarted(self) -> Node:
         """The node with an exporter that has just been started."""

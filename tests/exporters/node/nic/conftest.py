@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from pyrometer_exporters.framework.collector import Context
-from pyrometer_exporters.framework.metrics import Down, Sample
+from pyrometer_exporters.framework.metrics import Down, Sample, samples_in
 from pyrometer_exporters.node.nic.collector import NicCollector
 from pyrometer_exporters.node.nic.sysfs import SystemFiles
 from pyrometer_simulator.sysfs import SysfsTree
@@ -78,7 +78,7 @@ class Scrape:
     """The result of one collection."""
 
     def __init__(self, found: list[Sample | Down]) -> None:
-        self.samples = [item for item in found if isinstance(item, Sample)]
+        self.samples = samples_in(found)
         self.downs = {item.part: item.reason for item in found if isinstance(item, Down)}
         self._values = {(s.family.name, s.labels): s.value for s in self.samples}
         assert len(self._values) == len(self.samples), "a series was given twice"

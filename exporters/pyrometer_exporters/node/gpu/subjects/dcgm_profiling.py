@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from pyrometer_exporters.framework.metrics import Family, Sample, new_sample
+from pyrometer_exporters.framework.metrics import Columns, Family, Row, Sample, columns_of
 from pyrometer_exporters.node.gpu.clock_events import version_numbers
 from pyrometer_exporters.node.gpu.families import GPU_LABELS
 from pyrometer_exporters.node.gpu.gpm import Gpm
 from pyrometer_exporters.node.gpu.nvml import FieldKey
 from pyrometer_exporters.node.gpu.profiling import ENGINES, RATES, RATIOS
-from pyrometer_exporters.node.gpu.subject import OpenGpu, SubjectSpec
+from pyrometer_exporters.node.gpu.subject import BoundSamples, OpenGpu, SubjectSpec
 from pyrometer_exporters.node.gpu.throughput import (
     PCIE_RECEIVED,
     PCIE_TRANSMITTED,
@@ -101,7 +101,7 @@ class Profiling:
         self._pcie_from_gpm: bool | None = False  # None while that isn't known
         self._ratios: list[_Bound] = []
         self._rates: list[_Bound] = []
-        self._totals: list[_Bound] = []
+        self._totals = BoundSamples({})
         self._worked: set[int] = set()
         """Media engines that have worked since the GPU was first opened, by GPM metric."""
 
@@ -116,13 +116,13 @@ class Profiling:
         self._pcie_from_gpm = None if has_totals else False
         self._ratios = [_bound(metric, gpu.dcgm(family, 0)) for metric, family in (RATIOS | ENGINES).items()]
         self._rates = [_bound(metric, gpu.dcgm(family, 0)) for metric, family in RATES.items()]
-        self._totals = [_bound(metric, gpu.own(family, 0, *more)) for metric, family, more in _TOTALS]
+        self._totals = BoundSamples({metric: gpu.own(family, 0, *more) for metric, family, more in _TOTALS})
 
     def fields(self) -> Sequence[FieldKey]:
         """Return the counters of bytes over PCIe."""
         return self._fields
 
-    def read(self, fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
+    def read(self, fields: Mapping[FieldKey, float]) -> Iterable[Sample | Columns]:
         """Yield DCGM's averages since an earlier scrape, and our counters."""
         gpu = self._gpu
         if gpu is None:
@@ -135,22 +135,22 @@ class Profiling:
                 self._metrics = _AVERAGES
             if self._pcie_from_gpm is None:
                 self._pcie_from_gpm = _PCIE_TX in found and _PCIE_RX in found
-            yield from self._averages(found)
-            yield from [new_sample(family, labels, found[m]) for m, family, labels in self._totals if m in found]
+            yield columns_of(self._averages(found))
+            yield self._totals.read(found)
         traffic = self._pcie.read(fields) if self._pcie_from_gpm is False else _pcie_of(found or {})
         if traffic is not None:
             yield PCIE_TRANSMITTED.sample(traffic.transmitted, *gpu.labels)
             yield PCIE_RECEIVED.sample(traffic.received, *gpu.labels)
 
-    def _averages(self, found: Mapping[int, float]) -> Iterable[Sample]:
+    def _averages(self, found: Mapping[int, float]) -> Iterable[Row]:
         self._worked.update(metric for metric in ENGINES.keys() & found.keys() if found[metric] > 0)
         for metric, family, labels in self._ratios:
             ratio = found.get(metric, -1) / 100
             if 0 <= ratio <= _MOST_RATIO and (metric in RATIOS or metric in self._worked):
-                yield new_sample(family, labels, ratio)
+                yield family, labels, ratio
         for metric, family, labels in self._rates:
             if found.get(metric, -1) >= 0:
-                yield new_sample(family, labels, int(found[metric] * BYTES_PER_MIB))
+                yield family, labels, int(found[metric] * BYTES_PER_MIB)
 
 
 def _bound(metric: int, sample: Sample) -> _Bound:

@@ -6,13 +6,13 @@ written for DCGM.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
-from pyrometer_exporters.framework.metrics import Family, Sample
+from pyrometer_exporters.framework.metrics import Columns, Family
 from pyrometer_exporters.node.gpu.families import DCGM_LABELS
 from pyrometer_exporters.node.gpu.nvml import FieldKey
 from pyrometer_exporters.node.gpu.readings import MOST_COUNT
-from pyrometer_exporters.node.gpu.subject import OpenGpu, SubjectSpec
+from pyrometer_exporters.node.gpu.subject import BoundSamples, OpenGpu, SubjectSpec
 
 POWER_VIOLATION = Family(
     "DCGM_FI_DEV_POWER_VIOLATION",
@@ -67,28 +67,27 @@ _FIELDS: dict[FieldKey, Family] = {
     79: RELIABILITY_VIOLATION,
     81: TOTAL_BASE_CLOCKS_VIOLATION,
 }
+_WANTED = tuple(_FIELDS)
 
 
 class Violations:
     """As the driver counts them since it was loaded."""
 
     def __init__(self) -> None:
-        self._gpu: OpenGpu | None = None
+        self._samples = BoundSamples({})
 
     def open(self, gpu: OpenGpu) -> None:
         """Nothing to ask."""
-        self._gpu = gpu
+        samples = {key: gpu.dcgm(family, 0) for key, family in _FIELDS.items()}
+        self._samples = BoundSamples(samples, least=0, most=MOST_COUNT)
 
-    def fields(self) -> list[FieldKey]:
+    def fields(self) -> Sequence[FieldKey]:
         """Return the counters' ids, which are the same since Volta."""
-        return list(_FIELDS)
+        return _WANTED
 
-    def read(self, fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
+    def read(self, fields: Mapping[FieldKey, float]) -> Iterable[Columns]:
         """DCGM's samples."""
-        if self._gpu is not None:
-            for key, family in _FIELDS.items():
-                if 0 <= fields.get(key, -1) <= MOST_COUNT:
-                    yield self._gpu.dcgm(family, fields[key])
+        return (self._samples.read(fields),)
 
 
 SUBJECT = SubjectSpec(name="dcgm_violations", families=tuple(_FIELDS.values()), make=Violations)

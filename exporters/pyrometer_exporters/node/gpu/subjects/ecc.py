@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterable, Mapping
 
-from pyrometer_exporters.framework.metrics import Sample
+from pyrometer_exporters.framework.metrics import Columns, Sample
 from pyrometer_exporters.node.gpu.field_subject import FieldSample, FieldSubject, dcgm_family, own_family
 from pyrometer_exporters.node.gpu.nvml import FieldKey
 from pyrometer_exporters.node.gpu.subject import SubjectSpec
@@ -87,7 +87,7 @@ class _Ecc(FieldSubject):
         ]
         super().__init__(always, _BY_LOCATION)
 
-    def read(self, fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
+    def read(self, fields: Mapping[FieldKey, float]) -> Iterable[Sample | Columns]:
         """Without ECC there are no counts, whatever the entries hold."""
         if fields.get(CURRENT_FIELD) == 0:
             fields = {key: fields[key] for key in (CURRENT_FIELD, PENDING_FIELD) if key in fields}

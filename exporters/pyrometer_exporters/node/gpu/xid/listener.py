@@ -17,7 +17,8 @@ from pyrometer_exporters.node.gpu.xid.lines import XidEvent
 
 XID_EVENT: Final = 0x8  # nvmlEventTypeXidCriticalError; all Xids, despite its name
 NO_INSTANCE = 0xFFFFFFFF
-WAIT_MILLISECONDS = 1
+# The driver has kept them since the last scrape: there is nothing to wait for.
+WAIT_MILLISECONDS = 0
 # A storm of errors doesn't hold up a scrape for ever; the rest comes with the next one.
 MOST_EVENTS = 1000
 # A GPU that answers all else but refuses this without a clear reason is asked again.

@@ -6,16 +6,17 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from pyrometer_exporters.framework.collector import Context
-from pyrometer_exporters.framework.metrics import Down, Family, Sample, new_sample
+from pyrometer_exporters.framework.metrics import Down, Family, Item, Sample, new_sample
 from pyrometer_exporters.framework.scheduling import Worker
 from pyrometer_exporters.node.gpu.driver import Driver
 from pyrometer_exporters.node.gpu.identity import Identity
 from pyrometer_exporters.node.gpu.inventory import kernel_pci_id
 from pyrometer_exporters.node.gpu.jobs import Jobs
 from pyrometer_exporters.node.gpu.nvml import Handle, Nvml
+from pyrometer_exporters.node.gpu.subject import BoundSamples
 from pyrometer_exporters.node.gpu.xid import families
 from pyrometer_exporters.node.gpu.xid.catalogue import Classes, meaning
 from pyrometer_exporters.node.gpu.xid.ledger import Key, Ledger, Owner, decode, encode
@@ -58,6 +59,10 @@ class XidWatch:
         self._lock = threading.Lock()
         self._listeners: dict[str, Listener] = {}
         self._saver: Worker = Worker("gpu-xid-state")
+        self._critical_counts = BoundSamples({})
+        """The counts of critical codes of the GPUs labelled as in the previous scrape."""
+        self._labelled: Mapping[str, tuple[str, str]] = {}
+        self._zeros: dict[Key, int] = {}
         self._served_at: float | None = None
         """When counts were first served."""
         self._lines = LineParser()
@@ -93,7 +98,7 @@ class XidWatch:
         if listener is not None:
             listener.fetch(generation)
 
-    def collect(self, gpus: Served, dcgm: Family, until: float) -> Iterable[Sample | Down]:
+    def collect(self, gpus: Served, dcgm: Family, until: float) -> Iterable[Item]:
         """Yield the samples of all GPUs, sick ones included.
 
         ``dcgm`` is DCGM_FI_DEV_XID_ERRORS as it is served, ``until`` monotonic time.
@@ -157,7 +162,7 @@ class XidWatch:
 
         return report
 
-    def _samples(self, gpus: Served, dcgm: Family) -> Iterable[Sample]:
+    def _samples(self, gpus: Served, dcgm: Family) -> Iterable[Item]:
         ledger = self._ledger
         labels = self._labels(gpus)
         yield from self._errors(labels)
@@ -176,14 +181,17 @@ class XidWatch:
                 yield families.LAST_INFO.sample(1, *labels[pci], str(event.xid), *told, owner.job_id, owner.user)
         yield from self._dcgm(gpus.identities, dcgm)
 
-    def _errors(self, labels: Mapping[str, tuple[str, str]]) -> Iterable[Sample]:
+    def _errors(self, labels: Mapping[str, tuple[str, str]]) -> Iterable[Item]:
         # Critical codes are there from the start, so that the first error is a rise.
+        if labels != self._labelled:
+            self._labelled, self._zeros = labels, {Key(pci, xid): 0 for pci in labels for xid in self._critical}
+            zeros = {key: (*labels[key.pci], str(key.xid), "critical") for key in self._zeros}
+            self._critical_counts = BoundSamples(
+                {key: families.ERRORS.sample(0, *names) for key, names in zeros.items()}
+            )
         counts = self._ledger.counts
-        for pci, names in labels.items():
-            for xid, code in self._critical.items():
-                # A plain tuple is equal to the Key, and cheaper: there are hundreds.
-                count = counts.get((cast("Key", (pci, xid)), "critical"), 0)
-                yield new_sample(families.ERRORS, (*names, code, "critical"), count)
+        critical = {key: count for (key, xid_class), count in counts.items() if xid_class == "critical"}
+        yield self._critical_counts.read(self._zeros | critical)
         for (key, xid_class), count in counts.items():
             if key.pci in labels and not (xid_class == "critical" and key.xid in self._critical):
                 yield new_sample(families.ERRORS, (*labels[key.pci], str(key.xid), xid_class), count)

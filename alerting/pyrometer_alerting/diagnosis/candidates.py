@@ -1,0 +1,188 @@
+"""Build the candidates for the cause of a slow run: a part, with its facts of one family and what supports them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from pyrometer_alerting.diagnosis import wording
+from pyrometer_alerting.diagnosis.alert_facts import family_of
+from pyrometer_alerting.diagnosis.extent import Group, groups, inside
+from pyrometer_alerting.diagnosis.weights import KINDS, NAMING
+from pyrometer_alerting.model.fact import Fact, Roster
+from pyrometer_alerting.model.incident import NO_SINGLE_PART, Shape, part_of
+
+# Families that one cause may have in common: what slows a GPU down shows in its clock, and the ranks wait for it.
+MERGED = {"clock": "throttle", "throttle": "throttle", "xid": "xid", "pcie": "pcie", "link": "link", "gpu": "gpu"}
+
+
+@dataclass(frozen=True)
+class Case:
+    """The standard that facts are weighed against: drops, their end, the roster, the curve."""
+
+    now: float
+    drops: tuple[float, ...] = ()
+    recovered: float | None = None
+    roster: Roster = field(default_factory=Roster)
+    shape: Shape | None = None
+    stands: bool = False
+
+    @property
+    def until(self) -> float:
+        """Until when the run was slow: now, or its recovery."""
+        return self.now if self.recovered is None else self.recovered
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A possible cause: its part, its facts by weight, its features and the logit they add up to."""
+
+    labels: Mapping[str, str]
+    family: str
+    kind: str
+    facts: tuple[Fact, ...]
+    groups: tuple[Group, ...] = ()
+    features: Mapping[str, float] = field(default_factory=dict)
+    support: tuple[Fact, ...] = ()  # facts elsewhere that speak for it: the ranks that wait for it
+    against: tuple[str, ...] = ()
+    logit: float = 0.0
+
+    @property
+    def part(self) -> str:
+        """The part in the channel's notation."""
+        return part_of(self.labels) or NO_SINGLE_PART
+
+    @property
+    def name(self) -> str:
+        """The cause in words."""
+        return wording.name_of(self.kind, self.facts)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Identify the candidate over several looks."""
+        return self.part, self.family
+
+
+def built(facts: Sequence[Fact], roster: Roster) -> list[Candidate]:
+    """Return the candidates, not yet weighed."""
+    context = [fact for fact in facts if KINDS[fact.kind].family == "context"]
+    named = [fact for fact in facts if KINDS[fact.kind].family != "context"]
+    found = _with_waits(_absorbed(_by_part(groups(named, roster)), roster), roster)
+    return [_with_temperature(candidate, context) for candidate in found]
+
+
+def _by_part(found: Iterable[Group]) -> list[Candidate]:
+    """Merge the groups of one family on one part."""
+    parts: dict[tuple[object, str], list[Group]] = defaultdict(list)
+    for group in found:
+        parts[group.place, _family(group.facts[0])].append(group)
+    return [_candidate(family, same) for (_place, family), same in parts.items()]
+
+
+def _candidate(family: str, same: Sequence[Group]) -> Candidate:
+    ordered = tuple(sorted(same, key=_naming))
+    facts = tuple(fact for group in ordered for fact in group.facts)
+    return Candidate(ordered[0].labels, family, ordered[0].facts[0].kind, facts, ordered)
+
+
+def _naming(group: Group) -> tuple[float, int]:
+    """Name a cause after the kind that held the part the longest, of equals after the more specific one."""
+    fact = group.facts[0]
+    live = [one for one in group.facts if one.ended is None]
+    weight = max((one.strength for one in live or group.facts), default=0.0)
+    if fact.kind == "hw_slowdown":  # is on with the other hardware reasons as well (nvml.h)
+        weight *= 0.5
+    if fact.kind == "link_flap" and sum(one.count for one in group.facts) < 2:  # it went down, and may have stayed down
+        weight *= 0.5
+    tier = 0 if KINDS[fact.kind].family == "throttle" else 1 if fact.kind != "alert" else 2
+    return tier - min(weight, 1.0) * 0.9, NAMING.index(fact.kind)
+
+
+def _family(fact: Fact) -> str:
+    family = family_of(fact.detail) if fact.kind == "alert" else KINDS[fact.kind].family
+    return MERGED.get(family, family)
+
+
+def _absorbed(found: Sequence[Candidate], roster: Roster) -> list[Candidate]:
+    """Let a wider candidate of the same family take those in it: its links are a switch's effect, its GPUs a node's."""
+    kept: list[Candidate] = []
+    for one in sorted(found, key=lambda each: _width(each.labels)):
+        wider = next((other for other in found if _explains(other, one, roster)), None)
+        if wider is None:
+            kept.append(one)
+    return [
+        replace(
+            one,
+            support=(*one.support, *(fact for other in found if _explains(one, other, roster) for fact in other.facts)),
+        )
+        for one in kept
+    ]
+
+
+def _explains(wide: Candidate, narrow: Candidate, roster: Roster) -> bool:
+    """Return whether the wide candidate has the other as its effect: they began together, as far as is known."""
+    if wide is narrow or wide.family != narrow.family or _width(wide.labels) <= _width(narrow.labels):
+        return False
+    if not wide.labels or not inside(narrow.labels, wide.labels, roster):
+        return False
+    apart = [
+        abs(one.began - other.began) - one.precision - other.precision
+        for one in wide.facts[:1]
+        for other in narrow.facts[:1]
+        if one.began is not None and other.began is not None
+    ]
+    return not apart or apart[0] <= 60.0
+
+
+_WIDTH = ("device", "gpu", "rank", "node", "chassis", "rack", "row", "pdu", "cooling_zone", "rail", "switch")
+
+
+def _width(labels: Mapping[str, str]) -> int:
+    return next((index for index, name in enumerate(_WIDTH) if labels.get(name)), len(_WIDTH))
+
+
+def _with_waits(found: Sequence[Candidate], roster: Roster) -> list[Candidate]:
+    """Let waits speak for what is on the part that the ranks wait for; alone they stand where nothing else is there."""
+    waits = [one for one in found if one.family == "rank"]
+    others = [one for one in found if one.family != "rank"]
+    told = [one for one in others if one.labels and _family_slows(one.family)]
+    explained = [one for one in waits if any(meet(one.labels, other.labels, roster) for other in told)]
+    supported = [
+        replace(
+            one,
+            support=(
+                *one.support,
+                *(
+                    fact
+                    for wait in waits
+                    if one in told and meet(wait.labels, one.labels, roster)
+                    for fact in wait.facts
+                ),
+            ),
+        )
+        for one in others
+    ]
+    alone = [one for one in waits if one not in explained]
+    # A sick part there may be an innocent bystander: the waits keep a candidate of their own, which it must beat.
+    return [*supported, *alone, *(replace(one, support=()) for one in explained)]
+
+
+def _with_temperature(candidate: Candidate, context: Sequence[Fact]) -> Candidate:
+    """Add the temperature of the GPU that is slowed down by heat."""
+    if "thermal" not in candidate.kind or not candidate.labels.get("gpu"):
+        return candidate
+    warm = tuple(fact for fact in context if fact.kind == "celsius" and fact.labels == candidate.labels)
+    return replace(candidate, groups=(*candidate.groups, *(Group(fact.labels, (fact,), 1, 1, 1) for fact in warm)))
+
+
+def _family_slows(family: str) -> bool:
+    return family in ("throttle", "link", "xid", "pcie", "host", "gpu", "silent")
+
+
+def meet(one: Mapping[str, str], other: Mapping[str, str], roster: Roster) -> bool:
+    """Return whether one part lies in the other, or they share the node and are not two different GPUs."""
+    if inside(one, other, roster) or inside(other, one, roster):
+        return True
+    same = bool(one.get("node")) and one.get("node") == other.get("node")
+    return same and not (one.get("gpu") and other.get("gpu"))

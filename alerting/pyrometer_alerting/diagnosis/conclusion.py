@@ -1,0 +1,155 @@
+"""Draw the conclusion from the ranked causes, and revise an earlier one only for evidence against it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pyrometer_alerting.diagnosis.alert_facts import cause_alerts
+from pyrometer_alerting.diagnosis.candidates import Candidate, Case
+from pyrometer_alerting.diagnosis.ranking import candidates, causes, to_cause
+from pyrometer_alerting.diagnosis.weights import Weights
+from pyrometer_alerting.model.fact import Roster
+from pyrometer_alerting.model.incident import NO_SINGLE_PART, Cause, Diagnosis, Incident, part_of
+
+# The subject of each provider, for the list of all that was looked at in vain.
+LOOKED_AT = {
+    "slowdowns": "throttling",
+    "clocks": "clocks",
+    "limits": "power caps",
+    "power_limits": "power limits",
+    "losses": "links",
+    "waits": "waits of the ranks",
+    "parts": "parts of the steps",
+    "xids": "Xids",
+    "kernel_events": "kernel log",
+    "pressures": "pressure of the hosts",
+    "configuration": "configuration",
+}
+
+
+def case_of(incident: Incident, found: Diagnosis) -> Case:
+    """Return what the facts are weighed against."""
+    stalled = any(alert.name == "TrainStalled" and alert.firing for alert in incident.members)
+    stands = stalled or (found.shape is not None and found.shape.kind == "stopped")
+    return Case(found.at, found.drops, found.recovered, found.roster or Roster(), found.shape, stands)
+
+
+def concluded(
+    incident: Incident, found: Diagnosis, others: Sequence[Incident] = (), weights: Weights | None = None
+) -> Diagnosis:
+    """Return the diagnosis with its causes; `others` are the recent incidents in the store."""
+    figures = weights or Weights()
+    before, case = incident.diagnosis, case_of(incident, found)
+    ranked = candidates(found.facts, case, figures)
+    convincing, seen = causes(ranked, case, figures)
+    first, unknown = _first(before), _unknown(incident, found, others)
+    if before is None or first is None:
+        return _told(unknown, found, convincing, seen, concluded_at=found.at if convincing else None)
+    if convincing and _key(convincing[0]) == _key(first):
+        return replace(
+            _told(unknown, found, convincing, seen, concluded_at=before.concluded_at), revision=before.revision
+        )
+    earlier = next((one for one in ranked if _is(one, first)), None)
+    leader = next((one for one in ranked if convincing and _is(one, convincing[0])), None)
+    if _stays(before, found, earlier, leader, figures):
+        kept = first if earlier is None else _kept(first, earlier, case)
+        rest = [cause for cause in convincing if _key(cause) != _key(first)]
+        weak = [cause for cause in seen if _key(cause) != _key(first)]
+        told = _told(unknown, found, [kept, *rest], weak, concluded_at=before.concluded_at)
+        return replace(told, revision=before.revision)
+    told = _told(unknown, found, convincing, seen, concluded_at=found.at)
+    refined = told.causes[0].part == first.part and first.family in ("rank", "")
+    return replace(told, revision=before.revision if refined else _revision(first, earlier, told.causes[0]))
+
+
+def _first(before: Diagnosis | None) -> Cause | None:
+    """Return the earlier conclusion; `unknown` is none."""
+    first = before.causes[0] if before is not None and before.causes else None
+    return first if first is not None and first.cause else None
+
+
+def _key(cause: Cause) -> tuple[str, str]:
+    return cause.part, cause.family or cause.cause
+
+
+def _is(one: Candidate, cause: Cause) -> bool:
+    """Return whether the candidate is that cause; one of a stored document from before families has its words only."""
+    return one.part == cause.part and (cause.family or cause.cause) in (one.family, one.name)
+
+
+def _stays(
+    before: Diagnosis,
+    found: Diagnosis,
+    earlier: Candidate | None,
+    leader: Candidate | None,
+    weights: Weights,
+) -> bool:
+    """Return whether the earlier conclusion stays the first one.
+
+    It does after the run's recovery, without new evidence, and against a cause that is hardly better. It goes when
+    something speaks against it that did not before, or when what is new leads.
+    """
+    if found.recovered is not None:
+        return True
+    first = _first(before)
+    doubts = set() if earlier is None or first is None else {_figureless(one) for one in earlier.against}
+    fresh_doubts = doubts - ({_figureless(one) for one in first.against} if first is not None else set())
+    since = before.concluded_at if before.concluded_at is not None else before.at
+    if leader is None:
+        return not fresh_doubts
+    is_new = any(fact.first_at > since for fact in (*leader.facts, *leader.support))
+    if earlier is None:
+        return not is_new
+    if earlier.part == leader.part and earlier.family == "rank":
+        return False  # the same part, better explained
+    return not (is_new or fresh_doubts) or leader.logit - earlier.logit < weights.lead
+
+
+def _figureless(sentence: str) -> str:
+    return "".join(char for char in sentence if not char.isdigit())
+
+
+def _kept(first: Cause, earlier: Candidate, case: Case) -> Cause:
+    """Return the earlier conclusion with its present evidence, no surer than before."""
+    return to_cause(earlier, case, first.confidence or "medium")
+
+
+def _revision(first: Cause, earlier: Candidate | None, now: Cause) -> str:
+    """Return why the first cause is another one now, for the thread."""
+    doubts = "; ".join(earlier.against[:2]) if earlier is not None else ""
+    gone = f"{first.part} ({first.cause}) is no longer named first" + (f": {doubts}" if doubts else "")
+    if not now.cause:
+        return f"{gone}. No cause convinces now."
+    evidence = f": {'; '.join(now.evidence[:2])}" if now.evidence else ""
+    return f"{gone}. Now {now.part}, {now.cause}{evidence}."
+
+
+def _told(
+    unknown: Cause,
+    found: Diagnosis,
+    convincing: Sequence[Cause],
+    seen: Sequence[Cause],
+    *,
+    concluded_at: float | None,
+) -> Diagnosis:
+    shown = tuple(convincing) or (unknown,)
+    return replace(found, causes=shown, seen=tuple(seen[:5]), concluded_at=concluded_at if convincing else None)
+
+
+def _unknown(incident: Incident, found: Diagnosis, others: Sequence[Incident]) -> Cause:
+    """Return `unknown` with what was looked at, so that nobody looks at it again."""
+    notes = []
+    roster = found.roster
+    looked = [what for provider, what in LOOKED_AT.items() if found.answered.get(provider) == found.at]
+    if roster is not None and looked:
+        counts = f"{roster.reporting} of {roster.size}" if roster.silent else f"{roster.size}"
+        notes.append(f"looked at on {counts} GPUs of {len(roster.nodes)} nodes: {', '.join(looked)}")
+    if found.shape is not None and found.shape.look_at:
+        notes.append(f"for such an MFU curve, check {found.shape.look_at}")
+    if roster is None:
+        notes += [
+            f"{part_of(alert.labels) or NO_SINGLE_PART} {alert.name} fires; unknown whether the run uses it"
+            for alert in cause_alerts(others, incident.cluster)[:3]
+        ]
+    return Cause("unknown", "", tuple(notes))

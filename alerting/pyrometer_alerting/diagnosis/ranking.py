@@ -1,0 +1,323 @@
+"""Rank the causes of a slow run from its facts: a pure function, so that `explain` can show each weight again.
+
+A candidate is a part with facts of one family. Its features (when it began, whether it goes on, how far it reaches, how
+unlike its peers and its own past it is, whether the run waits for it) are weighed by the table in `weights.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from pyrometer_alerting.diagnosis import wording
+from pyrometer_alerting.diagnosis.candidates import Candidate, Case, built, meet
+from pyrometer_alerting.diagnosis.extent import inside
+from pyrometer_alerting.diagnosis.weights import KINDS, Weights, probability
+from pyrometer_alerting.model.fact import Fact, Roster
+from pyrometer_alerting.model.incident import Cause
+from pyrometer_alerting.model.named_causes import NAMED_CAUSES
+
+LATE_SECONDS = 15.0  # three scrapes of 5 s: a cause that began later than that did not start the drop
+QUIET_SECONDS = 3.0
+EARLY_SECONDS = 300.0
+STOPPED_SECONDS = 45.0  # three scrapes of 15 s without another increment
+BLIP_SECONDS = 2.0
+COOL_CELSIUS = 70.0  # an H100 starts to slow down at 87 C; below this heat is an unlikely explanation
+MANY = 4  # parts of the run with the same fact, at least: then one of them is like its peers
+SHOWN = 0.05  # probability from which a cause is among those that were seen
+
+
+# Which families of trouble produce such a curve, and which do not (the table of causes in Imbue's 70B report; MegaScale
+# for garbage collection; SmolLM3 for storage). Families in neither table are left unchanged.
+SPEAKS_FOR: Mapping[str, frozenset[str]] = {
+    "tenth_from_start": frozenset({"link", "pcie"}),
+    "third_from_start": frozenset({"pcie", "link"}),
+    "low_from_start": frozenset({"link", "pcie", "throttle", "host", "rank"}),
+    "regular_stalls": frozenset({"checkpoint"}),
+    "rare_stalls": frozenset({"host", "data", "link"}),
+    "stall_burst": frozenset({"link"}),
+    "gradual_decline": frozenset({"gc"}),
+    "frequent_dips": frozenset({"throttle", "link"}),
+    "noisy": frozenset({"link", "gc"}),
+    "step_down": frozenset({"throttle", "pcie", "link", "rank", "host", "config"}),
+    "spell": frozenset({"throttle", "link", "rank", "host", "data"}),
+    "stopped": frozenset({"xid", "link", "silent", "rank"}),
+}
+SPEAKS_AGAINST: Mapping[str, frozenset[str]] = {
+    "tenth_from_start": frozenset({"throttle", "gc", "data", "checkpoint"}),
+    "third_from_start": frozenset({"throttle", "gc", "checkpoint"}),
+    "low_from_start": frozenset({"gc", "checkpoint"}),
+    "regular_stalls": frozenset({"throttle", "pcie"}),
+    "rare_stalls": frozenset({"pcie", "gc"}),
+    "stall_burst": frozenset({"gc", "pcie"}),
+    "gradual_decline": frozenset({"checkpoint", "pcie"}),
+    "frequent_dips": frozenset({"checkpoint", "pcie"}),
+    "noisy": frozenset({"pcie", "checkpoint"}),
+    "step_down": frozenset({"gc", "checkpoint"}),
+    "spell": frozenset({"gc"}),
+    "stopped": frozenset({"throttle", "gc"}),
+}
+
+
+def candidates(facts: Sequence[Fact], case: Case, weights: Weights | None = None) -> list[Candidate]:
+    """Return the candidates, the likeliest first, each with its features."""
+    figures = weights or Weights()
+    context = [fact for fact in facts if KINDS[fact.kind].family == "context"]
+    weighed = [_weighed(candidate, facts, context, case, figures) for candidate in built(facts, case.roster)]
+    return sorted(weighed, key=lambda one: (-one.logit, one.part))
+
+
+def _weighed(
+    candidate: Candidate, facts: Sequence[Fact], context: Sequence[Fact], case: Case, weights: Weights
+) -> Candidate:
+    features: dict[str, float] = {}
+    against: list[str] = []
+    _weigh_time(candidate, case, features, against)
+    _weigh_kind(candidate, context, case, features, against)
+    _weigh_waits(candidate, facts, case, features, against)
+    _weigh_curve(candidate, case, features, against)
+    if candidate.labels.get("node") and case.roster.gpus and candidate.labels["node"] not in case.roster.gpus:
+        features["left_by_run"] = 1.0
+        against.append("the run does not use it any more")
+    severity = NAMED_CAUSES.get(candidate.facts[0].detail, (50.0, ""))[0] if candidate.kind == "alert" else None
+    logit = weights.logit(candidate.kind, features, severity)
+    return replace(candidate, features=features, against=tuple(against), logit=logit)
+
+
+def _weigh_time(candidate: Candidate, case: Case, features: dict[str, float], against: list[str]) -> None:
+    """Weigh its time: a cause starts with or shortly before its effect, and continues with it."""
+    facts = _measured(candidate)
+    began = [fact.began for fact in facts if fact.began is not None and not fact.chronic]
+    if any(fact.chronic for fact in facts) and not began:
+        if case.drops:
+            features["began_long_before_drop"] = 1.0
+            against.append("it was so long before the drop")
+    elif began and case.drops:
+        _weigh_lag(min(began), facts, case, features, against)
+    elif not began and any(fact.before is not None for fact in facts):
+        features["since_drop"] = 1.0
+    else:
+        features["time_unknown"] = 1.0
+    _weigh_end(facts, case, features, against)
+
+
+def _weigh_lag(began: float, facts: Sequence[Fact], case: Case, features: dict[str, float], against: list[str]) -> None:
+    precision = max(fact.precision for fact in facts if fact.began == began)
+    drop = min(case.drops, key=lambda at: abs(began - at))
+    lag = began - drop
+    if lag - precision > LATE_SECONDS:
+        features["began_after_drop"] = 1.0
+        against.append(wording.began_after(lag))
+    elif lag < -EARLY_SECONDS:
+        features["began_long_before_drop"] = min((-lag - EARLY_SECONDS) / 600.0, 1.0)
+        against.append(wording.began_before(-lag))
+    elif lag < -60.0:
+        features["began_before_drop"] = 1.0
+    else:
+        features["began_with_drop"] = 1.0
+
+
+def _weigh_end(facts: Sequence[Fact], case: Case, features: dict[str, float], against: list[str]) -> None:
+    """Weigh what is over: it counts against itself where the run was slow for longer."""
+    last = [_last(fact) for fact in facts]
+    ends = [at for at in last if at is not None]
+    if not facts or len(ends) < len(last):
+        return
+    drop, ended = min(case.drops, default=None), max(ends)
+    if drop is not None and drop - ended > LATE_SECONDS:
+        features["ended_before_drop"] = 1.0
+        against.append(wording.ended_before(drop - ended))
+    elif drop is not None and drop - ended > QUIET_SECONDS:
+        features["quiet_since_drop"] = 1.0
+        against.append(wording.quiet_since(drop - ended))
+    over = all(fact.ended is not None for fact in facts) and not _is_event(facts)
+    if over and case.until - ended > STOPPED_SECONDS and "ended_before_drop" not in features:
+        only_alerts = all(fact.kind == "alert" for fact in facts)
+        features["ended_while_slow"] = 0.3 if only_alerts else 1.0
+        against.append(wording.ended_while_slow(ended, alert=only_alerts))
+
+
+def _last(fact: Fact) -> float | None:
+    """Return when the fact was last seen; None while it lasts. A link that flaps was last seen at its last flap."""
+    return fact.moments[-1][0] if fact.kind == "link_flap" and fact.moments else fact.ended
+
+
+def _is_event(facts: Sequence[Fact]) -> bool:
+    """Return whether the facts are moments whose effect lasts, such as an Xid; a link must go on flapping."""
+    return any(fact.moments and fact.kind != "link_flap" for fact in facts)
+
+
+def _measured(candidate: Candidate) -> Sequence[Fact]:
+    """Return the facts whose time counts: an alert comes late, so it counts where nothing was measured."""
+    measured = [fact for fact in candidate.facts if fact.kind != "alert"]
+    return measured or candidate.facts
+
+
+def _weigh_kind(
+    candidate: Candidate, context: Sequence[Fact], case: Case, features: dict[str, float], against: list[str]
+) -> None:
+    """Weigh strength, extent, and what is unlike the peers and unlike before."""
+    lead = candidate.facts[0]
+    features["strength"] = max(fact.strength for fact in candidate.groups[0].facts) - 0.5 if candidate.groups else 0.0
+    kinds = {fact.kind for fact in candidate.facts} | {
+        fact.kind for fact in candidate.support if fact.kind != "least_wait"
+    }
+    features["another_kind"] = float(min(len(kinds - {"alert"} - {candidate.kind}), 3))
+    if any(fact.kind == "alert" and fact.ended is None for fact in candidate.facts) and candidate.kind != "alert":
+        features["alert"] = 1.0
+    if any(_names(fact, candidate, case.roster) for fact in context):
+        features["symptom_names_it"] = 1.0
+    _weigh_peers(candidate, case, features, against)
+    if candidate.family == "throttle":
+        _weigh_throttle(candidate, context, case, features, against)
+    if candidate.kind == "link_flap" and sum(fact.count for fact in candidate.facts if fact.kind == "link_flap") < 2:
+        features["single_event"] = 1.0
+    if lead.kind == "alert" and lead.peers is not None and not lead.labels.get("rack"):
+        _weigh_touched(lead, features, against)
+    if case.stands and candidate.family in ("rank", "xid", "link", "silent"):
+        features["run_stands"] = 1.0
+
+
+def _names(fact: Fact, candidate: Candidate, roster: Roster) -> bool:
+    """Return whether the run's own alert names the candidate's part, or its trouble."""
+    if fact.kind != "symptom":
+        return False
+    if not fact.labels:
+        return candidate.family == "gc"
+    return bool(candidate.labels) and meet(fact.labels, candidate.labels, roster)
+
+
+def _weigh_peers(candidate: Candidate, case: Case, features: dict[str, float], against: list[str]) -> None:
+    group = candidate.groups[0] if candidate.groups else None
+    if group is None or candidate.family in ("data", "gc", "checkpoint", "config"):
+        pass
+    elif not candidate.labels and candidate.kind != "alert":
+        features["like_peers"] = 0.5
+    elif group.everywhere >= max(MANY, 4 * len(group.facts)) and candidate.kind != "alert":
+        features["like_peers"] = 1.0
+        against.append(wording.many_others(group.everywhere - len(group.facts)))
+    else:
+        features["unlike_peers"] = 1.0
+    lead = candidate.facts[0]
+    if lead.before is not None and not lead.chronic:
+        features["unlike_past"] = 1.0
+    elif lead.chronic and not case.drops:
+        features["like_past"] = 0.5
+
+
+def _weigh_throttle(
+    candidate: Candidate, context: Sequence[Fact], case: Case, features: dict[str, float], against: list[str]
+) -> None:
+    slowed = [fact for fact in candidate.facts if fact.kind in wording.SLOWDOWNS]
+    if slowed and max(fact.value or 0.0 for fact in slowed) < BLIP_SECONDS and len(slowed) == len(_measured(candidate)):
+        features["blip"] = 1.0
+        against.append(wording.blip(max(fact.value or 0.0 for fact in slowed)))
+    if slowed and not any(fact.kind == "clock_low" for fact in (*candidate.facts, *candidate.support)):
+        features["clock_unaffected"] = 1.0
+        against.append("its SM clock was not seen lower than before or than its peers'")
+    warm = [fact for fact in context if fact.kind == "celsius" and inside(fact.labels, candidate.labels, case.roster)]
+    if (
+        "thermal" in candidate.kind
+        and warm
+        and candidate.labels
+        and max(fact.value or 0.0 for fact in warm) < COOL_CELSIUS
+    ):
+        features["temperature_normal"] = 1.0
+        against.append(f"temperature normal ({max(fact.value or 0.0 for fact in warm):.0f} \u00b0C)")
+
+
+def _weigh_touched(alert: Fact, features: dict[str, float], against: list[str]) -> None:
+    """Weigh an alert on a switch or a rail by how many of the run's ports there lost their link."""
+    there = f"of the run's {alert.peers:.0f} ports there"
+    if alert.value:
+        return
+    if alert.strength <= 0.0:
+        features["untouched"] = 1.0
+        against.append(f"none {there} lost its link")
+    else:
+        features["touch_unknown"] = 1.0
+        against.append(f"unknown whether one {there} lost its link")
+
+
+def _weigh_waits(
+    candidate: Candidate, facts: Sequence[Fact], case: Case, features: dict[str, float], against: list[str]
+) -> None:
+    """Weigh whom the run waits for: a part elsewhere is not what slows it down."""
+    if candidate.family == "rank" or not candidate.labels:
+        return
+    waits = [
+        fact
+        for fact in facts
+        if fact.kind in ("least_wait", "rank_silent", "behind") and not fact.chronic and fact.ended is None
+    ]
+    if not waits or (not candidate.labels.get("node") and candidate.family not in ("throttle", "link")):
+        return
+    mine = [fact for fact in waits if meet(fact.labels, candidate.labels, case.roster)]
+    if mine:
+        features["waited_for"] = max(fact.strength for fact in mine)
+    elif candidate.family in ("throttle", "pcie", "host", "gpu"):
+        features["others_waited_for"] = max(fact.strength for fact in waits)
+        against.append(wording.waits_elsewhere(waits[0]))
+
+
+def _weigh_curve(candidate: Candidate, case: Case, features: dict[str, float], against: list[str]) -> None:
+    """Weigh it by whether such a trouble produces the curve, as far as the curve's kind is certain."""
+    shape = case.shape
+    if shape is None or shape.kind in ("unknown", "steady", "daily_wave"):
+        return
+    if candidate.family in SPEAKS_FOR.get(shape.kind, frozenset()):
+        features["curve_for"] = shape.confidence
+    elif candidate.family in SPEAKS_AGAINST.get(shape.kind, frozenset()):
+        features["curve_against"] = shape.confidence
+        against.append(f"the MFU curve ({shape.kind.replace('_', ' ')}) is not what this causes")
+
+
+def causes(ranked: Sequence[Candidate], case: Case, weights: Weights | None = None) -> tuple[list[Cause], list[Cause]]:
+    """Return the causes that convince and those that were seen and do not, each list with the likeliest first."""
+    figures = weights or Weights()
+    convincing: list[Cause] = []
+    seen: list[Cause] = []
+    for index, one in enumerate(ranked):
+        confidence = _confidence(one, ranked, index, figures)
+        if confidence == "low":
+            if probability(one.logit) >= SHOWN:
+                seen.append(to_cause(one, case, confidence))
+        elif not _is_repeated(one, ranked[:index], case.roster):
+            convincing.append(to_cause(one, case, confidence))
+    return convincing, seen
+
+
+def _is_repeated(one: Candidate, better: Sequence[Candidate], roster: Roster) -> bool:
+    """Return whether a better candidate has these facts already: the waits for a part that is sick."""
+    return any(
+        set(map(id, one.facts)) <= set(map(id, (*other.facts, *other.support)))
+        or (one.family == "rank" and other.labels and meet(one.labels, other.labels, roster))
+        for other in better
+    )
+
+
+def _confidence(one: Candidate, ranked: Sequence[Candidate], index: int, weights: Weights) -> str:
+    sure = probability(one.logit)
+    if sure < weights.confidence["medium"] or "blip" in one.features:
+        return "low"
+    rivals = [
+        other for other in ranked if other is not one and not set(map(id, other.facts)) & set(map(id, one.support))
+    ]
+    clear = index == 0 and all(one.logit - other.logit >= weights.clear for other in rivals[:1])
+    return "high" if clear and sure >= weights.confidence["high"] else "medium"
+
+
+def to_cause(one: Candidate, case: Case, confidence: str) -> Cause:
+    """Return the cause as it is shown; without labels it names no single part."""
+    began = [fact.began for fact in _measured(one) if fact.began is not None]
+    return Cause(
+        part=one.part,
+        cause=one.name,
+        evidence=tuple(wording.evidence(one.groups, one.support, case.roster)),
+        against=one.against,
+        since=min(began, default=None),
+        score=round(100 * probability(one.logit), 1),
+        labels=dict(one.labels) or None,
+        confidence=confidence,
+        family=one.family,
+    )

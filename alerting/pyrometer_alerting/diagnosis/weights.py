@@ -1,0 +1,136 @@
+"""The one table of weights by which causes are ranked: logits that add up to the probability that a cause is true.
+
+`KINDS` has, for each kind of fact, its family, its name in a message and its prior: how much the mere sight of such a
+fact says. `FEATURES` has what its time, its extent, its strength and the other facts add or take. Both were set by
+published practice (a lost GPU or link stops every rank; hardware slowdown and power brake cut clocks hardest) and are
+replaced by fitted figures as a whole: no figure of the ranking is anywhere else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of fact: its family (what it does to a step), its name in a message, its prior as a logit."""
+
+    family: str
+    name: str
+    prior: float
+    pause: float = 60.0  # seconds after which another occurrence is a new one
+
+
+KINDS: Mapping[str, Kind] = {
+    "hw_thermal": Kind("throttle", "hardware thermal throttling", 1.0),
+    "hw_power_brake": Kind("throttle", "power brake", 1.0),
+    "hw_slowdown": Kind("throttle", "hardware slowdown", 0.5),
+    "sw_thermal": Kind("throttle", "software thermal throttling", 0.6),
+    "power_limit": Kind("throttle", "power limit lowered", 1.0),
+    "clocks_setting": Kind("throttle", "clocks held down by a setting", 0.7),
+    "power_cap": Kind("throttle", "held by the power cap", 0.2),
+    "board_limit": Kind("throttle", "held by the board's limit", 0.2),
+    "reliability": Kind("throttle", "held by the voltage limit", -0.5),
+    "clock_low": Kind("clock", "low SM clock", 0.3),
+    "link_flap": Kind("link", "link flapping", 1.0, 900.0),
+    "link_down": Kind("link", "link down", 1.2, 0.0),
+    "link_rate": Kind("link", "link below its rate", 0.3),
+    "xid_fatal": Kind("xid", "Xid", 1.8, 3600.0),
+    "xid": Kind("xid", "Xid", -0.6, 3600.0),
+    "pcie_width": Kind("pcie", "PCIe link narrower than it can be", 0.4),
+    "oom_kill": Kind("host", "the kernel killed a process for memory", 0.4, 600.0),
+    "machine_check": Kind("host", "machine check (CPU or memory hardware)", 0.6, 600.0),
+    "pcie_aer": Kind("host", "PCIe errors", 0.0, 600.0),
+    "sxid": Kind("host", "NVSwitch error (SXid)", 1.0, 600.0),
+    "nvme": Kind("host", "NVMe errors", -0.4, 600.0),
+    "soft_lockup": Kind("host", "CPU soft lockup", 0.6, 600.0),
+    "pressure": Kind("host", "pressure", 0.3),
+    "least_wait": Kind("rank", "the other ranks wait for it", 0.3),
+    "rank_silent": Kind("rank", "fell silent first", 1.5),
+    "behind": Kind("rank", "behind in a collective", 1.2),
+    "data": Kind("data", "data loading", 0.8),
+    "gc": Kind("gc", "garbage collection", 0.8),
+    "checkpoint": Kind("checkpoint", "saving a checkpoint", 0.5),
+    "eval": Kind("checkpoint", "evaluation", 0.5),
+    "config": Kind("config", "the configuration changed", 1.2),
+    "restart": Kind("config", "the run was restarted", -0.5),
+    "tagged": Kind("config", "planned work", 0.8),
+    "node_silent": Kind("silent", "fell silent", -2.0),
+    "maintenance": Kind("host", "in maintenance", -1.0),
+    "alert": Kind("gpu", "", 0.0, 1800.0),
+    # Context that names no cause alone.
+    "celsius": Kind("context", "", -9.0),
+    "symptom": Kind("context", "", -9.0),
+}
+
+# Kinds of one family on one part are one cause, named after the first of these that it has; the rest is evidence.
+NAMING = tuple(KINDS)
+
+FEATURES: Mapping[str, float] = {
+    "began_with_drop": 1.7,
+    "began_before_drop": 0.2,
+    "began_long_before_drop": -1.9,
+    "began_after_drop": -2.6,
+    "time_unknown": 0.0,
+    "ended_before_drop": -4.5,
+    "quiet_since_drop": -0.8,
+    "ended_while_slow": -2.2,
+    "strength": 1.4,  # times (strength - 0.5)
+    "unlike_peers": 0.7,
+    "like_peers": -1.8,
+    "unlike_past": 0.5,
+    "like_past": -1.8,
+    "waited_for": 1.6,
+    "others_waited_for": -1.7,
+    "another_kind": 0.5,  # for each further kind on the part, at most three
+    "alert": 0.5,
+    "clock_unaffected": -3.5,
+    "temperature_normal": -0.4,
+    "blip": -5.0,
+    "single_event": -1.4,
+    "since_drop": 1.0,
+    "left_by_run": -2.0,
+    "covers_all": 0.5,
+    "covers_few": -0.6,
+    "untouched": -3.0,
+    "touch_unknown": -0.5,
+    "curve_for": 0.4,
+    "curve_against": -0.6,
+    "run_stands": 1.0,
+    "symptom_names_it": 1.5,
+    "explained_by_another": -2.0,
+}
+
+# An alert weighs as the severity that its rule has as a cause (model/named_causes.py, 0 to 120), on this scale.
+ALERT_MIDDLE, ALERT_SCALE = 70.0, 40.0
+# A cause is told with this confidence from this probability on; below `medium` it does not convince.
+CONFIDENCE: Mapping[str, float] = {"high": 0.93, "medium": 0.6}
+# `high` also takes this distance, in logits, from the best cause on another part.
+CLEAR = 1.0
+# A conclusion is given up for another with new evidence only when that leads by so many logits.
+LEAD = 0.7
+
+
+@dataclass(frozen=True)
+class Weights:
+    """All figures of the ranking, so that a fit can try others."""
+
+    priors: Mapping[str, float] = field(default_factory=lambda: {name: kind.prior for name, kind in KINDS.items()})
+    features: Mapping[str, float] = field(default_factory=lambda: dict(FEATURES))
+    confidence: Mapping[str, float] = field(default_factory=lambda: dict(CONFIDENCE))
+    clear: float = CLEAR
+    lead: float = LEAD
+
+    def logit(self, kind: str, features: Mapping[str, float], alert_severity: float | None = None) -> float:
+        """Return the sum of the prior and of all features, each times its value."""
+        prior = self.priors[kind]
+        if alert_severity is not None:
+            prior = (alert_severity - ALERT_MIDDLE) / ALERT_SCALE
+        return prior + sum(self.features[name] * value for name, value in features.items())
+
+
+def probability(logit: float) -> float:
+    """Return the logistic function."""
+    return 1 / (1 + math.exp(-max(min(logit, 50.0), -50.0)))

@@ -1,0 +1,167 @@
+"""List the faults of the hardware and the driver, each with what to do next and the alert whose runbook says more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pyrometer_exporters.doctor.readings import Readings
+from pyrometer_exporters.doctor.report import Fault, GpuStatus, Report
+
+NO_DRIVER = ("no_driver", "driver_not_loaded")
+"""The reasons that are no fault if the bus has no GPU either."""
+_MISMATCH: Final = "driver_version_mismatch"
+
+# The next step for a GPU that can't be read, by the reason; docs/alerts.md says the same at more length.
+_GPU_STEPS = {
+    "gpu_is_lost": "drain the node and reboot it, a reset doesn't reach the GPU; twice within a week: replace it",
+    "reset_required": "drain the node, then nvidia-smi --gpu-reset -i {gpu}",
+    "deadline": "the driver waits for the GPU: look for Xids 119 and 120 in the kernel log, drain and reboot",
+}
+_GPU_STEP = "read the kernel log for Xids of this GPU, drain the node and reset the GPU, else reboot"
+_DRIVER_STEPS = {
+    _MISMATCH: "drain the node and reboot it, or reload the kernel module; hold the driver's packages",
+    "no_driver": "install the driver's libraries; in a container, start it with the NVIDIA runtime",
+    "driver_not_loaded": "modprobe nvidia, then dmesg | grep NVRM; in a container, start it with the NVIDIA runtime",
+    "no_permission": "let this user open /dev/nvidia*; in a container, restart it with its devices declared",
+}
+_DRIVER_STEP = "read the kernel log for NVRM and Xids 79, 119 and 120; drain the node and reboot it"
+# NVML field 230, nvmlDeviceGpuRecoveryAction_t.
+_RECOVERY = {
+    1: "end what runs on the GPU, then nvidia-smi --gpu-reset -i {gpu}",
+    2: "drain the node and reboot it",
+    3: "end the jobs that reach the GPU peer to peer",
+    4: "drain the node, then nvidia-smi --gpu-reset -i {gpu}",
+    5: "recover the IMEX domain: restart nvidia-imex on all its nodes",
+    6: "drain the node and reset the GPU's bus, else reboot",
+    7: "power-cycle the system: drain the node first",
+}
+
+
+@dataclass(frozen=True)
+class _Sign:
+    """A family whose value above 0 is a fault of the GPU."""
+
+    family: str
+    what: str
+    step: str
+    alert: str
+
+
+_RESET = "drain the node at the next checkpoint, then nvidia-smi --gpu-reset -i {gpu}"
+_REPLACE = "drain the node and replace the GPU"
+_SIGNS = (
+    _Sign("DCGM_FI_DEV_ROW_REMAP_FAILURE", "a memory row could not be remapped", _REPLACE, "GpuRowRemapFailed"),
+    _Sign("DCGM_FI_DEV_ROW_REMAP_PENDING", "memory rows wait for a reset to be remapped", _RESET, "GpuEccUncorrected"),
+    _Sign("DCGM_FI_DEV_RETIRED_PENDING", "memory pages wait for a reset to be retired", _RESET, "GpuEccUncorrected"),
+    _Sign("pyrometer_gpu_bank_remapping_pending", "a memory bank waits for a reset", _RESET, "GpuEccUncorrected"),
+    _Sign("pyrometer_gpu_repair_pending", "a repair waits for a reset", _RESET, "GpuRecoveryNeeded"),
+    _Sign("pyrometer_gpu_unrepairable_memory", "memory that can't be repaired", _REPLACE, "GpuRowRemapFailed"),
+    _Sign("pyrometer_gpu_sram_ecc_threshold_exceeded", "SRAM errors beyond the limit for replacement", _REPLACE,
+          "GpuEccUncorrected"),
+    _Sign("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "uncorrected memory errors since the driver was loaded",
+          "restart what ran from a checkpoint before them; " + _RESET, "GpuEccUncorrected"),
+)  # fmt: skip
+
+
+def faults(report: Report, readings: Readings, on_bus: Sequence[str] | None) -> list[Fault]:
+    """List the faults, those of the driver as a whole first.
+
+    Args:
+        report: the report so far.
+        readings: the samples.
+        on_bus: PCI addresses of the node's GPUs (``0000:18:00.0``); None where the bus can't be read.
+    """
+    return [
+        *_of_the_driver(report, readings),
+        *_missing(report, on_bus),
+        *(_unreadable(gpu, _unclaimed(report, on_bus)) for gpu in report.gpus if gpu.down),
+        *_recoveries(readings),
+        *_signs(readings),
+    ]
+
+
+def has_no_gpus(report: Report) -> bool:
+    """Return whether no source reports a GPU on this node, and none is expected."""
+    wanted = report.present.get("expected", 0)
+    return report.driver_down in NO_DRIVER and report.present.get("pci") == 0 and not wanted
+
+
+def _of_the_driver(report: Report, readings: Readings) -> Iterator[Fault]:
+    mismatch = any(value for _, value in readings.of("pyrometer_gpu_driver_mismatch"))
+    if mismatch:
+        library, module = (report.driver[name] or "unknown" for name in ("library", "kernel_module"))
+        what = f"NVML library and kernel module are of different drivers, {library} and {module}"
+        yield Fault(what, _DRIVER_STEPS[_MISMATCH], "GpuDriverDown")
+    if report.driver_down and not has_no_gpus(report) and not (mismatch and report.driver_down == _MISMATCH):
+        on_bus = report.present.get("pci")
+        there = f"{on_bus} GPUs on the PCI bus, but " if on_bus else ""
+        why = _why(report.driver_down, report.driver_detail)
+        step = _DRIVER_STEPS.get(report.driver_down, _DRIVER_STEP)
+        yield Fault(f"{there}the NVIDIA driver can't be used: {why}", step, "GpuDriverDown")
+
+
+def _missing(report: Report, on_bus: Sequence[str] | None) -> Iterator[Fault]:
+    """Yield what is missing against the bus, with its address, and against what is expected."""
+    presented, expected = report.present.get("nvml"), report.present.get("expected")
+    if presented is None:
+        return
+    without = _unclaimed(report, on_bus)
+    if len(without) == len(on_bus or ()) - presented:  # else a GPU whose address is not known is one of them
+        for address in without:
+            what = f"the GPU at {address} is on the PCI bus, but the driver doesn't present it"
+            yield Fault(what, f"dmesg | grep -e NVRM -e {address}, drain the node and reboot it", "GpuLost")
+    if expected is not None and presented != expected:
+        what = f"the driver presents {presented} GPUs, {expected} are expected"
+        yield Fault(what, "drain the node; compare lspci -d 10de: with its other days, reseat or replace", "GpuLost")
+
+
+def _unclaimed(report: Report, on_bus: Sequence[str] | None) -> list[str]:
+    """Return the addresses on the bus of which no GPU that was read has one."""
+    known = {_short(gpu.pci_bus_id) for gpu in report.gpus if gpu.pci_bus_id}
+    return [address for address in on_bus or () if _short(address) not in known]
+
+
+def _unreadable(gpu: GpuStatus, unclaimed: Sequence[str]) -> Fault:
+    """Name the GPU with its address; where that was never read, with those that it can have."""
+    address = gpu.pci_bus_id or " or ".join(unclaimed)
+    where = f" ({address})" if address else ""
+    step = _GPU_STEPS.get(gpu.down or "", _GPU_STEP).format(gpu=gpu.gpu)
+    return Fault(f"GPU {gpu.gpu}{where} can't be read: {_why(gpu.down or '', gpu.detail)}", step, "GpuLost")
+
+
+def _recoveries(readings: Readings) -> Iterator[Fault]:
+    for labels, value in readings.of("pyrometer_gpu_recovery_action"):
+        if value > 0:
+            step = _RECOVERY.get(int(value), "see nvidia-smi -q for the action").format(gpu=labels["gpu"])
+            yield Fault(f"GPU {labels['gpu']}: the driver asks for recovery ({value:.0f})", step, "GpuRecoveryNeeded")
+
+
+def _signs(readings: Readings) -> Iterator[Fault]:
+    for sign in _SIGNS:
+        for gpu, value in sorted(_by_gpu(readings.of(sign.family)).items()):
+            if value > 0:
+                count = f": {value:.0f}" if sign.family.endswith("_TOTAL") else ""
+                yield Fault(f"GPU {gpu}: {sign.what}{count}", sign.step.format(gpu=gpu), sign.alert)
+
+
+def _by_gpu(entries: Iterable[tuple[dict[str, str], float]]) -> dict[str, float]:
+    """Return the highest value of each GPU: a family can have further labels."""
+    highest: dict[str, float] = {}
+    for labels, value in entries:
+        highest[labels["gpu"]] = max(value, highest.get(labels["gpu"], value))
+    return highest
+
+
+def _short(pci_bus_id: str) -> str:
+    """Return an address without its domain's leading zeros: NVML writes eight digits, sysfs four.
+
+    >>> _short("00000000:18:00.0") == _short("0000:18:00.0")
+    True
+    """
+    return pci_bus_id.lower().lstrip("0")
+
+
+def _why(reason: str, detail: str) -> str:
+    return f"{reason} ({detail})" if detail and detail != reason else reason

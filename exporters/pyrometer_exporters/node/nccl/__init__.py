@@ -1,0 +1,1 @@
+"""NCCL's own view of a job, from its RAS socket."""

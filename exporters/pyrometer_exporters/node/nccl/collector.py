@@ -1,0 +1,396 @@
+"""The collector ``nccl``: how a job's communicators progress, and which ranks it waits for, from NCCL's RAS socket.
+
+Every process of a job that uses NCCL 2.24 or newer answers there for the whole job, without a line in its code:
+``echo status | nc localhost 28028``. A rank of the answer is shown in :mod:`json_answer`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+
+from pyrometer_exporters.framework.collector import CollectorSpec, Context, Endpoint, FlagGroup, Reply
+from pyrometer_exporters.framework.metrics import Down, Family, Sample
+from pyrometer_exporters.framework.outcome import PartError, reason_of
+from pyrometer_exporters.node.nccl import json_answer, text_answer
+from pyrometer_exporters.node.nccl.asker import INTERVAL_SECONDS, STATUS_PATH, Turns, probe
+from pyrometer_exporters.node.nccl.local_ranks import LocalRanks, RingRank, local_pids, own_addresses
+from pyrometer_exporters.node.nccl.progress import Named, Progress
+from pyrometer_exporters.node.nccl.ras_client import Conversation, NobodyListensError
+from pyrometer_exporters.node.nccl.snapshot import Communicator, Snapshot
+from pyrometer_kit.flags import Address, address
+from pyrometer_kit.http_message import Request
+
+log = logging.getLogger(__name__)
+
+DEFAULT_ADDRESS = "localhost:28028"
+# RAS itself takes up to 10 s where processes don't answer; the rest is for an answer of tens of megabytes.
+ANSWER_SECONDS = 20.0
+TICK_SECONDS = 2.0
+# Communicators with series of their own; what is in trouble comes first, all others are summed up.
+MOST_COMMUNICATORS = 64
+OTHERS = "others"
+BACKGROUND_NICENESS = 10
+ADDRESSES_SECONDS = 60.0
+
+_JOB = ("run", "job_id")
+COMMUNICATOR_RANKS = Family(
+    "pyrometer_nccl_communicator_ranks",
+    "gauge",
+    "Ranks of a communicator by state (ready, initialising, error, missing, unresponsive, dead), from NCCL RAS by the "
+    "job's one asker; those beyond 64 communicators are summed up as comm=others.",
+    (*_JOB, "comm", "state"),
+)
+COMMUNICATOR_COLLECTIVES = Family(
+    "pyrometer_nccl_communicator_collectives_total",
+    "counter",
+    "Collectives launched by the rank that has launched the least (bound=min) and the most (bound=max), from NCCL RAS; "
+    "sends and receives are not counted.",
+    (*_JOB, "comm", "collective", "bound"),
+)
+LAST_LAUNCH = Family(
+    "pyrometer_nccl_communicator_last_launch_timestamp_seconds",
+    "gauge",
+    "When a count of the communicator was last seen to have risen, from NCCL RAS.",
+    (*_JOB, "comm"),
+)
+STANDSTILL = Family(
+    "pyrometer_nccl_standstill_seconds",
+    "gauge",
+    "For how long no count of the job has risen, in any communicator and on any rank, from NCCL RAS; 0 while they do.",
+    _JOB,
+)
+LONGEST_STANDSTILL = Family(
+    "pyrometer_nccl_longest_standstill_seconds",
+    "gauge",
+    "Longest time for which no count of the job rose before they rose again: a checkpoint, a validation.",
+    _JOB,
+)
+RANK_BEHIND = Family(
+    "pyrometer_nccl_rank_behind",
+    "gauge",
+    "Collectives, at least 1, by which a rank that the others wait for is behind, from NCCL RAS; only while nothing "
+    "moves or the rank doesn't answer. state is behind, not_ready, missing, unresponsive or dead; host is the "
+    "address of pyrometer_node_address_info; rank is the job's where known; certain=no where another may be meant.",
+    (*_JOB, "comm", "rank", "host", "gpu", "state", "certain"),
+)
+WAITING_RANKS = Family(
+    "pyrometer_nccl_waiting_ranks",
+    "gauge",
+    "Ranks of the communicator that wait for those in pyrometer_nccl_rank_behind.",
+    (*_JOB, "comm"),
+)
+COMMUNICATORS = Family(
+    "pyrometer_nccl_communicators", "gauge", "Communicators of the job; 0 while its ranks still look for each other.",
+    _JOB,
+)  # fmt: skip
+JOB_INFO = Family(
+    "pyrometer_nccl_job_info",
+    "gauge",
+    "1; the job's version of NCCL, ranks and nodes. format is json, or text before NCCL 2.28.7: then only ranks that "
+    "differ from the others are known.",
+    (*_JOB, "nccl_version", "ranks", "nodes", "format"),
+)
+RAS_UP = Family(
+    "pyrometer_nccl_ras_up",
+    "gauge",
+    "1 if the job at the address answered this node's latest question, 0 if whoever listens there did not; absent "
+    "where nobody listens, and where another node asks.",
+    ("address",),
+)
+ADDRESS_INFO = Family(
+    "pyrometer_node_address_info",
+    "gauge",
+    "1; an address of this node, which joins the hosts that NCCL names to nodes.",
+    ("address",),
+)
+FAMILIES = (
+    COMMUNICATOR_RANKS, COMMUNICATOR_COLLECTIVES, LAST_LAUNCH, STANDSTILL, LONGEST_STANDSTILL, RANK_BEHIND,
+    WAITING_RANKS, COMMUNICATORS, JOB_INFO, RAS_UP, ADDRESS_INFO,
+)  # fmt: skip
+
+
+class LocalNode:
+    """The node as the askers see it; may be used from their threads."""
+
+    def __init__(self, context: Context) -> None:
+        self._procfs = context.procfs
+        self._ranks = LocalRanks(context.rings, context.procfs)
+        self._lock = threading.Lock()
+        self._addresses = own_addresses(context.procfs)
+        self._addresses_until = time.monotonic() + ADDRESSES_SECONDS
+
+    def addresses(self) -> frozenset[str]:
+        """Return its addresses, as of the last minute."""
+        return self._addresses
+
+    def refresh(self) -> None:
+        """Read its addresses again where that is due."""
+        if time.monotonic() >= self._addresses_until:
+            self._addresses = own_addresses(self._procfs)
+            self._addresses_until = time.monotonic() + ADDRESSES_SECONDS
+
+    def ranks(self) -> list[RingRank]:
+        """Return the ranks that report through rings."""
+        with self._lock:
+            return self._ranks.read()
+
+    def lowest_rank(self) -> tuple[int, int] | None:
+        """Return the lowest rank here and the number of ranks; None without rings."""
+        ranks = self.ranks()
+        return (min(one.rank for one in ranks), len(ranks)) if ranks else None
+
+    def alive(self, hosts_processes: Sequence[int]) -> bool:
+        """Return whether any of these processes runs."""
+        with self._lock:
+            return self._ranks.alive(hosts_processes)
+
+    def stalled(self, now: float) -> bool:
+        """Return whether a rank has stopped making steps."""
+        with self._lock:
+            return self._ranks.stalled(now)
+
+    def job_id(self, pids: Iterable[int]) -> str:
+        """Return the scheduler's job of these processes."""
+        return self._ranks.job_id(pids)
+
+    def close(self) -> None:
+        """Close the rings."""
+        with self._lock:
+            self._ranks.close()
+
+
+class Watch:
+    """Watches one address: asks when it is this node's turn, and keeps the samples of the latest answer."""
+
+    def __init__(
+        self, where: Address, node: LocalNode, turns: Turns, context: Context, answer_seconds: float = ANSWER_SECONDS
+    ) -> None:
+        self.where = where
+        self._answer_seconds = answer_seconds
+        self.turns = turns
+        self._node = node
+        self._clock = context.clock
+        self._progress = Progress()
+        self._result: list[Sample | Down] = []
+        self._expires = 0.0
+
+    @property
+    def name(self) -> str:
+        """Return the address as it is written in flags."""
+        return f"{self.where.host}:{self.where.port}"
+
+    def tick(self) -> None:
+        """Ask if it is time to. Never raises."""
+        self._node.refresh()
+        now = self._clock.monotonic()
+        if self._node.stalled(now):
+            self.turns.hasten(now)
+        if not self.turns.is_due(now):
+            return
+        try:
+            snapshot = self._ask()
+        except NobodyListensError:
+            self._keep([], None)
+        except PartError as error:
+            self._fail(error.reason, error.detail)
+        except Exception as error:  # noqa: BLE001  whatever listens there must not end the thread
+            self._fail(reason_of(error), str(error)[:200])
+        else:
+            self._take(snapshot)
+
+    def latest(self) -> list[Sample | Down]:
+        """Return the samples of the latest answer; none once it is too old."""
+        return self._result if self._clock.monotonic() < self._expires else []
+
+    def _ask(self) -> Snapshot:
+        with Conversation(self.where, time.monotonic() + self._answer_seconds) as conversation:
+            form, chunks = conversation.status()
+            return json_answer.read(chunks) if form == "json" else text_answer.read(chunks)
+
+    def _take(self, snapshot: Snapshot) -> None:
+        now = self._clock.monotonic()
+        if self._progress.snapshot.communicators and _is_another(self._progress.snapshot, snapshot):
+            self._progress = Progress()
+        self._progress.add(snapshot, now, self._clock.wall())
+        self.turns.asked(now, snapshot, self._progress.standing())
+        if self.turns.asks:
+            self._keep([*self._samples(), RAS_UP.sample(1, self.name)], snapshot)
+        else:
+            self._progress = Progress()
+            self._result = []
+
+    def _fail(self, reason: str, detail: str) -> None:
+        self._keep([RAS_UP.sample(0, self.name), Down(self.name, reason, detail)], None)
+
+    def _keep(self, result: list[Sample | Down], snapshot: Snapshot | None) -> None:
+        now = self._clock.monotonic()
+        if snapshot is None:
+            self._progress = Progress()
+            self.turns.asked(now, None)
+        self._result = result
+        turns = 1 if snapshot is None or snapshot.form == "json" else max(1, snapshot.nodes)
+        self._expires = now + 2 * INTERVAL_SECONDS * turns + ANSWER_SECONDS
+
+    def _samples(self) -> Iterator[Sample]:
+        progress = self._progress
+        snapshot = progress.snapshot
+        job = self._labels(snapshot)
+        sizes = [one.size for one in snapshot.communicators]
+        number = str(len(snapshot.peers) if snapshot.form == "json" else max(sizes, default=0))
+        yield JOB_INFO.sample(1, *job, snapshot.version, number, str(snapshot.nodes), snapshot.form)
+        yield COMMUNICATORS.sample(len(snapshot.communicators), *job)
+        suspects = progress.suspects()
+        if snapshot.form == "json" and snapshot.communicators:
+            yield STANDSTILL.sample(progress.standing(), *job)
+            yield LONGEST_STANDSTILL.sample(progress.longest, *job)
+        yield from _communicator_samples(job, progress, {one.suspect.communicator for one in suspects})
+        yield from _suspect_samples(job, suspects, self._ranks_of_the_job(snapshot))
+
+    def _labels(self, snapshot: Snapshot) -> tuple[str, str]:
+        """Return the run and the scheduler's job; without a scheduler, the first process stands for the job."""
+        pids = local_pids(snapshot.peers, self._node.addresses())
+        runs = Counter(one.run for one in self._node.ranks() if one.pid in pids)
+        run = runs.most_common(1)[0][0] if runs else ""
+        largest = snapshot.largest()
+        first = snapshot.peers[min(zip(largest.ranks, largest.peers, strict=True))[1]] if largest else None
+        named = f"{first.host}:{first.pid}" if first is not None and first.host else ""
+        return run, self._node.job_id(pids) or named
+
+    def _ranks_of_the_job(self, snapshot: Snapshot) -> dict[int, int]:
+        """Return ranks by peer index; none if the rings of this node have others."""
+        found = snapshot.ranks_of_the_job() if snapshot.form == "json" else {}
+        by_pid = {one.pid: one.rank for one in self._node.ranks()}
+        own = self._node.addresses()
+        agrees = all(
+            by_pid.get(snapshot.peers[peer].pid, rank) == rank
+            for peer, rank in found.items()
+            if snapshot.peers[peer].host in own
+        )
+        return found if agrees else {}
+
+
+def _is_another(before: Snapshot, now: Snapshot) -> bool:
+    """Return whether two answers are of different jobs: no communicator of the earlier is left."""
+    return not {one.name for one in before.communicators} & {one.name for one in now.communicators}
+
+
+def _communicator_samples(job: tuple[str, str], progress: Progress, suspected: Collection[str]) -> Iterator[Sample]:
+    ordered = sorted(
+        progress.snapshot.communicators,
+        key=lambda one: (one.name not in suspected, not _is_troubled(one), -one.size, one.name),
+    )
+    for one in ordered[:MOST_COMMUNICATORS]:
+        for state, number in one.states.items():
+            yield COMMUNICATOR_RANKS.sample(number, *job, one.name, state)
+        for kind, (low, high) in one.bounds.items():
+            if high and progress.snapshot.form == "json":
+                yield COMMUNICATOR_COLLECTIVES.sample(low, *job, one.name, kind, "min")
+                yield COMMUNICATOR_COLLECTIVES.sample(high, *job, one.name, kind, "max")
+        if one.name in progress.last_launch and one.bounds:
+            yield LAST_LAUNCH.sample(progress.last_launch[one.name], *job, one.name)
+    rest: Counter[str] = sum((one.states for one in ordered[MOST_COMMUNICATORS:]), Counter())
+    for state, number in rest.items():
+        yield COMMUNICATOR_RANKS.sample(number, *job, OTHERS, state)
+
+
+def _is_troubled(one: Communicator) -> bool:
+    return bool(one.absent) or one.states["ready"] < one.size
+
+
+def _suspect_samples(job: tuple[str, str], suspects: Iterable[Named], ranks: Mapping[int, int]) -> Iterator[Sample]:
+    waiting: dict[str, int] = {}
+    labels: set[tuple[str, ...]] = set()
+    for suspect, peer in suspects:
+        rank = ranks.get(suspect.rank)
+        certain = "yes" if suspect.certain else "no"
+        number = "" if rank is None else str(rank)
+        own = (*job, suspect.communicator, number, peer.host, str(peer.gpu), suspect.state, certain)
+        if own not in labels:
+            labels.add(own)
+            yield RANK_BEHIND.sample(max(1, suspect.expected - (suspect.launched or 0)), *own)
+        waiting[suspect.communicator] = suspect.waiting
+    for communicator, number_waiting in waiting.items():
+        yield WAITING_RANKS.sample(number_waiting, *job, communicator)
+
+
+class NcclCollector:
+    """Watches each address in a thread of its own; a scrape reads the latest samples."""
+
+    def __init__(self, context: Context) -> None:
+        self._node = LocalNode(context)
+        listens = getattr(context.flags, "web.listen-address", None)
+        reachable = isinstance(listens, Address) and listens.host not in ("127.0.0.1", "localhost", "::1")
+        ask = partial(_probe_at, listens.port) if isinstance(listens, Address) and reachable else None
+        self.watches = [
+            Watch(where, self._node, Turns(self._node, ask), context)
+            for where in getattr(context.flags, "collector.nccl.address", None) or [address(DEFAULT_ADDRESS)]
+        ]
+        self._stop = threading.Event()
+        for watch in self.watches:
+            threading.Thread(target=self._run, args=(watch,), name=f"nccl-{watch.name}", daemon=True).start()
+
+    def collect(self, until: float) -> Iterable[Sample | Down]:  # noqa: ARG002  nothing here waits
+        """See :class:`Collector`."""
+        seen: set[tuple[str, tuple[str, ...]]] = set()
+        for watch in self.watches:
+            for sample in watch.latest():
+                key = (sample.family.name, sample.labels) if isinstance(sample, Sample) else ("", (sample.part,))
+                if key not in seen:  # two addresses may be of one job
+                    seen.add(key)
+                    yield sample
+        for text in sorted(self._node.addresses()):
+            yield ADDRESS_INFO.sample(1, text)
+
+    def endpoints(self) -> Mapping[str, Endpoint]:
+        """See :class:`ServesEndpoints`."""
+        return {STATUS_PATH: self.status}
+
+    def status(self, _request: Request) -> Reply:
+        """Serve the jobs that this exporter asks, for exporters that would take over."""
+        jobs = [watch.turns.job for watch in self.watches if watch.turns.asks and watch.latest()]
+        return Reply("application/json", json.dumps({"communicators": jobs}).encode() + b"\n")
+
+    def close(self) -> None:
+        """See :class:`Collector`."""
+        self._stop.set()
+        self._node.close()
+
+    def _run(self, watch: Watch) -> None:
+        with contextlib.suppress(OSError):  # a thread has a priority of its own on Linux
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), BACKGROUND_NICENESS)
+        while not self._stop.is_set():
+            watch.tick()
+            self._stop.wait(TICK_SECONDS)
+
+
+def _probe_at(port: int, host: str, job: str) -> bool:
+    return probe(host, port, job)
+
+
+def _add_flags(parser: FlagGroup) -> None:
+    parser.add_argument(
+        "--collector.nccl.address",
+        dest="collector.nccl.address",
+        action="append",
+        type=address,
+        default=None,
+        metavar="HOST:PORT",
+        help=f"RAS socket of the jobs, as in NCCL_RAS_ADDR; may be given several times (default: {DEFAULT_ADDRESS})",
+    )
+
+
+COLLECTOR = CollectorSpec(
+    name="nccl",
+    help="Progress of collectives, from NCCL's RAS socket.",
+    families=FAMILIES,
+    build=NcclCollector,
+    add_flags=_add_flags,
+)

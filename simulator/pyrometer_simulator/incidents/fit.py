@@ -1,0 +1,166 @@
+"""Fit the weights by which the alerting service ranks causes: half of the incidents to learn from, half to judge.
+
+``python -m pyrometer_simulator.incidents.fit --seeds 21-26`` plays incidents and prints the table of weights as they
+are and as fitted, with what each gets right on the seeds that the fit has not seen (the odd ones).
+
+A candidate is right if it would be as the first cause. Its probability is logistic in the weights; these are held to
+their present figures as far as the incidents say nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import pickle
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from pyrometer_alerting.diagnosis.conclusion import case_of
+from pyrometer_alerting.diagnosis.ranking import candidates
+from pyrometer_alerting.diagnosis.weights import Weights, probability
+from pyrometer_alerting.model.incident import Cause, Diagnosis
+from pyrometer_simulator.incidents.__main__ import cases_of, catalogue, grouped, play, seeds_of
+from pyrometer_simulator.incidents.score import MOMENTS, RIGHT, verdict
+from pyrometer_simulator.incidents.watch import Look, Watched
+from pyrometer_simulator.incidents.world import Truth
+
+Floats = npt.NDArray[np.float64]
+HOLD = 6.0  # how many examples a weight's present figure counts as
+ROUNDS = 3000
+RATE = 0.03
+
+
+@dataclass(frozen=True)
+class Example:
+    """One candidate of one look: its kind (empty: an alert, whose prior is the rule's), its features, is it right."""
+
+    incident: str
+    seed: int
+    look: int
+    kind: str
+    prior: float
+    features: Mapping[str, float]
+    right: bool
+
+
+def examples(name: str, seed: int, truth: Truth, watched: Watched) -> Iterator[Example]:
+    """Yield the candidates at each moment of a watched incident."""
+    weights = Weights()
+    for number, moment in enumerate(MOMENTS):
+        looks = [look for look in watched.looks if look.at - (watched.webhook or 0.0) <= moment]
+        if looks:
+            yield from _of_look(looks[-1], truth, weights, (name, seed, number))
+
+
+def _of_look(look: Look, truth: Truth, weights: Weights, key: tuple[str, int, int]) -> Iterator[Example]:
+    found = look.diagnosis
+    for one in candidates(found.facts, case_of(look.incident, found), weights):
+        cause = Cause(one.part, one.name, tuple(fact.detail for fact in one.facts), labels=dict(one.labels) or None)
+        right = one.part != "unknown" and verdict(truth, Diagnosis(found.at, (cause,))) == RIGHT
+        own = sum(weights.features[name] * value for name, value in one.features.items())
+        alert = one.kind == "alert"
+        yield Example(*key, "" if alert else one.kind, one.logit - own, one.features, right)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Examples as a matrix of features, whose first columns are the kinds' priors."""
+
+    names: tuple[str, ...]
+    rows: Floats
+    fixed: Floats
+    right: Floats
+    shares: Floats
+
+    def logits(self, weights: Floats) -> Floats:
+        """Return the logit of each example."""
+        result: Floats = self.rows @ weights + self.fixed
+        return result
+
+
+def table(found: Sequence[Example], names: Sequence[str]) -> Table:
+    """Return examples as a table; each look counts as one, however many candidates it has."""
+    place = {name: number for number, name in enumerate(names)}
+    rows = np.zeros((len(found), len(names)))
+    for number, each in enumerate(found):
+        if each.kind:
+            rows[number, place[f"kind {each.kind}"]] = 1.0
+        for name, value in each.features.items():
+            rows[number, place[name]] = value
+    looks = [(each.incident, each.seed, each.look) for each in found]
+    counts = {look: looks.count(look) for look in set(looks)}
+    shares = np.array([1.0 / counts[look] ** 0.5 for look in looks])
+    fixed = np.array([0.0 if each.kind else each.prior for each in found])
+    return Table(tuple(names), rows, fixed, np.array([float(each.right) for each in found]), shares)
+
+
+def fitted(examples_: Table, present: Floats) -> Floats:
+    """Return the weights that make the examples likely, held to the present ones."""
+    weights, first, second = present.copy(), np.zeros(len(present)), np.zeros(len(present))
+    for number in range(1, ROUNDS + 1):
+        chance = 1 / (1 + np.exp(-examples_.logits(weights).clip(-30, 30)))
+        slope = examples_.rows.T @ (examples_.shares * (chance - examples_.right)) + HOLD * (weights - present)
+        first = 0.9 * first + 0.1 * slope
+        second = 0.999 * second + 0.001 * slope**2
+        step = (first / (1 - 0.9**number)) / (np.sqrt(second / (1 - 0.999**number)) + 1e-8)
+        weights = weights - RATE * step
+    return weights
+
+
+def judged(found: Sequence[Example], logits: Floats) -> str:
+    """Return how often the likeliest candidate is right, and how sure it may be of it."""
+    looks: dict[tuple[str, int, int], list[tuple[float, bool]]] = {}
+    for each, logit in zip(found, logits, strict=True):
+        looks.setdefault((each.incident, each.seed, each.look), []).append((float(logit), each.right))
+    possible = [max(look) for look in looks.values() if any(right for _logit, right in look)]
+    lines = [f"likeliest is right in {sum(right for _l, right in possible)} of {len(possible)} looks that could be"]
+    for low, high in ((0.0, 0.3), (0.3, 0.6), (0.6, 0.8), (0.8, 0.93), (0.93, 0.98), (0.98, 1.01)):
+        said = [right for logit, right in map(max, looks.values()) if low <= probability(logit) < high]
+        if said:
+            lines.append(f"  said {low:.2f}-{min(high, 1):.2f}: right {sum(said)} of {len(said)}")
+    return "\n".join(lines)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Play, fit and print."""
+    parser = argparse.ArgumentParser(prog="python -m pyrometer_simulator.incidents.fit", description=__doc__)
+    parser.add_argument("--seeds", default="21-24", help="a range; the even ones are learned from")
+    parser.add_argument(
+        "--examples", type=Path, metavar="FILE", help="keep the examples here, or read them if it exists"
+    )
+    flags = parser.parse_args(argv)
+    logging.basicConfig(level=logging.ERROR)
+    found = _examples(flags.seeds, flags.examples)
+    weights = Weights()
+    present = {f"kind {name}": value for name, value in weights.priors.items()} | dict(weights.features)
+    names, figures = tuple(present), np.array(list(present.values()))
+    learn, held = ([each for each in found if each.seed % 2 == odd] for odd in (0, 1))
+    after = fitted(table(learn, names), figures)
+    for title, part in (("learned from", learn), ("held out", held)):
+        rows = table(part, names)
+        print(f"{title}: {len(part)} candidates")
+        print(f"as they are: {judged(part, rows.logits(figures))}\nfitted: {judged(part, rows.logits(after))}")
+    for name, before, now in zip(names, figures, after, strict=True):
+        print(f"{name:28} {before:6.2f} {now:6.2f}")
+    return 0
+
+
+def _examples(seeds: str, kept: Path | None) -> list[Example]:
+    if kept is not None and kept.exists():
+        return list(pickle.loads(kept.read_bytes()))  # noqa: S301 - our own file
+    found: list[Example] = []
+    for group in grouped(cases_of(list(catalogue().kinds), seeds_of(seeds), None)):
+        for world, truth, _score, watched in play(group, every=60.0, show=True):
+            found += examples(world.kind, world.seed, truth, watched)
+    if kept is not None:
+        kept.write_bytes(pickle.dumps(found))
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())
