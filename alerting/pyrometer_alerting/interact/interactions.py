@@ -106,7 +106,7 @@ class Interactions:
             known = tx.facts(_ENVELOPE)
             if envelope in known:
                 return True
-            for old in sorted(known, key=lambda each: float(known[each]))[: len(known) + 1 - _MAX_ENVELOPES]:
+            for old in sorted(known, key=lambda each: float(known[each]))[: max(0, len(known) + 1 - _MAX_ENVELOPES)]:
                 tx.forget_fact(_ENVELOPE + old)
             tx.save_fact(_ENVELOPE + envelope, repr(self._clock.wall()))
         return False
