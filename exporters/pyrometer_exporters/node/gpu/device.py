@@ -195,7 +195,8 @@ class Gpu:
         self._shared.xids.answered(self.identity)
         if was_open:
             self.timeout.took(time.monotonic() - began)
-        return [self._dcgm_samples(readings), *self._own_samples(readings), *of_subjects]
+        failed = [Down(f"{self.part}/{error.call}", error.reason, error.detail) for error in readings.failed]
+        return [self._dcgm_samples(readings), *self._own_samples(readings), *of_subjects, *failed]
 
     def _is_open(self, link: Link) -> bool:
         return self._handle is not None and self._generation == link.generation

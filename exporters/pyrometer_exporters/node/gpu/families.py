@@ -125,8 +125,8 @@ DCGM_FAMILIES = (
 UP = Family(
     "pyrometer_gpu_up",
     "gauge",
-    "1 if the GPU answered all calls within its deadline and with plausible values, else 0; "
-    "why not is in pyrometer_down_reason_info.",
+    "1 if the GPU answered within its deadline and with plausible values, else 0; why not is in "
+    "pyrometer_down_reason_info, and so are single calls that failed on a GPU that answers the others.",
     GPU_LABELS,
 )
 INFO = Family(

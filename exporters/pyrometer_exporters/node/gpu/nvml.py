@@ -89,11 +89,12 @@ _HINTS: dict[int, str] = {
 
 
 class NvmlError(PartError):
-    """An NVML call that failed; ``reason`` is a :class:`Code` in lower case, or ``nvml_error_<code>``."""
+    """A failed NVML ``call``; ``reason`` is a :class:`Code` in lower case, or ``nvml_error_<code>``."""
 
     def __init__(self, code: int, call: str) -> None:
         hint = _HINTS.get(code)
         super().__init__(_reason(code), f"{call} returned {code}: {hint}" if hint else f"{call} returned {code}")
+        self.call = call
         self.about_one_value = code in ABOUT_ONE_VALUE
         self.about_whole_gpu = code in ABOUT_THE_WHOLE_GPU
         self.driver_gone = code in (Code.UNINITIALIZED, Code.DRIVER_NOT_LOADED)

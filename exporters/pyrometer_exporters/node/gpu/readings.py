@@ -2,18 +2,20 @@
 
 A single number that can't be true is left out: on healthy A100s and H100s, about one NVML reading in a million of
 utilisation or temperature is any number up to 32 bits wide (NVIDIA/DCGM#199, NVIDIA/dcgm-exporter#312 and #418). If
-several calls of one read return such numbers, the whole read is rejected.
+several calls of one read return such numbers, the whole read is rejected. Likewise a single call that fails without a
+clear reason (UNKNOWN) costs its own values; if more calls fail than answer, the GPU is the fault.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from pyrometer_exporters.framework.metrics import Family
 from pyrometer_exporters.framework.outcome import PartError
 from pyrometer_exporters.node.gpu import families
-from pyrometer_exporters.node.gpu.nvml import FieldKey, Handle, Nvml, value_or_none
+from pyrometer_exporters.node.gpu.nvml import FieldKey, Handle, Nvml, NvmlError
 
 MEMORY_TEMP_FIELD = 82  # NVML_FI_DEV_MEMORY_TEMP, degrees Celsius
 TOTAL_ENERGY_FIELD = 83  # NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION, mJ since the driver was loaded
@@ -27,6 +29,8 @@ MOST_PERCENT = 100
 MOST_REASONS = 0xFFFF  # see sampler.NO_REASONS
 MOST_COUNT = 1 << 63
 
+T = TypeVar("T")
+
 
 class Readings:
     """The values of one GPU at one moment; families that it doesn't support are left out."""
@@ -36,6 +40,35 @@ class Readings:
         self.by_family: dict[Family, float] = {}
         self.doubts: list[str] = []
         """One text for each call that returned what can't be true."""
+        self.failed: list[NvmlError] = []
+        """The errors of calls that should have answered on this GPU."""
+        self._answered = 0
+
+    def attempt(self, read: Callable[[], T]) -> T | None:
+        """Return what the call ``read`` returns; None where this value is unavailable or the call failed.
+
+        Raises:
+            NvmlError: no call on the GPU will do.
+        """
+        try:
+            value = read()
+        except NvmlError as error:
+            if error.about_whole_gpu:
+                raise
+            if not error.about_one_value:
+                self.failed.append(error)
+            return None
+        self._answered += 1
+        return value
+
+    def check_answers(self) -> None:
+        """Raise the first error if more calls failed than answered.
+
+        Raises:
+            NvmlError: the GPU or the driver is in trouble.
+        """
+        if len(self.failed) > self._answered:
+            raise self.failed[0]
 
     def add(self, values: Mapping[Family, float], most: float) -> bool:
         """Add the values of one call if each lies between 0 and ``most``; return whether they do."""
@@ -81,15 +114,19 @@ def read_all(nvml: Nvml, handle: Handle, wanted: Sequence[FieldKey]) -> Readings
         PartError: the GPU as a whole can't be read; ``implausible`` if more than one call returned what can't be true.
     """
     # Before the bitmask: a counter that grew while the bit is off by now shows a pulse that is over.
-    readings = Readings(nvml.fields(handle, wanted))
+    readings = Readings({})
+    readings.fields = readings.attempt(lambda: nvml.fields(handle, wanted)) or {}
     for gauge in GAUGES:
-        value = value_or_none(lambda gauge=gauge: gauge.read(nvml, handle))  # type: ignore[misc]
+        value = readings.attempt(lambda gauge=gauge: gauge.read(nvml, handle))  # type: ignore[misc]
         if value is not None:
             readings.add({gauge.family: value}, gauge.most)
     if families.CLOCKS_EVENT_REASONS in readings.by_family:
         readings.by_family[families.CLOCK_THROTTLE_REASONS] = readings.by_family[families.CLOCKS_EVENT_REASONS]
-    readings.add(_utilisation(nvml, handle), MOST_PERCENT)
+    rates = readings.attempt(lambda: nvml.utilisation_percent(handle))
+    if rates is not None:
+        readings.add({families.GPU_UTIL: rates[0], families.MEM_COPY_UTIL: rates[1]}, MOST_PERCENT)
     _add_memory(nvml, handle, readings)
+    readings.check_answers()
     if not readings.by_family and not readings.fields and not readings.doubts:
         nvml.text(handle, "UUID")  # a GPU that returns nothing at all is broken; this call raises the reason
     _add_fields(readings)
@@ -98,13 +135,8 @@ def read_all(nvml: Nvml, handle: Handle, wanted: Sequence[FieldKey]) -> Readings
     return readings
 
 
-def _utilisation(nvml: Nvml, handle: Handle) -> dict[Family, float]:
-    rates = value_or_none(lambda: nvml.utilisation_percent(handle))
-    return {} if rates is None else {families.GPU_UTIL: rates[0], families.MEM_COPY_UTIL: rates[1]}
-
-
 def _add_memory(nvml: Nvml, handle: Handle, readings: Readings) -> None:
-    memory = value_or_none(lambda: nvml.memory(handle))
+    memory = readings.attempt(lambda: nvml.memory(handle))
     if memory is None:
         return
     sizes = {

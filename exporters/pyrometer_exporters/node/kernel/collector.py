@@ -16,7 +16,15 @@ from typing import Any, NamedTuple
 from pyrometer_exporters.framework.collector import CollectorSpec, Context
 from pyrometer_exporters.framework.metrics import Down, Family, Sample
 from pyrometer_exporters.framework.scheduling import Worker
-from pyrometer_exporters.node.kernel.events import KINDS, kind_of, link_number, sxid
+from pyrometer_exporters.node.kernel.events import (
+    KINDS,
+    UNCORRECTED_KINDS,
+    is_uncorrected,
+    kind_of,
+    link_number,
+    part_of,
+    sxid,
+)
 from pyrometer_exporters.node.kernel.follow import Follower
 from pyrometer_exporters.node.kernel.kmsg import Record
 from pyrometer_kit.statefile import StateFile
@@ -27,6 +35,19 @@ EVENTS = Family(
     "Events in the kernel's log (/dev/kmsg), each once, by kind; soft_lockup is any CPU or task found stuck, link a "
     "lost network link or bad cable, other what the kernel calls critical or worse.",
     ("kind",),
+)
+UNCORRECTED = Family(
+    "pyrometer_kernel_uncorrected_events_total",
+    "counter",
+    "Those of pyrometer_kernel_events_total that the hardware could not correct, of the kinds that say so.",
+    ("kind",),
+)
+LAST = Family(
+    "pyrometer_kernel_event_last_timestamp_seconds",
+    "gauge",
+    "When the latest event of a kind came, in s since the epoch, and what it was about (process, CPU, device), where "
+    "the line says it; absent for kinds that never came.",
+    ("kind", "part"),
 )
 SXIDS = Family(
     "pyrometer_nvswitch_sxid_errors_total",
@@ -46,7 +67,7 @@ LOST = Family(
     "counter",
     "Records that the kernel overwrote before this exporter read them: events may be missing from the other counts.",
 )
-FAMILIES = (EVENTS, SXIDS, NVSWITCH_ERRORS, LOST)
+FAMILIES = (EVENTS, UNCORRECTED, LAST, SXIDS, NVSWITCH_ERRORS, LOST)
 SEVERITIES = ("fatal", "non_fatal")
 
 PART = "kmsg"
@@ -62,6 +83,9 @@ class _State(NamedTuple):
     sequence: int
     kinds: dict[str, int]
     sxids: dict[tuple[str, ...], int]
+    uncorrected: dict[str, int]
+    last: dict[str, tuple[float, str]]
+    """By kind, when the latest came and what it was about."""
 
 
 class KernelCollector:
@@ -70,9 +94,12 @@ class KernelCollector:
     def __init__(self, context: Context) -> None:
         self._file = StateFile(context.state, "kernel.json")
         self._boot = boot_id(context.procfs)
-        kept = self._file.load(_decode) or _State("", -1, {}, {})
+        kept = self._file.load(_decode) or _State("", -1, {}, {}, {}, {})
         self._kinds = Counter(kept.kinds)
         self._sxids = Counter(kept.sxids)
+        self._uncorrected = Counter(kept.uncorrected)
+        self._last = dict(kept.last)
+        self._clock = context.clock
         self._sequence = -1
         self._lock = threading.Lock()
         self._saver: Worker = Worker("kernel-state")
@@ -89,8 +116,13 @@ class KernelCollector:
             return
         with self._lock:
             kinds, sxids = dict(self._kinds), dict(self._sxids)
+            uncorrected, last = dict(self._uncorrected), dict(self._last)
         for kind in KINDS:
             yield EVENTS.sample(kinds.get(kind, 0), kind)
+        for kind in UNCORRECTED_KINDS:
+            yield UNCORRECTED.sample(uncorrected.get(kind, 0), kind)
+        for kind, (at, part) in last.items():
+            yield LAST.sample(at, kind, part)
         for labels, count in sxids.items():
             yield SXIDS.sample(count, *labels)
         for severity in SEVERITIES:
@@ -111,11 +143,22 @@ class KernelCollector:
         with self._lock:
             self._kinds[kind] += 1
             self._sequence = record.sequence
+            self._uncorrected[kind] += is_uncorrected(kind, record.text)
+            self._last[kind] = (self._written(record), part_of(kind, record.text))
             if error is not None:
                 severity = SEVERITIES[0 if error.fatal else 1]
                 labels = (error.switch, error.pci_bus_id, error.code, severity, error.link)
                 if labels in self._sxids or len(self._sxids) < MOST_SXIDS:
                     self._sxids[labels] += 1
+
+    def _state(self, sequence: int) -> _State:
+        counts = dict(self._kinds), dict(self._sxids), dict(self._uncorrected)
+        return _State(self._boot, sequence, *counts, dict(self._last))
+
+    def _written(self, record: Record) -> float:
+        """Return when a record was written, in seconds since the epoch; now, for a log whose clock is another."""
+        now = self._clock.monotonic()
+        return self._clock.wall() - (max(0.0, now - record.seconds) if not self._follower.live else 0.0)
 
     def _save(self, until: float) -> Iterable[Down]:
         with self._lock:
@@ -123,7 +166,7 @@ class KernelCollector:
             if sequence == self._saved_at:
                 return
             # Up to the last record that counted: those after it change nothing when they are read again.
-            data = _encode(_State(self._boot, sequence, dict(self._kinds), dict(self._sxids)))
+            data = _encode(self._state(sequence))
         # In a worker: a disk that hangs must not take the metrics along.
         outcome = self._saver.start(lambda: self._file.save(data)).outcome(until)
         if outcome.reason is None:
@@ -163,7 +206,8 @@ def follow(path: Path, take: Callable[[Record], None], file: StateFile, after: i
 
 def _encode(state: _State) -> dict[str, Any]:
     sxids = [[*labels, count] for labels, count in state.sxids.items()]
-    return {"version": VERSION, "boot": state.boot, "sequence": state.sequence, "kinds": state.kinds, "sxids": sxids}
+    kept = {"version": VERSION, "boot": state.boot, "sequence": state.sequence, "kinds": state.kinds, "sxids": sxids}
+    return {**kept, "uncorrected": state.uncorrected, "last": state.last}
 
 
 def _decode(data: Mapping[str, Any]) -> _State:
@@ -178,7 +222,10 @@ def _decode(data: Mapping[str, Any]) -> _State:
             raise ValueError(msg)
         # A file of an earlier version may hold 08 and 8.
         sxids[(*map(str, labels), link_number(str(link)))] += int(count)
-    return _State(str(data["boot"]), int(data["sequence"]), kinds, sxids)
+    # Neither is in the files of earlier versions.
+    uncorrected = {kind: int(data.get("uncorrected", {}).get(kind, 0)) for kind in UNCORRECTED_KINDS}
+    last = {str(kind): (float(at), str(part)) for kind, (at, part) in data.get("last", {}).items() if kind in KINDS}
+    return _State(str(data["boot"]), int(data["sequence"]), kinds, sxids, uncorrected, last)
 
 
 COLLECTOR = CollectorSpec(

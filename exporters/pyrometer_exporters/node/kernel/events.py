@@ -68,6 +68,39 @@ class Sxid:
     """Its number as NVLink's links have theirs, ``8``; empty where the error is of no link."""
 
 
+# The subject of an event, by kind, for people: a process, a CPU, a memory controller, a device on the bus, a disk.
+_PARTS = {
+    "oom_kill": r"Kill(?:ed)? process (?P<number>\d+) \((?P<name>[^)]*)\)",
+    "machine_check": r"(?P<name>CPU \d+|EDAC \S+?(?=:))",
+    "pcie_aer": r"(?:.*received(?: from)?:? |\S+ )(?P<name>[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])",
+    "nvme": r"(?:^nvme |dev )(?P<name>nvme\d+)",
+}
+_PART = {kind: re.compile(pattern) for kind, pattern in _PARTS.items()}
+_UNCORRECTED = {
+    "machine_check": re.compile(r"EDAC \S+: \d+ UE "),
+    "pcie_aer": re.compile(r"\S+ \S+: (?:AER: (?:Multiple )?Unc|DPC: containment)"),
+}
+UNCORRECTED_KINDS = tuple(_UNCORRECTED)
+
+
+def part_of(kind: str, text: str) -> str:
+    """Return what an event of this kind is about; empty where the line doesn't say it.
+
+    >>> part_of("oom_kill", "Out of memory: Killed process 4711 (python) total-vm:1kB")
+    'python[4711]'
+    """
+    found = _PART[kind].search(text) if kind in _PART else None
+    if found is None:
+        return ""
+    number = found.groupdict().get("number")
+    return f"{found['name']}[{number}]" if number else found["name"]
+
+
+def is_uncorrected(kind: str, text: str) -> bool:
+    """Return whether the line says that the hardware could not correct this error."""
+    return kind in _UNCORRECTED and _UNCORRECTED[kind].match(text) is not None
+
+
 def sxid(text: str) -> Sxid | None:
     """Parse the NVSwitch error that a line begins; None for all other lines."""
     found = _SXID.match(text)

@@ -192,3 +192,37 @@ def _is_connected_to_again(node: Any, after: int) -> None:
     node.clock.now += 15
     assert node.scrape().downs == {}
     assert node.library.calls["nvmlInitWithFlags"] == 2
+
+
+@pytest.mark.parametrize(
+    ("call", "family"),
+    [
+        ("nvmlDeviceGetPowerUsage", "DCGM_FI_DEV_POWER_USAGE"),
+        ("nvmlDeviceGetUtilizationRates", "DCGM_FI_DEV_GPU_UTIL"),
+        ("nvmlDeviceGetFieldValues", "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"),
+    ],
+)
+def test_an_everyday_call_that_ends_in_unknown_costs_its_own_values_and_the_gpu_is_up(
+    make_node: MakeNode, call: str, family: str
+) -> None:
+    node = make_node()
+    node.scrape()
+    node.gpus[1].set(errors={call: 999})
+    scrape = node.scrape()
+    assert scrape.downs == {f"1/{call}": "unknown_error"}
+    assert scrape.value("pyrometer_gpu_up", gpu="1") == 1
+    assert scrape.value("DCGM_FI_DEV_SM_CLOCK", gpu="1") == 345
+    assert family in scrape.names_of("0") - scrape.names_of("1")
+
+
+def test_a_gpu_of_which_more_calls_fail_than_answer_is_down(make_node: MakeNode) -> None:
+    failing = (
+        "nvmlDeviceGetPowerUsage", "nvmlDeviceGetUtilizationRates", "nvmlDeviceGetFieldValues",
+        "nvmlDeviceGetClockInfo", "nvmlDeviceGetEnforcedPowerLimit",
+    )  # fmt: skip
+    node = make_node()
+    node.scrape()
+    node.gpus[1].set(errors=dict.fromkeys(failing, 999))
+    scrape = node.scrape()
+    assert scrape.downs == {"1": "unknown_error"}
+    assert scrape.value("pyrometer_gpu_up", gpu="1") == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
 import time
 from pathlib import Path
@@ -21,6 +22,7 @@ from pyrometer_exporters.node.kernel.follow import Follower
 from pyrometer_exporters.node.kernel.kmsg import Record
 
 EVENTS, LOST = "pyrometer_kernel_events_total", "pyrometer_kernel_log_lost_records_total"
+LAST = "pyrometer_kernel_event_last_timestamp_seconds"
 
 
 def test_every_kind_is_there_from_the_start_at_0(node: Any) -> None:
@@ -245,11 +247,31 @@ def test_output_is_the_golden_one(node: Any) -> None:
     node.log.sxid(3, "0000:c1:00.0", 20034, "LTSSM Fault Up", fatal=True, link=30)
     node.start()
     samples = [item for item in node.collector.collect(time.monotonic() + 4) if isinstance(item, Sample)]
-    text = Renderer().text(samples).decode()
+    text = re.sub(rf"({LAST}\{{.*\}}) .*", r"\1 TIME", Renderer().text(samples).decode())
     golden = Path(__file__).parent / "golden" / "metrics.txt"
     if os.environ.get("PYROMETER_UPDATE_GOLDEN"):
         golden.parent.mkdir(exist_ok=True)
         golden.write_text(text)
     assert text == golden.read_text()
-    parsed = {family.name for family in text_string_to_metric_families(text)}
+    parsed = {family.name for family in text_string_to_metric_families(text.replace("TIME", "0"))}
     assert parsed == {family.name.removesuffix("_total") for family in COLLECTOR.families}
+
+
+def test_the_latest_event_of_a_kind_has_its_time_and_what_it_was_about_over_restarts(node: Any) -> None:
+    node.log.oom_kill(1, "a")
+    node.log.oom_kill(4711, "python")
+    node.until({"oom_kill": 2})
+    last = {key[1:]: value for key, value in node.scrape().items() if key[0] == LAST}
+    assert last.keys() == {("oom_kill", "python[4711]")}
+    node.start()
+    assert {key[1:]: value for key, value in node.scrape().items() if key[0] == LAST} == last
+
+
+def test_what_the_hardware_could_not_correct_counts_apart(node: Any) -> None:
+    node.log.write("EDAC MC0: 1 CE memory read error on DIMM0")
+    node.log.write("EDAC MC2: 1 UE memory scrubbing error")
+    node.log.write("pcieport 0000:3a:00.0: AER: Uncorrectable (Non-Fatal) error message received from 0000:3b:00.0")
+    node.until({"machine_check": 2, "pcie_aer": 1})
+    found = node.scrape()
+    assert found["pyrometer_kernel_uncorrected_events_total", "machine_check"] == 1
+    assert found["pyrometer_kernel_uncorrected_events_total", "pcie_aer"] == 1

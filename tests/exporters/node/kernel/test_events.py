@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyrometer_exporters.node.kernel.events import KINDS, Sxid, kind_of, sxid
+from pyrometer_exporters.node.kernel.events import KINDS, Sxid, kind_of, part_of, sxid
 from pyrometer_exporters.node.kernel.kmsg import Record
 
 EVENTS = [
@@ -114,3 +114,19 @@ def test_any_line_has_a_known_kind_or_none(text: str, level: int) -> None:
     assert kind_of(Record(level, 1, 1.0, text)) in (None, *KINDS)
     sxid(text)
     sxid(f"nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): {text}")
+
+
+@pytest.mark.parametrize(
+    ("kind", "part"),
+    [
+        ("oom_kill", "python[4711]"),
+        ("machine_check", "CPU 3"),
+        ("machine_check", "EDAC MC2"),
+        ("pcie_aer", "0000:3b:00.0"),
+        ("pcie_aer", "10000:e0:06.0"),
+        ("nvme", "nvme3"),
+        ("nvme", "nvme0"),
+    ],
+)
+def test_an_event_names_what_it_is_about(kind: str, part: str) -> None:
+    assert part in {part_of(kind, line) for of, line in EVENTS if of == kind}

@@ -18,6 +18,12 @@ CRITICAL = Family(
     "Those of pyrometer_gpu_xid_errors_total of class critical, all codes together: one series a GPU to watch.",
     GPU_LABELS,
 )
+CRITICAL_LAST = Family(
+    "pyrometer_gpu_xid_critical_last_timestamp_seconds",
+    "gauge",
+    "When a critical Xid of the GPU last came, in s since the epoch; absent where none ever came.",
+    GPU_LABELS,
+)
 CONSEQUENCES = Family(
     "pyrometer_gpu_xid_consequences_total",
     "counter",
@@ -45,4 +51,4 @@ DCGM_XID_ERRORS = Family(
     "pyrometer_gpu_xid_errors_total counts.",
     (*DCGM_LABELS, "err_code", "err_msg"),
 )
-FAMILIES = (DCGM_XID_ERRORS, ERRORS, CRITICAL, CONSEQUENCES, LAST_TIMESTAMP, LAST_INFO)
+FAMILIES = (DCGM_XID_ERRORS, ERRORS, CRITICAL, CRITICAL_LAST, CONSEQUENCES, LAST_TIMESTAMP, LAST_INFO)

@@ -152,6 +152,14 @@ class Ledger:
                 found[key.pci] += count
         return found
 
+    def critical_at(self) -> dict[str, float]:
+        """Return when the latest critical event came, by PCI address of the GPUs that had one."""
+        found: dict[str, float] = {}
+        for key, xid_class in self.counts:
+            if xid_class == "critical" and key in self.at:
+                found[key.pci] = max(self.at[key], found.get(key.pci, 0.0))
+        return found
+
     def _known_gone(self, key: Key) -> bool:
         """Return whether a line without an Xid is a repetition: the driver prints one for each call on a lost GPU."""
         return key.pci in self.gone or bool(self.recent.get(key))

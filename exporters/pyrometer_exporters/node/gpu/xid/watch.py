@@ -168,6 +168,9 @@ class XidWatch:
         yield from self._errors(labels)
         critical = ledger.critical()
         yield from (families.CRITICAL.sample(critical[pci], *names) for pci, names in labels.items())
+        for pci, at in ledger.critical_at().items():
+            if pci in labels:
+                yield families.CRITICAL_LAST.sample(at, *labels[pci])
         for (key, cause), count in ledger.consequences.items():
             if key.pci in labels:
                 yield families.CONSEQUENCES.sample(count, *labels[key.pci], str(key.xid), cause)
