@@ -20,11 +20,8 @@ from pyrometer_alerting.model.message import Block, Message
 from pyrometer_alerting.render.chart_block import chart_block
 from pyrometer_alerting.state.lifecycle import rank, worst
 
-MAX_CAUSES = 5
-MAX_SEEN = 2
-MAX_MEMBERS = 12
-FIELD = 300
-PARAGRAPH = 900
+MAX_CAUSES, MAX_SEEN, MAX_MEMBERS = 5, 2, 12
+FIELD, PARAGRAPH = 300, 900
 CAUSES = 2800
 DEGRADE_LEVELS = 4  # 0 everything, 1 without chart, 2 without fields and context, 3 plain text only
 WITHOUT_CHART = 1
@@ -293,9 +290,8 @@ def _members(incident: Incident) -> str:
         MAX_MEMBERS, incident.members, key=lambda alert: (not alert.firing, -rank(worst([alert])), alert.starts_at)
     )
     named = len(incident.alertnames()) > 1
-    visible = [
-        ("\u2022 " if alert.firing else "\u2713 ") + text.mrkdwn(_member(alert, named=named), 100) for alert in first
-    ]
+    marks = {True: "\u2022", False: "\u2713"}
+    visible = [f"{marks[alert.firing]} {text.mrkdwn(_member(alert, named=named), 100)}" for alert in first]
     if hidden := len(incident.members) - len(first):
         visible.append(f"{text.ELLIPSIS} and {hidden} more")
     if incident.truncated:
