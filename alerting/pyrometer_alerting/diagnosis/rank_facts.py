@@ -38,7 +38,8 @@ def waits(questions: Questions) -> Look:
     leads, usual = _leads(now, questions)
     past, _usual = _leads(before, questions)
     found = _Waits(now, leads, usual, past)
-    if not found.ahead:
+    # Without the ranks of a silent node nobody knows who waits less than the others.
+    if not found.ahead and not questions.roster.silent:
         found = _Waits(now, _shifts(now, before, questions), dict.fromkeys(now, middle(now.values()) or 0.0), {})
     by_node: dict[str, list[str]] = defaultdict(list)
     for rank in found.ahead:
