@@ -107,7 +107,7 @@ class Routing:
         if not mentions or not incident.firing or incident.acknowledged:
             return message
         call = " ".join(mentions)
-        block = {"type": "context", "elements": [{"type": "mrkdwn", "text": call}]}
+        block = {"type": "context", "elements": [{"type": "mrkdwn", "text": call, "verbatim": True}]}
         return Message(f"{call} {message.text}", [*message.blocks, block] if message.blocks else [])
 
 
