@@ -162,7 +162,7 @@ docs: reference
 # How often the diagnosis is right: about an hour for all kinds and three seeds that nothing was chosen with.
 DIAGNOSIS_SEEDS := 101-103
 diagnosis: stack
-	@$(BIN)/python -m pyrometer_simulator.incidents --seeds $(DIAGNOSIS_SEEDS) --every 60 --verbose --write docs/diagnosis.md
+	@$(BIN)/python -m pyrometer_simulator.incidents --seeds $(DIAGNOSIS_SEEDS) --every 30 --verbose --write docs/diagnosis.md
 
 bench: $(STAMP)
 	@for b in benchmarks/bench_*.py; do echo ">> $$b"; $(BIN)/python $$b; done

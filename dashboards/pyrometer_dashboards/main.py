@@ -6,8 +6,9 @@ import argparse
 import importlib
 import json
 import pkgutil
+import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from itertools import product
 from pathlib import Path
@@ -18,6 +19,11 @@ from pyrometer_dashboards.lint import run, schema
 from pyrometer_dashboards.model import Board
 from pyrometer_dashboards.screenshots.boards import BEGIN, END, View, replace_between_marks, timing_table, visit_boards
 from pyrometer_dashboards.screenshots.browser import BrowserError
+
+# The jobs of compose/prometheus/prometheus.yaml that rules and boards select by name.
+JOBS = {"node": "the node exporters", "cluster": "the cluster exporter"}
+# In a rule's text, and in a board's JSON, where quotes are escaped.
+_JOB = re.compile(rf'(\bjob=\\?")({"|".join(JOBS)})(\\?")')
 
 
 class _Flags(argparse.ArgumentParser):
@@ -46,6 +52,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Flags)
     build = commands.add_parser("build", help="write all boards to a folder")
     build.add_argument("folder", type=Path)
+    rules = commands.add_parser("rules", help="write the alert rules of a folder to another, for your names of jobs")
+    rules.add_argument("source", type=Path, help="the folder alert_rules of this project")
+    rules.add_argument("folder", type=Path)
+    for command in (build, rules):
+        _add_jobs(command)
     check = commands.add_parser("check", help="check our boards, or the given files; one line per finding")
     check.add_argument("files", type=Path, nargs="*", metavar="FILE")
     _add_see(
@@ -55,7 +66,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     flags = parser.parse_args(argv)
     commands_of = {
-        "build": lambda: _build(flags.folder),
+        "build": lambda: _build(flags.folder, _jobs(flags)),
+        "rules": lambda: _rules(flags.source, flags.folder, _jobs(flags)),
         "check": lambda: _check(flags.files),
         "see": lambda: _see(flags),
     }
@@ -64,6 +76,34 @@ def main(argv: Sequence[str] | None = None) -> int:
     except _UsageError as error:
         sys.stderr.write(f"pyrometer-dashboards: {error}\n")
         return 2
+
+
+def _add_jobs(command: argparse.ArgumentParser) -> None:
+    for job, what in JOBS.items():
+        command.add_argument(
+            f"--job-{job}", metavar="NAME", default=job, help=f"your Prometheus' job for {what} (default: %(default)s)"
+        )
+
+
+def _jobs(flags: argparse.Namespace) -> dict[str, str]:
+    jobs = {job: str(getattr(flags, f"job_{job}")) for job in JOBS}
+    for job, name in jobs.items():
+        if not name or set(name) & set('"\\\n'):
+            raise _UsageError(f"--job-{job}: {name!r} can't be a job's name in a query")
+    return jobs
+
+
+def with_jobs(text: str, jobs: Mapping[str, str]) -> str:
+    """Return rules or a board's JSON with other names for our jobs: ``job="node"`` becomes ``job="gpu-exporters"``."""
+    return _JOB.sub(lambda found: f"{found[1]}{jobs[found[2]]}{found[3]}", text)
+
+
+def _rules(source: Path, folder: Path, jobs: Mapping[str, str]) -> int:
+    paths = sorted(source.glob("*.rules.yaml"))
+    if not paths:
+        raise _UsageError(f"no *.rules.yaml in {source}: give the folder alert_rules of this project")
+    texts = {path.name: with_jobs(path.read_text(encoding="utf-8"), jobs) for path in paths}
+    return _write(folder, texts)
 
 
 def _add_see(see: argparse.ArgumentParser) -> None:
@@ -97,10 +137,14 @@ class _UsageError(Exception):
     """The request can't be carried out; the message is one line."""
 
 
-def _build(folder: Path) -> int:
+def _build(folder: Path, jobs: Mapping[str, str]) -> int:
+    return _write(folder, {name: with_jobs(text, jobs) for name, text in rendered().items()})
+
+
+def _write(folder: Path, texts: Mapping[str, str]) -> int:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name, text in rendered().items():
+        for name, text in texts.items():
             (folder / name).write_text(text, encoding="utf-8")
     except OSError as error:
         raise _UsageError(f"can't write to {folder}: {error.strerror}") from None

@@ -30,7 +30,7 @@ from pyrometer_simulator.sysfs_layout import (
     HCA_ADDRESSES,
     HCA_FUNCTION,
 )
-from pyrometer_simulator.sysfs_nic import SimulatedInterface, SimulatedNic
+from pyrometer_simulator.sysfs_nic import SimulatedInterface, SimulatedNic, write_value
 
 __all__ = ["SimulatedInterface", "SimulatedNic", "SysfsTree"]
 
@@ -61,6 +61,11 @@ class SysfsTree:
     def nics(self) -> tuple[SimulatedNic, ...]:
         """All HCAs, in order."""
         return tuple(self._nics.values())
+
+    @property
+    def interfaces(self) -> tuple[SimulatedInterface, ...]:
+        """All interfaces, those of HCAs included."""
+        return tuple(self._interfaces.values())
 
     def nic(self, name: str) -> SimulatedNic:
         """Return an HCA by name.
@@ -126,6 +131,39 @@ class SysfsTree:
         function = self._nics[name].folder.parents[1]
         self._link("bus/pci/devices", function.name, function)
         self.plug(name)
+
+    def break_files(self, name: str) -> None:
+        """Let every read of a device's ports give nothing, as when its firmware hangs.
+
+        Raises:
+            KeyError: there is none of this name.
+        """
+        folder = self._nics[name].folder / "ports/1"
+        for path in [*folder.iterdir(), *(folder / "counters").iterdir(), *(folder / "hw_counters").iterdir()]:
+            if path.is_file():
+                write_value(path, "")
+
+    def unload_driver(self) -> None:
+        """Unload the HCAs' driver: their devices are gone, the cards stay on the bus."""
+        for name in self._nics:
+            self.unplug(name)
+        drivers = self.sysfs / "bus/pci/drivers"
+        (drivers / "mlx5_core").rename(drivers.parent / "mlx5_core.unloaded")
+
+    def load_driver(self) -> None:
+        """Load the HCAs' driver again after :meth:`unload_driver`."""
+        drivers = self.sysfs / "bus/pci/drivers"
+        (drivers.parent / "mlx5_core.unloaded").rename(drivers / "mlx5_core")
+        for name in self._nics:
+            self.plug(name)
+
+    def make_virtual(self, name: str) -> None:
+        """Make a device a virtual function of another.
+
+        Raises:
+            KeyError: there is none of this name.
+        """
+        (self._nics[name].folder.parents[1] / "physfn").symlink_to("../physical")
 
     def rename(self, old: str, new: str) -> None:
         """Rename a device, as a udev rule or ``rdma dev set name`` does.
@@ -211,5 +249,5 @@ class SysfsTree:
 
 
 def _below(address: str) -> str:
-    """Return the root bus of a function that has one of its own, ``pci0000:18``."""
-    return f"pci{address[:7]}"
+    """Return the root bus and root port above a function, ``pci0000:18/0000:18:1f.0``."""
+    return f"pci{address[:7]}/{address[:-4]}1f.0"

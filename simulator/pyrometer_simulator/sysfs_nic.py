@@ -52,6 +52,10 @@ class Values:
         """Return a counter's current value."""
         return int(str(self._values[name]))
 
+    def code(self, name: str) -> int:
+        """Return the number of a state such as ``4: ACTIVE``."""
+        return int(str(self._values[name]).partition(":")[0])
+
     def holds(self, name: str, value: object) -> bool:
         """Return whether a file has this value."""
         return self._values[name] == value
@@ -96,6 +100,11 @@ class SimulatedInterface:
     def is_up(self) -> bool:
         """True if there is a carrier."""
         return self.values.get("carrier") == 1
+
+    @property
+    def is_switched_on(self) -> bool:
+        """True unless an administrator has switched the interface off."""
+        return self.values.holds("flags", FLAGS_UP)
 
     def down(self) -> None:
         """Lose the carrier, if there is one."""
@@ -223,6 +232,13 @@ class SimulatedNic:
         self.port.set("state", state)
         self.port.set("phys_state", phys_state)
         self.port.set("rate", rate)
+
+    def heat(self, celsius: float) -> None:
+        """Set the temperature of the cable's module."""
+        folder = self.folder.parents[1] / "hwmon/hwmon0"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "temp1_label").write_text("Module0\n")
+        (folder / "temp1_input").write_text(f"{celsius * 1000:.0f}\n")
 
     def _fixed_files(self, port: Path) -> None:
         (port / "gids").mkdir()

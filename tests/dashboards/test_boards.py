@@ -153,3 +153,28 @@ def test_checking_somebody_elses_board_has_a_line_per_finding(
     assert any("schemaVersion 39" in line for line in lines)
     assert any("Hot: rate() over [5m]" in line for line in lines)
     assert all(line.startswith(str(path)) for line in lines)
+
+
+def test_rules_and_boards_are_written_for_other_names_of_jobs(tmp_path: Path) -> None:
+    rules = Path(__file__).resolve().parents[2] / "alert_rules"
+    assert main(["rules", str(rules), str(tmp_path / "rules"), "--job-node=gpu-exporters", "--job-cluster=once"]) == 0
+    assert main(["build", str(tmp_path / "boards"), "--job-node=gpu-exporters", "--job-cluster=once"]) == 0
+    ours = [*rules.glob("*.rules.yaml"), *(rules.parent / "dashboards/json").glob("*.json")]
+    theirs = [*(tmp_path / "rules").iterdir(), *(tmp_path / "boards").iterdir()]
+    assert {path.name for path in theirs} == {path.name for path in ours}
+    before, after = ("".join(path.read_text() for path in sorted(paths, key=_name)) for paths in (ours, theirs))
+    assert after.replace("gpu-exporters", "node").replace('job="once"', 'job="cluster"') == before
+    assert 'job="node"' not in after.replace("\\", "")
+
+
+def _name(path: Path) -> str:
+    return path.name
+
+
+@pytest.mark.parametrize(("flag", "source"), [('--job-node=a"b', "alert_rules"), ("--job-node=a", "docs")])
+def test_what_cannot_be_written_as_rules_ends_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], flag: str, source: str
+) -> None:
+    folder = Path(__file__).resolve().parents[2] / source
+    assert main(["rules", str(folder), str(tmp_path / "rules"), flag]) == 2
+    assert capsys.readouterr().err.count("\n") == 1

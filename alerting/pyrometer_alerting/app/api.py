@@ -70,6 +70,7 @@ def _as_json(incident: Incident, root: Operation | None, style: Style) -> dict[s
                 "against": list(cause.against),
                 "since": cause.since,
                 "score": cause.score,
+                "confidence": cause.confidence,
                 "labels": dict(cause.labels or {}),
                 "text": cause_line(cause),
             }

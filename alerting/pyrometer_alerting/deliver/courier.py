@@ -52,7 +52,7 @@ class Courier:
         self._clock, self._metrics = clock, metrics
         self._timing = timing or Timing()
         self.composer, self._charts = Composer(style), style.charts
-        self.limits = SendLimits(channel, self._timing.probe)
+        self.limits = SendLimits(channel, self._timing)
         self._stepped_at = 0.0
         self._wake = threading.Event()
         self._stopped = False
@@ -172,8 +172,12 @@ class Courier:
                 return
             native = has_native_charts_enabled(tx, self._charts, now)
             into = tx.incident(incident.joined_into)
-            builder = self.composer.builder(incident, into, operation, self.limits.target(operation), native=native)
-            level, message = degraded(operation.degrade, builder)
+        # Outside the transaction: a message of thousands of alerts must not keep Alertmanager waiting.
+        builder = self.composer.builder(incident, into, operation, self.limits.target(operation), native=native)
+        level, message = degraded(operation.degrade, builder)
+        with self._store.transaction() as tx:
+            if tx.outbox.get(operation.op_id) != operation:
+                return  # it has changed meanwhile: the next step builds it again
             operation = replace(operation, degrade=level)
             if operation.channel and operation.ts and message.digest() == operation.shown:
                 tx.outbox.finish(operation, operation.channel, operation.ts, message.digest(), now)
@@ -284,6 +288,7 @@ class Courier:
             self._lookup_failed(operation, failure, now)
             return
         self._count(slack_method(operation), "ok")
+        self.limits.record_answer()
         with self._store.transaction() as tx:
             if posts:
                 tx.outbox.adopt(operation, channel, posts[0], now)

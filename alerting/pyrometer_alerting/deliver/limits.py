@@ -31,11 +31,12 @@ class Timing:
 class SendLimits:
     """Tracks what Slack refuses at present; `channel` is the service's own."""
 
-    def __init__(self, channel: str, probe_seconds: float) -> None:
-        self._channel, self._probe_seconds = channel, probe_seconds
+    def __init__(self, channel: str, timing: Timing) -> None:
+        self._channel, self._timing, self._probe_seconds = channel, timing, timing.probe
         self._free_at: dict[tuple[str, str], float] = {}  # (method, channel if limited per channel) -> end of its limit
         self._blocked: tuple[SlackFailure, float] | None = None  # (reason, time of the next attempt)
         self._parked: dict[str, tuple[str, float]] = {}  # channel -> (reason, time of the next attempt)
+        self._failures, self._away_until = 0, 0.0  # of any operation in a row: Slack itself is away
 
     @property
     def blocked(self) -> str:
@@ -63,10 +64,17 @@ class SendLimits:
         """Return when it may be tried: a post can go to another channel, an edit must wait for its own."""
         where = self.target(operation) if operation.ts is None and operation.kind == "root" else operation.target
         parked_until = self._parked.get(where or self._channel, ("", 0.0))[1]
-        return max(operation.not_before, self._free_at.get(self._limit_of(operation), 0.0), parked_until)
+        limited_until = self._free_at.get(self._limit_of(operation), 0.0)
+        return max(operation.not_before, limited_until, parked_until, self._away_until)
 
     def record_failure(self, operation: Operation, failure: SlackFailure, now: float) -> None:
         """Note how long this method, this channel or everything must wait."""
+        if failure.trouble in (Trouble.SAFE, Trouble.AMBIGUOUS):
+            # One wait for all: with one for each, hundreds of messages would be many calls a second to an absent Slack.
+            self._away_until = now + self._timing.again(self._failures)
+            self._failures += 1
+        else:
+            self._failures = 0
         if failure.trouble is Trouble.RATE:
             self._free_at[self._limit_of(operation)] = now + failure.retry_after
         if failure.trouble is Trouble.AUTH:
@@ -76,14 +84,20 @@ class SendLimits:
             where = (operation.target or self._channel) if has_place else self.target(operation)
             self._parked[where] = (failure.code, now + self._probe_seconds)
 
+    def record_answer(self) -> None:
+        """Note that Slack answers."""
+        self._failures, self._away_until = 0, 0.0
+
     def record_success(self, operation: Operation) -> None:
-        """Note that its channel can be reached."""
+        """Note that Slack and its channel can be reached."""
+        self.record_answer()
         self._parked.pop(self.target(operation), None)
 
     def shorten(self, now: float) -> None:
         """End all waiting: after the clock was set back it would last longer by as much."""
         self._free_at.clear()
         self._parked.clear()
+        self._away_until = 0.0
         if self._blocked is not None:
             self._blocked = (self._blocked[0], now)
 

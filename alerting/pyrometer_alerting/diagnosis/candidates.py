@@ -82,6 +82,8 @@ def _by_part(found: Iterable[Group]) -> list[Candidate]:
 
 def _candidate(family: str, same: Sequence[Group]) -> Candidate:
     ordered = tuple(sorted(same, key=_naming))
+    if flapping := [group for group in ordered if group.facts[0].kind == "link_flap" and group.facts[0].count > 1]:
+        ordered = (*flapping, *(group for group in ordered if group not in flapping))  # not "link down", of its last
     facts = tuple(fact for group in ordered for fact in group.facts)
     return Candidate(ordered[0].labels, family, ordered[0].facts[0].kind, facts, ordered)
 

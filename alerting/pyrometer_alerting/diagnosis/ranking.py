@@ -24,6 +24,8 @@ STOPPED_SECONDS = 45.0  # three scrapes of 15 s without another increment
 BLIP_SECONDS = 2.0
 COOL_CELSIUS = 70.0  # an H100 starts to slow down at 87 C; below this heat is an unlikely explanation
 MANY = 4  # parts of the run with the same fact, at least: then one of them is like its peers
+# Alerts on something that happened within their window: they end with the window, and what they report does not.
+EVENT_ALERTS = frozenset({"FabricMassEvent", "NvswitchFatalError", "GpuXidCritical"})
 SHOWN = 0.05  # probability from which a cause is among those that were seen
 
 
@@ -144,7 +146,7 @@ def _last(fact: Fact) -> float | None:
 
 def _is_event(facts: Sequence[Fact]) -> bool:
     """Return whether the facts are moments whose effect lasts, such as an Xid; a link must go on flapping."""
-    return any(fact.moments and fact.kind != "link_flap" for fact in facts)
+    return any((fact.moments and fact.kind != "link_flap") or fact.detail in EVENT_ALERTS for fact in facts)
 
 
 def _measured(candidate: Candidate) -> Sequence[Fact]:

@@ -14,6 +14,7 @@ from pyrometer_alerting.model.text import clock_utc, duration, percent
 SLOWDOWNS = frozenset({"hw_thermal", "sw_thermal", "hw_power_brake", "hw_slowdown"})
 SHARES = frozenset({"clocks_setting", "power_cap", "board_limit", "reliability"})
 MOST_SENTENCES = 6
+SCRAPE_SECONDS = 5.0  # as in compose/prometheus
 SAME_WAIT = 0.005  # of the step
 _PARTS = {"data": "data loading", "gc": "garbage collection", "checkpoint": "a checkpoint", "eval": "evaluation"}
 
@@ -99,7 +100,8 @@ def _sentence(fact: Fact, group: Group) -> str:
 
 def _slowdown(fact: Fact, group: Group) -> str:
     name = KINDS[fact.kind].name
-    until = fact.seen_at if fact.ended is None else fact.ended
+    # The counter was read by the newest scrape, which is up to an interval old.
+    until = fact.seen_at - SCRAPE_SECONDS if fact.ended is None else fact.ended
     share = min((fact.value or 0.0) / max(until - (fact.began or until), 1.0), 1.0)
     reason = name if len(group.facts) > 1 or fact.kind == "hw_slowdown" else "throttled"
     began = f"since before {clock_utc(fact.began)}" if fact.chronic and fact.began is not None else since(fact)
@@ -227,6 +229,10 @@ def _rank_silent(fact: Fact) -> str:
     return f"{fact.detail} {'is' if fact.detail.startswith('rank ') else 'are'} behind the others{step}"
 
 
+def _behind(fact: Fact) -> str:
+    return fact.detail or "behind in a collective"
+
+
 def _node_silent(fact: Fact) -> str:
     return f"no data since {clock_utc(fact.began)}" if fact.began is not None else "no data in the last hour"
 
@@ -312,6 +318,7 @@ _SENTENCES: Mapping[str, Callable[[Fact], str]] = {
     "least_wait": _least_wait,
     "pcie_width": _pcie,
     "rank_silent": _rank_silent,
+    "behind": _behind,
     "node_silent": _node_silent,
     "tagged": _tagged,
     "pressure": _pressure,

@@ -174,4 +174,4 @@ def _footer(report: DigestReport, style: Style) -> list[str]:
 
 
 def _mrkdwn(content: str) -> dict[str, Any]:
-    return {"type": "mrkdwn", "text": content}
+    return {"type": "mrkdwn", "text": content, "verbatim": True}

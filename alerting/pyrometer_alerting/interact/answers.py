@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Sequence
 
+from pyrometer_alerting.diagnosis import account
 from pyrometer_alerting.model import text
 from pyrometer_alerting.model.incident import Incident, culprits, part_of
 from pyrometer_alerting.render.messages import causes_text, headline
@@ -38,7 +39,7 @@ def muted(firing: Sequence[Incident], silences: Sequence[Silence], now: float) -
 
 
 def why(run: str, incidents: Sequence[Incident], now: float) -> str:
-    """Return the causes of a run's newest incident."""
+    """Return the causes of a run's newest incident, and the account of them as far as it fits."""
     mine = [one for one in incidents if one.run == run]
     if not mine:
         return f"No incident of run {text.mrkdwn(run, 100)} is known."
@@ -46,7 +47,12 @@ def why(run: str, incidents: Sequence[Incident], now: float) -> str:
     when = text.duration(now - (newest.started_at if newest.resolved_at is None else newest.resolved_at))
     state = f"fires for {when}" if newest.firing else f"ended {when} ago"
     causes = causes_text(newest) or "*Likely causes*\n1. unknown"
-    return text.join_lines([f"{text.escape(headline(newest))} ({state})", causes], 2900)
+    facts = newest.diagnosis.facts if newest.diagnosis is not None else ()
+    details = [text.mrkdwn(line, 200) for line in account.lines(newest) if line] if facts else []
+    more = (
+        [f"*Facts and weights* (`pyrometer-alerting explain {text.mrkdwn(newest.id[:8], 8)}` has all)"] if facts else []
+    )
+    return text.join_lines([f"{text.escape(headline(newest))} ({state})", causes, *more, *details[1:]], 2900)
 
 
 def node(incident: Incident, firing: Sequence[Incident], links: Sequence[str], now: float) -> str:

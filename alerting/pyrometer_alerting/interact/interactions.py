@@ -41,6 +41,8 @@ EVERYONE = "*"
 _HOURS = {SILENCE_1H: 1, SILENCE_4H: 4}
 _JUDGEMENTS = {JUDGE_RIGHT: True, JUDGE_WRONG: False}
 _NOT_LISTED = "You are not on the list of users who may do this (slack-users)."
+_ENVELOPE = "envelope:"
+_MAX_ENVELOPES = 500  # Slack repeats within an hour
 _REASON = "reason"
 _CALLBACK = "pyrometer_silence"
 
@@ -92,7 +94,22 @@ class Interactions:
     def command(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         """Answer a `/pyrometer ...` command; only its user sees the answer."""
         words = str(payload.get("text", "")).split(maxsplit=1)
+        person = str(payload.get("user_id", ""))
+        if self.users and not self.may(person):
+            self._audit(_person({"user": {"id": person}}), "refused", "", "command")
+            return {"response_type": "ephemeral", "text": _NOT_LISTED}
         return {"response_type": "ephemeral", "text": self._asked(words)}
+
+    def is_repeated(self, envelope: str) -> bool:
+        """Return whether this envelope was handled before, by an earlier process too; remember it."""
+        with self._store.transaction() as tx:
+            known = tx.facts(_ENVELOPE)
+            if envelope in known:
+                return True
+            for old in sorted(known, key=lambda each: float(known[each]))[: max(0, len(known) + 1 - _MAX_ENVELOPES)]:
+                tx.forget_fact(_ENVELOPE + old)
+            tx.save_fact(_ENVELOPE + envelope, repr(self._clock.wall()))
+        return False
 
     def _asked(self, words: list[str]) -> str:
         now = self._clock.wall()
@@ -311,7 +328,7 @@ class Interactions:
     def _tell(self, tx: Transaction, incident: Incident, content: str) -> None:
         now = self._clock.wall()
         tx.outbox.request(incident.id, now, now, incident.channel)
-        blocks = [{"type": "section", "text": {"type": "mrkdwn", "text": content}}]
+        blocks = [{"type": "section", "text": {"type": "mrkdwn", "text": content, "verbatim": True}}]
         tx.outbox.reply(incident.id, json.dumps({"text": content, "blocks": blocks}), now)
 
     def _refuse(self, person: Person, channel: str, incident_id: str, action: str) -> None:
@@ -343,7 +360,10 @@ def _view(incident: Incident, hours: int, channel: str, previews: Sequence[Previ
         "close": {"type": "plain_text", "text": "Cancel"},
         "private_metadata": json.dumps(metadata),
         "blocks": [
-            {"type": "section", "text": {"type": "mrkdwn", "text": text.join_lines([head, *lines], 2900)}},
+            {
+                "type": "section",
+                "text": {"type": "mrkdwn", "text": text.join_lines([head, *lines], 2900), "verbatim": True},
+            },
             {
                 "type": "input",
                 "block_id": _REASON,

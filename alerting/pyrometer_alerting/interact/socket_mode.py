@@ -76,6 +76,8 @@ class Listener:
         if request.type != "interactive":
             return
         try:
+            if self._interactions.is_repeated(request.envelope_id):  # Slack repeats what it saw no answer to
+                return
             if payload.get("type") == "block_actions":
                 self._interactions.clicked(payload)
             elif payload.get("type") == "view_submission":

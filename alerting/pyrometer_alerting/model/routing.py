@@ -107,7 +107,7 @@ class Routing:
         if not mentions or not incident.firing or incident.acknowledged:
             return message
         call = " ".join(mentions)
-        block = {"type": "context", "elements": [{"type": "mrkdwn", "text": call}]}
+        block = {"type": "context", "elements": [{"type": "mrkdwn", "text": call, "verbatim": True}]}
         return Message(f"{call} {message.text}", [*message.blocks, block] if message.blocks else [])
 
 
@@ -225,8 +225,12 @@ def _choices(node: Node, known: Iterable[str]) -> list[str]:
 
 def _redacted(incident: Incident, allowed: frozenset[str]) -> Incident:
     """Hide the values of all other labels, also inside texts; values of one or two characters are not sought there."""
-    causes = incident.diagnosis.causes if incident.diagnosis is not None else ()
+    found = incident.diagnosis
+    causes = () if found is None else (*found.causes, *found.seen)
     sets = [alert.labels for alert in incident.members] + [cause.labels or {} for cause in causes]
+    if found is not None:
+        silent = found.roster.silent if found.roster is not None else {}
+        sets += [*(fact.labels for fact in found.facts), *({"node": node} for node in silent)]
     secret = {value for labels in sets for name, value in labels.items() if name not in allowed and len(value) > 2}
     redactor = _Redactor(secret, allowed)
     return replace(
@@ -258,7 +262,10 @@ class _Redactor:
 
     def diagnosis(self, diagnosis: Diagnosis) -> Diagnosis:
         causes = tuple(self.cause(cause) for cause in diagnosis.causes)
-        return replace(diagnosis, causes=causes, missing=tuple(map(self.text, diagnosis.missing)))
+        seen = tuple(self.cause(cause) for cause in diagnosis.seen)
+        missing, revision = tuple(map(self.text, diagnosis.missing)), self.text(diagnosis.revision)
+        # Facts are for `explain` on the host: their queries name everything.
+        return replace(diagnosis, causes=causes, seen=seen, missing=missing, revision=revision, facts=(), roster=None)
 
     def cause(self, cause: Cause) -> Cause:
         return replace(

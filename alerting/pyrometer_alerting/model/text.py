@@ -7,6 +7,7 @@ make one name look like another.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
@@ -17,6 +18,12 @@ _DROPPED_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
 _INVISIBLE = frozenset("\u115f\u1160\u2800\u3164\uffa0\u034f")
 _ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 ELLIPSIS = "\u2026"
+_LOOKALIKES = {ord("`"): "'", ord("*"): "\u2217", ord("~"): "\u223c"}
+_MARKUP = re.compile(r"[`*~_:]|^>")
+# Inside a word, as in mlx5_0, it means nothing.
+_OUTER_UNDERSCORE = re.compile(r"(?<![^\W_])_|_(?![^\W_])")
+# Not those of times, PCI and MAC addresses and GUIDs.
+_EMOJI = re.compile(r":(?=(?!\d+:|[0-9a-f]{2}:|[0-9a-f]*\d[0-9a-f]*:)[\w+'-]+:|100:)", re.IGNORECASE)
 
 
 def clean(value: str) -> str:
@@ -58,7 +65,20 @@ def words(value: str, limit: int) -> str:
 
 def mrkdwn(value: str, limit: int) -> str:
     """Return clean, escaped text of at most `limit` units, without backticks; no escape is cut in half."""
-    return _cut(clean(value).replace("`", "'"), limit, lambda char: _ESCAPES.get(char, char))
+    return _cut(_without_markup(clean(value)), limit, lambda char: _ESCAPES.get(char, char))
+
+
+def _without_markup(value: str) -> str:
+    """Replace what Slack would render as formatting or as an emoji by characters that look alike: it has no escape.
+
+    URLs, `@channel` and `#general` stay as they are; `verbatim` of the text object keeps Slack from turning them into
+    links and mentions.
+    """
+    if not _MARKUP.search(value):
+        return value
+    value = value.translate(_LOOKALIKES)
+    value = f"\u203a{value[1:]}" if value.startswith(">") else value  # a quotation
+    return _EMOJI.sub("\u2236", _OUTER_UNDERSCORE.sub("\u02cd", value))
 
 
 def _cut(value: str, limit: int, shown: Callable[[str], str]) -> str:

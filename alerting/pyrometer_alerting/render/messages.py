@@ -7,6 +7,7 @@ characters, and a chart of 3,000; a test with hostile labels checks it.
 
 from __future__ import annotations
 
+import heapq
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -19,11 +20,8 @@ from pyrometer_alerting.model.message import Block, Message
 from pyrometer_alerting.render.chart_block import chart_block
 from pyrometer_alerting.state.lifecycle import rank, worst
 
-MAX_CAUSES = 5
-MAX_SEEN = 2
-MAX_MEMBERS = 12
-FIELD = 300
-PARAGRAPH = 900
+MAX_CAUSES, MAX_SEEN, MAX_MEMBERS = 5, 2, 12
+FIELD, PARAGRAPH = 300, 900
 CAUSES = 2800
 DEGRADE_LEVELS = 4  # 0 everything, 1 without chart, 2 without fields and context, 3 plain text only
 WITHOUT_CHART = 1
@@ -96,7 +94,7 @@ def build_reply(incident: Incident, event: str, style: Style) -> Message:
     notice = f"[{text.mrkdwn(style.notice, 75)}]" if style.notice else ""
     line = " ".join(piece for piece in (summary, part and f"({part})", notice) if piece)
     content = f"{line}\n{detail}" if detail else line
-    return Message(content, [{"type": "section", "text": {"type": "mrkdwn", "text": content}}])
+    return Message(content, [{"type": "section", "text": _mrkdwn(content)}])
 
 
 def build_split_reply(rest: Incident, parted: Incident, style: Style) -> Message:
@@ -108,7 +106,7 @@ def build_split_reply(rest: Incident, parted: Incident, style: Style) -> Message
     if not rest.firing:
         lines.append(build_reply(rest, "resolved", style).text)
     content = "\n".join(lines)
-    return Message(content, [{"type": "section", "text": {"type": "mrkdwn", "text": content}}])
+    return Message(content, [{"type": "section", "text": _mrkdwn(content)}])
 
 
 @dataclass(frozen=True)
@@ -288,22 +286,24 @@ def _members(incident: Incident) -> str:
     """List the members if there are several: firing ones first, then by severity, up to MAX_MEMBERS."""
     if len(incident.members) < 2 and not incident.truncated:
         return ""
-    ordered = sorted(incident.members, key=lambda alert: (not alert.firing, -rank(worst([alert])), alert.starts_at))
-    lines = [
-        ("\u2022 " if alert.firing else "\u2713 ") + text.mrkdwn(_member(alert, incident), 100) for alert in ordered
-    ]
-    hidden = len(lines) - MAX_MEMBERS
-    visible = lines[:MAX_MEMBERS] + ([f"{text.ELLIPSIS} and {hidden} more"] if hidden > 0 else [])
+    first = heapq.nsmallest(
+        MAX_MEMBERS, incident.members, key=lambda alert: (not alert.firing, -rank(worst([alert])), alert.starts_at)
+    )
+    named = len(incident.alertnames()) > 1
+    marks = {True: "\u2022", False: "\u2713"}
+    visible = [f"{marks[alert.firing]} {text.mrkdwn(_member(alert, named=named), 100)}" for alert in first]
+    if hidden := len(incident.members) - len(first):
+        visible.append(f"{text.ELLIPSIS} and {hidden} more")
     if incident.truncated:
         visible.append(f"Alertmanager left out {incident.truncated} more alerts (max_alerts)")
     firing = sum(alert.firing for alert in incident.members)
     return text.join_lines([f"*{firing} of {len(incident.members)} firing*", *visible], 1800)
 
 
-def _member(alert: Alert, incident: Incident) -> str:
-    """Return the part, with the alert's name if the incident has several."""
+def _member(alert: Alert, *, named: bool) -> str:
+    """Return the part, `named`: with the alert's name, as where the incident has several."""
     part = part_of(alert.labels) or (f"run {alert.labels['run']}" if alert.labels.get("run") else "")
-    return f"{part}: {alert.name}" if part and len(incident.alertnames()) > 1 else part or alert.name
+    return f"{part}: {alert.name}" if part and named else part or alert.name
 
 
 def build_pointer(incident: Incident, into: Incident | None, style: Style) -> Message:
@@ -396,4 +396,4 @@ def _context(elements: Sequence[str]) -> Block | None:
 
 
 def _mrkdwn(content: str) -> Block:
-    return {"type": "mrkdwn", "text": content}
+    return {"type": "mrkdwn", "text": content, "verbatim": True}

@@ -40,7 +40,6 @@ def catalogue() -> Catalogue:
     merged = Catalogue()
     for part in parts:
         merged.kinds |= part.kinds
-        merged.late |= part.late
         merged.source |= part.source
     return merged
 
@@ -59,9 +58,7 @@ class Case:
 def build(case: Case) -> tuple[World, Truth, list[str]]:
     """Return the world of a case, the truth about it and its red herrings."""
     kinds = catalogue()
-    world = World(
-        case.seed, case.kind, case.severity, nodes=case.nodes, interval=case.interval, late=kinds.late[case.kind]
-    )
+    world = World(case.seed, case.kind, case.severity, nodes=case.nodes, interval=case.interval)
     herrings = add_herrings(world)
     truth = kinds.kinds[case.kind](world)
     world.truth_benign = truth.benign

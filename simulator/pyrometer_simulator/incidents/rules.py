@@ -132,7 +132,6 @@ class Evaluation:
         Raises:
             PrometheusError: a rule cannot be evaluated.
         """
-        recorded = {rule.name for rule in rules if not rule.alert}
         for rule in rules:
             if not rule.reads & names and "ALERTS" not in rule.reads:
                 continue
@@ -154,7 +153,6 @@ class Evaluation:
             if batch.samples:
                 write(self._url, batch)
                 names.add(rule.name)
-        names |= recorded & names
 
     def _alert(self, batch: Batch, rule: Rule, labels: dict[str, str], series: Series, times: Floats) -> None:
         every = {**labels, **rule.labels, "alertname": rule.name}
@@ -211,7 +209,7 @@ class Annotations:
         self._prometheus = prometheus
 
     def render(self, template: str, labels: Mapping[str, str], value: float, at: float) -> str:
-        """Return the text at a time; what is in `with` and `range` is left out."""
+        """Return the text at a time; what is in `with` and `range` is left out, and their `else` as well."""
         out: list[str] = []
         shown: list[tuple[bool, bool]] = []  # (shown, one branch was)
         place = 0
@@ -222,7 +220,7 @@ class Annotations:
             words = piece.group(1)
             if words.startswith(("if ", "with ", "range ")):
                 yes = words.startswith("if ") and self._holds(words[3:], labels, value)
-                shown.append((yes, yes))
+                shown.append((yes, yes or not words.startswith("if ")))
             elif words.startswith("else"):
                 _now, was = shown.pop()
                 yes = not was and (words == "else" or self._holds(words.removeprefix("else if "), labels, value))

@@ -58,7 +58,9 @@ class Script:
         communication: seconds that everybody waits longer in the step that starts at a time.
         stop: when the run stops, in which part it holds which rank, and which ranks' processes are gone.
         restart: when it starts again after a stop, and on which nodes.
-        switch: when its configuration changes: the new global batch size and the factor on the step's time.
+        work: factors on the work of a batch, by the time at which its step starts.
+        tags: which batches are tagged: from, to, tag.
+        checkpoint_every, checkpoint_seconds: its ordinary checkpoints; 0 for none.
         given: the MFU that the job expects, if it says so.
     """
 
@@ -70,7 +72,6 @@ class Script:
     stop: tuple[float, dict[int, int], tuple[int, ...]] | None = None
     restart: tuple[float, list[int]] | None = None
     given: bool = False
-    began: float = 0.0
     checkpoint_every: float = 0.0
     checkpoint_seconds: float = 0.0
 

@@ -62,7 +62,6 @@ class World:
         *,
         nodes: int | None = None,
         interval: float = 5.0,
-        late: float = 0.0,
         begin: float = BASE,
     ) -> None:
         self.seed, self.kind, self.severity = seed, kind, severity
@@ -70,7 +69,7 @@ class World:
         self.layout = draw(self.random, f"w{seed}-{kind}", interval, nodes)
         self.begin = begin
         self.at = begin + max(PREFIX, 75 * self.layout.step) + float(self.random.uniform(60, 180))
-        self.end = self.at + late + WATCH + 180.0
+        self.end = self.at + WATCH + 180.0
         self.script = Script()
         self._make_hardware()
 
@@ -110,7 +109,6 @@ class World:
         elapsed = self.times - self.begin + 9000.0
         self.pressure = {name: share * elapsed * random.uniform(0.6, 1.4, count) for name, share in base.items()}
         self.answers: npt.NDArray[np.bool_] = random.random((len(grid), count)) > 0.006
-        self.last_seen: dict[int, float] = {}
         self.moments: list[tuple[float, int]] = []  # when something began on a node
         self.lasting = True  # the fault goes on until the end
         self.attempts: list[Attempt] = []
@@ -262,7 +260,6 @@ class World:
     def silence(self, node: int, begin: float, end: float = np.inf) -> None:
         """Let a node's exporter stop answering."""
         self.answers[self.between(node, begin, end), node] = False
-        self.last_seen[node] = begin
 
     def configure(self, at: float, labels: dict[str, str]) -> None:
         """Let the run report another configuration from a time on."""
@@ -279,18 +276,17 @@ class World:
 
 @dataclass
 class Catalogue:
-    """The kinds of incident by name, with how long after the fault the first alert may be late."""
+    """The kinds of incident by name, and the reports that they are from."""
 
     kinds: dict[str, Callable[[World], Truth]] = field(default_factory=dict)
-    late: dict[str, float] = field(default_factory=dict)
     source: dict[str, str] = field(default_factory=dict)
 
-    def kind(self, source: str, late: float = 0.0) -> Callable[[Callable[[World], Truth]], Callable[[World], Truth]]:
+    def kind(self, source: str) -> Callable[[Callable[[World], Truth]], Callable[[World], Truth]]:
         """Return a decorator that enters a kind under its function's name."""
 
         def enter(plant: Callable[[World], Truth]) -> Callable[[World], Truth]:
             name = plant.__name__
-            self.kinds[name], self.late[name], self.source[name] = plant, late, source
+            self.kinds[name], self.source[name] = plant, source
             return plant
 
         return enter

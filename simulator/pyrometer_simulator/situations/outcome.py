@@ -44,6 +44,8 @@ class Outcome(NamedTuple):
         """Return what fired in a few words: the earliest delay of each alert, and how many there were of it."""
         by_name: dict[str, list[Fired]] = {}
         for each in self.fired:
+            if each.name in self.situation.beside and self._delay(each) < 0:
+                continue  # of an earlier step
             by_name.setdefault(each.name, []).append(each)
         return ", ".join(self._words(name, own) for name, own in by_name.items()) or QUIET
 

@@ -6,17 +6,18 @@ import heapq
 import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
 from pyrometer_simulator.nvml.library import put_under_pynvml
 from pyrometer_simulator.situations.clock import VirtualTime
-from pyrometer_simulator.situations.host import Hardware, Host
+from pyrometer_simulator.situations.host import Hardware, Host, node_exporter_text
 from pyrometer_simulator.situations.recording import Recording
 
 CLUSTER = "c1"
-# How often a collector has read before the first scrape that counts: it has seen every link up, and every file twice.
-SCRAPES_BEFORE = 3
+# When collectors have read before the first scrape that counts: they know every file, and every port has settled.
+SCRAPES_BEFORE = (-180.0, -120.0, -60.0)
 
 Series = tuple[str, str]
 
@@ -86,6 +87,12 @@ class Site:
         node.shut_down(crash=crash)
         self.after(away, lambda: self._boot(node, training))
 
+    def reload_openibd(self, *, away: float = 20.0, training: float = 40.0, errors: int = 60) -> None:
+        """Reload the HCAs' driver on the first node, as ``openibd restart`` does; links train, with symbol errors."""
+        tree = self.node.tree
+        tree.unload_driver()
+        self.after(away, lambda: self._loaded(training, errors))
+
     def serve(self, job: str, answer: Callable[[], bytes | None], **labels: str) -> None:
         """Add a target of another job, such as kube-state-metrics.
 
@@ -105,8 +112,8 @@ class Site:
 
     def scrape(self, interval: int, lasts: float) -> list[Series]:
         """Let ``lasts`` seconds pass with a scrape of all targets every ``interval``; return all series."""
-        for number in range(-SCRAPES_BEFORE, 0):
-            self._pass_until(float(number * interval))
+        for seconds in SCRAPES_BEFORE:
+            self._pass_until(seconds)
             for target in self._targets:
                 target.answer()
         for number in range(int(lasts // interval) + 1):
@@ -126,17 +133,30 @@ class Site:
         folder = self.folder / name
         folder.mkdir()
         node = Host(name, folder, self._hardware, self._time)
-        labels = {"cluster": CLUSTER, "node": name, "job": "node", "instance": f"{name}:9935"}
-        recording = Recording(labels, self._wanted)
-        self._targets.append(Target(node.served, recording, self._copies.get(index, 0)))
+        own = {"cluster": CLUSTER, "node": name}
+        answers = [("node", f"{name}:9935", node.served)] if self._hardware.ours else []
+        if self._hardware.node_exporter:
+            answers.append(("hosts", f"{name}:9100", lambda: node_exporter_text(node)))
+        for job, instance, answer in answers:
+            recording = Recording({**own, "job": job, "instance": instance}, self._wanted)
+            self._targets.append(Target(answer, recording, self._copies.get(index, 0)))
         return node
+
+    def _loaded(self, training: float, errors: int) -> None:
+        self.node.tree.load_driver()
+        self.node.reload_openibd()
+        self._train(self.node, training, errors)
 
     def _boot(self, node: Host, training: float) -> None:
         node.boot()
         if training:
-            for nic in node.tree.nics:
-                nic.train()
-                self.after(training, nic.up)
+            self._train(node, training, errors=60)
+
+    def _train(self, node: Host, seconds: float, errors: int) -> None:
+        for nic in node.tree.nics:
+            nic.train()
+            self.after(seconds, partial(nic.count, "symbol_error", errors))
+            self.after(seconds, nic.up)
 
     def _pass_until(self, now: float) -> None:
         """Let time pass; what is to happen at the very moment of a scrape happens just after it: the longest delay."""

@@ -373,3 +373,18 @@ def test_a_store_of_the_first_release_is_taken_over(tmp_path: Path) -> None:
         assert tx.outbox.due()[0].target == ""
     store.shrink()
     store.close()
+
+
+def test_a_slack_that_is_away_is_called_once_a_minute_however_much_waits(bench: Bench) -> None:
+    bench.slack.down()
+    for n in range(60):
+        bench.receive(raw_alert(alertname=f"Alert{n}", node=f"gpu-{n}", cluster=f"c{n}"))
+    attempts: list[float] = []
+    real = bench.courier._count
+    bench.courier._count = lambda method, outcome: (attempts.append(bench.clock.time), real(method, outcome))  # type: ignore[method-assign,func-returns-value]
+    bench.deliver(600)
+    assert len(attempts) < 30
+    bench.slack.up()
+    bench.deliver(600)
+    assert len(bench.messages) == 60
+    assert bench.depth() == 0

@@ -8,6 +8,7 @@ from alerting_fakes import START, training_incident
 
 from pyrometer_alerting.app.commands import explain
 from pyrometer_alerting.diagnosis.account import lines
+from pyrometer_alerting.interact.answers import why
 from pyrometer_alerting.model.fact import Fact, Roster
 from pyrometer_alerting.model.incident import Cause, Diagnosis
 from pyrometer_alerting.state.store import Store
@@ -58,3 +59,11 @@ def test_a_document_of_before_facts_has_an_account(tmp_path: Path, capsys: pytes
         assert "no facts are kept with it" in capsys.readouterr().out
     with pytest.raises(UsageError, match=r"no incident 'other' .* known are incident \(llama-70b\)"):
         explain([f"--storage.path={tmp_path}", "other"])
+
+
+def test_why_gives_the_same_account_in_the_channel() -> None:
+    told = why("llama-70b", [training_incident(diagnosis=DIAGNOSIS)], START + 60)
+    assert "*Facts and weights* (`pyrometer-alerting explain incident` has all)" in told
+    assert "+1.70 began_with_drop" in told
+    assert len(told) <= 2900
+    assert "Facts" not in why("llama-70b", [training_incident()], START + 60)

@@ -112,14 +112,14 @@ def test_whether_anyone_listens_is_a_metric(talking: Talking) -> None:
 
 
 def test_commands_answer_the_one_who_asks(talking: Talking) -> None:
-    assert talking.slack.app.command("status", BOB).payload["text"] == "\u2705 Nothing fires."
+    assert talking.slack.app.command("status", ALICE).payload["text"] == "\u2705 Nothing fires."
     talking.receive(FAULT)
-    ack = talking.slack.app.command("status", BOB)
+    ack = talking.slack.app.command("status", ALICE)
     assert ack.payload["response_type"] == "ephemeral"
     assert "GpuLost summary: gpu-042 GPU 3 for " in ack.payload["text"]
-    assert talking.slack.app.command("muted", BOB).payload["text"] == "Nothing is muted."
-    assert "No incident of run &lt;!here&gt;" in talking.slack.app.command("why <!here>", BOB).payload["text"]
-    assert "/pyrometer status" in talking.slack.app.command("", BOB).payload["text"]
+    assert talking.slack.app.command("muted", ALICE).payload["text"] == "Nothing is muted."
+    assert "No incident of run &lt;!here&gt;" in talking.slack.app.command("why <!here>", ALICE).payload["text"]
+    assert "/pyrometer status" in talking.slack.app.command("", ALICE).payload["text"]
 
 
 def test_the_node_and_the_command_that_drains_it(talking: Talking) -> None:
@@ -137,7 +137,7 @@ def test_a_command_tells_no_more_than_the_channel_may_see(talking: Talking) -> N
     talking.service._interactions.routing = Routing(  # type: ignore[union-attr]
         "#gpu-alerts", channels={"#gpu-alerts": Rules(labels=frozenset({"node", "gpu"}))}
     )
-    said = talking.slack.app.command("status", BOB).payload["text"]
+    said = talking.slack.app.command("status", ALICE).payload["text"]
     assert "[hidden] is hot: gpu-042 GPU 3" in said
 
 
@@ -147,7 +147,7 @@ def test_when_slack_asks_for_it_the_connection_is_made_anew(talking: Talking) ->
     wait_until(lambda: sum(call.method == "apps.connections.open" for call in talking.slack.calls) > opened)
     wait_until(lambda: talking.slack.app.socket.connected)
     wait_until(lambda: talking.service._listener.connected)  # type: ignore[union-attr]
-    assert "Nothing fires" in talking.slack.app.command("status", BOB).payload["text"]
+    assert "Nothing fires" in talking.slack.app.command("status", ALICE).payload["text"]
 
 
 def test_nothing_of_the_tokens_or_the_ticket_is_logged(talking: Talking, caplog: pytest.LogCaptureFixture) -> None:
@@ -194,3 +194,21 @@ def test_why_gives_the_causes_of_the_newest_trouble() -> None:
     said = answers.why("llama-70b", [incident], incident.started_at + 60)
     assert "1. n1 GPU 3: heat; 92 C" in said
     assert "(fires for 60 s)" in said
+
+
+def test_who_is_not_listed_may_not_read_either(talking: Talking) -> None:
+    talking.receive(FAULT)
+    said = talking.slack.app.command("status", BOB).payload["text"]
+    assert "not on the list" in said
+    assert "gpu-042" not in said
+    wait_until(lambda: [row[0] for row in talking.audit()] == ["refused"])
+
+
+def test_an_envelope_that_comes_again_does_nothing_again(talking: Talking) -> None:
+    interactions = talking.service._interactions
+    assert interactions is not None
+    assert [interactions.is_repeated(each) for each in ("e1", "e2", "e1", "e2")] == [False, False, True, True]
+    for n in range(600):
+        interactions.is_repeated(f"n{n}")
+    with interactions._store.transaction() as tx:
+        assert len(tx.facts("envelope:")) == 500

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from alerting_fakes import Bench, alert, raw_alert, training_incident
 
-from pyrometer_alerting.model.routing import Routing, load
+from pyrometer_alerting.model.fact import Fact
+from pyrometer_alerting.model.incident import Cause, Diagnosis, to_json
+from pyrometer_alerting.model.routing import Routing, Rules, load
 from pyrometer_alerting.render.messages import Style, build
 from pyrometer_alerting.state.lifecycle import fold
 from pyrometer_kit.errors import UsageError
@@ -180,3 +182,20 @@ def test_a_rise_in_quiet_hours_is_told_at_once_with_its_mention(bench: Bench, tm
     (message,) = bench.slack.messages("fabric")
     assert message["replies"][-1]["text"].startswith("<!here>")
     assert "Worse: now critical" in message["replies"][-1]["text"]
+
+
+def test_what_was_seen_and_why_a_cause_was_revised_is_redacted_too() -> None:
+    hot = Cause("gpu-042 GPU 3", "heat", labels={"node": "gpu-042", "gpu": "3"}, confidence="low")
+    fact = Fact("pressure", {"node": "gpu-099"}, "CPU", source='up{node="gpu-099"}')
+    told = Diagnosis(
+        1.0,
+        (Cause("unknown", ""),),
+        ("no data from gpu-099",),
+        seen=(hot,),
+        facts=(fact,),
+        revision="gpu-042 GPU 3 (heat)",
+    )
+    shown = Routing(channels={"": Rules(labels=frozenset({"cluster"}))}).redacted(training_incident(diagnosis=told))
+    assert shown.diagnosis is not None
+    assert "gpu-042" not in to_json(shown)
+    assert "gpu-099" not in to_json(shown)

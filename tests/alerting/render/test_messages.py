@@ -179,7 +179,7 @@ def test_what_many_parts_tell_is_counted_and_none_of_them_stands_for_all() -> No
     blocks = build(many(), STYLE).blocks
     counted = "3 GpuThrottledThermal, 1 GpuLost; the latest: gpu-041 GPU 1 was slowed down for 30 s."
     assert blocks[1]["text"]["text"] == counted
-    assert {"type": "mrkdwn", "text": "*Part*\nrack r07"} in blocks[2]["fields"]
+    assert {"type": "mrkdwn", "text": "*Part*\nrack r07", "verbatim": True} in blocks[2]["fields"]
 
 
 def test_of_many_parts_the_worst_are_shown() -> None:
@@ -335,3 +335,49 @@ def test_an_address_is_shown_without_its_credentials() -> None:
     assert without_credentials("https://me:s3cr3t@am.example:9093/x?a=b@c") == "https://am.example:9093/x?a=b@c"
     assert without_credentials("http://am.example") == "http://am.example"
     assert without_credentials("") == ""
+
+
+def test_names_are_rendered_as_they_are() -> None:
+    """Slack has no escape for formatting and emoji: look-alikes stand for what it would render."""
+    assert text.mrkdwn("*b* ~s~ _i_ `c` :fire: a:smile:b :100:", 99) == (
+        "\u2217b\u2217 \u223cs\u223c \u02cdi\u02cd 'c' \u2236fire: a\u2236smile:b \u2236100:"
+    )
+    plain = "gpu_042 mlx5_5/1 03:12:05 b8:ce:f6:03 0000:18:00.0 fe80::ba:f603:1 host:9935: refused"
+    assert text.mrkdwn(plain, 200) == plain
+    assert text.mrkdwn("> q", 9) == "\u203a q"
+
+
+def test_slack_makes_no_links_of_urls_and_mentions_in_names() -> None:
+    objects = [
+        item
+        for block in build(TRANSCRIPT["firing"], STYLE).blocks
+        for item in [block.get("text"), *block.get("fields", []), *block.get("elements", [])]
+        if item and item["type"] == "mrkdwn"
+    ]
+    assert objects
+    assert all(item["verbatim"] is True for item in objects)
+
+
+def test_a_message_of_many_members_costs_as_many_steps() -> None:
+    """Counted, not timed: the names of all alerts are read a fixed number of times for each member."""
+    read = 0
+
+    class Counting(dict[str, str]):
+        def get(self, key: str, default: Any = None) -> Any:
+            nonlocal read
+            read += 1
+            return super().get(key, default)
+
+    def reads(count: int) -> int:
+        nonlocal read
+        members = [
+            replace(
+                TRANSCRIPT["firing"].members[0], fingerprint=f"f{n}", labels=Counting(node=f"n{n}", alertname=f"A{n}")
+            )
+            for n in range(count)
+        ]
+        read = 0
+        build(replace(TRANSCRIPT["firing"], members=tuple(members)), STYLE)
+        return read
+
+    assert reads(2000) < 11 * reads(200)
