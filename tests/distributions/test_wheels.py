@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.wheels, pytest.mark.timeout(600)]
 VERSION = (ROOT / "VERSION").read_text(encoding="utf-8").strip()
 # The package of each distribution, its commands, and the most that its wheel may weigh, in bytes.
 DISTRIBUTIONS: dict[str, tuple[str, tuple[str, ...], int]] = {
-    "pyrometer": ("pyrometer", ("pyrometer-follow",), 200_000),
+    "pyrometer": ("pyrometer", ("pyrometer-follow", "pyrometer-hang"), 200_000),
     "pyrometer-kit": ("pyrometer_kit", (), 200_000),
     "pyrometer-exporters": (
         "pyrometer_exporters",

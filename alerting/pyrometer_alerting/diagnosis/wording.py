@@ -229,6 +229,10 @@ def _rank_silent(fact: Fact) -> str:
     return f"{fact.detail} {'is' if fact.detail.startswith('rank ') else 'are'} behind the others{step}"
 
 
+def _behind(fact: Fact) -> str:
+    return fact.detail or "behind in a collective"
+
+
 def _node_silent(fact: Fact) -> str:
     return f"no data since {clock_utc(fact.began)}" if fact.began is not None else "no data in the last hour"
 
@@ -314,6 +318,7 @@ _SENTENCES: Mapping[str, Callable[[Fact], str]] = {
     "least_wait": _least_wait,
     "pcie_width": _pcie,
     "rank_silent": _rank_silent,
+    "behind": _behind,
     "node_silent": _node_silent,
     "tagged": _tagged,
     "pressure": _pressure,

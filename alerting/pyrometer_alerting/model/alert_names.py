@@ -13,7 +13,9 @@ WIDE = ("switch", "rail", "rack")
 FELL = "TrainMfuDropped"  # fires when a run becomes slower; the other symptoms see a run that is slow or has stopped
 LOW = "TrainMfuLow"  # the run was slow from its start
 # The alerts that one slow or stopped run raises one after the other: they form one incident, whose cause is sought.
-RUN_SYMPTOMS = frozenset({FELL, LOW, "TrainStalled", "TrainStraggler", "TrainGarbageCollection"})
+RUN_SYMPTOMS = frozenset({
+    FELL, LOW, "TrainStalled", "TrainStraggler", "TrainGarbageCollection", "NcclHang", "NcclRankMissing",
+})  # fmt: skip
 WATCHDOG = "Watchdog"
 
 

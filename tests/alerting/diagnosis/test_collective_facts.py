@@ -1,0 +1,59 @@
+"""A hang in a collective is told with its counts: who waits in what, whom for, and where that rank is."""
+
+from __future__ import annotations
+
+from alerting_fakes import START, FakePrometheus
+
+from pyrometer_alerting.diagnosis.look import Questions
+from pyrometer_alerting.diagnosis.rank_facts import collectives
+from pyrometer_alerting.diagnosis.weights import KINDS
+from pyrometer_alerting.model.fact import Fact
+from pyrometer_alerting.model.incident import Incident
+from pyrometer_kit.prometheus import Series
+
+
+def point(value: float, **labels: str) -> Series:
+    return Series(labels, ((START, value),))
+
+
+def behind(rank: str, gpu: str, *, state: str = "behind", certain: str = "yes") -> Series:
+    labels = {"node": "gpu-010", "gpu": gpu, "rank": rank, "state": state, "certain": certain, "comm": "0x1"}
+    return point(1, **labels)
+
+
+def facts(prometheus: FakePrometheus) -> tuple[Fact, ...]:
+    incident = Incident("i", "k", "c1", "NcclHang", "llama", "critical", "train", START, START)
+    look = collectives(Questions(prometheus, incident, START))
+    assert look.kinds <= KINDS.keys()
+    return look.facts
+
+
+def test_the_sentence_has_the_operation_the_rank_and_its_part() -> None:
+    prometheus = FakePrometheus()
+    prometheus.on("rank_behind:named", [behind("21", "5")])
+    prometheus.on("waiting_ranks", [point(31)])
+    prometheus.on("communicator_ranks", [point(32)])
+    counts = [("AllReduce", "max", 6650), ("AllReduce", "min", 6649), ("Broadcast", "max", 3), ("Broadcast", "min", 3)]
+    found = [point(value, collective=kind, bound=bound) for kind, bound, value in counts]
+    prometheus.on("collectives_total", found)
+    prometheus.on("current_part", [point(71, part="forward")])
+    (fact,) = facts(prometheus)
+    assert fact.labels == {"node": "gpu-010", "gpu": "5"}
+    assert fact.detail == "31 of 32 ranks wait in AllReduce 6,650; rank 21 launched 1 fewer and is in forward"
+    assert fact.strength == 1.0
+
+
+def test_a_dead_rank_is_told_without_its_counts() -> None:
+    prometheus = FakePrometheus()
+    prometheus.on("rank_behind:named", [behind("21", "5", state="dead"), behind("3", "3", certain="no")])
+    assert [fact.detail for fact in facts(prometheus)] == ["rank 21 is dead"]
+
+
+def test_several_that_may_be_meant_weigh_less_together_than_one() -> None:
+    prometheus = FakePrometheus()
+    prometheus.on("rank_behind:named", [behind("4", "4", certain="no"), behind("5", "5", certain="no")])
+    assert [fact.strength for fact in facts(prometheus)] == [0.5, 0.5]
+
+
+def test_a_healthy_job_has_no_such_fact() -> None:
+    assert facts(FakePrometheus()) == ()
