@@ -164,8 +164,9 @@ class NicCollector:
         if self._memories.booting:  # devices come one after another
             return
         addresses = {device.pci.address for device in readings}
+        unread = self._sources.keys() - {device.name for device in readings}
         memories, now = self._memories.ports.values(), self._clock.wall()
-        for device in self._missing_devices.missing(memories, self._sources.keys(), addresses, now):
+        for device in self._missing_devices.missing(memories, unread, addresses, now):
             yield MISSING.sample(1, *device)
 
     def _save(self, until: float) -> Iterator[Down]:

@@ -73,19 +73,19 @@ class MissingDevices:
         self._wanted = wanted
 
     def missing(
-        self, memories: Iterable[PortMemory], present: Collection[str], addresses: Collection[str], now: float
+        self, memories: Iterable[PortMemory], unread: Collection[str], addresses: Collection[str], now: float
     ) -> Iterator[MissingDevice]:
         """Yield each missing device once.
 
         Args:
             memories: of all ports ever seen.
-            present: the names of the devices that are listed, those that don't answer included.
+            unread: the names of the devices that are listed and don't answer.
             addresses: the PCI addresses of the devices that were read.
             now: wall time, in seconds since the epoch.
         """
         told = set()
         for memory in memories:
-            if not memory.device or memory.device in present or memory.pci_bus_id in addresses:
+            if not memory.device or memory.device in unread or memory.pci_bus_id in addresses:
                 memory.missing_since = None
                 continue
             reason = self._reason(memory) if self._wanted(memory.device) else ""

@@ -100,8 +100,9 @@ def _update(memory: PortMemory, device: DeviceReading, port: PortReading, boot: 
     )  # fmt: skip
     memory.advance(observation, now)
     memory.settle(observation, now)
-    # An interface can leave for another namespace at any time: only RDMA devices are missed.
-    missed = memory.ever_active and bool(port.port) and not device.pci.virtual
+    # An interface can leave for another namespace at any time, a device without hardware (Soft-RoCE) with a command:
+    # only RDMA devices on the bus are missed.
+    missed = memory.ever_active and bool(port.port and device.pci.address) and not device.pci.virtual
     memory.device, memory.pci_bus_id, memory.driver = (
         (device.name, device.pci.address, device.pci.driver) if missed else ("", "", "")
     )

@@ -60,6 +60,20 @@ def test_a_card_that_fell_off_the_bus_is_missing_until_it_is_back(node: Any) -> 
     assert missing(node) == {}
 
 
+def test_a_card_whose_name_another_one_has_now_is_missing(node: Any) -> None:
+    node.scrape()
+    node.tree.lose("mlx5_0")
+    node.tree.rename("mlx5_1", "mlx5_0")
+    assert missing(node) == {("mlx5_0", "0000:19:00.0", "off_bus"): 1}
+
+
+def test_a_card_that_does_not_answer_is_not_missing(node: Any) -> None:
+    node.scrape()
+    node.tree.break_files("mlx5_0")
+    assert node.scrape().value("up", "mlx5_0") == 0
+    assert missing(node) == {}
+
+
 def test_a_card_whose_driver_gave_up_is_missing(node: Any) -> None:
     node.scrape()
     node.tree.unplug("mlx5_0")

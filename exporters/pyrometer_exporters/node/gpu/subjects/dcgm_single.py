@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyrometer_exporters.framework.metrics import Family, Sample
@@ -166,6 +166,7 @@ _FIELDS = (
     _Field(POWER_MGMT_LIMIT_DEF, 189, 1000, MOST_WATTS, "nvmlDeviceGetPowerManagementDefaultLimit"),
     _Field(PCIE_REPLAY_COUNTER, 94, 1, MOST_COUNT, "nvmlDeviceGetPcieReplayCounter"),
 )
+_WANTED: tuple[FieldKey, ...] = tuple(field.key for field in _FIELDS)
 
 
 class SingleValues:
@@ -180,9 +181,9 @@ class SingleValues:
         self._gpu = gpu
         self._constants = list(_asked(gpu, _CONSTANTS))
 
-    def fields(self) -> list[FieldKey]:
+    def fields(self) -> Sequence[FieldKey]:
         """NVML_FI_DEV_PCIE_REPLAY_COUNTER and NVML_FI_DEV_POWER_*: the same ids since R525."""
-        return [field.key for field in _FIELDS]
+        return _WANTED
 
     def read(self, fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
         """DCGM's samples."""
