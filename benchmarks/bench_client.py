@@ -1,6 +1,7 @@
 """Measure what the client costs a training loop: one step, one part, one import, beside alternatives.
 
-All in one run, because only ratios within a run mean much on a shared machine. Rows: the client; prometheus_client's
+All in one run, because only ratios within a run mean much on a shared machine. Rows: the client;
+a wait that it detects, beside the call as it is; prometheus_client's
 histogram and two gauges; a TensorBoard writer's two scalars; a line of JSON into a file. TensorBoard comes with
 `make test-integrations`: without it the row says so.
 
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -77,6 +79,25 @@ def client(folder: str) -> Iterator[tuple[str, Callable[[], object]]]:
     yield "pyrometer: a step with loss and grad norm", record
     yield "pyrometer: a step with four parts, loss and grad norm", full
     yield "pyrometer: a step after the batch size changed", ramp
+
+
+def waits(folder: str) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Yield a call that waits for other ranks, as PyTorch has it and with the detection of waits, on a stand-in."""
+    name = "torch.distributed.distributed_c10d"
+    plain, watched = (type("Work", (), {"wait": lambda _self: None}) for _ in range(2))
+    sys.modules[name] = module = types.ModuleType(name)
+    module.__dict__["Work"] = watched
+    run = pyrometer.start(run="waits", rings=folder, world_size=2)
+    run.step().__enter__()
+    before, after = plain().wait, watched().wait
+    assert before.__func__ is not after.__func__
+
+    def detected() -> None:
+        after()
+        run.tag("")  # holds the run
+
+    yield "a wait of torch.distributed as it is", before
+    yield "a wait of torch.distributed, detected", detected
 
 
 def others(folder: str) -> Iterator[tuple[str, Callable[[], object]]]:
@@ -142,7 +163,7 @@ def a_million_steps(folder: str) -> None:
 
 def main() -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        rows = [*client(folder), *others(folder)]
+        rows = [*client(folder), *waits(folder), *others(folder)]
         measured: dict[str, list[tuple[float, float]]] = {name: [] for name, _ in rows}
         for _ in range(ROUNDS):  # in turn, so that a slow moment of the machine affects all
             for name, body in rows:

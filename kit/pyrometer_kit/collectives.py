@@ -87,7 +87,9 @@ def culprits(communicators: Sequence[Communicator], waits: Mapping[int, bool] | 
         if rank not in seen:
             alike = _alike(graph, rank, sinks - seen)
             seen |= alike.cluster
-            certain = len(alike.ranks) == 1 and not graph.circular and not evidence.get(rank)
+            # A rank of another pipeline stage may hold up this one, and only other replicas wait for it.
+            doubt = rank in graph.waiting_for(alike.cluster - alike.ranks)
+            certain = len(alike.ranks) == 1 and not doubt and not graph.circular and not evidence.get(rank)
             found += [graph.suspect(one, certain=certain) for one in sorted(alike.ranks)]
     found += [graph.suspect(rank, certain=False) for rank in sorted(graph.circular - seen)]
     return sorted(found, key=lambda suspect: not suspect.certain)

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from pyrometer_alerting.model.incident import Cost
-from pyrometer_alerting.sources.batches import batches, selected
+from pyrometer_alerting.sources.batches import Floats, batches, selected
 from pyrometer_kit.prometheus import Prometheus
 
 LONGEST_SECONDS = 6 * 3600.0  # per query; an older incident continues from the last count
@@ -56,12 +56,21 @@ def lost_seconds(
         return (end - start, end) if stands else (0.0, start)
     at = counted["at"].to_numpy(dtype=float)
     elapsed = np.diff(at, prepend=start)
-    took = np.minimum(counted["seconds"].fillna(pd.Series(elapsed, index=counted.index)).to_numpy(dtype=float), elapsed)
+    seconds = counted["seconds"].fillna(pd.Series(elapsed, index=counted.index)).to_numpy(dtype=float)
+    took = np.minimum(seconds * _steps(counted), elapsed)
     worth = counted["mfu"].to_numpy(dtype=float) * took / expected
     clean = ~counted["tagged"].to_numpy(dtype=bool)
     lost = float((elapsed - worth)[clean].sum())
     newest = float(at[-1])
     return (lost + end - newest, end) if stands else (lost, newest)
+
+
+def _steps(counted: pd.DataFrame) -> Floats:
+    """Return how many steps each batch stands for: those before it whose points are late or lost ran as well."""
+    if "step" not in counted.columns:
+        return np.ones(len(counted))
+    attempt = counted["attempt"] if "attempt" in counted.columns else pd.Series(0, index=counted.index)
+    return counted.groupby(attempt)["step"].diff().fillna(1.0).clip(lower=1.0).to_numpy(dtype=float)
 
 
 def _seconds(prometheus: Prometheus, cluster: str, run: str, start: float, end: float) -> pd.DataFrame:

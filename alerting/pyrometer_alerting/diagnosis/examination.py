@@ -77,7 +77,10 @@ def daily_wave_of_run(prometheus: Prometheus, run: Run, now: float) -> float:
 def _stands(prometheus: Prometheus, run: Run, now: float) -> bool | None:
     """Return whether a silent run has stopped; None if it has ended: its last step is no longer exported then."""
     where = selected(run.cluster, run.name)
-    if not prometheus.instant(f"max(pyrometer_train_last_step_timestamp_seconds{where})", now):
+    last = prometheus.instant(f"max(pyrometer_train_last_step_timestamp_seconds{where})", now)
+    if not last:
         return None
+    if now - last[0].points[-1][1] < SCRAPE_SECONDS:  # another rank goes on: the batches are late
+        return False
     planned = where.removesuffix("}") + ',part=~"checkpoint|eval"}'
     return not prometheus.instant(f"max(pyrometer_train_current_part_seconds{planned})", now)

@@ -1,7 +1,7 @@
 """The alerts that can be the cause of a slow run: how severe each is as a cause, and how messages name it.
 
 This table is the only place that knows them: the alerts in it join a run's incident, and its diagnosis ranks them. The
-severity is on the scale of `diagnosis/causes.py`, where it is weighed by how well its time fits the drop.
+severity is on a scale of its own, 0 to 120, which `diagnosis/weights.py` turns into a prior.
 """
 
 from __future__ import annotations

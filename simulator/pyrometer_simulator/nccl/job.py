@@ -121,6 +121,10 @@ class Job:
                     break
                 self._at[rank] += 1
 
+    def has_stopped(self, rank: int) -> bool:
+        """Return whether the rank came to where it was told to stop."""
+        return rank in self._stops and self._at[rank] >= self._stops[rank]
+
     def waits(self, rank: int) -> bool:
         """Return whether the rank is in an operation that needs others, rather than at work or stopped."""
         if self._at[rank] >= self._stops.get(rank, self._at[rank] + 1):

@@ -39,6 +39,14 @@ def test_time_in_which_nothing_ran_is_lost_in_full() -> None:
     assert lost == pytest.approx(60.0)
 
 
+def test_batches_whose_points_are_lost_or_late_ran_as_well() -> None:
+    gap = frame([0.2] * 40, step=np.arange(40.0), attempt=0)
+    kept = gap.drop(index=range(10, 30))
+    assert lost_seconds(kept, 0.4, START, START + 40, stands=False)[0] == pytest.approx(20.0)
+    restarted = kept.assign(attempt=[0] * 10 + [1] * 10)
+    assert lost_seconds(restarted, 0.4, START, START + 40, stands=False)[0] == pytest.approx(30.0)
+
+
 def test_checkpoints_are_no_loss() -> None:
     saving = frame([0.4] * 10, tagged=[False] * 5 + [True] + [False] * 4)
     saving.loc[5, "mfu"] = 0.01

@@ -90,6 +90,9 @@ RANK_UP = Family(
     "1 while the rank's process lives, 0 once it is gone without having closed its run; absent after a good end.",
     _RANK,
 )
+RANK_END = Family(
+    "pyrometer_train_rank_end_timestamp_seconds", "gauge", "When it was found gone, its run not closed.", _RANK
+)
 RANK_START = Family(
     "pyrometer_train_rank_start_timestamp_seconds",
     "gauge",
@@ -171,10 +174,9 @@ CONSUMERS_LEFT_OUT = Family(
     (),
 )
 FAMILIES = (
-    RINGS_LEFT_OUT, BATCHES_LEFT_OUT, CONSUMERS_LEFT_OUT,
-    STEPS, STEP_SECONDS, TOKENS, FLOPS, PART_SECONDS, LAST_STEP, LAST_STEP_NUMBER, CURRENT_PART, LONGEST_TICK, RANK_UP,
-    RANK_START, GC_PAUSES, GC_PAUSE_SECONDS, LAST_GC_STEP, RANK_INFO, RUN_INFO, PEAK_FLOPS, PEAK_UNKNOWN, GPUS_UNKNOWN,
-    EXPECTED_MFU,
+    RINGS_LEFT_OUT, BATCHES_LEFT_OUT, CONSUMERS_LEFT_OUT, STEPS, STEP_SECONDS, TOKENS, FLOPS, PART_SECONDS,
+    LAST_STEP, LAST_STEP_NUMBER, CURRENT_PART, LONGEST_TICK, RANK_UP, RANK_END, RANK_START, GC_PAUSES,
+    GC_PAUSE_SECONDS, LAST_GC_STEP, RANK_INFO, RUN_INFO, PEAK_FLOPS, PEAK_UNKNOWN, GPUS_UNKNOWN, EXPECTED_MFU,
 )  # fmt: skip
 
 
@@ -382,8 +384,9 @@ def _position(rank: Rank, labels: tuple[str, ...], now: float, offset: float) ->
         yield new_sample(LAST_STEP_NUMBER, labels, rank.last_step)
     if header.longest_tick > 0:
         yield new_sample(LONGEST_TICK, labels, header.longest_tick / 1e9)
-    if rank.ended_at is not None:
-        return  # its process is gone: it is in no part
+    if rank.ended_at is not None:  # its process is gone: it is in no part
+        yield new_sample(RANK_END, labels, rank.ended_at + offset)
+        return
     part, since = rank.position()
     yield new_sample(CURRENT_PART, (*labels, part), max(0.0, now - since / 1e9))
 

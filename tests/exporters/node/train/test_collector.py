@@ -217,6 +217,7 @@ def test_a_rank_is_up_until_its_process_is_gone_and_absent_after_a_good_end(
     lives.step(999, 1000)
     samples, _ = collect(collector)
     assert {key[-1]: value for key, value in samples.items() if key[0] == "rank_up"} == {"0": 1, "1": 0}
+    assert [key[-1] for key in samples if key[0] == "rank_end_timestamp_seconds"] == ["1"]
 
 
 def test_the_description_is_that_of_the_latest_step(collector: TrainCollector, rings: Rings) -> None:
