@@ -234,11 +234,13 @@ def test_a_regular_expression_is_one(rule: dict[str, Any]) -> None:
     assert [text for text in re.findall(r'=~"([^"]*)"', _code(rule)) if re.fullmatch(r"[\w-]*", text)] == []
 
 
-# The run's own (somebody trains on that node all the same), and that of the monitoring host, which is no GPU node.
-PAGE_IN_MAINTENANCE = {"TrainStalled", "HostDiskFull"}
+# Those of a run (somebody trains on that node all the same), and of the monitoring host, which is no GPU node.
+PAGE_IN_MAINTENANCE = {"TrainStalled", "TrainRunDied", "NcclHang", "NcclRankMissing", "HostDiskFull"}
 
 
-@pytest.mark.parametrize("rule", [r for r in _rules() if r.get("labels", {}).get("severity") == "critical"], ids=str)
+@pytest.mark.parametrize(
+    "rule", [r for r in _rules() if r.get("labels", {}).get("severity") == "critical"], ids=lambda rule: rule["alert"]
+)
 def test_an_alert_of_a_node_that_wakes_somebody_honours_maintenance(rule: dict[str, Any]) -> None:
     if "$labels.node" not in rule["annotations"]["summary"] or rule["alert"] in PAGE_IN_MAINTENANCE:
         return

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).parents[2]
-RECIPES = ("Add a metric", "Add a collector", "Add an alert", "Add a panel")
+RECIPES = ("Add a metric", "Add a collector", "Add an alert", "Add a situation", "Add a panel")
 SOURCES = ("client", "kit", "exporters", "alerting", "dashboards", "simulator")
 BLOCK = re.compile(r'^( *)```(\w+)(?: title="([^"]+)")?\n(.*?)^\1```$', re.MULTILINE | re.DOTALL)
 
@@ -41,7 +41,7 @@ def blocks(recipe: str) -> Iterator[Block]:
 
 def _alert(page: str) -> str:
     """Return the alert's section, which has a heading of a runbook in it."""
-    return page.partition("\n## Add an alert\n")[2].partition("\n## Add a panel\n")[0]
+    return page.partition("\n## Add an alert\n")[2].partition("\n## Add a situation\n")[0]
 
 
 def follow(block: Block, tree: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pyrometer_exporters.framework.collector import Context
-from pyrometer_exporters.framework.metrics import Sample
+from pyrometer_exporters.framework.metrics import Columns, Sample
 from pyrometer_exporters.node.gpu.collector import add_flags, build
 from pyrometer_simulator.nvml import SimulatedGpus, installed, recording
 from pyrometer_simulator.nvml.recording import Recorder, under_pynvml
@@ -43,6 +43,7 @@ def scraped(folder: Path, clock: StillClock) -> dict[tuple[str, tuple[str, ...]]
         found = list(collector.collect(time.monotonic() + 4))
     collector.close()
     samples = [item for item in found if isinstance(item, Sample)]
+    samples += [sample for item in found if isinstance(item, Columns) for sample in item.samples()]
     return {(s.family.name, s.labels): s.value for s in samples if not s.family.name.startswith(_OF_THE_RUN)}
 
 

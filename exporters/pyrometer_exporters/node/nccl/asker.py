@@ -7,10 +7,10 @@ then on the first asks, and the others only look whether an exporter before them
 
 from __future__ import annotations
 
-import hashlib
 import json
 import socket
 import time
+import zlib
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
@@ -138,7 +138,7 @@ class Turns:
         lowest = self._node.lowest_rank()
         if lowest is None:  # spread over an interval, as all nodes find a new job at once
             key = min(self._node.addresses(), default="")
-            return INTERVAL_SECONDS * hashlib.sha256(key.encode()).digest()[0] / 256
+            return INTERVAL_SECONDS * (zlib.crc32(key.encode()) % 256) / 256
         place = lowest[0] // max(1, lowest[1])
         return INTERVAL_SECONDS * (place if place <= DEPUTIES else place * LATER_TURNS)
 
