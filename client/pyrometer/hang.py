@@ -40,7 +40,7 @@ class _PlainUnpickler(pickle._Unpickler):  # noqa: SLF001  see read_dump
         msg = f"refused: it wants to load {module}.{name}"
         raise BadDumpError(msg)
 
-    def persistent_load(self, _pid: object) -> NoReturn:
+    def persistent_load(self, pid: object) -> NoReturn:  # noqa: ARG002  the name that pickle gives it
         """Refuse references to what is not in the file."""
         msg = "refused: it refers to something outside the file"
         raise BadDumpError(msg)
