@@ -99,12 +99,13 @@ def test_the_shared_folder_is_used_where_root_made_it_for_all(tmp_path: Path, mo
     shared.mkdir()
     shared.chmod(0o1777)
     assert default_folder(str(shared)) == str(shared), "one's own"
-    monkeypatch.setattr(_ring_file.os, "geteuid", lambda: os.getuid() + 1)
+    other = 4711 if os.getuid() != 4711 else 4712
+    monkeypatch.setattr(_ring_file.os, "geteuid", lambda: other)
     assert (default_folder(str(shared)) == str(shared)) is (os.getuid() == 0)
     shared.chmod(0o755)
     monkeypatch.setattr(_ring_file, "_is_own", lambda path, _me: Path(path).is_dir() and not Path(path).is_symlink())
     own = default_folder(str(shared))
-    assert own == f"{shared}-4711"
+    assert own == f"{shared}-{other}"
     assert stat.S_IMODE(Path(own).stat().st_mode) == 0o755
     assert default_folder(str(shared)) == own
 

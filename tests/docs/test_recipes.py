@@ -100,6 +100,8 @@ def tree(tmp_path: Path) -> Path:
     programs.mkdir(parents=True)
     for program in Path(sys.executable).parent.iterdir():
         (programs / program.name).symlink_to(program)
+    for name in ("lib", "pyvenv.cfg"):  # so that its python finds what is installed
+        (programs.parent / name).symlink_to(Path(sys.prefix) / name)
     (tmp_path / ".venv/.installed").touch()
     git("init", "--quiet", tree=tmp_path)
     git("add", "--all", tree=tmp_path)
