@@ -13,26 +13,13 @@ import time
 from collections import Counter
 
 from pyrometer_exporters.node.nccl import json_answer
-from pyrometer_kit.collectives import Communicator, culprits
+from pyrometer_kit.collectives import culprits
 from pyrometer_simulator.nccl import report
 from pyrometer_simulator.nccl.job import Job, layouts
 from pyrometer_simulator.nccl.ras_server import RasJob
 
 SIZES = (32,) * 120 + (1024,) * 60 + (4096,) * 20
 CHUNK_BYTES = 64 * 1024
-
-
-def seen(job: Job, dead: set[int], before: dict[str, dict[int, int]]) -> list[Communicator]:
-    """Return the communicators as RAS reports them."""
-    return [
-        Communicator(
-            name,
-            {rank: count for rank, count in counts.items() if rank not in dead},
-            {rank: "dead" for rank in counts if rank in dead},
-            {rank: before[name][rank] for rank in counts if rank in dead},
-        )
-        for name, counts in job.counts().items()
-    ]
 
 
 def play(number: int, size: int, chance: random.Random) -> Counter[str]:
@@ -51,7 +38,7 @@ def play(number: int, size: int, chance: random.Random) -> Counter[str]:
     found: Counter[str] = Counter(faults=1)
     evidence = {rank: job.waits(rank) for rank in range(size) if rank not in dead}
     for name, waits in (("counts alone", None), ("with the ranks' parts", evidence)):
-        suspects = culprits(seen(job, dead, before), waits)
+        suspects = culprits(job.communicators(dead, before), waits)
         named, certain = {one.rank for one in suspects}, {one.rank for one in suspects if one.certain}
         found[f"{name}: a culprit named, nobody else as certain"] += bool(named & faulty) and certain <= faulty
         found[f"{name}: all culprits named"] += faulty <= named

@@ -151,8 +151,12 @@ def culprits(dumps: Iterable[Dump], waits: Iterable[Wait]) -> list[int]:
 
 def explain(dumps: Sequence[Dump]) -> list[str]:
     """Return lines that say which collective hangs, who came to it, who did not, and where in the code."""
-    by_rank = {dump.rank: dump for dump in dumps}
     waits = join(dumps)
+    return _explained(dumps, waits, culprits(dumps, waits))
+
+
+def _explained(dumps: Sequence[Dump], waits: Sequence[Wait], found: Sequence[int]) -> list[str]:
+    by_rank = {dump.rank: dump for dump in dumps}
     lines = []
     for wait in waits:
         name = f"{wait.collective.name} {wait.collective.sequence:,} of {_group_name(wait.group, dumps)}"
@@ -162,7 +166,6 @@ def explain(dumps: Sequence[Dump]) -> list[str]:
         if wait.missing:
             lines.append(f"  did not come to it: {_some(wait.missing)}")
         lines.extend(f"  rank {rank} is in {other} instead" for rank, other in wait.others)
-    found = culprits(dumps, waits)
     lines.extend(_last_seen(rank, by_rank.get(rank)) for rank in found)
     if not found:
         lines.append(
@@ -198,8 +201,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         return 2
     ranks = list(dumps.values())
-    sys.stdout.write("\n".join(_printable(line) for line in explain(ranks)) + "\n")
-    return 0 if culprits(ranks, join(ranks)) else 1
+    waits = join(ranks)
+    found = culprits(ranks, waits)
+    sys.stdout.write("\n".join(_printable(line) for line in _explained(ranks, waits, found)) + "\n")
+    return 0 if found else 1
 
 
 def _read(path: str) -> bytes:

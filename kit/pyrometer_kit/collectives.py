@@ -108,7 +108,7 @@ def _alike(graph: _Graph, rank: int, sinks: set[int]) -> _Alike:
 
 
 class _Graph:
-    """Who waits for whom: ranks that are ahead in a communicator wait for those with its lowest count."""
+    """Hold which ranks wait for which: those ahead in a communicator wait for those with its lowest count."""
 
     def __init__(self, communicators: Sequence[Communicator]) -> None:
         self._communicators = sorted(communicators, key=lambda one: (one.size, one.name))

@@ -46,7 +46,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def peer(self) -> str:
-        """The client's address, without its port; empty where it has none."""
+        """IP address of the client, without its port; empty for a Unix socket."""
         found = self.transport.get_extra_info("peername")
         return str(found[0]) if isinstance(found, tuple) and found else ""
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pyrometer_simulator.stack import Stack, StackError, find_stack
+from pyrometer_simulator.stack import Stack
 from pyrometer_simulator.stack.promtool import objections
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -93,14 +93,6 @@ def _read_checks() -> Iterator[tuple[str, str, list[Any]]]:
         for test in yaml.safe_load(path.read_text(encoding="utf-8"))["tests"]:
             for check in test.get("alert_rule_test", []):
                 yield test["name"], check["alertname"], check["exp_alerts"]
-
-
-@pytest.fixture(scope="session")
-def stack() -> Stack:
-    try:
-        return find_stack(lambda _: None)
-    except StackError as error:
-        pytest.skip(str(error))
 
 
 def test_percentages_are_written_alike() -> None:

@@ -8,7 +8,7 @@ import pytest
 from pyrometer_simulator.situations.model import SCRAPE_INTERVALS, Situation
 from pyrometer_simulator.situations.outcome import all_situations, cells_of, outcomes, page
 from pyrometer_simulator.situations.recording import STALE, Recording, notation
-from pyrometer_simulator.stack import Stack, StackError, find_stack
+from pyrometer_simulator.stack import Stack
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/situations.md"
 EVERY = all_situations()
@@ -31,14 +31,6 @@ def _id(value: object) -> str:
 
 
 PLAYED = list(_played())
-
-
-@pytest.fixture(scope="session")
-def stack() -> Stack:
-    try:
-        return find_stack(lambda _: None)
-    except StackError as error:
-        pytest.skip(str(error))
 
 
 @pytest.mark.parametrize(("situations", "interval"), PLAYED, ids=_id)

@@ -41,7 +41,7 @@ class Loss:
 
 @pytest.fixture
 def torch(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """As much of torch as a wait touches."""
+    """Stand in for the parts of torch that the detection of waits patches."""
     engine = Engine()
 
     def backward(tensors: Any, grad_tensors: Any = None) -> str:

@@ -16,18 +16,6 @@ def ranks(found: list[Suspect], *, certain: bool | None = None) -> set[int]:
     return {suspect.rank for suspect in found if certain in (None, suspect.certain)}
 
 
-def seen(job: Job, dead: set[int], before: dict[str, dict[int, int]]) -> list[Communicator]:
-    return [
-        Communicator(
-            name,
-            {rank: count for rank, count in counts.items() if rank not in dead},
-            {rank: "dead" for rank in counts if rank in dead},
-            {rank: before[name][rank] for rank in counts if rank in dead},
-        )
-        for name, counts in job.counts().items()
-    ]
-
-
 def test_a_rank_that_is_behind_because_it_waits_elsewhere_is_no_culprit() -> None:
     found = culprits([Communicator("tensor", {0: 41, 1: 40}), Communicator("data", {0: 6, 2: 7})])
     assert found == [Suspect(1, "behind", certain=True, communicator="tensor", launched=40, expected=41, waiting=1)]
@@ -113,11 +101,11 @@ def test_the_culprit_is_named_in_every_kind_of_groups_and_no_other_as_certain(la
     job.stop(culprit, len(job.programs[culprit]) + chance.choice(places))
     job.run(2)
     dead = {culprit} if seed % 2 else set()
-    found = culprits(seen(job, dead, before))
+    found = culprits(job.communicators(dead, before))
     assert culprit in ranks(found)
     assert ranks(found, certain=True) <= {culprit}
     evidence = {rank: job.waits(rank) for rank in range(32) if rank not in dead}
-    assert ranks(culprits(seen(job, dead, before), evidence), certain=True) == {culprit}
+    assert ranks(culprits(job.communicators(dead, before), evidence), certain=True) == {culprit}
 
 
 counts = st.dictionaries(st.integers(0, 9), st.integers(-1, 5), max_size=8)

@@ -108,11 +108,8 @@ def _family(fact: Fact) -> str:
 
 def _absorbed(found: Sequence[Candidate], roster: Roster) -> list[Candidate]:
     """Let a wider candidate of the same family take those in it: its links are a switch's effect, its GPUs a node's."""
-    kept: list[Candidate] = []
-    for one in sorted(found, key=lambda each: _width(each.labels)):
-        wider = next((other for other in found if _explains(other, one, roster)), None)
-        if wider is None:
-            kept.append(one)
+    ordered = sorted(found, key=lambda each: _width(each.labels))
+    kept = [one for one in ordered if not any(_explains(other, one, roster) for other in found)]
     return [
         replace(
             one,

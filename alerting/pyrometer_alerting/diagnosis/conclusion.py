@@ -52,7 +52,7 @@ def concluded(
         )
     earlier = next((one for one in ranked if _is(one, first)), None)
     leader = next((one for one in ranked if convincing and _is(one, convincing[0])), None)
-    if _stays(before, found, earlier, leader, figures):
+    if _stays(before, found, figures, first=first, earlier=earlier, leader=leader):
         kept = first if earlier is None else _kept(first, earlier, case)
         rest = [cause for cause in convincing if _key(cause) != _key(first)]
         weak = [cause for cause in seen if _key(cause) != _key(first)]
@@ -81,9 +81,11 @@ def _is(one: Candidate, cause: Cause) -> bool:
 def _stays(
     before: Diagnosis,
     found: Diagnosis,
+    weights: Weights,
+    *,
+    first: Cause,
     earlier: Candidate | None,
     leader: Candidate | None,
-    weights: Weights,
 ) -> bool:
     """Return whether the earlier conclusion stays the first one.
 
@@ -92,9 +94,8 @@ def _stays(
     """
     if found.recovered is not None:
         return True
-    first = _first(before)
-    doubts = set() if earlier is None or first is None else {_figureless(one) for one in earlier.against}
-    fresh_doubts = doubts - ({_figureless(one) for one in first.against} if first is not None else set())
+    doubts = set() if earlier is None else {_figureless(one) for one in earlier.against}
+    fresh_doubts = doubts - {_figureless(one) for one in first.against}
     since = before.concluded_at if before.concluded_at is not None else before.at
     if leader is None:
         return not fresh_doubts

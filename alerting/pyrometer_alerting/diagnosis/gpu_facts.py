@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from pyrometer_alerting.diagnosis.look import (
@@ -174,7 +174,9 @@ def clocks(questions: Questions) -> Look:
     low = [fact for place in listed if (fact := _low_clock(place, listed, before)) is not None]
     hot = [_temperature(place, value, celsius) for place, value in celsius.items() if _listed(place, questions)]
     known = [fact for fact in hot if (fact.labels["node"], fact.labels["gpu"]) in slowed or fact.strength > 0]
-    return Look((*_low_since(low, questions), *known[:MOST_SUSPECTS]), frozenset({"clock_low", "celsius"}))
+    suspects = sorted(low, key=lambda fact: -fact.strength)[:MOST_SUSPECTS]
+    fallen = _with_fall(suspects, questions, "DCGM_FI_DEV_SM_CLOCK", questions.since("clocks"))
+    return Look((*fallen, *known[:MOST_SUSPECTS]), frozenset({"clock_low", "celsius"}))
 
 
 def _low_clock(place: Gpu, mean: Mapping[Gpu, float], before: Mapping[Gpu, float]) -> Fact | None:
@@ -197,20 +199,18 @@ def _low_clock(place: Gpu, mean: Mapping[Gpu, float], before: Mapping[Gpu, float
     )
 
 
-def _low_since(facts: list[Fact], questions: Questions) -> Iterator[Fact]:
-    """Add the onsets, from the stored samples of the suspects' nodes."""
-    suspects = sorted(facts, key=lambda fact: -fact.strength)[:MOST_SUSPECTS]
-    nodes = sorted({fact.labels["node"] for fact in suspects if fact.before is not None and not fact.chronic})
-    window = questions.since("clocks")
-    query = f"DCGM_FI_DEV_SM_CLOCK{questions.of_nodes(nodes=nodes)}[{window:.0f}s]"
-    stored = questions.instant(query) if nodes else []
+def _with_fall(facts: Sequence[Fact], questions: Questions, family: str, window: float) -> Iterator[Fact]:
+    """Yield the facts with the onset of those that fell, from the stored samples of their nodes."""
+    fell = [fact for fact in facts if fact.before is not None and fact.value is not None and not fact.chronic]
+    nodes = sorted({fact.labels["node"] for fact in fell})
+    stored = questions.instant(f"{family}{questions.of_nodes(nodes=nodes)}[{window:.0f}s]") if nodes else []
     points = {(series.labels.get("node", ""), series.labels.get("gpu", "")): series.points for series in stored}
-    for fact in suspects:
-        fell = None
-        if fact.before is not None and not fact.chronic and fact.value is not None:
-            middle_clock = (fact.value + fact.before) / 2
-            fell = crossing(points.get((fact.labels["node"], fact.labels["gpu"]), ()), middle_clock, above=False)
-        yield fact if fell is None else _at(fact, fell)
+    for fact in facts:
+        found = None
+        if fact.before is not None and fact.value is not None and not fact.chronic:
+            place = (fact.labels["node"], fact.labels["gpu"])
+            found = crossing(points.get(place, ()), (fact.value + fact.before) / 2, above=False)
+        yield fact if found is None else _at(fact, found)
 
 
 def _temperature(place: Gpu, value: float, all_of: Mapping[Gpu, float]) -> Fact:
@@ -254,21 +254,8 @@ def power_limits(questions: Questions) -> Look:
                 source=name,
             )
         )
-    return Look(tuple(_limit_since(facts, questions)), frozenset({"power_limit"}))
-
-
-def _limit_since(facts: list[Fact], questions: Questions) -> Iterator[Fact]:
-    nodes = sorted({fact.labels["node"] for fact in facts if not fact.chronic})
-    window = questions.since("power_limits")
-    query = f"DCGM_FI_DEV_ENFORCED_POWER_LIMIT{questions.of_nodes(nodes=nodes)}[{window:.0f}s]"
-    stored = questions.instant(query) if nodes else []
-    points = {(series.labels.get("node", ""), series.labels.get("gpu", "")): series.points for series in stored}
-    for fact in facts:
-        fell = None
-        if not fact.chronic and fact.before is not None and fact.value is not None:
-            place = (fact.labels["node"], fact.labels["gpu"])
-            fell = crossing(points.get(place, ()), (fact.value + fact.before) / 2, above=False)
-        yield fact if fell is None else _at(fact, fell)
+    fallen = _with_fall(facts, questions, "DCGM_FI_DEV_ENFORCED_POWER_LIMIT", questions.since("power_limits"))
+    return Look(tuple(fallen), frozenset({"power_limit"}))
 
 
 def _place(key: Gpu) -> bool:

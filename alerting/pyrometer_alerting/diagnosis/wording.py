@@ -195,15 +195,17 @@ def _least_wait(fact: Fact) -> str:
 
 
 def _part(fact: Fact) -> str:
-    value, past = fact.value or 0.0, fact.before
+    value = fact.value or 0.0
     if fact.detail == "loss":
-        compared = f", {percent(past)} before the drop" if past is not None else ""
-        return f"pauses that all wait for take {percent(value)} of the time{compared}"
+        return f"pauses that all wait for take {percent(value)} of the time{_share_before(fact)}"
     if fact.labels:
         usual = f", {percent(fact.peers)} of the median's" if fact.peers is not None else ""
         return f"{_PARTS[fact.kind]} takes {percent(value)} of {fact.detail}'s step{usual}"
-    compared = f", {percent(past)} before the drop" if past is not None else ""
-    return f"takes {percent(value)} of the median rank's step{compared}"
+    return f"takes {percent(value)} of the median rank's step{_share_before(fact)}"
+
+
+def _share_before(fact: Fact) -> str:
+    return f", {percent(fact.before)} before the drop" if fact.before is not None else ""
 
 
 def _xid(fact: Fact) -> str:
@@ -260,7 +262,7 @@ def _times(fact: Fact) -> str:
 def _pressure(fact: Fact) -> str:
     sentence = f"its tasks wait for {fact.detail} {percent(fact.value or 0.0)} of the time"
     sentence += f", {percent(fact.peers)} on the median node" if fact.peers is not None else ""
-    return sentence + (f", {percent(fact.before)} before the drop" if fact.before is not None else "")
+    return sentence + _share_before(fact)
 
 
 def began_after(seconds: float) -> str:

@@ -132,8 +132,9 @@ def gather(
     end: float,
     zone: tzinfo,
     dead: int = 0,
+    judged: tuple[int, int] = (0, 0),
 ) -> DigestReport:
-    """Gather a digest's data; `incidents` are the candidates from the store."""
+    """Gather a digest's data; `incidents` are the candidates from the store, `judged` diagnoses right and wrong."""
     queries = DigestQueries(prometheus)
     if prometheus is None:
         queries.missing.append("no Prometheus is configured: only incidents are counted")
@@ -152,6 +153,8 @@ def gather(
         median_seconds=statistics.median(lasted) if lasted else None,
         gpu_hours=sum(_gpu_hours(incident) for incident in mine),
         dead=dead,
+        judged_right=judged[0],
+        judged_wrong=judged[1],
         offenders=offenders(queries, end),
         xids=xid_table(queries, start, end),
         months=months(queries, end, zone),

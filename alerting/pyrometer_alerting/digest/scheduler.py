@@ -10,7 +10,7 @@ import json
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone, tzinfo
 
 from pyrometer_alerting.digest import page as digest_page
@@ -163,7 +163,7 @@ class DigestScheduler:
             incidents = tx.recent_incidents(start)
             _depth, _oldest, dead = tx.outbox.depth()
             judged = tally(tx, start, end)
-        report = gather(
-            self._digests.prometheus, incidents, kind, start=start, end=end, zone=self._digests.zone, dead=dead
+        zone = self._digests.zone
+        return gather(
+            self._digests.prometheus, incidents, kind, start=start, end=end, zone=zone, dead=dead, judged=judged
         )
-        return replace(report, judged_right=judged[0], judged_wrong=judged[1])

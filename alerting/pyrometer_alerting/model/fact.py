@@ -68,7 +68,7 @@ class Roster:
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """The run's nodes."""
+        """Names of the nodes that have a GPU of the run."""
         return tuple(sorted(self.gpus))
 
     @property

@@ -224,17 +224,20 @@ class Transaction:
 
     def audits_of(self, incident_id: str, actions: Sequence[str]) -> list[tuple[float, str, str, str, str]]:
         """Return one incident's rows of the audit trail with these actions, newest first."""
-        marks = ",".join("?" * len(actions))
-        query = f"SELECT * FROM audit WHERE incident_id = ? AND action IN ({marks}) ORDER BY rowid DESC"  # noqa: S608 - marks
-        return list(self._db.execute(query, (incident_id, *actions)))
+        return self._audits("incident_id = ?", (incident_id,), actions)
 
     def audits_between(
         self, start: float, end: float, actions: Sequence[str]
     ) -> list[tuple[float, str, str, str, str]]:
         """Return the rows of the audit trail with these actions from `start` to before `end`, newest first."""
+        return self._audits("at >= ? AND at < ?", (start, end), actions)
+
+    def _audits(
+        self, where: str, values: Sequence[str | float], actions: Sequence[str]
+    ) -> list[tuple[float, str, str, str, str]]:
         marks = ",".join("?" * len(actions))
-        query = f"SELECT * FROM audit WHERE at >= ? AND at < ? AND action IN ({marks}) ORDER BY rowid DESC"  # noqa: S608 - marks
-        return list(self._db.execute(query, (start, end, *actions)))
+        query = f"SELECT * FROM audit WHERE {where} AND action IN ({marks}) ORDER BY rowid DESC"  # noqa: S608 - constants
+        return list(self._db.execute(query, (*values, *actions)))
 
     def forget_fact(self, name: str) -> None:
         """Delete a single value."""

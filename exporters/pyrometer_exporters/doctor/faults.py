@@ -73,10 +73,11 @@ def faults(report: Report, readings: Readings, on_bus: Sequence[str] | None) -> 
         readings: the samples.
         on_bus: PCI addresses of the node's GPUs (``0000:18:00.0``); None where the bus can't be read.
     """
+    unclaimed = _unclaimed(report, on_bus or ())
     return [
         *_of_the_driver(report, readings),
-        *_missing(report, on_bus),
-        *(_unreadable(gpu, _unclaimed(report, on_bus)) for gpu in report.gpus if gpu.down),
+        *_missing(report, unclaimed, len(on_bus or ())),
+        *(_unreadable(gpu, unclaimed) for gpu in report.gpus if gpu.down),
         *_recoveries(readings),
         *_signs(readings),
     ]
@@ -102,14 +103,13 @@ def _of_the_driver(report: Report, readings: Readings) -> Iterator[Fault]:
         yield Fault(f"{there}the NVIDIA driver can't be used: {why}", step, "GpuDriverDown")
 
 
-def _missing(report: Report, on_bus: Sequence[str] | None) -> Iterator[Fault]:
+def _missing(report: Report, unclaimed: Sequence[str], on_bus: int) -> Iterator[Fault]:
     """Yield what is missing against the bus, with its address, and against what is expected."""
     presented, expected = report.present.get("nvml"), report.present.get("expected")
     if presented is None:
         return
-    without = _unclaimed(report, on_bus)
-    if len(without) == len(on_bus or ()) - presented:  # else a GPU whose address is not known is one of them
-        for address in without:
+    if len(unclaimed) == on_bus - presented:  # else a GPU whose address is not known is one of them
+        for address in unclaimed:
             what = f"the GPU at {address} is on the PCI bus, but the driver doesn't present it"
             yield Fault(what, f"dmesg | grep -e NVRM -e {address}, drain the node and reboot it", "GpuLost")
     if expected is not None and presented != expected:
@@ -117,10 +117,10 @@ def _missing(report: Report, on_bus: Sequence[str] | None) -> Iterator[Fault]:
         yield Fault(what, "drain the node; compare lspci -d 10de: with its other days, reseat or replace", "GpuLost")
 
 
-def _unclaimed(report: Report, on_bus: Sequence[str] | None) -> list[str]:
+def _unclaimed(report: Report, on_bus: Sequence[str]) -> list[str]:
     """Return the addresses on the bus of which no GPU that was read has one."""
     known = {_short(gpu.pci_bus_id) for gpu in report.gpus if gpu.pci_bus_id}
-    return [address for address in on_bus or () if _short(address) not in known]
+    return [address for address in on_bus if _short(address) not in known]
 
 
 def _unreadable(gpu: GpuStatus, unclaimed: Sequence[str]) -> Fault:

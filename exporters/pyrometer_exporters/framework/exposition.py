@@ -64,7 +64,7 @@ class _Page(NamedTuple):
     places: list[int]
     """Where the line of each sample lies in :attr:`texts`; :data:`_NOWHERE` for a repeated series."""
     prefixes: list[str]
-    """The line of each sample up to its value."""
+    """Name and labels of each sample as they are written: ``pyrometer_gpu_up{gpu="0"} ``."""
 
 
 class Renderer:

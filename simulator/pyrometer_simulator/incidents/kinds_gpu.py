@@ -6,7 +6,7 @@ import numpy as np
 
 from pyrometer_simulator.incidents.cluster import Gpu
 from pyrometer_simulator.incidents.training import BACKWARD
-from pyrometer_simulator.incidents.world import Catalogue, Truth, World
+from pyrometer_simulator.incidents.world import Catalogue, Truth, World, fatal_xid, truth_of_gpu
 
 KINDS = Catalogue()
 _HEAT = r"(?i)therm|heat|hot|cool|temperature|throttl|waits? (for|least)|slow"
@@ -21,13 +21,6 @@ def _heat(world: World, gpus: list[Gpu], reasons: tuple[str, ...], share: float 
     spell = [(world.at, world.end)]
     world.throttle(gpus, reasons, spell, share=share, clock=clock, celsius=celsius, watts=430)
     world.slow(gpus, seconds)
-
-
-def _one(world: World, gpu: Gpu, words: str = "") -> Truth:
-    layout = world.layout
-    return Truth(
-        (layout.gpu_name(gpu),), (layout.names[gpu.node], f"{layout.names[gpu.node]} rank {layout.rank_of(gpu)}"), words
-    )
 
 
 def _node(world: World, node: int, words: str = "") -> Truth:
@@ -47,7 +40,7 @@ def hot_gpu(world: World) -> Truth:
     """Overheat one GPU: hardware and software thermal slowdown."""
     gpu = world.gpu()
     _heat(world, [gpu], ("hw_thermal", "hw_slowdown"))
-    return _one(world, gpu, _HEAT)
+    return truth_of_gpu(world, gpu, _HEAT)
 
 
 @KINDS.kind("SmolLM3: thermal throttling without the hardware's own slowdown")
@@ -55,7 +48,7 @@ def warm_gpu(world: World) -> Truth:
     """Let software hold one GPU's clock down for heat."""
     gpu = world.gpu()
     _heat(world, [gpu], ("sw_thermal",), world.strength(0.7, 1.0))
-    return _one(world, gpu, _HEAT)
+    return truth_of_gpu(world, gpu, _HEAT)
 
 
 @KINDS.kind("Llama 3: throttling that comes and goes")
@@ -67,7 +60,7 @@ def pulsing_gpu(world: World) -> Truth:
     spells = [(world.at + 30.0 * each, world.at + 30.0 * each + on) for each in range(60)]
     world.throttle([gpu], ("sw_thermal",), spells, clock=1200.0, celsius=88.0, watts=430)
     world.slow_while([gpu], seconds * 30.0 / on, lambda now: now >= world.at and (now - world.at) % 30.0 < on)
-    return _one(world, gpu, _HEAT)
+    return truth_of_gpu(world, gpu, _HEAT)
 
 
 @KINDS.kind("Imbue: power brake of a node after a failed supply")
@@ -127,7 +120,7 @@ def clocks_setting_gpu(world: World) -> Truth:
     gpu = world.gpu()
     world.throttle([gpu], ("clocks_setting",), [(world.at, world.end)], clock=world.strength(1410, 900), watts=450)
     world.slow([gpu], world.extra())
-    return _one(world, gpu, _CLOCK)
+    return truth_of_gpu(world, gpu, _CLOCK)
 
 
 @KINDS.kind("Fire-Flyer: cooling of a rack fails")
@@ -203,7 +196,7 @@ def pcie_narrow(world: World) -> Truth:
     lanes = 8.0 if world.severity == "mild" else 4.0
     world.width[world.between(gpu.node, world.at), gpu.node, gpu.gpu] = lanes
     world.slow([gpu], world.extra())
-    return _one(world, gpu, r"(?i)pcie")
+    return truth_of_gpu(world, gpu, r"(?i)pcie")
 
 
 @KINDS.kind("Llama 3: a GPU falls off the bus (Xid 79), the job hangs")
@@ -215,30 +208,24 @@ def lost_gpu(world: World) -> Truth:
     world.lose_gpu(gpu, world.at)
     world.event(gpu.node, "pcie_aer", world.at)
     world.stop(world.at, {rank: BACKWARD}, (rank,))
-    return _one(world, gpu)
+    return truth_of_gpu(world, gpu)
 
 
 @KINDS.kind("Llama 3: Xid 95, uncontained memory error")
 def xid_uncontained(world: World) -> Truth:
     """Report an uncontained memory error, of which the process dies."""
-    gpu = world.gpu()
-    rank = world.layout.rank_of(gpu)
-    world.xid(gpu, "95", "critical", world.at)
+    gpu = fatal_xid(world, "95")
     world.ecc[world.between(gpu.node, world.at), gpu.node, gpu.gpu] = 1.0
     world.recovery[world.between(gpu.node, world.at), gpu.node, gpu.gpu] = 1.0
-    world.stop(world.at + 0.5, {rank: BACKWARD}, (rank,))
-    return _one(world, gpu)
+    return truth_of_gpu(world, gpu)
 
 
 @KINDS.kind("Llama 3: double-bit ECC error (Xid 48)")
 def xid_ecc(world: World) -> Truth:
     """Report a double-bit ECC error; the process dies."""
-    gpu = world.gpu()
-    rank = world.layout.rank_of(gpu)
-    world.xid(gpu, "48", "critical", world.at)
+    gpu = fatal_xid(world, "48")
     world.ecc[world.between(gpu.node, world.at), gpu.node, gpu.gpu] = 2.0
-    world.stop(world.at + 0.5, {rank: BACKWARD}, (rank,))
-    return _one(world, gpu)
+    return truth_of_gpu(world, gpu)
 
 
 @KINDS.kind("Llama 3: a GPU hangs without a word")
@@ -257,7 +244,7 @@ def nvlink_down(world: World) -> Truth:
     world.nvlinks[world.between(gpu.node, world.at), gpu.node, gpu.gpu] = 18 - round(world.strength(1, 8))
     world.xid(gpu, "74", "critical", world.at)
     world.slow([gpu], world.extra())
-    return _one(world, gpu, r"(?i)nvlink|xid 74|critical xid|waits? (for|least)")
+    return truth_of_gpu(world, gpu, r"(?i)nvlink|xid 74|critical xid|waits? (for|least)")
 
 
 @KINDS.kind("Imbue: NVSwitch with a fatal SXid")
@@ -276,7 +263,7 @@ def hardware_slowdown(world: World) -> Truth:
     gpu = world.gpu()
     world.throttle([gpu], ("hw_slowdown",), [(world.at, world.end)], clock=world.strength(1300, 600), watts=350)
     world.slow([gpu], world.extra())
-    return _one(world, gpu, r"(?i)slowdown|throttl|waits? (for|least)|clock")
+    return truth_of_gpu(world, gpu, r"(?i)slowdown|throttl|waits? (for|least)|clock")
 
 
 @KINDS.kind("operators' reports: two GPUs of different nodes overheat at once")
@@ -298,4 +285,4 @@ def passing_heat(world: World) -> Truth:
     over = world.at + float(world.random.uniform(180, 300))
     world.throttle([gpu], ("sw_thermal",), [(world.at, over)], clock=1280, celsius=88, watts=430)
     world.slow([gpu], seconds, end=over)
-    return _one(world, gpu, _HEAT)
+    return truth_of_gpu(world, gpu, _HEAT)

@@ -191,12 +191,17 @@ def daily_wave(world: World) -> Truth:
     return Truth(NOBODY, benign=True)
 
 
+def _more_work(world: World, factor: float) -> None:
+    """Multiply the work of a step; it takes a little longer than that."""
+    share = 1 - world.drop()
+    world.script.work.append(lambda now: factor if now >= world.at else 1.0)
+    world.wait_longer(factor * world.layout.step * (1 / share - 1), world.at)
+
+
 @KINDS.kind("BLOOM: the batch size changes")
 def batch_change(world: World) -> Truth:
     """Double the global batch: steps take twice as long, the MFU falls a little less than it should."""
-    share = 1 - world.drop()
-    world.script.work.append(lambda now: 2.0 if now >= world.at else 1.0)
-    world.wait_longer(2 * world.layout.step * (1 / share - 1), world.at)
+    _more_work(world, 2.0)
     world.configure(world.at, {"global_batch_size": "2048"})
     return Truth(NOBODY, (), r"(?i)config|batch|^$", benign=True)
 
@@ -204,9 +209,7 @@ def batch_change(world: World) -> Truth:
 @KINDS.kind("Llama 3: the sequence length changes")
 def sequence_change(world: World) -> Truth:
     """Switch to longer sequences: less MFU by design (41 to 38 % and below)."""
-    share = 1 - world.drop()
-    world.script.work.append(lambda now: 1.6 if now >= world.at else 1.0)
-    world.wait_longer(1.6 * world.layout.step * (1 / share - 1), world.at)
+    _more_work(world, 1.6)
     world.configure(world.at, {"sequence_length": "32768"})
     return Truth(NOBODY, (), r"(?i)config|sequence|^$", benign=True)
 

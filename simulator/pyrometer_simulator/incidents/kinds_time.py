@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyrometer_simulator.incidents.cluster import Gpu
 from pyrometer_simulator.incidents.training import BACKWARD, DATA, FORWARD
-from pyrometer_simulator.incidents.world import Catalogue, Truth, World
+from pyrometer_simulator.incidents.world import Catalogue, Truth, World, fatal_xid, truth_of_gpu
 
 KINDS = Catalogue()
 NOBODY = ("no single part", "unknown")
@@ -16,8 +16,7 @@ def _hot(world: World, gpu: Gpu, end: float | None = None) -> Truth:
     over = world.end if end is None else end
     world.throttle([gpu], ("hw_thermal", "hw_slowdown"), [(world.at, over)], clock=1230, celsius=89, watts=430)
     world.slow([gpu], world.extra(), end=over)
-    name = world.layout.names[gpu.node]
-    return Truth((world.layout.gpu_name(gpu),), (name, f"{name} rank {world.layout.rank_of(gpu)}"), _HEAT)
+    return truth_of_gpu(world, gpu, _HEAT)
 
 
 @KINDS.kind("Llama 3: a restart leaves the culprit behind")
@@ -94,8 +93,7 @@ def returning_heat(world: World) -> Truth:
     world.throttle([gpu], ("sw_thermal",), spells, clock=1250, celsius=88, watts=430)
     for begin, end in spells:
         world.slow([gpu], seconds, begin=begin, end=end)
-    name = world.layout.names[gpu.node]
-    return Truth((world.layout.gpu_name(gpu),), (name, f"{name} rank {world.layout.rank_of(gpu)}"), _HEAT)
+    return truth_of_gpu(world, gpu, _HEAT)
 
 
 @KINDS.kind("Fire-Flyer: cooling of the whole hall")
@@ -201,20 +199,15 @@ def xid_gsp(world: World) -> Truth:
     world.xid(gpu, "119", "critical", world.at + 5)
     world.lose_gpu(gpu, world.at + 5, "reset_required")
     world.stop(world.at, {rank: FORWARD})
-    name = world.layout.names[gpu.node]
-    return Truth((world.layout.gpu_name(gpu),), (name, f"{name} rank {rank}"))
+    return truth_of_gpu(world, gpu)
 
 
 @KINDS.kind("Llama 3: contained memory error (Xid 94), the process dies")
 def xid_contained(world: World) -> Truth:
     """Report a contained memory error, of which the process dies."""
-    gpu = world.gpu()
-    rank = world.layout.rank_of(gpu)
-    world.xid(gpu, "94", "critical", world.at)
+    gpu = fatal_xid(world, "94")
     world.xid(gpu, "63", "warning", world.at)
-    world.stop(world.at + 0.5, {rank: BACKWARD}, (rank,))
-    name = world.layout.names[gpu.node]
-    return Truth((world.layout.gpu_name(gpu),), (name, f"{name} rank {rank}"))
+    return truth_of_gpu(world, gpu)
 
 
 @KINDS.kind("BLOOM: a checkpoint that never ends on one rank")

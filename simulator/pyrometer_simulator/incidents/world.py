@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pyrometer_simulator.incidents.cluster import GPUS, Gpu, draw
-from pyrometer_simulator.incidents.training import Attempt, Script
+from pyrometer_simulator.incidents.training import BACKWARD, Attempt, Script
 
 Floats = npt.NDArray[np.float64]
 BASE = 1_700_000_010.0  # long ago on any clock: Prometheus refuses the future
@@ -290,3 +290,19 @@ class Catalogue:
             return plant
 
         return enter
+
+
+def truth_of_gpu(world: World, gpu: Gpu, words: str = "") -> Truth:
+    """Return the truth about one sick GPU; its node and its rank are coarse."""
+    layout = world.layout
+    node = layout.names[gpu.node]
+    return Truth((layout.gpu_name(gpu),), (node, f"{node} rank {layout.rank_of(gpu)}"), words)
+
+
+def fatal_xid(world: World, code: str) -> Gpu:
+    """Report a critical Xid on a GPU, of which its process dies half a second later; return the GPU."""
+    gpu = world.gpu()
+    rank = world.layout.rank_of(gpu)
+    world.xid(gpu, code, "critical", world.at)
+    world.stop(world.at + 0.5, {rank: BACKWARD}, (rank,))
+    return gpu

@@ -7,9 +7,11 @@ ones would, in collectives, receives or the all-to-all of experts, and the count
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
+
+from pyrometer_kit.collectives import Communicator
 
 COLLECTIVES = ("Broadcast", "Reduce", "AllGather", "ReduceScatter", "AllReduce")
 """The kinds that RAS counts, in its order, in NCCL 2.24 to 2.30; sends and receives are not among them."""
@@ -136,6 +138,18 @@ class Job:
         return {
             name: {rank: group.launched.get(rank, 0) for rank in group.members} for name, group in self.groups.items()
         }
+
+    def communicators(self, dead: Collection[int], before: Mapping[str, Mapping[int, int]]) -> list[Communicator]:
+        """Return the communicators as RAS reports them: of dead ranks the counts of ``before`` are the last known."""
+        return [
+            Communicator(
+                name,
+                {rank: count for rank, count in counts.items() if rank not in dead},
+                {rank: "dead" for rank in counts if rank in dead},
+                {rank: before[name][rank] for rank in counts if rank in dead},
+            )
+            for name, counts in self.counts().items()
+        ]
 
     def _do(self, rank: int, op: Op, left: deque[int]) -> object | None:
         """Do an operation of a rank; return what it has to wait for, None if it is done."""

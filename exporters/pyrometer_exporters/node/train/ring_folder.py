@@ -28,7 +28,7 @@ LISTING_SHARE = 0.02
 
 
 class Listed(NamedTuple):
-    """A ring's file: its owner, and when its inode last changed, in ns, which no user can set."""
+    """Identify the owner (uid) of a ring's file and when its inode last changed, in ns (ctime: no user can set it)."""
 
     uid: int
     changed: int
