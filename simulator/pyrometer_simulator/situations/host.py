@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -20,6 +21,8 @@ from pyrometer_exporters.node.gpu.sampler import Sampler, _Turn
 from pyrometer_exporters.node.kernel import collector as kernel_collector
 from pyrometer_exporters.node.kernel.follow import Follower
 from pyrometer_exporters.node.main import NODE_EXPORTER
+from pyrometer_exporters.node.train.collector import TrainCollector
+from pyrometer_kit.http_message import Request
 from pyrometer_simulator.kmsg import KernelLog
 from pyrometer_simulator.nvml import FakeLibrary, SimulatedGpus
 from pyrometer_simulator.nvml.library import put_under_pynvml
@@ -62,6 +65,8 @@ class Hardware:
 NICS = Hardware()
 """A node's network alone: the cheapest to play."""
 GPUS = Hardware(hcas=0, gpus=8, ethernet=0, collectors=("gpu", "kernel"))
+TRAINING = Hardware(hcas=0, ethernet=0, collectors=("train", "kernel", "maintenance"))
+"""A node of which only its ranks are looked at."""
 WHOLE_NODE = Hardware(gpus=8, collectors=("gpu", "nic", "kernel", "maintenance"))
 
 
@@ -88,6 +93,13 @@ class SteppedFollower(Follower):
         self._file.close()
 
 
+class SteppedTrainCollector(TrainCollector):
+    """Looks at the rings when it is scraped or told to, instead of in a thread that waits in real time."""
+
+    def _poll_for_ever(self) -> None:
+        """End the thread at once."""
+
+
 class SteppedSampler(Sampler):
     """Samples when :meth:`step` is called, instead of in threads that wait in real time."""
 
@@ -108,6 +120,7 @@ class Host:
         tree: sysfs and procfs.
         gpus: the GPUs; None where the node has none.
         log: the kernel's log.
+        rings: the folder of the ranks' rings.
     """
 
     def __init__(self, name: str, folder: Path, hardware: Hardware, time: VirtualTime) -> None:
@@ -115,6 +128,7 @@ class Host:
         self.hardware = hardware
         self.tree = SysfsTree(folder / "tree", hardware.hcas, hardware.gpus, hardware.ethernet)
         self._folder = folder
+        self.rings = folder / "rings"
         self._time = time
         self.clock = HostClock(time)
         self.state = folder / "state"
@@ -131,6 +145,7 @@ class Host:
                 gpu.load()
         self.is_up = True
         self._gatherer: Gatherer | None = None
+        self._train: SteppedTrainCollector | None = None
         self._samplers: list[SteppedSampler] = []
         self._renderer = Renderer()
         self._write_uptime()
@@ -146,6 +161,7 @@ class Host:
         self.tree.reboot()
         self.log.truncate()
         self.log.sequence = 0
+        shutil.rmtree(self.rings, ignore_errors=True)  # in shared memory
         if self.gpus is not None:
             self.gpus.reload_driver()
         self.is_up = True
@@ -172,7 +188,23 @@ class Host:
             self._gatherer.close()
             for path, data in kept.items():
                 path.write_bytes(data)
-        self._gatherer = None
+        self._gatherer = self._train = None
+
+    def look_at_rings(self) -> None:
+        """Let the exporter look at the rings, as it does once a second."""
+        if self._train is not None:
+            self._train.stacks(Request("GET", "/stacks"))
+
+    def batches(self) -> bytes | None:
+        """Return what ``/batches`` answers now; None while the node is down."""
+        if not self.is_up:
+            return None
+        if self._train is None:
+            return b""
+        reply = self._train.batches(Request("GET", "/batches", query={"consumer": "prometheus"}, peer="127.0.0.1"))
+        if reply.delivered is not None:
+            reply.delivered(True)  # noqa: FBT003  the signature is the server's
+        return bytes(reply.body)
 
     def reload_openibd(self) -> None:
         """Reload the HCAs' driver: each device is created again, its counters restart."""
@@ -208,12 +240,15 @@ class Host:
             self._library = FakeLibrary(self._folder / "gpus", self._time.since_creation)
             put_under_pynvml(self._library)
         specs, _ = collectors_of(NODE_EXPORTER)
-        wanted = [spec for spec in specs if spec.name in self.hardware.collectors]
+        wanted = [
+            replace(spec, build=SteppedTrainCollector) if spec.name == "train" else spec
+            for spec in specs
+            if spec.name in self.hardware.collectors
+        ]
         flags = parser(NODE_EXPORTER, wanted).parse_args(list(self.hardware.flags))
-        context = Context(
-            flags, self.clock, self.tree.sysfs, self.tree.procfs, self._folder / "rings", self.state, self.log.path
-        )
+        context = Context(flags, self.clock, self.tree.sysfs, self.tree.procfs, self.rings, self.state, self.log.path)
         collectors: list[tuple[CollectorSpec, object]] = [(spec, build(spec, context)) for spec in wanted]
+        self._train = next((each for _, each in collectors if isinstance(each, SteppedTrainCollector)), None)
         return Gatherer(collectors, self.clock)  # type: ignore[arg-type]
 
     @contextmanager

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from pyrometer_simulator.situations import cases
 from pyrometer_simulator.situations.model import SCRAPE_INTERVALS, Situation, Within
-from pyrometer_simulator.situations.site import Series, Site
+from pyrometer_simulator.situations.site import Site
 from pyrometer_simulator.situations.verdict import Case, Fired, Rules, evaluate
 
 HEAD = """\
@@ -85,7 +85,7 @@ def all_situations() -> list[Situation]:
     return [each for module in modules for each in module.SITUATIONS]
 
 
-def play(situation: Situation, interval: int, wanted: Collection[str]) -> list[Series]:
+def play(situation: Situation, interval: int, wanted: Collection[str]) -> Case:
     """Play a situation with scrapes every ``interval`` seconds.
 
     Args:
@@ -94,7 +94,7 @@ def play(situation: Situation, interval: int, wanted: Collection[str]) -> list[S
         wanted: the names of the metrics that rules use; others are dropped.
 
     Returns:
-        Each series with its values in promtool's notation, the first at time 0.
+        The case for promtool: each series with its values, the first at time 0.
     """
     with ExitStack() as stack:
         parent = FASTEST_FOLDER if FASTEST_FOLDER.is_dir() else None
@@ -103,17 +103,15 @@ def play(situation: Situation, interval: int, wanted: Collection[str]) -> list[S
         stack.callback(site.close)
         for step in situation.steps:
             site.schedule(step.seconds, partial(step.action, site))
-        return site.scrape(interval, situation.lasts)
+        series = site.scrape(interval, situation.lasts)
+        return Case(series, site.grid or interval, situation.interval_of_rules or interval, situation.lasts)
 
 
 def outcomes(promtool: Path, situations: Sequence[Situation], intervals: Sequence[int]) -> list[Outcome]:
     """Play situations at scrape intervals, and ask promtool once per interval what fires."""
     rules = Rules()
     chosen = [(each, interval) for each in situations for interval in intervals if interval in each.intervals]
-    cases = [
-        Case(play(each, interval, rules.metrics), interval, each.interval_of_rules or interval, each.lasts)
-        for each, interval in chosen
-    ]
+    cases = [play(each, interval, rules.metrics) for each, interval in chosen]
     found = evaluate(promtool, rules, cases)
     return [Outcome(each, interval, fired) for (each, interval), fired in zip(chosen, found, strict=True)]
 
