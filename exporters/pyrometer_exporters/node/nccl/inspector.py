@@ -1,7 +1,7 @@
 """Bandwidth and time of collectives, from the files of NCCL's Inspector: bounded series, whatever the job.
 
-Of the ranks of this node the worst, the median and the best are served for each size of communicator, collective and
-size class; a rank of its own only where it departs from the median. Who arrives last at a collective waits for nobody,
+The worst, the median and the best of this node's ranks are served for each size of communicator, collective and size
+class; a rank of its own only where it departs from the median. Who arrives last at a collective waits for nobody,
 so that its own one is the shortest.
 """
 
@@ -32,7 +32,7 @@ from pyrometer_exporters.node.nccl.inspector_files import (
 READ_SECONDS = 30.0
 """How often the files are read; the Inspector's own shortest interval for Prometheus' text."""
 STALE_SECONDS = 150.0
-"""A file that was not written for so long, five of the Inspector's intervals, is of a job that ended or stands."""
+"""A file that was not written for so long, five of the Inspector's intervals, is of a job that has ended or hangs."""
 MOST_FILES = 128
 MOST_KINDS = 48
 MOST_PROM_BYTES = 4 * 1024 * 1024

@@ -50,7 +50,7 @@ _MOST_RANKS = 1 << 24
 
 
 class Kind(NamedTuple):
-    """What is comparable: ranks and nodes of the communicator, the operation, and the size class of its messages."""
+    """A kind of operations that can be compared: ranks and nodes of the communicator, operation, size class."""
 
     ranks: int
     nodes: int
@@ -60,7 +60,7 @@ class Kind(NamedTuple):
 
 @dataclass
 class Writer:
-    """A GPU or a process that writes a file, as far as the file tells; empty where it doesn't."""
+    """A GPU or a process that writes a file, as far as the file identifies it; empty where it doesn't."""
 
     job_id: str = ""
     gpu: str = ""
