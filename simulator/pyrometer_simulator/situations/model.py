@@ -29,6 +29,7 @@ class Within(NamedTuple):
     not_before: float = 0.0
     ends_within: float | None = None
     series: int | None = None
+    named: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,12 @@ def at(seconds: float, action: Action) -> Step:
 
 
 def within(
-    seconds: float, *, not_before: float = 0.0, ends_within: float | None = None, series: int | None = None
+    seconds: float,
+    *,
+    not_before: float = 0.0,
+    ends_within: float | None = None,
+    series: int | None = None,
+    named: Sequence[str] = (),
 ) -> Within:
     """Return the expectation that an alert fires so many seconds after the fault at the latest.
 
@@ -89,5 +95,6 @@ def within(
         not_before: the shortest delay.
         ends_within: the alert is over so many seconds after the fault.
         series: how many alerts of this name there are in all: one for each part, or one for many.
+        named: values of labels that each alert of this name has: the node, the rank.
     """
-    return Within(seconds, not_before, ends_within, series)
+    return Within(seconds, not_before, ends_within, series, named)

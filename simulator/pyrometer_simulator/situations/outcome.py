@@ -67,6 +67,9 @@ class Outcome(NamedTuple):
             yield f"{name} fires after {first:.0f} s, not within {expected.not_before:.0f} to {expected.seconds:.0f} s"
         if expected.ends_within is not None and last > expected.ends_within:
             yield f"{name} still fires after {last:.0f} s, not only until {expected.ends_within:.0f} s"
+        for each in own:
+            if not set(expected.named) <= {value for _, value in each.labels}:
+                yield f"{name} names {each.where}, not {' '.join(expected.named)}"
         if expected.series is not None and len(own) != expected.series:
             yield f"{name} fires for {len(own)} parts, not {expected.series}: {'; '.join(each.where for each in own)}"
 

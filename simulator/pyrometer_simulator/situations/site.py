@@ -105,11 +105,13 @@ class Site:
         node.shut_down(crash=crash)
         self.after(away, lambda: self._boot(node, training))
 
-    def reload_openibd(self, *, away: float = 20.0, training: float = 40.0, errors: int = 60) -> None:
-        """Reload the HCAs' driver on the first node, as ``openibd restart`` does; links train, with symbol errors."""
-        tree = self.node.tree
-        tree.unload_driver()
-        self.after(away, lambda: self._loaded(training, errors))
+    def reload_openibd(
+        self, node: Host | None = None, *, away: float = 20.0, training: float = 40.0, errors: int = 60
+    ) -> None:
+        """Reload the HCAs' driver on a node, as ``openibd restart`` does; links train, with symbol errors."""
+        node = node or self.node
+        node.tree.unload_driver()
+        self.after(away, lambda: self._loaded(node, training, errors))
 
     def serve(self, job: str, answer: Callable[[], bytes | None], **labels: str) -> None:
         """Add a target of another job, such as kube-state-metrics.
@@ -171,10 +173,10 @@ class Site:
             self._targets.append(Target(answer, recording, self._copies.get(index, 0)))
         return node
 
-    def _loaded(self, training: float, errors: int) -> None:
-        self.node.tree.load_driver()
-        self.node.reload_openibd()
-        self._train(self.node, training, errors)
+    def _loaded(self, node: Host, training: float, errors: int) -> None:
+        node.tree.load_driver()
+        node.reload_openibd()
+        self._train(node, training, errors)
 
     def _boot(self, node: Host, training: float) -> None:
         node.boot()

@@ -135,12 +135,12 @@ SITUATIONS = [
     of_run(
         "one rank of a run dies of an exception, and the launcher ends the rest",
         *after(lambda site: site.run.kill(11, "torch.OutOfMemoryError", rest_after=5)),
-        fires={"TrainRunDied": within(120, series=1)},
+        fires={"TrainRunDied": within(120, series=1, named=("11", "gpu-002"))},
     ),
     of_run(
         "the kernel kills a rank for lack of memory, and the launcher ends the rest",
         *after(killed_for_memory),
-        fires={"TrainRunDied": within(120, series=1), "HostOutOfMemory": within(60, series=1)},
+        fires={"TrainRunDied": within(120, series=1, named=("11", "gpu-002")), "HostOutOfMemory": within(60, series=1)},
     ),
     of_run(
         "a run dies and comes back after five minutes",
@@ -156,19 +156,19 @@ SITUATIONS = [
     of_run(
         "one rank of a run dies, and nobody ends the others",
         *after(lambda site: site.run.kill(11)),
-        fires={"TrainStalled": within(330, series=1)},
+        fires={"TrainStalled": within(330, series=1, named=("11", "gpu-002"))},
     ),
     of_run(
         "a rank hangs for 50 minutes: the alert keeps its name",
         *after(lambda site: site.run.hang(11)),
         lasts=55 * MINUTE,
-        fires={"TrainStalled": within(330, series=1)},
+        fires={"TrainStalled": within(330, series=1, named=("11", "gpu-002"))},
     ),
     of_run(
         "a node of a run crashes and comes back after five minutes",
         *after(crash_of_a_node),
         lasts=30 * MINUTE,
-        fires={"TrainStalled": within(330, series=1)},
+        fires={"TrainStalled": within(330, series=1, named=("gpu-002",))},
         beside=AWAY,
     ),
     of_run(
