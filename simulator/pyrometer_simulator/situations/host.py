@@ -14,7 +14,7 @@ from unittest import mock
 from pyrometer_exporters.framework.collector import CollectorSpec, Context
 from pyrometer_exporters.framework.exposition import Renderer
 from pyrometer_exporters.framework.gather import Gatherer
-from pyrometer_exporters.framework.service import build, collectors_of, parser
+from pyrometer_exporters.framework.service import BUILD_INFO, build, collectors_of, parser
 from pyrometer_exporters.node.gpu import adaptive_timeout
 from pyrometer_exporters.node.gpu import collector as gpu_collector
 from pyrometer_exporters.node.gpu.sampler import Sampler, _Turn
@@ -219,7 +219,8 @@ class Host:
         with self._stepped():
             gatherer = self._gatherer = self._gatherer or self._started()
             gathered = gatherer.gather(SCRAPE_SECONDS)
-        return self._renderer.text(gathered.samples)
+        about = BUILD_INFO.sample(1, NODE_EXPORTER.prog, "simulated")
+        return self._renderer.text([about, *gathered.samples])
 
     def sample_clocks(self) -> None:
         """Let the sampler read why clocks are low, once."""

@@ -56,13 +56,18 @@ def killed_for_memory(site: Site) -> None:
     site.run.kill(11, rest_after=6)
 
 
-def drained(site: Site) -> None:
+def drained(site: Site, state: str = "drained") -> None:
     """Drain both nodes in Slurm."""
     lines = "".join(
-        f'pyrometer_slurm_node_unavailable_info{{node="{node.name}",state="drained",reason="driver",user="ops"}} 1\n'
+        f'pyrometer_slurm_node_unavailable_info{{node="{node.name}",state="{state}",reason="driver",user="ops"}} 1\n'
         for node in site.nodes
     )
     site.serve("cluster", lines.encode)
+
+
+def draining(site: Site) -> None:
+    """Let Slurm drain both nodes once their jobs have ended."""
+    drained(site, "draining")
 
 
 def upgraded(site: Site) -> None:
@@ -126,6 +131,20 @@ SITUATIONS = [
         lasts=35 * MINUTE,
         beside=AWAY | LISTED,
         hardware=replace(TRAINING, hcas=2, gpus=2, collectors=("gpu", "nic", "kernel", "train", "maintenance")),
+    ),
+    of_run(
+        "a node in maintenance is rebooted beside a run on two others",
+        (240, lambda site: site.nodes[2].put_in_maintenance()),
+        (300, lambda site: site.reboot(site.nodes[2], away=300)),
+        begin=lambda site: site.train(site.nodes[:2]),
+        nodes=3,
+        beside=LISTED,
+    ),
+    of_run(
+        "a rank hangs on a node that Slurm is draining: its job is somebody's still",
+        (240, draining),
+        (300, lambda site: site.run.hang(11)),
+        fires={"TrainStalled": within(330, series=1, named=("11", "gpu-002"))},
     ),
     of_run(
         "all ranks of a run die at once",
