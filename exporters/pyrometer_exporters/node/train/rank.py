@@ -27,6 +27,7 @@ class Rank:
     peak: float | None
     latest: Record | None = None
     ended_at: float | None = None
+    seen_alive: bool = False
     has_loss: bool = False
     reports_loss: bool = False
     process: HeldProcess | None = None

@@ -216,11 +216,14 @@ class Tracker:
             rank.header = rank.file.header()  # its last words, written since the header was read
             if rank.header.count > rank.next_record:
                 return
-            # For a ring found after a restart of the exporter the end lies in the past.
-            rank.ended_at = min(now, max(rank.last_end, rank.header.created) / 1e9) if rank.last_end else now
+            # For a ring found after a restart of the exporter the end lies in the past: after its last step.
+            found_dead = rank.last_end and not rank.seen_alive
+            rank.ended_at = min(now, max(rank.last_end, rank.header.created) / 1e9) if found_dead else now
             rank.exit = "" if rank.header.closed else rank.file.last_words()
             rank.file.close()  # thousands of runs that come and go cost no descriptors
             learn_exit(rank)
+        else:
+            rank.seen_alive = True
 
     def _read_on(self, rank: Rank, limit: int) -> None:
         """Read up to ``limit`` new records of the reporting rank, and only the latest of any other."""
