@@ -18,7 +18,7 @@ BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 @pytest.fixture
 def month(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
-    import bench_month  # noqa: PLC0415  on the path here only
+    import bench_month
 
     yield bench_month
     del sys.modules["bench_month"]
