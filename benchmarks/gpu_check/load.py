@@ -176,7 +176,7 @@ class StandInLoader:
         duty, seconds = phase.get("duty", 1.0), phase["seconds"]
         self._gpu.load(utilisation=round(100 * duty), power_watts=72 + 628 * duty)
         self._gpu.set(gpm={"2": 100 * duty, "5": 90.0 * duty, "10": 30.0 * duty})
-        self._gpu.pulse("power_cap", "hw_slowdown", seconds=0.07, every=0.25)
+        self._gpu.pulse("power_cap", "hw_slowdown", seconds=0.3, every=1.1)
         periods, start = [], time.monotonic()
         while time.monotonic() - start < seconds:
             began = time.monotonic()
