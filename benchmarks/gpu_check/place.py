@@ -30,6 +30,8 @@ class Place:
     scale: float = 1.0
     deadline: float = 0.0
     """When the experiment is ended, by ``time.monotonic``."""
+    cuda: bool = False
+    """True if PyTorch can use the GPU; looked up once, as importing it may wake the GPU and takes seconds."""
 
     def text(self) -> str:
         """Return what :meth:`parse` reads."""
@@ -57,6 +59,11 @@ class Place:
     def left(self) -> float:
         """Return the seconds until the experiment is ended."""
         return self.deadline - time.monotonic()
+
+    @property
+    def loads(self) -> bool:
+        """True if a load can be put on the GPU."""
+        return self.cuda or bool(self.stand_in)
 
     def torch(self) -> ModuleType | None:
         """Return PyTorch if it can be used here: on a GPU only with CUDA, on the stand-in any build."""

@@ -327,7 +327,7 @@ def _calls(recorder: Recorder | None) -> list[str]:
 
 
 def _log_lines(log: str) -> list[str]:
-    """Return the last different lines; one that came again stands once, with how often."""
+    """Return the last different lines; a repeated one only once, with its count."""
     counts = Counter(line.partition(" ")[2] for line in log.splitlines())
     return [line + (f"  ({count} times)" if count > 1 else "") for line, count in counts.items()][-30:]
 

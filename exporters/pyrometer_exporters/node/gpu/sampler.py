@@ -36,8 +36,8 @@ DEFAULT_FREQUENCY = 20.0
 # After a longer gap between two reads, the time between them counts as neither throttled nor not. This is how long a
 # hung GPU can hold up its neighbours: since their last read, until the other thread's turn, until that dismisses it.
 MAX_GAP_SECONDS = 0.25
-# Each interval is as much shorter or longer at random, at most: what comes and goes in a multiple of a fixed interval,
-# as a power cap does with the steps of a training, would be counted a third too long or not at all.
+# Each interval is as much shorter or longer at random, at most. With a fixed one, a reason that comes and goes in a
+# multiple of it, as a power cap does with the steps of a training, is counted a third too long or not at all.
 MOST_JITTER = 0.5
 # A read under way for this long is a hang as far as its neighbours and a scrape are concerned.
 HANGS_SECONDS = 0.1
