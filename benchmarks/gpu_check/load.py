@@ -55,6 +55,7 @@ def main(place: Place, *, phases: list[dict[str, Any]]) -> None:
             truth = loader.run(phase)
             say(ended=time.monotonic(), name=phase["name"], truth=truth)
     finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the parent asks once, and waits
         loader.end()
 
 

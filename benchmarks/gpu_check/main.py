@@ -39,7 +39,7 @@ from gpu_check.place import LAUNCHER, Place
 TOTAL_SECONDS = 540.0
 # In this order the GPU is idle where it has to be, what matters most comes first, and the faulty program last.
 EXPERIMENTS: tuple[Experiment, ...] = tuple(
-    module.EXPERIMENT for module in (values, clock_events, activity, jobs, collectives, cost, plausibility, mfu, xid)
+    module.EXPERIMENT for module in (values, clock_events, activity, jobs, collectives, plausibility, mfu, cost, xid)
 )
 CHILDREN: dict[str, Callable[..., None]] = {
     "machine": machine.describe, "load": load.main, "poller": poller.main, "fault": xid.fault,

@@ -19,6 +19,7 @@ import pynvml
 
 SHARED_MEMORY = "/dev/shm"  # noqa: S108  rings belong into it
 LAUNCHER = Path(__file__).resolve().parents[1] / "on_gpu.py"
+_END_SECONDS = 10.0  # a program that has been asked to end puts back what it has set on the stand-in
 
 
 @dataclass(frozen=True)
@@ -175,7 +176,7 @@ class Child:
             self._process.stdin.close()  # type: ignore[union-attr]
         if self._process.poll() is None:
             self._process.terminate()
-            if self.wait(3) is None:
+            if self.wait(_END_SECONDS) is None:
                 self._process.kill()
 
 
