@@ -42,9 +42,9 @@ def run(place: Place, report: Report) -> None:
             report.raw(phase["name"], row)
             rows.append(row)
     duties = rows[:-2]
-    capability = _capability(place)
+    device = capability(place)
     _sm(report, duties)
-    _tensor(report, duties, capability)
+    _tensor(report, duties, device)
     _dram_of_products(report, duties)
     _dram_of_copy(place, report, rows[-2])
     _pcie(report, rows[-1])
@@ -143,8 +143,8 @@ def _tensor(report: Report, rows: list[dict[str, Any]], device: tuple[float, int
     _points(report, "tensor", pairs)
 
 
-def _capability(place: Place) -> tuple[float, int] | None:
-    """Return FLOPs per cycle and SM, and the number of SMs."""
+def capability(place: Place) -> tuple[float, int] | None:
+    """Return FLOPs per cycle and SM, and the number of SMs; None where that isn't known."""
     if place.stand_in:
         return 4096.0 * 989.4e12 / (4096 * 132 * 1980e6), 132
     torch: Any = place.torch()
