@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
+import errno
 import gzip
+import socket
 import ssl
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -16,7 +19,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pyrometer_kit import http_server
+from pyrometer_kit import http_listener, http_server
 from pyrometer_kit.auth import BasicAuth
 from pyrometer_kit.errors import UsageError
 from pyrometer_kit.flags import Address
@@ -238,6 +241,22 @@ def test_gzip_where_it_pays_and_is_asked_for(serving: Serving) -> None:
     play(scenario)
 
 
+@pytest.mark.parametrize(
+    ("accepted", "zipped"),
+    [
+        ("gzip;q=0", False), ("*;q=0", False), ("gzip;q=0, *;q=1", False), ("identity", False), ("", False),
+        ("x-gzip", False), ("gzip;q=nonsense", False), ("GZIP", True), ("br, *", True), ("deflate, gzip;q=0.001", True),
+    ],
+)  # fmt: skip
+def test_gzip_that_is_refused_is_not_sent(serving: Serving, accepted: str, zipped: bool) -> None:
+    async def scenario() -> None:
+        async with serving(ROUTES) as s:
+            _, headers, _ = await s.get("/large", Accept_Encoding=accepted)
+            assert ("content-encoding" in headers) is zipped
+
+    play(scenario)
+
+
 def test_silent_clients_beyond_the_cap_make_room_for_those_who_ask(
     serving: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -315,12 +334,10 @@ def test_tls_and_silent_tls_clients(
     serving: Serving, certificate: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_server, "HEADER_SECONDS", 3.0)
-    cert, key = certificate
-    (tmp_path / "web.yml").write_text(f"tls_server_config: {{cert_file: {cert}, key_file: {key}}}")
-    trust = ssl.create_default_context(cafile=str(cert))
+    trust = ssl.create_default_context(cafile=str(certificate[0]))
 
     async def scenario() -> None:
-        async with serving(ROUTES, load(str(tmp_path / "web.yml"))) as s:
+        async with serving(ROUTES, tls_config(tmp_path, certificate)) as s:
             silent = [await s.connect() for _ in range(100)]
             began = asyncio.get_running_loop().time()
             client = await s.connect(ssl=trust)
@@ -333,6 +350,78 @@ def test_tls_and_silent_tls_clients(
             assert await plain.ended(15)
 
     play(scenario)
+
+
+def tls_config(folder: Path, certificate: tuple[Path, Path]) -> WebConfig:
+    cert, key = certificate
+    (folder / "web.yml").write_text(f"tls_server_config: {{cert_file: {cert}, key_file: {key}}}")
+    return load(str(folder / "web.yml"))
+
+
+def test_with_tls_an_answer_ends_when_the_client_has_it(
+    serving: Serving, certificate: tuple[Path, Path], tmp_path: Path
+) -> None:
+    trust = ssl.create_default_context(cafile=str(certificate[0]))
+
+    async def scenario() -> None:
+        async with serving(ROUTES, tls_config(tmp_path, certificate)) as s:
+            for path in ("/", "/large"):
+                client = await s.connect(ssl=trust)
+                assert (await client.get(path))[0] == 200
+                assert (await client.get(path, Connection="close"))[0] == 200
+                assert await client.ended(http_server.WRITE_SECONDS / 2)
+
+    play(scenario)
+
+
+def test_with_tls_clients_without_a_handshake_count_and_make_room(
+    serving: Serving, certificate: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_server, "MAX_TLS_CONNECTIONS", 10)
+    trust = ssl.create_default_context(cafile=str(certificate[0]))
+    hello = ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        trust.wrap_bio(ssl.MemoryBIO(), hello, server_hostname="127.0.0.1").do_handshake()
+    begun = hello.read()
+
+    async def scenario() -> None:
+        async with serving(ROUTES, tls_config(tmp_path, certificate)) as s:
+            for number in range(60):
+                client = await s.connect()
+                client.send(begun if number % 2 else b"")
+                await asyncio.sleep(0)
+                assert len(s.server._connections) <= 10
+            assert (await (await s.connect(ssl=trust)).get())[0] == 200
+
+    play(scenario)
+
+
+def test_without_a_descriptor_for_one_more_it_goes_on_when_there_is_one(
+    serving: Serving, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(http_listener, "AGAIN_SECONDS", 0.05)
+
+    class Exhausted(socket.socket):
+        left = 2
+
+        def accept(self) -> tuple[socket.socket, Any]:
+            if Exhausted.left:
+                Exhausted.left -= 1
+                raise OSError(errno.EMFILE, "Too many open files")
+            return super().accept()
+
+    async def scenario() -> None:
+        async with serving(ROUTES) as s:
+            listener = s.server._server
+            (old,) = listener._sockets
+            asyncio.get_running_loop().remove_reader(old)
+            listener._sockets = [Exhausted(fileno=old.detach())]
+            listener._sockets[0].setblocking(False)
+            listener._resume(listener._sockets[0])
+            assert (await s.get())[0] == 200
+
+    play(scenario)
+    assert caplog.text.count("Too many open files") == 2
 
 
 def test_a_request_under_way_is_answered_when_the_server_stops(serving: Serving) -> None:

@@ -33,6 +33,7 @@ from pyrometer_kit.clock import Clock
 from pyrometer_kit.errors import UsageError
 from pyrometer_kit.http_message import Request, Response, text
 from pyrometer_kit.http_thread import BlockingRoute
+from pyrometer_kit.negotiation import prefers_openmetrics
 from pyrometer_kit.prometheus import Prometheus
 
 _log = logging.getLogger(__name__)
@@ -42,6 +43,7 @@ MAX_DELIVERY_BYTES = 16 << 20  # 1000 alerts take about 1 MiB
 _MAX_RELOAD_BYTES = 1 << 10  # of a body without meaning
 _HTML = "text/html; charset=utf-8"
 _METRICS = "text/plain; version=0.0.4; charset=utf-8"
+_OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 _PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'",
     "Referrer-Policy": "no-referrer",
@@ -163,7 +165,6 @@ class Service:
         pages: dict[str, Callable[[], Response]] = {
             "/": self._page,
             "/digest": self._digest,
-            "/metrics": lambda: Response(200, self.metrics.render(), _METRICS),
             "/-/healthy": lambda: text(200, "healthy"),
             "/-/ready": self._ready,
             "/api/v1/incidents": lambda: self._query(lambda tx: api.incidents(tx, self._style)),
@@ -171,6 +172,7 @@ class Service:
             "/api/v1/audit": lambda: self._query(api.audit),
         }
         routes = {path: BlockingRoute(partial(_read, page)) for path, page in pages.items()}
+        routes["/metrics"] = BlockingRoute(self._metrics)
         routes["/-/reload"] = BlockingRoute(self._reloaded, ("POST", "PUT"), max_body=_MAX_RELOAD_BYTES)
         routes[WEBHOOK_PATH] = BlockingRoute(
             self._webhook, ("POST",), max_body=MAX_DELIVERY_BYTES, takes_oversized=True, tokens=self._tokens
@@ -238,6 +240,11 @@ class Service:
             _log.error("reload: %s; the old configuration stays in force", error)
             return Response(500, f"{error}\n".encode())
         return Response(200, b"reloaded\n")
+
+    def _metrics(self, request: Request) -> Response:
+        as_openmetrics = prefers_openmetrics(request.headers.get("accept", ""))
+        content_type = _OPENMETRICS if as_openmetrics else _METRICS
+        return Response(200, self.metrics.render(as_openmetrics=as_openmetrics), content_type, {"Vary": "Accept"})
 
     def _ready(self) -> Response:
         with self._store.transaction() as tx:

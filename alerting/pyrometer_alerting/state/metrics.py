@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
 # From "the settle time" to "an outage of Slack": docs/design.md asks for fault to Slack in 10 s, of which 1 s is ours.
@@ -135,9 +136,9 @@ class Metrics:
         """Read {name: {labels: value}} from `source` at each scrape."""
         self.registry.register(_Gauges(source))
 
-    def render(self) -> bytes:
-        """Return the text of /metrics."""
-        return generate_latest(self.registry)
+    def render(self, *, as_openmetrics: bool = False) -> bytes:
+        """Return the text of /metrics: format 0.0.4, or OpenMetrics 1.0."""
+        return openmetrics.generate_latest(self.registry) if as_openmetrics else generate_latest(self.registry)
 
     def _counter(self, family: Family) -> Counter:
         return Counter(family.name, family.help, family.labels, registry=self.registry)
