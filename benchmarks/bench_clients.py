@@ -6,7 +6,6 @@ up. Run: .venv/bin/python benchmarks/bench_clients.py [clients]   (about two min
 
 from __future__ import annotations
 
-import os
 import re
 import socket
 import ssl
@@ -22,6 +21,7 @@ from harness import exit_on_sigterm
 
 SERVICES = {"node exporter": "pyrometer_exporters.node.main", "alerting": "pyrometer_alerting.app.main"}
 LIMIT_MIB = 128
+EMPTY = ("sysfs", "procfs", "rings")
 TLS = "tls_server_config: {{cert_file: {0}/cert.pem, key_file: {0}/key.pem}}\n"
 
 
@@ -56,6 +56,7 @@ def whole_handshake(client: socket.socket) -> socket.socket:
     return CONTEXT.wrap_socket(client)
 
 
+Start = Callable[[socket.socket], socket.socket]
 PLAIN = (silent, half_request)
 WITH_TLS = (silent, half_handshake, whole_handshake)
 
@@ -68,28 +69,30 @@ def rss(pid: int) -> float:
 def scrape(port: int, *, tls: bool) -> float:
     """Return the seconds that a scrape takes."""
     started = time.monotonic()
-    with socket.create_connection(("127.0.0.1", port), timeout=20) as raw:
-        with CONTEXT.wrap_socket(raw) if tls else raw as client:
-            client.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-            answer = b""
-            while piece := client.recv(1 << 16):
-                answer += piece
+    with (
+        socket.create_connection(("127.0.0.1", port), timeout=20) as raw,
+        CONTEXT.wrap_socket(raw) if tls else raw as client,
+    ):
+        client.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        answer = b""
+        while piece := client.recv(1 << 16):
+            answer += piece
     assert b" 200 " in answer[:20], answer[:80]
     return time.monotonic() - started
 
 
-def attack(process: subprocess.Popen[bytes], port: int, how: Callable[[socket.socket], socket.socket], count: int, *, tls: bool) -> None:
-    before, clients, slowest = rss(process.pid), [], 0.0
+def attack(pid: int, port: int, how: Start, count: int, *, tls: bool) -> None:
+    before, clients, slowest = rss(pid), [], 0.0
     for number in range(count):
         with suppress(OSError):
             clients.append(how(socket.create_connection(("127.0.0.1", port), timeout=5)))
         if number % (count // 5) == count // 5 - 1:
             slowest = max(slowest, scrape(port, tls=tls))
-    during = rss(process.pid)
+    during = rss(pid)
     for client in clients:
         client.close()
     time.sleep(2)
-    after = rss(process.pid)
+    after = rss(pid)
     print(
         f"  {how.__name__:16} {count} clients: slowest scrape {slowest:.2f} s, memory {before:.0f} MiB, then"
         f" {during:.0f} (at most {LIMIT_MIB}), {after:.0f} when they are gone",
@@ -103,7 +106,10 @@ def measure(name: str, count: int, folder: Path, *, tls: bool) -> None:
     paths = (
         [f"--storage.path={folder}/store"]
         if name == "alerting"
-        else [f"--path.state={folder}/state", *(f"--path.{path}={folder}/none" for path in ("sysfs", "procfs", "rings"))]
+        else [
+            f"--path.state={folder}/state",
+            *(f"--path.{path}={folder}/none" for path in EMPTY),
+        ]
     )
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
@@ -118,7 +124,7 @@ def measure(name: str, count: int, folder: Path, *, tls: bool) -> None:
         port = int(found[1])
         scrape(port, tls=tls)
         for how in WITH_TLS if tls else PLAIN:
-            attack(process, port, how, count, tls=tls)
+            attack(process.pid, port, how, count, tls=tls)
     finally:
         process.terminate()
         process.wait(20)

@@ -40,9 +40,7 @@ class Listener:
         """
         loop = asyncio.get_running_loop()
         try:
-            bound = await loop.create_server(
-                asyncio.Protocol, address.host or None, address.port, start_serving=False
-            )
+            bound = await loop.create_server(asyncio.Protocol, address.host or None, address.port, start_serving=False)
             self._sockets = [one.dup() for one in bound.sockets]
             bound.close()
             for one in self._sockets:
@@ -79,7 +77,7 @@ class Listener:
                 loop.remove_reader(listening)
                 loop.call_later(AGAIN_SECONDS, self._resume, listening)
                 return
-            client.setblocking(False)
+            client.settimeout(0)
             task = loop.create_task(self._serve(client))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -96,9 +94,9 @@ async def until_readable(client: socket.socket, seconds: float) -> None:
         asyncio.TimeoutError: None came within ``seconds``.
     """
     loop = asyncio.get_running_loop()
-    came: asyncio.Future[None] = loop.create_future()
-    loop.add_reader(client, lambda: came.done() or came.set_result(None))
+    came = asyncio.Event()
+    loop.add_reader(client, came.set)
     try:
-        await asyncio.wait_for(came, seconds)
+        await asyncio.wait_for(came.wait(), seconds)
     finally:
         loop.remove_reader(client)

@@ -49,7 +49,7 @@ KNOWN_METRICS = re.compile(
     | pyrometer_fabric_port_info
     | pyrometer_run_(unsaved_seconds|checkpoint_interval_seconds)
     | pyrometer_slurm_(run_jobs|run_job_info|nodes)
-    | pyrometer_ufm_(events|port_events|cable_events|log_lines|log_gaps)_total
+    | pyrometer_ufm_(events|port_events|cable_events|log_lines|log_gaps|events_left_out)_total
     | pyrometer_ufm_(events_suppressed|log_unread_bytes)
     | pyrometer_train_batch_(mfu_ratio|step_seconds|step|loss|grad_norm|tag)
     | pyrometer_train_(steps|step_seconds|tokens|flops|step_part_seconds)_total

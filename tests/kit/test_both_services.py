@@ -243,8 +243,7 @@ def test_every_log_line_has_the_fields_of_prometheus(start: Start, name: str, fo
 TAKES = {
     # As Prometheus 2 and 3 ask: whoever takes the text gets it.
     "Prometheus": (
-        "application/openmetrics-text;version=1.0.0;q=0.5,application/openmetrics-text;version=0.0.1;q=0.4,"
-        "text/plain;version=0.0.4;q=0.3,*/*;q=0.2",
+        "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.2",
         "text/plain; version=0.0.4",
     ),
     "OpenMetrics alone": ("application/openmetrics-text; version=1.0.0", "application/openmetrics-text; version=1.0.0"),

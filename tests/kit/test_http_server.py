@@ -416,7 +416,7 @@ def test_without_a_descriptor_for_one_more_it_goes_on_when_there_is_one(
             (old,) = listener._sockets
             asyncio.get_running_loop().remove_reader(old)
             listener._sockets = [Exhausted(fileno=old.detach())]
-            listener._sockets[0].setblocking(False)
+            listener._sockets[0].settimeout(0)
             listener._resume(listener._sockets[0])
             assert (await s.get())[0] == 200
 

@@ -138,7 +138,9 @@ class Metrics:
 
     def render(self, *, as_openmetrics: bool = False) -> bytes:
         """Return the text of /metrics: format 0.0.4, or OpenMetrics 1.0."""
-        return openmetrics.generate_latest(self.registry) if as_openmetrics else generate_latest(self.registry)
+        if as_openmetrics:
+            return bytes(openmetrics.generate_latest(self.registry))  # type: ignore[no-untyped-call]
+        return generate_latest(self.registry)
 
     def _counter(self, family: Family) -> Counter:
         return Counter(family.name, family.help, family.labels, registry=self.registry)

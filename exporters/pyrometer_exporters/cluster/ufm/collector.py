@@ -76,7 +76,7 @@ class UfmCollector:
             counted = list(event_samples(reader.counts, reader.lines, self._clock.wall()))
             yield from list(self._counter_init.served(counted, at_zero(reader.counts)))
             if not reader.counts.all_placed:
-                yield Down("ports", "too_many", f"more than {MAX_PLACES} places in the log: events of others have no port")
+                yield Down("ports", "too_many", f"the log names more than {MAX_PLACES}: events of others are left out")
         yield GAPS.sample(reader.gaps)
         yield UNREAD.sample(reader.unread)
         if reader.state_error is not None:

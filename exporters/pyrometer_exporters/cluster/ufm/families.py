@@ -47,8 +47,8 @@ UNREAD = Family(
 LEFT_OUT = Family(
     "pyrometer_ufm_events_left_out_total",
     "counter",
-    "Events beyond a limit, by what the log has too many of: place (a port), cable, link or number. They are in no count"
-    " of that kind, and ports without an event are then absent rather than 0.",
+    "Events beyond a limit, by what there are too many of: place (a port), cable, link or number. They are in no"
+    " count of that kind, and ports without an event are then absent rather than 0.",
     ("what",),
 )
 LAST_EVENT = Family(
