@@ -58,7 +58,8 @@ SIGNATURES = Family(
 CORRECTIONS = Family(
     "pyrometer_alerting_reconcile_corrections_total",
     "counter",
-    "Corrections after polling Alertmanager: closed, refired, undelivered, missed, watchdog.",
+    "Corrections after polling Alertmanager: closed, refired, undelivered, missed, watchdog; refilled and lost after a"
+    " loss of the database.",
     ("kind",),
 )
 PICTURES = Family(
@@ -102,6 +103,16 @@ GAUGES = (
         "pyrometer_alerting_watchdog_last_seen_timestamp_seconds",
         "gauge",
         "When the Watchdog alert last arrived; absent before the first one.",
+    ),
+    Family(
+        "pyrometer_alerting_store_writable",
+        "gauge",
+        "1 while the service's database can be written, 0 while /-/ready refuses.",
+    ),
+    Family(
+        "pyrometer_alerting_backup_last_success_timestamp_seconds",
+        "gauge",
+        "When the newest daily copy of the database was made; absent before the first one.",
     ),
     Family(
         "pyrometer_run_signature",

@@ -23,9 +23,10 @@ import pytest
 from alerting_fakes import SILENT, FakePrometheus, body, logged_port, raw_alert, wait_until
 from prometheus_client.parser import text_string_to_metric_families
 
-from pyrometer_alerting.app import main
+from pyrometer_alerting.app import main, readiness
 from pyrometer_alerting.app.service import WEBHOOK_PATH, Service
 from pyrometer_alerting.deliver.slack import WebSlack
+from pyrometer_alerting.intake import deliveries
 from pyrometer_alerting.render.messages import Style
 from pyrometer_alerting.state.store import Store, StoreError
 from pyrometer_kit.clock import SystemClock
@@ -128,11 +129,30 @@ def test_what_is_not_alertmanagers_is_refused_and_counted(running: Running) -> N
     assert running.ask("/-/healthy")[0] == 200
 
 
-def test_a_store_that_cannot_take_it_is_a_503(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        running.service._intake, "apply", lambda _delivery: (_ for _ in ()).throw(StoreError("disk full"))
-    )
+def test_a_store_that_cannot_take_it_now_gets_it_later(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = running.service._intake.apply
+    monkeypatch.setattr(deliveries, "AGAIN_SECONDS", 0.05)
+
+    def fails(*_: object) -> None:
+        raise StoreError("disk full")
+
+    monkeypatch.setattr(running.service._intake, "apply", fails)
+    assert running.ask(WEBHOOK_PATH, body(raw_alert()))[0] == 200
+    assert running.incidents() == []
+    monkeypatch.setattr(running.service._intake, "apply", real)
+    wait_until(running.incidents)
+    assert list(running.service._store.folder.glob("inbox/*")) == []
+
+
+def test_a_disk_that_cannot_take_it_is_a_503(running: Running) -> None:
+    inbox = running.service._store.folder / "inbox"
+    inbox.rmdir()
+    inbox.touch()
     assert running.ask(WEBHOOK_PATH, body(raw_alert()))[0] == 503
+    inbox.unlink()
+    inbox.mkdir()
+    assert running.ask(WEBHOOK_PATH, body(raw_alert()))[0] == 200
+    assert len(running.incidents()) == 1
 
 
 def test_a_thousand_alerts_of_one_node_are_one_incident(running: Running) -> None:
@@ -216,21 +236,31 @@ def test_the_answer_never_waits_for_slack(running: Running, slack: FakeSlack) ->
         assert time.monotonic() - started < 4.0, "Slack hangs for 5 s"
 
 
-def test_a_full_disk_is_a_503_and_nothing_is_lost_when_there_is_room_again(running: Running, slack: FakeSlack) -> None:
+def test_a_full_database_makes_it_unready_and_nothing_is_lost_when_there_is_room_again(
+    running: Running, slack: FakeSlack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deliveries, "AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr(deliveries, "ANSWER_SECONDS", 0.0)
+    monkeypatch.setattr(readiness, "EVERY_SECONDS", 0.0)
     running.ask(WEBHOOK_PATH, body(raw_alert(node="before"), groupKey="a"))
     wait_until(lambda: slack.messages("gpu-alerts"))
+    assert running.ask("/-/ready")[0] == 200
     database = running.service._store._db
     database.execute(f"PRAGMA max_page_count = {database.execute('PRAGMA page_count').fetchone()[0]}")
-    codes = [running.ask(WEBHOOK_PATH, body(raw_alert(node=f"n{n}"), groupKey=str(n)))[0] for n in range(40)]
-    assert codes[-1] == 503
-    taken = codes.count(200)
+    with running.service._store._lock:  # no worker makes room meanwhile
+        for number in range(40):
+            delivery = body(raw_alert(node=f"n{number}"), groupKey=str(number))
+            assert running.ask(WEBHOOK_PATH, delivery)[0] == 200
+    wait_until(lambda: running.ask("/-/ready")[0] == 503)
     assert running.ask("/-/healthy")[0] == 200
+    assert b"pyrometer_alerting_store_writable 0.0" in running.ask("/metrics")[1]
     database.execute("PRAGMA max_page_count = 100000")
-    for number in range(40):
-        assert running.ask(WEBHOOK_PATH, body(raw_alert(node=f"n{number}"), groupKey=str(number)))[0] == 200
-    assert taken < 40
-    nodes = {alert["labels"]["node"] for incident in running.incidents() for alert in incident["alerts"]}
-    assert nodes == {"before", *(f"n{number}" for number in range(40))}
+
+    def nodes() -> set[str]:
+        return {alert["labels"]["node"] for incident in running.incidents() for alert in incident["alerts"]}
+
+    wait_until(lambda: nodes() == {"before", *(f"n{number}" for number in range(40))})
+    assert running.ask("/-/ready")[0] == 200
     wait_until(lambda: all(each["slack"]["state"] == "done" for each in running.incidents()))
     said = [each["metadata"]["event_payload"]["incident_id"] for each in slack.messages("gpu-alerts")]
     assert len(said) == len(set(said))
