@@ -1,7 +1,8 @@
 """Forks the real service again and again, as fast as a kill deserves, from a process that has imported it all already.
 
 A line of JSON on stdin starts one: its arguments, and after how many points of the outbox it shall kill itself (before
-and after each transaction, each file of the inbox and each call to Slack; 0 is never). The line `end` kills it and answers when it is gone.
+and after each transaction, each file of the inbox and each call to Slack; 0 is never). The line `end` kills it and
+answers when it is gone.
 """
 
 from __future__ import annotations
