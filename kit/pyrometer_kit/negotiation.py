@@ -1,4 +1,4 @@
-"""What a client accepts: the qualities in ``Accept`` and ``Accept-Encoding`` (RFC 9110, section 12.5)."""
+"""Read the qualities in ``Accept`` and ``Accept-Encoding`` (RFC 9110, section 12.5)."""
 
 from __future__ import annotations
 

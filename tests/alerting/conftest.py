@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pyrometer_alerting.deliver.slack import WebSlack
 from pyrometer_alerting.intake import deliveries
 from pyrometer_alerting.state.store import Store
 from pyrometer_simulator.slack import FakeSlack
@@ -20,6 +21,7 @@ from pyrometer_simulator.slack_channel import RateLimits
 
 if TYPE_CHECKING:
     from alerting_fakes import Bench, FakeClock
+    from alerting_running import Running
     from alerting_talking import Talking
 
 
@@ -37,6 +39,7 @@ _module = _load("alerting_fakes", "fakes.py")
 _load("alerting_situations", "situations.py")
 _load("alerting_real", "real.py")
 _load("alerting_chaos", "chaos.py")
+_running = _load("alerting_running", "running.py")
 _talking = _load("alerting_talking", "talking.py")
 
 
@@ -84,6 +87,12 @@ def bench(store: Store, slack: FakeSlack, clock: FakeClock) -> Bench:
     # The fake's `ts` is real time: the clock must agree with it, as Slack's does with ours.
     clock.time = time.time()
     return _module.Bench(store, slack, clock)
+
+
+@pytest.fixture
+def running(tmp_path: Path, slack: FakeSlack) -> Iterator[Running]:
+    with _running.Running(Store(tmp_path / "s"), WebSlack("xoxb-test", slack.url)) as it:
+        yield it
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Whether anything can be written: what readiness answers, and a metric."""
+"""Check whether anything can be written, for readiness and a metric."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ class Reconciler:
                 self._correct(tx, "undelivered", [alert], now, outcome)
 
     def _refill(self, tx: Transaction, upstream: Upstream, now: float, outcome: Outcome) -> None:
-        """After the database was lost or damaged, take all that fires, and tell the channel what may be missing."""
+        """After the database was lost or damaged, take all that fires, and report to the channel once."""
         taken = 0
         if is_refill_due(tx) and (upstream.asked_all or not self._alertmanagers):
             receivers, names = set(tx.facts(OUR_RECEIVER)), set(tx.facts(OUR_ALERT))

@@ -25,7 +25,7 @@ def refilled(tx: Transaction) -> None:
 
 
 def due_loss(tx: Transaction, taken: int, now: float) -> Alert | None:
-    """Return the alert that tells of the loss, once: after the refill, or when Alertmanager was silent for a while."""
+    """Return the alert that reports the loss, once: after the refill, or when Alertmanager was silent for a while."""
     told = tx.fact(LOST_FACT)
     if told is None:
         return None

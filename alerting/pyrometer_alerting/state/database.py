@@ -22,7 +22,7 @@ from pyrometer_alerting.state.schema import MIGRATIONS, SCHEMA, SCHEMA_VERSION
 KEPT_BACKUPS = 7
 KEPT_BROKEN = 3
 COMMITS_FACT = "commits"
-# What a new file takes over, since nobody else knows it: whose alerts are ours, and the channels' ids.
+# A new file takes these over, since nobody else knows them: whose alerts are ours, and the channels' ids.
 _SURROUNDINGS = ("receiver:", "heard:", "channel:", "watchdog:")
 _NUMBER = struct.Struct("<Q")
 _BROKEN_CODES = (11, 26)  # SQLITE_CORRUPT, SQLITE_NOTADB
@@ -38,7 +38,7 @@ class BrokenFileError(sqlite3.DatabaseError):
 
 @dataclass(frozen=True)
 class Loss:
-    """What happened to the file, where the old one is, since when changes may be missing, and what could be saved."""
+    """A loss: its reason, where the old file is, since when changes may be missing, and the facts that were saved."""
 
     why: str
     kept: str

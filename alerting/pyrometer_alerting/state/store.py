@@ -291,7 +291,7 @@ class Store:
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def check(self) -> None:
-        """Read the whole file anew; one that is broken is replaced, as by a change that meets it.
+        """Read the whole file again; one that is broken is replaced, as by a change that meets it.
 
         Raises:
             StoreError: it was broken, or cannot be read.

@@ -18,7 +18,7 @@ from pyrometer_alerting.state.store import StoreError
 
 
 class Post:
-    """An inbox with its worker; `start` begins a process anew."""
+    """An inbox with its worker; `start` begins a process again."""
 
     def __init__(self, bench: Bench, folder: Path) -> None:
         self.bench, self.folder = bench, folder

@@ -1,4 +1,4 @@
-"""The database truncated, filled with garbage, removed or replaced: set aside, begun anew, and never in silence."""
+"""The database truncated, filled with garbage, removed or replaced: set aside, begun again, and never in silence."""
 
 from __future__ import annotations
 

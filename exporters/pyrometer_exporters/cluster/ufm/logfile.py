@@ -107,7 +107,7 @@ class LogFile:
             yield from self._lines()
         except OSError:
             # The descriptor may be of no more use (ESTALE, a disk that was mounted again): the next turn opens the log
-            # anew and continues where the lines that were returned end.
+            # again and continues where the lines that were returned end.
             self._lost = self.place() or self._lost
             self.close()
             raise
