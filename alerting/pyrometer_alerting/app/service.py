@@ -95,6 +95,7 @@ class Service:
             clock=clock,
             metrics=self.metrics,
             changed=self.courier.wake,
+            breaker=self.courier.limits.breaker,
         )
         self._intake = Intake(
             store, replies=replies, clock=clock, metrics=self.metrics, diagnoses=self.diagnostician is not None
@@ -118,7 +119,9 @@ class Service:
             self._interactions = Interactions(
                 store, slack, alertmanagers, style=style, clock=clock, metrics=self.metrics, changed=self._acted
             )
-            self._listener = Listener(app_token, slack.client, self._interactions)
+            self._listener = Listener(
+                app_token, slack.client, self._interactions, breaker=self.courier.limits.breaker, clock=clock
+            )
             self.courier.composer.buttons = True
         self._reload = reload
         self._reload_successful = True

@@ -19,6 +19,7 @@ _log = logging.getLogger(__name__)
 
 # An ordinary delivery is applied by then, so that whoever asks after the answer sees its alerts.
 ANSWER_SECONDS = 0.3
+ORDINARY_ALERTS = 2_000
 AGAIN_SECONDS = 1.0  # while the store cannot be written
 ATTEMPTS = 3  # at a delivery that fails for another reason than the store
 
@@ -55,7 +56,7 @@ class Deliveries:
         delivery = parse(body)
         task = _Task(self._inbox.put(body, self._clock.wall()), delivery)
         self._queue.put(task)
-        if self._running:
+        if self._running and len(delivery.alerts) <= ORDINARY_ALERTS:
             task.tried.wait(ANSWER_SECONDS)
 
     def run(self) -> None:
