@@ -30,6 +30,7 @@ so that each delay is the longest. `nobody` is what an operation that was planne
 
 """
 QUIET = "nobody"
+NOT_PLAYED = "not played"
 # A warning that becomes critical may go on until its group is evaluated again.
 LONGEST_CHANGE_SECONDS = 60
 # A tree has a thousand small files.
@@ -148,5 +149,5 @@ def page(situations: Sequence[Situation], cells: dict[tuple[str, int], str]) -> 
 
 
 def _row(situation: Situation, cells: dict[tuple[str, int], str]) -> str:
-    own = (cells.get((situation.name, interval), "not played") for interval in SCRAPE_INTERVALS)
+    own = (cells.get((situation.name, interval), NOT_PLAYED) for interval in SCRAPE_INTERVALS)
     return f"| {situation.name} | {' | '.join(own)} |\n"

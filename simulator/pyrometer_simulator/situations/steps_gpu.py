@@ -13,7 +13,7 @@ from pyrometer_simulator.situations.site import Site
 
 # The first driver that asks for a recovery action is 570.
 OLDER_DRIVER = replace(ONE_GPU, driver="550.54.15")
-# What the driver does not count is sampled: five times a second is the least that its longest gap allows.
+# Reasons that the driver does not count are sampled: five times a second is the least that the longest gap allows.
 SAMPLED = replace(GPUS, gpus=2, sampler_hz=5.0)
 TWO_GPUS = replace(GPUS, gpus=2)
 UNKNOWN_ERROR, TIMEOUT = 999, 10  # nvmlReturn_t

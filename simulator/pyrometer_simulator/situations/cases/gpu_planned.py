@@ -31,7 +31,7 @@ SITUATIONS = [
     Situation(
         "the NVIDIA driver of a drained node is upgraded",
         steps=(at(240, slurm("drained")), at(300, upgrade_driver)),
-        lasts=25 * MINUTE,
+        lasts=20 * MINUTE,
         hardware=GPUS,
         beside=LISTED,
     ),
@@ -49,26 +49,26 @@ SITUATIONS = [
             at(451, gpus("set", nvlinks_down=list(range(18)))),
             at(640, lambda site: site.node.train_nvlinks()),
         ),
-        lasts=25 * MINUTE,
+        lasts=20 * MINUTE,
         hardware=GPUS,
         beside=AWAY,
     ),
     Situation(
         "heat slows a GPU down for 0.8 s",
         steps=(at(302, gpu(0, "pulse", "hw_thermal", seconds=0.8)),),
-        lasts=15 * MINUTE,
+        lasts=12 * MINUTE,
         hardware=SAMPLED,
     ),
     Situation(
         "a GPU at the edge of its limit is slowed down for 20 ms every ten seconds",
         steps=(at(300, gpu(0, "pulse", "sw_thermal", seconds=0.02, every=10)),),
-        lasts=15 * MINUTE,
+        lasts=12 * MINUTE,
         hardware=ONE_GPU,
     ),
     Situation(
         "one everyday call to a GPU returns 999, for good",
         steps=(at(300, gpu(0, "set", errors={"nvmlDeviceGetPowerUsage": UNKNOWN_ERROR})),),
-        lasts=15 * MINUTE,
+        lasts=12 * MINUTE,
         hardware=ONE_GPU,
     ),
     Situation(
@@ -80,13 +80,13 @@ SITUATIONS = [
     Situation(
         "the exporter's user may not read the kernel's log",
         steps=(),
-        lasts=15 * MINUTE,
+        lasts=12 * MINUTE,
         hardware=replace(ONE_GPU, reads_kernel_log=False),
     ),
     Situation(
         "GPUs rest between two jobs: clocks and PCIe's generation fall",
         steps=(at(300, gpus("idle")), at(900, gpus("load"))),
-        lasts=25 * MINUTE,
+        lasts=20 * MINUTE,
         hardware=GPUS,
     ),
     Situation(
@@ -109,14 +109,14 @@ SITUATIONS = [
     Situation(
         "the power limit of all GPUs of the cluster is lowered",
         steps=(at(300, all_gpus("limit_power", 500)),),
-        lasts=25 * MINUTE,
+        lasts=20 * MINUTE,
         nodes=2,
         hardware=TWO_GPUS,
     ),
     Situation(
         "a GPU corrects errors of its memory",
         steps=(at(300, gpu(0, "set", ecc_errors={"volatile/device_memory/corrected": 40})),),
-        lasts=15 * MINUTE,
+        lasts=12 * MINUTE,
         hardware=ONE_GPU,
     ),
     Situation(
@@ -125,7 +125,7 @@ SITUATIONS = [
             at(300, xid(31, "Ch 00000008, MMU Fault: ENGINE GRAPHICS")),
             at(400, xid(43, "Reset Channel Verif Error")),
         ),
-        lasts=15 * MINUTE,
+        lasts=12 * MINUTE,
         hardware=ONE_GPU,
     ),
     Situation(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pyrometer_simulator.situations.host import HOST
-from pyrometer_simulator.situations.model import HOUR, MINUTE, Situation, at, within
+from pyrometer_simulator.situations.model import MINUTE, Situation, at, within
 from pyrometer_simulator.situations.steps import LISTED
 from pyrometer_simulator.situations.steps_host import (
     BESIDE_NODE_EXPORTER,
@@ -29,7 +29,7 @@ SITUATIONS = [
             at(300, kernel_repeats(CORRECTED_MEMORY, every=600, times=6)),
             at(400, kernel_repeats(CORRECTED_PCIE, every=900, times=3)),
         ),
-        lasts=1.2 * HOUR,
+        lasts=60 * MINUTE,
         hardware=HOST,
     ),
     Situation(
@@ -71,7 +71,7 @@ SITUATIONS = [
     Situation(
         "the node exporter is stopped for good",
         steps=(at(300, lambda site: site.node.shut_down()),),
-        lasts=15 * MINUTE,
+        lasts=9 * MINUTE,
         hardware=HOST,
         fires={"NodeExporterDown": within(120, series=1)},
     ),
@@ -85,7 +85,7 @@ SITUATIONS = [
     Situation(
         "a process is killed for lack of memory just after a boot, before the first scrape",
         steps=(at(300, lambda site: site.reboot(away=240)), at(541, kernel_says(OUT_OF_MEMORY))),
-        lasts=20 * MINUTE,
+        lasts=12 * MINUTE,
         hardware=HOST,
         fires={"HostOutOfMemory": within(330, series=1)},
         beside=frozenset({"NodeExporterDown"}),
@@ -93,28 +93,28 @@ SITUATIONS = [
     Situation(
         "a host meets a memory error that it can't correct",
         steps=(at(300, kernel_says(UNCORRECTED_MEMORY)),),
-        lasts=15 * MINUTE,
+        lasts=8 * MINUTE,
         hardware=HOST,
         fires={"HostMachineCheck": within(60, series=1)},
     ),
     Situation(
         "a PCIe device reports an error that was not corrected",
         steps=(at(300, kernel_says(UNCORRECTED_PCIE)),),
-        lasts=15 * MINUTE,
+        lasts=8 * MINUTE,
         hardware=HOST,
         fires={"HostPcieErrors": within(60, series=1)},
     ),
     Situation(
         "an NVMe disk times out, and minutes later fails reads",
         steps=(at(300, kernel_says(NVME_TIMEOUT)), at(600, kernel_says(NVME_READ, NVME_READ))),
-        lasts=20 * MINUTE,
+        lasts=12 * MINUTE,
         hardware=HOST,
         fires={"HostDiskErrors": within(60, series=1)},
     ),
     Situation(
         "a bond goes on with one leg",
         steps=(at(-1000, bond(2)), at(300, bond(1))),
-        lasts=15 * MINUTE,
+        lasts=13 * MINUTE,
         hardware=BESIDE_NODE_EXPORTER,
         fires={"NicBondDegraded": within(360, series=1)},
         fault_at=300,
@@ -136,7 +136,7 @@ SITUATIONS = [
     Situation(
         "the monitoring host's disk is nearly full",
         steps=(at(1, monitoring_disk(0.04)),),
-        lasts=20 * MINUTE,
+        lasts=9 * MINUTE,
         hardware=HOST,
         fires={"HostDiskFull": within(420, series=1)},
     ),

@@ -15,12 +15,12 @@ from pyrometer_simulator.situations.services import (
     service,
 )
 
-# Each service has run for five minutes when something happens to it.
-FAULT = 300
+# Each service has run for two minutes when something happens to it.
+FAULT = 120
 
 
 def _played(name: str, step: Step, **fires: Within) -> Situation:
-    return Situation(name, steps=(step,), lasts=20 * MINUTE, hardware=HOST, fires=fires, fault_at=FAULT)
+    return Situation(name, steps=(step,), lasts=15 * MINUTE, hardware=HOST, fires=fires, fault_at=FAULT)
 
 
 SITUATIONS = [
