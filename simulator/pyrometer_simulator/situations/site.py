@@ -123,7 +123,7 @@ class Site:
 
     def scrape(self, interval: int, lasts: float) -> list[Series]:
         """Let ``lasts`` seconds pass with a scrape of all targets every ``interval``; return all series."""
-        self._time.now = min(SCRAPES_BEFORE[0], *(seconds for seconds, _, _ in self._events[:1]))
+        self._time.now = min([SCRAPES_BEFORE[0], *(seconds for seconds, _, _ in self._events[:1])])
         for seconds in SCRAPES_BEFORE:
             self._pass_until(seconds)
             for target in self._targets:
