@@ -195,7 +195,15 @@ def _archive(name: str, content: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "content", [None, b"", b"hello", b"\x1f\x8b\x08", _archive("other.txt", b"x"), _archive("a/summary.md", b"x")[:60]]
+    "content",
+    [
+        pytest.param(None, id="no file"),
+        pytest.param(b"", id="empty"),
+        pytest.param(b"hello", id="text"),
+        pytest.param(b"\x1f\x8b\x08", id="torn after gzip's first bytes"),
+        pytest.param(_archive("other.txt", b"x"), id="another archive"),
+        pytest.param(_archive("a/summary.md", b"x")[:60], id="torn"),
+    ],
 )
 def test_what_is_no_report_is_one_line_and_2(
     content: bytes | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
