@@ -31,7 +31,7 @@ from typing import Any
 import yaml
 from backfill import lookbacks, write_past
 from bench_capacity import Store, prometheus
-from harness import exit_on_sigterm
+from harness import exit_on_signals
 from recorded_cluster import Answers, get, lay_out, record, serve
 
 from pyrometer_simulator.demo.processes import Processes
@@ -165,7 +165,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=15.0, help="of running; the last two thirds are measured")
     parser.add_argument("--keep", action="store_true", help="go on until interrupted, at rest, to ask by hand")
     flags = parser.parse_args()
-    exit_on_sigterm()
+    exit_on_signals()
     folder = Path(tempfile.mkdtemp(prefix="bench-rules-"))
     try:
         run(folder, flags)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import pkgutil
 import tempfile
 from collections.abc import Collection, Iterator, Sequence
@@ -29,6 +30,9 @@ so that each delay is the longest. `nobody` is what an operation that was planne
 
 """
 QUIET = "nobody"
+NOT_PLAYED = "not played"
+# A warning that becomes critical may go on until its group is evaluated again.
+LONGEST_CHANGE_SECONDS = 60
 # A tree has a thousand small files.
 FASTEST_FOLDER = Path("/dev/shm")  # noqa: S108  a folder of its own is made there
 
@@ -57,6 +61,10 @@ class Outcome(NamedTuple):
         for each in self.fired:
             if each.name not in self.situation.fires and each.name not in self.situation.beside:
                 yield f"{each.name} ({each.severity}) fires for {each.where} after {self._delay(each):.0f} s"
+        for one, other in itertools.combinations(self.fired, 2):
+            together = min(one.last, other.last) - max(one.first, other.first)
+            if (one.name, one.labels) == (other.name, other.labels) and together > LONGEST_CHANGE_SECONDS:
+                yield f"{one.name} fires as {one.severity} and as {other.severity} at once for {one.where}"
 
     def _objections_to(self, name: str, expected: Within, own: Sequence[Fired]) -> Iterator[str]:
         if not own:
@@ -70,6 +78,9 @@ class Outcome(NamedTuple):
         for each in own:
             if not set(expected.named) <= {value for _, value in each.labels}:
                 yield f"{name} names {each.where}, not {' '.join(expected.named)}"
+        yield from (
+            f"{name} fires {each.episodes} times for {each.where}" for each in own if each.episodes > expected.times
+        )
         if expected.series is not None and len(own) != expected.series:
             yield f"{name} fires for {len(own)} parts, not {expected.series}: {'; '.join(each.where for each in own)}"
 
@@ -102,7 +113,7 @@ def play(situation: Situation, interval: int, wanted: Collection[str]) -> Case:
     with ExitStack() as stack:
         parent = FASTEST_FOLDER if FASTEST_FOLDER.is_dir() else None
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pyrometer-situation-", dir=parent)))
-        site = Site(situation.hardware, wanted, folder, situation.nodes, situation.copies)
+        site = Site(situation.hardware, wanted, folder, situation.nodes, situation.copies, racks=situation.racks)
         stack.callback(site.close)
         for step in situation.steps:
             site.schedule(step.seconds, partial(step.action, site))
@@ -139,5 +150,5 @@ def page(situations: Sequence[Situation], cells: dict[tuple[str, int], str]) -> 
 
 
 def _row(situation: Situation, cells: dict[tuple[str, int], str]) -> str:
-    own = (cells.get((situation.name, interval), "not played") for interval in SCRAPE_INTERVALS)
+    own = (cells.get((situation.name, interval), NOT_PLAYED) for interval in SCRAPE_INTERVALS)
     return f"| {situation.name} | {' | '.join(own)} |\n"

@@ -13,7 +13,8 @@ from typing import Any
 
 from pyrometer_simulator.nvml.library import put_under_pynvml
 from pyrometer_simulator.situations.clock import VirtualTime
-from pyrometer_simulator.situations.host import Hardware, Host, node_exporter_text
+from pyrometer_simulator.situations.host import Hardware, Host
+from pyrometer_simulator.situations.node_exporter import node_exporter_text
 from pyrometer_simulator.situations.recording import BatchRecording, Recording
 from pyrometer_simulator.situations.training import SimulatedRun
 
@@ -42,6 +43,7 @@ class Site:
         folder: where the nodes' files are made.
         nodes: how many nodes.
         copies: how many more nodes show what the node of this index shows.
+        racks: the rack of the node of this index, and of its copies; the others have none.
     """
 
     def __init__(
@@ -51,10 +53,13 @@ class Site:
         folder: Path,
         nodes: int = 1,
         copies: Mapping[int, int] = MappingProxyType({}),
+        *,
+        racks: Mapping[int, str] = MappingProxyType({}),
     ) -> None:
         self._time = VirtualTime()
         self._hardware = hardware
         self._copies = copies
+        self._racks = racks
         self._wanted = wanted
         self._events: list[tuple[float, int, Callable[[], object]]] = []
         self._order = itertools.count()
@@ -104,6 +109,12 @@ class Site:
         node = node or self.node
         node.shut_down(crash=crash)
         self.after(away, lambda: self._boot(node, training))
+
+    def reload_nvidia(self, *, away: float = 30.0, training: float = 90.0) -> None:
+        """Reload NVIDIA's driver on the first node; NVLinks come up ``training`` seconds after it."""
+        self.node.unload_nvidia()
+        self.after(away, self.node.load_nvidia)
+        self.after(away + training, self.node.train_nvlinks)
 
     def reload_openibd(
         self, node: Host | None = None, *, away: float = 20.0, training: float = 40.0, errors: int = 60
@@ -162,6 +173,8 @@ class Site:
         folder.mkdir()
         node = Host(name, folder, self._hardware, self._time)
         own = {"cluster": CLUSTER, "node": name}
+        if index in self._racks:
+            own["rack"] = self._racks[index]
         answers = [("node", f"{name}:9935", node.served)] if self._hardware.ours else []
         if self._hardware.node_exporter:
             answers.append(("hosts", f"{name}:9100", lambda: node_exporter_text(node)))
