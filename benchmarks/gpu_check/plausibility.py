@@ -112,4 +112,4 @@ def _judge(report: Report, rows: list[dict[str, Any]]) -> None:
     report.passed("wrong_peak", told, ok=min(doubled) > _NOTICED)
 
 
-EXPERIMENT = Experiment("e", "Plausibility", 45, CHECKS, run)
+EXPERIMENT = Experiment("e", "Plausibility", 60, CHECKS, run)
