@@ -77,10 +77,10 @@ class Programs:
     def _write_configuration(self) -> None:
         """Copy the project's own configuration, and add what differs: rules, targets and the service's address."""
         for name in ("prometheus", "alertmanager"):
-            shutil.copytree(_project() / "compose" / name, self.folder / name, dirs_exist_ok=True)
+            shutil.copytree(project_folder() / "compose" / name, self.folder / name, dirs_exist_ok=True)
         rules = self.folder / "prometheus" / "rules"
         if not rules.exists():
-            rules.symlink_to(_project() / "alert_rules")
+            rules.symlink_to(project_folder() / "alert_rules")
         targets = self.folder / "prometheus" / "targets"
         targets.mkdir(exist_ok=True)
         for name, content in self._targets():
@@ -165,7 +165,7 @@ def _rack(node: str) -> str:
     return f"r{(NODES.index(node) // 4) + 1:02d}"
 
 
-def _project() -> Path:
+def project_folder() -> Path:
     """Return the project's root: the demo runs from a source tree, as its configuration isn't part of any wheel."""
     for folder in Path(__file__).resolve().parents:
         if (folder / "alert_rules").is_dir() and (folder / "compose").is_dir():
