@@ -2,7 +2,8 @@
 
 Any process of a job answers for all of it, so one node's question is enough. Every node asks once, when a job appears
 at its socket, and learns the order of the hosts; nodes that know their ranks from rings take turns even for that. From
-then on the first asks, and the others only look whether an exporter before them still does.
+then on the first asks, and the others only look whether an exporter before them still does. Exporters that listen on
+loopback only can't be looked at: then the next three ask as well, but only while their own ranks stand still.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ class Turns:
         self._watchable = False
         self._due: float | None = None
         self._brisk_until = 0.0
+        self._stands_in_until = float("-inf")
         self._asked_at = float("-inf")
 
     @property
@@ -88,10 +90,20 @@ class Turns:
         return self._is_turn(now)
 
     def hasten(self, now: float) -> None:
-        """Ask soon, and often for a while: something has stopped."""
+        """Ask soon, and often for a while: ranks of this node have stopped.
+
+        Where the others can't be reached, one that asks may be gone unseen: the deputies ask as well while ranks stand.
+        """
+        if self._probe is None and 0 < (self._position or 0) <= DEPUTIES:
+            self._stand_in(now)
         if self.asks and now - self._asked_at >= BRISK_SECONDS:
             self._due = min(now, self._due if self._due is not None else now)
             self._brisk_until = now + BRISK_SECONDS
+
+    def _stand_in(self, now: float) -> None:
+        if now >= self._stands_in_until:
+            self._due = min(self._due or now, now + BRISK_SECONDS * (self._position or 0))
+        self._stands_in_until = now + INTERVAL_SECONDS
 
     def asked(self, now: float, snapshot: Snapshot | None, standing: float = 0.0) -> None:
         """Take what an answer says about whose turn it is; None where there was none."""
@@ -149,7 +161,7 @@ class Turns:
         """Return whether nobody before this node asks."""
         probe = self._probe
         if probe is None:  # the others can't be reached: the node with rank 0 does it where it isn't the first
-            self._acts = (self._node.lowest_rank() or (-1, 0))[0] == 0
+            self._acts = (self._node.lowest_rank() or (-1, 0))[0] == 0 or now < self._stands_in_until
         else:
             before = self._order[: self._position][:MOST_LOOKED_AT]
             self._acts = bool(before) and not any(probe(host, self._job) for host in before)
