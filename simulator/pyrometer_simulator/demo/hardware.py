@@ -17,8 +17,8 @@ HCAS = 8
 # 400 Gb/s links that gradients use about a third of the time.
 BYTES_PER_SECOND = 400e9 / 8 / 3
 
-# What a node exporter reads of procfs: the node's address, and the scheduler's job of the processes on its GPUs.
-_FIB_TRIE = "Local:\n  |-- {address}\n     /32 host LOCAL\n"
+# A node exporter reads from procfs its node's addresses, and the scheduler's job of the processes on its GPUs.
+FIB_TRIE = "Local:\n  |-- {address}\n     /32 host LOCAL\n"
 _CGROUP = "0::/system.slice/slurmstepd.scope/job_{job}/step_0/user/task_{task}\n"
 FIRST_PID = 4000
 
@@ -38,7 +38,7 @@ class Node:
         self.log = KernelLog(folder / "kmsg")
         self.tree = SysfsTree(folder, hcas=HCAS, gpus=gpus)
         (self.tree.procfs / "net").mkdir(exist_ok=True)
-        (self.tree.procfs / "net/fib_trie").write_text(_FIB_TRIE.format(address=node_address(number)))
+        (self.tree.procfs / "net/fib_trie").write_text(FIB_TRIE.format(address=node_address(number)))
         self.gpus = SimulatedGpus(folder / "gpus", count=gpus, seed=number, noise=0.01)
         for gpu in self.gpus:
             gpu.load(temperature=58 + (gpu.index * 3 + number) % 9)

@@ -1,4 +1,4 @@
-"""A job of the demo that knows nothing of Pyrometer: only NCCL's RAS socket, which NCCL opens by itself, tells of it.
+"""A job of the demo that knows nothing of Pyrometer: all that is known of it comes from the RAS socket of its NCCL.
 
 Sixteen ranks on two nodes, tensor parallel within a node and data parallel between them, launch their collectives until
 the director lets one stop in its forward pass, as a rank does whose data loader never returns.

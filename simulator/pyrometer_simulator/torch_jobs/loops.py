@@ -7,9 +7,10 @@ rest in ``backward``, so that many processes share two cores without slowing eac
 from __future__ import annotations
 
 import importlib
-import os
 import tempfile
+import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pyrometer
@@ -95,9 +96,20 @@ class Batches:
 def _join(spec: JobSpec) -> Any:  # noqa: ANN401  the module torch
     torch: Any = importlib.import_module("torch")
     torch.distributed.init_process_group("gloo")
+    if spec.dumps:
+        request = Path(spec.dumps), torch.distributed.get_rank()
+        threading.Thread(target=_dump_on_request, args=request, daemon=True).start()
     if spec.client:
         pyrometer.auto(spec.run, tokens_per_step=spec.ranks)
     return torch
+
+
+def _dump_on_request(folder: Path, rank: int) -> None:
+    """Write a dump of the Flight Recorder once the file ``dump`` is there, as PyTorch's watchdog of NCCL does."""
+    while not (folder / "dump").exists():
+        time.sleep(0.2)
+    recorder: Any = importlib.import_module("torch._C._distributed_c10d")
+    (folder / f"rank_{rank}").write_bytes(recorder._dump_fr_trace())  # noqa: SLF001  there is no other way to it
 
 
 def _loader(torch: Any, spec: JobSpec, rank: int) -> Any:  # noqa: ANN401
@@ -178,7 +190,5 @@ def environment(spec: JobSpec, rank: int, port: int) -> dict[str, str]:
         "TORCHELASTIC_RUN_ID": spec.run, "GLOO_SOCKET_IFNAME": "lo",
     }  # fmt: skip
     if spec.dumps:
-        found |= {
-            "TORCH_FR_BUFFER_SIZE": 2000, "TORCH_FR_DUMP_TEMP_FILE": os.path.join(spec.dumps, "rank_"),  # noqa: PTH118
-        }  # fmt: skip
+        found["TORCH_FR_BUFFER_SIZE"] = 2000
     return {name: str(value) for name, value in found.items()}

@@ -30,6 +30,7 @@ class Named(NamedTuple):
     node: str
     rank: str
     gpu: str
+    job_id: str
 
 
 @dataclass

@@ -3,7 +3,7 @@
 Any process of a job answers for all of it, so one node's question is enough. Every node asks once, when a job appears
 at its socket, and learns the order of the hosts; nodes that know their ranks from rings take turns even for that. From
 then on the first asks, and the others only look whether an exporter before them still does. Exporters that listen on
-loopback only can't be looked at: then the next three ask as well, but only while their own ranks stand still.
+loopback only can't be looked at: then the next three ask as well, but only while their own ranks stall.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Turns:
     def hasten(self, now: float) -> None:
         """Ask soon, and often for a while: ranks of this node have stopped.
 
-        Where the others can't be reached, one that asks may be gone unseen: the deputies ask as well while ranks stand.
+        Where the others can't be reached, one that asks may be gone unseen: the deputies ask as well while ranks stall.
         """
         if self._probe is None and 0 < (self._position or 0) <= DEPUTIES:
             self._stand_in(now)
