@@ -224,7 +224,7 @@ def explained_by_dumps(seeds: int) -> bool:
                         dumps=str(folder / run))
             )  # fmt: skip
         jobs = opened.enter_context(running(specs, opened.enter_context(workplace())))
-        time.sleep(20)
+        time.sleep(30)
         for run, rank in ranks.items():
             if run.startswith("stopped"):
                 jobs.signal(run, rank, signal.SIGSTOP)

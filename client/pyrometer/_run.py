@@ -138,6 +138,8 @@ class Run:
         """
         if self.disabled is None:
             self.disabled = reason
+            if reason == "crashed":
+                self._step.slots[ring.STATE_SLOT] = ring.CRASHED
             self._step.slots[ring.STACK_SIGNAL_SLOT] = 0
             self._step.write_to(scratch_memory())
             for part in self._parts.values():

@@ -32,7 +32,7 @@ CREATED_SLOT = 1  # monotonic ns
 PID_SLOT = 2
 META_LENGTH_SLOT = 3  # bytes of JSON at META_OFFSET
 # Header slots that change.
-STATE_SLOT = 8  # RUNNING or CLOSED
+STATE_SLOT = 8  # RUNNING, CLOSED or CRASHED; a process that is killed stays RUNNING
 COUNT_SLOT = 9  # steps finished
 STEP_STARTED_SLOT = 10  # monotonic ns; a step is under way while this is later than the end of the last record
 STEP_TOTAL_SLOT = 11  # ns spent in finished steps
@@ -52,7 +52,7 @@ LONGEST_TICK_SLOT = 30  # ns of the longest of those steps, without the first te
 # A GPU has a few ms of work queued, which hides shorter pauses of the process that feeds it.
 LONG_PAUSE_NS = 5_000_000
 
-RUNNING, CLOSED = 0, 1
+RUNNING, CLOSED, CRASHED = 0, 1, 2
 # UNNAMED: an evaluation or checkpoint between two ticks may look like a hang. NAMED: the client detects them as parts.
 UNNAMED, NAMED = 1, 2
 

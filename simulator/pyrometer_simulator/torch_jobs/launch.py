@@ -22,6 +22,8 @@ def main() -> None:
     """Fork a process per rank; a rank returns here as its own process, whose end is the interpreter's."""
     folder, specs = Path(sys.argv[1]), from_json(sys.stdin.readline())
     os.environ["OMP_NUM_THREADS"] = "1"
+    if any(spec.dumps for spec in specs):
+        os.environ["TORCH_FR_BUFFER_SIZE"] = "2000"  # read when PyTorch is loaded
     loops.preload({spec.kind for spec in specs})
     gc.collect()
     gc.freeze()  # else each rank's collections would copy all that it shares

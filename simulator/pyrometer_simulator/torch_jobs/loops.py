@@ -96,9 +96,6 @@ class Batches:
 def _join(spec: JobSpec) -> Any:  # noqa: ANN401  the module torch
     torch: Any = importlib.import_module("torch")
     torch.distributed.init_process_group("gloo")
-    if spec.dumps:
-        request = Path(spec.dumps), torch.distributed.get_rank()
-        threading.Thread(target=_dump_on_request, args=request, daemon=True).start()
     if spec.client:
         pyrometer.auto(spec.run, tokens_per_step=spec.ranks)
     return torch
@@ -117,6 +114,8 @@ def _loader(torch: Any, spec: JobSpec, rank: int) -> Any:  # noqa: ANN401
 
 
 def _train(torch: Any, spec: JobSpec, rank: int, model: Any) -> None:  # noqa: ANN401
+    if spec.dumps:
+        threading.Thread(target=_dump_on_request, args=(Path(spec.dumps), rank), daemon=True).start()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     for batch in _loader(torch, spec, rank):
         model(batch).backward()
@@ -189,6 +188,4 @@ def environment(spec: JobSpec, rank: int, port: int) -> dict[str, str]:
         "GROUP_RANK": rank // RANKS_PER_NODE, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
         "TORCHELASTIC_RUN_ID": spec.run, "GLOO_SOCKET_IFNAME": "lo",
     }  # fmt: skip
-    if spec.dumps:
-        found["TORCH_FR_BUFFER_SIZE"] = 2000
     return {name: str(value) for name, value in found.items()}

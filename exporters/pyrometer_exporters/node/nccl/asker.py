@@ -1,4 +1,4 @@
-"""Which node asks the job: the one that hosts the lowest rank of its largest communicator, once an interval.
+"""Which node asks the job: the one that hosts the lowest rank of its largest communicator, every 10 to 30 s.
 
 Any process of a job answers for all of it, so one node's question is enough. Every node asks once, when a job appears
 at its socket, and learns the order of the hosts; nodes that know their ranks from rings take turns even for that. From
@@ -18,8 +18,10 @@ from typing import Protocol
 from pyrometer_exporters.node.nccl.snapshot import Snapshot
 
 INTERVAL_SECONDS = 30.0
-# While nothing moves, and when this node's ranks stop: for so long, so often.
+# While nothing moves, and when this node's ranks stop: for so long, so often. And where answers are small: reading one
+# of a hundred ranks takes some ms of CPU, one of 20 MB a second, and all of them 0.5 % of a core at most.
 BRISK_SECONDS = 10.0
+ANSWERS_PER_TIME = 200.0
 BRISK_FOR_SECONDS = 300.0
 # The fourth node after the first and those behind it learn the order of the hosts much later: three are at hand.
 DEPUTIES = 3
@@ -64,6 +66,7 @@ class Turns:
         self._due: float | None = None
         self._brisk_until = 0.0
         self._stands_in_until = float("-inf")
+        self._usual_pause = INTERVAL_SECONDS
         self._asked_at = float("-inf")
 
     @property
@@ -105,9 +108,12 @@ class Turns:
             self._due = min(self._due or now, now + BRISK_SECONDS * (self._position or 0))
         self._stands_in_until = now + INTERVAL_SECONDS
 
-    def asked(self, now: float, snapshot: Snapshot | None, standing: float = 0.0) -> None:
-        """Take what an answer says about whose turn it is; None where there was none."""
+    def asked(
+        self, now: float, snapshot: Snapshot | None, standing: float = 0.0, cost: float = INTERVAL_SECONDS
+    ) -> None:
+        """Take what an answer says about whose turn it is, None where there was none; its ``cost`` is CPU time in s."""
         self._asked_at = now
+        self._usual_pause = min(INTERVAL_SECONDS, max(BRISK_SECONDS, ANSWERS_PER_TIME * cost))
         if snapshot is None:
             self.forget()
             self._due = now + INTERVAL_SECONDS
@@ -138,7 +144,7 @@ class Turns:
 
     def _pause(self, now: float, standing: float) -> float:
         brisk = 0 < standing < BRISK_FOR_SECONDS or now < self._brisk_until
-        return BRISK_SECONDS if brisk else INTERVAL_SECONDS
+        return BRISK_SECONDS if brisk else self._usual_pause
 
     def forget(self) -> None:
         """Forget the job: nobody listens any more, or another one does."""

@@ -91,7 +91,7 @@ RANK_UP = Family(
     _RANK,
 )
 RANK_END = Family(
-    "pyrometer_train_rank_end_timestamp_seconds", "gauge", "When it was found gone, its run not closed.", _RANK
+    "pyrometer_train_rank_end_timestamp_seconds", "gauge", "When it was gone without having closed its run.", _RANK
 )
 RANK_START = Family(
     "pyrometer_train_rank_start_timestamp_seconds",

@@ -77,6 +77,7 @@ class Header:
 
     created: int
     closed: bool
+    crashed: bool
     count: int
     step_started: int
     step_total: int
@@ -169,6 +170,7 @@ class RingFile:
         return Header(
             created=slots[ring.CREATED_SLOT],
             closed=slots[ring.STATE_SLOT] == ring.CLOSED,
+            crashed=slots[ring.STATE_SLOT] == ring.CRASHED,
             count=slots[ring.COUNT_SLOT],
             step_started=slots[ring.STEP_STARTED_SLOT],
             step_total=slots[ring.STEP_TOTAL_SLOT],

@@ -47,13 +47,17 @@ _BETWEEN_TICKS = {ring.NAMED: "step", ring.UNNAMED: "between_ticks"}
 
 @dataclass(eq=False)
 class Rank:
-    """A rank of a run on this node, and its position in training."""
+    """A rank of a run on this node, and its position in training.
+
+    ``alive_at`` and ``ended_at`` are monotonic seconds: when its process was last found alive, and when it ended.
+    """
 
     file: RingFile
     header: Header
     next_record: int
     peak: float | None
     latest: Record | None = None
+    alive_at: float | None = None
     ended_at: float | None = None
 
     @cached_property
@@ -273,12 +277,13 @@ class Tracker:
             return
         if rank.header.count > rank.next_record or rank.latest is None:
             self._read_on(rank, limit)
-        if rank.header.closed or not rank.file.alive():
+        if not rank.header.closed and rank.file.alive():
+            rank.alive_at = now
+        else:
             rank.header = rank.file.header()  # its last words, written since the header was read
             if rank.header.count > rank.next_record:
                 return
-            # For a ring found after a restart of the exporter the end lies in the past.
-            rank.ended_at = min(now, max(rank.last_end, rank.header.created) / 1e9) if rank.last_end else now
+            rank.ended_at = _end_of(rank, now)
             rank.file.close()  # thousands of runs that come and go cost no descriptors
 
     def _read_on(self, rank: Rank, limit: int) -> None:
@@ -319,6 +324,17 @@ class Tracker:
         if isinstance(error, FileNotFoundError):
             return Down("rings", "no_rings", f"no folder {self._folder}: no training rank reported here yet")
         return Down("rings", reason_of(error), f"{self._folder}: {error.strerror}")
+
+
+def _end_of(rank: Rank, now: float) -> float:
+    """Return when a rank ended, in monotonic seconds.
+
+    A rank that is killed takes the others with it, by an error in their collectives that comes within the same second:
+    so one that ended without an error of its own has ended when it was last found alive.
+    """
+    if rank.alive_at is None and rank.last_end:  # found after a restart of the exporter: it lies in the past
+        return min(now, max(rank.last_end, rank.header.created) / 1e9)
+    return now if rank.alive_at is None or rank.header.crashed or rank.header.closed else rank.alive_at
 
 
 def to_point(record: Record, rank: Rank, offset_ms: int) -> Point:

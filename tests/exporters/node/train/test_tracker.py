@@ -99,6 +99,22 @@ def test_the_end_of_a_ring_found_after_a_restart_lies_in_the_past(tracker: Track
     assert tracker.ranks() == []
 
 
+def test_a_rank_that_was_killed_ended_before_those_that_it_took_with_it(
+    tracker: Tracker, rings: Rings, clock: Any
+) -> None:
+    ranks = {rank: rings(f"r{rank}", rank=rank, reporting=rank == 0) for rank in range(3)}
+    for made in ranks.values():
+        made.step(999, 1000)
+    tracker.poll()
+    clock.advance(1)
+    for rank, made in ranks.items():
+        if rank != 1:
+            made.slot(ring.STATE_SLOT, ring.CRASHED)
+        made.crash()
+    tracker.poll()
+    assert {rank.meta.rank: rank.ended_at for rank in tracker.ranks()} == {"0": 1001, "1": 1000, "2": 1001}
+
+
 def test_a_newer_ring_of_the_same_rank_supersedes(
     tracker: Tracker, rings: Rings, clock: Any, store: PointStore
 ) -> None:
