@@ -3,7 +3,7 @@
     .venv-integrations/bin/python benchmarks/bench_hangs.py [--seeds 4]
 
 Under `auto()`: jobs of the real PyTorch with DDP over Gloo, four processes on two nodes each. One rank is stopped
-(SIGSTOP), is killed (SIGKILL; Gloo then ends the others, where NCCL would wait), or is stuck in its data loader for good.
+(SIGSTOP), is killed (SIGKILL; Gloo then ends the others, where NCCL would wait), or never leaves its data loader.
 Without a client: NCCL is absent here, so simulated RAS servers report on jobs of four ranks that stop in the same ways;
 and the same real jobs run without the client, with PyTorch's Flight Recorder, whose dumps `pyrometer-hang` explains.
 Real exporters and a real Prometheus with the project's rules, in real time. Ends with status 1 where a rank was not
