@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import random
 import signal
 import statistics
@@ -31,7 +32,7 @@ from pyrometer_simulator.demo.hardware import FIB_TRIE, node_address
 from pyrometer_simulator.demo.processes import Processes
 from pyrometer_simulator.nccl.job import Job, Layout
 from pyrometer_simulator.nccl.ras_server import RasJob, RasServer
-from pyrometer_simulator.torch_jobs.jobs import Jobs, running
+from pyrometer_simulator.torch_jobs.jobs import Jobs, launched, running
 from pyrometer_simulator.torch_jobs.monitoring import Monitoring, Named
 from pyrometer_simulator.torch_jobs.spec import RANKS_PER_NODE, JobSpec, node_name
 
@@ -223,15 +224,15 @@ def explained_by_dumps(seeds: int) -> bool:
                 JobSpec(run, "ddp", seed, step_seconds=0.1, stuck_rank=stuck, stuck_at=20, client=False,
                         dumps=str(folder / run))
             )  # fmt: skip
-        jobs = opened.enter_context(running(specs, opened.enter_context(workplace())))
+        pids = opened.enter_context(launched(specs, folder))
         time.sleep(30)
         for run, rank in ranks.items():
             if run.startswith("stopped"):
-                jobs.signal(run, rank, signal.SIGSTOP)
+                os.kill(pids[run, rank], signal.SIGSTOP)
         time.sleep(10)
         for run in ranks:
             (folder / run / "dump").touch()
-        time.sleep(10)
+        time.sleep(15)
         for run, rank in ranks.items():
             command = [sys.executable, "-m", "pyrometer.hang", str(folder / run)]
             said = subprocess.run(command, capture_output=True, text=True, check=False).stdout

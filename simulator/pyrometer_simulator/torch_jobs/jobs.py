@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pyrometer_simulator.demo.processes import DemoError
@@ -23,10 +23,10 @@ END_SECONDS = 30.0
 class Jobs:
     """Running jobs; the processes of their ranks are known by their ids."""
 
-    def __init__(self, specs: Sequence[JobSpec], monitoring: Monitoring) -> None:
+    def __init__(self, specs: Sequence[JobSpec], monitoring: Monitoring, pids: Mapping[tuple[str, int], int]) -> None:
         self.specs = specs
         self.monitoring = monitoring
-        self.pids: dict[tuple[str, int], int] = {}
+        self.pids = pids
         self.began: dict[str, float] = {}
 
     def watch(self, seconds: float, done: Callable[[], bool] = lambda: False) -> None:
@@ -61,10 +61,17 @@ class Jobs:
 
 @contextlib.contextmanager
 def running(specs: Sequence[JobSpec], monitoring: Monitoring) -> Iterator[Jobs]:
-    """Run jobs for the length of the block; their ranks are ended after it."""
-    jobs = Jobs(specs, monitoring)
-    command = [sys.executable, "-m", "pyrometer_simulator.torch_jobs.launch", str(monitoring.folder)]
-    log = Path(monitoring.folder / "launch.log").open("w", encoding="utf-8")  # noqa: SIM115  closed with the process
+    """Run jobs under monitoring for the length of the block."""
+    with launched(specs, monitoring.folder) as pids:
+        yield Jobs(specs, monitoring, pids)
+
+
+@contextlib.contextmanager
+def launched(specs: Sequence[JobSpec], folder: Path) -> Iterator[dict[tuple[str, int], int]]:
+    """Run jobs for the length of the block, and yield the process ids by run and rank; all are ended after it."""
+    pids: dict[tuple[str, int], int] = {}
+    command = [sys.executable, "-m", "pyrometer_simulator.torch_jobs.launch", str(folder)]
+    log = (folder / "launch.log").open("w", encoding="utf-8")
     with log, subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
     ) as launcher:  # fmt: skip
@@ -77,8 +84,8 @@ def running(specs: Sequence[JobSpec], monitoring: Monitoring) -> Iterator[Jobs]:
                 found = json.loads(line)
                 if not found:
                     break
-                jobs.pids[found["run"], found["rank"]] = found["pid"]
-            yield jobs
+                pids[found["run"], found["rank"]] = found["pid"]
+            yield pids
         finally:
             launcher.terminate()
             launcher.wait(END_SECONDS)

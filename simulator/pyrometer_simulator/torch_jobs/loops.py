@@ -102,11 +102,14 @@ def _join(spec: JobSpec) -> Any:  # noqa: ANN401  the module torch
 
 
 def _dump_on_request(folder: Path, rank: int) -> None:
-    """Write a dump of the Flight Recorder once the file ``dump`` is there, as PyTorch's watchdog of NCCL does."""
-    while not (folder / "dump").exists():
-        time.sleep(0.2)
+    """Write a dump of the Flight Recorder as long as the file ``dump`` is there, as PyTorch's watchdog of NCCL does."""
     recorder: Any = importlib.import_module("torch._C._distributed_c10d")
-    (folder / f"rank_{rank}").write_bytes(recorder._dump_fr_trace())  # noqa: SLF001  there is no other way to it
+    while True:
+        if (folder / "dump").exists():
+            new = folder / f"new.{rank}.part"
+            new.write_bytes(recorder._dump_fr_trace())  # noqa: SLF001  there is no other way to it
+            new.rename(folder / f"rank_{rank}")
+        time.sleep(1)
 
 
 def _loader(torch: Any, spec: JobSpec, rank: int) -> Any:  # noqa: ANN401
