@@ -26,7 +26,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from harness import exit_on_sigterm
+from harness import exit_on_sigterm, need_pytorch
 
 from pyrometer_simulator.demo.hardware import FIB_TRIE, node_address
 from pyrometer_simulator.demo.processes import Processes
@@ -246,6 +246,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="A rank that a real PyTorch job waits for: named, and how soon?")
     parser.add_argument("--seeds", type=int, default=4, help="jobs of each fault (%(default)s)")
     seeds = parser.parse_args().seeds
+    need_pytorch()
     exit_on_sigterm()
     good = explained_by_dumps(seeds)
     good &= without_client(seeds)

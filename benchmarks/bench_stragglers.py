@@ -20,7 +20,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from harness import exit_on_sigterm
+from harness import exit_on_sigterm, need_pytorch
 
 from pyrometer_simulator.demo.processes import Processes
 from pyrometer_simulator.torch_jobs.jobs import Jobs, running
@@ -92,6 +92,7 @@ def main() -> int:
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=["ddp", "huggingface", "lightning"])
     parser.add_argument("--only", choices=("slow", "healthy"), help="half of it")
     flags = parser.parse_args()
+    need_pytorch()
     exit_on_sigterm()
     good = True
     if flags.only != "healthy":
