@@ -28,6 +28,7 @@ from pathlib import Path
 
 from harness import exit_on_sigterm, need_pytorch
 
+from pyrometer.hang import read_dump
 from pyrometer_simulator.demo.hardware import FIB_TRIE, node_address
 from pyrometer_simulator.demo.processes import Processes
 from pyrometer_simulator.nccl.job import Job, Layout
@@ -225,14 +226,13 @@ def explained_by_dumps(seeds: int) -> bool:
                         dumps=str(folder / run))
             )  # fmt: skip
         pids = opened.enter_context(launched(specs, folder))
-        time.sleep(30)
         for run, rank in ranks.items():
+            (folder / run / "dump").touch()
+            _wait_for_collectives(folder / run)
             if run.startswith("stopped"):
                 os.kill(pids[run, rank], signal.SIGSTOP)
-        time.sleep(10)
-        for run in ranks:
-            (folder / run / "dump").touch()
-        time.sleep(15)
+                (folder / run / f"rank_{rank}").unlink()  # a rank that is stopped before the watchdog fires writes none
+        time.sleep(20)
         for run, rank in ranks.items():
             command = [sys.executable, "-m", "pyrometer.hang", str(folder / run)]
             said = subprocess.run(command, capture_output=True, text=True, check=False).stdout
@@ -240,6 +240,17 @@ def explained_by_dumps(seeds: int) -> bool:
             print(f"  {run}, rank {rank}: {said.strip().splitlines()[-1:]}")
     print(f"no client, Flight Recorder: explained in {right} of {len(cases)}", flush=True)
     return right == len(cases)
+
+
+def _wait_for_collectives(folder: Path, number: int = 12, seconds: float = 200.0) -> None:
+    """Wait until all ranks have written dumps with so many collectives, or for so long."""
+    end = time.time() + seconds
+    while time.time() < end:
+        dumps = [read_dump(str(path)) for path in folder.glob("rank_*")]
+        latest = [max((one.sequence for one in dump.latest.values()), default=0) for dump in dumps]
+        if len(latest) == RANKS and min(latest) >= number:
+            return
+        time.sleep(1)
 
 
 def main() -> int:
