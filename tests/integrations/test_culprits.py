@@ -41,7 +41,7 @@ NODES = ("gpu-001", "gpu-001", "gpu-002", "gpu-002")
 
 
 class Played:
-    """What was seen of all jobs."""
+    """The alerts that fired for all jobs."""
 
     def __init__(self, jobs: Jobs, faults: dict[str, float]) -> None:
         self.faults = faults
