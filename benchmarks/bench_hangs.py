@@ -26,7 +26,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from harness import exit_on_sigterm, need_pytorch
+from harness import exit_on_signals, need_pytorch
 
 from pyrometer.hang import read_dump
 from pyrometer_simulator.demo.hardware import FIB_TRIE, node_address
@@ -258,7 +258,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=4, help="jobs of each fault (%(default)s)")
     seeds = parser.parse_args().seeds
     need_pytorch()
-    exit_on_sigterm()
+    exit_on_signals()
     good = explained_by_dumps(seeds)
     good &= without_client(seeds)
     good &= under_auto(seeds)

@@ -20,7 +20,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from harness import exit_on_sigterm, need_pytorch
+from harness import exit_on_signals, need_pytorch
 
 from pyrometer_simulator.demo.processes import Processes
 from pyrometer_simulator.torch_jobs.jobs import Jobs, running
@@ -93,7 +93,7 @@ def main() -> int:
     parser.add_argument("--only", choices=("slow", "healthy"), help="half of it")
     flags = parser.parse_args()
     need_pytorch()
-    exit_on_sigterm()
+    exit_on_signals()
     good = True
     if flags.only != "healthy":
         for kind in flags.kinds:

@@ -32,7 +32,7 @@ CREATED_SLOT = 1  # monotonic ns
 PID_SLOT = 2
 META_LENGTH_SLOT = 3  # bytes of JSON at META_OFFSET
 # Header slots that change.
-STATE_SLOT = 8  # RUNNING, CLOSED or CRASHED; a process that is killed stays RUNNING
+STATE_SLOT = 8  # RUNNING or CLOSED
 COUNT_SLOT = 9  # steps finished
 STEP_STARTED_SLOT = 10  # monotonic ns; a step is under way while this is later than the end of the last record
 STEP_TOTAL_SLOT = 11  # ns spent in finished steps
@@ -48,11 +48,15 @@ STACK_SIGNAL_SLOT = 27  # the signal on which the rank writes its stacks beside 
 STEPS_EXTRA_SLOT = 28  # steps beyond one per record, where a record stands for several
 TICKING_SLOT = 29  # UNNAMED or NAMED where steps last from tick to tick; 0 where they are blocks
 LONGEST_TICK_SLOT = 30  # ns of the longest of those steps, without the first ten and those with a named pause
+EXIT_SLOT = 31  # EXIT_BYTES of UTF-8, padded with zeros: how the process ended, as far as Python knew
+EXIT_BYTES = 64
+# Written at the start, and replaced where an exception or sys.exit ends the process: a signal leaves no time for it.
+SUDDEN_EXIT = b"signal or os._exit"
 
 # A GPU has a few ms of work queued, which hides shorter pauses of the process that feeds it.
 LONG_PAUSE_NS = 5_000_000
 
-RUNNING, CLOSED, CRASHED = 0, 1, 2
+RUNNING, CLOSED = 0, 1
 # UNNAMED: an evaluation or checkpoint between two ticks may look like a hang. NAMED: the client detects them as parts.
 UNNAMED, NAMED = 1, 2
 

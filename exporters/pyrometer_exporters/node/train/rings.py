@@ -77,7 +77,6 @@ class Header:
 
     created: int
     closed: bool
-    crashed: bool
     count: int
     step_started: int
     step_total: int
@@ -170,7 +169,6 @@ class RingFile:
         return Header(
             created=slots[ring.CREATED_SLOT],
             closed=slots[ring.STATE_SLOT] == ring.CLOSED,
-            crashed=slots[ring.STATE_SLOT] == ring.CRASHED,
             count=slots[ring.COUNT_SLOT],
             step_started=slots[ring.STEP_STARTED_SLOT],
             step_total=slots[ring.STEP_TOTAL_SLOT],
@@ -205,6 +203,15 @@ class RingFile:
                 # The sequence test also covers processors that make the count visible before the record.
                 if number > oldest_whole and slots[ring.SEQUENCE] == number + 1:
                     yield _record(slots)
+
+    def last_words(self) -> str:
+        """Return how the process ended as far as Python knew; empty where an older client wrote the ring.
+
+        Raises:
+            OSError: the file can't be read.
+            BadRingError: it is cut short.
+        """
+        return _text(self._read(8 * ring.EXIT_SLOT, ring.EXIT_BYTES).rstrip(b"\0").decode("utf-8", "replace"))
 
     def alive(self) -> bool:
         """Return whether the rank's process still holds its lock; it loses it by any kind of end, SIGKILL included."""
