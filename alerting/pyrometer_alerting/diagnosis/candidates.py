@@ -17,6 +17,9 @@ from pyrometer_alerting.model.incident import NO_SINGLE_PART, Shape, part_of
 MERGED = {"clock": "throttle", "throttle": "throttle", "xid": "xid", "pcie": "pcie", "link": "link", "gpu": "gpu"}
 
 
+SETTLED_SECONDS = 45.0  # three scrapes of 15 s
+
+
 @dataclass(frozen=True)
 class Case:
     """The standard that facts are weighed against: drops, their end, the roster, the curve."""
@@ -32,6 +35,12 @@ class Case:
     def until(self) -> float:
         """Until when the run was slow: now, or its recovery."""
         return self.now if self.recovered is None else self.recovered
+
+    @property
+    def present_drop(self) -> float | None:
+        """The newest drop that is old enough for its evidence to have arrived, else the first one."""
+        settled = [drop for drop in self.drops if self.until - drop > SETTLED_SECONDS]
+        return max(settled) if settled else min(self.drops, default=None)
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,12 @@ def gather(
     questions = Questions(prometheus, incident, now, known.onset, evidence.roster, others, known.facts, known.answered)
     try:
         mfu = mfu_of(prometheus, incident, now, known.onset)
-        drops, recovered = drops_of(mfu, drops, known.recovered)
+        if drops and known.onset is None:  # another episode of the incident
+            drops, recovered = (*drops, next_onset(mfu, known.recovered, incident.started_at)), None
+        else:
+            drops, recovered = drops_of(mfu, drops, known.recovered)
+            stopped = None if drops else job_facts.stopped_at(questions)
+            drops = drops if stopped is None else (stopped,)
         evidence = replace(evidence, drops=drops, recovered=recovered)
         questions = _with_roster(replace(questions, onset=drops[-1] if drops else None))
         evidence = replace(evidence, roster=questions.roster)
@@ -207,6 +212,12 @@ def drops_of(
     if again is not None and again - known[-1] > ANOTHER_DROP_SECONDS:
         return (*known, again), None
     return tuple(known), None
+
+
+def next_onset(mfu: pd.Series[float], recovered: float | None, fired: float) -> float:
+    """Return the onset of the drop of another episode, after the end of the last; without a fall, when it fired."""
+    onset = drop_onset(mfu[mfu.index >= recovered] if recovered is not None else mfu)
+    return fired if onset is None else onset
 
 
 def drop_onset(mfu: pd.Series[float]) -> float | None:

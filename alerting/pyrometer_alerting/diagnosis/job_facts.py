@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 
-from pyrometer_alerting.diagnosis.look import LOOK_BACK_SECONDS, Look, Questions, Rank
+from pyrometer_alerting.diagnosis.look import LOOK_BACK_SECONDS, STANDS_SECONDS, Look, Questions, Rank
 from pyrometer_alerting.model.fact import DOMAINS, Fact, Roster
 from pyrometer_kit.prometheus import Series
 from pyrometer_kit.promql import quoted
@@ -60,6 +60,21 @@ def kept_roster(known: Roster | None, now: Roster) -> Roster:
     if known.attempt != now.attempt:
         return now
     return Roster(now.attempt, {**known.gpus, **now.gpus}, {**known.places, **now.places}, ports=known.ports)
+
+
+def stopped_at(questions: Questions) -> float | None:
+    """Return when a run that stands should have ended the step that never ended; None while it moves.
+
+    Raises:
+        PrometheusError: a query failed.
+    """
+    run = questions.of_run()
+    last = questions.values(f"max(pyrometer_train_last_step_timestamp_seconds{run})", ()).get(())
+    if last is None or questions.now - last < STANDS_SECONDS:
+        return None
+    batches = f"pyrometer_train_batch_step_seconds{run}[{LOOK_BACK_SECONDS:.0f}s]"
+    usual = questions.values(f"max(quantile_over_time(0.5, {batches}))", (), last).get((), 0.0)
+    return min(last + usual, questions.now)
 
 
 def silent_nodes(questions: Questions) -> dict[str, float]:

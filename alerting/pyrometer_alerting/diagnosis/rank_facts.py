@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pyrometer_alerting.diagnosis.look import Look, Questions, middle
+from pyrometer_alerting.diagnosis.look import STANDS_SECONDS, Look, Questions, middle
 from pyrometer_alerting.model.fact import Fact
 from pyrometer_kit.prometheus import Series
 from pyrometer_kit.promql import quoted
@@ -22,7 +22,6 @@ GREW = 0.03  # of the step more than before the drop
 ALIKE = 0.5  # ranks of one node whose lead is at least this part of the largest one slow down together
 # Longer windows average noise, but must not reach back before the drop; the shortest holds two scrapes of 15 s.
 LONGEST_SECONDS, SHORTEST_SECONDS = 300.0, 35.0
-STANDS_SECONDS = 60.0
 MOST_NODES = 4
 PARTS = ("data", "gc", "checkpoint", "eval")
 GREW_PART = 0.05  # of every step: more than a busy host shows

@@ -125,7 +125,7 @@ def _weigh_end(facts: Sequence[Fact], case: Case, features: dict[str, float], ag
     ends = [at for at in last if at is not None]
     if not facts or len(ends) < len(last):
         return
-    drop, ended = min(case.drops, default=None), max(ends)
+    drop, ended = case.present_drop, max(ends)
     if drop is not None and drop - ended > LATE_SECONDS:
         features["ended_before_drop"] = 1.0
         against.append(wording.ended_before(drop - ended))

@@ -105,7 +105,14 @@ def play(
         for world, truth, herrings in built:
             layout, begin = world.layout, world.at - 300.0
             watched = watch(
-                url, layout.cluster, firings, interval=layout.interval, begin=begin, lasts=WATCH, every=every
+                url,
+                layout.cluster,
+                firings,
+                interval=layout.interval,
+                begin=begin,
+                lasts=WATCH,
+                ends=world.end - layout.interval,
+                every=every,
             )
             yield world, truth, score(world, truth, watched, herrings), watched
 

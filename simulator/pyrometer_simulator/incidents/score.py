@@ -88,7 +88,7 @@ def score(world: World, truth: Truth, watched: Watched, herrings: Sequence[str])
         _whole(judged, moments),
         first,
         _changes([look for _at, _said, look in judged]),
-        _calls(world, watched, begin),
+        _calls(world, watched),
         tuple(_confidences(judged)),
         tuple(untrue(world, truth, watched)),
         tuple(_answers(judged)),
@@ -105,13 +105,25 @@ def score(world: World, truth: Truth, watched: Watched, herrings: Sequence[str])
     )
 
 
-def _calls(world: World, watched: Watched, begin: float) -> int:
-    """Return the calls of the first ten minutes on the run's message and its thread, the post included."""
-    every = zip(watched.calls, watched.threads, strict=True)
-    soon = [(text, thread) for (at, _method, text), thread in every if at - begin <= FIRST_SECONDS]
-    about = {thread for text, thread in soon if thread and f"run {world.layout.run}" in text}
-    posts = any(not thread and f"run {world.layout.run}" in text for text, thread in soon)
-    return sum(thread in about for _text, thread in soon) + posts
+def _calls(world: World, watched: Watched) -> int:
+    """Return the calls on the run's message and its thread in its first ten minutes, the post included.
+
+    A message that was first about a part and then became the run's counts from its first post.
+    """
+    threads: dict[str, list[float]] = {}
+    about: set[str] = set()
+    for (at, _method, text), thread in zip(watched.calls, watched.threads, strict=True):
+        threads.setdefault(thread, []).append(at)
+        if f"run {world.layout.run}" in text:
+            about.add(thread)
+    return max(
+        (
+            sum(at - times[0] <= FIRST_SECONDS for at in threads[each])
+            for each, times in threads.items()
+            if each in about
+        ),
+        default=0,
+    )
 
 
 def _message(world: World, watched: Watched, begin: float) -> str:
