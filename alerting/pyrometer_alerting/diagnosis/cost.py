@@ -51,11 +51,10 @@ def add_up(
     frame = frame.merge(_seconds(prometheus, cluster, run, start - 60, end), on="at", how="left")
     lost, until = lost_seconds(frame, expected, start, end, stands=stands)
     hours = max(known.settled + gpus * lost / 3600, 0.0)
-    certain, settled = lost_seconds(frame, expected, start, end - SETTLED_SECONDS, stands=False)
-    final = known.settled + gpus * certain / 3600
-    return replace(
-        known, gpu_hours=hours, gpus=gpus, expected=expected, until=until, settled=final, settled_until=settled
-    )
+    certain, settled_until = lost_seconds(frame, expected, start, end - SETTLED_SECONDS, stands=False)
+    settled = known.settled + gpus * certain / 3600
+    told = replace(known, gpu_hours=hours, gpus=gpus, expected=expected, until=until)
+    return replace(told, settled=settled, settled_until=settled_until)
 
 
 def settled_at(known: Cost, at: float) -> Cost:

@@ -93,8 +93,9 @@ def gather(
             drops, recovered = (*drops, next_onset(mfu, known.recovered, incident.started_at)), None
         else:
             drops, recovered = drops_of(mfu, drops, known.recovered)
-            stopped = None if drops else job_facts.stopped_at(questions)
-            drops = drops if stopped is None else (stopped,)
+            onset = None if drops else job_facts.onset_without_a_fall(questions)
+            drops = drops if onset is None else (onset,)
+            recovered = None if job_facts.stalls(incident) else recovered
         evidence = replace(evidence, drops=drops, recovered=recovered)
         questions = _with_roster(replace(questions, onset=drops[-1] if drops else None))
         evidence = replace(evidence, roster=questions.roster)

@@ -116,14 +116,8 @@ def _calls(world: World, watched: Watched) -> int:
         threads.setdefault(thread, []).append(at)
         if f"run {world.layout.run}" in text:
             about.add(thread)
-    return max(
-        (
-            sum(at - times[0] <= FIRST_SECONDS for at in threads[each])
-            for each, times in threads.items()
-            if each in about
-        ),
-        default=0,
-    )
+    counts = [sum(at - times[0] <= FIRST_SECONDS for at in times) for each, times in threads.items() if each in about]
+    return max(counts, default=0)
 
 
 def _message(world: World, watched: Watched, begin: float) -> str:

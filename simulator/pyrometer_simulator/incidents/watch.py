@@ -114,12 +114,15 @@ class Look:
 
 @dataclass
 class Watched:
-    """One incident, watched: looks at the run's incident; calls to Slack (time, method, text), and for which incident."""
+    """One incident, watched: looks at the run's incident; calls to Slack (time, method, text) and their incidents.
+
+    The clusters' other incidents are in `calls` as well.
+    """
 
     webhook: float | None = None
     looks: list[Look] = field(default_factory=list)
     calls: list[tuple[float, str, str]] = field(default_factory=list)
-    threads: list[str] = field(default_factory=list)
+    threads: list[str] = field(default_factory=list)  # the incident of each call
     incidents: list[Incident] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     seconds: float = 0.0
