@@ -90,7 +90,8 @@ def _extent(group: Group, roster: Roster) -> str:
             f"{len(parts)} of the run's {roster.size} GPUs, " if what == "GPUs" and roster.size >= len(parts) else ""
         )
         return f"{counted}{len(nodes)} of the run's {max(len(roster.gpus), len(nodes))} nodes"
-    return f"{group.sick} of the run's {group.of} nodes there"
+    there = "ports" if {"switch", "rail"} & set(group.labels) else "nodes"
+    return f"{group.sick} of the run's {group.of} {there} there"
 
 
 def _sentence(fact: Fact, group: Group) -> str:
@@ -300,6 +301,11 @@ def many_others(count: int) -> str:
 def waits_elsewhere(fact: Fact) -> str:
     """Return whom the run waits for instead."""
     return f"the ranks wait for {fact.detail} on {fact.labels.get('node', 'another node')}, not for this one"
+
+
+def takes_turns(fact: Fact) -> str:
+    """Return which part the run waited for before or after this one."""
+    return f"the ranks waited for {fact.detail} on {fact.labels.get('node', 'another node')} as well, at another time"
 
 
 def blip(seconds: float) -> str:
