@@ -78,14 +78,14 @@ def score(world: World, truth: Truth, watched: Watched, herrings: Sequence[str])
             truth=str(truth.exact), herrings=tuple(herrings),
         )  # fmt: skip
     judged = [(look.at - begin, verdict(truth, look.diagnosis), look) for look in watched.looks]
-    moments = tuple(_at(judged, moment) for moment in MOMENTS)
+    moments = tuple(at_moment(judged, moment) for moment in MOMENTS)
     first = next(((at + look.seconds) for at, said, look in judged if said == RIGHT), None)
     return Score(
         world.kind,
         world.seed,
         world.severity,
         moments,
-        _whole(judged, moments),
+        whole_watch(judged, moments),
         first,
         _changes([look for _at, _said, look in judged]),
         _calls(world, watched),
@@ -126,12 +126,13 @@ def _message(world: World, watched: Watched, begin: float) -> str:
     return next((text for text in reversed([*shown]) if f"run {world.layout.run}" in text and "*Likely" in text), "")
 
 
-def _at(judged: Sequence[tuple[float, str, Look]], moment: float) -> str:
+def at_moment(judged: Sequence[tuple[float, str, Look]], moment: float) -> str:
+    """Return the verdict on the newest look at so many seconds after the webhook."""
     said = [each for at, each, _look in judged if at <= moment]
     return said[-1] if said else UNKNOWN
 
 
-def _whole(judged: Sequence[tuple[float, str, Look]], moments: Sequence[str]) -> str:
+def whole_watch(judged: Sequence[tuple[float, str, Look]], moments: Sequence[str]) -> str:
     """Return right if it was right by the first moment and at each look after the first right one."""
     said = [each for _at, each, _look in judged]
     if all(each == RIGHT for each in moments) and set(said[said.index(RIGHT) :]) == {RIGHT}:

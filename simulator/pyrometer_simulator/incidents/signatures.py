@@ -53,5 +53,6 @@ def _add(batch: Batch, world: World, looks: Mapping[float, Mapping[str, float]])
         return
     moments = np.array(sorted(looks))
     newest = np.searchsorted(moments, scrapes - 0.5, side="right") - 1
-    values = np.array([[looks[moments[max(place, 0)]].get(name, np.nan) for name in names] for place in newest])
+    shown = [looks[float(moments[max(place, 0)])] for place in newest]
+    values = np.array([[look.get(name, np.nan) for name in names] for look in shown])
     batch.add_target([{**target, "__name__": NAME, "signature": name} for name in names], scrapes, values)
