@@ -10,8 +10,10 @@ from pyrometer_alerting.diagnosis import wording
 from pyrometer_alerting.diagnosis.alert_facts import family_of
 from pyrometer_alerting.diagnosis.extent import Group, groups, inside
 from pyrometer_alerting.diagnosis.weights import KINDS, NAMING
+from pyrometer_alerting.model.alert_names import MASS_EVENT
 from pyrometer_alerting.model.fact import Fact, Roster
 from pyrometer_alerting.model.incident import NO_SINGLE_PART, Shape, part_of
+from pyrometer_alerting.model.named_causes import NAMED_CAUSES
 
 # Families that one cause may have in common: what slows a GPU down shows in its clock, and the ranks wait for it.
 MERGED = {"clock": "throttle", "throttle": "throttle", "xid": "xid", "pcie": "pcie", "link": "link", "gpu": "gpu"}
@@ -65,6 +67,8 @@ class Candidate:
     @property
     def name(self) -> str:
         """The cause in words."""
+        if self.family == "link" and {"switch", "rail"} & set(self.labels):
+            return NAMED_CAUSES[MASS_EVENT][1]
         return wording.name_of(self.kind, self.facts)
 
     @property
