@@ -77,20 +77,28 @@ class Candidate:
         return self.part, self.family
 
 
-def built(facts: Sequence[Fact], roster: Roster) -> list[Candidate]:
+def built(facts: Sequence[Fact], roster: Roster, drops: Sequence[float] = ()) -> list[Candidate]:
     """Return the candidates, not yet weighed."""
     context = [fact for fact in facts if KINDS[fact.kind].family == "context"]
     named = [fact for fact in facts if KINDS[fact.kind].family != "context"]
-    found = _with_waits(_absorbed(_by_part(groups(named, roster)), roster), roster)
+    found = _with_waits(_absorbed(_by_part(groups(named, roster), drops), roster), roster)
     return [_with_temperature(candidate, context) for candidate in found]
 
 
-def _by_part(found: Iterable[Group]) -> list[Candidate]:
-    """Merge the groups of one family on one part."""
-    parts: dict[tuple[object, str], list[Group]] = defaultdict(list)
+def _by_part(found: Iterable[Group], drops: Sequence[float]) -> list[Candidate]:
+    """Merge the groups of one family on one part; what was over before the drop gives no name to what came with it."""
+    parts: dict[tuple[object, str, bool], list[Group]] = defaultdict(list)
     for group in found:
-        parts[group.place, _family(group.facts[0])].append(group)
-    return [_candidate(family, same) for (_place, family), same in parts.items()]
+        parts[group.place, _family(group.facts[0]), _was_over(group, drops)].append(group)
+    return [_candidate(family, same) for (_place, family, _over), same in parts.items()]
+
+
+def _was_over(group: Group, drops: Sequence[float]) -> bool:
+    """Return whether it is a host's event of well before the first drop: its kinds are troubles of their own."""
+    if _family(group.facts[0]) != "host":
+        return False
+    last = [fact.moments[-1][0] if fact.moments else fact.ended for fact in group.facts]
+    return bool(drops) and all(at is not None and min(drops) - at > SETTLED_SECONDS for at in last)
 
 
 def _candidate(family: str, same: Sequence[Group]) -> Candidate:

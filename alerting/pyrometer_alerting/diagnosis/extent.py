@@ -189,7 +189,8 @@ def _is_everywhere(found: Sequence[Group], roster: Roster) -> bool:
     if any(len(values) == 1 and None not in values and "" not in values for values in homes.values()):
         return False  # one place holds them all
     whole = len(sick) >= max(BROAD_NODES, COVERED * len(roster.gpus))
-    return whole and all(_is_of_nodes(fact) and fact.labels.get("node") for fact in facts)
+    of_nodes = all(_is_of_nodes(fact) or fact.kind == "pressure" for fact in facts)
+    return whole and of_nodes and all(fact.labels.get("node") for fact in facts)
 
 
 def _is_of_place(fact: Fact) -> bool:

@@ -65,7 +65,9 @@ def candidates(facts: Sequence[Fact], case: Case, weights: Weights | None = None
     """Return the candidates, the likeliest first, each with its features."""
     figures = weights or Weights()
     context = [fact for fact in facts if KINDS[fact.kind].family == "context"]
-    weighed = [_weighed(candidate, facts, context, case, figures) for candidate in built(facts, case.roster)]
+    weighed = [
+        _weighed(candidate, facts, context, case, figures) for candidate in built(facts, case.roster, case.drops)
+    ]
     return sorted(weighed, key=lambda one: (-one.logit, one.part))
 
 

@@ -209,9 +209,15 @@ def part_of(labels: Mapping[str, str]) -> str:
 
 
 def culprits(incident: Incident) -> list[str]:
-    """Return the parts to blame: from the diagnosis, the shared domain, the members' own; never `unknown`."""
+    """Return the parts to blame: from the diagnosis, the shared domain, the members' own; never `unknown`.
+
+    Where the diagnosis names a cause that is no single part's, it blames none.
+    """
     own = [part_of(alert.labels) for alert in incident.members if alert.firing == incident.firing]
-    diagnosed = [cause.part for cause in incident.diagnosis.causes if cause.labels] if incident.diagnosis else []
+    causes = incident.diagnosis.causes if incident.diagnosis else ()
+    if causes and causes[0].cause and not causes[0].labels:
+        return []
+    diagnosed = [cause.part for cause in causes if cause.labels]
     return list(dict.fromkeys(part for part in [*diagnosed, incident.domain, *own] if part))
 
 

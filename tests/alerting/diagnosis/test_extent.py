@@ -79,3 +79,9 @@ def test_links_that_went_down_together_are_the_switch_or_the_rail(kind: str) -> 
     assert "4 of the run's 4 ports there" in said(group, wired(kind))
     two = groups(down(*NODES[:2]), wired(kind))
     assert [group.labels["node"] for group in two] == ["n0", "n1"]
+
+
+def test_pressure_on_all_nodes_is_no_rack_of_them() -> None:
+    slow = [Fact("pressure", {"node": node}, "memory", began=100.0) for node in NODES]
+    assert parts(slow) == [{}]
+    assert parts(slow[:4]) == [{"rack": "r0"}]
