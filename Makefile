@@ -97,9 +97,11 @@ lint: $(STAMP)
 	@echo ">> mypy"; $(BIN)/mypy
 	@echo ">> pyright"; $(BIN)/pyright --project pyproject.toml # else a pyrightconfig.json in a folder above would win
 
+# A file's tests stay together, as they share what is dear to make.
+SPREAD := --numprocesses=auto --maxprocesses=8 --dist=loadfile
 UNIT := not e2e and not integrations and not wheels and not recipes
 unit: stack
-	@echo ">> tests"; $(BIN)/pytest -m "$(UNIT)"
+	@echo ">> tests"; $(BIN)/pytest $(SPREAD) -m "$(UNIT)"
 
 # What differs between systems: the stack, the demo's parts, the kernel log, the client's hooks into Python's own exit. Floods
 # of the log are about speed, which the chroots of a busy machine say nothing about.

@@ -54,13 +54,13 @@ class Intake:
         self.topology = Topology()
         self.routing = Routing()
 
-    def apply(self, delivery: Delivery) -> Outcome:
-        """Store everything in the delivery, atomically.
+    def apply(self, delivery: Delivery, received_at: float | None = None) -> Outcome:
+        """Store everything in the delivery, atomically; it arrived now, or at `received_at`.
 
         Raises:
             StoreError: nothing of it was stored.
         """
-        now = self._clock.wall()
+        now = self._clock.wall() if received_at is None else received_at
         outcome = Outcome()
         counts = {"applied": 0, "stale": 0, "repeated": 0}
         with self._store.transaction() as tx:

@@ -272,6 +272,7 @@ class _Bench:
         self._delivered = self.clock.now
         request = Request("POST", WEBHOOK_PATH, body=body(delivery.name, delivery.alerts))
         response = self._webhook.handler(request)
+        self._service.deliveries.step()
         if response.status != 200:
             self._watched.errors.append(f"webhook: {response.status}")
 
