@@ -1,7 +1,8 @@
 """Measure bursts: 2,000 alerts of 500 nodes in one delivery, 300 flapping ports of one switch, 20,000 alerts.
 
-Slack enforces its real limits (1 post/s, 50 other calls/min). Printed: the seconds until Alertmanager has its answer, the
-slowest page until all is applied, the calls that Slack got until all is told and until all is over, and how many alerts are missing in the service.
+Slack enforces its real limits (1 post/s, 50 other calls/min). Printed: the seconds until Alertmanager has its answer,
+the slowest page until all is applied, the calls that Slack got until all is told and until all is over, and how many
+alerts are missing in the service.
 Run: .venv/bin/python benchmarks/bench_storm.py   (about a minute)
 """
 
