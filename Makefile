@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: help setup constraints wheels demo test lane-unit lane-e2e lint unit e2e smoke diagnosis test-recipes test-systems test-wheels test-pythons test-compose test-integrations fuzz mutate reference docs bench stack clean situations
+.PHONY: help setup constraints wheels demo test lane-unit lane-e2e lint unit e2e smoke diagnosis test-recipes test-systems test-wheels test-pythons test-compose test-integrations fuzz mutate reliability reference docs bench stack clean situations
 
 help:
 	@echo "make demo    a simulated cluster end to end: exporters, Prometheus, Alertmanager, alerting (DEMO_FLAGS=... are passed on)"
@@ -23,6 +23,7 @@ help:
 	@echo "make diagnosis  how often the diagnosis is right: incidents through rules and service, into docs/diagnosis.md (an hour)"
 	@echo "make fuzz    every reader of outside data under a fuzzer (10 minutes; FUZZ_SECONDS=30 for each, FUZZ_SEED=1)"
 	@echo "make mutate  does a test notice every change of the modules that must not be wrong? (half an hour)"
+	@echo "make reliability  both, and the attacks of benchmarks/attacks.yaml, into docs/reliability.md (an hour)"
 	@echo "make bench   the benchmarks"
 
 setup: $(STAMP)
@@ -177,6 +178,11 @@ fuzz: $(STAMP)
 
 mutate: $(STAMP)
 	@echo ">> mutation testing"; $(BIN)/python tools/mutate.py --write $(RESULTS)/mutation.json
+
+# One command for docs/reliability.md: a finding or a survivor is in the page, and fails it at the end.
+reliability: $(STAMP)
+	@failed=0; for part in fuzz mutate; do $(MAKE) --no-print-directory $$part || failed=1; done; \
+		$(BIN)/python tools/reliability.py --measure --write docs/reliability.md || failed=1; exit $$failed
 
 bench: $(STAMP)
 	@for b in benchmarks/bench_*.py; do echo ">> $$b"; $(BIN)/python $$b; done

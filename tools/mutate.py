@@ -32,12 +32,12 @@ ROOT = Path(__file__).resolve().parents[1]
 EQUIVALENT = Path(__file__).with_name("mutate_equivalent.json")
 # Subject, its module, and the tests that are to notice, the quickest first.
 SUBJECTS = {
-    "outbox": ("pyrometer_alerting.state.outbox", ["tests/alerting/state/test_outbox.py",
-               "tests/alerting/deliver/test_courier.py", "tests/alerting/test_chaos.py"]),
-    "store": ("pyrometer_alerting.state.store", ["tests/alerting/state/test_store.py",
-              "tests/alerting/state/test_store_queries.py", "tests/alerting/deliver/test_courier.py",
-              "tests/alerting/state/test_lifecycle.py", "tests/alerting/intake/test_reconcile.py"]),
-    "flap accumulator": ("pyrometer_exporters.node.nic.link_down", ["tests/exporters/node/nic/test_link_down.py"]),
+    "outbox": ("pyrometer_alerting.state.outbox",
+               ["tests/alerting/state/test_outbox.py", "tests/alerting/deliver/test_courier.py"]),
+    "store": ("pyrometer_alerting.state.store",
+              ["tests/alerting/state/test_store_queries.py", "tests/alerting/state/test_store.py"]),
+    "flap accumulator": ("pyrometer_exporters.node.nic.link_down", ["tests/exporters/node/nic/test_flap_accumulator.py",
+                         "tests/exporters/node/nic/test_link_down.py"]),
     "clock-event seconds": ("pyrometer_exporters.node.gpu.clock_events",
                             ["tests/exporters/node/gpu/test_clock_events.py"]),
     "exposition": ("pyrometer_exporters.framework.exposition", ["tests/exporters/framework/test_exposition.py"]),
@@ -97,7 +97,10 @@ def _code(node: ast.AST) -> Iterator[ast.AST]:
                 continue
             if isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
                 continue
-            called = child.func if isinstance(child, ast.Call) else None
+            if isinstance(child, ast.Subscript) and ast.unparse(child.value) == "Literal":
+                continue
+            call = child.value if isinstance(child, ast.Expr) else child
+            called = call.func if isinstance(call, ast.Call) else None
             if called is not None and ast.unparse(called).partition(".")[0] in SKIPPED_CALLS:
                 continue
             yield child
@@ -138,7 +141,7 @@ def _constants(node: ast.Constant) -> Iterator[ast.AST]:
         yield ast.copy_location(ast.Constant(value + 1), node)
     elif isinstance(value, str) and value and " " not in value:
         yield ast.copy_location(ast.Constant(f"{value}XX"), node)
-    elif isinstance(value, str):
+    elif isinstance(value, str) and "CREATE TABLE" not in value:
         for word, other in SQL.items():
             for found in re.finditer(re.escape(word), value):
                 changed = value[: found.start()] + other + value[found.end() :]
