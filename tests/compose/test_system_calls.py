@@ -44,7 +44,7 @@ def members(group: str) -> frozenset[str]:
 
 
 def allowed(unit: str) -> set[str]:
-    """What the lines SystemCallFilter= let through."""
+    """Return the calls that a unit's SystemCallFilter= lines let through."""
     found: set[str] = set()
     for value in re.findall(r"^SystemCallFilter=(.*)$", (UNITS / f"{unit}.service").read_text(), re.MULTILINE):
         calls = {call for word in value.lstrip("~").split() for call in (members(word) if word[0] == "@" else {word})}

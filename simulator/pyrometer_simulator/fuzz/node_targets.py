@@ -37,7 +37,7 @@ class _Clock:
 
 
 def _check_page(page: bytes) -> None:
-    """Every line is a comment or a sample of the text format."""
+    """Check that every line is a comment or a sample of the text format."""
     wrong = [line for line in page.splitlines() if _LINE.fullmatch(line) is None]
     assert wrong == [], wrong[:3]
 
