@@ -62,6 +62,11 @@ $(STAMP): pyproject.toml constraints.txt VERSION $(PARTS:%=%/pyproject.toml)
 		| $(SHORT) || $(NO_PIP)
 	@touch $@
 
+# What each image installs beside our wheels; its Python is newer than 3.10.
+IMAGES := exporters=kit,client,exporters alerting=kit,alerting demo=kit,client,exporters,alerting,simulator
+HASHED = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --constraint constraints.txt --generate-hashes \
+	--no-annotate --custom-compile-command "make constraints" $(PARTS:%=--no-emit-package pyrometer-%) --no-emit-package pyrometer
+
 # The newest versions within the bounds of all pyproject.toml, for every Python from 3.10 on: the diff is what to test.
 constraints: $(STAMP)
 	@echo ">> constraints.txt"
@@ -69,6 +74,10 @@ constraints: $(STAMP)
 	@printf '%s\n' $(PARTS:%='--editable ./%') | $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --upgrade \
 		--no-annotate --custom-compile-command "make constraints" --group dev $(PARTS:%=--no-emit-package pyrometer-%) \
 		--no-emit-package pyrometer --output-file constraints.txt -
+	@echo ">> compose/requirements: the same versions with the hashes of their files, for the images"
+	@for image in $(IMAGES); do parts=$${image#*=}; printf -- '--editable ./%s\n' $${parts//,/ } | $(HASHED) \
+		--output-file compose/requirements/$${image%%=*}.txt - || exit; done
+	@echo hatchling | $(HASHED) --output-file compose/requirements/build.txt -
 
 # What a site copies to its hosts: pip install --find-links dist pyrometer-exporters
 WHEELS := kit client exporters alerting dashboards

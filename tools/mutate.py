@@ -62,6 +62,7 @@ SQL = {
     "not_before, seq": "seq, not_before",
 }  # fmt: skip
 SKIPPED_CALLS = ("_log", "log", "Family", "NamedTuple")
+MAX_SHOWN = 80
 LEAST_SECONDS, PATIENCE = 20.0, 6.0  # a mutant may loop: it has this many times the tests' own time
 
 
@@ -81,8 +82,17 @@ def mutants_of(source: str) -> Iterator[Mutant]:
         before = ast.unparse(node).partition("\n")[0]
         for changed in _changes(node):
             mutated = _replaced(tree, node, changed)
-            after = ast.unparse(changed).partition("\n")[0]
-            yield Mutant(node.lineno, f"{before}  ->  {after}", ast.unparse(ast.fix_missing_locations(mutated)))
+            change = _difference(before, ast.unparse(changed).partition("\n")[0])
+            yield Mutant(node.lineno, change, ast.unparse(ast.fix_missing_locations(mutated)))
+
+
+def _difference(before: str, after: str) -> str:
+    """Return both; of long texts, which are queries, the place where they differ."""
+    if len(before) <= MAX_SHOWN:
+        return f"{before}  ->  {after}"
+    same = next((at for at, (old, new) in enumerate(zip(before, after)) if old != new), min(len(before), len(after)))
+    start = max(0, same - MAX_SHOWN // 2)
+    return f"...{before[start : same + MAX_SHOWN // 2]}...  ->  ...{after[start : same + MAX_SHOWN // 2]}..."
 
 
 def _code(node: ast.AST) -> Iterator[ast.AST]:
