@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: help setup constraints wheels demo test lane-unit lane-e2e lint unit e2e smoke diagnosis test-recipes test-systems test-wheels test-pythons test-compose test-integrations fuzz mutate reliability reference docs bench stack clean situations
+.PHONY: help setup constraints wheels sbom demo test lane-unit lane-e2e lint unit e2e smoke diagnosis test-recipes test-systems test-wheels test-pythons test-compose test-integrations fuzz mutate reliability reference docs bench stack clean situations
 
 help:
 	@echo "make demo    a simulated cluster end to end: exporters, Prometheus, Alertmanager, alerting (DEMO_FLAGS=... are passed on)"
@@ -16,6 +16,7 @@ help:
 	@echo "make test-wheels    every distribution, installed alone on the oldest and the newest Python"
 	@echo "make test-pythons   the unit tests on Python 3.10 to 3.14, as far as they are installed (PYTHONS=\"3.10 newest\" TESTS=tests/client)"
 	@echo "make wheels  the distributions, in dist/"
+	@echo "make sbom    what each image contains, as CycloneDX, in dist/"
 	@echo "make constraints  the newest versions of what we use, into constraints.txt"
 	@echo "make reference   regenerate the pages and boards that are made from code: docs/metrics.md, docs/reference/, dashboards/json/"
 	@echo "make situations  play the situations of docs/situations.md again and write the page (minutes; WORDS=\"planned reboot\")"
@@ -106,6 +107,7 @@ lane-unit lane-e2e: lane-%:
 lint: $(STAMP)
 	@echo ">> ruff"; $(BIN)/ruff check . && $(BIN)/ruff format --check .
 	@echo ">> mypy"; $(BIN)/mypy
+	@echo ">> secrets"; $(BIN)/python tools/secret_scan.py
 	@echo ">> pyright"; $(BIN)/pyright --project pyproject.toml # else a pyrightconfig.json in a folder above would win
 
 UNIT := not e2e and not integrations and not wheels and not recipes
@@ -175,6 +177,10 @@ docs: reference
 DIAGNOSIS_SEEDS := 101-103
 diagnosis: stack
 	@$(BIN)/python -m pyrometer_simulator.incidents --seeds $(DIAGNOSIS_SEEDS) --every 30 --verbose --write docs/diagnosis.md
+
+# What each image contains, as CycloneDX.
+sbom: $(STAMP)
+	@for image in $(IMAGES); do $(BIN)/python tools/sbom.py $${image%%=*} dist/pyrometer-$${image%%=*}.cdx.json || exit; done; ls dist/*.cdx.json
 
 # New inputs are kept in tests/simulator/fuzz, which the unit tests replay. libFuzzer needs a Python that atheris has a wheel for.
 FUZZ_SECONDS := 30

@@ -90,7 +90,10 @@ def _difference(before: str, after: str) -> str:
     """Return both; of long texts, which are queries, the place where they differ."""
     if len(before) <= MAX_SHOWN:
         return f"{before}  ->  {after}"
-    same = next((at for at, (old, new) in enumerate(zip(before, after)) if old != new), min(len(before), len(after)))
+    same = next(
+        (at for at, (old, new) in enumerate(zip(before, after, strict=False)) if old != new),
+        min(len(before), len(after)),
+    )
     start = max(0, same - MAX_SHOWN // 2)
     return f"...{before[start : same + MAX_SHOWN // 2]}...  ->  ...{after[start : same + MAX_SHOWN // 2]}..."
 
