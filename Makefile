@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: help setup constraints wheels sbom demo test lane-unit lane-e2e lint unit e2e smoke diagnosis test-recipes test-systems test-wheels test-pythons test-compose test-integrations fuzz mutate reliability reference docs bench stack clean situations
+.PHONY: help gpu-check gpu-page setup constraints wheels sbom demo test lane-unit lane-e2e lint unit e2e smoke diagnosis test-recipes test-systems test-wheels test-pythons test-compose test-integrations fuzz mutate reliability reference docs bench stack clean situations
 
 help:
 	@echo "make demo    a simulated cluster end to end: exporters, Prometheus, Alertmanager, alerting (DEMO_FLAGS=... are passed on)"
@@ -26,6 +26,7 @@ help:
 	@echo "make mutate  does a test notice every change of the modules that must not be wrong? (half an hour)"
 	@echo "make reliability  both, and the attacks of benchmarks/attacks.yaml, into docs/reliability.md (an hour)"
 	@echo "make bench   the benchmarks"
+	@echo "make gpu-check  check what Pyrometer says about the GPU of this machine, in nine minutes (FLAGS=--stand-in without one)"
 
 setup: $(STAMP)
 
@@ -110,9 +111,11 @@ lint: $(STAMP)
 	@echo ">> secrets"; $(BIN)/python tools/secret_scan.py
 	@echo ">> pyright"; $(BIN)/pyright --project pyproject.toml # else a pyrightconfig.json in a folder above would win
 
+# A file's tests stay together, as they share what is dear to make.
+SPREAD := --numprocesses=auto --maxprocesses=8 --dist=loadfile
 UNIT := not e2e and not integrations and not wheels and not recipes
 unit: stack
-	@echo ">> tests"; $(BIN)/pytest -m "$(UNIT)"
+	@echo ">> tests"; $(BIN)/pytest $(SPREAD) -m "$(UNIT)"
 
 # What differs between systems: the stack, the demo's parts, the kernel log, the client's hooks into Python's own exit. Floods
 # of the log are about speed, which the chroots of a busy machine say nothing about.
@@ -167,6 +170,7 @@ reference: $(STAMP)
 	@$(BIN)/python tools/reference.py commands docs/reference/commands.md
 	@$(BIN)/python tools/reference.py alerts docs/reference/alerts.md
 	@$(BIN)/pyrometer-dashboards build dashboards/json
+	@$(BIN)/python benchmarks/on_gpu.py --page docs/on-a-gpu.md
 
 docs: reference
 	@$(BIN)/python benchmarks/signature_confusion.py --write >/dev/null
@@ -174,9 +178,9 @@ docs: reference
 	@echo ">> the manual: site/index.html"; NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 # How often the diagnosis is right: about an hour for all kinds and three seeds that nothing was chosen with.
-DIAGNOSIS_SEEDS := 101-103
+DIAGNOSIS_SEEDS := 201-203
 diagnosis: stack
-	@$(BIN)/python -m pyrometer_simulator.incidents --seeds $(DIAGNOSIS_SEEDS) --every 30 --verbose --write docs/diagnosis.md
+	@$(BIN)/python -m pyrometer_simulator.incidents --seeds $(DIAGNOSIS_SEEDS) --verbose --write docs/diagnosis.md
 
 # What each image contains, as CycloneDX.
 sbom: $(STAMP)
@@ -201,6 +205,13 @@ reliability: $(STAMP)
 
 bench: $(STAMP)
 	@for b in benchmarks/bench_*.py; do echo ">> $$b"; $(BIN)/python $$b; done
+
+# With the Python at hand, which has PyTorch: nothing is installed. FLAGS="--stand-in --only abc", --help for all.
+gpu-check:
+	@$(PYTHON) benchmarks/on_gpu.py $(FLAGS)
+
+gpu-page: $(STAMP)
+	@$(BIN)/python benchmarks/on_gpu.py --page docs/on-a-gpu.md
 
 clean:
 	rm -rf .venv .venv-pythons $(INTEGRATIONS) dist site

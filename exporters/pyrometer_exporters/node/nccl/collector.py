@@ -13,14 +13,30 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 
 from pyrometer_exporters.framework.collector import CollectorSpec, Context, Endpoint, FlagGroup, Reply
-from pyrometer_exporters.framework.metrics import Down, Family, Sample
+from pyrometer_exporters.framework.metrics import Down, Sample
 from pyrometer_exporters.framework.outcome import PartError, reason_of
 from pyrometer_exporters.node.nccl import json_answer, text_answer
 from pyrometer_exporters.node.nccl.asker import INTERVAL_SECONDS, STATUS_PATH, Turns, probe
+from pyrometer_exporters.node.nccl.families import (
+    ADDRESS_INFO,
+    COMMUNICATOR_COLLECTIVES,
+    COMMUNICATOR_RANKS,
+    COMMUNICATORS,
+    FAMILIES,
+    JOB_INFO,
+    LAST_LAUNCH,
+    LONGEST_STANDSTILL,
+    RANK_BEHIND,
+    RAS_UP,
+    STANDSTILL,
+    WAITING_RANKS,
+)
+from pyrometer_exporters.node.nccl.inspector import INSPECTOR_FAMILIES, READ_SECONDS, Inspector
 from pyrometer_exporters.node.nccl.local_ranks import LocalRanks, RingRank, local_pids, own_addresses
 from pyrometer_exporters.node.nccl.progress import Named, Progress
 from pyrometer_exporters.node.nccl.ras_client import Conversation, NobodyListensError
@@ -39,82 +55,6 @@ MOST_COMMUNICATORS = 64
 OTHERS = "others"
 BACKGROUND_NICENESS = 10
 ADDRESSES_SECONDS = 60.0
-
-_JOB = ("run", "job_id")
-COMMUNICATOR_RANKS = Family(
-    "pyrometer_nccl_communicator_ranks",
-    "gauge",
-    "Ranks of a communicator by state (ready, initialising, error, missing, unresponsive, dead), from NCCL RAS by the "
-    "job's one asker; those beyond 64 communicators are summed up as comm=others.",
-    (*_JOB, "comm", "state"),
-)
-COMMUNICATOR_COLLECTIVES = Family(
-    "pyrometer_nccl_communicator_collectives_total",
-    "counter",
-    "Collectives launched by the rank that has launched the least (bound=min) and the most (bound=max), from NCCL RAS; "
-    "sends and receives are not counted.",
-    (*_JOB, "comm", "collective", "bound"),
-)
-LAST_LAUNCH = Family(
-    "pyrometer_nccl_communicator_last_launch_timestamp_seconds",
-    "gauge",
-    "When a count of the communicator was last seen to have risen, from NCCL RAS.",
-    (*_JOB, "comm"),
-)
-STANDSTILL = Family(
-    "pyrometer_nccl_standstill_seconds",
-    "gauge",
-    "For how long no count of the job has risen, in any communicator and on any rank, from NCCL RAS; 0 while they do.",
-    _JOB,
-)
-LONGEST_STANDSTILL = Family(
-    "pyrometer_nccl_longest_standstill_seconds",
-    "gauge",
-    "Longest time for which no count of the job rose before they rose again: a checkpoint, a validation.",
-    _JOB,
-)
-RANK_BEHIND = Family(
-    "pyrometer_nccl_rank_behind",
-    "gauge",
-    "Collectives, at least 1, by which a rank that the others wait for is behind, from NCCL RAS; only while nothing "
-    "moves or the rank doesn't answer. state is behind, not_ready, missing, unresponsive or dead; host is the "
-    "address of pyrometer_node_address_info; rank is the job's where known; certain=no where another may be meant.",
-    (*_JOB, "comm", "rank", "host", "gpu", "state", "certain"),
-)
-WAITING_RANKS = Family(
-    "pyrometer_nccl_waiting_ranks",
-    "gauge",
-    "Ranks of the communicator that wait for those in pyrometer_nccl_rank_behind.",
-    (*_JOB, "comm"),
-)
-COMMUNICATORS = Family(
-    "pyrometer_nccl_communicators", "gauge", "Communicators of the job; 0 while its ranks still look for each other.",
-    _JOB,
-)  # fmt: skip
-JOB_INFO = Family(
-    "pyrometer_nccl_job_info",
-    "gauge",
-    "1; the job's version of NCCL, ranks and nodes. format is json, or text before NCCL 2.28.7: then only ranks that "
-    "differ from the others are known.",
-    (*_JOB, "nccl_version", "ranks", "nodes", "format"),
-)
-RAS_UP = Family(
-    "pyrometer_nccl_ras_up",
-    "gauge",
-    "1 if the job at the address answered this node's latest question, 0 if whoever listens there did not; absent "
-    "where nobody listens, and where another node asks.",
-    ("address",),
-)
-ADDRESS_INFO = Family(
-    "pyrometer_node_address_info",
-    "gauge",
-    "1; an address of this node, which joins the hosts that NCCL names to nodes.",
-    ("address",),
-)
-FAMILIES = (
-    COMMUNICATOR_RANKS, COMMUNICATOR_COLLECTIVES, LAST_LAUNCH, STANDSTILL, LONGEST_STANDSTILL, RANK_BEHIND,
-    WAITING_RANKS, COMMUNICATORS, JOB_INFO, RAS_UP, ADDRESS_INFO,
-)  # fmt: skip
 
 
 class LocalNode:
@@ -156,6 +96,13 @@ class LocalNode:
         """Return whether a rank has stopped making steps."""
         with self._lock:
             return self._ranks.stalled(now)
+
+    def run_of(self, pid: int) -> tuple[str, str]:
+        """Return the run and the rank of a process; of pid -1 the run of all ranks here, empty where they differ."""
+        ranks = self.ranks()
+        mine = [one for one in ranks if one.pid == pid]
+        runs = {one.run for one in mine or (ranks if pid < 0 else [])}
+        return (runs.pop() if len(runs) == 1 else ""), str(mine[0].rank) if mine else ""
 
     def job_id(self, pids: Iterable[int]) -> str:
         """Return the scheduler's job of these processes."""
@@ -335,7 +282,22 @@ class NcclCollector:
         ]
         self._stop = threading.Event()
         for watch in self.watches:
-            threading.Thread(target=self._run, args=(watch,), name=f"nccl-{watch.name}", daemon=True).start()
+            tick = partial(self._every, TICK_SECONDS, watch.tick)
+            threading.Thread(target=tick, name=f"nccl-{watch.name}", daemon=True).start()
+        directories = getattr(context.flags, "collector.nccl.inspector-directory", None) or []
+        self._inspector = Inspector([Path(one) for one in directories], self._node)
+        self._inspected: list[Sample | Down] = []
+        self._clock = context.clock
+        if directories:
+            read = partial(self._every, READ_SECONDS, self.inspect)
+            threading.Thread(target=read, name="nccl-inspector", daemon=True).start()
+
+    def inspect(self) -> None:
+        """Read the files of NCCL's Inspector. Never raises."""
+        try:
+            self._inspected = self._inspector.read(self._clock.wall())
+        except Exception as error:  # noqa: BLE001  whatever is in a job's files must not end the thread
+            self._inspected = [Down("inspector", reason_of(error), str(error)[:200])]
 
     def collect(self, until: float) -> Iterable[Sample | Down]:  # noqa: ARG002  nothing here waits
         """See :class:`Collector`."""
@@ -346,6 +308,7 @@ class NcclCollector:
                 if key not in seen:  # two addresses may be of one job
                     seen.add(key)
                     yield sample
+        yield from self._inspected
         for text in sorted(self._node.addresses()):
             yield ADDRESS_INFO.sample(1, text)
 
@@ -363,12 +326,12 @@ class NcclCollector:
         self._stop.set()
         self._node.close()
 
-    def _run(self, watch: Watch) -> None:
+    def _every(self, seconds: float, work: Callable[[], None]) -> None:
         with contextlib.suppress(OSError):  # a thread has a priority of its own on Linux
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), BACKGROUND_NICENESS)
         while not self._stop.is_set():
-            watch.tick()
-            self._stop.wait(TICK_SECONDS)
+            work()
+            self._stop.wait(seconds)
 
 
 def _probe_at(port: int, host: str, job: str) -> bool:
@@ -385,12 +348,20 @@ def _add_flags(parser: FlagGroup) -> None:
         metavar="HOST:PORT",
         help=f"RAS socket of the jobs, as in NCCL_RAS_ADDR; may be given several times (default: {DEFAULT_ADDRESS})",
     )
+    parser.add_argument(
+        "--collector.nccl.inspector-directory",
+        dest="collector.nccl.inspector-directory",
+        action="append",
+        default=None,
+        metavar="DIRECTORY",
+        help="folder of NCCL Inspector's files, as in NCCL_INSPECTOR_DUMP_DIR; may be given several times",
+    )
 
 
 COLLECTOR = CollectorSpec(
     name="nccl",
-    help="Progress of collectives, from NCCL's RAS socket.",
-    families=FAMILIES,
+    help="Progress of collectives, from NCCL's RAS socket; their bandwidth, from the files of NCCL's Inspector.",
+    families=(*FAMILIES, *INSPECTOR_FAMILIES),
     build=NcclCollector,
     add_flags=_add_flags,
 )

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from pyrometer_exporters.node.nccl.collector import ADDRESS_INFO, COLLECTOR, MOST_COMMUNICATORS
+from pyrometer_exporters.node.nccl.collector import COLLECTOR, MOST_COMMUNICATORS
+from pyrometer_exporters.node.nccl.families import ADDRESS_INFO
 from pyrometer_exporters.node.nccl.progress import MOST_SUSPECTS
 from pyrometer_kit.http_message import Request
 from pyrometer_simulator.nccl.job import Job, Layout, layouts
