@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from unittest import mock
 from pyrometer_exporters.framework.collector import CollectorSpec, Context
 from pyrometer_exporters.framework.exposition import Renderer
 from pyrometer_exporters.framework.gather import Gatherer
-from pyrometer_exporters.framework.service import build, collectors_of, parser
+from pyrometer_exporters.framework.service import BUILD_INFO, build, collectors_of, parser
 from pyrometer_exporters.node.gpu import adaptive_timeout
 from pyrometer_exporters.node.gpu import collector as gpu_collector
 from pyrometer_exporters.node.gpu.sampler import Sampler, _Turn
@@ -24,6 +25,8 @@ from pyrometer_exporters.node.kernel.follow import Follower, _why
 from pyrometer_exporters.node.main import NODE_EXPORTER
 from pyrometer_exporters.node.nic.collector import COLLECTOR as NIC_COLLECTOR
 from pyrometer_exporters.node.nic.collector import NicCollector
+from pyrometer_exporters.node.train.collector import TrainCollector
+from pyrometer_kit.http_message import Request
 from pyrometer_simulator.kmsg import KernelLog
 from pyrometer_simulator.nic_kernel import SimulatedKernel
 from pyrometer_simulator.nvml import FakeLibrary, SimulatedGpus
@@ -76,6 +79,8 @@ GPUS = Hardware(hcas=0, gpus=4, ethernet=0, collectors=("gpu", "kernel", "mainte
 ONE_GPU = replace(GPUS, gpus=1)
 HOST = replace(GPUS, gpus=0, collectors=("kernel", "maintenance"))
 """A node without GPUs and HCAs: what its kernel says alone."""
+TRAINING = Hardware(hcas=0, ethernet=0, collectors=("train", "kernel", "maintenance"))
+"""A node of which only its ranks are looked at."""
 WHOLE_NODE = Hardware(gpus=8, collectors=("gpu", "nic", "kernel", "maintenance"))
 
 
@@ -124,6 +129,13 @@ class ForbiddenFollower(SteppedFollower):
         self.error = _why(PermissionError(errno.EACCES, "Permission denied", str(self._path)))
 
 
+class SteppedTrainCollector(TrainCollector):
+    """Looks at the rings when it is scraped or told to, instead of in a thread that waits in real time."""
+
+    def _poll_for_ever(self) -> None:
+        """End the thread at once."""
+
+
 class SteppedSampler(Sampler):
     """Samples when :meth:`step` is called, instead of in threads that wait in real time."""
 
@@ -144,6 +156,7 @@ class Host:
         tree: sysfs and procfs.
         gpus: the GPUs; None where the node has none.
         log: the kernel's log.
+        rings: the folder of the ranks' rings.
         kernel: what it answers about interfaces.
         driver: NVIDIA's driver on its disk and in its kernel, where it has GPUs.
         disks: its local file systems, as Prometheus' own node exporter sees them.
@@ -155,6 +168,7 @@ class Host:
         self.hardware = hardware
         self.tree = SysfsTree(folder / "tree", hardware.hcas, hardware.gpus, hardware.ethernet)
         self._folder = folder
+        self.rings = folder / "rings"
         self._time = time
         self.clock = HostClock(time)
         self.state = folder / "state"
@@ -175,6 +189,7 @@ class Host:
         self.bonds: dict[str, tuple[int, int]] = {}
         self.is_up = True
         self._gatherer: Gatherer | None = None
+        self._train: SteppedTrainCollector | None = None
         self._samplers: list[SteppedSampler] = []
         self._renderer = Renderer()
         self._write_uptime()
@@ -190,6 +205,7 @@ class Host:
         self.tree.reboot()
         self.log.truncate()
         self.log.sequence = 0
+        shutil.rmtree(self.rings, ignore_errors=True)  # in shared memory
         if self.gpus is not None:
             self.gpus.reload_driver(self.driver.installed)
             self.driver.load()
@@ -242,7 +258,23 @@ class Host:
             self._gatherer.close()
             for path, data in kept.items():
                 path.write_bytes(data)
-        self._gatherer = None
+        self._gatherer = self._train = None
+
+    def look_at_rings(self) -> None:
+        """Let the exporter look at the rings, as it does once a second."""
+        if self._train is not None:
+            self._train.stacks(Request("GET", "/stacks"))
+
+    def batches(self) -> bytes | None:
+        """Return what ``/batches`` answers now; None while the node is down."""
+        if not self.is_up:
+            return None
+        if self._train is None:
+            return b""
+        reply = self._train.batches(Request("GET", "/batches", query={"consumer": "prometheus"}, peer="127.0.0.1"))
+        if reply.delivered is not None:
+            reply.delivered(True)  # noqa: FBT003  the signature is the server's
+        return bytes(reply.body)
 
     def reload_openibd(self) -> None:
         """Reload the HCAs' driver: each device is created again, its counters restart."""
@@ -257,7 +289,8 @@ class Host:
         with self._stepped():
             gatherer = self._gatherer = self._gatherer or self._started()
             gathered = gatherer.gather(SCRAPE_SECONDS)
-        return self._renderer.text(gathered.samples)
+        about = BUILD_INFO.sample(1, NODE_EXPORTER.prog, "simulated")
+        return self._renderer.text([about, *gathered.samples])
 
     def sample_clocks(self) -> None:
         """Let the sampler read why clocks are low, once."""
@@ -278,16 +311,17 @@ class Host:
             self._library = FakeLibrary(self._folder / "gpus", self._time.since_creation)
             put_under_pynvml(self._library)
         specs, _ = collectors_of(NODE_EXPORTER)
-        wanted = [self._with_kernel(spec) for spec in specs if spec.name in self.hardware.collectors]
+        wanted = [self._simulated(spec) for spec in specs if spec.name in self.hardware.collectors]
         flags = parser(NODE_EXPORTER, wanted).parse_args(list(self.hardware.flags))
-        context = Context(
-            flags, self.clock, self.tree.sysfs, self.tree.procfs, self._folder / "rings", self.state, self.log.path
-        )
+        context = Context(flags, self.clock, self.tree.sysfs, self.tree.procfs, self.rings, self.state, self.log.path)
         collectors: list[tuple[CollectorSpec, object]] = [(spec, build(spec, context)) for spec in wanted]
+        self._train = next((each for _, each in collectors if isinstance(each, SteppedTrainCollector)), None)
         return Gatherer(collectors, self.clock)  # type: ignore[arg-type]
 
-    def _with_kernel(self, spec: CollectorSpec) -> CollectorSpec:
-        """Return the collector of ports over this node's kernel; the others as they are."""
+    def _simulated(self, spec: CollectorSpec) -> CollectorSpec:
+        """Return a collector over what is simulated: ports over this node's kernel, rings without a thread."""
+        if spec.name == "train":
+            return replace(spec, build=SteppedTrainCollector)
         if spec.name != NIC_COLLECTOR.name:
             return spec
         return replace(spec, build=lambda context: NicCollector(context, new_kernel=lambda: self.kernel))

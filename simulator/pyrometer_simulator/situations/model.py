@@ -30,6 +30,7 @@ class Within(NamedTuple):
     ends_within: float | None = None
     series: int | None = None
     times: int = 1
+    named: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,7 @@ def within(
     ends_within: float | None = None,
     series: int | None = None,
     times: int = 1,
+    named: Sequence[str] = (),
 ) -> Within:
     """Return the expectation that an alert fires so many seconds after the fault at the latest.
 
@@ -97,6 +99,7 @@ def within(
         not_before: the shortest delay.
         ends_within: the alert is over so many seconds after the fault.
         series: how many alerts of this name there are in all: one for each part, or one for many.
+        named: values of labels that each alert of this name has: the node, the rank.
         times: how often each of them may begin to fire: one fault is told once.
     """
-    return Within(seconds, not_before, ends_within, series, times)
+    return Within(seconds, not_before, ends_within, series, times, named)

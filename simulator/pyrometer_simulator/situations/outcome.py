@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from pyrometer_simulator.situations import cases
 from pyrometer_simulator.situations.model import SCRAPE_INTERVALS, Situation, Within
-from pyrometer_simulator.situations.site import Series, Site
+from pyrometer_simulator.situations.site import Site
 from pyrometer_simulator.situations.verdict import Case, Fired, Rules, evaluate
 
 HEAD = """\
@@ -75,6 +75,9 @@ class Outcome(NamedTuple):
             yield f"{name} fires after {first:.0f} s, not within {expected.not_before:.0f} to {expected.seconds:.0f} s"
         if expected.ends_within is not None and last > expected.ends_within:
             yield f"{name} still fires after {last:.0f} s, not only until {expected.ends_within:.0f} s"
+        for each in own:
+            if not set(expected.named) <= {value for _, value in each.labels}:
+                yield f"{name} names {each.where}, not {' '.join(expected.named)}"
         yield from (
             f"{name} fires {each.episodes} times for {each.where}" for each in own if each.episodes > expected.times
         )
@@ -96,7 +99,7 @@ def all_situations() -> list[Situation]:
     return [each for module in modules for each in module.SITUATIONS]
 
 
-def play(situation: Situation, interval: int, wanted: Collection[str]) -> list[Series]:
+def play(situation: Situation, interval: int, wanted: Collection[str]) -> Case:
     """Play a situation with scrapes every ``interval`` seconds.
 
     Args:
@@ -105,7 +108,7 @@ def play(situation: Situation, interval: int, wanted: Collection[str]) -> list[S
         wanted: the names of the metrics that rules use; others are dropped.
 
     Returns:
-        Each series with its values in promtool's notation, the first at time 0.
+        The case for promtool: each series with its values, the first at time 0.
     """
     with ExitStack() as stack:
         parent = FASTEST_FOLDER if FASTEST_FOLDER.is_dir() else None
@@ -114,17 +117,15 @@ def play(situation: Situation, interval: int, wanted: Collection[str]) -> list[S
         stack.callback(site.close)
         for step in situation.steps:
             site.schedule(step.seconds, partial(step.action, site))
-        return site.scrape(interval, situation.lasts)
+        series = site.scrape(interval, situation.lasts)
+        return Case(series, site.grid or interval, situation.interval_of_rules or interval, situation.lasts)
 
 
 def outcomes(promtool: Path, situations: Sequence[Situation], intervals: Sequence[int]) -> list[Outcome]:
     """Play situations at scrape intervals, and ask promtool once per interval what fires."""
     rules = Rules()
     chosen = [(each, interval) for each in situations for interval in intervals if interval in each.intervals]
-    cases = [
-        Case(play(each, interval, rules.metrics), interval, each.interval_of_rules or interval, each.lasts)
-        for each, interval in chosen
-    ]
+    cases = [play(each, interval, rules.metrics) for each, interval in chosen]
     found = evaluate(promtool, rules, cases)
     return [Outcome(each, interval, fired) for (each, interval), fired in zip(chosen, found, strict=True)]
 

@@ -17,16 +17,46 @@ from collections.abc import Iterable, Iterator, Mapping
 from pyrometer.ring import PARTS
 from pyrometer_exporters.framework.collector import CollectorSpec, Context, Endpoint, Reply
 from pyrometer_exporters.framework.exposition import OPENMETRICS_CONTENT_TYPE, Renderer
-from pyrometer_exporters.framework.metrics import Down, Family, Sample, new_sample
+from pyrometer_exporters.framework.metrics import Down, Sample, new_sample
 from pyrometer_exporters.framework.outcome import PartError
 from pyrometer_exporters.node.train.batches import FAMILIES as BATCH_FAMILIES
 from pyrometer_exporters.node.train.batches import series_of
 from pyrometer_exporters.node.train.consumers import Consumers
 from pyrometer_exporters.node.train.cursor_file import CursorFile
+from pyrometer_exporters.node.train.families import (
+    BATCHES_LEFT_OUT,
+    CONSUMERS_LEFT_OUT,
+    CURRENT_PART,
+    EXPECTED_MFU,
+    FAMILIES,
+    FLOPS,
+    GC_PAUSE_SECONDS,
+    GC_PAUSES,
+    GPUS_UNKNOWN,
+    LAST_GC_STEP,
+    LAST_STEP,
+    LAST_STEP_NUMBER,
+    LONGEST_TICK,
+    PART_SECONDS,
+    PEAK_FLOPS,
+    PEAK_UNKNOWN,
+    RANK_END,
+    RANK_EXIT,
+    RANK_INFO,
+    RANK_START,
+    RANK_UP,
+    RINGS_LEFT_OUT,
+    RUN_INFO,
+    RUN_TEXTS,
+    STEP_SECONDS,
+    STEPS,
+    TOKENS,
+)
 from pyrometer_exporters.node.train.points import PointStore
+from pyrometer_exporters.node.train.rank import CHANGING_TEXTS, Rank
 from pyrometer_exporters.node.train.rings import MAX_TEXT
 from pyrometer_exporters.node.train.stacks import Stacks
-from pyrometer_exporters.node.train.tracker import CHANGING_TEXTS, Rank, Tracker
+from pyrometer_exporters.node.train.tracker import Tracker
 from pyrometer_kit.http_message import Request
 
 log = logging.getLogger(__name__)
@@ -34,150 +64,6 @@ log = logging.getLogger(__name__)
 # A ring holds 4,096 steps; one poll a second loses none up to 4,000 steps/s, at eight small reads a second.
 POLL_SECONDS = 1.0
 LOCK_SECONDS = 3.0
-
-_RANK = ("run", "attempt", "rank")
-STEPS = Family("pyrometer_train_steps_total", "counter", "Steps that the rank has finished.", _RANK)
-STEP_SECONDS = Family(
-    "pyrometer_train_step_seconds_total", "counter", "Seconds that the rank spent in finished steps.", _RANK
-)
-TOKENS = Family(
-    "pyrometer_train_tokens_total",
-    "counter",
-    "Tokens trained on: the rank's share, so that the sum is the run's.",
-    _RANK,
-)
-FLOPS = Family(
-    "pyrometer_train_flops_total",
-    "counter",
-    "Model FLOPs done: the rank's share, so that rate()/peak is its exact average MFU over any window.",
-    _RANK,
-)
-PART_SECONDS = Family(
-    "pyrometer_train_step_part_seconds_total",
-    "counter",
-    "Seconds that the rank spent in each part of its steps; parts that it never named are absent.",
-    (*_RANK, "part"),
-)
-LAST_STEP = Family(
-    "pyrometer_train_last_step_timestamp_seconds",
-    "gauge",
-    "When the rank finished its latest step; absent before the first and after a run has closed.",
-    _RANK,
-)
-LAST_STEP_NUMBER = Family(
-    "pyrometer_train_last_step",
-    "gauge",
-    "Number of the latest step that the rank finished; the rank with the lowest is the one the others wait for.",
-    _RANK,
-)
-CURRENT_PART = Family(
-    "pyrometer_train_current_part_seconds",
-    "gauge",
-    "How long the rank has been in the part that it is in now; part is step inside a step but in no named part, "
-    "between outside, between_ticks where that can't be told. Absent once its process is gone.",
-    (*_RANK, "part"),
-)
-LONGEST_TICK = Family(
-    "pyrometer_train_longest_tick_seconds",
-    "gauge",
-    "Longest time from a tick to the next, but for the first ten and for pauses that have a name: those without may "
-    "last as long again. Only of loops that tick.",
-    _RANK,
-)
-RANK_UP = Family(
-    "pyrometer_train_rank_up",
-    "gauge",
-    "1 while the rank's process lives, 0 once it is gone without having closed its run; absent after a good end.",
-    _RANK,
-)
-RANK_END = Family(
-    "pyrometer_train_rank_end_timestamp_seconds", "gauge", "When it was found gone, its run not closed.", _RANK
-)
-RANK_START = Family(
-    "pyrometer_train_rank_start_timestamp_seconds",
-    "gauge",
-    "When the rank began to report: between this and its first step it was starting.",
-    _RANK,
-)
-GC_PAUSES = Family(
-    "pyrometer_train_gc_pauses_total", "counter", "Pauses of Python's garbage collector of 5 ms or more.", _RANK
-)
-GC_PAUSE_SECONDS = Family(
-    "pyrometer_train_gc_pause_seconds_total",
-    "counter",
-    "Seconds in pauses of the garbage collector of 5 ms or more; shorter ones hide behind the GPU's queue.",
-    _RANK,
-)
-LAST_GC_STEP = Family(
-    "pyrometer_train_last_gc_step",
-    "gauge",
-    "Number of the step that the latest pause of 5 ms or more fell into; equal on all ranks that collect together.",
-    _RANK,
-)
-RANK_INFO = Family(
-    "pyrometer_train_rank_info",
-    "gauge",
-    "1; joins a rank to its GPU, pipeline stage and replica.",
-    (*_RANK, "local_rank", "gpu", "uuid", "stage", "replica"),
-)
-_RUN_TEXTS = (
-    "model", "convention", "dtype", "gpu_model", "global_batch_size", "micro_batch_size", "sequence_length",
-    "recompute", "job_id",
-)  # fmt: skip
-RUN_INFO = Family(
-    "pyrometer_train_run_info",
-    "gauge",
-    "1; what must be equal for MFU numbers to be comparable. source is client, or log:<format>.",
-    ("run", "attempt", "world_size", *_RUN_TEXTS, "source"),
-)
-PEAK_FLOPS = Family(
-    "pyrometer_train_peak_flops_per_second",
-    "gauge",
-    "Peak dense FLOP/s of one GPU that MFU is counted against; absent, and MFU with it, where the GPU is unknown.",
-    ("run", "attempt"),
-)
-PEAK_UNKNOWN = Family(
-    "pyrometer_train_peak_flops_unknown",
-    "gauge",
-    "1 where the run's FLOPs are counted but no peak is known for this GPU and dtype: it has no MFU.",
-    ("run", "attempt", "gpu_model", "dtype"),
-)
-GPUS_UNKNOWN = Family(
-    "pyrometer_train_gpus_unknown",
-    "gauge",
-    "1 where the run's FLOPs are counted but its log doesn't say how many GPUs share them: it has no MFU.",
-    ("run", "attempt"),
-)
-EXPECTED_MFU = Family(
-    "pyrometer_train_expected_mfu_ratio",
-    "gauge",
-    "MFU, 0-1, that the job expects of its configuration; absent if it gives none.",
-    ("run", "attempt"),
-)
-RINGS_LEFT_OUT = Family(
-    "pyrometer_train_rings_left_out",
-    "gauge",
-    "Rings that are not followed, by the numeric id of the user: budget = more than the user's fair share, foreign = "
-    "their run belongs to another user. Absent at 0.",
-    ("user", "reason"),
-)
-BATCHES_LEFT_OUT = Family(
-    "pyrometer_train_batches_left_out_total",
-    "counter",
-    "Batches that are not served: future = they claim to end later than now, budget = beyond the limit of all runs.",
-    ("reason",),
-)
-CONSUMERS_LEFT_OUT = Family(
-    "pyrometer_train_consumers_left_out_total",
-    "counter",
-    "Requests of /batches for whose consumer there was no place: they got the newest batches, and no cursor.",
-    (),
-)
-FAMILIES = (
-    RINGS_LEFT_OUT, BATCHES_LEFT_OUT, CONSUMERS_LEFT_OUT, STEPS, STEP_SECONDS, TOKENS, FLOPS, PART_SECONDS,
-    LAST_STEP, LAST_STEP_NUMBER, CURRENT_PART, LONGEST_TICK, RANK_UP, RANK_END, RANK_START, GC_PAUSES,
-    GC_PAUSE_SECONDS, LAST_GC_STEP, RANK_INFO, RUN_INFO, PEAK_FLOPS, PEAK_UNKNOWN, GPUS_UNKNOWN, EXPECTED_MFU,
-)  # fmt: skip
 
 
 class TrainCollector:
@@ -189,7 +75,9 @@ class TrainCollector:
         saved = self._cursor_file.load()
         self._store = PointStore(saved.cursors)
         self._consumers = Consumers(saved.cursors, context.clock.monotonic())
-        self._tracker = Tracker(context.rings, context.clock, self._store, saved.offset_ms, saved.owners)
+        self._tracker = Tracker(
+            context.rings, context.clock, self._store, saved.offset_ms, saved.owners, procfs=context.procfs
+        )
         self._saved = saved.offset_ms, dict(saved.owners)
         self._stacks = Stacks(context.procfs, context.clock)
         self._renderer = Renderer()
@@ -339,7 +227,7 @@ def _description(rank: Rank) -> Iterator[Sample]:
     meta, header = rank.meta, rank.header
     info = (meta.texts[name] for name in ("gpu", "uuid", "stage", "replica"))
     yield RANK_INFO.sample(1, *rank.labels, meta.local_rank, *info)
-    texts = (rank.text(name) for name in _RUN_TEXTS)
+    texts = (rank.text(name) for name in RUN_TEXTS)
     yield RUN_INFO.sample(1, meta.run, meta.attempt, str(meta.world_size or ""), *texts, meta.source)
     if meta.expected_mfu is not None:
         yield EXPECTED_MFU.sample(meta.expected_mfu, meta.run, meta.attempt)
@@ -386,6 +274,8 @@ def _position(rank: Rank, labels: tuple[str, ...], now: float, offset: float) ->
         yield new_sample(LONGEST_TICK, labels, header.longest_tick / 1e9)
     if rank.ended_at is not None:  # its process is gone: it is in no part
         yield new_sample(RANK_END, labels, rank.ended_at + offset)
+        if rank.exit:
+            yield new_sample(RANK_EXIT, (*labels, rank.exit), 1)
         return
     part, since = rank.position()
     yield new_sample(CURRENT_PART, (*labels, part), max(0.0, now - since / 1e9))
