@@ -195,7 +195,8 @@ class Watch:
         yield JOB_INFO.sample(1, *job, snapshot.version, number, str(snapshot.nodes), snapshot.form)
         yield COMMUNICATORS.sample(len(snapshot.communicators), *job)
         suspects = progress.suspects()
-        if snapshot.form == "json" and snapshot.communicators:
+        # A text has the counts of communicators whose ranks differ: a job that hangs has one, and it never changes.
+        if (snapshot.form == "json" and snapshot.communicators) or any(one.bounds for one in snapshot.communicators):
             yield STANDSTILL.sample(progress.standing(), *job)
             yield LONGEST_STANDSTILL.sample(progress.longest, *job)
         yield from _communicator_samples(job, progress, {one.suspect.communicator for one in suspects})

@@ -13,19 +13,50 @@ import math
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 
 from pyrometer.ring import PARTS
-from pyrometer_exporters.framework.collector import CollectorSpec, Context, Endpoint, Reply
+from pyrometer_exporters.framework.collector import CollectorSpec, Context, Endpoint, FlagGroup, Reply
 from pyrometer_exporters.framework.exposition import OPENMETRICS_CONTENT_TYPE, Renderer
-from pyrometer_exporters.framework.metrics import Down, Family, Sample, new_sample
+from pyrometer_exporters.framework.metrics import Down, Sample, new_sample
 from pyrometer_exporters.framework.outcome import PartError
 from pyrometer_exporters.node.train.batches import FAMILIES as BATCH_FAMILIES
 from pyrometer_exporters.node.train.batches import series_of
 from pyrometer_exporters.node.train.consumers import Consumers
 from pyrometer_exporters.node.train.cursor_file import CursorFile
+from pyrometer_exporters.node.train.families import (
+    BATCHES_LEFT_OUT,
+    CONSUMERS_LEFT_OUT,
+    CURRENT_PART,
+    EXPECTED_MFU,
+    FAMILIES,
+    FLOPS,
+    GC_PAUSE_SECONDS,
+    GC_PAUSES,
+    GPUS_UNKNOWN,
+    LAST_GC_STEP,
+    LAST_STEP,
+    LAST_STEP_NUMBER,
+    LONGEST_TICK,
+    PART_SECONDS,
+    PEAK_FLOPS,
+    PEAK_UNKNOWN,
+    RANK_END,
+    RANK_INFO,
+    RANK_START,
+    RANK_UP,
+    RINGS_LEFT_OUT,
+    RUN_INFO,
+    RUN_TEXTS,
+    STEP_SECONDS,
+    STEPS,
+    TOKENS,
+)
+from pyrometer_exporters.node.train.flight_recorder import FLIGHT_RECORDER_FAMILIES, FlightRecorder, Writer
+from pyrometer_exporters.node.train.flight_recorder import POLL_SECONDS as DUMP_SECONDS
 from pyrometer_exporters.node.train.points import PointStore
 from pyrometer_exporters.node.train.rings import MAX_TEXT
-from pyrometer_exporters.node.train.stacks import Stacks
+from pyrometer_exporters.node.train.stacks import STACK_INFO, Stacks
 from pyrometer_exporters.node.train.tracker import CHANGING_TEXTS, Rank, Tracker
 from pyrometer_kit.http_message import Request
 
@@ -34,150 +65,6 @@ log = logging.getLogger(__name__)
 # A ring holds 4,096 steps; one poll a second loses none up to 4,000 steps/s, at eight small reads a second.
 POLL_SECONDS = 1.0
 LOCK_SECONDS = 3.0
-
-_RANK = ("run", "attempt", "rank")
-STEPS = Family("pyrometer_train_steps_total", "counter", "Steps that the rank has finished.", _RANK)
-STEP_SECONDS = Family(
-    "pyrometer_train_step_seconds_total", "counter", "Seconds that the rank spent in finished steps.", _RANK
-)
-TOKENS = Family(
-    "pyrometer_train_tokens_total",
-    "counter",
-    "Tokens trained on: the rank's share, so that the sum is the run's.",
-    _RANK,
-)
-FLOPS = Family(
-    "pyrometer_train_flops_total",
-    "counter",
-    "Model FLOPs done: the rank's share, so that rate()/peak is its exact average MFU over any window.",
-    _RANK,
-)
-PART_SECONDS = Family(
-    "pyrometer_train_step_part_seconds_total",
-    "counter",
-    "Seconds that the rank spent in each part of its steps; parts that it never named are absent.",
-    (*_RANK, "part"),
-)
-LAST_STEP = Family(
-    "pyrometer_train_last_step_timestamp_seconds",
-    "gauge",
-    "When the rank finished its latest step; absent before the first and after a run has closed.",
-    _RANK,
-)
-LAST_STEP_NUMBER = Family(
-    "pyrometer_train_last_step",
-    "gauge",
-    "Number of the latest step that the rank finished; the rank with the lowest is the one the others wait for.",
-    _RANK,
-)
-CURRENT_PART = Family(
-    "pyrometer_train_current_part_seconds",
-    "gauge",
-    "How long the rank has been in the part that it is in now; part is step inside a step but in no named part, "
-    "between outside, between_ticks where that can't be told. Absent once its process is gone.",
-    (*_RANK, "part"),
-)
-LONGEST_TICK = Family(
-    "pyrometer_train_longest_tick_seconds",
-    "gauge",
-    "Longest time from a tick to the next, but for the first ten and for pauses that have a name: those without may "
-    "last as long again. Only of loops that tick.",
-    _RANK,
-)
-RANK_UP = Family(
-    "pyrometer_train_rank_up",
-    "gauge",
-    "1 while the rank's process lives, 0 once it is gone without having closed its run; absent after a good end.",
-    _RANK,
-)
-RANK_END = Family(
-    "pyrometer_train_rank_end_timestamp_seconds", "gauge", "When it was found gone, its run not closed.", _RANK
-)
-RANK_START = Family(
-    "pyrometer_train_rank_start_timestamp_seconds",
-    "gauge",
-    "When the rank began to report: between this and its first step it was starting.",
-    _RANK,
-)
-GC_PAUSES = Family(
-    "pyrometer_train_gc_pauses_total", "counter", "Pauses of Python's garbage collector of 5 ms or more.", _RANK
-)
-GC_PAUSE_SECONDS = Family(
-    "pyrometer_train_gc_pause_seconds_total",
-    "counter",
-    "Seconds in pauses of the garbage collector of 5 ms or more; shorter ones hide behind the GPU's queue.",
-    _RANK,
-)
-LAST_GC_STEP = Family(
-    "pyrometer_train_last_gc_step",
-    "gauge",
-    "Number of the step that the latest pause of 5 ms or more fell into; equal on all ranks that collect together.",
-    _RANK,
-)
-RANK_INFO = Family(
-    "pyrometer_train_rank_info",
-    "gauge",
-    "1; joins a rank to its GPU, pipeline stage and replica.",
-    (*_RANK, "local_rank", "gpu", "uuid", "stage", "replica"),
-)
-_RUN_TEXTS = (
-    "model", "convention", "dtype", "gpu_model", "global_batch_size", "micro_batch_size", "sequence_length",
-    "recompute", "job_id",
-)  # fmt: skip
-RUN_INFO = Family(
-    "pyrometer_train_run_info",
-    "gauge",
-    "1; what must be equal for MFU numbers to be comparable. source is client, or log:<format>.",
-    ("run", "attempt", "world_size", *_RUN_TEXTS, "source"),
-)
-PEAK_FLOPS = Family(
-    "pyrometer_train_peak_flops_per_second",
-    "gauge",
-    "Peak dense FLOP/s of one GPU that MFU is counted against; absent, and MFU with it, where the GPU is unknown.",
-    ("run", "attempt"),
-)
-PEAK_UNKNOWN = Family(
-    "pyrometer_train_peak_flops_unknown",
-    "gauge",
-    "1 where the run's FLOPs are counted but no peak is known for this GPU and dtype: it has no MFU.",
-    ("run", "attempt", "gpu_model", "dtype"),
-)
-GPUS_UNKNOWN = Family(
-    "pyrometer_train_gpus_unknown",
-    "gauge",
-    "1 where the run's FLOPs are counted but its log doesn't say how many GPUs share them: it has no MFU.",
-    ("run", "attempt"),
-)
-EXPECTED_MFU = Family(
-    "pyrometer_train_expected_mfu_ratio",
-    "gauge",
-    "MFU, 0-1, that the job expects of its configuration; absent if it gives none.",
-    ("run", "attempt"),
-)
-RINGS_LEFT_OUT = Family(
-    "pyrometer_train_rings_left_out",
-    "gauge",
-    "Rings that are not followed, by the numeric id of the user: budget = more than the user's fair share, foreign = "
-    "their run belongs to another user. Absent at 0.",
-    ("user", "reason"),
-)
-BATCHES_LEFT_OUT = Family(
-    "pyrometer_train_batches_left_out_total",
-    "counter",
-    "Batches that are not served: future = they claim to end later than now, budget = beyond the limit of all runs.",
-    ("reason",),
-)
-CONSUMERS_LEFT_OUT = Family(
-    "pyrometer_train_consumers_left_out_total",
-    "counter",
-    "Requests of /batches for whose consumer there was no place: they got the newest batches, and no cursor.",
-    (),
-)
-FAMILIES = (
-    RINGS_LEFT_OUT, BATCHES_LEFT_OUT, CONSUMERS_LEFT_OUT, STEPS, STEP_SECONDS, TOKENS, FLOPS, PART_SECONDS,
-    LAST_STEP, LAST_STEP_NUMBER, CURRENT_PART, LONGEST_TICK, RANK_UP, RANK_END, RANK_START, GC_PAUSES,
-    GC_PAUSE_SECONDS, LAST_GC_STEP, RANK_INFO, RUN_INFO, PEAK_FLOPS, PEAK_UNKNOWN, GPUS_UNKNOWN, EXPECTED_MFU,
-)  # fmt: skip
 
 
 class TrainCollector:
@@ -199,6 +86,10 @@ class TrainCollector:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._poll_for_ever, name="train-rings", daemon=True)
         self._thread.start()
+        directories = getattr(context.flags, "collector.train.flight-recorder-directory", None) or []
+        self._dumps = FlightRecorder([Path(one) for one in directories], context.clock.wall)
+        if directories:
+            threading.Thread(target=self._read_dumps_for_ever, name="train-dumps", daemon=True).start()
 
     def collect(self, until: float) -> Iterable[Sample | Down]:
         """See :class:`Collector`."""
@@ -212,7 +103,9 @@ class TrainCollector:
             for rank in ranks:
                 samples.extend(rank_samples(rank, now, offset))
             samples.extend(self._descriptions.samples(ranks))
+            samples.extend(self._stacks.samples(ranks))
             samples.extend(self._left_out())
+        samples.extend(self._dumps.samples())
         return samples
 
     def _left_out(self) -> Iterator[Sample]:
@@ -280,6 +173,20 @@ class TrainCollector:
             except Exception:
                 log.exception("reading the rings failed; retrying in %s s", POLL_SECONDS)
 
+    def _read_dumps_for_ever(self) -> None:
+        while not self._stop.wait(DUMP_SECONDS):
+            try:
+                self.read_dumps()
+            except Exception:
+                log.exception("reading the Flight Recorder's dumps failed; retrying in %s s", DUMP_SECONDS)
+
+    def read_dumps(self) -> None:
+        """Read the Flight Recorder's new dumps of this node's ranks."""
+        with self._locked():
+            offset, ranks = self._tracker.offset() / 1000, self._tracker.ranks()
+            writers = [Writer(rank.labels, rank.file.uid, rank.header.created / 1e9 + offset) for rank in ranks]
+        self._dumps.poll(writers)
+
     def _poll(self) -> None:
         try:
             self._tracker.poll()
@@ -339,7 +246,7 @@ def _description(rank: Rank) -> Iterator[Sample]:
     meta, header = rank.meta, rank.header
     info = (meta.texts[name] for name in ("gpu", "uuid", "stage", "replica"))
     yield RANK_INFO.sample(1, *rank.labels, meta.local_rank, *info)
-    texts = (rank.text(name) for name in _RUN_TEXTS)
+    texts = (rank.text(name) for name in RUN_TEXTS)
     yield RUN_INFO.sample(1, meta.run, meta.attempt, str(meta.world_size or ""), *texts, meta.source)
     if meta.expected_mfu is not None:
         yield EXPECTED_MFU.sample(meta.expected_mfu, meta.run, meta.attempt)
@@ -391,9 +298,21 @@ def _position(rank: Rank, labels: tuple[str, ...], now: float, offset: float) ->
     yield new_sample(CURRENT_PART, (*labels, part), max(0.0, now - since / 1e9))
 
 
+def _add_flags(parser: FlagGroup) -> None:
+    parser.add_argument(
+        "--collector.train.flight-recorder-directory",
+        dest="collector.train.flight-recorder-directory",
+        action="append",
+        default=None,
+        metavar="DIRECTORY",
+        help="folder of the dumps of PyTorch's Flight Recorder, as in TORCH_FR_DUMP_TEMP_FILE; several times if needed",
+    )
+
+
 COLLECTOR = CollectorSpec(
     name="train",
     help="Training steps, from the rings that ranks write through the client.",
-    families=(*FAMILIES, *BATCH_FAMILIES),
+    families=(*FAMILIES, STACK_INFO, *FLIGHT_RECORDER_FAMILIES, *BATCH_FAMILIES),
     build=TrainCollector,
+    add_flags=_add_flags,
 )

@@ -1,0 +1,152 @@
+"""The metrics of ranks and runs on ``/metrics``.
+
+A sample line: ``pyrometer_train_last_step{run="llama",attempt="0",rank="21"} 6650``
+"""
+
+from __future__ import annotations
+
+from pyrometer_exporters.framework.metrics import Family
+
+_RANK = ("run", "attempt", "rank")
+STEPS = Family("pyrometer_train_steps_total", "counter", "Steps that the rank has finished.", _RANK)
+STEP_SECONDS = Family(
+    "pyrometer_train_step_seconds_total", "counter", "Seconds that the rank spent in finished steps.", _RANK
+)
+TOKENS = Family(
+    "pyrometer_train_tokens_total",
+    "counter",
+    "Tokens trained on: the rank's share, so that the sum is the run's.",
+    _RANK,
+)
+FLOPS = Family(
+    "pyrometer_train_flops_total",
+    "counter",
+    "Model FLOPs done: the rank's share, so that rate()/peak is its exact average MFU over any window.",
+    _RANK,
+)
+PART_SECONDS = Family(
+    "pyrometer_train_step_part_seconds_total",
+    "counter",
+    "Seconds that the rank spent in each part of its steps; parts that it never named are absent.",
+    (*_RANK, "part"),
+)
+LAST_STEP = Family(
+    "pyrometer_train_last_step_timestamp_seconds",
+    "gauge",
+    "When the rank finished its latest step; absent before the first and after a run has closed.",
+    _RANK,
+)
+LAST_STEP_NUMBER = Family(
+    "pyrometer_train_last_step",
+    "gauge",
+    "Number of the latest step that the rank finished; the rank with the lowest is the one the others wait for.",
+    _RANK,
+)
+CURRENT_PART = Family(
+    "pyrometer_train_current_part_seconds",
+    "gauge",
+    "How long the rank has been in the part that it is in now; part is step inside a step but in no named part, "
+    "between outside, between_ticks where that can't be told. Absent once its process is gone.",
+    (*_RANK, "part"),
+)
+LONGEST_TICK = Family(
+    "pyrometer_train_longest_tick_seconds",
+    "gauge",
+    "Longest time from a tick to the next, but for the first ten and for pauses that have a name: those without may "
+    "last as long again. Only of loops that tick.",
+    _RANK,
+)
+RANK_UP = Family(
+    "pyrometer_train_rank_up",
+    "gauge",
+    "1 while the rank's process lives, 0 once it is gone without having closed its run; absent after a good end.",
+    _RANK,
+)
+RANK_END = Family(
+    "pyrometer_train_rank_end_timestamp_seconds", "gauge", "When it was found gone, its run not closed.", _RANK
+)
+RANK_START = Family(
+    "pyrometer_train_rank_start_timestamp_seconds",
+    "gauge",
+    "When the rank began to report: between this and its first step it was starting.",
+    _RANK,
+)
+GC_PAUSES = Family(
+    "pyrometer_train_gc_pauses_total", "counter", "Pauses of Python's garbage collector of 5 ms or more.", _RANK
+)
+GC_PAUSE_SECONDS = Family(
+    "pyrometer_train_gc_pause_seconds_total",
+    "counter",
+    "Seconds in pauses of the garbage collector of 5 ms or more; shorter ones hide behind the GPU's queue.",
+    _RANK,
+)
+LAST_GC_STEP = Family(
+    "pyrometer_train_last_gc_step",
+    "gauge",
+    "Number of the step that the latest pause of 5 ms or more fell into; equal on all ranks that collect together.",
+    _RANK,
+)
+RANK_INFO = Family(
+    "pyrometer_train_rank_info",
+    "gauge",
+    "1; joins a rank to its GPU, pipeline stage and replica.",
+    (*_RANK, "local_rank", "gpu", "uuid", "stage", "replica"),
+)
+RUN_TEXTS = (
+    "model", "convention", "dtype", "gpu_model", "global_batch_size", "micro_batch_size", "sequence_length",
+    "recompute", "job_id",
+)  # fmt: skip
+RUN_INFO = Family(
+    "pyrometer_train_run_info",
+    "gauge",
+    "1; what must be equal for MFU numbers to be comparable. source is client, or log:<format>.",
+    ("run", "attempt", "world_size", *RUN_TEXTS, "source"),
+)
+PEAK_FLOPS = Family(
+    "pyrometer_train_peak_flops_per_second",
+    "gauge",
+    "Peak dense FLOP/s of one GPU that MFU is counted against; absent, and MFU with it, where the GPU is unknown.",
+    ("run", "attempt"),
+)
+PEAK_UNKNOWN = Family(
+    "pyrometer_train_peak_flops_unknown",
+    "gauge",
+    "1 where the run's FLOPs are counted but no peak is known for this GPU and dtype: it has no MFU.",
+    ("run", "attempt", "gpu_model", "dtype"),
+)
+GPUS_UNKNOWN = Family(
+    "pyrometer_train_gpus_unknown",
+    "gauge",
+    "1 where the run's FLOPs are counted but its log doesn't say how many GPUs share them: it has no MFU.",
+    ("run", "attempt"),
+)
+EXPECTED_MFU = Family(
+    "pyrometer_train_expected_mfu_ratio",
+    "gauge",
+    "MFU, 0-1, that the job expects of its configuration; absent if it gives none.",
+    ("run", "attempt"),
+)
+RINGS_LEFT_OUT = Family(
+    "pyrometer_train_rings_left_out",
+    "gauge",
+    "Rings that are not followed, by the numeric id of the user: budget = more than the user's fair share, foreign = "
+    "their run belongs to another user. Absent at 0.",
+    ("user", "reason"),
+)
+BATCHES_LEFT_OUT = Family(
+    "pyrometer_train_batches_left_out_total",
+    "counter",
+    "Batches that are not served: future = they claim to end later than now, budget = beyond the limit of all runs.",
+    ("reason",),
+)
+CONSUMERS_LEFT_OUT = Family(
+    "pyrometer_train_consumers_left_out_total",
+    "counter",
+    "Requests of /batches for whose consumer there was no place: they got the newest batches, and no cursor.",
+    (),
+)
+FAMILIES = (
+    RINGS_LEFT_OUT, BATCHES_LEFT_OUT, CONSUMERS_LEFT_OUT, STEPS, STEP_SECONDS, TOKENS, FLOPS, PART_SECONDS,
+    LAST_STEP, LAST_STEP_NUMBER, CURRENT_PART, LONGEST_TICK, RANK_UP, RANK_END, RANK_START, GC_PAUSES,
+    GC_PAUSE_SECONDS, LAST_GC_STEP, RANK_INFO, RUN_INFO, PEAK_FLOPS, PEAK_UNKNOWN, GPUS_UNKNOWN, EXPECTED_MFU,
+)  # fmt: skip
