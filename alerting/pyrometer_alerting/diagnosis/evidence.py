@@ -20,6 +20,7 @@ from pyrometer_alerting.diagnosis import (
     job_facts,
     link_facts,
     rank_facts,
+    spin_facts,
 )
 from pyrometer_alerting.diagnosis.examination import Examination, examine
 from pyrometer_alerting.diagnosis.look import LOOK_BACK_SECONDS, Look, Provider, Questions, merged
@@ -58,6 +59,7 @@ PROVIDERS: Mapping[str, Provider] = {
     "silent_ranks": rank_facts.silent_ranks,
     "collectives": collective_facts.collectives,
     "dumps": flight_facts.dumps,
+    "idle_beside_spinning": spin_facts.idle_beside_spinning,
     "configuration": job_facts.configuration,
     "planned": job_facts.planned,
     "maintenance": host_facts.maintenance,

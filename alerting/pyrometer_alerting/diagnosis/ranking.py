@@ -28,7 +28,7 @@ MANY = 4  # parts of the run with the same fact, at least: then one of them is l
 EVENT_ALERTS = frozenset({"FabricMassEvent", "NvswitchFatalError", "GpuXidCritical"})
 SHOWN = 0.05  # probability from which a cause is among those that were seen
 
-AWAITED = frozenset({"least_wait", "rank_silent", "behind", "not_arrived"})
+AWAITED = frozenset({"least_wait", "rank_silent", "behind", "not_arrived", "not_spinning"})
 """Kinds of facts that name whom the other ranks wait for."""
 
 

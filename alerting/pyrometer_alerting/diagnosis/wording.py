@@ -323,6 +323,7 @@ _SENTENCES: Mapping[str, Callable[[Fact], str]] = {
     "rank_silent": _rank_silent,
     "behind": _behind,
     "not_arrived": _behind,
+    "not_spinning": _behind,
     "node_silent": _node_silent,
     "tagged": _tagged,
     "pressure": _pressure,
