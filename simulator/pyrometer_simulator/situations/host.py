@@ -20,10 +20,13 @@ from pyrometer_exporters.node.gpu.sampler import Sampler, _Turn
 from pyrometer_exporters.node.kernel import collector as kernel_collector
 from pyrometer_exporters.node.kernel.follow import Follower
 from pyrometer_exporters.node.main import NODE_EXPORTER
+from pyrometer_exporters.node.nccl import collector as nccl_collector
 from pyrometer_simulator.kmsg import KernelLog
+from pyrometer_simulator.nccl.ras_server import RasJob
 from pyrometer_simulator.nvml import FakeLibrary, SimulatedGpus
 from pyrometer_simulator.nvml.library import put_under_pynvml
 from pyrometer_simulator.situations.clock import HostClock, VirtualTime
+from pyrometer_simulator.situations.ras import AskedByScrapes, connection_to
 from pyrometer_simulator.sysfs import SysfsTree
 from pyrometer_simulator.sysfs_nic import write_value
 
@@ -108,6 +111,7 @@ class Host:
         tree: sysfs and procfs.
         gpus: the GPUs; None where the node has none.
         log: the kernel's log.
+        job: the job whose RAS socket the node has; None where there is none.
     """
 
     def __init__(self, name: str, folder: Path, hardware: Hardware, time: VirtualTime) -> None:
@@ -130,6 +134,8 @@ class Host:
             for gpu in self.gpus:
                 gpu.load()
         self.is_up = True
+        self.job: RasJob | None = None
+        self._asked = AskedByScrapes()
         self._gatherer: Gatherer | None = None
         self._samplers: list[SteppedSampler] = []
         self._renderer = Renderer()
@@ -150,6 +156,13 @@ class Host:
             self.gpus.reload_driver()
         self.is_up = True
         self._write_uptime()
+
+    def join_job(self, job: RasJob | None, address: str) -> None:
+        """Let the node run a part of a job, under its own address; None ends it."""
+        self.job = job
+        net = self.tree.procfs / "net"
+        net.mkdir(exist_ok=True)
+        (net / "fib_trie").write_text(f"Local:\n        |-- {address}\n           /32 host LOCAL\n")
 
     def put_in_maintenance(self, *, over: bool = False) -> None:
         """Write the file that takes the node out of service, or remove it."""
@@ -186,6 +199,7 @@ class Host:
         self._write_uptime()
         with self._stepped():
             gatherer = self._gatherer = self._gatherer or self._started()
+            self._asked.now()
             gathered = gatherer.gather(SCRAPE_SECONDS)
         return self._renderer.text(gathered.samples)
 
@@ -226,6 +240,8 @@ class Host:
             mock.patch.object(adaptive_timeout, "SHORTEST_SECONDS", STEADY_SECONDS),
             mock.patch.object(gpu_collector, "SHORTEST_SECONDS", STEADY_SECONDS),
             mock.patch.object(gpu_collector, "Sampler", self._new_sampler),
+            mock.patch.object(nccl_collector, "Background", self._asked.begin),
+            mock.patch.object(nccl_collector, "Conversation", connection_to(lambda: self.job)),
         ):
             yield
 

@@ -1,6 +1,6 @@
 """The latest collectives of this node's ranks, from the dumps that PyTorch's Flight Recorder writes when a job hangs.
 
-A dump is a pickle from a job: a process of its own reads it, which builds plain values only and ends by itself. All
+A dump is a pickle from a job: a process of its own reads it, which builds plain values only and ends on its own. All
 ranks' dumps are joined where all are known, in the alerting service. A sample line::
 
     pyrometer_train_flight_recorder_collective{run="llama",attempt="0",rank="2",group="2",group_name="tensor",
