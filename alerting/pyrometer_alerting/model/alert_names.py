@@ -15,6 +15,7 @@ LOW = "TrainMfuLow"  # the run was slow from its start
 # The alerts that one slow or stopped run raises one after the other: they form one incident, whose cause is sought.
 RUN_SYMPTOMS = frozenset({
     FELL, LOW, "TrainStalled", "TrainStraggler", "TrainGarbageCollection", "NcclHang", "NcclRankMissing",
+    "NcclStraggler", "NcclBandwidthDropped",
 })  # fmt: skip
 WATCHDOG = "Watchdog"
 
