@@ -7,12 +7,13 @@ from dataclasses import replace
 from alerting_fakes import START, FakePrometheus
 
 from pyrometer_alerting.diagnosis import wording
+from pyrometer_alerting.diagnosis.alert_facts import alerts
 from pyrometer_alerting.diagnosis.collective_facts import collectives
 from pyrometer_alerting.diagnosis.extent import Group
 from pyrometer_alerting.diagnosis.look import Questions
 from pyrometer_alerting.diagnosis.weights import KINDS
 from pyrometer_alerting.model.fact import Fact, Roster
-from pyrometer_alerting.model.incident import Incident
+from pyrometer_alerting.model.incident import Alert, Incident
 from pyrometer_kit.prometheus import Series
 
 
@@ -79,3 +80,11 @@ def test_several_that_may_be_meant_weigh_less_together_than_one() -> None:
 
 def test_a_healthy_job_has_no_such_fact() -> None:
     assert facts(FakePrometheus()) == ()
+
+
+def test_an_alert_that_names_a_gpu_without_its_rank_is_a_fact_on_the_gpu() -> None:
+    labels = {"alertname": "NcclStraggler", "run": "llama", "node": "gpu-010", "gpu": "5"}
+    member = Alert("f", firing=True, labels=labels, annotations={}, starts_at=START)
+    incident = Incident("i", "k", "c1", "slow run", "llama", "warning", "train", START, START, members=(member,))
+    (fact,) = [one for one in alerts(Questions(FakePrometheus(), incident, START)).facts if one.kind == "symptom"]
+    assert (fact.labels, fact.detail) == ({"node": "gpu-010", "gpu": "5"}, "NcclStraggler: its rank")
