@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: help setup constraints wheels demo test lane-unit lane-e2e lint unit e2e smoke diagnosis test-recipes test-systems test-wheels test-pythons test-compose test-integrations reference docs bench stack clean situations
+.PHONY: help gpu-check gpu-page setup constraints wheels demo test lane-unit lane-e2e lint unit e2e smoke diagnosis test-recipes test-systems test-wheels test-pythons test-compose test-integrations reference docs bench stack clean situations
 
 help:
 	@echo "make demo    a simulated cluster end to end: exporters, Prometheus, Alertmanager, alerting (DEMO_FLAGS=... are passed on)"
@@ -22,6 +22,7 @@ help:
 	@echo "make docs    the same, the tables of docs/signatures.md, and the manual as a site in site/"
 	@echo "make diagnosis  how often the diagnosis is right: incidents through rules and service, into docs/diagnosis.md (an hour)"
 	@echo "make bench   the benchmarks"
+	@echo "make gpu-check  check what Pyrometer says about the GPU of this machine, in nine minutes (FLAGS=--stand-in without one)"
 
 setup: $(STAMP)
 
@@ -153,6 +154,7 @@ reference: $(STAMP)
 	@$(BIN)/python tools/reference.py commands docs/reference/commands.md
 	@$(BIN)/python tools/reference.py alerts docs/reference/alerts.md
 	@$(BIN)/pyrometer-dashboards build dashboards/json
+	@$(BIN)/python benchmarks/on_gpu.py --page docs/on-a-gpu.md
 
 docs: reference
 	@$(BIN)/python benchmarks/signature_confusion.py --write >/dev/null
@@ -166,6 +168,13 @@ diagnosis: stack
 
 bench: $(STAMP)
 	@for b in benchmarks/bench_*.py; do echo ">> $$b"; $(BIN)/python $$b; done
+
+# With the Python at hand, which has PyTorch: nothing is installed. FLAGS="--stand-in --only abc", --help for all.
+gpu-check:
+	@$(PYTHON) benchmarks/on_gpu.py $(FLAGS)
+
+gpu-page: $(STAMP)
+	@$(BIN)/python benchmarks/on_gpu.py --page docs/on-a-gpu.md
 
 clean:
 	rm -rf .venv .venv-pythons $(INTEGRATIONS) dist site

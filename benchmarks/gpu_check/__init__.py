@@ -1,0 +1,1 @@
+"""The experiments of ``make gpu-check``; ``benchmarks/on_gpu.py`` runs them."""

@@ -1,0 +1,212 @@
+"""Experiment g: what the exporter costs, idle and busy, and whether looking at an idle GPU keeps it awake."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import statistics
+import time
+from typing import Any
+
+import pynvml
+
+from gpu_check.check import Check, Experiment, Report
+from gpu_check.exporter import Exporter, exporter
+from gpu_check.load import PRODUCTS
+from gpu_check.place import Place
+
+CHECKS = (
+    Check("scrape_1s", "a scrape's CPU and wall, idle GPU, every second", "CPU p50 at most 10 ms"),
+    Check("scrape_15s", "the same every 15 s", "CPU p50 at most 10 ms"),
+    Check("scrape_busy", "the same every second, busy GPU", "CPU p50 at most 10 ms"),
+    Check("sampler", "the exporter at rest: its sampler at 20 Hz, idle / busy GPU", "at most 0.5 % of a core"),
+    Check("event_wait", "waiting for events that are not there, for 0 ms", "below 1 ms"),
+    Check("awake", "the idle GPU without / with the exporter, 60 s: power, P-state, SM clock", "within 1 W, the same"),
+    Check("training", "steps of products with the exporter on and off, in pairs", "at most 0.1 % slower"),
+    Check("memory", "the exporter's memory", "at most 40 MB"),
+)  # fmt: skip
+_SCRAPE_MILLISECONDS, _SAMPLER_PERCENT, _WATTS, _STEP_PERCENT, _RSS_MEGABYTES = 10.0, 0.5, 1.0, 0.1, 40.0
+_PAIR_SECONDS, _PAIRS = 1.5, 6
+
+
+def run(place: Place, report: Report) -> None:
+    """Measure the idle GPU without and with the exporter, then the busy one."""
+    time.sleep(place.seconds(5))  # clocks fall some seconds after the last work
+    without = _idle(place, lambda: time.sleep(place.seconds(60)))
+    with exporter(place) as ours:
+        costs: dict[str, Any] = {}
+        with_us = _idle(place, lambda: _scraped_idle(place, ours, costs))
+        _awake(report, without, with_us)
+        _scrape_checks(report, costs)
+        _event_wait(place, report)
+        rest_busy = _busy(place, report, ours)
+        rest = costs["rest"]
+        told = f"{rest:.2f} / " + ("not measured" if rest_busy is None else f"{rest_busy:.2f}") + " % of a core"
+        report.passed("sampler", told, ok=max(rest, rest_busy or 0.0) <= _SAMPLER_PERCENT)
+        memory = ours.rss_megabytes()
+        report.passed("memory", f"{memory:.1f} MB", ok=memory <= _RSS_MEGABYTES)
+
+
+def _idle(place: Place, meanwhile: Any) -> dict[str, Any]:  # noqa: ANN401  a function
+    """Return power, P-state and SM clock over a time; NVML is closed meanwhile, as opening it may be what wakes."""
+    with place.nvml() as handle:
+        energy, begin = _asked("nvmlDeviceGetTotalEnergyConsumption", handle), time.monotonic()
+    meanwhile()
+    with place.nvml() as handle:
+        took = time.monotonic() - begin
+        after = _asked("nvmlDeviceGetTotalEnergyConsumption", handle)
+        return {
+            "watts": (after - energy) / 1e3 / took if energy is not None and after is not None else None,
+            "p_state": _asked("nvmlDeviceGetPerformanceState", handle),
+            "sm_clock_mhz": _asked("nvmlDeviceGetClockInfo", handle, pynvml.NVML_CLOCK_SM),
+            "seconds": took,
+        }
+
+
+def _asked(function: str, *arguments: Any) -> Any:  # noqa: ANN401  whatever NVML answers
+    try:
+        return getattr(pynvml, function)(*arguments)
+    except pynvml.NVMLError:
+        return None
+
+
+def _awake(report: Report, without: dict[str, Any], with_us: dict[str, Any]) -> None:
+    report.raw("idle GPU", {"without": without, "with": with_us})
+    if without["watts"] is None or with_us["watts"] is None:
+        report.skipped("awake", "this GPU counts no energy")
+        return
+    told = " / ".join(
+        f"{one['watts']:.1f} W, P{one['p_state'] if one['p_state'] is not None else '?'}, {one['sm_clock_mhz']} MHz"
+        for one in (without, with_us)
+    )
+    same = all(without[name] == with_us[name] for name in ("p_state", "sm_clock_mhz"))
+    report.passed("awake", told, ok=same and with_us["watts"] - without["watts"] <= _WATTS)
+
+
+def _scraped_idle(place: Place, ours: Exporter, costs: dict[str, Any]) -> None:
+    """Scrape every second and every 15 s, each for some 25 s, after some 10 s of rest."""
+    costs["rest"] = _rest(ours, place.seconds(10))
+    costs["scrape_1s"] = _scrapes(ours, place.seconds(1), 20, costs["rest"])
+    costs["scrape_15s"] = _scrapes(ours, place.seconds(15), 2, costs["rest"])
+
+
+def _rest(ours: Exporter, seconds: float) -> float:
+    """Return the exporter's share of a core in percent while nobody scrapes."""
+    cpu, begin = ours.cpu_seconds(), time.monotonic()
+    time.sleep(seconds)
+    return 100 * (ours.cpu_seconds() - cpu) / (time.monotonic() - begin)
+
+
+def _scrapes(ours: Exporter, interval: float, count: int, rest: float) -> list[tuple[float, float]]:
+    """Return (CPU, wall) in ms of each scrape, the sampler's share subtracted."""
+    found = []
+    for _ in range(count):
+        time.sleep(interval)
+        cpu, begin = ours.cpu_seconds(), time.monotonic()
+        page = ours.scrape()
+        took = time.monotonic() - begin
+        found.append((1e3 * (ours.cpu_seconds() - cpu) - 10 * rest * took, 1e3 * page.seconds))
+    return found
+
+
+def _scrape_checks(report: Report, costs: dict[str, Any]) -> None:
+    for check in ("scrape_1s", "scrape_15s"):
+        _scrape_check(report, check, costs[check])
+
+
+def _scrape_check(report: Report, check: str, found: list[tuple[float, float]]) -> None:
+    report.raw(check, found)
+    cpu, wall = ([one[place] for one in found] for place in (0, 1))
+    p50 = statistics.median(cpu)
+    told = f"CPU p50 {p50:.1f}, max {max(cpu):.1f} ms; wall p50 {statistics.median(wall):.1f}, max {max(wall):.1f} ms"
+    report.passed(check, told, ok=p50 <= _SCRAPE_MILLISECONDS)
+
+
+def _event_wait(place: Place, report: Report) -> None:
+    with place.nvml() as handle:
+        try:
+            events = pynvml.nvmlEventSetCreate()
+            pynvml.nvmlDeviceRegisterEvents(handle, pynvml.nvmlEventTypeXidCriticalError, events)
+            took = [_waited(events, 0) for _ in range(100)]
+            longer = [_waited(events, 1) for _ in range(20)]
+            pynvml.nvmlEventSetFree(events)
+        except pynvml.NVMLError as error:
+            report.skipped("event_wait", f"no events here: {error}")
+            return
+    report.raw("event wait, ms", {"0": took, "1": longer})
+    told = f"p50 {statistics.median(took):.3f}, max {max(took):.3f} ms; for 1 ms {statistics.median(longer):.3f} ms"
+    report.passed("event_wait", told, ok=statistics.median(took) < 1)
+
+
+def _waited(events: object, milliseconds: int) -> float:
+    begin = time.monotonic()
+    with contextlib.suppress(pynvml.NVMLError):  # a time-out is an error
+        pynvml.nvmlEventSetWait_v2(events, milliseconds)
+    return 1e3 * (time.monotonic() - begin)
+
+
+def _busy(place: Place, report: Report, ours: Exporter) -> float | None:
+    """Measure scrapes and rest under load, and the load's steps with the exporter running and stopped."""
+    if not place.stand_in and place.torch() is None:
+        for check in ("scrape_busy", "training"):
+            report.skipped(check, "no PyTorch with CUDA: no load")
+        return None
+    spent = place.seconds(2 * _PAIRS * _PAIR_SECONDS + 20)
+    phases = [{"name": "busy", "kind": PRODUCTS, "seconds": spent}]
+    with place.child("load", phases=phases) as load:
+        load.line()
+        load.go()
+        load.line()
+        time.sleep(place.seconds(2))
+        rest = _rest(ours, place.seconds(5))
+        _scrape_check(report, "scrape_busy", _scrapes(ours, place.seconds(1), 8, rest))
+        windows = _windows(place, ours)
+        periods = load.line()["truth"]["periods"]
+    _training(report, windows, periods)
+    return rest
+
+
+def _windows(place: Place, ours: Exporter) -> list[tuple[float, float, bool]]:
+    """Return (begin, end, whether the exporter ran), in turns; it is stopped by a signal, and scraped when it runs."""
+    found = []
+    for number in range(2 * _PAIRS):
+        running = number % 4 in (0, 3)  # on off off on: what drifts falls on both alike
+        os.kill(ours.pid, signal.SIGCONT if running else signal.SIGSTOP)
+        begin = time.monotonic()
+        if running:
+            ours.scrape()
+        time.sleep(max(0.0, begin + place.seconds(_PAIR_SECONDS) - time.monotonic()))
+        found.append((begin, time.monotonic(), running))
+    os.kill(ours.pid, signal.SIGCONT)
+    return found
+
+
+def _training(report: Report, windows: list[tuple[float, float, bool]], periods: list[tuple[float, float]]) -> None:
+    means = []
+    for begin, end, running in windows:
+        steps = [seconds for at, seconds in periods if begin <= at and at + seconds <= end]
+        means.append((running, statistics.fmean(steps) if steps else None))
+    report.raw("mean step, s, and whether the exporter ran", means)
+    shares = []
+    for (running, one), (_, other) in zip(means[::2], means[1::2], strict=True):
+        if one and other:
+            on, off = (one, other) if running else (other, one)
+            shares.append(100 * (on / off - 1))
+    if not shares:
+        report.skipped("training", "no steps fell into the windows")
+        return
+    low, high = interval(shares)
+    told = f"{statistics.median(shares):+.3f} % (95 %: {low:+.3f} to {high:+.3f}), {len(shares)} pairs"
+    report.passed("training", told, ok=low <= _STEP_PERCENT)
+
+
+def interval(values: list[float]) -> tuple[float, float]:
+    """Return the interval of 95 % of the medians of samples drawn with replacement."""
+    chance = random.Random(0)
+    medians = sorted(statistics.median(chance.choices(values, k=len(values))) for _ in range(1000))
+    return medians[25], medians[974]
+
+
+EXPERIMENT = Experiment("g", "Cost", 215, CHECKS, run)

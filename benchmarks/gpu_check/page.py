@@ -1,0 +1,88 @@
+"""The page docs/on-a-gpu.md: expected against measured, from the recorded results of a GPU and of the stand-in."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from gpu_check.check import RESULTS, Experiment, Result, machine, results
+
+RECORDED = Path(__file__).parent / "recorded"
+STAND_IN, GPU = "stand-in", "gpu"
+_HEAD = """# On a GPU
+
+`make gpu-check` runs the experiments below on the GPU that is at hand: unattended, without a network, in at most nine
+minutes, from a checkout, and without changing a setting of the GPU. It prints the same table and leaves all raw data in
+one folder of at most eight files, among them a field report with the tape of the driver's answers.
+
+This page is generated from recorded results: `make gpu-page` writes it again, and `make gpu-check FLAGS=--record`
+records a run.
+"""
+_EMPTY = """
+**The column *measured* is still empty: nothing here has met a GPU yet.** The last column is the same code on the
+project's stand-in, a simulated driver and PyTorch's CPU build. It shows that the experiments work, and nothing about a
+GPU: its figures are those of a simulation on a small shared machine.
+"""
+_FULL = """
+The column *measured* is from a GPU; the last one is the same code on the project's stand-in, a simulated driver and
+PyTorch's CPU build, whose figures say nothing about a GPU.
+"""
+
+
+def record(folder: Path) -> None:
+    """Keep a run's results as those that the page shows."""
+    target = RECORDED / (STAND_IN if machine(folder).get("stand_in") else GPU)
+    target.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(folder / RESULTS, target / RESULTS)
+
+
+def text(experiments: Sequence[Experiment]) -> str:
+    """Return the page."""
+    runs = {name: results(RECORDED / name) for name in (GPU, STAND_IN)}
+    parts = [_HEAD, _FULL if runs[GPU] else _EMPTY, *_machines()]
+    parts += ["\n".join(_table(one, runs)) for one in sorted(experiments, key=lambda one: one.letter)]
+    return "\n".join(parts) + "\n"
+
+
+def _machines() -> Iterator[str]:
+    yield "\n## Where\n"
+    yield "| | GPU | driver | machine | date |\n|---|---|---|---|---|"
+    for name, title in ((GPU, "measured"), (STAND_IN, "stand-in")):
+        found = machine(RECORDED / name)
+        yield f"| {title} | " + " | ".join(_machine_cells(found)) + " |"
+
+
+def _machine_cells(found: dict[str, Any]) -> tuple[str, ...]:
+    if not found:
+        return ("none yet", "", "", "")
+    packages = found.get("packages", {})
+    software = f"Python {found['python']}, PyTorch {packages.get('torch') or 'none'}"
+    place = f"{found['processors']} processors, kernel {found['kernel']}, {software}"
+    gpu = f"simulated {found['gpu']}" if found["stand_in"] else found["gpu"]
+    return gpu, str(found.get("driver") or ""), place, found["date"]
+
+
+def _table(experiment: Experiment, runs: dict[str, list[Result]]) -> Iterator[str]:
+    yield f"\n## {experiment.letter}. {experiment.title}\n"
+    yield "| check | expected | measured | on the stand-in |"
+    yield "|---|---|---|---|"
+    for check in experiment.checks:
+        cells = [_cell(runs[name], experiment.letter, check.name) for name in (GPU, STAND_IN)]
+        yield f"| {_escaped(check.what)} | {_escaped(check.expected)} | {cells[0]} | {cells[1]} |"
+
+
+def _cell(found: list[Result], letter: str, check: str) -> str:
+    result = next((one for one in found if (one.experiment, one.check) == (letter, check)), None)
+    if result is None:
+        return ""
+    if result.passed is None:
+        return f"not measured: {_escaped(result.note)}"
+    note = f" ({_escaped(result.note)})" if result.note and not result.passed else ""
+    return f"{_escaped(result.measured)}: **{result.verdict}**{note}"
+
+
+def _escaped(words: str) -> str:
+    return json.dumps(words, ensure_ascii=False)[1:-1].replace("|", "\\|").replace('\\"', '"').replace("<", "&lt;")

@@ -1,0 +1,68 @@
+"""A program that reads the clock-event bitmask 200 times a second, independently of our exporter's code."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+import time
+
+import pynvml
+
+from gpu_check.place import Place, say
+
+FREQUENCY = 200.0
+
+
+def main(place: Place) -> None:
+    """Report each change of the bitmask, and at the end how often it was read, until standard input ends."""
+    stop = threading.Event()
+    threading.Thread(target=lambda: (sys.stdin.read(), stop.set()), daemon=True).start()
+    with place.nvml() as handle:
+        read = _reader(handle)
+        say(ready=True)
+        last, reads, due = None, 0, time.monotonic()
+        while not stop.is_set():
+            mask, now = read(), time.monotonic()
+            reads += 1
+            if mask != last:
+                say(at=now, mask=mask)
+                last = mask
+            due = max(due + 1 / FREQUENCY, now - 1)
+            time.sleep(max(0.0, due - time.monotonic()))
+        say(reads=reads, at=time.monotonic())
+
+
+def _reader(handle: object) -> object:
+    """Return a function that reads the bitmask; the name of NVML's own changed with R535."""
+    for name in ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"):
+        try:
+            function = pynvml._nvmlGetFunctionPointer(name)  # noqa: SLF001  the wrapper has only one of the names
+        except pynvml.NVMLError:
+            continue
+        mask = ctypes.c_ulonglong()
+
+        def read(function: object = function, mask: ctypes.c_ulonglong = mask) -> int:
+            code = function(handle, ctypes.byref(mask))  # type: ignore[operator]
+            if code:
+                raise pynvml.NVMLError(code)
+            return mask.value
+
+        return read
+    raise SystemExit("this driver has no bitmask of clock events")
+
+
+def seconds_by_bit(changes: list[tuple[float, int]], begin: float, end: float) -> dict[int, float]:
+    """Return for how long each bit was set between two times, from the changes of the bitmask.
+
+    >>> seconds_by_bit([(0.0, 4), (2.0, 0), (3.0, 12)], 1.0, 4.0)
+    {4: 2.0, 8: 1.0}
+    """
+    found: dict[int, float] = {}
+    for (at, mask), (until, _) in zip(changes, [*changes[1:], (end, 0)], strict=False):
+        held = min(until, end) - max(at, begin)
+        if held <= 0:
+            continue
+        for bit in (1 << number for number in range(64) if mask >> number & 1):
+            found[bit] = found.get(bit, 0.0) + held
+    return found

@@ -1,0 +1,159 @@
+"""The check of a GPU, on the stand-in: each experiment that needs no PyTorch measures, and nothing is lost."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LAUNCHER = ROOT / "benchmarks" / "on_gpu.py"
+
+
+@pytest.fixture
+def gpu_check(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    return lambda name: importlib.import_module(f"gpu_check.{name}")
+
+
+def started(*flags: str) -> subprocess.Popen[str]:
+    command = [sys.executable, str(LAUNCHER), *flags]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "OUT": ""})
+
+
+@pytest.fixture(scope="module")
+def checked(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Any]:
+    """Results by experiment and check, of two runs side by side."""
+    folder = tmp_path_factory.mktemp("checked")
+    runs = [
+        started("--stand-in", "--short", f"--only={letters}", f"--out={folder / letters}") for letters in ("ah", "bcgi")
+    ]
+    for run in runs:
+        said, _ = run.communicate(timeout=200)
+        assert run.returncode in (0, 1), said
+    lines = [json.loads(line) for path in folder.glob("*/results.jsonl") for line in path.read_text().splitlines()]
+    assert all(len(list(path.iterdir())) <= 8 for path in folder.iterdir())
+    return {(line["experiment"], line["check"]): line for line in lines if "check" in line}
+
+
+# Figures of cost say nothing on a machine that runs tests beside, so only that they were measured is looked at.
+EXACT = (
+    "a idle", "a load", "a report", "b counters", "c sm", "c tensor", "c dram_duty", "c dram", "c pcie", "h process",
+    "h job", "h ended", "i xid", "i process", "g awake", "g event_wait",
+)  # fmt: skip
+MEASURED = (
+    "b poller",
+    "b elapsed",
+    "g scrape_1s",
+    "g scrape_15s",
+    "g scrape_busy",
+    "g sampler",
+    "g training",
+    "g memory",
+)
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_the_simulated_gpu_is_what_we_say(checked: dict[tuple[str, str], Any], name: str) -> None:
+    letter, _, check = name.partition(" ")
+    result = checked[letter, check]
+    assert result["passed"], result
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_figures_are_measured(checked: dict[tuple[str, str], Any], name: str) -> None:
+    letter, _, check = name.partition(" ")
+    assert checked[letter, check]["passed"] is not None, checked[letter, check]
+
+
+def test_without_a_gpu_each_experiment_says_so(tmp_path: Path) -> None:
+    run = started(f"--out={tmp_path}")
+    said, _ = run.communicate(timeout=120)
+    assert run.returncode == 2
+    assert said.count("not measured (no GPU)") == said.count("expected ") > 30
+    assert "0 passed, 0 failed" in said
+
+
+def test_an_experiment_that_hangs_or_dies_costs_itself_alone(
+    gpu_check: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    main, check = gpu_check("main"), gpu_check("check")
+    experiment = next(one for one in main.EXPERIMENTS if one.letter == "g")
+    place = gpu_check("place").Place(str(tmp_path), str(tmp_path), 1.0)
+    (tmp_path / "gpus").write_bytes(b"")  # no simulated GPU: the experiment fails at once
+    main._run_apart(place, experiment, check.Report(tmp_path, experiment), 60)
+    results = check.results(tmp_path)
+    assert {result.check for result in results} == {one.name for one in experiment.checks}
+    assert all(result.passed is None and "no simulated GPUs" in result.note for result in results)
+    # And one that has no time: what it started is ended with it.
+    (tmp_path / "results.jsonl").unlink()
+    gpu_check("stand_in").make(tmp_path)
+    main._run_apart(place, experiment, check.Report(tmp_path, experiment), 1.0)
+    assert {result.note for result in check.results(tmp_path)} == {"not done within 1 s"}
+
+
+def test_a_torn_line_of_results_costs_itself_alone(gpu_check: Any, tmp_path: Path) -> None:
+    check: ModuleType = gpu_check("check")
+    report = check.Report(tmp_path, gpu_check("xid").EXPERIMENT)
+    report.passed("xid", "one", ok=True)
+    with (tmp_path / check.RESULTS).open("a") as file:
+        file.write('{"experiment": "i", "che')
+    assert [result.measured for result in check.results(tmp_path)] == ["one"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "window", "found"),
+    [
+        ([(0.0, 4)], (1.0, 3.0), {4: 2.0}),
+        ([(0.0, 4), (2.0, 0), (3.0, 12)], (1.0, 4.0), {4: 2.0, 8: 1.0}),
+        ([(5.0, 1)], (1.0, 4.0), {}),
+        ([], (0.0, 1.0), {}),
+    ],
+)
+def test_the_poller_sums_up_each_bit_within_the_window(
+    gpu_check: Any, changes: list[tuple[float, int]], window: tuple[float, float], found: dict[int, float]
+) -> None:
+    assert gpu_check("poller").seconds_by_bit(changes, *window) == pytest.approx(found)
+
+
+def test_the_page_is_what_the_command_makes(gpu_check: Any) -> None:
+    text = gpu_check("page").text(gpu_check("main").EXPERIMENTS)
+    assert (ROOT / "docs/on-a-gpu.md").read_text(encoding="utf-8") == text, (
+        "docs/on-a-gpu.md is outdated: make gpu-page"
+    )
+
+
+def test_the_page_says_that_nothing_was_measured_on_a_gpu_until_it_was(
+    gpu_check: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page, check = gpu_check("page"), gpu_check("check")
+    experiments = gpu_check("main").EXPERIMENTS
+    monkeypatch.setattr(page, "RECORDED", tmp_path)
+    assert "The column *measured* is still empty" in page.text(experiments)
+    run = tmp_path / "run"
+    run.mkdir()
+    described = {"stand_in": False, "gpu": "NVIDIA H200", "driver": "595.1", "date": "today", "python": "3.12",
+                 "processors": 16, "kernel": "6.8", "packages": {}}  # fmt: skip
+    check.append(run / check.RESULTS, {"machine": described})
+    check.Report(run, gpu_check("xid").EXPERIMENT).passed("xid", "Xid 31: +1", ok=True)
+    page.record(run)
+    text = page.text(experiments)
+    assert "still empty" not in text
+    assert "| Xid 31: +1: **pass** |" in text
+    assert "| measured | NVIDIA H200 | 595.1 |" in text
+
+
+def test_a_dump_with_more_than_plain_values_is_refused(gpu_check: Any) -> None:
+    import pickle
+
+    collectives = gpu_check("collectives")
+    assert collectives.load_dump(pickle.dumps({"entries": [1, "a", None]})) == {"entries": [1, "a", None]}
+    with pytest.raises(pickle.UnpicklingError, match=r"(os|posix)\.system"):
+        collectives.load_dump(pickle.dumps(os.system))
