@@ -20,7 +20,7 @@ import urllib.parse
 import urllib.request
 from pathlib import Path
 
-from harness import exit_on_sigterm
+from harness import exit_on_signals
 from recorded_cluster import CLUSTER, Answers, get, lay_out, record, serve
 
 from pyrometer_simulator.demo.processes import Processes
@@ -202,7 +202,7 @@ def main() -> None:
     )
     parser.add_argument("--groups", action="store_true", help="print the slowest rule groups as well")
     flags = parser.parse_args()
-    exit_on_sigterm()
+    exit_on_signals()
     folder = Path(tempfile.mkdtemp(prefix="bench-capacity-"))
     try:
         for what, value in measure(folder, flags).items():

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from harness import exit_on_sigterm
+from harness import exit_on_signals
 
 from pyrometer_simulator.slack import FakeSlack
 from pyrometer_simulator.slack_channel import RateLimits
@@ -39,7 +39,7 @@ def main() -> int:
     flags.add_argument("kills", nargs="?", type=int, default=1000, help="(%(default)s)")
     flags.add_argument("seed", nargs="?", type=int, default=1, help="of the dice (%(default)s)")
     options = flags.parse_args()
-    exit_on_sigterm()
+    exit_on_signals()
     _fakes, chaos = load("fakes"), load("chaos")
     limits = RateLimits(post_per_second=10, post_burst=10, tier3_per_minute=1200, tier3_burst=50)
     with (

@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from harness import exit_on_sigterm
+from harness import exit_on_signals
 
 from pyrometer_simulator.demo.hardware import Node
 from pyrometer_simulator.demo.observe import Prometheus, shown_text
@@ -55,7 +55,7 @@ def main() -> None:
     flags = argparse.ArgumentParser(description="From a fault to the Slack message that names it.")
     flags.add_argument("seed", nargs="?", type=int, default=1, help="of the moments (%(default)s)")
     chance = random.Random(flags.parse_args().seed)
-    exit_on_sigterm()
+    exit_on_signals()
     with contextlib.ExitStack() as opened:
         folder = Path(tempfile.mkdtemp(prefix="pyrometer-bench-"))
         opened.callback(shutil.rmtree, folder, ignore_errors=True)

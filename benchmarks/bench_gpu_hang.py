@@ -21,7 +21,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness import exit_on_sigterm, node_exporter, p99
+from harness import exit_on_signals, node_exporter, p99
 
 from pyrometer_simulator.nvml import SimulatedGpus
 from pyrometer_simulator.nvml.gpus import SimulatedGpu
@@ -88,7 +88,7 @@ def main() -> int:
     flags = argparse.ArgumentParser(description="One of eight GPUs hangs: what it costs the other seven.")
     flags.add_argument("seconds", nargs="?", type=float, default=60.0, help="of the hang (%(default)s)")
     seconds = flags.parse_args().seconds
-    exit_on_sigterm()
+    exit_on_signals()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         gpus = SimulatedGpus(folder / "gpus", count=GPUS)

@@ -22,7 +22,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 from urllib.parse import parse_qs
 
-from harness import exit_on_sigterm
+from harness import exit_on_signals
 
 from pyrometer_simulator.ports import free_port
 from pyrometer_simulator.slack import FakeSlack
@@ -123,7 +123,7 @@ def burst(slack: FakeSlack, port: int, what: str, make: Any) -> None:  # noqa: A
 
 
 def main() -> None:
-    exit_on_sigterm()
+    exit_on_signals()
     with FakeSlack(token="xoxb-test") as slack, tempfile.TemporaryDirectory() as folder:  # noqa: S106 - made up
         wiring, port = HTTPServer(("127.0.0.1", 0), Wiring), free_port()
         threading.Thread(target=wiring.serve_forever, daemon=True).start()

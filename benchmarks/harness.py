@@ -33,9 +33,13 @@ def node_exporter(
             process.terminate()
 
 
-def exit_on_sigterm() -> None:
-    """Let SIGTERM end this process as Ctrl-C does, so that child processes end and temporary folders are removed."""
+def exit_on_signals() -> None:
+    """Let SIGTERM and Ctrl-C end this process so that child processes end and temporary folders are removed.
+
+    A shell starts what it runs in the background with SIGINT ignored, and Python then leaves it so.
+    """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def within_budget(what: str, value: float, budget: float, unit: str) -> bool:

@@ -27,7 +27,7 @@ from pathlib import Path
 
 import yaml
 from backfill import events, lookbacks, write_past
-from harness import exit_on_sigterm, replace_between_marks
+from harness import exit_on_signals, replace_between_marks
 
 from pyrometer_dashboards.interpolation import builtin_variables, interpolate
 from pyrometer_dashboards.lint import finding
@@ -79,7 +79,7 @@ def main() -> int:
     parser.add_argument("--warm", type=float, default=240.0, metavar="SECONDS")
     parser.add_argument("--write", type=Path, metavar="FILE", help="put the table there, between its two marks")
     flags = parser.parse_args()
-    exit_on_sigterm()
+    exit_on_signals()
     with contextlib.ExitStack() as opened:
         url = flags.prometheus_url or opened.enter_context(_started(flags.nodes, flags.warm))
         table = _table(list(_costs(url)), flags.nodes)

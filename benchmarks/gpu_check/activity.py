@@ -30,7 +30,7 @@ CHECKS = (
 
 def run(place: Place, report: Report) -> None:
     """Run all phases in one load and scrape at the ends of each."""
-    if not place.stand_in and place.torch() is None:
+    if not place.loads:
         report.skipped_rest("no PyTorch with CUDA: no load")
         return
     phases = [*_duty_phases(place), *_copy_phases(place)]
@@ -41,10 +41,10 @@ def run(place: Place, report: Report) -> None:
             row = _phase(place, ours, load, handle, phase)
             report.raw(phase["name"], row)
             rows.append(row)
-    duties = rows[: len(_PERIODS) * len(_DUTIES)]
-    capability = _capability(place)
+    duties = rows[:-2]
+    device = capability(place)
     _sm(report, duties)
-    _tensor(report, duties, capability)
+    _tensor(report, duties, device)
     _dram_of_products(report, duties)
     _dram_of_copy(place, report, rows[-2])
     _pcie(report, rows[-1])
@@ -55,7 +55,7 @@ def _duty_phases(place: Place) -> list[dict[str, Any]]:
     return [
         _with_times(place, 4.0 if period > 1 else 2.0, name=f"duty {duty:.0%}, period {period:g} s", kind=PRODUCTS,
                     duty=duty, period=period)
-        for period in _PERIODS for duty in _DUTIES
+        for period in _PERIODS for duty in _DUTIES if duty or period < 1
     ]  # fmt: skip
 
 
@@ -92,10 +92,10 @@ def _phase(place: Place, ours: Exporter, load: Child, handle: Any, phase: dict[s
 def _clocks(handle: Any, until: float) -> float:  # noqa: ANN401
     """Return the mean SM clock in MHz until then."""
     read = []
-    while time.monotonic() < until:
+    while not read or time.monotonic() < until:
         read.append(pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM))
         time.sleep(min(0.02, max(0.0, until - time.monotonic())))
-    return sum(read) / max(1, len(read))
+    return sum(read) / len(read)
 
 
 def _grown(first: Page, second: Page, name: str, **labels: str) -> float | None:
@@ -143,8 +143,8 @@ def _tensor(report: Report, rows: list[dict[str, Any]], device: tuple[float, int
     _points(report, "tensor", pairs)
 
 
-def _capability(place: Place) -> tuple[float, int] | None:
-    """Return FLOPs per cycle and SM, and the number of SMs."""
+def capability(place: Place) -> tuple[float, int] | None:
+    """Return FLOPs per cycle and SM, and the number of SMs; None where that isn't known."""
     if place.stand_in:
         return 4096.0 * 989.4e12 / (4096 * 132 * 1980e6), 132
     torch: Any = place.torch()
@@ -155,8 +155,8 @@ def _capability(place: Place) -> tuple[float, int] | None:
 
 def _dram_of_products(report: Report, rows: list[dict[str, Any]]) -> None:
     pairs = []
-    for start in range(0, len(rows), len(_DUTIES)):
-        group = rows[start : start + len(_DUTIES)]
+    for period in _PERIODS:
+        group = [row for row in rows if row["phase"]["period"] == period]
         whole, busy = group[-1]["dram"], group[-1]["truth"]["busy"]
         if whole is not None and busy:
             pairs += [(row["phase"]["name"], row["dram"], whole * row["truth"]["busy"] / busy) for row in group]
@@ -180,7 +180,7 @@ def _bandwidth(place: Place) -> float | None:
         try:
             bits = pynvml.nvmlDeviceGetMemoryBusWidth(handle)
             clock = pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_MEM)
-        except pynvml.NVMLError:
+        except (pynvml.NVMLError, AttributeError):
             return None
     return float(bits * clock * 1e6 * 2 / 8)
 

@@ -27,7 +27,7 @@ CHECKS = (
 
 def run(place: Place, report: Report) -> None:
     """Load the GPU for a minute while the exporter and the poller watch."""
-    if not place.stand_in and place.torch() is None:
+    if not place.loads:
         report.skipped_rest("no PyTorch with CUDA: no load")
         return
     seconds = place.seconds(60)
@@ -57,7 +57,7 @@ def _watch(ours: Exporter, until: float) -> list[Page]:
 
 def _changes(poller: Child) -> list[tuple[float, int]]:
     poller.end_input()
-    return [(line["at"], line.get("mask", 0)) for line in poller.lines()]
+    return [(at, mask) for at, mask in poller.line()["changes"]]
 
 
 def driver_seconds(handle: Any) -> dict[str, float]:  # noqa: ANN401  NVML's

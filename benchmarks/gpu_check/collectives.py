@@ -24,7 +24,7 @@ from pyrometer_exporters.node.nccl import json_answer, text_answer
 from pyrometer_exporters.node.nccl.ras_client import Conversation, NobodyListensError
 
 RUN_DUMP, HANG_DUMP = "flight-recorder-run.pickle", "flight-recorder-hang.pickle"
-_HANG_TIMEOUT, _HANG_SECONDS = 10, 45.0
+_HANG_TIMEOUT, _HANG_SECONDS = 6, 40.0
 _OPENING = (("greeting", "CLIENT PROTOCOL 2"), ("timeout", "TIMEOUT 5"))
 CHECKS = (
     Check("ras", "the RAS socket of a job of one rank, read by our collector's client", "one communicator of one rank"),
@@ -66,7 +66,7 @@ def _environment(folder: Path, address: tuple[str, int]) -> dict[str, str]:
         "TORCH_FR_BUFFER_SIZE": "2000", "TORCH_NCCL_TRACE_BUFFER_SIZE": "2000",
         "TORCH_NCCL_DUMP_ON_TIMEOUT": "1", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
         "TORCH_FR_DUMP_TEMP_FILE": str(folder / "dump_"), "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": str(folder / "dump_"),
-        "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC": "5000",
+        "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC": "2000",
     }  # fmt: skip
 
 

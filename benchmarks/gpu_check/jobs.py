@@ -22,7 +22,7 @@ CHECKS = (
 
 def run(place: Place, report: Report) -> None:
     """Look before, while and after a program holds the GPU."""
-    if not place.stand_in and place.torch() is None:
+    if not place.loads:
         report.skipped_rest("no PyTorch with CUDA: no process to attribute")
         return
     with exporter(place) as ours:

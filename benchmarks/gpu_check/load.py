@@ -17,8 +17,10 @@ from typing import Any, Protocol
 from gpu_check.place import Place, say
 
 PRODUCTS, DEVICE_COPY, HOST_COPY, IDLE = "products", "device copy", "host copy", "idle"
-_SIZE = 4096  # a product of two such matrices takes a fifth of a millisecond on an H200
-_PRODUCT_FLOPS = 2.0 * _SIZE**3
+# Rows, and columns of both factors. Half a millisecond on an H100; cut into tiles of 128 x 256, they are a multiple of
+# its 132 multiprocessors, so that none waits for the others at the end.
+_ROWS, _SIZE = 8448, 4096
+_PRODUCT_FLOPS = 2.0 * _ROWS * _SIZE**2
 _DEVICE_BYTES, _HOST_BYTES = 1 << 30, 1 << 28
 _IN_FLIGHT = 2  # periods that are queued at most: no gap at a duty cycle of 1, and little to wait for at the end
 
@@ -53,6 +55,7 @@ def main(place: Place, *, phases: list[dict[str, Any]]) -> None:
             truth = loader.run(phase)
             say(ended=time.monotonic(), name=phase["name"], truth=truth)
     finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the parent asks once, and waits
         loader.end()
 
 
@@ -67,7 +70,7 @@ class CudaLoader:
     def prepare(self) -> None:
         """Warm up, and time one product."""
         torch = self._torch
-        self._a, self._b = (torch.randn(_SIZE, _SIZE, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+        self._a, self._b = (torch.randn(rows, _SIZE, device="cuda", dtype=torch.bfloat16) for rows in (_ROWS, _SIZE))
         self._c = torch.empty_like(self._a)
         self._multiply(200)
         torch.cuda.synchronize()
@@ -176,7 +179,7 @@ class StandInLoader:
         duty, seconds = phase.get("duty", 1.0), phase["seconds"]
         self._gpu.load(utilisation=round(100 * duty), power_watts=72 + 628 * duty)
         self._gpu.set(gpm={"2": 100 * duty, "5": 90.0 * duty, "10": 30.0 * duty})
-        self._gpu.pulse("power_cap", "hw_slowdown", seconds=0.07, every=0.25)
+        self._gpu.pulse("power_cap", "hw_slowdown", seconds=0.3, every=1.1)
         periods, start = [], time.monotonic()
         while time.monotonic() - start < seconds:
             began = time.monotonic()

@@ -23,6 +23,7 @@ def describe(place: Place) -> None:
         "stand_in": bool(place.stand_in),
         "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         "gpu": "", "no_gpu": "",
+        "cuda": not place.stand_in and place.torch() is not None,
         "python": platform.python_version(),
         "kernel": platform.release(),
         "processors": os.cpu_count(),

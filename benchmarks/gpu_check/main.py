@@ -13,6 +13,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ from gpu_check.place import LAUNCHER, Place
 TOTAL_SECONDS = 540.0
 # In this order the GPU is idle where it has to be, what matters most comes first, and the faulty program last.
 EXPERIMENTS: tuple[Experiment, ...] = tuple(
-    module.EXPERIMENT for module in (values, clock_events, activity, jobs, collectives, cost, plausibility, mfu, xid)
+    module.EXPERIMENT for module in (values, clock_events, activity, jobs, collectives, plausibility, mfu, cost, xid)
 )
 CHILDREN: dict[str, Callable[..., None]] = {
     "machine": machine.describe, "load": load.main, "poller": poller.main, "fault": xid.fault,
@@ -53,6 +54,9 @@ _SHORT = 0.06
 def main(argv: Sequence[str] | None = None) -> int:
     """Run what the command line asks for; return the exit status."""
     flags = _parser().parse_args(argv)
+    # One GPU, the one that NVML counts first: a trainer would spread over all that it sees.
+    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")
     if flags.child:
         name, place, settings = flags.child
         CHILDREN[name](Place.parse(place), **json.loads(settings))
@@ -111,6 +115,7 @@ def _check(flags: argparse.Namespace) -> int:
 
 def _run_all(place: Place, experiments: Sequence[Experiment], begin: float) -> None:
     described = _machine(place)
+    place = replace(place, cuda=bool(described.get("cuda")))
     append(place.folder / RESULTS, {"machine": described})
     kind = "the stand-in for a GPU" if place.stand_in else described.get("gpu") or "no GPU"
     sys.stdout.write(f"on {kind}, {described.get('driver') or described.get('no_gpu', '')}\n")
@@ -123,7 +128,7 @@ def _run_all(place: Place, experiments: Sequence[Experiment], begin: float) -> N
             report.skipped_rest("no time left")
         else:
             _run_apart(place, experiment, report, min(left, experiment.seconds))
-        _print(place, experiment)
+        _print(place, experiment, time.monotonic() - begin)
 
 
 def _machine(place: Place) -> dict[str, Any]:
@@ -138,7 +143,7 @@ def _machine(place: Place) -> dict[str, Any]:
 def _run_apart(place: Place, experiment: Experiment, report: Report, seconds: float) -> None:
     """Run an experiment in a process group of its own, which is ended with all that it has started."""
     until = time.monotonic() + seconds
-    described = Place(place.out, place.stand_in, place.scale, until).text()
+    described = replace(place, deadline=until).text()
     command = [sys.executable, str(LAUNCHER), "--experiment", experiment.letter, described]
     with (place.folder / LOG).open("ab") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
@@ -180,9 +185,9 @@ def _run_here(letter: str, described: str) -> int:
     return 0
 
 
-def _print(place: Place, experiment: Experiment) -> None:
+def _print(place: Place, experiment: Experiment, passed: float) -> None:
     found = {one.check: one for one in results(place.folder) if one.experiment == experiment.letter}
-    sys.stdout.write(f"\n{experiment.letter}  {experiment.title}\n")
+    sys.stdout.write(f"\n{experiment.letter}  {experiment.title}, done after {passed:.0f} s\n")
     for check in experiment.checks:
         result = found[check.name]
         sys.stdout.write(f"   {check.what}\n     expected {check.expected}\n")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpu_check.check import RESULTS, Experiment, Result, machine, results
+from gpu_check.check import RESULTS, Experiment, Result, append, machine, results
 
 RECORDED = Path(__file__).parent / "recorded"
 STAND_IN, GPU = "stand-in", "gpu"
@@ -33,10 +32,16 @@ PyTorch's CPU build, whose figures say nothing about a GPU.
 
 
 def record(folder: Path) -> None:
-    """Keep a run's results as those that the page shows."""
-    target = RECORDED / (STAND_IN if machine(folder).get("stand_in") else GPU)
+    """Keep a run's results as those that the page shows; of experiments that it left out, the earlier ones stay."""
+    described, new = machine(folder), results(folder)
+    target = RECORDED / (STAND_IN if described.get("stand_in") else GPU)
+    run = {result.experiment for result in new}
+    earlier = [result for result in results(target) if result.experiment not in run]
     target.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(folder / RESULTS, target / RESULTS)
+    (target / RESULTS).unlink(missing_ok=True)
+    append(target / RESULTS, {"machine": described})
+    for result in sorted([*earlier, *new], key=lambda one: one.experiment):
+        append(target / RESULTS, vars(result))
 
 
 def text(experiments: Sequence[Experiment]) -> str:

@@ -19,6 +19,7 @@ import pynvml
 
 SHARED_MEMORY = "/dev/shm"  # noqa: S108  rings belong into it
 LAUNCHER = Path(__file__).resolve().parents[1] / "on_gpu.py"
+_END_SECONDS = 10.0  # a program that has been asked to end puts back what it has set on the stand-in
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,8 @@ class Place:
     scale: float = 1.0
     deadline: float = 0.0
     """When the experiment is ended, by ``time.monotonic``."""
+    cuda: bool = False
+    """True if PyTorch can use the GPU; looked up once, as importing it may wake the GPU and takes seconds."""
 
     def text(self) -> str:
         """Return what :meth:`parse` reads."""
@@ -57,6 +60,11 @@ class Place:
     def left(self) -> float:
         """Return the seconds until the experiment is ended."""
         return self.deadline - time.monotonic()
+
+    @property
+    def loads(self) -> bool:
+        """True if a load can be put on the GPU."""
+        return self.cuda or bool(self.stand_in)
 
     def torch(self) -> ModuleType | None:
         """Return PyTorch if it can be used here: on a GPU only with CUDA, on the stand-in any build."""
@@ -168,7 +176,7 @@ class Child:
             self._process.stdin.close()  # type: ignore[union-attr]
         if self._process.poll() is None:
             self._process.terminate()
-            if self.wait(3) is None:
+            if self.wait(_END_SECONDS) is None:
                 self._process.kill()
 
 

@@ -15,22 +15,23 @@ FREQUENCY = 200.0
 
 
 def main(place: Place) -> None:
-    """Report each change of the bitmask, and at the end how often it was read, until standard input ends."""
+    """Watch until standard input ends; then report each change of the bitmask, and how often it was read."""
     stop = threading.Event()
     threading.Thread(target=lambda: (sys.stdin.read(), stop.set()), daemon=True).start()
     with place.nvml() as handle:
         read = _reader(handle)
         say(ready=True)
         last, reads, due = None, 0, time.monotonic()
+        changes = []
         while not stop.is_set():
             mask, now = read(), time.monotonic()
             reads += 1
             if mask != last:
-                say(at=now, mask=mask)
+                changes.append((now, mask))
                 last = mask
             due = max(due + 1 / FREQUENCY, now - 1)
             time.sleep(max(0.0, due - time.monotonic()))
-        say(reads=reads, at=time.monotonic())
+        say(reads=reads, changes=changes)  # only now: nobody reads meanwhile, and a full pipe would hold us up
 
 
 def _reader(handle: object) -> object:

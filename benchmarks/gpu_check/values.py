@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 from gpu_check.check import Check, Experiment, Report
 from gpu_check.load import PRODUCTS
@@ -28,7 +26,7 @@ def run(place: Place, report: Report) -> None:
     with with_nvidia_smi(place):
         _compare(place, report, "idle")
         phases = [{"name": "load", "kind": PRODUCTS, "seconds": place.seconds(60)}]
-        if not place.stand_in and place.torch() is None:
+        if not place.loads:
             report.skipped("load", "no PyTorch with CUDA: no load")
             _field_report(place, report)
             return
@@ -66,10 +64,7 @@ def _field_report(place: Place, report: Report) -> None:
 
 def _doctor(place: Place, *flags: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, *place.doctor_module(), *place.node_paths(), *flags]
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=max(5.0, place.left()), check=False, env=dict(os.environ),
-        cwd=Path(__file__).parent,
-    )  # fmt: skip
+    return subprocess.run(command, capture_output=True, text=True, timeout=max(5.0, place.left()), check=False)
 
 
 EXPERIMENT = Experiment("a", "Values", 90, CHECKS, run)

@@ -18,8 +18,8 @@ CHECKS = (
 )
 # Compiled by the driver itself, so that no compiler is needed: a store to an address that no program has.
 _PTX = b"""
-.version 6.0
-.target sm_50
+.version 7.0
+.target sm_75
 .address_size 64
 .visible .entry fault()
 {

@@ -179,6 +179,7 @@ def _make_folder(folder: str) -> None:
 
 def _write_header(mapping: mmap.mmap, description: bytes) -> None:
     mapping[ring.META_OFFSET : ring.META_OFFSET + len(description)] = description
+    struct.pack_into(f"<{ring.EXIT_BYTES}s", mapping, 8 * ring.EXIT_SLOT, ring.SUDDEN_EXIT)
     struct.pack_into("<4q", mapping, 0, ring.MAGIC, time.monotonic_ns(), os.getpid(), len(description))
 
 

@@ -7,7 +7,7 @@ import os
 from pyrometer import ring
 from pyrometer._cuda import DeferredValues, WaitPart
 from pyrometer._gc_pauses import GcPauseCounter
-from pyrometer._shutdown import child_failed
+from pyrometer._shutdown import child_failed, exit_of, exit_status
 from pyrometer._step import Part, Step, TaggedPart, UntimedPart, scratch_memory
 from pyrometer.ring import PARTS
 
@@ -148,6 +148,14 @@ class Run:
                 os.close(self._fd)
                 self._fd = -1
 
+    def crash(self, how: str) -> None:
+        """Leave the run as crashed; ``how`` is the exception's name or the exit status, for whoever asks why."""
+        if self.disabled is None:
+            words = how.encode("utf-8", "replace")[: ring.EXIT_BYTES].ljust(ring.EXIT_BYTES, b"\0")
+            last = ring.EXIT_SLOT + ring.EXIT_BYTES // 8
+            self._step.slots[ring.EXIT_SLOT : last] = memoryview(words).cast("q")
+            self.abandon("crashed")
+
     def dump_stacks(self, signal_number: object) -> None:
         """Have a signal dump the stacks of all threads beside the ring.
 
@@ -174,9 +182,10 @@ class Run:
         """Return how many steps were recorded."""
         return self._step.count
 
-    def exited_with_error(self) -> bool:
-        """Return whether the last thing that happened was ``sys.exit`` with an error inside a step."""
-        return self._step.failed_exit_count == self._step.count
+    def failed_exit(self) -> str:
+        """Return the exit status if the last thing that happened was ``sys.exit`` with an error inside a step."""
+        step = self._step
+        return exit_status(step.failed_exit_code) if step.failed_exit_count == step.count else ""
 
     def __enter__(self) -> Run:  # noqa: PYI034  typing has no Self in Python 3.10
         return self
@@ -188,14 +197,14 @@ class Run:
         if clean:
             self.close()
         else:
-            self.abandon("crashed")
+            self.crash(exit_of(kind, error))
 
     def __del__(self) -> None:
         """Close a run that is no longer referenced; its descriptor, and with it the lock, must not stay behind."""
         if getattr(self, "_fd", -1) < 0:
             return
         if child_failed():  # dropped together with the exception that ended its process
-            self.abandon("crashed")
+            self.crash("exception")
         else:
             self.close()
 

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
         def close(self) -> None: ...
         def abandon(self, reason: str) -> None: ...
-        def exited_with_error(self) -> bool: ...
+        def crash(self, how: str) -> None: ...
+        def failed_exit(self) -> str: ...
         def steps_finished(self) -> int: ...
 
 
@@ -29,6 +30,7 @@ class ShutdownHandler:
     def __init__(self) -> None:
         self.runs: weakref.WeakSet[Closable] = weakref.WeakSet()
         self.failed_exit_steps = -1  # how many steps were finished when sys.exit was called with an error
+        self.failed_exit = ""  # that error
         self.finalized_pid = 0  # the child process of multiprocessing whose end is handled
         atexit.register(self.close_all)
         os.register_at_fork(after_in_child=self.detach_all)
@@ -46,10 +48,11 @@ class ShutdownHandler:
 
     def close_all(self) -> None:
         """Close all runs, or abandon them if the process ends badly."""
-        failed = self._process_failed()
+        failure = self._failure()
         for run in list(self.runs):
-            if failed or run.exited_with_error():
-                run.abandon("crashed")
+            how = failure or run.failed_exit()
+            if how:
+                run.crash(how)
             elif run.disabled is None:
                 run.close()
 
@@ -58,16 +61,17 @@ class ShutdownHandler:
         for run in list(self.runs):
             run.abandon("forked child")
 
-    def _process_failed(self) -> bool:
+    def _failure(self) -> str:
+        """Return how the process ends badly; empty where it ends well."""
         # Ctrl-C is no Exception: whoever pressed it knows. At exit an uncaught one is in last_type; in a child of
         # multiprocessing it is being handled right now.
         for uncaught in (getattr(sys, "last_type", None), sys.exc_info()[0]):
             if isinstance(uncaught, type) and issubclass(uncaught, Exception):
-                return True
+                return exit_of(uncaught)
         if child_failed():
-            return True
+            return "exception"
         # If steps followed, somebody caught that SystemExit, as command line parsers and test runners do.
-        return self.failed_exit_steps == self._steps()
+        return self.failed_exit if self.failed_exit_steps == self._steps() else ""
 
     def _watch_exit(self) -> None:
         """Remember the status given to sys.exit, which Python doesn't pass to atexit functions."""
@@ -75,12 +79,28 @@ class ShutdownHandler:
 
         def watched_exit(status: str | int | None = None, /) -> NoReturn:
             self.failed_exit_steps = -1 if status in (None, 0) else self._steps()
+            self.failed_exit = exit_status(status)
             python_exit(status)
 
         sys.exit = watched_exit
 
     def _steps(self) -> int:
         return sum(run.steps_finished() for run in list(self.runs))
+
+
+def exit_of(kind: type[BaseException] | None, error: BaseException | None = None) -> str:
+    """Return how an exception ends a process: ``torch.OutOfMemoryError``, or ``exit status 1``."""
+    if isinstance(error, SystemExit):
+        return exit_status(error.code)
+    if kind is None:
+        return "exception"
+    module = getattr(kind, "__module__", "builtins")
+    return kind.__qualname__ if module in ("builtins", "__main__") else f"{module}.{kind.__qualname__}"
+
+
+def exit_status(status: object) -> str:
+    """Return the exit status that ``sys.exit`` makes of its argument: 1 of a text, which it prints."""
+    return f"exit status {status if isinstance(status, int) else 1}"
 
 
 def child_failed() -> bool:

@@ -43,13 +43,14 @@ class Step:
         count: how many steps are finished.
         persistent_flags: flags that every step has from now on, for what changed during the run.
         failed_exit_count: how many steps were finished when ``sys.exit(1)`` or the like left one.
+        failed_exit_code: what it was called with.
         tick_ready: False where :class:`Run` has something to prepare before the next tick.
     """
 
     __slots__ = (
-        "count", "default_flops", "default_tokens", "doubles", "ended", "failed_exit_count", "flags", "flops_per_token",
-        "global_batch_size", "longest_tick", "observer", "offset", "persistent_flags", "recompute_index",
-        "sequence_length", "slots", "started", "tick_ready", "ticking", "tokens", "total",
+        "count", "default_flops", "default_tokens", "doubles", "ended", "failed_exit_code", "failed_exit_count",
+        "flags", "flops_per_token", "global_batch_size", "longest_tick", "observer", "offset", "persistent_flags",
+        "recompute_index", "sequence_length", "slots", "started", "tick_ready", "ticking", "tokens", "total",
     )  # fmt: skip
 
     def __init__(self, memory: memoryview, tokens: int, flops_per_token: float) -> None:
@@ -60,6 +61,7 @@ class Step:
         self.offset = ring.FIRST_RECORD_SLOT
         self.count = self.total = self.flags = self.persistent_flags = self.started = self.ended = 0
         self.failed_exit_count = _NEVER
+        self.failed_exit_code: object = None
         self.longest_tick = 0
         self.observer: Callable[[], bool] | None = None
         self.ticking = self.tick_ready = False
@@ -146,7 +148,7 @@ class Step:
     def _fail(self, error: BaseException | None) -> None:
         self.discard()
         if isinstance(error, SystemExit) and error.code not in (None, 0):
-            self.failed_exit_count = self.count
+            self.failed_exit_count, self.failed_exit_code = self.count, error.code
 
     def _complete_record(self, at: int, flags: int) -> None:
         """Complete the record of a step that differs from the description, and add the difference to the header's sums.

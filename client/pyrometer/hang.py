@@ -171,7 +171,7 @@ def _explained(dumps: Sequence[Dump], waits: Sequence[Wait], found: Sequence[int
         lines.append(
             "No rank stands out: " + ("all that others wait for wait themselves." if waits else "nobody waits.")
         )
-    return lines
+    return [_printable(line) for line in lines]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -203,7 +203,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     ranks = list(dumps.values())
     waits = join(ranks)
     found = culprits(ranks, waits)
-    sys.stdout.write("\n".join(_printable(line) for line in _explained(ranks, waits, found)) + "\n")
+    sys.stdout.write("\n".join(_explained(ranks, waits, found)) + "\n")
     return 0 if found else 1
 
 

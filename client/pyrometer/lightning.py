@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 
 from pyrometer._hooks import never_raises
+from pyrometer._shutdown import exit_of
 from pyrometer._trainer_loop import TrainerLoop
 
 TYPE_CHECKING = False
@@ -126,7 +127,7 @@ class _Hooks:
     def on_exception(self, _trainer: Any, _module: Any, exception: BaseException) -> None:
         """Leave the run as crashed, except after Ctrl-C: it is deliberate, and the trainer ends well after it."""
         if not isinstance(exception, KeyboardInterrupt):
-            self._started_loop().run.abandon("crashed")
+            self._started_loop().run.crash(exit_of(type(exception), exception))
 
     def _started_loop(self) -> TrainerLoop:
         if self._loop is None:

@@ -48,6 +48,10 @@ STACK_SIGNAL_SLOT = 27  # the signal on which the rank writes its stacks beside 
 STEPS_EXTRA_SLOT = 28  # steps beyond one per record, where a record stands for several
 TICKING_SLOT = 29  # UNNAMED or NAMED where steps last from tick to tick; 0 where they are blocks
 LONGEST_TICK_SLOT = 30  # ns of the longest of those steps, without the first ten and those with a named pause
+EXIT_SLOT = 31  # EXIT_BYTES of UTF-8, padded with zeros: how the process ended, as far as Python knew
+EXIT_BYTES = 64
+# Written at the start, and replaced where an exception or sys.exit ends the process: a signal leaves no time for it.
+SUDDEN_EXIT = b"signal or os._exit"
 
 # A GPU has a few ms of work queued, which hides shorter pauses of the process that feeds it.
 LONG_PAUSE_NS = 5_000_000

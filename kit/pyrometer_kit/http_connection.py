@@ -7,8 +7,7 @@ at rest is a good part of what a short answer costs.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any, cast
+from typing import cast
 
 HEADER_BYTES = 16 * 1024
 LINE_BYTES = 1024
@@ -27,9 +26,10 @@ class Connection(asyncio.Protocol):
 
     transport: asyncio.Transport
 
-    def __init__(self, serve: Callable[[Connection], Coroutine[Any, Any, None]]) -> None:
-        """Run ``serve``, the conversation, as soon as the connection is made."""
-        self._serve = serve
+    def __init__(self) -> None:
+        """Wait for the transport."""
+        self.made = False
+        """True once the connection is made, with TLS after the handshake."""
         self._loop = asyncio.get_running_loop()
         self._unread = bytearray()
         self._paused = False  # reading, as the client sends more than we ask for
@@ -51,11 +51,12 @@ class Connection(asyncio.Protocol):
         return str(found[0]) if isinstance(found, tuple) and found else ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Start the conversation."""
-        self.transport = cast("asyncio.Transport", transport)
-        # write() then waits until the kernel has everything.
-        self.transport.set_write_buffer_limits(high=0)
-        self._task = self._loop.create_task(self._serve(self))
+        """Take the transport."""
+        self.transport, self.made = cast("asyncio.Transport", transport), True
+        # write() then waits until the kernel has everything. asyncio's TLS transport pauses at the limit, not above it:
+        # with 0 it would pause for good after each answer.
+        tls = self.transport.get_extra_info("sslcontext") is not None
+        self.transport.set_write_buffer_limits(high=1 if tls else 0, low=0)
 
     def data_received(self, data: bytes) -> None:
         """Store the data; pause a client that sends far ahead."""

@@ -7,21 +7,20 @@ accepting thread), a truncated request still runs its handler, and half-open cli
 from __future__ import annotations
 
 import asyncio
-import errno
 import fcntl
 import logging
+import socket
 import struct
 import termios
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from math import ceil
 from typing import cast
 
-from pyrometer_kit.errors import UsageError
 from pyrometer_kit.flags import Address
 from pyrometer_kit.http_body import declared_length, read_body
 from pyrometer_kit.http_connection import Connection, HeaderTooLargeError
+from pyrometer_kit.http_listener import Listener, until_readable
 from pyrometer_kit.http_message import (
     READ_METHODS,
     BadRequestError,
@@ -33,6 +32,7 @@ from pyrometer_kit.http_message import (
     render,
     text,
 )
+from pyrometer_kit.negotiation import coding_quality
 from pyrometer_kit.threads import Threads
 from pyrometer_kit.tls import ListeningContext, has_allowed_san, listening_context
 from pyrometer_kit.webconfig import WebConfig
@@ -46,8 +46,9 @@ LINGER_SECONDS = 1.0  # for a client to hang up after its last answer
 # Beyond, the client that has kept us waiting longest for a request makes room, so that no number of silent clients
 # keeps Prometheus out.
 MAX_CONNECTIONS = 128
+# With TLS each takes up to 0.9 MB, of which asyncio's buffers are 256 KiB (`benchmarks/bench_clients.py`).
+MAX_TLS_CONNECTIONS = 48
 MAX_IGNORED_BYTES = 16 << 20  # of a body that nobody asked for
-BACKLOG = 128  # with 5, bursts waited seconds for SYN retransmits
 # Prometheus and vmagent send it. Where they run short of CPU, their HTTP client has read a small answer to its end when
 # the timeout strikes, and hangs up without a reset.
 _TIMEOUT = "x-prometheus-scrape-timeout-seconds"
@@ -70,10 +71,12 @@ class WebServer:
         self._routes = {path: to if isinstance(to, Route) else Route(to) for path, to in routes.items()}
         self._config = config
         self._rejected = rejected
-        self._server: asyncio.Server | None = None
+        self._server: Listener | None = None
+        self._context: ListeningContext | None = None
         self._stopping = False
         self._connections: set[asyncio.Task[None]] = set()
-        self._waiting: dict[asyncio.Task[None], Connection] = {}  # for a request; longest first
+        # Conversations that wait for their client, longest first, and what ends each at once.
+        self._waiting: dict[asyncio.Task[None], Callable[[], object]] = {}
         self._hashing: asyncio.Lock | None = None
 
     async def start(self, address: Address) -> int:
@@ -83,19 +86,9 @@ class WebServer:
             UsageError: Nobody can listen there.
         """
         self._hashing = asyncio.Lock()
-        context = self._listening_context()
-        try:
-            self._server = await asyncio.get_running_loop().create_server(
-                partial(Connection, self._accept), address.host or None, address.port, backlog=BACKLOG,
-                ssl=context, ssl_handshake_timeout=HEADER_SECONDS if context else None,
-            )  # fmt: skip
-        except (OSError, UnicodeError) as error:  # UnicodeError: a host such as a..b, which no one can look up
-            why = getattr(error, "strerror", None) or str(error)
-            if getattr(error, "errno", None) == errno.EADDRINUSE:
-                why = "the port is in use by another program"
-            msg = f"--web.listen-address: can't listen on {address.host}:{address.port}: {why}; give another address"
-            raise UsageError(msg) from None
-        return int(self._server.sockets[0].getsockname()[1])
+        self._context = self._listening_context()
+        self._server = Listener(self._accept)
+        return await self._server.start(address)
 
     async def stop(self, seconds: float = 0.8) -> None:
         """Stop listening, end idle connections, let answers in progress finish, for ``seconds`` at most."""
@@ -117,11 +110,17 @@ class WebServer:
             return None
         return listening_context(lambda: self._config.tls)
 
-    async def _accept(self, connection: Connection) -> None:
+    async def _accept(self, client: socket.socket) -> None:
+        """Talk to a client, which counts as a connection from here on: before it has sent a byte, or any handshake."""
         task = cast("asyncio.Task[None]", asyncio.current_task())
-        full = len(self._connections) >= MAX_CONNECTIONS and not self._make_room()
+        full = len(self._connections) >= self._most() and not self._make_room()
         self._connections.add(task)
+        self._waiting[task] = task.cancel
+        connection = Connection()
         try:
+            if full and self._context is not None:  # a handshake only to refuse it would be too much
+                return
+            await self._connect(client, connection)
             if not self._admits(connection):
                 connection.transport.abort()
             elif full:
@@ -131,16 +130,41 @@ class WebServer:
         except (OSError, asyncio.TimeoutError):
             # The client went away or fell silent: no fault of ours. Unread data is dropped: close() alone
             # would keep it, and the descriptor, until the client reads on.
-            connection.transport.abort()
+            if connection.made:
+                connection.transport.abort()
         except asyncio.CancelledError:
-            # By stop(): a task that ends as cancelled here makes asyncio log a traceback.
-            if not self._stopping:
-                raise
+            pass  # by stop(), or to make room
         finally:
+            self._waiting.pop(task, None)
             self._connections.discard(task)
-            connection.transport.close()
-            if self._config.tls:  # a client that doesn't answer the closing handshake would hold us for 30 s
-                asyncio.get_running_loop().call_later(LINGER_SECONDS, connection.transport.abort)
+            self._hang_up(client, connection)
+
+    async def _connect(self, client: socket.socket, connection: Connection) -> None:
+        """Make the connection; with TLS only once the client has begun, and within HEADER_SECONDS.
+
+        Raises:
+            asyncio.TimeoutError: The client says nothing.
+            OSError: The handshake failed, or was too slow.
+        """
+        loop = asyncio.get_running_loop()
+        if self._context is None:
+            await loop.connect_accepted_socket(lambda: connection, client)
+            return
+        await until_readable(client, HEADER_SECONDS)
+        await loop.connect_accepted_socket(
+            lambda: connection, client, ssl=self._context, ssl_handshake_timeout=HEADER_SECONDS
+        )
+
+    def _hang_up(self, client: socket.socket, connection: Connection) -> None:
+        if not connection.made:
+            client.close()
+            return
+        connection.transport.close()
+        if self._context is not None:  # a client that doesn't answer the closing handshake would hold us for 30 s
+            asyncio.get_running_loop().call_later(LINGER_SECONDS, connection.transport.abort)
+
+    def _most(self) -> int:
+        return MAX_CONNECTIONS if self._context is None else MAX_TLS_CONNECTIONS
 
     def _admits(self, connection: Connection) -> bool:
         """Return whether the client's certificate has one of the names that are allowed."""
@@ -154,10 +178,10 @@ class WebServer:
 
     def _make_room(self) -> bool:
         """Drop the connection that has waited longest for its client to send anything; return whether one did."""
-        for task, connection in self._waiting.items():
+        for task, end in self._waiting.items():
             del self._waiting[task]
             self._connections.discard(task)
-            connection.transport.abort()
+            end()
             return True
         return False
 
@@ -169,7 +193,7 @@ class WebServer:
         request: Request | None = None
         try:
             while True:
-                self._waiting[task] = connection
+                self._waiting[task] = connection.transport.abort
                 header = await connection.header(wait, HEADER_SECONDS)
                 self._waiting.pop(task, None)
                 delivered = header is not None or (not scraper and _all_acknowledged(connection))
@@ -207,7 +231,7 @@ class WebServer:
         half_close = connection.transport.can_write_eof()  # not with TLS
         if self._stopping or not (half_close or unread):
             return
-        self._waiting[task] = connection
+        self._waiting[task] = connection.transport.abort
         if half_close:
             connection.transport.write_eof()
         await connection.drain(LINGER_SECONDS)
@@ -217,7 +241,7 @@ class WebServer:
         response, whole_body = await self._respond(request, connection)
         keep = request.may_continue and whole_body and not self._stopping
         head = request.method == "HEAD"
-        zipped = "gzip" in request.headers.get("accept-encoding", "")
+        zipped = coding_quality(request.headers.get("accept-encoding", ""), "gzip") > 0
         delivered = False
         try:
             await self._write(connection, response, keep=keep, head=head, zipped=zipped)

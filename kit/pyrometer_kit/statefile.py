@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import logging
 import os
@@ -17,11 +18,18 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
+# The path names something that is no folder: a mistake in the flag, which nothing but another flag puts right.
+_NO_FOLDER = (errno.ENOTDIR, errno.EEXIST)
+
+
 def state_folder(path: str | None, default: Path) -> Path | None:
     """Return the folder for state files, created when missing; None where the default one cannot be used.
 
+    A folder ``path`` that the user asked for is returned though it can't be written now, after a warning: what it
+    holds may still be read, each save that fails is reported, and a disk that is mended is used again.
+
     Raises:
-        UsageError: The folder ``path``, which the user asked for, cannot be used.
+        UsageError: ``path`` leads to a file.
     """
     folder = Path(path) if path else default
     try:
@@ -30,10 +38,13 @@ def state_folder(path: str | None, default: Path) -> Path | None:
         probe.touch()
         probe.unlink()
     except OSError as error:
-        if path:
+        if not path:
+            return None
+        if error.errno in _NO_FOLDER:
             msg = f"--path.state: can't write to {folder}: {error.strerror}; give a folder this user may write to"
             raise UsageError(msg) from None
-        return None
+        log.warning("--path.state: can't write to %s: %s; until it can, counts restart with the exporter", folder,
+                    error.strerror)  # fmt: skip
     return folder
 
 
@@ -85,6 +96,7 @@ class StateFile:
         """
         if self._path is None:
             return
+        self._path.parent.mkdir(parents=True, exist_ok=True)  # it could not be made at the start
         new = self._path.with_name(f"{self._path.name}.new")
         with new.open("w", encoding="utf-8") as file:
             file.write(text)

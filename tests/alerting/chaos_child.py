@@ -1,7 +1,8 @@
 """Forks the real service again and again, as fast as a kill deserves, from a process that has imported it all already.
 
 A line of JSON on stdin starts one: its arguments, and after how many points of the outbox it shall kill itself (before
-and after each transaction and each call to Slack; 0 is never). The line `end` kills it and answers when it is gone.
+and after each transaction, each file of the inbox and each call to Slack; 0 is never). The line `end` kills it and
+answers when it is gone.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 from pyrometer_alerting.app import main
 from pyrometer_alerting.deliver import courier as outbox
 from pyrometer_alerting.deliver.slack import WebSlack
+from pyrometer_alerting.intake.inbox import Inbox, Letter
 from pyrometer_alerting.state.store import Store, Transaction
 
 # As in the service, scaled: a look 0.2 s and another 0.5 s after a doubtful post instead of 2 s and 10 s.
@@ -54,6 +56,20 @@ class Points:
             self.passed()
             return answer
 
+        put, remove = Inbox.put, Inbox.remove
+
+        def kept(inbox: Inbox, body: bytes, now: float) -> Letter:
+            self.passed()
+            letter = put(inbox, body, now)
+            self.passed()
+            return letter
+
+        def removed(inbox: Inbox, letter: Letter) -> None:
+            self.passed()
+            remove(inbox, letter)
+            self.passed()
+
+        Inbox.put, Inbox.remove = kept, removed  # type: ignore[method-assign]
         Store.transaction = watched  # type: ignore[method-assign]
         WebSlack._call = called  # type: ignore[method-assign]
 

@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pyrometer_alerting.deliver.slack import WebSlack
+from pyrometer_alerting.intake import deliveries
 from pyrometer_alerting.state.store import Store
 from pyrometer_simulator.slack import FakeSlack
 from pyrometer_simulator.slack_channel import RateLimits
 
 if TYPE_CHECKING:
     from alerting_fakes import Bench, FakeClock
+    from alerting_running import Running
     from alerting_talking import Talking
 
 
@@ -36,6 +39,7 @@ _module = _load("alerting_fakes", "fakes.py")
 _load("alerting_situations", "situations.py")
 _load("alerting_real", "real.py")
 _load("alerting_chaos", "chaos.py")
+_running = _load("alerting_running", "running.py")
 _talking = _load("alerting_talking", "talking.py")
 
 
@@ -51,6 +55,12 @@ def _logging_as_it_was() -> Iterator[None]:
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
+
+
+@pytest.fixture(autouse=True)
+def _answers_after_the_delivery_was_applied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine needs longer than the service waits; tests look at the result right after the answer."""
+    monkeypatch.setattr(deliveries, "ANSWER_SECONDS", 20.0)
 
 
 @pytest.fixture
@@ -77,6 +87,12 @@ def bench(store: Store, slack: FakeSlack, clock: FakeClock) -> Bench:
     # The fake's `ts` is real time: the clock must agree with it, as Slack's does with ours.
     clock.time = time.time()
     return _module.Bench(store, slack, clock)
+
+
+@pytest.fixture
+def running(tmp_path: Path, slack: FakeSlack) -> Iterator[Running]:
+    with _running.Running(Store(tmp_path / "s"), WebSlack("xoxb-test", slack.url)) as it:
+        yield it
 
 
 @pytest.fixture

@@ -36,6 +36,7 @@ class Situation:
     silent: Mapping[str, float] = field(default_factory=dict)  # node -> since
     racks: Mapping[str, str] = field(default_factory=dict)
     recovers: float | None = None
+    falls_again: float | None = None
 
     def set(self, metric: str, value: Value, **labels: str) -> Situation:
         """Replace the healthy series of this metric with these labels."""
@@ -99,6 +100,7 @@ class Situation:
     def _mfu(self, at: float) -> float:
         noise = 0.002 * ((at * 7919) % 5 - 2)
         low = at >= 0 and (self.recovers is None or at < self.recovers)
+        low |= self.falls_again is not None and at >= self.falls_again
         return 0.45 * (self.depth if low else 1.0) + noise
 
 
@@ -188,12 +190,22 @@ def watch(
     )
     seen = Watch()
     for seconds in looks(until):
-        now = fired + seconds
-        found = merge_diagnoses(incident.diagnosis, investigate(prometheus, incident, others(now), now))
-        news = is_news(incident.diagnosis, found)
-        told = now if news or incident.diagnosis is None else incident.diagnosis.told_at
-        incident = replace(incident, diagnosis=replace(found, told_at=told))
-        seen.edits += news
-        seen.diagnoses[seconds] = found
+        incident = look(prometheus, incident, fired + seconds, seen, others)
+        seen.diagnoses[seconds] = incident.diagnosis or Diagnosis(fired + seconds)
     seen.incident = incident
     return seen
+
+
+def look(
+    prometheus: Prometheus,
+    incident: Incident,
+    now: float,
+    seen: Watch,
+    others: Callable[[float], list[Incident]] = lambda _now: [],
+) -> Incident:
+    """Diagnose the incident once, count an edit if it is news, and return it with its diagnosis."""
+    found = merge_diagnoses(incident.diagnosis, investigate(prometheus, incident, others(now), now))
+    news = is_news(incident.diagnosis, found)
+    told = now if news or incident.diagnosis is None else incident.diagnosis.told_at
+    seen.edits += news
+    return replace(incident, diagnosis=replace(found, told_at=told))

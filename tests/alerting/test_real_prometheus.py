@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import timezone
 
 import pytest
-from alerting_fakes import alert, training_incident
+from alerting_fakes import training_incident
 
 from pyrometer_alerting.diagnosis.cost import add_up
 from pyrometer_alerting.diagnosis.evidence import PROVIDERS, gather
@@ -15,7 +15,7 @@ from pyrometer_alerting.digest.data import gather as gather_digest
 from pyrometer_alerting.model.incident import Cause, ChartCurve, Diagnosis
 from pyrometer_alerting.render.drop_data import drop_picture_of
 from pyrometer_alerting.sources.batches import active_runs
-from pyrometer_alerting.sources.topology import ports_at
+from pyrometer_alerting.sources.topology import ports_at, shared_places
 from pyrometer_kit.prometheus import HttpPrometheus
 from pyrometer_simulator.mfu_traces import Trace, trace
 from pyrometer_simulator.stack import StackError, find_stack
@@ -126,15 +126,17 @@ def test_a_runs_ports_at_a_switch_are_found_with_those_that_lost_their_link(
     prometheus: tuple[HttpPrometheus, float],
 ) -> None:
     asked, now = prometheus
-    for scope in ({"switch": "leaf-12"}, {"rail": "3"}):
-        found = ports_at(asked, "c1", ["gpu-001"], [alert("FabricMassEvent", labels=scope)], now - END)
+    for scope in (("switch", "leaf-12"), ("rail", "3")):
+        found = ports_at(asked, "c1", ["gpu-001"], [scope], now - END)
         assert {(port.node, port.device): port.lost for port in found} == {
             ("gpu-001", "mlx5_0"): True,
             ("gpu-001", "mlx5_1"): True,
             ("gpu-001", "mlx5_2"): False,
         }
-    elsewhere = alert("FabricMassEvent", labels={"switch": "leaf-13"})
-    assert ports_at(asked, "c1", ["gpu-001"], [elsewhere], now - END) == ()
+        ports = [port.labels for port in found]
+        assert shared_places(asked, "c1", ports, now - END) == {("switch", "leaf-12")}
+        assert shared_places(asked, "c1", ports[:2], now - END) == set()
+    assert ports_at(asked, "c1", ["gpu-001"], [("switch", "leaf-13")], now - END) == ()
 
 
 def test_every_query_of_a_digest_and_of_a_picture_is_understood(prometheus: tuple[HttpPrometheus, float]) -> None:

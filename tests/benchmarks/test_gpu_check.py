@@ -150,6 +150,20 @@ def test_the_page_says_that_nothing_was_measured_on_a_gpu_until_it_was(
     assert "| measured | NVIDIA H200 | 595.1 |" in text
 
 
+def test_a_run_of_some_experiments_leaves_the_recorded_results_of_the_others(
+    gpu_check: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page, check = gpu_check("page"), gpu_check("check")
+    monkeypatch.setattr(page, "RECORDED", tmp_path / "recorded")
+    for name, value in (("xid", "one"), ("jobs", "two"), ("xid", "three")):
+        experiment, run = gpu_check(name).EXPERIMENT, tmp_path / value
+        run.mkdir()
+        check.append(run / check.RESULTS, {"machine": {"stand_in": True}})
+        check.Report(run, experiment).passed(experiment.checks[0].name, value, ok=True)
+        page.record(run)
+    assert [result.measured for result in check.results(tmp_path / "recorded" / page.STAND_IN)] == ["two", "three"]
+
+
 def test_a_dump_with_more_than_plain_values_is_refused(gpu_check: Any) -> None:
     import pickle
 

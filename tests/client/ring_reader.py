@@ -18,6 +18,7 @@ class RingContent:
             self.header: Header = file.header()
             self.records: list[Record] = list(file.records(0, self.header.count))
             self.alive = file.alive()
+            self.last_words = file.last_words()
         finally:
             file.close()
 

@@ -36,16 +36,19 @@ WELL = {
     "a block left with status 0": "with run:\n    sys.exit(0)",
 }
 BADLY = {
-    "sys.exit(1)": "sys.exit(1)",
-    "sys.exit with a message": "sys.exit('no GPU left')",
-    "raise SystemExit(3) inside a step": "with run.step():\n    raise SystemExit(3)",
-    "an exception": "raise ValueError('CUDA error')",
+    "sys.exit(1)": ("sys.exit(1)", "exit status 1"),
+    "sys.exit with a message": ("sys.exit('no GPU left')", "exit status 1"),
+    "raise SystemExit(3) inside a step": ("with run.step():\n    raise SystemExit(3)", "exit status 3"),
+    "an exception": ("raise ValueError('CUDA error')", "ValueError"),
+    "an exception of a module": ("import json; json.loads('{')", "json.decoder.JSONDecodeError"),
     "a block left by an exception that is caught": (
-        "try:\n    with run:\n        raise ValueError\nexcept ValueError:\n    pass\n"
+        "try:\n    with run:\n        raise ValueError\nexcept ValueError:\n    pass\n",
+        "ValueError",
     ),
-    "raise SystemExit(1) inside the run's block": "with run:\n    raise SystemExit(1)",
-    "os._exit(0)": "import os; os._exit(0)",
-    "SIGTERM": "import os, signal; os.kill(os.getpid(), signal.SIGTERM)",
+    "raise SystemExit(1) inside the run's block": ("with run:\n    raise SystemExit(1)", "exit status 1"),
+    "os._exit(0)": ("import os; os._exit(0)", "signal or os._exit"),
+    "SIGTERM": ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", "signal or os._exit"),
+    "an exception of a very long name": (f"raise type({'X' * 99!r}, (Exception,), dict())", "X" * 64),
 }
 
 
@@ -65,7 +68,10 @@ def test_good_ends(python: Python, rings: str, seen: ReadRing, how: str) -> None
 
 @pytest.mark.parametrize("how", BADLY)
 def test_bad_ends(python: Python, rings: str, seen: ReadRing, how: str) -> None:
-    assert not ended(python, rings, seen, STEPS + BADLY[how]).closed
+    script, words = BADLY[how]
+    assert not ended(python, rings, seen, STEPS + script).closed
+    (path,) = Path(rings).iterdir()
+    assert seen(path).last_words == words
 
 
 def test_the_exit_status_of_the_job_stays_its_own(python: Python) -> None:

@@ -61,7 +61,14 @@ def test_alertmanager_accepts_its_configuration(stack: Stack, laid_out: Path) ->
 
 
 @pytest.mark.parametrize(
-    "labels", [["alertname=Watchdog"], ["alertname=TrainMfuDropped", "run=a", "severity=critical"]]
+    "labels",
+    [
+        ["alertname=Watchdog"],
+        ["alertname=TrainMfuDropped", "run=a", "severity=critical"],
+        # A node that is drained is listed; what is still told of one that is draining comes through as well.
+        ["alertname=NodeInMaintenance", "node=gpu-001", "severity=info"],
+        ["alertname=TrainStalled", "run=a", "node=gpu-001", "severity=critical"],
+    ],
 )
 def test_every_alert_reaches_the_alerting_service(stack: Stack, laid_out: Path, labels: list[str]) -> None:
     file = f"--config.file={laid_out / 'alertmanager.yaml'}"

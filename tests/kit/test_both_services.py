@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 EXPORTER_RELOAD = "pyrometer_exporter_web_config_last_reload_successful"
 SERVICES = {
@@ -58,14 +60,14 @@ class Service:
         assert found, self.log
         return int(found[1])
 
-    def get(self, path: str = "/-/healthy", tls: ssl.SSLContext | None = None) -> str:
+    def get(self, path: str = "/-/healthy", tls: ssl.SSLContext | None = None, headers: str = "") -> str:
         """The whole answer with its header; empty where the server refuses the connection."""
         with (
             contextlib.suppress(ConnectionError, ssl.SSLError),
             socket.create_connection(("127.0.0.1", self.port), timeout=10) as raw,
             tls.wrap_socket(raw) if tls else raw as client,
         ):
-            client.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+            client.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n{headers}Connection: close\r\n\r\n".encode())
             answer = b""
             while piece := client.recv(65536):
                 answer += piece
@@ -236,3 +238,60 @@ def test_every_log_line_has_the_fields_of_prometheus(start: Start, name: str, fo
         assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", fields["time"])
         assert fields["level"] in ("debug", "info", "warn", "error")
     assert any(("level=warn " in line) or ('"level": "warn"' in line) for line in lines)
+
+
+TAKES = {
+    # As Prometheus 2 and 3 ask: whoever takes the text gets it.
+    "Prometheus": (
+        "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.2",
+        "text/plain; version=0.0.4",
+    ),
+    "OpenMetrics alone": ("application/openmetrics-text; version=1.0.0", "application/openmetrics-text; version=1.0.0"),
+    "text refused": ("text/plain;q=0, application/openmetrics-text", "application/openmetrics-text; version=1.0.0"),
+    "a browser": ("text/html,*/*;q=0.8", "text/plain; version=0.0.4"),
+}
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_metrics_come_in_a_format_that_the_scraper_accepts(start: Start, name: str) -> None:
+    service = start(name, "")
+    for accept, expected in TAKES.values():
+        head, _, body = service.get("/metrics", headers=f"Accept: {accept}\r\n").partition("\r\n\r\n")
+        assert f"\r\nContent-Type: {expected}" in head
+        parse = parse_openmetrics if expected.startswith("application") else parse_text
+        families = {family.name: family for family in parse(body)}
+        assert len(families) > 5
+        assert body.endswith("# EOF\n") is expected.startswith("application")
+        if expected.startswith("application"):
+            counters = [family for family in families.values() if family.type == "counter"]
+            assert counters
+            assert all(s.name.endswith(("_total", "_created")) for family in counters for s in family.samples)
+
+
+def hello() -> bytes:
+    """The first bytes of a handshake."""
+    sent = ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), sent, server_hostname="x").do_handshake()
+    return sent.read()
+
+
+@pytest.mark.parametrize("begins", ["plain", "half a request", "TLS", "half a handshake"])
+@pytest.mark.parametrize("name", RELOADING)
+def test_hundreds_of_clients_that_stay_keep_no_scrape_out_and_take_no_memory(
+    start: Start, tmp_path: Path, name: str, begins: str
+) -> None:
+    tls = client(tmp_path) if begins in ("TLS", "half a handshake") else None
+    first = {"half a request": b"GET / HTTP/1.1\r\nX-a: ", "half a handshake": hello()}.get(begins, b"")
+    service = start(name, TLS if tls else "")
+    port = service.port
+    assert service.is_served(tls)
+    with contextlib.ExitStack() as clients:
+        for number in range(400):
+            one = clients.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
+            with contextlib.suppress(ConnectionError):  # it has made room already
+                one.sendall(first)
+            if number % 100 == 99:
+                assert " 200 " in service.get("/metrics", tls)[:20]
+        status = Path(f"/proc/{service.process.pid}/status").read_text()
+        assert int(re.findall(r"VmRSS:\s+(\d+) kB", status)[0]) < 128 << 10

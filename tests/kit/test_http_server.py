@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import errno
 import gzip
-import ssl
+import socket
 from collections.abc import Callable, Coroutine
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -16,13 +16,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pyrometer_kit import http_server
+from pyrometer_kit import http_listener, http_server
 from pyrometer_kit.auth import BasicAuth
 from pyrometer_kit.errors import UsageError
 from pyrometer_kit.flags import Address
 from pyrometer_kit.http_message import Handler, Request, Response, parse_target, text
 from pyrometer_kit.http_server import WebServer
-from pyrometer_kit.webconfig import WebConfig, load
+from pyrometer_kit.webconfig import WebConfig
 
 Serving = Any
 
@@ -238,6 +238,22 @@ def test_gzip_where_it_pays_and_is_asked_for(serving: Serving) -> None:
     play(scenario)
 
 
+@pytest.mark.parametrize(
+    ("accepted", "zipped"),
+    [
+        ("gzip;q=0", False), ("*;q=0", False), ("gzip;q=0, *;q=1", False), ("identity", False), ("", False),
+        ("x-gzip", False), ("gzip;q=nonsense", False), ("GZIP", True), ("br, *", True), ("deflate, gzip;q=0.001", True),
+    ],
+)  # fmt: skip
+def test_gzip_that_is_refused_is_not_sent(serving: Serving, accepted: str, zipped: bool) -> None:
+    async def scenario() -> None:
+        async with serving(ROUTES) as s:
+            _, headers, _ = await s.get("/large", Accept_Encoding=accepted)
+            assert ("content-encoding" in headers) is zipped
+
+    play(scenario)
+
+
 def test_silent_clients_beyond_the_cap_make_room_for_those_who_ask(
     serving: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -311,28 +327,32 @@ def test_basic_auth_covers_every_path(serving: Serving, caplog: pytest.LogCaptur
     assert "wrong" not in caplog.text
 
 
-def test_tls_and_silent_tls_clients(
-    serving: Serving, certificate: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_without_a_descriptor_for_one_more_it_goes_on_when_there_is_one(
+    serving: Serving, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(http_server, "HEADER_SECONDS", 3.0)
-    cert, key = certificate
-    (tmp_path / "web.yml").write_text(f"tls_server_config: {{cert_file: {cert}, key_file: {key}}}")
-    trust = ssl.create_default_context(cafile=str(cert))
+    monkeypatch.setattr(http_listener, "AGAIN_SECONDS", 0.05)
+
+    class Exhausted(socket.socket):
+        left = 2
+
+        def accept(self) -> tuple[socket.socket, Any]:
+            if Exhausted.left:
+                Exhausted.left -= 1
+                raise OSError(errno.EMFILE, "Too many open files")
+            return super().accept()
 
     async def scenario() -> None:
-        async with serving(ROUTES, load(str(tmp_path / "web.yml"))) as s:
-            silent = [await s.connect() for _ in range(100)]
-            began = asyncio.get_running_loop().time()
-            client = await s.connect(ssl=trust)
-            assert (await client.get())[0] == 200
-            assert (await client.get())[0] == 200
-            assert asyncio.get_running_loop().time() - began < http_server.HEADER_SECONDS
-            assert all(await asyncio.gather(*(one.ended(15) for one in silent)))
-            plain = await s.connect()
-            plain.send(b"GET / HTTP/1.1\r\n\r\n")
-            assert await plain.ended(15)
+        async with serving(ROUTES) as s:
+            listener = s.server._server
+            (old,) = listener._sockets
+            asyncio.get_running_loop().remove_reader(old)
+            listener._sockets = [Exhausted(fileno=old.detach())]
+            listener._sockets[0].settimeout(0)
+            listener._resume(listener._sockets[0])
+            assert (await s.get())[0] == 200
 
     play(scenario)
+    assert caplog.text.count("Too many open files") == 2
 
 
 def test_a_request_under_way_is_answered_when_the_server_stops(serving: Serving) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -16,18 +15,31 @@ def test_the_state_folder_is_made(tmp_path: Path) -> None:
     assert list((tmp_path / "a" / "b").iterdir()) == []
 
 
-def test_a_folder_that_was_asked_for_must_be_usable_the_default_need_not(tmp_path: Path) -> None:
+def test_a_path_that_is_a_file_is_a_mistake_and_the_default_need_not_be_usable(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match=r"--path\.state: can't write to .*file: .*; give a folder"):
-        state_folder(str(tmp_path / "file"), Path("/nowhere"))
+    for path in (tmp_path / "file", tmp_path / "file" / "x"):
+        with pytest.raises(UsageError, match=r"--path\.state: can't write to .*file.*: .*; give a folder"):
+            state_folder(str(path), Path("/nowhere"))
     assert state_folder(None, tmp_path / "file" / "x") is None
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere; the test with a file in its place covers it")
-def test_a_state_folder_without_permission(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    with pytest.raises(UsageError, match="Permission denied"):
-        state_folder(str(tmp_path), Path("/nowhere"))
+def test_a_folder_that_was_asked_for_and_cannot_be_written_is_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    assert state_folder("/proc/nowhere", Path("/nowhere")) == Path("/proc/nowhere")
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "--path.state: can't write to /proc/nowhere: No such file or directory" in caplog.text
+    with pytest.raises(OSError, match="No such file"):
+        StateFile(Path("/proc/nowhere"), "counts.json").save({"n": 5})
+
+
+def test_a_disk_that_is_mended_is_used_again(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.touch()
+    file = StateFile(disk / "state", "counts.json")
+    with pytest.raises(NotADirectoryError):
+        file.save({"n": 5})
+    disk.unlink()
+    file.save({"n": 5})
+    assert file.load(lambda data: data["n"]) == 5
 
 
 def test_a_file_is_read_back_and_a_foreign_one_set_aside(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

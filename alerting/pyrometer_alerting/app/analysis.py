@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, cast
 
+from pyrometer_alerting.deliver.breaker import Breaker
 from pyrometer_alerting.deliver.pictures import IncidentPictures, PictureUploader
 from pyrometer_alerting.deliver.slack import Slack
 from pyrometer_alerting.digest.pictures import DigestPictures
@@ -179,9 +180,10 @@ class AnalysisWorkers:
         clock: Clock,
         metrics: Metrics,
         changed: Callable[[], None],
+        breaker: Breaker,
     ) -> None:
         self._stopping = threading.Event()
-        uploader = PictureUploader(slack, self._stopping.wait)
+        uploader = PictureUploader(slack, self._stopping.wait, breaker, clock)
         pictures = DigestPictures(store, uploader, charts=style.charts, clock=clock, changed=changed)
         self.digest_scheduler = DigestScheduler(
             store, digests, style=style, clock=clock, changed=changed, pictures=pictures

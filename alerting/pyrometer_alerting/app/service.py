@@ -10,14 +10,17 @@ from functools import partial
 
 from pyrometer_alerting.app import api
 from pyrometer_alerting.app.analysis import AnalysisWorkers
+from pyrometer_alerting.app.readiness import Readiness
 from pyrometer_alerting.deliver.courier import Courier
 from pyrometer_alerting.deliver.slack import Slack, WebSlack
 from pyrometer_alerting.diagnosis.diagnostician import Diagnostician
 from pyrometer_alerting.digest.scheduler import Digests
+from pyrometer_alerting.intake.deliveries import Deliveries
+from pyrometer_alerting.intake.inbox import Inbox
 from pyrometer_alerting.intake.intake import WATCHDOG_FACT, Intake, Outcome
 from pyrometer_alerting.intake.own_alerts import oversized
 from pyrometer_alerting.intake.reconcile import Reconciler
-from pyrometer_alerting.intake.webhook import BadDelivery, parse
+from pyrometer_alerting.intake.webhook import BadDelivery
 from pyrometer_alerting.interact.interactions import Interactions
 from pyrometer_alerting.interact.socket_mode import Listener
 from pyrometer_alerting.model.routing import Routing
@@ -33,6 +36,7 @@ from pyrometer_kit.clock import Clock
 from pyrometer_kit.errors import UsageError
 from pyrometer_kit.http_message import Request, Response, text
 from pyrometer_kit.http_thread import BlockingRoute
+from pyrometer_kit.negotiation import prefers_openmetrics
 from pyrometer_kit.prometheus import Prometheus
 
 _log = logging.getLogger(__name__)
@@ -42,12 +46,14 @@ MAX_DELIVERY_BYTES = 16 << 20  # 1000 alerts take about 1 MiB
 _MAX_RELOAD_BYTES = 1 << 10  # of a body without meaning
 _HTML = "text/html; charset=utf-8"
 _METRICS = "text/plain; version=0.0.4; charset=utf-8"
+_OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 _PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'",
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
 _CLEAN_UP_SECONDS = 3600.0
+_FIRST_BACKUP_SECONDS = 60.0
 _WATCHDOG_SECONDS = 180.0  # it arrives every minute; two may be lost to a restart
 
 
@@ -89,10 +95,15 @@ class Service:
             clock=clock,
             metrics=self.metrics,
             changed=self.courier.wake,
+            breaker=self.courier.limits.breaker,
         )
         self._intake = Intake(
             store, replies=replies, clock=clock, metrics=self.metrics, diagnoses=self.diagnostician is not None
         )
+        self.deliveries = Deliveries(
+            Inbox(store.folder), self._intake, clock=clock, metrics=self.metrics, changed=self._changed
+        )
+        self._readiness = Readiness(store, self.deliveries, clock)
         self.reconciler = Reconciler(
             store,
             self._intake,
@@ -108,7 +119,9 @@ class Service:
             self._interactions = Interactions(
                 store, slack, alertmanagers, style=style, clock=clock, metrics=self.metrics, changed=self._acted
             )
-            self._listener = Listener(app_token, slack.client, self._interactions)
+            self._listener = Listener(
+                app_token, slack.client, self._interactions, breaker=self.courier.limits.breaker, clock=clock
+            )
             self.courier.composer.buttons = True
         self._reload = reload
         self._reload_successful = True
@@ -134,7 +147,9 @@ class Service:
 
     def start(self) -> None:
         """Run delivery, diagnosis and clean-up."""
-        targets: list[Callable[[], None]] = [self.courier.run, self.reconciler.run, self._clean_up]
+        targets: list[Callable[[], None]] = [
+            *(self.deliveries.run, self.courier.run, self.reconciler.run, self._clean_up)
+        ]
         targets += self.analysis.targets()
         if self.diagnostician is not None:
             targets.append(self.diagnostician.run)
@@ -147,6 +162,7 @@ class Service:
     def stop(self) -> None:
         """Finish the call in progress, keep the rest for the next start."""
         self._stopping.set()
+        self.deliveries.stop()
         self.courier.stop()
         self.reconciler.stop()
         if self._listener is not None:
@@ -163,7 +179,6 @@ class Service:
         pages: dict[str, Callable[[], Response]] = {
             "/": self._page,
             "/digest": self._digest,
-            "/metrics": lambda: Response(200, self.metrics.render(), _METRICS),
             "/-/healthy": lambda: text(200, "healthy"),
             "/-/ready": self._ready,
             "/api/v1/incidents": lambda: self._query(lambda tx: api.incidents(tx, self._style)),
@@ -171,6 +186,7 @@ class Service:
             "/api/v1/audit": lambda: self._query(api.audit),
         }
         routes = {path: BlockingRoute(partial(_read, page)) for path, page in pages.items()}
+        routes["/metrics"] = BlockingRoute(self._metrics)
         routes["/-/reload"] = BlockingRoute(self._reloaded, ("POST", "PUT"), max_body=_MAX_RELOAD_BYTES)
         routes[WEBHOOK_PATH] = BlockingRoute(
             self._webhook, ("POST",), max_body=MAX_DELIVERY_BYTES, takes_oversized=True, tokens=self._tokens
@@ -187,9 +203,9 @@ class Service:
         return response
 
     def _receive(self, body: bytes) -> Response:
-        """Answer 2xx only after the commit; 503 makes Alertmanager retry, any 4xx would make it give up."""
+        """Answer 2xx only when it is on the disk; 503 makes Alertmanager retry, any 4xx would make it give up."""
         try:
-            outcome = self._intake.apply(parse(body))
+            self.deliveries.take(body)
         except BadDelivery as error:
             self.metrics.rejected.labels(error.reason).inc()
             _log.warning("webhook: %s", error)
@@ -197,7 +213,6 @@ class Service:
         except StoreError as error:
             _log.error("webhook: %s", error)
             return Response(503, b"the store cannot be written now\n")
-        self._changed(outcome)
         return Response(200, b"ok\n")
 
     def _too_large(self) -> Response:
@@ -239,14 +254,18 @@ class Service:
             return Response(500, f"{error}\n".encode())
         return Response(200, b"reloaded\n")
 
+    def _metrics(self, request: Request) -> Response:
+        as_openmetrics = prefers_openmetrics(request.headers.get("accept", ""))
+        content_type = _OPENMETRICS if as_openmetrics else _METRICS
+        return Response(200, self.metrics.render(as_openmetrics=as_openmetrics), content_type, {"Vary": "Accept"})
+
     def _ready(self) -> Response:
-        with self._store.transaction() as tx:
-            tx.outbox.depth()
+        self._readiness.check()
         return Response(200, b"ready\n")
 
     def _page(self) -> Response:
         now = self._clock.wall()
-        with self._store.transaction() as tx:
+        with self._store.snapshot() as tx:
             pairs = [(incident, tx.outbox.root(incident.id)) for incident in tx.incidents(50)]
             trouble = self._trouble(tx, now)
         cards = [page.Card(incident, build(incident, self._style), _delivery(root)) for incident, root in pairs]
@@ -279,7 +298,7 @@ class Service:
         return tuple(lines)
 
     def _query(self, query: Callable[[Transaction], Response]) -> Response:
-        with self._store.transaction() as tx:
+        with self._store.snapshot() as tx:
             return query(tx)
 
     def _gauges(self) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
@@ -287,8 +306,12 @@ class Service:
         reloaded: dict[str, dict[tuple[tuple[str, str], ...], float]] = {
             "pyrometer_alerting_config_last_reload_successful": {(): float(self._reload_successful)}
         }
+        backed_up_at = self._store.backed_up_at()
+        if backed_up_at is not None:
+            reloaded["pyrometer_alerting_backup_last_success_timestamp_seconds"] = {(): backed_up_at}
+        reloaded["pyrometer_alerting_store_writable"] = {(): float(self._readiness.writable)}
         try:
-            with self._store.transaction() as tx:
+            with self._store.snapshot() as tx:
                 depth, oldest, dead = tx.outbox.depth()
                 firing, watchdog = tx.firing_count(), tx.fact(WATCHDOG_FACT)
         except StoreError:
@@ -314,9 +337,13 @@ class Service:
         return gauges
 
     def _clean_up(self) -> None:
-        """Delete old resolved incidents every hour."""
-        while not self._stopping.wait(_CLEAN_UP_SECONDS):
+        """Check the file and copy it once a day, and delete old resolved incidents every hour."""
+        wait = _FIRST_BACKUP_SECONDS
+        while not self._stopping.wait(wait):
+            wait = _CLEAN_UP_SECONDS
             try:
+                self._store.check()
+                self._store.back_up(self._clock.wall())
                 with self._store.transaction() as tx:
                     tx.forget(self._clock.wall() - KEPT_RESOLVED_SECONDS)
                 self._store.shrink()

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 
+from pyrometer_alerting.deliver.breaker import AWAY
 from pyrometer_alerting.deliver.degrade import degraded, has_native_charts_enabled, record_chart_refusal, stored_message
 from pyrometer_alerting.deliver.limits import SendLimits, Timing, slack_method
 from pyrometer_alerting.deliver.slack import LONGEST_WAIT_SECONDS, Slack, SlackFailure, Trouble
@@ -328,12 +329,17 @@ class Courier:
                 wait = min(wait, sweep.due - now)
                 continue
             try:
+                self.limits.breaker.check(now)
                 posts = self._slack.find(sweep.channel, sweep.op_id, sweep.oldest - _CLOCK_SKEW_SECONDS, sweep.thread)
             except SlackFailure as failure:
-                _log.warning("outbox: duplicate check: %s", failure.code)
+                if failure.code != AWAY:
+                    _log.warning("outbox: duplicate check: %s", failure.code)
+                    self._count("conversations.replies" if sweep.thread else "conversations.history", failure.code)
+                    self.limits.breaker.record(failure, now)
                 with self._store.transaction() as tx:
                     tx.outbox.repeat_duplicate_check(sweep.op_id, now + self._timing.sweep + failure.retry_after)
                 continue
+            self.limits.record_answer()
             for surplus in posts:
                 if surplus != sweep.ts:
                     self._delete(sweep.channel, surplus)

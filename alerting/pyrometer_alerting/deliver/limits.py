@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from pyrometer_alerting.deliver.breaker import Breaker
 from pyrometer_alerting.deliver.slack import Slack, SlackFailure, Trouble
 from pyrometer_alerting.state.outbox import Operation
 
@@ -36,7 +37,7 @@ class SendLimits:
         self._free_at: dict[tuple[str, str], float] = {}  # (method, channel if limited per channel) -> end of its limit
         self._blocked: tuple[SlackFailure, float] | None = None  # (reason, time of the next attempt)
         self._parked: dict[str, tuple[str, float]] = {}  # channel -> (reason, time of the next attempt)
-        self._failures, self._away_until = 0, 0.0  # of any operation in a row: Slack itself is away
+        self.breaker = Breaker(timing.again)
 
     @property
     def blocked(self) -> str:
@@ -65,16 +66,11 @@ class SendLimits:
         where = self.target(operation) if operation.ts is None and operation.kind == "root" else operation.target
         parked_until = self._parked.get(where or self._channel, ("", 0.0))[1]
         limited_until = self._free_at.get(self._limit_of(operation), 0.0)
-        return max(operation.not_before, limited_until, parked_until, self._away_until)
+        return max(operation.not_before, limited_until, parked_until, self.breaker.open_until)
 
     def record_failure(self, operation: Operation, failure: SlackFailure, now: float) -> None:
         """Note how long this method, this channel or everything must wait."""
-        if failure.trouble in (Trouble.SAFE, Trouble.AMBIGUOUS):
-            # One wait for all: with one for each, hundreds of messages would be many calls a second to an absent Slack.
-            self._away_until = now + self._timing.again(self._failures)
-            self._failures += 1
-        else:
-            self._failures = 0
+        self.breaker.record(failure, now)
         if failure.trouble is Trouble.RATE:
             self._free_at[self._limit_of(operation)] = now + failure.retry_after
         if failure.trouble is Trouble.AUTH:
@@ -86,7 +82,7 @@ class SendLimits:
 
     def record_answer(self) -> None:
         """Note that Slack answers."""
-        self._failures, self._away_until = 0, 0.0
+        self.breaker.close()
 
     def record_success(self, operation: Operation) -> None:
         """Note that Slack and its channel can be reached."""
@@ -97,7 +93,7 @@ class SendLimits:
         """End all waiting: after the clock was set back it would last longer by as much."""
         self._free_at.clear()
         self._parked.clear()
-        self._away_until = 0.0
+        self.breaker.shorten()
         if self._blocked is not None:
             self._blocked = (self._blocked[0], now)
 

@@ -11,8 +11,9 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol, cast
+from typing import Protocol, TypeVar, cast
 
+from pyrometer_alerting.deliver.breaker import Breaker
 from pyrometer_alerting.deliver.degrade import has_native_charts_enabled
 from pyrometer_alerting.deliver.slack import Slack, SlackFailure
 from pyrometer_alerting.model.incident import Incident
@@ -24,14 +25,16 @@ from pyrometer_kit.prometheus import Prometheus, PrometheusError
 
 _log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 READY_WAITS = (1.0, 2.0, 4.0, 8.0)  # seconds between checks of an upload, which Slack processes asynchronously
 
 
 class PictureUploader:
-    """Uploads pictures; `sleep` waits for that many seconds."""
+    """Uploads pictures while Slack is there; `sleep` waits for that many seconds."""
 
-    def __init__(self, slack: Slack, sleep: Callable[[float], object]) -> None:
-        self._slack, self.sleep = slack, sleep
+    def __init__(self, slack: Slack, sleep: Callable[[float], object], breaker: Breaker, clock: Clock) -> None:
+        self._slack, self.sleep, self._breaker, self._clock = slack, sleep, breaker, clock
 
     def upload(self, name: str, content: bytes, title: str) -> str | None:
         """Return Slack's id of the picture; None if Slack does not process it in time.
@@ -39,20 +42,30 @@ class PictureUploader:
         Raises:
             SlackFailure: the upload failed.
         """
-        file_id = self._slack.upload(name, content, title)
+        file_id = self._guarded(lambda: self._slack.upload(name, content, title))
         if self._ready(file_id):
             return file_id
         _log.warning("pictures: Slack did not process %s in time: the message has no picture", file_id)
         return None
 
     def _ready(self, file_id: str) -> bool:
-        if self._slack.is_ready(file_id):
-            return True
-        for wait in READY_WAITS:
-            self.sleep(wait)
-            if self._slack.is_ready(file_id):
+        for wait in (0.0, *READY_WAITS):
+            if wait:
+                self.sleep(wait)
+            if self._guarded(lambda: self._slack.is_ready(file_id)):
                 return True
         return False
+
+    def _guarded(self, call: Callable[[], T]) -> T:
+        now = self._clock.wall()
+        self._breaker.check(now)
+        try:
+            answer = call()
+        except SlackFailure as failure:
+            self._breaker.record(failure, now)
+            raise
+        self._breaker.close()
+        return answer
 
 
 EVERY_SECONDS = 5.0

@@ -10,11 +10,16 @@ from pyrometer_alerting.diagnosis import wording
 from pyrometer_alerting.diagnosis.alert_facts import family_of
 from pyrometer_alerting.diagnosis.extent import Group, groups, inside
 from pyrometer_alerting.diagnosis.weights import KINDS, NAMING
+from pyrometer_alerting.model.alert_names import MASS_EVENT
 from pyrometer_alerting.model.fact import Fact, Roster
 from pyrometer_alerting.model.incident import NO_SINGLE_PART, Shape, part_of
+from pyrometer_alerting.model.named_causes import NAMED_CAUSES
 
 # Families that one cause may have in common: what slows a GPU down shows in its clock, and the ranks wait for it.
 MERGED = {"clock": "throttle", "throttle": "throttle", "xid": "xid", "pcie": "pcie", "link": "link", "gpu": "gpu"}
+
+
+SETTLED_SECONDS = 45.0  # three scrapes of 15 s
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,12 @@ class Case:
     def until(self) -> float:
         """Until when the run was slow: now, or its recovery."""
         return self.now if self.recovered is None else self.recovered
+
+    @property
+    def present_drop(self) -> float | None:
+        """The newest drop that is old enough for its evidence to have arrived, else the first one."""
+        settled = [drop for drop in self.drops if self.until - drop > SETTLED_SECONDS]
+        return max(settled) if settled else min(self.drops, default=None)
 
 
 @dataclass(frozen=True)
@@ -56,6 +67,8 @@ class Candidate:
     @property
     def name(self) -> str:
         """The cause in words."""
+        if self.family == "link" and {"switch", "rail"} & set(self.labels):
+            return NAMED_CAUSES[MASS_EVENT][1]
         return wording.name_of(self.kind, self.facts)
 
     @property
@@ -64,20 +77,28 @@ class Candidate:
         return self.part, self.family
 
 
-def built(facts: Sequence[Fact], roster: Roster) -> list[Candidate]:
+def built(facts: Sequence[Fact], roster: Roster, drops: Sequence[float] = ()) -> list[Candidate]:
     """Return the candidates, not yet weighed."""
     context = [fact for fact in facts if KINDS[fact.kind].family == "context"]
     named = [fact for fact in facts if KINDS[fact.kind].family != "context"]
-    found = _with_waits(_absorbed(_by_part(groups(named, roster)), roster), roster)
+    found = _with_waits(_absorbed(_by_part(groups(named, roster), drops), roster), roster)
     return [_with_temperature(candidate, context) for candidate in found]
 
 
-def _by_part(found: Iterable[Group]) -> list[Candidate]:
-    """Merge the groups of one family on one part."""
-    parts: dict[tuple[object, str], list[Group]] = defaultdict(list)
+def _by_part(found: Iterable[Group], drops: Sequence[float]) -> list[Candidate]:
+    """Merge the groups of one family on one part; what was over before the drop gives no name to what came with it."""
+    parts: dict[tuple[object, str, bool], list[Group]] = defaultdict(list)
     for group in found:
-        parts[group.place, _family(group.facts[0])].append(group)
-    return [_candidate(family, same) for (_place, family), same in parts.items()]
+        parts[group.place, _family(group.facts[0]), _was_over(group, drops)].append(group)
+    return [_candidate(family, same) for (_place, family, _over), same in parts.items()]
+
+
+def _was_over(group: Group, drops: Sequence[float]) -> bool:
+    """Return whether it is a host's event of well before the first drop: its kinds are troubles of their own."""
+    if _family(group.facts[0]) != "host":
+        return False
+    last = [fact.moments[-1][0] if fact.moments else fact.ended for fact in group.facts]
+    return bool(drops) and all(at is not None and min(drops) - at > SETTLED_SECONDS for at in last)
 
 
 def _candidate(family: str, same: Sequence[Group]) -> Candidate:

@@ -4,10 +4,13 @@
 
 over all batches since the drop began, each with its own MFU and duration. Time between two batches in which nothing ran
 counts in full. Batches tagged checkpoint, eval, warmup, ramp or restart are left out on both sides: they would have
-been needed anyway. A batch above the expected MFU counts against the loss, so that noise does not add up.
+been needed anyway. A batch above the expected MFU counts against the loss, so that noise does not add up. The last ten
+minutes are counted anew each time: batches that come late take back what was counted while they were missing.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -17,6 +20,8 @@ from pyrometer_alerting.sources.batches import Floats, batches, selected
 from pyrometer_kit.prometheus import Prometheus
 
 LONGEST_SECONDS = 6 * 3600.0  # per query; an older incident continues from the last count
+SETTLED_SECONDS = 600.0  # after which no batch is expected any more: an exporter that was away serves its ring again
+EARLIER_SECONDS = 60.0  # a beginning that turns out to be this much earlier is counted from
 
 
 def add_up(
@@ -31,20 +36,30 @@ def add_up(
     gpus: int,
     stands: bool = False,
 ) -> Cost:
-    """Return the cost from `begin` to `end`, continuing from `known`.
+    """Return the cost from `begin` to `end`, continuing from `known` unless the trouble began earlier than known then.
 
     It is counted up to the newest batch, or up to the end if the run has stopped.
 
     Raises:
         PrometheusError: a query failed.
     """
-    start = max(known.until if known is not None else begin, end - LONGEST_SECONDS)
+    if known is None or (known.since is not None and begin < known.since - EARLIER_SECONDS):
+        known = Cost(0.0, gpus, expected, begin, since=begin, settled_until=begin)
+    known = settled_at(known, known.until) if known.settled_until is None else known
+    start = max(known.settled_until or begin, end - LONGEST_SECONDS)
     frame = batches(prometheus, cluster, run, start - 60, end)  # the batch before the first one is its start
     frame = frame.merge(_seconds(prometheus, cluster, run, start - 60, end), on="at", how="left")
     lost, until = lost_seconds(frame, expected, start, end, stands=stands)
-    before = known.gpu_hours if known is not None else 0.0
-    hours = max(before + gpus * lost / 3600, 0.0)
-    return Cost(gpu_hours=hours, gpus=gpus, expected=expected, until=until)
+    hours = max(known.settled + gpus * lost / 3600, 0.0)
+    certain, settled_until = lost_seconds(frame, expected, start, end - SETTLED_SECONDS, stands=False)
+    settled = known.settled + gpus * certain / 3600
+    told = replace(known, gpu_hours=hours, gpus=gpus, expected=expected, until=until)
+    return replace(told, settled=settled, settled_until=settled_until)
+
+
+def settled_at(known: Cost, at: float) -> Cost:
+    """Return the cost with all of it settled, to be counted on from a time."""
+    return replace(known, settled=known.gpu_hours, settled_until=at, until=max(known.until, at))
 
 
 def lost_seconds(

@@ -28,6 +28,9 @@ FAST_SECONDS = 10.0  # while new evidence arrives with each scrape
 FAST_FOR_SECONDS = 600.0
 THOROUGH_SECONDS = 1.0  # the complete diagnosis after the quick first one, for which the message waits
 SLOW_SECONDS = 60.0
+# News that change no decision wait so long after the last call on the message, and are told together: another name of
+# the same trouble; further causes, confidence, gaps, the curve.
+WORDS_SECONDS, DETAILS_SECONDS = 60.0, 300.0
 NUMBERS_SECONDS = 900.0  # changed numbers alone (38 s throttled, 48 s, ...) are edited in only this often
 # A restarted run appears rank by rank: a part must not belong to the run for this long before it is split off.
 UNRELATED_SECONDS = 60.0
@@ -190,7 +193,7 @@ class Diagnostician:
         told_at = diagnosis.at if news or before is None else _published_at(before)
         tx.save_incident(replace(incident, diagnosis=replace(diagnosis, told_at=told_at)), now)
         if news and incident.is_posted:
-            tx.outbox.request(incident.id, now, now)
+            tx.outbox.refresh(incident.id, now, edit_spacing(before, diagnosis))
         revised = diagnosis.revision and (before is None or before.revision != diagnosis.revision)
         if revised and incident.is_posted and tx.outbox.is_posted(incident.id):
             saved = replace(incident, diagnosis=diagnosis)
@@ -238,6 +241,13 @@ def is_news(before: Diagnosis | None, now: Diagnosis) -> bool:
         return True
     changed = (before.causes, before.cost, before.curve) != (now.causes, now.cost, now.curve)
     return (changed or before.at > _published_at(before)) and now.at - _published_at(before) >= NUMBERS_SECONDS
+
+
+def edit_spacing(before: Diagnosis | None, now: Diagnosis) -> float:
+    """Return how long after the last call news may be shown: at once where another part or trouble is blamed."""
+    if before is None or before.lead != now.lead:
+        return 0.0
+    return WORDS_SECONDS if before.causes[:1] and before.causes[0].cause != now.causes[0].cause else DETAILS_SECONDS
 
 
 def _published_at(diagnosis: Diagnosis) -> float:

@@ -23,13 +23,14 @@ from pyrometer_alerting.diagnosis import (
     spin_facts,
 )
 from pyrometer_alerting.diagnosis.examination import Examination, examine
+from pyrometer_alerting.diagnosis.extent import LINK_LOSSES
 from pyrometer_alerting.diagnosis.look import LOOK_BACK_SECONDS, Look, Provider, Questions, merged
 from pyrometer_alerting.diagnosis.signature import Drop
 from pyrometer_alerting.model.fact import Fact, Roster
 from pyrometer_alerting.model.incident import Diagnosis, Incident, part_of
 from pyrometer_alerting.model.text import clock_utc
 from pyrometer_alerting.sources.batches import run_of, selected
-from pyrometer_alerting.sources.topology import ports_at
+from pyrometer_alerting.sources.topology import ports_at, scope_of, shared_places
 from pyrometer_kit.prometheus import Prometheus, PrometheusError, Series
 
 STEP_SECONDS = 5  # the smallest scrape interval in use
@@ -101,7 +102,13 @@ def gather(
     questions = Questions(prometheus, incident, now, known.onset, evidence.roster, others, known.facts, known.answered)
     try:
         mfu = mfu_of(prometheus, incident, now, known.onset)
-        drops, recovered = drops_of(mfu, drops, known.recovered)
+        if drops and known.onset is None:  # another episode of the incident
+            drops, recovered = (*drops, next_onset(mfu, known.recovered, incident.started_at)), None
+        else:
+            drops, recovered = drops_of(mfu, drops, known.recovered)
+            onset = None if drops else job_facts.onset_without_a_fall(questions)
+            drops = drops if onset is None else (onset,)
+            recovered = None if job_facts.stalls(incident) else recovered
         evidence = replace(evidence, drops=drops, recovered=recovered)
         questions = _with_roster(replace(questions, onset=drops[-1] if drops else None))
         evidence = replace(evidence, roster=questions.roster)
@@ -133,7 +140,10 @@ def _with_roster(questions: Questions) -> Questions:
     silent = job_facts.silent_nodes(questions)
     possible = alert_facts.cause_alerts(questions.others, questions.incident.cluster)
     cluster = questions.incident.cluster
-    ports = ports_at(questions.prometheus, cluster, roster.nodes, possible, questions.now)
+    lost = [fact.labels for fact in questions.found if fact.kind in LINK_LOSSES]
+    scopes = {scope_of(alert.labels) for alert in possible}
+    scopes |= shared_places(questions.prometheus, cluster, lost, questions.now)
+    ports = ports_at(questions.prometheus, cluster, roster.nodes, scopes, questions.now)
     wired = {part_of(port.labels): {"switch": port.switch, "rail": port.rail} for port in ports}
     roster = replace(roster, silent=silent, ports={**roster.ports, **wired})
     return replace(questions, roster=roster, ports=ports)
@@ -219,6 +229,12 @@ def drops_of(
     if again is not None and again - known[-1] > ANOTHER_DROP_SECONDS:
         return (*known, again), None
     return tuple(known), None
+
+
+def next_onset(mfu: pd.Series[float], recovered: float | None, fired: float) -> float:
+    """Return the onset of the drop of another episode, after the end of the last; without a fall, when it fired."""
+    onset = drop_onset(mfu[mfu.index >= recovered] if recovered is not None else mfu)
+    return fired if onset is None else onset
 
 
 def drop_onset(mfu: pd.Series[float]) -> float | None:

@@ -21,6 +21,8 @@ BROAD = 0.25  # of the run's GPUs: more are no single part
 BROAD_GPUS, BROAD_NODES = 8, 3
 # Troubles that a place does to all its nodes: then it may be the place of the whole run that is sick.
 OF_PLACES = frozenset({"hw_thermal", "sw_thermal", "hw_power_brake", "hw_slowdown", "power_limit"})
+LINK_LOSSES = frozenset({"link_down", "link_flap"})
+LEAST_PORTS = 3  # of a switch or a rail
 OF_NODES = OF_PLACES | {"clock_low", "clocks_setting", "power_cap"}
 
 Labels = tuple[tuple[str, str], ...]
@@ -85,7 +87,7 @@ def _covered(facts: Sequence[Fact], roster: Roster) -> list[Group]:
     for fact in facts:
         nodes[fact.labels.get("node", "")].append(fact)
     whole = {node: mine for node, mine in nodes.items() if node and _is_whole(node, mine, roster)}
-    found = _domains(whole, nodes, roster)
+    found = [*_fabric(facts, roster), *_domains(whole, nodes, roster)]
     taken = {id(fact) for group in found for fact in group.facts}
     for node, mine in whole.items():
         if not any(id(fact) in taken for fact in mine):
@@ -93,6 +95,23 @@ def _covered(facts: Sequence[Fact], roster: Roster) -> list[Group]:
     taken = {id(fact) for group in found for fact in group.facts}
     rest = [Group(fact.labels, (fact,), 1, 1, everywhere) for fact in facts if id(fact) not in taken]
     return _broad([*found, *rest], everywhere, roster)
+
+
+def _fabric(facts: Sequence[Fact], roster: Roster) -> list[Group]:
+    """Return the switches, and the rails where no switch is known, of which nearly all of the run's ports are sick."""
+    members: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for part, wiring in roster.ports.items():
+        name = "switch" if wiring.get("switch") else "rail"
+        if wiring.get(name):
+            members[name, wiring[name]].add(part)
+    found = []
+    for (name, value), ports in members.items():
+        mine = [fact for fact in facts if fact.kind in LINK_LOSSES and part_of(fact.labels) in ports]
+        sick = {part_of(fact.labels) for fact in mine}
+        nodes = {fact.labels.get("node") for fact in mine}
+        if len(sick) >= max(LEAST_PORTS, COVERED * len(ports)) and len(nodes) >= LEAST_NODES:
+            found.append(Group({name: value}, tuple(mine), len(sick), len(ports), len(facts)))
+    return found
 
 
 def _is_whole(node: str, facts: Sequence[Fact], roster: Roster) -> bool:
@@ -170,7 +189,8 @@ def _is_everywhere(found: Sequence[Group], roster: Roster) -> bool:
     if any(len(values) == 1 and None not in values and "" not in values for values in homes.values()):
         return False  # one place holds them all
     whole = len(sick) >= max(BROAD_NODES, COVERED * len(roster.gpus))
-    return whole and all(_is_of_nodes(fact) and fact.labels.get("node") for fact in facts)
+    of_nodes = all(_is_of_nodes(fact) or fact.kind == "pressure" for fact in facts)
+    return whole and of_nodes and all(fact.labels.get("node") for fact in facts)
 
 
 def _is_of_place(fact: Fact) -> bool:

@@ -75,6 +75,7 @@ def _slowdown(series: Series) -> Fact | None:
         strength=min(seconds / max(last - began, 1.0), 1.0),
         value=seconds,
         base=series.points[-1][1] - seconds,
+        read_at=series.points[-1][0],
         peers=0.0,
         source=f"{NAME}{{node={quoted(labels['node'])},gpu={quoted(labels['gpu'])},reason={quoted(reason)}}}",
     )

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from pyrometer_alerting.diagnosis.conclusion import concluded
-from pyrometer_alerting.diagnosis.cost import add_up
+from pyrometer_alerting.diagnosis.cost import add_up, settled_at
 from pyrometer_alerting.diagnosis.evidence import Evidence, gather
 from pyrometer_alerting.diagnosis.examination import daily_wave_of_run, examine
 from pyrometer_alerting.diagnosis.signature import Drop
@@ -47,11 +47,10 @@ def diagnose(incident: Incident, evidence: Evidence, others: Sequence[Incident],
     """Rank the causes from the evidence, and revise the conclusion only for evidence against it."""
     before = incident.diagnosis
     shape = evidence.looked.shape() if evidence.looked is not None else None
-    onset = evidence.drops[0] if evidence.drops else None
     found = Diagnosis(
         now,
         missing=evidence.missing,
-        onset=onset if onset is not None or before is None else before.onset,
+        onset=_onset(before, evidence),
         shape=shape,
         strangers=evidence.strangers,
         facts=evidence.facts,
@@ -61,6 +60,14 @@ def diagnose(incident: Incident, evidence: Evidence, others: Sequence[Incident],
         answered=evidence.answered,
     )
     return concluded(incident, replace(found, shape=shape or (before.shape if before is not None else None)), others)
+
+
+def _onset(before: Diagnosis | None, evidence: Evidence) -> float | None:
+    """Return the onset of the episode's first drop, which is found once; None in an episode without an answer yet."""
+    known = before.onset if before is not None else None
+    seen = before.drops if before is not None else ()
+    fresh = evidence.drops[len(seen) :] if known is None else ()
+    return fresh[0] if fresh else known
 
 
 def chart_curve(frame: pd.DataFrame, expected: float, begin: float) -> ChartCurve | None:
@@ -96,10 +103,12 @@ def _begin(incident: Incident, diagnosis: Diagnosis, evidence: Evidence) -> floa
     """Return the time from which the loss counts: the drop, the beginning of a decline, else the alert."""
     begin = diagnosis.onset if diagnosis.onset is not None else incident.started_at
     looked = evidence.looked
-    if looked is not None and diagnosis.onset is None and incident.alertname == LOW:
+    kind = looked.verdict.kind if looked is not None and looked.verdict is not None else ""
+    low = kind.endswith("_from_start") or any(alert.name == LOW for alert in incident.members)
+    if looked is not None and diagnosis.onset is None and low:
         attempt = looked.frame[looked.frame["attempt"] == looked.frame["attempt"].max()]
         return min(begin, float(attempt["at"].iloc[0]))
-    if looked is None or looked.verdict is None or looked.verdict.kind != "gradual_decline":
+    if looked is None or kind != "gradual_decline":
         return begin
     return min(begin, decline_onset(looked.curve.at, looked.curve.ratio, begin))
 
@@ -121,7 +130,7 @@ def _cost(prometheus: Prometheus, incident: Incident, evidence: Evidence, begin:
             prometheus,
             incident.cluster,
             incident.run,
-            known=earlier,
+            known=_of_this_drop(earlier, evidence.drops),
             begin=begin,
             end=now,
             expected=examination.expectation.mfu,
@@ -130,6 +139,12 @@ def _cost(prometheus: Prometheus, incident: Incident, evidence: Evidence, begin:
         )
     except PrometheusError:
         return earlier  # the next diagnosis continues from there
+
+
+def _of_this_drop(known: Cost | None, drops: Sequence[float]) -> Cost | None:
+    """Return the known cost, counted on from the newest drop: what lies between two drops was no loss."""
+    is_past = known is not None and drops and drops[-1] > known.until
+    return settled_at(known, drops[-1]) if known is not None and is_past else known
 
 
 def _closed(prometheus: Prometheus, incident: Incident, diagnosis: Diagnosis, end: float) -> Diagnosis:
@@ -141,7 +156,7 @@ def _closed(prometheus: Prometheus, incident: Incident, diagnosis: Diagnosis, en
             incident.cluster,
             incident.run,
             known=diagnosis.cost,
-            begin=diagnosis.cost.until,
+            begin=diagnosis.cost.since or diagnosis.cost.until,
             end=end,
             expected=diagnosis.cost.expected,
             gpus=diagnosis.cost.gpus,

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 
-from pyrometer_alerting.diagnosis.look import LOOK_BACK_SECONDS, Look, Questions, Rank
+from pyrometer_alerting.diagnosis.look import LOOK_BACK_SECONDS, STANDS_SECONDS, Look, Questions, Rank, middle
+from pyrometer_alerting.model.alert_names import STALLS
 from pyrometer_alerting.model.fact import DOMAINS, Fact, Roster
+from pyrometer_alerting.model.incident import Incident
 from pyrometer_kit.prometheus import Series
 from pyrometer_kit.promql import quoted
 
@@ -21,6 +23,8 @@ CONFIGURATION = (
     "recompute",
     "source",
 )
+STALL = 2.0  # times the usual step: what the curve's classes call deep
+BETWEEN_STALLS_SECONDS = 300.0  # longer pauses are between two troubles
 PLANNED_SHARE = 0.3  # of the batches since the drop
 LATE_SCRAPES_SECONDS = 150.0  # two scrapes of a minute, the longest interval in use, and their delay
 FRESH_SECONDS = 15.0  # a newer sample is no silence, whatever the interval
@@ -60,6 +64,62 @@ def kept_roster(known: Roster | None, now: Roster) -> Roster:
     if known.attempt != now.attempt:
         return now
     return Roster(now.attempt, {**known.gpus, **now.gpus}, {**known.places, **now.places}, ports=known.ports)
+
+
+def stalls(incident: Incident) -> bool:
+    """Return whether the run stalls now and then, and is fast in between."""
+    return any(alert.name == STALLS and alert.firing for alert in incident.members)
+
+
+def onset_without_a_fall(questions: Questions) -> float | None:
+    """Return since when a run stands or stalls again and again, which no level of its MFU shows; None otherwise.
+
+    Raises:
+        PrometheusError: a query failed.
+    """
+    return stalls_since(questions) if stalls(questions.incident) else stopped_at(questions)
+
+
+def stalls_since(questions: Questions) -> float | None:
+    """Return when the first of the stalls began that have come one after the other since.
+
+    Raises:
+        PrometheusError: a query failed.
+    """
+    run, window = questions.of_run(), f"[{2 * LOOK_BACK_SECONDS:.0f}s]"
+    steps = [
+        point
+        for series in questions.instant(f"pyrometer_train_batch_step_seconds{run}{window}")
+        for point in series.points
+    ]
+    tags = questions.instant(f"pyrometer_train_batch_tag{run}{window}")
+    planned = {at for series in tags for at, _one in series.points}
+    usual = middle(seconds for _at, seconds in steps)
+    if usual is None:
+        return None
+    first: float | None = None
+    last = questions.now
+    for at, seconds in sorted(steps, reverse=True):
+        if seconds > STALL * usual and at not in planned:
+            if last - at > BETWEEN_STALLS_SECONDS:
+                break
+            first, last = at - seconds, at
+    return first
+
+
+def stopped_at(questions: Questions) -> float | None:
+    """Return when a run that stands should have ended the step that never ended; None while it moves.
+
+    Raises:
+        PrometheusError: a query failed.
+    """
+    run = questions.of_run()
+    last = questions.values(f"max(pyrometer_train_last_step_timestamp_seconds{run})", ()).get(())
+    if last is None or questions.now - last < STANDS_SECONDS:
+        return None
+    batches = f"pyrometer_train_batch_step_seconds{run}[{LOOK_BACK_SECONDS:.0f}s]"
+    usual = questions.values(f"max(quantile_over_time(0.5, {batches}))", (), last).get((), 0.0)
+    return min(last + usual, questions.now)
 
 
 def silent_nodes(questions: Questions) -> dict[str, float]:

@@ -20,6 +20,7 @@ BEFORE_SECONDS = 45.0  # "before the drop" is this long before its onset: three 
 # A state that was not seen for this long has ended: one look below a threshold is no end, and a node counts as silent
 # before what was last seen on it counts as over.
 GONE_SECONDS = 100.0
+STANDS_SECONDS = 60.0  # without a step of any rank
 MOST_FACTS = 400
 MOST_SUSPECTS = 160  # series of one kind whose onset is sought: the GPUs of two and a half racks
 
@@ -127,7 +128,8 @@ def merged(known: Iterable[Fact], looks: Sequence[Look], silent: Iterable[str], 
 def _continued(old: Fact, new: Fact, now: float) -> Fact:
     """Return the fact with its first onset, unless it paused for long: then it began again."""
     pause = KINDS[new.kind].pause
-    began_again = old.ended is not None and new.began is not None and new.began - old.ended > pause
+    last = old.seen_at if old.ended is None else old.ended  # nobody looked between two episodes of an incident
+    began_again = new.began is not None and new.began - last > pause
     moments = tuple(sorted({**dict(old.moments), **dict(new.moments)}.items()))[-MOST_MOMENTS:]
     if began_again:
         return replace(new, first_at=now, seen_at=now, moments=moments, before=old.before)

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pyrometer_alerting.diagnosis.look import Look, Questions, middle
+from pyrometer_alerting.diagnosis.look import STANDS_SECONDS, Look, Questions, middle
 from pyrometer_alerting.model.fact import Fact
 from pyrometer_kit.prometheus import Series
 
@@ -21,9 +21,9 @@ GREW = 0.03  # of the step more than before the drop
 ALIKE = 0.5  # ranks of one node whose lead is at least this part of the largest one slow down together
 # Longer windows average noise, but must not reach back before the drop; the shortest holds two scrapes of 15 s.
 LONGEST_SECONDS, SHORTEST_SECONDS = 300.0, 35.0
-STANDS_SECONDS = 60.0
 MOST_NODES = 4
 PARTS = ("data", "gc", "checkpoint", "eval")
+MOST_OF_IT = 0.5  # of all that garbage collection costs
 GREW_PART = 0.05  # of every step: more than a busy host shows
 
 Shares = Mapping[str, float]
@@ -167,7 +167,19 @@ def parts(questions: Questions) -> Look:
             facts.append(Fact(part, {}, strength=strength, value=usual, before=past, source=source))
         elif now[worst] > max(3 * usual, GREW_PART + usual) and worst in questions.ranks:
             facts.append(_of_worst(questions, part, now, before))
-    return Look((*facts, *_collections(questions, facts)), frozenset(PARTS))
+    return Look((*_with_collections(facts, questions),), frozenset(PARTS))
+
+
+def _with_collections(facts: Sequence[Fact], questions: Questions) -> list[Fact]:
+    """Return the facts with what garbage collection costs the run, where no rank or group has most of it.
+
+    Pauses in different steps add up over the ranks: whoever collects the most is not to blame for all.
+    """
+    own = [fact for fact in facts if fact.kind == "gc"]
+    whole = _collections(questions)
+    if own and not (whole and own[0].labels and (own[0].value or 0.0) <= MOST_OF_IT * (whole[0].value or 0.0)):
+        return list(facts)
+    return [*(fact for fact in facts if fact.kind != "gc"), *whole]
 
 
 def _of_worst(questions: Questions, part: str, now: Shares, before: Shares) -> Fact:
@@ -192,15 +204,14 @@ def _of_worst(questions: Questions, part: str, now: Shares, before: Shares) -> F
     )
 
 
-def _collections(questions: Questions, found: Iterable[Fact]) -> list[Fact]:
-    """Return what garbage collection costs the run: pauses in different steps add up over the ranks."""
-    if any(fact.kind == "gc" for fact in found):
-        return []
+def _collections(questions: Questions) -> list[Fact]:
+    """Return what garbage collection costs the run, as the rule has it."""
     query = f"max(run:pyrometer_train_gc_pause_seconds:loss_ratio{questions.of_run()})"
     loss = questions.values(query, ()).get((), 0.0)
     if loss <= 0.02:  # as the rule TrainGarbageCollection has it
         return []
-    before = questions.values(query, (), questions.before).get(())
+    # A run that did not collect before the drop lost nothing by it.
+    before = questions.values(query, (), questions.before).get((), 0.0 if questions.onset is not None else None)
     chronic = before is not None and loss - before <= 0.01
     return [
         Fact("gc", {}, "loss", chronic=chronic, strength=min(loss / 0.1, 1.0), value=loss, before=before, source=query)

@@ -58,7 +58,7 @@ SPEAKS_AGAINST: Mapping[str, frozenset[str]] = {
     "gradual_decline": frozenset({"checkpoint", "pcie"}),
     "frequent_dips": frozenset({"checkpoint", "pcie"}),
     "noisy": frozenset({"pcie", "checkpoint"}),
-    "step_down": frozenset({"gc", "checkpoint"}),
+    "step_down": frozenset({"checkpoint"}),
     "spell": frozenset({"gc"}),
     "stopped": frozenset({"throttle", "gc"}),
 }
@@ -68,7 +68,9 @@ def candidates(facts: Sequence[Fact], case: Case, weights: Weights | None = None
     """Return the candidates, the likeliest first, each with its features."""
     figures = weights or Weights()
     context = [fact for fact in facts if KINDS[fact.kind].family == "context"]
-    weighed = [_weighed(candidate, facts, context, case, figures) for candidate in built(facts, case.roster)]
+    weighed = [
+        _weighed(candidate, facts, context, case, figures) for candidate in built(facts, case.roster, case.drops)
+    ]
     return sorted(weighed, key=lambda one: (-one.logit, one.part))
 
 
@@ -80,6 +82,7 @@ def _weighed(
     _weigh_time(candidate, case, features, against)
     _weigh_kind(candidate, context, case, features, against)
     _weigh_waits(candidate, facts, case, features, against)
+    _weigh_turns(candidate, facts, case, features, against)
     _weigh_curve(candidate, case, features, against)
     if candidate.labels.get("node") and case.roster.gpus and candidate.labels["node"] not in case.roster.gpus:
         features["left_by_run"] = 1.0
@@ -128,7 +131,7 @@ def _weigh_end(facts: Sequence[Fact], case: Case, features: dict[str, float], ag
     ends = [at for at in last if at is not None]
     if not facts or len(ends) < len(last):
         return
-    drop, ended = min(case.drops, default=None), max(ends)
+    drop, ended = case.present_drop, max(ends)
     if drop is not None and drop - ended > LATE_SECONDS:
         features["ended_before_drop"] = 1.0
         against.append(wording.ended_before(drop - ended))
@@ -259,6 +262,28 @@ def _weigh_waits(
     elif candidate.family in ("throttle", "pcie", "host", "gpu"):
         features["others_waited_for"] = max(fact.strength for fact in waits)
         against.append(wording.waits_elsewhere(waits[0]))
+
+
+def _weigh_turns(
+    candidate: Candidate, facts: Sequence[Fact], case: Case, features: dict[str, float], against: list[str]
+) -> None:
+    """Weigh a part that the run waited for, and then for another one: parts that take turns have a common reason."""
+    mine = [fact for fact in candidate.facts if fact.kind == "least_wait"]
+    if not mine or len(mine) < len(candidate.facts):
+        return
+    for other in facts:
+        elsewhere = other.kind == "least_wait" and not meet(other.labels, candidate.labels, case.roster)
+        if elsewhere and not other.chronic and any(_apart(fact, other) for fact in mine):
+            features["takes_turns"] = 1.0
+            against.append(wording.takes_turns(other))
+            return
+
+
+def _apart(one: Fact, other: Fact) -> bool:
+    """Return whether one of two states was over, as far as was looked, before the other was first seen."""
+    return any(
+        first.ended is not None and first.ended < second.first_at for first, second in ((one, other), (other, one))
+    )
 
 
 def _weigh_curve(candidate: Candidate, case: Case, features: dict[str, float], against: list[str]) -> None:

@@ -94,15 +94,13 @@ FEATURES: Mapping[str, float] = {
     "single_event": -1.4,
     "since_drop": 1.0,
     "left_by_run": -2.0,
-    "covers_all": 0.5,
-    "covers_few": -0.6,
     "untouched": -3.0,
     "touch_unknown": -0.5,
     "curve_for": 0.4,
     "curve_against": -0.6,
     "run_stands": 1.0,
     "symptom_names_it": 1.5,
-    "explained_by_another": -2.0,
+    "takes_turns": -3.5,
 }
 
 # An alert weighs as the severity that its rule has as a cause (model/named_causes.py, 0 to 120), on this scale.

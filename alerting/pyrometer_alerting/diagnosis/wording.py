@@ -14,7 +14,6 @@ from pyrometer_alerting.model.text import clock_utc, duration, percent
 SLOWDOWNS = frozenset({"hw_thermal", "sw_thermal", "hw_power_brake", "hw_slowdown"})
 SHARES = frozenset({"clocks_setting", "power_cap", "board_limit", "reliability"})
 MOST_SENTENCES = 6
-SCRAPE_SECONDS = 5.0  # as in compose/prometheus
 SAME_WAIT = 0.005  # of the step
 _PARTS = {"data": "data loading", "gc": "garbage collection", "checkpoint": "a checkpoint", "eval": "evaluation"}
 
@@ -90,7 +89,8 @@ def _extent(group: Group, roster: Roster) -> str:
             f"{len(parts)} of the run's {roster.size} GPUs, " if what == "GPUs" and roster.size >= len(parts) else ""
         )
         return f"{counted}{len(nodes)} of the run's {max(len(roster.gpus), len(nodes))} nodes"
-    return f"{group.sick} of the run's {group.of} nodes there"
+    there = "ports" if {"switch", "rail"} & set(group.labels) else "nodes"
+    return f"{group.sick} of the run's {group.of} {there} there"
 
 
 def _sentence(fact: Fact, group: Group) -> str:
@@ -100,8 +100,7 @@ def _sentence(fact: Fact, group: Group) -> str:
 
 def _slowdown(fact: Fact, group: Group) -> str:
     name = KINDS[fact.kind].name
-    # The counter was read by the newest scrape, which is up to an interval old.
-    until = fact.seen_at - SCRAPE_SECONDS if fact.ended is None else fact.ended
+    until = fact.ended if fact.ended is not None else fact.read_at if fact.read_at is not None else fact.seen_at
     share = min((fact.value or 0.0) / max(until - (fact.began or until), 1.0), 1.0)
     reason = name if len(group.facts) > 1 or fact.kind == "hw_slowdown" else "throttled"
     began = f"since before {clock_utc(fact.began)}" if fact.chronic and fact.began is not None else since(fact)
@@ -183,7 +182,7 @@ def _alert(fact: Fact) -> str:
 
 
 def _least_wait(fact: Fact) -> str:
-    if fact.value is None or fact.peers is None:
+    if fact.value is None or fact.peers is None or fact.value >= fact.peers:
         return ""
     waits = "waits" if fact.detail.startswith("rank ") else "wait"
     sentence = f"{fact.detail} {waits} least: {percent(fact.value)} of the step, {percent(fact.peers)} the median rank"
@@ -301,6 +300,11 @@ def many_others(count: int) -> str:
 def waits_elsewhere(fact: Fact) -> str:
     """Return whom the run waits for instead."""
     return f"the ranks wait for {fact.detail} on {fact.labels.get('node', 'another node')}, not for this one"
+
+
+def takes_turns(fact: Fact) -> str:
+    """Return which part the run waited for before or after this one."""
+    return f"the ranks waited for {fact.detail} on {fact.labels.get('node', 'another node')} as well, at another time"
 
 
 def blip(seconds: float) -> str:

@@ -30,6 +30,10 @@ OUR_RECEIVER, OUR_ALERT = "receiver:", "heard:"
 _REPLY_EVENTS = frozenset(
     {"reopened", "resumed", "again", "worse", "joined", "resolved"}
 )  # events that get a reply; all others only edit
+# An edit that nobody waits for comes so long after the last call on the message: alerts come and go while a trouble
+# lasts, and more than six calls in ten minutes are noise. A trouble that spreads is told of the sooner the younger it
+# is, after 5 s, 15 s, 45 s, ...; a run's message tells of its cause, which the diagnosis has shown at once.
+MEMBERS_SECONDS, LEAST_GROWN_SECONDS = 300.0, 5.0
 
 
 @dataclass
@@ -50,13 +54,13 @@ class Intake:
         self.topology = Topology()
         self.routing = Routing()
 
-    def apply(self, delivery: Delivery) -> Outcome:
-        """Store everything in the delivery, atomically.
+    def apply(self, delivery: Delivery, received_at: float | None = None) -> Outcome:
+        """Store everything in the delivery, atomically; it arrived now, or at `received_at`.
 
         Raises:
             StoreError: nothing of it was stored.
         """
-        now = self._clock.wall()
+        now = self._clock.wall() if received_at is None else received_at
         outcome = Outcome()
         counts = {"applied": 0, "stale": 0, "repeated": 0}
         with self._store.transaction() as tx:
@@ -157,7 +161,7 @@ class Intake:
         opened = {
             change.incident.id: change
             for change in changes
-            if change.incident.firing and {"opened", "reopened", "grown"} & set(change.events)
+            if change.incident.firing and {"opened", "reopened", "grown", "refired"} & set(change.events)
         }
         if not opened:
             return changes
@@ -208,7 +212,13 @@ def announce(
     incident = change.incident
     if not incident.is_posted:
         return
-    tx.outbox.request(incident.id, now, not_before, incident.channel)
+    if {"opened", *_REPLY_EVENTS} & set(change.events) or not tx.outbox.is_posted(incident.id):
+        tx.outbox.request(incident.id, now, not_before, incident.channel)
+    else:
+        spreads = "grown" in change.events and not incident.wants_diagnosis
+        age = 2 * max(now - incident.received_at, 0.0)
+        spacing = min(max(age, LEAST_GROWN_SECONDS), MEMBERS_SECONDS) if spreads else MEMBERS_SECONDS
+        tx.outbox.refresh(incident.id, now, spacing, incident.channel)
     for event in change.events:
         if event in _REPLY_EVENTS:
             message = replies.event(routing.redacted(incident), event)

@@ -51,7 +51,7 @@ class MissedAlertScan:
             incidents = tx.recent_incidents(since - SLACK_SECONDS)
             names = set(tx.facts(OUR_ALERT))
             tx.save_fact(SWEPT_FACT, repr(until))
-        ours = [spans for spans in series if _is_ours(spans.labels, names)]
+        ours = [spans for spans in series if is_ours(spans.labels, names)]
         spans = dict(_undelivered(ours, incidents, until))
         return missed(spans, since, until, outage=self._outage(since, until)) if spans else None
 
@@ -70,7 +70,7 @@ class MissedAlertScan:
         return next((why for start, end, why in self._outages if start <= until and end >= since - SLACK_SECONDS), "")
 
 
-def _is_ours(labels: Mapping[str, str], names: Collection[str]) -> bool:
+def is_ours(labels: Mapping[str, str], names: Collection[str]) -> bool:
     """Return whether an alert is for us: its name was delivered before, or it is from our own rules."""
     return labels.get("alertname") in names or labels.get("component") in _COMPONENTS
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pyrometer_alerting.model.incident import Alert
+from pyrometer_alerting.model.text import utc
 
 _PREFIX = "pyrometer-"
 PATH_DEAD = "AlertPathDead"
 MISSED = "AlertsMissed"
 OVERSIZED = "DeliveryOversized"
+LOST = "StateLost"
 
 
 def is_own(fingerprint: str) -> bool:
@@ -80,4 +82,24 @@ def oversized(limit: str, now: float) -> Alert:
         f"Alertmanager sent more than {limit} at once. See Alertmanager for what is missing.",
         severity="warning",
         starts_at=now,
+    )
+
+
+def state_lost(why: str, kept: str, since: float, taken: int | None, now: float) -> Alert:
+    """Build the alert for a lost database; `taken` alerts were taken from Alertmanager, None if it was silent."""
+    asked = (
+        "Alertmanager does not answer; all that fires there is taken when it does."
+        if taken is None
+        else f"{taken} alert{'s' if taken != 1 else ''} that fire were taken from Alertmanager."
+    )
+    when = f" Changes after {utc(since)} may be missing." if since else " All that it knew may be missing."
+    return own_alert(
+        LOST,
+        "The alerting service lost some of what it knew: messages from before may stay as they are",
+        f"At {utc(now)}: {why}{f'; {kept}' if kept else ''}.{when} {asked} What fires may have a second message; older"
+        " messages, acknowledgements and replies that the database no longer has are not edited any more.",
+        severity="warning",
+        starts_at=now,
+        ends_at=now,
+        at=str(int(now)),
     )

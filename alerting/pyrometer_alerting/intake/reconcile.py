@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from pyrometer_alerting.intake.intake import CLUSTER_WATCHDOG, OUR_RECEIVER, Intake, Outcome
-from pyrometer_alerting.intake.missed import MissedAlertScan
+from pyrometer_alerting.intake.intake import CLUSTER_WATCHDOG, OUR_ALERT, OUR_RECEIVER, Intake, Outcome
+from pyrometer_alerting.intake.missed import MissedAlertScan, is_ours
 from pyrometer_alerting.intake.own_alerts import PATH_DEAD, is_own, path_dead
+from pyrometer_alerting.intake.refill import due_loss, is_refill_due, refilled
 from pyrometer_alerting.intake.upstream import Upstream, ask_upstream, muted_note
 from pyrometer_alerting.model.alert_names import WATCHDOG
 from pyrometer_alerting.model.incident import Alert, Incident
-from pyrometer_alerting.sources.alertmanager import Alertmanager
+from pyrometer_alerting.sources.alertmanager import ActiveAlert, Alertmanager
 from pyrometer_alerting.sources.topology import topology
 from pyrometer_alerting.state.lifecycle import LAGGING_SECONDS
 from pyrometer_alerting.state.metrics import Metrics
@@ -112,6 +113,7 @@ class Reconciler:
         outcome = Outcome()
         with self._store.transaction() as tx:
             self._check_watchdog(tx, upstream, now, outcome)
+            self._refill(tx, upstream, now, outcome)
             self._settle_doubts(tx, upstream, now, outcome)
             self._take_undelivered(tx, upstream, now, outcome)
             for incident in tx.recent_incidents(float("inf")):
@@ -161,19 +163,42 @@ class Reconciler:
 
     def _take_undelivered(self, tx: Transaction, upstream: Upstream, now: float, outcome: Outcome) -> None:
         """Take in alerts that are ours, not muted, long active in every Alertmanager and never delivered."""
-        if not upstream.asked_all:
-            return
-        ours = set(tx.facts(OUR_RECEIVER))
-        for fingerprint, active in upstream.views[0].items():
-            if not ours & set(active.receivers):
-                continue
-            known, heard = tx.known_alert(fingerprint)
-            late = now - max(active.starts_at, heard) > self._pace.undelivered
-            if (known is not None and known.firing) or not late or active.labels.get("alertname") == WATCHDOG:
-                continue
-            if len(upstream.known(fingerprint)) == len(upstream.views) and not active.muted:
-                alert = Alert(fingerprint, True, active.labels, active.annotations, active.starts_at)  # noqa: FBT003
+        receivers = set(tx.facts(OUR_RECEIVER))
+        for alert, active in self._not_known(tx, upstream):
+            _, heard = tx.known_alert(alert.fingerprint)
+            late = now - max(alert.starts_at, heard) > self._pace.undelivered
+            if late and receivers & set(active.receivers):
                 self._correct(tx, "undelivered", [alert], now, outcome)
+
+    def _refill(self, tx: Transaction, upstream: Upstream, now: float, outcome: Outcome) -> None:
+        """After the database was lost or damaged, take all that fires, and report to the channel once."""
+        taken = 0
+        if is_refill_due(tx) and (upstream.asked_all or not self._alertmanagers):
+            receivers, names = set(tx.facts(OUR_RECEIVER)), set(tx.facts(OUR_ALERT))
+            alerts = [
+                alert
+                for alert, active in self._not_known(tx, upstream)
+                if receivers & set(active.receivers) or is_ours(alert.labels, names)
+            ]
+            taken = len(alerts)
+            if alerts:
+                self._correct(tx, "refilled", alerts, now, outcome)
+            refilled(tx)
+        loss = due_loss(tx, taken, now)
+        if loss is not None:
+            self._correct(tx, "lost", [replace(loss, firing=True, ends_at=None)], now, outcome)
+            self._correct(tx, "lost", [loss], now, outcome)
+
+    @staticmethod
+    def _not_known(tx: Transaction, upstream: Upstream) -> Iterator[tuple[Alert, ActiveAlert]]:
+        """Yield what is active and not muted in every Alertmanager, and does not fire here."""
+        for fingerprint, active in upstream.views[0].items() if upstream.asked_all else ():
+            known, _heard = tx.known_alert(fingerprint)
+            if (known is not None and known.firing) or active.labels.get("alertname") == WATCHDOG or active.muted:
+                continue
+            if len(upstream.known(fingerprint)) == len(upstream.views):
+                alert = Alert(fingerprint, True, active.labels, active.annotations, active.starts_at)  # noqa: FBT003
+                yield alert, active
 
     def _close_gone(
         self, tx: Transaction, incident: Incident, upstream: Upstream, now: float, outcome: Outcome

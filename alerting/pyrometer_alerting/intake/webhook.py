@@ -14,6 +14,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from pyrometer_alerting.model.incident import Alert
@@ -37,13 +38,17 @@ class BadDelivery(Exception):  # noqa: N818 - named for what arrived, not for us
 
 @dataclass(frozen=True)
 class Delivery:
-    """One webhook call; `digest` is equal for two deliveries with the same content (peers differ in externalURL)."""
+    """One webhook call; `digest` is equal for two of the same content (peers differ in externalURL)."""
 
     receiver: str
     group: str
     alerts: tuple[Alert, ...]
     truncated: int
-    digest: str
+
+    @cached_property
+    def digest(self) -> str:
+        """A hash of the content, made when it is compared and not while Alertmanager waits."""
+        return _digest(self.alerts, self.truncated)
 
 
 def parse(body: bytes) -> Delivery:
@@ -63,7 +68,7 @@ def parse(body: bytes) -> Delivery:
     dropped += len(raw) - len(alerts)
     # Alertmanager quotes the name as in a regular expression: `web.hook` arrives as `web\.hook`.
     receiver = re.sub(r"\\(.)", r"\1", _text(document.get("receiver")))
-    return Delivery(receiver=receiver, group=group, alerts=alerts, truncated=dropped, digest=_digest(alerts, dropped))
+    return Delivery(receiver=receiver, group=group, alerts=alerts, truncated=dropped)
 
 
 def _document(body: bytes) -> Mapping[str, Any]:
@@ -108,6 +113,8 @@ def _strings(index: int, name: str, value: object) -> dict[str, str]:
 
 def _text(value: object) -> str:
     """Return text that UTF-8 can carry (JSON may hold lone surrogates), cut to MAX_VALUE."""
+    if type(value) is str and value.isascii() and len(value) <= MAX_VALUE:  # nearly all of them
+        return value
     return value[:MAX_VALUE].encode("utf-8", "replace").decode() if isinstance(value, str) else ""
 
 

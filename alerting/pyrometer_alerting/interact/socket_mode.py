@@ -7,27 +7,60 @@ import logging
 import socket
 import threading
 from collections.abc import Mapping
+from http.client import HTTPException
 from typing import Any
 
 from slack_sdk import WebClient
-from slack_sdk.errors import SlackClientError
+from slack_sdk.errors import SlackApiError, SlackClientError
 from slack_sdk.socket_mode.builtin.client import SocketModeClient
 from slack_sdk.socket_mode.client import BaseSocketModeClient
 from slack_sdk.socket_mode.request import SocketModeRequest
 from slack_sdk.socket_mode.response import SocketModeResponse
 
+from pyrometer_alerting.deliver.breaker import Breaker
+from pyrometer_alerting.deliver.slack import SlackFailure, Trouble
 from pyrometer_alerting.interact.interactions import Interactions
+from pyrometer_kit.clock import Clock
 
 _log = logging.getLogger(__name__)
 
 AGAIN_SECONDS = 10.0
 
 
+class _Client(SocketModeClient):
+    """Asks for a new connection only when the breaker lets it: slack_sdk alone tries every few seconds for ever."""
+
+    breaker: Breaker
+    clock: Clock
+
+    def issue_new_wss_url(self) -> str:
+        """Call apps.connections.open.
+
+        Raises:
+            SlackClientError, OSError, HTTPException: it failed, or Slack is away and was not called.
+        """
+        now = self.clock.wall()
+        if now < self.breaker.open_until:
+            raise SlackClientError(f"Slack is away, next attempt in {self.breaker.open_until - now:.0f} s")
+        try:
+            address = super().issue_new_wss_url()
+        except SlackApiError:
+            raise  # Slack is there, and refuses
+        except (SlackClientError, OSError, HTTPException) as error:
+            self.breaker.record(SlackFailure(Trouble.SAFE, type(error).__name__), now)
+            raise
+        self.breaker.close()
+        return address
+
+
 class Listener:
     """Keeps one connection to Slack and passes its requests to the interactions."""
 
-    def __init__(self, app_token: str, web: WebClient, interactions: Interactions) -> None:
+    def __init__(
+        self, app_token: str, web: WebClient, interactions: Interactions, *, breaker: Breaker, clock: Clock
+    ) -> None:
         self._app_token, self._web, self._interactions = app_token, web, interactions
+        self._breaker, self._clock = breaker, clock
         self._client: SocketModeClient | None = None
         self._stopping = threading.Event()
 
@@ -39,7 +72,8 @@ class Listener:
     def run(self) -> None:
         """Connect, retrying until it works; after that the client reconnects on its own."""
         quiet = logging.getLogger("pyrometer_alerting.slack_sdk")
-        client = SocketModeClient(self._app_token, logger=quiet, web_client=self._web, concurrency=4)
+        client = _Client(self._app_token, logger=quiet, web_client=self._web, concurrency=4)
+        client.breaker, client.clock = self._breaker, self._clock
         client.proxy = self._web.proxy
         client.socket_mode_request_listeners.append(self._on_request)
         self._client = client

@@ -12,10 +12,11 @@ HARDWARE = frozenset({"gpu", "nic", "host"})
 WIDE = ("switch", "rail", "rack")
 FELL = "TrainMfuDropped"  # fires when a run becomes slower; the other symptoms see a run that is slow or has stopped
 LOW = "TrainMfuLow"  # the run was slow from its start
+STALLS = "TrainStalls"  # the run is as fast as ever between its stalls
 # The alerts that one slow or stopped run raises one after the other: they form one incident, whose cause is sought.
 RUN_SYMPTOMS = frozenset({
-    FELL, LOW, "TrainStalled", "TrainStraggler", "TrainGarbageCollection", "NcclHang", "NcclRankMissing",
-    "NcclStraggler", "NcclBandwidthDropped",
+    FELL, LOW, STALLS, "TrainMfuUneven", "TrainStalled", "TrainStraggler", "TrainGarbageCollection", "TrainRunDied",
+    "NcclHang", "NcclRankMissing", "NcclStraggler", "NcclBandwidthDropped",
 })  # fmt: skip
 WATCHDOG = "Watchdog"
 

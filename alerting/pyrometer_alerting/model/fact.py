@@ -38,6 +38,7 @@ class Fact:
     peers: float | None = None
     before: float | None = None
     base: float | None = None  # of a counter of seconds: its reading before the onset
+    read_at: float | None = None  # the time of its newest sample, which is old on a node that does not report
     moments: tuple[tuple[float, float], ...] = ()
     source: str = ""
     first_at: float = 0.0

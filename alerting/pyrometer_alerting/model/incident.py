@@ -69,12 +69,18 @@ class Shape:
 
 @dataclass(frozen=True)
 class Cost:
-    """GPU-hours lost up to `until` on this many GPUs, against this expected MFU (a ratio)."""
+    """GPU-hours lost from `since` to `until` on this many GPUs, against this expected MFU (a ratio).
+
+    `settled` of them were lost up to `settled_until`: what came later is counted again, as batches may arrive late.
+    """
 
     gpu_hours: float
     gpus: int
     expected: float
     until: float
+    since: float | None = None
+    settled: float = 0.0
+    settled_until: float | None = None
 
 
 @dataclass(frozen=True)
@@ -118,9 +124,15 @@ class Diagnosis:
         """True if the first cause is one that people can confirm or deny: not `unknown`."""
         return bool(self.causes) and bool(self.causes[0].cause)
 
+    @property
+    def lead(self) -> tuple[str, str, bool]:
+        """The part that is blamed first and what kind of trouble it has, if any is, and whether the run stands."""
+        part, family = (self.causes[0].part, self.causes[0].family) if self.names_cause else ("", "")
+        return part, family, self.shape is not None and self.shape.kind == "stopped"
+
     def signature(self) -> tuple[object, ...]:
-        """Return a key that is equal for two diagnoses between which a reader would not decide otherwise."""
-        first = tuple((cause.part, cause.cause) for cause in self.causes[:1])
+        """Return a key that is equal for two diagnoses of which a reader need not be told both."""
+        first = tuple((cause.part, cause.cause, cause.confidence) for cause in self.causes[:1])
         others = frozenset((cause.part, cause.cause) for cause in self.causes[1:])
         silent = frozenset(self.roster.silent) if self.roster is not None else frozenset()
         curve = self.shape is not None and self.shape.is_known, self.shape is not None and self.shape.kind == "stopped"
@@ -197,9 +209,15 @@ def part_of(labels: Mapping[str, str]) -> str:
 
 
 def culprits(incident: Incident) -> list[str]:
-    """Return the parts to blame: from the diagnosis, the shared domain, the members' own; never `unknown`."""
+    """Return the parts to blame: from the diagnosis, the shared domain, the members' own; never `unknown`.
+
+    Where the diagnosis names a cause that is no single part's, it blames none.
+    """
     own = [part_of(alert.labels) for alert in incident.members if alert.firing == incident.firing]
-    diagnosed = [cause.part for cause in incident.diagnosis.causes if cause.labels] if incident.diagnosis else []
+    causes = incident.diagnosis.causes if incident.diagnosis else ()
+    if causes and causes[0].cause and not causes[0].labels:
+        return []
+    diagnosed = [cause.part for cause in causes if cause.labels]
     return list(dict.fromkeys(part for part in [*diagnosed, incident.domain, *own] if part))
 
 

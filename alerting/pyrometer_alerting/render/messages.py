@@ -195,7 +195,8 @@ def _lost(incident: Incident, before: str = "") -> str:
     cost = incident.diagnosis.cost if incident.diagnosis is not None else None
     if cost is None or cost.gpu_hours < 0.005:
         return ""
-    return f"{before}{text.amount(cost.gpu_hours)} GPU-hours lost{' so far' if incident.firing else ''}"
+    episodes = f" in {len(incident.episodes) + 1} episodes" if incident.episodes else ""
+    return f"{before}{text.amount(cost.gpu_hours)} GPU-hours lost{episodes}{' so far' if incident.firing else ''}"
 
 
 def cause_line(cause: Cause) -> str:

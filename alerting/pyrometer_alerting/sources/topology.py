@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyrometer_alerting.model.alert_names import WIDE
-from pyrometer_alerting.model.incident import Alert
 from pyrometer_alerting.state.correlation import Topology
 from pyrometer_kit.prometheus import Prometheus, Series
 from pyrometer_kit.promql import matching, quoted
@@ -26,7 +25,7 @@ def topology(prometheus: Prometheus, now: float) -> Topology:
         PrometheusError: a query failed.
     """
     racks = {
-        (series.labels.get("cluster", ""), series.labels["node"]): series.labels["rack"]
+        (series.labels.get("cluster", ""), series.labels.get("node", "")): series.labels.get("rack", "")
         for series in prometheus.instant(_RACKS, now)
     }
     ports = {}
@@ -38,6 +37,7 @@ def topology(prometheus: Prometheus, now: float) -> Topology:
     return Topology(racks, ports)
 
 
+MANY = 3  # ports that lost their link at one switch: a leaf has 16 and more, and three don't fail by chance
 LOST_SECONDS = 900  # in which a link that came back still counts as lost: as far back as a drop's onset is sought
 
 
@@ -65,15 +65,36 @@ def scope_of(labels: Mapping[str, str]) -> tuple[str, str]:
     return next(((name, labels[name]) for name in WIDE if labels.get(name)), ("cluster", ""))
 
 
-def ports_at(
-    prometheus: Prometheus, cluster: str, nodes: Sequence[str], alerts: Iterable[Alert], now: float
-) -> tuple[Port, ...]:
-    """Return the run's ports at the switches and rails that these alerts name; without any, nothing is queried.
+def shared_places(
+    prometheus: Prometheus, cluster: str, parts: Iterable[Mapping[str, str]], now: float
+) -> set[tuple[str, str]]:
+    """Return the switches, and the rails where no switch is known, that at least MANY of these ports are at.
 
     Raises:
         PrometheusError: a query failed.
     """
-    scopes = {scope_of(alert.labels) for alert in alerts}
+    wanted = {tuple(labels.get(name, "") for name in ("node", "device", "port")) for labels in parts}
+    if len(wanted) < MANY:
+        return set()
+    where = matching("node", sorted({node for node, _device, _port in wanted}))
+    found = prometheus.instant(f"{_PORTS}".replace("_info)", f"_info{{cluster={quoted(cluster)},{where}}})"), now)
+    places = [
+        ("switch", series.labels["switch"]) if series.labels.get("switch") else ("rail", series.labels.get("rail", ""))
+        for series in found
+        if _key(series) in wanted
+    ]
+    return {place for place in places if place[1] and places.count(place) >= MANY}
+
+
+def ports_at(
+    prometheus: Prometheus, cluster: str, nodes: Sequence[str], scopes: Iterable[tuple[str, str]], now: float
+) -> tuple[Port, ...]:
+    """Return the run's ports at these switches and rails, such as ("switch", "leaf-12"); without any, ask nothing.
+
+    Raises:
+        PrometheusError: a query failed.
+    """
+    scopes = set(scopes)
     ports: dict[tuple[str, ...], Port] = {}
     for kind in ("switch", "rail"):
         if names := sorted(name for scope, name in scopes if scope == kind):

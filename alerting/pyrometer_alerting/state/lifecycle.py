@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from pyrometer_alerting.model.alert_names import RUN_SYMPTOMS
-from pyrometer_alerting.model.incident import SEVERITIES, Alert, Incident
+from pyrometer_alerting.model.incident import SEVERITIES, Alert, Diagnosis, Incident
 
 # A key that fires again this soon after its resolve is the same trouble: flapping belongs into one message.
 REOPEN_SECONDS = 30 * 60
@@ -22,9 +22,10 @@ LAGGING_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Change:
-    """The result of a delivery for an incident; `events` are worth a reply.
+    """The result of a delivery for an incident.
 
-    The events are opened, reopened, resumed, worse, grown, again (a run is slow once more) and resolved.
+    The events are opened, reopened, resumed, worse, grown (by an alert that it did not have), refired (one that it
+    had), again (a run is slow once more) and resolved.
     """
 
     incident: Incident
@@ -107,7 +108,7 @@ def _reopen(latest: Incident, members: tuple[Alert, ...], firing: Sequence[Alert
         episodes=(*latest.episodes, ended)[-MAX_EPISODES:],
         members=members,
         severity=worst([*firing]),
-        diagnosis=None,
+        diagnosis=_carried_on(latest.diagnosis, latest.resolved_at),
         acknowledged="",  # an acknowledgement of the last episode does not cover this one
         note="",
     )
@@ -125,12 +126,24 @@ def _continue(latest: Incident, members: tuple[Alert, ...], truncated: int, now:
     if rank(severity) > rank(latest.severity):
         events.append("worse")
     if len(firing) > sum(alert.firing for alert in latest.members):
-        events.append("grown")
+        known = {alert.fingerprint for alert in latest.members}
+        events.append("refired" if all(alert.fingerprint in known for alert in firing) else "grown")
     if _drops_again(latest, firing):
-        # The cause of the first drop must explain this one again.
-        incident = replace(incident, diagnosis=None)
+        over = max((alert.ends_at or now for alert in _symptoms(latest).values()), default=now)
+        incident = replace(incident, diagnosis=_carried_on(latest.diagnosis, over))
         events.append("again")
     return Change(incident, tuple(events))
+
+
+def _carried_on(diagnosis: Diagnosis | None, over: float | None) -> Diagnosis | None:
+    """Return the diagnosis of an episode that is over, for the next one: its facts stay, and the drop is another one.
+
+    The cause of the first drop must explain the second: what ended with the first speaks against itself then.
+    """
+    if diagnosis is None:
+        return None
+    recovered = over if diagnosis.recovered is None else diagnosis.recovered
+    return replace(diagnosis, onset=None, recovered=recovered, revision="", shape=None)
 
 
 def _drops_again(latest: Incident, firing: Iterable[Alert]) -> bool:
@@ -138,15 +151,19 @@ def _drops_again(latest: Incident, firing: Iterable[Alert]) -> bool:
 
     An alert that a lagging peer still reports, with its old start, is the same drop: evidence of now would not show it.
     """
-    symptoms = {
-        alert.fingerprint: alert for alert in latest.members if alert.name in RUN_SYMPTOMS and alert.labels.get("run")
-    }
+    symptoms = _symptoms(latest)
     if not symptoms or any(alert.firing for alert in symptoms.values()):
         return False
     slow = [alert for alert in firing if alert.name in RUN_SYMPTOMS and alert.labels.get("run")]
     return any(
         alert.fingerprint not in symptoms or not _had_not_ended(alert, symptoms[alert.fingerprint]) for alert in slow
     )
+
+
+def _symptoms(incident: Incident) -> dict[str, Alert]:
+    """Return the run's own alerts by fingerprint."""
+    own = (alert for alert in incident.members if alert.name in RUN_SYMPTOMS and alert.labels.get("run"))
+    return {alert.fingerprint: alert for alert in own}
 
 
 def _merged(before: Sequence[Alert], alerts: Sequence[Alert]) -> tuple[Alert, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pyrometer_alerting.model.incident import Incident
+from pyrometer_alerting.model.incident import Incident, culprits, part_of
 from pyrometer_alerting.state.correlation import merged_incident
 from pyrometer_alerting.state.lifecycle import Change, rank
 from pyrometer_alerting.state.store import Transaction
@@ -14,10 +14,12 @@ from pyrometer_alerting.state.store import Transaction
 def merge_incidents(tx: Transaction, incidents: Sequence[Incident], domain: str, now: float) -> Change:
     """Merge incidents; the caller saves the result. Unposted ones disappear, posted ones become pointers to it.
 
-    The events are those of the surviving message: `worse` pings, `joined` becomes a reply.
+    The events are those of the surviving message: `worse` pings, `joined` becomes a reply. An alert that nobody was
+    told of, on a part that the message blames already, is `grown`: its readers know.
     """
     ordered = sorted(incidents, key=lambda incident: (not tx.outbox.is_posted(incident.id), incident.received_at))
     survivor, *others = ordered
+    told = any(tx.outbox.is_posted(other.id) for other in others)
     result = merged_incident(ordered, domain)
     for other in others:
         _absorb(tx, other, result, now)
@@ -26,7 +28,9 @@ def merge_incidents(tx: Transaction, incidents: Sequence[Incident], domain: str,
     if rank(result.severity) > rank(survivor.severity):
         return Change(result, ("worse",))
     news = _firing(result) - _firing(survivor)
-    return Change(result, ("joined",) if news else ("grown",))
+    known = set(culprits(survivor)) if survivor.wants_diagnosis else set()
+    known_parts = all(part_of(alert.labels) in known for other in others for alert in other.members)
+    return Change(result, ("joined",) if news and (told or not known_parts) else ("grown",))
 
 
 def _firing(incident: Incident) -> set[str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
 # From "the settle time" to "an outage of Slack": docs/design.md asks for fault to Slack in 10 s, of which 1 s is ours.
@@ -57,7 +58,8 @@ SIGNATURES = Family(
 CORRECTIONS = Family(
     "pyrometer_alerting_reconcile_corrections_total",
     "counter",
-    "Corrections after polling Alertmanager: closed, refired, undelivered, missed, watchdog.",
+    "Corrections after polling Alertmanager: closed, refired, undelivered, missed, watchdog; refilled and lost after a"
+    " loss of the database.",
     ("kind",),
 )
 PICTURES = Family(
@@ -103,6 +105,16 @@ GAUGES = (
         "When the Watchdog alert last arrived; absent before the first one.",
     ),
     Family(
+        "pyrometer_alerting_store_writable",
+        "gauge",
+        "1 while the service's database can be written, 0 while /-/ready refuses.",
+    ),
+    Family(
+        "pyrometer_alerting_backup_last_success_timestamp_seconds",
+        "gauge",
+        "When the newest daily copy of the database was made; absent before the first one.",
+    ),
+    Family(
         "pyrometer_run_signature",
         "gauge",
         "Confidence, 0-1, that a run's MFU curve has this signature now.",
@@ -135,8 +147,10 @@ class Metrics:
         """Read {name: {labels: value}} from `source` at each scrape."""
         self.registry.register(_Gauges(source))
 
-    def render(self) -> bytes:
-        """Return the text of /metrics."""
+    def render(self, *, as_openmetrics: bool = False) -> bytes:
+        """Return the text of /metrics: format 0.0.4, or OpenMetrics 1.0."""
+        if as_openmetrics:
+            return bytes(openmetrics.generate_latest(self.registry))  # type: ignore[no-untyped-call]
         return generate_latest(self.registry)
 
     def _counter(self, family: Family) -> Counter:

@@ -85,6 +85,12 @@ class Outbox:
             (not_before, not_before, not_before, not_before, incident_id),
         )
 
+    def refresh(self, incident_id: str, now: float, spacing: float, target: str = "") -> None:
+        """Request an edit that nobody waits for: so many seconds after the last call on the message at the earliest."""
+        root = self.root(incident_id)
+        last = root.sent_at if root is not None and root.sent_at is not None else now - spacing
+        self.request(incident_id, now, max(min(last, now) + spacing, now), target)
+
     def post_once(self, name: str, body: str, now: float) -> None:
         """Post a standalone message with fixed text; a name that was used before is ignored."""
         if self.root(name) is None:
@@ -241,7 +247,7 @@ class Outbox:
         """Stop waiting for a diagnosis before the first post."""
         self._db.execute(
             "UPDATE outbox SET not_before = min(not_before, ?) WHERE incident_id = ? AND kind = 'root'"
-            " AND state = 'ready' AND attempts = 0",
+            " AND state = 'ready' AND attempts = 0 AND ts IS NULL",
             (now, incident_id),
         )
 

@@ -1,77 +1,32 @@
 """The SQLite file that survives a crash: incidents, the last state of each alert, and the outbox.
 
-WAL with synchronous=FULL: a commit is on the disk when it returns, so Alertmanager may be answered. One connection and
-one lock make a single writer by construction. A second process is refused: both would deliver each message.
+WAL with synchronous=FULL: a commit is on the disk when it returns. One connection and one lock make a single writer by
+construction; pages read beside it. A second process is refused: both would deliver each message.
 """
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import json
-import os
+import logging
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO
 
 from pyrometer_alerting.model.incident import SEVERITIES, Alert, Incident, from_json, to_json
+from pyrometer_alerting.state.database import Database, StoreError, is_broken, reason
 from pyrometer_alerting.state.outbox import Outbox
+
+__all__ = ["Store", "StoreError", "Transaction"]
+
+_log = logging.getLogger(__name__)
 
 KEPT_RESOLVED_SECONDS = 14 * 24 * 3600.0
 MAX_LISTED = 200
-
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS delivery (group_key TEXT PRIMARY KEY, digest TEXT NOT NULL, seen_at REAL NOT NULL) STRICT;
-CREATE TABLE IF NOT EXISTS alert (
-    fingerprint TEXT PRIMARY KEY, firing INTEGER NOT NULL, starts_at REAL NOT NULL, ends_at REAL,
-    incident_id TEXT, seen_at REAL NOT NULL, doubted TEXT
-) STRICT;
-CREATE TABLE IF NOT EXISTS incident (
-    number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, key TEXT NOT NULL, firing INTEGER NOT NULL,
-    changed_at REAL NOT NULL, document TEXT NOT NULL
-) STRICT;
-CREATE TABLE IF NOT EXISTS incident_key (key TEXT PRIMARY KEY, incident_id TEXT NOT NULL) STRICT;
-CREATE INDEX IF NOT EXISTS alert_by_incident ON alert (incident_id);
-CREATE INDEX IF NOT EXISTS incident_firing ON incident (firing);
-CREATE TABLE IF NOT EXISTS outbox (
-    seq INTEGER PRIMARY KEY AUTOINCREMENT, op_id TEXT NOT NULL UNIQUE, incident_id TEXT NOT NULL,
-    kind TEXT NOT NULL CHECK (kind IN ('root', 'reply')),
-    state TEXT NOT NULL CHECK (state IN ('ready', 'sending', 'lookup', 'done', 'dead')),
-    since REAL NOT NULL, not_before REAL NOT NULL, wanted INTEGER NOT NULL, sent INTEGER NOT NULL,
-    attempts INTEGER NOT NULL, lookups INTEGER NOT NULL, sent_at REAL, posted_at REAL, degrade INTEGER NOT NULL,
-    channel TEXT, ts TEXT, shown TEXT, body TEXT, error TEXT, target TEXT NOT NULL DEFAULT ''
-) STRICT;
-CREATE INDEX IF NOT EXISTS outbox_by_incident ON outbox (incident_id, kind, seq);
-CREATE INDEX IF NOT EXISTS outbox_open ON outbox (state, not_before);
-CREATE TABLE IF NOT EXISTS sweep (
-    op_id TEXT PRIMARY KEY, channel TEXT NOT NULL, ts TEXT NOT NULL, thread TEXT, oldest REAL NOT NULL,
-    due REAL NOT NULL
-) STRICT;
-CREATE TABLE IF NOT EXISTS audit (
-    at REAL NOT NULL, user TEXT NOT NULL, action TEXT NOT NULL, incident_id TEXT NOT NULL, detail TEXT NOT NULL
-) STRICT;
-CREATE TABLE IF NOT EXISTS fact (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
-"""
-
-# The upgrades from schema 1 to 2, 2 to 3, and so on; _SCHEMA has created new tables before.
-_MIGRATIONS = (
-    # From release 0.1.0, in which an incident had a single key.
-    """
-    ALTER TABLE alert ADD COLUMN doubted TEXT;
-    ALTER TABLE outbox ADD COLUMN target TEXT NOT NULL DEFAULT '';
-    INSERT OR REPLACE INTO incident_key SELECT key, id FROM incident ORDER BY number;
-    DROP INDEX incident_by_key;
-    """,
-)
-SCHEMA_VERSION = 1 + len(_MIGRATIONS)
-
-
-class StoreError(Exception):
-    """The store cannot be read or written now; the message names the file."""
+LOST_FACT = "lost"  # what may be missing in this file, until the channel was told
+REFILL_FACT = "refill"  # as long as Alertmanager was not asked for all that fires
 
 
 class Transaction:
@@ -261,7 +216,11 @@ class Transaction:
 
 
 class Store:
-    """The SQLite file; every method raises StoreError with one line naming it when SQLite or the disk fails."""
+    """The SQLite file; every method raises StoreError with one line naming it when SQLite or the disk fails.
+
+    A file that turns out to be broken is set aside and a new one begun: the change under way is lost with a StoreError,
+    the next one finds the new file.
+    """
 
     def __init__(self, folder: Path, *, alone: bool = True) -> None:
         """Open or create the file in this folder.
@@ -271,38 +230,16 @@ class Store:
         Raises:
             StoreError: the folder is in use, or the file cannot be opened or upgraded.
         """
-        self._path = folder / "alerting.sqlite3"
-        self._lock = threading.RLock()
-        self._owner: IO[str] | None = None
-        try:
-            if alone:
-                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-                self._owner = _own(folder / "lock")
-            elif not self._path.is_file():
-                raise FileNotFoundError(errno.ENOENT, "")
-            # isolation_level=None: transactions are started explicitly, with BEGIN IMMEDIATE.
-            self._db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False, timeout=5.0)
-        except (OSError, sqlite3.Error) as error:
-            raise StoreError(f"{self._path}: {_reason(error)}") from None
-        try:
-            self._prepare()
-        except (OSError, sqlite3.Error) as error:
-            self.close()
-            raise StoreError(f"{self._path}: {_reason(error)}") from None
+        self.folder = folder
+        self._lock, self._read_lock = threading.RLock(), threading.RLock()
+        self._database = Database(folder, alone=alone)
+        with self._failing():
+            self._database.open()
+        self._save_loss()
 
-    def _prepare(self) -> None:
-        self._db.execute("PRAGMA journal_mode = WAL")
-        self._db.execute("PRAGMA synchronous = FULL")
-        version = self._db.execute("PRAGMA user_version").fetchone()[0]
-        if version > SCHEMA_VERSION:
-            raise sqlite3.DatabaseError(f"written by another version (schema {version}, this is {SCHEMA_VERSION})")
-        if version != SCHEMA_VERSION:
-            self._db.execute("PRAGMA auto_vacuum = INCREMENTAL")
-            self._db.execute("VACUUM")  # this turns it on for an existing file
-        # One transaction: a crash in the middle leaves the old schema intact.
-        upgrade = "".join(_MIGRATIONS[version - 1 :]) if version else ""
-        self._db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} {upgrade} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
-        self._path.chmod(0o600)
+    @property
+    def _db(self) -> sqlite3.Connection:
+        return self._database.writer
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
@@ -311,20 +248,37 @@ class Store:
         Raises:
             StoreError: SQLite or the disk failed.
         """
-        with self._lock:
+        with self._lock, self._failing(renew=True):
+            self._database.check_place()
+            db = self._db
             try:
-                self._db.execute("BEGIN IMMEDIATE")
-                try:
-                    yield Transaction(self._db)
-                except BaseException:
-                    self._db.execute("ROLLBACK")
-                    raise
-                self._db.execute("COMMIT")
-            except sqlite3.Error as error:
-                with suppress(sqlite3.ProgrammingError):  # closed: a worker was still busy when the service ended
-                    if self._db.in_transaction:
-                        self._db.execute("ROLLBACK")
-                raise StoreError(f"{self._path}: {_reason(error)}") from error
+                db.execute("BEGIN IMMEDIATE")
+                changes = db.total_changes
+                yield Transaction(db)
+                number = self._database.count(db) if db.total_changes != changes else None
+                db.execute("COMMIT")
+            except BaseException:
+                with suppress(sqlite3.Error):  # closed: a worker was still busy when the service ended
+                    if db.in_transaction:  # a full disk has rolled it back already
+                        db.execute("ROLLBACK")
+                raise
+            if number is not None:
+                self._database.note(number)
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Transaction]:
+        """Open a view of what is committed, for reading, that waits for no change under way.
+
+        Raises:
+            StoreError: SQLite or the disk failed.
+        """
+        with self._read_lock, self._failing():
+            db = self._database.reader
+            db.execute("BEGIN")
+            try:
+                yield Transaction(db)
+            finally:
+                db.execute("ROLLBACK")
 
     def shrink(self) -> None:
         """Return freed space to the disk.
@@ -332,33 +286,75 @@ class Store:
         Raises:
             StoreError: SQLite or the disk failed.
         """
-        with self._lock:
-            try:
-                self._db.executescript("PRAGMA incremental_vacuum")  # `execute` would free a single page
-                self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-            except sqlite3.Error as error:
-                raise StoreError(f"{self._path}: {_reason(error)}") from error
+        with self._lock, self._failing(renew=True):
+            self._db.executescript("PRAGMA incremental_vacuum")  # `execute` would free a single page
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    def check(self) -> None:
+        """Read the whole file again; one that is broken is replaced, as by a change that meets it.
+
+        Raises:
+            StoreError: it was broken, or cannot be read.
+        """
+        with self._lock, self._failing(renew=True):
+            self._database.check()
+
+    def probe(self, now: float) -> None:
+        """Write something.
+
+        Raises:
+            StoreError: nothing can be written.
+        """
+        with self.transaction() as tx:
+            tx.save_fact("probed_at", repr(now))
+
+    def back_up(self, now: float) -> None:
+        """Copy the file into the folder `backup` unless it has a copy of this day; keep the newest ones.
+
+        Raises:
+            StoreError: SQLite or the disk failed.
+        """
+        with self._failing():
+            self._database.back_up(now)
+
+    def backed_up_at(self) -> float | None:
+        """Return when the newest copy was made; None without one."""
+        return self._database.backed_up_at()
 
     def close(self) -> None:
         """Close the file; committed changes are safe."""
-        with self._lock:
-            self._db.close()
-            if self._owner is not None:
-                self._owner.close()
+        with self._lock, self._read_lock:
+            self._database.close()
 
+    @contextmanager
+    def _failing(self, *, renew: bool = False) -> Iterator[None]:
+        """Turn errors into StoreError; with `renew` replace a file that is broken."""
+        try:
+            yield
+        except StoreError:
+            raise
+        except (OSError, sqlite3.Error) as error:
+            if renew and is_broken(error):
+                self._renew(error)
+            raise StoreError(f"{self._database.path}: {reason(error)}") from error
 
-def _own(path: Path) -> IO[str]:
-    """Lock the folder for this process and return the open lock file; the kernel releases it with the process."""
-    file = path.open("a")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.close()
-        raise StoreError(f"{path.parent}: another pyrometer-alerting uses this folder") from None
-    return file
+    def _renew(self, error: Exception) -> None:
+        with self._read_lock:
+            try:
+                self._database.renew(reason(error))
+            except (OSError, sqlite3.Error) as again:
+                raise StoreError(f"{self._database.path}: {reason(again)}") from again
+        self._save_loss()
 
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, OSError) and error.errno is not None:
-        return os.strerror(error.errno)
-    return str(error)
+    def _save_loss(self) -> None:
+        """Remember in the file what was lost until it is told, and what the old one still knew of its surroundings."""
+        loss = self._database.loss
+        if loss is None:
+            return
+        self._database.loss = None
+        _log.error("%s: %s; %s", self._database.path, loss.why, loss.kept)
+        with self.transaction() as tx:
+            for name, value in loss.facts.items():
+                tx.save_fact(name, value)
+            tx.save_fact(LOST_FACT, json.dumps({"why": loss.why, "kept": loss.kept, "since": loss.since}))
+            tx.save_fact(REFILL_FACT, "due")

@@ -15,6 +15,8 @@ T = TypeVar("T")
 
 # Prometheus itself keeps a sample for five minutes; three lost turns in a row are a failure.
 TURNS_KEPT = 3
+# So that a turn saves what it has counted and served: a turn lasts milliseconds, and one that hangs is left behind.
+CLOSE_SECONDS = 1.0
 
 
 seconds = number_between(1.0, 3600.0, "a number of seconds from 1 to 3600")
@@ -29,7 +31,6 @@ class Poller(Generic[T]):
     """
 
     def __init__(self, name: str, interval: float, deadline: float, job: Callable[[], T], clock: Clock) -> None:
-        self._name = name
         self._interval = interval
         self._kept = TURNS_KEPT * interval + deadline
         self._job = job
@@ -38,10 +39,11 @@ class Poller(Generic[T]):
         self._at = 0.0
         self._answered = threading.Event()
         self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"poll-{name}", daemon=True)
 
     def start(self) -> None:
         """Start the thread. Call once."""
-        threading.Thread(target=self._run, name=f"poll-{self._name}", daemon=True).start()
+        self._thread.start()
 
     def turn(self) -> None:
         """Poll once, now, and keep the answer."""
@@ -67,8 +69,10 @@ class Poller(Generic[T]):
         return outcome
 
     def close(self) -> None:
-        """Stop the thread after its current turn, without waiting for it."""
+        """Stop the thread after its current turn, and wait up to CLOSE_SECONDS for that."""
         self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(CLOSE_SECONDS)
 
     def _run(self) -> None:
         while not self._stop.is_set():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -74,12 +74,13 @@ def faults(report: Report, readings: Readings, on_bus: Sequence[str] | None) -> 
         on_bus: PCI addresses of the node's GPUs (``0000:18:00.0``); None where the bus can't be read.
     """
     unclaimed = _unclaimed(report, on_bus or ())
+    places = _places(report, on_bus or ())
     return [
         *_of_the_driver(report, readings),
         *_missing(report, unclaimed, len(on_bus or ())),
-        *(_unreadable(gpu, unclaimed) for gpu in report.gpus if gpu.down),
-        *_recoveries(readings),
-        *_signs(readings),
+        *(_unreadable(gpu, places.get(gpu.gpu, " or ".join(unclaimed))) for gpu in report.gpus if gpu.down),
+        *_recoveries(readings, places),
+        *_signs(readings, places),
     ]
 
 
@@ -123,27 +124,45 @@ def _unclaimed(report: Report, on_bus: Sequence[str]) -> list[str]:
     return [address for address in on_bus if _short(address) not in known]
 
 
-def _unreadable(gpu: GpuStatus, unclaimed: Sequence[str]) -> Fault:
-    """Name the GPU with its address; where that was never read, with those that it can have."""
-    address = gpu.pci_bus_id or " or ".join(unclaimed)
-    where = f" ({address})" if address else ""
+def _places(report: Report, on_bus: Sequence[str]) -> dict[str, str]:
+    """Return the PCI addresses of the GPUs by number, as far as they are known.
+
+    GPUs are asked for by their addresses, in the bus's order. So where each one that was read is at the place of its
+    number, one that never was is too.
+    """
+    known = {gpu.gpu: gpu.pci_bus_id for gpu in report.gpus if gpu.pci_bus_id}
+    in_order = dict(zip(map(str, range(len(on_bus))), on_bus, strict=True))
+    ordered = all(_short(in_order.get(gpu, "")) == _short(address) for gpu, address in known.items())
+    same = {gpu.gpu for gpu in report.gpus} == in_order.keys()
+    return {**in_order, **known} if known and ordered and same else known
+
+
+def _unreadable(gpu: GpuStatus, address: str) -> Fault:
+    """Name the GPU with its address; where that isn't known, with those that it can have."""
     step = _GPU_STEPS.get(gpu.down or "", _GPU_STEP).format(gpu=gpu.gpu)
-    return Fault(f"GPU {gpu.gpu}{where} can't be read: {_why(gpu.down or '', gpu.detail)}", step, "GpuLost")
+    return Fault(f"{_named(gpu.gpu, address)} can't be read: {_why(gpu.down or '', gpu.detail)}", step, "GpuLost")
 
 
-def _recoveries(readings: Readings) -> Iterator[Fault]:
+def _named(gpu: str, address: str) -> str:
+    return f"GPU {gpu} ({address})" if address else f"GPU {gpu}"
+
+
+def _recoveries(readings: Readings, places: Mapping[str, str]) -> Iterator[Fault]:
     for labels, value in readings.of("pyrometer_gpu_recovery_action"):
         if value > 0:
-            step = _RECOVERY.get(int(value), "see nvidia-smi -q for the action").format(gpu=labels["gpu"])
-            yield Fault(f"GPU {labels['gpu']}: the driver asks for recovery ({value:.0f})", step, "GpuRecoveryNeeded")
+            gpu = labels["gpu"]
+            step = _RECOVERY.get(int(value), "see nvidia-smi -q for the action").format(gpu=gpu)
+            what = f"{_named(gpu, places.get(gpu, ''))}: the driver asks for recovery ({value:.0f})"
+            yield Fault(what, step, "GpuRecoveryNeeded")
 
 
-def _signs(readings: Readings) -> Iterator[Fault]:
+def _signs(readings: Readings, places: Mapping[str, str]) -> Iterator[Fault]:
     for sign in _SIGNS:
         for gpu, value in sorted(_by_gpu(readings.of(sign.family)).items()):
             if value > 0:
                 count = f": {value:.0f}" if sign.family.endswith("_TOTAL") else ""
-                yield Fault(f"GPU {gpu}: {sign.what}{count}", sign.step.format(gpu=gpu), sign.alert)
+                what = f"{_named(gpu, places.get(gpu, ''))}: {sign.what}{count}"
+                yield Fault(what, sign.step.format(gpu=gpu), sign.alert)
 
 
 def _by_gpu(entries: Iterable[tuple[dict[str, str], float]]) -> dict[str, float]:

@@ -23,6 +23,7 @@ import socket
 import tarfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -33,6 +34,7 @@ import pynvml
 
 from pyrometer_exporters.doctor import environment, nvidia_smi
 from pyrometer_exporters.doctor.examine import examine, gpus_read, wanted_specs, within
+from pyrometer_exporters.doctor.problems import NEXT
 from pyrometer_exporters.doctor.redaction import Redactor
 from pyrometer_exporters.doctor.report import Report, render
 from pyrometer_exporters.doctor.tape import FILE_NAME, SAMPLER, Recorder, under_pynvml
@@ -262,11 +264,23 @@ def _summary(parts: Parts, recorder: Recorder | None) -> str:
         ("Calls of the driver", _calls(recorder)),
         ("Sampler", _sampler(parts, recorder)),
         ("Machine", ["```", *parts.files["environment.txt"].splitlines(), "```"]),
-        ("Last lines of the log", ["```", *parts.files["exporter.log"].splitlines()[-30:], "```"]),
+        ("Log, its last lines", ["```", *_log_lines(parts.files["exporter.log"]), "```"]),
     ]
     body = [line for title, lines in sections if lines for line in ("", f"## {title}", "", *lines)]
     stamp = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
-    return "\n".join(["# Pyrometer field report", "", f"{_verdict(parts)}. Made {stamp}.", *body]) + "\n"
+    head = " ".join([f"{_verdict(parts)}.", *_node(parts.report), f"Made {stamp}."])
+    return "\n".join(["# Pyrometer field report", "", head, *body]) + "\n"
+
+
+def _node(report: Report | None) -> Iterator[str]:
+    """Yield a sentence about the node's GPUs and driver, where it could be examined."""
+    if report is not None:
+        on_bus, read = report.present.get("pci"), sum(not gpu.down for gpu in report.gpus)
+        driver = report.driver["driver"]
+        yield (
+            f"GPUs: {'an unknown number' if on_bus is None else on_bus} on the PCI bus, {read} of them can be read;"
+            f" {f'driver {driver}' if driver else 'no driver answers'}."
+        )
 
 
 def _verdict(parts: Parts) -> str:
@@ -282,7 +296,12 @@ def _found(parts: Parts) -> list[str]:
     if parts.report is None:
         return []
     faults = [f"- **{one.what}**\n  Next: {one.next_step}. Runbook: {one.alert}." for one in parts.report.faults]
-    return [*faults, *(f"- {problem}" for problem in parts.report.problems)] or ["None."]
+    return [*faults, *map(_problem, parts.report.problems)] or ["None."]
+
+
+def _problem(text: str) -> str:
+    what, _, step = text.partition(NEXT)
+    return f"- **{what}**" + (f"\n  Next: {step}." if step else "")
 
 
 def _against(parts: Parts) -> list[str]:
@@ -294,11 +313,23 @@ def _calls(recorder: Recorder | None) -> list[str]:
     if recorder is None:
         return ["No libnvidia-ml.so.1 on this machine, or not in this container: no tape and no latencies."]
     now = time.monotonic()
-    hanging = [f"- `{key}` has not returned for {now - start:.0f} s" for key, start in recorder.still_under_way()]
+    since: dict[str, list[float]] = {}
+    for key, start in recorder.still_under_way():
+        since.setdefault(key, []).append(now - start)
+    hanging = [
+        f"- `{key}` has not returned for {max(all_of):.0f} s" + (f" ({len(all_of)} calls)" if len(all_of) > 1 else "")
+        for key, all_of in since.items()
+    ]
     slowest = sorted(recorder.seconds.items(), key=lambda item: -max(item[1]))[:15]
     rows = [f"| {name} | {len(took)} | {_milliseconds(took).replace(',', ' | ')} |" for name, took in slowest if took]
     head = ["| function | calls | p50 ms | p99 ms | max ms |", "|---|---|---|---|---|"]
     return [*hanging, "", *head, *rows, "", "The slowest 15; all are in latency.csv."]
+
+
+def _log_lines(log: str) -> list[str]:
+    """Return the last different lines; a repeated one only once, with its count."""
+    counts = Counter(line.partition(" ")[2] for line in log.splitlines())
+    return [line + (f"  ({count} times)" if count > 1 else "") for line, count in counts.items()][-30:]
 
 
 def _sampler(parts: Parts, recorder: Recorder | None) -> list[str]:

@@ -54,9 +54,11 @@ def problems(report: Report, readings: Readings) -> list[str]:
     return list(_of_needs(report, readings))
 
 
+NEXT = "; next: "
+"""Separates a problem from what to do next, where that is known."""
 _LOG_STEPS = {
-    "no_permission": ": run as root, or give the exporter CAP_SYSLOG",
-    "enoent": ": in a container, mount /dev/kmsg; see --path.kmsg",
+    "no_permission": f"{NEXT}run as root, or give the exporter CAP_SYSLOG",
+    "enoent": f"{NEXT}in a container, mount /dev/kmsg; elsewhere see --path.kmsg",
 }
 
 

@@ -145,6 +145,27 @@ class Renderer:
         return prefix
 
 
+def openmetrics_page(columns: Columns) -> bytes:
+    """Write samples of now as OpenMetrics 1.0, for a scraper that refuses the text format.
+
+    A counter without ``_total``, as dcgm-exporter names its own, is none in OpenMetrics: there its type is unknown.
+    """
+    names = {family.name for family in columns.families}
+    lines: list[str] = []
+    for name, members in _by_name(columns.families).items():
+        family = columns.families[members[0]]
+        base = name.removesuffix("_total")
+        if family.type == "counter" and (base == name or base in names):
+            lines.append(_header(family, name, _LABEL_ESCAPES, "unknown"))
+        else:
+            lines.append(_header(family, base if family.type == "counter" else name, _LABEL_ESCAPES))
+        first: dict[str, float] = {}
+        for index in members:
+            first.setdefault(_series_text(columns.families[index], columns.labels[index]), columns.values[index])
+        lines += [f"{prefix}{format_value(value)}\n" for prefix, value in first.items()]
+    return "".join([*lines, "# EOF\n"]).encode("utf-8", "replace")
+
+
 def _by_name(families: Iterable[Family]) -> dict[str, list[int]]:
     """Group indexes by name: if two collectors define one family each, two headers would spoil the whole scrape."""
     found: defaultdict[str, list[int]] = defaultdict(list)
@@ -153,8 +174,8 @@ def _by_name(families: Iterable[Family]) -> dict[str, list[int]]:
     return found
 
 
-def _header(family: Family, name: str, escapes: dict[int, str]) -> str:
-    return f"# HELP {name} {family.help.translate(escapes)}\n# TYPE {name} {family.type}\n"
+def _header(family: Family, name: str, escapes: dict[int, str], kind: str = "") -> str:
+    return f"# HELP {name} {family.help.translate(escapes)}\n# TYPE {name} {kind or family.type}\n"
 
 
 def _series_text(family: Family, labels: tuple[str, ...]) -> str:

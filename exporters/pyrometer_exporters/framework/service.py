@@ -16,10 +16,15 @@ from typing import Any, NamedTuple
 
 from pyrometer_exporters.framework import custom_collectors, tuning
 from pyrometer_exporters.framework.collector import Collector, CollectorSpec, Context, Endpoint, FlagGroup, discover
-from pyrometer_exporters.framework.exposition import TEXT_CONTENT_TYPE, Renderer
+from pyrometer_exporters.framework.exposition import (
+    OPENMETRICS_CONTENT_TYPE,
+    TEXT_CONTENT_TYPE,
+    Renderer,
+    openmetrics_page,
+)
 from pyrometer_exporters.framework.gather import Gathered, Gatherer
 from pyrometer_exporters.framework.landing import landing_page
-from pyrometer_exporters.framework.metrics import Family, Item, columns_of, joined
+from pyrometer_exporters.framework.metrics import Columns, Family, Item, columns_of, joined
 from pyrometer_exporters.framework.process import Process
 from pyrometer_kit import logs, version, webconfig
 from pyrometer_kit.clock import SystemClock
@@ -28,6 +33,7 @@ from pyrometer_kit.errors import UsageError, fail
 from pyrometer_kit.flags import Flags, address
 from pyrometer_kit.http_message import Handler, Request, Response, text
 from pyrometer_kit.http_server import WebServer
+from pyrometer_kit.negotiation import prefers_openmetrics
 from pyrometer_kit.reload import WebConfigReload
 from pyrometer_kit.statefile import state_folder
 from pyrometer_kit.threads import Threads, settle
@@ -43,13 +49,19 @@ RELOAD_SUCCESSFUL = Family(
     "1 while the files of --web.config.file can be used as they are, 0 while an older configuration stays in force.",
     (),
 )
-FAMILIES = (BUILD_INFO, RELOAD_SUCCESSFUL)
+STATE_WRITABLE = Family(
+    "pyrometer_exporter_state_writable",
+    "gauge",
+    "1 while the folder of --path.state can be written, 0 while counts would restart with the exporter.",
+)
+FAMILIES = (BUILD_INFO, RELOAD_SUCCESSFUL, STATE_WRITABLE)
 
 DEFAULT_SCRAPE_SECONDS = 9.5  # without Prometheus' header: its default timeout is 10 s
 # The answer must be on its way before Prometheus gives up; blackbox_exporter subtracts the same half second.
 SCRAPE_HEADROOM_SECONDS = 0.5
 MIN_SCRAPE_SECONDS = 0.2
 CLOSE_SECONDS = 0.4
+_BY_ACCEPT = {"Vary": "Accept"}
 
 
 @dataclass(frozen=True)
@@ -80,7 +92,7 @@ def run(exporter: Exporter, argv: Sequence[str] | None = None) -> int:
         config = webconfig.load(getattr(flags, "web.config.file"))
         context = _context(flags)
         collectors = [(spec, build(spec, context)) for spec in specs if getattr(flags, f"collector.{spec.name}")]
-        return asyncio.run(_serve(exporter, flags, config, collectors))
+        return asyncio.run(_serve(exporter, flags, config, collectors, context.state))
     except UsageError as error:
         return fail(exporter.prog, error)
 
@@ -195,6 +207,7 @@ async def _serve(
     flags: argparse.Namespace,
     config: webconfig.WebConfig,
     collectors: list[tuple[CollectorSpec, Collector]],
+    state: Path | None,
 ) -> int:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -204,7 +217,7 @@ async def _serve(
     path = getattr(flags, "web.config.file")
     reload = WebConfigReload(path, config) if path else None
     own = [collector for _, collector in collectors]
-    app = _App(exporter, gatherer, own, threads, notice=getattr(flags, "web.notice"), reload=reload)
+    app = _App(exporter, gatherer, own, threads, notice=getattr(flags, "web.notice"), reload=reload, state=state)
     server = WebServer(app.routes(), config, threads)
     where = getattr(flags, "web.listen-address")
     port = await server.start(where)
@@ -225,9 +238,10 @@ async def _serve(
 
 
 class _Page(NamedTuple):
-    """The result of a gathering, and its text."""
+    """The result of a gathering, all samples that it serves, and their text."""
 
     gathered: Gathered
+    columns: Columns
     text: bytes
 
 
@@ -243,7 +257,9 @@ class _App:
         *,
         notice: str = "",
         reload: WebConfigReload | None = None,
+        state: Path | None = None,
     ) -> None:
+        self._state = state
         self._notice = notice
         self._reload = reload
         self._exporter = exporter
@@ -279,9 +295,11 @@ class _App:
         """Gather and render; in a thread, so that other connections need not wait."""
         gathered = self._gatherer.gather(seconds)
         own = [BUILD_INFO.sample(1, self._exporter.prog, self._version), *self._process.samples()]
+        own.append(STATE_WRITABLE.sample(int(self._state is not None and os.access(self._state, os.W_OK))))
         if self._reload is not None:
             own.append(RELOAD_SUCCESSFUL.sample(int(self._reload.successful)))
-        return _Page(gathered, self._renderer.page(joined([gathered.columns, columns_of(own)])))
+        columns = joined([gathered.columns, columns_of(own)])
+        return _Page(gathered, columns, self._renderer.page(columns))
 
     def _gathered(self, page: _Page | None, error: BaseException | None) -> None:
         waiting, self._waiting = self._waiting, []
@@ -301,7 +319,10 @@ class _App:
 
     async def _metrics(self, request: Request) -> Response:
         page = await self.gather(_scrape_seconds(request))
-        return Response(200, page.text, TEXT_CONTENT_TYPE)
+        if prefers_openmetrics(request.headers.get("accept", "")):
+            text_of_page = await self._threads.call(openmetrics_page, page.columns)
+            return Response(200, text_of_page, OPENMETRICS_CONTENT_TYPE, _BY_ACCEPT)
+        return Response(200, page.text, TEXT_CONTENT_TYPE, _BY_ACCEPT)
 
     async def _landing(self, _request: Request) -> Response:
         gathered = self._last or (await self.gather(DEFAULT_SCRAPE_SECONDS)).gathered

@@ -18,11 +18,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from pyrometer_simulator.incidents import kinds_fabric, kinds_gpu, kinds_run, kinds_time, report
+from pyrometer_simulator.incidents import kinds_fabric, kinds_gpu, kinds_run, kinds_time, report, signatures
 from pyrometer_simulator.incidents.herrings import add_herrings
 from pyrometer_simulator.incidents.metrics import series_of
 from pyrometer_simulator.incidents.remote_write import write
-from pyrometer_simulator.incidents.rules import Evaluation, Firing, load
+from pyrometer_simulator.incidents.rules import Evaluation, Firing, Rule, load
 from pyrometer_simulator.incidents.score import MOMENTS, VERDICTS, Score, score
 from pyrometer_simulator.incidents.watch import Watched, watch
 from pyrometer_simulator.incidents.world import BASE, WATCH, Catalogue, Truth, World
@@ -98,26 +98,50 @@ def play(
             samples += batch.samples
             write(url, batch)
         loaded = time.perf_counter()
-        firings = evaluate(url, cases[0].interval, max(world.end for world, _truth, _herrings in built))
+        firings = evaluate(url, cases[0].interval, [world for world, _truth, _herrings in built])
         if show:
             spent = f"{loaded - started:.1f} s to load, {time.perf_counter() - loaded:.1f} s for the rules"
             print(f"# {len(cases)} incidents, {samples} samples: {spent}", file=sys.stderr, flush=True)
         for world, truth, herrings in built:
             layout, begin = world.layout, world.at - 300.0
             watched = watch(
-                url, layout.cluster, firings, interval=layout.interval, begin=begin, lasts=WATCH, every=every
+                url,
+                layout.cluster,
+                firings,
+                interval=layout.interval,
+                begin=begin,
+                lasts=WATCH,
+                ends=world.end - layout.interval,
+                every=every,
             )
             yield world, truth, score(world, truth, watched, herrings), watched
 
 
-def evaluate(url: str, interval: float, end: float) -> list[Firing]:
-    """Evaluate the project's rules over the incidents in a Prometheus and return what fired."""
+def evaluate(url: str, interval: float, worlds: Sequence[World]) -> list[Firing]:
+    """Evaluate the project's rules over the incidents in a Prometheus and return what fired.
+
+    The service looks at the curves with what rules recorded; the rules that read what it saw come last.
+    """
     needed = [path.read_text(encoding="utf-8") for path in SERVICE.rglob("*.py")]
     with urllib.request.urlopen(f"{url}/api/v1/label/__name__/values", timeout=30) as answer:  # noqa: S310
         names = set(json.load(answer)["data"])
-    evaluation = Evaluation(url, BASE, end)
-    evaluation.run(load(interval, needed=needed), names)
+    evaluation = Evaluation(url, BASE, max(world.end for world in worlds))
+    rules = load(interval, needed=needed)
+    later = readers(rules, signatures.NAME)
+    evaluation.run([rule for rule in rules if rule not in later], names)
+    signatures.write_signatures(url, worlds)
+    evaluation.run(later, names | {signatures.NAME})
     return evaluation.firings
+
+
+def readers(rules: Sequence[Rule], name: str) -> list[Rule]:
+    """Return the rules that read a series, or what such a rule records, in their order."""
+    read, found = {name}, list[Rule]()
+    for rule in rules:
+        if rule.reads & read:
+            found.append(rule)
+            read |= set() if rule.alert else {rule.name}
+    return found
 
 
 def cases_of(kinds: Sequence[str], seeds: Sequence[int], nodes: int | None) -> list[Case]:

@@ -13,19 +13,20 @@ import argparse
 import logging
 import pickle
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from pyrometer_alerting.diagnosis.conclusion import case_of
+from pyrometer_alerting.diagnosis.conclusion import case_of, concluded
 from pyrometer_alerting.diagnosis.ranking import candidates
 from pyrometer_alerting.diagnosis.weights import Weights, probability
 from pyrometer_alerting.model.incident import Cause, Diagnosis
 from pyrometer_simulator.incidents.__main__ import cases_of, catalogue, grouped, play, seeds_of
-from pyrometer_simulator.incidents.score import MOMENTS, RIGHT, verdict
+from pyrometer_simulator.incidents.score import MOMENTS, RIGHT, at_moment, verdict, whole_watch
 from pyrometer_simulator.incidents.watch import Look, Watched
 from pyrometer_simulator.incidents.world import Truth
 
@@ -126,37 +127,77 @@ def judged(found: Sequence[Example], logits: Floats) -> str:
     return "\n".join(lines)
 
 
+@dataclass(frozen=True)
+class Played:
+    """One incident that was watched."""
+
+    kind: str
+    seed: int
+    truth: Truth
+    watched: Watched
+
+
+def concluded_again(one: Played, weights: Weights) -> str:
+    """Return the verdict on the whole watch, had the service concluded with these weights from the same facts."""
+    before: Diagnosis | None = None
+    judged_looks: list[tuple[float, str, Look]] = []
+    for look in one.watched.looks:
+        found = replace(look.diagnosis, causes=(), seen=(), concluded_at=None, revision="")
+        before = concluded(replace(look.incident, diagnosis=before), found, (), weights)
+        at = look.at - (one.watched.webhook or 0.0)
+        judged_looks.append((at, verdict(one.truth, before), replace(look, diagnosis=before)))
+    moments = tuple(at_moment(judged_looks, moment) for moment in MOMENTS)
+    return whole_watch(judged_looks, moments)
+
+
+def figures_of(names: Sequence[str], figures: Floats) -> Weights:
+    """Return weights with these figures in the order of the table."""
+    known = dict(zip(names, map(float, figures), strict=True))
+    priors = {name.removeprefix("kind "): value for name, value in known.items() if name.startswith("kind ")}
+    features = {name: value for name, value in known.items() if not name.startswith("kind ")}
+    return replace(Weights(), priors=priors, features=features)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Play, fit and print."""
     parser = argparse.ArgumentParser(prog="python -m pyrometer_simulator.incidents.fit", description=__doc__)
     parser.add_argument("--seeds", default="21-24", help="a range; the even ones are learned from")
     parser.add_argument(
-        "--examples", type=Path, metavar="FILE", help="keep the examples here, or read them if it exists"
+        "--played", type=Path, metavar="FILE", help="keep the incidents here, or read them if it exists"
     )
     flags = parser.parse_args(argv)
     logging.basicConfig(level=logging.ERROR)
-    found = _examples(flags.seeds, flags.examples)
+    played = _played(flags.seeds, flags.played)
     weights = Weights()
     present = {f"kind {name}": value for name, value in weights.priors.items()} | dict(weights.features)
     names, figures = tuple(present), np.array(list(present.values()))
-    learn, held = ([each for each in found if each.seed % 2 == odd] for odd in (0, 1))
-    after = fitted(table(learn, names), figures)
+    learn, held = ([each for each in played if each.seed % 2 == odd] for odd in (0, 1))
+    after = fitted(table([row for one in learn for row in examples_of(one)], names), figures)
     for title, part in (("learned from", learn), ("held out", held)):
-        rows = table(part, names)
-        print(f"{title}: {len(part)} candidates")
-        print(f"as they are: {judged(part, rows.logits(figures))}\nfitted: {judged(part, rows.logits(after))}")
+        found = [row for one in part for row in examples_of(one)]
+        rows = table(found, names)
+        for which, numbers in (("as they are", figures), ("fitted", after)):
+            whole = Counter(concluded_again(one, figures_of(names, numbers)) for one in part)
+            print(f"{title}, {which}: over the whole watch {dict(whole)}; {judged(found, rows.logits(numbers))}")
+    print("| weight | as it is | fitted |\n|---|---:|---:|")
     for name, before, now in zip(names, figures, after, strict=True):
-        print(f"{name:28} {before:6.2f} {now:6.2f}")
+        print(f"| `{name.removeprefix('kind ')}` | {before:.2f} | {now:.2f} |")
     return 0
 
 
-def _examples(seeds: str, kept: Path | None) -> list[Example]:
+def examples_of(one: Played) -> Iterator[Example]:
+    """Yield the candidates of one incident."""
+    yield from examples(one.kind, one.seed, one.truth, one.watched)
+
+
+def _played(seeds: str, kept: Path | None) -> list[Played]:
     if kept is not None and kept.exists():
         return list(pickle.loads(kept.read_bytes()))  # noqa: S301 - our own file
-    found: list[Example] = []
+    found: list[Played] = []
     for group in grouped(cases_of(list(catalogue().kinds), seeds_of(seeds), None)):
         for world, truth, _score, watched in play(group, every=60.0, show=True):
-            found += examples(world.kind, world.seed, truth, watched)
+            if watched.webhook is not None:
+                found.append(Played(world.kind, world.seed, truth, watched))
     if kept is not None:
         kept.write_bytes(pickle.dumps(found))
     return found

@@ -78,17 +78,17 @@ def score(world: World, truth: Truth, watched: Watched, herrings: Sequence[str])
             truth=str(truth.exact), herrings=tuple(herrings),
         )  # fmt: skip
     judged = [(look.at - begin, verdict(truth, look.diagnosis), look) for look in watched.looks]
-    moments = tuple(_at(judged, moment) for moment in MOMENTS)
+    moments = tuple(at_moment(judged, moment) for moment in MOMENTS)
     first = next(((at + look.seconds) for at, said, look in judged if said == RIGHT), None)
     return Score(
         world.kind,
         world.seed,
         world.severity,
         moments,
-        _whole(judged, moments),
+        whole_watch(judged, moments),
         first,
         _changes([look for _at, _said, look in judged]),
-        _calls(world, watched, begin),
+        _calls(world, watched),
         tuple(_confidences(judged)),
         tuple(untrue(world, truth, watched)),
         tuple(_answers(judged)),
@@ -105,13 +105,19 @@ def score(world: World, truth: Truth, watched: Watched, herrings: Sequence[str])
     )
 
 
-def _calls(world: World, watched: Watched, begin: float) -> int:
-    """Return the calls of the first ten minutes on the run's message and its thread, the post included."""
-    every = zip(watched.calls, watched.threads, strict=True)
-    soon = [(text, thread) for (at, _method, text), thread in every if at - begin <= FIRST_SECONDS]
-    about = {thread for text, thread in soon if thread and f"run {world.layout.run}" in text}
-    posts = any(not thread and f"run {world.layout.run}" in text for text, thread in soon)
-    return sum(thread in about for _text, thread in soon) + posts
+def _calls(world: World, watched: Watched) -> int:
+    """Return the calls on the run's message and its thread in its first ten minutes, the post included.
+
+    A message that was first about a part and then became the run's counts from its first post.
+    """
+    threads: dict[str, list[float]] = {}
+    about: set[str] = set()
+    for (at, _method, text), thread in zip(watched.calls, watched.threads, strict=True):
+        threads.setdefault(thread, []).append(at)
+        if f"run {world.layout.run}" in text:
+            about.add(thread)
+    counts = [sum(at - times[0] <= FIRST_SECONDS for at in times) for each, times in threads.items() if each in about]
+    return max(counts, default=0)
 
 
 def _message(world: World, watched: Watched, begin: float) -> str:
@@ -120,12 +126,13 @@ def _message(world: World, watched: Watched, begin: float) -> str:
     return next((text for text in reversed([*shown]) if f"run {world.layout.run}" in text and "*Likely" in text), "")
 
 
-def _at(judged: Sequence[tuple[float, str, Look]], moment: float) -> str:
+def at_moment(judged: Sequence[tuple[float, str, Look]], moment: float) -> str:
+    """Return the verdict on the newest look at so many seconds after the webhook."""
     said = [each for at, each, _look in judged if at <= moment]
     return said[-1] if said else UNKNOWN
 
 
-def _whole(judged: Sequence[tuple[float, str, Look]], moments: Sequence[str]) -> str:
+def whole_watch(judged: Sequence[tuple[float, str, Look]], moments: Sequence[str]) -> str:
     """Return right if it was right by the first moment and at each look after the first right one."""
     said = [each for _at, each, _look in judged]
     if all(each == RIGHT for each in moments) and set(said[said.index(RIGHT) :]) == {RIGHT}:

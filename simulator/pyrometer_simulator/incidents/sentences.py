@@ -14,7 +14,6 @@ from pyrometer_simulator.incidents.watch import Look, Watched
 from pyrometer_simulator.incidents.world import Truth, World
 
 PRECISION = 65.0  # two scrapes of 15 s, an evaluation and the smoothing of the onset's curve
-EARLIER = 100.0  # an alert comes this much after the drop at most, where it is no second episode
 LEAST_HOURS = 0.3  # of a GPU: less is told as nothing
 _LOWER = re.compile(r"clock down to (\d+) MHz against (\d+) MHz(?: before the drop and (\d+) MHz)?")
 _OF_RUN = re.compile(r"(\d+) of the run's (?:other )?(\d+) (GPUs|nodes)(?! there)")
@@ -123,7 +122,7 @@ def _of_cost(world: World, watched: Watched) -> Iterator[str]:
     told = [look for look in watched.looks if look.diagnosis.cost]
     if not told or world.truth_benign or world.script.restart is not None:
         return
-    cost, begin = told[-1].diagnosis.cost, max(world.at, told[-1].incident.started_at - EARLIER)
+    cost, begin = told[-1].diagnosis.cost, world.at
     if cost is None or cost.until <= begin + 60.0:
         return
     lost = lost_gpu_hours(world, begin, cost.until)

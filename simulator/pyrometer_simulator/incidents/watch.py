@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -33,7 +34,7 @@ CHANNEL, TOKEN = "gpu-alerts", "xoxb-fake-token"
 GROUP_WAIT = 1.0  # compose/alertmanager: group_wait
 RECONCILE_SECONDS = 30.0
 SETTLED = 12.0  # after a delivery looks are not thinned out for so long
-_BATCH_NAME = "pyrometer_train_batch_"
+_OF_BATCHES = re.compile(r"(?<![:\w])pyrometer_train_batch_\w+[^:\w]")  # not a rule's own series
 
 
 class VirtualClock:
@@ -89,7 +90,7 @@ class PresentPrometheus:
     def _known(self, query: str, result: list[Series]) -> list[Series]:
         """Take out other clusters, and samples of batches that have not been scraped yet."""
         result = [series for series in result if series.labels.get("cluster", self._cluster) == self._cluster]
-        if _BATCH_NAME not in query:
+        if not _OF_BATCHES.search(query):
             return result
         scraped = self._clock.now // self._interval * self._interval
         if not any(series.points[-1][0] > scraped for series in result):
@@ -113,12 +114,15 @@ class Look:
 
 @dataclass
 class Watched:
-    """One incident, watched: looks at the run's incident; calls to Slack (time, method, text) and their threads."""
+    """One incident, watched: looks at the run's incident; calls to Slack (time, method, text) and their incidents.
+
+    The clusters' other incidents are in `calls` as well.
+    """
 
     webhook: float | None = None
     looks: list[Look] = field(default_factory=list)
     calls: list[tuple[float, str, str]] = field(default_factory=list)
-    threads: list[str] = field(default_factory=list)
+    threads: list[str] = field(default_factory=list)  # the incident of each call
     incidents: list[Incident] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     seconds: float = 0.0
@@ -139,6 +143,7 @@ def watch(
     interval: float,
     begin: float,
     lasts: float,
+    ends: float = float("inf"),
     every: float = 0.0,
 ) -> Watched:
     """Watch one cluster's incident for some seconds from the first alert on the run; without one it is over at once.
@@ -150,6 +155,7 @@ def watch(
         interval: seconds between evaluations in this cluster.
         begin: alerts that began before are not delivered: the service starts then.
         lasts: seconds.
+        ends: when the last samples are from; the watch ends there as well.
         every: least seconds between two looks after the first minute; 0 leaves it to the service.
     """
     watched, started = Watched(), time.perf_counter()
@@ -166,7 +172,8 @@ def watch(
         bench = _Bench(present, clock, Path(folder), watched)
         bench.every = every
         try:
-            bench.run([each for each in deliveries if each.at <= first + lasts], first + lasts)
+            until = min(first + lasts, ends)
+            bench.run([each for each in deliveries if each.at <= until], until)
         finally:
             bench.close()
             prometheus.close()
@@ -216,6 +223,13 @@ def _iso(unix: float) -> str:
     return datetime.fromtimestamp(unix, tz=timezone.utc).isoformat().replace("+00:00", "Z")
 
 
+def _incident_of(args: Mapping[str, Any]) -> str:
+    """Return the incident that a call to Slack is about, from the message's metadata."""
+    metadata = args.get("metadata") or {}
+    known = json.loads(metadata) if isinstance(metadata, str) else metadata
+    return str(known.get("event_payload", {}).get("incident_id", ""))
+
+
 class _Bench:
     """The service with its own store and a simulated Slack."""
 
@@ -258,6 +272,7 @@ class _Bench:
         self._delivered = self.clock.now
         request = Request("POST", WEBHOOK_PATH, body=body(delivery.name, delivery.alerts))
         response = self._webhook.handler(request)
+        self._service.deliveries.step()
         if response.status != 200:
             self._watched.errors.append(f"webhook: {response.status}")
 
@@ -305,7 +320,7 @@ class _Bench:
             wait = self._service.courier.step()
             for call in self._slack.calls[self._seen :]:
                 self._watched.calls.append((self.clock.now, call.method, str(call.args.get("text", ""))))
-                self._watched.threads.append(str(call.args.get("ts") or call.args.get("thread_ts") or ""))
+                self._watched.threads.append(_incident_of(call.args))
             self._seen = len(self._slack.calls)
             if wait > 0:
                 return wait

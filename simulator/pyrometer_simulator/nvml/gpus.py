@@ -134,6 +134,11 @@ class SimulatedGpu:
             record.delay_seconds = 0.0
             record.counter_steps_back = 0
 
+    def limit_power(self, watts: float) -> None:
+        """Set the power limit, as ``nvidia-smi -pl`` does."""
+        with self._changing() as record:
+            record.power_limit_mw = round(watts * 1000)
+
     def lose(self) -> None:
         """Fall off the bus (Xid 79): every call returns GPU_IS_LOST."""
         self.fail(GPU_IS_LOST)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from io import FileIO
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -13,17 +16,23 @@ from unittest import mock
 from pyrometer_exporters.framework.collector import CollectorSpec, Context
 from pyrometer_exporters.framework.exposition import Renderer
 from pyrometer_exporters.framework.gather import Gatherer
-from pyrometer_exporters.framework.service import build, collectors_of, parser
+from pyrometer_exporters.framework.service import BUILD_INFO, build, collectors_of, parser
 from pyrometer_exporters.node.gpu import adaptive_timeout
 from pyrometer_exporters.node.gpu import collector as gpu_collector
 from pyrometer_exporters.node.gpu.sampler import Sampler, _Turn
 from pyrometer_exporters.node.kernel import collector as kernel_collector
-from pyrometer_exporters.node.kernel.follow import Follower
+from pyrometer_exporters.node.kernel.follow import Follower, _why
 from pyrometer_exporters.node.main import NODE_EXPORTER
 from pyrometer_exporters.node.nccl import collector as nccl_collector
+from pyrometer_exporters.node.nic.collector import COLLECTOR as NIC_COLLECTOR
+from pyrometer_exporters.node.nic.collector import NicCollector
+from pyrometer_exporters.node.train.collector import TrainCollector
+from pyrometer_kit.http_message import Request
 from pyrometer_simulator.kmsg import KernelLog
 from pyrometer_simulator.nccl.ras_server import RasJob
+from pyrometer_simulator.nic_kernel import SimulatedKernel
 from pyrometer_simulator.nvml import FakeLibrary, SimulatedGpus
+from pyrometer_simulator.nvml.installation import Installation
 from pyrometer_simulator.nvml.library import put_under_pynvml
 from pyrometer_simulator.situations.clock import HostClock, VirtualTime
 from pyrometer_simulator.situations.ras import AskedByScrapes, connection_to
@@ -33,6 +42,8 @@ from pyrometer_simulator.sysfs_nic import write_value
 # A real node's scrape may take as long; on a virtual clock nothing should.
 SCRAPE_SECONDS = 5.0
 STEADY_SECONDS = 2.0
+ALL_NVLINKS = list(range(18))
+DRIVER_NOT_LOADED = 9  # nvmlReturn_t
 
 
 @dataclass(frozen=True)
@@ -47,6 +58,7 @@ class Hardware:
         collectors: the collectors that the node exporter runs.
         flags: further flags of the node exporter.
         sampler_hz: how often why clocks are low is sampled, for drivers that don't count it (0: never, which is quick).
+        reads_kernel_log: whether the node exporter's user may read the kernel's log.
         node_exporter: whether Prometheus' own node exporter runs beside ours.
         ours: whether our node exporter runs.
     """
@@ -58,18 +70,38 @@ class Hardware:
     collectors: tuple[str, ...] = ("nic", "kernel", "maintenance")
     flags: tuple[str, ...] = ()
     sampler_hz: float = 0.0
+    reads_kernel_log: bool = True
     node_exporter: bool = False
     ours: bool = True
 
 
 NICS = Hardware()
 """A node's network alone: the cheapest to play."""
-GPUS = Hardware(hcas=0, gpus=8, ethernet=0, collectors=("gpu", "kernel"))
+GPUS = Hardware(hcas=0, gpus=4, ethernet=0, collectors=("gpu", "kernel", "maintenance"))
+"""As many GPUs as have a median to be compared with."""
+ONE_GPU = replace(GPUS, gpus=1)
+HOST = replace(GPUS, gpus=0, collectors=("kernel", "maintenance"))
+"""A node without GPUs and HCAs: what its kernel says alone."""
+TRAINING = Hardware(hcas=0, ethernet=0, collectors=("train", "kernel", "maintenance"))
+"""A node of which only its ranks are looked at."""
 WHOLE_NODE = Hardware(gpus=8, collectors=("gpu", "nic", "kernel", "maintenance"))
+
+
+@dataclass
+class Disk:
+    """A local file system: its size, and the share of it that is free."""
+
+    mountpoint: str
+    gibibytes: float = 900.0
+    free: float = 0.6
+    fstype: str = "ext4"
+    read_only: bool = False
 
 
 class SteppedFollower(Follower):
     """Reads the kernel's log when a scrape asks, instead of in a thread that waits in real time."""
+
+    _file: FileIO | None = None
 
     def start(self) -> None:
         """Read the whole log."""
@@ -81,14 +113,30 @@ class SteppedFollower(Follower):
 
     def wait_settled(self, seconds: float) -> bool:  # noqa: ARG002  there is nothing to wait for
         """Read what has come since the last scrape."""
-        while not self._drain(self._file.fileno()):
+        while self._file is not None and not self._drain(self._file.fileno()):
             pass
         return True
 
     def close(self) -> None:
         """Close the log."""
         super().close()
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
+
+
+class ForbiddenFollower(SteppedFollower):
+    """Finds that its user may not read the kernel's log; root, who runs tests, could read any file."""
+
+    def start(self) -> None:
+        """Fail as an ordinary user does."""
+        self.error = _why(PermissionError(errno.EACCES, "Permission denied", str(self._path)))
+
+
+class SteppedTrainCollector(TrainCollector):
+    """Looks at the rings when it is scraped or told to, instead of in a thread that waits in real time."""
+
+    def _poll_for_ever(self) -> None:
+        """End the thread at once."""
 
 
 class SteppedSampler(Sampler):
@@ -112,6 +160,11 @@ class Host:
         gpus: the GPUs; None where the node has none.
         log: the kernel's log.
         job: the job whose RAS socket the node has; None where there is none.
+        rings: the folder of the ranks' rings.
+        kernel: what it answers about interfaces.
+        driver: NVIDIA's driver on its disk and in its kernel, where it has GPUs.
+        disks: its local file systems, as Prometheus' own node exporter sees them.
+        bonds: how many interfaces of each bond work, and how many it has.
     """
 
     def __init__(self, name: str, folder: Path, hardware: Hardware, time: VirtualTime) -> None:
@@ -119,11 +172,13 @@ class Host:
         self.hardware = hardware
         self.tree = SysfsTree(folder / "tree", hardware.hcas, hardware.gpus, hardware.ethernet)
         self._folder = folder
+        self.rings = folder / "rings"
         self._time = time
         self.clock = HostClock(time)
         self.state = folder / "state"
         self.state.mkdir()
         self.log = KernelLog(folder / "kmsg", self.clock.monotonic)
+        self.kernel = SimulatedKernel()
         self.gpus: SimulatedGpus | None = None
         self._library: FakeLibrary | None = None
         if hardware.gpus:
@@ -131,12 +186,16 @@ class Host:
                 folder / "gpus", hardware.gpus, driver=hardware.driver, monotonic=time.since_creation
             )
             self._library = FakeLibrary(folder / "gpus", time.since_creation)
+            self.driver = Installation(self.tree.procfs, folder / "lib", hardware.driver)
             for gpu in self.gpus:
                 gpu.load()
+        self.disks = [Disk("/"), Disk("/boot", gibibytes=1.0, free=0.04)]
+        self.bonds: dict[str, tuple[int, int]] = {}
         self.is_up = True
         self.job: RasJob | None = None
         self._asked = AskedByScrapes()
         self._gatherer: Gatherer | None = None
+        self._train: SteppedTrainCollector | None = None
         self._samplers: list[SteppedSampler] = []
         self._renderer = Renderer()
         self._write_uptime()
@@ -152,8 +211,10 @@ class Host:
         self.tree.reboot()
         self.log.truncate()
         self.log.sequence = 0
+        shutil.rmtree(self.rings, ignore_errors=True)  # in shared memory
         if self.gpus is not None:
-            self.gpus.reload_driver()
+            self.gpus.reload_driver(self.driver.installed)
+            self.driver.load()
         self.is_up = True
         self._write_uptime()
 
@@ -163,6 +224,31 @@ class Host:
         net = self.tree.procfs / "net"
         net.mkdir(exist_ok=True)
         (net / "fib_trie").write_text(f"Local:\n        |-- {address}\n           /32 host LOCAL\n")
+
+    def unload_nvidia(self) -> None:
+        """Unload NVIDIA's driver: nothing can be asked of the GPUs."""
+        self._gpus.fail_init(DRIVER_NOT_LOADED)
+        self._gpus.reload_driver()
+
+    def load_nvidia(self) -> None:
+        """Load NVIDIA's driver as it is installed: counters restart, NVLinks are yet to train."""
+        self._gpus.fail_init(0)
+        self._gpus.reload_driver(self.driver.installed)
+        self.driver.load()
+        for gpu in self._gpus:
+            gpu.set(nvlinks_down=ALL_NVLINKS)
+
+    def train_nvlinks(self) -> None:
+        """Let all NVLinks come up, as the fabric manager does minutes after the driver."""
+        for gpu in self._gpus:
+            gpu.set(nvlinks_down=None)
+
+    @property
+    def _gpus(self) -> SimulatedGpus:
+        if self.gpus is None:
+            msg = f"{self.name} has no GPUs"
+            raise ValueError(msg)
+        return self.gpus
 
     def put_in_maintenance(self, *, over: bool = False) -> None:
         """Write the file that takes the node out of service, or remove it."""
@@ -185,7 +271,23 @@ class Host:
             self._gatherer.close()
             for path, data in kept.items():
                 path.write_bytes(data)
-        self._gatherer = None
+        self._gatherer = self._train = None
+
+    def look_at_rings(self) -> None:
+        """Let the exporter look at the rings, as it does once a second."""
+        if self._train is not None:
+            self._train.stacks(Request("GET", "/stacks"))
+
+    def batches(self) -> bytes | None:
+        """Return what ``/batches`` answers now; None while the node is down."""
+        if not self.is_up:
+            return None
+        if self._train is None:
+            return b""
+        reply = self._train.batches(Request("GET", "/batches", query={"consumer": "prometheus"}, peer="127.0.0.1"))
+        if reply.delivered is not None:
+            reply.delivered(True)  # noqa: FBT003  the signature is the server's
+        return bytes(reply.body)
 
     def reload_openibd(self) -> None:
         """Reload the HCAs' driver: each device is created again, its counters restart."""
@@ -201,7 +303,8 @@ class Host:
             gatherer = self._gatherer = self._gatherer or self._started()
             self._asked.now()
             gathered = gatherer.gather(SCRAPE_SECONDS)
-        return self._renderer.text(gathered.samples)
+        about = BUILD_INFO.sample(1, NODE_EXPORTER.prog, "simulated")
+        return self._renderer.text([about, *gathered.samples])
 
     def sample_clocks(self) -> None:
         """Let the sampler read why clocks are low, once."""
@@ -222,20 +325,29 @@ class Host:
             self._library = FakeLibrary(self._folder / "gpus", self._time.since_creation)
             put_under_pynvml(self._library)
         specs, _ = collectors_of(NODE_EXPORTER)
-        wanted = [spec for spec in specs if spec.name in self.hardware.collectors]
+        wanted = [self._simulated(spec) for spec in specs if spec.name in self.hardware.collectors]
         flags = parser(NODE_EXPORTER, wanted).parse_args(list(self.hardware.flags))
-        context = Context(
-            flags, self.clock, self.tree.sysfs, self.tree.procfs, self._folder / "rings", self.state, self.log.path
-        )
+        context = Context(flags, self.clock, self.tree.sysfs, self.tree.procfs, self.rings, self.state, self.log.path)
         collectors: list[tuple[CollectorSpec, object]] = [(spec, build(spec, context)) for spec in wanted]
+        self._train = next((each for _, each in collectors if isinstance(each, SteppedTrainCollector)), None)
         return Gatherer(collectors, self.clock)  # type: ignore[arg-type]
+
+    def _simulated(self, spec: CollectorSpec) -> CollectorSpec:
+        """Return a collector over what is simulated: ports over this node's kernel, rings without a thread."""
+        if spec.name == "train":
+            return replace(spec, build=SteppedTrainCollector)
+        if spec.name != NIC_COLLECTOR.name:
+            return spec
+        return replace(spec, build=lambda context: NicCollector(context, new_kernel=lambda: self.kernel))
 
     @contextmanager
     def _stepped(self) -> Iterator[None]:
         """Put this node's driver under pynvml, and what waits in real time on the virtual clock."""
         put_under_pynvml(self._library)
         with (
-            mock.patch.object(kernel_collector, "Follower", SteppedFollower),
+            mock.patch.object(
+                kernel_collector, "Follower", SteppedFollower if self.hardware.reads_kernel_log else ForbiddenFollower
+            ),
             # A busy machine is no subject here: a GPU is late only if the situation says so.
             mock.patch.object(adaptive_timeout, "SHORTEST_SECONDS", STEADY_SECONDS),
             mock.patch.object(gpu_collector, "SHORTEST_SECONDS", STEADY_SECONDS),
@@ -251,31 +363,3 @@ class Host:
 
     def _write_uptime(self) -> None:
         write_value(self.tree.procfs / "uptime", f"{self.clock.monotonic():.2f} 1000.00")
-
-
-def node_exporter_text(node: Host) -> bytes | None:
-    """Return what Prometheus' own node exporter serves of a node's ports, None while the node is down.
-
-    Only the metrics that rules use, as node_exporter 1.9 makes them of these files (infiniband, netclass).
-    """
-    if not node.is_up:
-        return None
-    lines = [f"node_boot_time_seconds {node.clock.wall() - node.clock.monotonic():.0f}"]
-    for nic in node.tree.nics:
-        at, port = f'{{device="{nic.name}",port="1"}}', nic.port
-        rate = 50e9 if nic.is_up else 1.25e9
-        lines += [
-            f"node_infiniband_link_downed_total{at} {nic.counters.get('link_downed')}",
-            f"node_infiniband_symbol_error_total{at} {nic.counters.get('symbol_error')}",
-            f"node_infiniband_state_id{at} {port.code('state')}",
-            f"node_infiniband_physical_state_id{at} {port.code('phys_state')}",
-            f"node_infiniband_rate_bytes_per_second{at} {rate:.0f}",
-        ]
-    for interface in node.tree.interfaces:
-        values, name = interface.values, interface.folder.name
-        state = "up" if interface.is_switched_on else "down"
-        lines += [
-            f'node_network_carrier_down_changes_total{{device="{name}"}} {values.get("carrier_down_count")}',
-            f'node_network_info{{device="{name}",adminstate="{state}"}} 1',
-        ]
-    return "".join(f"{line}\n" for line in lines).encode()

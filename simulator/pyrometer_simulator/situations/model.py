@@ -23,12 +23,14 @@ class Step(NamedTuple):
 
 
 class Within(NamedTuple):
-    """When an alert has to fire after the fault, in seconds, and until when it may last (None: to the end)."""
+    """When an alert has to fire after the fault, in seconds, until when it may last (None: to the end), how often."""
 
     seconds: float
     not_before: float = 0.0
     ends_within: float | None = None
     series: int | None = None
+    times: int = 1
+    named: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ class Situation:
         hardware: of each real node.
         nodes: how many nodes are simulated, ``site.nodes``; steps act on any of them.
         copies: how many nodes show what the node of that index shows, under names of their own.
+        racks: the rack of the node of that index, and of its copies.
         fault_at: when the fault happens, in seconds; the first step by default.
         interval_of_rules: how often rules are evaluated, in seconds; the scrape interval by default.
         intervals: the scrape intervals that it is played at.
@@ -57,6 +60,7 @@ class Situation:
     hardware: Hardware = NICS
     nodes: int = 1
     copies: Mapping[int, int] = field(default_factory=dict)
+    racks: Mapping[int, str] = field(default_factory=dict)
     fault_at: float | None = None
     interval_of_rules: int | None = None
     intervals: Sequence[int] = SCRAPE_INTERVALS
@@ -80,7 +84,13 @@ def at(seconds: float, action: Action) -> Step:
 
 
 def within(
-    seconds: float, *, not_before: float = 0.0, ends_within: float | None = None, series: int | None = None
+    seconds: float,
+    *,
+    not_before: float = 0.0,
+    ends_within: float | None = None,
+    series: int | None = None,
+    times: int = 1,
+    named: Sequence[str] = (),
 ) -> Within:
     """Return the expectation that an alert fires so many seconds after the fault at the latest.
 
@@ -89,5 +99,7 @@ def within(
         not_before: the shortest delay.
         ends_within: the alert is over so many seconds after the fault.
         series: how many alerts of this name there are in all: one for each part, or one for many.
+        named: values of labels that each alert of this name has: the node, the rank.
+        times: how often each of them may begin to fire: one fault is told once.
     """
-    return Within(seconds, not_before, ends_within, series)
+    return Within(seconds, not_before, ends_within, series, times, named)

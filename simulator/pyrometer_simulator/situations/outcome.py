@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import pkgutil
 import tempfile
 from collections.abc import Collection, Iterator, Sequence
@@ -13,7 +14,7 @@ from typing import NamedTuple
 
 from pyrometer_simulator.situations import cases
 from pyrometer_simulator.situations.model import SCRAPE_INTERVALS, Situation, Within
-from pyrometer_simulator.situations.site import Series, Site
+from pyrometer_simulator.situations.site import Site
 from pyrometer_simulator.situations.verdict import Case, Fired, Rules, evaluate
 
 HEAD = """\
@@ -29,6 +30,9 @@ so that each delay is the longest. `nobody` is what an operation that was planne
 
 """
 QUIET = "nobody"
+NOT_PLAYED = "not played"
+# A warning that becomes critical may go on until its group is evaluated again.
+LONGEST_CHANGE_SECONDS = 60
 # A tree has a thousand small files.
 FASTEST_FOLDER = Path("/dev/shm")  # noqa: S108  a folder of its own is made there
 
@@ -57,6 +61,10 @@ class Outcome(NamedTuple):
         for each in self.fired:
             if each.name not in self.situation.fires and each.name not in self.situation.beside:
                 yield f"{each.name} ({each.severity}) fires for {each.where} after {self._delay(each):.0f} s"
+        for one, other in itertools.combinations(self.fired, 2):
+            together = min(one.last, other.last) - max(one.first, other.first)
+            if (one.name, one.labels) == (other.name, other.labels) and together > LONGEST_CHANGE_SECONDS:
+                yield f"{one.name} fires as {one.severity} and as {other.severity} at once for {one.where}"
 
     def _objections_to(self, name: str, expected: Within, own: Sequence[Fired]) -> Iterator[str]:
         if not own:
@@ -67,6 +75,12 @@ class Outcome(NamedTuple):
             yield f"{name} fires after {first:.0f} s, not within {expected.not_before:.0f} to {expected.seconds:.0f} s"
         if expected.ends_within is not None and last > expected.ends_within:
             yield f"{name} still fires after {last:.0f} s, not only until {expected.ends_within:.0f} s"
+        for each in own:
+            if not set(expected.named) <= {value for _, value in each.labels}:
+                yield f"{name} names {each.where}, not {' '.join(expected.named)}"
+        yield from (
+            f"{name} fires {each.episodes} times for {each.where}" for each in own if each.episodes > expected.times
+        )
         if expected.series is not None and len(own) != expected.series:
             yield f"{name} fires for {len(own)} parts, not {expected.series}: {'; '.join(each.where for each in own)}"
 
@@ -85,7 +99,7 @@ def all_situations() -> list[Situation]:
     return [each for module in modules for each in module.SITUATIONS]
 
 
-def play(situation: Situation, interval: int, wanted: Collection[str]) -> list[Series]:
+def play(situation: Situation, interval: int, wanted: Collection[str]) -> Case:
     """Play a situation with scrapes every ``interval`` seconds.
 
     Args:
@@ -94,26 +108,24 @@ def play(situation: Situation, interval: int, wanted: Collection[str]) -> list[S
         wanted: the names of the metrics that rules use; others are dropped.
 
     Returns:
-        Each series with its values in promtool's notation, the first at time 0.
+        The case for promtool: each series with its values, the first at time 0.
     """
     with ExitStack() as stack:
         parent = FASTEST_FOLDER if FASTEST_FOLDER.is_dir() else None
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pyrometer-situation-", dir=parent)))
-        site = Site(situation.hardware, wanted, folder, situation.nodes, situation.copies)
+        site = Site(situation.hardware, wanted, folder, situation.nodes, situation.copies, racks=situation.racks)
         stack.callback(site.close)
         for step in situation.steps:
             site.schedule(step.seconds, partial(step.action, site))
-        return site.scrape(interval, situation.lasts)
+        series = site.scrape(interval, situation.lasts)
+        return Case(series, site.grid or interval, situation.interval_of_rules or interval, situation.lasts)
 
 
 def outcomes(promtool: Path, situations: Sequence[Situation], intervals: Sequence[int]) -> list[Outcome]:
     """Play situations at scrape intervals, and ask promtool once per interval what fires."""
     rules = Rules()
     chosen = [(each, interval) for each in situations for interval in intervals if interval in each.intervals]
-    cases = [
-        Case(play(each, interval, rules.metrics), interval, each.interval_of_rules or interval, each.lasts)
-        for each, interval in chosen
-    ]
+    cases = [play(each, interval, rules.metrics) for each, interval in chosen]
     found = evaluate(promtool, rules, cases)
     return [Outcome(each, interval, fired) for (each, interval), fired in zip(chosen, found, strict=True)]
 
@@ -138,5 +150,5 @@ def page(situations: Sequence[Situation], cells: dict[tuple[str, int], str]) -> 
 
 
 def _row(situation: Situation, cells: dict[tuple[str, int], str]) -> str:
-    own = (cells.get((situation.name, interval), "not played") for interval in SCRAPE_INTERVALS)
+    own = (cells.get((situation.name, interval), NOT_PLAYED) for interval in SCRAPE_INTERVALS)
     return f"| {situation.name} | {' | '.join(own)} |\n"

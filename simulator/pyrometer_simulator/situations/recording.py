@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping
 
 STALE, GAP = "stale", "_"
@@ -28,10 +29,16 @@ class Recording:
         self._present = present
         self.scrapes += 1
 
-    def series(self, labels: Mapping[str, str] | None = None) -> Iterator[tuple[str, str]]:
-        """Yield each series, with the target's or other ``labels``, and its values in promtool's notation."""
+    def series(self, labels: Mapping[str, str] | None = None, apart: int = 1) -> Iterator[tuple[str, str]]:
+        """Yield each series, with the target's or other ``labels``, and its values in promtool's notation.
+
+        Args:
+            labels: those of the target by default.
+            apart: how many of promtool's intervals there are from one scrape to the next.
+        """
         for series, values in self._values.items():
-            yield _with_labels(series, labels or self.labels), self._notation(series, values)
+            words = self._notation(series, values) if apart == 1 else spread(values, apart)
+            yield _with_labels(series, labels or self.labels), words
 
     def _notation(self, series: str, values: list[str]) -> str:
         known = self._written.get(series)
@@ -81,6 +88,39 @@ def notation(values: list[str]) -> str:
         words.append(_run(value, run))
         run = 0
     return " ".join(words)
+
+
+def spread(values: list[str], apart: int) -> str:
+    """Return values that are further apart than promtool's interval, with gaps between them.
+
+    >>> spread(["1", "2", "stale"], 3)
+    '1 _x2 2 _x2 stale _x2'
+    """
+    return " ".join(f"{_run(value, 1)} {_run(GAP, apart - 1)}" for value in values)
+
+
+class BatchRecording:
+    """The series of ``/batches``, each sample at its own time, to the second."""
+
+    def __init__(self, labels: Mapping[str, str], wanted: Collection[str]) -> None:
+        self.labels = dict(labels)
+        self._wanted = wanted
+        self._values: dict[str, dict[int, str]] = {}
+
+    def take(self, text: bytes | None) -> None:
+        """Record a scrape; what was recorded before is served again and changes nothing."""
+        for line in (text or b"").decode().splitlines():
+            if line[0] == "#":
+                continue
+            series, value, seconds = line.rsplit(" ", 2)
+            if series.partition("{")[0] in self._wanted and float(seconds) >= 0:
+                self._values.setdefault(series, {})[math.ceil(float(seconds))] = value
+
+    def series(self) -> Iterator[tuple[str, str]]:
+        """Yield each series with its values in promtool's notation, at an interval of one second."""
+        for series, values in self._values.items():
+            whole = [values.get(second, GAP) for second in range(max(values) + 1)]
+            yield _with_labels(series, self.labels), notation(whole)
 
 
 def _run(value: str, times: int) -> str:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from pyrometer_simulator.nvml.library import put_under_pynvml
 from pyrometer_simulator.situations.clock import VirtualTime
-from pyrometer_simulator.situations.host import Hardware, Host, node_exporter_text
-from pyrometer_simulator.situations.recording import Recording
+from pyrometer_simulator.situations.host import Hardware, Host
+from pyrometer_simulator.situations.node_exporter import node_exporter_text
+from pyrometer_simulator.situations.recording import BatchRecording, Recording
+from pyrometer_simulator.situations.training import SimulatedRun
 
 CLUSTER = "c1"
 # When collectors have read before the first scrape that counts: they know every file, and every port has settled.
@@ -40,6 +43,7 @@ class Site:
         folder: where the nodes' files are made.
         nodes: how many nodes.
         copies: how many more nodes show what the node of this index shows.
+        racks: the rack of the node of this index, and of its copies; the others have none.
     """
 
     def __init__(
@@ -49,14 +53,19 @@ class Site:
         folder: Path,
         nodes: int = 1,
         copies: Mapping[int, int] = MappingProxyType({}),
+        *,
+        racks: Mapping[int, str] = MappingProxyType({}),
     ) -> None:
         self._time = VirtualTime()
         self._hardware = hardware
         self._copies = copies
+        self._racks = racks
         self._wanted = wanted
         self._events: list[tuple[float, int, Callable[[], object]]] = []
         self._order = itertools.count()
         self._targets: list[Target] = []
+        self._batches: list[tuple[Callable[[], bytes | None], BatchRecording]] = []
+        self.runs: list[SimulatedRun] = []
         self.folder = folder
         self.nodes = [self._new_node(index) for index in range(nodes)]
 
@@ -64,6 +73,20 @@ class Site:
     def node(self) -> Host:
         """The first node."""
         return self.nodes[0]
+
+    @property
+    def run(self) -> SimulatedRun:
+        """The run that began last."""
+        return self.runs[-1]
+
+    @property
+    def grid(self) -> int | None:
+        """The interval of the series' values in seconds; None for that of the scrapes: batches have their own times."""
+        return 1 if self._batches else None
+
+    def train(self, nodes: Sequence[Host] | None = None, **settings: Any) -> None:  # noqa: ANN401  those of the run
+        """Begin a run on these nodes, or on all."""
+        self.runs.append(SimulatedRun(nodes or self.nodes, self.after, **settings))
 
     @property
     def now(self) -> float:
@@ -87,11 +110,19 @@ class Site:
         node.shut_down(crash=crash)
         self.after(away, lambda: self._boot(node, training))
 
-    def reload_openibd(self, *, away: float = 20.0, training: float = 40.0, errors: int = 60) -> None:
-        """Reload the HCAs' driver on the first node, as ``openibd restart`` does; links train, with symbol errors."""
-        tree = self.node.tree
-        tree.unload_driver()
-        self.after(away, lambda: self._loaded(training, errors))
+    def reload_nvidia(self, *, away: float = 30.0, training: float = 90.0) -> None:
+        """Reload NVIDIA's driver on the first node; NVLinks come up ``training`` seconds after it."""
+        self.node.unload_nvidia()
+        self.after(away, self.node.load_nvidia)
+        self.after(away + training, self.node.train_nvlinks)
+
+    def reload_openibd(
+        self, node: Host | None = None, *, away: float = 20.0, training: float = 40.0, errors: int = 60
+    ) -> None:
+        """Reload the HCAs' driver on a node, as ``openibd restart`` does; links train, with symbol errors."""
+        node = node or self.node
+        node.tree.unload_driver()
+        self.after(away, lambda: self._loaded(node, training, errors))
 
     def serve(self, job: str, answer: Callable[[], bytes | None], **labels: str) -> None:
         """Add a target of another job, such as kube-state-metrics.
@@ -112,6 +143,8 @@ class Site:
 
     def scrape(self, interval: int, lasts: float) -> list[Series]:
         """Let ``lasts`` seconds pass with a scrape of all targets every ``interval``; return all series."""
+        # A situation begins with its first step, which may be long before the first scrape.
+        self._time.now = min([SCRAPES_BEFORE[0], *(seconds for seconds, *_ in self._events)])
         for seconds in SCRAPES_BEFORE:
             self._pass_until(seconds)
             for target in self._targets:
@@ -120,10 +153,16 @@ class Site:
             self._pass_until(float(number * interval))
             for target in list(self._targets):
                 target.recording.take(target.answer())
-        return [series for target in self._targets for series in _of(target)]
+            for answer, batches in self._batches:
+                batches.take(answer())
+        apart = interval // (self.grid or interval)
+        series = [series for target in self._targets for series in _of(target, apart)]
+        return series + [series for _, batches in self._batches for series in batches.series()]
 
     def close(self) -> None:
-        """End all exporters."""
+        """End all runs and exporters."""
+        for run in self.runs:
+            run.kill_all()
         for node in self.nodes:
             node.close()
         put_under_pynvml(None)
@@ -134,18 +173,23 @@ class Site:
         folder.mkdir()
         node = Host(name, folder, self._hardware, self._time)
         own = {"cluster": CLUSTER, "node": name}
+        if index in self._racks:
+            own["rack"] = self._racks[index]
         answers = [("node", f"{name}:9935", node.served)] if self._hardware.ours else []
         if self._hardware.node_exporter:
             answers.append(("hosts", f"{name}:9100", lambda: node_exporter_text(node)))
+        if self._hardware.ours and "train" in self._hardware.collectors:
+            labels = {**own, "job": "batches", "instance": f"{name}:9935"}
+            self._batches.append((node.batches, BatchRecording(labels, self._wanted)))
         for job, instance, answer in answers:
             recording = Recording({**own, "job": job, "instance": instance}, self._wanted)
             self._targets.append(Target(answer, recording, self._copies.get(index, 0)))
         return node
 
-    def _loaded(self, training: float, errors: int) -> None:
-        self.node.tree.load_driver()
-        self.node.reload_openibd()
-        self._train(self.node, training, errors)
+    def _loaded(self, node: Host, training: float, errors: int) -> None:
+        node.tree.load_driver()
+        node.reload_openibd()
+        self._train(node, training, errors)
 
     def _boot(self, node: Host, training: float) -> None:
         node.boot()
@@ -178,12 +222,12 @@ class Site:
                 node.sample_clocks()
 
 
-def _of(target: Target) -> Iterator[Series]:
+def _of(target: Target, apart: int) -> Iterator[Series]:
     recording = target.recording
     own = recording.labels.get("node", "")
-    yield from recording.series()
+    yield from recording.series(apart=apart)
     for number in range(1, target.copies + 1):
         name = f"{own}-{number:03d}"
         labels: Mapping[str, str] = recording.labels | {"node": name, "instance": f"{name}:9935"}
         # Ports and health alone: promtool's engine refuses a query of more than 10,000 samples.
-        yield from (each for each in recording.series(labels) if not each[0].startswith("pyrometer_kernel_"))
+        yield from (each for each in recording.series(labels, apart) if not each[0].startswith("pyrometer_kernel_"))

@@ -35,6 +35,13 @@ def counting(index: int, counter: str, by: int, *, every: float, times: int) -> 
     return lambda site: site.every(every, partial(site.node.tree.nic(f"mlx5_{index}").count, counter, by), times)
 
 
+def pause_storm(site: Site) -> None:
+    """Let the firmware count a storm of pause frames of an interface, five minutes long."""
+    site.node.kernel.count("eth0", "tx_pause_storm_error_events", 0)
+    site.node.kernel.count("eth0", "tx_pause_storm_warning_events", 0)
+    site.every(60, partial(site.node.kernel.count, "eth0", "tx_pause_storm_warning_events", 1), 5)
+
+
 def flaps(index: int, *, every: float, times: int) -> Action:
     """Return a step after which a link is lost again and again."""
     return lambda site: site.every(every, site.node.tree.nic(f"mlx5_{index}").flap, times)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import json
 import os
 import shutil
 import signal
@@ -15,70 +14,23 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from alerting_fakes import SILENT, FakePrometheus, body, logged_port, raw_alert, wait_until
+from alerting_running import Running
 from prometheus_client.parser import text_string_to_metric_families
 
 from pyrometer_alerting.app import main
-from pyrometer_alerting.app.service import WEBHOOK_PATH, Service
+from pyrometer_alerting.app.service import WEBHOOK_PATH
 from pyrometer_alerting.deliver.slack import WebSlack
-from pyrometer_alerting.render.messages import Style
-from pyrometer_alerting.state.store import Store, StoreError
-from pyrometer_kit.clock import SystemClock
-from pyrometer_kit.flags import Address
-from pyrometer_kit.http_thread import ServerThread
-from pyrometer_kit.webconfig import WebConfig
+from pyrometer_alerting.state.store import Store
 from pyrometer_simulator.ports import free_port
 from pyrometer_simulator.slack import FakeSlack
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
-
-class Running:
-    """A service with its server on a free port."""
-
-    def __init__(self, store: Store, slack: WebSlack, prometheus: FakePrometheus | None = None) -> None:
-        self.service = Service(
-            store,
-            slack,
-            "#gpu-alerts",
-            prometheus=prometheus,
-            style=Style(notice="SIMULATED CLUSTER"),
-            clock=SystemClock(),
-        )
-        self.server = ServerThread(self.service.routes(), WebConfig(), self.service.rejected)
-
-    def __enter__(self) -> Self:
-        self.server.start(Address("127.0.0.1", 0))
-        self.service.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.server.stop()
-        self.service.stop()
-
-    def ask(self, path: str, data: bytes | None = None, method: str | None = None) -> tuple[int, bytes]:
-        url = f"http://127.0.0.1:{self.server.port}{path}"
-        try:
-            with urllib.request.urlopen(urllib.request.Request(url, data=data, method=method), timeout=5) as answer:
-                return answer.status, answer.read()
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, error.read()
-
-    def incidents(self) -> list[dict[str, Any]]:
-        return json.loads(self.ask("/api/v1/incidents")[1])["incidents"]
-
-
-@pytest.fixture
-def running(tmp_path: Path, slack: FakeSlack) -> Iterator[Running]:
-    with Running(Store(tmp_path / "s"), WebSlack("xoxb-test", slack.url)) as it:
-        yield it
+    pass
 
 
 def test_an_alert_becomes_a_message_a_page_and_json(running: Running, slack: FakeSlack) -> None:
@@ -126,13 +78,6 @@ def test_what_is_not_alertmanagers_is_refused_and_counted(running: Running) -> N
     assert (status, said) == (400, b"the body is not JSON\n")
     assert b'webhook_rejected_total{reason="not_json"} 1.0' in running.ask("/metrics")[1]
     assert running.ask("/-/healthy")[0] == 200
-
-
-def test_a_store_that_cannot_take_it_is_a_503(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        running.service._intake, "apply", lambda _delivery: (_ for _ in ()).throw(StoreError("disk full"))
-    )
-    assert running.ask(WEBHOOK_PATH, body(raw_alert()))[0] == 503
 
 
 def test_a_thousand_alerts_of_one_node_are_one_incident(running: Running) -> None:
@@ -214,27 +159,6 @@ def test_the_answer_never_waits_for_slack(running: Running, slack: FakeSlack) ->
         started = time.monotonic()
         assert running.ask(WEBHOOK_PATH, body(raw_alert(node=f"n{number}"), groupKey=str(number)))[0] == 200
         assert time.monotonic() - started < 4.0, "Slack hangs for 5 s"
-
-
-def test_a_full_disk_is_a_503_and_nothing_is_lost_when_there_is_room_again(running: Running, slack: FakeSlack) -> None:
-    running.ask(WEBHOOK_PATH, body(raw_alert(node="before"), groupKey="a"))
-    wait_until(lambda: slack.messages("gpu-alerts"))
-    database = running.service._store._db
-    database.execute(f"PRAGMA max_page_count = {database.execute('PRAGMA page_count').fetchone()[0]}")
-    codes = [running.ask(WEBHOOK_PATH, body(raw_alert(node=f"n{n}"), groupKey=str(n)))[0] for n in range(40)]
-    assert codes[-1] == 503
-    taken = codes.count(200)
-    assert running.ask("/-/healthy")[0] == 200
-    database.execute("PRAGMA max_page_count = 100000")
-    for number in range(40):
-        assert running.ask(WEBHOOK_PATH, body(raw_alert(node=f"n{number}"), groupKey=str(number)))[0] == 200
-    assert taken < 40
-    nodes = {alert["labels"]["node"] for incident in running.incidents() for alert in incident["alerts"]}
-    assert nodes == {"before", *(f"n{number}" for number in range(40))}
-    wait_until(lambda: all(each["slack"]["state"] == "done" for each in running.incidents()))
-    said = [each["metadata"]["event_payload"]["incident_id"] for each in slack.messages("gpu-alerts")]
-    assert len(said) == len(set(said))
-    assert set(said) >= {each["id"] for each in running.incidents()}
 
 
 def test_a_truncated_request_is_no_request_and_silent_clients_do_not_block(running: Running) -> None:

@@ -73,7 +73,7 @@ class Studio:
         self.waited: list[float] = []
         self.pictures = IncidentPictures(
             bench.store,
-            PictureUploader(bench.web, self.waited.append),
+            PictureUploader(bench.web, self.waited.append, bench.courier.limits.breaker, bench.clock),
             FakePrometheus(),
             charts=charts,
             clock=bench.clock,

@@ -81,7 +81,44 @@ def test_the_cost_counts_on_from_what_is_known() -> None:
         prometheus.on(name, [Series({"attempt": "0"}, tuple((time, value) for time in at))])
     known = Cost(gpu_hours=7.0, gpus=72, expected=0.4, until=START + 50)
     cost = add_up(prometheus, "c", "r", known=known, begin=START, end=START + 100, expected=0.4, gpus=72)
-    assert cost == Cost(gpu_hours=pytest.approx(7.0 + 72 * 25 / 3600), gpus=72, expected=0.4, until=START + 100)
+    assert (cost.gpu_hours, cost.until) == (pytest.approx(7.0 + 72 * 25 / 3600), START + 100)
+
+
+def served(*present: int) -> FakePrometheus:
+    """Return a Prometheus with these batches of a second each, at half of the expected MFU."""
+    prometheus = FakePrometheus()
+    columns = {"mfu_ratio": lambda _index: 0.2, "step_seconds": lambda _index: 1.0, "batch_step": float}
+    for name, value in columns.items():
+        points = tuple((START + index, value(index)) for index in present)
+        prometheus.on(name, [Series({"attempt": "0"}, points)])
+    return prometheus
+
+
+def test_late_batches_take_back_the_time_that_was_counted_while_they_were_missing() -> None:
+    early = add_up(
+        served(*range(1, 101)), "c", "r", known=None, begin=START, end=START + 400, expected=0.4, gpus=72, stands=True
+    )
+    assert early.gpu_hours == pytest.approx(72 * (50 + 300) / 3600)
+    late = add_up(served(*range(1, 401)), "c", "r", known=early, begin=START, end=START + 400, expected=0.4, gpus=72)
+    assert late.gpu_hours == pytest.approx(72 * 200 / 3600)
+
+
+def test_what_is_settled_is_not_counted_again() -> None:
+    known = None
+    for end in range(100, 3000, 100):
+        known = add_up(
+            served(*range(1, end + 1)), "c", "r", known=known, begin=START, end=START + end, expected=0.4, gpus=72
+        )
+        assert known.gpu_hours == pytest.approx(72 * end / 2 / 3600)
+    assert known is not None
+    assert known.settled_until == START + 2300
+
+
+def test_a_trouble_that_began_earlier_than_known_is_counted_from_there() -> None:
+    prometheus = served(*range(1, 601))
+    told = add_up(prometheus, "c", "r", known=None, begin=START + 500, end=START + 600, expected=0.4, gpus=72)
+    whole = add_up(prometheus, "c", "r", known=told, begin=START, end=START + 600, expected=0.4, gpus=72)
+    assert (told.gpu_hours, whole.gpu_hours) == (pytest.approx(1.0), pytest.approx(6.0))
 
 
 def test_the_small_curve_has_no_more_points_than_slack_takes() -> None:

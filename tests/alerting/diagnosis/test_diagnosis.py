@@ -320,9 +320,9 @@ def test_a_switch_that_took_links_of_the_run_along_is_named_before_them(cluster:
     found = diagnose(cluster, [event])
     switch, alone = found.causes
     assert (switch.part, switch.cause, switch.against) == ("switch leaf-12", "many links down at once", ())
-    assert switch.evidence[0].startswith("FabricMassEvent firing since ")
-    assert switch.evidence[0].endswith(", 3 of the run's 4 ports there lost their link")
-    assert switch.evidence[1].startswith("gpu-040 mlx5_3/1: link went down 2 times since ")
+    assert "on 3 of the run's 4 ports there" in switch.evidence[0]
+    (told,) = [sentence for sentence in switch.evidence if sentence.startswith("FabricMassEvent firing since ")]
+    assert told.endswith(", 3 of the run's 4 ports there lost their link")
     assert alone.part == "gpu-045 mlx5_7/1"  # of another switch: a suspect of its own
     assert explained_by(training_incident(), found, [event]) == [event]
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from pyrometer_alerting.diagnosis.extent import groups
+from pyrometer_alerting.diagnosis.wording import said
 from pyrometer_alerting.model.fact import Fact, Roster
 
 NODES = tuple(f"n{number}" for number in range(8))
@@ -42,3 +45,43 @@ def test_a_hall_that_is_too_warm_is_no_rack_of_it() -> None:
 def test_a_run_within_one_rack_that_is_sick_as_a_whole_is_the_racks() -> None:
     for kind in ("sw_thermal", "clock_low"):
         assert parts([fact for node in NODES[:3] for fact in hot(node, 7, kind)], NODES[:3]) == [{"rack": "r0"}]
+
+
+def placed(places: dict[str, str], other: dict[str, str]) -> Roster:
+    """Return a run of which the first four nodes are in one place and the others in another."""
+    where = {node: places if number < 4 else other for number, node in enumerate(NODES)}
+    return Roster(gpus=dict.fromkeys(NODES, GPUS), places=where)
+
+
+@pytest.mark.parametrize("place", ["chassis", "rack", "pdu", "cooling_zone", "row"])
+def test_a_place_that_labels_name_is_found_from_facts_alone(place: str) -> None:
+    facts = [fact for node in NODES[:4] for fact in hot(node, 7, "hw_power_brake")]
+    found = groups(facts, placed({place: "a"}, {place: "b"}))
+    assert [dict(group.labels) for group in found] == [{place: "a"}]
+
+
+def wired(kind: str) -> Roster:
+    """Return a run whose ports mlx5_0 are all at one switch or rail, those of the first half at another one of it."""
+    ports = {
+        f"{node} mlx5_0/1": {"switch": "", "rail": ""} | {kind: "a" if node in NODES[:4] else "b"} for node in NODES
+    }
+    return Roster(gpus=dict.fromkeys(NODES, GPUS), ports=ports)
+
+
+def down(*nodes: str) -> list[Fact]:
+    return [Fact("link_down", {"node": node, "device": "mlx5_0", "port": "1"}, began=100.0) for node in nodes]
+
+
+@pytest.mark.parametrize("kind", ["switch", "rail"])
+def test_links_that_went_down_together_are_the_switch_or_the_rail(kind: str) -> None:
+    (group,) = groups(down(*NODES[:4]), wired(kind))
+    assert (dict(group.labels), group.sick, group.of) == ({kind: "a"}, 4, 4)
+    assert "4 of the run's 4 ports there" in said(group, wired(kind))
+    two = groups(down(*NODES[:2]), wired(kind))
+    assert [group.labels["node"] for group in two] == ["n0", "n1"]
+
+
+def test_pressure_on_all_nodes_is_no_rack_of_them() -> None:
+    slow = [Fact("pressure", {"node": node}, "memory", began=100.0) for node in NODES]
+    assert parts(slow) == [{}]
+    assert parts(slow[:4]) == [{"rack": "r0"}]

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
+from random import Random
 
+import pytest
 from alerting_fakes import START, training_incident
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,6 +26,7 @@ OF_GPUS = (*sorted(SLOWDOWNS), "power_limit", "clock_low", "power_cap", "clocks_
 OF_NODES = ("pressure", "least_wait", "rank_silent", "node_silent", "symptom")
 OF_JOB = ("data", "gc", "checkpoint", "config", "restart", "tagged")
 EVENTS = ("link_flap", "xid", "xid_fatal", "oom_kill", "sxid")
+INCIDENTS = 4000
 MEGA = st.floats(0.0, 2000.0)
 
 
@@ -113,6 +117,78 @@ def test_no_sentence_contradicts_its_facts(known: list[Fact], case: Case) -> Non
     convincing, seen = causes(ranked, case)
     assert [cause for cause in convincing if cause.confidence == "low"] == []
     assert [cause for cause in seen if cause.confidence != "low"] == []
+
+
+def drawn(random: Random) -> Fact:
+    """Draw a fact as the providers make them, from far more incidents than a search tries."""
+    kind = random.choice((*OF_GPUS, *OF_NODES, *OF_JOB, *EVENTS, "alert", "link_down", "clocks_setting"))
+    labels = {} if kind in OF_JOB else {"node": random.choice(NODES)}
+    if kind in OF_GPUS or kind in ("alert", "xid", "xid_fatal"):
+        labels["gpu"] = str(random.randrange(8))
+    if kind in ("link_flap", "link_down"):
+        labels |= {"device": f"mlx5_{random.randrange(4)}", "port": "1"}
+    began = None if random.random() < 0.2 else NOW - random.expovariate(1 / 600.0)
+    ended = None if began is None or random.random() < 0.5 else random.uniform(began, NOW)
+    moments: tuple[tuple[float, float], ...] = ()
+    if kind in EVENTS:
+        times = sorted(NOW - random.expovariate(1 / 400.0) for _each in range(random.randint(1, 6)))
+        moments, began, ended = tuple((at, 1.0) for at in times), times[0], times[-1]
+    share = kind in ("power_cap", "clocks_setting", "pressure", "least_wait", *OF_JOB)
+    scale = 1.0 if share else random.choice((16.0, 90.0, 700.0, 1980.0))
+    lasted = ((NOW if ended is None else ended) - began) if began is not None else 0.0
+    value = random.uniform(0.0, lasted) if kind in SLOWDOWNS else scale * random.random()
+    return Fact(
+        kind,
+        labels,
+        {"alert": "GpuThrottledThermal", "pressure": "memory", "tagged": "eval"}.get(kind, "rank 7"),
+        began=began,
+        precision=random.choice((0.0, 5.0, 15.0)),
+        chronic=random.random() < 0.2,
+        ended=ended,
+        strength=random.random(),
+        value=None if kind == "alert" else value,
+        peers=random.choice((None, scale * random.random())),
+        before=random.choice((None, scale * random.random())),
+        moments=moments,
+        read_at=NOW - random.uniform(0.0, 5.0),
+        first_at=NOW,
+        seen_at=NOW,
+    )
+
+
+def falsehoods(sentence: str, about: Sequence[Fact]) -> Iterator[str]:
+    """Yield what a sentence claims and no fact of the incident bears out."""
+    if any(float(share) > 100 for share in re.findall(r"([\d.]+) %", sentence)):
+        yield "more than all"
+    if any(int(some) > int(of) for some, of in re.findall(r"(\d+) of (?:its|the run's) (\d+)", sentence)):
+        yield "more than there are"
+    if (found := re.search(r"waits? least: ([\d.]+) % of the step, ([\d.]+) %", sentence)) and float(found[1]) > float(
+        found[2]
+    ):
+        yield "waits more than the median"
+    if " firing since" in sentence and all(fact.ended is not None for fact in about if fact.kind == "alert"):
+        yield "no alert fires"
+    if "its link is down" in sentence and all(fact.ended is not None for fact in about if fact.kind == "link_down"):
+        yield "no link is down"
+    if found := re.search(r"went down (\d+) times", sentence):
+        counts = [fact.count for fact in about if fact.kind == "link_flap"]
+        if int(found[1]) not in counts:
+            yield "another number of losses"
+    if (found := re.search(r"from (\S+) UTC to (\S+) UTC", sentence)) and found[1] > found[2]:
+        yield "ended before it began"
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_thousands_of_incidents_say_nothing_that_their_facts_contradict(part: int) -> None:
+    random = Random(part)  # noqa: S311 - no secret
+    for number in range(INCIDENTS // 4):
+        known = tuple({fact.key: fact for fact in (drawn(random) for _each in range(random.randint(1, 14)))}.values())
+        drops = () if number % 5 == 0 else (NOW - random.choice((40.0, 200.0, 600.0)),)
+        found = Diagnosis(NOW, facts=known, drops=drops, onset=next(iter(drops), None), roster=ROSTER)
+        told = concluded(training_incident(), found)
+        for cause in (*told.causes, *told.seen):
+            for sentence in (*cause.evidence, *cause.against):
+                assert list(falsehoods(sentence, known)) == [], (part, number, sentence)
 
 
 @settings(max_examples=60, deadline=None)

@@ -269,7 +269,7 @@ def kinds(bench: Bench) -> list[str]:
 def painter(bench: Bench, charts: str = "auto") -> DigestPictures:
     pictures = DigestPictures(
         bench.store,
-        PictureUploader(bench.web, lambda _: None),
+        PictureUploader(bench.web, lambda _: None, bench.courier.limits.breaker, bench.clock),
         charts=charts,
         clock=bench.clock,
         changed=bench.courier.wake,

@@ -10,6 +10,7 @@ from alerting_fakes import SILENT, Bench, FakeAlertmanager, FakePrometheus, raw_
 
 from pyrometer_alerting.intake.reconcile import Reconciler
 from pyrometer_alerting.sources.topology import topology
+from pyrometer_alerting.state.store import LOST_FACT, StoreError
 from pyrometer_kit.prometheus import Series
 
 
@@ -248,3 +249,47 @@ def test_the_wiring_is_learnt_from_prometheus() -> None:
     known = topology(prometheus, 0.0)
     assert known.racks == {("c", "n1"): "r1"}
     assert known.ports == {("c", "n1", "mlx5_0", "1"): ("leaf-1", "0")}
+
+
+def lose(upstream: Upstream) -> None:
+    """Let the database break, with all it knew, while the service runs."""
+    store = upstream.bench.store
+    store.shrink()  # from the WAL into the file
+    (store.folder / "alerting.sqlite3").write_bytes(b"no database at all " * 5000)
+    with pytest.raises(StoreError):
+        store.check()
+    with store.transaction() as tx:
+        assert tx.fact(LOST_FACT) is not None
+
+
+def test_after_a_loss_all_that_fires_is_taken_at_once_and_one_message_tells(upstream: Upstream) -> None:
+    firing = [raw_alert(node=f"n{n}", cluster=f"c{n}", fingerprint=f"{n:016x}", component="gpu") for n in range(3)]
+    upstream.bench.receive(*firing)
+    upstream.bench.deliver(5)
+    upstream.knows(*firing)
+    upstream.fires(*firing)
+    lose(upstream)
+    upstream.steps(60)
+    with upstream.bench.store.snapshot() as tx:
+        nodes = sorted(a.labels["node"] for each in tx.incidents() for a in each.members if a.firing)
+    assert nodes == ["n0", "n1", "n2"]
+    told = [message["text"] for message in upstream.bench.messages if "lost some of what it knew" in message["text"]]
+    assert len(told) == 1
+    assert "3 alerts that fire were taken from Alertmanager" in upstream.text()
+    upstream.steps(600)
+    assert sum("lost some of what it knew" in message["text"] for message in upstream.bench.messages) == 1
+
+
+def test_after_a_loss_a_silent_alertmanager_is_told_and_asked_again(upstream: Upstream) -> None:
+    firing = raw_alert(node="n0", fingerprint="1" * 16, component="gpu")
+    upstream.bench.receive(firing)
+    upstream.knows(firing)
+    upstream.fires(firing)
+    upstream.first.silent = True
+    lose(upstream)
+    upstream.steps(120)
+    assert "Alertmanager does not answer" in upstream.text()
+    upstream.first.silent = False
+    upstream.steps(60)
+    with upstream.bench.store.snapshot() as tx:
+        assert [a.labels["node"] for each in tx.incidents() for a in each.members if a.firing] == ["n0"]

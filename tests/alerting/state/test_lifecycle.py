@@ -115,7 +115,9 @@ def test_another_drop_is_diagnosed_again() -> None:
     held, later = alert("GpuThrottledThermal", fingerprint="heat"), replace(DROP, starts_at=START + 91)
     change = fold(explained(OVER, held), [later], 0, START + 95)
     assert change is not None
-    assert change.incident.diagnosis is None
+    assert change.incident.diagnosis is not None
+    assert [cause.part for cause in change.incident.diagnosis.causes] == ["gpu-003 GPU 5"]
+    assert (change.incident.diagnosis.onset, change.incident.diagnosis.recovered) == (None, START + 90)
     assert "again" in change.events
 
 

@@ -24,7 +24,11 @@ fetch('/apis/dashboards/fabric/dto').then(answer => answer.json()).then(({spec})
   for (const panel of spec.panels)
     document.body.innerHTML += `<section data-viz-panel-key="${panel.title}">${panel.title}</section>`;
   window.__grafanaSceneContext = {getSaveModel: () => spec};
-  if (spec.panels.length > 1) { console.error('two is broken'); fetch('/api/ds/query'); }
+  if (spec.panels.length > 1) {
+    console.error('two is broken');
+    document.body.innerHTML += '<div aria-label="Panel loading bar"></div>';
+    fetch('/api/ds/query').then(() => document.querySelector('div').remove());
+  }
 });
 </script></body></html>"""
 

@@ -56,6 +56,22 @@ def test_it_asks_in_its_own_thread_until_it_is_closed() -> None:
     poller.close()
 
 
+def test_closing_waits_for_the_turn_that_is_under_way() -> None:
+    under_way, saved = threading.Event(), []
+
+    def count_and_save() -> None:
+        under_way.set()
+        while not poller._stop.is_set():  # it is asked to end in the middle of a turn
+            pass
+        saved.append("counts")
+
+    poller: Poller[None] = Poller("test", 60.0, 1.0, count_and_save, ManualClock())
+    poller.start()
+    assert under_way.wait(5)
+    poller.close()
+    assert saved == ["counts"]
+
+
 @pytest.mark.parametrize("text", ["", "x", "0", "-1", "0.5", "3601", "nan", "inf"])
 def test_seconds_that_make_no_sense_are_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="1 to 3600"):

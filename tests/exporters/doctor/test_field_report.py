@@ -6,6 +6,7 @@ import io
 import subprocess
 import sys
 import tarfile
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -109,42 +110,55 @@ def test_the_tape_in_a_report_plays(node: Node) -> None:
     assert played.count("NVIDIA H100") == 2
 
 
-def test_a_stranger_finds_every_fault_of_a_sick_node_and_its_next_step(node: Node) -> None:
-    gpus = node.gpus(4)
-    gpus[1].lose()
-    gpus[2].set(remapped={"pending": 1})
-    (node.folder / "kmsg").unlink()
-    assert node.report() == 1
-    summary = node.summary()
-    assert summary.startswith("# Pyrometer field report\n\nFaults: 2; metrics that alerts need and lack: 1.")
-    top = summary.partition("## The doctor's report")[0]
-    for said in (
-        f"GPU 1 ({gpus[1].pci_bus_id.lower()[4:]}) can't be read: gpu_is_lost",
-        "drain the node and reboot it",
-        "GPU 2: memory rows wait for a reset",
-        "nvidia-smi --gpu-reset -i 2",
-        "the kernel's log can't be read (enoent)",
-        "mount /dev/kmsg",
-    ):
-        assert said in top
+def test_a_stranger_finds_every_fault_of_a_sick_node_and_its_next_step(tmp_path: Path) -> None:
+    """A lost GPU, one that hangs, rows to be remapped, no kernel log; what is read is the archive's summary alone.
+
+    In a process of its own, as a call that never returns must not keep it from ending.
+    """
+    sick = "gpus[1].lose(); gpus[2].hang(); gpus[3].set(remapped={'pending': 1})"
+    summary = field_report.summary_of(_reported_apart(tmp_path, count=4, sick=sick))
+    head, top = summary.partition("## Not in this report")[0].split("## Faults and problems")
+    assert "Faults: 3; metrics that alerts need and lack: 1." in head
+    assert "4 on the PCI bus, 2 of them can be read; driver 590.48.01." in head
+    found = [(line, after) for line, after in pairwise(top.splitlines()) if line.startswith("- **")]
+    expected = (
+        ("GPU 1 (0000:2a:00.0) can't be read: gpu_is_lost", "drain the node and reboot it", "GpuLost"),
+        ("GPU 2 (0000:3a:00.0) can't be read: deadline", "look for Xids 119 and 120", "GpuLost"),
+        ("GPU 3 (0000:5d:00.0): memory rows wait for a reset", "nvidia-smi --gpu-reset -i 3", "GpuEccUncorrected"),
+        ("the kernel's log can't be read (enoent)", "mount /dev/kmsg", ""),
+    )
+    assert len(found) == len(expected)
+    for (what, after), (said, step, runbook) in zip(found, expected, strict=True):
+        assert said in what
+        assert after.startswith("  Next: ")
+        assert step in after
+        assert after.endswith(f"Runbook: {runbook}." if runbook else ".")
+    assert summary.count("has not returned for") == 1
+    assert "(0000:3a:00.0)` has not returned for" in summary
 
 
-def test_a_gpu_that_hangs_costs_its_own_part_alone(tmp_path: Path) -> None:
-    """In a process of its own, as a call that never returns must not keep it from ending."""
+def _reported_apart(folder: Path, count: int, sick: str) -> Path:
+    """Make a report in a process of its own; return the archive."""
     program = (
         "import sys; from pathlib import Path; from pyrometer_simulator.nvml import SimulatedGpus, installed;"
         "from pyrometer_exporters.doctor import field_report, main; f = Path(sys.argv[1]);"
-        "field_report._BETWEEN_PAGES_SECONDS = 0.3; gpus = SimulatedGpus(f / 'gpus', count=2);"
-        "gpus.write_pci_tree(f / 'sys'); gpus[1].hang();\n"
+        f"field_report._BETWEEN_PAGES_SECONDS = 0.3; gpus = SimulatedGpus(f / 'gpus', count={count});"
+        f"gpus.write_pci_tree(f / 'sys'); {sick};\n"
         "with installed(f / 'gpus'): status = main.main(sys.argv[2:]); sys.stdout.flush()"
     )
-    file = tmp_path / "r.tar.gz"
+    file = folder / "r.tar.gz"
     names = ("sysfs=sys", "procfs=proc", "rings=rings", "state=state", "kmsg=kmsg")
-    paths = [f"--path.{name}={tmp_path}/{where}" for name, where in (text.split("=") for text in names)]
+    paths = [f"--path.{name}={folder}/{where}" for name, where in (text.split("=") for text in names)]
     subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path), *paths, f"--field-report={file}"],
+        [sys.executable, "-c", program, str(folder), *paths, f"--field-report={file}"],
         check=True, timeout=field_report.TOTAL_SECONDS, capture_output=True,
     )  # fmt: skip
+    assert file.stat().st_size < field_report.MAX_BYTES
+    return file
+
+
+def test_a_gpu_that_hangs_costs_its_own_part_alone(tmp_path: Path) -> None:
+    file = _reported_apart(tmp_path, count=2, sick="gpus[1].hang()")
     summary = field_report.summary_of(file)
     assert "GPU 1 (0000:" in summary
     assert "deadline" in summary
@@ -181,7 +195,15 @@ def _archive(name: str, content: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "content", [None, b"", b"hello", b"\x1f\x8b\x08", _archive("other.txt", b"x"), _archive("a/summary.md", b"x")[:60]]
+    "content",
+    [
+        pytest.param(None, id="no file"),
+        pytest.param(b"", id="empty"),
+        pytest.param(b"hello", id="text"),
+        pytest.param(b"\x1f\x8b\x08", id="torn after gzip's first bytes"),
+        pytest.param(_archive("other.txt", b"x"), id="another archive"),
+        pytest.param(_archive("a/summary.md", b"x")[:60], id="torn"),
+    ],
 )
 def test_what_is_no_report_is_one_line_and_2(
     content: bytes | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]

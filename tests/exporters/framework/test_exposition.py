@@ -13,8 +13,14 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from pyrometer_exporters.framework import exposition
-from pyrometer_exporters.framework.exposition import MAX_LABEL_CHARACTERS, Renderer, escape_label, format_value
-from pyrometer_exporters.framework.metrics import Family, Sample, Series
+from pyrometer_exporters.framework.exposition import (
+    MAX_LABEL_CHARACTERS,
+    Renderer,
+    escape_label,
+    format_value,
+    openmetrics_page,
+)
+from pyrometer_exporters.framework.metrics import Family, Sample, Series, columns_of
 from pyrometer_simulator.stack.cache import cache_folder
 
 GAUGE = Family("x_ratio", "gauge", 'Half of "it", \\ and\na second line.', ("a", "b"))
@@ -154,3 +160,60 @@ def test_promtool_accepts_it() -> None:
     text = Renderer().text([*samples, COUNTER.sample(1, "é"), PLAIN.sample(float("nan"))])
     done = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, check=False, timeout=30)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+@settings(max_examples=100)
+@given(st.lists(st.tuples(LABELS, LABELS, NUMBERS), max_size=10))
+def test_an_openmetrics_page_has_what_the_text_has(rows: list[tuple[str, str, float]]) -> None:
+    dcgm = Family("DCGM_FI_DEV_PCIE_REPLAY_COUNTER", "counter", "Replays.", ("a",))
+    taken = Family("x_events", "gauge", "A gauge with the name of a counter without its suffix.")
+    samples = [
+        *(GAUGE.sample(value, a, b) for a, b, value in rows),
+        COUNTER.sample(3, "q"), taken.sample(1), dcgm.sample(4, "0"), PLAIN.sample(1),
+    ]  # fmt: skip
+    families = {family.name: family for family in parse_openmetrics(openmetrics_page(columns_of(samples)).decode())}
+    types = {name: family.type for name, family in families.items() if name != GAUGE.name}
+    assert types == {"x_events_total": "unknown", "x_events": "gauge", dcgm.name: "unknown", "x_up": "gauge"}
+    text = Renderer().text(samples).decode()
+    lines = {line for line in text.splitlines() if not line.startswith("#")}
+    page = openmetrics_page(columns_of(samples)).decode()
+    assert {line for line in page.splitlines() if not line.startswith("#")} == lines
+
+
+def test_a_counter_of_an_openmetrics_page_is_a_counter_under_its_base_name() -> None:
+    text = openmetrics_page(columns_of([COUNTER.sample(3, "q")])).decode()
+    assert text.splitlines()[1:] == ["# TYPE x_events counter", 'x_events_total{a="q"} 3', "# EOF"]
+
+
+def test_a_label_has_256_characters_at_most() -> None:
+    assert escape_label("x" * 300) == "x" * 256
+
+
+@pytest.mark.parametrize("value", [-(1 << 63), float(-(1 << 63))])
+def test_the_lowest_number_of_64_bits_is_a_float(value: float) -> None:
+    assert format_value(value) == "-9.223372036854776e+18"
+
+
+def test_other_families_with_the_same_labels_make_another_page() -> None:
+    first, second = Family("pyrometer_a", "gauge", "A."), Family("pyrometer_b", "gauge", "B.")
+    renderer = Renderer()
+    renderer.text([first.sample(1)])
+    assert renderer.text([second.sample(1)]).endswith(b"\npyrometer_b 1\n")
+
+
+def test_label_sets_that_come_and_go_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exposition, "MAX_CACHED_LABEL_SETS", 3)
+    family, renderer = Family("pyrometer_a", "gauge", "A.", ("run",)), Renderer()
+    sizes = []
+    for number in range(8):
+        renderer.text([family.sample(1, f"r{number}")])
+        renderer.openmetrics([Series(family, (f"o{number}",), [(1.0, 1000)])])
+        sizes.append(len(renderer._prefixes[family]))
+    assert max(sizes) == 4  # the bound, and the one that is over it
+    assert min(sizes[1:]) <= 2
+
+
+def test_a_sample_with_too_few_labels_is_refused() -> None:
+    family = Family("pyrometer_a", "gauge", "A.", ("run", "rank"))
+    with pytest.raises(ValueError, match="shorter"):
+        Renderer().text([Sample(family, ("r",), 1.0)])

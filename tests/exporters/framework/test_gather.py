@@ -189,8 +189,12 @@ def test_down_parts_come_and_go_and_are_told_once_each(gatherer: Make, caplog: p
     ]  # fmt: skip
 
 
+class Stranger:
+    """Stand for an object that is no sample."""
+
+
 GARBAGE = [
-    None, 5, "text", object(), (1, 2), Sample(VALUE, ("a", "b"), 1), Sample(VALUE, (), 1), Sample(VALUE, (5,), 1),  # type: ignore[arg-type]
+    None, 5, "text", Stranger, (1, 2), Sample(VALUE, ("a", "b"), 1), Sample(VALUE, (), 1), Sample(VALUE, (5,), 1),  # type: ignore[arg-type]
     Sample(VALUE, ("a",), None), Sample(VALUE, ("a",), "1"), Sample(VALUE, ("a",), 10**400), Sample(None, ("a",), 1),  # type: ignore[arg-type]
     Sample(VALUE, ("a",), [1]), Sample(VALUE, ("a",), 1j), Down("x", 5), Down(None, "x"),  # type: ignore[arg-type]
 ]  # fmt: skip

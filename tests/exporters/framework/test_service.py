@@ -40,7 +40,6 @@ def samples(text: str) -> dict[tuple[str, ...], float]:
         (["--web.config.file={tmp}/bad.yml"], "/bad.yml:2: not valid YAML"),
         (["--web.config.file={tmp}/users.yml"], "basic_auth_users.prom is not a bcrypt hash"),
         (["--path.state={tmp}/bad.yml"], "can't write to"),
-        (["--path.state=/proc/nowhere"], "can't write to /proc/nowhere"),
         (["--collector.gpu.device-exclude=("], "'(' is not a regular expression"),
         (["--collector.nic.device-exclude=("], "'(' is not a regular expression"),
     ],
@@ -259,3 +258,20 @@ def test_parallel_scrapes_share_one_gathering_and_none_is_refused(misbehaving: S
     gatherings = max(samples(text)["x_gatherings_total",] for _, text in answers) - before
     assert gatherings < 30
     process.terminate()
+
+
+def test_a_state_folder_that_cannot_be_written_is_told_and_everything_is_served(exporter: Start) -> None:
+    process = exporter("--path.state=/proc/nowhere").wait_ready()
+    found = samples(process.get("/metrics")[1])
+    assert found["pyrometer_exporter_state_writable",] == 0
+    assert found["pyrometer_collector_success", "nic"] == 1
+    assert found["pyrometer_collector_success", "train"] == 1
+    assert process.terminate()[0] == 0
+    log = "".join(process.log)
+    assert log.count("--path.state: can't write to /proc/nowhere") == 1
+    assert "Traceback" not in log
+
+
+def test_a_state_folder_that_can_be_written_is_1(exporter: Start, tmp_path: Path) -> None:
+    process = exporter(f"--path.state={tmp_path}/state").wait_ready()
+    assert samples(process.get("/metrics")[1])["pyrometer_exporter_state_writable",] == 1

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from pyrometer_exporters.cluster.poller import Poller
 from pyrometer_exporters.cluster.ufm.counter_init import CounterInit
+from pyrometer_exporters.cluster.ufm.event_counts import MAX_PLACES
 from pyrometer_exporters.cluster.ufm.fabric import fabric_samples, host_ports
 from pyrometer_exporters.cluster.ufm.families import FAMILIES, GAPS, UNREAD, at_zero, event_samples
 from pyrometer_exporters.cluster.ufm.reader import Reader
@@ -74,6 +75,8 @@ class UfmCollector:
         with reader.lock:
             counted = list(event_samples(reader.counts, reader.lines, self._clock.wall()))
             yield from list(self._counter_init.served(counted, at_zero(reader.counts)))
+            if not reader.counts.all_placed:
+                yield Down("ports", "too_many", f"the log names more than {MAX_PLACES}: events of others are left out")
         yield GAPS.sample(reader.gaps)
         yield UNREAD.sample(reader.unread)
         if reader.state_error is not None:

@@ -6,18 +6,20 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from pyrometer_exporters.cluster.ufm.catalogue import LINK_DOWN, LINK_UP, PLACED, SUPPRESSION, UNHEALTHY
 from pyrometer_exporters.cluster.ufm.lines import Event, unix_time
 from pyrometer_exporters.cluster.ufm.link_ends import LinkEnd, cable, ends, labelled, unhealthy_reason
 
-# Imbue's fabric of 4,088 GPUs has 12,000 links. A log with more than these has names that are none.
+# Imbue's fabric of 4,088 GPUs has 12,000 links. A log with more than these has names that are none; what is beyond them
+# is counted as left out, and no port that may be among them is served as 0.
 MAX_PLACES = 20_000
 MAX_CABLES = 20_000
 MAX_LINKS = 40_000
 MAX_NUMBERS = 500
 # Words in the event that ends a suppression; its number is the same.
+T = TypeVar("T")
 _OVER = ("stop", "end", "off", "disabl", "resum", "finish")
 
 
@@ -52,9 +54,16 @@ class EventCounts:
     """Links by the host's end; a later event about the same port replaces an earlier one."""
     two_port_switches: set[str] = field(default_factory=set)
     """Switches whose ports are labelled 17/1: a port number there is translated."""
+    left_out: Counter[str] = field(default_factory=Counter)
+    """Events that a limit left out, by what there were too many of: number, place, cable or link."""
     last_event: float = 0.0
     suppressed_at: float = 0.0
     suppressing: bool = False
+
+    @property
+    def all_placed(self) -> bool:
+        """True while a place without a count had no event: none was left out."""
+        return not self.left_out["place"]
 
     def learn(self, event: Event, zone: tzinfo | None) -> list[LinkEnd]:
         """Take links and times from an event without counting it, and return its ends."""
@@ -70,17 +79,21 @@ class EventCounts:
     def count(self, event: Event, zone: tzinfo | None) -> None:
         """Count an event, once, where it happened."""
         found = self.learn(event, zone)
-        if event.number in self.numbers or len(self.numbers) < MAX_NUMBERS:
-            self.numbers[event.number] += 1
+        self._add(self.numbers, event.number, MAX_NUMBERS, "number")
         if event.number not in PLACED:
             return
         reason = unhealthy_reason(event.message) if event.number == UNHEALTHY else ""
         for place in _places(event.number, reason, found):
-            if place in self.places or len(self.places) < MAX_PLACES:
-                self.places[place] += 1
+            self._add(self.places, place, MAX_PLACES, "place")
         serial = cable(event)
-        if serial and ((event.number, serial) in self.cables or len(self.cables) < MAX_CABLES):
-            self.cables[event.number, serial] += 1
+        if serial:
+            self._add(self.cables, (event.number, serial), MAX_CABLES, "cable")
+
+    def _add(self, counts: Counter[T], key: T, most: int, what: str) -> None:
+        if key in counts or len(counts) < most:
+            counts[key] += 1
+        else:
+            self.left_out[what] += 1
 
     def encoded(self) -> dict[str, Any]:
         """Return the counts as JSON, for :func:`decoded`."""
@@ -90,6 +103,7 @@ class EventCounts:
             "cables": [[*key, count] for key, count in self.cables.items()],
             "links": [[end.node, end.device, end.port, end.guid, *link] for end, link in self.links.items()],
             "two_port_switches": sorted(self.two_port_switches),
+            "left_out": dict(self.left_out),
             "last_event": self.last_event,
             "suppressed_at": self.suppressed_at,
             "suppressing": self.suppressing,
@@ -106,7 +120,10 @@ class EventCounts:
 
     def _link(self, found: list[LinkEnd], serial: str) -> None:
         hosts, switches = [end for end in found if end.node], [end for end in found if end.switch]
-        if len(hosts) == len(switches) == 1 and (hosts[0] in self.links or len(self.links) < MAX_LINKS):
+        if len(hosts) == len(switches) == 1:
+            if hosts[0] not in self.links and len(self.links) >= MAX_LINKS:
+                self.left_out["link"] += 1
+                return
             known = self.links.get(hosts[0])
             same_place = known is not None and known[:2] == (switches[0].switch, switches[0].port)
             # An event without a serial leaves the cable; one at another port means that it was moved.
@@ -129,6 +146,7 @@ def decoded(data: Mapping[str, Any]) -> EventCounts:
             for node, device, port, guid, *link in data["links"]
         },
         two_port_switches=set(map(str, data["two_port_switches"])),
+        left_out=Counter({str(what): int(count) for what, count in data.get("left_out", {}).items()}),
         last_event=float(data["last_event"]),
         suppressed_at=float(data["suppressed_at"]),
         suppressing=bool(data["suppressing"]),

@@ -44,6 +44,13 @@ UNREAD = Family(
     "gauge",
     "Bytes of the event log that are still to be read: 0 when all is counted.",
 )
+LEFT_OUT = Family(
+    "pyrometer_ufm_events_left_out_total",
+    "counter",
+    "Events beyond a limit, by what there are too many of: place (a port), cable, link or number. They are in no"
+    " count of that kind, and ports without an event are then absent rather than 0.",
+    ("what",),
+)
 LAST_EVENT = Family(
     "pyrometer_ufm_last_event_timestamp_seconds",
     "gauge",
@@ -54,9 +61,10 @@ SUPPRESSED = Family(
     "gauge",
     "1 while UFM drops events itself (its event 603, for an hour after the last one), and counts here are too low.",
 )
-FAMILIES = (EVENTS, PORT_EVENTS, CABLE_EVENTS, LINES, GAPS, UNREAD, LAST_EVENT, SUPPRESSED, PORT_INFO)
+FAMILIES = (EVENTS, PORT_EVENTS, CABLE_EVENTS, LINES, GAPS, UNREAD, LEFT_OUT, LAST_EVENT, SUPPRESSED, PORT_INFO)
 
 RESULTS = ("event", "continuation", "unparsed")
+LIMITED = ("number", "place", "cable", "link")
 # UFM repeats the event while it lasts; after an hour without one it is over.
 SUPPRESSED_SECONDS = 3600.0
 
@@ -73,6 +81,8 @@ def event_samples(counts: EventCounts, lines: Mapping[str, int], now: float) -> 
         yield CABLE_EVENTS.sample(count, name_of(number), str(number), serial)
     for result in RESULTS:
         yield LINES.sample(lines.get(result, 0), result)
+    for what in LIMITED:
+        yield LEFT_OUT.sample(counts.left_out[what], what)
     if counts.last_event:
         yield LAST_EVENT.sample(counts.last_event)
     recent = counts.suppressing and now - counts.suppressed_at < SUPPRESSED_SECONDS
@@ -80,7 +90,12 @@ def event_samples(counts: EventCounts, lines: Mapping[str, int], now: float) -> 
 
 
 def at_zero(counts: EventCounts) -> Iterator[tuple[Family, tuple[str, ...]]]:
-    """Return series that exist before anything happens there, so that a link's first loss is an increase."""
+    """Return series that exist before anything happens there, so that a link's first loss is an increase.
+
+    Once a place was left out, any place without a count may be that one: its number is unknown, which is not 0.
+    """
+    if not counts.all_placed:
+        return
     for end, link in counts.links.items():
         where = (end.node, end.device, end.port, link.switch, link.switch_port)
         yield PORT_EVENTS, (name_of(LINK_DOWN), str(LINK_DOWN), "", *where)

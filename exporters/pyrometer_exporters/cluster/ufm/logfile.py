@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -59,6 +61,7 @@ class LogFile:
     line_place: LogPosition | None = field(default=None, init=False)
     """The beginning of the line that was returned last."""
     _open: _Open | None = field(default=None, init=False)
+    _lost: LogPosition | None = field(default=None, init=False)  # where to continue after an error
     _mark: tuple[int, str] = field(default=(0, ""), init=False)  # of the open file: how many bytes, and their hash
 
     def resume(self, place: LogPosition) -> None:
@@ -97,6 +100,19 @@ class LogFile:
         Raises:
             OSError: The log can't be read.
         """
+        if self._lost is not None:
+            self.resume(self._lost)
+            self._lost = None
+        try:
+            yield from self._lines()
+        except OSError:
+            # The descriptor may be of no more use (ESTALE, a disk that was mounted again): the next turn opens the log
+            # again and continues where the lines that were returned end.
+            self._lost = self.place() or self._lost
+            self.close()
+            raise
+
+    def _lines(self) -> Iterator[str]:
         left = TURN_BYTES
         while left > 0:
             if self._open is None:
@@ -174,13 +190,17 @@ class LogFile:
         return True
 
     def _switch_to(self, path: Path, offset: int = 0) -> None:
-        self.close()
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO must not hang us
         except FileNotFoundError:
             if path == self.path:
                 raise
+            self.close()
             return  # a rotated file that was removed meanwhile
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):  # which can be opened, and never be read
+            os.close(descriptor)
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+        self.close()
         self._open = _Open(descriptor, os.fstat(descriptor).st_ino, offset)
         self._mark = (0, _hash(b""))
         self._mark_beginning(self._open)

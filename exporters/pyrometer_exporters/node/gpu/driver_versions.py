@@ -2,11 +2,14 @@
 
 Source: ``<procfs>/driver/nvidia/version``, whose first line is ``NVRM version: NVIDIA UNIX x86_64 Kernel Module
 550.54.15  Tue Mar  5 22:23:56 UTC 2024`` or ``NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  590.48.01
-Release Build ...``; and NVML's nvmlSystemGetNVMLVersion, ``13.590.48.01``: CUDA's major number before the driver's.
+Release Build ...``; NVML's nvmlSystemGetNVMLVersion, ``13.590.48.01``: CUDA's major number before the driver's; and the
+file that a new process would load, ``libnvidia-ml.so.1`` beside the one in ``<procfs>/self/maps``: packages that are
+exchanged leave the old library in the memory of those who have it.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,8 +21,8 @@ from pyrometer_exporters.node.gpu.driver import Driver
 DRIVER_INFO = Family(
     "pyrometer_gpu_driver_info",
     "gauge",
-    "1; versions of the driver as NVML reports it, of the NVML library that this exporter loaded, and of the loaded "
-    "kernel module (from /proc/driver/nvidia/version); empty where unknown.",
+    "1; versions of the driver as NVML reports it, of the installed NVML library (the loaded one where that can't be "
+    "seen), and of the loaded kernel module (from /proc/driver/nvidia/version); empty where unknown.",
     ("driver", "library", "kernel_module"),
 )
 DRIVER_MISMATCH = Family(
@@ -31,6 +34,8 @@ DRIVER_MISMATCH = Family(
 FAMILIES = (DRIVER_INFO, DRIVER_MISMATCH)
 
 _MODULE = re.compile(r"^NVRM version:.*?Kernel Module\b.*?\s(\d+(?:\.\d+)+)\s", re.MULTILINE)
+_MAPPED = re.compile(r"\s(/.*)/libnvidia-ml\.so\.[\d.]+(?: \(deleted\))?$", re.MULTILINE)
+_SONAME = "libnvidia-ml.so.1"
 
 
 def kernel_module_version(procfs: Path) -> str:
@@ -41,6 +46,22 @@ def kernel_module_version(procfs: Path) -> str:
         return ""
     found = _MODULE.search(text)
     return found.group(1) if found else ""
+
+
+def library_folder(procfs: Path) -> Path | None:
+    """Return the folder that this process has loaded the NVML library from; None where that can't be seen."""
+    try:
+        text = (procfs / "self/maps").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    found = _MAPPED.search(text)
+    return Path(found.group(1)) if found else None
+
+
+def installed_library(folder: Path) -> str:
+    """Return the version of the library that a new process would load; empty where the file's name doesn't say it."""
+    version = os.path.realpath(folder / _SONAME).rpartition(".so.")[2]
+    return version if len(version_numbers(version)) > 1 else ""
 
 
 def differ(library: str, kernel_module: str) -> bool | None:
@@ -59,19 +80,23 @@ def differ(library: str, kernel_module: str) -> bool | None:
 
 
 class Versions:
-    """The samples of both families; the kernel module is looked up again whenever the connection changed."""
+    """The samples of both families; module and folder are looked up again whenever the connection changed."""
 
     def __init__(self, driver: Driver, procfs: Path) -> None:
         self._driver = driver
         self._procfs = procfs
         self._module = ""
+        self._folder: Path | None = None
         self._as_of: object = self  # nothing is as of now
 
     def samples(self) -> Iterable[Sample]:
         """Return the samples of now."""
-        link, library = self._driver.link, self._driver.library
+        link = self._driver.link
         if link is None or link is not self._as_of:
             self._module, self._as_of = kernel_module_version(self._procfs), link
+            self._folder = library_folder(self._procfs)
+        library = installed_library(self._folder) if self._folder else ""
+        library = library or self._driver.library
         if library or self._module:
             yield DRIVER_INFO.sample(1, link.driver if link else "", library, self._module)
         mismatch = differ(library, self._module)

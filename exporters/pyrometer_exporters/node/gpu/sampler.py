@@ -1,4 +1,4 @@
-"""Sample the clock-event bitmask of all GPUs 20 times a second, for the reasons that the driver doesn't count.
+"""Sample the clock-event bitmask of all GPUs, on average 20 times a second, for reasons that the driver doesn't count.
 
 Two threads take turns, a round of all GPUs each; the one that holds the baton (a lock) has the turn, and each watches
 the other. So a GPU that hangs holds only the thread that called it, and its neighbours miss a few reads::
@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import random
 import threading
 import time
 from collections.abc import Callable
@@ -35,6 +36,9 @@ DEFAULT_FREQUENCY = 20.0
 # After a longer gap between two reads, the time between them counts as neither throttled nor not. This is how long a
 # hung GPU can hold up its neighbours: since their last read, until the other thread's turn, until that dismisses it.
 MAX_GAP_SECONDS = 0.25
+# Each interval is as much shorter or longer at random, at most. With a fixed one, a reason that comes and goes in a
+# multiple of it, as a power cap does with the steps of a training, is counted a third too long or not at all.
+MOST_JITTER = 0.5
 # A read under way for this long is a hang as far as its neighbours and a scrape are concerned.
 HANGS_SECONDS = 0.1
 # After so long with the sampler still in that read, a scrape need not wait to know that the GPU hangs. Before that it
@@ -121,9 +125,13 @@ class Sampler:
         using: Callable[[], contextlib.AbstractContextManager[Link]],
         frequency: float = DEFAULT_FREQUENCY,
         monotonic: Callable[[], float] = time.monotonic,
+        chance: Callable[[], float] = random.random,
     ) -> None:
         self._using = using
         self._interval = 1 / frequency
+        # The longest interval leaves room for a late turn, as a gap counts for nothing.
+        self._jitter = max(0.0, min(MOST_JITTER, 0.9 * MAX_GAP_SECONDS * frequency - 1))
+        self._chance = chance
         self._monotonic = monotonic
         self._gpus: tuple[SampledGpu, ...] = ()
         self._lock = threading.Lock()
@@ -185,8 +193,12 @@ class Sampler:
         if turn in self._crew:
             self._round(turn)
         # A turn that ran late doesn't make the next ones hurry.
-        self._due = max(self._due + self._interval, self._monotonic())
+        self._due = max(self._due + self.pause(), self._monotonic())
         return self._due
+
+    def pause(self) -> float:
+        """Return the seconds from one read to the next: the interval on average."""
+        return self._interval * (1 + self._jitter * (2 * self._chance() - 1))
 
     def _dismiss_others(self, turn: _Turn, baton: threading.Lock) -> None:
         with self._lock:

@@ -12,8 +12,9 @@ from pyrometer_exporters.node.nic.link_down import LONGEST_SECONDS, PortMemory, 
 from pyrometer_exporters.node.nic.readings import DeviceReading, PortReading
 from pyrometer_exporters.node.nic.state import PortStateFile
 
-# Virtual functions may get a new GUID for every job; ports absent since an earlier boot are dropped first.
-MAX_PORTS = 512
+# Ports that are absent and still remembered: hardware that is moved or replaced, and virtual functions, which may get a
+# new GUID for every job. All of them are compared at each scrape (`benchmarks/bench_nic.py` measures a node of ports).
+MAX_ABSENT = 128
 BOOT_SECONDS = LONGEST_SECONDS
 
 
@@ -33,6 +34,7 @@ class PortMemories:
         self._boot = Boot("", under_way=True)
         self._devices: list[tuple[str, str, str]] = []
         self._keys: list[str] = []
+        self._present: set[str] = set()  # at the last scrape
 
     @property
     def ports(self) -> dict[str, PortMemory]:
@@ -58,6 +60,7 @@ class PortMemories:
             own = self._of_device(device, key, boot)
             known.update(names, (f"{key}/",))
             yield device, own, list(zip(device.ports, memories, strict=True))
+        self._remember_last(known)
         self._prune(known, boot.id)
 
     def _of_device(self, device: DeviceReading, key: str, boot: Boot) -> PortMemory | None:
@@ -84,10 +87,21 @@ class PortMemories:
             self._devices, self._keys = identities, _keys(identities)
         return self._keys
 
+    def _remember_last(self, known: set[str]) -> None:
+        """Keep the memories in the order in which their ports were last present, whenever that changes."""
+        gone = self._present - known
+        for key in [key for key in self._ports if key in gone] if gone else ():
+            self._ports[key] = self._ports.pop(key)
+        self._present = known
+
     def _prune(self, known: set[str], boot: str) -> None:
-        if len(self._ports) > MAX_PORTS:
-            for key in [key for key, port in self._ports.items() if key not in known and port.boot != boot]:
-                del self._ports[key]
+        """Forget absent ports beyond MAX_ABSENT: first those that nobody misses, of an earlier boot, absent longest."""
+        if len(self._ports) <= MAX_ABSENT:
+            return
+        absent = [(bool(port.device), port.boot == boot, place, key)
+                  for place, (key, port) in enumerate(self._ports.items()) if key not in known]  # fmt: skip
+        for _, _, _, key in sorted(absent)[: max(0, len(absent) - MAX_ABSENT)]:
+            del self._ports[key]
 
 
 def _update(memory: PortMemory, device: DeviceReading, port: PortReading, boot: Boot, now: float) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from pyrometer_exporters.framework.metrics import Family, Series
-from pyrometer_exporters.node.train.points import PendingPoints, RunKey
+from pyrometer_exporters.node.train.points import LOSS, PendingPoints, RunKey
 
 _RUN = ("run", "attempt")
 MFU = Family(
@@ -24,7 +24,13 @@ STEP_SECONDS = Family(
     "pyrometer_train_batch_step_seconds", "gauge", "How long each batch took, timestamped with its end.", _RUN
 )
 STEP = Family("pyrometer_train_batch_step", "gauge", "Number of the step, timestamped with its end.", _RUN)
-LOSS = Family("pyrometer_train_batch_loss", "gauge", "Loss that the job recorded for the batch, timestamped.", _RUN)
+LOSSES = Family(
+    "pyrometer_train_batch_loss",
+    "gauge",
+    "Loss that the job recorded for the batch, timestamped. In a pipeline whose rank 0 has none, that of a rank of a "
+    "later stage, from its node.",
+    _RUN,
+)
 GRAD_NORM = Family(
     "pyrometer_train_batch_grad_norm", "gauge", "Gradient norm that the job recorded for the batch, timestamped.", _RUN
 )
@@ -57,7 +63,7 @@ FAMILIES = (
     FLOPS_PER_SECOND,
     STEP_SECONDS,
     STEP,
-    LOSS,
+    LOSSES,
     GRAD_NORM,
     STEPS,
     REPORTED_MFU,
@@ -67,7 +73,7 @@ FAMILIES = (
 
 
 _BY_NAME = {
-    "mfu": MFU, "flops_per_second": FLOPS_PER_SECOND, "seconds": STEP_SECONDS, "step": STEP, "loss": LOSS,
+    "mfu": MFU, "flops_per_second": FLOPS_PER_SECOND, "seconds": STEP_SECONDS, "step": STEP, "loss": LOSSES,
     "grad_norm": GRAD_NORM, "steps": STEPS, "reported_mfu": REPORTED_MFU,
     "reported_flops_per_second": REPORTED_FLOPS_PER_SECOND,
 }  # fmt: skip
@@ -76,7 +82,13 @@ _BY_NAME = {
 def series_of(pending: Mapping[RunKey, PendingPoints]) -> Iterator[Series]:
     """Yield the series of all runs' batches."""
     for key, of_run in pending.items():
-        for name, points in of_run.series().items():
+        series = of_run.series()
+        if key[2:] == (LOSS,):
+            reporting = pending.get(key[:2])
+            if LOSS in series and (reporting is None or LOSS not in reporting.series()):
+                yield Series(LOSSES, key[:2], series[LOSS])
+            continue
+        for name, points in series.items():
             family = _BY_NAME.get(name)
             if family is not None:
                 yield Series(family, key, points)

@@ -42,6 +42,7 @@ from pyrometer_exporters.node.train.families import (
     PEAK_FLOPS,
     PEAK_UNKNOWN,
     RANK_END,
+    RANK_EXIT,
     RANK_INFO,
     RANK_START,
     RANK_UP,
@@ -55,9 +56,10 @@ from pyrometer_exporters.node.train.families import (
 from pyrometer_exporters.node.train.flight_recorder import FLIGHT_RECORDER_FAMILIES, FlightRecorder, Writer
 from pyrometer_exporters.node.train.flight_recorder import POLL_SECONDS as DUMP_SECONDS
 from pyrometer_exporters.node.train.points import PointStore
+from pyrometer_exporters.node.train.rank import CHANGING_TEXTS, Rank
 from pyrometer_exporters.node.train.rings import MAX_TEXT
 from pyrometer_exporters.node.train.stacks import STACK_INFO, Stacks
-from pyrometer_exporters.node.train.tracker import CHANGING_TEXTS, Rank, Tracker
+from pyrometer_exporters.node.train.tracker import Tracker
 from pyrometer_kit.http_message import Request
 
 log = logging.getLogger(__name__)
@@ -76,7 +78,9 @@ class TrainCollector:
         saved = self._cursor_file.load()
         self._store = PointStore(saved.cursors)
         self._consumers = Consumers(saved.cursors, context.clock.monotonic())
-        self._tracker = Tracker(context.rings, context.clock, self._store, saved.offset_ms, saved.owners)
+        self._tracker = Tracker(
+            context.rings, context.clock, self._store, saved.offset_ms, saved.owners, procfs=context.procfs
+        )
         self._saved = saved.offset_ms, dict(saved.owners)
         self._stacks = Stacks(context.procfs, context.clock)
         self._renderer = Renderer()
@@ -293,6 +297,8 @@ def _position(rank: Rank, labels: tuple[str, ...], now: float, offset: float) ->
         yield new_sample(LONGEST_TICK, labels, header.longest_tick / 1e9)
     if rank.ended_at is not None:  # its process is gone: it is in no part
         yield new_sample(RANK_END, labels, rank.ended_at + offset)
+        if rank.exit:
+            yield new_sample(RANK_EXIT, (*labels, rank.exit), 1)
         return
     part, since = rank.position()
     yield new_sample(CURRENT_PART, (*labels, part), max(0.0, now - since / 1e9))

@@ -6,11 +6,11 @@ import errno
 import json
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pyrometer_exporters.node.train.points import Cursor, Cursors, RunKey
+from pyrometer_exporters.node.train.points import LOSS, Cursor, Cursors, RunKey
 
 # Larger numbers are not timestamps.
 MAX_TIMESTAMP = 1 << 53
@@ -42,12 +42,10 @@ class CursorFile:
             content = json.loads(text or '{"consumers": {}}')
             offset = content.get("offset_ms")
             cursors = {
-                str(name): {
-                    (str(run), str(attempt)): _cursor(newest, rings) for run, attempt, newest, rings in of if rings
-                }
+                str(name): {_key(key): _cursor(newest, rings) for *key, newest, rings in of if rings}
                 for name, of in content["consumers"].items()
             }
-            owners = {(str(run), str(attempt)): int(uid) for run, attempt, uid in content.get("owners", [])}
+            owners = {_key(key): int(uid) for *key, uid in content.get("owners", [])}
             return SavedCursors(cursors, None if offset is None else int(offset), owners)
         except FileNotFoundError:
             return SavedCursors()
@@ -60,8 +58,7 @@ class CursorFile:
         if self._path is None:
             return
         consumers = {
-            name: [[run, attempt, cursor.newest, cursor.rings] for (run, attempt), cursor in of.items()]
-            for name, of in cursors.items()
+            name: [[*key, cursor.newest, cursor.rings] for key, cursor in of.items()] for name, of in cursors.items()
         }
         content = {
             "consumers": consumers, "offset_ms": offset_ms, "owners": [[*key, uid] for key, uid in owners.items()],
@@ -83,6 +80,19 @@ class CursorFile:
         finally:
             os.close(fd)
         os.replace(self._fresh, self._file)  # noqa: PTH105
+
+
+def _key(texts: Sequence[object]) -> RunKey:
+    """Return a run's key.
+
+    Raises:
+        ValueError: it has too few texts, or too many.
+    """
+    run, attempt, *role = texts
+    if role not in ([], [LOSS]):
+        msg = f"{role} is no role"
+        raise ValueError(msg)
+    return (str(run), str(attempt), *map(str, role))
 
 
 def _cursor(newest: float, rings: Mapping[str, float]) -> Cursor:

@@ -1,7 +1,4 @@
-"""The metrics of ranks and runs on ``/metrics``.
-
-A sample line: ``pyrometer_train_last_step{run="llama",attempt="0",rank="21"} 6650``
-"""
+"""The families of ``/metrics``: counters of each rank, where it is, and what its run is configured as."""
 
 from __future__ import annotations
 
@@ -64,6 +61,12 @@ RANK_UP = Family(
 )
 RANK_END = Family(
     "pyrometer_train_rank_end_timestamp_seconds", "gauge", "When it was found gone, its run not closed.", _RANK
+)
+RANK_EXIT = Family(
+    "pyrometer_train_rank_exit_info",
+    "gauge",
+    "1 once it is gone with its run not closed: how its process ended, an exception, exit status or signal.",
+    (*_RANK, "exit"),
 )
 RANK_START = Family(
     "pyrometer_train_rank_start_timestamp_seconds",
@@ -147,6 +150,7 @@ CONSUMERS_LEFT_OUT = Family(
 )
 FAMILIES = (
     RINGS_LEFT_OUT, BATCHES_LEFT_OUT, CONSUMERS_LEFT_OUT, STEPS, STEP_SECONDS, TOKENS, FLOPS, PART_SECONDS,
-    LAST_STEP, LAST_STEP_NUMBER, CURRENT_PART, LONGEST_TICK, RANK_UP, RANK_END, RANK_START, GC_PAUSES,
-    GC_PAUSE_SECONDS, LAST_GC_STEP, RANK_INFO, RUN_INFO, PEAK_FLOPS, PEAK_UNKNOWN, GPUS_UNKNOWN, EXPECTED_MFU,
+    LAST_STEP, LAST_STEP_NUMBER, CURRENT_PART, LONGEST_TICK, RANK_UP, RANK_END, RANK_EXIT, RANK_START,
+    GC_PAUSES, GC_PAUSE_SECONDS, LAST_GC_STEP, RANK_INFO, RUN_INFO, PEAK_FLOPS, PEAK_UNKNOWN, GPUS_UNKNOWN,
+    EXPECTED_MFU,
 )  # fmt: skip

@@ -55,8 +55,9 @@ _HEAD = struct.Struct("<qqddIH")
 _OPTIONAL = ("mfu", "flops_per_second", "loss", "grad_norm", "steps", "reported_mfu", "reported_flops_per_second")
 _UNKNOWN: dict[str, Any] = dict.fromkeys(_OPTIONAL)
 
-RunKey = tuple[str, str]
-"""Run and attempt."""
+RunKey = tuple[str, ...]
+"""Run and attempt; and LOSS for the batches of a rank of which only the loss is served."""
+LOSS = "loss"
 
 
 @dataclass(slots=True)  # not frozen, as that makes each at twice the cost

@@ -204,6 +204,15 @@ class RingFile:
                 if number > oldest_whole and slots[ring.SEQUENCE] == number + 1:
                     yield _record(slots)
 
+    def last_words(self) -> str:
+        """Return how the process ended as far as Python knew; empty where an older client wrote the ring.
+
+        Raises:
+            OSError: the file can't be read.
+            BadRingError: it is cut short.
+        """
+        return _text(self._read(8 * ring.EXIT_SLOT, ring.EXIT_BYTES).rstrip(b"\0").decode("utf-8", "replace"))
+
     def alive(self) -> bool:
         """Return whether the rank's process still holds its lock; it loses it by any kind of end, SIGKILL included."""
         try:

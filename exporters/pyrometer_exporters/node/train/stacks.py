@@ -21,7 +21,9 @@ from pathlib import Path
 
 from pyrometer import ring
 from pyrometer_exporters.framework.metrics import Family, Sample
-from pyrometer_exporters.node.train.tracker import Rank
+from pyrometer_exporters.node.train.points import RunKey
+from pyrometer_exporters.node.train.rank import Rank
+from pyrometer_exporters.node.train.rank_exit import lock_holder
 from pyrometer_kit.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -95,14 +97,14 @@ class Stacks:
 
     def report(self, ranks: list[Rank]) -> str:
         """Return the latest stacks: for each run the ranks with identical stacks, the smallest group first."""
-        by_run: dict[tuple[str, str], list[Rank]] = {}
+        by_run: dict[RunKey, list[Rank]] = {}
         for rank in ranks:
             if rank.file.path in self._requests:
                 by_run.setdefault(rank.key, []).append(rank)
         blocks = [self._block(key, of) for key, of in sorted(by_run.items())]
         return "\n".join(blocks) or "No rank with stacks=True has stalled.\n"
 
-    def _block(self, key: tuple[str, str], ranks: list[Rank]) -> str:
+    def _block(self, key: RunKey, ranks: list[Rank]) -> str:
         latest = max(self._requests[rank.file.path].wall for rank in ranks)
         at = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(latest))
         dumps = {rank.meta.rank: self._read(rank) for rank in ranks}
@@ -111,7 +113,7 @@ class Stacks:
     def _send(self, rank: Rank) -> None:
         number, name = rank.header.stack_signal, f"run {rank.meta.run} rank {rank.meta.rank}"
         try:
-            pid = self._holder(rank)
+            pid = lock_holder(self._procfs, rank.file.identity)
             if pid is None:
                 log.warning("%s has stalled; its process can't be found", name)
                 return
@@ -161,16 +163,6 @@ class Stacks:
                 if (status.st_dev, status.st_ino) == rank.file.identity:
                     return True
         return False
-
-    def _holder(self, rank: Rank) -> int | None:
-        """Return the process that holds the ring's lock, by its id on the host: in a container it has another."""
-        device, number = rank.file.identity
-        inode = f"{os.major(device):02x}:{os.minor(device):02x}:{number}"
-        for line in (self._procfs / "locks").read_text(encoding="ascii").splitlines():
-            fields = line.split()
-            if len(fields) > 5 and fields[1] == "FLOCK" and fields[5] == inode and int(fields[4]) > 0:
-                return int(fields[4])
-        return None
 
     def _read(self, rank: Rank) -> str:
         """Return what the rank has written since the request."""

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 from pyrometer import ring
@@ -22,8 +19,10 @@ from pyrometer_exporters.node.train.limits import (
 )
 from pyrometer_exporters.node.train.peaks import peak_flops
 from pyrometer_exporters.node.train.points import Point, PointStore, RunKey
+from pyrometer_exporters.node.train.rank import Rank, choose_loss_ranks, learn_exit
+from pyrometer_exporters.node.train.rank_exit import can_hold, hold
 from pyrometer_exporters.node.train.ring_folder import Listed, RingFolder
-from pyrometer_exporters.node.train.rings import BadRingError, Header, Meta, Record, RingFile
+from pyrometer_exporters.node.train.rings import BadRingError, Meta, Record, RingFile
 from pyrometer_kit.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -39,73 +38,7 @@ CLOCK_STEP_MS = 100
 AHEAD_SECONDS = 1.0
 MAX_REPORTED = 20
 """Bad rings that are named; each is a series."""
-CHANGING_TEXTS = ("global_batch_size", "sequence_length", "recompute")
-"""Texts that may change with each step."""
 _TAGGED = sum(ring.TAG_BITS.values())
-_BETWEEN_TICKS = {ring.NAMED: "step", ring.UNNAMED: "between_ticks"}
-
-
-@dataclass(eq=False)
-class Rank:
-    """A rank of a run on this node, and its position in training."""
-
-    file: RingFile
-    header: Header
-    next_record: int
-    peak: float | None
-    latest: Record | None = None
-    ended_at: float | None = None
-
-    @cached_property
-    def ring(self) -> str:
-        """The file's name; one text for all points of the ring, of which thousands are kept."""
-        return os.path.basename(self.file.path)  # noqa: PTH119
-
-    @cached_property
-    def labels(self) -> tuple[str, ...]:
-        """Its run, attempt and number."""
-        return (self.meta.run, self.meta.attempt, self.meta.rank)
-
-    @property
-    def last_end(self) -> int:
-        """When the latest step ended, in ns of CLOCK_MONOTONIC; 0 before the first."""
-        return self.latest.end if self.latest else 0
-
-    @property
-    def last_step(self) -> int:
-        """Number of the latest step; a log says it itself."""
-        logged = self.latest.step if self.latest else None
-        return self.meta.first_step + self.header.count - 1 if logged is None else logged
-
-    def position(self) -> tuple[str, int]:
-        """Return the part that the rank is in now, and since when; after a part, the rest of the step begins."""
-        header = self.header
-        if 0 < header.part <= len(ring.PARTS):
-            return ring.PARTS[header.part - 1], header.part_started
-        if header.step_started > self.last_end:
-            return "step", max(header.step_started, header.part_started)
-        ticks = _BETWEEN_TICKS.get(header.ticking) if self.last_end else None
-        return ticks or "between", max(self.last_end or header.created, header.part_started)
-
-    def text(self, name: str) -> str:
-        """Return a text of the run's description, as of the latest step."""
-        changed = getattr(self.latest, name, None) if name in CHANGING_TEXTS else None
-        return self.meta.texts[name] if changed is None else str(changed)
-
-    @property
-    def meta(self) -> Meta:
-        """The rank's description."""
-        return self.file.meta
-
-    @property
-    def key(self) -> RunKey:
-        """Its run and attempt."""
-        return (self.meta.run, self.meta.attempt)
-
-    @property
-    def age(self) -> tuple[int, str]:
-        """For sorting, oldest first."""
-        return (self.header.created, self.file.path)
 
 
 class Tracker:
@@ -124,6 +57,8 @@ class Tracker:
         store: PointStore,
         offset_ms: int | None = None,
         owners: Mapping[RunKey, int] | None = None,
+        *,
+        procfs: Path | None = None,
     ) -> None:
         """Continue with the ``offset_ms`` of an earlier process: a batch that is read again keeps its timestamp."""
         self.offset_ms = offset_ms
@@ -132,6 +67,7 @@ class Tracker:
         self._folder = folder
         self._clock = clock
         self._store = store
+        self._procfs = procfs if can_hold() else None
         self._listing = RingFolder(folder)
         self._ranks: dict[str, Rank] = {}
         self._bad: dict[str, str] = {}
@@ -158,7 +94,7 @@ class Tracker:
         self._store.trim()
         runs = {rank.key for rank in self._ranks.values()}
         self.owners = {key: uid for key, uid in self.owners.items() if key in runs}
-        self._store.forget(runs)
+        self._store.forget(runs | {rank.points_key for rank in self._ranks.values()})
 
     def _chosen(self, listed: Mapping[str, Listed], new: Iterable[str]) -> list[str]:
         """Return the new rings to follow, and drop what no longer fits: first what has ended, then the oldest."""
@@ -184,15 +120,16 @@ class Tracker:
             if rank.ended_at is None:
                 with self._reporting(name):
                     rank.header = rank.file.header()
+        choose_loss_ranks(list(self._ranks.values()))
         limits = self._record_limits([(name, rank) for name, rank in ranks if name in self._ranks])
         behind: set[RunKey] = set()
         for name, rank in ranks:
-            if name not in self._ranks or (rank.meta.reporting and rank.key in behind):
+            if name not in self._ranks or (rank.reports and rank.points_key in behind):
                 continue
             with self._reporting(name):
                 self._follow(rank, now, limits.get(name, ring.CAPACITY))
-                if rank.meta.reporting and rank.next_record < rank.header.count:
-                    behind.add(rank.key)
+                if rank.reports and rank.next_record < rank.header.count:
+                    behind.add(rank.points_key)
                 elif self._expired(rank, now):
                     self._drop(name)
                     self._done.add(name)
@@ -210,7 +147,7 @@ class Tracker:
         """Return how many records to read of each ring now, fair among users; empty where all can be read."""
         pending: dict[int, dict[str, int]] = {}
         for name, rank in ranks:
-            if rank.meta.reporting and rank.header.count > rank.next_record:
+            if rank.reports and rank.header.count > rank.next_record:
                 waiting = min(rank.header.count - rank.next_record, ring.CAPACITY)
                 pending.setdefault(rank.file.uid, {})[name] = waiting
         totals = {uid: sum(of_user.values()) for uid, of_user in pending.items()}
@@ -246,7 +183,7 @@ class Tracker:
     def close(self) -> None:
         """Close all files."""
         for rank in self._ranks.values():
-            rank.file.close()
+            rank.release()
         self._ranks.clear()
 
     def _open(self, name: str) -> None:
@@ -266,10 +203,12 @@ class Tracker:
             return
         peak = meta.peak_flops or peak_flops(meta.texts["gpu_model"], meta.texts["dtype"])
         # From its first record, even if some consumers have it: a new consumer gets the whole ring.
-        self._ranks[name] = Rank(file, file.first_header, 0, peak)
+        process = None if self._procfs is None else hold(self._procfs, file.identity)
+        self._ranks[name] = Rank(file, file.first_header, 0, peak, process=process)
 
     def _follow(self, rank: Rank, now: float, limit: int) -> None:
         if rank.ended_at is not None:
+            learn_exit(rank)
             return
         if rank.header.count > rank.next_record or rank.latest is None:
             self._read_on(rank, limit)
@@ -277,23 +216,29 @@ class Tracker:
             rank.header = rank.file.header()  # its last words, written since the header was read
             if rank.header.count > rank.next_record:
                 return
-            # For a ring found after a restart of the exporter the end lies in the past.
-            rank.ended_at = min(now, max(rank.last_end, rank.header.created) / 1e9) if rank.last_end else now
+            # For a ring found after a restart of the exporter the end lies in the past: after its last step.
+            found_dead = rank.last_end and not rank.seen_alive
+            rank.ended_at = min(now, max(rank.last_end, rank.header.created) / 1e9) if found_dead else now
+            rank.exit = "" if rank.header.closed else rank.file.last_words()
             rank.file.close()  # thousands of runs that come and go cost no descriptors
+            learn_exit(rank)
+        else:
+            rank.seen_alive = True
 
     def _read_on(self, rank: Rank, limit: int) -> None:
         """Read up to ``limit`` new records of the reporting rank, and only the latest of any other."""
         count = rank.header.count
-        first = max(rank.next_record, count - ring.CAPACITY) if rank.meta.reporting else count - 1
-        until = min(count, first + limit) if rank.meta.reporting else count
+        first = max(rank.next_record, count - ring.CAPACITY) if rank.reports else count - 1
+        until = min(count, first + limit) if rank.reports else count
         latest_end = (self._clock.monotonic() + AHEAD_SECONDS) * 1e9
         for record in rank.file.records(min(first, until - 1), until):
             if record.end > latest_end:
                 self.future += record.sequence >= first
                 continue
             rank.latest = record
-            if rank.meta.reporting and record.sequence >= first:
-                self._store.add(rank.key, to_point(record, rank, self.offset()), rank.file.uid)
+            rank.has_loss = rank.has_loss or record.loss is not None
+            if rank.reports and record.sequence >= first:
+                self._store.add(rank.points_key, to_point(record, rank, self.offset()), rank.file.uid)
         rank.next_record = until
 
     def offset(self) -> int:
@@ -312,7 +257,7 @@ class Tracker:
         return now - rank.ended_at > (KEEP_CLOSED_SECONDS if rank.header.closed else KEEP_CRASHED_SECONDS)
 
     def _drop(self, name: str) -> None:
-        self._ranks.pop(name).file.close()
+        self._ranks.pop(name).release()
 
     def folder_down(self, error: OSError) -> Down:
         """Return the reason why the folder itself can't be read."""

@@ -16,6 +16,7 @@ from pyrometer_simulator.situations.steps import (
     congestion,
     counting,
     flaps,
+    pause_storm,
     port,
     ports,
     roce,
@@ -153,6 +154,13 @@ SITUATIONS = [
         steps=(at(300, counting(3, "port_rcv_errors", 400, every=10, times=60)),),
         lasts=15 * MINUTE,
         fires={"NicReceiveErrors": within(240, series=1)},
+    ),
+    Situation(
+        "a port stops its switch with pause frames (a storm)",
+        steps=(at(300, pause_storm),),
+        lasts=20 * MINUTE,
+        hardware=replace(NICS, hcas=0),
+        fires={"NicPauseStorm": within(120, series=1)},
     ),
     Situation(
         "a module is too hot",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 from collections import Counter
@@ -10,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from pyrometer_exporters.cluster.ufm import logfile
+from pyrometer_exporters.cluster.ufm import event_counts, logfile
+from pyrometer_exporters.cluster.ufm.families import LEFT_OUT, at_zero, event_samples
 from pyrometer_exporters.cluster.ufm.reader import Reader
 from pyrometer_kit.statefile import StateFile
 from pyrometer_simulator.ufm import HostPort, SwitchPort, UfmLog
@@ -313,3 +315,82 @@ def test_in_any_history_each_event_is_counted_once(tmp_path: Path, seed: int, mo
     exporter.turns(15)
     assert exporter.numbers() == dict(history.written)
     assert exporter.lines().get("unparsed", 0) == 0
+
+
+def test_a_folder_in_the_logs_place_is_reported_and_the_log_that_returns_is_read_on(exporter: Exporter) -> None:
+    exporter.turns(1)
+    exporter.log.link_down(LEAF, HOST)
+    exporter.turns()
+    kept = exporter.log.path.with_name("kept.gz")
+    exporter.log.path.rename(kept)
+    exporter.log.path.mkdir()
+    for _ in range(3):
+        with pytest.raises(IsADirectoryError):
+            exporter.reader.turn()
+    exporter.log.path.rmdir()
+    kept.rename(exporter.log.path)
+    exporter.log.link_down(LEAF, HOST)
+    exporter.turns()
+    assert exporter.numbers() == {329: 2}
+    assert exporter.reader.gaps == 0
+
+
+def test_a_folder_from_the_start_is_reported_until_there_is_a_log(exporter: Exporter) -> None:
+    exporter.log.path.parent.mkdir(exist_ok=True)
+    exporter.log.path.unlink(missing_ok=True)
+    exporter.log.path.mkdir()
+    for _ in range(3):
+        with pytest.raises(IsADirectoryError):
+            exporter.reader.turn()
+    exporter.log.path.rmdir()
+    exporter.log.link_down(LEAF, HOST)
+    exporter.turns()
+    exporter.log.link_down(LEAF, HOST)
+    exporter.turns()
+    assert exporter.numbers() == {329: 1}  # the first one was there before the exporter
+
+
+@pytest.mark.parametrize("call", ["pread", "fstat"])
+def test_a_descriptor_that_went_stale_is_opened_anew_and_nothing_counts_twice(
+    exporter: Exporter, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    exporter.turns(1)
+    exporter.log.link_down(LEAF, HOST)
+    exporter.turns()
+    assert exporter.reader._log._open is not None
+    stale = exporter.reader._log._open.descriptor
+    real = getattr(os, call)
+
+    def answers(descriptor: int, *arguments: int) -> object:
+        if descriptor == stale:
+            raise OSError(errno.ESTALE, "Stale file handle")
+        return real(descriptor, *arguments)
+
+    monkeypatch.setattr(logfile.os, call, answers)
+    exporter.log.link_down(LEAF, HOST)
+    other = os.open("/dev/null", os.O_RDONLY)  # takes the lowest number, so that the stale one isn't given out again
+    with pytest.raises(OSError, match="Stale"):
+        exporter.reader.turn()
+    stale = -1
+    os.close(other)
+    exporter.turns()
+    assert exporter.numbers() == {329: 2}
+    assert exporter.reader.gaps == 0
+
+
+def test_a_port_beyond_the_limit_is_counted_as_left_out_and_never_0(
+    exporter: Exporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_counts, "MAX_PLACES", 2)
+    exporter.turns(1)
+    for number in range(4):
+        exporter.log.link_down(SwitchPort("leaf-12", number + 1), HostPort(f"gpu-{number}", "mlx5_0"))
+    exporter.turns()
+    counts = exporter.reader.counts
+    assert counts.left_out == {"place": 2}
+    assert len(counts.places) == 2
+    assert list(at_zero(counts)) == []
+    exporter.kill()
+    assert exporter.reader.counts.left_out == {"place": 2}
+    served = {s.labels: s.value for s in event_samples(counts, {}, 0.0) if s.family is LEFT_OUT}
+    assert served == {("number",): 0, ("place",): 2, ("cable",): 0, ("link",): 0}

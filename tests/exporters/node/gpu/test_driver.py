@@ -14,9 +14,15 @@ import pytest
 
 from pyrometer_exporters.node.gpu import release
 from pyrometer_exporters.node.gpu.clock_events import version_numbers
-from pyrometer_exporters.node.gpu.driver_versions import differ, kernel_module_version
+from pyrometer_exporters.node.gpu.driver_versions import (
+    differ,
+    installed_library,
+    kernel_module_version,
+    library_folder,
+)
 from pyrometer_exporters.node.gpu.nvml import Code
 from pyrometer_exporters.node.gpu.sampler import MAX_GAP_SECONDS
+from pyrometer_simulator.nvml.installation import Installation
 
 MakeNode = Callable[..., Any]
 
@@ -327,3 +333,49 @@ def _until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.02)
+
+
+def test_packages_that_are_exchanged_under_a_running_exporter_are_a_mismatch(
+    make_node: MakeNode, tmp_path: Path
+) -> None:
+    driver = Installation(tmp_path / "proc", tmp_path / "lib", "590.48.01")
+    node = make_node()
+    assert node.scrape().values("pyrometer_gpu_driver_mismatch") == {(): 0}
+    driver.install("590.61.02")
+    scrape = node.scrape()
+    assert scrape.values("pyrometer_gpu_driver_info") == {("590.48.01", "590.61.02", "590.48.01"): 1}
+    assert scrape.values("pyrometer_gpu_driver_mismatch") == {(): 1}
+    assert scrape.values("pyrometer_gpu_up", gpu="0") == {("0", node.gpus[0].uuid): 1}
+
+
+@pytest.mark.parametrize(
+    ("link", "version"),
+    [("libnvidia-ml.so.590.48.01", "590.48.01"), ("libnvidia-ml.so.1.bak", ""), (None, "")],
+    ids=["a version", "another name", "while it is exchanged"],
+)
+def test_the_installed_library_is_the_one_that_a_new_process_would_load(
+    tmp_path: Path, link: str | None, version: str
+) -> None:
+    if link:
+        (tmp_path / "libnvidia-ml.so.1").symlink_to(link)
+    assert installed_library(tmp_path) == version
+
+
+@pytest.mark.parametrize(
+    ("line", "folder"),
+    [
+        ("7f10-7f20 r-xp 00000000 fd:01 1312   /usr/lib64/libnvidia-ml.so.590.48.01", Path("/usr/lib64")),
+        ("7f10-7f20 r-xp 00000000 fd:01 1312   /opt/nv libs/libnvidia-ml.so.590.48.01 (deleted)", Path("/opt/nv libs")),
+        ("7f10-7f20 r-xp 00000000 fd:01 1312   /usr/lib64/libcuda.so.590.48.01", None),
+    ],
+)
+def test_the_folder_of_the_library_is_where_this_process_has_it_from(
+    tmp_path: Path, line: str, folder: Path | None
+) -> None:
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self/maps").write_text(f"{line}\n7f30-7f40 r-xp 00000000 00:00 0\n")
+    assert library_folder(tmp_path) == folder
+
+
+def test_a_process_whose_libraries_cant_be_seen_has_no_folder_of_them(tmp_path: Path) -> None:
+    assert library_folder(tmp_path) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +18,10 @@ from pyrometer_exporters.node.gpu.driver import Link
 from pyrometer_exporters.node.gpu.sampler import MAX_GAP_SECONDS, REST_SECONDS, SampledGpu, Sampler
 
 MakeNode = Callable[..., Any]
+
+
+def _link_to_nothing() -> contextlib.AbstractContextManager[Link]:
+    return contextlib.nullcontext(Link(0, "590.48.01", 1))
 
 
 @pytest.fixture
@@ -68,6 +73,26 @@ def test_seconds_only_grow_and_never_sum_to_more_than_elapsed(reads: list[tuple[
         assert total <= grown <= elapsed + 1e-6
         total = grown
     assert len(watched.by_mask()) <= 2048
+
+
+@pytest.mark.parametrize(("period", "length"), [(0.25, 0.07), (0.1, 0.03), (0.05, 0.02), (1.0, 0.3), (0.131, 0.05)])
+def test_what_comes_and_goes_in_step_with_the_interval_is_counted_right(period: float, length: float) -> None:
+    """Five minutes of pulses: a fixed interval would count those of 70 ms every 250 ms as 50 or 100."""
+    chance = random.Random(7).random  # noqa: S311  the same in each run
+    sampler, watched = Sampler(_link_to_nothing, chance=chance), SampledGpu()
+    now, end = 0.0, 300.0
+    while now < end:
+        watched.take(0x8 if now % period < length else 0, now)
+        now += sampler.pause()
+    assert watched.by_mask()[0x8] == pytest.approx(end * length / period, rel=0.05)
+
+
+@pytest.mark.parametrize("frequency", [5.0, 20.0, 50.0])
+def test_no_pause_is_so_long_that_it_counts_for_nothing(frequency: float) -> None:
+    longest = Sampler(_link_to_nothing, frequency, chance=lambda: 1.0).pause()
+    assert longest <= 0.9 * MAX_GAP_SECONDS + 1e-9
+    pauses = [Sampler(_link_to_nothing, frequency, chance=lambda at=at: at).pause() for at in (0.0, 1.0)]
+    assert sum(pauses) / 2 == pytest.approx(1 / frequency)
 
 
 def test_a_pulse_of_200_ms_between_two_scrapes_is_visible_afterwards_by_either_way(make_node: MakeNode) -> None:

@@ -20,41 +20,16 @@ from pyrometer_exporters.node.nic.collector import COLLECTOR
 from pyrometer_exporters.node.nic.ethtool import Statistics
 from pyrometer_exporters.node.nic.netlink import EthtoolNetlink, Fec, LinkState, answer, attribute, attributes, number
 from pyrometer_kit.clock import SystemClock
-
-
-class FakeKernel:
-    """A kernel that knows what it is told; without an answer it says EOPNOTSUPP, as the real one does."""
-
-    def __init__(self) -> None:
-        self.known: dict[tuple[str, str], Any] = {}
-        self.asked: list[tuple[str, str]] = []
-
-    def _answer(self, what: str, interface: str) -> Any:
-        self.asked.append((what, interface))
-        if (what, interface) not in self.known:
-            raise OSError(errno.EOPNOTSUPP, "not supported")
-        return self.known[what, interface]
-
-    def statistics(self, interface: str) -> Mapping[str, int]:
-        found: Mapping[str, int] = self._answer("statistics", interface)
-        return found
-
-    def link_state(self, interface: str) -> LinkState:
-        found: LinkState = self._answer("link_state", interface)
-        return found
-
-    def fec(self, interface: str) -> Fec:
-        found: Fec = self._answer("fec", interface)
-        return found
+from pyrometer_simulator.nic_kernel import SimulatedKernel
 
 
 @pytest.fixture
-def kernel(node: Any) -> FakeKernel:
-    fake = node.kernel = FakeKernel()
+def kernel(node: Any) -> SimulatedKernel:
+    fake = node.kernel = SimulatedKernel()
     return fake
 
 
-def test_listed_statistics_are_served_and_others_are_not(node: Any, kernel: FakeKernel) -> None:
+def test_listed_statistics_are_served_and_others_are_not(node: Any, kernel: SimulatedKernel) -> None:
     kernel.known["statistics", "eth0"] = {
         "rx_discards_phy": 7, "tx_pause_storm_error_events": 2, "rx_prio3_pause": 9, "ch0_events": 5,
         "outbound_pci_stalled_wr": 12,
@@ -67,12 +42,12 @@ def test_listed_statistics_are_served_and_others_are_not(node: Any, kernel: Fake
     assert scrape.value("driver_counter_total", "eth0", "", "ch0_events") is None
 
 
-def test_an_rdma_ports_interface_is_asked_for_the_port(node: Any, kernel: FakeKernel) -> None:
+def test_an_rdma_ports_interface_is_asked_for_the_port(node: Any, kernel: SimulatedKernel) -> None:
     kernel.known["statistics", "ib0"] = {"rx_symbol_err_phy": 3}
     assert node.scrape().value("driver_counter_total", "mlx5_0", "1", "rx_symbol_err_phy") == 3
 
 
-def test_fec_is_served(node: Any, kernel: FakeKernel) -> None:
+def test_fec_is_served(node: Any, kernel: SimulatedKernel) -> None:
     kernel.known["fec", "eth0"] = Fec("rs", 1000, 1)
     scrape = node.scrape()
     assert scrape.value("fec_info", "eth0", "", "rs") == 1
@@ -80,7 +55,7 @@ def test_fec_is_served(node: Any, kernel: FakeKernel) -> None:
     assert scrape.value("fec_uncorrectable_blocks_total", "eth0", "") == 1
 
 
-def test_why_a_link_is_down_is_the_kernels_word(node: Any, kernel: FakeKernel) -> None:
+def test_why_a_link_is_down_is_the_kernels_word(node: Any, kernel: SimulatedKernel) -> None:
     kernel.known["link_state", "ib0"] = kernel.known["link_state", "eth0"] = LinkState("no_cable", 4)
     node.scrape()
     node.nic.down()
@@ -91,12 +66,12 @@ def test_why_a_link_is_down_is_the_kernels_word(node: Any, kernel: FakeKernel) -
     assert scrape.value("link_down_reason_info", "eth0", "", "no_cable") == 1
 
 
-def test_the_kernel_is_not_asked_why_a_link_is_up(node: Any, kernel: FakeKernel) -> None:
+def test_the_kernel_is_not_asked_why_a_link_is_up(node: Any, kernel: SimulatedKernel) -> None:
     node.scrape()
     assert [what for what, _ in kernel.asked if what == "link_state"] == []
 
 
-def test_where_no_file_can_tell_the_physical_count_does(node: Any, kernel: FakeKernel) -> None:
+def test_where_no_file_can_tell_the_physical_count_does(node: Any, kernel: SimulatedKernel) -> None:
     node.nic.counters.set("link_downed", 255)
     (node.nic.interface.folder / "carrier_down_count").unlink()
     (node.nic.interface.folder / "carrier_changes").unlink()
@@ -106,14 +81,14 @@ def test_where_no_file_can_tell_the_physical_count_does(node: Any, kernel: FakeK
     assert node.scrape().events() == 2
 
 
-def test_a_kernel_without_answers_costs_nothing_else(node: Any, kernel: FakeKernel) -> None:
+def test_a_kernel_without_answers_costs_nothing_else(node: Any, kernel: SimulatedKernel) -> None:
     scrape = node.scrape()
     assert scrape.downs == {}
     assert scrape.value("link_up", "eth0", "") == 1
     assert {what for what, _ in kernel.asked} == {"statistics", "fec"}
 
 
-def test_statistics_that_hang_cost_themselves_only(node: Any, kernel: FakeKernel) -> None:
+def test_statistics_that_hang_cost_themselves_only(node: Any, kernel: SimulatedKernel) -> None:
     release = node.files.hangs["never"] = threading.Event()
 
     def hangs(interface: str) -> Mapping[str, int]:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from pyrometer_exporters.node.nic.link_down import CAUSES, PortMemory
 from pyrometer_exporters.node.nic.pci_function import PciFunction
-from pyrometer_exporters.node.nic.port_memory import MAX_PORTS, PortMemories
+from pyrometer_exporters.node.nic.port_memory import MAX_ABSENT, PortMemories
 from pyrometer_exporters.node.nic.readings import DeviceReading, PortReading
 from pyrometer_exporters.node.nic.state import PortStateFile, decode, encode
 from pyrometer_exporters.node.nic.widening import Widening
@@ -142,19 +142,53 @@ def test_a_state_of_any_shape_is_read_or_refused(value: Any, place: str) -> None
         decode(json.loads(json.dumps(whole)))
 
 
-def test_ports_that_are_long_gone_are_forgotten_when_there_are_too_many(tmp_path: Path) -> None:
-    boot_id = tmp_path / "sys/kernel/random/boot_id"
-    boot_id.parent.mkdir(parents=True)
-    memories = PortMemories(PortStateFile(None), tmp_path)
+class Ports:
+    """Memories of ports that come and go; `see` reads some of them in a boot."""
 
-    def see(count: int, boot: str, first: int = 0) -> None:
-        boot_id.write_text(boot)
+    def __init__(self, folder: Path) -> None:
+        self._boot_id = folder / "sys/kernel/random/boot_id"
+        self._boot_id.parent.mkdir(parents=True)
+        self.memories = PortMemories(PortStateFile(None), folder)
+
+    def see(self, *numbers: int, boot: str = "a", address: str = "") -> None:
+        self._boot_id.write_text(boot)
         port = PortReading("1", active=True, admin_down=False, rate=None)
-        guids = [f"guid{first + index}" for index in range(count)]
-        list(memories.update([DeviceReading(guid, 1, guid, PciFunction("", ""), "", (port,)) for guid in guids], 0))
+        guids = [f"guid{number}" for number in numbers]
+        readings = [DeviceReading(guid, 1, guid, PciFunction(address, ""), "", (port,)) for guid in guids]
+        list(self.memories.update(readings, 0))
 
-    see(MAX_PORTS, "a")
-    see(1, "b")
-    assert len(memories.ports) == MAX_PORTS
-    see(2, "b", first=MAX_PORTS)
-    assert set(memories.ports) == {f"guid:guid{n}/1" for n in (0, MAX_PORTS, MAX_PORTS + 1)}
+    def known(self) -> set[int]:
+        return {int(key.removeprefix("guid:guid").removesuffix("/1")) for key in self.memories.ports}
+
+
+def test_ports_that_come_and_go_in_one_boot_are_bounded(tmp_path: Path) -> None:
+    ports = Ports(tmp_path)
+    for number in range(2000):
+        ports.see(number, 9999)
+    assert ports.known() == {9999, *range(1999 - MAX_ABSENT, 2000)}
+
+
+def test_however_many_ports_are_present_all_are_remembered(tmp_path: Path) -> None:
+    ports = Ports(tmp_path)
+    everything = range(3 * MAX_ABSENT)
+    ports.see(*everything)
+    ports.see(*everything)
+    assert ports.known() == {*everything}
+
+
+def test_of_absent_ports_those_of_an_earlier_boot_go_first_and_missed_hardware_last(tmp_path: Path) -> None:
+    ports = Ports(tmp_path)
+    ports.see(0, boot="a", address="0000:18:00.0")  # a card, which somebody may miss
+    ports.see(*range(1, 10), boot="a")
+    ports.see(*range(10, 10 + MAX_ABSENT), boot="b")
+    ports.see(9999, boot="b")
+    assert ports.known() == {0, 9999, *range(11, 10 + MAX_ABSENT)}
+
+
+def test_who_was_present_last_is_remembered_longest(tmp_path: Path) -> None:
+    ports = Ports(tmp_path)
+    ports.see(1)
+    ports.see(*range(2, 2 + MAX_ABSENT))
+    ports.see(1)
+    ports.see(9999)
+    assert ports.known() == {1, 9999, *range(3, 2 + MAX_ABSENT)}

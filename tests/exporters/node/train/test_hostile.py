@@ -40,7 +40,8 @@ def store() -> PointStore:
 
 
 @pytest.fixture
-def tracker(folder: Path, clock: Any, store: PointStore) -> Iterator[Tracker]:
+def tracker(folder: Path, clock: Any, store: PointStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tracker]:
+    monkeypatch.setattr(folder_module, "LONG_SECONDS", 60.0)  # a busy machine may take long to list even a few files
     folder.mkdir(exist_ok=True)
     made = Tracker(folder, clock, store)
     yield made

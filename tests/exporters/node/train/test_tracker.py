@@ -90,6 +90,20 @@ def test_a_slow_rank_is_not_a_dead_one(tracker: Tracker, rings: Rings, clock: An
     assert len(tracker.ranks()) == 1
 
 
+def test_the_rank_that_died_first_is_found_gone_first(tracker: Tracker, rings: Rings, clock: Any) -> None:
+    """Their last steps ended at the same moment, as those of all ranks do."""
+    first, second = rings("r0"), rings("r1", rank=1, reporting=False)
+    for made in (first, second):
+        made.step(1000, 1001)
+    tracker.poll()
+    for made in (second, first):
+        made.crash()
+        clock.advance(1)
+        tracker.poll()
+    ends = {rank.meta.rank: rank.ended_at for rank in tracker.ranks()}
+    assert ends == {"1": 1002, "0": 1003}
+
+
 def test_the_end_of_a_ring_found_after_a_restart_lies_in_the_past(tracker: Tracker, rings: Rings, clock: Any) -> None:
     made = rings()
     made.step(999, 1000)

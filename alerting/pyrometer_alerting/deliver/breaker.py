@@ -1,0 +1,52 @@
+"""One circuit breaker over all that the service does with Slack: while Slack is away, one call in turn tries it.
+
+With a wait for each operation alone, hundreds of messages, look-ups, duplicate checks, pictures and connections would
+be many calls a second to a Slack that can answer none.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from pyrometer_alerting.deliver.slack import SlackFailure, Trouble
+
+AWAY = "slack_away"  # the code of a call that was not made
+
+
+class Breaker:
+    """Counts failures in a row, whatever failed. May be used from any thread; times are Unix seconds."""
+
+    def __init__(self, again: Callable[[int], float]) -> None:
+        """Wait for `again(failures)` seconds after each failure."""
+        self._again, self._failures, self._open_until = again, 0, 0.0
+        self._lock = threading.Lock()
+
+    @property
+    def open_until(self) -> float:
+        """The time of the next call; 0 while Slack answers."""
+        return self._open_until
+
+    def record(self, failure: SlackFailure, now: float) -> None:
+        """Note a failed call: one that Slack itself answered with an error shows that it is there."""
+        if failure.trouble not in (Trouble.SAFE, Trouble.AMBIGUOUS):
+            self.close()
+            return
+        with self._lock:
+            self._open_until = now + self._again(self._failures)
+            self._failures += 1
+
+    def close(self) -> None:
+        """Note that Slack answers."""
+        with self._lock:
+            self._failures, self._open_until = 0, 0.0
+
+    def shorten(self) -> None:
+        """End the waiting: after the clock was set back it would last longer by as much."""
+        with self._lock:
+            self._open_until = 0.0
+
+    def check(self, now: float) -> None:
+        """Raise SlackFailure, without a call, while Slack is away."""
+        if now < self._open_until:
+            raise SlackFailure(Trouble.SAFE, AWAY, self._open_until - now)

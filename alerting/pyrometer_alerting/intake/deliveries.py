@@ -1,0 +1,107 @@
+"""The worker that applies deliveries in the order in which they came."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from pyrometer_alerting.intake.inbox import Inbox, Letter
+from pyrometer_alerting.intake.intake import Intake, Outcome
+from pyrometer_alerting.intake.webhook import Delivery, parse
+from pyrometer_alerting.state.metrics import Metrics
+from pyrometer_alerting.state.store import StoreError
+from pyrometer_kit.clock import Clock
+
+_log = logging.getLogger(__name__)
+
+# An ordinary delivery is applied by then, so that whoever asks after the answer sees its alerts.
+ANSWER_SECONDS = 0.3
+ORDINARY_ALERTS = 2_000
+AGAIN_SECONDS = 1.0  # while the store cannot be written
+ATTEMPTS = 3  # at a delivery that fails for another reason than the store
+
+
+@dataclass
+class _Task:
+    letter: Letter
+    delivery: Delivery | None  # None: left by an earlier process, still to be parsed
+    tried: threading.Event = field(default_factory=threading.Event)
+
+
+class Deliveries:
+    """Runs in its own thread; `take` may be called from any. Calls `changed` after each delivery."""
+
+    def __init__(
+        self, inbox: Inbox, intake: Intake, *, clock: Clock, metrics: Metrics, changed: Callable[[Outcome], None]
+    ) -> None:
+        self._inbox, self._intake, self._clock, self._metrics, self._changed = inbox, intake, clock, metrics, changed
+        self._queue: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
+        self._stopping = threading.Event()
+        self._running = False
+        self.stuck = ""
+        """Why the delivery whose turn it is cannot be stored; empty while they can."""
+        for letter in inbox.left():
+            self._queue.put(_Task(letter, None))
+
+    def take(self, body: bytes) -> None:
+        """Store a delivery; it is durable when this returns, and applied at once or soon.
+
+        Raises:
+            BadDelivery: it is not Alertmanager's.
+            StoreError: nothing of it was stored.
+        """
+        delivery = parse(body)
+        task = _Task(self._inbox.put(body, self._clock.wall()), delivery)
+        self._queue.put(task)
+        if self._running and len(delivery.alerts) <= ORDINARY_ALERTS:
+            task.tried.wait(ANSWER_SECONDS)
+
+    def run(self) -> None:
+        """Apply deliveries until stopped; those that are left then are applied after the next start."""
+        self._running = True
+        while (task := self._queue.get()) is not None and not self._stopping.is_set():
+            self._apply(task)
+
+    def step(self) -> None:
+        """Apply what waits, where no thread runs."""
+        while not self._queue.empty():
+            task = self._queue.get()
+            if task is not None:
+                self._apply(task)
+
+    def stop(self) -> None:
+        """Let `run` return after the delivery in progress."""
+        self._stopping.set()
+        self._queue.put(None)
+
+    def _apply(self, task: _Task) -> None:
+        """Apply one delivery, however often the store has to be asked."""
+        failed = 0
+        while not self._stopping.is_set():
+            try:
+                outcome = self._intake.apply(task.delivery or parse(task.letter.read()), task.letter.received_at)
+            except StoreError as error:
+                _log.error("deliveries: %s", error)
+                self.stuck = str(error)
+                task.tried.set()  # it is on the disk, and nobody knows how long this lasts
+            except Exception:  # noqa: BLE001 - one delivery that cannot be applied must not keep all others waiting
+                _log.exception("deliveries: %s", task.letter.path.name)
+                failed += 1
+            else:
+                self.stuck = ""
+                self._inbox.remove(task.letter)
+                task.tried.set()
+                self._changed(outcome)
+                return
+            if failed >= ATTEMPTS:
+                self._give_up(task)
+                return
+            self._stopping.wait(AGAIN_SECONDS)
+
+    def _give_up(self, task: _Task) -> None:
+        self._metrics.rejected.labels("failed").inc()
+        self._inbox.set_aside(task.letter)
+        _log.error("deliveries: %s can't be applied and is kept as %s", task.letter.path.name, self._inbox.folder)

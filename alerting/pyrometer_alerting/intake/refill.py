@@ -1,0 +1,43 @@
+"""After the database was lost or damaged: what is still to be done, and what the channel is told."""
+
+from __future__ import annotations
+
+import json
+
+from pyrometer_alerting.intake.missed import SWEPT_FACT
+from pyrometer_alerting.intake.own_alerts import state_lost
+from pyrometer_alerting.model.incident import Alert
+from pyrometer_alerting.state.store import LOST_FACT, REFILL_FACT, Transaction
+
+WAITING_FACT = "lost_rounds"
+ROUNDS = 3  # of reconciliation that wait for Alertmanager, before the channel is told without it
+
+
+def is_refill_due(tx: Transaction) -> bool:
+    """Return whether Alertmanager is still to be asked for everything that fires."""
+    return tx.fact(REFILL_FACT) is not None
+
+
+def refilled(tx: Transaction) -> None:
+    """Note that all that fires was taken; a delivery that is repeated counts as new."""
+    tx.forget_deliveries()
+    tx.forget_fact(REFILL_FACT)
+
+
+def due_loss(tx: Transaction, taken: int, now: float) -> Alert | None:
+    """Return the alert that reports the loss, once: after the refill, or when Alertmanager was silent for a while."""
+    told = tx.fact(LOST_FACT)
+    if told is None:
+        return None
+    rounds = int(tx.fact(WAITING_FACT) or 0) + 1
+    silent = is_refill_due(tx)
+    if silent and rounds < ROUNDS:
+        tx.save_fact(WAITING_FACT, str(rounds))
+        return None
+    loss = json.loads(told)
+    since = float(loss["since"])
+    # From there on Prometheus' record is compared with what is known here.
+    tx.save_fact(SWEPT_FACT, repr(min(since, float(tx.fact(SWEPT_FACT) or since))))
+    tx.forget_fact(LOST_FACT)
+    tx.forget_fact(WAITING_FACT)
+    return state_lost(loss["why"], loss["kept"], since, None if silent else taken, now)

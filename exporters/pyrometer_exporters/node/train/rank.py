@@ -1,0 +1,144 @@
+"""A rank of a run on this node, and what is served of it: its batches, their losses alone, and how it ended."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from pyrometer import ring
+from pyrometer_exporters.node.train.points import LOSS, RunKey
+from pyrometer_exporters.node.train.rank_exit import HeldProcess, told
+from pyrometer_exporters.node.train.rings import Header, Meta, Record, RingFile
+
+CHANGING_TEXTS = ("global_batch_size", "sequence_length", "recompute")
+"""Texts that may change with each step."""
+_BETWEEN_TICKS = {ring.NAMED: "step", ring.UNNAMED: "between_ticks"}
+
+
+@dataclass(eq=False)
+class Rank:
+    """A rank of a run on this node, and its position in training."""
+
+    file: RingFile
+    header: Header
+    next_record: int
+    peak: float | None
+    latest: Record | None = None
+    ended_at: float | None = None
+    seen_alive: bool = False
+    has_loss: bool = False
+    reports_loss: bool = False
+    process: HeldProcess | None = None
+    exit: str = ""
+
+    @cached_property
+    def ring(self) -> str:
+        """The file's name; one text for all points of the ring, of which thousands are kept."""
+        return os.path.basename(self.file.path)  # noqa: PTH119
+
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        """Its run, attempt and number."""
+        return (self.meta.run, self.meta.attempt, self.meta.rank)
+
+    @property
+    def last_end(self) -> int:
+        """When the latest step ended, in ns of CLOCK_MONOTONIC; 0 before the first."""
+        return self.latest.end if self.latest else 0
+
+    @property
+    def last_step(self) -> int:
+        """Number of the latest step; a log says it itself."""
+        logged = self.latest.step if self.latest else None
+        return self.meta.first_step + self.header.count - 1 if logged is None else logged
+
+    def position(self) -> tuple[str, int]:
+        """Return the part that the rank is in now, and since when; after a part, the rest of the step begins."""
+        header = self.header
+        if 0 < header.part <= len(ring.PARTS):
+            return ring.PARTS[header.part - 1], header.part_started
+        if header.step_started > self.last_end:
+            return "step", max(header.step_started, header.part_started)
+        ticks = _BETWEEN_TICKS.get(header.ticking) if self.last_end else None
+        return ticks or "between", max(self.last_end or header.created, header.part_started)
+
+    def text(self, name: str) -> str:
+        """Return a text of the run's description, as of the latest step."""
+        changed = getattr(self.latest, name, None) if name in CHANGING_TEXTS else None
+        return self.meta.texts[name] if changed is None else str(changed)
+
+    @property
+    def meta(self) -> Meta:
+        """The rank's description."""
+        return self.file.meta
+
+    @property
+    def key(self) -> RunKey:
+        """Its run and attempt."""
+        return (self.meta.run, self.meta.attempt)
+
+    @property
+    def reports(self) -> bool:
+        """Whether its batches are served: all of them, or their losses."""
+        return self.meta.reporting or self.reports_loss
+
+    @property
+    def points_key(self) -> RunKey:
+        """The key of its batches in the store."""
+        return self.key if self.meta.reporting else (*self.key, LOSS)
+
+    def release(self) -> None:
+        """Close the file and let go of the process."""
+        self.file.close()
+        if self.process is not None:
+            self.process.close()
+
+    @property
+    def age(self) -> tuple[int, str]:
+        """For sorting, oldest first."""
+        return (self.header.created, self.file.path)
+
+
+def choose_loss_ranks(ranks: Iterable[Rank]) -> None:
+    """Choose the rank of each run whose losses are served where those of its reporting rank are not.
+
+    In a pipeline the last stage has the loss, and rank 0 is of the first. Known by its stage, of the first replica
+    where that is known, too; without stages where rank 0 is on this node and has finished steps without a loss.
+    """
+    by_run: dict[RunKey, list[Rank]] = {}
+    for rank in ranks:
+        by_run.setdefault(rank.key, []).append(rank)
+    for of_run in by_run.values():
+        reporting = [rank for rank in of_run if rank.meta.reporting]
+        losses = [rank for rank in of_run if rank.reports_loss]
+        if any(rank.has_loss for rank in reporting) or any(rank.ended_at is None for rank in losses):
+            continue
+        silent = any(rank.latest is not None for rank in reporting)
+        found = [rank for rank in of_run if rank.has_loss and rank.ended_at is None and _is_late_stage(rank, silent)]
+        if found:
+            chosen = min(found, key=lambda rank: int(rank.meta.rank))
+            chosen.reports_loss = True
+            # What the one before it has served of the same steps is not served again.
+            if all(rank.last_end <= chosen.header.created for rank in losses):
+                chosen.next_record = 0
+
+
+def _is_late_stage(rank: Rank, silent: bool) -> bool:
+    stage, replica = rank.meta.texts["stage"], rank.meta.texts["replica"]
+    if rank.meta.reporting or replica not in ("", "0"):
+        return False
+    return stage != "0" if stage else silent
+
+
+def learn_exit(rank: Rank) -> None:
+    """Ask the kernel how the process ended until it knows: its parent has to have waited for it."""
+    if rank.process is None:
+        return
+    known = rank.process.end()
+    if known or rank.header.closed:
+        rank.process.close()
+        rank.process = None
+    if not rank.header.closed:
+        rank.exit = told(rank.exit, known)

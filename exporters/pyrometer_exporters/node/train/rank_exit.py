@@ -1,0 +1,107 @@
+"""How a rank's process ended: what Python wrote into the ring, or what the kernel knows of the process.
+
+Python knows an exception or an exit status. A signal leaves it no time, and only the parent is told which; but Linux
+6.15 and later keep the status of a process that has been waited for, for those who hold it by a pidfd
+(``PIDFD_GET_INFO``, include/uapi/linux/pidfd.h).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import signal
+import struct
+from pathlib import Path
+
+from pyrometer import ring
+
+_SINCE_LINUX = (6, 15)
+# struct pidfd_info, its first published size: mask, cgroup, eleven ids, the status as wait(2) returns it.
+_INFO = struct.Struct("=QQ11Ii")
+_GET_INFO = 3 << 30 | _INFO.size << 16 | 0xFF << 8 | 11
+_EXIT = 1 << 3
+
+
+class HeldProcess:
+    """A rank's process, held by a pidfd until its end is known."""
+
+    def __init__(self, pid: int) -> None:
+        """Hold a process.
+
+        Raises:
+            OSError: it is gone, or belongs to another PID namespace.
+        """
+        self._fd = os.pidfd_open(pid)
+
+    def end(self) -> str:
+        """Return how it ended, ``SIGKILL`` or ``exit status 1``; empty while that is not known."""
+        if self._fd < 0:
+            return ""
+        info = bytearray(_INFO.pack(_EXIT, *[0] * 13))
+        try:
+            fcntl.ioctl(self._fd, _GET_INFO, info)
+        except OSError:
+            return ""
+        mask, *_, status = _INFO.unpack(info)
+        return words_of(status) if mask & _EXIT else ""
+
+    def close(self) -> None:
+        """Let go of it."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def words_of(status: int) -> str:
+    """Return a status as wait(2) has it in words.
+
+    >>> words_of(9), words_of(256)
+    ('SIGKILL', 'exit status 1')
+    """
+    number = status & 0x7F
+    if not number:
+        return f"exit status {status >> 8 & 0xFF}"
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def told(written: str, known: str) -> str:
+    """Return the better of what the ring says and what the kernel says.
+
+    >>> told("ValueError", "exit status 1"), told("signal or os._exit", "SIGSEGV"), told("signal or os._exit", "")
+    ('ValueError', 'SIGSEGV', 'signal or os._exit')
+    """
+    return written if written and written != ring.SUDDEN_EXIT.decode() else known or written
+
+
+def can_hold() -> bool:
+    """Return whether this kernel keeps the status of processes that are held."""
+    found = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    return found is not None and (int(found[1]), int(found[2])) >= _SINCE_LINUX
+
+
+def hold(procfs: Path, identity: tuple[int, int]) -> HeldProcess | None:
+    """Return the process that holds the lock of the ring with this device and inode; None where there is none."""
+    with contextlib.suppress(OSError, ValueError):
+        pid = lock_holder(procfs, identity)
+        return None if pid is None else HeldProcess(pid)
+    return None
+
+
+def lock_holder(procfs: Path, identity: tuple[int, int]) -> int | None:
+    """Return the process that holds a ring's lock, by its id on the host: in a container it has another.
+
+    Raises:
+        OSError: the kernel's list can't be read.
+    """
+    device, number = identity
+    inode = f"{os.major(device):02x}:{os.minor(device):02x}:{number}"
+    for line in (procfs / "locks").read_text(encoding="ascii").splitlines():
+        fields = line.split()
+        if len(fields) > 5 and fields[1] == "FLOCK" and fields[5] == inode and int(fields[4]) > 0:
+            return int(fields[4])
+    return None

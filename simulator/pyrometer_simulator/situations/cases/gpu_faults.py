@@ -1,0 +1,246 @@
+"""Faults of GPUs, their links and their driver: somebody has to hear, once, and which part it is."""
+
+from __future__ import annotations
+
+from pyrometer_simulator.situations.host import GPUS, ONE_GPU
+from pyrometer_simulator.situations.model import MINUTE, Situation, at, within
+from pyrometer_simulator.situations.steps import AWAY
+from pyrometer_simulator.situations.steps_gpu import (
+    SAMPLED,
+    TWO_GPUS,
+    UNKNOWN_ERROR,
+    answers_one_scrape_in_eight,
+    gpu,
+    gpus,
+    hangs_most_of_the_time,
+    reboot_without_module,
+    upgrade_packages,
+    xid,
+)
+
+UNCONTAINED = "Uncontained: LTC TAG (0x2,0x0). RST: Yes, D-RST: No"
+
+SITUATIONS = [
+    Situation(
+        "a GPU falls off the bus (Xid 79)",
+        steps=(at(300, xid(79, "GPU has fallen off the bus.", 3)), at(301, gpu(3, "lose"))),
+        lasts=8 * MINUTE,
+        hardware=GPUS,
+        fires={"GpuLost": within(60, series=1), "GpuXidCritical": within(60, series=1)},
+    ),
+    Situation(
+        "a GPU answers every call with 999",
+        steps=(at(300, gpu(1, "fail", UNKNOWN_ERROR)),),
+        lasts=10 * MINUTE,
+        hardware=TWO_GPUS,
+        fires={"GpuLost": within(200, not_before=100, series=1)},
+    ),
+    Situation(
+        "a GPU answers one scrape in eight",
+        steps=(at(300, answers_one_scrape_in_eight),),
+        lasts=35 * MINUTE,
+        hardware=TWO_GPUS,
+        fires={"GpuAnswersRarely": within(420, series=1)},
+    ),
+    Situation(
+        "a GPU hangs for three and a half of every four minutes",
+        steps=(at(300, hangs_most_of_the_time),),
+        lasts=40 * MINUTE,
+        hardware=TWO_GPUS,
+        fires={"GpuLost": within(180, series=1), "GpuAnswersRarely": within(420, series=1)},
+    ),
+    Situation(
+        "a GPU is missing after a reboot",
+        steps=(at(300, lambda site: site.reboot(away=100)), at(399, gpu(2, "hide"))),
+        lasts=11 * MINUTE,
+        hardware=GPUS,
+        fires={"GpuLost": within(240, series=1)},
+        beside=AWAY,
+    ),
+    Situation(
+        "a reboot into a kernel that the NVIDIA driver has no module for",
+        steps=(at(300, reboot_without_module),),
+        lasts=14 * MINUTE,
+        hardware=TWO_GPUS,
+        fires={"GpuDriverDown": within(400, series=1)},
+        beside=AWAY,
+    ),
+    Situation(
+        "the NVIDIA driver's packages are upgraded under running jobs, and nobody reboots",
+        steps=(at(300, upgrade_packages),),
+        lasts=18 * MINUTE,
+        hardware=ONE_GPU,
+        fires={"GpuDriverMismatch": within(660, series=1)},
+    ),
+    Situation(
+        "a critical error while a node is away: it crashes, and comes back with one more",
+        steps=(
+            at(300, lambda site: site.reboot(away=240, crash=True)),
+            at(541, xid(95, UNCONTAINED)),
+        ),
+        lasts=12 * MINUTE,
+        hardware=ONE_GPU,
+        fires={"GpuXidCritical": within(330, series=1)},
+        beside=AWAY,
+    ),
+    Situation(
+        "a critical error of a new node before its first scrape",
+        steps=(at(-1000, xid(95, UNCONTAINED)),),
+        lasts=15 * MINUTE,
+        hardware=ONE_GPU,
+        fires={"GpuXidCritical": within(60, series=1, ends_within=660)},
+        fault_at=0,
+    ),
+    Situation(
+        "a GPU reports an uncontained error (Xid 95), and asks for a reset",
+        steps=(at(300, xid(95, UNCONTAINED)), at(301, gpu(0, "set", recovery_action=1))),
+        lasts=9 * MINUTE,
+        hardware=ONE_GPU,
+        fires={"GpuXidCritical": within(60, series=1), "GpuRecoveryNeeded": within(120, series=1)},
+    ),
+    Situation(
+        "a critical error, and an hour later a planned reboot and a restart of the exporter",
+        steps=(
+            at(300, xid(95, UNCONTAINED)),
+            at(4000, lambda site: site.reboot(away=150)),
+            at(4900, lambda site: site.node.stop_exporter()),
+        ),
+        lasts=90 * MINUTE,
+        hardware=ONE_GPU,
+        fires={"GpuXidCritical": within(60, series=1, ends_within=660)},
+        beside=AWAY,
+    ),
+    Situation(
+        "heat slows a GPU down for 5 s",
+        steps=(at(302, gpu(0, "pulse", "hw_thermal", seconds=5)),),
+        lasts=15 * MINUTE,
+        hardware=ONE_GPU,
+        fires={"GpuThrottledThermal": within(60, series=1, ends_within=180)},
+    ),
+    Situation(
+        "heat slows a GPU down for four minutes",
+        steps=(
+            at(300, gpu(0, "throttle", "sw_thermal", sm_clock=1200, temperature=88)),
+            at(540, gpu(0, "recover")),
+        ),
+        lasts=20 * MINUTE,
+        hardware=TWO_GPUS,
+        # First the warning, then the page.
+        fires={"GpuThrottledThermal": within(60, series=2, ends_within=800)},
+        beside=frozenset({"GpuThermalMarginGone"}),
+    ),
+    Situation(
+        "the power brake holds all GPUs of a node",
+        steps=(at(300, gpus("throttle", "hw_power_brake", sm_clock=600)), at(420, gpus("recover"))),
+        lasts=15 * MINUTE,
+        hardware=TWO_GPUS,
+        fires={"GpuThrottledPowerBrake": within(60, series=2, ends_within=240)},
+    ),
+    Situation(
+        "the hardware slows a GPU down, for neither heat nor the brake",
+        steps=(at(300, gpu(0, "throttle", "hw_slowdown", sm_clock=900)), at(420, gpu(0, "recover"))),
+        lasts=15 * MINUTE,
+        hardware=SAMPLED,
+        fires={"GpuThrottledHardware": within(90, series=1, ends_within=240)},
+    ),
+    Situation(
+        "a GPU's thermal margin is below 0, and it is not slowed down yet",
+        steps=(at(300, gpu(0, "load", temperature=89)),),
+        lasts=10 * MINUTE,
+        hardware=ONE_GPU,
+        fires={"GpuThermalMarginGone": within(180, series=1)},
+    ),
+    Situation(
+        "a GPU runs at four fifths of its peers' clock",
+        steps=(at(300, gpu(1, "load", sm_clock=1500)),),
+        lasts=20 * MINUTE,
+        hardware=GPUS,
+        fires={"GpuClockOutlier": within(780, series=1)},
+    ),
+    Situation(
+        "a GPU is held by its power cap, its peers are not",
+        steps=(at(300, gpu(1, "throttle", "power_cap", sm_clock=1700, power_watts=700)),),
+        lasts=20 * MINUTE,
+        hardware=GPUS,
+        fires={"GpuPowerCapOutlier": within(780, series=1)},
+    ),
+    Situation(
+        "somebody sets the clocks of one GPU and leaves them so",
+        steps=(at(300, gpu(0, "throttle", "clocks_setting", sm_clock=1900)),),
+        lasts=22 * MINUTE,
+        hardware=SAMPLED,
+        nodes=2,
+        fires={"GpuLimitLowered": within(900, series=1)},
+    ),
+    Situation(
+        "somebody lowers the power limit of one GPU",
+        steps=(at(300, gpu(1, "limit_power", 500)),),
+        lasts=19 * MINUTE,
+        nodes=2,
+        hardware=TWO_GPUS,
+        fires={"GpuLimitLowered": within(700, series=1)},
+    ),
+    Situation(
+        "somebody lowers the power limit of one node's GPUs",
+        steps=(at(300, gpus("limit_power", 500)),),
+        lasts=19 * MINUTE,
+        nodes=2,
+        copies={1: 2},
+        hardware=TWO_GPUS,
+        fires={"GpuLimitLowered": within(700, series=1)},
+    ),
+    Situation(
+        "somebody lowers the power limit of a whole rack",
+        steps=(at(300, gpus("limit_power", 500)),),
+        lasts=19 * MINUTE,
+        nodes=2,
+        copies={0: 1, 1: 3},
+        racks={0: "r1", 1: "r2"},
+        hardware=TWO_GPUS,
+        fires={"GpuLimitLowered": within(700, series=1)},
+    ),
+    Situation(
+        "a GPU's PCIe link trains at half its lanes after a reboot",
+        steps=(at(300, lambda site: site.reboot(away=100)), at(399, gpu(0, "set", pcie={"width": 8}))),
+        lasts=11 * MINUTE,
+        hardware=ONE_GPU,
+        fires={"GpuPcieDegraded": within(240, series=1)},
+        beside=AWAY,
+    ),
+    Situation(
+        "a GPU loses one NVLink",
+        steps=(at(300, gpu(2, "set", nvlinks_down=[7])),),
+        lasts=8 * MINUTE,
+        hardware=GPUS,
+        fires={"NvlinkDown": within(90, series=1)},
+    ),
+    Situation(
+        "all GPUs of a node lose NVLinks: a switch",
+        steps=(at(300, gpus("set", nvlinks_down=[0, 1, 2, 3])),),
+        lasts=9 * MINUTE,
+        hardware=GPUS,
+        fires={"NvlinkDown": within(120, series=1)},
+    ),
+    Situation(
+        "the NVLinks of a GPU stay down after a driver reload",
+        steps=(
+            at(300, lambda site: site.reload_nvidia(training=60)),
+            at(391, gpu(1, "set", nvlinks_down=list(range(18)))),
+        ),
+        lasts=15 * MINUTE,
+        hardware=GPUS,
+        fires={"NvlinkDown": within(480, not_before=300, series=1)},
+    ),
+    Situation(
+        "an NVSwitch reports a fatal error",
+        steps=(
+            at(
+                300,
+                lambda site: site.node.log.sxid(3, "0000:c1:00.0", 20034, "LTSSM Fault Up", fatal=True, link=30),
+            ),
+        ),
+        lasts=8 * MINUTE,
+        hardware=ONE_GPU,
+        fires={"NvswitchFatalError": within(60, series=1)},
+    ),
+]

@@ -1,0 +1,48 @@
+"""When a trouble began that no fall of the MFU shows: a run that stands, a run that stalls now and then."""
+
+from __future__ import annotations
+
+from alerting_fakes import START, FakePrometheus, alert, training_incident
+
+from pyrometer_alerting.diagnosis.job_facts import stalls, stalls_since, stopped_at
+from pyrometer_alerting.diagnosis.look import Questions
+from pyrometer_kit.prometheus import Series
+
+STALLED = alert("TrainStalls", labels={"run": "llama-70b", "component": "train"})
+
+
+def asked(prometheus: FakePrometheus, now: float) -> Questions:
+    return Questions(prometheus, training_incident(members=(STALLED,)), now)
+
+
+def steps(*seconds: float) -> list[tuple[float, float]]:
+    """Return the ends of consecutive steps of these lengths with their lengths."""
+    at, points = START, []
+    for each in seconds:
+        at += each
+        points.append((at, each))
+    return points
+
+
+def test_a_run_that_stands_should_have_ended_its_next_step() -> None:
+    prometheus = FakePrometheus()
+    prometheus.on("pyrometer_train_last_step_timestamp_seconds", [Series({}, ((START + 100, START),))])
+    prometheus.on("pyrometer_train_batch_step_seconds", [Series({}, ((START, 4.0),))])
+    assert stopped_at(asked(prometheus, START + 100)) == START + 4
+    assert stopped_at(asked(prometheus, START + 50)) is None
+
+
+def test_stalls_began_with_the_first_that_others_followed() -> None:
+    points = steps(*[1.0] * 50, 9.0, *[1.0] * 400, 9.0, *[1.0] * 60, 12.0, *[1.0] * 20)
+    prometheus = FakePrometheus()
+    prometheus.on("pyrometer_train_batch_step_seconds", [Series({}, tuple(points))])
+    began = START + 50 + 9 + 400
+    assert stalls_since(asked(prometheus, points[-1][0])) == began
+    # Planned work is no stall: without the tagged one, the last is the first.
+    prometheus.on("pyrometer_train_batch_tag", [Series({"tag": "checkpoint"}, ((began + 9.0, 1.0),))])
+    assert stalls_since(asked(prometheus, points[-1][0])) == began + 9 + 60
+
+
+def test_only_a_firing_alert_says_that_a_run_stalls() -> None:
+    assert stalls(training_incident(members=(STALLED,)))
+    assert not stalls(training_incident())

@@ -1,0 +1,100 @@
+"""How a rank's process ended: from its ring, or from the kernel where it keeps the status."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyrometer import ring
+from pyrometer_exporters.framework.collector import Context
+from pyrometer_exporters.framework.metrics import Sample
+from pyrometer_exporters.node.train import collector as module
+from pyrometer_exporters.node.train.collector import TrainCollector
+from pyrometer_exporters.node.train.rank_exit import can_hold, hold, words_of
+
+Rings = Callable[..., Any]
+RANK = """
+import pyrometer, sys
+run = pyrometer.start("llama", rings=sys.argv[1])
+with run.step():
+    pass
+print(flush=True)
+sys.stdin.readline()
+{end}
+"""
+
+
+@pytest.fixture(autouse=True)
+def only_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "POLL_SECONDS", 3600.0)
+
+
+@pytest.fixture
+def collector(context: Context) -> Iterator[TrainCollector]:
+    made = TrainCollector(context)
+    yield made
+    made.close()
+
+
+def exits(collector: TrainCollector) -> dict[str, str]:
+    """Return how each rank ended, by its number."""
+    samples = [each for each in collector.collect(time.monotonic() + 5) if isinstance(each, Sample)]
+    return {s.labels[2]: s.labels[3] for s in samples if s.family.name == "pyrometer_train_rank_exit_info"}
+
+
+def words(made: Any, text: bytes) -> None:
+    for number, start in enumerate(range(0, ring.EXIT_BYTES, 8)):
+        made.slot(ring.EXIT_SLOT + number, int.from_bytes(text.ljust(64, b"\0")[start : start + 8], "little"))
+
+
+def test_what_python_wrote_is_served_once_the_rank_is_gone(collector: TrainCollector, rings: Rings) -> None:
+    first, second = rings("r0"), rings("r1", rank=1, reporting=False)
+    words(first, b"torch.OutOfMemoryError")
+    assert exits(collector) == {}
+    first.crash()
+    second.close()
+    assert exits(collector) == {"0": "torch.OutOfMemoryError"}
+
+
+def test_a_ring_of_an_older_client_says_nothing(collector: TrainCollector, rings: Rings) -> None:
+    rings("r0").crash()
+    assert exits(collector) == {}
+
+
+@pytest.mark.skipif(not can_hold(), reason="this kernel is older than 6.15, which keeps no status")
+@pytest.mark.parametrize(
+    ("end", "told"),
+    [
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "SIGKILL"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "SIGSEGV"),
+        ("import os; os._exit(3)", "exit status 3"),
+        ("raise ValueError", "ValueError"),
+        ("sys.exit(4)", "exit status 4"),
+    ],
+)
+def test_the_kernel_tells_the_signal(collector: TrainCollector, folder: Path, end: str, told: str) -> None:
+    command = [sys.executable, "-c", RANK.format(end=end), str(folder)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as rank:
+        assert rank.stdout is not None
+        rank.stdout.readline()
+        assert exits(collector) == {}
+        rank.communicate("\n")
+    assert exits(collector) == {"0": told}
+
+
+def test_a_ring_that_nobody_holds_has_no_process(tmp_path: Path) -> None:
+    (tmp_path / "locks").write_text("1: POSIX  ADVISORY  WRITE 1 00:1a:7 0 EOF\n")
+    assert hold(tmp_path, (26, 7)) is None
+    assert hold(tmp_path / "absent", (26, 7)) is None
+
+
+def test_a_signal_without_a_name_has_its_number() -> None:
+    assert words_of(80) == "signal 80"
