@@ -127,6 +127,10 @@ class Job:
                     break
                 self._at[rank] += 1
 
+    def steps(self, rank: int) -> int:
+        """Return the number of steps that a rank has finished."""
+        return self._at[rank] // len(self.programs[rank])
+
     def has_stopped(self, rank: int) -> bool:
         """Return whether the rank came to where it was told to stop."""
         return rank in self._stops and self._at[rank] >= self._stops[rank]

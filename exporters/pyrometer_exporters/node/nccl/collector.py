@@ -144,6 +144,7 @@ class Watch:
             self.turns.hasten(now)
         if not self.turns.is_due(now):
             return
+        began = time.thread_time()
         try:
             snapshot = self._ask()
         except NobodyListensError:
@@ -153,7 +154,7 @@ class Watch:
         except Exception as error:  # noqa: BLE001  whatever listens there must not end the thread
             self._fail(reason_of(error), str(error)[:200])
         else:
-            self._take(snapshot)
+            self._take(snapshot, time.thread_time() - began)
 
     def latest(self) -> list[Sample | Down]:
         """Return the samples of the latest answer; none once it is too old."""
@@ -164,12 +165,12 @@ class Watch:
             form, chunks = conversation.status()
             return json_answer.read(chunks) if form == "json" else text_answer.read(chunks)
 
-    def _take(self, snapshot: Snapshot) -> None:
+    def _take(self, snapshot: Snapshot, cost: float) -> None:
         now = self._clock.monotonic()
         if self._progress.snapshot.communicators and _is_another(self._progress.snapshot, snapshot):
             self._progress = Progress()
         self._progress.add(snapshot, now, self._clock.wall())
-        self.turns.asked(now, snapshot, self._progress.standing())
+        self.turns.asked(now, snapshot, self._progress.standing(), cost)
         if self.turns.asks:
             self._keep([*self._samples(), RAS_UP.sample(1, self.name)], snapshot)
         else:

@@ -20,11 +20,11 @@ DATA_PARALLEL = layouts(32)[0]
 BEHIND = "pyrometer_nccl_rank_behind"
 
 
-def run_on(job: Job, watch: Any, host: Any, steps: int) -> None:
+def run_on(job: Job, watch: Any, host: Any, steps: int, seconds: float = 30.0) -> None:
     """Let the job train while the node looks."""
     for _ in range(steps):
         job.run()
-        host.look(watch, 30)
+        host.look(watch, seconds)
 
 
 def stop_at_work(job: Job, rank: int, steps: int) -> None:
@@ -37,7 +37,7 @@ def test_a_healthy_job_has_no_rank_of_its_own(host: Any) -> None:
     job = Job(DATA_PARALLEL)
     with RasServer(RasJob(job)) as server:
         watch = host.watch(server.address)
-        run_on(job, watch, host, 4)
+        run_on(job, watch, host, 12, seconds=10)
     found = watch.latest()
     assert host.values(found, BEHIND) == {}
     assert set(host.values(found, "pyrometer_nccl_standstill_seconds").values()) == {0}
@@ -121,7 +121,7 @@ def test_it_takes_over_when_the_first_one_is_gone_and_stands_back_again(host: An
         alive[0] = False
         run_on(job, watch, host, 4)
         asked = ras.asked
-        assert asked in (4, 5)
+        assert asked >= 4
         assert host.values(watch.latest(), "pyrometer_nccl_communicators")
         alive[0] = True
         run_on(job, watch, host, 8)
