@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: help gpu-check gpu-page setup constraints wheels demo test lane-unit lane-e2e lint unit e2e smoke diagnosis test-recipes test-systems test-wheels test-pythons test-compose test-integrations reference docs bench stack clean situations
+.PHONY: help gpu-check gpu-page setup constraints wheels sbom demo test lane-unit lane-e2e lint unit e2e smoke diagnosis test-recipes test-systems test-wheels test-pythons test-compose test-integrations fuzz mutate reliability reference docs bench stack clean situations
 
 help:
 	@echo "make demo    a simulated cluster end to end: exporters, Prometheus, Alertmanager, alerting (DEMO_FLAGS=... are passed on)"
@@ -16,11 +16,15 @@ help:
 	@echo "make test-wheels    every distribution, installed alone on the oldest and the newest Python"
 	@echo "make test-pythons   the unit tests on Python 3.10 to 3.14, as far as they are installed (PYTHONS=\"3.10 newest\" TESTS=tests/client)"
 	@echo "make wheels  the distributions, in dist/"
+	@echo "make sbom    what each image contains, as CycloneDX, in dist/"
 	@echo "make constraints  the newest versions of what we use, into constraints.txt"
 	@echo "make reference   regenerate the pages and boards that are made from code: docs/metrics.md, docs/reference/, dashboards/json/"
 	@echo "make situations  play the situations of docs/situations.md again and write the page (minutes; WORDS=\"planned reboot\")"
 	@echo "make docs    the same, the tables of docs/signatures.md, and the manual as a site in site/"
 	@echo "make diagnosis  how often the diagnosis is right: incidents through rules and service, into docs/diagnosis.md (an hour)"
+	@echo "make fuzz    every reader of outside data under a fuzzer (10 minutes; FUZZ_SECONDS=30 for each, FUZZ_SEED=1)"
+	@echo "make mutate  does a test notice every change of the modules that must not be wrong? (half an hour)"
+	@echo "make reliability  both, and the attacks of benchmarks/attacks.yaml, into docs/reliability.md (an hour)"
 	@echo "make bench   the benchmarks"
 	@echo "make gpu-check  check what Pyrometer says about the GPU of this machine, in nine minutes (FLAGS=--stand-in without one)"
 
@@ -60,6 +64,11 @@ $(STAMP): pyproject.toml constraints.txt VERSION $(PARTS:%=%/pyproject.toml)
 		| $(SHORT) || $(NO_PIP)
 	@touch $@
 
+# What each image installs beside our wheels; its Python is newer than 3.10.
+IMAGES := exporters=kit,client,exporters alerting=kit,alerting demo=kit,client,exporters,alerting,simulator
+HASHED = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --constraint constraints.txt --generate-hashes \
+	--no-annotate --custom-compile-command "make constraints" $(PARTS:%=--no-emit-package pyrometer-%) --no-emit-package pyrometer
+
 # The newest versions within the bounds of all pyproject.toml, for every Python from 3.10 on: the diff is what to test.
 constraints: $(STAMP)
 	@echo ">> constraints.txt"
@@ -67,6 +76,10 @@ constraints: $(STAMP)
 	@printf '%s\n' $(PARTS:%='--editable ./%') | $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --upgrade \
 		--no-annotate --custom-compile-command "make constraints" --group dev $(PARTS:%=--no-emit-package pyrometer-%) \
 		--no-emit-package pyrometer --output-file constraints.txt -
+	@echo ">> compose/requirements: the same versions with the hashes of their files, for the images"
+	@for image in $(IMAGES); do parts=$${image#*=}; printf -- '--editable ./%s\n' $${parts//,/ } | $(HASHED) \
+		--output-file compose/requirements/$${image%%=*}.txt - || exit; done
+	@echo hatchling | $(HASHED) --output-file compose/requirements/build.txt -
 
 # What a site copies to its hosts: pip install --find-links dist pyrometer-exporters
 WHEELS := kit client exporters alerting dashboards
@@ -95,6 +108,7 @@ lane-unit lane-e2e: lane-%:
 lint: $(STAMP)
 	@echo ">> ruff"; $(BIN)/ruff check . && $(BIN)/ruff format --check .
 	@echo ">> mypy"; $(BIN)/mypy
+	@echo ">> secrets"; $(BIN)/python tools/secret_scan.py
 	@echo ">> pyright"; $(BIN)/pyright --project pyproject.toml # else a pyrightconfig.json in a folder above would win
 
 # A file's tests stay together, as they share what is dear to make.
@@ -167,6 +181,27 @@ docs: reference
 DIAGNOSIS_SEEDS := 201-203
 diagnosis: stack
 	@$(BIN)/python -m pyrometer_simulator.incidents --seeds $(DIAGNOSIS_SEEDS) --verbose --write docs/diagnosis.md
+
+# What each image contains, as CycloneDX.
+sbom: $(STAMP)
+	@for image in $(IMAGES); do $(BIN)/python tools/sbom.py $${image%%=*} dist/pyrometer-$${image%%=*}.cdx.json || exit; done; ls dist/*.cdx.json
+
+# New inputs are kept in tests/simulator/fuzz, which the unit tests replay. libFuzzer needs a Python that atheris has a wheel for.
+FUZZ_SECONDS := 30
+FUZZ_SEED := 1
+RESULTS := benchmarks/results
+fuzz: $(STAMP)
+	@set -o pipefail; $(BIN)/python $(PIP) install --group fuzz | $(SHORT) || $(NO_PIP)
+	@echo ">> fuzzing"; $(BIN)/python -m pyrometer_simulator.fuzz --seconds $(FUZZ_SECONDS) --seed $(FUZZ_SEED) --keep \
+		--write $(RESULTS)/fuzz.json
+
+mutate: $(STAMP)
+	@echo ">> mutation testing"; $(BIN)/python tools/mutate.py --write $(RESULTS)/mutation.json
+
+# One command for docs/reliability.md: a finding or a survivor is in the page, and fails it at the end.
+reliability: $(STAMP)
+	@failed=0; for part in fuzz mutate; do $(MAKE) --no-print-directory $$part || failed=1; done; \
+		$(BIN)/python tools/reliability.py --measure --write docs/reliability.md || failed=1; exit $$failed
 
 bench: $(STAMP)
 	@for b in benchmarks/bench_*.py; do echo ">> $$b"; $(BIN)/python $$b; done

@@ -1,10 +1,11 @@
 #!/usr/bin/env -S python3 -I -S
-"""Check that the program of this container answers: the images' health check. Exit status 0 or 1.
+"""Check that the program of this container is ready to do its work: the images' health check. Exit status 0 or 1.
 
     healthcheck [URL]        else $PYROMETER_HEALTH_URL
 
-Any answer below 500 is one: with passwords in --web.config.file it is 401, and the program is well. A certificate is
-not verified, as it names the host and not 127.0.0.1. A socket and not urllib, which takes ten times as long to import.
+The URL is that of readiness, /-/ready: a program that can write nothing still answers /-/healthy. With passwords in
+--web.config.file the answer is 401, which shows only that the program lives. A certificate is not verified, as it names
+the host and not 127.0.0.1. A socket and not urllib, which takes ten times as long to import.
 """
 
 import os
@@ -27,7 +28,7 @@ def main() -> int:
         sys.stderr.write(f"healthcheck: {url}: {error}\n")
         return 1
     sys.stdout.write(f"{url}: {status}\n")
-    return 0 if status < 500 else 1
+    return 0 if status < 400 or status in (401, 403) else 1
 
 
 def ask(scheme: str, host: str, port: int, path: str) -> int:

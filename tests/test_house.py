@@ -128,7 +128,18 @@ def test_the_tests_mirror_the_packages() -> None:
             roots[top].joinpath(*rest).is_dir()
             if top in roots
             else top
-            in ("", "alert_rules", "benchmarks", "compose", "distributions", "docs", "e2e", "examples", "integrations")
+            in (
+                "",
+                "alert_rules",
+                "benchmarks",
+                "compose",
+                "distributions",
+                "docs",
+                "e2e",
+                "examples",
+                "integrations",
+                "tools",
+            )
         )
         holds_tests = any(
             isinstance(node, ast.FunctionDef) and node.name.startswith("test_")

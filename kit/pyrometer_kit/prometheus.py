@@ -6,6 +6,7 @@ import argparse
 import errno
 import http.client
 import json
+import math
 import os
 import socket
 import ssl
@@ -158,7 +159,7 @@ def answer(body: bytes, status: int = 200) -> list[Series]:
         if document["status"] != "success":
             raise PrometheusError(f"Prometheus: {document.get('error', 'no reason given')}"[:300], "refused")
         return [_series(item) for item in document["data"]["result"]]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         if status >= 400:  # of a proxy, or without the right password
             raise PrometheusError(f"Prometheus answered with status {status}", f"http_{status}") from None
         kind = type(error).__name__
@@ -186,8 +187,12 @@ def prometheus_url(text: str) -> str:
 
 
 def _series(item: Mapping[str, Any]) -> Series:
-    points = item["values"] if "values" in item else [item["value"]]
-    return Series(item["metric"], tuple((float(at), float(value)) for at, value in points))
+    points = tuple((float(at), float(value)) for at, value in (item["values"] if "values" in item else [item["value"]]))
+    labels = item["metric"]
+    if not all(isinstance(value, str) for value in labels.values()) or not all(math.isfinite(at) for at, _ in points):
+        msg = "a label is no text, or a time no number"
+        raise ValueError(msg)
+    return Series(labels, points)
 
 
 def _bounded(response: http.client.HTTPResponse, until: float) -> bytes:

@@ -144,6 +144,19 @@ def test_the_exporter_is_an_ordinary_user_without_capabilities() -> None:
     }  # fmt: skip
 
 
+def test_the_kernels_log_takes_one_capability_and_one_mount() -> None:
+    patch = yaml.safe_load((FOLDER / "kernel-log-patch.yaml").read_text(encoding="utf-8"))
+    pod = patch["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert set(pod) == {"containers", "volumes"}
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": True, "capabilities": {"drop": ["ALL"], "add": ["SYSLOG"]},
+    }  # fmt: skip
+    assert container["volumeMounts"] == [{"name": "kmsg", "mountPath": "/dev/kmsg", "readOnly": True}]
+    assert pod["volumes"] == [{"name": "kmsg", "hostPath": {"path": "/dev/kmsg", "type": "CharDevice"}}]
+    assert container["command"][0] == "/opt/pyrometer/bin/python3-syslog"
+
+
 def test_pods_are_scraped_as_prometheus_yaml_scrapes_nodes() -> None:
     """The jobs' names, which rules and boards use, the limits and the intervals."""
     jobs = prometheus_jobs()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
-from pyrometer_alerting.interact import answers, judgement
+from pyrometer_alerting.interact import answers, judgement, payloads
 from pyrometer_alerting.interact.silences import Preview, SilenceRefusedError, alert_lines, silences_for
 from pyrometer_alerting.model import text
 from pyrometer_alerting.model.incident import Incident
@@ -93,8 +93,8 @@ class Interactions:
 
     def command(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         """Answer a `/pyrometer ...` command; only its user sees the answer."""
-        words = str(payload.get("text", "")).split(maxsplit=1)
-        person = str(payload.get("user_id", ""))
+        words = payloads.text(payload, "text").split(maxsplit=1)
+        person = payloads.text(payload, "user_id")
         if self.users and not self.may(person):
             self._audit(_person({"user": {"id": person}}), "refused", "", "command")
             return {"response_type": "ephemeral", "text": _NOT_LISTED}
@@ -136,13 +136,14 @@ class Interactions:
 
     def clicked(self, payload: Mapping[str, Any]) -> None:
         """Handle a pressed button."""
-        person, channel = _person(payload), str((payload.get("channel") or {}).get("id", ""))
-        for action in payload.get("actions") or []:
-            name, incident_id = str(action.get("action_id", "")), str(action.get("value", ""))
+        person, channel = _person(payload), payloads.text(payloads.mapping(payload, "channel"), "id")
+        actions = payload.get("actions")
+        for action in actions if isinstance(actions, list) else ():
+            name, incident_id = payloads.text(action, "action_id"), payloads.text(action, "value")
             if not self.may(person.id):
                 self._refuse(person, channel, incident_id, name)
                 continue
-            answer = self._do(name, incident_id, person, (str(payload.get("trigger_id", "")), channel))
+            answer = self._do(name, incident_id, person, (payloads.text(payload, "trigger_id"), channel))
             if answer:
                 self._replies.post_ephemeral(channel, person.id, answer)
 
@@ -218,10 +219,11 @@ class Interactions:
 
     def submitted(self, payload: Mapping[str, Any]) -> None:
         """Handle a modal that was sent: create the silence, or record what the cause was."""
-        view, person = payload.get("view") or {}, _person(payload)
-        metadata = json.loads(view.get("private_metadata") or "{}")
+        view, person = payloads.mapping(payload, "view"), _person(payload)
+        metadata = payloads.metadata(view)
         if view.get("callback_id") == judgement.CALLBACK:
-            self._explain(str(metadata["incident"]), str(metadata["channel"]), person, judgement.answered(view))
+            incident_id, channel = payloads.text(metadata, "incident"), payloads.text(metadata, "channel")
+            self._explain(incident_id, channel, person, judgement.answered(view))
         elif view.get("callback_id") == _CALLBACK:
             self._confirmed(metadata, person, _reason(view))
 
@@ -241,8 +243,12 @@ class Interactions:
         self._changed()
 
     def _confirmed(self, metadata: Mapping[str, Any], person: Person, reason: str) -> None:
-        incident_id, hours, channel = str(metadata["incident"]), int(metadata["hours"]), str(metadata["channel"])
-        if not self.may(person.id) or hours not in _HOURS.values():
+        incident_id, hours, channel = (
+            payloads.text(metadata, "incident"),
+            metadata.get("hours"),
+            payloads.text(metadata, "channel"),
+        )
+        if not self.may(person.id) or not isinstance(hours, int) or hours not in _HOURS.values():
             self._refuse(person, channel, incident_id, "silence")
             return
         self._replies.post_ephemeral(channel, person.id, self._silence(incident_id, hours, person, reason))
@@ -376,13 +382,12 @@ def _view(incident: Incident, hours: int, channel: str, previews: Sequence[Previ
 
 
 def _reason(view: Mapping[str, Any]) -> str:
-    values = (view.get("state") or {}).get("values") or {}
-    return text.plain(str(((values.get(_REASON) or {}).get(_REASON) or {}).get("value") or ""), 200)
+    return text.plain(payloads.written(view, _REASON), 200)
 
 
 def _person(payload: Mapping[str, Any]) -> Person:
-    user = payload.get("user") or {}
-    return Person(text.plain(str(user.get("id", "")), 40), text.plain(str(user.get("username") or ""), 60))
+    user = payloads.mapping(payload, "user")
+    return Person(text.plain(payloads.text(user, "id"), 40), text.plain(payloads.text(user, "username"), 60))
 
 
 def _fact(incident: Incident) -> str:

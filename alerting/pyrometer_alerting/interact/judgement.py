@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from pyrometer_alerting.interact import payloads
 from pyrometer_alerting.model import text
 from pyrometer_alerting.model.incident import Incident
 from pyrometer_alerting.state.store import Transaction
@@ -75,5 +76,4 @@ def question(incident: Incident, channel: str) -> dict[str, Any]:
 
 def answered(view: Mapping[str, Any]) -> str:
     """Return what a person wrote into the modal, in one line; empty if nothing."""
-    values = (view.get("state") or {}).get("values") or {}
-    return text.plain(str(((values.get(_ANSWER) or {}).get(_ANSWER) or {}).get("value") or ""), _MOST_ANSWER)
+    return text.plain(payloads.written(view, _ANSWER), _MOST_ANSWER)

@@ -25,7 +25,7 @@ def topology(prometheus: Prometheus, now: float) -> Topology:
         PrometheusError: a query failed.
     """
     racks = {
-        (series.labels.get("cluster", ""), series.labels["node"]): series.labels["rack"]
+        (series.labels.get("cluster", ""), series.labels.get("node", "")): series.labels.get("rack", "")
         for series in prometheus.instant(_RACKS, now)
     }
     ports = {}

@@ -10,6 +10,8 @@ from pyrometer.follow.log_line import Format, LoggedPause, LoggedStep, Parser, c
 
 # No line covers more than a week: its step's number or its time is garbled, or belongs to another training.
 MAX_LINE_SECONDS = 7 * 86_400.0
+# Timestamps of batches are in ms: lines that are closer than that would be dated into the future, one after the other.
+MIN_LINE_SECONDS = 0.001
 # No batch has more tokens; the number is garbled.
 MAX_TOKENS = 1e15
 # After as many steps of another rank without one of the followed rank, that one counts as gone.
@@ -178,7 +180,7 @@ class StepReader:
         seconds = self._size._replace(gpus=gpus).seconds_of(logged) or _seconds_between(
             last if not back else None, logged, steps, now - last_read
         )
-        if seconds is not None and not 0 < seconds * steps <= MAX_LINE_SECONDS:
+        if seconds is not None and not MIN_LINE_SECONDS <= seconds * steps <= MAX_LINE_SECONDS:
             seconds = None
         tags, self._tags = frozenset(self._tags), set()
         self._last, self._last_read = logged, now

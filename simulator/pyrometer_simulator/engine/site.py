@@ -160,7 +160,7 @@ def _node_override(path: Path, port: int) -> None:
   node:
     deploy: !reset null
     environment:
-      PYROMETER_HEALTH_URL: http://127.0.0.1:{port}/-/healthy
+      PYROMETER_HEALTH_URL: http://127.0.0.1:{port}/-/ready
     command: [--web.listen-address=127.0.0.1:{port}, --path.state=/var/lib/pyrometer, --path.rings=/host/shm/pyrometer]
 """
     )

@@ -183,3 +183,37 @@ def test_an_openmetrics_page_has_what_the_text_has(rows: list[tuple[str, str, fl
 def test_a_counter_of_an_openmetrics_page_is_a_counter_under_its_base_name() -> None:
     text = openmetrics_page(columns_of([COUNTER.sample(3, "q")])).decode()
     assert text.splitlines()[1:] == ["# TYPE x_events counter", 'x_events_total{a="q"} 3', "# EOF"]
+
+
+def test_a_label_has_256_characters_at_most() -> None:
+    assert escape_label("x" * 300) == "x" * 256
+
+
+@pytest.mark.parametrize("value", [-(1 << 63), float(-(1 << 63))])
+def test_the_lowest_number_of_64_bits_is_a_float(value: float) -> None:
+    assert format_value(value) == "-9.223372036854776e+18"
+
+
+def test_other_families_with_the_same_labels_make_another_page() -> None:
+    first, second = Family("pyrometer_a", "gauge", "A."), Family("pyrometer_b", "gauge", "B.")
+    renderer = Renderer()
+    renderer.text([first.sample(1)])
+    assert renderer.text([second.sample(1)]).endswith(b"\npyrometer_b 1\n")
+
+
+def test_label_sets_that_come_and_go_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exposition, "MAX_CACHED_LABEL_SETS", 3)
+    family, renderer = Family("pyrometer_a", "gauge", "A.", ("run",)), Renderer()
+    sizes = []
+    for number in range(8):
+        renderer.text([family.sample(1, f"r{number}")])
+        renderer.openmetrics([Series(family, (f"o{number}",), [(1.0, 1000)])])
+        sizes.append(len(renderer._prefixes[family]))
+    assert max(sizes) == 4  # the bound, and the one that is over it
+    assert min(sizes[1:]) <= 2
+
+
+def test_a_sample_with_too_few_labels_is_refused() -> None:
+    family = Family("pyrometer_a", "gauge", "A.", ("run", "rank"))
+    with pytest.raises(ValueError, match="shorter"):
+        Renderer().text([Sample(family, ("r",), 1.0)])

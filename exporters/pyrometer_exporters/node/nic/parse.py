@@ -68,8 +68,8 @@ def rate(text: str) -> int | None:
 def speed(text: str) -> int | None:
     """Parse an interface's ``400000`` (Mb/s) into bits per second; None for ``-1``, which means unknown, and for 0."""
     megabits = number(text)
-    # SPEED_UNKNOWN is -1; some drivers print it unsigned.
-    return megabits * 1_000_000 if megabits and megabits != 0xFFFFFFFF else None
+    # 32 bits; SPEED_UNKNOWN is -1, which some drivers print unsigned.
+    return megabits * 1_000_000 if megabits and megabits < 0xFFFFFFFF else None
 
 
 def admin_up(text: str) -> bool | None:

@@ -29,6 +29,7 @@ THERMAL = ("sw_thermal", "hw_thermal", "hw_power_brake")
         ("570.86.15", None),
         ("570.124.06", None),
         ("574.99", None),
+        ("575", (251, 252, 253)),
         ("575.51.03", (251, 252, 253)),
         ("576.02", (251, 252, 253)),
         ("580.65.06", (251, 252, 253)),
@@ -145,3 +146,34 @@ def test_what_is_served_never_falls_and_never_outruns_time(reads: list[tuple[flo
         if last is not None:
             assert last - 1e-6 <= seconds <= last + elapsed + COUNTER_SLACK_SECONDS + 1e-6
         last = seconds
+
+
+def test_the_reasons_have_dcgm_exporters_names() -> None:
+    assert [reason.name for reason in REASONS] == [
+        "gpu_idle", "clocks_setting", "power_cap", "hw_slowdown", "sync_boost", "sw_thermal", "hw_thermal",
+        "hw_power_brake", "display_clocks", "board_limit", "reliability",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("ahead", "method"), [(20e9, "counter"), (20.5e9, "sampled")])
+def test_a_counter_may_be_ten_seconds_ahead_of_time(ahead: float, method: str) -> None:
+    events = ClockEvents()
+    assert _one(events, 0, 0.0, 100) == (0.0, "counter")
+    assert _one(events, ahead, 0.0, 110)[1] == method
+
+
+@pytest.mark.parametrize(("first", "method"), [(1e18, "counter"), (1e18 + 5e8, "sampled"), (2.0**64 - 1, "sampled")])
+def test_no_counter_has_run_for_more_than_thirty_years(first: float, method: str) -> None:
+    assert _one(ClockEvents(), first, 0.0, 100)[1] == method
+
+
+def test_a_counter_that_stops_while_nothing_happens_is_the_samplers_from_then_on() -> None:
+    events = ClockEvents()
+    _one(events, 5e9, 2.0, 100)
+    assert _one(events, None, 2.0, 115) == (5.0, "sampled")
+
+
+def test_what_did_not_grow_is_the_same_event() -> None:
+    events = ClockEvents()
+    first = events.update({}, {"hw_thermal": 2.0}, 100)
+    assert events.update({}, {"hw_thermal": 2.0}, 115)[0] is first[0]

@@ -1,0 +1,288 @@
+"""Mutation testing of the modules that must not be wrong: does a test fail for every change of their code?
+
+    python tools/mutate.py [MODULE...] [--jobs 2] [--write FILE]
+
+A mutant is one change of one expression or statement. A child of this process, forked after the libraries are imported,
+imports the changed module in place of the real one and runs the module's own tests until the first failure; a mutant
+that no test notices has survived. EQUIVALENT lists survivors that no test can tell from the original, each with the
+reason. (mutmut and cosmic-ray start a process for each mutant, or need the sources of one package in one place.)
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import contextlib
+import copy
+import importlib.abc
+import importlib.util
+import io
+import json
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+EQUIVALENT = Path(__file__).with_name("mutate_equivalent.json")
+# Subject, its module, and the tests that are to notice, the quickest first.
+SUBJECTS = {
+    "outbox": ("pyrometer_alerting.state.outbox",
+               ["tests/alerting/state/test_outbox.py", "tests/alerting/deliver/test_courier.py"]),
+    "store": ("pyrometer_alerting.state.store",
+              ["tests/alerting/state/test_store_queries.py", "tests/alerting/state/test_store.py"]),
+    "flap accumulator": ("pyrometer_exporters.node.nic.link_down", ["tests/exporters/node/nic/test_flap_accumulator.py",
+                         "tests/exporters/node/nic/test_link_down.py"]),
+    "clock-event seconds": ("pyrometer_exporters.node.gpu.clock_events",
+                            ["tests/exporters/node/gpu/test_clock_events.py"]),
+    "exposition": ("pyrometer_exporters.framework.exposition", ["tests/exporters/framework/test_exposition.py"]),
+}  # fmt: skip
+LIBRARIES = ("hypothesis", "numpy", "pandas", "prometheus_client", "prometheus_client.openmetrics.parser", "pytest",
+             "requests", "slack_sdk", "sqlite3", "yaml")  # fmt: skip
+_COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
+}  # fmt: skip
+_ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Div, ast.Mod: ast.Mult,
+    ast.LShift: ast.RShift, ast.RShift: ast.LShift, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd,
+}  # fmt: skip
+# In texts with spaces, which are queries in the modules of SUBJECTS, or help texts, which lack these words.
+SQL = {
+    " AND ": " OR ", " NOT ": " ", " DESC": "", " >= ": " > ", " < ": " <= ", " > ": " >= ", "min(": "max(",
+    "coalesce(posted_at, ?)": "?", "wanted + 1": "wanted", "attempts + 1": "attempts", "attempts - ?": "attempts",
+    " = 0": " = 1", "THEN 0": "THEN 1", "'done'": "'dead'", "'ready'": "'done'", "'sending'": "'lookup'",
+    "'lookup'": "'sending'", "'root'": "'reply'", "'reply'": "'root'", "= NULL": "= ''", "LIMIT ?": "LIMIT 1 + ?",
+    "OR REPLACE": "OR IGNORE", "ORDER BY due": "ORDER BY due DESC", "ORDER BY seq": "ORDER BY seq DESC",
+    "not_before, seq": "seq, not_before",
+}  # fmt: skip
+SKIPPED_CALLS = ("_log", "log", "Family", "NamedTuple")
+MAX_SHOWN = 80
+LEAST_SECONDS, PATIENCE = 20.0, 6.0  # a mutant may loop: it has this many times the tests' own time
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change: the line, its description, and the changed source."""
+
+    line: int
+    change: str
+    source: str
+
+
+def mutants_of(source: str) -> Iterator[Mutant]:
+    """Yield every mutant of a module's source."""
+    tree = ast.parse(source)
+    for node in [node for node in _code(tree) if hasattr(node, "lineno")]:
+        before = ast.unparse(node).partition("\n")[0]
+        for changed in _changes(node):
+            mutated = _replaced(tree, node, changed)
+            change = _difference(before, ast.unparse(changed).partition("\n")[0])
+            yield Mutant(node.lineno, change, ast.unparse(ast.fix_missing_locations(mutated)))
+
+
+def _difference(before: str, after: str) -> str:
+    """Return both; of long texts, which are queries, the place where they differ."""
+    if len(before) <= MAX_SHOWN:
+        return f"{before}  ->  {after}"
+    same = next(
+        (at for at, (old, new) in enumerate(zip(before, after, strict=False)) if old != new),
+        min(len(before), len(after)),
+    )
+    start = max(0, same - MAX_SHOWN // 2)
+    return f"...{before[start : same + MAX_SHOWN // 2]}...  ->  ...{after[start : same + MAX_SHOWN // 2]}..."
+
+
+def _code(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes that run: no annotations, docstrings, messages to people, families of metrics or assertions."""
+    for name, value in ast.iter_fields(node):
+        for child in value if isinstance(value, list) else [value]:
+            if not isinstance(child, ast.AST) or name in ("annotation", "returns", "decorator_list", "type_comment"):
+                continue
+            if isinstance(child, ast.Assert | ast.Raise | ast.JoinedStr | ast.Import | ast.ImportFrom):
+                continue
+            if isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant):
+                continue
+            if isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
+                continue
+            if isinstance(child, ast.Subscript) and ast.unparse(child.value) == "Literal":
+                continue
+            call = child.value if isinstance(child, ast.Expr) else child
+            called = call.func if isinstance(call, ast.Call) else None
+            if called is not None and ast.unparse(called).partition(".")[0] in SKIPPED_CALLS:
+                continue
+            yield child
+            yield from _code(child)
+
+
+def _changes(node: ast.AST) -> Iterator[ast.AST]:
+    changed = copy.deepcopy(node)
+    if isinstance(changed, ast.Compare) and type(changed.ops[0]) in _COMPARISONS:
+        changed.ops[0] = _COMPARISONS[type(changed.ops[0])]()
+        yield changed
+    elif isinstance(changed, ast.BinOp | ast.AugAssign) and type(changed.op) in _ARITHMETIC:
+        changed.op = _ARITHMETIC[type(changed.op)]()
+        yield changed
+    elif isinstance(changed, ast.BoolOp):
+        changed.op = ast.Or() if isinstance(changed.op, ast.And) else ast.And()
+        yield changed
+    elif isinstance(changed, ast.UnaryOp) and isinstance(changed.op, ast.Not):
+        yield changed.operand
+    elif isinstance(changed, ast.If | ast.While | ast.IfExp):
+        changed.test = ast.UnaryOp(ast.Not(), changed.test)
+        yield changed
+    elif isinstance(changed, ast.Constant):
+        yield from _constants(changed)
+    elif isinstance(changed, ast.Return) and changed.value is not None and ast.unparse(changed.value) != "None":
+        yield ast.copy_location(ast.Return(ast.Constant(None)), node)
+    elif isinstance(changed, ast.Break | ast.Continue):
+        yield ast.copy_location(ast.Continue() if isinstance(changed, ast.Break) else ast.Break(), node)
+    elif isinstance(changed, ast.Expr | ast.AugAssign | ast.Delete) and not isinstance(node, ast.AugAssign):
+        yield ast.copy_location(ast.Pass(), node)
+
+
+def _constants(node: ast.Constant) -> Iterator[ast.AST]:
+    value = node.value
+    if isinstance(value, bool):
+        yield ast.copy_location(ast.Constant(not value), node)
+    elif isinstance(value, int | float):
+        yield ast.copy_location(ast.Constant(value + 1), node)
+    elif isinstance(value, str) and value and " " not in value:
+        yield ast.copy_location(ast.Constant(f"{value}XX"), node)
+    elif isinstance(value, str) and "CREATE TABLE" not in value:
+        for word, other in SQL.items():
+            for found in re.finditer(re.escape(word), value):
+                changed = value[: found.start()] + other + value[found.end() :]
+                yield ast.copy_location(ast.Constant(changed), node)
+
+
+def _replaced(tree: ast.Module, old: ast.AST, new: ast.AST) -> ast.Module:
+    class Replace(ast.NodeTransformer):
+        """Puts the new node in the old one's place."""
+
+        def visit(self, node: ast.AST) -> ast.AST:
+            return new if node is old else super().visit(node)
+
+    # The transformer changes lists in place: only the tree around the node is copied.
+    return Replace().visit(_shallow(tree, old))
+
+
+def _shallow(node: ast.AST, kept: ast.AST) -> ast.AST:
+    if node is kept:
+        return node
+    fields = {}
+    for name, value in ast.iter_fields(node):
+        if isinstance(value, list):
+            fields[name] = [_shallow(item, kept) if isinstance(item, ast.AST) else item for item in value]
+        else:
+            fields[name] = _shallow(value, kept) if isinstance(value, ast.AST) else value
+    return ast.copy_location(type(node)(**fields), node)
+
+
+class _Mutated(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Imports one module from other source."""
+
+    def __init__(self, name: str, source: str, path: Path) -> None:
+        self._name, self._source, self._path = name, source, path
+
+    def find_spec(self, fullname: str, path: object, target: object = None) -> object:  # noqa: ARG002
+        """Find the one module."""
+        found = (
+            importlib.util.spec_from_loader(fullname, self, origin=str(self._path)) if fullname == self._name else None
+        )
+        if found is not None:
+            found.has_location = True
+        return found
+
+    def exec_module(self, module: object) -> None:
+        """Run the changed source."""
+        exec(compile(self._source, str(self._path), "exec"), vars(module))  # noqa: S102
+
+
+def tested(module: str, source: str, path: Path, tests: Sequence[str], seconds: float) -> str:
+    """Return ``killed``, ``survived`` or ``timeout``: the verdict of the tests on a source of the module."""
+    child = os.fork()
+    if child == 0:
+        os._exit(_run_tests(_Mutated(module, source, path), tests))
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return "survived" if status == 0 else "killed"
+        time.sleep(0.02)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return "timeout"
+
+
+def _run_tests(finder: _Mutated, tests: Sequence[str]) -> int:
+    os.setsid()  # whatever the tests start ends with them
+    sys.dont_write_bytecode = True
+    sys.meta_path.insert(0, finder)
+    null = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(null, descriptor)
+    import pytest  # noqa: PLC0415
+
+    options = ["-x", "-q", "-p", "no:cacheprovider", "--timeout=30", "-W", "ignore", f"--rootdir={ROOT}"]
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            return int(pytest.main([*options, *tests]))
+    except BaseException:  # noqa: BLE001  an import that fails is a mutant that is noticed
+        return 1
+
+
+def measure(subject: str, jobs: int, chosen: Sequence[int] = ()) -> dict[str, object]:
+    """Return the figures of a subject; ``chosen`` are the lines to mutate, all if empty."""
+    module, tests = SUBJECTS[subject]
+    spec = importlib.util.find_spec(module)
+    path = Path(str(spec and spec.origin))
+    source = path.read_text(encoding="utf-8")
+    names = [str(ROOT / test) for test in tests if (ROOT / test).exists()]
+    began = time.monotonic()
+    if tested(module, ast.unparse(ast.parse(source)), path, names, 600.0) != "survived":
+        raise SystemExit(f"mutate: the tests of {subject} fail without any change")
+    patience = max(LEAST_SECONDS, PATIENCE * (time.monotonic() - began))
+    mutants = [one for one in mutants_of(source) if not chosen or one.line in chosen]
+    with ThreadPoolExecutor(jobs) as pool:
+        verdicts = list(pool.map(lambda one: tested(module, one.source, path, names, patience), mutants))
+    known = json.loads(EQUIVALENT.read_text(encoding="utf-8")).get(subject, {}) if EQUIVALENT.exists() else {}
+    survivors = [one for one, verdict in zip(mutants, verdicts, strict=True) if verdict == "survived"]
+    return {
+        "subject": subject, "module": module, "mutants": len(mutants), "killed": len(mutants) - len(survivors),
+        "equivalent": [f"{one.line}: {one.change}" for one in survivors if one.change in known],
+        "survivors": [f"{one.line}: {one.change}" for one in survivors if one.change not in known],
+    }  # fmt: skip
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print each subject's rate and survivors; return 1 if a mutant survived that is not known to be equivalent."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("subjects", nargs="*", choices=[*SUBJECTS, []], help="default: all of them")
+    parser.add_argument("--jobs", type=int, default=2, help="children at a time (default: %(default)s)")
+    parser.add_argument("--lines", type=int, nargs="*", default=[], help="only mutants of these lines")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="write the figures as JSON")
+    options = parser.parse_args(argv)
+    os.chdir(ROOT)
+    for name in LIBRARIES:
+        importlib.import_module(name)
+    rows = []
+    for subject in options.subjects or SUBJECTS:
+        rows.append(measure(subject, options.jobs, options.lines))
+        row = rows[-1]
+        print(f"{subject}: {row['killed']} of {row['mutants']} killed, {len(row['equivalent'])} equivalent", flush=True)
+        for survivor in row["survivors"]:
+            print(f"    {survivor}", flush=True)
+    if options.write:
+        options.write.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    return int(any(row["survivors"] for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
