@@ -17,7 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from harness import exit_on_sigterm
+from harness import exit_on_signals
 
 SERVICES = {"node exporter": "pyrometer_exporters.node.main", "alerting": "pyrometer_alerting.app.main"}
 LIMIT_MIB = 128
@@ -131,7 +131,7 @@ def measure(name: str, count: int, folder: Path, *, tls: bool) -> None:
 
 
 def main() -> None:
-    exit_on_sigterm()
+    exit_on_signals()
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
     with tempfile.TemporaryDirectory() as path:
         folder = Path(path)

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import random
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
+
+from harness import need_pytorch
 
 import pyrometer
 from pyrometer_exporters.node.train.rings import RingFile
@@ -60,10 +61,7 @@ def interval(differences: list[float]) -> tuple[float, float]:
 
 
 def main() -> None:
-    try:
-        import torch  # noqa: PLC0415  gigabytes, and perhaps not there
-    except ImportError:
-        sys.exit("no PyTorch here: make test-integrations makes .venv-integrations, which has it")
+    torch: Any = need_pytorch()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     step = model_step(torch, device)
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:

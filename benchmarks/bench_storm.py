@@ -1,7 +1,8 @@
-"""Measure bursts: 2,000 alerts of 500 nodes in one delivery, and 300 flapping ports of one switch.
+"""Measure bursts: 2,000 alerts of 500 nodes in one delivery, 300 flapping ports of one switch, 20,000 alerts.
 
 Slack enforces its real limits (1 post/s, 50 other calls/min). Printed: the seconds until Alertmanager has its answer,
-the calls that Slack got until all is told and until all is over, and how many alerts are missing in the service.
+the slowest page until all is applied, the calls that Slack got until all is told and until all is over, and how many
+alerts are missing in the service.
 Run: .venv/bin/python benchmarks/bench_storm.py   (about a minute)
 """
 
@@ -91,6 +92,19 @@ def wait_for(port: int) -> None:
     time.sleep(5)
 
 
+def applied(port: int) -> float:
+    """Wait until the delivery is applied; return the seconds of the slowest page meanwhile."""
+    slowest = 0.0
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        started = time.monotonic()
+        get(port, "/")
+        slowest = max(slowest, time.monotonic() - started)
+        if b"pyrometer_alerting_inbox_depth 0.0" in get(port, "/metrics"):
+            break
+    return slowest
+
+
 def settled(port: int) -> None:
     deadline = time.monotonic() + 60
     while b"pyrometer_alerting_outbox_depth 0.0" not in get(port, "/metrics") and time.monotonic() < deadline:
@@ -102,6 +116,7 @@ def burst(slack: FakeSlack, port: int, what: str, make: Any) -> None:  # noqa: A
     calls, before = len(slack.calls), len(slack.messages("gpu-alerts"))
     firing = make(began, None)
     seconds = deliver(port, firing)
+    page = applied(port)
     time.sleep(1.0)
     settled(port)
     told, messages = len(slack.calls) - calls, len(slack.messages("gpu-alerts")) - before
@@ -112,11 +127,12 @@ def burst(slack: FakeSlack, port: int, what: str, make: Any) -> None:  # noqa: A
     }
     missing = len({each["fingerprint"] for each in firing} - known)
     deliver(port, make(began, time.time()))
+    applied(port)
     settled(port)
     over = sum("Resolved" in message["text"] for message in slack.messages("gpu-alerts")[before:])
     print(
-        f"{what}: accepted in {seconds:.2f} s; {messages} messages, {told} calls; {missing} alerts missing;"
-        f" all over: {over} messages say so, {len(slack.calls) - calls} calls in all"
+        f"{what}: accepted in {seconds:.2f} s, slowest page {page:.2f} s; {messages} messages, {told} calls;"
+        f" {missing} alerts missing; all over: {over} messages say so, {len(slack.calls) - calls} calls in all"
     )
     for message in slack.messages("gpu-alerts")[before:]:
         print("   ", message["text"].splitlines()[0])
@@ -146,6 +162,12 @@ def main() -> None:
                 lambda began, ended: [
                     alert("NicLinkFlapping", began, ended, node=f"p{n}", device="mlx5_0", port="1", component="nic")
                     for n in range(300)
+                ],
+            )  # fmt: skip
+            burst(
+                slack, port, "20,000 alerts of 5,000 nodes",
+                lambda began, ended: [
+                    alert(name, began, ended, node=f"m{node}") for node in range(5000) for name in ALERTS
                 ],
             )  # fmt: skip
         finally:

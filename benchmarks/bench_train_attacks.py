@@ -23,7 +23,7 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
-from harness import exit_on_sigterm
+from harness import exit_on_signals
 
 from pyrometer import ring
 
@@ -222,7 +222,7 @@ def attack(how: Callable[[Exporter, Callable[[], None]], None]) -> bool:
 
 
 def main() -> int:
-    exit_on_sigterm()
+    exit_on_signals()
     if os.geteuid() != 0:
         sys.exit("this needs root: the rings of several users are made")
     held = [attack(how) for how in (come_and_go, well_fed, empty_of_the_future, many_files)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import math
 import re
 import signal
@@ -10,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from types import ModuleType
 
 
 @contextlib.contextmanager
@@ -31,6 +33,14 @@ def node_exporter(
                     return
         finally:
             process.terminate()
+
+
+def need_pytorch() -> ModuleType:
+    """Return torch; end with one line where it is not installed."""
+    try:
+        return importlib.import_module("torch")
+    except ImportError:
+        sys.exit("no PyTorch here: make test-integrations makes .venv-integrations, which has it")
 
 
 def exit_on_signals() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyrometer
 from gpu_check.check import Check, Experiment, Report
-from gpu_check.cost import interval
+from gpu_check.cost import judge_pairs
 from gpu_check.gpt import CPU_PEAK, Training
 from gpu_check.place import Place, scratch
 from gpu_check.trainers import huggingface_steps, lightning_steps
@@ -160,10 +160,8 @@ class Bench:
                 with_client = self._timed(lambda: self._stepped(run))
                 pairs.append((plain, with_client))
         shares = [100 * (after / before - 1) for before, after in pairs]
-        low, high = interval(shares)
         self._report.raw("pairs of steps, s", pairs)
-        told = f"{statistics.median(shares):+.3f} % (95 %: {low:+.3f} to {high:+.3f}), {len(pairs)} pairs"
-        self._report.passed("client", told, ok=low <= _CLIENT_PERCENT)
+        judge_pairs(self._report, "client", shares, _CLIENT_PERCENT)
 
     def _stepped(self, run: pyrometer.Run) -> None:
         with run.step():

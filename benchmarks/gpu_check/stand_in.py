@@ -32,6 +32,15 @@ def work_tensor_cores(place: Place, share: float) -> None:
     gpu.set(gpm={"2": 100.0, "5": 100 * share, "10": 30.0})
 
 
+def rest(place: Place) -> None:
+    """Have the simulated GPU idle again."""
+    from pyrometer_simulator.nvml import SimulatedGpus  # noqa: PLC0415  only of the stand-in
+
+    gpu = SimulatedGpus(place.gpus, create=False)[0]
+    gpu.set(gpm=None)
+    gpu.idle()
+
+
 @contextlib.contextmanager
 def with_nvidia_smi(place: Place) -> Iterator[None]:
     """Put an nvidia-smi on the path for the length of the block: on the stand-in, where there is none."""

@@ -24,6 +24,8 @@ from pyrometer._command_line import add_version_flag
 
 MAX_DUMP_BYTES = 256 * 1024 * 1024
 _RANK = re.compile(r"(\d+)(?:\.json)?$")
+# The group of all ranks has this description in entries, and no name in ``pg_config``.
+_DEFAULT, _WHOLE_JOB = "default_pg", ""
 # Frames of PyTorch itself say where a collective is made in PyTorch, not in the job.
 _LIBRARY = re.compile(r"(?:^|/)(?:torch|deepspeed|lightning|accelerate|transformers)/")
 
@@ -226,7 +228,7 @@ def _dump(rank: int, whole: dict[Any, Any]) -> Dump:
     config = whole.get("pg_config")
     for name, of in config.items() if isinstance(config, dict) else ():
         ranks = re.findall(r"\d+", str(of.get("ranks"))[:1_000_000]) if isinstance(of, dict) else []
-        if isinstance(name, str) and name and ranks:
+        if isinstance(name, str) and ranks:
             dump.members[name] = frozenset(map(int, ranks))
     return dump
 
@@ -272,7 +274,8 @@ def _place(frames: object) -> str:
 def _members(group: str, dumps: dict[int, Dump]) -> set[int]:
     """Return the ranks of a group: as configured, and who has made a collective in it."""
     made = {rank for rank, dump in dumps.items() if group in dump.latest}
-    told = [dump.members[group] for dump in dumps.values() if group in dump.members]
+    names = {group, _WHOLE_JOB} if any(dump.groups.get(group) == _DEFAULT for dump in dumps.values()) else {group}
+    told = [dump.members[name] for dump in dumps.values() for name in names & dump.members.keys()]
     return made.union(*told)
 
 

@@ -70,7 +70,8 @@ def test_the_simulated_gpu_is_what_we_say(checked: dict[tuple[str, str], Any], n
 @pytest.mark.parametrize("name", MEASURED)
 def test_figures_are_measured(checked: dict[tuple[str, str], Any], name: str) -> None:
     letter, _, check = name.partition(" ")
-    assert checked[letter, check]["passed"] is not None, checked[letter, check]
+    result = checked[letter, check]
+    assert result["passed"] is not None or result["note"].startswith("undecided"), result
 
 
 def test_without_a_gpu_each_experiment_says_so(tmp_path: Path) -> None:

@@ -46,6 +46,14 @@ def stuck(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def test_a_rank_without_a_dump_is_missing_where_all_are_known(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, 0, [entry(WORLD, 15, "barrier"), entry(WORLD, 16)], 15)  # its group of all ranks has two
+    assert main([str(tmp_path)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "=> the others wait for rank 1: it has written no dump"
+
+
 def test_whoever_waits_for_nobody_is_named(stuck: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(stuck)]) == 0
     assert capsys.readouterr().out.splitlines() == [

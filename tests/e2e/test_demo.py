@@ -31,7 +31,7 @@ def test_the_scenario_ends_with_every_incident_posted_named_and_resolved(played:
     assert played["problems"] == []
     assert played["status"] == 0
     assert {finding["alertname"] for finding in played["findings"] if finding["resolved_at"]} == {
-        "GpuThrottledThermal", "NicLinkFlapping", "TrainMfuDropped",
+        "GpuThrottledThermal", "NcclHang", "NicLinkFlapping", "TrainMfuDropped",
     }  # fmt: skip
 
 

@@ -100,8 +100,9 @@ class Service:
         self._intake = Intake(
             store, replies=replies, clock=clock, metrics=self.metrics, diagnoses=self.diagnostician is not None
         )
+        self._inbox = Inbox(store.folder)
         self.deliveries = Deliveries(
-            Inbox(store.folder), self._intake, clock=clock, metrics=self.metrics, changed=self._changed
+            self._inbox, self._intake, clock=clock, metrics=self.metrics, changed=self._changed
         )
         self._readiness = Readiness(store, self.deliveries, clock)
         self.reconciler = Reconciler(
@@ -309,6 +310,7 @@ class Service:
         backed_up_at = self._store.backed_up_at()
         if backed_up_at is not None:
             reloaded["pyrometer_alerting_backup_last_success_timestamp_seconds"] = {(): backed_up_at}
+        reloaded["pyrometer_alerting_inbox_depth"] = {(): float(self._inbox.depth)}
         reloaded["pyrometer_alerting_store_writable"] = {(): float(self._readiness.writable)}
         try:
             with self._store.snapshot() as tx:

@@ -54,6 +54,11 @@ class Inbox:
             raise StoreError(f"{self.folder}: {os.strerror(error.errno or 0)}") from None
         self._number = max((int(path.stem) for path in self._sizes), default=0)
 
+    @property
+    def depth(self) -> int:
+        """How many deliveries wait."""
+        return len(self._sizes)
+
     def left(self) -> list[Letter]:
         """Return what an earlier process left, in order."""
         return [Letter(path, path.stat().st_mtime) for path in sorted(self._sizes)]

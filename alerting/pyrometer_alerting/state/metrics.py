@@ -104,6 +104,7 @@ GAUGES = (
         "gauge",
         "When the Watchdog alert last arrived; absent before the first one.",
     ),
+    Family("pyrometer_alerting_inbox_depth", "gauge", "Deliveries that were answered and are still to be applied."),
     Family(
         "pyrometer_alerting_store_writable",
         "gauge",

@@ -25,6 +25,7 @@ _log = logging.getLogger(__name__)
 
 KEPT_RESOLVED_SECONDS = 14 * 24 * 3600.0
 MAX_LISTED = 200
+PROBE_SECONDS = 0.1  # metrics and readiness must not wait for a large delivery
 LOST_FACT = "lost"  # what may be missing in this file, until the channel was told
 REFILL_FACT = "refill"  # as long as Alertmanager was not asked for all that fires
 
@@ -300,13 +301,18 @@ class Store:
             self._database.check()
 
     def probe(self, now: float) -> None:
-        """Write something.
+        """Write something, unless a change is under way, which shows by itself whether it can be written.
 
         Raises:
             StoreError: nothing can be written.
         """
-        with self.transaction() as tx:
-            tx.save_fact("probed_at", repr(now))
+        if not self._lock.acquire(timeout=PROBE_SECONDS):
+            return
+        try:
+            with self.transaction() as tx:
+                tx.save_fact("probed_at", repr(now))
+        finally:
+            self._lock.release()
 
     def back_up(self, now: float) -> None:
         """Copy the file into the folder `backup` unless it has a copy of this day; keep the newest ones.

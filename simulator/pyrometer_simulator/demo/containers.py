@@ -1,8 +1,9 @@
 """The demo's parts as containers: ``python -m pyrometer_simulator.demo.containers ROLE``, as compose.demo.yaml does.
 
 ``director`` makes the simulated hardware in a folder that all roles share, plays the scenario and then keeps the
-machine room alive; ``node NAME`` is a real node exporter over that hardware; ``training`` the run; ``slack`` the
-stand-in for Slack. They may start in any order and be restarted at any time: each waits for the hardware, and ends when
+machine room alive; ``node NAME`` is a real node exporter over that hardware; ``training`` the run; ``nccl-job``
+the job that doesn't report; ``slack`` the stand-in for Slack. They may start in any order and be restarted at any time:
+each waits for the hardware, and ends when
 the director has replaced it, so that its restart policy puts it on the new one.
 """
 
@@ -20,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pyrometer_simulator import node, slack
-from pyrometer_simulator.demo import programs, trainer
+from pyrometer_simulator.demo import nccl_job, programs, trainer
 from pyrometer_simulator.demo.director import Director
 from pyrometer_simulator.demo.hardware import Node
 from pyrometer_simulator.demo.main import tell
@@ -30,6 +31,7 @@ from pyrometer_simulator.demo.processes import DemoError, Processes
 # A monitoring host that pulls or builds its images while we are up already.
 START_SECONDS = 900.0
 LOOK_SECONDS = 1.0
+RAS_PORT = 28028
 
 
 class Room:
@@ -46,6 +48,7 @@ class Room:
             name: Node(folder / name, number, programs.GPUS_PER_NODE)
             for number, name in enumerate(programs.NODES, start=1)
         }
+        programs.run_nccl_processes(nodes)
         old = self._generation()
         renamed = self._root / "current.new"
         renamed.write_text(folder.name)
@@ -87,8 +90,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if flags.role == "node":
         return _node(room, flags.name, flags.listen)
     if flags.role == "training":
-        settings = trainer.Settings(programs.RUN, str(room.wait()), programs.NODES, programs.GPUS_PER_NODE)
+        settings = trainer.Settings(programs.RUN, str(room.wait()), programs.TRAINING_NODES, programs.GPUS_PER_NODE)
         trainer.main(settings.json())
+        return 0
+    if flags.role == "nccl-job":
+        nccl_job.main([programs.nccl_job_settings(str(room.wait()), "0.0.0.0", RAS_PORT).json()])  # noqa: S104
         return 0
     try:
         return _direct(room, flags)
@@ -107,6 +113,7 @@ def _parser() -> argparse.ArgumentParser:
         if name == "node":
             role.add_argument("name", choices=programs.NODES)
     roles.add_parser("training", allow_abbrev=False)
+    roles.add_parser("nccl-job", allow_abbrev=False)
     director = roles.add_parser("director", allow_abbrev=False)
     for name in ("prometheus", "alerting", "slack"):
         director.add_argument(f"--{name}.url", dest=f"{name}_url", required=True, metavar="URL")
@@ -121,6 +128,7 @@ def _node(room: Room, name: str, listen: str) -> int:
         f"--gpus={folder / 'gpus'}", "--", f"--web.listen-address={listen}", f"--path.sysfs={folder / 'sys'}",
         f"--path.procfs={folder / 'proc'}", f"--path.rings={folder / 'rings'}", f"--path.kmsg={folder / 'kmsg'}",
         f"--path.state={room.state(name)}", f"--web.notice={programs.NODE_NOTICE}",
+        *programs.nccl_flags(name, f"nccl-job:{RAS_PORT}"),
     ])  # fmt: skip
 
 

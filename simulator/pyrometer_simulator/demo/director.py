@@ -9,6 +9,7 @@ from typing import Any
 
 from pyrometer_simulator.demo import scenario, verdict
 from pyrometer_simulator.demo.hardware import Node
+from pyrometer_simulator.demo.nccl_job import Orders
 from pyrometer_simulator.demo.observe import Prometheus, SlackView, incidents
 from pyrometer_simulator.demo.processes import DemoError, Processes
 from pyrometer_simulator.demo.programs import CHANNEL, RUN
@@ -33,7 +34,6 @@ class Director:
     say: Callable[[str], None]
     start_seconds: float = START_SECONDS
     report: Report = field(default_factory=Report)
-    faults: dict[str, float] = field(default_factory=dict)
     _traffic_at: float = field(default_factory=time.monotonic)
 
     def play(self) -> Report:
@@ -41,6 +41,8 @@ class Director:
         self._wait_for_first_batches()
         start = time.time()
         self._pulse()
+        self._pass_until(start + scenario.HANG_AT)
+        self._hang()
         self.say(f"training at 4 steps/s; {scenario.QUIET_SECONDS:.0f} s of quiet make the baseline for drops")
         self._pass_until(start + scenario.QUIET_SECONDS)
         quiet_end = time.time()
@@ -87,11 +89,20 @@ class Director:
             "but its counter shall show it"
         )
 
+    def _hang(self) -> None:
+        self.say(
+            f"rank {scenario.HUNG_RANK} of job {scenario.HUNG_JOB}, which has no line of Pyrometer in it, stops in its "
+            "forward pass; its 15 others wait in their collectives"
+        )
+        self._expect("hang")
+        self._orders.hang(scenario.HUNG_RANK)
+
     def _flap(self) -> None:
         nic = self.nodes[scenario.FLAPPING_NODE].tree.nic(scenario.FLAPPING_DEVICE)
         for number in range(1, scenario.FLAPS + 1):
             self.say(f"{scenario.FLAPPING_NODE} {scenario.FLAPPING_DEVICE} loses its link for a second ({number} of 3)")
-            self.faults["third flap"] = time.time()
+            if number == scenario.FLAPS:
+                self._expect("third flap")
             nic.down()
             self._pass(scenario.FLAP_SECONDS)
             nic.up()
@@ -102,11 +113,10 @@ class Director:
         gpu = self.nodes[scenario.HOT_NODE].gpus[scenario.HOT_GPU]
         place = f"{scenario.HOT_NODE} GPU {scenario.HOT_GPU}"
         self.say(
-            f"{place} overheats: its SM clock falls from 1980 to {scenario.HOT_CLOCK_MHZ} MHz, and all 64 wait for it"
+            f"{place} overheats: its SM clock falls from 1980 to {scenario.HOT_CLOCK_MHZ} MHz, and all 48 wait for it"
         )
-        self.faults["heat"] = time.time()
+        self._expect("heat")
         gpu.throttle("hw_thermal", sm_clock=scenario.HOT_CLOCK_MHZ, temperature=scenario.HOT_CELSIUS)
-        self.report.findings = verdict.expected_findings(self.faults)
         self._pass(scenario.HEAT_SECONDS)
         gpu.recover()
         self.say(f"{place} has cooled down; the rules hold their alerts for a minute or two, in case it comes back")
@@ -121,6 +131,13 @@ class Director:
     def _all_named(self) -> bool:
         return all(finding.named_at is not None for finding in self.report.findings)
 
+    @property
+    def _orders(self) -> Orders:
+        return Orders(next(iter(self.nodes.values())).folder.parent)
+
+    def _expect(self, fault: str) -> None:
+        self.report.findings += verdict.expected_findings(fault, time.time())
+
     def _look(self) -> None:
         open_findings = [finding for finding in self.report.findings if finding.resolved_at is None]
         if not open_findings:
@@ -132,6 +149,9 @@ class Director:
             if named is None and finding.named_at is not None:
                 what = f"{finding.alertname} names {finding.culprit}"
                 self.say(f"Slack: {what}, {finding.seconds:.1f} s after the {finding.fault}")
+                if finding.fault == "hang":
+                    self.say(f"job {scenario.HUNG_JOB} is cancelled")
+                    self._orders.end()
             if finding.resolved_at is not None:
                 self.say(f"Slack: {finding.alertname} is resolved")
 

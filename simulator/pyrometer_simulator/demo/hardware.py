@@ -17,6 +17,16 @@ HCAS = 8
 # 400 Gb/s links that gradients use about a third of the time.
 BYTES_PER_SECOND = 400e9 / 8 / 3
 
+# A node exporter reads from procfs its node's addresses, and the scheduler's job of the processes on its GPUs.
+FIB_TRIE = "Local:\n  |-- {address}\n     /32 host LOCAL\n"
+_CGROUP = "0::/system.slice/slurmstepd.scope/job_{job}/step_0/user/task_{task}\n"
+FIRST_PID = 4000
+
+
+def node_address(number: int) -> str:
+    """Return the address by which NCCL knows a node, from the node's number."""
+    return f"10.0.0.{number}"
+
 
 class Node:
     """A node as the director holds it: its GPUs and its links, at work."""
@@ -24,11 +34,20 @@ class Node:
     def __init__(self, folder: Path, number: int, gpus: int) -> None:
         folder.mkdir(parents=True)
         (folder / "rings").mkdir()
+        self.folder = folder
         self.log = KernelLog(folder / "kmsg")
         self.tree = SysfsTree(folder, hcas=HCAS, gpus=gpus)
+        (self.tree.procfs / "net").mkdir(exist_ok=True)
+        (self.tree.procfs / "net/fib_trie").write_text(FIB_TRIE.format(address=node_address(number)))
         self.gpus = SimulatedGpus(folder / "gpus", count=gpus, seed=number, noise=0.01)
         for gpu in self.gpus:
             gpu.load(temperature=58 + (gpu.index * 3 + number) % 9)
+
+    def run_processes(self, job: int, pids: Sequence[int]) -> None:
+        """Let the processes of a scheduler's job exist."""
+        for task, pid in enumerate(pids):
+            (self.tree.procfs / str(pid)).mkdir(exist_ok=True)
+            (self.tree.procfs / str(pid) / "cgroup").write_text(_CGROUP.format(job=job, task=task))
 
     def traffic(self, seconds: float) -> None:
         """Count what the links moved in so many seconds."""

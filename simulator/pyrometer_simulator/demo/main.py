@@ -21,7 +21,7 @@ from pyrometer_simulator.demo.director import Director
 from pyrometer_simulator.demo.hardware import Node
 from pyrometer_simulator.demo.observe import Prometheus
 from pyrometer_simulator.demo.processes import DemoError, Processes
-from pyrometer_simulator.demo.programs import CHANNEL, GPUS_PER_NODE, NODES, TOKEN, Programs
+from pyrometer_simulator.demo.programs import CHANNEL, GPUS_PER_NODE, NODES, TOKEN, Programs, run_nccl_processes
 from pyrometer_simulator.demo.verdict import Report
 from pyrometer_simulator.slack import FakeSlack
 from pyrometer_simulator.stack import StackError, find_stack
@@ -73,6 +73,7 @@ def _run(flags: argparse.Namespace) -> int:
         nodes = {
             node: Node(programs.node_folder(node), number, GPUS_PER_NODE) for number, node in enumerate(NODES, start=1)
         }
+        run_nccl_processes(nodes)
         programs.start_all()
         _where_to_look(programs, slack, logs)
         programs.start_training()

@@ -6,11 +6,12 @@ import json
 import shutil
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pyrometer_simulator.demo import own_machine
+from pyrometer_simulator.demo import nccl_job, own_machine, scenario
+from pyrometer_simulator.demo.hardware import FIRST_PID, Node
 from pyrometer_simulator.demo.processes import DemoError, Processes
 from pyrometer_simulator.demo.trainer import Settings
 from pyrometer_simulator.ports import free_port
@@ -19,6 +20,8 @@ from pyrometer_simulator.stack import Stack
 
 NODES = tuple(f"gpu-{number:03d}" for number in range(1, 9))
 GPUS_PER_NODE = 8
+# Two jobs: one reports through the client, the other has nothing but NCCL.
+TRAINING_NODES, NCCL_NODES = NODES[:6], NODES[6:]
 RUN = "demo-mlp"
 CLUSTER = "simulated"
 CHANNEL = "gpu-alerts"
@@ -38,6 +41,7 @@ class Addresses:
     alertmanager: int = field(default_factory=free_port)
     alerting: int = field(default_factory=free_port)
     own_node: int = field(default_factory=free_port)
+    ras: int = field(default_factory=free_port)
     nodes: dict[str, int] = field(default_factory=lambda: {node: free_port() for node in NODES})
 
     def url(self, port: int) -> str:
@@ -65,10 +69,13 @@ class Programs:
         self._processes.wait_until_ready(dict(self._ready_urls()))
 
     def start_training(self) -> None:
-        """Start the training run."""
-        settings = Settings(RUN, str(self.folder / "nodes"), NODES, GPUS_PER_NODE)
-        command = [sys.executable, "-m", "pyrometer_simulator.demo.trainer", settings.json()]
-        self._processes.start("training", command, env=_ONE_THREAD)
+        """Start both jobs."""
+        folder = str(self.folder / "nodes")
+        training = Settings(RUN, folder, TRAINING_NODES, GPUS_PER_NODE).json()
+        other = nccl_job_settings(folder, "127.0.0.1", self.addresses.ras).json()
+        for name, settings in (("trainer", training), ("nccl_job", other)):
+            command = [sys.executable, "-m", f"pyrometer_simulator.demo.{name}", settings]
+            self._processes.start(name, command, env=_ONE_THREAD)
 
     def node_folder(self, node: str) -> Path:
         """Return the folder of a simulated node's driver state, sysfs and rings."""
@@ -77,10 +84,10 @@ class Programs:
     def _write_configuration(self) -> None:
         """Copy the project's own configuration, and add what differs: rules, targets and the service's address."""
         for name in ("prometheus", "alertmanager"):
-            shutil.copytree(_project() / "compose" / name, self.folder / name, dirs_exist_ok=True)
+            shutil.copytree(project_folder() / "compose" / name, self.folder / name, dirs_exist_ok=True)
         rules = self.folder / "prometheus" / "rules"
         if not rules.exists():
-            rules.symlink_to(_project() / "alert_rules")
+            rules.symlink_to(project_folder() / "alert_rules")
         targets = self.folder / "prometheus" / "targets"
         targets.mkdir(exist_ok=True)
         for name, content in self._targets():
@@ -105,7 +112,7 @@ class Programs:
                 f"--web.listen-address=127.0.0.1:{port}", f"--path.sysfs={folder / 'sys'}",
                 f"--path.procfs={folder / 'proc'}", f"--path.rings={folder / 'rings'}",
                 f"--path.state={folder / 'state'}", f"--path.kmsg={folder / 'kmsg'}",
-                f"--web.notice={NODE_NOTICE}",
+                f"--web.notice={NODE_NOTICE}", *nccl_flags(node, f"127.0.0.1:{self.addresses.ras}"),
             ]  # fmt: skip
             self._processes.start(node, command, env=_ONE_THREAD)
         # This machine's own links and (where it has them) GPUs, at the default paths.
@@ -157,6 +164,24 @@ class Programs:
         yield "prometheus", f"{where.url(where.prometheus)}/-/ready"
 
 
+def nccl_job_settings(folder: str, host: str, port: int) -> nccl_job.Settings:
+    """Return the settings of the job without the client, whose RAS socket is at this address."""
+    return nccl_job.Settings(folder, tuple(NODES.index(node) + 1 for node in NCCL_NODES), host, port)
+
+
+def run_nccl_processes(nodes: Mapping[str, Node]) -> None:
+    """Let the nodes have the processes of the job without the client."""
+    for index, name in enumerate(NCCL_NODES):
+        if name in nodes:
+            first = FIRST_PID + GPUS_PER_NODE * index
+            nodes[name].run_processes(scenario.HUNG_JOB, range(first, first + GPUS_PER_NODE))
+
+
+def nccl_flags(node: str, address: str) -> list[str]:
+    """Return the exporter's flags for NCCL: only the nodes of that job have a socket."""
+    return [f"--collector.nccl.address={address}"] if node in NCCL_NODES else ["--no-collector.nccl"]
+
+
 def _target(port: int, **labels: str) -> dict[str, object]:
     return {"targets": [f"127.0.0.1:{port}"], "labels": labels}
 
@@ -165,7 +190,7 @@ def _rack(node: str) -> str:
     return f"r{(NODES.index(node) // 4) + 1:02d}"
 
 
-def _project() -> Path:
+def project_folder() -> Path:
     """Return the project's root: the demo runs from a source tree, as its configuration isn't part of any wheel."""
     for folder in Path(__file__).resolve().parents:
         if (folder / "alert_rules").is_dir() and (folder / "compose").is_dir():

@@ -8,6 +8,10 @@ HOT_NODE, HOT_GPU = "gpu-003", 5
 FLAPPING_NODE, FLAPPING_DEVICE = "gpu-006", "mlx5_3"
 PULSE_NODE, PULSE_GPU = "gpu-002", 1
 
+# The other job, which reports nothing: NCCL is asked for its state every 30 s, so it is seen moving before it hangs.
+HUNG_JOB, HUNG_RANK, HUNG_NODE, HUNG_GPU = 4711, 11, "gpu-008", 3
+HANG_AT = 30.0
+
 # A GPU that trips its thermal limit falls from 1980 to about 1200 MHz (an H100's hw_thermal halves the clock at worst).
 HOT_CLOCK_MHZ, HOT_CELSIUS = 1200, 93
 
@@ -40,4 +44,5 @@ EXPECTED = (
     Expected("NicLinkFlapping", f"{FLAPPING_NODE} {FLAPPING_DEVICE}/1", "third flap"),
     Expected("GpuThrottledThermal", f"{HOT_NODE} GPU {HOT_GPU}", "heat"),
     Expected("TrainMfuDropped", f"{HOT_NODE} GPU {HOT_GPU}", "heat"),
+    Expected("NcclHang", f"{HUNG_NODE} GPU {HUNG_GPU}", "hang"),
 )

@@ -1,7 +1,7 @@
 """The training run of the demo: a real loop that truly computes, at the pace that the simulated hardware allows.
 
-One process computes the step of all 64 ranks, and reports for each of them through the client, as 64 processes would.
-Its FLOPs are counted and the machine's peak is measured, so its MFU is a true one: of this machine, shared by 64.
+One process computes the step of all 48 ranks, and reports for each of them through the client, as 48 processes would.
+Its FLOPs are counted and the machine's peak is measured, so its MFU is a true one: of this machine, shared by 48.
 Only the hardware's influence is simulated: the step is stretched by the slowest GPU's clock, as in synchronous
 training every rank waits for the slowest; and while a link is down the step stalls.
 """
@@ -89,7 +89,7 @@ class Trainer:
             model="mlp-512-1024-256",
             convention="counted",
             dtype="fp32",
-            gpu_model="1/64 of this machine",
+            gpu_model=f"1/{world} of this machine",
             rank=rank,
             local_rank=gpu,
             world_size=world,

@@ -8,7 +8,7 @@ from typing import Any
 
 from pyrometer_simulator.demo import own_machine
 from pyrometer_simulator.demo.observe import Prometheus, shown_text
-from pyrometer_simulator.demo.scenario import EXPECTED, FLAPPING_DEVICE, FLAPPING_NODE, PULSE_GPU, PULSE_NODE, Expected
+from pyrometer_simulator.demo.scenario import EXPECTED, FLAPPING_DEVICE, FLAPPING_NODE, PULSE_GPU, PULSE_NODE
 
 
 @dataclass
@@ -117,9 +117,11 @@ def first_lines(messages: list[dict[str, Any]]) -> list[str]:
     return [_first_line(message) for message in messages]
 
 
-def expected_findings(faults: dict[str, float]) -> list[Finding]:
-    """Return a finding per expected incident, with the time of its fault."""
-    return [_finding(expected, faults) for expected in EXPECTED]
+def expected_findings(fault: str, at: float) -> list[Finding]:
+    """Return a finding for each incident that a fault at the time ``at`` must cause."""
+    return [
+        Finding(expected.alertname, expected.culprit, fault, at) for expected in EXPECTED if expected.fault == fault
+    ]
 
 
 def batches_measured(prometheus: Prometheus, run: str, at: float) -> dict[str, float | None]:
@@ -174,10 +176,6 @@ def problems_of(report: Report, messages: list[dict[str, Any]], flaps: int) -> l
     if report.measured.get("link_down_events") != flaps:
         found.append(f"{flaps} link flaps show as {report.measured.get('link_down_events')} in the counter")
     return found
-
-
-def _finding(expected: Expected, faults: dict[str, float]) -> Finding:
-    return Finding(expected.alertname, expected.culprit, expected.fault, faults[expected.fault])
 
 
 def _first_line(message: dict[str, Any]) -> str:

@@ -188,7 +188,7 @@ def web_request(_folder: Path, at_end: ExitStack) -> Check:
         theirs.sendall(data)
         theirs.shutdown(socket.SHUT_WR)
         ours.setblocking(False)
-        serving = loop.create_task(server._accept(ours))  # noqa: SLF001
+        accepted = loop.create_task(server._accept(ours))  # noqa: SLF001
         said = bytearray()
         try:
             while piece := await asyncio.wait_for(loop.sock_recv(theirs, 65_536), 5):
@@ -197,7 +197,8 @@ def web_request(_folder: Path, at_end: ExitStack) -> Check:
             pass
         finally:
             theirs.close()
-        await asyncio.wait_for(serving, 5)
+        await accepted
+        await server.stop(0.1)
         return bytes(said)
 
     def check(data: bytes) -> None:

@@ -110,7 +110,7 @@ def slack_payload(folder: Path, at_end: ExitStack) -> Check:
         store, Replies(), [], style=Style(), clock=_Clock(), metrics=Metrics(), changed=lambda: None
     )  # fmt: skip
     made.users = frozenset({_ALICE})
-    listener = Listener("xapp-none", None, made, breaker=Breaker(lambda _: 60.0), clock=_Clock())  # type: ignore[arg-type]
+    listener = Listener("xapp-none", None, made, breaker=Breaker(1.0), clock=_Clock())  # type: ignore[arg-type]
     kinds = ("interactive", "slash_commands", "events_api")
     number = 0
 

@@ -87,7 +87,7 @@ class World:
         self.watts: Floats = 640 + 25 * random.standard_normal((count, GPUS)) + 12 * random.standard_normal(shape)
         self.limit: Floats = np.full(shape, 700.0)
         self.util: Floats = np.minimum(100.0, np.round(98 + 1.0 * random.standard_normal(shape)))
-        self.tensor: Floats = 0.46 + 0.01 * random.standard_normal(shape)
+        self.tensor: Floats = 0.58 + 0.01 * random.standard_normal(shape)
         self.held = {reason: np.zeros(shape) for reason in REASONS}
         capped = random.uniform(0.1, 0.3, (count, GPUS))
         self.held["power_cap"] += capped * (self.times - self.begin + 4000.0)[:, :, None]

@@ -33,13 +33,15 @@ class RasJob:
         version: tuple[int, int, int] = (2, 30, 7),
         *,
         per_node: int = 8,
+        first_pid: int = 4000,
         clock: Callable[[], float] = time.monotonic,
         wait: Callable[[float], None] = time.sleep,
     ) -> None:
         self.job = job
         self.version = version
         self.processes = [
-            report.Process(hosts(rank // per_node), 4000 + rank, rank % per_node) for rank in range(job.layout.ranks)
+            report.Process(hosts(rank // per_node), first_pid + rank, rank % per_node)
+            for rank in range(job.layout.ranks)
         ]
         self.initialising: dict[str, set[int]] = {}
         self._clock, self._wait = clock, wait

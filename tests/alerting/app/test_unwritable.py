@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from alerting_fakes import body, raw_alert, wait_until
 from alerting_running import Running
@@ -26,6 +28,29 @@ def test_a_store_that_cannot_take_it_now_gets_it_later(running: Running, monkeyp
     monkeypatch.setattr(running.service._intake, "apply", real)
     wait_until(running.incidents)
     assert list(running.service._store.folder.glob("inbox/*")) == []
+
+
+def test_metrics_and_readiness_do_not_wait_for_a_delivery_that_is_being_applied(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readiness, "EVERY_SECONDS", 0.0)
+    inside, go_on = threading.Event(), threading.Event()
+
+    def change() -> None:
+        with running.service._store.transaction():
+            inside.set()
+            go_on.wait(60)
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    try:
+        assert inside.wait(10)
+        assert running.ask("/-/ready")[0] == 200
+        assert b"pyrometer_alerting_store_writable 1.0" in running.ask("/metrics")[1]
+        assert running.ask("/")[0] == 200
+    finally:
+        go_on.set()
+        thread.join()
 
 
 def test_a_disk_that_cannot_take_it_is_a_503(running: Running) -> None:

@@ -23,7 +23,8 @@ def _message(alertname: str, text: str, *blocks: str) -> dict[str, Any]:
     return {"alertnames": set(alertname.split()), "text": text, "blocks": shown}
 
 
-EXPECTED = [_message("NicLinkFlapping", "flap"), _message("GpuThrottledThermal TrainMfuDropped", "heat and drop")]
+HANG = _message("NcclHang", "hang")
+EXPECTED = [_message("NicLinkFlapping", "flap"), _message("GpuThrottledThermal TrainMfuDropped", "heat and drop"), HANG]
 
 
 def _finding(alertname: str = "GpuThrottledThermal") -> Finding:
@@ -75,13 +76,13 @@ def test_nothing_wrong_is_no_problem() -> None:
 @pytest.mark.parametrize(
     ("alertnames", "said"),
     [
-        (["NicLinkFlapping", "GpuThrottledThermal", "TrainMfuDropped"], "3 messages for 2 faults"),
+        (["NicLinkFlapping", "GpuThrottledThermal", "TrainMfuDropped"], "4 messages for 3 faults"),
         (["NicLinkFlapping", "TrainMfuDropped"], "the hot GPU and the MFU drop that it caused are not one message"),
         (["NicLinkFlapping TrainMfuDropped", "GpuThrottledThermal"], "the link flap and the MFU drop are one message"),
     ],
 )
 def test_cause_and_effect_must_be_one_message_and_strangers_two(alertnames: list[str], said: str) -> None:
-    messages = [_message(name, "x") for name in alertnames]
+    messages = [HANG, *(_message(name, "x") for name in alertnames)]
     assert said in verdict.problems_of(_report(_seen()), messages, flaps=3)
 
 
@@ -120,7 +121,7 @@ def test_an_incident_that_stays_open_or_forgets_its_culprit_is_a_problem() -> No
 def test_a_message_that_nothing_explains_is_a_problem() -> None:
     noise = _message("NodeExporterDown", "No data from gpu-001\nmore")
     assert verdict.problems_of(_report(_seen()), [*EXPECTED, noise], flaps=3) == [
-        "3 messages for 2 faults",
+        "4 messages for 3 faults",
         "a message that nothing explains: No data from gpu-001",
     ]
 
@@ -146,8 +147,10 @@ def test_what_is_wrong_with_the_users_own_machine_is_told_apart_and_is_no_proble
     incidents = [
         _incident(1, "simulated", "NicLinkFlapping"), heat,
         _incident(3, "this-machine", "NicLinkFlapping"), _incident(4, "this-machine", "CollectorFailing"),
+        _incident(5, "simulated", "NcclHang"),
     ]  # fmt: skip
     channel = [_posted(1, "flap"), _posted(2, "heat"), _posted(3, "wlan0 flaps\nmore"), _posted(4, "gpu fails")]
+    channel.append(_posted(5, "hang"))
     simulated, own = verdict.separate(verdict.with_alertnames(channel, incidents), incidents)
     assert verdict.problems_of(_report(_seen()), simulated, flaps=3) == []
     assert verdict.first_lines(own) == ["wlan0 flaps", "gpu fails"]

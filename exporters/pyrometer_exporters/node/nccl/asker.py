@@ -1,8 +1,9 @@
-"""Which node asks the job: the one that hosts the lowest rank of its largest communicator, once an interval.
+"""Which node asks the job: the one that hosts the lowest rank of its largest communicator, every 10 to 30 s.
 
 Any process of a job answers for all of it, so one node's question is enough. Every node asks once, when a job appears
 at its socket, and learns the order of the hosts; nodes that know their ranks from rings take turns even for that. From
-then on the first asks, and the others only look whether an exporter before them still does.
+then on the first asks, and the others only look whether an exporter before them still does. Exporters that listen on
+loopback only can't be looked at: then the next three ask as well, but only while their own ranks stall.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from typing import Protocol
 from pyrometer_exporters.node.nccl.snapshot import Snapshot
 
 INTERVAL_SECONDS = 30.0
-# While nothing moves, and when this node's ranks stop: for so long, so often.
+# While nothing moves, and when this node's ranks stop: for so long, so often. And where answers are small: reading one
+# of a hundred ranks takes some ms of CPU, one of 20 MB a second, and all of them 0.5 % of a core at most.
 BRISK_SECONDS = 10.0
+ANSWERS_PER_TIME = 200.0
 BRISK_FOR_SECONDS = 300.0
 # The fourth node after the first and those behind it learn the order of the hosts much later: three are at hand.
 DEPUTIES = 3
@@ -62,6 +65,8 @@ class Turns:
         self._watchable = False
         self._due: float | None = None
         self._brisk_until = 0.0
+        self._stands_in_until = float("-inf")
+        self._usual_pause = INTERVAL_SECONDS
         self._asked_at = float("-inf")
 
     @property
@@ -88,14 +93,27 @@ class Turns:
         return self._is_turn(now)
 
     def hasten(self, now: float) -> None:
-        """Ask soon, and often for a while: something has stopped."""
+        """Ask soon, and often for a while: ranks of this node have stopped.
+
+        Where the others can't be reached, one that asks may be gone unseen: the deputies ask as well while ranks stall.
+        """
+        if self._probe is None and 0 < (self._position or 0) <= DEPUTIES:
+            self._stand_in(now)
         if self.asks and now - self._asked_at >= BRISK_SECONDS:
             self._due = min(now, self._due if self._due is not None else now)
             self._brisk_until = now + BRISK_SECONDS
 
-    def asked(self, now: float, snapshot: Snapshot | None, standing: float = 0.0) -> None:
-        """Take what an answer says about whose turn it is; None where there was none."""
+    def _stand_in(self, now: float) -> None:
+        if now >= self._stands_in_until:
+            self._due = min(self._due or now, now + BRISK_SECONDS * (self._position or 0))
+        self._stands_in_until = now + INTERVAL_SECONDS
+
+    def asked(
+        self, now: float, snapshot: Snapshot | None, standing: float = 0.0, cost: float = INTERVAL_SECONDS
+    ) -> None:
+        """Take what an answer says about whose turn it is, None where there was none; its ``cost`` is CPU time in s."""
         self._asked_at = now
+        self._usual_pause = min(INTERVAL_SECONDS, max(BRISK_SECONDS, ANSWERS_PER_TIME * cost))
         if snapshot is None:
             self.forget()
             self._due = now + INTERVAL_SECONDS
@@ -126,7 +144,7 @@ class Turns:
 
     def _pause(self, now: float, standing: float) -> float:
         brisk = 0 < standing < BRISK_FOR_SECONDS or now < self._brisk_until
-        return BRISK_SECONDS if brisk else INTERVAL_SECONDS
+        return BRISK_SECONDS if brisk else self._usual_pause
 
     def forget(self) -> None:
         """Forget the job: nobody listens any more, or another one does."""
@@ -149,7 +167,7 @@ class Turns:
         """Return whether nobody before this node asks."""
         probe = self._probe
         if probe is None:  # the others can't be reached: the node with rank 0 does it where it isn't the first
-            self._acts = (self._node.lowest_rank() or (-1, 0))[0] == 0
+            self._acts = (self._node.lowest_rank() or (-1, 0))[0] == 0 or now < self._stands_in_until
         else:
             before = self._order[: self._position][:MOST_LOOKED_AT]
             self._acts = bool(before) and not any(probe(host, self._job) for host in before)

@@ -65,14 +65,16 @@ class Cluster:
         node = self._number[host]
         return node not in self.gone and self.turns[node].asks and self.turns[node].job == job
 
-    def run(self, seconds: float) -> None:
+    def run(self, seconds: float, *, stalled: bool = False) -> None:
         end = self.now + seconds
         while self.now < end:
             self.now += 2
             for node, turns in enumerate(self.turns):
+                if stalled and node not in self.gone:
+                    turns.hasten(self.now)
                 if node not in self.gone and turns.is_due(self.now):
                     self.asked.append((self.now, node))
-                    turns.asked(self.now, self.answer)
+                    turns.asked(self.now, self.answer, standing=10 if stalled else 0)
 
     def by_interval(self, since: float) -> list[int]:
         counts = Counter(int((at - since) // INTERVAL_SECONDS) for at, _ in self.asked if at > since)
@@ -123,6 +125,22 @@ def test_exporters_that_cannot_reach_each_other_never_ask_twice() -> None:
     since = cluster.now
     cluster.run(600)
     assert {node for at, node in cluster.asked if at > since} == {0}
+
+
+def test_deputies_that_cannot_reach_the_first_ask_while_their_own_ranks_stand() -> None:
+    cluster = Cluster(rings=True, reachable=False)
+    cluster.run(300)
+    cluster.gone = {0}
+    stopped = cluster.now
+    cluster.run(60, stalled=True)
+    asked = Counter(node for at, node in cluster.asked if at > stopped)
+    assert asked.keys() == {1, 2, 3}
+    assert min(at for at, _ in cluster.asked if at > stopped) <= stopped + 20
+    assert asked[1] >= 3, "two answers at least show whether anything moves"
+    cluster.run(120)
+    since = cluster.now
+    cluster.run(300)
+    assert not [node for at, node in cluster.asked if at > since], "they stand back when their ranks move again"
 
 
 def test_a_stop_is_looked_at_at_once_and_often() -> None:

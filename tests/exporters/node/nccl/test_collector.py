@@ -20,11 +20,11 @@ DATA_PARALLEL = layouts(32)[0]
 BEHIND = "pyrometer_nccl_rank_behind"
 
 
-def run_on(job: Job, watch: Any, host: Any, steps: int) -> None:
+def run_on(job: Job, watch: Any, host: Any, steps: int, seconds: float = 30.0) -> None:
     """Let the job train while the node looks."""
     for _ in range(steps):
         job.run()
-        host.look(watch, 30)
+        host.look(watch, seconds)
 
 
 def stop_at_work(job: Job, rank: int, steps: int) -> None:
@@ -37,7 +37,7 @@ def test_a_healthy_job_has_no_rank_of_its_own(host: Any) -> None:
     job = Job(DATA_PARALLEL)
     with RasServer(RasJob(job)) as server:
         watch = host.watch(server.address)
-        run_on(job, watch, host, 4)
+        run_on(job, watch, host, 12, seconds=10)
     found = watch.latest()
     assert host.values(found, BEHIND) == {}
     assert set(host.values(found, "pyrometer_nccl_standstill_seconds").values()) == {0}
@@ -60,6 +60,23 @@ def test_the_rank_that_others_wait_for_is_named_within_90_seconds(host: Any, ver
     known_rank = "21" if version >= (2, 28, 7) else ""
     assert labels[3:] == (known_rank, "10.0.0.3", "5", "behind", "yes")
     assert set(host.values(found, "pyrometer_nccl_waiting_ranks").values()) == {31}
+
+
+def test_a_text_without_counts_shows_a_standstill_only_where_ranks_differ_and_stay_so(host: Any) -> None:
+    job = Job(DATA_PARALLEL)
+    host.report_rank(4000, 0)
+    with RasServer(RasJob(job, version=(2, 27, 7))) as server:
+        watch = host.watch(server.address)
+        run_on(job, watch, host, 20)
+        assert host.values(watch.latest(), "pyrometer_nccl_standstill_seconds") == {}
+        stop_at_work(job, 21, 20)
+        job.run(2)
+        host.look(watch, 120)
+        found = watch.latest()
+    (standstill,) = host.values(found, "pyrometer_nccl_standstill_seconds").values()
+    (longest,) = host.values(found, "pyrometer_nccl_longest_standstill_seconds").values()
+    assert 60 <= standstill <= 120
+    assert longest == 0, "ten minutes without counts are no pause"
 
 
 def test_the_job_is_joined_to_its_run_and_scheduler(host: Any) -> None:
@@ -104,7 +121,7 @@ def test_it_takes_over_when_the_first_one_is_gone_and_stands_back_again(host: An
         alive[0] = False
         run_on(job, watch, host, 4)
         asked = ras.asked
-        assert asked in (4, 5)
+        assert asked >= 4
         assert host.values(watch.latest(), "pyrometer_nccl_communicators")
         alive[0] = True
         run_on(job, watch, host, 8)

@@ -1,0 +1,115 @@
+"""Slow, stopped, killed and stuck ranks of real PyTorch jobs, under real exporters and Prometheus with our rules.
+
+All jobs at once, a few minutes in all; their computing is mere waiting. Ten seeds each: benchmarks/bench_stragglers.py
+and bench_hangs.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pyrometer_simulator.demo.processes import Processes
+from pyrometer_simulator.torch_jobs.jobs import Jobs, launched, running
+from pyrometer_simulator.torch_jobs.monitoring import Monitoring, Named
+from pyrometer_simulator.torch_jobs.spec import JobSpec
+
+pytest.importorskip("torch")
+pytest.importorskip("accelerate")
+pytest.importorskip("lightning.pytorch")
+pytestmark = [pytest.mark.integrations, pytest.mark.timeout(900)]
+
+SLOW = {
+    "ddp-slow": JobSpec("ddp-slow", "ddp", 1, slow_rank=3),
+    "huggingface-slow": JobSpec("huggingface-slow", "huggingface", 2, slow_rank=0),
+    "lightning-slow": JobSpec("lightning-slow", "lightning", 3, slow_rank=2),
+}
+HEALTHY = JobSpec("ddp-healthy", "ddp", 4)
+STUCK = JobSpec("ddp-stuck", "ddp", 5, stuck_rank=2, stuck_at=30)
+STOPPED, KILLED = JobSpec("ddp-stopped", "ddp", 6), JobSpec("ddp-killed", "ddp", 7)
+STOPPED_RANK, KILLED_RANK = 0, 1
+HUNG = {STUCK.run: 2, STOPPED.run: STOPPED_RANK}
+NODES = ("gpu-001", "gpu-001", "gpu-002", "gpu-002")
+
+
+class Played:
+    """The alerts that fired for all jobs."""
+
+    def __init__(self, jobs: Jobs, faults: dict[str, float]) -> None:
+        self.faults = faults
+        self.first_seen = jobs.monitoring.first_seen
+
+    def of(self, run: str) -> dict[Named, float]:
+        """Return the alerts of a run, each with the seconds since its fault."""
+        return {one: at - self.faults[run] for one, at in self.first_seen.items() if one.run == run}
+
+
+@pytest.fixture(scope="module")
+def played() -> Iterator[Played]:
+    with contextlib.ExitStack() as opened:
+        folder = Path(opened.enter_context(tempfile.TemporaryDirectory()))
+        (folder / "logs").mkdir()
+        monitoring = Monitoring.start(folder, opened.enter_context(Processes(folder / "logs")), nodes=2)
+        specs = [*SLOW.values(), HEALTHY, STUCK, STOPPED, KILLED]
+        jobs = opened.enter_context(running(specs, monitoring))
+        jobs.wait_for_steps(15)
+        faults = dict(jobs.began)
+        jobs.signal(STOPPED.run, STOPPED_RANK, signal.SIGSTOP)
+        jobs.signal(KILLED.run, KILLED_RANK, signal.SIGKILL)
+        faults |= dict.fromkeys((STOPPED.run, KILLED.run), time.time())
+        jobs.watch(25)  # until the stuck rank has come to its last batch
+        query = f'pyrometer_train_last_step_timestamp_seconds{{run="{STUCK.run}",rank="2"}}'
+        faults[STUCK.run] = monitoring.prometheus.value(query) or 0.0
+        wanted = {*SLOW, *HUNG, KILLED.run}
+        jobs.watch(240, lambda: {one.run for one in monitoring.first_seen} >= wanted)
+        yield Played(jobs, faults)
+
+
+@pytest.mark.parametrize("run", SLOW)
+def test_a_rank_that_is_20_percent_slower_is_named_within_3_minutes(played: Played, run: str) -> None:
+    rank = SLOW[run].slow_rank
+    ((named, seconds),) = played.of(run).items()
+    assert (named.alertname, named.node, named.rank) == ("TrainStraggler", NODES[rank], str(rank))
+    assert seconds <= 180
+
+
+@pytest.mark.parametrize("run", HUNG)
+def test_a_rank_that_is_stopped_or_stuck_is_named_within_90_seconds(played: Played, run: str) -> None:
+    ((named, seconds),) = played.of(run).items()
+    assert (named.alertname, named.node, named.rank) == ("TrainStalled", NODES[HUNG[run]], str(HUNG[run]))
+    assert seconds <= 90
+
+
+def test_a_job_whose_rank_is_killed_is_dead_within_90_seconds(played: Played) -> None:
+    """Gloo ends the others within the same second: which of them was first can't be told by a look each second."""
+    ((named, seconds),) = played.of(KILLED.run).items()
+    assert named.alertname == "TrainRunDied"
+    assert seconds <= 90
+
+
+def test_nothing_is_said_of_a_job_of_equal_ranks(played: Played) -> None:
+    assert played.of(HEALTHY.run) == {}
+
+
+@pytest.mark.parametrize("rank", [0, 3])
+def test_dumps_of_a_real_run_without_a_client_name_the_rank_that_is_stuck(tmp_path: Path, rank: int) -> None:
+    spec = JobSpec("dumps", "ddp", 8, step_seconds=0.1, stuck_rank=rank, stuck_at=10, client=False, dumps=str(tmp_path))
+    with tempfile.TemporaryDirectory() as folder, launched([spec], Path(folder)):
+        end = time.monotonic() + 120
+        while not _said(tmp_path).startswith("3 of the ranks wait in gloo:") and time.monotonic() < end:
+            (tmp_path / "dump").touch()
+            time.sleep(1)
+    assert f"=> the others wait for rank {rank}" in _said(tmp_path)
+
+
+def _said(dumps: Path) -> str:
+    command = [sys.executable, "-m", "pyrometer.hang", str(dumps)]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
