@@ -93,10 +93,51 @@ def fires(alert: str, severity: str, component: str, more: str) -> Shown:
     return Shown("alerts", "Firing now, with the part that is meant", labels, 1, beyond)
 
 
+RAS = 'cluster="c1", node="gpu-041", run="r", job_id="77"'
+HANGS = {
+    f"pyrometer_nccl_standstill_seconds{{{RAS}}}": "0x60 0+10x60",
+    f'pyrometer_nccl_rank_behind{{{RAS}, comm="0x1", rank="3", host="10.0.0.42", gpu="3", state="behind", '
+    'certain="yes"}': "_x62 1x58",
+    'pyrometer_node_address_info{cluster="c1", node="gpu-042", address="10.0.0.42"}': "1x120",
+}
+SLOW_NETWORK = {
+    f'pyrometer_nccl_bus_bandwidth_bytes_per_second{{{RAS}, comm_ranks="32", comm_nodes="4", collective="AllReduce", '
+    'size_class="16-256MiB", stat="median"}': "350e9x60 100e9x60"
+}
+KIND = 'cluster="c1", run="r", comm_ranks="32", comm_nodes="4", collective="AllReduce", size_class="16-256MiB"'
+AWAITED = '{run="r", job_id="77", node="gpu-042", gpu="3", rank="3", state="behind", certain="yes"}'
 EXACTLY = "* 0 + 1"
 POINTS = {"run": "r", "steps": "pyrometer_train_batch_step"}
 MONTH = {"steps": "none", "__range_s": "2592000", "__interval": "30s"}
 INCIDENTS: dict[str, tuple[Series, list[Shown]]] = {
+    "one rank that a collective waits for": (
+        HANGS,
+        [
+            Shown("overview", "Ranks that a collective waits for", AWAITED, 1),
+            Shown("training-run", "Ranks that a collective waits for", AWAITED, 1, variables={"run": "r"}),
+            Shown("overview", "Jobs that launch no collective", '{cluster="c1", run="r", job_id="77"}', 1, EXACTLY),
+            Shown("training-run", "No collective launched for", "{}", 1, EXACTLY, {"run": "r"}),
+        ],
+    ),
+    "collectives that lose bandwidth": (
+        SLOW_NETWORK,
+        [
+            Shown(
+                "overview",
+                "Collectives below their best bandwidth",
+                f"{{{KIND}}}",
+                1,
+                EXACTLY,
+            ),
+            Shown(
+                "training-run",
+                "Bandwidth of collectives, median rank",
+                f"comm:pyrometer_nccl_bus_bandwidth:median5m{{{KIND}}}",
+                100e9,
+                variables={"run": "r"},
+            ),
+        ],
+    ),
     "one throttled GPU": (
         HOT,
         [

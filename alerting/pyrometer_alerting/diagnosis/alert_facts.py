@@ -98,8 +98,9 @@ def _symptoms(incident: Incident, questions: Questions) -> Iterator[Fact]:
         source = f'ALERTS{{alertname="{alert.name}"}}'
         if node:
             place = questions.ranks.get(rank)
-            labels = {"node": node, "gpu": place.gpu} if place is not None and place.gpu else {"node": node}
-            detail = f"rank {rank}" if rank else "several ranks"
+            gpu = alert.labels.get("gpu", "") or (place.gpu if place is not None else "")
+            labels = {"node": node, "gpu": gpu} if gpu else {"node": node}
+            detail = f"rank {rank}" if rank else "its rank" if gpu else "several ranks"
             yield Fact("symptom", labels, f"{alert.name}: {detail}", began=None, source=source)
         elif alert.name == "TrainGarbageCollection":
             yield Fact("symptom", {}, alert.name, source=source)

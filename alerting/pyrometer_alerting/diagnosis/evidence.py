@@ -11,7 +11,17 @@ from dataclasses import dataclass, field, replace
 
 import pandas as pd
 
-from pyrometer_alerting.diagnosis import alert_facts, gpu_facts, host_facts, job_facts, link_facts, rank_facts
+from pyrometer_alerting.diagnosis import (
+    alert_facts,
+    collective_facts,
+    flight_facts,
+    gpu_facts,
+    host_facts,
+    job_facts,
+    link_facts,
+    rank_facts,
+    spin_facts,
+)
 from pyrometer_alerting.diagnosis.examination import Examination, examine
 from pyrometer_alerting.diagnosis.extent import LINK_LOSSES
 from pyrometer_alerting.diagnosis.look import LOOK_BACK_SECONDS, Look, Provider, Questions, merged
@@ -48,7 +58,9 @@ PROVIDERS: Mapping[str, Provider] = {
     "rates": link_facts.rates,
     "parts": rank_facts.parts,
     "silent_ranks": rank_facts.silent_ranks,
-    "collectives": rank_facts.collectives,
+    "collectives": collective_facts.collectives,
+    "dumps": flight_facts.dumps,
+    "idle_beside_spinning": spin_facts.idle_beside_spinning,
     "configuration": job_facts.configuration,
     "planned": job_facts.planned,
     "maintenance": host_facts.maintenance,

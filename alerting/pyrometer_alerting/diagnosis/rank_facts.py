@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pyrometer_alerting.diagnosis.look import STANDS_SECONDS, Look, Questions, middle
 from pyrometer_alerting.model.fact import Fact
 from pyrometer_kit.prometheus import Series
-from pyrometer_kit.promql import quoted
 
 # 0.05: MegaScale's slow hosts were 10 % slower in their forward pass, about half of that in the step.
 LESS_WAIT = 0.05
@@ -257,52 +256,3 @@ def _not_waiting(series_list: Iterable[Series], questions: Questions) -> list[st
     waiting = [rank for rank, part in parts_now.items() if part == "wait"]
     others = [rank for rank, part in parts_now.items() if part != "wait" and rank in questions.ranks]
     return others if len(waiting) > len(parts_now) // 2 else []
-
-
-def collectives(questions: Questions) -> Look:
-    """Return the ranks that NCCL RAS shows to be behind, or that don't answer, while the others wait for them."""
-    labels = ("node", "gpu", "rank", "state", "certain", "comm")
-    query = f"max by ({', '.join(labels)}) (rank:pyrometer_nccl_rank_behind:named{questions.of_run()})"
-    found = questions.values(query, labels)
-    certain = {key: behind for key, behind in found.items() if key[4] == "yes"}
-    chosen = certain or found  # where several may be meant, each is, but none weighs as much
-    facts = []
-    for (node, gpu, rank, state, _certain, comm), behind in list(chosen.items())[: 4 * MOST_NODES]:
-        where = {"node": node, "gpu": gpu} if gpu else {"node": node}
-        if node:
-            detail = _wait_in(questions, comm, behind) + _position(questions, rank, state, behind)
-            strength = 1.0 if certain else 1.0 / len(chosen)
-            facts.append(Fact("behind", where, detail, strength=strength, value=behind, peers=0.0, source=query))
-    return Look(tuple(facts), frozenset({"behind"}))
-
-
-def _wait_in(questions: Questions, comm: str, behind: float) -> str:
-    """Return `31 of 32 ranks wait in AllReduce 6,650; `, or nothing where that isn't known."""
-    mine = questions.of_run(f"comm={quoted(comm)}")
-    waiting = questions.values(f"max(pyrometer_nccl_waiting_ranks{mine})", ()).get(())
-    size = questions.values(f"sum(max by (state) (pyrometer_nccl_communicator_ranks{mine}))", ()).get(())
-    if waiting is None or size is None:
-        return ""
-    counted = f"max by (collective, bound) (pyrometer_nccl_communicator_collectives_total{mine})"
-    counts = questions.values(counted, ("collective", "bound"))
-    apart = [
-        kind for kind, bound in counts if bound == "max" and counts[kind, bound] - counts.get((kind, "min"), 0) > 0
-    ]
-    kind = max(apart, key=lambda one: counts[one, "max"] - counts.get((one, "min"), 0) == behind, default=None)
-    number = "a collective" if kind is None else f"{kind} {counts[kind, 'max']:,.0f}"
-    return f"{waiting:.0f} of {size:.0f} ranks wait in {number}; "
-
-
-def _position(questions: Questions, rank: str, state: str, behind: float) -> str:
-    """Return `rank 21 launched 1 fewer and is in forward`, as far as it is known."""
-    name = f"rank {rank}" if rank else "it"
-    if state in ("dead", "unresponsive"):
-        return f"{name} does not answer" if state == "unresponsive" else f"{name} is dead"
-    if state in ("missing", "not_ready"):
-        return f"{name} has not joined"
-    mine = questions.of_run(f"rank={quoted(rank)}")
-    parts_now = (
-        questions.values(f"max by (part) (pyrometer_train_current_part_seconds{mine})", ("part",)) if rank else {}
-    )
-    within = f" and is in {next(iter(parts_now))[0]}" if len(parts_now) == 1 else ""
-    return f"{name} launched {behind:,.0f} fewer{within}"

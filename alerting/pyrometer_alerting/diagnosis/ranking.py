@@ -28,6 +28,9 @@ MANY = 4  # parts of the run with the same fact, at least: then one of them is l
 EVENT_ALERTS = frozenset({"FabricMassEvent", "NvswitchFatalError", "GpuXidCritical"})
 SHOWN = 0.05  # probability from which a cause is among those that were seen
 
+AWAITED = frozenset({"least_wait", "rank_silent", "behind", "not_arrived", "not_spinning"})
+"""Kinds of facts that name whom the other ranks wait for."""
+
 
 # Which families of trouble produce such a curve, and which do not (the table of causes in Imbue's 70B report; MegaScale
 # for garbage collection; SmolLM3 for storage). Families in neither table are left unchanged.
@@ -250,11 +253,7 @@ def _weigh_waits(
     """Weigh whom the run waits for: a part elsewhere is not what slows it down."""
     if candidate.family == "rank" or not candidate.labels:
         return
-    waits = [
-        fact
-        for fact in facts
-        if fact.kind in ("least_wait", "rank_silent", "behind") and not fact.chronic and fact.ended is None
-    ]
+    waits = [fact for fact in facts if fact.kind in AWAITED and not fact.chronic and fact.ended is None]
     if not waits or (not candidate.labels.get("node") and candidate.family not in ("throttle", "link")):
         return
     mine = [fact for fact in waits if meet(fact.labels, candidate.labels, case.roster)]

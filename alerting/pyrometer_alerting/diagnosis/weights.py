@@ -50,6 +50,8 @@ KINDS: Mapping[str, Kind] = {
     "least_wait": Kind("rank", "the other ranks wait for it", 0.3),
     "rank_silent": Kind("rank", "fell silent first", 1.5),
     "behind": Kind("rank", "behind in a collective", 1.2),
+    "not_arrived": Kind("rank", "did not come to a collective", 1.2),
+    "not_spinning": Kind("rank", "at something else while the others wait in a collective", 0.8),
     "data": Kind("data", "data loading", 0.8),
     "gc": Kind("gc", "garbage collection", 0.8),
     "checkpoint": Kind("checkpoint", "saving a checkpoint", 0.5),

@@ -231,7 +231,8 @@ def _rank_silent(fact: Fact) -> str:
 
 
 def _behind(fact: Fact) -> str:
-    return fact.detail or "behind in a collective"
+    lasts = fact.began is not None and fact.ended is None and fact.seen_at > fact.began
+    return fact.detail + (f" for {duration(fact.seen_at - (fact.began or 0.0))}" if lasts else "")
 
 
 def _node_silent(fact: Fact) -> str:
@@ -325,6 +326,8 @@ _SENTENCES: Mapping[str, Callable[[Fact], str]] = {
     "pcie_width": _pcie,
     "rank_silent": _rank_silent,
     "behind": _behind,
+    "not_arrived": _behind,
+    "not_spinning": _behind,
     "node_silent": _node_silent,
     "tagged": _tagged,
     "pressure": _pressure,

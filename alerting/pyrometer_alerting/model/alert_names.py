@@ -16,7 +16,7 @@ STALLS = "TrainStalls"  # the run is as fast as ever between its stalls
 # The alerts that one slow or stopped run raises one after the other: they form one incident, whose cause is sought.
 RUN_SYMPTOMS = frozenset({
     FELL, LOW, STALLS, "TrainMfuUneven", "TrainStalled", "TrainStraggler", "TrainGarbageCollection", "TrainRunDied",
-    "NcclHang", "NcclRankMissing",
+    "NcclHang", "NcclRankMissing", "NcclStraggler", "NcclBandwidthDropped",
 })  # fmt: skip
 WATCHDOG = "Watchdog"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pyrometer_dashboards import fleet_panels, palette, panels, run_panels
+from pyrometer_dashboards import collective_panels, fleet_panels, palette, panels, run_panels
 from pyrometer_dashboards.common import (
     ALERTS,
     CLUSTER,
@@ -61,6 +61,14 @@ def board() -> Board:
             ),
             Row([fleet_panels.runs(), _mfu_over_time()], height=8),
             Row([_worst_gpus(), _missing(), _links()], height=8),
+            Row(
+                [
+                    collective_panels.standing_jobs(),
+                    collective_panels.awaited_ranks(),
+                    collective_panels.lost_bandwidth(),
+                ],
+                height=5,
+            ),
             Row([fleet_panels.temperature(), fleet_panels.clock(), fleet_panels.throttling(), _steps()], height=7),
         ],
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyrometer_dashboards import batch_panels, palette, panels, run_panels
+from pyrometer_dashboards import batch_panels, collective_panels, palette, panels, run_panels
 from pyrometer_dashboards.common import (
     CHECKPOINTS,
     CLUSTERS,
@@ -51,6 +51,14 @@ def board() -> Board:
             Row([batch_panels.every_batch()], height=11),
             Row([_loss_budget(), _parts()], height=8),
             Row([_slow_ranks(), _where_now(), _wait()], height=8),
+            Row(
+                [
+                    collective_panels.awaited_ranks(RUN_IS, span=9),
+                    collective_panels.standstill(),
+                    collective_panels.bandwidth(),
+                ],
+                height=7,
+            ),
             Row([_throttled(), _links(), _against_hardware()], height=8),
             Row([run_panels.curves(), run_panels.ledger(), run_panels.batch_coverage()], height=8),
             Row(

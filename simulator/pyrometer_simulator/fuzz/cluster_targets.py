@@ -166,7 +166,6 @@ def yaml(folder: Path, _at_end: ExitStack) -> Check:
 
 def web_request(_folder: Path, at_end: ExitStack) -> Check:
     """Build the check of the web server: whatever is sent, its answers are HTTP and none is 500."""
-    from pyrometer_kit.http_connection import Connection  # noqa: PLC0415
     from pyrometer_kit.http_message import Request, Response, Route, text  # noqa: PLC0415
     from pyrometer_kit.http_server import WebServer  # noqa: PLC0415
     from pyrometer_kit.webconfig import WebConfig  # noqa: PLC0415
@@ -188,7 +187,8 @@ def web_request(_folder: Path, at_end: ExitStack) -> Check:
         theirs.setblocking(False)
         theirs.sendall(data)
         theirs.shutdown(socket.SHUT_WR)
-        await loop.connect_accepted_socket(lambda: Connection(server._accept), ours)  # noqa: SLF001
+        ours.setblocking(False)
+        accepted = loop.create_task(server._accept(ours))  # noqa: SLF001
         said = bytearray()
         try:
             while piece := await asyncio.wait_for(loop.sock_recv(theirs, 65_536), 5):
@@ -197,6 +197,7 @@ def web_request(_folder: Path, at_end: ExitStack) -> Check:
             pass
         finally:
             theirs.close()
+        await accepted
         await server.stop(0.1)
         return bytes(said)
 

@@ -67,6 +67,7 @@ def slack_payload(folder: Path, at_end: ExitStack) -> Check:
     """Build the check of clicks, modals and commands: answered or refused, and acted on for listed users only."""
     from slack_sdk.socket_mode.request import SocketModeRequest  # noqa: PLC0415
 
+    from pyrometer_alerting.deliver.breaker import Breaker  # noqa: PLC0415
     from pyrometer_alerting.interact.interactions import Interactions  # noqa: PLC0415
     from pyrometer_alerting.interact.socket_mode import Listener  # noqa: PLC0415
     from pyrometer_alerting.model.incident import Alert, Incident  # noqa: PLC0415
@@ -109,7 +110,7 @@ def slack_payload(folder: Path, at_end: ExitStack) -> Check:
         store, Replies(), [], style=Style(), clock=_Clock(), metrics=Metrics(), changed=lambda: None
     )  # fmt: skip
     made.users = frozenset({_ALICE})
-    listener = Listener("xapp-none", None, made)  # type: ignore[arg-type]
+    listener = Listener("xapp-none", None, made, breaker=Breaker(1.0), clock=_Clock())  # type: ignore[arg-type]
     kinds = ("interactive", "slash_commands", "events_api")
     number = 0
 

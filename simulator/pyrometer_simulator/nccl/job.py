@@ -109,6 +109,10 @@ class Job:
         """Let a rank do nothing any more from its operation ``at`` on, counted over all steps."""
         self._stops[rank] = at
 
+    def resume(self) -> None:
+        """Let all ranks that have stopped go on."""
+        self._stops.clear()
+
     def run(self, steps: int = 1) -> None:
         """Train until each rank has made so many more steps, or waits for one that has stopped."""
         ends = [at + steps * len(program) for at, program in zip(self._at, self.programs, strict=True)]

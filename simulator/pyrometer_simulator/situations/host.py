@@ -23,16 +23,19 @@ from pyrometer_exporters.node.gpu.sampler import Sampler, _Turn
 from pyrometer_exporters.node.kernel import collector as kernel_collector
 from pyrometer_exporters.node.kernel.follow import Follower, _why
 from pyrometer_exporters.node.main import NODE_EXPORTER
+from pyrometer_exporters.node.nccl import collector as nccl_collector
 from pyrometer_exporters.node.nic.collector import COLLECTOR as NIC_COLLECTOR
 from pyrometer_exporters.node.nic.collector import NicCollector
 from pyrometer_exporters.node.train.collector import TrainCollector
 from pyrometer_kit.http_message import Request
 from pyrometer_simulator.kmsg import KernelLog
+from pyrometer_simulator.nccl.ras_server import RasJob
 from pyrometer_simulator.nic_kernel import SimulatedKernel
 from pyrometer_simulator.nvml import FakeLibrary, SimulatedGpus
 from pyrometer_simulator.nvml.installation import Installation
 from pyrometer_simulator.nvml.library import put_under_pynvml
 from pyrometer_simulator.situations.clock import HostClock, VirtualTime
+from pyrometer_simulator.situations.ras import AskedByScrapes, connection_to
 from pyrometer_simulator.sysfs import SysfsTree
 from pyrometer_simulator.sysfs_nic import write_value
 
@@ -156,6 +159,7 @@ class Host:
         tree: sysfs and procfs.
         gpus: the GPUs; None where the node has none.
         log: the kernel's log.
+        job: the job whose RAS socket the node has; None where there is none.
         rings: the folder of the ranks' rings.
         kernel: what it answers about interfaces.
         driver: NVIDIA's driver on its disk and in its kernel, where it has GPUs.
@@ -188,6 +192,8 @@ class Host:
         self.disks = [Disk("/"), Disk("/boot", gibibytes=1.0, free=0.04)]
         self.bonds: dict[str, tuple[int, int]] = {}
         self.is_up = True
+        self.job: RasJob | None = None
+        self._asked = AskedByScrapes()
         self._gatherer: Gatherer | None = None
         self._train: SteppedTrainCollector | None = None
         self._samplers: list[SteppedSampler] = []
@@ -211,6 +217,13 @@ class Host:
             self.driver.load()
         self.is_up = True
         self._write_uptime()
+
+    def join_job(self, job: RasJob | None, address: str) -> None:
+        """Let the node run a part of a job, under its own address; None ends it."""
+        self.job = job
+        net = self.tree.procfs / "net"
+        net.mkdir(exist_ok=True)
+        (net / "fib_trie").write_text(f"Local:\n        |-- {address}\n           /32 host LOCAL\n")
 
     def unload_nvidia(self) -> None:
         """Unload NVIDIA's driver: nothing can be asked of the GPUs."""
@@ -288,6 +301,7 @@ class Host:
         self._write_uptime()
         with self._stepped():
             gatherer = self._gatherer = self._gatherer or self._started()
+            self._asked.now()
             gathered = gatherer.gather(SCRAPE_SECONDS)
         about = BUILD_INFO.sample(1, NODE_EXPORTER.prog, "simulated")
         return self._renderer.text([about, *gathered.samples])
@@ -338,6 +352,8 @@ class Host:
             mock.patch.object(adaptive_timeout, "SHORTEST_SECONDS", STEADY_SECONDS),
             mock.patch.object(gpu_collector, "SHORTEST_SECONDS", STEADY_SECONDS),
             mock.patch.object(gpu_collector, "Sampler", self._new_sampler),
+            mock.patch.object(nccl_collector, "Background", self._asked.begin),
+            mock.patch.object(nccl_collector, "Conversation", connection_to(lambda: self.job)),
         ):
             yield
 

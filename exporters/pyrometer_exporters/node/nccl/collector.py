@@ -65,7 +65,8 @@ class LocalNode:
         self._ranks = LocalRanks(context.rings, context.procfs)
         self._lock = threading.Lock()
         self._addresses = own_addresses(context.procfs)
-        self._addresses_until = time.monotonic() + ADDRESSES_SECONDS
+        self._clock = context.clock
+        self._addresses_until = self._clock.monotonic() + ADDRESSES_SECONDS
 
     def addresses(self) -> frozenset[str]:
         """Return its addresses, as of the last minute."""
@@ -73,9 +74,10 @@ class LocalNode:
 
     def refresh(self) -> None:
         """Read its addresses again where that is due."""
-        if time.monotonic() >= self._addresses_until:
+        now = self._clock.monotonic()
+        if now >= self._addresses_until:
             self._addresses = own_addresses(self._procfs)
-            self._addresses_until = time.monotonic() + ADDRESSES_SECONDS
+            self._addresses_until = now + ADDRESSES_SECONDS
 
     def ranks(self) -> list[RingRank]:
         """Return the ranks that report through rings."""
@@ -196,7 +198,8 @@ class Watch:
         yield JOB_INFO.sample(1, *job, snapshot.version, number, str(snapshot.nodes), snapshot.form)
         yield COMMUNICATORS.sample(len(snapshot.communicators), *job)
         suspects = progress.suspects()
-        if snapshot.form == "json" and snapshot.communicators:
+        # A text has the counts of communicators whose ranks differ: a job that hangs has one, and it never changes.
+        if (snapshot.form == "json" and snapshot.communicators) or any(one.bounds for one in snapshot.communicators):
             yield STANDSTILL.sample(progress.standing(), *job)
             yield LONGEST_STANDSTILL.sample(progress.longest, *job)
         yield from _communicator_samples(job, progress, {one.suspect.communicator for one in suspects})
@@ -269,6 +272,28 @@ def _suspect_samples(job: tuple[str, str], suspects: Iterable[Named], ranks: Map
         yield WAITING_RANKS.sample(number_waiting, *job, communicator)
 
 
+class Background:
+    """Works in threads of their own, at a low priority, until it is told to stop."""
+
+    def __init__(self) -> None:
+        self._stop = threading.Event()
+
+    def start(self, name: str, seconds: float, work: Callable[[], None]) -> None:
+        """Do a piece of work now, and again so many seconds after its end."""
+        threading.Thread(target=self._repeat, args=(seconds, work), name=name, daemon=True).start()
+
+    def stop(self) -> None:
+        """Start no further piece of work."""
+        self._stop.set()
+
+    def _repeat(self, seconds: float, work: Callable[[], None]) -> None:
+        with contextlib.suppress(OSError):  # a thread has a priority of its own on Linux
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), BACKGROUND_NICENESS)
+        while not self._stop.is_set():
+            work()
+            self._stop.wait(seconds)
+
+
 class NcclCollector:
     """Watches each address in a thread of its own; a scrape reads the latest samples."""
 
@@ -281,17 +306,15 @@ class NcclCollector:
             Watch(where, self._node, Turns(self._node, ask), context)
             for where in getattr(context.flags, "collector.nccl.address", None) or [address(DEFAULT_ADDRESS)]
         ]
-        self._stop = threading.Event()
-        for watch in self.watches:
-            tick = partial(self._every, TICK_SECONDS, watch.tick)
-            threading.Thread(target=tick, name=f"nccl-{watch.name}", daemon=True).start()
         directories = getattr(context.flags, "collector.nccl.inspector-directory", None) or []
         self._inspector = Inspector([Path(one) for one in directories], self._node)
         self._inspected: list[Sample | Down] = []
         self._clock = context.clock
+        self._background = Background()
+        for watch in self.watches:
+            self._background.start(f"nccl-{watch.name}", TICK_SECONDS, watch.tick)
         if directories:
-            read = partial(self._every, READ_SECONDS, self.inspect)
-            threading.Thread(target=read, name="nccl-inspector", daemon=True).start()
+            self._background.start("nccl-inspector", READ_SECONDS, self.inspect)
 
     def inspect(self) -> None:
         """Read the files of NCCL's Inspector. Never raises."""
@@ -324,15 +347,8 @@ class NcclCollector:
 
     def close(self) -> None:
         """See :class:`Collector`."""
-        self._stop.set()
+        self._background.stop()
         self._node.close()
-
-    def _every(self, seconds: float, work: Callable[[], None]) -> None:
-        with contextlib.suppress(OSError):  # a thread has a priority of its own on Linux
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), BACKGROUND_NICENESS)
-        while not self._stop.is_set():
-            work()
-            self._stop.wait(seconds)
 
 
 def _probe_at(port: int, host: str, job: str) -> bool:

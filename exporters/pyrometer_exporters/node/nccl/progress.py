@@ -45,6 +45,7 @@ class Progress:
     def add(self, snapshot: Snapshot, monotonic: float, wall: float) -> None:
         """Take the next answer."""
         self._remember_the_lost(snapshot)
+        stood = self.standing()
         rose = False
         sums = {}
         for one in snapshot.communicators:
@@ -53,8 +54,7 @@ class Progress:
                 rose = True
                 self.last_launch[one.name] = wall
         if rose or sums.keys() != self._sums.keys():
-            if self._rose_at is not None:
-                self.longest = max(self.longest, self._looked_at - self._rose_at)
+            self.longest = max(self.longest, stood)
             self._rose_at = monotonic
         self._sums, self.snapshot, self._looked_at = sums, snapshot, monotonic
         self.last_launch = {name: at for name, at in self.last_launch.items() if name in sums}

@@ -13,9 +13,10 @@ import math
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 
 from pyrometer.ring import PARTS
-from pyrometer_exporters.framework.collector import CollectorSpec, Context, Endpoint, Reply
+from pyrometer_exporters.framework.collector import CollectorSpec, Context, Endpoint, FlagGroup, Reply
 from pyrometer_exporters.framework.exposition import OPENMETRICS_CONTENT_TYPE, Renderer
 from pyrometer_exporters.framework.metrics import Down, Sample, new_sample
 from pyrometer_exporters.framework.outcome import PartError
@@ -52,10 +53,12 @@ from pyrometer_exporters.node.train.families import (
     STEPS,
     TOKENS,
 )
+from pyrometer_exporters.node.train.flight_recorder import FLIGHT_RECORDER_FAMILIES, FlightRecorder, Writer
+from pyrometer_exporters.node.train.flight_recorder import POLL_SECONDS as DUMP_SECONDS
 from pyrometer_exporters.node.train.points import PointStore
 from pyrometer_exporters.node.train.rank import CHANGING_TEXTS, Rank
 from pyrometer_exporters.node.train.rings import MAX_TEXT
-from pyrometer_exporters.node.train.stacks import Stacks
+from pyrometer_exporters.node.train.stacks import STACK_INFO, Stacks
 from pyrometer_exporters.node.train.tracker import Tracker
 from pyrometer_kit.http_message import Request
 
@@ -87,6 +90,10 @@ class TrainCollector:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._poll_for_ever, name="train-rings", daemon=True)
         self._thread.start()
+        directories = getattr(context.flags, "collector.train.flight-recorder-directory", None) or []
+        self._dumps = FlightRecorder([Path(one) for one in directories], context.clock.wall)
+        if directories:
+            threading.Thread(target=self._read_dumps_for_ever, name="train-dumps", daemon=True).start()
 
     def collect(self, until: float) -> Iterable[Sample | Down]:
         """See :class:`Collector`."""
@@ -100,7 +107,9 @@ class TrainCollector:
             for rank in ranks:
                 samples.extend(rank_samples(rank, now, offset))
             samples.extend(self._descriptions.samples(ranks))
+            samples.extend(self._stacks.samples(ranks))
             samples.extend(self._left_out())
+        samples.extend(self._dumps.samples())
         return samples
 
     def _left_out(self) -> Iterator[Sample]:
@@ -167,6 +176,20 @@ class TrainCollector:
                     self._poll()
             except Exception:
                 log.exception("reading the rings failed; retrying in %s s", POLL_SECONDS)
+
+    def _read_dumps_for_ever(self) -> None:
+        while not self._stop.wait(DUMP_SECONDS):
+            try:
+                self.read_dumps()
+            except Exception:
+                log.exception("reading the Flight Recorder's dumps failed; retrying in %s s", DUMP_SECONDS)
+
+    def read_dumps(self) -> None:
+        """Read the Flight Recorder's new dumps of this node's ranks."""
+        with self._locked():
+            offset, ranks = self._tracker.offset() / 1000, self._tracker.ranks()
+            writers = [Writer(rank.labels, rank.file.uid, rank.header.created / 1e9 + offset) for rank in ranks]
+        self._dumps.poll(writers)
 
     def _poll(self) -> None:
         try:
@@ -281,9 +304,21 @@ def _position(rank: Rank, labels: tuple[str, ...], now: float, offset: float) ->
     yield new_sample(CURRENT_PART, (*labels, part), max(0.0, now - since / 1e9))
 
 
+def _add_flags(parser: FlagGroup) -> None:
+    parser.add_argument(
+        "--collector.train.flight-recorder-directory",
+        dest="collector.train.flight-recorder-directory",
+        action="append",
+        default=None,
+        metavar="DIRECTORY",
+        help="folder of the dumps of PyTorch's Flight Recorder, as in TORCH_FR_DUMP_TEMP_FILE; several times if needed",
+    )
+
+
 COLLECTOR = CollectorSpec(
     name="train",
     help="Training steps, from the rings that ranks write through the client.",
-    families=(*FAMILIES, *BATCH_FAMILIES),
+    families=(*FAMILIES, STACK_INFO, *FLIGHT_RECORDER_FAMILIES, *BATCH_FAMILIES),
     build=TrainCollector,
+    add_flags=_add_flags,
 )

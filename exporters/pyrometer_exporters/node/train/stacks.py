@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pyrometer import ring
+from pyrometer_exporters.framework.metrics import Family, Sample
 from pyrometer_exporters.node.train.points import RunKey
 from pyrometer_exporters.node.train.rank import Rank
 from pyrometer_exporters.node.train.rank_exit import lock_holder
@@ -41,6 +42,17 @@ _CLOCK_TICK_SECONDS = 0.02
 MAX_DUMP_BYTES = 256 * 1024
 
 _FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$')
+# Frames of Python's library and of installed packages say where in PyTorch a rank is, not where in the job.
+_INSTALLED = re.compile(r"/lib(?:64)?/python3|/(?:site|dist)-packages/|^<")
+_PLACE = re.compile(r"^.* \((.*):(\d+)\)$")
+
+STACK_INFO = Family(
+    "pyrometer_train_stack_info",
+    "gauge",
+    "1; file and line in the job's own code where a stalled rank is, from its stack trace; only of ranks that allow it "
+    "(stacks=True), while they have stalled.",
+    ("run", "attempt", "rank", "place"),
+)
 
 
 @dataclass
@@ -50,6 +62,7 @@ class _Request:
     at: float
     wall: float
     size: int
+    place: str = ""
 
 
 class Stacks:
@@ -71,6 +84,16 @@ class Stacks:
             if rank.ended_at is None and rank.header.stack_signal > 0 and not recent and _has_stalled(rank, now):
                 self._requests[rank.file.path] = _Request(now, self._clock.wall(), _size(_dump_path(rank)))
                 self._send(rank)
+
+    def samples(self, ranks: list[Rank]) -> Iterator[Sample]:
+        """Yield where in the job's code stalled ranks are."""
+        now = self._clock.monotonic()
+        for rank in ranks:
+            request = self._requests.get(rank.file.path)
+            if request is not None and rank.ended_at is None and _has_stalled(rank, now):
+                request.place = request.place or place_of(main_thread(self._read(rank)))
+                if request.place:
+                    yield STACK_INFO.sample(1, *rank.labels, request.place)
 
     def report(self, ranks: list[Rank]) -> str:
         """Return the latest stacks: for each run the ranks with identical stacks, the smallest group first."""
@@ -198,6 +221,17 @@ def _frames(block: str) -> Iterator[str]:
         frame = _FRAME.match(line)
         if frame:
             yield f"{frame[3]} ({frame[1]}:{frame[2]})"
+
+
+def place_of(frames: tuple[str, ...]) -> str:
+    """Return file and line of the innermost frame of the job's own; of the innermost where all are installed ones.
+
+    >>> place_of(("read (/usr/lib/python3.12/socket.py:717)", "fetch (/job/dataloader.py:88)"))
+    'dataloader.py:88'
+    """
+    places = [found for frame in frames if (found := _PLACE.match(frame))]
+    own = [found for found in places if not _INSTALLED.search(found[1])]
+    return "".join(f"{os.path.basename(found[1])}:{found[2]}"[:128] for found in (own or places)[:1])  # noqa: PTH119
 
 
 def ranges(numbers: list[int]) -> str:

@@ -62,6 +62,23 @@ def test_the_rank_that_others_wait_for_is_named_within_90_seconds(host: Any, ver
     assert set(host.values(found, "pyrometer_nccl_waiting_ranks").values()) == {31}
 
 
+def test_a_text_without_counts_shows_a_standstill_only_where_ranks_differ_and_stay_so(host: Any) -> None:
+    job = Job(DATA_PARALLEL)
+    host.report_rank(4000, 0)
+    with RasServer(RasJob(job, version=(2, 27, 7))) as server:
+        watch = host.watch(server.address)
+        run_on(job, watch, host, 20)
+        assert host.values(watch.latest(), "pyrometer_nccl_standstill_seconds") == {}
+        stop_at_work(job, 21, 20)
+        job.run(2)
+        host.look(watch, 120)
+        found = watch.latest()
+    (standstill,) = host.values(found, "pyrometer_nccl_standstill_seconds").values()
+    (longest,) = host.values(found, "pyrometer_nccl_longest_standstill_seconds").values()
+    assert 60 <= standstill <= 120
+    assert longest == 0, "ten minutes without counts are no pause"
+
+
 def test_the_job_is_joined_to_its_run_and_scheduler(host: Any) -> None:
     job = Job(DATA_PARALLEL)
     host.run_process(4000, "0::/system.slice/slurmstepd.scope/job_4711/step_0/user/task_0")

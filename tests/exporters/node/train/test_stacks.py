@@ -21,7 +21,7 @@ from pyrometer_exporters.node.train import collector as module
 from pyrometer_exporters.node.train import stacks as stacks_module
 from pyrometer_exporters.node.train.collector import TrainCollector
 from pyrometer_exporters.node.train.points import PointStore
-from pyrometer_exporters.node.train.stacks import Stacks, fold, main_thread, ranges
+from pyrometer_exporters.node.train.stacks import Stacks, fold, main_thread, place_of, ranges
 from pyrometer_exporters.node.train.tracker import Tracker
 from pyrometer_kit.http_message import Request
 
@@ -151,6 +151,19 @@ def test_its_answer_is_what_it_wrote_since(scene: Scene, signals: list[Any]) -> 
     assert "long_ago" not in report
 
 
+def test_where_a_stalled_rank_is_becomes_a_series_until_it_goes_on(scene: Scene, signals: list[Any]) -> None:
+    dump = scene.ring.path.with_suffix(".stacks")
+    scene.look(10)
+    assert list(scene.stacks.samples(scene.tracker.ranks())) == []
+    dump.write_text(DUMP.format("dataloader", 88))
+    assert [one.labels for one in scene.stacks.samples(scene.tracker.ranks())] == [
+        ("llama", "0", "0", "dataloader.py:88")
+    ]
+    scene.ring.step(scene.clock.now, scene.clock.now + 1)
+    scene.look(0.1)
+    assert list(scene.stacks.samples(scene.tracker.ranks())) == []
+
+
 def test_a_loop_that_ticks_is_asked_where_its_pauses_have_names(scene: Scene, signals: list[Any]) -> None:
     scene.ring.slot(ring.STEP_STARTED_SLOT, 0)
     scene.ring.slot(ring.TICKING_SLOT, ring.NAMED)
@@ -257,3 +270,11 @@ def test_a_real_rank_that_hangs(context: Context, folder: Path, monkeypatch: pyt
         process.kill()
     collector.close()
     assert "rank 0:\n  all_reduce (<string>:8)" in report
+
+
+def test_the_place_is_the_jobs_own_innermost_frame() -> None:
+    installed = 'File "/env/lib/python3.12/site-packages/torch/utils/data/dataloader.py", line 700 in __next__'
+    text = f"Current thread 0x1 [python]:\n  {installed}\n" + '  File "/job/dataloader.py", line 88 in fetch\n'
+    assert place_of(main_thread(text)) == "dataloader.py:88"
+    assert place_of(main_thread(f"Current thread 0x1:\n  {installed}\n")) == "dataloader.py:700"
+    assert place_of(()) == ""

@@ -1,0 +1,131 @@
+"""Panels of collectives: the ranks that hung jobs wait for, from NCCL RAS, and bandwidth, from NCCL's Inspector."""
+
+from __future__ import annotations
+
+from pyrometer_dashboards import palette, panels
+from pyrometer_dashboards.common import CLUSTER, NODE_OF_ROW, RUN_IS
+from pyrometer_dashboards.model import Panel, Query, Reading
+
+# The alert's own limits are between a minute and 15: below the first it is a step, a checkpoint, a validation.
+_STANDS = [(None, palette.QUIET), (60, palette.WATCH), (480, palette.WORST)]
+_OF_BEST = [(None, palette.WORST), (0.6, palette.BAD), (0.85, palette.WATCH), (0.95, palette.QUIET)]
+_STANDSTILL = "max by (cluster, run, job_id) (pyrometer_nccl_standstill_seconds{%s}) > 30"
+_AWAITED = "max by (run, job_id, node, gpu, rank, state, certain) (rank:pyrometer_nccl_rank_behind:named{%s})"
+
+
+def standing_jobs() -> Panel:
+    """Return the jobs of the cluster of which no rank launches a collective."""
+    return panels.table(
+        "Jobs that launch no collective",
+        Reading(
+            "How long no rank of a job has launched a collective, from NCCL RAS, where that is more than 30 s.",
+            "'all go on', or a minute or two while a checkpoint is saved.",
+            "The table beside it has the rank that the job waits for.",
+            "NcclHang",
+        ),
+        [Query(_STANDSTILL % CLUSTER, instant=True, table=True)],
+        {"run": "run", "job_id": "job", "Value": "for"},
+        unit="s",
+        steps=_STANDS,
+        sort="for",
+        fields={"for": panels.coloured() | {"custom.width": 90}},
+        no_value="all go on",
+        span=8,
+    )
+
+
+def awaited_ranks(run: str = CLUSTER, *, span: int = 8) -> Panel:
+    """Return the ranks that a collective waits for."""
+    return panels.table(
+        "Ranks that a collective waits for",
+        Reading(
+            "Ranks that have launched fewer collectives than those that wait for them, or whose process is silent, "
+            "from NCCL RAS: only while nothing moves. By how many they are behind; 'certain: no' where another rank "
+            "could be meant as well.",
+            "'none'.",
+            "Open the node of the row: its GPU, its kernel log, /stacks of its exporter.",
+            "NcclHang",
+        ),
+        [Query(f"topk(20, {_AWAITED % run})", instant=True, table=True)],
+        {"node": "node", "gpu": "gpu", "rank": "rank", "state": "state", "certain": "certain", "Value": "behind"},
+        unit="locale",
+        steps=[(None, palette.WORST)],
+        sort="behind",
+        link=NODE_OF_ROW,
+        fields={"behind": panels.coloured() | {"custom.width": 90}},
+        no_value="none",
+        span=span,
+    )
+
+
+def lost_bandwidth() -> Panel:
+    """Return the kinds of collectives of the cluster that move least of what they once moved."""
+    return panels.table(
+        "Collectives below their best bandwidth",
+        Reading(
+            "Bandwidth of the median rank over 5 minutes, as a share of what a tenth of the last day exceeded, for "
+            "each communicator size, collective and class of size, from NCCL's Inspector. The ten worst below 95 %.",
+            "'none', also where no Inspector runs.",
+            "One run: Fabric, its nodes' links. All runs: a switch of the upper tier.",
+            "NcclBandwidthDropped",
+        ),
+        [
+            Query(
+                f"bottomk(10, comm:pyrometer_nccl_bus_bandwidth:per_best1d{{{CLUSTER}}} < 0.95)",
+                instant=True,
+                table=True,
+            )
+        ],
+        {"run": "run", "collective": "collective", "comm_ranks": "ranks", "size_class": "size", "Value": "of its best"},
+        unit="percentunit",
+        steps=_OF_BEST,
+        sort="of its best",
+        falling=False,
+        fields={"of its best": panels.coloured() | {"decimals": 0, "custom.width": 100}},
+        no_value="none",
+        span=8,
+    )
+
+
+def standstill() -> Panel:
+    """Return for how long no rank of the run has launched a collective, over time."""
+    return panels.lines(
+        "No collective launched for",
+        Reading(
+            "For how long no rank of the run has launched a collective, from NCCL RAS.",
+            "0; peaks of a checkpoint's length.",
+            "A slope that goes on is a hang: the table beside it names the rank.",
+            "NcclHang",
+        ),
+        [Query(f"max(pyrometer_nccl_standstill_seconds{{{RUN_IS}}})", "standstill")],
+        unit="s",
+        limits=(0, None),
+        custom={"axisSoftMax": 60},
+        overrides=[panels.fixed("standstill", palette.BAD, lineWidth=2)],
+        no_value="no RAS",
+        span=7,
+    )
+
+
+def bandwidth() -> Panel:
+    """Return the bandwidth of the run's collectives over time."""
+    return panels.lines(
+        "Bandwidth of collectives, median rank",
+        Reading(
+            "Bus bandwidth of the median rank over 5 minutes, for each communicator size, collective and class of "
+            "size, from NCCL's Inspector.",
+            "constant lines; communicators within a node (NVLink) far above those between nodes.",
+            "All lines between nodes fall: the network. One rank comes late: NcclStraggler names it.",
+            "NcclBandwidthDropped",
+        ),
+        [
+            Query(
+                f"comm:pyrometer_nccl_bus_bandwidth:median5m{{{RUN_IS}}}",
+                "{{collective}} {{size_class}}, {{comm_ranks}} ranks",
+            )
+        ],
+        unit="Bps",
+        limits=(0, None),
+        no_value="no Inspector",
+        span=8,
+    )

@@ -1,0 +1,168 @@
+"""The latest collectives of this node's ranks, from the dumps that PyTorch's Flight Recorder writes when a job hangs.
+
+A dump is a pickle from a job: a process of its own reads it, which builds plain values only and ends on its own. All
+ranks' dumps are joined where all are known, in the alerting service. A sample line::
+
+    pyrometer_train_flight_recorder_collective{run="llama",attempt="0",rank="2",group="2",group_name="tensor",
+        group_ranks="2",collective="nccl:all_reduce",state="finished",place="train.py:21 in train"} 5
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pyrometer_exporters.framework.metrics import Down, Family, Sample
+from pyrometer_exporters.framework.outcome import reason_of
+
+POLL_SECONDS = 10.0
+# A dump of megabytes takes a moment to be written.
+SETTLED_SECONDS = 2.0
+READ_SECONDS = 120.0
+"""How long the reading of a node's dumps may take; that of 8 ranks with 2,000 collectives each takes a few seconds."""
+MOST_DUMPS = 64
+MOST_ANSWER_BYTES = 8 * 1024 * 1024
+MOST_DOWNS = 8
+_NAME = re.compile(r"(\d{1,7})(?:\.json)?$")
+
+_RANK = ("run", "attempt", "rank")
+DUMP = Family(
+    "pyrometer_train_flight_recorder_dump_timestamp_seconds",
+    "gauge",
+    "When PyTorch's Flight Recorder wrote the rank's dump, in --collector.train.flight-recorder-directory.",
+    _RANK,
+)
+COLLECTIVE = Family(
+    "pyrometer_train_flight_recorder_collective",
+    "gauge",
+    "Number of the rank's latest collective in a group, from its Flight Recorder dump; state is finished or waiting, "
+    "place is where in the job's code. A send or receive that it waits in has no group.",
+    (*_RANK, "group", "group_name", "group_ranks", "collective", "state", "place"),
+)
+FLIGHT_RECORDER_FAMILIES = (DUMP, COLLECTIVE)
+
+
+class Writer(NamedTuple):
+    """A rank of this node: the labels of its series, its user, and when it began, in Unix seconds."""
+
+    labels: tuple[str, ...]
+    uid: int
+    began: float
+
+
+class _Dump(NamedTuple):
+    path: str
+    writer: Writer
+    written: float
+    size: int
+
+
+Describe = Callable[[Sequence[str]], Iterable[str]]
+"""Return the lines that ``pyrometer._describe_dumps`` prints of some files."""
+
+
+def describe(paths: Sequence[str]) -> Iterable[str]:
+    """Read dumps in a process of its own.
+
+    Raises:
+        OSError: it can't be started.
+        TimeoutError: it took too long.
+    """
+    command = [sys.executable, "-m", "pyrometer._describe_dumps", *paths]
+    try:
+        # From the root folder: whatever Python finds in the current one, it imports.
+        done = subprocess.run(
+            command, cwd="/", stdin=subprocess.DEVNULL, capture_output=True, timeout=READ_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        msg = f"reading {len(paths)} dumps took more than {READ_SECONDS:.0f} s"
+        raise TimeoutError(msg) from None
+    return done.stdout[:MOST_ANSWER_BYTES].decode("utf-8", "replace").splitlines()
+
+
+class FlightRecorder:
+    """Follows the dumps in some directories. :meth:`poll` is for one thread, :meth:`samples` for any."""
+
+    def __init__(self, directories: Sequence[Path], wall: Callable[[], float], describe: Describe = describe) -> None:
+        self._directories = list(dict.fromkeys(directories))
+        self._wall = wall
+        self._describe = describe
+        self._known: dict[_Dump, dict[str, Any]] = {}
+        self._downs: list[Down] = []
+
+    def poll(self, writers: Iterable[Writer]) -> None:
+        """Read the dumps that these ranks have written since they began, each once."""
+        self._downs = []
+        by_rank: dict[str, list[Writer]] = {}
+        for writer in writers:
+            by_rank.setdefault(writer.labels[-1], []).append(writer)
+        found = [dump for directory in self._directories for dump in self._find(directory, by_rank)]
+        found = sorted(found, key=lambda dump: -dump.written)[:MOST_DUMPS]
+        known = {dump: self._known[dump] for dump in found if dump in self._known}
+        new = {dump.path: dump for dump in found if dump not in known}
+        if new:
+            known.update(self._read(new))
+        self._known = known
+
+    def samples(self) -> Iterator[Sample | Down]:
+        """Yield what the dumps hold."""
+        downs = list(self._downs)
+        seen: set[tuple[str, ...]] = set()
+        for dump, described in self._known.items():
+            if "error" in described:
+                downs.append(Down(dump.path, "malformed", str(described["error"])))
+            elif dump.writer.labels not in seen:
+                seen.add(dump.writer.labels)
+                yield DUMP.sample(dump.written, *dump.writer.labels)
+                yield from _collectives(dump.writer.labels, described)
+        yield from downs[:MOST_DOWNS]
+
+    def _find(self, directory: Path, by_rank: Mapping[str, Sequence[Writer]]) -> Iterator[_Dump]:
+        try:
+            with os.scandir(directory) as entries:
+                for entry in entries:
+                    number = _NAME.search(entry.name)
+                    mine = by_rank.get(str(int(number[1])), ()) if number else ()
+                    if mine:
+                        yield from self._dump_of(entry, mine)
+        except OSError as error:
+            self._downs.append(Down(str(directory), reason_of(error), str(error)))
+
+    def _dump_of(self, entry: os.DirEntry[str], writers: Sequence[Writer]) -> Iterator[_Dump]:
+        with contextlib.suppress(OSError):
+            status = entry.stat(follow_symlinks=False)
+            mine = [one for one in writers if one.uid == status.st_uid and one.began <= status.st_mtime]
+            settled = self._wall() - status.st_mtime >= SETTLED_SECONDS
+            if stat.S_ISREG(status.st_mode) and mine and settled:
+                yield _Dump(entry.path, max(mine, key=lambda one: one.began), status.st_mtime, status.st_size)
+
+    def _read(self, new: Mapping[str, _Dump]) -> dict[_Dump, dict[str, Any]]:
+        """Return what was read, or an error for each file that was not: none is read again before it changes."""
+        found = {dump: {"error": "reading it was given up"} for dump in new.values()}
+        try:
+            lines = self._describe(list(new))
+        except OSError as error:
+            return {dump: {"error": str(error)} for dump in new.values()}
+        for line in lines:
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                described = json.loads(line)
+                found[new[described["file"]]] = described
+        return found
+
+
+def _collectives(labels: tuple[str, ...], described: Mapping[str, Any]) -> Iterator[Sample]:
+    for one in described["latest"]:
+        ranks = str(one["ranks"] or "")
+        state = "finished" if one["finished"] else "waiting"
+        own = one["group"], one["name"], ranks, one["collective"], state, one["place"]
+        yield COLLECTIVE.sample(one["sequence"], *labels, *own)
+    if described["in_p2p"]:
+        yield COLLECTIVE.sample(0, *labels, "", "", "", "send or receive", "waiting", "")
