@@ -1,4 +1,4 @@
-"""Play a month of a cluster of 511 nodes, its planned life and its faults: who is woken for nothing, who is not woken.
+"""Play a month of a cluster of 511 nodes, its planned life and its faults; count unjust alerts and unheard faults.
 
 Run: .venv/bin/python benchmarks/bench_month.py [--sample 64] [--faults 100] [--seed 1]
 
@@ -43,7 +43,7 @@ REPAIRED, SWITCHED, RENAMED = 1 / 7, 1 / 10, 1 / 20
 
 
 class Heard(NamedTuple):
-    """A fault: the alert that has to tell it, of which node, and how long after it at the latest."""
+    """A fault: the alert that must report it, of which node, and how long after it at the latest."""
 
     alert: str
     node: str

@@ -2,8 +2,7 @@
 
     python tools/secret_scan.py        # one line per finding, without the secret; exit status 1 if there is any
 
-Patterns are those of tokens that can be told by their form. What is meant to look like one says so: a token that has
-``fake``, ``test`` or ``none`` in it, or a key that a test makes.
+Patterns match tokens of a known form. A token of a test has ``fake``, ``test`` or ``none`` in it, or is made by the test.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class Breaker:
         return self._open_until
 
     def record(self, failure: SlackFailure, now: float) -> None:
-        """Note a failed call: one that Slack itself answered with an error shows that it is there."""
+        """Note a failed call: an error that Slack itself returned shows that it answers."""
         if failure.trouble not in (Trouble.SAFE, Trouble.AMBIGUOUS):
             self.close()
             return

@@ -5,7 +5,7 @@
 over all batches since the drop began, each with its own MFU and duration. Time between two batches in which nothing ran
 counts in full. Batches tagged checkpoint, eval, warmup, ramp or restart are left out on both sides: they would have
 been needed anyway. A batch above the expected MFU counts against the loss, so that noise does not add up. The last ten
-minutes are counted anew each time: batches that come late take back what was counted while they were missing.
+minutes are counted again each time: batches that come late take back what was counted while they were missing.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def stalls(incident: Incident) -> bool:
 
 
 def onset_without_a_fall(questions: Questions) -> float | None:
-    """Return since when a run stands or stalls again and again, which no level of its MFU shows; None otherwise.
+    """Return since when a run is stopped or stalls again and again, which no level of its MFU shows; None otherwise.
 
     Raises:
         PrometheusError: a query failed.
@@ -108,7 +108,7 @@ def stalls_since(questions: Questions) -> float | None:
 
 
 def stopped_at(questions: Questions) -> float | None:
-    """Return when a run that stands should have ended the step that never ended; None while it moves.
+    """Return when a stopped run should have ended the step that never ended; None while it moves.
 
     Raises:
         PrometheusError: a query failed.

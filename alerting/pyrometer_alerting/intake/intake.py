@@ -30,9 +30,9 @@ OUR_RECEIVER, OUR_ALERT = "receiver:", "heard:"
 _REPLY_EVENTS = frozenset(
     {"reopened", "resumed", "again", "worse", "joined", "resolved"}
 )  # events that get a reply; all others only edit
-# An edit that nobody waits for comes so long after the last call on the message: alerts come and go while a trouble
-# lasts, and more than six calls in ten minutes are noise. A trouble that spreads is told of the sooner the younger it
-# is, after 5 s, 15 s, 45 s, ...; a run's message tells of its cause, which the diagnosis has shown at once.
+# Seconds between the last call on a message and an edit that nobody waits for: alerts come and go while a fault lasts,
+# and more than six calls in ten minutes are noise. Alerts that join a young incident edit its message sooner: after 5 s,
+# 15 s, 45 s, ...; the cause of a run's incident is edited in at once, by the diagnosis.
 MEMBERS_SECONDS, LEAST_GROWN_SECONDS = 300.0, 5.0
 
 

@@ -126,7 +126,7 @@ class Diagnosis:
 
     @property
     def lead(self) -> tuple[str, str, bool]:
-        """The part that is blamed first and what kind of trouble it has, if any is, and whether the run stands."""
+        """The part that is blamed first and what kind of trouble it has, if any is, and whether the run is stopped."""
         part, family = (self.causes[0].part, self.causes[0].family) if self.names_cause else ("", "")
         return part, family, self.shape is not None and self.shape.kind == "stopped"
 

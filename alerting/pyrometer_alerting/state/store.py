@@ -301,7 +301,7 @@ class Store:
             self._database.check()
 
     def probe(self, now: float) -> None:
-        """Write something, unless a change is under way, which shows by itself whether it can be written.
+        """Write something, unless a change is under way, whose commit shows whether it can be written.
 
         Raises:
             StoreError: nothing can be written.

@@ -1,4 +1,4 @@
-"""When a trouble began that no fall of the MFU shows: a run that stands, a run that stalls now and then."""
+"""When a trouble began that no fall of the MFU shows: a stopped run, a run that stalls now and then."""
 
 from __future__ import annotations
 
