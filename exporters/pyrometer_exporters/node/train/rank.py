@@ -90,7 +90,7 @@ class Rank:
         return self.key if self.meta.reporting else (*self.key, LOSS)
 
     def release(self) -> None:
-        """Close the file and let go of the process."""
+        """Close the file and release the process."""
         self.file.close()
         if self.process is not None:
             self.process.close()
@@ -120,7 +120,7 @@ def choose_loss_ranks(ranks: Iterable[Rank]) -> None:
         if found:
             chosen = min(found, key=lambda rank: int(rank.meta.rank))
             chosen.reports_loss = True
-            # What the one before it has served of the same steps is not served again.
+            # The one before it has served the losses of the same steps.
             if all(rank.last_end <= chosen.header.created for rank in losses):
                 chosen.next_record = 0
 

@@ -48,7 +48,7 @@ class HeldProcess:
         return words_of(status) if mask & _EXIT else ""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Release it."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
