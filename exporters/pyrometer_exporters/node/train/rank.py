@@ -81,7 +81,7 @@ class Rank:
 
     @property
     def reports(self) -> bool:
-        """Whether its batches are served: all of them, or their losses."""
+        """Return whether its batches, or their losses alone, are served."""
         return self.meta.reporting or self.reports_loss
 
     @property

@@ -117,7 +117,7 @@ SITUATIONS = [
         begin=lambda site: site.after(900, lambda: site.train(step=480)),
         lasts=20 * MINUTE,
     ),
-    of_run("an elastic run loses a node and goes on without it", *after(elastic), beside=AWAY),
+    of_run("an elastic run loses a node and continues without it", *after(elastic), beside=AWAY),
     of_run(
         "the loss of one batch is not a number",
         begin=pipeline(not_a_number_from(LAST_GOOD_STEP + 1, LAST_GOOD_STEP + 2)),
