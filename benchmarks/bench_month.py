@@ -1,4 +1,4 @@
-"""Play a month of a cluster of 511 nodes, its planned life and its faults; count unjust alerts and unheard faults.
+"""Play a month of a cluster of 511 nodes, its planned life and its faults: who is woken for nothing, who is not woken.
 
 Run: .venv/bin/python benchmarks/bench_month.py [--sample 64] [--faults 100] [--seed 1]
 
@@ -6,7 +6,7 @@ The month is drawn for all 511 nodes: each is rebooted once and gets one new dri
 drained and repaired, one in ten has a port switched off and on, one in twenty a card renamed, runs end, pause and are
 restarted; power is lost twice, for 256 nodes at the same moment.
 
-What is played of it: the whole life of ``--sample`` nodes, each event in full, by the real collectors on a virtual
+It plays the whole life of ``--sample`` nodes, each event in full, by the real collectors on a virtual
 clock, in windows of up to 16 nodes that are worked on at the same time as in a rolling upgrade, 8 ports each (4 nodes
 with 8 GPUs each in a driver's upgrade). Both losses of power at 511 nodes with one port each, of which 2 are simulated
 and 509 show what these show: promtool takes no query of more than 10,000 samples. Faults are played eight at a time,
@@ -43,7 +43,7 @@ REPAIRED, SWITCHED, RENAMED = 1 / 7, 1 / 10, 1 / 20
 
 
 class Heard(NamedTuple):
-    """A fault: the alert that must report it, of which node, and how long after it at the latest."""
+    """A fault: the alert that has to report it, of which node, and how long after it at the latest."""
 
     alert: str
     node: str

@@ -2,7 +2,7 @@
 
     python tools/secret_scan.py        # one line per finding, without the secret; exit status 1 if there is any
 
-Patterns match tokens of a known form. A token of a test has ``fake``, ``test`` or ``none`` in it, or is made by the test.
+Patterns match tokens of a known form. A token of a test has ``fake``, ``test`` or ``none`` in it, or is made by it.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
@@ -35,6 +36,31 @@ def expression(board: str, title: str, query: int = 0, **variables: str) -> str:
     (one,) = [each for each in finding.panels(found) if each["title"] == title]
     values = {"cluster": "c1", "node": "gpu-042", **builtin_variables(600), **variables}
     return interpolate(finding.targets(one)[query]["expr"], values)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """The answer that a panel must give: one series, no other.
+
+    Attributes:
+        beyond: appended to the expression, such as what the panel's colours call bad.
+        query: which of the panel's queries.
+        at: when it is asked.
+    """
+
+    board: str
+    title: str
+    labels: str
+    value: float
+    beyond: str = ""
+    variables: dict[str, str] = field(default_factory=dict)
+    query: int = 0
+    at: str = "20m"
+
+    def asked(self) -> str:
+        """The panel's own expression."""
+        expr = expression(self.board, self.title, self.query, **self.variables)
+        return f"({expr}) {self.beyond}" if self.beyond else expr
 
 
 def where(node: str) -> str:

@@ -6,40 +6,13 @@ The panel's own expression runs over the project's own rules, in promtool.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from dashboards_planted import NODES, Series, answer, expression, healthy, where
+from dashboards_planted import NODES, Series, Shown, answer, expression, healthy, where
 
 from pyrometer_dashboards.interpolation import interpolate
 from pyrometer_dashboards.main import rendered
-
-
-@dataclass(frozen=True)
-class Shown:
-    """The answer that a panel must give: one series, no other.
-
-    Attributes:
-        beyond: appended to the expression, such as what the panel's colours call bad.
-        query: which of the panel's queries.
-        at: when it is asked.
-    """
-
-    board: str
-    title: str
-    labels: str
-    value: float
-    beyond: str = ""
-    variables: dict[str, str] = field(default_factory=dict)
-    query: int = 0
-    at: str = "20m"
-
-    def asked(self) -> str:
-        """The panel's own expression."""
-        expr = expression(self.board, self.title, self.query, **self.variables)
-        return f"({expr}) {self.beyond}" if self.beyond else expr
-
 
 GPU = 'cluster="c1", node="gpu-042", gpu="3"'
 PORT = 'cluster="c1", node="gpu-042", device="mlx5_3", port="1"'

@@ -31,8 +31,8 @@ _REPLY_EVENTS = frozenset(
     {"reopened", "resumed", "again", "worse", "joined", "resolved"}
 )  # events that get a reply; all others only edit
 # Seconds between the last call on a message and an edit that nobody waits for: alerts come and go while a fault lasts,
-# and more than six calls in ten minutes are noise. Alerts that join a young incident edit its message sooner: after 5 s,
-# 15 s, 45 s, ...; the cause of a run's incident is edited in at once, by the diagnosis.
+# and more than six calls in ten minutes are noise. Alerts that join a young incident edit its message sooner: after 5,
+# 15, 45 s and so on; the cause of a run's incident is edited in at once, by the diagnosis.
 MEMBERS_SECONDS, LEAST_GROWN_SECONDS = 300.0, 5.0
 
 

@@ -81,7 +81,7 @@ class Rank:
 
     @property
     def reports(self) -> bool:
-        """True if its batches are served: all of them, or their losses."""
+        """Return whether its batches, or their losses alone, are served."""
         return self.meta.reporting or self.reports_loss
 
     @property
@@ -120,7 +120,7 @@ def choose_loss_ranks(ranks: Iterable[Rank]) -> None:
         if found:
             chosen = min(found, key=lambda rank: int(rank.meta.rank))
             chosen.reports_loss = True
-            # Steps that the attempt before it has served are not served again.
+            # The one before it has served the losses of the same steps.
             if all(rank.last_end <= chosen.header.created for rank in losses):
                 chosen.next_record = 0
 

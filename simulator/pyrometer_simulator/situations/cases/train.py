@@ -35,7 +35,7 @@ def restart(after: float, nodes: slice = slice(None)) -> Action:
 
 
 def elastic(site: Site) -> None:
-    """Lose a node; half a minute later the run continues on the others."""
+    """Lose a node; half a minute later the run goes on without it."""
     lost = site.nodes[1]
     lost.shut_down(crash=True)
     site.run.lose(lost)
@@ -117,7 +117,7 @@ SITUATIONS = [
         begin=lambda site: site.after(900, lambda: site.train(step=480)),
         lasts=20 * MINUTE,
     ),
-    of_run("an elastic run loses a node and continues on the others", *after(elastic), beside=AWAY),
+    of_run("an elastic run loses a node and continues without it", *after(elastic), beside=AWAY),
     of_run(
         "the loss of one batch is not a number",
         begin=pipeline(not_a_number_from(LAST_GOOD_STEP + 1, LAST_GOOD_STEP + 2)),
