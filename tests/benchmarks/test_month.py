@@ -1,4 +1,4 @@
-"""What the benchmark of a month counts as unjust, and as not heard."""
+"""The benchmark of a month counts unjust alerts, and faults that were not heard."""
 
 from __future__ import annotations
 
