@@ -1,4 +1,4 @@
-"""The benchmark of a month counts unjust alerts and faults that nobody heard."""
+"""The benchmark of a month counts unjust alerts, and faults that were not heard."""
 
 from __future__ import annotations
 

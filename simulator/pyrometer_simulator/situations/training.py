@@ -18,7 +18,7 @@ from pyrometer._run import Run
 from pyrometer._settings import Settings, describe
 from pyrometer_simulator.situations.host import Host
 
-# A model of 8 billion parameters: 6 FLOPs per parameter and token.
+# A model of 8 billion parameters has 6 FLOPs per parameter and token.
 FLOPS_PER_TOKEN = 48e9
 TOKENS_PER_GPU_SECOND = 9000
 RANKS_PER_NODE = 8

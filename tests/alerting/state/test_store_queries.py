@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from alerting_fakes import START, alert, training_incident
 
-from pyrometer_alerting.state.store import MAX_LISTED, SCHEMA_VERSION, Store, StoreError, Transaction
+from pyrometer_alerting.state.schema import SCHEMA_VERSION
+from pyrometer_alerting.state.store import MAX_LISTED, Store, StoreError, Transaction
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ def restart(after: float, nodes: slice = slice(None)) -> Action:
 
 
 def elastic(site: Site) -> None:
-    """Lose a node; half a minute later the run goes on without it."""
+    """Lose a node; half a minute later the run continues without it."""
     lost = site.nodes[1]
     lost.shut_down(crash=True)
     site.run.lose(lost)
