@@ -129,7 +129,7 @@ test-systems: $(STAMP)
 	@echo ">> demo and smoke tests in chroots"; $(BIN)/python -m pyrometer_simulator.systems $(SYSTEMS_FLAGS)
 
 e2e: stack
-	@echo ">> end-to-end scenario"; $(BIN)/pytest -m "e2e and not compose"
+	@echo ">> end-to-end scenario"; $(BIN)/pytest -m "e2e and not compose" --numprocesses=2 --dist=loadgroup
 
 test-recipes: stack
 	@echo ">> recipes of CONTRIBUTING.md"; $(BIN)/pytest -m recipes tests/docs

@@ -23,13 +23,17 @@ import yaml
 from pyrometer_dashboards.interpolation import builtin_variables, interpolate
 from pyrometer_dashboards.lint import finding
 from pyrometer_dashboards.main import rendered
+from pyrometer_exporters.framework.metrics import Family
+from pyrometer_exporters.node.nccl.families import RANK_BEHIND, STANDSTILL
+from pyrometer_exporters.node.nccl.inspector import BANDWIDTH
 from pyrometer_simulator.fleet import training_metrics
 from pyrometer_simulator.fleet.feed import Feed
 from pyrometer_simulator.fleet.plan import Plan, planted
-from pyrometer_simulator.http_server import HttpServer
+from pyrometer_simulator.http_server import HttpServer, Request, Responder, Response
 from pyrometer_simulator.stack import StackError, find_stack
 from pyrometer_simulator.stack.prometheus import running
 
+pytestmark = pytest.mark.xdist_group("real-prometheus")
 RULES = Path(__file__).parents[2] / "alert_rules"
 NODES = 9
 # Windows of two minutes have to fill; on a busy machine rules come late.
@@ -47,13 +51,42 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     soon = pytest.MonkeyPatch()
     # By default one comes every 20 minutes, and few tests would see it.
     soon.setattr(training_metrics, "CHECKPOINT_SECONDS", 60)
-    server = HttpServer(Feed(_plan(time.time() + 8)).respond)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    with running(stack.prometheus, lambda port: _configure(folder, server.server_port, port), folder / "log") as url:
+    servers = [HttpServer(Feed(_plan(time.time() + 8)).respond), HttpServer(_collectives(time.time()))]
+    for server in servers:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+    feed, nccl = (server.server_port for server in servers)
+    with running(stack.prometheus, lambda port: _configure(folder, feed, nccl, port), folder / "log") as url:
         yield url
-    server.shutdown()
-    server.server_close()
+    for server in servers:
+        server.shutdown()
+        server.server_close()
     soon.undo()
+
+
+def _collectives(since: float) -> Responder:
+    """Answer with a run whose collectives lose bandwidth after half a minute and that waits for a rank all the time."""
+    job = {"run": "moe-1t", "job_id": "4711"}
+    behind = {"comm": "0x1", "rank": "3", "host": "10.0.0.42", "gpu": "3", "state": "behind", "certain": "yes"}
+    kind = {"comm_ranks": "32", "comm_nodes": "4", "collective": "AllReduce", "size_class": "16-256MiB"}
+
+    def respond(_: Request) -> Response:
+        age = time.time() - since
+        samples = (
+            (STANDSTILL, job, 30 + age),
+            (RANK_BEHIND, job | behind, 1),
+            (BANDWIDTH, job | kind | {"stat": "median"}, 350e9 if age < 30 else 100e9),
+        )
+        return Response("".join(_line(*sample) for sample in samples).encode(), content_type="text/plain")
+
+    return respond
+
+
+def _line(family: Family, labels: dict[str, str], value: float) -> str:
+    assert set(labels) == set(family.labels)
+    everywhere = {"cluster": "atlas", "node": "gpu-001"}
+    return f"{family.name}{{{','.join(f'{k}={v!r}' for k, v in (everywhere | labels).items())}}} {value}\n".replace(
+        "'", '"'
+    )
 
 
 def _plan(since: float) -> Plan:
@@ -62,7 +95,7 @@ def _plan(since: float) -> Plan:
     return Plan(nodes=NODES, named=("lovelace",), faults=faults, line=2)
 
 
-def _configure(folder: Path, feed: int, port: int) -> list[str]:
+def _configure(folder: Path, feed: int, nccl: int, port: int) -> list[str]:
     """Our rules at a second's pace: their windows of minutes would else take minutes to fill. Prometheus's flags."""
     (folder / "rules").mkdir(exist_ok=True)
     for path in RULES.glob("*.rules.yaml"):
@@ -74,7 +107,9 @@ def _configure(folder: Path, feed: int, port: int) -> list[str]:
         (folder / "rules" / path.name).write_text(text)
     targets = {"honor_labels": True, "static_configs": [{"targets": [f"127.0.0.1:{feed}"]}]}
     own = {"job_name": "prometheus", "static_configs": [{"targets": [f"127.0.0.1:{port}"]}]}
-    jobs = [{"job_name": "feed", **targets}, {"job_name": "batches", "metrics_path": "/batches", **targets}, own]
+    collectives = {"job_name": "nccl", "honor_labels": True, "static_configs": [{"targets": [f"127.0.0.1:{nccl}"]}]}
+    batches = {"job_name": "batches", "metrics_path": "/batches", **targets}
+    jobs = [{"job_name": "feed", **targets}, batches, collectives, own]
     timing = {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"}
     whole = {"global": timing, "rule_files": ["rules/*.yaml"], "scrape_configs": jobs}
     (folder / "prometheus.yaml").write_text(yaml.safe_dump(whole))
