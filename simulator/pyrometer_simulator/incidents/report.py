@@ -91,7 +91,7 @@ def _kinds(scores: Sequence[Score], sources: dict[str, str]) -> Iterator[str]:
 
 
 def _messages(scores: Sequence[Score]) -> Iterator[str]:
-    yield "### Ten messages"
+    yield "### Messages"
     yield ""
     yield "As they stood in the channel a minute after the first alert on the run, as plain text."
     for kind in SHOWN:
