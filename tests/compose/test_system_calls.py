@@ -90,7 +90,8 @@ def calls_of(program: str, folder: Path) -> set[str]:
         finally:
             process.terminate()
             process.wait(60)
-    until(lambda: f"{process.pid} +++ exited" in log.read_text(errors="replace"))
+    ended = re.compile(rf"^{process.pid} +\+\+\+ exited", re.MULTILINE)  # short numbers are padded
+    until(lambda: ended.search(log.read_text(errors="replace")))
     return set(re.findall(r"^\d+ +(\w+)\(", log.read_text(errors="replace"), re.MULTILINE))
 
 
