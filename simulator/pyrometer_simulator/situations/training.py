@@ -118,6 +118,10 @@ class SimulatedRun:
         """Enter a part after the step under way, on all ranks, for so many seconds: a checkpoint, an evaluation."""
         self._part = part, seconds
 
+    def diverge(self) -> None:
+        """Let the loss be no number from now on."""
+        self._loss = lambda _: math.nan
+
     def hang(self, culprit: int, part: str = "forward") -> None:
         """Let one rank hang; the others come to the next collective two seconds later, and wait."""
         self._turn += 1
