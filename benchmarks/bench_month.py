@@ -119,8 +119,9 @@ def reboot(chance: random.Random) -> Action:
 
 
 def rolling_reboots(chance: random.Random, nodes: int, *, small: bool = False) -> Window:
-    events = [(300 + chance.uniform(0, 300), number, reboot(chance)) for number in range(nodes)]
-    return Window("reboots, rolling", events, nodes=nodes, hardware=nic.SMALL if small else NICS)
+    window = Window("reboots, rolling", nodes=nodes, hardware=nic.SMALL if small else NICS)
+    window.events += [(300 + chance.uniform(0, 300), number, reboot(chance)) for number in range(nodes)]
+    return window
 
 
 def upgrade(chance: random.Random, nodes: int, *, small: bool = False) -> Window:
@@ -261,7 +262,7 @@ def judged(window: Window, fired: list[Fired], interval: int) -> tuple[list[str]
 
 
 class Played(NamedTuple):
-    """What came of a window."""
+    """One window: the unjust alerts, the faults that were not heard, and its CPU seconds."""
 
     kind: str
     nodes: int

@@ -97,13 +97,13 @@ def _rest(store: Store) -> None:
 
 @dataclass(frozen=True)
 class Cost:
-    """What one query takes at least: of the CPU, and by the clock, in seconds."""
+    """The least that one query takes of the CPU, and by the clock, in seconds."""
 
     cpu: float
     clock: float
 
     def least(self, other: Cost) -> Cost:
-        """Return the lesser of both, each by itself."""
+        """Return the lesser of both, CPU and clock each on its own."""
         return Cost(min(self.cpu, other.cpu), min(self.clock, other.clock))
 
 

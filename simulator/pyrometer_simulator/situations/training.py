@@ -139,7 +139,7 @@ class SimulatedRun:
             self._after(rest_after, self.kill_all)
 
     def kill_all(self, how: str = "") -> None:
-        """End all ranks by a signal: nobody knows which unless the kernel tells ``how``."""
+        """End all ranks by a signal: nobody knows which unless the kernel reports ``how``."""
         self._turn += 1
         for rank in self.living:
             rank.die(how)

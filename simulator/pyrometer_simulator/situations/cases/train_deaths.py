@@ -32,7 +32,7 @@ def cancelled(*, told: bool, stubborn: int = 0) -> Action:
     """Return a step that ends all ranks by SIGTERM, and ``stubborn`` of them by SIGKILL half a minute later.
 
     Args:
-        told: whether the kernel tells how a process ended (Linux 6.15 and later).
+        told: whether the kernel reports how a process ended (Linux 6.15 and later).
         stubborn: how many ranks do not end when they are asked to.
     """
 
@@ -57,7 +57,7 @@ def short_runs(site: Site) -> None:
 
 SITUATIONS = [
     of_run(
-        "somebody cancels a run of 16 ranks (scancel), and the kernel tells by which signal",
+        "somebody cancels a run of 16 ranks (scancel), and the kernel reports by which signal",
         (300, cancelled(told=True)),
         lasts=25 * MINUTE,
     ),
