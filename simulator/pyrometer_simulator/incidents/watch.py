@@ -19,10 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from pyrometer_alerting.app.service import WEBHOOK_PATH, Service
+from pyrometer_alerting.deliver.pictures import EVERY_SECONDS, IncidentPictures, PictureUploader
 from pyrometer_alerting.deliver.slack import WebSlack
 from pyrometer_alerting.diagnosis.diagnostician import load_diagnose
 from pyrometer_alerting.model.incident import Diagnosis, Incident
 from pyrometer_alerting.render.messages import Style
+from pyrometer_alerting.state.metrics import Metrics
 from pyrometer_alerting.state.store import Store
 from pyrometer_kit.http_message import Request
 from pyrometer_kit.prometheus import HttpPrometheus, Prometheus, Series
@@ -230,6 +232,11 @@ def _incident_of(args: Mapping[str, Any]) -> str:
     return str(known.get("event_payload", {}).get("incident_id", ""))
 
 
+def _draw(_prometheus: Prometheus, _incident: Incident, _now: float) -> bytes:
+    """Return a picture's first bytes: how it looks is not measured."""
+    return b"\x89PNG\r\n\x1a\n" + bytes(100)
+
+
 class _Bench:
     """The service with its own store and a simulated Slack."""
 
@@ -240,11 +247,24 @@ class _Bench:
         self._slack.up()
         self._store = Store(folder / "store")
         slack = WebSlack(TOKEN, self._slack.url)
-        self._service = Service(self._store, slack, CHANNEL, prometheus=self._present, style=Style(), clock=self.clock)
+        # A workspace without chart blocks: pictures are edits of their own, so it is the one with the most calls.
+        style = Style(charts="picture")
+        self._service = Service(self._store, slack, CHANNEL, prometheus=self._present, style=style, clock=self.clock)
+        courier = self._service.courier
+        self._pictures = IncidentPictures(
+            self._store,
+            PictureUploader(slack, lambda _seconds: None, courier.limits.breaker, self.clock),
+            self._present,
+            charts=style.charts,
+            clock=self.clock,
+            metrics=Metrics(),
+            changed=courier.wake,
+        )
+        self._pictures.load = lambda: _draw
         self._webhook = self._service.routes()[WEBHOOK_PATH]
         self._load = load_diagnose()
         self._seen = 0
-        self.every, self._looked, self._delivered = 0.0, 0.0, 0.0
+        self.every, self._looked, self._delivered, self._pictured = 0.0, 0.0, 0.0, 0.0
         self._last: dict[str, float] = {}
 
     def close(self) -> None:
@@ -262,6 +282,10 @@ class _Bench:
                 self._service.reconciler.step()
                 reconciled = self.clock.now
             waits = [self._diagnoses(), self._deliver_to_slack(), reconciled + RECONCILE_SECONDS - self.clock.now]
+            if self.clock.now - self._pictured >= EVERY_SECONDS:
+                self._pictures.step()
+                self._pictured = self.clock.now
+            waits.append(self._pictured + EVERY_SECONDS - self.clock.now)
             if pending:
                 waits.append(pending[0].at - self.clock.now)
             self.clock.now = min(self.clock.now + max(min(waits), 0.05), until)
