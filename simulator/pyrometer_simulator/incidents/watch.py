@@ -28,6 +28,7 @@ from pyrometer_alerting.state.metrics import Metrics
 from pyrometer_alerting.state.store import Store
 from pyrometer_kit.http_message import Request
 from pyrometer_kit.prometheus import HttpPrometheus, Prometheus, Series
+from pyrometer_simulator.incidents.faults import DisturbedPrometheus, Faults
 from pyrometer_simulator.incidents.rules import Annotations, Firing, body
 from pyrometer_simulator.slack import FakeSlack
 from pyrometer_simulator.slack_channel import RateLimits
@@ -147,6 +148,7 @@ def watch(
     lasts: float,
     ends: float = float("inf"),
     every: float = 0.0,
+    faults: Faults | None = None,
 ) -> Watched:
     """Watch one cluster's incident for some seconds from the first alert on the run; without one it is over at once.
 
@@ -159,6 +161,7 @@ def watch(
         lasts: seconds.
         ends: when the last samples are from; the watch ends there as well.
         every: least seconds between two looks after the first minute; 0 leaves it to the service.
+        faults: how Prometheus is disturbed; None for not at all.
     """
     watched, started = Watched(), time.perf_counter()
     mine = [firing for firing in firings if firing.labels.get("cluster") == cluster and firing.end > begin]
@@ -171,7 +174,7 @@ def watch(
     with tempfile.TemporaryDirectory() as folder:
         clock = VirtualClock(min(deliveries[0].at, first) - 1.0)
         present = PresentPrometheus(prometheus, clock, interval, cluster)
-        bench = _Bench(present, clock, Path(folder), watched)
+        bench = _Bench(present, clock, Path(folder), watched, faults or Faults())
         bench.every = every
         try:
             until = min(first + lasts, ends)
@@ -240,8 +243,11 @@ def _draw(_prometheus: Prometheus, _incident: Incident, _now: float) -> bytes:
 class _Bench:
     """The service with its own store and a simulated Slack."""
 
-    def __init__(self, prometheus: PresentPrometheus, clock: VirtualClock, folder: Path, watched: Watched) -> None:
+    def __init__(
+        self, prometheus: PresentPrometheus, clock: VirtualClock, folder: Path, watched: Watched, faults: Faults
+    ) -> None:
         self._watched, self.clock, self._present = watched, clock, prometheus
+        asked = DisturbedPrometheus(prometheus, clock, faults)
         limits = RateLimits(post_per_second=1000, post_burst=1000, tier3_per_minute=60000, tier3_burst=1000)
         self._slack = FakeSlack(channel_names=[CHANNEL], token=TOKEN, limits=limits)
         self._slack.up()
@@ -249,12 +255,12 @@ class _Bench:
         slack = WebSlack(TOKEN, self._slack.url)
         # A workspace without chart blocks: pictures are edits of their own, so it is the one with the most calls.
         style = Style(charts="picture")
-        self._service = Service(self._store, slack, CHANNEL, prometheus=self._present, style=style, clock=self.clock)
+        self._service = Service(self._store, slack, CHANNEL, prometheus=asked, style=style, clock=self.clock)
         courier = self._service.courier
         self._pictures = IncidentPictures(
             self._store,
             PictureUploader(slack, lambda _seconds: None, courier.limits.breaker, self.clock),
-            self._present,
+            asked,
             charts=style.charts,
             clock=self.clock,
             metrics=Metrics(),
