@@ -28,8 +28,6 @@ def times(bench: Bench, seconds: float, step: float = 5.0) -> list[float]:
     return made
 
 
-
-
 def most_in_a_window(made: list[float]) -> int:
     return max(sum(begin <= at < begin + CALLS_SECONDS for at in made) for begin in made)
 
