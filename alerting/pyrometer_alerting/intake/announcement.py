@@ -67,7 +67,7 @@ def _reply(tx: Transaction, change: Change, replies: Replies, routing: Routing, 
 
 
 def _with_its_run(change: Change, now: float) -> float:
-    """Return when to tell of it: later where a run's incident is back and its run is not yet slow again."""
+    """Return when to report it: later where a run's incident is back and its run is not yet slow again."""
     incident: Incident = change.incident
     slow = any(alert.firing and alert.name in RUN_SYMPTOMS for alert in incident.members)
     return now + RUN_FOLLOWS_SECONDS if "reopened" in change.events and incident.run and not slow else now
