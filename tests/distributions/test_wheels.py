@@ -9,7 +9,7 @@ from email.parser import Parser
 from pathlib import Path
 
 import pytest
-from distributions_pythons import PARTS, ROOT, SUPPORTED, find, newest
+from tools.pythons import PARTS, ROOT, SUPPORTED, find, newest
 
 pytestmark = [pytest.mark.wheels, pytest.mark.timeout(600)]
 

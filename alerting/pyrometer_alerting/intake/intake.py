@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from pyrometer_alerting.intake.announcement import announce
 from pyrometer_alerting.intake.webhook import Delivery
 from pyrometer_alerting.model.alert_names import WATCHDOG, is_cause
 from pyrometer_alerting.model.incident import Alert, Incident
@@ -28,13 +28,6 @@ JOIN_SECONDS = 2.0
 WATCHDOG_FACT = "watchdog_last_seen"
 CLUSTER_WATCHDOG = "watchdog:"  # followed by the cluster: each Prometheus has its own heartbeat
 OUR_RECEIVER, OUR_ALERT = "receiver:", "heard:"
-_REPLY_EVENTS = frozenset(
-    {"reopened", "resumed", "again", "worse", "joined", "resolved"}
-)  # events that get a reply; all others only edit
-# Seconds between the last call on a message and an edit that nobody waits for: alerts come and go while a fault lasts,
-# and more than six calls in ten minutes are noise. Alerts that join a young incident edit its message sooner: after 5,
-# 15, 45 s and so on; the cause of a run's incident is edited in at once, by the diagnosis.
-MEMBERS_SECONDS, LEAST_GROWN_SECONDS = 300.0, 5.0
 
 
 @dataclass
@@ -219,25 +212,3 @@ def _read(tx: Transaction, home: str, cache: dict[str, Incident | None]) -> Inci
     if home not in cache:
         cache[home] = tx.incident(home)
     return cache[home]
-
-
-def announce(
-    tx: Transaction, change: Change, replies: Replies, routing: Routing, *, now: float, not_before: float
-) -> None:
-    """Have the message posted or edited, and add a reply for events that deserve one."""
-    incident = change.incident
-    if not incident.is_posted:
-        return
-    if {"opened", *_REPLY_EVENTS} & set(change.events) or not tx.outbox.is_posted(incident.id):
-        tx.outbox.request(incident.id, now, not_before, incident.channel)
-    else:
-        spreads = "grown" in change.events and not incident.wants_diagnosis
-        age = 2 * max(now - incident.received_at, 0.0)
-        spacing = min(max(age, LEAST_GROWN_SECONDS), MEMBERS_SECONDS) if spreads else MEMBERS_SECONDS
-        tx.outbox.refresh(incident.id, now, spacing, incident.channel)
-    for event in change.events:
-        if event in _REPLY_EVENTS:
-            message = replies.event(routing.redacted(incident), event)
-            if event == "worse":  # an edit pings nobody
-                message = replace(routing.with_mentions(message, incident), broadcast=True)
-            tx.outbox.reply(incident.id, json.dumps(vars(message)), now)
