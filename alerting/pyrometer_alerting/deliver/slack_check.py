@@ -10,7 +10,7 @@ from pyrometer_alerting.deliver.slack import ChannelInfo, SlackFailure, WebSlack
 from pyrometer_alerting.model.message import Message
 
 _REINSTALL = "add it under OAuth & Permissions, Bot Token Scopes, then reinstall the app"
-# What Slack answers, and what somebody can do about it (docs.slack.dev/reference/methods, errors of each).
+# The next step for each answer of Slack (docs.slack.dev/reference/methods, errors of each).
 _REMEDIES = {
     "invalid_auth": "copy the Bot User OAuth Token again (OAuth & Permissions)",
     "token_revoked": "reinstall the app and copy its new token",
@@ -35,7 +35,7 @@ class Finding(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """What the configuration needs of Slack.
+    """Say what the configuration needs of Slack.
 
     Attributes:
         channels: names or ids, the service's own first.
