@@ -39,7 +39,7 @@ class SimulatedStatFs:
 
 
 class FileSystems:
-    """What file systems answer.
+    """File systems, as statvfs shows them.
 
     Attributes:
         sizes: by mount point, where they differ from those of a healthy one.

@@ -1,4 +1,4 @@
-"""What a check is, and what it may answer.
+"""Define a check, and the answers that it may give.
 
 A check family is one file in ``subjects/`` with ``CHECKS``, a tuple of :class:`Check`; nothing else has to be touched
 to add one. A check is a function of a :class:`~pyrometer_exporters.node.checks.node.Node` that returns a

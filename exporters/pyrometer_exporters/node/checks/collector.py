@@ -110,7 +110,7 @@ class ChecksCollector:
             yield look.down
 
     def close(self) -> None:
-        """Stop looking; a look that is under way ends by itself."""
+        """Stop looking; a look that is under way ends on its own."""
         self._closed.set()
 
     def look(self) -> None:

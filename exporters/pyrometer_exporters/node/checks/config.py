@@ -11,7 +11,7 @@
         expect: {gpus: 0}
         checks: {gpu_count: off}
 
-The first class whose ``nodes`` matches the node's name is laid over what stands above it.
+The first class whose ``nodes`` matches the node's name is laid over the settings above it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SWITCH = {"on": True, "true": True, "yes": True, "off": False, "false": False, 
 
 @dataclass(frozen=True)
 class Settings:
-    """What the configuration says of one node."""
+    """The configuration, as it holds for one node."""
 
     checks: tuple[Check, ...]
     """Those that are on."""

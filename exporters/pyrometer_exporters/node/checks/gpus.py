@@ -1,4 +1,4 @@
-"""What the driver says of the GPUs, asked once for all checks, each GPU in a thread of its own.
+"""Ask the driver about all GPUs, once for all checks, each GPU in a thread of its own.
 
 For a child process that may be left behind: a thread that hangs in the driver is not waited for.
 """

@@ -1,4 +1,4 @@
-"""What one look at a node leaves for the next: what it has on a healthy day, and which processes were stuck when.
+"""Keep for the next look what a node has on a healthy day, and which processes were stuck since when.
 
 The file is ``checks.json`` in the state folder. Where it can't be written, nothing is learned and nothing else changes.
 """

@@ -117,7 +117,7 @@ class _Lane:
         return self.pipe >= 0
 
     def look(self, *, readable: bool) -> None:
-        """Take what the child has written; go on without it where it is late."""
+        """Take what the child has written; continue without it where it is late."""
         if readable:
             data = os.read(self.pipe, 65536)
             self._take(data)
@@ -166,7 +166,7 @@ class _Lane:
         if kill:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
-        # One that has answered ends by itself; one in state D is not waited for: init does that.
+        # One that has answered ends on its own; one in state D is not waited for: init does that.
         until = time.monotonic() + 0.2
         while not _reaped(self.pid) and time.monotonic() < until:
             time.sleep(0.002)

@@ -33,7 +33,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Look:
-    """What a look found.
+    """The findings of a look.
 
     Attributes:
         node: the node's name.

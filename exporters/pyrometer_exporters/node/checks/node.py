@@ -61,7 +61,7 @@ class Paths:
 
 
 class Expected:
-    """What is expected of a node: stated in the configuration, or else learned from its last healthy day."""
+    """The expectations of a node: stated in the configuration, or else learned from its last healthy day."""
 
     def __init__(self, stated: Mapping[str, Any], learned: Mapping[str, Any]) -> None:
         self.stated = stated
@@ -74,6 +74,15 @@ class Expected:
     def how(self, key: str) -> str:
         """Return in words where an expectation comes from."""
         return "stated" if key in self.stated else "on its last healthy day"
+
+
+def kernel_clock_state() -> int | None:
+    """Return adjtimex's verdict on the kernel's clock; asking changes nothing and needs no right."""
+    import ctypes  # noqa: PLC0415  in the process of the checks only
+
+    structure = ctypes.create_string_buffer(512)  # struct timex has 208 bytes; modes = 0 asks
+    state = ctypes.CDLL(None).adjtimex(structure)
+    return int(state) if state >= 0 else None
 
 
 @dataclass
@@ -89,6 +98,7 @@ class Node:
         statvfs: asks a file system; may hang.
         boottime: seconds since the boot.
         wall: seconds since the epoch.
+        clock_state: the kernel's verdict on its clock, as adjtimex(2) returns it; None where it can't be asked.
     """
 
     paths: Paths
@@ -99,6 +109,7 @@ class Node:
     statvfs: Callable[[str], StatFs] = os.statvfs
     boottime: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME)
     wall: Callable[[], float] = time.time
+    clock_state: Callable[[], int | None] = kernel_clock_state
 
     def limit(self, check: str, name: str) -> float:
         """Return a threshold of a check."""
@@ -133,7 +144,7 @@ class Node:
 
     @cached_property
     def gpus(self) -> Any:  # noqa: ANN401  see Gpus
-        """What the driver says, asked once."""
+        """The driver's answers, asked once."""
         if self.ask_gpus is None:
             msg = "this look doesn't ask the driver"
             raise RuntimeError(msg)

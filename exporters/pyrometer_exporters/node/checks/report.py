@@ -1,4 +1,4 @@
-"""What ``pyrometer-check`` says: lines for people, JSON for programs, and the exit status of Nagios' plugins."""
+"""The answers of ``pyrometer-check``: lines for people, JSON for programs, and the exit status of Nagios' plugins."""
 
 from __future__ import annotations
 

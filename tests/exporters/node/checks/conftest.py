@@ -48,10 +48,11 @@ class Node:
         self.config = folder / "checks.yaml"
         self.config.write_text(STATED)
         self.now = Now()
+        self.clock_state: int | None = 0
         self.paths = Paths(self.tree.sysfs, self.tree.procfs, Path("/"), self.log.path)
         self.looker = Looker(
             self.paths, self.config, self.state, DriverAsker(patience=0.5), run=run_here, wall=self.now,
-            replaced={"statvfs": self.files.disks.statvfs},
+            replaced={"statvfs": self.files.disks.statvfs, "clock_state": lambda: self.clock_state},
         )  # fmt: skip
         for port in self.root_ports:
             self.write_acs(port, 0x0)

@@ -1,4 +1,4 @@
-"""What is expected of a node where nobody has stated it: what it had on its last healthy day."""
+"""A node is expected to have what it had on its last healthy day, where nobody has stated it."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import re
 
 from pyrometer_exporters.node.checks.check import Check, Verdict, absent, judged, ok, unknown
@@ -108,18 +107,11 @@ def _clocksource(node: Node) -> Verdict:
     )
 
 
-def _synchronised(node: Node) -> Verdict:  # noqa: ARG001  the kernel is asked
-    state = _clock_state()
+def _synchronised(node: Node) -> Verdict:
+    state = node.clock_state()
     if state is None:
         return unknown("adjtimex failed")
     return judged(["the clock is not synchronised"] if state == _TIME_ERROR else [])
-
-
-def _clock_state() -> int | None:
-    """Return adjtimex's verdict on the kernel's clock; asking changes nothing and needs no right."""
-    structure = ctypes.create_string_buffer(512)  # struct timex has 208 bytes; modes = 0 asks
-    state = ctypes.CDLL(None).adjtimex(structure)
-    return int(state) if state >= 0 else None
 
 
 def _uptime(node: Node) -> Verdict:
@@ -197,7 +189,7 @@ CHECKS = (
         "time_synchronised",
         "the clock is synchronised",
         "adjtimex(2)",
-        "LBNL NHC, HyperPod",
+        "node_exporter's rules (timex)",
         "`chronyc tracking`, `systemctl restart chronyd`.",
         _synchronised,
         severity="warning",

@@ -96,7 +96,7 @@ CHECKS = (
     ),
     Check(
         "fabric_manager",
-        "the fabric manager runs where there are NVSwitches; it ends by itself if its version isn't the driver's",
+        "the fabric manager runs where there are NVSwitches; it ends on its own if its version isn't the driver's",
         "sysfs: bus/pci/devices (class 0x0680); /proc/PID/stat",
         "gpud, Imbue",
         "Start it (`systemctl start nvidia-fabricmanager`); install the driver's version of it.",
@@ -106,7 +106,7 @@ CHECKS = (
         "imex",
         "nvidia-imex runs where NVLink spans nodes (NVL72)",
         "NVML: nvmlDeviceGetGpuFabricInfoV; /proc/PID/stat",
-        "NVIDIA readiness engine",
+        "NVIDIA's IMEX guide",
         "Start it (`systemctl start nvidia-imex`) and look at its nodes_config.cfg.",
         _imex,
         lane="gpus",

@@ -57,7 +57,7 @@ class Mount(NamedTuple):
 
 
 class _Answer(NamedTuple):
-    """What a file system said: its sizes, or the error; neither if it hangs."""
+    """A file system's answer: its sizes, or the error; neither if it hangs."""
 
     sizes: StatFs | None
     error: str
@@ -250,7 +250,7 @@ CHECKS = (
         "nvme",
         "all NVMe disks are there and live",
         "sysfs: class/nvme/nvme*/state",
-        "gcm check-blockdev, HyperPod",
+        "gcm check-blockdev",
         "`nvme list`, `nvme smart-log`; exchange the disk.",
         _nvme,
     ),
