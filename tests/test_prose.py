@@ -2,27 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+from tools import prose
 
 ROOT = Path(__file__).parents[1]
-
-
-def load() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("tools_prose", ROOT / "tools/prose.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-prose = load()
 PLANTED = Path("kit/pyrometer_kit/planted.py")
 
 

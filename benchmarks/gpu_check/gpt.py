@@ -39,7 +39,7 @@ SMALL = Size(layers=2, width=64, heads=4, vocabulary=256, length=64, batch=4)
 
 
 class Training:
-    """A model, its optimizer and a batch; one :meth:`step` is forward, backward and update, without synchronising."""
+    """Hold a model, its optimizer and a batch; :meth:`step` is forward, backward and update, never a synchronise."""
 
     def __init__(self, place: Place) -> None:
         self.torch: Any = place.torch()

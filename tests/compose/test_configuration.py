@@ -8,21 +8,13 @@ from typing import Any
 import pytest
 import yaml
 
-from pyrometer_simulator.stack import Stack, StackError, find_stack
+from pyrometer_simulator.stack import Stack
 from pyrometer_simulator.stack.cache import cache_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 PROMETHEUS = ROOT / "compose/prometheus/prometheus.yaml"
 VMAGENT = ROOT / "compose/victoria/scrape.yaml"
 ALERTMANAGER = ROOT / "compose/alertmanager/alertmanager.yaml"
-
-
-@pytest.fixture(scope="session")
-def stack() -> Stack:
-    try:
-        return find_stack(lambda _: None)
-    except StackError as error:
-        pytest.skip(str(error))
 
 
 @pytest.fixture

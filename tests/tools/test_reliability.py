@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shlex
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import yaml
+from tools import mutate, reliability
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def loaded(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"tool_{name}", ROOT / f"tools/{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_the_page_is_that_of_the_results() -> None:
-    tool = loaded("reliability")
     text = (ROOT / "docs/reliability.md").read_text(encoding="utf-8")
-    assert tool.written(text, list(tool.page())) == text, "python tools/reliability.py --write docs/reliability.md"
+    assert reliability.written(text, list(reliability.page())) == text, (
+        "python tools/reliability.py --write docs/reliability.md"
+    )
 
 
 def test_every_attack_names_its_tests() -> None:
@@ -38,13 +27,12 @@ def test_every_attack_names_its_tests() -> None:
 
 
 def test_a_mutant_is_one_change_and_never_of_a_message() -> None:
-    tool = loaded("mutate")
     source = (
         "def f(a: int = 1) -> int:\n    '''Return it.'''\n    if a < 2 and not a:\n        raise ValueError('no')\n"
         "    log.info('said')\n    return g('SELECT 1 WHERE a = ? AND b < ?', a + 1)\n"
     )
-    found = {mutant.change for mutant in tool.mutants_of(source)}
+    found = {mutant.change for mutant in mutate.mutants_of(source)}
     assert {"a < 2  ->  a <= 2", "a + 1  ->  a - 1", "not a  ->  a", "1  ->  2", "2  ->  3"} <= found
     assert "'SELECT 1 WHERE a = ? AND b < ?'  ->  'SELECT 1 WHERE a = ? OR b < ?'" in found
     assert not any("said" in change or "'no'" in change for change in found)
-    assert all(compile(mutant.source, "m", "exec") for mutant in tool.mutants_of(source))
+    assert all(compile(mutant.source, "m", "exec") for mutant in mutate.mutants_of(source))

@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+from tools import sbom, secret_scan
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def loaded(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"tool_{name}", ROOT / f"tools/{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_the_tree_has_no_secret() -> None:
     if not (ROOT / ".git").exists():
         pytest.skip("not a checkout: no list of files")
-    assert loaded("secret_scan").main() == 0
+    assert secret_scan.main() == 0
 
 
 # In pieces, so that this file has none.
@@ -38,25 +26,23 @@ def test_the_tree_has_no_secret() -> None:
     ("JSON web token", "eyJ" + "hbGciOiJIUzI1" + ".eyJ" + "zdWIiOiIxMjM0" + "." + "SflKxwRJSMeKKF2QT4fw"),
 ])  # fmt: skip
 def test_a_secret_is_found_with_its_line(kind: str, secret: str) -> None:
-    tool = loaded("secret_scan")
-    assert list(tool.findings(f"one\ntwo {secret}\n")) == [(2, kind)]
+    assert list(secret_scan.findings(f"one\ntwo {secret}\n")) == [(2, kind)]
 
 
 @pytest.mark.parametrize("harmless", [
     "xoxb-fake-token-of-the-demo", "https://user@host/", "https://me:secret-password@host", "sha256:" + "0a" * 32,
 ])  # fmt: skip
 def test_what_is_no_secret_is_none(harmless: str) -> None:
-    assert list(loaded("secret_scan").findings(harmless)) == []
+    assert list(secret_scan.findings(harmless)) == []
 
 
 @pytest.mark.parametrize("image", ["exporters", "alerting", "demo"])
 def test_a_bill_names_every_package_with_its_hashes(image: str) -> None:
-    tool = loaded("sbom")
-    bill = tool.document(image)
+    bill = sbom.document(image)
     assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.5")
     lines = (ROOT / f"compose/requirements/{image}.txt").read_text(encoding="utf-8").splitlines()
     packages = [component for component in bill["components"] if "hashes" in component]
     assert len(packages) == sum(1 for line in lines if line and line[0] not in "# ")
     assert all(component["hashes"] for component in packages)
     assert len({component["bom-ref"] for component in bill["components"]}) == len(bill["components"])
-    assert {component["name"] for component in bill["components"] if "hashes" not in component} == set(tool.OWN[image])
+    assert {component["name"] for component in bill["components"] if "hashes" not in component} == set(sbom.OWN[image])

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol, cast
 
-from pyrometer_alerting.intake.intake import announce
+from pyrometer_alerting.intake.announcement import announce
 from pyrometer_alerting.model.incident import Diagnosis, Incident
 from pyrometer_alerting.model.message import Replies
 from pyrometer_alerting.model.routing import Routing
@@ -198,7 +198,7 @@ class Diagnostician:
         if revised and incident.is_posted and tx.outbox.is_posted(incident.id):
             saved = replace(incident, diagnosis=diagnosis)
             message = self._replies.event(self.routing.redacted(saved), "revised")
-            tx.outbox.reply(incident.id, json.dumps(vars(message)), now)
+            tx.outbox.reply(incident.id, json.dumps(vars(message)), now, tx.outbox.free_at(incident.id, now, 2))
 
     def _unrelated(self, incident_id: str, result: Diagnosis, now: float) -> set[str]:
         """Return the alerts that have been unrelated to the run for long enough."""
@@ -218,7 +218,7 @@ class Diagnostician:
             if final != incident.diagnosis:
                 tx.save_incident(replace(incident, diagnosis=final), now)
                 if incident.is_posted:
-                    tx.outbox.request(incident_id, now, now)
+                    tx.outbox.refresh(incident_id, now, 0.0)
         self._changed()
 
 

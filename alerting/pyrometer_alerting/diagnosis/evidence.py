@@ -150,9 +150,13 @@ def _with_roster(questions: Questions) -> Questions:
 
 
 def _ask(questions: Questions, providers: Mapping[str, Provider], looks: list[Look], evidence: Evidence) -> Evidence:
-    """Ask the providers one after the other; the looks before a failure count."""
+    """Ask the providers one after the other, first those that were answered longest ago; those before a failure count.
+
+    Where each look ends with a failed query somewhere, the next ones continue there.
+    """
     answered = dict(questions.answered)
-    for name, provider in providers.items():
+    for name in sorted(providers, key=lambda each: answered.get(each, 0.0)):
+        provider = providers[name]
         try:
             look = provider(questions)
         except PrometheusError as error:

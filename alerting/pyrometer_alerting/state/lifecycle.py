@@ -22,7 +22,7 @@ LAGGING_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Change:
-    """The result of a delivery for an incident.
+    """Hold the result of a delivery for an incident.
 
     The events are opened, reopened, resumed, worse, grown (by an alert that it did not have), refired (one that it
     had), again (a run is slow once more) and resolved.

@@ -22,7 +22,7 @@ _STARTING_SECONDS = 120.0
 
 @dataclass
 class Finding:
-    """An input and the promise that it broke."""
+    """Hold an input and the promise that it broke."""
 
     why: str
     data: bytes

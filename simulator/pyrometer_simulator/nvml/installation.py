@@ -18,7 +18,7 @@ class Installation:
         self._procfs = procfs
         self._libraries = libraries
         self.installed = version
-        """The version of the library on disk."""
+        """Return the version of the library on disk."""
         libraries.mkdir(parents=True)
         (procfs / "driver/nvidia").mkdir(parents=True)
         (procfs / "self").mkdir(exist_ok=True)

@@ -89,7 +89,7 @@ WHOLE_NODE = Hardware(gpus=8, collectors=("gpu", "nic", "kernel", "maintenance")
 
 @dataclass
 class Disk:
-    """A local file system: its size, and the share of it that is free."""
+    """Hold the size of a local file system and the share of it that is free."""
 
     mountpoint: str
     gibibytes: float = 900.0

@@ -49,7 +49,6 @@ class Situation:
         racks: the rack of the node of that index, and of its copies.
         fault_at: when the fault happens, in seconds; the first step by default.
         interval_of_rules: how often rules are evaluated, in seconds; the scrape interval by default.
-        intervals: the scrape intervals that it is played at.
     """
 
     name: str
@@ -63,7 +62,6 @@ class Situation:
     racks: Mapping[int, str] = field(default_factory=dict)
     fault_at: float | None = None
     interval_of_rules: int | None = None
-    intervals: Sequence[int] = SCRAPE_INTERVALS
 
     @property
     def silent(self) -> bool:

@@ -24,7 +24,6 @@ SITUATIONS = [
             "GpuEccUncorrected": within(60, series=1, ends_within=4400),
             "GpuRecoveryNeeded": within(120, series=1, ends_within=1260),
         },
-        intervals=(15, 30),
     ),
     Situation(
         "a row waits to be remapped, on a driver before 570",

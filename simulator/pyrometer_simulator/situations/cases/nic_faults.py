@@ -40,7 +40,21 @@ SITUATIONS = [
         "a link flaps three times in three minutes",
         steps=(at(300, flaps(3, every=60, times=3)),),
         lasts=15 * MINUTE,
-        fires={"NicLinkFlapping": within(180, series=1, ends_within=360)},
+        fires={"NicLinkFlapping": within(180, series=1, ends_within=500)},
+    ),
+    Situation(
+        "a link flaps five times, two to four minutes apart",
+        steps=tuple(at(seconds, port(3, "flap")) for seconds in (300, 420, 580, 800, 1040)),
+        lasts=26 * MINUTE,
+        # Two losses of a day are a warning, as long as there is no third.
+        fires={"NicLinkFlapping": within(330, series=1, ends_within=1120)},
+        beside=frozenset({"NicLinkFlappingChronic"}),
+    ),
+    Situation(
+        "a link flaps three times and then stays down",
+        steps=(at(300, flaps(3, every=60, times=3)), at(480, port(3, "down"))),
+        lasts=18 * MINUTE,
+        fires={"NicLinkFlapping": within(180, series=1), "NicLinkDown": within(480, series=1)},
     ),
     Situation(
         "a link flaps right after a driver reload has settled",

@@ -11,16 +11,8 @@ import pytest
 
 from pyrometer_exporters.cluster.ledger.history import Ledger
 from pyrometer_kit.prometheus import HttpPrometheus
-from pyrometer_simulator.stack import Stack, StackError, find_stack
+from pyrometer_simulator.stack import Stack
 from pyrometer_simulator.stack.prometheus import running
-
-
-@pytest.fixture(scope="module")
-def stack() -> Stack:
-    try:
-        return find_stack(lambda _: None)
-    except StackError as error:
-        pytest.skip(str(error))
 
 
 def _text(recorded: Any, until: int) -> str:
