@@ -62,7 +62,8 @@ KNOWN_METRICS = re.compile(
     | pyrometer_nic_(packet_sequence_errors|req_transport_retries_exceeded)_total
     # A rule of the site's own, where names of nodes have no numbers (docs/dashboards.md).
     | node:pyrometer_map:given
-    | pyrometer_nccl_(bus_bandwidth_bytes_per_second|collective_seconds|rank_collective_seconds)
+    | pyrometer_nccl_(bus_bandwidth_bytes_per_second|rank_bus_bandwidth_bytes_per_second)
+    | pyrometer_nccl_(collective_seconds|rank_collective_seconds|job_info)
     | pyrometer_nccl_(communicators|communicator_ranks|communicator_collectives_total|rank_behind|waiting_ranks)
     | pyrometer_nccl_(longest_)?standstill_seconds | pyrometer_node_address_info
     | pyrometer_kernel_events_total

@@ -141,7 +141,8 @@ class Outbox:
         It replaces a reply that no attempt was made to send yet (last write wins).
         """
         self._db.execute(
-            "DELETE FROM outbox WHERE incident_id = ? AND kind = 'reply' AND state = 'ready' AND attempts = 0",
+            # `+`: by the incident's index, not through all that is ready, of which there may be thousands.
+            "DELETE FROM outbox WHERE incident_id = ? AND kind = 'reply' AND +state = 'ready' AND attempts = 0",
             (incident_id,),
         )
         root = self.root(incident_id)
@@ -268,7 +269,7 @@ class Outbox:
     def drop_replies(self, incident_id: str) -> None:
         """Drop pending replies: the message is about to be posted with the newest state."""
         self._db.execute(
-            "UPDATE outbox SET state = 'done' WHERE incident_id = ? AND kind = 'reply' AND state = 'ready'",
+            "UPDATE outbox SET state = 'done' WHERE incident_id = ? AND kind = 'reply' AND +state = 'ready'",
             (incident_id,),
         )
 
@@ -276,7 +277,7 @@ class Outbox:
         """Stop waiting for a diagnosis before the first post."""
         self._db.execute(
             "UPDATE outbox SET not_before = min(not_before, ?) WHERE incident_id = ? AND kind = 'root'"
-            " AND state = 'ready' AND attempts = 0 AND ts IS NULL",
+            " AND +state = 'ready' AND attempts = 0 AND ts IS NULL",
             (now, incident_id),
         )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from pyrometer_alerting.model.alert_names import RUN_SYMPTOMS
@@ -21,11 +21,23 @@ from pyrometer_alerting.state.lifecycle import REOPEN_SECONDS, key_of, rank, wor
 from pyrometer_alerting.state.store import Transaction
 
 
-def is_separate_incident(incident: Incident, key: str, alerts: Sequence[Alert]) -> bool:
-    """Return whether these alerts of one key start long after all earlier ones of it in the run's incident ended."""
+def separate_keys(incident: Incident, delivered: Mapping[str, Sequence[Alert]]) -> list[str]:
+    """Return the delivered keys that start long after all earlier alerts of theirs in the run's incident ended.
+
+    One key always stays.
+    """
+    if not incident.run or not incident.keys:
+        return []
+    before: dict[str, list[Alert]] = {}
+    for member in incident.members:
+        before.setdefault(key_of(member), []).append(member)
+    keys = [key for key, alerts in delivered.items() if key in before and _is_separate(before[key], alerts)]
+    return keys if len(keys) < 1 + len(incident.keys) else keys[:-1]
+
+
+def _is_separate(before: Sequence[Alert], alerts: Sequence[Alert]) -> bool:
     begins = min((alert.starts_at for alert in alerts if alert.firing), default=None)
-    before = [member for member in incident.members if key_of(member) == key]
-    if begins is None or not incident.run or not incident.keys or not before:
+    if begins is None:
         return False
     return all(not one.firing and begins - (one.ends_at or begins) > REOPEN_SECONDS for one in before)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from signal import Signals
 
 from pyrometer import ring
 from pyrometer_exporters.node.train.rings import RingFile
@@ -50,11 +50,11 @@ class Jobs:
             msg = f"not every rank made {steps} steps in {seconds:.0f} s: see the logs in {self.monitoring.folder}"
             raise DemoError(msg)
 
-    def signal(self, run: str, rank: int, number: signal.Signals) -> None:
+    def signal(self, run: str, rank: int, number: Signals) -> None:
         """Send a signal to a rank."""
         os.kill(self.pids[run, rank], number)
 
-    def signal_in(self, run: str, rank: int, number: signal.Signals, part: str, seconds: float = 60.0) -> None:
+    def signal_in(self, run: str, rank: int, number: Signals, part: str, seconds: float = 60.0) -> None:
         """Send a signal to a rank as soon as it is in this part of a step. Raises DemoError."""
         file, end = self._ring(run, rank), time.monotonic() + seconds
         try:
