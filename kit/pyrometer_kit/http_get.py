@@ -49,7 +49,7 @@ def get(url: str, path: str, *, token: str = "", seconds: float = SECONDS) -> by
     except urllib.error.URLError as error:
         raise HttpGetError(f"{bare}: {error.reason}") from None
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise HttpGetError(f"{bare}: {error or type(error).__name__}") from None
+        raise HttpGetError(f"{bare}: {str(error) or type(error).__name__}") from None
     if len(body) > MAX_BYTES:
         raise HttpGetError(f"{bare}{path}: an answer of more than {MAX_BYTES >> 20} MiB")
     return body
