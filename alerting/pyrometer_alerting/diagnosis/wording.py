@@ -14,6 +14,7 @@ from pyrometer_alerting.model.text import clock_utc, duration, percent
 SLOWDOWNS = frozenset({"hw_thermal", "sw_thermal", "hw_power_brake", "hw_slowdown"})
 SHARES = frozenset({"clocks_setting", "power_cap", "board_limit", "reliability"})
 MOST_SENTENCES = 6
+CLEARLY = 0.98  # of the peers' clock: of a part that is half of the run the median is nearly its own
 SAME_WAIT = 0.005  # of the step
 _PARTS = {"data": "data loading", "gc": "garbage collection", "checkpoint": "a checkpoint", "eval": "evaluation"}
 
@@ -137,7 +138,7 @@ def _low_clock(fact: Fact) -> str:
     lower = [f"{fact.before:.0f} MHz before the drop" if fact.before is not None and fact.value < fact.before else ""]
     lower.append(
         f"{fact.peers:.0f} MHz, the median of the run's other GPUs"
-        if fact.peers is not None and fact.value < fact.peers
+        if fact.peers is not None and fact.value < CLEARLY * fact.peers
         else ""
     )
     against = " and ".join(piece for piece in lower if piece)
