@@ -197,7 +197,7 @@ def _least_wait(fact: Fact) -> str:
 def _part(fact: Fact) -> str:
     value = fact.value or 0.0
     if fact.detail == "loss":
-        return f"pauses that all wait for take {percent(value)} of the time{_share_before(fact)}"
+        return f"pauses that all wait for took {percent(value)} of the last ten minutes{_share_before(fact)}"
     if fact.labels:
         usual = f", {percent(fact.peers)} of the median's" if fact.peers is not None else ""
         return f"{_PARTS[fact.kind]} takes {percent(value)} of {fact.detail}'s step{usual}"
@@ -261,7 +261,7 @@ def _times(fact: Fact) -> str:
 
 
 def _pressure(fact: Fact) -> str:
-    sentence = f"its tasks wait for {fact.detail} {percent(fact.value or 0.0)} of the time"
+    sentence = f"tasks wait for {fact.detail} {percent(fact.value or 0.0)} of the time"
     sentence += f", {percent(fact.peers)} on the median node" if fact.peers is not None else ""
     return sentence + _share_before(fact)
 
