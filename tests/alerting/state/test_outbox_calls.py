@@ -99,7 +99,7 @@ def test_an_edit_that_nobody_waits_for_leaves_calls_for_the_end(outbox: Outbox) 
 
 
 def test_calls_before_a_message_was_posted_delay_nothing(outbox: Outbox) -> None:
-    """Of a message that never arrived, the tries were calls too."""
+    """The tries to post it were calls too."""
     outbox.request("i", START, START)
     called(outbox, *(START + second for second in range(6)))
     outbox.refresh("i", START + 10, 5.0)
