@@ -15,12 +15,6 @@ _CHECKS = {
     "every NIC": "NICs",
     "every rank": "ranks",
 }
-    "answers": "up",
-    "every health check": "fit",
-    "every GPU": "GPUs",
-    "every NIC": "NICs",
-    "every rank": "ranks",
-}
 
 
 def board() -> Board:
