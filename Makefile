@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: help gpu-check gpu-page setup constraints wheels sbom demo test lane-unit lane-types lane-e2e lint style types unit e2e smoke diagnosis test-recipes test-systems test-wheels test-pythons test-compose test-integrations fuzz mutate reliability reference docs bench stack clean situations
+.PHONY: help gpu-check gpu-page setup constraints wheels sbom demo test lane-unit lane-types lane-e2e lint style types unit e2e smoke diagnosis test-recipes test-systems test-wheels test-pythons test-compose test-integrations fuzz mutate pins reliability reference docs bench stack clean situations
 
 help:
 	@echo "make demo    a simulated cluster end to end: exporters, Prometheus, Alertmanager, alerting (DEMO_FLAGS=... are passed on)"
@@ -17,6 +17,7 @@ help:
 	@echo "make test-pythons   the unit tests on Python 3.10 to 3.14, as far as they are installed (PYTHONS=\"3.10 newest\" TESTS=tests/client)"
 	@echo "make wheels  the distributions, in dist/"
 	@echo "make sbom    what each image contains, as CycloneDX, in dist/"
+	@echo "make pins    the digests of the images of others, into compose/.env (asks their registries)"
 	@echo "make constraints  the newest versions of what we use, into constraints.txt"
 	@echo "make reference   regenerate the pages and boards that are made from code: docs/metrics.md, docs/reference/, dashboards/json/"
 	@echo "make situations  play the situations of docs/situations.md again and write the page (minutes; WORDS=\"planned reboot\")"
@@ -192,6 +193,10 @@ diagnosis: stack
 # What each image contains, as CycloneDX.
 sbom: $(STAMP)
 	@for image in $(IMAGES); do $(BIN)/python tools/sbom.py $${image%%=*} dist/pyrometer-$${image%%=*}.cdx.json || exit; done; ls dist/*.cdx.json
+
+# Needs the registries, or the mirrors that compose/.env names.
+pins: $(STAMP)
+	@$(BIN)/python tools/pin_images.py --write compose/.env; $(BIN)/python tools/pin_images.py --check compose/.env
 
 # New inputs are kept in tests/simulator/fuzz, which the unit tests replay. libFuzzer needs a Python that atheris has a wheel for.
 FUZZ_SECONDS := 30

@@ -26,7 +26,7 @@ from pyrometer_exporters.node.checks.config import EXPECTATIONS
 
 ROOT = Path(__file__).resolve().parents[1]
 # Commands that hand some first words to a parser of their own.
-SUBCOMMANDS = {"pyrometer-alerting": ("digest", "explain", "replay")}
+SUBCOMMANDS = {"pyrometer-alerting": ("check-slack", "digest", "explain", "replay")}
 NOTES = {
     "pyrometer-alerting": "`pyrometer-alerting check-config`, with the same flags, checks them and the configuration"
     " file and starts nothing.\n\n"

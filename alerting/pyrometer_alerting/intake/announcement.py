@@ -17,6 +17,7 @@ _REPLY_EVENTS = frozenset(
     {"reopened", "resumed", "again", "worse", "joined", "resolved"}
 )  # events that get a reply; all others only edit
 _BACK = frozenset({"reopened", "resumed"})
+_AT_ONCE = _BACK | {"worse"}  # the message would say that it is over, or less than it is
 # Seconds between the last call on a message and an edit that nobody waits for: alerts come and go while a fault lasts,
 # and more than six calls in ten minutes are noise. Alerts that join a young incident edit its message sooner: after 5,
 # 15, 45 s and so on; the cause of a run's incident is edited in at once, by the diagnosis.
@@ -39,10 +40,10 @@ def announce(
         return
     elif "resolved" in events:
         tx.outbox.request(incident.id, now, tx.outbox.free_at(incident.id, now, 1 + KEPT_CALLS), incident.channel)
-    elif events == {"joined"}:
-        tx.outbox.request(incident.id, now, max(not_before, tx.outbox.free_at(incident.id, now, 1)), incident.channel)
-    elif _REPLY_EVENTS & events:
+    elif _AT_ONCE & events:
         tx.outbox.request(incident.id, now, max(not_before, _with_its_run(change, now)), incident.channel)
+    elif _REPLY_EVENTS & events:
+        tx.outbox.request(incident.id, now, max(not_before, tx.outbox.free_at(incident.id, now, 1)), incident.channel)
     else:
         spreads = "grown" in events and not incident.wants_diagnosis
         age = 2 * max(now - incident.received_at, 0.0)

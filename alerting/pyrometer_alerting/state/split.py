@@ -77,7 +77,7 @@ def split_off(
     for one in (rest, parted):
         tx.save_incident(one, now)
         if one.is_posted:
-            tx.outbox.request(one.id, now, now, one.channel)
+            tx.outbox.request(one.id, now, tx.outbox.free_at(one.id, now, 1), one.channel)
     for member in left:
         tx.move_alert(member.fingerprint, parted.id)
     for pointer in tx.pointers(incident.id):
@@ -86,7 +86,7 @@ def split_off(
             tx.outbox.request(pointer.id, now, now)
     if rest.is_posted:
         message = replies.split(routing.redacted(rest), routing.redacted(parted))
-        tx.outbox.reply(rest.id, json.dumps(vars(message)), now)
+        tx.outbox.reply(rest.id, json.dumps(vars(message)), now, tx.outbox.free_at(rest.id, now, 2))
 
 
 def _incident_of(incident: Incident, members: Sequence[Alert]) -> Incident:

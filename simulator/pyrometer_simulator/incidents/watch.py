@@ -235,8 +235,9 @@ def _incident_of(args: Mapping[str, Any]) -> str:
     return str(known.get("event_payload", {}).get("incident_id", ""))
 
 
-def _draw(_prometheus: Prometheus, _incident: Incident, _now: float) -> bytes:
+def _draw(prometheus: Prometheus, incident: Incident, now: float) -> bytes:
     """Return a picture's first bytes: how it looks is not measured."""
+    del prometheus, incident, now
     return b"\x89PNG\r\n\x1a\n" + bytes(100)
 
 

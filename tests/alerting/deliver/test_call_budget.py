@@ -84,6 +84,19 @@ def test_what_is_worse_is_told_whatever_was_told_before(bench: Bench) -> None:
     assert any("Worse" in reply["text"] for reply in bench.messages[0]["replies"])
 
 
+def test_a_run_that_is_slow_again_and_again_beside_its_cause_costs_no_more(bench: Bench) -> None:
+    heat = raw_alert("TrainStraggler", run="llama", component="train", severity="critical")
+    made = []
+    for _turn in range(8):
+        began = bench.clock.time
+        bench.receive(heat)
+        bench.receive(slow(bench, firing=True, began=began))
+        made += times(bench, 40)
+        bench.receive(slow(bench, firing=False, began=began))
+        made += times(bench, 40)
+    assert most_in_a_window(made) <= MOST_CALLS
+
+
 def test_a_run_that_is_slow_again_is_told_with_its_cause_in_one(bench: Bench) -> None:
     heat: dict[str, Any] = {"node": "n1", "gpu": "3", "run": "llama"}
     began = bench.clock.time

@@ -46,7 +46,7 @@ SHAPES: dict[str, Callable[[int], tuple[str, Labels]]] = {
 
 
 class Work:
-    """What was done: calls of Python functions, and instructions of SQLite by the STEPS."""
+    """Counts calls of Python functions, and instructions of SQLite by the STEPS."""
 
     def __init__(self) -> None:
         self.calls = self.instructions = 0

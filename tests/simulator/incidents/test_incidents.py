@@ -12,11 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyrometer_alerting.model.incident import Cause, Diagnosis
+from pyrometer_alerting.state.outbox import MOST_CALLS
 from pyrometer_exporters import cluster, node
 from pyrometer_exporters.framework.collector import discover
 from pyrometer_exporters.framework.docs import OWN_FAMILIES
 from pyrometer_kit.prometheus import HttpPrometheus, Series
 from pyrometer_simulator.incidents import __main__ as incidents
+from pyrometer_simulator.incidents.faults import Faults
 from pyrometer_simulator.incidents.metrics import series_of
 from pyrometer_simulator.incidents.remote_write import STALE, Batch, Floats, snappy_literal, with_markers, write
 from pyrometer_simulator.incidents.rules import Rule, load, seconds, spells
@@ -180,7 +182,18 @@ def test_faults_come_through_rules_and_service_to_the_channel() -> None:
         assert score.webhook is not None
         assert 0 < score.webhook < 180
         assert any(truth.exact[-1].split()[0] in text for _at, _method, text in watched.calls)
+        assert score.calls <= MOST_CALLS
         assert not watched.errors
+
+
+def test_a_prometheus_that_is_slow_and_fails_makes_the_answer_late_and_never_wrong() -> None:
+    faults = Faults(delay=0.2, failures=0.05)
+    for _world, truth, score, watched in incidents.play(
+        [case(kind, interval=15.0) for kind in ("hot_gpu", "flapping_link")], every=60.0, faults=faults
+    ):
+        assert any(look.diagnosis.missing for look in watched.looks)
+        assert "wrong" not in {verdict(truth, look.diagnosis) for look in watched.looks}
+        assert score.moments[-1] == RIGHT, score
 
 
 def test_written_samples_are_read_back_and_end_where_they_end(tmp_path: Path) -> None:
