@@ -35,9 +35,14 @@ EQUIVALENT = Path(__file__).with_name("mutate_equivalent.json")
 # Subject, its module, and the tests that are to notice, the quickest first.
 SUBJECTS = {
     "outbox": ("pyrometer_alerting.state.outbox",
-               ["tests/alerting/state/test_outbox.py", "tests/alerting/deliver/test_courier.py"]),
+               ["tests/alerting/state/test_outbox.py", "tests/alerting/state/test_outbox_calls.py",
+                "tests/alerting/deliver/test_courier.py"]),
     "store": ("pyrometer_alerting.state.store",
-              ["tests/alerting/state/test_store_queries.py", "tests/alerting/state/test_store.py"]),
+              ["tests/alerting/state/test_store_queries.py", "tests/alerting/state/test_store_changes.py",
+               "tests/alerting/state/test_broken_file.py", "tests/alerting/state/test_store.py"]),
+    "store's file": ("pyrometer_alerting.state.database",
+                     ["tests/alerting/state/test_broken_file.py", "tests/alerting/state/test_store_changes.py",
+                      "tests/alerting/state/test_store_queries.py", "tests/alerting/state/test_store.py"]),
     "flap accumulator": ("pyrometer_exporters.node.nic.link_down", ["tests/exporters/node/nic/test_flap_accumulator.py",
                          "tests/exporters/node/nic/test_link_down.py"]),
     "clock-event seconds": ("pyrometer_exporters.node.gpu.clock_events",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import resources
@@ -152,8 +153,12 @@ def check_slack(arguments: Sequence[str], environment: Mapping[str, str]) -> int
     wanted = slack_check.Wanted(
         list(channels), chosen.slack_app_token, pictures=chosen.charts != "off", post=options.post
     )
+    slack = WebSlack(chosen.slack_token, chosen.slack_api_url)
+    logging.getLogger("pyrometer_alerting.slack_sdk").setLevel(
+        logging.CRITICAL
+    )  # the lines below say it without a traceback
     missing = False
-    for finding in slack_check.check(WebSlack(chosen.slack_token, chosen.slack_api_url), wanted):
+    for finding in slack_check.check(slack, wanted):
         missing |= finding.level == "missing"
         _say([str(finding)])
     return int(missing)

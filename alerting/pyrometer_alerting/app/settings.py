@@ -40,6 +40,7 @@ TOKEN_VARIABLE = "PYROMETER_SLACK_BOT_TOKEN"  # noqa: S105 - the name of a varia
 APP_TOKEN_VARIABLE = "PYROMETER_SLACK_APP_TOKEN"  # noqa: S105
 SLACK_API_URL = "https://slack.com/api/"
 
+COMMANDS = ("check-config", "check-slack", "digest", "explain", "replay")
 _DEFAULTS: Mapping[str, str] = {
     "web.listen-address": "127.0.0.1:9937",
     "web.external-url": "",
@@ -151,7 +152,8 @@ def load(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
 
 
 def _parser() -> Flags:
-    parser = Flags(PROG, "Alertmanager in, Slack out.")
+    parser = Flags(PROG, "Alertmanager in, Slack out. Without a command the service runs.")
+    parser.epilog = f"Commands, each with its own --help: {', '.join(f'{PROG} {name}' for name in COMMANDS)}."
     for name, default in _DEFAULTS.items():
         suffix = f" (default {default})" if default else ""
         parser.add_argument(f"--{name}", dest=name, metavar="VALUE", help=_HELP[name] + suffix)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from pyrometer_alerting.deliver.slack import ChannelInfo, SlackFailure, WebSlack
 from pyrometer_alerting.model.message import Message
+from pyrometer_kit.finding import Finding
 
 _REINSTALL = "add it under OAuth & Permissions, Bot Token Scopes, then reinstall the app"
 # The next step for each answer of Slack (docs.slack.dev/reference/methods, errors of each).
@@ -20,18 +21,6 @@ _REMEDIES = {
     "channel_not_found": "check the id (channel details, bottom); the bot sees private channels only as a member",
     "missing_scope": _REINSTALL,
 }
-
-
-class Finding(NamedTuple):
-    """One line of the answer: ``level`` is ok, note or missing; ``do`` is the next step, empty where there is none."""
-
-    level: str
-    what: str
-    do: str = ""
-
-    def __str__(self) -> str:
-        """Return the line as people read it."""
-        return f"{self.level:8} {self.what}{f': {self.do}' if self.do else ''}"
 
 
 class Wanted(NamedTuple):

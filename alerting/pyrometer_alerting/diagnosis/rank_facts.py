@@ -32,8 +32,8 @@ Shares = Mapping[str, float]
 
 def waits(questions: Questions) -> Look:
     """Return the ranks that wait clearly less than their peers, as one fact per GPU or, of several alike, per node."""
-    now, before = _shares(questions, "wait|checkpoint|eval")
-    now = _without_latecomers(questions, now)
+    shares, before = _shares(questions, "wait|checkpoint|eval")
+    now = _without_latecomers(questions, shares)
     if len(now) < 4:
         return Look(missing=_unknown_parts(questions) if not now else ())
     leads, usual = _leads(now, questions)

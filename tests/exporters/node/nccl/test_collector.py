@@ -44,7 +44,7 @@ def test_a_healthy_job_has_no_rank_of_its_own(host: Any) -> None:
     assert set(host.values(found, "pyrometer_nccl_communicator_ranks").values()) == {32}
 
 
-@pytest.mark.parametrize("version", [(2, 27, 7), (2, 30, 7)])
+@pytest.mark.parametrize("version", [(2, 24, 3), (2, 27, 7), (2, 28, 7), (2, 30, 7)])
 def test_the_rank_that_others_wait_for_is_named_within_90_seconds(host: Any, version: tuple[int, int, int]) -> None:
     job = Job(DATA_PARALLEL)
     with RasServer(RasJob(job, version=version)) as server:
