@@ -22,7 +22,7 @@ from pyrometer_exporters.framework.collector import CollectorSpec
 from pyrometer_exporters.framework.service import Exporter
 from pyrometer_exporters.node.gpu import collector as gpu_collector
 from pyrometer_exporters.node.main import NODE_EXPORTER
-from pyrometer_kit import logs
+from pyrometer_kit import logs, webconfig
 from pyrometer_kit.errors import UsageError, fail
 
 DOCTOR = Exporter(
@@ -64,6 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         if flags.field_report is not None:
             return _field_report(flags, specs)
+        webconfig.load(getattr(flags, "web.config.file"))  # the exporter with these flags would not start
         report = examine(flags, specs)
     except UsageError as error:
         return fail(DOCTOR.prog, error)
