@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: help gpu-check gpu-page setup constraints wheels sbom demo test lane-unit lane-e2e lint unit e2e smoke diagnosis test-recipes test-systems test-wheels test-pythons test-compose test-integrations fuzz mutate reliability reference docs bench stack clean situations
+.PHONY: help gpu-check gpu-page setup constraints wheels sbom demo test lane-unit lane-types lane-e2e lint style types unit e2e smoke diagnosis test-recipes test-systems test-wheels test-pythons test-compose test-integrations fuzz mutate pins reliability reference docs bench stack clean situations
 
 help:
 	@echo "make demo    a simulated cluster end to end: exporters, Prometheus, Alertmanager, alerting (DEMO_FLAGS=... are passed on)"
@@ -17,6 +17,7 @@ help:
 	@echo "make test-pythons   the unit tests on Python 3.10 to 3.14, as far as they are installed (PYTHONS=\"3.10 newest\" TESTS=tests/client)"
 	@echo "make wheels  the distributions, in dist/"
 	@echo "make sbom    what each image contains, as CycloneDX, in dist/"
+	@echo "make pins    the digests of the images of others, into compose/.env (asks their registries)"
 	@echo "make constraints  the newest versions of what we use, into constraints.txt"
 	@echo "make reference   regenerate the pages and boards that are made from code: docs/metrics.md, docs/reference/, dashboards/json/"
 	@echo "make situations  play the situations of docs/situations.md again and write the page (minutes; WORDS=\"planned reboot\")"
@@ -93,22 +94,26 @@ stack: $(STAMP)
 demo: stack
 	@$(BIN)/pyrometer-demo $(DEMO_FLAGS)
 
-# The scenario mostly waits: it is played beside the tests, and what it said is shown after them.
-ASIDE := .venv/e2e.txt
+# The scenario mostly waits, and a type checker has one thread: both run beside the tests, and what they said is shown after them.
+ASIDE := types e2e
 FAILED := .venv/failed.txt
-test: lint stack
-	@rm -f $(FAILED); echo ">> end-to-end scenario: beside the tests, told after them"
-	@$(MAKE) --no-print-directory --keep-going --jobs=2 lane-unit lane-e2e; cat $(ASIDE); \
+test: style stack
+	@rm -f $(FAILED); echo ">> types and end-to-end scenario: beside the tests, told after them"
+	@$(MAKE) --no-print-directory --keep-going --jobs=3 lane-e2e lane-types lane-unit; cat $(ASIDE:%=.venv/%.txt); \
 		test ! -e $(FAILED) || { echo "make: failed: $$(sort $(FAILED) | paste -sd' ')" >&2; exit 2; }
 
-# Ctrl-C ends both, as make passes it on to what it started itself (a shell's background job would not hear it).
-lane-unit lane-e2e: lane-%:
-	@$(MAKE) --no-print-directory $* $(if $(filter e2e,$*),>$(ASIDE) 2>&1) || { echo $* >>$(FAILED); exit 1; }
+# Ctrl-C ends all, as make passes it on to what it started itself (a shell's background job would not hear it).
+lane-unit lane-types lane-e2e: lane-%:
+	@$(MAKE) --no-print-directory $* $(if $(filter $(ASIDE),$*),>.venv/$*.txt 2>&1) || { echo $* >>$(FAILED); exit 1; }
 
-lint: $(STAMP)
+lint: style types
+
+style: $(STAMP)
 	@echo ">> ruff"; $(BIN)/ruff check . && $(BIN)/ruff format --check .
-	@echo ">> mypy"; $(BIN)/mypy
 	@echo ">> secrets"; $(BIN)/python tools/secret_scan.py
+
+types: $(STAMP)
+	@echo ">> mypy"; $(BIN)/mypy
 	@echo ">> pyright"; $(BIN)/pyright --project pyproject.toml # else a pyrightconfig.json in a folder above would win
 
 # A file's tests stay together, as they share what is dear to make.
@@ -128,8 +133,10 @@ smoke: stack
 test-systems: $(STAMP)
 	@echo ">> demo and smoke tests in chroots"; $(BIN)/python -m pyrometer_simulator.systems $(SYSTEMS_FLAGS)
 
+# One process for each group, so that none waits for another: they are few, and mostly sleep.
+E2E := tests/e2e tests/simulator/incidents tests/dashboards
 e2e: stack
-	@echo ">> end-to-end scenario"; $(BIN)/pytest -m "e2e and not compose" --numprocesses=2 --dist=loadgroup
+	@echo ">> end-to-end scenario"; $(BIN)/pytest -m "e2e and not compose" --numprocesses=3 --dist=loadgroup $(E2E)
 
 test-recipes: stack
 	@echo ">> recipes of CONTRIBUTING.md"; $(BIN)/pytest -m recipes tests/docs
@@ -169,6 +176,7 @@ reference: $(STAMP)
 	@$(BIN)/python -m pyrometer_alerting.app.docs docs/metrics.md
 	@$(BIN)/python tools/reference.py commands docs/reference/commands.md
 	@$(BIN)/python tools/reference.py alerts docs/reference/alerts.md
+	@$(BIN)/python tools/reference.py checks docs/reference/checks.md
 	@$(BIN)/pyrometer-dashboards build dashboards/json
 	@$(BIN)/python benchmarks/on_gpu.py --page docs/on-a-gpu.md
 
@@ -185,6 +193,10 @@ diagnosis: stack
 # What each image contains, as CycloneDX.
 sbom: $(STAMP)
 	@for image in $(IMAGES); do $(BIN)/python tools/sbom.py $${image%%=*} dist/pyrometer-$${image%%=*}.cdx.json || exit; done; ls dist/*.cdx.json
+
+# Needs the registries, or the mirrors that compose/.env names.
+pins: $(STAMP)
+	@$(BIN)/python tools/pin_images.py --write compose/.env; $(BIN)/python tools/pin_images.py --check compose/.env
 
 # New inputs are kept in tests/simulator/fuzz, which the unit tests replay. libFuzzer needs a Python that atheris has a wheel for.
 FUZZ_SECONDS := 30

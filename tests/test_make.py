@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -77,6 +78,27 @@ def test_what_failed_is_named_at_the_end_and_the_other_part_is_told_too(
     assert made.returncode == 2
     assert f"\nmake: failed: {named}\n" in said
     assert said.count(": last line") == 2
+
+
+def test_a_type_error_is_told_beside_the_tests_and_named(checkout: Path) -> None:
+    (checkout / ".venv/bin/mypy").write_text("#!/bin/sh\necho mypy: one error\nexit 1\n")
+    with make_test(checkout) as made:
+        said = made.communicate(timeout=60)[0]
+    assert made.returncode == 2
+    assert "\nmypy: one error\n" in said
+    assert "\nmake: failed: types\n" in said
+    assert said.count(": last line") == 2
+
+
+def test_every_end_to_end_test_lies_where_make_looks_for_it() -> None:
+    found = re.search(r"^E2E := (.+)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert found is not None
+    marked = [
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "tests").rglob("test_*.py")
+        if "pytest.mark." + "e2e" in (text := path.read_text(encoding="utf-8")) and "pytest.mark.compose" not in text
+    ]
+    assert [path for path in marked if not path.startswith(tuple(found[1].split()))] == []
 
 
 def test_an_interrupt_ends_both_and_lets_them_clean_up(checkout: Path) -> None:

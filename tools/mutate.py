@@ -1,6 +1,6 @@
 """Mutation testing of the modules that must not be wrong: does a test fail for every change of their code?
 
-    python tools/mutate.py [MODULE...] [--jobs 2] [--write FILE]
+    python tools/mutate.py [SUBJECT...] [--jobs 2] [--sample 50] [--write FILE]
 
 A mutant is one change of one expression or statement. A child of this process, forked after the libraries are imported,
 imports the changed module in place of the real one and runs the module's own tests until the first failure; a mutant
@@ -27,15 +27,22 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 EQUIVALENT = Path(__file__).with_name("mutate_equivalent.json")
 # Subject, its module, and the tests that are to notice, the quickest first.
 SUBJECTS = {
     "outbox": ("pyrometer_alerting.state.outbox",
-               ["tests/alerting/state/test_outbox.py", "tests/alerting/deliver/test_courier.py"]),
+               ["tests/alerting/state/test_outbox.py", "tests/alerting/state/test_outbox_calls.py",
+                "tests/alerting/deliver/test_courier.py"]),
     "store": ("pyrometer_alerting.state.store",
-              ["tests/alerting/state/test_store_queries.py", "tests/alerting/state/test_store.py"]),
+              ["tests/alerting/state/test_store_queries.py", "tests/alerting/state/test_store_changes.py",
+               "tests/alerting/state/test_broken_file.py", "tests/alerting/state/test_store.py"]),
+    "store's file": ("pyrometer_alerting.state.database",
+                     ["tests/alerting/state/test_broken_file.py", "tests/alerting/state/test_store_changes.py",
+                      "tests/alerting/state/test_store_queries.py", "tests/alerting/state/test_store.py"]),
     "flap accumulator": ("pyrometer_exporters.node.nic.link_down", ["tests/exporters/node/nic/test_flap_accumulator.py",
                          "tests/exporters/node/nic/test_link_down.py"]),
     "clock-event seconds": ("pyrometer_exporters.node.gpu.clock_events",
@@ -63,6 +70,7 @@ SQL = {
 }  # fmt: skip
 SKIPPED_CALLS = ("_log", "log", "Family", "NamedTuple")
 MAX_SHOWN = 80
+SAMPLE_SEED = 1
 LEAST_SECONDS, PATIENCE = 20.0, 6.0  # a mutant may loop: it has this many times the tests' own time
 
 
@@ -238,8 +246,8 @@ def _run_tests(finder: _Mutated, tests: Sequence[str]) -> int:
         return 1
 
 
-def measure(subject: str, jobs: int, chosen: Sequence[int] = ()) -> dict[str, object]:
-    """Return the figures of a subject; ``chosen`` are the lines to mutate, all if empty."""
+def measure(subject: str, jobs: int, chosen: Sequence[int] = (), sample: int = 0) -> dict[str, Any]:
+    """Return the figures of a subject: of the ``chosen`` lines, or of so many mutants, always the same."""
     module, tests = SUBJECTS[subject]
     spec = importlib.util.find_spec(module)
     path = Path(str(spec and spec.origin))
@@ -249,16 +257,28 @@ def measure(subject: str, jobs: int, chosen: Sequence[int] = ()) -> dict[str, ob
     if tested(module, ast.unparse(ast.parse(source)), path, names, 600.0) != "survived":
         raise SystemExit(f"mutate: the tests of {subject} fail without any change")
     patience = max(LEAST_SECONDS, PATIENCE * (time.monotonic() - began))
-    mutants = [one for one in mutants_of(source) if not chosen or one.line in chosen]
+    everything = list(mutants_of(source))
+    mutants = [one for one in everything if not chosen or one.line in chosen]
+    if 0 < sample < len(mutants):
+        mutants = Random(SAMPLE_SEED).sample(mutants, sample)  # noqa: S311
     with ThreadPoolExecutor(jobs) as pool:
         verdicts = list(pool.map(lambda one: tested(module, one.source, path, names, patience), mutants))
     known = json.loads(EQUIVALENT.read_text(encoding="utf-8")).get(subject, {}) if EQUIVALENT.exists() else {}
     survivors = [one for one, verdict in zip(mutants, verdicts, strict=True) if verdict == "survived"]
     return {
-        "subject": subject, "module": module, "mutants": len(mutants), "killed": len(mutants) - len(survivors),
+        "subject": subject, "module": module, "of": len(everything), "mutants": len(mutants),
+        "killed": len(mutants) - len(survivors), "timeouts": verdicts.count("timeout"),
         "equivalent": [f"{one.line}: {one.change}" for one in survivors if one.change in known],
         "survivors": [f"{one.line}: {one.change}" for one in survivors if one.change not in known],
     }  # fmt: skip
+
+
+def _write(file: Path, row: dict[str, Any]) -> None:
+    """Replace a subject's figures in the file, in the order of SUBJECTS."""
+    rows = {old["subject"]: old for old in json.loads(file.read_text(encoding="utf-8"))} if file.exists() else {}
+    rows[row["subject"]] = row
+    ordered = [rows[subject] for subject in SUBJECTS if subject in rows]
+    file.write_text(json.dumps(ordered, indent=1) + "\n", encoding="utf-8")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -267,20 +287,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("subjects", nargs="*", choices=[*SUBJECTS, []], help="default: all of them")
     parser.add_argument("--jobs", type=int, default=2, help="children at a time (default: %(default)s)")
     parser.add_argument("--lines", type=int, nargs="*", default=[], help="only mutants of these lines")
-    parser.add_argument("--write", type=Path, metavar="FILE", help="write the figures as JSON")
+    parser.add_argument("--sample", type=int, default=0, metavar="N", help="only N mutants of each subject, by chance")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="write the figures as JSON; other subjects' stay")
     options = parser.parse_args(argv)
     os.chdir(ROOT)
     for name in LIBRARIES:
         importlib.import_module(name)
     rows = []
     for subject in options.subjects or SUBJECTS:
-        rows.append(measure(subject, options.jobs, options.lines))
+        rows.append(measure(subject, options.jobs, options.lines, options.sample))
         row = rows[-1]
+        if options.write:
+            _write(options.write, row)
         print(f"{subject}: {row['killed']} of {row['mutants']} killed, {len(row['equivalent'])} equivalent", flush=True)
         for survivor in row["survivors"]:
             print(f"    {survivor}", flush=True)
-    if options.write:
-        options.write.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     return int(any(row["survivors"] for row in rows))
 
 

@@ -1,7 +1,8 @@
-"""Write the manual's reference of commands and alerts from the code: ``make docs``.
+"""Write the manual's reference of commands, alerts and checks from the code: ``make docs``.
 
     python tools/reference.py commands docs/reference/commands.md
     python tools/reference.py alerts docs/reference/alerts.md
+    python tools/reference.py checks docs/reference/checks.md
 
 Each command is started up to the moment at which it would parse its arguments, and its parser is read there. So a flag
 is listed exactly if the command takes it, wherever its parser is built.
@@ -20,9 +21,12 @@ from unittest import mock
 
 import yaml
 
+from pyrometer_exporters.node.checks.check import Check, discover
+from pyrometer_exporters.node.checks.config import EXPECTATIONS
+
 ROOT = Path(__file__).resolve().parents[1]
 # Commands that hand some first words to a parser of their own.
-SUBCOMMANDS = {"pyrometer-alerting": ("digest", "explain", "replay")}
+SUBCOMMANDS = {"pyrometer-alerting": ("check-slack", "digest", "explain", "replay")}
 NOTES = {
     "pyrometer-alerting": "`pyrometer-alerting check-config`, with the same flags, checks them and the configuration"
     " file and starts nothing.\n\n"
@@ -52,6 +56,24 @@ Generated from `alert_rules/`: change the rules, then run `make docs`. Each name
 
 | alert | severity | component | fires after | summary |
 |---|---|---|---|---|
+"""
+CHECKS_HEAD = """\
+# Checks
+
+Generated from the checks' own definitions: change those, then run `make docs`. [How to use them](../checks.md).
+
+Critical: a job would fail or be slow on this node. Warning: to be looked at. Anchor: whose practice in the field it is.
+Thresholds and switches are those of `checks` in the configuration.
+
+"""
+EXPECT_HEAD = """\
+
+## What can be stated
+
+Under `expect` in the configuration; what isn't stated is learned from the node's last healthy day where it can be.
+
+| key | meaning |
+|---|---|
 """
 
 
@@ -202,7 +224,23 @@ def _without_templates(text: str) -> str:
     return re.sub(r"{{.*?}}", "…", text).replace("|", r"\|")
 
 
-PAGES: dict[str, Callable[[], str]] = {"commands": commands_page, "alerts": alerts_page}
+def checks_page() -> str:
+    """Return the table of all checks, and of what can be stated, as Markdown."""
+    head = (
+        "| check | passes when | source | anchor | severity | settings | what to do |\n|---|---|---|---|---|---|---|\n"
+    )
+    stated = "".join(f"| `{key}` | {_cell(meaning)} |\n" for key, (_, meaning) in EXPECTATIONS.items())
+    return CHECKS_HEAD + head + "".join(map(_check_row, discover())) + EXPECT_HEAD + stated
+
+
+def _check_row(check: Check) -> str:
+    settings = [f"`{name}: {value:g}`" for name, value in check.limits.items()]
+    settings += [] if check.enabled else ["off unless switched on"]
+    cells = (check.title, check.source, check.anchor, check.severity, ", ".join(settings), check.action)
+    return f"| `{check.name}` | {' | '.join(map(_cell, cells))} |\n"
+
+
+PAGES: dict[str, Callable[[], str]] = {"commands": commands_page, "alerts": alerts_page, "checks": checks_page}
 
 
 def main(arguments: Sequence[str]) -> int:

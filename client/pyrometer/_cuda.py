@@ -10,7 +10,7 @@ import sys
 import time
 
 from pyrometer import ring
-from pyrometer._step import Part
+from pyrometer._step import Part, note_failure
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -72,6 +72,8 @@ class WaitPart(Part):
             self._try(self._end)
         self.slots[ring.PART_STARTED_SLOT] = _now()
         self.slots[ring.PART_SLOT] = 0
+        if kind is not None:
+            note_failure(self.slots, self.number)
 
     def _try(self, action: Callable[[], None]) -> None:
         try:

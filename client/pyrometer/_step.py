@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _now = time.monotonic_ns
 _COUNT, _STEP_STARTED, _STEP_TOTAL = ring.COUNT_SLOT, ring.STEP_STARTED_SLOT, ring.STEP_TOTAL_SLOT
 _PART, _PART_STARTED, _PART_TOTALS = ring.PART_SLOT, ring.PART_STARTED_SLOT, ring.PART_TOTALS_SLOT
-_TICKING, _LONGEST_TICK = ring.TICKING_SLOT, ring.LONGEST_TICK_SLOT
+_TICKING, _LONGEST_TICK, _EXIT_PART = ring.TICKING_SLOT, ring.LONGEST_TICK_SLOT, ring.EXIT_PART_SLOT
 _PAUSES = ring.TAG_BITS["checkpoint"] | ring.TAG_BITS["eval"]
 # The first steps compile; their pauses say nothing about later ones.
 _FIRST_STEPS = 10
@@ -205,6 +205,8 @@ class Part:
         self.total = total = self.total + end - self.started
         slots[_PART_TOTALS + self.number] = total
         slots[_PART] = 0
+        if kind is not None:
+            note_failure(slots, self.number)
 
 
 class TaggedPart(Part):
@@ -232,3 +234,13 @@ class UntimedPart(Part):
     ) -> None:
         self.slots[_PART_STARTED] = _now()
         self.slots[_PART] = 0
+
+
+def note_failure(slots: memoryview[int], number: int) -> None:
+    """Note that an exception leaves a part: should it end the process, the part says whether another's end was first.
+
+    The first of a step counts, as it is the innermost.
+    """
+    step = slots[_COUNT] + 1
+    if slots[_EXIT_PART] >> 8 != step:
+        slots[_EXIT_PART] = step << 8 | number + 1

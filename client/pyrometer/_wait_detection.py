@@ -21,6 +21,7 @@ from _thread import get_ident
 from pyrometer import ring
 from pyrometer._cuda import initialized_torch
 from pyrometer._hooks import never_raises, subscribers_of, when_imported
+from pyrometer._step import note_failure
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -120,6 +121,14 @@ class WaitDetector:
             around.started += slots[ring.PART_STARTED_SLOT] - part.started
             slots[ring.PART_SLOT] = outer
 
+    def fail(self, number: int) -> None:
+        """Note that an exception leaves a part."""
+        note_failure(self._step.slots, number - 1)
+
+    def fail_backward(self) -> None:
+        """Note that an exception leaves ``backward``, or the wait at its end."""
+        self.fail(_WAIT if self._tail >= 0 else _BACKWARD)
+
     def observer(self, unknown: Callable[[], None]) -> Callable[[], bool]:
         """Return what is to be called after each of the first steps; it calls ``unknown`` if none showed a wait."""
 
@@ -170,6 +179,11 @@ def _wrapper(begin: str, number: int) -> Callable[..., Any]:
             entered = _begin(detectors, begin)
             try:
                 return function(*arguments, **named)
+            except Exception as error:
+                if not isinstance(error, StopIteration):  # a data loader's end
+                    for detector, _ in entered:
+                        detector.fail(number)
+                raise
             finally:
                 for detector, outer in entered:
                     detector.end(number, outer)
@@ -185,6 +199,10 @@ def _wrap_backward(function: Callable[..., Any], detectors: Detectors) -> Callab
         hook = _hook_on_end(arguments[0] if arguments else named.get("tensors"), entered) if entered else None
         try:
             return function(*arguments, **named)
+        except Exception:
+            for detector, _ in entered:
+                detector.fail_backward()
+            raise
         finally:
             for detector, outer in entered:
                 detector.end_backward(outer)

@@ -47,7 +47,8 @@ def awaited_ranks(run: str = CLUSTER, *, span: int = 8) -> Panel:
             "NcclHang",
         ),
         [Query(f"topk(20, {_AWAITED % run})", instant=True, table=True)],
-        {"node": "node", "gpu": "gpu", "rank": "rank", "state": "state", "certain": "certain", "Value": "behind"},
+        ({"run": "run"} if run == CLUSTER else {})
+        | {"node": "node", "gpu": "gpu", "rank": "rank", "state": "state", "certain": "certain", "Value": "behind"},
         unit="locale",
         steps=[(None, palette.WORST)],
         sort="behind",

@@ -92,7 +92,17 @@ def culprits(communicators: Sequence[Communicator], waits: Mapping[int, bool] | 
             certain = len(alike.ranks) == 1 and not doubt and not graph.circular and not evidence.get(rank)
             found += [graph.suspect(one, certain=certain) for one in sorted(alike.ranks)]
     found += [graph.suspect(rank, certain=False) for rank in sorted(graph.circular - seen)]
-    return sorted(found, key=lambda suspect: not suspect.certain)
+    return sorted(_hedged(found), key=lambda suspect: not suspect.certain)
+
+
+def _hedged(found: list[Suspect]) -> list[Suspect]:
+    """Return the suspects without certainty where ranks have not joined several communicators.
+
+    A rank that waits in a send or receive, or exchanges tokens with experts, before it joins its next communicator is
+    missing there as well, and nothing may be listed yet of where it waits.
+    """
+    apart = {one.communicator for one in found if one.state in ("missing", "not_ready")}
+    return [one._replace(certain=one.certain and one.state in GONE) for one in found] if len(apart) > 1 else found
 
 
 class _Alike(NamedTuple):

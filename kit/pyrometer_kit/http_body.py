@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 
 from pyrometer_kit.http_connection import Connection, HeaderTooLargeError
 from pyrometer_kit.http_message import BadRequestError, Request
@@ -12,6 +13,50 @@ BODY_SECONDS = 10.0  # Alertmanager's own deadline for a delivery is 10 s or mor
 # A body that is too large is read and discarded up to here: otherwise the client is reset before it reads the answer.
 MAX_DISCARDED_BYTES = 256 << 20
 _PIECE = 1 << 18
+# All requests together may take so much; an ordinary delivery does not count, so that large ones cannot keep it out.
+MAX_BODIES_BYTES, UNCOUNTED_BYTES = 48 << 20, 1 << 18
+
+
+class Room:
+    """The memory that all large bodies of a server may take together."""
+
+    def __init__(self) -> None:
+        self._taken = 0
+
+    @contextmanager
+    def share(self) -> Iterator[Share]:
+        """Give a request a share, until it is answered."""
+        one = Share(self)
+        try:
+            yield one
+        finally:
+            self._taken -= one.taken
+
+    def take(self, count: int) -> bool:
+        """Take so many bytes; return whether they are there."""
+        if self._taken + count > MAX_BODIES_BYTES:
+            return False
+        self._taken += count
+        return True
+
+
+class Share:
+    """One request's part of the room."""
+
+    def __init__(self, room: Room) -> None:
+        self._room, self.taken = room, 0
+
+    def grow(self, total: int) -> None:
+        """Make room for a body of so many bytes by now.
+
+        Raises:
+            BadRequestError: Other bodies take all of it.
+        """
+        more = total - UNCOUNTED_BYTES - self.taken
+        if more > 0:
+            if not self._room.take(more):
+                raise BadRequestError(503, "too many large bodies at a time")
+            self.taken += more
 
 
 def declared_length(request: Request) -> int | None:
@@ -30,11 +75,11 @@ def declared_length(request: Request) -> int | None:
     return int(length) if len(length) <= 18 else 10**18
 
 
-async def read_body(connection: Connection, request: Request, max_bytes: int) -> bytes | None:
+async def read_body(connection: Connection, request: Request, max_bytes: int, share: Share) -> bytes | None:
     """Return the body; None where it was larger than ``max_bytes`` and was discarded.
 
     Raises:
-        BadRequestError: It is malformed, or larger than MAX_DISCARDED_BYTES.
+        BadRequestError: It is malformed, larger than MAX_DISCARDED_BYTES, or one of too many.
         asyncio.TimeoutError: It did not come within BODY_SECONDS.
         ConnectionError: The client sent half of it.
     """
@@ -46,6 +91,7 @@ async def read_body(connection: Connection, request: Request, max_bytes: int) ->
         async for piece in pieces:
             total += len(piece)
             if total <= max_bytes:
+                share.grow(total)
                 body += piece
             elif total > MAX_DISCARDED_BYTES:
                 raise _too_large()

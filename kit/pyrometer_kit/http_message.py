@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pyrometer_kit.auth import BearerTokens
 
 MAX_FIELDS = 32
+_SINGLE = frozenset({"content-length", "transfer-encoding", "host", "authorization"})
+_CONTROLS = frozenset("\0\r\n")
 GZIP_FROM = 1400  # bytes; smaller answers fit into one packet
 READ_METHODS = ("GET", "HEAD")
 TEXT = "text/plain; charset=utf-8"
@@ -108,12 +110,17 @@ def parse_request(header: bytes, peer: str = "") -> Request:
     parts = lines[0].split(" ")
     if len(parts) != 3 or not parts[2].startswith("HTTP/1."):
         raise BadRequestError(400, "not an HTTP/1 request")
-    headers = {}
-    for line in lines[1:]:
+    headers: dict[str, str] = {}
+    for line in filter(None, lines[1:]):
         name, colon, value = line.partition(":")
-        if not colon and line:
+        if not colon:
             raise BadRequestError(400, "a header line has no colon")
-        headers[name.strip().lower()] = value.strip()
+        # A proxy before us may read these in another way, and take part of the body for a request of its own.
+        if not name or name[0] in " \t" or name[-1] in " \t" or not _CONTROLS.isdisjoint(line):
+            raise BadRequestError(400, "a header line is folded, or has space or control characters where none belong")
+        if (known := name.lower()) in _SINGLE and known in headers:
+            raise BadRequestError(400, f"{name} more than once")
+        headers[known] = value.strip()
     if "content-length" in headers and "transfer-encoding" in headers:
         # Whoever believes the other one takes part of the body for a request of its own.
         raise BadRequestError(400, "both Content-Length and Transfer-Encoding")

@@ -18,7 +18,7 @@ from math import ceil
 from typing import cast
 
 from pyrometer_kit.flags import Address
-from pyrometer_kit.http_body import declared_length, read_body
+from pyrometer_kit.http_body import Room, declared_length, read_body
 from pyrometer_kit.http_connection import Connection, HeaderTooLargeError
 from pyrometer_kit.http_listener import Listener, until_readable
 from pyrometer_kit.http_message import (
@@ -78,6 +78,7 @@ class WebServer:
         # Conversations that wait for their client, longest first, and what ends each at once.
         self._waiting: dict[asyncio.Task[None], Callable[[], object]] = {}
         self._hashing: asyncio.Lock | None = None
+        self._room = Room()
 
     async def start(self, address: Address) -> int:
         """Listen; return the port, also for port 0.
@@ -262,10 +263,11 @@ class WebServer:
             return await self._handle(route, request), not request.has_body
         if request.headers.get("expect", "").lower() == "100-continue":
             await connection.write(b"HTTP/1.1 100 Continue\r\n\r\n", WRITE_SECONDS)
-        body = await read_body(connection, request, route.max_body)
-        if body is None and not route.takes_oversized:
-            return text(413, f"the body is larger than {route.max_body} bytes"), True
-        return await self._handle(route, replace(request, body=body or b"", oversized=body is None)), True
+        with self._room.share() as share:
+            body = await read_body(connection, request, route.max_body, share)
+            if body is None and not route.takes_oversized:
+                return text(413, f"the body is larger than {route.max_body} bytes"), True
+            return await self._handle(route, replace(request, body=body or b"", oversized=body is None)), True
 
     async def _refusal(self, request: Request, route: Route | None) -> Response | None:
         """Return the answer to a request that no handler is to see; None for all others."""

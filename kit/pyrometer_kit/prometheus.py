@@ -22,7 +22,7 @@ DEFAULT_URL = "http://127.0.0.1:9090"
 QUERY_SECONDS = 10.0
 MAX_ANSWER_BYTES = 32 << 20
 _CHUNK = 1 << 16
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 # A connection that was kept open and that the server has closed meanwhile.
 _STALE = (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError)
 # The numbers of name-resolution and TLS errors are not errno's.
@@ -77,7 +77,7 @@ class HttpPrometheus:
         self._seconds = seconds
         self._idle: list[http.client.HTTPConnection] = []
         weakref.finalize(self, _close, self._idle)
-        self._headers = {"Content-Type": "application/x-www-form-urlencoded", **_credentials(self._url)}
+        self._headers = {"Content-Type": "application/x-www-form-urlencoded", **basic_credentials(self._url)}
 
     def instant(self, query: str, at: float) -> list[Series]:
         """See :class:`Prometheus`."""
@@ -99,7 +99,7 @@ class HttpPrometheus:
         except TimeoutError:
             raise PrometheusError(f"Prometheus did not answer within {self._seconds:g} s", "deadline") from None
         except (OSError, http.client.HTTPException, ValueError) as error:
-            raise PrometheusError(f"Prometheus at {_place(self._url)}: {error}", _reason(error)) from None
+            raise PrometheusError(f"Prometheus at {place(self._url)}: {error}", _reason(error)) from None
 
     def _post(self, path: str, form: str) -> tuple[bytes, int]:
         """Return the body and the status of the answer, over a kept connection where one is still good."""
@@ -132,7 +132,7 @@ class HttpPrometheus:
 
     def _target(self, connection: http.client.HTTPConnection, path: str) -> str:
         plain_proxy = self._url.scheme == "http" and connection.host != self._url.hostname
-        return f"http://{_place(self._url)}{self._url.path}{path}" if plain_proxy else self._url.path + path
+        return f"http://{place(self._url)}{self._url.path}{path}" if plain_proxy else self._url.path + path
 
     def _connection(self) -> http.client.HTTPConnection:
         host, port = self._url.hostname or "", self._url.port
@@ -212,25 +212,26 @@ def _close(connections: list[http.client.HTTPConnection]) -> None:
         connections.pop().close()
 
 
-def _credentials(url: SplitResult) -> dict[str, str]:
+def basic_credentials(url: SplitResult) -> dict[str, str]:
+    """Return the header of basic authentication for an address with a user; empty without one."""
     if url.username is None:
         return {}
     pair = f"{unquote(url.username)}:{unquote(url.password or '')}"
     return {"Authorization": f"Basic {b64encode(pair.encode()).decode()}"}
 
 
-def _place(url: SplitResult) -> str:
+def place(url: SplitResult) -> str:
     """Return host and port, without a password."""
     return url.netloc.rpartition("@")[2]
 
 
 def _proxy(url: SplitResult) -> SplitResult | None:
-    if url.hostname in _LOOPBACK or not any(name.lower().endswith("_proxy") for name in os.environ):
+    if url.hostname in LOOPBACK or not any(name.lower().endswith("_proxy") for name in os.environ):
         return None
     from urllib.request import getproxies, proxy_bypass  # noqa: PLC0415  only where the environment names a proxy
 
     proxy = getproxies().get(url.scheme)
-    return urlsplit(proxy) if proxy and not proxy_bypass(_place(url)) else None
+    return urlsplit(proxy) if proxy and not proxy_bypass(place(url)) else None
 
 
 def _reason(error: Exception) -> str:

@@ -12,7 +12,9 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from unittest import mock
 
+from pyrometer_exporters.node.checks import collector as checks_collector
 from pyrometer_exporters.node.main import main as node_exporter
 from pyrometer_simulator.nvml import SimulatedGpus, installed
 
@@ -29,7 +31,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if flags.make is not None:
         for gpu in SimulatedGpus(flags.gpus, count=flags.make, noise=0.01):
             gpu.load()
-    with installed(flags.gpus):
+    # The checks' own process has the same GPUs.
+    simulated_check = (sys.executable, "-m", "pyrometer_simulator.check", f"--gpus={flags.gpus}", "--")
+    with installed(flags.gpus), mock.patch.object(checks_collector, "COMMAND", simulated_check):
         return node_exporter(flags.exporter)
 
 

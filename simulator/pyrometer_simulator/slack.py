@@ -30,6 +30,7 @@ from pyrometer_simulator.slack_blocks import SlackError
 from pyrometer_simulator.slack_channel import BOT_USER, Channel, RateLimiter, RateLimits, page_of
 from pyrometer_simulator.slack_files import Files
 from pyrometer_simulator.slack_page import render_page
+from pyrometer_simulator.slack_scopes import ALL, check_scope
 
 FaultKind: TypeAlias = Literal[
     "status", "error", "ratelimit", "hang_before", "hang_after", "close_before", "close_after"
@@ -82,6 +83,7 @@ class FakeSlack:
         self._thread: threading.Thread | None = None
         self.calls: list[Call] = []
         self.files = Files()
+        self.scopes = set(ALL)  # of the bot token
         self.native_charts = native_charts  # False: a workspace without the chart block
         self.channels = {
             f"C{index:09d}": Channel(id=f"C{index:09d}", name=name.lstrip("#"))
@@ -217,13 +219,14 @@ class FakeSlack:
             self._record(method, args, error.code)
             return json_response({"ok": False, "error": error.code})
         self._record(method, args, "ok")
-        return json_response({"ok": True, **result})
+        return json_response({"ok": True, **result}, headers={"X-OAuth-Scopes": ",".join(sorted(self.scopes))})
 
     def _check_call(self, method: str, token: str, args: Mapping[str, Any]) -> float:
         if not token:
             raise SlackError("not_authed")
         if token != (self._app_token if method == "apps.connections.open" else self._token):
             raise SlackError("invalid_auth")
+        check_scope(method, self.scopes)
         return self._limiter.wait_seconds(method, str(args.get("channel", "")))
 
     def _dispatch(self, method: str, args: Mapping[str, Any]) -> dict[str, Any]:
@@ -247,6 +250,7 @@ class FakeSlack:
             "chat.update": self._update,
             "chat.delete": self._delete,
             "conversations.history": self._history,
+            "conversations.info": self._info,
             "conversations.replies": self._replies,
         }
         if method not in handlers:
@@ -291,6 +295,18 @@ class FakeSlack:
     def _history(self, args: Mapping[str, Any]) -> dict[str, Any]:
         channel = self._channel_by_id(args)
         return page_of(list(reversed(channel.messages.values())), args)
+
+    def _info(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        channel = self._channel_by_id(args)
+        return {
+            "channel": {
+                "id": channel.id,
+                "name": channel.name,
+                "is_archived": channel.archived,
+                "is_member": channel.member,
+                "is_private": False,
+            }
+        }
 
     def _replies(self, args: Mapping[str, Any]) -> dict[str, Any]:
         channel = self._channel_by_id(args)

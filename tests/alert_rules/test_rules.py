@@ -55,19 +55,20 @@ KNOWN_METRICS = re.compile(
     | pyrometer_train_(steps|step_seconds|tokens|flops|step_part_seconds)_total
     | pyrometer_train_(last_step_timestamp_seconds|last_step|current_part_seconds|rank_up|rank_info|run_info)
     | pyrometer_train_(longest_tick_seconds|gc_pauses_total|gc_pause_seconds_total|last_gc_step)
-    | pyrometer_train_(expected_mfu_ratio|peak_flops_unknown|rank_(end_timestamp_seconds|exit_info))
+    | pyrometer_train_(expected_mfu_ratio|peak_flops_unknown|rank_(end_timestamp_seconds|exit_info|halted_info))
     | pyrometer_run_signature
     | pyrometer_nic_port_data_(received|transmitted)_bytes_total | pyrometer_nic_port_transmit_wait_total
     | pyrometer_nic_(symbol_error|link_error_recovery|port_errors_received|local_ack_timeout_errors)_total
     | pyrometer_nic_(packet_sequence_errors|req_transport_retries_exceeded)_total
     # A rule of the site's own, where names of nodes have no numbers (docs/dashboards.md).
     | node:pyrometer_map:given
-    | pyrometer_nccl_(bus_bandwidth_bytes_per_second|collective_seconds|rank_collective_seconds)
+    | pyrometer_nccl_(bus_bandwidth_bytes_per_second|rank_bus_bandwidth_bytes_per_second)
+    | pyrometer_nccl_(collective_seconds|rank_collective_seconds|job_info)
     | pyrometer_nccl_(communicators|communicator_ranks|communicator_collectives_total|rank_behind|waiting_ranks)
     | pyrometer_nccl_(longest_)?standstill_seconds | pyrometer_node_address_info
     | pyrometer_kernel_events_total
     | pyrometer_nvswitch_(errors|sxid_errors)_total
-    | pyrometer_check_ok
+    | pyrometer_check_(ok|reason_info|last_run_timestamp_seconds)
     | pyrometer_run_(seconds_total|signature)
     | pyrometer_collector_(success|duration_seconds|last_success_timestamp_seconds)
     """,

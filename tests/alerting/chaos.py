@@ -63,42 +63,42 @@ class Chaos:
         self._kills = self._doubtful = 0
         command = [sys.executable, str(Path(__file__).with_name("chaos_child.py"))]
         log = (folder / "service.log").open("ab")
-        self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)
+        self.child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)
         log.close()
 
     def close(self) -> None:
-        self._tell("end")
-        assert self._child.stdin is not None
-        self._child.stdin.close()
-        self._child.wait(10)
-        assert self._child.stdout is not None
-        self._child.stdout.close()
+        self.tell("end")
+        assert self.child.stdin is not None
+        self.child.stdin.close()
+        self.child.wait(10)
+        assert self.child.stdout is not None
+        self.child.stdout.close()
 
     def play(self, kills: int) -> None:
         while self._kills < kills:
-            self._start(self._random.choice((0, self._random.randint(1, 60))))
-            self._maybe_fault()
-            self._deliver()
+            self.start(self._random.choice((0, self._random.randint(1, 60))))
+            self.maybe_fault()
+            self.deliver()
             time.sleep(self._random.uniform(0.0, 0.06))
-            self._tell("end")
+            self.tell("end")
             self._kills += 1
 
     def settle(self, seconds: float = 60.0) -> Verdict:
         self._doubtful -= sum(len(waiting) for waiting in self._slack._faults.values())  # never played
         self._slack._faults.clear()
-        self._start(0)
+        self.start(0)
         self._repeat()
         assert not self._pending
         for node, firing in list(self._truth.items()):
             if firing and self._random.random() < 0.5:
                 self._post(node, firing=False)
         deadline = time.monotonic() + seconds
-        while self._depth() and time.monotonic() < deadline:
+        while self.depth() and time.monotonic() < deadline:
             time.sleep(0.1)
         time.sleep(2.5)  # the last sweeps
         return self._judge()
 
-    def _start(self, points: int) -> None:
+    def start(self, points: int) -> None:
         arguments = [
             f"--web.listen-address=127.0.0.1:{self._port}",
             f"--storage.path={self._folder / 'store'}",
@@ -106,22 +106,22 @@ class Chaos:
             "--slack.channel=#gpu-alerts",
             "--log.level=error",
         ]
-        self._tell(json.dumps({"arguments": arguments, "points": points}))
+        self.tell(json.dumps({"arguments": arguments, "points": points}))
 
-    def _tell(self, line: str) -> None:
-        assert self._child.stdin is not None
-        assert self._child.stdout is not None
-        self._child.stdin.write(line + "\n")
-        self._child.stdin.flush()
-        assert self._child.stdout.readline().strip() == "done"
+    def tell(self, line: str) -> None:
+        assert self.child.stdin is not None
+        assert self.child.stdout is not None
+        self.child.stdin.write(line + "\n")
+        self.child.stdin.flush()
+        assert self.child.stdout.readline().strip() == "done"
 
-    def _maybe_fault(self) -> None:
+    def maybe_fault(self) -> None:
         if self._random.random() < 0.3:
             kind, details = self._random.choice(FAULTS)
             self._slack.inject(self._random.choice(METHODS), kind, **details)  # type: ignore[arg-type]
             self._doubtful += kind != "ratelimit" and details.get("error") != "service_unavailable"
 
-    def _deliver(self) -> None:
+    def deliver(self) -> None:
         """Repeat what had no answer; then send a new incident, or the other state of a known one."""
         self._repeat()
         known = [node for node in self._truth if node not in self._pending]
@@ -169,7 +169,7 @@ class Chaos:
                 connection.close()
         return None
 
-    def _depth(self) -> float:
+    def depth(self) -> float:
         for line in (self._ask("GET", "/metrics") or b"").decode().splitlines():
             if line.startswith("pyrometer_alerting_outbox_depth"):
                 return float(line.split()[-1])

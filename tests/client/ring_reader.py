@@ -19,6 +19,7 @@ class RingContent:
             self.records: list[Record] = list(file.records(0, self.header.count))
             self.alive = file.alive()
             self.last_words = file.last_words()
+            self.last_part = file.last_part()
         finally:
             file.close()
 

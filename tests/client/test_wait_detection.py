@@ -179,6 +179,32 @@ def test_what_raises_leaves_no_part_open(run: pyrometer.Run, torch: Any, where: 
     assert loss.hooks == []
 
 
+def test_the_part_that_an_exception_left_first_is_kept(run: pyrometer.Run, torch: Any, seen: ReadRing) -> None:
+    def fail() -> None:
+        raise RuntimeError("Connection closed by peer")
+
+    def last_part() -> str:
+        return str(seen(run.path).last_part)
+
+    with run.step():
+        with pytest.raises(StopIteration):
+            next(torch.loader._BaseDataLoaderIter())
+        assert last_part() == "", "the end of an epoch"
+        with pytest.raises(RuntimeError), run.part("forward"):
+            torch.c10d.Work().wait(fail)
+        assert last_part() == "wait"
+    assert last_part() == "", "it went on"
+    with run.step():
+        with pytest.raises(RuntimeError):
+            torch.autograd.backward(Loss(fail))
+        assert last_part() == "backward"
+    torch.engine.callbacks.clear()  # PyTorch's engine forgets those of a pass that failed
+    with run.step():
+        with pytest.raises(RuntimeError):
+            torch.autograd.backward(Loss(lambda: torch.engine.queue_callback(fail)))
+        assert last_part() == "wait"
+
+
 @pytest.mark.parametrize("root", [object(), [], [object()], None])
 def test_roots_of_any_kind_are_passed_on(run: pyrometer.Run, torch: Any, root: Any, rings: str) -> None:
     taken = []

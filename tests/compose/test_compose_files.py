@@ -127,11 +127,14 @@ def test_the_service_takes_the_flags_that_it_is_given(program: Path) -> None:
 
 
 def test_links_lead_where_browsers_reach_and_not_into_the_network_of_containers(program: Path) -> None:
-    urls = {"ALERTMANAGER_URL": "https://am.x", "PROMETHEUS_URL": "https://prom.x", "GRAFANA_URL": "https://g.x"}
+    links = {
+        "ALERTMANAGER_URL": "alertmanager.external-url", "PROMETHEUS_URL": "prometheus.external-url",
+        "GRAFANA_URL": "grafana.url", "ALERTING_URL": "web.external-url",
+    }  # fmt: skip
+    urls = {variable: f"https://{flag}.example" for variable, flag in links.items()}
     for files in (("compose.yaml",), ("compose.yaml", "compose.demo.yaml")):
         flags = alerting_flags(program, *files, **urls)
-        shown = [flags[f"--{name}"] for name in ("alertmanager.external-url", "prometheus.external-url", "grafana.url")]
-        assert shown == list(urls.values())
+        assert [flags[f"--{flag}"] for flag in links.values()] == list(urls.values())
         assert (flags["--alertmanager.url"], flags["--prometheus.url"]) == (
             "http://alertmanager:9093", "http://prometheus:9090",
         )  # fmt: skip

@@ -1,94 +1,69 @@
-"""The Slurm scripts, run as slurmd runs them: against an exporter's text, and a scontrol that notes what it is told."""
+"""The Slurm scripts, run as slurmd runs them: over the real checks of a simulated node, and a scontrol that notes what
+it is told.
+"""
 
 from __future__ import annotations
 
 import fcntl
-import http.server
 import os
 import shutil
 import subprocess
-import threading
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from pyrometer_simulator.host_files import HostFiles
+from pyrometer_simulator.nvml import SimulatedGpus
+from pyrometer_simulator.sysfs import SysfsTree
+
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "compose/slurm"
-HEALTHY = """\
-# TYPE pyrometer_gpu_up gauge
-pyrometer_gpu_up{gpu="0",uuid="GPU-a"} 1
-pyrometer_gpus_present{source="pci"} 8
-pyrometer_gpus_present{source="nvml"} 8
-pyrometer_check_ok{check="nvlink"} 1
-pyrometer_nic_link_up{device="mlx5_0",port="1"} 1
-pyrometer_nic_link_up{device="mlx5_9",port="1"} 0
-pyrometer_nic_expected_up{device="mlx5_0",port="1"} 1
-"""
+SECONDS = 60
 
-pytestmark = pytest.mark.skipif(
-    any(shutil.which(tool) is None for tool in ("curl", "awk", "flock")), reason="curl, awk or flock is not there"
-)
-
-
-class Exporter:
-    """Serves a text; ``url`` is where."""
-
-    def __init__(self) -> None:
-        self.text = HEALTHY
-        outer = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                self.send_response(200)
-                self.end_headers()
-                self.wfile.write(outer.text.encode())
-
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class names it so
-                pass
-
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}/metrics"
-        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
-
-
-@pytest.fixture
-def exporter() -> Iterator[Exporter]:
-    found = Exporter()
-    yield found
-    found.server.shutdown()
-    found.server.server_close()
+pytestmark = pytest.mark.skipif(shutil.which("flock") is None, reason="flock is not there")
 
 
 class Node:
-    """A compute node with a scontrol of its own."""
+    """A compute node with a scontrol and a pyrometer-check of its own."""
 
-    def __init__(self, folder: Path, url: str) -> None:
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.rings = folder / "rings"
+        self.tree = SysfsTree(folder / "tree", hcas=2, gpus=2)
+        self.files = HostFiles(self.tree.sysfs, self.tree.procfs)
+        self.gpus = SimulatedGpus(folder / "gpus", count=2)
+        self.config = folder / "checks.yaml"
+        self.config.write_text("expect: {gpus: 2, hcas: 2, rate: 400e9}\n")
+        (folder / "kmsg").touch()
         self.env = {
-            "PATH": f"{folder}:{os.environ['PATH']}", "PYROMETER_METRICS": url, "PYROMETER_CONF": "/nowhere",
-            "PYROMETER_RINGS": str(self.rings), "SLURMD_NODENAME": "gpu-042", "PYROMETER_SECONDS": "2",
-            "PYROMETER_PAUSE": "0",
+            "PATH": f"{folder}:{os.environ['PATH']}", "PYROMETER_CONF": "/nowhere", "PYROMETER_RINGS": str(self.rings),
+            "SLURMD_NODENAME": "gpu-042", "PYROMETER_PAUSE": "0", "PYTHONPATH": os.pathsep.join(sys.path),
         }  # fmt: skip
+        places = [f"--path.sysfs={self.tree.sysfs}", f"--path.procfs={self.tree.procfs}"]
+        places += [f"--path.kmsg={folder / 'kmsg'}", f"--path.state={folder / 'state'}", f"--config.file={self.config}"]
+        start = [sys.executable, "-m", "pyrometer_simulator.check", f"--gpus={self.gpus.path}", "--", *places]
+        self.script("pyrometer-check", f'exec {" ".join(start)} "$@"')
         self.state("IDLE")
 
+    def script(self, name: str, *lines: str) -> None:
+        (self._folder / name).write_text("\n".join(["#!/bin/sh", *lines]) + "\n")
+        (self._folder / name).chmod(0o755)
+
     def state(self, state: str) -> None:
-        lines = [
-            "#!/bin/sh",
+        self.script(
+            "scontrol",
             'case "$*" in',
             f"*'show node'*) echo 'NodeName=gpu-042 State={state} CPUTot=96' ;;",
             f"*) printf '%s|' \"$@\" >> '{self._folder}/told' ;;",
             "esac",
-        ]
-        script = "\n".join(lines) + "\n"
-        (self._folder / "scontrol").write_text(script)
-        (self._folder / "scontrol").chmod(0o755)
+        )
 
     def run(self, script: str, **env: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            ["sh", FOLDER / script], env=self.env | env, capture_output=True, text=True, timeout=20, check=False
+            ["sh", FOLDER / script], env=self.env | env, capture_output=True, text=True, timeout=SECONDS, check=False
         )
 
     @property
@@ -98,8 +73,11 @@ class Node:
 
 
 @pytest.fixture
-def node(tmp_path: Path, exporter: Exporter) -> Node:
-    return Node(tmp_path, exporter.url)
+def node(tmp_path: Path) -> Iterator[Node]:
+    made = Node(tmp_path)
+    yield made
+    for gpu in made.gpus:
+        gpu.recover()
 
 
 def test_a_healthy_node_is_left_alone(node: Node) -> None:
@@ -109,95 +87,86 @@ def test_a_healthy_node_is_left_alone(node: Node) -> None:
     assert node.told == ""
 
 
-@pytest.mark.parametrize(
-    ("line", "reason"),
-    [
-        ('pyrometer_gpu_up{gpu="5",uuid="GPU-b"} 0', "GPU 5 does not answer"),
-        ('pyrometer_gpus_present{source="expected"} 10', "2 of 10 GPUs are missing"),
-        ('pyrometer_check_ok{check="xid"} 0', "check xid failed"),
-        ('pyrometer_check_ok{check="xid"} 0.0 1795315083', "check xid failed"),
-        ('pyrometer_nic_expected_up{device="mlx5_9",port="1"} 1', "link mlx5_9/1 is down"),
-        ('pyrometer_gpu_recovery_action{gpu="5",uuid="GPU-b"} 2', "GPU 5 has to be reset"),
-    ],
-)
-def test_what_is_wrong_drains_the_node_with_the_reason(node: Node, exporter: Exporter, line: str, reason: str) -> None:
-    exporter.text += f"{line}\n"
+def test_what_is_wrong_drains_the_node_with_the_reason(node: Node) -> None:
+    node.gpus[1].lose()
+    node.tree.nic("mlx5_1").down()
     assert node.run("health.sh").returncode == 0
-    assert node.told == f"update|nodename=gpu-042|state=drain|reason=pyrometer: {reason}|"
+    assert node.told == (
+        "update|nodename=gpu-042|state=drain|reason=pyrometer: "
+        "gpu_answers: GPU 1 does not answer: gpu_is_lost: nvmlDeviceGetHandleByIndex returned 15: the GPU has fallen "
+        "off the bus; hca_links: 1 of 2 links are up: mlx5_1/1 DOWN, Polling|"
+    )
 
 
-DRIVER = 'pyrometer_down_reason_info{collector="gpu",part="nvml",reason="%s"} 1\n'
-NO_ANSWER = HEALTHY.replace('pyrometer_gpus_present{source="nvml"} 8\n', "").replace(
-    'pyrometer_gpu_up{gpu="0",uuid="GPU-a"} 1\n', ""
-)
+def test_a_warning_takes_no_node_away(node: Node) -> None:
+    node.files.write("proc", "sys/kernel/numa_balancing", "1")
+    answer = node.run("node-check.sh")
+    assert (answer.returncode, answer.stdout, answer.stderr) == (0, "", "")
 
 
-@pytest.mark.parametrize("reason", ["driver_version_mismatch", "driver_not_loaded", "no_driver", "deadline"])
-def test_a_driver_that_cannot_be_used_drains_the_node(node: Node, exporter: Exporter, reason: str) -> None:
-    exporter.text = NO_ANSWER + DRIVER % reason
-    assert node.run("node-check.sh").stdout == f"the NVIDIA driver can not be used: {reason}\n"
-
-
-def test_a_driver_that_hangs_where_the_bus_cannot_be_seen_drains_the_node(node: Node, exporter: Exporter) -> None:
-    exporter.text = DRIVER % "deadline"
-    assert node.run("node-check.sh").returncode == 1
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        NO_ANSWER + DRIVER % "released",
-        NO_ANSWER + DRIVER % "releasing",
-        'pyrometer_gpus_present{source="pci"} 0\n' + DRIVER % "no_driver",
-        HEALTHY + 'pyrometer_gpu_recovery_action{gpu="0",uuid="GPU-a"} 0 1795315083\n',
-    ],
-)
-def test_gpus_on_request_and_nodes_without_gpus_are_left_alone(node: Node, exporter: Exporter, text: str) -> None:
-    exporter.text = text
+def test_a_node_without_gpus_is_left_alone(node: Node) -> None:
+    for address in ("0000:18:00.0", "0000:2a:00.0"):
+        (node.tree.sysfs / "bus/pci/devices" / address).unlink()
+    node.gpus.fail_init(12)
+    node.config.write_text("expect: {hcas: 2}\n")
     assert node.run("node-check.sh").returncode == 0
 
 
-def test_a_gpu_that_answers_late_once_takes_no_node_away(node: Node, exporter: Exporter) -> None:
-    exporter.text += 'pyrometer_gpu_up{gpu="5"} 0\n'
-    late = threading.Timer(0.5, lambda: setattr(exporter, "text", HEALTHY))
-    late.start()
-    assert node.run("node-check.sh", PYROMETER_PAUSE="1.5").returncode == 0
-    late.join()
-
-
-def test_all_reasons_are_told_once(node: Node, exporter: Exporter) -> None:
-    exporter.text += 'pyrometer_check_ok{check="a"} 0\npyrometer_check_ok{check="a"} 0\npyrometer_gpu_up{gpu="1"} 0\n'
-    assert node.run("node-check.sh").stdout == "check a failed; GPU 1 does not answer\n"
-
-
-def test_checks_can_be_left_out(node: Node, exporter: Exporter) -> None:
-    exporter.text += 'pyrometer_check_ok{check="disk"} 0\n'
-    assert node.run("node-check.sh", PYROMETER_IGNORE="link.*|disk").returncode == 0
-    assert node.run("node-check.sh", PYROMETER_IGNORE="dis").returncode == 1
+def test_checks_can_be_left_out(node: Node) -> None:
+    node.tree.nic("mlx5_1").down()
+    assert node.run("node-check.sh", PYROMETER_IGNORE="hca_.*|nvme").returncode == 0
+    assert node.run("node-check.sh", PYROMETER_IGNORE="hca").returncode == 1
 
 
 @pytest.mark.parametrize("state", ["IDLE+DRAIN", "DOWN*"])
-def test_the_reason_of_whoever_was_first_stays(node: Node, exporter: Exporter, state: str) -> None:
-    exporter.text += 'pyrometer_gpu_up{gpu="5"} 0\n'
+def test_the_reason_of_whoever_was_first_stays(node: Node, state: str) -> None:
+    node.gpus[1].lose()
     node.state(state)
     assert node.run("health.sh").returncode == 0
     assert node.told == ""
 
 
-def test_monitoring_that_is_down_takes_no_node_away(node: Node) -> None:
-    nobody = {"PYROMETER_METRICS": "http://127.0.0.1:1/metrics"}
+def test_a_part_that_hangs_is_a_failure(node: Node) -> None:
+    node.gpus[1].hang()
+    answer = node.run("prolog.sh", PYROMETER_CHECK_FLAGS="--only=gpu_answers")
+    assert (answer.returncode, answer.stderr) == (1, "pyrometer: gpu_answers: GPU 1 does not answer: it hangs\n")
+
+
+@pytest.mark.parametrize("broken", ["exit 127", "exit 2", "kill -9 $$", "exit 3"])
+def test_a_command_that_cannot_be_used_takes_no_node_away_unless_asked_to(node: Node, broken: str) -> None:
+    node.script("pyrometer-check", broken)
     for script in ("health.sh", "prolog.sh", "epilog.sh"):
-        answer = node.run(script, **nobody)
+        answer = node.run(script)
         assert answer.returncode == 0, script
-        assert "nothing was checked" in answer.stderr
+        assert "the node was not checked" in answer.stderr
     assert node.told == ""
+    closed = node.run("prolog.sh", PYROMETER_FAIL="closed")
+    assert closed.returncode == 1
+    assert "the node could not be checked" in closed.stderr
+
+
+def test_a_mistake_in_the_configuration_drains_no_cluster(node: Node) -> None:
+    node.config.write_text("expect: {gpu: 2}\n")
+    answer = node.run("prolog.sh")
+    assert answer.returncode == 0
+    assert "unknown setting gpu" in answer.stderr
+    assert node.run("node-check.sh", PYROMETER_FAIL="closed").returncode == 1
+
+
+def test_critical_checks_that_could_not_be_run_are_told_where_sites_fail_closed(node: Node) -> None:
+    node.config.write_text("")  # no `hcas` stated, no healthy day seen
+    assert node.run("node-check.sh").returncode == 0
+    assert node.run("node-check.sh", PYROMETER_FAIL="closed").returncode == 1
 
 
 @pytest.mark.parametrize("script", ["prolog.sh", "epilog.sh"])
-def test_a_job_is_kept_from_a_node_that_can_not_work(node: Node, exporter: Exporter, script: str) -> None:
-    exporter.text += 'pyrometer_gpu_up{gpu="5"} 0\n'
+def test_a_job_is_kept_from_a_node_that_can_not_work(node: Node, script: str) -> None:
+    node.tree.nic("mlx5_1").down()
     answer = node.run(script)
-    assert (answer.returncode, answer.stderr) == (1, "pyrometer: GPU 5 does not answer\n")
+    assert (answer.returncode, answer.stderr) == (
+        1,
+        "pyrometer: hca_links: 1 of 2 links are up: mlx5_1/1 DOWN, Polling\n",
+    )
 
 
 def test_the_prolog_makes_room_for_rings_and_removes_those_of_the_dead(node: Node) -> None:
@@ -213,7 +182,7 @@ def test_the_prolog_makes_room_for_rings_and_removes_those_of_the_dead(node: Nod
     assert sorted(path.name for path in node.rings.iterdir()) == ["fresh.ring", "living.ring"]
 
 
-def test_settings_of_the_site_are_read(node: Node, exporter: Exporter, tmp_path: Path) -> None:
-    exporter.text += 'pyrometer_check_ok{check="disk"} 0\n'
-    (tmp_path / "slurm.conf").write_text("PYROMETER_IGNORE=disk\n")
+def test_settings_of_the_site_are_read(node: Node, tmp_path: Path) -> None:
+    node.tree.nic("mlx5_1").down()
+    (tmp_path / "slurm.conf").write_text("PYROMETER_IGNORE=hca_links\n")
     assert node.run("node-check.sh", PYROMETER_CONF=str(tmp_path / "slurm.conf")).returncode == 0

@@ -58,6 +58,10 @@ def test_every_wheel_is_named_here(wheels: Path) -> None:
     assert sorted(wheels.iterdir()) == sorted(wheel_of(wheels, distribution) for distribution in DISTRIBUTIONS)
 
 
+# Pages of the manual that a package serves.
+RUNBOOKS = {f"pyrometer_alerting/runbooks/{name}": ROOT / "docs" / name for name in ("alerts.md", "alertmanager.md")}
+
+
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 def test_a_wheel_holds_its_package_and_licence_and_nothing_else(wheels: Path, distribution: str) -> None:
     package, _, most = DISTRIBUTIONS[distribution]
@@ -71,8 +75,10 @@ def test_a_wheel_holds_its_package_and_licence_and_nothing_else(wheels: Path, di
         assert archive.read(f"{info}/licenses/LICENSE") == (ROOT / "LICENSE").read_bytes()
         description = Parser().parsestr(archive.read(f"{info}/METADATA").decode())
         checkout = (ROOT / package_folder(package)).rglob("*")
+        runbooks = {name: archive.read(name) for name in names if name.endswith(".md")}
         source = {str(p.relative_to(ROOT / package_folder(package).parent)) for p in checkout if is_source(p)}
-    assert {name for name in names if name.startswith(f"{package}/")} == source
+    assert runbooks == {name: path.read_bytes() for name, path in RUNBOOKS.items() if name.startswith(f"{package}/")}
+    assert {name for name in names if name.startswith(f"{package}/")} == source | set(runbooks)
     assert (description["License-Expression"], description["Requires-Python"]) == ("Apache-2.0", ">=3.10")
     assert [name for name in names if "test" in Path(name).name or "simulator" in name] == []
 

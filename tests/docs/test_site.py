@@ -35,6 +35,14 @@ def test_every_page_is_built(site: Path) -> None:
     assert {path.relative_to(ROOT / "docs") for path in (ROOT / "docs").rglob("*.md")} <= built
 
 
+def test_a_list_after_a_line_of_text_is_a_list(site: Path) -> None:
+    """Python-Markdown would run its items into the paragraph before."""
+    flat = re.compile(r"<p>[^<]*(?:<(?!/p>)[^<]*)*?\n(?:1\.|[-*]) ")
+    assert [path.name for path in pages(site) if flat.search(path.read_text(encoding="utf-8"))] == []
+    alerts = (site / "alerts.html").read_text(encoding="utf-8")
+    assert "<ol>\n<li>Is it one GPU" in alerts
+
+
 def test_no_page_loads_anything_from_another_host(site: Path) -> None:
     assert [path.name for path in pages(site) if LOADING.search(path.read_text(encoding="utf-8"))] == []
 

@@ -79,6 +79,15 @@ def test_a_communicator_that_is_being_set_up_waits_for_those_that_have_not_joine
     assert [(suspect.rank, suspect.state) for suspect in found] == [(2, "not_ready")]
 
 
+def test_ranks_that_have_not_joined_several_communicators_are_not_certain() -> None:
+    """Rank 1 may be late because it waits for rank 2, in a send that is listed nowhere."""
+    first, second = Communicator("a", {0: NOT_READY}, {1: "missing"}), Communicator("b", {3: NOT_READY}, {2: "missing"})
+    assert ranks(culprits([first, second])) == {1, 2}
+    assert ranks(culprits([first, second]), certain=True) == set()
+    node = Communicator("world", {0: NOT_READY, 3: NOT_READY}, {1: "missing", 2: "missing"})
+    assert ranks(culprits([node]), certain=True) == {1, 2}
+
+
 def test_a_rank_that_has_left_its_communicator_is_no_culprit() -> None:
     assert culprits([Communicator("ending", {0: 5, 1: 5}, {2: "missing"})]) == []
 

@@ -1,14 +1,17 @@
-"""The commands beside the service: `pyrometer-alerting replay`, `digest`, `explain` and `check-config`."""
+"""The commands beside the service: `pyrometer-alerting replay`, `digest`, `explain`, `check-config`, `check-slack`."""
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import resources
 from pathlib import Path
 
 from pyrometer_alerting.app import settings
 from pyrometer_alerting.app.settings import DIGEST_SECONDS
-from pyrometer_alerting.deliver import terminal
+from pyrometer_alerting.deliver import slack_check, terminal
+from pyrometer_alerting.deliver.slack import WebSlack
 from pyrometer_alerting.diagnosis import account
 from pyrometer_alerting.digest.message import build_digest
 from pyrometer_alerting.digest.scheduler import Digests, DigestScheduler
@@ -23,6 +26,10 @@ from pyrometer_kit.prometheus import HttpPrometheus
 
 _REPLAY = "List or retry messages that Slack refused for good. Works while the service runs, which notices within 15 s."
 _EXPLAIN = "Print every fact, weight and query behind a diagnosis. Sends nothing; works while the service runs."
+_CHECK_SLACK = (
+    "Ask Slack about token, scopes, channels and Socket Mode, with the service's own flags, and say what is missing."
+    " Posts nothing without --post."
+)
 _DIGEST = "Print the digest of the last day or week as of now. Sends nothing; works while the service runs."
 
 
@@ -125,6 +132,38 @@ def explain(arguments: Sequence[str]) -> int:
     return 0
 
 
+def check_slack(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Ask Slack whether it will take what the service sends; return 1 where something is missing.
+
+    Raises:
+        UsageError: a setting is wrong, or there is no token; the message says how.
+    """
+    parser = Flags("pyrometer-alerting check-slack", _CHECK_SLACK)
+    parser.add_argument("--post", action="store_true", help="also post a message, find, edit and delete it")
+    parser.add_argument("--manifest", action="store_true", help="print the app's manifest, to paste in Slack, and exit")
+    options, flags = parser.parse_known_args(list(arguments))
+    if options.manifest:
+        sys.stdout.write(resources.files("pyrometer_alerting.deliver").joinpath("slack_app.yaml").read_text("utf-8"))
+        return 0
+    chosen = settings.load(flags, environment)
+    if not chosen.slack_token:
+        raise UsageError(f"no bot token: give --slack.bot-token-file or set {settings.TOKEN_VARIABLE}")
+    routes = routing.load(chosen.config_file, chosen.slack_channel)
+    channels = dict.fromkeys([chosen.slack_channel, *(route.channel for route in routes.routes)])
+    wanted = slack_check.Wanted(
+        list(channels), chosen.slack_app_token, pictures=chosen.charts != "off", post=options.post
+    )
+    slack = WebSlack(chosen.slack_token, chosen.slack_api_url)
+    logging.getLogger("pyrometer_alerting.slack_sdk").setLevel(
+        logging.CRITICAL
+    )  # the lines below say it without a traceback
+    missing = False
+    for finding in slack_check.check(slack, wanted):
+        missing |= finding.level == "missing"
+        _say([str(finding)])
+    return int(missing)
+
+
 def _say(lines: Iterable[str]) -> None:
     sys.stdout.writelines(f"{line}\n" for line in lines)
 
@@ -138,4 +177,6 @@ def find(arguments: Sequence[str], environment: Mapping[str, str]) -> Callable[[
         return lambda: digest(rest, environment)
     if name == "explain":
         return lambda: explain(rest)
+    if name == "check-slack":
+        return lambda: check_slack(rest, environment)
     return (lambda: check_config(rest, environment)) if name == "check-config" else None

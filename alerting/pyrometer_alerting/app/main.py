@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Mapping, Sequence
@@ -19,6 +20,7 @@ from pyrometer_alerting.deliver.terminal import TerminalSlack
 from pyrometer_alerting.digest.scheduler import Digests
 from pyrometer_alerting.model import routing
 from pyrometer_alerting.model.links import without_credentials
+from pyrometer_alerting.render import runbooks
 from pyrometer_alerting.render.messages import Style
 from pyrometer_alerting.sources.alertmanager import HttpAlertmanager
 from pyrometer_alerting.state.store import Store, StoreError
@@ -26,6 +28,7 @@ from pyrometer_kit import logs, webconfig
 from pyrometer_kit.auth import BearerTokens
 from pyrometer_kit.clock import SystemClock
 from pyrometer_kit.errors import UsageError, fail
+from pyrometer_kit.flags import Address
 from pyrometer_kit.http_thread import ServerThread
 from pyrometer_kit.prometheus import HttpPrometheus
 from pyrometer_kit.reload import FileWatch, WebConfigReload
@@ -109,7 +112,7 @@ def _service(chosen: Settings, configuration: _Configuration) -> Service:
         slack,
         _channel(chosen),
         prometheus=_prometheus(chosen, QUERY_SECONDS),
-        style=style(chosen),
+        style=style(chosen, encrypted=configuration.web.tls is not None),
         clock=SystemClock(),
         tokens=configuration.tokens,
         alertmanagers=[HttpAlertmanager(url) for url in chosen.alertmanager_urls],
@@ -123,16 +126,27 @@ def _channel(chosen: Settings) -> str:
     return chosen.slack_channel if chosen.slack_token else TERMINAL
 
 
-def style(chosen: Settings) -> Style:
-    """Return what all messages share; links lead where browsers reach, which may differ from our own addresses."""
+def style(chosen: Settings, *, encrypted: bool = False) -> Style:
+    """Return what all messages share; links lead where browsers reach, which may differ from our own addresses.
+
+    ``encrypted`` says whether we serve TLS ourselves.
+    """
+    own_runbooks = f"{chosen.external_url or _own_url(chosen.address, encrypted)}{runbooks.BASE}"
     return Style(
         notice=chosen.notice,
         grafana_url=without_credentials(chosen.grafana_url),
         prometheus_url=without_credentials(chosen.prometheus_external_url),
-        runbook_url=chosen.runbook_url,
+        runbook_url=chosen.runbook_url or own_runbooks,
         charts=chosen.charts,
         alertmanager_url=without_credentials(chosen.alertmanager_external_url),
     )
+
+
+def _own_url(listening: Address, encrypted: bool) -> str:
+    """Return this service's address by this host's name, as Prometheus guesses its own."""
+    everywhere = listening.host in ("", "0.0.0.0", "::")  # noqa: S104  it is compared, not bound
+    host = socket.gethostname() if everywhere else listening.host
+    return f"http{'s' if encrypted else ''}://{f'[{host}]' if ':' in host else host}:{listening.port}"
 
 
 def _prometheus(chosen: Settings, seconds: float) -> HttpPrometheus | None:

@@ -25,7 +25,7 @@ from pyrometer_alerting.interact.interactions import Interactions
 from pyrometer_alerting.interact.socket_mode import Listener
 from pyrometer_alerting.model.routing import Routing
 from pyrometer_alerting.model.text import duration
-from pyrometer_alerting.render import page
+from pyrometer_alerting.render import page, runbooks
 from pyrometer_alerting.render.messages import Style, ThreadReplies, build
 from pyrometer_alerting.sources.alertmanager import Alertmanager
 from pyrometer_alerting.state.metrics import Metrics
@@ -186,7 +186,7 @@ class Service:
             "/api/v1/dead": lambda: self._query(api.dead),
             "/api/v1/audit": lambda: self._query(api.audit),
         }
-        routes = {path: BlockingRoute(partial(_read, page)) for path, page in pages.items()}
+        routes = {path: BlockingRoute(partial(_read, page)) for path, page in (pages | runbooks.pages()).items()}
         routes["/metrics"] = BlockingRoute(self._metrics)
         routes["/-/reload"] = BlockingRoute(self._reloaded, ("POST", "PUT"), max_body=_MAX_RELOAD_BYTES)
         routes[WEBHOOK_PATH] = BlockingRoute(

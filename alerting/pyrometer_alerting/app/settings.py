@@ -40,8 +40,10 @@ TOKEN_VARIABLE = "PYROMETER_SLACK_BOT_TOKEN"  # noqa: S105 - the name of a varia
 APP_TOKEN_VARIABLE = "PYROMETER_SLACK_APP_TOKEN"  # noqa: S105
 SLACK_API_URL = "https://slack.com/api/"
 
+COMMANDS = ("check-config", "check-slack", "digest", "explain", "replay")
 _DEFAULTS: Mapping[str, str] = {
     "web.listen-address": "127.0.0.1:9937",
+    "web.external-url": "",
     "web.config.file": "",
     "web.bearer-token-file": "",
     "prometheus.url": "",
@@ -65,12 +67,15 @@ _DEFAULTS: Mapping[str, str] = {
 }
 _HELP: Mapping[str, str] = {
     "web.listen-address": "address to listen on, for Alertmanager, the page and /metrics",
+    "web.external-url": "address at which browsers reach this service, for links to its page and runbooks; by default"
+    " this host's name and port",
     "web.config.file": "TLS and basic authentication, as in Prometheus' exporter-toolkit",
     "web.bearer-token-file": "file with the token that Alertmanager must present (authorization.credentials_file);"
     " a second line holds the next token",
     "prometheus.url": "Prometheus' address, for the causes of training alerts; without it none are sought",
     "prometheus.external-url": "Prometheus' address as browsers reach it, for links",
-    "runbook.url": "base of the runbooks' paths (docs/alerts.md#...): where browsers find this project",
+    "runbook.url": "base of the runbooks' paths (docs/alerts.md#...), for a copy of your own; by default this service"
+    " serves them below /runbooks",
     "slack.charts": "auto (Slack's chart block, or a picture if it is refused), picture, or off",
     "alertmanager.url": "Alertmanager's address, polled for what its webhook does not deliver; several with commas",
     "alertmanager.external-url": "Alertmanager's address as browsers reach it, for links; by default the first of"
@@ -102,6 +107,7 @@ class Settings:
     """All settings of the service; `slack_token` is empty without one and never shown."""
 
     address: Address
+    external_url: str
     web_config: Path | None
     bearer_file: Path | None
     prometheus_url: str
@@ -146,7 +152,8 @@ def load(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
 
 
 def _parser() -> Flags:
-    parser = Flags(PROG, "Alertmanager in, Slack out.")
+    parser = Flags(PROG, "Alertmanager in, Slack out. Without a command the service runs.")
+    parser.epilog = f"Commands, each with its own --help: {', '.join(f'{PROG} {name}' for name in COMMANDS)}."
     for name, default in _DEFAULTS.items():
         suffix = f" (default {default})" if default else ""
         parser.add_argument(f"--{name}", dest=name, metavar="VALUE", help=_HELP[name] + suffix)
@@ -176,6 +183,7 @@ def _settings(values: Mapping[str, str], environment: Mapping[str, str]) -> Sett
     alertmanagers = _urls("alertmanager.url", values["alertmanager.url"])
     return Settings(
         address=_address(values["web.listen-address"]),
+        external_url=_url("web.external-url", values["web.external-url"]).rstrip("/"),
         web_config=Path(values["web.config.file"]) if values["web.config.file"] else None,
         bearer_file=Path(bearer) if bearer else None,
         prometheus_url=_url("prometheus.url", values["prometheus.url"]),

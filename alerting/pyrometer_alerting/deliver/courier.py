@@ -251,6 +251,7 @@ class Courier:
         self._count(method, "ok")
         with self._store.transaction() as tx:
             tx.outbox.finish(operation, channel, ts, digest, self._clock.wall())
+            tx.outbox.note_call(operation.incident_id, self._clock.wall())
             if operation.kind == "root" and operation.ts is None:
                 tx.save_fact(f"channel:{self.limits.target(operation)}", channel)
             if operation.error == _POSTED_AGAIN:

@@ -182,7 +182,7 @@ class IncidentPictures:
             if current is None:
                 return False
             tx.save_incident(replace(current, picture=file_id), self._clock.wall())
-            tx.outbox.request(incident.id, now, now)
+            tx.outbox.refresh(incident.id, now, 0.0)
         self._changed()
         return True
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from http import HTTPStatus
 from http.client import HTTPException
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 from urllib.error import URLError
 from urllib.parse import urlsplit
 
@@ -48,6 +48,23 @@ class SlackFailure(Exception):  # noqa: N818 - an answer, not a bug
     def __init__(self, trouble: Trouble, code: str, retry_after: float = 0.0) -> None:
         super().__init__(code)
         self.trouble, self.code, self.retry_after = trouble, code, retry_after
+
+
+class Identity(NamedTuple):
+    """Whose token it is, and what it may do."""
+
+    bot: str
+    workspace: str
+    scopes: frozenset[str]
+
+
+class ChannelInfo(NamedTuple):
+    """A channel as the bot sees it."""
+
+    name: str
+    member: bool
+    archived: bool
+    private: bool
 
 
 class Slack(Protocol):
@@ -257,6 +274,23 @@ class WebSlack:
     def check(self) -> None:
         """Call auth.test."""
         self._call(self._client.auth_test)
+
+    def identity(self) -> Identity:
+        """Return whose token it is and what it may do; Slack names a token's scopes in a header of each answer."""
+        answer = self._call(self._client.auth_test)
+        headers = {name.lower(): str(value) for name, value in answer.headers.items()}
+        scopes = frozenset(scope.strip() for scope in headers.get("x-oauth-scopes", "").split(",") if scope.strip())
+        return Identity(str(answer.get("user")), str(answer.get("team")), scopes)
+
+    def channel_info(self, channel_id: str) -> ChannelInfo:
+        """Return what conversations.info says of a channel; it needs channels:read (groups:read if it is private)."""
+        found = self._call(lambda: self._client.conversations_info(channel=channel_id)).get("channel") or {}
+        flags = (bool(found.get(name)) for name in ("is_member", "is_archived", "is_private"))
+        return ChannelInfo(str(found.get("name")), *flags)
+
+    def open_socket(self, app_token: str) -> None:
+        """Ask for the address of a Socket Mode connection, without connecting."""
+        self._call(lambda: self._client.apps_connections_open(app_token=app_token))
 
     def upload(self, name: str, content: bytes, title: str) -> str:
         """Call files.getUploadURLExternal, send the bytes, and call files.completeUploadExternal."""

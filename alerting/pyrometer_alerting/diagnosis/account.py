@@ -14,8 +14,6 @@ from pyrometer_alerting.model.fact import Fact, Roster
 from pyrometer_alerting.model.incident import NO_SINGLE_PART, Diagnosis, Incident, part_of
 from pyrometer_alerting.model.text import clock_utc, utc
 
-MOST_CANDIDATES = 8
-
 
 def lines(incident: Incident, weights: Weights | None = None) -> Iterator[str]:
     """Yield the account of an incident's newest diagnosis, one line of plain text after the other."""
@@ -48,12 +46,9 @@ def _conclusion(diagnosis: Diagnosis) -> Iterator[str]:
 
 
 def _candidates(incident: Incident, diagnosis: Diagnosis, weights: Weights) -> Iterator[str]:
-    ranked = candidates(diagnosis.facts, case_of(incident, diagnosis), weights)
-    for one in ranked[:MOST_CANDIDATES]:
+    for one in candidates(diagnosis.facts, case_of(incident, diagnosis), weights):
         yield ""
         yield from _candidate(one, weights)
-    if len(ranked) > MOST_CANDIDATES:
-        yield f"and {len(ranked) - MOST_CANDIDATES} candidates that weigh less"
 
 
 def _candidate(one: Candidate, weights: Weights) -> Iterator[str]:

@@ -19,6 +19,7 @@ LOCAL_STEPS, LOCAL_SECONDS = 41, 60.0  # the neighbourhood that a dip is measure
 SHORT_STEPS, SHORT_SECONDS = 3, 10.0  # longest dip; a GPU that throttles every 15 s recovers in between
 DIP, DEEP = 0.9, 0.5  # relative to the batches around it: the limits of Imbue's table (70B report)
 RECENT_SECONDS = (600.0, 120.0)
+LEAST_LINE = 8  # blocks of a line: with fewer a step's own blocks look like one
 LEAST_NOISE = 0.004  # no real run is quieter; keeps the sigma of a perfect curve above zero
 
 
@@ -38,7 +39,7 @@ class Dips:
 
 @dataclass(frozen=True)
 class Fit:
-    """The best single step, the best spell (down and up again) and the best line through the blocks, with errors.
+    """The best step, spell (down and up again), line and hinge (a line after a flat beginning) through the blocks.
 
     Errors are mean absolute deviations of the blocks from the fit; `flat` is the error of assuming no change.
     """
@@ -52,6 +53,8 @@ class Fit:
     spell: float
     inside: float
     outside: float
+    hinge: float  # flat at first, then a line that goes on from there
+    fallen: float  # by how much that line falls, as a ratio
 
 
 @dataclass(frozen=True)
@@ -223,6 +226,7 @@ def _fit(curve: MfuCurve, kept: NDArray[np.bool_]) -> Fit:
     cut, step = best_step(level)
     start, end, spell = _best_spell(level)
     outside = np.concatenate([level[:start], level[end:]])
+    hinge, fallen = best_hinge(level)
     return Fit(
         flat=flat,
         line=line,
@@ -233,6 +237,8 @@ def _fit(curve: MfuCurve, kept: NDArray[np.bool_]) -> Fit:
         spell=spell,
         inside=float(np.median(level[start:end])) if end > start else float(np.median(level)),
         outside=float(np.median(outside)) if len(outside) else float(np.median(level)),
+        hinge=hinge,
+        fallen=fallen,
     )
 
 
@@ -252,6 +258,18 @@ def best_step(level: Floats) -> tuple[int, float]:
     errors = [(_deviation(level[:cut]) + _deviation(level[cut:])) / len(level) for cut in range(1, len(level))]
     best = int(np.argmin(errors)) if errors else 0
     return (best + 1, errors[best]) if errors else (0, float("inf"))
+
+
+def best_hinge(level: Floats) -> tuple[float, float]:
+    """Return (mean absolute error, fall along the line) of the best flat beginning with a line that goes on from it."""
+    best = (float("inf"), 0.0)
+    for knee in range(1, len(level) - LEAST_LINE + 1):
+        flat, later = float(np.median(level[:knee])), level[knee:]
+        steps = np.arange(1, len(later) + 1, dtype=float)
+        slope = float(np.median((later - flat) / steps))
+        error = _deviation(level[:knee]) + float(np.abs(later - flat - slope * steps).sum())
+        best = min(best, (error / len(level), -slope * len(later)))
+    return best
 
 
 def _best_spell(level: Floats) -> tuple[int, int, float]:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol, cast
 
-from pyrometer_alerting.intake.intake import announce
+from pyrometer_alerting.intake.announcement import announce
 from pyrometer_alerting.model.incident import Diagnosis, Incident
 from pyrometer_alerting.model.message import Replies
 from pyrometer_alerting.model.routing import Routing
@@ -30,7 +30,7 @@ THOROUGH_SECONDS = 1.0  # the complete diagnosis after the quick first one, for 
 SLOW_SECONDS = 60.0
 # News that change no decision wait so long after the last call on the message, and are told together: another name of
 # the same trouble; further causes, confidence, gaps, the curve.
-WORDS_SECONDS, DETAILS_SECONDS = 60.0, 300.0
+WORDS_SECONDS, DETAILS_SECONDS = 30.0, 300.0
 NUMBERS_SECONDS = 900.0  # changed numbers alone (38 s throttled, 48 s, ...) are edited in only this often
 # A restarted run appears rank by rank: a part must not belong to the run for this long before it is split off.
 UNRELATED_SECONDS = 60.0
@@ -198,7 +198,7 @@ class Diagnostician:
         if revised and incident.is_posted and tx.outbox.is_posted(incident.id):
             saved = replace(incident, diagnosis=diagnosis)
             message = self._replies.event(self.routing.redacted(saved), "revised")
-            tx.outbox.reply(incident.id, json.dumps(vars(message)), now)
+            tx.outbox.reply(incident.id, json.dumps(vars(message)), now, tx.outbox.free_at(incident.id, now, 2))
 
     def _unrelated(self, incident_id: str, result: Diagnosis, now: float) -> set[str]:
         """Return the alerts that have been unrelated to the run for long enough."""
@@ -218,7 +218,7 @@ class Diagnostician:
             if final != incident.diagnosis:
                 tx.save_incident(replace(incident, diagnosis=final), now)
                 if incident.is_posted:
-                    tx.outbox.request(incident_id, now, now)
+                    tx.outbox.refresh(incident_id, now, 0.0)
         self._changed()
 
 

@@ -163,4 +163,5 @@ def _closed(prometheus: Prometheus, incident: Incident, diagnosis: Diagnosis, en
         )
     except PrometheusError:
         return diagnosis
-    return replace(diagnosis, cost=cost)
+    # A run that stood to the end has no newer batch, and what was told of it until then stays.
+    return replace(diagnosis, cost=cost) if cost.until >= diagnosis.cost.until else diagnosis

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping
 
 from pyrometer_alerting.diagnosis.look import LOOK_BACK_SECONDS, STANDS_SECONDS, Look, Questions, Rank, middle
 from pyrometer_alerting.model.alert_names import STALLS
@@ -24,6 +24,7 @@ CONFIGURATION = (
     "source",
 )
 STALL = 2.0  # times the usual step: what the curve's classes call deep
+LEAST_PAUSE = 0.2  # of the usual step: less is its noise
 BETWEEN_STALLS_SECONDS = 300.0  # longer pauses are between two troubles
 PLANNED_SHARE = 0.3  # of the batches since the drop
 LATE_SCRAPES_SECONDS = 150.0  # two scrapes of a minute, the longest interval in use, and their delay
@@ -97,14 +98,23 @@ def stalls_since(questions: Questions) -> float | None:
     usual = middle(seconds for _at, seconds in steps)
     if usual is None:
         return None
+    stalled = [(at, seconds) for at, seconds in steps if seconds > STALL * usual and at not in planned]
     first: float | None = None
     last = questions.now
-    for at, seconds in sorted(steps, reverse=True):
-        if seconds > STALL * usual and at not in planned:
-            if last - at > BETWEEN_STALLS_SECONDS:
-                break
-            first, last = at - seconds, at
+    for at, seconds in sorted(stalled or _long_pauses(steps, planned, usual), reverse=True):
+        if last - at > BETWEEN_STALLS_SECONDS:
+            break
+        first, last = at - seconds, at
     return first
+
+
+def _long_pauses(
+    steps: Iterable[tuple[float, float]], planned: Container[float], usual: float
+) -> list[tuple[float, float]]:
+    """Return the tagged steps, such as checkpoints, whose pause is far longer than the run's shorter ones."""
+    pauses = sorted((seconds - usual, at, seconds) for at, seconds in steps if at in planned)
+    least = max(STALL * pauses[len(pauses) // 4][0], LEAST_PAUSE * usual) if pauses else 0.0
+    return [(at, seconds) for pause, at, seconds in pauses if pause > least]
 
 
 def stopped_at(questions: Questions) -> float | None:

@@ -21,6 +21,7 @@ GREW = 0.03  # of the step more than before the drop
 ALIKE = 0.5  # ranks of one node whose lead is at least this part of the largest one slow down together
 # Longer windows average noise, but must not reach back before the drop; the shortest holds two scrapes of 15 s.
 LONGEST_SECONDS, SHORTEST_SECONDS = 300.0, 35.0
+FRESH_SECONDS = 120.0  # in longer windows it hardly counts which node was scraped last
 MOST_NODES = 4
 PARTS = ("data", "gc", "checkpoint", "eval")
 MOST_OF_IT = 0.5  # of all that garbage collection costs
@@ -31,7 +32,8 @@ Shares = Mapping[str, float]
 
 def waits(questions: Questions) -> Look:
     """Return the ranks that wait clearly less than their peers, as one fact per GPU or, of several alike, per node."""
-    now, before = _shares(questions, "wait|checkpoint|eval")
+    shares, before = _shares(questions, "wait|checkpoint|eval")
+    now = _without_latecomers(questions, shares)
     if len(now) < 4:
         return Look(missing=_unknown_parts(questions) if not now else ())
     leads, usual = _leads(now, questions)
@@ -45,6 +47,24 @@ def waits(questions: Questions) -> Look:
         by_node[questions.ranks[rank].node].append(rank)
     worst = sorted(by_node, key=lambda node: -max(found.leads[rank] for rank in by_node[node]))[:MOST_NODES]
     return Look(tuple(_least(questions, node, found) for node in worst), frozenset({"least_wait"}))
+
+
+def _without_latecomers(questions: Questions, shares: Shares) -> Shares:
+    """Return the shares without ranks whose steps were shorter than the others': their newest scrape is older.
+
+    All ranks' steps take equally long. A node that was scraped before a stall ended shows none of the wait in it.
+    """
+    window = _window(questions)
+    if window > FRESH_SECONDS or not shares:
+        return shares
+    run, by = f"{questions.of_run()}[{round(window)}s]", "max by (attempt, rank)"
+    seconds = f"{by} (rate(pyrometer_train_step_seconds_total{run}))"
+    query = f"{seconds} / ({by} (rate(pyrometer_train_steps_total{run})) > 0)"
+    means = {rank: mean for (_attempt, rank), mean in questions.values(query, ("attempt", "rank")).items()}
+    usual = middle(means[rank] for rank in shares if rank in means)
+    if usual is None:
+        return shares
+    return {rank: share for rank, share in shares.items() if means.get(rank, usual) >= (1 - LESS_WAIT) * usual}
 
 
 @dataclass(frozen=True)
@@ -130,11 +150,15 @@ def _unknown_parts(questions: Questions) -> tuple[str, ...]:
 
 def _shares(questions: Questions, parts: str) -> tuple[dict[str, float], dict[str, float]]:
     """Return each rank's share of step time in these parts, since the drop and before it."""
-    since = min(max(questions.now - questions.began, SHORTEST_SECONDS), LONGEST_SECONDS)
-    now = _share(questions, parts, since, questions.now)
+    now = _share(questions, parts, _window(questions), questions.now)
     # The samples around the onset belong to both: the comparison ends a scrape before it.
     before = _share(questions, parts, LONGEST_SECONDS, min(questions.began, questions.now) - 15.0)
     return now, before
+
+
+def _window(questions: Questions) -> float:
+    """Return how many seconds to look back for what is so now."""
+    return min(max(questions.now - questions.began, SHORTEST_SECONDS), LONGEST_SECONDS)
 
 
 def _share(questions: Questions, parts: str, seconds: float, at: float) -> dict[str, float]:

@@ -202,7 +202,8 @@ def _weigh_peers(candidate: Candidate, case: Case, features: dict[str, float], a
     elif not candidate.labels and candidate.kind != "alert":
         features["like_peers"] = 0.5
     elif group.everywhere >= max(MANY, 4 * len(group.facts)) and candidate.kind != "alert":
-        features["like_peers"] = 1.0
+        # Ranks that are waited for alike on several parts have a common reason: none of them is it.
+        features["like_peers"] = 2.0 if candidate.family == "rank" else 1.0
         against.append(wording.many_others(group.everywhere - len(group.facts)))
     else:
         features["unlike_peers"] = 1.0

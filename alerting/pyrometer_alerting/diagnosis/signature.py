@@ -201,8 +201,14 @@ def _step_fit(fit: Fit) -> float:
     clear = 1 - _over(fit.step / max(fit.flat, 1e-9), 0.5, 0.8)
     not_line = 1 - _over(fit.step / max(fit.line, 1e-9), 0.7, 0.95)
     not_spell = _over(fit.spell / max(fit.step, 1e-9), 0.5, 0.75)
+    not_hinge = 1 - _hinged(fit)
     significant = _over((fit.before - fit.after) / max(fit.step, 1e-9), 4, 6)
-    return _over(fall, 0.035, 0.06) * clear * not_line * not_spell * significant
+    return _over(fall, 0.035, 0.06) * clear * not_line * not_spell * not_hinge * significant
+
+
+def _hinged(fit: Fit) -> float:
+    """Return how much better a decline that begins within the window explains it than a step."""
+    return 1 - _over(fit.hinge / max(fit.step, 1e-9), 0.55, 0.75)
 
 
 def _spell_fit(fit: Fit) -> float:
@@ -220,7 +226,8 @@ def _decline_fit(f: Features) -> float:
     line *= 1 - _over(fit.line / max(abs(fit.slope), 1e-9), 0.08, 0.14)
     ever_more = _over(f.shallow.count, 8, 12) * _over(f.shallow.late, 0.64, 0.75) * _over(f.shallow.share, 0.01, 0.02)
     healed = _over(f.resets, 0.5, 0.8) * falling
-    return max(line, ever_more * _over(f.shallow.gap_cv_seconds, 0.2, 0.4), healed)
+    begun = _over(fit.fallen / max(f.level, 1e-9), 0.02, 0.035) * _hinged(fit)
+    return max(line, ever_more * _over(f.shallow.gap_cv_seconds, 0.2, 0.4), healed, begun)
 
 
 def _said(kind: str, f: Features) -> str:
@@ -257,7 +264,7 @@ MAX_CONFIDENCE: Mapping[str, float] = {
     "step_down": 0.75,
     "spell": 0.9,
     "frequent_dips": 0.95,
-    "gradual_decline": 0.9,
+    "gradual_decline": 0.75,
     "stall_burst": 0.9,
     "regular_stalls": 0.95,
     "rare_stalls": 0.85,

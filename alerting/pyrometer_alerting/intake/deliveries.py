@@ -41,6 +41,7 @@ class Deliveries:
         self._queue: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
         self._stopping = threading.Event()
         self._running = False
+        self._parsing = threading.Lock()  # a large delivery takes 100 MB and more while it is parsed
         self.stuck = ""
         """Why the delivery whose turn it is cannot be stored; empty while they can."""
         for letter in inbox.left():
@@ -53,7 +54,8 @@ class Deliveries:
             BadDelivery: it is not Alertmanager's.
             StoreError: nothing of it was stored.
         """
-        delivery = parse(body)
+        with self._parsing:
+            delivery = parse(body)
         task = _Task(self._inbox.put(body, self._clock.wall()), delivery)
         self._queue.put(task)
         if self._running and len(delivery.alerts) <= ORDINARY_ALERTS:

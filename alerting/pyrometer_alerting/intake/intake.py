@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
+from pyrometer_alerting.intake.announcement import announce
 from pyrometer_alerting.intake.webhook import Delivery
 from pyrometer_alerting.model.alert_names import WATCHDOG, is_cause
 from pyrometer_alerting.model.incident import Alert, Incident
@@ -15,7 +16,7 @@ from pyrometer_alerting.state.correlation import Topology, groups, widened_to_no
 from pyrometer_alerting.state.lifecycle import Change, fold, is_stale, key_of
 from pyrometer_alerting.state.merge import merge_incidents
 from pyrometer_alerting.state.metrics import Metrics
-from pyrometer_alerting.state.split import is_separate_incident, without_keys
+from pyrometer_alerting.state.split import separate_keys, without_keys
 from pyrometer_alerting.state.store import Store, Transaction
 from pyrometer_kit.clock import Clock
 
@@ -27,13 +28,6 @@ JOIN_SECONDS = 2.0
 WATCHDOG_FACT = "watchdog_last_seen"
 CLUSTER_WATCHDOG = "watchdog:"  # followed by the cluster: each Prometheus has its own heartbeat
 OUR_RECEIVER, OUR_ALERT = "receiver:", "heard:"
-_REPLY_EVENTS = frozenset(
-    {"reopened", "resumed", "again", "worse", "joined", "resolved"}
-)  # events that get a reply; all others only edit
-# Seconds between the last call on a message and an edit that nobody waits for: alerts come and go while a fault lasts,
-# and more than six calls in ten minutes are noise. Alerts that join a young incident edit its message sooner: after 5,
-# 15, 45 s and so on; the cause of a run's incident is edited in at once, by the diagnosis.
-MEMBERS_SECONDS, LEAST_GROWN_SECONDS = 300.0, 5.0
 
 
 @dataclass
@@ -85,8 +79,15 @@ class Intake:
                 tx.save_alert(alert, change.incident.id if change is not None else None, now)
             if change is not None and change.incident != incident:
                 changes.append(change)
-        for change in self._joined(tx, changes, now):
-            self._keep(tx, change, now, outcome)
+        changes = self._joined(tx, changes, now)
+        for change in changes:
+            tx.save_incident(change.incident, now)
+        causes = _Causes(tx)
+        for change in changes:
+            not_before = now + self._settle(tx, change.incident, causes)
+            announce(tx, change, self._replies, self.routing, now=now, not_before=not_before)
+            if change.incident.firing and change.incident.wants_diagnosis:
+                outcome.diagnose.append(change.incident.id)
         outcome.cause_arrived |= any(is_cause(alert) and alert.firing for alert in alerts)
 
     def _routed(self, change: Change | None) -> Change | None:
@@ -132,26 +133,32 @@ class Intake:
         by_key: dict[str, list[Alert]] = {}
         for alert in alerts:
             by_key.setdefault(key_of(alert), []).append(alert)
-        by_incident: dict[str, tuple[Incident | None, list[Alert]]] = {}
         cache: dict[str, Incident | None] = {}
+        delivered: dict[str, dict[str, list[Alert]]] = {}
         for key, members in by_key.items():
             incident = _of_key(tx, key, cache)
-            if incident is not None and is_separate_incident(incident, key, members):
-                self._split_off_key(tx, incident, key, now)
-                del cache[incident.id]
+            if incident is not None:
+                delivered.setdefault(incident.id, {})[key] = members
+        for home, of_incident in delivered.items():
+            incident = cache[home]
+            if incident is not None and (keys := separate_keys(incident, of_incident)):
+                self._split_off_keys(tx, incident, keys, now)
+                del cache[home]
+        by_incident: dict[str, tuple[Incident | None, list[Alert]]] = {}
         for key, members in by_key.items():
             incident = _of_key(tx, key, cache)
-            if incident is None and (home := tx.incident_of_alert(members[0].fingerprint)):
-                incident = tx.incident(home)
+            if incident is None and (member_of := tx.incident_of_alert(members[0].fingerprint)):
+                incident = _read(tx, member_of, cache)
             by_incident.setdefault(incident.id if incident else key, (incident, []))[1].extend(members)
         return list(by_incident.values())
 
-    def _split_off_key(self, tx: Transaction, incident: Incident, key: str, now: float) -> None:
-        """Remove a key whose alerts start long after their own end: they become a separate incident."""
-        tx.save_incident(without_keys(incident, {key}), now)
-        tx.forget_key(key)
+    def _split_off_keys(self, tx: Transaction, incident: Incident, keys: Collection[str], now: float) -> None:
+        """Remove keys whose alerts start long after their own end: they become separate incidents."""
+        tx.save_incident(without_keys(incident, keys), now)
+        for key in keys:
+            tx.forget_key(key)
         for member in incident.members:
-            if key_of(member) == key:
+            if key_of(member) in keys:
                 tx.move_alert(member.fingerprint, "")
         if incident.is_posted:
             tx.outbox.request(incident.id, now, now, incident.channel)
@@ -173,55 +180,35 @@ class Intake:
         remaining = [change for change in changes if change.incident.id not in absorbed]
         return remaining + [merge_incidents(tx, group.incidents, group.domain, now) for group in mergers]
 
-    def _keep(self, tx: Transaction, change: Change, now: float, outcome: Outcome) -> None:
-        incident = change.incident
-        tx.save_incident(incident, now)
-        self._announce(tx, change, now)
-        if incident.firing and incident.wants_diagnosis:
-            outcome.diagnose.append(incident.id)
-
-    def _announce(self, tx: Transaction, change: Change, now: float) -> None:
-        not_before = now + self._settle(tx, change.incident)
-        announce(tx, change, self._replies, self.routing, now=now, not_before=not_before)
-
-    def _settle(self, tx: Transaction, incident: Incident) -> float:
+    def _settle(self, tx: Transaction, incident: Incident, causes: _Causes) -> float:
         """Return how long the first post may wait for more of the same, and for its cause."""
         if tx.outbox.is_posted(incident.id) or not incident.firing:
             return 0.0
         if incident.wants_diagnosis and incident.diagnosis is None and self._diagnoses:
-            causes = (other for other in tx.recent_incidents(float("inf")) if other.cluster == incident.cluster)
-            possible = any(is_cause(alert) for other in causes for alert in other.members)
-            return JOIN_SECONDS if possible else SETTLE_SECONDS
+            return JOIN_SECONDS if incident.cluster in causes.clusters else SETTLE_SECONDS
         return SETTLE_SECONDS
+
+
+class _Causes:
+    """The clusters in which a possible cause of a run's trouble is open, read once for a delivery, if at all."""
+
+    def __init__(self, tx: Transaction) -> None:
+        self._tx = tx
+
+    @cached_property
+    def clusters(self) -> set[str]:
+        """Their names."""
+        opened = self._tx.recent_incidents(float("inf"))
+        return {one.cluster for one in opened if any(is_cause(alert) for alert in one.members)}
 
 
 def _of_key(tx: Transaction, key: str, cache: dict[str, Incident | None]) -> Incident | None:
     """Return the latest incident of a key; each is read only once."""
     home = tx.id_of_key(key)
-    if home is None:
-        return None
+    return None if home is None else _read(tx, home, cache)
+
+
+def _read(tx: Transaction, home: str, cache: dict[str, Incident | None]) -> Incident | None:
     if home not in cache:
         cache[home] = tx.incident(home)
     return cache[home]
-
-
-def announce(
-    tx: Transaction, change: Change, replies: Replies, routing: Routing, *, now: float, not_before: float
-) -> None:
-    """Have the message posted or edited, and add a reply for events that deserve one."""
-    incident = change.incident
-    if not incident.is_posted:
-        return
-    if {"opened", *_REPLY_EVENTS} & set(change.events) or not tx.outbox.is_posted(incident.id):
-        tx.outbox.request(incident.id, now, not_before, incident.channel)
-    else:
-        spreads = "grown" in change.events and not incident.wants_diagnosis
-        age = 2 * max(now - incident.received_at, 0.0)
-        spacing = min(max(age, LEAST_GROWN_SECONDS), MEMBERS_SECONDS) if spreads else MEMBERS_SECONDS
-        tx.outbox.refresh(incident.id, now, spacing, incident.channel)
-    for event in change.events:
-        if event in _REPLY_EVENTS:
-            message = replies.event(routing.redacted(incident), event)
-            if event == "worse":  # an edit pings nobody
-                message = replace(routing.with_mentions(message, incident), broadcast=True)
-            tx.outbox.reply(incident.id, json.dumps(vars(message)), now)

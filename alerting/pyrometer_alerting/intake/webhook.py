@@ -21,6 +21,8 @@ from pyrometer_alerting.model.incident import Alert
 from pyrometer_alerting.sources.alertmanager import rfc3339
 
 MAX_ALERTS = 20_000  # 8 MiB of small alerts
+# An alert has three of them. Python takes 64 bytes and more for each, and a body of nothing else would take 500 MB.
+MAX_OBJECTS = 400_000
 MAX_LABELS = 64  # the rest is left out; labels that identify a part are kept first
 _KEPT = frozenset(
     {"alertname", "cluster", "node", "gpu", "device", "port", "run", "rank", "switch", "rack", "severity"}
@@ -72,6 +74,8 @@ def parse(body: bytes) -> Delivery:
 
 
 def _document(body: bytes) -> Mapping[str, Any]:
+    if body.count(b"{") + body.count(b"[") > MAX_OBJECTS:
+        raise BadDelivery("too_many", f"the body has more than {MAX_OBJECTS:,} objects")
     try:
         document = json.loads(body)
     except (ValueError, RecursionError):

@@ -50,7 +50,8 @@ def render(cards: Sequence[Card], banner: Banner, now: float) -> str:
         '<meta name="color-scheme" content="light dark">'
         f'<meta http-equiv="refresh" content="5"><style>{_style()}</style></head><body>'
         f'<header><h1>Pyrometer</h1><span class="state {"hot" if firing else "calm"}">{state}</span>'
-        f"<time>{utc(now)}</time></header>{notice}{trouble}<main>{articles}</main></body></html>"
+        f'<a href="runbooks">Runbooks</a><time>{utc(now)}</time></header>'
+        f"{notice}{trouble}<main>{articles}</main></body></html>"
     )
 
 

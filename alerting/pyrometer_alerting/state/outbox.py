@@ -16,6 +16,11 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+# A message and its thread get this many calls in ten minutes: more is noise. The last ones are kept for what must be
+# told at once: the trouble is worse or is back.
+MOST_CALLS, CALLS_SECONDS = 6, 600.0
+KEPT_CALLS = 2
+
 _COLUMNS = (
     "op_id, incident_id, kind, state, since, not_before, wanted, sent, attempts, lookups, sent_at, posted_at,"
     " degrade, channel, ts, shown, body, error, target"
@@ -89,7 +94,28 @@ class Outbox:
         """Request an edit that nobody waits for: so many seconds after the last call on the message at the earliest."""
         root = self.root(incident_id)
         last = root.sent_at if root is not None and root.sent_at is not None else now - spacing
-        self.request(incident_id, now, max(min(last, now) + spacing, now), target)
+        free = now if root is None or root.ts is None else self.free_at(incident_id, now, 1 + KEPT_CALLS)
+        self.request(incident_id, now, max(min(last, now) + spacing, free), target)
+
+    def free_at(self, incident_id: str, now: float, calls: int) -> float:
+        """Return when so many more calls on an incident's message and thread are within MOST_CALLS in CALLS_SECONDS."""
+        rows = self._db.execute(
+            "SELECT at FROM slack_call WHERE incident_id = ? AND at > ? AND at <= ? ORDER BY at DESC LIMIT ?",
+            (incident_id, now - CALLS_SECONDS, now, MOST_CALLS),
+        )
+        made = [float(at) for (at,) in rows]
+        spare = MOST_CALLS - calls
+        return now if len(made) <= spare else made[spare] + CALLS_SECONDS
+
+    def note_call(self, incident_id: str, now: float) -> None:
+        """Record a call on an incident's message or thread."""
+        self._db.execute("DELETE FROM slack_call WHERE at <= ?", (now - CALLS_SECONDS,))
+        self._db.execute("INSERT INTO slack_call VALUES (?, ?)", (incident_id, now))
+
+    def is_held(self, incident_id: str, now: float) -> bool:
+        """Return whether the posted message's next edit waits: what was last requested has not been shown."""
+        root = self.root(incident_id)
+        return root is not None and root.ts is not None and root.state == "ready" and root.not_before > now
 
     def post_once(self, name: str, body: str, now: float) -> None:
         """Post a standalone message with fixed text; a name that was used before is ignored."""
@@ -109,15 +135,19 @@ class Outbox:
         condition = "kind = 'root' AND body IS NOT NULL AND state = 'done' AND ts IS NOT NULL AND posted_at >= ?"
         return list(self._select(condition, time))
 
-    def reply(self, incident_id: str, body: str, now: float) -> None:
-        """Add a reply to the thread; it replaces a reply that no attempt was made to send yet (last write wins)."""
+    def reply(self, incident_id: str, body: str, now: float, not_before: float = 0.0) -> None:
+        """Add a reply to the thread, to be sent now or at a later time.
+
+        It replaces a reply that no attempt was made to send yet (last write wins).
+        """
         self._db.execute(
-            "DELETE FROM outbox WHERE incident_id = ? AND kind = 'reply' AND state = 'ready' AND attempts = 0",
+            # `+`: by the incident's index, not through all that is ready, of which there may be thousands.
+            "DELETE FROM outbox WHERE incident_id = ? AND kind = 'reply' AND +state = 'ready' AND attempts = 0",
             (incident_id,),
         )
         root = self.root(incident_id)
         target = "" if root is None else root.target
-        self._insert(incident_id, "reply", "ready", now, now, wanted=1, body=body, target=target)
+        self._insert(incident_id, "reply", "ready", now, max(now, not_before), wanted=1, body=body, target=target)
 
     def _insert(
         self,
@@ -239,7 +269,7 @@ class Outbox:
     def drop_replies(self, incident_id: str) -> None:
         """Drop pending replies: the message is about to be posted with the newest state."""
         self._db.execute(
-            "UPDATE outbox SET state = 'done' WHERE incident_id = ? AND kind = 'reply' AND state = 'ready'",
+            "UPDATE outbox SET state = 'done' WHERE incident_id = ? AND kind = 'reply' AND +state = 'ready'",
             (incident_id,),
         )
 
@@ -247,7 +277,7 @@ class Outbox:
         """Stop waiting for a diagnosis before the first post."""
         self._db.execute(
             "UPDATE outbox SET not_before = min(not_before, ?) WHERE incident_id = ? AND kind = 'root'"
-            " AND state = 'ready' AND attempts = 0 AND ts IS NULL",
+            " AND +state = 'ready' AND attempts = 0 AND ts IS NULL",
             (now, incident_id),
         )
 

@@ -29,6 +29,8 @@ CREATE TABLE IF NOT EXISTS sweep (
     op_id TEXT PRIMARY KEY, channel TEXT NOT NULL, ts TEXT NOT NULL, thread TEXT, oldest REAL NOT NULL,
     due REAL NOT NULL
 ) STRICT;
+CREATE TABLE IF NOT EXISTS slack_call (incident_id TEXT NOT NULL, at REAL NOT NULL) STRICT;
+CREATE INDEX IF NOT EXISTS slack_call_by_incident ON slack_call (incident_id, at);
 CREATE TABLE IF NOT EXISTS audit (
     at REAL NOT NULL, user TEXT NOT NULL, action TEXT NOT NULL, incident_id TEXT NOT NULL, detail TEXT NOT NULL
 ) STRICT;

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from pyrometer_alerting.model.alert_names import RUN_SYMPTOMS
@@ -21,11 +21,23 @@ from pyrometer_alerting.state.lifecycle import REOPEN_SECONDS, key_of, rank, wor
 from pyrometer_alerting.state.store import Transaction
 
 
-def is_separate_incident(incident: Incident, key: str, alerts: Sequence[Alert]) -> bool:
-    """Return whether these alerts of one key start long after all earlier ones of it in the run's incident ended."""
+def separate_keys(incident: Incident, delivered: Mapping[str, Sequence[Alert]]) -> list[str]:
+    """Return the delivered keys that start long after all earlier alerts of theirs in the run's incident ended.
+
+    One key always stays.
+    """
+    if not incident.run or not incident.keys:
+        return []
+    before: dict[str, list[Alert]] = {}
+    for member in incident.members:
+        before.setdefault(key_of(member), []).append(member)
+    keys = [key for key, alerts in delivered.items() if key in before and _is_separate(before[key], alerts)]
+    return keys if len(keys) < 1 + len(incident.keys) else keys[:-1]
+
+
+def _is_separate(before: Sequence[Alert], alerts: Sequence[Alert]) -> bool:
     begins = min((alert.starts_at for alert in alerts if alert.firing), default=None)
-    before = [member for member in incident.members if key_of(member) == key]
-    if begins is None or not incident.run or not incident.keys or not before:
+    if begins is None:
         return False
     return all(not one.firing and begins - (one.ends_at or begins) > REOPEN_SECONDS for one in before)
 
@@ -65,7 +77,7 @@ def split_off(
     for one in (rest, parted):
         tx.save_incident(one, now)
         if one.is_posted:
-            tx.outbox.request(one.id, now, now, one.channel)
+            tx.outbox.request(one.id, now, tx.outbox.free_at(one.id, now, 1), one.channel)
     for member in left:
         tx.move_alert(member.fingerprint, parted.id)
     for pointer in tx.pointers(incident.id):
@@ -74,7 +86,7 @@ def split_off(
             tx.outbox.request(pointer.id, now, now)
     if rest.is_posted:
         message = replies.split(routing.redacted(rest), routing.redacted(parted))
-        tx.outbox.reply(rest.id, json.dumps(vars(message)), now)
+        tx.outbox.reply(rest.id, json.dumps(vars(message)), now, tx.outbox.free_at(rest.id, now, 2))
 
 
 def _incident_of(incident: Incident, members: Sequence[Alert]) -> Incident:

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
+from pyrometer_exporters.framework.gpu_loads import GpuLoads
 from pyrometer_exporters.framework.metrics import Family, Item
 from pyrometer_kit.clock import Clock
 from pyrometer_kit.http_message import Request
@@ -34,6 +35,8 @@ class Context:
     """Folder for what must survive a restart; None where there is none to write to."""
     kmsg: Path = Path("/dev/kmsg")
     """The kernel's log, or a file or pipe in its record format."""
+    gpu_loads: GpuLoads = field(default_factory=GpuLoads)
+    """How busy the GPUs were at the latest scrape, where a collector reads them."""
 
 
 class Collector(Protocol):

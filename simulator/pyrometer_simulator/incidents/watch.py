@@ -19,13 +19,16 @@ from pathlib import Path
 from typing import Any
 
 from pyrometer_alerting.app.service import WEBHOOK_PATH, Service
+from pyrometer_alerting.deliver.pictures import EVERY_SECONDS, IncidentPictures, PictureUploader
 from pyrometer_alerting.deliver.slack import WebSlack
 from pyrometer_alerting.diagnosis.diagnostician import load_diagnose
 from pyrometer_alerting.model.incident import Diagnosis, Incident
 from pyrometer_alerting.render.messages import Style
+from pyrometer_alerting.state.metrics import Metrics
 from pyrometer_alerting.state.store import Store
 from pyrometer_kit.http_message import Request
 from pyrometer_kit.prometheus import HttpPrometheus, Prometheus, Series
+from pyrometer_simulator.incidents.faults import DisturbedPrometheus, Faults
 from pyrometer_simulator.incidents.rules import Annotations, Firing, body
 from pyrometer_simulator.slack import FakeSlack
 from pyrometer_simulator.slack_channel import RateLimits
@@ -145,6 +148,7 @@ def watch(
     lasts: float,
     ends: float = float("inf"),
     every: float = 0.0,
+    faults: Faults | None = None,
 ) -> Watched:
     """Watch one cluster's incident for some seconds from the first alert on the run; without one it is over at once.
 
@@ -157,6 +161,7 @@ def watch(
         lasts: seconds.
         ends: when the last samples are from; the watch ends there as well.
         every: least seconds between two looks after the first minute; 0 leaves it to the service.
+        faults: how Prometheus is disturbed; None for not at all.
     """
     watched, started = Watched(), time.perf_counter()
     mine = [firing for firing in firings if firing.labels.get("cluster") == cluster and firing.end > begin]
@@ -169,7 +174,7 @@ def watch(
     with tempfile.TemporaryDirectory() as folder:
         clock = VirtualClock(min(deliveries[0].at, first) - 1.0)
         present = PresentPrometheus(prometheus, clock, interval, cluster)
-        bench = _Bench(present, clock, Path(folder), watched)
+        bench = _Bench(present, clock, Path(folder), watched, faults or Faults())
         bench.every = every
         try:
             until = min(first + lasts, ends)
@@ -230,21 +235,43 @@ def _incident_of(args: Mapping[str, Any]) -> str:
     return str(known.get("event_payload", {}).get("incident_id", ""))
 
 
+def _draw(prometheus: Prometheus, incident: Incident, now: float) -> bytes:
+    """Return a picture's first bytes: how it looks is not measured."""
+    del prometheus, incident, now
+    return b"\x89PNG\r\n\x1a\n" + bytes(100)
+
+
 class _Bench:
     """The service with its own store and a simulated Slack."""
 
-    def __init__(self, prometheus: PresentPrometheus, clock: VirtualClock, folder: Path, watched: Watched) -> None:
+    def __init__(
+        self, prometheus: PresentPrometheus, clock: VirtualClock, folder: Path, watched: Watched, faults: Faults
+    ) -> None:
         self._watched, self.clock, self._present = watched, clock, prometheus
+        asked = DisturbedPrometheus(prometheus, clock, faults)
         limits = RateLimits(post_per_second=1000, post_burst=1000, tier3_per_minute=60000, tier3_burst=1000)
         self._slack = FakeSlack(channel_names=[CHANNEL], token=TOKEN, limits=limits)
         self._slack.up()
         self._store = Store(folder / "store")
         slack = WebSlack(TOKEN, self._slack.url)
-        self._service = Service(self._store, slack, CHANNEL, prometheus=self._present, style=Style(), clock=self.clock)
+        # A workspace without chart blocks: pictures are edits of their own, so it is the one with the most calls.
+        style = Style(charts="picture")
+        self._service = Service(self._store, slack, CHANNEL, prometheus=asked, style=style, clock=self.clock)
+        courier = self._service.courier
+        self._pictures = IncidentPictures(
+            self._store,
+            PictureUploader(slack, lambda _seconds: None, courier.limits.breaker, self.clock),
+            asked,
+            charts=style.charts,
+            clock=self.clock,
+            metrics=Metrics(),
+            changed=courier.wake,
+        )
+        self._pictures.load = lambda: _draw
         self._webhook = self._service.routes()[WEBHOOK_PATH]
         self._load = load_diagnose()
         self._seen = 0
-        self.every, self._looked, self._delivered = 0.0, 0.0, 0.0
+        self.every, self._looked, self._delivered, self._pictured = 0.0, 0.0, 0.0, 0.0
         self._last: dict[str, float] = {}
 
     def close(self) -> None:
@@ -262,6 +289,10 @@ class _Bench:
                 self._service.reconciler.step()
                 reconciled = self.clock.now
             waits = [self._diagnoses(), self._deliver_to_slack(), reconciled + RECONCILE_SECONDS - self.clock.now]
+            if self.clock.now - self._pictured >= EVERY_SECONDS:
+                self._pictures.step()
+                self._pictured = self.clock.now
+            waits.append(self._pictured + EVERY_SECONDS - self.clock.now)
             if pending:
                 waits.append(pending[0].at - self.clock.now)
             self.clock.now = min(self.clock.now + max(min(waits), 0.05), until)

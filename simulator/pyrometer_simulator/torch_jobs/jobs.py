@@ -5,18 +5,21 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from signal import Signals
 
+from pyrometer import ring
+from pyrometer_exporters.node.train.rings import RingFile
 from pyrometer_simulator.demo.processes import DemoError
 from pyrometer_simulator.torch_jobs.monitoring import Monitoring
-from pyrometer_simulator.torch_jobs.spec import JobSpec, to_json
+from pyrometer_simulator.torch_jobs.spec import RANKS_PER_NODE, JobSpec, node_name, to_json
 
 LOOK_SECONDS = 1.0
+PART_LOOK_SECONDS = 0.001
 END_SECONDS = 30.0
 
 
@@ -47,9 +50,32 @@ class Jobs:
             msg = f"not every rank made {steps} steps in {seconds:.0f} s: see the logs in {self.monitoring.folder}"
             raise DemoError(msg)
 
-    def signal(self, run: str, rank: int, number: signal.Signals) -> None:
+    def signal(self, run: str, rank: int, number: Signals) -> None:
         """Send a signal to a rank."""
         os.kill(self.pids[run, rank], number)
+
+    def signal_in(self, run: str, rank: int, number: Signals, part: str, seconds: float = 60.0) -> None:
+        """Send a signal to a rank as soon as it is in this part of a step. Raises DemoError."""
+        file, end = self._ring(run, rank), time.monotonic() + seconds
+        try:
+            while time.monotonic() < end:
+                if file.header().part == 1 + ring.PARTS.index(part):
+                    self.signal(run, rank, number)
+                    return
+                time.sleep(PART_LOOK_SECONDS)
+        finally:
+            file.close()
+        msg = f"rank {rank} of {run} was not seen in {part} in {seconds:.0f} s"
+        raise DemoError(msg)
+
+    def _ring(self, run: str, rank: int) -> RingFile:
+        for path in (self.monitoring.folder / node_name(rank // RANKS_PER_NODE) / "rings").glob(f"*{ring.SUFFIX}"):
+            file = RingFile(str(path))
+            if (file.meta.run, file.meta.rank) == (run, str(rank)):
+                return file
+            file.close()
+        msg = f"rank {rank} of {run} has no ring"
+        raise DemoError(msg)
 
     def _note_first_steps(self) -> None:
         for spec in self.specs:

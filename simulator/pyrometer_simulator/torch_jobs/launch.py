@@ -6,6 +6,7 @@ PyTorch is loaded once, and each rank is a fork of this process with the variabl
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
@@ -24,7 +25,8 @@ def main() -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
     if any(spec.dumps for spec in specs):
         os.environ["TORCH_FR_BUFFER_SIZE"] = "2000"  # read when PyTorch is loaded
-    loops.preload({spec.kind for spec in specs})
+    with contextlib.redirect_stdout(sys.stderr):  # DeepSpeed logs to standard output, which is ours
+        loops.preload({spec.kind for spec in specs})
     gc.collect()
     gc.freeze()  # else each rank's collections would copy all that it shares
     children: list[int] = []

@@ -1,4 +1,4 @@
-"""The training loops of the jobs: DDP, FSDP and collectives by hand under ``auto``, Hugging Face, Lightning.
+"""The training loops of the jobs: DDP, FSDP, tensor parallel and collectives by hand under ``auto``, and trainers.
 
 Each truly trains a tiny model over Gloo. Its computing is replaced by waiting, a third of it in ``forward`` and the
 rest in ``backward``, so that many processes share two cores without slowing each other.
@@ -7,6 +7,7 @@ rest in ``backward``, so that many processes share two cores without slowing eac
 from __future__ import annotations
 
 import importlib
+import os
 import tempfile
 import threading
 import time
@@ -24,8 +25,9 @@ _FORWARD = 1 / 3
 def play(spec: JobSpec, rank: int) -> None:
     """Train until the process ends."""
     {
-        "ddp": _train_ddp, "allreduce": _train_by_hand, "fsdp": _train_fsdp, "huggingface": _train_huggingface,
-        "lightning": _train_lightning,
+        "ddp": _train_ddp, "allreduce": _train_by_hand, "fsdp": _train_fsdp, "tensor": _train_tensor_parallel,
+        "huggingface": _train_huggingface, "lightning": _train_lightning, "deepspeed": _train_deepspeed,
+        "torchtitan": _train_torchtitan,
     }[spec.kind](spec, rank)  # fmt: skip
 
 
@@ -38,6 +40,8 @@ def preload(kinds: set[str]) -> None:
         importlib.import_module("transformers").Trainer  # noqa: B018  imported when it is looked up
     if "lightning" in kinds:
         importlib.import_module("lightning.pytorch")
+    if "deepspeed" in kinds:
+        importlib.import_module("deepspeed")
 
 
 def _paced(spec: JobSpec, rank: int) -> Any:  # noqa: ANN401  a torch.nn.Module
@@ -139,12 +143,62 @@ def _train_by_hand(spec: JobSpec, rank: int) -> None:
     _train(torch, spec, rank, _paced(spec, rank))
 
 
+def _mesh(spec: JobSpec) -> Any:  # noqa: ANN401
+    return importlib.import_module("torch.distributed.device_mesh").init_device_mesh("cpu", (spec.ranks,))
+
+
 def _train_fsdp(spec: JobSpec, rank: int) -> None:
     torch = _join(spec)
-    mesh = importlib.import_module("torch.distributed.device_mesh").init_device_mesh("cpu", (spec.ranks,))
     model = _paced(spec, rank)
-    importlib.import_module("torch.distributed.fsdp").fully_shard(model, mesh=mesh)
+    importlib.import_module("torch.distributed.fsdp").fully_shard(model, mesh=_mesh(spec))
     _train(torch, spec, rank, model)
+
+
+def _train_tensor_parallel(spec: JobSpec, rank: int) -> None:
+    torch = _join(spec)
+    parallel: Any = importlib.import_module("torch.distributed.tensor.parallel")
+    model = _paced(spec, rank)
+    plan = {"first": parallel.ColwiseParallel(), "second": parallel.RowwiseParallel()}
+    _train(torch, spec, rank, parallel.parallelize_module(model, _mesh(spec), plan))
+
+
+def _train_deepspeed(spec: JobSpec, rank: int) -> None:
+    torch: Any = importlib.import_module("torch")
+    deepspeed: Any = importlib.import_module("deepspeed")
+    # Collectives through shared memory, compiled for a minute: Gloo's are those to be seen.
+    vars(importlib.import_module("deepspeed.comm.torch"))["build_shm_op"] = lambda: None
+    deepspeed.init_distributed("gloo")
+    model = _paced(spec, rank)
+    config = {
+        "train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 1},
+        "optimizer": {"type": "AdamW", "params": {"lr": 1e-3, "torch_adam": True}},
+    }  # fmt: skip
+    engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=config)
+    pyrometer.watch(engine, "step", counter="global_steps", run=spec.run, tokens_per_step=spec.ranks)
+    for batch in _loader(torch, spec, rank):
+        engine.backward(engine(batch))
+        engine.step()
+
+
+def _train_torchtitan(spec: JobSpec, rank: int) -> None:
+    """Train as torchtitan's trainer does, which needs GPUs, with FSDP 2 and its structured logger."""
+    os.environ["TITAN_STRUCT_LOGGER_HANDLERS"] = "pyrometer.torchtitan.handler"
+    os.environ["PYROMETER_SETTINGS"] = f"run={spec.run} tokens_per_step={spec.ranks}"
+    torch: Any = importlib.import_module("torch")
+    logger: Any = importlib.import_module("torchtitan.observability.structured_logger")
+    torch.distributed.init_process_group("gloo")
+    logger.init_structured_logger(source="trainer", output_dir=tempfile.mkdtemp(), rank=rank)
+    model = _paced(spec, rank)
+    importlib.import_module("torch.distributed.fsdp").fully_shard(model, mesh=_mesh(spec))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    for step, batch in enumerate(_loader(torch, spec, rank), 1):
+        logger.set_step(step)
+        with logger.log_trace_span("step"):
+            with logger.log_trace_span("fwd_bwd"):
+                model(batch).backward()
+            with logger.log_trace_span("optim"):
+                optimizer.step()
+                optimizer.zero_grad()
 
 
 def _train_huggingface(spec: JobSpec, rank: int) -> None:

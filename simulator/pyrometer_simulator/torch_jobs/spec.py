@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 RANKS_PER_NODE = 2
-KINDS = ("ddp", "allreduce", "fsdp", "huggingface", "lightning")
+KINDS = ("ddp", "allreduce", "fsdp", "tensor", "huggingface", "lightning", "deepspeed", "torchtitan")
 
 
 @dataclass(frozen=True)

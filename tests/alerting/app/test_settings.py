@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pyrometer_alerting.app import main, settings
+from pyrometer_alerting.app import commands, main, settings
 from pyrometer_alerting.state.store import Store
 from pyrometer_kit.errors import UsageError
 
@@ -252,3 +252,12 @@ def test_the_service_sends_digests_at_the_times_that_the_flags_give(tmp_path: Pa
         assert digests.prometheus is not None
     finally:
         service.stop()
+
+
+def test_the_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main.run(["--help"], {})
+    shown = capsys.readouterr().out
+    assert all(f"{settings.PROG} {name}" in " ".join(shown.split()) for name in settings.COMMANDS)
+    assert all(commands.find([name], {}) is not None for name in settings.COMMANDS)
+    assert commands.find(["--web.listen-address=:1"], {}) is None

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,8 @@ from alerting_fakes import START, training_incident
 
 from pyrometer_alerting.app.commands import explain
 from pyrometer_alerting.diagnosis.account import lines
+from pyrometer_alerting.diagnosis.conclusion import case_of
+from pyrometer_alerting.diagnosis.ranking import candidates
 from pyrometer_alerting.interact.answers import why
 from pyrometer_alerting.model.fact import Fact, Roster
 from pyrometer_alerting.model.incident import Cause, Diagnosis
@@ -41,6 +44,17 @@ def test_every_fact_weight_and_query_is_accounted_for() -> None:
     assert "prior of hw_thermal" in account
     assert '  query: events{gpu="3"}' in account
     assert "or up to 3 s earlier, lasts" in account
+
+
+def test_no_fact_and_no_candidate_is_left_out() -> None:
+    facts = tuple(
+        replace(HEAT, labels={"node": "gpu-042", "gpu": str(gpu)}, source=f"query {gpu}!", strength=gpu / 40)
+        for gpu in range(40)
+    )
+    account = list(lines(training_incident(diagnosis=replace(DIAGNOSIS, facts=facts, roster=None))))
+    assert [f"  query: query {gpu}!" in account for gpu in range(40)] == [True] * 40
+    case = case_of(training_incident(), replace(DIAGNOSIS, facts=facts, roster=None))
+    assert sum(line.startswith("candidate ") for line in account) == len(candidates(facts, case))
 
 
 def test_the_weights_of_a_candidate_add_up() -> None:

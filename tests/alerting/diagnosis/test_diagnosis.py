@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,15 @@ import yaml
 from alerting_fakes import SILENT, START, FakePrometheus, alert, training_incident
 
 from pyrometer_alerting.diagnosis.diagnostician import is_news, merge_diagnoses
+from pyrometer_alerting.diagnosis.evidence import Evidence, _ask
 from pyrometer_alerting.diagnosis.investigation import investigate
-from pyrometer_alerting.model.incident import Cause, Cost, Diagnosis, Incident, Shape, culprits
+from pyrometer_alerting.diagnosis.look import Look, Questions
+from pyrometer_alerting.model.culprits import culprits
+from pyrometer_alerting.model.incident import Cause, Cost, Diagnosis, Incident, Shape
 from pyrometer_alerting.model.named_causes import NAMED_CAUSES
 from pyrometer_alerting.state.correlation import explained_by
 from pyrometer_alerting.state.lifecycle import fold
-from pyrometer_kit.prometheus import Series
+from pyrometer_kit.prometheus import PrometheusError, Series
 
 NOW = START + 60
 DROP = NOW - 40
@@ -215,6 +219,24 @@ def test_a_silent_prometheus_is_said_and_asked_only_once() -> None:
     assert "unknown whether the run uses it" in result.causes[0].evidence[0]
 
 
+def test_the_next_look_begins_with_what_the_last_one_did_not_come_to(cluster: Cluster) -> None:
+    """Each query fails in turn: who is asked last must not wait until all before answer at once."""
+    known, asked = diagnose(cluster), list[str]()
+
+    def failing(questions: Questions, name: str) -> Look:
+        asked.append(name)
+        if len(asked) % 3 == 0:
+            raise PrometheusError("no answer")
+        return Look()
+
+    providers = {name: partial(failing, name=name) for name in "abcdefgh"}
+    evidence = Evidence(known.facts)
+    for turn in range(5):
+        questions = Questions(cluster, training_incident(), NOW + 10 * turn, answered=evidence.answered)
+        evidence = _ask(questions, providers, [], evidence)
+    assert set(evidence.answered) == set("abcdefgh")
+
+
 def heat_incident(**labels: Any) -> Any:
     member = alert("GpuThrottledThermal", labels={"node": "gpu-042", "gpu": "3", **labels})
     return fold(None, [member], 0, START).incident
@@ -287,6 +309,12 @@ def test_known_causes_outlive_a_silent_prometheus(cluster: Cluster) -> None:
     assert later.missing == ("Prometheus did not answer (ConnectTimeout)",)
     assert incident.diagnosis is not None
     assert (later.causes, later.facts) == (incident.diagnosis.causes, incident.diagnosis.facts)
+
+
+def test_what_a_run_lost_that_stood_to_the_end_is_told_at_the_end() -> None:
+    cost = Cost(12.5, 64, 0.45, NOW, since=DROP, settled_until=DROP)
+    incident = training_incident(diagnosis=Diagnosis(NOW, cost=cost), resolved_at=NOW + 30)
+    assert investigate(FakePrometheus(), incident, [], NOW + 30).cost == cost
 
 
 def test_numbers_alone_are_news_only_now_and_then() -> None:

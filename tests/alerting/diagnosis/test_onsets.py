@@ -43,6 +43,21 @@ def test_stalls_began_with_the_first_that_others_followed() -> None:
     assert stalls_since(asked(prometheus, points[-1][0])) == began + 9 + 60
 
 
+def test_planned_pauses_that_became_long_began_with_the_first_long_one() -> None:
+    usual, long = [*[1.0] * 40, 1.5], [*[1.0] * 40, 9.0]
+    points = steps(*usual * 8, *long * 6)
+    saved = tuple((at, 1.0) for at, seconds in points if seconds > 1.0)
+    prometheus = FakePrometheus()
+    prometheus.on("pyrometer_train_batch_step_seconds", [Series({}, tuple(points))])
+    prometheus.on("pyrometer_train_batch_tag", [Series({"tag": "checkpoint"}, saved)])
+    assert stalls_since(asked(prometheus, points[-1][0])) == START + 8 * 41.5 + 40
+    alike = steps(*usual * 14)
+    calm = FakePrometheus()
+    calm.on("pyrometer_train_batch_step_seconds", [Series({}, tuple(alike))])
+    calm.on("pyrometer_train_batch_tag", [Series({}, tuple((at, 1.0) for at, seconds in alike if seconds > 1.0))])
+    assert stalls_since(asked(calm, alike[-1][0])) is None
+
+
 def test_only_a_firing_alert_says_that_a_run_stalls() -> None:
     assert stalls(training_incident(members=(STALLED,)))
     assert not stalls(training_incident())

@@ -42,6 +42,8 @@ def test_digest_ignores_the_peer_but_not_the_content() -> None:
         (b"\xff\xfe", "not_json"),
         (b"[" * 100_000, "not_json"),
         (b"[]", "not_object"),
+        (b'{"version": "4", "alerts": [' + b"{}," * 400_000 + b"{}]}", "too_many"),
+        (b'{"version": "4", "alerts": [' + b"[]," * 400_000 + b"{}]}", "too_many"),
         (b"{}", "version"),
         (b'{"version": "3", "alerts": []}', "version"),
         (b'{"version": "4"}', "alerts"),

@@ -342,3 +342,13 @@ def test_no_thread_of_the_doctors_keeps_the_process(bench: Bench) -> None:
     bench.make()
     bench.json()
     assert all(thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread())
+
+
+def test_a_web_configuration_that_the_exporter_would_refuse_is_refused_here(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "web.yml"
+    file.write_text("tls_server_config: {cert_file: absent.pem}\n", encoding="utf-8")
+    assert doctor.main([f"--web.config.file={file}"]) == 2
+    error = capsys.readouterr().err
+    assert (error.count("\n"), str(file) in error) == (1, True)

@@ -185,6 +185,31 @@ def test_a_counter_of_an_openmetrics_page_is_a_counter_under_its_base_name() -> 
     assert text.splitlines()[1:] == ["# TYPE x_events counter", 'x_events_total{a="q"} 3', "# EOF"]
 
 
+def test_a_counter_of_an_openmetrics_page_that_is_named_like_none_is_of_no_known_type() -> None:
+    plain = Family("x_events", "counter", 'Said "so".')
+    text = openmetrics_page(columns_of([plain.sample(3)])).decode()
+    assert text.splitlines() == ['# HELP x_events Said \\"so\\".', "# TYPE x_events unknown", "x_events 3", "# EOF"]
+
+
+def test_a_help_text_that_is_not_utf8_spoils_no_page() -> None:
+    family = Family("x_up", "gauge", "A \udcff.")
+    series = [Series(family, (), [(1.0, 1000)])]
+    pages = (
+        Renderer().text([family.sample(1)]),
+        Renderer().openmetrics(series),
+        openmetrics_page(columns_of([family.sample(1)])),
+    )
+    assert [page.splitlines()[0] for page in pages] == [b"# HELP x_up A ?."] * 3
+
+
+def test_label_sets_that_only_batches_have_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exposition, "MAX_CACHED_LABEL_SETS", 3)
+    family, renderer = Family("pyrometer_a", "gauge", "A.", ("run",)), Renderer()
+    for number in range(20):
+        renderer.openmetrics([Series(family, (f"r{number}",), [(1.0, 1000)])])
+    assert len(renderer._prefixes[family]) <= 4
+
+
 def test_a_label_has_256_characters_at_most() -> None:
     assert escape_label("x" * 300) == "x" * 256
 

@@ -43,12 +43,12 @@ def forbidden_log(kernel_log: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_readable_kernel_log_is_read_and_nothing_is_said(kernel_log: Path) -> None:
     assert own_machine.closed_kernel_log(kernel_log) == ""
-    assert own_machine.exporter_flags(kernel_log) == []
+    assert own_machine.exporter_flags(kernel_log) == ["--no-collector.checks"]
     assert own_machine.describe_gaps(NOWHERE, kernel_log) == ""
 
 
 def test_a_forbidden_kernel_log_is_not_asked_for_and_said_with_the_way_out(forbidden_log: Path) -> None:
-    assert own_machine.exporter_flags(forbidden_log) == ["--no-collector.kernel"]
+    assert own_machine.exporter_flags(forbidden_log) == ["--no-collector.checks", "--no-collector.kernel"]
     line = own_machine.describe_gaps(NOWHERE, forbidden_log)
     assert line.startswith(f"not shown of this machine: the kernel log ({forbidden_log}: Operation not permitted; ")
     assert "kernel.dmesg_restrict=0" in line
@@ -56,7 +56,7 @@ def test_a_forbidden_kernel_log_is_not_asked_for_and_said_with_the_way_out(forbi
 
 def test_a_machine_without_a_kernel_log_has_no_way_out(tmp_path: Path) -> None:
     absent = tmp_path / "kmsg"
-    assert own_machine.exporter_flags(absent) == ["--no-collector.kernel"]
+    assert own_machine.exporter_flags(absent) == ["--no-collector.checks", "--no-collector.kernel"]
     line = own_machine.describe_gaps(NOWHERE, absent)
     assert line == f"not shown of this machine: the kernel log ({absent}: No such file or directory)"
 

@@ -12,14 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyrometer_alerting.model.incident import Cause, Diagnosis
+from pyrometer_alerting.state.outbox import MOST_CALLS
 from pyrometer_exporters import cluster, node
 from pyrometer_exporters.framework.collector import discover
 from pyrometer_exporters.framework.docs import OWN_FAMILIES
 from pyrometer_kit.prometheus import HttpPrometheus, Series
 from pyrometer_simulator.incidents import __main__ as incidents
+from pyrometer_simulator.incidents.faults import Faults
 from pyrometer_simulator.incidents.metrics import series_of
 from pyrometer_simulator.incidents.remote_write import STALE, Batch, Floats, snappy_literal, with_markers, write
-from pyrometer_simulator.incidents.rules import Rule, load, seconds, spells
+from pyrometer_simulator.incidents.rules import Annotations, Rule, load, seconds, spells
 from pyrometer_simulator.incidents.score import RIGHT, verdict
 from pyrometer_simulator.incidents.training import WAIT
 from pyrometer_simulator.incidents.watch import FutureError, PresentPrometheus, VirtualClock
@@ -123,6 +125,11 @@ def test_an_alert_fires_after_its_time_and_is_kept(
     assert list(spells(rule, [float(each) for each in active], times)) == expected
 
 
+def test_dashes_trim_the_white_space_of_templates() -> None:
+    template = 'run {{ $labels.run }} fell\n  {{- with query "x" }} a lot{{ end -}}\n .'
+    assert Annotations(HttpPrometheus("http://127.0.0.1:9")).render(template, {"run": "r"}, 1.0, 0.0) == "run r fell."
+
+
 def test_rules_come_after_what_they_read() -> None:
     rules = load(5.0)
     place = {rule.name: number for number, rule in enumerate(rules)}
@@ -180,7 +187,18 @@ def test_faults_come_through_rules_and_service_to_the_channel() -> None:
         assert score.webhook is not None
         assert 0 < score.webhook < 180
         assert any(truth.exact[-1].split()[0] in text for _at, _method, text in watched.calls)
+        assert score.calls <= MOST_CALLS
         assert not watched.errors
+
+
+def test_a_prometheus_that_is_slow_and_fails_makes_the_answer_late_and_never_wrong() -> None:
+    faults = Faults(delay=0.2, failures=0.05)
+    for _world, truth, score, watched in incidents.play(
+        [case(kind, interval=15.0) for kind in ("hot_gpu", "flapping_link")], every=60.0, faults=faults
+    ):
+        assert any(look.diagnosis.missing for look in watched.looks)
+        assert "wrong" not in {verdict(truth, look.diagnosis) for look in watched.looks}
+        assert score.moments[-1] == RIGHT, score
 
 
 def test_written_samples_are_read_back_and_end_where_they_end(tmp_path: Path) -> None:

@@ -68,8 +68,12 @@ def fired(url: str, begin: float, end: float) -> dict[tuple[str, ...], float]:
     return {tuple(each.labels.get(key, "") for key in keys): each.points[0][0] for each in series}
 
 
+# The demo takes four minutes, as each of these does: three groups end together.
 @pytest.mark.e2e
-@pytest.mark.parametrize("kind", ["hot_gpu", "flapping_link"])
+@pytest.mark.parametrize("kind", [
+    pytest.param("hot_gpu", marks=pytest.mark.xdist_group("live")),
+    pytest.param("flapping_link", marks=pytest.mark.xdist_group("real-prometheus")),
+])  # fmt: skip
 def test_rules_evaluated_afterwards_fire_as_they_do_live(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

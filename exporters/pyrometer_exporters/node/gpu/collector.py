@@ -255,6 +255,7 @@ def build(context: Context, nvml: Nvml | None = None) -> GpuCollector:
             hostname=os.environ.get("NODE_NAME") or socket.gethostname(),
             dcgm=_served_dcgm_families(getattr(context.flags, HOSTNAME_FLAG)),
             jobs=jobs,
+            loads=context.gpu_loads,
         ),
         driver=driver,
         sampler=Sampler(driver.using, getattr(context.flags, FREQUENCY_FLAG), context.clock.monotonic),

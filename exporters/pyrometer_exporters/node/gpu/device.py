@@ -33,6 +33,7 @@ PATIENCE_SECONDS = 0.02
 T = TypeVar("T")
 
 _ABSENT = frozenset({"not_found", "gpu_not_found"})
+_LOAD = (families.GPU_UTIL, families.POWER_USAGE, families.ENFORCED_POWER_LIMIT)
 
 
 class State(Enum):
@@ -195,6 +196,7 @@ class Gpu:
         self._shared.xids.answered(self.identity)
         if was_open:
             self.timeout.took(time.monotonic() - began)
+        self._note_load(readings)
         failed = [Down(f"{self.part}/{error.call}", error.reason, error.detail) for error in readings.failed]
         return [self._dcgm_samples(readings), *self._own_samples(readings), *of_subjects, *failed]
 
@@ -268,6 +270,13 @@ class Gpu:
             self._wanted = wanted
             self._fields = (*READ_FIELDS, *dict.fromkeys(itertools.chain(*wanted)))
         return self._fields
+
+    def _note_load(self, readings: Readings) -> None:
+        found = [readings.by_family.get(family) for family in _LOAD]
+        if None not in found:
+            percent, watts, limit = (float(value or 0) for value in found)
+            now = self._shared.context.clock.monotonic()
+            self._shared.context.loads.note(self.part, percent, watts, limit, now)
 
     def _dcgm_samples(self, readings: Readings) -> Columns:
         context = self._shared.context

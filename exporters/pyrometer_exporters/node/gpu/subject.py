@@ -9,10 +9,11 @@ import importlib
 import math
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol, cast
 
+from pyrometer_exporters.framework.gpu_loads import GpuLoads
 from pyrometer_exporters.framework.metrics import Columns, Family, Sample, columns_of, new_sample
 from pyrometer_exporters.node.gpu.identity import Identity
 from pyrometer_exporters.node.gpu.jobs import Jobs
@@ -30,6 +31,7 @@ class SubjectContext:
     dcgm: Mapping[Family, Family]
     """Each DCGM family as it is served, its host label renamed where that was asked for."""
     jobs: Jobs
+    loads: GpuLoads = field(default_factory=GpuLoads)
 
 
 @dataclass(frozen=True)

@@ -62,6 +62,7 @@ class LocalNode:
 
     def __init__(self, context: Context) -> None:
         self._procfs = context.procfs
+        self._loads = context.gpu_loads
         self._ranks = LocalRanks(context.rings, context.procfs)
         self._lock = threading.Lock()
         self._addresses = own_addresses(context.procfs)
@@ -95,9 +96,9 @@ class LocalNode:
             return self._ranks.alive(hosts_processes)
 
     def stalled(self, now: float) -> bool:
-        """Return whether a rank has stopped making steps."""
+        """Return whether a rank has stopped making steps, or GPUs have begun to spin as in a collective."""
         with self._lock:
-            return self._ranks.stalled(now)
+            return self._ranks.stalled(now) or self._loads.spin(now)
 
     def run_of(self, pid: int) -> tuple[str, str]:
         """Return the run and the rank of a process; of pid -1 the run of all ranks here, empty where they differ."""

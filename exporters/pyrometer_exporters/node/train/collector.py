@@ -55,6 +55,7 @@ from pyrometer_exporters.node.train.families import (
 )
 from pyrometer_exporters.node.train.flight_recorder import FLIGHT_RECORDER_FAMILIES, FlightRecorder, Writer
 from pyrometer_exporters.node.train.flight_recorder import POLL_SECONDS as DUMP_SECONDS
+from pyrometer_exporters.node.train.halted import HALTED, Halted
 from pyrometer_exporters.node.train.points import PointStore
 from pyrometer_exporters.node.train.rank import CHANGING_TEXTS, Rank
 from pyrometer_exporters.node.train.rings import MAX_TEXT
@@ -83,6 +84,7 @@ class TrainCollector:
         )
         self._saved = saved.offset_ms, dict(saved.owners)
         self._stacks = Stacks(context.procfs, context.clock)
+        self._halted = Halted(context.procfs)
         self._renderer = Renderer()
         self._descriptions = Descriptions()
         self._lock = threading.Lock()
@@ -108,6 +110,7 @@ class TrainCollector:
                 samples.extend(rank_samples(rank, now, offset))
             samples.extend(self._descriptions.samples(ranks))
             samples.extend(self._stacks.samples(ranks))
+            samples.extend(self._halted.samples(ranks, now))
             samples.extend(self._left_out())
         samples.extend(self._dumps.samples())
         return samples
@@ -161,6 +164,7 @@ class TrainCollector:
     def close(self) -> None:
         """See :class:`Collector`."""
         self._stop.set()
+        self._tracker.stop_waiting()
         self._thread.join(LOCK_SECONDS)
         with self._locked():
             self._tracker.close()
@@ -170,12 +174,14 @@ class TrainCollector:
         self._cursor_file.save(self._store.cursors(), offset, owners)
 
     def _poll_for_ever(self) -> None:
-        while not self._stop.wait(POLL_SECONDS):
+        while not self._stop.is_set():
             try:
+                self._tracker.wait(POLL_SECONDS)
                 with self._locked():
                     self._poll()
             except Exception:
                 log.exception("reading the rings failed; retrying in %s s", POLL_SECONDS)
+                self._stop.wait(POLL_SECONDS)
 
     def _read_dumps_for_ever(self) -> None:
         while not self._stop.wait(DUMP_SECONDS):
@@ -197,6 +203,7 @@ class TrainCollector:
             if self._tracker.owners != self._saved[1]:
                 self._save()  # who was first is known to this process only
             self._stacks.poll(self._tracker.ranks())
+            self._halted.look(self._tracker.ranks(), self._clock.monotonic())
             self._folder_down = None
         except OSError as error:
             self._folder_down = self._tracker.folder_down(error)
@@ -298,7 +305,7 @@ def _position(rank: Rank, labels: tuple[str, ...], now: float, offset: float) ->
     if rank.ended_at is not None:  # its process is gone: it is in no part
         yield new_sample(RANK_END, labels, rank.ended_at + offset)
         if rank.exit:
-            yield new_sample(RANK_EXIT, (*labels, rank.exit), 1)
+            yield new_sample(RANK_EXIT, (*labels, rank.exit, rank.exit_part), 1)
         return
     part, since = rank.position()
     yield new_sample(CURRENT_PART, (*labels, part), max(0.0, now - since / 1e9))
@@ -318,7 +325,7 @@ def _add_flags(parser: FlagGroup) -> None:
 COLLECTOR = CollectorSpec(
     name="train",
     help="Training steps, from the rings that ranks write through the client.",
-    families=(*FAMILIES, STACK_INFO, *FLIGHT_RECORDER_FAMILIES, *BATCH_FAMILIES),
+    families=(*FAMILIES, STACK_INFO, HALTED, *FLIGHT_RECORDER_FAMILIES, *BATCH_FAMILIES),
     build=TrainCollector,
     add_flags=_add_flags,
 )

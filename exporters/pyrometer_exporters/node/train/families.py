@@ -65,8 +65,9 @@ RANK_END = Family(
 RANK_EXIT = Family(
     "pyrometer_train_rank_exit_info",
     "gauge",
-    "1 once it is gone with its run not closed: how its process ended, an exception, exit status or signal.",
-    (*_RANK, "exit"),
+    "1 once it is gone with its run not closed: how its process ended, an exception, exit status or signal; part is "
+    "where it was then, as an exception in wait is what the end of another causes.",
+    (*_RANK, "exit", "part"),
 )
 RANK_START = Family(
     "pyrometer_train_rank_start_timestamp_seconds",

@@ -32,6 +32,7 @@ class Rank:
     reports_loss: bool = False
     process: HeldProcess | None = None
     exit: str = ""
+    exit_part: str = ""
 
     @cached_property
     def ring(self) -> str:
@@ -132,12 +133,18 @@ def _is_late_stage(rank: Rank, silent: bool) -> bool:
     return stage != "0" if stage else silent
 
 
-def learn_exit(rank: Rank) -> None:
+def end_of(rank: Rank, now: float) -> float:
+    """Return when a rank ended that is found gone now: its process may have been seen to end."""
+    ended = None if rank.process is None else rank.process.ended_at
+    return now if ended is None else min(now, ended)
+
+
+def learn_exit(rank: Rank, *, keeps_status: bool) -> None:
     """Ask the kernel how the process ended until it knows: its parent has to have waited for it."""
     if rank.process is None:
         return
     known = rank.process.end()
-    if known or rank.header.closed:
+    if known or rank.header.closed or not keeps_status:
         rank.process.close()
         rank.process = None
     if not rank.header.closed:

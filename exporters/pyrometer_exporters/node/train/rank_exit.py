@@ -2,7 +2,8 @@
 
 Python knows an exception or an exit status. A signal leaves it no time, and only the parent is told which; but Linux
 6.15 and later keep the status of a process that has been waited for, for those who hold it by a pidfd
-(``PIDFD_GET_INFO``, include/uapi/linux/pidfd.h).
+(``PIDFD_GET_INFO``, include/uapi/linux/pidfd.h). Since Linux 5.3 a pidfd also wakes who waits for the end: the ranks of
+a job end within moments of each other, and the first of them is the one to look at.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import contextlib
 import fcntl
 import os
 import re
+import select
 import signal
 import struct
 from pathlib import Path
@@ -25,7 +27,12 @@ _EXIT = 1 << 3
 
 
 class HeldProcess:
-    """A rank's process, held by a pidfd until its end is known."""
+    """A rank's process, held by a pidfd until its end is known.
+
+    Attributes:
+        pid: its id on this node.
+        ended_at: monotonic time at which it was seen to end, None before.
+    """
 
     def __init__(self, pid: int) -> None:
         """Hold a process.
@@ -34,6 +41,12 @@ class HeldProcess:
             OSError: it is gone, or belongs to another PID namespace.
         """
         self._fd = os.pidfd_open(pid)
+        self.pid = pid
+        self.ended_at: float | None = None
+
+    def fileno(self) -> int:
+        """Return the descriptor; -1 once it is released."""
+        return self._fd
 
     def end(self) -> str:
         """Return how it ended, ``SIGKILL`` or ``exit status 1``; empty while that is not known."""
@@ -52,6 +65,33 @@ class HeldProcess:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+class Ends:
+    """Waits for the ends of processes. One thread waits; others may add processes and wake it."""
+
+    def __init__(self) -> None:
+        self._epoll = select.epoll()
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._epoll.register(self._wake, select.EPOLLIN)
+
+    def add(self, process: HeldProcess) -> None:
+        """Wait for this process as well, until it ends or is released."""
+        with contextlib.suppress(OSError):  # no more memory for it: its end is found a little later
+            self._epoll.register(process.fileno(), select.EPOLLIN | select.EPOLLONESHOT)
+
+    def wait(self, seconds: float) -> set[int]:
+        """Return the descriptors of processes that have ended, after at most so many seconds."""
+        return {fd for fd, _ in self._epoll.poll(seconds)} - {self._wake}
+
+    def wake(self) -> None:
+        """End the wait under way and all later ones at once."""
+        os.eventfd_write(self._wake, 1)
+
+    def close(self) -> None:
+        """Release everything; nobody may be waiting any more."""
+        self._epoll.close()
+        os.close(self._wake)
 
 
 def words_of(status: int) -> str:
@@ -86,7 +126,7 @@ def can_hold() -> bool:
 
 def hold(procfs: Path, identity: tuple[int, int]) -> HeldProcess | None:
     """Return the process that holds the lock of the ring with this device and inode; None where there is none."""
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # no pidfd_open in this Python
         pid = lock_holder(procfs, identity)
         return None if pid is None else HeldProcess(pid)
     return None

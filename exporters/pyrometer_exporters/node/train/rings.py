@@ -213,6 +213,17 @@ class RingFile:
         """
         return _text(self._read(8 * ring.EXIT_SLOT, ring.EXIT_BYTES).rstrip(b"\0").decode("utf-8", "replace"))
 
+    def last_part(self) -> str:
+        """Return the part that an exception left in the step that was the last; empty where none did.
+
+        Raises:
+            OSError: the file can't be read.
+            BadRingError: it is cut short.
+        """
+        (mark,) = _COUNT.unpack(self._read(8 * ring.EXIT_PART_SLOT, _COUNT.size))
+        number = (mark & 0xFF) - 1
+        return ring.PARTS[number] if mark >> 8 == self.header().count + 1 and 0 <= number < len(ring.PARTS) else ""
+
     def alive(self) -> bool:
         """Return whether the rank's process still holds its lock; it loses it by any kind of end, SIGKILL included."""
         try:

@@ -19,8 +19,8 @@ from pyrometer_exporters.node.train.limits import (
 )
 from pyrometer_exporters.node.train.peaks import peak_flops
 from pyrometer_exporters.node.train.points import Point, PointStore, RunKey
-from pyrometer_exporters.node.train.rank import Rank, choose_loss_ranks, learn_exit
-from pyrometer_exporters.node.train.rank_exit import can_hold, hold
+from pyrometer_exporters.node.train.rank import Rank, choose_loss_ranks, end_of, learn_exit
+from pyrometer_exporters.node.train.rank_exit import Ends, can_hold, hold
 from pyrometer_exporters.node.train.ring_folder import Listed, RingFolder
 from pyrometer_exporters.node.train.rings import BadRingError, Meta, Record, RingFile
 from pyrometer_kit.clock import Clock
@@ -67,7 +67,9 @@ class Tracker:
         self._folder = folder
         self._clock = clock
         self._store = store
-        self._procfs = procfs if can_hold() else None
+        self._procfs = procfs
+        self._keeps_status = can_hold()
+        self._ends = Ends()
         self._listing = RingFolder(folder)
         self._ranks: dict[str, Rank] = {}
         self._bad: dict[str, str] = {}
@@ -156,6 +158,19 @@ class Tracker:
         shares = fair_shares(totals, MAX_RECORDS_PER_POLL)
         return {name: n for uid, of in pending.items() for name, n in fair_shares(of, shares[uid]).items()}
 
+    def wait(self, seconds: float) -> None:
+        """Wait until a rank's process ends, at most so long, and note when; the one call that needs no lock."""
+        ended = self._ends.wait(seconds)
+        now = self._clock.monotonic()
+        for rank in list(self._ranks.values()) if ended else ():
+            process = rank.process
+            if process is not None and process.fileno() in ended:
+                process.ended_at = now
+
+    def stop_waiting(self) -> None:
+        """End :meth:`wait`, now and from now on."""
+        self._ends.wake()
+
     def ranks(self) -> list[Rank]:
         """Return the newest ring of each rank of each run, including those that have ended and not expired."""
         newest: dict[tuple[RunKey, str], Rank] = {}
@@ -185,6 +200,7 @@ class Tracker:
         for rank in self._ranks.values():
             rank.release()
         self._ranks.clear()
+        self._ends.close()
 
     def _open(self, name: str) -> None:
         try:
@@ -204,11 +220,13 @@ class Tracker:
         peak = meta.peak_flops or peak_flops(meta.texts["gpu_model"], meta.texts["dtype"])
         # From its first record, even if some consumers have it: a new consumer gets the whole ring.
         process = None if self._procfs is None else hold(self._procfs, file.identity)
+        if process is not None:
+            self._ends.add(process)
         self._ranks[name] = Rank(file, file.first_header, 0, peak, process=process)
 
     def _follow(self, rank: Rank, now: float, limit: int) -> None:
         if rank.ended_at is not None:
-            learn_exit(rank)
+            learn_exit(rank, keeps_status=self._keeps_status)
             return
         if rank.header.count > rank.next_record or rank.latest is None:
             self._read_on(rank, limit)
@@ -218,10 +236,11 @@ class Tracker:
                 return
             # For a ring found after a restart of the exporter the end lies in the past: after its last step.
             found_dead = rank.last_end and not rank.seen_alive
-            rank.ended_at = min(now, max(rank.last_end, rank.header.created) / 1e9) if found_dead else now
-            rank.exit = "" if rank.header.closed else rank.file.last_words()
+            rank.ended_at = min(now, max(rank.last_end, rank.header.created) / 1e9) if found_dead else end_of(rank, now)
+            if not rank.header.closed:
+                rank.exit, rank.exit_part = rank.file.last_words(), rank.file.last_part() or rank.position()[0]
             rank.file.close()  # thousands of runs that come and go cost no descriptors
-            learn_exit(rank)
+            learn_exit(rank, keeps_status=self._keeps_status)
         else:
             rank.seen_alive = True
 

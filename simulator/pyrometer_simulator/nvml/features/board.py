@@ -2,7 +2,7 @@
 
 State: ``max_clocks=[sm, memory]`` in MHz, ``limits_mw=[lowest, highest, default]``, ``requested_limit_mw``,
 ``encoder`` and ``decoder`` in percent, ``fan`` in percent (None: the board has no fan), ``replays``, ``license`` (None
-for hardware that needs none, else 0 or 1), ``inforom=[image, oem, ecc, power]``.
+for hardware that needs none, else 0 or 1), ``inforom=[image, oem, ecc, power]``, ``persistence`` (default 1).
 """
 
 from __future__ import annotations
@@ -115,6 +115,10 @@ def functions(library: Library) -> dict[str, Body]:
         "nvmlDeviceGetPowerManagementLimitConstraints": (board.limits, "power_limit"),
         "nvmlDeviceGetPcieReplayCounter": (board.replays, None),
         "nvmlDeviceGetGridLicensableFeatures_v4": (board.license, None),
+        "nvmlDeviceGetPersistenceMode": (
+            lambda gpu, out: write_number(out, gpu, library.setting(gpu, "persistence", 1)),
+            None,
+        ),
         "nvmlDeviceGetBrand": (lambda gpu, out: write_number(out, gpu, 14), None),
         "nvmlDeviceGetInforomImageVersion": (board.inforom_image, None),
         "nvmlDeviceGetInforomVersion": (board.inforom, None),

@@ -34,14 +34,15 @@ def ras_of(site: Site) -> RasJob:
     return site.node.job
 
 
-def stops_at_work(rank: int) -> Action:
-    """Return a step after which a rank stays in its next forward pass for ever."""
+def stops_at_work(*ranks: int) -> Action:
+    """Return a step after which ranks stay in their next forward pass for ever."""
 
     def stop(site: Site) -> None:
         job = ras_of(site).job
-        place = next(at for at, op in enumerate(job.programs[rank]) if op.do == "compute")
         steps = round(site.now / STEP_SECONDS) + 1
-        job.stop(rank, steps * len(job.programs[rank]) + place)
+        for rank in ranks:
+            place = next(at for at, op in enumerate(job.programs[rank]) if op.do == "compute")
+            job.stop(rank, steps * len(job.programs[rank]) + place)
 
     return stop
 
@@ -103,11 +104,29 @@ SITUATIONS = [
     Situation(
         "one of 32 ranks of tensor, pipeline and data parallel groups stays in its forward pass",
         steps=trains(at(600, stops_at_work(21)), layout_number=5),
-        lasts=25 * MINUTE,
+        lasts=15 * MINUTE,
         hardware=NCCL_ALONE,
         nodes=NODES,
         fault_at=600,
-        fires={"NcclHang": within(660, not_before=60, series=1)},
+        fires={"NcclHang": within(180, not_before=60, series=1)},
+    ),
+    Situation(
+        "all ranks of a node stay in their forward pass",
+        steps=trains(at(600, stops_at_work(*range(16, 24)))),
+        lasts=15 * MINUTE,
+        hardware=NCCL_ALONE,
+        nodes=NODES,
+        fault_at=600,
+        fires={"NcclHang": within(180, not_before=60, series=1)},
+    ),
+    Situation(
+        "two ranks of different tensor-parallel groups stay in their forward pass",
+        steps=trains(at(600, stops_at_work(11, 29)), layout_number=3),
+        lasts=15 * MINUTE,
+        hardware=NCCL_ALONE,
+        nodes=NODES,
+        fault_at=600,
+        fires={"NcclHang": within(180, not_before=60, series=1)},
     ),
     Situation(
         "the process of a rank is killed",

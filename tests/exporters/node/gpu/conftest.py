@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from pyrometer_exporters.framework.collector import Context
+from pyrometer_exporters.framework.gpu_loads import GpuLoads
 from pyrometer_exporters.framework.metrics import Down, Sample, samples_in
 from pyrometer_exporters.node.gpu import adaptive_timeout
 from pyrometer_exporters.node.gpu.collector import GpuCollector, add_flags, build
@@ -72,6 +73,7 @@ class Node:
     clock: ManualClock | None
     rebuild: Callable[[], GpuCollector]
     log: KernelLog
+    loads: GpuLoads
 
     def scrape(self, seconds: float = 4.0) -> Scrape:
         found = list(self.collector.collect(time.monotonic() + seconds))
@@ -158,7 +160,7 @@ def make_node(tmp_path: Path, sysfs: Path, monkeypatch: pytest.MonkeyPatch) -> I
                 stack.callback(collector.close)
                 return collector
 
-            return Node(gpus, library, rebuild(), clock, rebuild, log)
+            return Node(gpus, library, rebuild(), clock, rebuild, log, context.gpu_loads)
 
         yield make
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pyrometer_exporters.node.nccl.collector import COLLECTOR, MOST_COMMUNICATORS
+from pyrometer_exporters.node.nccl.collector import COLLECTOR, MOST_COMMUNICATORS, LocalNode
 from pyrometer_exporters.node.nccl.families import ADDRESS_INFO
 from pyrometer_exporters.node.nccl.progress import MOST_SUSPECTS
 from pyrometer_kit.http_message import Request
@@ -44,7 +44,7 @@ def test_a_healthy_job_has_no_rank_of_its_own(host: Any) -> None:
     assert set(host.values(found, "pyrometer_nccl_communicator_ranks").values()) == {32}
 
 
-@pytest.mark.parametrize("version", [(2, 27, 7), (2, 30, 7)])
+@pytest.mark.parametrize("version", [(2, 24, 3), (2, 27, 7), (2, 28, 7), (2, 30, 7)])
 def test_the_rank_that_others_wait_for_is_named_within_90_seconds(host: Any, version: tuple[int, int, int]) -> None:
     job = Job(DATA_PARALLEL)
     with RasServer(RasJob(job, version=version)) as server:
@@ -60,6 +60,15 @@ def test_the_rank_that_others_wait_for_is_named_within_90_seconds(host: Any, ver
     known_rank = "21" if version >= (2, 28, 7) else ""
     assert labels[3:] == (known_rank, "10.0.0.3", "5", "behind", "yes")
     assert set(host.values(found, "pyrometer_nccl_waiting_ranks").values()) == {31}
+
+
+def test_gpus_that_begin_to_spin_are_a_reason_to_ask_at_once(host: Any) -> None:
+    """As ranks are whose rings stop; a job without a client has none."""
+    node, now = LocalNode(host.context), host.clock.now
+    for seconds, watts in ((0, 650.0), (15, 180.0), (30, 180.0)):
+        assert not node.stalled(now + seconds)
+        host.context.gpu_loads.note("gpu-0", 100.0, watts, 700.0, now + seconds)
+    assert node.stalled(now + 30)
 
 
 def test_a_text_without_counts_shows_a_standstill_only_where_ranks_differ_and_stay_so(host: Any) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import os
 import subprocess
 import sys
 import time
@@ -17,6 +20,7 @@ from pyrometer_exporters.framework.metrics import Sample
 from pyrometer_exporters.node.train import collector as module
 from pyrometer_exporters.node.train.collector import TrainCollector
 from pyrometer_exporters.node.train.rank_exit import can_hold, hold, words_of
+from pyrometer_kit.clock import SystemClock
 
 Rings = Callable[..., Any]
 RANK = """
@@ -37,7 +41,7 @@ def only_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def collector(context: Context) -> Iterator[TrainCollector]:
-    made = TrainCollector(context)
+    made = TrainCollector(dataclasses.replace(context, clock=SystemClock()))
     yield made
     made.close()
 
@@ -46,6 +50,11 @@ def exits(collector: TrainCollector) -> dict[str, str]:
     """Return how each rank ended, by its number."""
     samples = [each for each in collector.collect(time.monotonic() + 5) if isinstance(each, Sample)]
     return {s.labels[2]: s.labels[3] for s in samples if s.family.name == "pyrometer_train_rank_exit_info"}
+
+
+def parts(collector: TrainCollector) -> set[str]:
+    samples = [each for each in collector.collect(time.monotonic() + 5) if isinstance(each, Sample)]
+    return {s.labels[4] for s in samples if s.family.name == "pyrometer_train_rank_exit_info"}
 
 
 def words(made: Any, text: bytes) -> None:
@@ -79,15 +88,76 @@ def test_a_ring_of_an_older_client_says_nothing(collector: TrainCollector, rings
     ],
 )
 def test_the_kernel_tells_the_signal(collector: TrainCollector, folder: Path, end: str, told: str) -> None:
-    command = [sys.executable, "-c", RANK.format(end=end), str(folder)]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as rank:
-        assert rank.stdout is not None
-        rank.stdout.readline()
+    with _rank(folder, end) as rank:
         assert exits(collector) == {}
         rank.communicate("\n")
     assert exits(collector) == {"0": told}
+
+
+@pytest.mark.parametrize(
+    ("end", "part"),
+    [
+        ("with run.part('wait'): raise RuntimeError('Connection closed by peer')", "wait"),
+        ("with run.part('backward'), run.part('wait'): raise RuntimeError", "wait"),
+        ("with run.part('data'): raise ValueError", "data"),
+        ("with run.part('data'): import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "data"),
+        ("run.part('wait').__enter__(); import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "wait"),
+        ("raise ValueError", "between"),
+    ],
+)
+def test_the_part_in_which_it_ended_is_served(collector: TrainCollector, folder: Path, end: str, part: str) -> None:
+    with _rank(folder, end) as rank:
+        assert parts(collector) == set()
+        rank.communicate("\n")
+    assert parts(collector) == {part}
+
+
+def test_an_exception_that_was_caught_in_an_earlier_step_is_not_the_end(
+    collector: TrainCollector, folder: Path
+) -> None:
+    end = """
+try:
+    with run.step(), run.part("wait"): raise RuntimeError
+except RuntimeError: pass
+with run.step(): pass
+raise ValueError"""
+    with _rank(folder, end) as rank:
+        rank.communicate("\n")
+    assert parts(collector) == {"between"}
+
+
+@contextlib.contextmanager
+def _rank(folder: Path, end: str, number: int = 0) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-c", RANK.format(end=end), str(folder)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        env={**os.environ, "RANK": str(number), "WORLD_SIZE": "2"},
+    ) as rank:  # fmt: skip
+        assert rank.stdout is not None
+        rank.stdout.readline()
+        yield rank
+        rank.kill()
+
+
+def test_ranks_that_end_within_moments_have_an_order(collector: TrainCollector, folder: Path) -> None:
+    with _rank(folder, "", 0) as first, _rank(folder, "", 1) as second:
+        assert exits(collector) == {}
+        second.kill()
+        time.sleep(0.02)
+        first.kill()
+        first.wait()
+        time.sleep(0.2)  # nothing reads the rings meanwhile but whoever waits for the processes
+        assert set(exits(collector)) == {"0", "1"}
+    samples = [each for each in collector.collect(time.monotonic() + 5) if isinstance(each, Sample)]
+    ends = {s.labels[2]: s.value for s in samples if s.family.name == "pyrometer_train_rank_end_timestamp_seconds"}
+    assert 0.01 < ends["0"] - ends["1"] < 0.15
+
+
+def test_closing_the_collector_does_not_wait_for_an_end(context: Context) -> None:
+    made = TrainCollector(context)
+    began = time.monotonic()
+    made.close()
+    assert time.monotonic() - began < 2
 
 
 def test_a_ring_that_nobody_holds_has_no_process(tmp_path: Path) -> None:

@@ -1,0 +1,74 @@
+"""Decide when a change of an incident is told: what matters at once, the rest within the calls that a message gets."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from pyrometer_alerting.model.alert_names import RUN_SYMPTOMS
+from pyrometer_alerting.model.incident import Incident
+from pyrometer_alerting.model.message import Replies
+from pyrometer_alerting.model.routing import Routing
+from pyrometer_alerting.state.lifecycle import Change
+from pyrometer_alerting.state.outbox import KEPT_CALLS
+from pyrometer_alerting.state.store import Transaction
+
+_REPLY_EVENTS = frozenset(
+    {"reopened", "resumed", "again", "worse", "joined", "resolved"}
+)  # events that get a reply; all others only edit
+_BACK = frozenset({"reopened", "resumed"})
+_AT_ONCE = _BACK | {"worse"}  # the message would say that it is over, or less than it is
+# Seconds between the last call on a message and an edit that nobody waits for: alerts come and go while a fault lasts,
+# and more than six calls in ten minutes are noise. Alerts that join a young incident edit its message sooner: after 5,
+# 15, 45 s and so on; the cause of a run's incident is edited in at once, by the diagnosis.
+MEMBERS_SECONDS, LEAST_GROWN_SECONDS = 300.0, 5.0
+# The cause of a slow run fires before the run's own alert does: where both are back they are told together.
+RUN_FOLLOWS_SECONDS = 30.0
+
+
+def announce(
+    tx: Transaction, change: Change, replies: Replies, routing: Routing, *, now: float, not_before: float
+) -> None:
+    """Have the message posted or edited, and add a reply for events that deserve one."""
+    incident, events = change.incident, set(change.events)
+    if not incident.is_posted:
+        return
+    if "opened" in events or not tx.outbox.is_posted(incident.id):
+        tx.outbox.request(incident.id, now, not_before, incident.channel)
+    elif _BACK & events and tx.outbox.is_held(incident.id, now):
+        tx.outbox.drop_replies(incident.id)  # nobody was told of its end: there is nothing to take back
+        return
+    elif "resolved" in events:
+        tx.outbox.request(incident.id, now, tx.outbox.free_at(incident.id, now, 1 + KEPT_CALLS), incident.channel)
+    elif _AT_ONCE & events:
+        tx.outbox.request(incident.id, now, max(not_before, _with_its_run(change, now)), incident.channel)
+    elif _REPLY_EVENTS & events:
+        tx.outbox.request(incident.id, now, max(not_before, tx.outbox.free_at(incident.id, now, 1)), incident.channel)
+    else:
+        spreads = "grown" in events and not incident.wants_diagnosis
+        age = 2 * max(now - incident.received_at, 0.0)
+        spacing = min(max(age, LEAST_GROWN_SECONDS), MEMBERS_SECONDS) if spreads else MEMBERS_SECONDS
+        tx.outbox.refresh(incident.id, now, spacing, incident.channel)
+    _reply(tx, change, replies, routing, now)
+
+
+def _reply(tx: Transaction, change: Change, replies: Replies, routing: Routing, now: float) -> None:
+    """Add the reply on the last event that deserves one; a message that got worse pings with it, as no edit does."""
+    incident = change.incident
+    told = [event for event in change.events if event in _REPLY_EVENTS]
+    if not told:
+        return
+    message = replies.event(routing.redacted(incident), told[-1])
+    if "worse" in told:
+        message = replace(routing.with_mentions(message, incident), broadcast=True)
+        at = now
+    else:
+        at = tx.outbox.free_at(incident.id, now, 2 + (KEPT_CALLS if told[-1] == "resolved" else 0))
+    tx.outbox.reply(incident.id, json.dumps(vars(message)), now, max(at, _with_its_run(change, now)))
+
+
+def _with_its_run(change: Change, now: float) -> float:
+    """Return when to report it: later where a run's incident is back and its run is not yet slow again."""
+    incident: Incident = change.incident
+    slow = any(alert.firing and alert.name in RUN_SYMPTOMS for alert in incident.members)
+    return now + RUN_FOLLOWS_SECONDS if "reopened" in change.events and incident.run and not slow else now

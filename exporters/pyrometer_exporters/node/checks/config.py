@@ -1,0 +1,190 @@
+"""The file of ``--collector.checks.config``: checks on or off, their limits, and what is expected, by class of node.
+
+::
+
+    expect: {gpus: 8, hcas: 8, rate: 400e9, driver: 590.48.01}
+    checks:
+      cpu_governor: off
+      filesystem_full: {used: 0.9, severity: warning}
+    classes:
+      - nodes: login-.*
+        expect: {gpus: 0}
+        checks: {gpu_count: off}
+
+The first class whose ``nodes`` matches the node's name is laid over the settings above it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyrometer_exporters.node.checks.check import SEVERITIES, Check
+from pyrometer_kit.errors import UsageError
+
+if TYPE_CHECKING:
+    from pyrometer_kit.yamlfile import Node as Setting
+
+DEFAULT_FILE = Path("/etc/pyrometer/checks.yaml")
+_SWITCH = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The configuration, as it holds for one node."""
+
+    checks: tuple[Check, ...]
+    """Those that are on."""
+    severities: Mapping[str, str]
+    limits: Mapping[str, Mapping[str, float]]
+    expect: Mapping[str, Any] = field(default_factory=dict)
+
+
+def load(path: Path | None, node: str, checks: Sequence[Check]) -> Settings:
+    """Read the file for the node of this name; None for no file: everything at its default.
+
+    Raises:
+        UsageError: It can't be used: file, line, key and what would be right.
+    """
+    enabled = {check.name: check.enabled for check in checks}
+    severities: dict[str, str] = {check.name: check.severity for check in checks}
+    limits = {check.name: dict(check.limits) for check in checks}
+    expect: dict[str, Any] = {}
+    general, classes = _read(path)
+    wanted = [general, *next(([layer] for pattern, layer in classes if pattern.fullmatch(node)), [])]
+    for layer in wanted:
+        expect.update(_expectations(layer["expect"]) if "expect" in layer else {})
+        for name, setting in (layer["checks"].fields(enabled) if "checks" in layer else {}).items():
+            _apply(name, setting, enabled, severities, limits[name])
+    for _, layer in classes:  # a mistake in a class of other nodes too: one file goes to all of them
+        if not any(layer is each for each in wanted):
+            _refuse_mistakes(layer, checks)
+    return Settings(tuple(check for check in checks if enabled[check.name]), severities, limits, expect)
+
+
+_Layer = Mapping[str, "Setting"]
+
+
+def _read(path: Path | None) -> tuple[_Layer, list[tuple[re.Pattern[str], _Layer]]]:
+    """Return what holds for all nodes, and the classes in order."""
+    if path is None:
+        return {}, []
+    from pyrometer_kit import yamlfile  # noqa: PLC0415  PyYAML, which a node without this file need not load
+
+    root = yamlfile.read(path)
+    known = ("expect", "checks", "classes")
+    for name, setting in root.items():
+        if name not in known:
+            raise UsageError(f"{setting.place}: unknown setting {name}; known are {', '.join(known)}")
+    root = {name: setting for name, setting in root.items() if setting.value != ""}
+    return root, [_class(each) for each in root["classes"].items()] if "classes" in root else []
+
+
+def _class(setting: Setting) -> tuple[re.Pattern[str], _Layer]:
+    fields = setting.fields(("nodes", "expect", "checks"))
+    if "nodes" not in fields:
+        raise UsageError(f"{setting.place}: a class needs nodes, a regular expression of their names such as gpu-.*")
+    text = fields["nodes"].text()
+    try:
+        return re.compile(text), fields
+    except re.error as error:
+        raise UsageError(f"{fields['nodes'].place}: nodes {text!r} is not a regular expression: {error}") from None
+
+
+def _refuse_mistakes(layer: _Layer, checks: Sequence[Check]) -> None:
+    if "expect" in layer:
+        _expectations(layer["expect"])
+    limits = {check.name: dict(check.limits) for check in checks}
+    for name, setting in (layer["checks"].fields(limits) if "checks" in layer else {}).items():
+        _apply(name, setting, {}, {}, limits[name])
+
+
+def _apply(
+    name: str, setting: Setting, enabled: dict[str, bool], severities: dict[str, str], limits: dict[str, float]
+) -> None:
+    if not isinstance(setting.value, dict):
+        enabled[name] = _switch(name, setting)
+        return
+    enabled[name] = True
+    for key, value in setting.fields(("enabled", "severity", *limits)).items():
+        if key == "enabled":
+            enabled[name] = _switch(name, value)
+        elif key == "severity":
+            severities[name] = _one_of(f"{name}.severity", value, SEVERITIES)
+        else:
+            limits[key] = _number(f"{name}.{key}", value)
+
+
+def _switch(name: str, setting: Setting) -> bool:
+    text = setting.text().lower()
+    if text not in _SWITCH:
+        raise UsageError(f"{setting.place}: {name} is {text!r}; give on, off or limits such as {{severity: warning}}")
+    return _SWITCH[text]
+
+
+def _one_of(name: str, setting: Setting, known: Sequence[str]) -> str:
+    if setting.text() not in known:
+        raise UsageError(f"{setting.place}: {name} is {setting.text()!r}; known are {', '.join(known)}")
+    return setting.text()
+
+
+def _number(name: str, setting: Setting) -> float:
+    try:
+        value = float(setting.text())
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise UsageError(f"{setting.place}: {name} is {setting.text()!r}, which is no number from 0 on")
+    return value
+
+
+def _count(name: str, setting: Setting) -> int:
+    value = _number(name, setting)
+    if value != int(value):
+        raise UsageError(f"{setting.place}: {name} is {setting.text()!r}, which is no whole number")
+    return int(value)
+
+
+def _plain(name: str, setting: Setting) -> str:
+    if not setting.text():
+        raise UsageError(f"{setting.place}: {name} is empty")
+    return setting.text()
+
+
+def _texts(name: str, setting: Setting) -> list[str]:
+    return [_plain(name, each) for each in setting.items()]
+
+
+def _expected_switch(name: str, setting: Setting) -> bool:
+    return _switch(name, setting)
+
+
+EXPECTATIONS: Mapping[str, tuple[Callable[[str, Setting], Any], str]] = {
+    "gpus": (_count, "number of GPUs"),
+    "gpu_model": (_plain, "their name, as nvidia-smi prints it"),
+    "driver": (_plain, "version of NVIDIA's driver, or its beginning"),
+    "vbios": (_plain, "version of the GPUs' firmware"),
+    "nvlinks": (_count, "NVLinks that are up on each GPU"),
+    "hcas": (_count, "links for training that are up: InfiniBand, or RoCE where there is no InfiniBand"),
+    "rate": (_number, "bits per second of each of them, such as 400e9"),
+    "firmware": (_plain, "version of the HCAs' firmware"),
+    "memory": (_number, "bytes of the host's memory, such as 2e12; 2 % less is accepted"),
+    "cpus": (_count, "CPUs that are online"),
+    "nvmes": (_count, "NVMe disks"),
+    "huge_pages": (_count, "huge pages of the default size"),
+    "mounts": (_texts, "network file systems that have to be mounted, such as [/data, /home]"),
+    "services": (_texts, "programs that have to run, such as [slurmd, containerd]"),
+    "imex": (_expected_switch, "whether nvidia-imex has to run (NVL72)"),
+}
+"""Keys of ``expect``: how each is read, and what it means."""
+
+
+def _expectations(setting: Setting) -> dict[str, Any]:
+    if setting.value == "":
+        return {}
+    fields = setting.fields(EXPECTATIONS)
+    return {name: EXPECTATIONS[name][0](f"expect.{name}", value) for name, value in fields.items()}

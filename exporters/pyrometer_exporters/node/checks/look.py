@@ -1,0 +1,126 @@
+"""One look at the node: all checks that are on, each with its verdict."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pyrometer_exporters.node.checks import kept
+from pyrometer_exporters.node.checks.check import Check, Verdict, discover
+from pyrometer_exporters.node.checks.config import Settings, load
+from pyrometer_exporters.node.checks.lanes import Answer, run_in_lanes
+from pyrometer_exporters.node.checks.node import Expected, Gpus, Node, Paths
+from pyrometer_exporters.node.checks.subjects.processes import STUCK, stuck_since
+
+Runner = Callable[[Sequence[Check], Node], Mapping[str, Answer]]
+
+
+@dataclass(frozen=True)
+class Result:
+    """A check and its answer; ``severity`` is the configured one."""
+
+    check: Check
+    severity: str
+    verdict: Verdict
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Look:
+    """The findings of a look.
+
+    Attributes:
+        node: the node's name.
+        at: when it ended, in seconds since the epoch.
+        results: one for each check that ran.
+        notes: what could not be kept or read, in words.
+    """
+
+    node: str
+    at: float
+    results: tuple[Result, ...]
+    notes: tuple[str, ...] = ()
+
+    def of(self, state: str) -> list[Result]:
+        """Return the results of a state, critical ones first."""
+        found = [result for result in self.results if result.verdict.state == state]
+        return sorted(found, key=lambda result: result.severity != "critical")
+
+    @property
+    def healthy(self) -> bool:
+        """True if no critical check failed."""
+        return not any(result.severity == "critical" for result in self.of("failed"))
+
+
+@dataclass(frozen=True)
+class Looker:
+    """Looks at the node.
+
+    Args:
+        paths: where its files are.
+        config: the configuration's file; None for none.
+        state: the exporter's state folder; None for none.
+        ask_gpus: asks the driver.
+        run: runs the checks; in child processes by default.
+        wall: the time, in seconds since the epoch.
+        replaced: fields of the :class:`Node` that are other than the machine's.
+    """
+
+    paths: Paths
+    config: Path | None
+    state: Path | None
+    ask_gpus: Gpus | None
+    run: Runner = run_in_lanes
+    wall: Callable[[], float] = time.time
+    replaced: Mapping[str, Any] = field(default_factory=dict)
+
+    def look(self, *, keep: bool = False, only: Sequence[str] = (), ignore: re.Pattern[str] | None = None) -> Look:
+        """Run the checks.
+
+        Args:
+            keep: write down what there is, to be expected from tomorrow on; for a look at all checks.
+            only: names of checks; empty for all that are on.
+            ignore: names of checks that don't run.
+
+        Raises:
+            UsageError: the configuration can't be used.
+        """
+        settings = load(self.config, node_name(), discover())
+        before = kept.load(self.state)
+        checks = [
+            check for check in settings.checks
+            if (not only or check.name in only) and not (ignore and ignore.match(check.name))
+        ]  # fmt: skip
+        node = self._node(settings, before)
+        answers = self.run(checks, node)
+        results = tuple(
+            Result(check, settings.severities[check.name], answers[check.name].verdict, answers[check.name].seconds)
+            for check in checks
+        )
+        look = Look(node_name(), self.wall(), results)
+        return Look(look.node, look.at, results, self._keep(look, node, before)) if keep else look
+
+    def _node(self, settings: Settings, before: kept.Kept) -> Node:
+        expected = Expected(settings.expect, before.learned)
+        earlier = {STUCK: before.stuck} if self.state is not None else {}
+        return Node(self.paths, expected, settings.limits, earlier, self.ask_gpus, wall=self.wall, **self.replaced)
+
+    def _keep(self, look: Look, node: Node, before: kept.Kept) -> tuple[str, ...]:
+        facts = {key: value for result in look.results for key, value in result.verdict.facts.items()}
+        try:
+            stuck = stuck_since(node, look.at)
+            kept.save(self.state, before.after(facts, healthy=look.healthy, stuck=stuck, now=look.at))
+        except OSError as error:
+            return (f"what there is could not be kept: {error}",)
+        return ()
+
+
+def node_name() -> str:
+    """Return the node's name; in a container the host's comes from the environment."""
+    return os.environ.get("NODE_NAME") or socket.gethostname()

@@ -1,0 +1,78 @@
+"""The answers of ``pyrometer-check``: lines for people, JSON for programs, and the exit status of Nagios' plugins."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pyrometer_exporters.node.checks.look import Look, Result
+
+OK, WARNING, CRITICAL, UNKNOWN = range(4)
+WORDS: Final = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
+
+
+def status(look: Look, *, fail_open: bool) -> int:
+    """Return the exit status: 2 a critical check failed, 1 another one, 3 none did but some could not be run, else 0.
+
+    ``fail_open``: a check that could not be run doesn't count.
+    """
+    if not look.healthy:
+        return CRITICAL
+    if look.of("failed"):
+        return WARNING
+    return UNKNOWN if _blind(look) and not fail_open else OK
+
+
+def _blind(look: Look) -> list[Result]:
+    """Return the checks whose silence counts: a warning's doesn't, as it would not keep a job away either."""
+    return [result for result in look.of("unknown") if result.severity == "critical"]
+
+
+def lines(look: Look, *, fail_open: bool) -> list[str]:
+    """Return a line for each check that failed, with what to do, and for each that could not be run; else one line."""
+    failed, unknown = look.of("failed"), look.of("unknown")
+    found = [_line(WORDS[CRITICAL if result.severity == "critical" else WARNING], result) for result in failed]
+    blind = _blind(look)
+    found += [_line(WORDS[UNKNOWN], result) for result in unknown if result in blind]
+    found += [f"NOTE {note}" for note in look.notes]
+    if not failed and status(look, fail_open=fail_open) == OK:
+        passed, away = len(look.of("ok")), len(look.of("absent"))
+        found.insert(0, f"OK {look.node}: {passed} checks passed, {away} do not apply, {len(unknown)} could not be run")
+    return found
+
+
+def reasons(look: Look) -> str:
+    """Return what keeps a job away, in one line for Slurm's ``reason``: the critical checks that failed."""
+    critical = [result for result in look.of("failed") if result.severity == "critical"]
+    return "; ".join(f"{result.check.name}: {result.verdict.reason}" for result in critical)
+
+
+def _line(word: str, result: Result) -> str:
+    text = f"{word} {result.check.name}: {result.verdict.reason}"
+    return f"{text}. Do: {result.check.action}" if result.verdict.state == "failed" else f"{text} (could not be run)"
+
+
+def as_json(look: Look, *, fail_open: bool) -> str:
+    """Return all of it as one JSON object."""
+    return json.dumps(
+        {
+            "node": look.node,
+            "at": look.at,
+            "status": WORDS[status(look, fail_open=fail_open)].lower(),
+            "checks": [_object(result) for result in look.results],
+            "notes": list(look.notes),
+        }
+    )
+
+
+def _object(result: Result) -> Mapping[str, Any]:
+    action = {"action": result.check.action} if result.verdict.state == "failed" else {}
+    return {
+        "check": result.check.name,
+        "state": result.verdict.state,
+        "severity": result.severity,
+        "reason": result.verdict.reason,
+        "seconds": round(result.seconds, 4),
+        **action,
+    }

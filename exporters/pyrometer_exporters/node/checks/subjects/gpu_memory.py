@@ -1,0 +1,77 @@
+"""GPU memory: error correction, and rows that were or could not be replaced."""
+
+from __future__ import annotations
+
+from pyrometer_exporters.node.checks.check import Check, Verdict, absent, judged
+from pyrometer_exporters.node.checks.gpus import (
+    ECC_MODE,
+    ECC_UNCORRECTED,
+    REMAP_FAILURE,
+    REMAP_PENDING,
+    RETIRED_PENDING,
+    GpuFacts,
+)
+from pyrometer_exporters.node.checks.node import Node
+from pyrometer_exporters.node.checks.subjects.gpu import name_of, over_gpus
+
+
+def _ecc_mode(_node: Node, gpus: list[GpuFacts]) -> Verdict:
+    known = [gpu for gpu in gpus if ECC_MODE in gpu.fields]
+    if not known:
+        return absent("these boards have no ECC")
+    return judged([f"{name_of(gpu)} is without ECC" for gpu in known if not gpu.fields[ECC_MODE]])
+
+
+def _uncorrected(node: Node, gpus: list[GpuFacts]) -> Verdict:
+    known = [(gpu, int(gpu.fields[ECC_UNCORRECTED])) for gpu in gpus if ECC_UNCORRECTED in gpu.fields]
+    if not known:
+        return absent("these boards count no ECC errors")
+    limit = node.limit("gpu_ecc_uncorrected", "errors")
+    return judged([f"{name_of(gpu)} has {count} uncorrected ECC errors" for gpu, count in known if count > limit])
+
+
+def _remap(_node: Node, gpus: list[GpuFacts]) -> Verdict:
+    pending, failure, retired = (_with(gpus, field) for field in (REMAP_PENDING, REMAP_FAILURE, RETIRED_PENDING))
+    if pending is None and failure is None and retired is None:
+        return absent("these boards don't replace rows or pages")
+    problems = [f"{name_of(gpu)}: a row could not be remapped, it qualifies for replacement" for gpu in failure or ()]
+    problems += [f"{name_of(gpu)}: rows wait for a reset to be remapped" for gpu in pending or ()]
+    return judged(problems + [f"{name_of(gpu)}: pages wait for a reboot to be retired" for gpu in retired or ()])
+
+
+def _with(gpus: list[GpuFacts], field: int) -> list[GpuFacts] | None:
+    """Return the GPUs on which a field is set; None if none has it."""
+    known = [gpu for gpu in gpus if field in gpu.fields]
+    return [gpu for gpu in known if gpu.fields[field]] if known else None
+
+
+CHECKS = (
+    Check(
+        "gpu_ecc_mode",
+        "ECC is on",
+        "NVML: field 1",
+        "Imbue",
+        "Turn it on (`nvidia-smi -e 1`) and reset the GPU.",
+        over_gpus(_ecc_mode),
+        lane="gpus",
+    ),
+    Check(
+        "gpu_ecc_uncorrected",
+        "no uncorrected memory error since the driver was loaded",
+        "NVML: field 4",
+        "gcm check-nvidia-smi ecc_uncorrected (0), Imbue (0)",
+        "Drain the node and reset the GPU; open a hardware case if they come back.",
+        over_gpus(_uncorrected),
+        lane="gpus",
+        limits={"errors": 0},
+    ),
+    Check(
+        "gpu_row_remap",
+        "no memory row waits to be replaced, and none could not be",
+        "NVML: fields 144, 145 and 31",
+        "gcm check-nvidia-smi row_remap, gpud remapped-rows",
+        "Pending: drain and reset the GPU. Failed: have it exchanged.",
+        over_gpus(_remap),
+        lane="gpus",
+    ),
+)

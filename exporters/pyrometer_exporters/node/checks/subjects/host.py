@@ -1,0 +1,208 @@
+"""The host: CPUs, memory and the kernel's settings that training feels, and the clocks."""
+
+from __future__ import annotations
+
+import re
+
+from pyrometer_exporters.node.checks.check import Check, Verdict, absent, judged, ok, unknown
+from pyrometer_exporters.node.checks.node import Node
+
+# Those that cost a system call for each look at the time: hpet, acpi_pm, jiffies, refined-jiffies.
+_FAST_CLOCKS = ("tsc", "arch_sys_counter", "kvm-clock", "hyperv_clocksource_tsc_page", "xen", "timebase")
+_TIME_ERROR = 5  # adjtimex(2): the clock is not synchronised
+_SLACK = 0.02
+"""The share of the memory that may be missing: firmware and crash kernels take some, a memory module is 3 % or more."""
+
+
+def _governor(node: Node) -> Verdict:
+    folder = node.paths.sysfs / "devices/system/cpu"
+    cpus = [name for name in node.names(folder) if re.fullmatch(r"cpu\d+", name)]
+    governors: dict[str, int] = {}
+    for cpu in cpus:
+        governor = node.text(folder / cpu / "cpufreq/scaling_governor")
+        if governor:
+            governors[governor] = governors.get(governor, 0) + 1
+    if not governors:
+        return absent("the firmware or the host sets the clocks")
+    return judged([f"{count} CPUs have governor {name}" for name, count in governors.items() if name != "performance"])
+
+
+def _cpus(node: Node) -> Verdict:
+    folder = node.paths.sysfs / "devices/system/cpu"
+    online, present = (_ranges(node.text(folder / name) or "") for name in ("online", "present"))
+    if not online:
+        return unknown("the CPUs can't be seen")
+    wanted = node.expected.get("cpus")
+    if wanted and online < wanted:
+        return judged([f"{online} of {wanted} CPUs are online ({node.expected.how('cpus')})"])
+    return judged([f"{online} of {present} CPUs are online"] if present > online and not wanted else [], cpus=online)
+
+
+def _ranges(text: str) -> int:
+    """Count ``0-3,8-11``: 8.
+
+    >>> _ranges("0-3,8")
+    5
+    """
+    ends = re.findall(r"(\d+)(?:-(\d+))?", text)
+    return sum(int(last or first) - int(first) + 1 for first, last in ends)
+
+
+def _numa_balancing(node: Node) -> Verdict:
+    value = node.number(node.paths.procfs / "sys/kernel/numa_balancing")
+    if value is None:
+        return absent("this kernel has none")
+    return judged(["automatic NUMA balancing is on"] if value else [])
+
+
+def _huge_pages(node: Node) -> Verdict:
+    wanted = node.expected.get("huge_pages")
+    if wanted is None:
+        return absent("none are stated")
+    have = _meminfo(node).get("HugePages_Total")
+    if have is None:
+        return unknown("/proc/meminfo says nothing of them")
+    return judged([f"{have} of {wanted} huge pages"] if have < wanted else [])
+
+
+def _memory(node: Node) -> Verdict:
+    kibibytes = _meminfo(node).get("MemTotal")
+    if kibibytes is None:
+        return unknown("/proc/meminfo can't be read")
+    total, wanted = kibibytes * 1024, node.expected.get("memory")
+    short = wanted and total < wanted * (1 - _SLACK)
+    return judged(
+        [f"{total / 2**30:.0f} of {wanted / 2**30:.0f} GiB ({node.expected.how('memory')})"] if short else [],
+        memory=total,
+    )
+
+
+def _meminfo(node: Node) -> dict[str, int]:
+    text = node.text(node.paths.procfs / "meminfo") or ""
+    return {name: int(value) for name, value in re.findall(r"^(\w+):\s+(\d+)", text, re.MULTILINE)}
+
+
+def _edac(node: Node) -> Verdict:
+    folder = node.paths.sysfs / "devices/system/edac/mc"
+    controllers = [name for name in node.names(folder) if re.fullmatch(r"mc\d+", name)]
+    if not controllers:
+        return absent("no memory controller reports to EDAC")
+    limit = node.limit("edac", "corrected")
+    problems = []
+    for name in controllers:
+        lost, mended = (node.number(folder / name / f"{kind}_count") or 0 for kind in ("ue", "ce"))
+        if lost:
+            problems.append(f"{name} had {lost} uncorrected memory errors")
+        if mended > limit:
+            problems.append(f"{name} had {mended} corrected memory errors")
+    return judged(problems)
+
+
+def _clocksource(node: Node) -> Verdict:
+    name = node.text(node.paths.sysfs / "devices/system/clocksource/clocksource0/current_clocksource")
+    if not name:
+        return unknown("the clock source can't be read")
+    return judged(
+        [] if name in _FAST_CLOCKS else [f"the clock source is {name}: each look at the time is a system call"]
+    )
+
+
+def _synchronised(node: Node) -> Verdict:
+    state = node.clock_state()
+    if state is None:
+        return unknown("adjtimex failed")
+    return judged(["the clock is not synchronised"] if state == _TIME_ERROR else [])
+
+
+def _uptime(node: Node) -> Verdict:
+    text = (node.text(node.paths.procfs / "uptime") or "").split(" ")[0]
+    try:
+        seconds = float(text)
+    except ValueError:
+        return unknown("/proc/uptime can't be read")
+    limit = node.limit("uptime", "seconds")
+    return judged([f"booted {seconds:.0f} s ago"] if seconds < limit else []) if limit else ok()
+
+
+CHECKS = (
+    Check(
+        "cpu_governor",
+        "all CPUs run at full clock",
+        "sysfs: devices/system/cpu/cpu*/cpufreq/scaling_governor",
+        "gcm check-processor",
+        "`cpupower frequency-set -g performance`.",
+        _governor,
+        severity="warning",
+    ),
+    Check(
+        "cpus",
+        "all CPUs are online",
+        "sysfs: devices/system/cpu/online, present",
+        "LBNL NHC check_hw_cpuinfo",
+        "Reboot; if they stay away, look at the BIOS and its event log.",
+        _cpus,
+    ),
+    Check(
+        "numa_balancing",
+        "the kernel moves no memory between nodes",
+        "/proc/sys/kernel/numa_balancing",
+        "NVIDIA's and AMD's tuning guides",
+        "`sysctl kernel.numa_balancing=0`.",
+        _numa_balancing,
+        severity="warning",
+    ),
+    Check(
+        "huge_pages",
+        "as many huge pages as stated",
+        "/proc/meminfo: HugePages_Total",
+        "gcm check-processor buddyinfo",
+        "`sysctl vm.nr_hugepages=N`, best at boot.",
+        _huge_pages,
+    ),
+    Check(
+        "memory_size",
+        "no memory module is lost",
+        "/proc/meminfo: MemTotal",
+        "LBNL NHC check_hw_physmem, gcm (DIMMs)",
+        "Look at the BMC's event log for the module; reseat or exchange it.",
+        _memory,
+    ),
+    Check(
+        "edac",
+        "no uncorrected memory error since the boot",
+        "sysfs: devices/system/edac/mc/mc*/ue_count, ce_count",
+        "gpud memory, LBNL NHC check_hw_mcelog",
+        "Find the module (`ras-mc-ctl --errors`), exchange it.",
+        _edac,
+        limits={"corrected": 1000},
+    ),
+    Check(
+        "clocksource",
+        "looking at the time costs no system call",
+        "sysfs: devices/system/clocksource/clocksource0/current_clocksource",
+        "gcm check-processor clocksource",
+        "`dmesg | grep -i tsc` says why it was refused; reboot, update the BIOS.",
+        _clocksource,
+        severity="warning",
+    ),
+    Check(
+        "time_synchronised",
+        "the clock is synchronised",
+        "adjtimex(2)",
+        "node_exporter's rules (timex)",
+        "`chronyc tracking`, `systemctl restart chronyd`.",
+        _synchronised,
+        severity="warning",
+    ),
+    Check(
+        "uptime",
+        "the node has been up for a while (600 s; 0 for none)",
+        "/proc/uptime",
+        "gcm check-uptime (600 s)",
+        "Wait; `last -x reboot` says how often it boots.",
+        _uptime,
+        severity="warning",
+        limits={"seconds": 600},
+        enabled=False,
+    ),
+)

@@ -1,0 +1,122 @@
+"""Processes that can't be helped, and programs that have to run."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyrometer_exporters.node.checks.check import Check, Verdict, absent, judged, unknown
+from pyrometer_exporters.node.checks.node import Node
+from pyrometer_exporters.node.checks.processes import Process
+
+STUCK: Final = "stuck"
+"""The key of ``Node.earlier``: processes in state D, each with when it was first seen so."""
+RUNTIMES: Final = ("containerd", "dockerd", "crio", "podman")
+AGENTS: Final = ("slurmd", "kubelet")
+# A name is cut to 15 bytes by the kernel.
+_NAME_BYTES: Final = 15
+
+
+def stuck_since(node: Node, now: float) -> dict[str, float]:
+    """Return the processes that are in state D, by key, each with when it was first seen so."""
+    earlier = node.earlier.get(STUCK) or {}
+    return {process.key: earlier.get(process.key, now) for process in _waiting(node)}
+
+
+def _waiting(node: Node) -> list[Process]:
+    return [process for process in node.processes if process.state == "D" and not process.is_of_kernel]
+
+
+def _stuck(node: Node) -> Verdict:
+    """Compare with the look before: a process that waits for a disk for a moment is well."""
+    earlier = node.earlier.get(STUCK)
+    if earlier is None:
+        return unknown("no earlier look to compare with: the exporter keeps one")
+    now, limit = node.wall(), node.limit("stuck_processes", "seconds")
+    stuck = [(process, now - earlier[process.key]) for process in _waiting(node) if process.key in earlier]
+    return judged(
+        [f"{process.name}[{process.pid}] has been in state D for {age:.0f} s" for process, age in stuck if age >= limit]
+    )
+
+
+def _zombies(node: Node) -> Verdict:
+    count = sum(process.state == "Z" for process in node.processes)
+    limit = node.limit("zombies", "count")
+    return judged([f"{count} processes have ended and are not waited for"] if count >= limit else [])
+
+
+def _running(node: Node) -> set[str]:
+    return {process.name for process in node.processes if process.state not in "ZX"}
+
+
+def _kind(node: Node, key: str, known: tuple[str, ...], what: str) -> Verdict:
+    """Judge programs of a kind: those that ran on the last healthy day have to run."""
+    running = sorted(_running(node) & set(known))
+    before = node.expected.learned.get(key) or []
+    gone = [name for name in before if name not in running]
+    if not running and not gone:
+        return absent(f"no {what} has been seen on this node")
+    return judged([f"{name} does not run (it did on the last healthy day)" for name in gone], **{key: running})
+
+
+def _runtime(node: Node) -> Verdict:
+    return _kind(node, "container_runtimes", RUNTIMES, "container runtime")
+
+
+def _agent(node: Node) -> Verdict:
+    return _kind(node, "agents", AGENTS, "slurmd or kubelet")
+
+
+def _services(node: Node) -> Verdict:
+    wanted = node.expected.stated.get("services")
+    if not wanted:
+        return absent("none are stated")
+    running = _running(node)
+    return judged([f"{name} does not run" for name in wanted if name[:_NAME_BYTES] not in running])
+
+
+CHECKS = (
+    Check(
+        "stuck_processes",
+        "no process has been in state D for five minutes",
+        "/proc/PID/stat",
+        "gcm check-process (300 s), gpud os",
+        "`cat /proc/PID/stack` says in what; a dead mount or driver: reboot.",
+        _stuck,
+        severity="warning",
+        limits={"seconds": 300},
+    ),
+    Check(
+        "zombies",
+        "few processes have ended without being waited for",
+        "/proc/PID/stat",
+        "gpud os (1000)",
+        "Find the parent (`ps -o ppid= -p PID`) and restart it.",
+        _zombies,
+        severity="warning",
+        limits={"count": 1000},
+    ),
+    Check(
+        "container_runtime",
+        "the container runtime runs",
+        "/proc/PID/stat",
+        "gpud containerd and docker, Imbue",
+        "`systemctl status containerd`, `journalctl -u containerd`.",
+        _runtime,
+    ),
+    Check(
+        "node_agent",
+        "slurmd or kubelet runs",
+        "/proc/PID/stat",
+        "gpud kubelet, gcm check-service, LBNL NHC",
+        "`systemctl status slurmd kubelet`.",
+        _agent,
+    ),
+    Check(
+        "services",
+        "the programs stated under `services` run",
+        "/proc/PID/stat",
+        "LBNL NHC check_ps_service, gcm",
+        "`systemctl status NAME`.",
+        _services,
+    ),
+)

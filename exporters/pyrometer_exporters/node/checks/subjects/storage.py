@@ -1,0 +1,266 @@
+"""Disks and file systems; each file system is asked in a thread that is not waited for if it hangs.
+
+Source of the list: ``<procfs>/1/mountinfo``, or ``self`` where another's can't be read. A line:
+``36 35 98:0 / /data rw,noatime shared:1 - nfs4 server:/data rw,vers=4.2``; its last field is the file system's own
+state: one that the kernel made read-only after errors says ``ro`` there, a read-only bind mount doesn't.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from pyrometer_exporters.node.checks.check import Check, Verdict, absent, failed, judged, unknown
+from pyrometer_exporters.node.checks.node import Node, StatFs
+
+LOCAL = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "vfat"})
+NETWORK = frozenset(
+    {
+        "nfs",
+        "nfs4",
+        "cifs",
+        "smb3",
+        "lustre",
+        "gpfs",
+        "beegfs",
+        "ceph",
+        "wekafs",
+        "glusterfs",
+        "fuse.glusterfs",
+        "9p",
+        "fuse.sshfs",
+        "fuse.s3fs",
+        "fuse.juicefs",
+        "fuse.weka",
+        "afs",
+        "pvfs2",
+        "orangefs",
+        "panfs",
+        "virtiofs",
+    }
+)
+PATIENCE_SECONDS: Final = 3.0
+MOST_ASKED: Final = 64
+SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108  the place of shared memory
+_ESCAPED = re.compile(r"\\([0-7]{3})")
+
+
+class Mount(NamedTuple):
+    """A mounted file system."""
+
+    point: str
+    kind: str
+    read_only: bool
+
+
+class _Answer(NamedTuple):
+    """A file system's answer: its sizes, or the error; neither if it hangs."""
+
+    sizes: StatFs | None
+    error: str
+
+
+def mounts(node: Node) -> list[Mount] | None:
+    """Return the mounted file systems, each device or server once for a place; None where they can't be listed."""
+    for process in ("1", "self"):
+        text = node.text(node.paths.procfs / process / "mountinfo")
+        if text:
+            found = {mount.point: mount for line in text.splitlines() if (mount := _parsed(line)) is not None}
+            return list(found.values())  # of several at one place the last one is seen
+    return None
+
+
+def _parsed(line: str) -> Mount | None:
+    head, dash, tail = line.partition(" - ")
+    before, after = head.split(" "), tail.split(" ")
+    if not dash or len(before) < 6 or len(after) < 3:
+        return None
+    point = _ESCAPED.sub(lambda code: chr(int(code[1], 8)), before[4])
+    return Mount(point, after[0], "ro" in after[2].split(","))
+
+
+def ask(node: Node, points: Iterable[str]) -> Mapping[str, _Answer]:
+    """Ask file systems, each in a thread, for three seconds altogether."""
+    answers: dict[str, _Answer] = {}
+
+    def one(point: str) -> None:
+        try:
+            answers[point] = _Answer(node.statvfs(str(node.paths.rootfs / point.lstrip("/"))), "")
+        except OSError as error:
+            answers[point] = _Answer(None, error.strerror or str(error))
+
+    threads = [threading.Thread(target=one, args=(point,), daemon=True) for point in list(points)[:MOST_ASKED]]
+    for thread in threads:
+        thread.start()
+    until = time.monotonic() + PATIENCE_SECONDS
+    for thread in threads:
+        thread.join(max(0.0, until - time.monotonic()))
+    return dict(answers)
+
+
+def _used(node: Node, check: str) -> Verdict:
+    found = mounts(node)
+    if found is None:
+        return unknown("the mounts can't be listed")
+    points = [mount.point for mount in found if mount.kind in LOCAL and not mount.read_only]
+    limit = node.limit(check, "used")
+    problems, known = [], 0
+    for point, answer in ask(node, points).items():
+        if answer.sizes is None:
+            continue
+        total, free = _total_and_free(answer.sizes, check)
+        if total:
+            known += 1
+            used = 1 - free / total
+            if used >= limit:
+                what = "inodes are used" if check == "inodes" else "full"
+                problems.append(f"{point} is {used:.1%} full" if what == "full" else f"{used:.1%} of {point}'s {what}")
+    return judged(problems) if known else absent("no local file system that can be written")
+
+
+def _total_and_free(sizes: StatFs, check: str) -> tuple[int, int]:
+    if check == "inodes":
+        return sizes.f_files, sizes.f_ffree
+    # As df does: what is reserved for root belongs to neither side.
+    return sizes.f_blocks - sizes.f_bfree + sizes.f_bavail, sizes.f_bavail
+
+
+def _full(node: Node) -> Verdict:
+    return _used(node, "filesystem_full")
+
+
+def _inodes(node: Node) -> Verdict:
+    return _used(node, "inodes")
+
+
+def _read_only(node: Node) -> Verdict:
+    found = mounts(node)
+    if found is None:
+        return unknown("the mounts can't be listed")
+    local = [mount for mount in found if mount.kind in LOCAL]
+    return judged([f"{mount.point} ({mount.kind}) is read-only" for mount in local if mount.read_only])
+
+
+def _network(node: Node) -> Verdict:
+    found = mounts(node)
+    if found is None:
+        return unknown("the mounts can't be listed")
+    points = [mount.point for mount in found if mount.kind in NETWORK]
+    wanted = node.expected.get("mounts") or []
+    missing = [f"{point} is not mounted ({node.expected.how('mounts')})" for point in wanted if point not in points]
+    if not points and not missing:
+        return absent("no network file system")
+    answers = ask(node, points)
+    problems = [
+        f"{point} hangs: no answer in {PATIENCE_SECONDS:.0f} s" for point in points[:MOST_ASKED] if point not in answers
+    ]
+    problems += [f"{point}: {answer.error}" for point, answer in answers.items() if answer.error]
+    return judged(problems + missing, mounts=sorted(points))
+
+
+def _shared_memory(node: Node) -> Verdict:
+    found = mounts(node)
+    if found is None:
+        return unknown("the mounts can't be listed")
+    if not any(mount.point == SHARED_MEMORY and mount.kind == "tmpfs" for mount in found):
+        return failed(f"{SHARED_MEMORY} is no tmpfs: NCCL and data loaders need it")
+    sizes = ask(node, [SHARED_MEMORY]).get(SHARED_MEMORY, _Answer(None, "")).sizes
+    if sizes is None:
+        return unknown(f"{SHARED_MEMORY} does not answer")
+    used = 1 - sizes.f_bavail / sizes.f_blocks if sizes.f_blocks else 0.0
+    return judged([f"{SHARED_MEMORY} is {used:.1%} full"] if used >= node.limit("shared_memory", "used") else [])
+
+
+def _nvme(node: Node) -> Verdict:
+    folder = node.paths.sysfs / "class/nvme"
+    names = node.names(folder)
+    wanted = node.expected.get("nvmes")
+    if not names and not wanted:
+        return absent("no NVMe disk")
+    states = {name: node.text(folder / name / "state") for name in names}
+    problems = [f"{name} is {state}" for name, state in states.items() if state not in (None, "live")]
+    live = [name for name, state in states.items() if state in (None, "live")]
+    if wanted and len(names) < wanted:
+        problems.append(f"{len(names)} of {wanted} NVMe disks ({node.expected.how('nvmes')})")
+    return judged(problems, nvmes=len(live))
+
+
+def _raid(node: Node) -> Verdict:
+    text = node.text(node.paths.procfs / "mdstat") or ""
+    # md0 : active raid1 nvme1n1[1](F) nvme0n1[0] / 937560960 blocks super 1.2 [2/1] [U_]
+    arrays = re.findall(r"^(md\S+) : .*\n\s+\d+ blocks.*\[(\d+)/(\d+)\]", text, re.MULTILINE)
+    if not arrays:
+        return absent("no software RAID with redundancy")
+    return judged([f"{name} has {have} of {disks} disks" for name, disks, have in arrays if int(have) < int(disks)])
+
+
+CHECKS = (
+    Check(
+        "filesystem_full",
+        "no local file system is full",
+        "/proc/1/mountinfo; statvfs(3)",
+        "Imbue (95 %), gcm check-storage (85 %), gpud disk (90 %)",
+        "Find what fills it (`du -xhd1 /`), make room.",
+        _full,
+        lane="mounts",
+        limits={"used": 0.95},
+    ),
+    Check(
+        "inodes",
+        "no local file system is out of inodes",
+        "/proc/1/mountinfo; statvfs(3)",
+        "LBNL NHC check_fs_iused",
+        "Find the folder with the many small files, remove them.",
+        _inodes,
+        lane="mounts",
+        limits={"used": 0.95},
+    ),
+    Check(
+        "filesystem_read_only",
+        "the kernel has made no file system read-only",
+        "/proc/1/mountinfo (super options)",
+        "LBNL NHC check_fs_mount_rw",
+        "`dmesg` says why; fsck or exchange the disk, then reboot.",
+        _read_only,
+        lane="mounts",
+    ),
+    Check(
+        "network_mounts",
+        "every network file system answers within 3 s, and those stated are mounted",
+        "/proc/1/mountinfo; statvfs(3), each in a thread of a process that may hang",
+        "gpud nfs, LBNL NHC, gcm check-storage",
+        "Look at the server; `umount -l` the dead mount and mount it again, else reboot.",
+        _network,
+        lane="mounts",
+    ),
+    Check(
+        "shared_memory",
+        f"{SHARED_MEMORY} is there and not full",
+        "/proc/1/mountinfo; statvfs(3)",
+        "gcm, NCCL's troubleshooting guide",
+        "Remove what ended jobs left in /dev/shm (`fuser -v /dev/shm/*`).",
+        _shared_memory,
+        lane="mounts",
+        limits={"used": 0.9},
+    ),
+    Check(
+        "nvme",
+        "all NVMe disks are there and live",
+        "sysfs: class/nvme/nvme*/state",
+        "gcm check-blockdev",
+        "`nvme list`, `nvme smart-log`; exchange the disk.",
+        _nvme,
+    ),
+    Check(
+        "raid",
+        "no software RAID lacks a disk",
+        "/proc/mdstat",
+        "gpud disk, Imbue (zpool)",
+        "Exchange the disk and add it again (`mdadm --detail`, `mdadm --add`).",
+        _raid,
+        severity="warning",
+    ),
+)

@@ -1,0 +1,70 @@
+"""Get one answer of a service's HTTP API, for checks that people start; :mod:`.prometheus` has what runs all day."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import urllib.error
+import urllib.request
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from pyrometer_kit.prometheus import LOOPBACK, basic_credentials, place
+
+MAX_BYTES = 32 << 20
+SECONDS = 10.0
+
+
+class HttpGetError(Exception):
+    """No answer, or not a good one; the message is one line without credentials, ``status`` that of HTTP or 0."""
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def get(url: str, path: str, *, token: str = "", seconds: float = SECONDS) -> bytes:
+    """Return the body of ``url`` + ``path``.
+
+    Args:
+        url: base address; a user and a password in it are sent as basic authentication.
+        path: path and query, from the slash on.
+        token: sent as a bearer token where the address has no user.
+        seconds: deadline of each wait for the server.
+
+    Raises:
+        HttpGetError: it could not be had, with the reason.
+    """
+    parts = urlsplit(url.rstrip("/"))
+    headers = basic_credentials(parts) or ({"Authorization": f"Bearer {token}"} if token else {})
+    bare = urlunsplit((parts.scheme, place(parts), parts.path, "", ""))
+    request = urllib.request.Request(f"{bare}{path}", headers={"Accept": "application/json, */*", **headers})  # noqa: S310  the caller's flag
+    proxies = urllib.request.ProxyHandler({}) if parts.hostname in LOOPBACK else urllib.request.ProxyHandler()
+    try:
+        with urllib.request.build_opener(proxies).open(request, timeout=seconds) as answer:
+            body: bytes = answer.read(MAX_BYTES + 1)
+    except urllib.error.HTTPError as error:
+        error.close()
+        raise HttpGetError(f"{bare}{path} answers {error.code} {error.reason}", error.code) from None
+    except urllib.error.URLError as error:
+        raise HttpGetError(f"{bare}: {error.reason}") from None
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise HttpGetError(f"{bare}: {str(error) or type(error).__name__}") from None
+    if len(body) > MAX_BYTES:
+        raise HttpGetError(f"{bare}{path}: an answer of more than {MAX_BYTES >> 20} MiB")
+    return body
+
+
+def get_json(url: str, path: str, *, token: str = "", seconds: float = SECONDS) -> Any:  # noqa: ANN401  any document
+    """Return the JSON document at ``url`` + ``path``.
+
+    Raises:
+        HttpGetError: it could not be had, or is not JSON, such as a login page in front of the service.
+    """
+    body = get(url, path, token=token, seconds=seconds)
+    try:
+        return json.loads(body)
+    except ValueError:
+        start = body[:20].decode("utf-8", "replace").strip()
+        login = " (a login page in front of it?)" if start.startswith("<") else ""
+        raise HttpGetError(f"{place(urlsplit(url))}{path}: not JSON{login}") from None
