@@ -68,7 +68,7 @@ KNOWN_METRICS = re.compile(
     | pyrometer_nccl_(longest_)?standstill_seconds | pyrometer_node_address_info
     | pyrometer_kernel_events_total
     | pyrometer_nvswitch_(errors|sxid_errors)_total
-    | pyrometer_check_ok
+    | pyrometer_check_(ok|reason_info|last_run_timestamp_seconds)
     | pyrometer_run_(seconds_total|signature)
     | pyrometer_collector_(success|duration_seconds|last_success_timestamp_seconds)
     """,

@@ -8,7 +8,13 @@ from pyrometer_dashboards.grafana_defaults import NO_DATA_MAPPING
 from pyrometer_dashboards.model import Board, Override, Panel, Query, Reading, Row
 
 # Besides the collectors (gpu, nic...): whether each of their parts answers.
-_CHECKS = {"answers": "up", "every GPU": "GPUs", "every NIC": "NICs", "every rank": "ranks"}
+_CHECKS = {
+    "answers": "up",
+    "every health check": "fit",
+    "every GPU": "GPUs",
+    "every NIC": "NICs",
+    "every rank": "ranks",
+}
 
 
 def board() -> Board:
@@ -152,8 +158,8 @@ def _checks() -> Panel:
         "Checks, of nodes where one fails",
         "table",
         Reading(
-            "Each node of which a check fails: whether its exporter answers, whether each collector ran to its end, "
-            "and whether every GPU, NIC and rank of it answered.",
+            "Each node of which a check fails: whether its exporter answers and each collector ran to its end, "
+            "whether every GPU, NIC and rank of it answered, and whether it is fit, with each health check that fails.",
             "'all checks pass'.",
             "A column of red: one kind of fault on many nodes, such as a driver. A row: the node.",
             "CollectorFailing",

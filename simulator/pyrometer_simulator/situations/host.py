@@ -28,12 +28,14 @@ from pyrometer_exporters.node.nic.collector import COLLECTOR as NIC_COLLECTOR
 from pyrometer_exporters.node.nic.collector import NicCollector
 from pyrometer_exporters.node.train.collector import TrainCollector
 from pyrometer_kit.http_message import Request
+from pyrometer_simulator.host_files import HostFiles
 from pyrometer_simulator.kmsg import KernelLog
 from pyrometer_simulator.nccl.ras_server import RasJob
 from pyrometer_simulator.nic_kernel import SimulatedKernel
 from pyrometer_simulator.nvml import FakeLibrary, SimulatedGpus
 from pyrometer_simulator.nvml.installation import Installation
 from pyrometer_simulator.nvml.library import put_under_pynvml
+from pyrometer_simulator.situations.checks import checks_on
 from pyrometer_simulator.situations.clock import HostClock, VirtualTime
 from pyrometer_simulator.situations.ras import AskedByScrapes, connection_to
 from pyrometer_simulator.sysfs import SysfsTree
@@ -61,6 +63,7 @@ class Hardware:
         reads_kernel_log: whether the node exporter's user may read the kernel's log.
         node_exporter: whether Prometheus' own node exporter runs beside ours.
         ours: whether our node exporter runs.
+        expect: what the collector ``checks`` is told to expect, in YAML.
     """
 
     hcas: int = 8
@@ -73,6 +76,7 @@ class Hardware:
     reads_kernel_log: bool = True
     node_exporter: bool = False
     ours: bool = True
+    expect: str = ""
 
 
 NICS = Hardware()
@@ -177,6 +181,9 @@ class Host:
         self.clock = HostClock(time)
         self.state = folder / "state"
         self.state.mkdir()
+        if "checks" in hardware.collectors:
+            self._files = HostFiles(self.tree.sysfs, self.tree.procfs)
+            (folder / "checks.yaml").write_text(f"expect: {hardware.expect}\n", encoding="utf-8")
         self.log = KernelLog(folder / "kmsg", self.clock.monotonic)
         self.kernel = SimulatedKernel()
         self.gpus: SimulatedGpus | None = None
@@ -336,6 +343,8 @@ class Host:
         """Return a collector over what is simulated: ports over this node's kernel, rings without a thread."""
         if spec.name == "train":
             return replace(spec, build=SteppedTrainCollector)
+        if spec.name == "checks":
+            return replace(spec, build=checks_on(self._folder / "checks.yaml", self._files.disks))
         if spec.name != NIC_COLLECTOR.name:
             return spec
         return replace(spec, build=lambda context: NicCollector(context, new_kernel=lambda: self.kernel))

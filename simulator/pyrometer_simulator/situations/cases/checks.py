@@ -1,0 +1,83 @@
+"""Situations of a node's fitness: what only its own checks can know."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pyrometer_simulator.situations.host import NICS
+from pyrometer_simulator.situations.model import MINUTE, Action, Situation, at, within
+from pyrometer_simulator.situations.steps import LISTED
+
+CHECKED = replace(NICS, collectors=("nic", "kernel", "maintenance", "checks"), expect="{hcas: 8, rate: 400e9}")
+DAY = 24 * 60 * MINUTE
+
+
+def never_plugged_in(*names: str) -> Action:
+    """Return a step after which these HCAs have never had a link."""
+    return lambda site: [site.node.tree.nic(name).train() for name in names]
+
+
+def plugged_in(*names: str) -> Action:
+    """Return a step that gives these HCAs their link."""
+    return lambda site: [site.node.tree.nic(name).up() for name in names]
+
+
+def at_rate(gbps: int) -> Action:
+    """Return a step after which all links run at this rate."""
+    return lambda site: [nic.up(gbps) for nic in site.node.tree.nics]
+
+
+SITUATIONS = [
+    Situation(
+        "a checked node is well",
+        steps=(at(0, lambda _site: None),),
+        lasts=30 * MINUTE,
+        hardware=CHECKED,
+    ),
+    Situation(
+        "three of eight cables are missing from the first day on, and eight are stated",
+        steps=(at(-DAY, never_plugged_in("mlx5_1", "mlx5_3", "mlx5_6")),),
+        lasts=30 * MINUTE,
+        hardware=CHECKED,
+        fires={"NodeCheckFailed": within(21 * MINUTE, series=1, named=("hca_links",))},
+        fault_at=0,
+    ),
+    Situation(
+        "two of eight cables are missing from the first day on: the other six are evidence, each cable is named",
+        steps=(at(-DAY, never_plugged_in("mlx5_3", "mlx5_6")),),
+        lasts=30 * MINUTE,
+        hardware=CHECKED,
+        fires={"NicLinkDown": within(17 * MINUTE, series=2)},
+        fault_at=0,
+    ),
+    Situation(
+        "all links run at half of the stated rate from the first day on",
+        steps=(at(-DAY, at_rate(200)),),
+        lasts=30 * MINUTE,
+        hardware=CHECKED,
+        fires={"NodeCheckFailed": within(21 * MINUTE, series=1, named=("hca_rate",))},
+        fault_at=0,
+    ),
+    Situation(
+        "three cables that were missing are plugged in",
+        steps=(
+            at(-DAY, never_plugged_in("mlx5_1", "mlx5_3", "mlx5_6")),
+            at(25 * MINUTE, plugged_in("mlx5_1", "mlx5_3", "mlx5_6")),
+        ),
+        lasts=40 * MINUTE,
+        hardware=CHECKED,
+        fires={"NodeCheckFailed": within(21 * MINUTE, ends_within=31 * MINUTE, series=1)},
+        fault_at=0,
+    ),
+    Situation(
+        "a node in maintenance lacks three cables",
+        steps=(
+            at(-DAY, never_plugged_in("mlx5_1", "mlx5_3", "mlx5_6")),
+            at(-10, lambda site: site.node.put_in_maintenance()),
+        ),
+        lasts=30 * MINUTE,
+        hardware=CHECKED,
+        beside=LISTED,
+        fault_at=0,
+    ),
+]
