@@ -55,7 +55,7 @@ def _verdict(test: str) -> str:
 
 
 def measured(names: Sequence[str], kept: Path) -> None:
-    """Run the programs of figures.yaml and keep what they say; all of them if none is named."""
+    """Run the programs of figures.yaml and keep the lines that match; all of them if none is named."""
     known = yaml.safe_load(FIGURES.read_text(encoding="utf-8"))
     found = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
     for name in names or known:
