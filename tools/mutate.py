@@ -35,7 +35,8 @@ EQUIVALENT = Path(__file__).with_name("mutate_equivalent.json")
 # Subject, its module, and the tests that are to notice, the quickest first.
 SUBJECTS = {
     "outbox": ("pyrometer_alerting.state.outbox",
-               ["tests/alerting/state/test_outbox.py", "tests/alerting/deliver/test_courier.py"]),
+               ["tests/alerting/state/test_outbox.py", "tests/alerting/state/test_outbox_calls.py",
+                "tests/alerting/deliver/test_courier.py"]),
     "store": ("pyrometer_alerting.state.store",
               ["tests/alerting/state/test_store_queries.py", "tests/alerting/state/test_store_changes.py",
                "tests/alerting/state/test_broken_file.py", "tests/alerting/state/test_store.py"]),
@@ -114,6 +115,8 @@ def _code(node: ast.AST) -> Iterator[ast.AST]:
             if isinstance(child, ast.Assert | ast.Raise | ast.JoinedStr | ast.Import | ast.ImportFrom):
                 continue
             if isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant):
+                continue
+            if isinstance(child, ast.Assign) and ast.unparse(child.targets[0]) == "__all__":
                 continue
             if isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
                 continue

@@ -4,8 +4,9 @@
     python tools/pin_images.py --write compose/.env              # put them there
     python tools/pin_images.py --check compose/.env              # 1 if a tag has moved, or an image isn't pinned
 
-A tag may be moved to other bytes at any time; ``name:tag@sha256:...`` can't be. Of the Registry HTTP API V2 only a HEAD
-of the manifest is used. Images of ours are built here, and have no digest before they are pushed: they are left out.
+A tag may be moved to other bytes at any time; ``name:tag@sha256:...`` can't be. The program asks for the HEAD of a
+manifest (Registry HTTP API V2), and nothing else. Images of ours are built here, and have no digest before they are
+pushed: they are left out.
 """
 
 from __future__ import annotations

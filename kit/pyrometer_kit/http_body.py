@@ -13,7 +13,7 @@ BODY_SECONDS = 10.0  # Alertmanager's own deadline for a delivery is 10 s or mor
 # A body that is too large is read and discarded up to here: otherwise the client is reset before it reads the answer.
 MAX_DISCARDED_BYTES = 256 << 20
 _PIECE = 1 << 18
-# Of all requests at a time; what an ordinary delivery takes does not count, so that large ones cannot keep it out.
+# All requests together may take so much; an ordinary delivery does not count, so that large ones cannot keep it out.
 MAX_BODIES_BYTES, UNCOUNTED_BYTES = 48 << 20, 1 << 18
 
 

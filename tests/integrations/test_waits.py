@@ -39,7 +39,8 @@ def test_the_slow_rank_waits_least(kind: str) -> None:
 
 def _waited(folder: Path, ranks: int) -> dict[int, float]:
     """Return the mean wait in a step by rank: once all have made enough, else of those that have after two minutes."""
-    end, found = time.monotonic() + 120, {}
+    end = time.monotonic() + 120
+    found: dict[int, float] = {}
     while time.monotonic() < end and len(found) < ranks:
         time.sleep(1)
         for path in folder.glob(f"*/rings/*{ring.SUFFIX}"):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from pyrometer_alerting.model.incident import Incident, culprits
+from pyrometer_alerting.model.culprits import culprits
+from pyrometer_alerting.model.incident import Incident
 from pyrometer_alerting.render.messages import Style, build, cause_line
 from pyrometer_alerting.state.outbox import Operation
 from pyrometer_alerting.state.store import Transaction

@@ -30,7 +30,7 @@ THOROUGH_SECONDS = 1.0  # the complete diagnosis after the quick first one, for 
 SLOW_SECONDS = 60.0
 # News that change no decision wait so long after the last call on the message, and are told together: another name of
 # the same trouble; further causes, confidence, gaps, the curve.
-WORDS_SECONDS, DETAILS_SECONDS = 60.0, 300.0
+WORDS_SECONDS, DETAILS_SECONDS = 30.0, 300.0
 NUMBERS_SECONDS = 900.0  # changed numbers alone (38 s throttled, 48 s, ...) are edited in only this often
 # A restarted run appears rank by rank: a part must not belong to the run for this long before it is split off.
 UNRELATED_SECONDS = 60.0

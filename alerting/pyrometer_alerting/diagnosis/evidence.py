@@ -91,7 +91,7 @@ def gather(
     quick: bool = False,
     drop: Drop | None = None,
 ) -> Evidence:
-    """Look once; gaps are named in `missing`, and after the first failed query nothing more is asked.
+    """Look once; gaps are named in `missing`, and after the second provider without an answer nothing more is asked.
 
     Facts that Prometheus was not asked for, or did not answer, stay as they were.
     """
@@ -150,21 +150,26 @@ def _with_roster(questions: Questions) -> Questions:
 
 
 def _ask(questions: Questions, providers: Mapping[str, Provider], looks: list[Look], evidence: Evidence) -> Evidence:
-    """Ask the providers one after the other, first those that were answered longest ago; those before a failure count.
+    """Ask the providers one after the other, first those that were answered longest ago; a second failure ends it.
 
-    Where each look ends with a failed query somewhere, the next ones continue there.
+    Where each look ends with failed queries somewhere, the next ones continue there. A Prometheus that is away is asked
+    only twice.
     """
-    answered = dict(questions.answered)
+    answered, failure = dict(questions.answered), ""
     for name in sorted(providers, key=lambda each: answered.get(each, 0.0)):
         provider = providers[name]
         try:
             look = provider(questions)
         except PrometheusError as error:
-            return replace(evidence, answered=answered, missing=(str(error),), complete=False)
+            if failure:
+                break
+            failure = str(error)
+            continue
         looks.append(look)
         answered[name] = questions.now
         questions = replace(questions, found=(*questions.found, *look.facts))
-    return replace(evidence, answered=answered)
+    missing = (failure,) if failure else evidence.missing
+    return replace(evidence, answered=answered, missing=missing, complete=not failure)
 
 
 def _looked(questions: Questions, drop: Drop | None) -> Examination | None:

@@ -14,6 +14,7 @@ from pyrometer_alerting.model.text import clock_utc, duration, percent
 SLOWDOWNS = frozenset({"hw_thermal", "sw_thermal", "hw_power_brake", "hw_slowdown"})
 SHARES = frozenset({"clocks_setting", "power_cap", "board_limit", "reliability"})
 MOST_SENTENCES = 6
+CLEARLY = 0.98  # of the peers' clock: of a part that is half of the run the median is nearly its own
 SAME_WAIT = 0.005  # of the step
 _PARTS = {"data": "data loading", "gc": "garbage collection", "checkpoint": "a checkpoint", "eval": "evaluation"}
 
@@ -137,7 +138,7 @@ def _low_clock(fact: Fact) -> str:
     lower = [f"{fact.before:.0f} MHz before the drop" if fact.before is not None and fact.value < fact.before else ""]
     lower.append(
         f"{fact.peers:.0f} MHz, the median of the run's other GPUs"
-        if fact.peers is not None and fact.value < fact.peers
+        if fact.peers is not None and fact.value < CLEARLY * fact.peers
         else ""
     )
     against = " and ".join(piece for piece in lower if piece)
@@ -196,7 +197,7 @@ def _least_wait(fact: Fact) -> str:
 def _part(fact: Fact) -> str:
     value = fact.value or 0.0
     if fact.detail == "loss":
-        return f"pauses that all wait for take {percent(value)} of the time{_share_before(fact)}"
+        return f"pauses that all wait for took {percent(value)} of the last ten minutes{_share_before(fact)}"
     if fact.labels:
         usual = f", {percent(fact.peers)} of the median's" if fact.peers is not None else ""
         return f"{_PARTS[fact.kind]} takes {percent(value)} of {fact.detail}'s step{usual}"
@@ -260,7 +261,7 @@ def _times(fact: Fact) -> str:
 
 
 def _pressure(fact: Fact) -> str:
-    sentence = f"its tasks wait for {fact.detail} {percent(fact.value or 0.0)} of the time"
+    sentence = f"tasks wait for {fact.detail} {percent(fact.value or 0.0)} of the time"
     sentence += f", {percent(fact.peers)} on the median node" if fact.peers is not None else ""
     return sentence + _share_before(fact)
 

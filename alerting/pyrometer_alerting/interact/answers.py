@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 from pyrometer_alerting.diagnosis import account
 from pyrometer_alerting.model import text
-from pyrometer_alerting.model.incident import Incident, culprits, part_of
+from pyrometer_alerting.model.culprits import culprits
+from pyrometer_alerting.model.incident import Incident, part_of
 from pyrometer_alerting.render.messages import causes_text, headline
 from pyrometer_alerting.sources.alertmanager import Silence
 

@@ -208,19 +208,6 @@ def part_of(labels: Mapping[str, str]) -> str:
     return next((f"{name.replace('_', ' ')} {labels[name]}" for name in DOMAINS if labels.get(name)), "")
 
 
-def culprits(incident: Incident) -> list[str]:
-    """Return the parts to blame: from the diagnosis, the shared domain, the members' own; never `unknown`.
-
-    Where the diagnosis names a cause that is no single part's, it blames none.
-    """
-    own = [part_of(alert.labels) for alert in incident.members if alert.firing == incident.firing]
-    causes = incident.diagnosis.causes if incident.diagnosis else ()
-    if causes and causes[0].cause and not causes[0].labels:
-        return []
-    diagnosed = [cause.part for cause in causes if cause.labels]
-    return list(dict.fromkeys(part for part in [*diagnosed, incident.domain, *own] if part))
-
-
 def to_json(incident: Incident) -> str:
     """Serialize an incident for the store, in ASCII so that no character can make a write fail."""
     document = dict(vars(incident))  # asdict would copy every label of a large incident, one at a time

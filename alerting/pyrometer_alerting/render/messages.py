@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyrometer_alerting.model import text
-from pyrometer_alerting.model.incident import NO_SINGLE_PART, Alert, Cause, Incident, culprits, part_of
+from pyrometer_alerting.model.culprits import culprits
+from pyrometer_alerting.model.incident import NO_SINGLE_PART, Alert, Cause, Incident, part_of
 from pyrometer_alerting.model.links import alertmanager_link, board_links, prometheus_link, runbook_url
 from pyrometer_alerting.model.message import Block, Message
 from pyrometer_alerting.render.chart_block import chart_block

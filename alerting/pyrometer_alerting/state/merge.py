@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pyrometer_alerting.model.incident import Incident, culprits, part_of
+from pyrometer_alerting.model.culprits import culprits
+from pyrometer_alerting.model.incident import Incident, part_of
 from pyrometer_alerting.state.correlation import merged_incident
 from pyrometer_alerting.state.lifecycle import Change, rank
 from pyrometer_alerting.state.store import Transaction

@@ -108,6 +108,8 @@ def render(report: Report) -> str:
 def _verdict(report: Report) -> str:
     counts = [(len(report.faults), "fault"), (len(report.problems), "problem")]
     found = [f"{count} {word}{'s' * (count != 1)}" for count, word in counts if count]
+    if not found and not report.gpus:
+        return "no fault found; without a GPU here the alert rules of GPUs have nothing to look at"
     return ", ".join(found) or "no fault found, and the alert rules have all they need"
 
 
@@ -126,7 +128,7 @@ def _laid_out(sections: Iterable[tuple[str, Iterable[str]]]) -> Iterator[str]:
 
 def _driver(report: Report) -> Iterator[str]:
     versions = [f"{name.replace('_', ' ')} {version or 'unknown'}" for name, version in report.driver.items()]
-    yield ", ".join(versions)
+    yield ", ".join(versions) if any(report.driver.values()) else "none found"
     words = {"pci": "on the PCI bus", "nvml": "presented by the driver", "expected": "expected"}
     counts = [f"{count} {words.get(source, source)}" for source, count in report.present.items()]
     yield f"GPUs: {', '.join(counts) or 'unknown'}"

@@ -188,11 +188,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not flags.json:
         print(summary(scores))
     if flags.write:
-        seeds = ", ".join(str(seed) for seed in sorted({each.seed for each in scores}))
-        kinds_seen = len({each.kind for each in scores})
-        how = f"{len(scores)} incidents of {kinds_seen} kinds, seeds {seeds}, a look each {flags.every:.0f} s"
-        report.write(flags.write, scores, f"{how} after the first minute.", catalogue().source)
+        report.write(flags.write, scores, how_of(scores, flags.every), catalogue().source)
     return 0
+
+
+def how_of(scores: Sequence[Score], every: float) -> str:
+    """Return how the figures were made, for the page."""
+    counts = Counter(each.seed for each in scores)
+    seeds = " and ".join(f"{count} of seed {seed}" for seed, count in sorted(counts.items()))
+    pace = f"a look each {every:.0f} s after the first minute"
+    if not every:
+        pace = "at the service's own pace (a look each 10 s for ten minutes, then each minute)"
+    return f"{len(scores)} incidents of {len({each.kind for each in scores})} kinds: {seeds}, {pace}."
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -215,7 +215,8 @@ class Annotations:
         place = 0
         for piece in self._PIECE.finditer(template):
             if all(now for now, _was in shown):
-                out.append(template[place : piece.start()])
+                text = self._trimmed(template, place, piece.start())
+                out.append(text.rstrip() if piece.group().startswith("{{-") else text)
             place = piece.end()
             words = piece.group(1)
             if words.startswith(("if ", "with ", "range ")):
@@ -229,8 +230,14 @@ class Annotations:
                 shown.pop()
             elif all(now for now, _was in shown):
                 out.append(self._value(words, labels, value, at))
-        out.append(template[place:])
+        out.append(self._trimmed(template, place, len(template)))
         return re.sub(r"\s+", " ", "".join(out)).strip()
+
+    @staticmethod
+    def _trimmed(template: str, start: int, end: int) -> str:
+        """Return the text between two places, without white space after a dash and two braces."""
+        text = template[start:end]
+        return text.lstrip() if template[:start].endswith("-}}") else text
 
     @staticmethod
     def _holds(words: str, labels: Mapping[str, str], value: float) -> bool:

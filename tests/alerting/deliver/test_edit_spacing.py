@@ -72,7 +72,7 @@ def test_a_resolve_is_told_at_once_with_what_waited(bench: Bench) -> None:
     [
         ({"causes": (FLAP, HEAT)}, 0),
         ({"shape": Shape("stopped", 1.0, "no batch for 80 s")}, 0),
-        ({"causes": (replace(HEAT, cause="power brake"),)}, 60),
+        ({"causes": (replace(HEAT, cause="power brake"),)}, 30),
         ({"causes": (replace(HEAT, confidence="medium"),)}, 300),
         ({"causes": (HEAT, FLAP)}, 300),
     ],

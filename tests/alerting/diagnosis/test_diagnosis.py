@@ -14,7 +14,8 @@ from pyrometer_alerting.diagnosis.diagnostician import is_news, merge_diagnoses
 from pyrometer_alerting.diagnosis.evidence import Evidence, _ask
 from pyrometer_alerting.diagnosis.investigation import investigate
 from pyrometer_alerting.diagnosis.look import Look, Questions
-from pyrometer_alerting.model.incident import Cause, Cost, Diagnosis, Incident, Shape, culprits
+from pyrometer_alerting.model.culprits import culprits
+from pyrometer_alerting.model.incident import Cause, Cost, Diagnosis, Incident, Shape
 from pyrometer_alerting.model.named_causes import NAMED_CAUSES
 from pyrometer_alerting.state.correlation import explained_by
 from pyrometer_alerting.state.lifecycle import fold

@@ -6,8 +6,9 @@ from alerting_fakes import START, alert, training_incident
 
 from pyrometer_alerting.diagnosis.candidates import Case
 from pyrometer_alerting.diagnosis.ranking import candidates, causes
+from pyrometer_alerting.model.culprits import culprits
 from pyrometer_alerting.model.fact import Fact, Roster
-from pyrometer_alerting.model.incident import Cause, Diagnosis, culprits
+from pyrometer_alerting.model.incident import Cause, Diagnosis
 
 NODE = {"node": "gpu-001"}
 ROSTER = Roster("0", {f"gpu-00{number}": tuple(map(str, range(8))) for number in range(4)})

@@ -16,8 +16,9 @@ from pyrometer_alerting.diagnosis.conclusion import concluded
 from pyrometer_alerting.diagnosis.ranking import candidates, causes
 from pyrometer_alerting.diagnosis.weights import KINDS
 from pyrometer_alerting.diagnosis.wording import SLOWDOWNS
+from pyrometer_alerting.model.culprits import culprits
 from pyrometer_alerting.model.fact import Fact, Roster
-from pyrometer_alerting.model.incident import Diagnosis, culprits
+from pyrometer_alerting.model.incident import Diagnosis
 
 NODES = ("gpu-000", "gpu-001", "gpu-002", "gpu-003")
 ROSTER = Roster("0", {node: tuple(map(str, range(8))) for node in NODES}, {node: {"rack": "r1"} for node in NODES[:2]})

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from pyrometer_alerting.deliver import terminal
 from pyrometer_alerting.model import text
+from pyrometer_alerting.model.culprits import culprits
 from pyrometer_alerting.model.incident import Cause, ChartCurve, Cost, Diagnosis, Incident, Shape, from_json, to_json
 from pyrometer_alerting.model.links import board_links, runbook_url, without_credentials
 from pyrometer_alerting.render import page
@@ -381,3 +382,12 @@ def test_a_message_of_many_members_costs_as_many_steps() -> None:
         return read
 
     assert reads(2000) < 11 * reads(200)
+
+
+def test_the_rank_that_the_alert_names_is_not_another_part_beside_its_gpu() -> None:
+    stalled = alert("TrainStalled", labels={"run": "llama-70b", "node": "gpu-042", "rank": "19"})
+    elsewhere = alert("GpuLost", labels={"node": "gpu-043", "gpu": "1"})
+    found = Cause("gpu-042 GPU 3", "fell silent first", labels={"node": "gpu-042", "gpu": "3"})
+    incident = training_incident(members=(stalled, elsewhere), diagnosis=Diagnosis(START, (found,)))
+    assert culprits(incident) == ["gpu-042 GPU 3", "gpu-043 GPU 1"]
+    assert culprits(replace(incident, diagnosis=None)) == ["gpu-042 rank 19", "gpu-043 GPU 1"]

@@ -9,7 +9,8 @@ from alerting_fakes import START, alert, training_incident
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyrometer_alerting.model.incident import Cause, Diagnosis, Incident, culprits
+from pyrometer_alerting.model.culprits import culprits
+from pyrometer_alerting.model.incident import Cause, Diagnosis, Incident
 from pyrometer_alerting.render.messages import headline
 from pyrometer_alerting.state.correlation import Topology, explained_by, groups, merged_incident, widened_to_node
 from pyrometer_alerting.state.lifecycle import fold

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import sqlite3
 import threading
 from contextlib import suppress
@@ -71,7 +73,8 @@ def test_a_probe_is_written_and_makes_way_for_the_next_change(store: Store) -> N
     done = threading.Event()
 
     def other() -> None:
-        store.probe(START + 1)
+        with store.transaction() as tx:
+            tx.save_fact("a", "1")
         done.set()
 
     threading.Thread(target=other, daemon=True).start()
@@ -99,10 +102,10 @@ def test_what_is_over_is_kept_for_two_weeks(store: Store) -> None:
     """The weekly digest compares two weeks."""
     now = START + 60 * DAY
     with store.transaction() as tx:
-        for name, age in (("young", 14 * DAY - 60), ("old", 14 * DAY + 60)):
+        for name, age in (("young", 14 * DAY - 60), ("edge", 14 * DAY), ("old", 14 * DAY + 60)):
             tx.save_incident(training_incident(id=name, key=name, resolved_at=START), now - age)
         tx.forget(now - KEPT_RESOLVED_SECONDS)
-        assert [incident.id for incident in tx.incidents()] == ["young"]
+        assert [incident.id for incident in tx.incidents()] == ["edge", "young"]
 
 
 def test_what_was_lost_is_read_by_the_names_that_earlier_releases_wrote(tmp_path: Path) -> None:
@@ -112,7 +115,25 @@ def test_what_was_lost_is_read_by_the_names_that_earlier_releases_wrote(tmp_path
     with store.transaction() as tx:
         assert (tx.fact("lost"), tx.fact("refill")) == (tx.fact(LOST_FACT), tx.fact(REFILL_FACT))
         assert tx.fact("refill") == "due"
+        assert set(json.loads(tx.fact("lost") or "")) == {"why", "kept", "since"}
     store.close()
+
+
+def test_a_store_that_was_closed_or_refused_keeps_no_file_open(tmp_path: Path) -> None:
+    def opened() -> int:
+        return len([one for one in Path("/proc/self/fd").iterdir() if str(tmp_path) in os.path.realpath(one)])
+
+    store = Store(tmp_path)
+    store.back_up(START)
+    assert opened() >= 4
+    store.close()
+    assert opened() == 0
+    with sqlite3.connect(tmp_path / "alerting.sqlite3") as database:
+        database.execute("PRAGMA user_version = 99")
+    database.close()
+    with pytest.raises(StoreError, match="another version") as refused:
+        Store(tmp_path)
+    assert opened() == 0, refused
 
 
 def test_a_change_after_one_that_failed_is_made(store: Store) -> None:

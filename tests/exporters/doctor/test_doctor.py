@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -170,6 +169,8 @@ def test_a_node_without_gpus_is_well_unless_it_should_have_some(bench: Bench, co
     status, report = bench.json()
     assert (status, report["problems"], report["faults"]) == (0, [], [])
     assert "a node without GPUs" in report["notes"][0]
+    first, *_ = bench.doctor()[1].splitlines()
+    assert first.endswith("without a GPU here the alert rules of GPUs have nothing to look at")
     status, report = bench.json("--collector.gpu.expected=8")
     assert status == 1
     assert report["faults"][0]["what"].startswith("the NVIDIA driver can't be used: ")
@@ -306,12 +307,10 @@ def test_it_ends_by_itself_when_a_gpu_hangs_and_when_the_driver_does(tmp_path: P
         spoil(gpus)
         paths = [f"--path.{name}={tmp_path}/{name}" for name in ("procfs", "rings", "kmsg", "state")]
         command = [sys.executable, "-m", "pyrometer_simulator.doctor", "--gpus", str(gpus.path), "--"]
-        start = time.monotonic()
         done = subprocess.run(
             [*command, f"--path.sysfs={tmp_path}/sys", *paths], capture_output=True, text=True, timeout=30, check=False
         )
         assert done.returncode == 1, done.stderr
-        assert time.monotonic() - start < 15
         assert "Problems" in done.stdout
 
 

@@ -21,7 +21,7 @@ from pyrometer_simulator.incidents import __main__ as incidents
 from pyrometer_simulator.incidents.faults import Faults
 from pyrometer_simulator.incidents.metrics import series_of
 from pyrometer_simulator.incidents.remote_write import STALE, Batch, Floats, snappy_literal, with_markers, write
-from pyrometer_simulator.incidents.rules import Rule, load, seconds, spells
+from pyrometer_simulator.incidents.rules import Annotations, Rule, load, seconds, spells
 from pyrometer_simulator.incidents.score import RIGHT, verdict
 from pyrometer_simulator.incidents.training import WAIT
 from pyrometer_simulator.incidents.watch import FutureError, PresentPrometheus, VirtualClock
@@ -123,6 +123,11 @@ def test_an_alert_fires_after_its_time_and_is_kept(
     rule = Rule("Hot", "x", 5.0, True, hold=hold, keep=keep)  # noqa: FBT003
     times = np.arange(0.0, 30.0, 5.0)
     assert list(spells(rule, [float(each) for each in active], times)) == expected
+
+
+def test_dashes_trim_the_white_space_of_templates() -> None:
+    template = 'run {{ $labels.run }} fell\n  {{- with query "x" }} a lot{{ end -}}\n .'
+    assert Annotations(HttpPrometheus("http://127.0.0.1:9")).render(template, {"run": "r"}, 1.0, 0.0) == "run r fell."
 
 
 def test_rules_come_after_what_they_read() -> None:

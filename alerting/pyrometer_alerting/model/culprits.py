@@ -1,0 +1,25 @@
+"""Name the parts that an incident blames."""
+
+from __future__ import annotations
+
+from pyrometer_alerting.model.alert_names import RUN_SYMPTOMS
+from pyrometer_alerting.model.incident import Incident, part_of
+
+
+def culprits(incident: Incident) -> list[str]:
+    """Return the parts to blame: from the diagnosis, the shared domain, the members' own; never `unknown`.
+
+    Where the diagnosis names a cause that is no single part's, it blames none. The rank or the node that the run's own
+    alert names is not another one beside what the diagnosis found there.
+    """
+    causes = incident.diagnosis.causes if incident.diagnosis else ()
+    found = {(cause.labels or {}).get("node") for cause in causes} - {None}
+    own = [
+        part_of(alert.labels)
+        for alert in incident.members
+        if alert.firing == incident.firing and not (alert.name in RUN_SYMPTOMS and alert.labels.get("node") in found)
+    ]
+    if causes and causes[0].cause and not causes[0].labels:
+        return []
+    diagnosed = [cause.part for cause in causes if cause.labels]
+    return list(dict.fromkeys(part for part in [*diagnosed, incident.domain, *own] if part))
