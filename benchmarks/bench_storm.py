@@ -3,11 +3,12 @@
 Slack enforces its real limits (1 post/s, 50 other calls/min). Printed: the seconds until Alertmanager has its answer,
 the slowest page until all is applied, the calls that Slack got until all is told and until all is over, and how many
 alerts are missing in the service.
-Run: .venv/bin/python benchmarks/bench_storm.py   (about a minute)
+Run: .venv/bin/python benchmarks/bench_storm.py   (about a minute; --only 20000 --repeat 5 for the largest alone)
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import signal
@@ -17,10 +18,10 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import parse_qs
 
 from harness import exit_on_signals
@@ -28,6 +29,7 @@ from harness import exit_on_signals
 from pyrometer_simulator.ports import free_port
 from pyrometer_simulator.slack import FakeSlack
 
+Make: TypeAlias = Callable[[float, float | None], Sequence[Mapping[str, Any]]]
 ALERTS = ("GpuThrottledThermal", "NicLinkDown", "NodeExporterDown", "CollectorFailing")
 
 
@@ -111,10 +113,11 @@ def settled(port: int) -> None:
         time.sleep(0.2)
 
 
-def burst(slack: FakeSlack, port: int, what: str, make: Any) -> None:  # noqa: ANN401 - a function of an end
+def burst(slack: FakeSlack, port: int, what: str, make: Make) -> None:
     began = time.time()
     calls, before = len(slack.calls), len(slack.messages("gpu-alerts"))
     firing = make(began, None)
+    load = os.getloadavg()[0]
     seconds = deliver(port, firing)
     page = applied(port)
     time.sleep(1.0)
@@ -126,20 +129,50 @@ def burst(slack: FakeSlack, port: int, what: str, make: Any) -> None:  # noqa: A
         for each in incident["alerts"]
     }
     missing = len({each["fingerprint"] for each in firing} - known)
-    deliver(port, make(began, time.time()))
-    applied(port)
+    end_seconds = deliver(port, make(began, time.time()))
+    end_page = applied(port)
     settled(port)
     over = sum("Resolved" in message["text"] for message in slack.messages("gpu-alerts")[before:])
     print(
-        f"{what}: accepted in {seconds:.2f} s, slowest page {page:.2f} s; {messages} messages, {told} calls;"
-        f" {missing} alerts missing; all over: {over} messages say so, {len(slack.calls) - calls} calls in all"
+        f"{what} (load {load:.1f}): accepted in {seconds:.2f} s, slowest page {page:.2f} s; {messages} messages,"
+        f" {told} calls; {missing} alerts missing; all over: accepted in {end_seconds:.2f} s, page {end_page:.2f} s,"
+        f" {over} messages say so, {len(slack.calls) - calls} calls in all"
     )
     for message in slack.messages("gpu-alerts")[before:]:
         print("   ", message["text"].splitlines()[0])
 
 
+def each_node(nodes: int, prefix: str) -> Make:
+    """Return the alerts of each of ALERTS on so many nodes."""
+    return lambda began, ended: [
+        alert(name, began, ended, node=f"{prefix}{node}") for node in range(nodes) for name in ALERTS
+    ]
+
+
+def ports(began: float, ended: float | None) -> list[dict[str, Any]]:
+    """Return the alerts of a switch's ports."""
+    names = {"device": "mlx5_0", "port": "1", "component": "nic"}
+    return [alert("NicLinkFlapping", began, ended, node=f"p{n}", **names) for n in range(300)]
+
+
+BURSTS: dict[int, tuple[str, Make]] = {
+    2000: ("2,000 alerts of 500 nodes", each_node(500, "n")),
+    300: ("300 flapping ports of a switch", ports),
+    20000: ("20,000 alerts of 5,000 nodes", each_node(5000, "m")),
+}
+
+
 def main() -> None:
+    flags = argparse.ArgumentParser(description="Bursts of alerts.")
+    flags.add_argument("--only", type=int, choices=(2000, 300, 20000), help="one of the three, by its alerts")
+    flags.add_argument("--repeat", type=int, default=1, help="how often (%(default)s)")
+    options = flags.parse_args()
     exit_on_signals()
+    for _ in range(options.repeat):
+        play(options.only)
+
+
+def play(only: int | None) -> None:
     with FakeSlack(token="xoxb-test") as slack, tempfile.TemporaryDirectory() as folder:  # noqa: S106 - made up
         wiring, port = HTTPServer(("127.0.0.1", 0), Wiring), free_port()
         threading.Thread(target=wiring.serve_forever, daemon=True).start()
@@ -151,25 +184,9 @@ def main() -> None:
         service = subprocess.Popen(command, env={**os.environ, "PYROMETER_SLACK_BOT_TOKEN": "xoxb-test"})
         try:
             wait_for(port)
-            burst(
-                slack, port, "2,000 alerts of 500 nodes",
-                lambda began, ended: [
-                    alert(name, began, ended, node=f"n{node}") for node in range(500) for name in ALERTS
-                ],
-            )  # fmt: skip
-            burst(
-                slack, port, "300 flapping ports of a switch",
-                lambda began, ended: [
-                    alert("NicLinkFlapping", began, ended, node=f"p{n}", device="mlx5_0", port="1", component="nic")
-                    for n in range(300)
-                ],
-            )  # fmt: skip
-            burst(
-                slack, port, "20,000 alerts of 5,000 nodes",
-                lambda began, ended: [
-                    alert(name, began, ended, node=f"m{node}") for node in range(5000) for name in ALERTS
-                ],
-            )  # fmt: skip
+            for count, (what, make) in BURSTS.items():
+                if only in (None, count):
+                    burst(slack, port, what, make)
         finally:
             service.send_signal(signal.SIGTERM)
             service.wait(20)

@@ -116,6 +116,8 @@ def _code(node: ast.AST) -> Iterator[ast.AST]:
                 continue
             if isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant):
                 continue
+            if isinstance(child, ast.Assign) and ast.unparse(child.targets[0]) == "__all__":
+                continue
             if isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
                 continue
             if isinstance(child, ast.Subscript) and ast.unparse(child.value) == "Literal":

@@ -1,15 +1,17 @@
 """Write docs/reliability.md from the results of fuzzing, mutation testing and attacks: ``make reliability``.
 
-    python tools/reliability.py [--measure] [--write docs/reliability.md]
+    python tools/reliability.py [--measure] [--figures [NAME...]] [--write docs/reliability.md]
 
-``--measure`` plays the attacks of benchmarks/attacks.yaml first: each is a test or several. The results of all three
-are JSON files in benchmarks/results/; the page is made from them alone.
+``--measure`` plays the attacks of benchmarks/attacks.yaml first: each is a test or several. ``--figures`` runs the
+programs of benchmarks/figures.yaml, all or those that are named. The results are JSON files in benchmarks/results/;
+the page is made from them alone.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -24,6 +26,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 ATTACKS = ROOT / "benchmarks" / "attacks.yaml"
+FIGURES = ROOT / "benchmarks" / "figures.yaml"
 BEGIN, END = "<!-- begin generated -->", "<!-- end generated -->"
 
 
@@ -51,11 +54,33 @@ def _verdict(test: str) -> str:
     return {0: "held", 5: "no test here"}.get(status, "failed")
 
 
+def measured(names: Sequence[str], kept: Path) -> None:
+    """Run the programs of figures.yaml and keep the lines that match; all of them if none is named."""
+    known = yaml.safe_load(FIGURES.read_text(encoding="utf-8"))
+    found = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
+    for name in names or known:
+        one = known[name]
+        command = [sys.executable, *shlex.split(one["command"])]
+        answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        lines = [line for line in answer.stdout.splitlines() if re.search(one["lines"], line)]
+        found[name] = {
+            "what": one["what"], "command": one["command"], "lines": lines, "status": answer.returncode,
+            "load": round(os.getloadavg()[0], 1), "cores": os.cpu_count(),
+            "alone": os.sched_getscheduler(0) == os.SCHED_RR,
+        }  # fmt: skip
+        print(f"{name}: {answer.returncode}", *lines, sep="\n    ", flush=True)
+        kept.write_text(
+            json.dumps({key: found[key] for key in known if key in found}, indent=1) + "\n", encoding="utf-8"
+        )
+
+
 def page(results: Path = RESULTS) -> Iterator[str]:
     """Yield the generated part of the page, from what results there are."""
     found = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(results.glob("*.json"))}
     if "attacks" in found:
         yield from _attacks(found["attacks"])
+    if "figures" in found:
+        yield from _figures(found["figures"])
     if "mutation" in found:
         yield from _mutation(found["mutation"])
     if "fuzz" in found:
@@ -72,6 +97,16 @@ def _attacks(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
     yield ""
 
 
+def _figures(found: dict[str, dict[str, Any]]) -> Iterator[str]:
+    yield from ("## Figures", "")
+    for one in found.values():
+        how = ", ahead of the other programs" if one["alone"] else ""
+        verdict = "" if one["status"] == 0 else f", **status {one['status']}**"
+        machine = f"load {one['load']} on {one['cores']} cores{how}{verdict}"
+        yield f"{one['what'][0].upper()}{one['what'][1:]}: `{one['command']}`, {machine}."
+        yield from ("", "```", *one["lines"], "```", "")
+
+
 def _mutation(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
     yield from (
         "## Mutants",
@@ -81,8 +116,9 @@ def _mutation(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
     )
     for row in rows:
         real = row["mutants"] - len(row["equivalent"])
+        of = "" if row.get("of", row["mutants"]) == row["mutants"] else f" of {row['of']}"
         yield (
-            f"| {row['subject']} (`{row['module']}`) | {row['mutants']} | {row['killed']} "
+            f"| {row['subject']} (`{row['module']}`) | {row['mutants']}{of} | {row['killed']} "
             f"({row['killed'] / real:.1%}) | {len(row['equivalent'])} | {len(row['survivors'])} |"
         )
     yield ""
@@ -112,12 +148,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Play, write, and return 1 if an attack did not hold."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--measure", action="store_true", help="play the attacks first")
+    parser.add_argument("--figures", nargs="*", metavar="NAME", help="run the programs of figures.yaml first")
     parser.add_argument("--write", type=Path, metavar="FILE", help="the page; otherwise its generated part is printed")
     options = parser.parse_args(argv)
     rows: list[dict[str, Any]] = []
     if options.measure:
         rows = played()
         (RESULTS / "attacks.json").write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    if options.figures is not None:
+        measured(options.figures, RESULTS / "figures.json")
     lines = list(page())
     if options.write:
         options.write.write_text(written(options.write.read_text(encoding="utf-8"), lines), encoding="utf-8")

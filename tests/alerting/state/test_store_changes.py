@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import threading
 from contextlib import suppress
@@ -116,6 +117,23 @@ def test_what_was_lost_is_read_by_the_names_that_earlier_releases_wrote(tmp_path
         assert tx.fact("refill") == "due"
         assert set(json.loads(tx.fact("lost") or "")) == {"why", "kept", "since"}
     store.close()
+
+
+def test_a_store_that_was_closed_or_refused_keeps_no_file_open(tmp_path: Path) -> None:
+    def opened() -> int:
+        return len([one for one in Path("/proc/self/fd").iterdir() if str(tmp_path) in os.path.realpath(one)])
+
+    store = Store(tmp_path)
+    store.back_up(START)
+    assert opened() >= 4
+    store.close()
+    assert opened() == 0
+    with sqlite3.connect(tmp_path / "alerting.sqlite3") as database:
+        database.execute("PRAGMA user_version = 99")
+    database.close()
+    with pytest.raises(StoreError, match="another version") as refused:
+        Store(tmp_path)
+    assert opened() == 0, refused
 
 
 def test_a_change_after_one_that_failed_is_made(store: Store) -> None:
