@@ -6,31 +6,35 @@ The month is drawn for all 511 nodes: each is rebooted once and gets one new dri
 drained and repaired, one in ten has a port switched off and on, one in twenty a card renamed, runs end, pause and are
 restarted; power is lost twice, for 256 nodes at the same moment.
 
-It plays the whole life of ``--sample`` nodes, each event in full, by the real collectors on a virtual
-clock, in windows of up to 16 nodes that are worked on at the same time as in a rolling upgrade, 8 ports each (4 nodes
-with 8 GPUs each in a driver's upgrade). Both losses of power at 511 nodes with one port each, of which 2 are simulated
-and 509 show what these show: promtool takes no query of more than 10,000 samples. Faults are played eight at a time,
-each on a node of its own, in windows in which eight other nodes are rebooted. Windows last 15 to 35 minutes at a scrape
-interval of 15 or 30 s; hours in which nothing changes are left out, and so is what an event does to rules that look
-back on another one of hours before (docs/situations.md has those).
+It plays the whole life of ``--sample`` nodes, each event in full, by the real collectors on a virtual clock, in windows
+of up to 16 nodes that are worked on at the same time as in a rolling upgrade, 8 ports each (4 nodes with 8 GPUs each in
+a driver's upgrade). The others' reboots and new drivers are played with one GPU and one port each. Both losses of power
+at 511 nodes with one port each, of which 2 are simulated and 509 show what these show: promtool takes no query of more
+than 10,000 samples. Faults (month_faults.py) are of ports, GPUs, hosts and runs; they are played eight at a time, each
+on a node of its own (runs: four, on two nodes each), in windows in which as many other nodes are rebooted. Windows last
+15 to 35 minutes at a scrape interval of 15 or 30 s; hours in which nothing changes are left out, and so is what an
+event does to rules that look back on another one of hours before (docs/situations.md has those).
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import time
-from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
+
+from month_faults import KINDS, RUN_BEGINS, Kind, begins
 
 from pyrometer_simulator.situations import steps as nic
 from pyrometer_simulator.situations.host import NICS, TRAINING, WHOLE_NODE, Hardware, Host
 from pyrometer_simulator.situations.model import MINUTE, Action, Situation, at
 from pyrometer_simulator.situations.outcome import play
 from pyrometer_simulator.situations.site import Site
+from pyrometer_simulator.situations.training import SimulatedRun
 from pyrometer_simulator.situations.verdict import Fired, Rules, evaluate
 from pyrometer_simulator.stack import find_stack
 
@@ -43,20 +47,20 @@ REPAIRED, SWITCHED, RENAMED = 1 / 7, 1 / 10, 1 / 20
 
 
 class Heard(NamedTuple):
-    """A fault: the alert that has to report it, of which node, and how long after it at the latest."""
+    """A fault: the alert that has to report it, of which node or run, and how long after it at the latest."""
 
     alert: str
-    node: str
+    where: str
     at: float
     within: float
 
 
 @dataclass
 class Window:
-    """Events at the same time: what is done to which node, and what has to be heard."""
+    """Events at the same time: what is done to which node (None: the whole site), and what has to be heard."""
 
     kind: str
-    events: list[tuple[float, int, Action]] = field(default_factory=list)
+    events: list[tuple[float, int | None, Action]] = field(default_factory=list)
     lasts: float = 35 * MINUTE
     hardware: Hardware = NICS
     nodes: int = 1
@@ -77,6 +81,11 @@ class OneNode:
     def __init__(self, site: Site, node: Host) -> None:
         self._site, self.node, self.nodes = site, node, [node]
 
+    @property
+    def run(self) -> SimulatedRun:
+        """The run that began last on this node."""
+        return next(run for run in reversed(self._site.runs) if any(rank.node is self.node for rank in run.ranks))
+
     def reboot(self, node: Host | None = None, **settings: Any) -> None:  # noqa: ANN401  those of the site
         self._site.reboot(node or self.node, **settings)
 
@@ -87,7 +96,9 @@ class OneNode:
         return getattr(self._site, name)
 
 
-def _on(number: int, action: Action, site: Site) -> object:
+def _on(number: int | None, action: Action, site: Site) -> object:
+    if number is None:
+        return action(site)
     return action(OneNode(site, site.nodes[number]))  # type: ignore[arg-type]  # a site, as far as steps see it
 
 
@@ -107,14 +118,16 @@ def reboot(chance: random.Random) -> Action:
     return lambda site: site.reboot(away=away, training=training)
 
 
-def rolling_reboots(chance: random.Random, nodes: int) -> Window:
-    events = [(300 + chance.uniform(0, 300), number, reboot(chance)) for number in range(nodes)]
-    return Window("reboots, rolling", events, nodes=nodes)
+def rolling_reboots(chance: random.Random, nodes: int, *, small: bool = False) -> Window:
+    window = Window("reboots, rolling", nodes=nodes, hardware=nic.SMALL if small else NICS)
+    window.events += [(300 + chance.uniform(0, 300), number, reboot(chance)) for number in range(nodes)]
+    return window
 
 
-def upgrade(chance: random.Random, nodes: int) -> Window:
+def upgrade(chance: random.Random, nodes: int, *, small: bool = False) -> Window:
     """Return nodes that are drained, get new drivers of GPUs and cards, and are rebooted."""
-    window = Window("new drivers, rolling, of drained nodes", hardware=WHOLE_NODE, nodes=nodes, lasts=30 * MINUTE)
+    hardware = replace(WHOLE_NODE, hcas=1, gpus=1, ethernet=0) if small else WHOLE_NODE
+    window = Window("new drivers, rolling, of drained nodes", hardware=hardware, nodes=nodes, lasts=30 * MINUTE)
     for number in range(nodes):
         begins = 300 + chance.uniform(0, 200)
         away = chance.uniform(5, 200)
@@ -188,41 +201,43 @@ def _power_lost(away: float, training: float, site: Site) -> None:
     site.reboot(away=away, training=training, crash=True)
 
 
-Fault = tuple[str, float, Callable[[int, float], Action]]
-FAULTS: tuple[Fault, ...] = (
-    ("NicLinkDown", 330, lambda number, _: nic.port(number, "down")),
-    ("NicLinkFlapping", 330, lambda number, every: nic.flaps(number, every=every, times=4)),
-    ("NicLost", 220, lambda number, _: nic.cards((number,), "lose")),
-    ("FabricMassEvent", 70, lambda _, __: nic.ports(nic.ALL_PORTS, "down")),
-    ("NicSymbolErrors", 200, lambda number, _: nic.counting(number, "symbol_error", 3, every=20, times=40)),
-    ("NicAckTimeouts", 300, lambda number, _: nic.counting(number, "local_ack_timeout_err", 60, every=10, times=60)),
-    ("NicReceiveErrors", 300, lambda number, _: nic.counting(number, "port_rcv_errors", 500, every=10, times=60)),
-    ("NicLinkRecoveries", 240, lambda number, _: nic.counting(number, "link_error_recovery", 1, every=8, times=60)),
-)
-
-
-def faults(chance: random.Random, count: int) -> Window:
-    """Return faults on nodes of their own, while as many other nodes are rebooted."""
-    window = Window(f"{count} faults among reboots", nodes=2 * count, lasts=22 * MINUTE)
+def faults(chance: random.Random, kind: Kind, count: int) -> Window:
+    """Return faults, each on nodes or a run of its own, while as many other nodes are rebooted."""
+    on = kind.nodes_each * count
+    lasts = 22 * MINUTE + kind.together
+    window = Window(f"{kind.name}: faults among reboots", nodes=on + count, lasts=lasts, hardware=kind.hardware)
     for number in range(count):
-        alert, within, step = chance.choice(FAULTS)
-        when = 300 + chance.uniform(0, 120)
-        window.events.append((when, number, step(chance.randrange(8), chance.uniform(40, 100))))
-        window.faults.append(Heard(alert, name_of(number), when, within))
-        window.events.append((240 + chance.uniform(0, 300), count + number, reboot(chance)))
+        fault, first = chance.choice(kind.faults), number * kind.nodes_each
+        when, where = 300 + chance.uniform(0, kind.together), name_of(first)
+        if kind.hardware is TRAINING:
+            where = f"run-{number}"
+            window.events.append((RUN_BEGINS, None, begins(where, first)))
+        window.events.append((when, first, fault.step(chance)))
+        window.faults.append(Heard(fault.alert, where, when, fault.within))
+        window.events.append((240 + chance.uniform(0, 300), on + number, reboot(chance)))
     return window
 
 
 def month(flags: argparse.Namespace) -> list[Window]:
-    """Return the windows in which the sampled nodes' lives, and the faults, happen."""
+    """Return the windows in which the lives of the cluster's nodes, and the faults, happen."""
     chance = random.Random(flags.seed)
-    windows = [faults(chance, size) for size in _split(flags.faults, 8)]
-    windows += [rolling_reboots(chance, size) for size in _split(flags.sample, TOGETHER)]
-    windows += [upgrade(chance, size) for size in _split(flags.sample, 4)]
-    for draw, share in ((repair, REPAIRED), (switch_off, SWITCHED), (rename, RENAMED), (openibd, 1 / 8)):
-        windows += [draw(chance) for _ in range(round(flags.sample * share))]
-    windows += [run_ends(chance) for _ in range(round(flags.sample / 8))]
+    counts = [round(flags.faults * share) for _, share in KINDS[1:]]
+    windows = []
+    for (kind, _), count in zip(KINDS, [flags.faults - sum(counts), *counts], strict=True):
+        windows += [faults(chance, kind, size) for size in _split(count, 8 // kind.nodes_each)]
+    for nodes, small in ((flags.sample, False), (flags.nodes - flags.sample, True)):
+        windows += [rolling_reboots(chance, size, small=small) for size in _split(nodes, TOGETHER)]
+        windows += [upgrade(chance, size, small=small) for size in _split(nodes, TOGETHER if small else 4)]
+        if not small:
+            windows += _now_and_then(chance, nodes)
     return [*windows, power(chance), power(chance)]
+
+
+def _now_and_then(chance: random.Random, nodes: int) -> list[Window]:
+    windows = []
+    for draw, share in ((repair, REPAIRED), (switch_off, SWITCHED), (rename, RENAMED), (openibd, 1 / 8)):
+        windows += [draw(chance) for _ in range(round(nodes * share))]
+    return windows + [run_ends(chance) for _ in range(round(nodes / 8))]
 
 
 def _split(count: int, most: int) -> list[int]:
@@ -233,17 +248,45 @@ def judged(window: Window, fired: list[Fired], interval: int) -> tuple[list[str]
     """Return the critical alerts that nobody should get, and the faults that were not heard once and in time."""
     missed = []
     for fault in window.faults:
-        own = [each for each in fired if each.name == fault.alert and dict(each.labels).get("node") == fault.node]
+        own = [each for each in fired if each.name == fault.alert and fault.where in dict(each.labels).values()]
         heard = len(own) == 1 and own[0].episodes == 1 and own[0].first - fault.at <= fault.within + interval
         if not heard:
-            missed.append(f"{fault.alert} of {fault.node} after {[round(each.first - fault.at) for each in own]} s")
-    told = {(fault.alert, fault.node) for fault in window.faults}
+            when = [f"{each.first - fault.at:.0f} s ({each.episodes} times, {each.severity})" for each in own]
+            missed.append(f"{fault.alert} of {fault.where} after {when}")
+    told = {(fault.alert, fault.where) for fault in window.faults}
     unjust = [
         f"{each.name} {each.where} at {each.first:.0f} s"
         for each in fired
-        if each.severity == "critical" and (each.name, dict(each.labels).get("node", "")) not in told
+        if each.severity == "critical" and told.isdisjoint((each.name, label) for _, label in each.labels)
     ]
     return unjust, missed
+
+
+class Played(NamedTuple):
+    """One window: the unjust alerts, the faults that were not heard, and its CPU seconds."""
+
+    kind: str
+    nodes: int
+    interval: int
+    faults: int
+    unjust: list[str]
+    missed: list[str]
+    cpu: float
+
+
+def played(flags: argparse.Namespace, number: int) -> Played:
+    """Play one window of the month, in a process of its own; its CPU seconds include those of promtool."""
+    window, rules = month(flags)[number], Rules()
+    interval = random.Random(f"{flags.seed} {number}").choice(INTERVALS)
+    begins = os.times()
+    case = play(window.situation(), interval, rules.metrics)
+    asked = case if window.faults else case._replace(only=',severity="critical"')
+    (fired,) = evaluate(find_stack(print).promtool, rules, [asked])
+    unjust, missed = judged(window, fired, interval)
+    nodes = window.nodes + sum(window.copies.values())
+    return Played(
+        window.kind, nodes, interval, len(window.faults), unjust, missed, sum(os.times()[:4]) - sum(begins[:4])
+    )
 
 
 def main() -> None:
@@ -251,26 +294,24 @@ def main() -> None:
     parser.add_argument("--sample", type=int, default=64, help="nodes whose whole month is played")
     parser.add_argument("--faults", type=int, default=100, help="faults that are played")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--nodes", type=int, default=NODES, help="nodes of which at least a small part is played")
+    parser.add_argument("--jobs", type=int, default=2, help="windows that are played at the same time")
     flags = parser.parse_args()
-    promtool, rules, chance = find_stack(print).promtool, Rules(), random.Random(flags.seed)
-    begins, cpu, windows = time.perf_counter(), time.process_time(), month(flags)
-    unjust: list[str] = []
-    missed: list[str] = []
-    kinds: Counter[str] = Counter()
-    for number, window in enumerate(windows, 1):
-        interval = chance.choice(INTERVALS)
-        case = play(window.situation(), interval, rules.metrics)
-        (fired,) = evaluate(promtool, rules, [case if window.faults else case._replace(only=',severity="critical"')])
-        more = judged(window, fired, interval)
-        unjust += more[0]
-        missed += more[1]
-        kinds[window.kind] += 1
-        print(f"{number} of {len(windows)}: {window.kind}, every {interval} s", *more[0], *more[1], flush=True)
-    print("| what | windows |\n|---|---|")
-    print("".join(f"| {kind} | {times} |\n" for kind, times in sorted(kinds.items())), end="")
-    print(f"critical alerts that nobody should get: {len(unjust)}")
-    print(f"faults heard once and in time: {flags.faults - len(missed)} of {flags.faults}")
-    print(f"{time.perf_counter() - begins:.0f} s, {time.process_time() - cpu:.0f} s of them CPU of the simulation")
+    begins, count = time.perf_counter(), len(month(flags))
+    done: list[Played] = []
+    with ProcessPoolExecutor(flags.jobs) as pool:
+        for number, one in enumerate(pool.map(partial(played, flags), range(count)), 1):
+            done.append(one)
+            print(f"{number} of {count}: {one.kind}, every {one.interval} s, {one.cpu:.0f} s of CPU", flush=True)
+            for each in (*one.unjust, *one.missed):
+                print(f"  {each}", flush=True)
+    print("| what | windows | nodes | faults |\n|---|---|---|---|")
+    for kind in dict.fromkeys(one.kind for one in done):
+        own = [one for one in done if one.kind == kind]
+        print(f"| {kind} | {len(own)} | {sum(one.nodes for one in own)} | {sum(one.faults for one in own)} |")
+    print(f"critical alerts that nobody should get: {sum(len(one.unjust) for one in done)}")
+    print(f"faults heard once and in time: {flags.faults - sum(len(one.missed) for one in done)} of {flags.faults}")
+    print(f"{time.perf_counter() - begins:.0f} s, {sum(one.cpu for one in done):.0f} s of CPU")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,8 @@ nine queries of each rule; nine minutes in all with --minutes 1 on two cores tha
 The cluster of recorded_cluster.py, scraped by a real Prometheus with the project's configuration and rules, which soon
 gets the past that rules look back on, up to 30 days (backfill.py). Seconds of the clock are Prometheus' own figure
 for each evaluation. Then scrapes and rules are taken away and each rule is asked once more at the last moment, several
-times: what the process takes at least of the CPU for that says which rule it is, whatever else the machine does.
+times: what the process takes at least of the CPU for that, and by the clock (*alone*), says which rule it is, whatever
+else the machine does.
 --keep leaves it there to be asked.
 """
 
@@ -43,7 +44,7 @@ SETTLED = 150
 
 @dataclass(frozen=True)
 class Group:
-    """A rule group: number of evaluations, the median and the longest in seconds, and the CPU seconds of one."""
+    """A rule group: number of evaluations, their median and longest in seconds; of one alone, its CPU and its clock."""
 
     name: str
     interval: float
@@ -51,6 +52,7 @@ class Group:
     median: float
     longest: float
     cpu: float
+    alone: float
 
 
 def measured(store: Store, window: str) -> list[Group]:
@@ -58,7 +60,7 @@ def measured(store: Store, window: str) -> list[Group]:
     walls = {what: _by_group(store, query.format(window=window)) for what, query in _WALLS.items()}
     at = time.time()
     _rest(store)
-    cpu = {name: sum(spent for _, spent in rules) for name, rules in rule_costs(store, at).items()}
+    costs = {name: [cost for _, cost in rules] for name, rules in rule_costs(store, at).items()}
     return [
         Group(
             name,
@@ -66,7 +68,8 @@ def measured(store: Store, window: str) -> list[Group]:
             round(walls["evaluations"].get(name, 0)),
             walls["median"][name],
             walls["longest"][name],
-            cpu[name],
+            sum(cost.cpu for cost in costs[name]),
+            sum(cost.clock for cost in costs[name]),
         )
         for name, interval in walls["interval"].items()
     ]
@@ -92,17 +95,29 @@ def _rest(store: Store) -> None:
     urllib.request.urlopen(urllib.request.Request(f"{store.url}/-/reload", method="POST"), timeout=60).close()
 
 
-def rule_costs(store: Store, at: float) -> dict[str, list[tuple[str, float]]]:
-    """Return every rule's CPU in seconds by group, the least of TIMES queries.
+@dataclass(frozen=True)
+class Cost:
+    """The least that one query takes of the CPU, and by the clock, in seconds."""
+
+    cpu: float
+    clock: float
+
+    def least(self, other: Cost) -> Cost:
+        """Return the lesser of both, CPU and clock each on its own."""
+        return Cost(min(self.cpu, other.cpu), min(self.clock, other.clock))
+
+
+def rule_costs(store: Store, at: float) -> dict[str, list[tuple[str, Cost]]]:
+    """Return every rule's cost by group, the least of TIMES queries.
 
     All rules are queried once before any is queried again: garbage collection takes seconds and counts for the query
     that it interrupts.
     """
     groups = list(_groups(store.folder / "rules"))
     exprs = [rule["expr"] for group in groups for rule in group["rules"]]
-    least = dict.fromkeys(exprs, math.inf)
+    least = dict.fromkeys(exprs, Cost(math.inf, math.inf))
     for expr in exprs * TIMES:
-        least[expr] = min(least[expr], _cost(store, expr, at))
+        least[expr] = least[expr].least(_cost(store, expr, at))
     return {
         group["name"]: [(rule.get("record") or rule["alert"], least[rule["expr"]]) for rule in group["rules"]]
         for group in groups
@@ -114,12 +129,13 @@ def _groups(folder: Path) -> Iterator[dict[str, Any]]:
         yield from yaml.safe_load(path.read_text())["groups"]
 
 
-def _cost(store: Store, expr: str, at: float) -> float:
+def _cost(store: Store, expr: str, at: float) -> Cost:
     """Wrap a query in count(), so that its answer's text costs nothing."""
     asked = urllib.parse.urlencode({"query": f"count({expr})", "time": at}).encode()
-    before = _cpu(store)
+    before, begins = _cpu(store), time.perf_counter()
     urllib.request.urlopen(f"{store.url}/api/v1/query", data=asked, timeout=120).close()
-    return _cpu(store) - before
+    clock = time.perf_counter() - begins
+    return Cost(_cpu(store) - before, clock)
 
 
 def _cpu(store: Store) -> float:
@@ -130,13 +146,13 @@ def _cpu(store: Store) -> float:
 
 
 def table(groups: list[Group]) -> str:
-    lines = ["| group | each | evaluations | median | longest | CPU |", "|---|---|---|---|---|---|"]
+    lines = ["| group | each | evaluations | median | longest | CPU | alone |", "|---|---|---|---|---|---|---|"]
     lines += [_line(group) for group in sorted(groups, key=lambda group: -group.median)]
     return "\n".join(lines)
 
 
 def _line(group: Group) -> str:
-    times = " | ".join(f"{seconds * 1000:.0f} ms" for seconds in (group.median, group.longest, group.cpu))
+    times = " | ".join(f"{seconds * 1000:.0f} ms" for seconds in (group.median, group.longest, group.cpu, group.alone))
     return f"| `{group.name}` | {group.interval:.0f} s | {group.evaluations} | {times} |"
 
 

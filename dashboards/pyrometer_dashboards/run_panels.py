@@ -10,10 +10,13 @@ from pyrometer_dashboards.model import Override, Panel, Query, Reading
 
 
 def waited_for(title: str, run: str, *, span: int) -> Panel:
-    """Return the rank that all others wait for: part of the time or, in a stopped run, permanently."""
-    silent = f"label_join(topk(1, 0 * run:pyrometer_train_last_step:culprit{{{run}}} + 1), "
-    silent += '"at", "/", "node", "rank")'
+    """Return the rank that all wait for: part of the time or, in a stopped run, permanently; or that died first."""
+    silent = _at(f"0 * run:pyrometer_train_last_step:culprit{{{run}}} + 1")
     named = f'label_replace({silent}, "who", "$1 rank $2", "at", "(.*)/(.+)")'
+    died = _at(f"0 * run:pyrometer_train_rank_end:first{{{run}}} + 1")
+    dead = f'label_replace({died}, "who", "$1 rank $2 died first", "at", "(.*)/(.+)")'
+    again = f"topk(1, 0 * run:pyrometer_train_rank_start:restarts{{{run}}} + 1)"
+    again = f'label_replace({again}, "who", "run dies again and again", "", "")'
     late = panels.worst(
         f"rank:pyrometer_train_spare_gap:with_gpu{{{run}}}", 0.02, "$1 GPU $2 rank $3", "node", "gpu", "rank"
     )
@@ -22,12 +25,12 @@ def waited_for(title: str, run: str, *, span: int) -> Panel:
         Reading(
             "The rank that all others wait for, and the share of the time that it costs: how much less it waits than "
             "the median of its pipeline stage. Of a stopped run, the rank or the node that fell silent first: "
-            "100 %.",
+            "100 %. Of a run of which no rank lives, the one that died first (TrainRunDied).",
             "nobody, or below 5 % with names that change.",
             "Open its node. One name that stays is a slow GPU or a slow host; drain it.",
             "TrainStraggler",
         ),
-        f'label_replace({named}, "who", "$1", "at", "(.*)/") or on () ({late})',
+        f'{dead} or on () {again} or on () label_replace({named}, "who", "$1", "at", "(.*)/") or on () ({late})',
         unit="percentunit",
         decimals=0,
         steps=panels.LOST_TIME,
@@ -35,6 +38,11 @@ def waited_for(title: str, run: str, *, span: int) -> Panel:
         link=NODE_OF_SERIES,
         span=span,
     )
+
+
+def _at(expr: str) -> str:
+    """Return the first of the answers with its node and rank joined in the label ``at``."""
+    return f'label_join(topk(1, {expr}), "at", "/", "node", "rank")'
 
 
 def against_expected() -> Panel:

@@ -46,9 +46,9 @@ def test_a_critical_alert_of_another_node_is_unjust_and_a_warning_is_not(month: 
 
 
 def test_the_month_has_all_faults_and_every_sampled_node(month: ModuleType) -> None:
-    windows = month.month(argparse.Namespace(sample=20, faults=30, seed=1))
+    windows = month.month(argparse.Namespace(sample=20, faults=30, nodes=50, seed=1))
     assert sum(len(window.faults) for window in windows) == 30
     for kind in ("reboots, rolling", "new drivers, rolling, of drained nodes"):
-        assert sum(window.nodes for window in windows if window.kind == kind) == 20
+        assert sum(window.nodes for window in windows if window.kind == kind) == 50
     lost = [window for window in windows if window.kind == "power lost"]
     assert [window.nodes + sum(window.copies.values()) for window in lost] == [511, 511]

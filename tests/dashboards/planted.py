@@ -20,7 +20,7 @@ RULES = [
     for name in (
         "fleet_gpu", "fleet_history", "fleet_map", "fleet_nic", "fleet_train", "gpu", "gpu_health", "nccl",
         "nccl_inspector", "nic", "stack",
-        "train", "train_expected", "train_stalled", "train_straggler",
+        "train", "train_died", "train_expected", "train_stalled", "train_straggler",
     )
 ]  # fmt: skip
 NODES = ("gpu-041", "gpu-042", "gpu-043")

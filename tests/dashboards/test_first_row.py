@@ -42,6 +42,33 @@ def test_a_run_that_stands_still_names_who_fell_silent_first(board: str, title: 
     assert answer(tmp_path, standing(gone=5), tests) == ""
 
 
+def died(first: int) -> dict[str, str]:
+    """Return a run all of whose ranks die within eight seconds: one of an exception, the others of the launcher."""
+    found = {}
+    for rank, (node, _) in enumerate(RANKS):
+        own = f'{where(node)}, run="r", attempt="1", rank="{rank}"'
+        found[f"pyrometer_train_rank_up{{{own}}}"] = "1x40 0x79"
+        found[f"pyrometer_train_rank_start_timestamp_seconds{{{own}}}"] = "-900x119"
+        found[f"pyrometer_train_rank_end_timestamp_seconds{{{own}}}"] = f"_x41 {602 if rank == first else 610}x78"
+        found[f'pyrometer_train_current_part_seconds{{{own}, part="wait"}}'] = "0.1x40 stale"
+    return found
+
+
+@pytest.mark.parametrize(("board", "title"), [("overview", "Straggler"), ("training-run", "All wait for")])
+def test_a_run_that_died_names_who_died_first(board: str, title: str, tmp_path: Path) -> None:
+    asked = f"max by (node, rank, who) ({expression(board, title, run='r')})"
+    labels = '{node="gpu-043", rank="5", who="gpu-043 rank 5 died first"}'
+    tests = [{"expr": asked, "exp_samples": [{"labels": labels, "value": 1}]}]
+    assert answer(tmp_path, died(first=5), tests) == ""
+
+
+def test_the_rank_that_died_first_is_in_the_table_of_ranks(tmp_path: Path) -> None:
+    asked = expression("training-run", "Where the ranks are now", run="r")
+    labels = '{cluster="c1", node="gpu-043", run="r", rank="5", part="died first"}'
+    tests = [{"expr": asked, "exp_samples": [{"labels": labels, "value": 1200 - 602}]}]
+    assert answer(tmp_path, died(first=5), tests) == ""
+
+
 def test_in_a_hang_the_rank_whose_process_is_gone_is_first_among_those_that_wait(tmp_path: Path) -> None:
     asked = expression("training-run", "Where the ranks are now", run="r")
     tests = [

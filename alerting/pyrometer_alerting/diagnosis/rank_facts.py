@@ -33,7 +33,7 @@ Shares = Mapping[str, float]
 def waits(questions: Questions) -> Look:
     """Return the ranks that wait clearly less than their peers, as one fact per GPU or, of several alike, per node."""
     shares, before = _shares(questions, "wait|checkpoint|eval")
-    now = _without_latecomers(questions, shares)
+    now = _aligned(questions, shares)
     if len(now) < 4:
         return Look(missing=_unknown_parts(questions) if not now else ())
     leads, usual = _leads(now, questions)
@@ -49,10 +49,11 @@ def waits(questions: Questions) -> Look:
     return Look(tuple(_least(questions, node, found) for node in worst), frozenset({"least_wait"}))
 
 
-def _without_latecomers(questions: Questions, shares: Shares) -> Shares:
-    """Return the shares without ranks whose steps were shorter than the others': their newest scrape is older.
+def _aligned(questions: Questions, shares: Shares) -> Shares:
+    """Return the shares as if all nodes had been scraped at one time.
 
-    All ranks' steps take equally long. A node that was scraped before a stall ended shows none of the wait in it.
+    All ranks' steps take equally long. A node that was scraped before a stall ended shows none of the wait in it, and
+    shorter steps; what its ranks do themselves in a step is what it is.
     """
     window = _window(questions)
     if window > FRESH_SECONDS or not shares:
@@ -62,9 +63,9 @@ def _without_latecomers(questions: Questions, shares: Shares) -> Shares:
     query = f"{seconds} / ({by} (rate(pyrometer_train_steps_total{run})) > 0)"
     means = {rank: mean for (_attempt, rank), mean in questions.values(query, ("attempt", "rank")).items()}
     usual = middle(means[rank] for rank in shares if rank in means)
-    if usual is None:
+    if not usual:
         return shares
-    return {rank: share for rank, share in shares.items() if means.get(rank, usual) >= (1 - LESS_WAIT) * usual}
+    return {rank: max(1 - (1 - share) * means.get(rank, usual) / usual, 0.0) for rank, share in shares.items()}
 
 
 @dataclass(frozen=True)

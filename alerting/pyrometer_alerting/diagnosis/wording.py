@@ -191,7 +191,8 @@ def _least_wait(fact: Fact) -> str:
         return sentence
     if fact.before < SAME_WAIT:
         return f"{sentence}; not less than the others before the drop"
-    return f"{sentence}; {100 * fact.before:.0f} points less than the others before the drop"
+    points = round(100 * fact.before)
+    return f"{sentence}; {points} point{'s' if points != 1 else ''} less than the others before the drop"
 
 
 def _part(fact: Fact) -> str:

@@ -231,6 +231,9 @@ _GONE = (
     f'"gone", "", "") + on (cluster, run) group_left () max by (cluster, run) ({_LONGEST})'
 )
 
+# For an hour, or until the run is back.
+_DIED = f'label_replace(time() - run:pyrometer_train_rank_end:first{{{RUN_IS}}}, "part", "died first", "", "")'
+
 
 def _where_now() -> Panel:
     return panels.table(
@@ -238,10 +241,11 @@ def _where_now() -> Panel:
         Reading(
             "The ten ranks that have been longest in the part that they are in at this moment.",
             "fractions of a step; a checkpoint is minutes.",
-            "In a hang all wait but one: that one is first here with another part, or its process is gone.",
+            "In a hang all wait but one: that one is first here with another part, or its process is gone. Of a run of "
+            "which no rank lives (TrainRunDied), the one that died first.",
             "TrainStalled",
         ),
-        [Query(f"{_GONE} or {_LONGEST}", instant=True, table=True)],
+        [Query(f"{_DIED} or {_GONE} or {_LONGEST}", instant=True, table=True)],
         {"node": "node", "rank": "rank", "part": "part", "Value": "for"},
         unit="s",
         sort="for",

@@ -18,15 +18,20 @@ class VirtualTime:
 
 
 class HostClock:
-    """A node's clocks; see :class:`pyrometer_kit.clock.Clock`. The wall's are promtool's: 0 at the first scrape."""
+    """A node's clocks; see :class:`pyrometer_kit.clock.Clock`. The wall's are promtool's: 0 at the first scrape.
+
+    Attributes:
+        ahead: how far the wall clock is ahead of the true time, in seconds.
+    """
 
     def __init__(self, time: VirtualTime) -> None:
         self._time = time
         self._booted = -UPTIME_SECONDS
+        self.ahead = 0.0
 
     def wall(self) -> float:
         """Return seconds since the first scrape."""
-        return self._time.now
+        return self._time.now + self.ahead
 
     def monotonic(self) -> float:
         """Return seconds since the node's boot."""

@@ -31,6 +31,7 @@ class Within(NamedTuple):
     series: int | None = None
     times: int = 1
     named: Sequence[str] = ()
+    severity: str | None = None
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,7 @@ def within(
     series: int | None = None,
     times: int = 1,
     named: Sequence[str] = (),
+    severity: str | None = None,
 ) -> Within:
     """Return the expectation that an alert fires so many seconds after the fault at the latest.
 
@@ -98,6 +100,7 @@ def within(
         ends_within: the alert is over so many seconds after the fault.
         series: how many alerts of this name there are in all: one for each part, or one for many.
         named: values of labels that each alert of this name has: the node, the rank.
+        severity: that each of them has; None for any.
         times: how often each of them may begin to fire: one fault is told once.
     """
-    return Within(seconds, not_before, ends_within, series, times, named)
+    return Within(seconds, not_before, ends_within, series, times, named, severity)

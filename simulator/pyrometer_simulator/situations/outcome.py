@@ -78,6 +78,8 @@ class Outcome(NamedTuple):
         for each in own:
             if not set(expected.named) <= {value for _, value in each.labels}:
                 yield f"{name} names {each.where}, not {' '.join(expected.named)}"
+            if expected.severity not in {None, each.severity}:
+                yield f"{name} is {each.severity}, not {expected.severity}, for {each.where}"
         yield from (
             f"{name} fires {each.episodes} times for {each.where}" for each in own if each.episodes > expected.times
         )

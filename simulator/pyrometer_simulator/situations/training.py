@@ -52,7 +52,7 @@ class SimulatedRank:
         self.node, self.number, self.alive = node, int(settings.rank or 0), True
         description = describe(settings)
         folder = str(node.rings)
-        name = f"{settings.run}.{self.number}.{settings.attempt}"
+        name = f"{settings.run}.{self.number}.{settings.attempt}.{time.monotonic_ns()}"
         with on_clock_of(node), mock.patch.object(_run, "GcPauseCounter", _NoPauses):
             mapping, fd, path = create_ring(folder, name, json.dumps(description).encode())
             self.run = Run(memoryview(mapping), description, fd, path)
@@ -118,6 +118,10 @@ class SimulatedRun:
         """Enter a part after the step under way, on all ranks, for so many seconds: a checkpoint, an evaluation."""
         self._part = part, seconds
 
+    def diverge(self) -> None:
+        """Let the loss be no number from now on."""
+        self._loss = lambda _: math.nan
+
     def hang(self, culprit: int, part: str = "forward") -> None:
         """Let one rank hang; the others come to the next collective two seconds later, and wait."""
         self._turn += 1
@@ -134,11 +138,11 @@ class SimulatedRun:
         if rest_after is not None:
             self._after(rest_after, self.kill_all)
 
-    def kill_all(self) -> None:
-        """End all ranks by a signal."""
+    def kill_all(self, how: str = "") -> None:
+        """End all ranks by a signal: nobody knows which unless the kernel reports ``how``."""
         self._turn += 1
         for rank in self.living:
-            rank.die()
+            rank.die(how)
             self._look(rank.node)
 
     def lose(self, node: Host) -> None:

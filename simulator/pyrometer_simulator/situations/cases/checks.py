@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from pyrometer_simulator.situations.host import NICS
 from pyrometer_simulator.situations.model import MINUTE, Action, Situation, at, within
+from pyrometer_simulator.situations.site import Site
 from pyrometer_simulator.situations.steps import LISTED
 
 CHECKED = replace(NICS, collectors=("nic", "kernel", "maintenance", "checks"), expect="{hcas: 8, rate: 400e9}")
@@ -14,17 +15,32 @@ DAY = 24 * 60 * MINUTE
 
 def never_plugged_in(*names: str) -> Action:
     """Return a step after which these HCAs have never had a link."""
-    return lambda site: [site.node.tree.nic(name).train() for name in names]
+
+    def step(site: Site) -> None:
+        for name in names:
+            site.node.tree.nic(name).train()
+
+    return step
 
 
 def plugged_in(*names: str) -> Action:
     """Return a step that gives these HCAs their link."""
-    return lambda site: [site.node.tree.nic(name).up() for name in names]
+
+    def step(site: Site) -> None:
+        for name in names:
+            site.node.tree.nic(name).up()
+
+    return step
 
 
 def at_rate(gbps: int) -> Action:
     """Return a step after which all links run at this rate."""
-    return lambda site: [nic.up(gbps) for nic in site.node.tree.nics]
+
+    def step(site: Site) -> None:
+        for nic in site.node.tree.nics:
+            nic.up(gbps)
+
+    return step
 
 
 SITUATIONS = [

@@ -12,7 +12,10 @@ from pyrometer_simulator.situations.site import Site
 
 def foreign(name: str, away: Callable[[float], bool], site: Site) -> None:
     """Add a node_exporter of somebody else's whose job is called node, as ours is."""
-    text = f'node_boot_time_seconds 1700000000\nnode_uname_info{{nodename="{name}"}} 1\n'.encode()
+    text = (
+        f'node_boot_time_seconds 1700000000\nnode_uname_info{{nodename="{name}"}} 1\n'
+        "process_resident_memory_bytes 900000000000\nprocess_cpu_seconds_total 9000\n"
+    ).encode()
     site.serve("node", lambda: None if away(site.now) else text, instance=f"{name}:9100", node=name)
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import json
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from pyrometer_exporters.node.checks.check import discover
+from pyrometer_exporters.node.checks.subjects import storage
 from pyrometer_simulator.host_files import SimulatedStatFs
 
 CHECKS = {check.name: check for check in discover()}
@@ -230,3 +232,22 @@ def test_a_fault_fails_its_check_and_says_what_it_is(node: Any, check: str) -> N
     verdict = node.verdict(check)
     assert verdict.state == "failed", verdict
     assert reason in verdict.reason
+
+
+def test_mounts_that_hang_are_named_and_few_threads_wait_for_them(node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage, "PATIENCE_SECONDS", 0.3)
+    points = [f"/data{number}" for number in range(40)]
+    for point in points:
+        node.files.mount(point, "nfs4")
+    node.files.disks.hanging.update(points[:20])
+    before = threading.active_count()
+    verdict = node.verdict("network_mounts")
+    assert threading.active_count() - before == storage.MOST_THREADS
+    assert verdict.reason.startswith("/data0 hangs: no answer in 3 s; /data1 hangs")
+    assert verdict.reason.endswith("and 4 more")
+
+
+def test_a_local_file_system_that_hangs_is_named(node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage, "PATIENCE_SECONDS", 0.3)
+    node.files.disks.hanging.add("/")
+    assert node.verdict("filesystem_full").reason == "/ hangs: no answer in 3 s"

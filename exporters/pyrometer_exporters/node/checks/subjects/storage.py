@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import threading
 import time
+from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
@@ -43,7 +44,9 @@ NETWORK = frozenset(
     }
 )
 PATIENCE_SECONDS: Final = 3.0
-MOST_ASKED: Final = 64
+# The unit of systemd allows the exporter and its children 64 tasks.
+MOST_THREADS: Final = 12
+HANGS: Final = f"hangs: no answer in {PATIENCE_SECONDS:.0f} s"
 SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108  the place of shared memory
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 
@@ -82,23 +85,36 @@ def _parsed(line: str) -> Mount | None:
     return Mount(point, after[0], "ro" in after[2].split(","))
 
 
-def ask(node: Node, points: Iterable[str]) -> Mapping[str, _Answer]:
-    """Ask file systems, each in a thread, for three seconds altogether."""
-    answers: dict[str, _Answer] = {}
+def ask(node: Node, points: Iterable[str]) -> Mapping[str, _Answer | None]:
+    """Ask file systems, a few at once, for three seconds altogether; None for one that has not answered.
 
-    def one(point: str) -> None:
-        try:
-            answers[point] = _Answer(node.statvfs(str(node.paths.rootfs / point.lstrip("/"))), "")
-        except OSError as error:
-            answers[point] = _Answer(None, error.strerror or str(error))
+    One that was not asked, as others hang in all threads, is left out.
+    """
+    todo, answers = deque(points), dict[str, _Answer | None]()
 
-    threads = [threading.Thread(target=one, args=(point,), daemon=True) for point in list(points)[:MOST_ASKED]]
+    def work() -> None:
+        while True:
+            try:
+                point = todo.popleft()
+            except IndexError:
+                return
+            answers[point] = None
+            answers[point] = _asked(node, point)
+
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(min(len(todo), MOST_THREADS))]
     for thread in threads:
         thread.start()
     until = time.monotonic() + PATIENCE_SECONDS
     for thread in threads:
         thread.join(max(0.0, until - time.monotonic()))
     return dict(answers)
+
+
+def _asked(node: Node, point: str) -> _Answer:
+    try:
+        return _Answer(node.statvfs(str(node.paths.rootfs / point.lstrip("/"))), "")
+    except OSError as error:
+        return _Answer(None, error.strerror or str(error))
 
 
 def _used(node: Node, check: str) -> Verdict:
@@ -109,7 +125,10 @@ def _used(node: Node, check: str) -> Verdict:
     limit = node.limit(check, "used")
     problems, known = [], 0
     for point, answer in ask(node, points).items():
-        if answer.sizes is None:
+        if answer is None and check == "filesystem_full":  # once is enough
+            problems.append(f"{point} {HANGS}")
+            known += 1
+        if answer is None or answer.sizes is None:
             continue
         total, free = _total_and_free(answer.sizes, check)
         if total:
@@ -154,10 +173,8 @@ def _network(node: Node) -> Verdict:
     if not points and not missing:
         return absent("no network file system")
     answers = ask(node, points)
-    problems = [
-        f"{point} hangs: no answer in {PATIENCE_SECONDS:.0f} s" for point in points[:MOST_ASKED] if point not in answers
-    ]
-    problems += [f"{point}: {answer.error}" for point, answer in answers.items() if answer.error]
+    problems = [f"{point} {HANGS}" for point, answer in answers.items() if answer is None]
+    problems += [f"{point}: {answer.error}" for point, answer in answers.items() if answer is not None and answer.error]
     return judged(problems + missing, mounts=sorted(points))
 
 
@@ -167,7 +184,8 @@ def _shared_memory(node: Node) -> Verdict:
         return unknown("the mounts can't be listed")
     if not any(mount.point == SHARED_MEMORY and mount.kind == "tmpfs" for mount in found):
         return failed(f"{SHARED_MEMORY} is no tmpfs: NCCL and data loaders need it")
-    sizes = ask(node, [SHARED_MEMORY]).get(SHARED_MEMORY, _Answer(None, "")).sizes
+    answer = ask(node, [SHARED_MEMORY]).get(SHARED_MEMORY)
+    sizes = answer.sizes if answer is not None else None
     if sizes is None:
         return unknown(f"{SHARED_MEMORY} does not answer")
     used = 1 - sizes.f_bavail / sizes.f_blocks if sizes.f_blocks else 0.0
