@@ -204,10 +204,11 @@ def _power_lost(away: float, training: float, site: Site) -> None:
 def faults(chance: random.Random, kind: Kind, count: int) -> Window:
     """Return faults, each on nodes or a run of its own, while as many other nodes are rebooted."""
     on = kind.nodes_each * count
-    window = Window(f"{kind.name}: faults among reboots", nodes=on + count, lasts=24 * MINUTE, hardware=kind.hardware)
+    lasts = 22 * MINUTE + kind.together
+    window = Window(f"{kind.name}: faults among reboots", nodes=on + count, lasts=lasts, hardware=kind.hardware)
     for number in range(count):
         fault, first = chance.choice(kind.faults), number * kind.nodes_each
-        when, where = 300 + chance.uniform(0, 120), name_of(first)
+        when, where = 300 + chance.uniform(0, kind.together), name_of(first)
         if kind.hardware is TRAINING:
             where = f"run-{number}"
             window.events.append((RUN_BEGINS, None, begins(where, first)))

@@ -41,12 +41,13 @@ class Fault(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """Faults that happen on nodes of the same hardware, and on how many nodes each."""
+    """Faults that happen on nodes of the same hardware, on how many nodes each, and within how many seconds."""
 
     name: str
     hardware: Hardware
     faults: tuple[Fault, ...]
     nodes_each: int = 1
+    together: float = 120.0
 
 
 def _port(chance: random.Random) -> int:
@@ -141,7 +142,8 @@ RUN_FAULTS = (
 )
 
 KINDS = (
-    (Kind("ports and cards", NICS, NIC_FAULTS), 0.4),
+    # Among 16 nodes four ports of a rail within two minutes are a mass event; among 511 it takes six.
+    (Kind("ports and cards", NICS, NIC_FAULTS, together=900.0), 0.4),
     (Kind("GPUs", GPUS, GPU_FAULTS), 0.3),
     (Kind("hosts", BESIDE_NODE_EXPORTER, HOST_FAULTS), 0.15),
     (Kind("runs", TRAINING, RUN_FAULTS, nodes_each=2), 0.15),

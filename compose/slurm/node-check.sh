@@ -5,7 +5,8 @@
 # standard error, and the alert NodeChecksMissing tells.
 #
 # Settings, in /etc/pyrometer/slurm.conf or the environment:
-#   PYROMETER_CHECK=pyrometer-check   the command; in a container: docker exec pyrometer-node pyrometer-check
+#   PYROMETER_CHECK=                  the command, if neither in PATH nor in /opt/pyrometer/bin; for an exporter in a
+#                                     container: docker exec pyrometer-node pyrometer-check
 #   PYROMETER_CHECK_FLAGS=            more of its flags
 #   PYROMETER_IGNORE=                 checks that don't count, a regular expression such as  hca_.*|nvme
 #   PYROMETER_PAUSE=2                 seconds until a failure is looked at again: one late answer takes no node away
@@ -15,7 +16,8 @@ set -u
 
 policy=${PYROMETER_FAIL:-open}
 set -f # words of the settings, not names of files
-reasons=$(${PYROMETER_CHECK:-pyrometer-check} --reasons "--fail-$policy" "--confirm=${PYROMETER_PAUSE:-2}" \
+check=${PYROMETER_CHECK:-$(command -v pyrometer-check || echo /opt/pyrometer/bin/pyrometer-check)}
+reasons=$($check --reasons "--fail-$policy" "--confirm=${PYROMETER_PAUSE:-2}" \
     ${PYROMETER_IGNORE:+"--ignore=$PYROMETER_IGNORE"} ${PYROMETER_CHECK_FLAGS:-})
 status=$?
 # 0 and 1: fit, or with warnings. 2 with a line: not fit. Everything else: it could not be checked.

@@ -5,6 +5,7 @@ The file is ``checks.json`` in the state folder. Where it can't be written, noth
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,7 +46,9 @@ class Kept:
 
 
 def load(folder: Path | None) -> Kept:
-    """Return what the file holds; nothing where there is none, or none that can be used."""
+    """Return what the file holds; nothing where there is none, or none that can be used or that this user may read."""
+    if folder is not None and not os.access(folder / FILE, os.R_OK):
+        return Kept()
     return StateFile(folder, FILE).load(_decoded) or Kept()
 
 
