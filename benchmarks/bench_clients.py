@@ -81,7 +81,8 @@ def scrape(port: int, *, tls: bool) -> float:
     return time.monotonic() - started
 
 
-def attack(pid: int, port: int, how: Start, count: int, *, tls: bool) -> None:
+def attack(pid: int, port: int, how: Start, count: int, *, tls: bool) -> bool:
+    """Print what so many clients cost; return whether memory stayed within its limit."""
     before, clients, slowest = rss(pid), [], 0.0
     for number in range(count):
         with suppress(OSError):
@@ -98,9 +99,11 @@ def attack(pid: int, port: int, how: Start, count: int, *, tls: bool) -> None:
         f" {during:.0f} (at most {LIMIT_MIB}), {after:.0f} when they are gone",
         flush=True,
     )
+    return during <= LIMIT_MIB
 
 
-def measure(name: str, count: int, folder: Path, *, tls: bool) -> None:
+def measure(name: str, count: int, folder: Path, *, tls: bool) -> bool:
+    """Play all attacks on a service; return whether all held."""
     print(f"{name}, {'TLS' if tls else 'plain'}:")
     (folder / "web.yml").write_text(TLS.format(folder) if tls else "")
     paths = (
@@ -123,14 +126,14 @@ def measure(name: str, count: int, folder: Path, *, tls: bool) -> None:
             time.sleep(0.1)
         port = int(found[1])
         scrape(port, tls=tls)
-        for how in WITH_TLS if tls else PLAIN:
-            attack(process.pid, port, how, count, tls=tls)
+        held = [attack(process.pid, port, how, count, tls=tls) for how in (WITH_TLS if tls else PLAIN)]
+        return all(held)
     finally:
         process.terminate()
         process.wait(20)
 
 
-def main() -> None:
+def main() -> int:
     exit_on_signals()
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
     with tempfile.TemporaryDirectory() as path:
@@ -140,10 +143,9 @@ def main() -> None:
              "-subj", "/CN=localhost", "-keyout", folder / "key.pem", "-out", folder / "cert.pem"],
             check=True, capture_output=True,
         )  # fmt: skip
-        for name in SERVICES:
-            for tls in (False, True):
-                measure(name, count, folder, tls=tls)
+        held = [measure(name, count, folder, tls=tls) for name in SERVICES for tls in (False, True)]
+    return 0 if all(held) else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -120,6 +120,7 @@ def _play(run: Any, seconds: float, store: Path | None) -> bool:  # noqa: ANN401
             time.sleep(1.0)
         if filler:
             filler.unlink(missing_ok=True)
+        run.tell("end")
         verdict = run.settle(seconds=300)
     finally:
         run.close()

@@ -152,6 +152,9 @@ class WebServer:
             await loop.connect_accepted_socket(lambda: connection, client)
             return
         await until_readable(client, HEADER_SECONDS)
+        if asyncio.current_task() not in self._connections:
+            # It has made room: `wait_for` of Python 3.11 forgets a cancellation that comes with the first byte.
+            raise asyncio.CancelledError
         await loop.connect_accepted_socket(
             lambda: connection, client, ssl=self._context, ssl_handshake_timeout=HEADER_SECONDS
         )

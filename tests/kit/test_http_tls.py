@@ -97,3 +97,29 @@ def test_with_tls_clients_without_a_handshake_count_and_make_room(
             assert (await (await s.connect(ssl=trust)).get())[0] == 200
 
     play(scenario)
+
+
+def test_with_tls_a_client_that_has_made_room_gets_no_handshake_though_its_first_byte_comes_at_that_moment(
+    serving: Serving, certificate: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_server, "MAX_TLS_CONNECTIONS", 1)
+    monkeypatch.setattr(http_server, "HEADER_SECONDS", 60.0)
+    real = http_server.until_readable
+
+    async def forgetful(*arguments: Any) -> None:
+        """Lose the cancellation, as `asyncio.wait_for` does when it comes with the result."""
+        with contextlib.suppress(asyncio.CancelledError):
+            await real(*arguments)
+
+    monkeypatch.setattr(http_server, "until_readable", forgetful)
+    trust = ssl.create_default_context(cafile=str(certificate[0]))
+
+    async def scenario() -> None:
+        async with serving(ROUTES, tls_config(tmp_path, certificate)) as s:
+            first = await s.connect()
+            await asyncio.sleep(0.1)
+            second = await s.connect(ssl=trust)
+            assert (await second.get())[0] == 200
+            assert await first.ended(10)
+
+    play(scenario)

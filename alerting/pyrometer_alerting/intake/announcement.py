@@ -10,7 +10,6 @@ from pyrometer_alerting.model.incident import Incident
 from pyrometer_alerting.model.message import Replies
 from pyrometer_alerting.model.routing import Routing
 from pyrometer_alerting.state.lifecycle import Change
-from pyrometer_alerting.state.outbox import KEPT_CALLS
 from pyrometer_alerting.state.store import Transaction
 
 _REPLY_EVENTS = frozenset(
@@ -22,6 +21,7 @@ _AT_ONCE = _BACK | {"worse"}  # the message would say that it is over, or less t
 # and more than six calls in ten minutes are noise. Alerts that join a young incident edit its message sooner: after 5,
 # 15, 45 s and so on; the cause of a run's incident is edited in at once, by the diagnosis.
 MEMBERS_SECONDS, LEAST_GROWN_SECONDS = 300.0, 5.0
+RETURN_CALLS = 1  # kept where an end is told: its return must be told at once
 # The cause of a slow run fires before the run's own alert does: where both are back they are told together.
 RUN_FOLLOWS_SECONDS = 30.0
 
@@ -39,7 +39,7 @@ def announce(
         tx.outbox.drop_replies(incident.id)  # nobody was told of its end: there is nothing to take back
         return
     elif "resolved" in events:
-        tx.outbox.request(incident.id, now, tx.outbox.free_at(incident.id, now, 1 + KEPT_CALLS), incident.channel)
+        tx.outbox.request(incident.id, now, tx.outbox.free_at(incident.id, now, 1 + RETURN_CALLS), incident.channel)
     elif _AT_ONCE & events:
         tx.outbox.request(incident.id, now, max(not_before, _with_its_run(change, now)), incident.channel)
     elif _REPLY_EVENTS & events:
@@ -63,7 +63,7 @@ def _reply(tx: Transaction, change: Change, replies: Replies, routing: Routing, 
         message = replace(routing.with_mentions(message, incident), broadcast=True)
         at = now
     else:
-        at = tx.outbox.free_at(incident.id, now, 2 + (KEPT_CALLS if told[-1] == "resolved" else 0))
+        at = tx.outbox.free_at(incident.id, now, 2 + (RETURN_CALLS if told[-1] == "resolved" else 0))
     tx.outbox.reply(incident.id, json.dumps(vars(message)), now, max(at, _with_its_run(change, now)))
 
 

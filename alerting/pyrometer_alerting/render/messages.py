@@ -22,8 +22,7 @@ from pyrometer_alerting.render.chart_block import chart_block
 from pyrometer_alerting.state.lifecycle import rank, worst
 
 MAX_CAUSES, MAX_SEEN, MAX_MEMBERS = 5, 2, 12
-FIELD, PARAGRAPH = 300, 900
-CAUSES = 2800
+FIELD, PARAGRAPH, CAUSES = 300, 900, 2800
 DEGRADE_LEVELS = 4  # 0 everything, 1 without chart, 2 without fields and context, 3 plain text only
 WITHOUT_CHART = 1
 NATIVE_CHART = "data_visualization"

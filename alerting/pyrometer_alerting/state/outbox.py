@@ -100,16 +100,16 @@ class Outbox:
     def free_at(self, incident_id: str, now: float, calls: int) -> float:
         """Return when so many more calls on an incident's message and thread are within MOST_CALLS in CALLS_SECONDS."""
         rows = self._db.execute(
-            "SELECT at FROM slack_call WHERE incident_id = ? AND at >= ? AND at <= ? ORDER BY at DESC LIMIT ?",
+            "SELECT at FROM slack_call WHERE incident_id = ? AND at > ? AND at <= ? ORDER BY at DESC LIMIT ?",
             (incident_id, now - CALLS_SECONDS, now, MOST_CALLS),
         )
         made = [float(at) for (at,) in rows]
         spare = MOST_CALLS - calls
-        return now if len(made) <= spare else made[spare] + CALLS_SECONDS + 1.0
+        return now if len(made) <= spare else made[spare] + CALLS_SECONDS
 
     def note_call(self, incident_id: str, now: float) -> None:
         """Record a call on an incident's message or thread."""
-        self._db.execute("DELETE FROM slack_call WHERE at < ?", (now - CALLS_SECONDS,))
+        self._db.execute("DELETE FROM slack_call WHERE at <= ?", (now - CALLS_SECONDS,))
         self._db.execute("INSERT INTO slack_call VALUES (?, ?)", (incident_id, now))
 
     def is_held(self, incident_id: str, now: float) -> bool:

@@ -113,7 +113,8 @@ def _rules(url: str) -> Iterator[Finding]:
         return
     failing = [f"{rule['name']}: {rule.get('lastError', '')}" for rule in rules if rule.get("health") == "err"]
     if failing:
-        yield Finding("missing", f"{len(failing)} of {len(rules)} rules fail ({_some(failing)})", "mend what they say")
+        what = f"{len(failing)} of {len(rules)} rules fail ({_some(failing)})"
+        yield Finding("missing", what, "mend each by its error")
     slow = [group["name"] for group in ours if group.get("evaluationTime", 0) > group.get("interval", 0) > 0]
     if slow:
         what = f"{len(slow)} groups of rules take longer than their interval ({_some(slow)})"

@@ -150,7 +150,7 @@ def test_rules_that_are_absent_fail_or_are_late_are_told(fake: tuple[FakeStack, 
     ours["rules"] = [{"name": "A", "health": "err", "lastError": "many-to-many"}]
     ours["evaluationTime"] = 20.0
     assert [line.partition(": give")[0] for line in missing(chosen)] == [
-        "1 of 1 rules fail (A: many-to-many): mend what they say",
+        "1 of 1 rules fail (A: many-to-many): mend each by its error",
         "1 groups of rules take longer than their interval (pyrometer_gpu)",
     ]
     answers.groups = []

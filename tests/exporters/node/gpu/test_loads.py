@@ -1,4 +1,4 @@
-"""What the GPU collector reads is known to collectors that ask more often while ranks wait."""
+"""Collectors that ask more often while ranks wait know what the GPU collector reads."""
 
 from __future__ import annotations
 
