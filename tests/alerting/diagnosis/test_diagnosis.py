@@ -10,12 +10,11 @@ import pytest
 import yaml
 from alerting_fakes import SILENT, START, FakePrometheus, alert, training_incident
 
-from pyrometer_alerting.diagnosis.diagnostician import is_news, merge_diagnoses
 from pyrometer_alerting.diagnosis.evidence import Evidence, _ask
 from pyrometer_alerting.diagnosis.investigation import investigate
 from pyrometer_alerting.diagnosis.look import Look, Questions
 from pyrometer_alerting.model.culprits import culprits
-from pyrometer_alerting.model.incident import Cause, Cost, Diagnosis, Incident, Shape
+from pyrometer_alerting.model.incident import Diagnosis, Incident
 from pyrometer_alerting.model.named_causes import NAMED_CAUSES
 from pyrometer_alerting.state.correlation import explained_by
 from pyrometer_alerting.state.lifecycle import fold
@@ -289,17 +288,6 @@ def test_a_gpu_that_has_just_cooled_down_does_not_look_innocent(cluster: Cluster
     assert [cause.part for cause in (*found.causes, *found.seen)] == ["gpu-042 GPU 3", "gpu-044 mlx5_5/1"]
 
 
-def test_the_curve_of_the_drop_outlives_it_while_the_cost_counts_on() -> None:
-    hot = Cause("gpu-042 GPU 3", "hardware thermal throttling", labels={"node": "gpu-042", "gpu": "3"})
-    drop, calm = Shape("step_down", 0.9, "down"), Shape("steady", 1.0, "steady")
-    early, late = Cost(1.0, 8, 0.4, NOW), Cost(2.0, 8, 0.4, NOW + 60)
-    during = Diagnosis(at=NOW, causes=(hot,), onset=DROP, shape=drop, cost=early)
-    merged = merge_diagnoses(during, Diagnosis(at=NOW + 60, onset=None, shape=calm, cost=late))
-    assert (merged.shape, merged.cost) == (drop, late)
-    assert merge_diagnoses(during, Diagnosis(at=NOW + 60, onset=None)).cost == early
-    assert is_news(during, replace(merged, at=NOW + 60))
-
-
 def test_known_causes_outlive_a_silent_prometheus(cluster: Cluster) -> None:
     cluster.heat()
     incident = training_incident(diagnosis=diagnose(cluster))
@@ -309,20 +297,6 @@ def test_known_causes_outlive_a_silent_prometheus(cluster: Cluster) -> None:
     assert later.missing == ("Prometheus did not answer (ConnectTimeout)",)
     assert incident.diagnosis is not None
     assert (later.causes, later.facts) == (incident.diagnosis.causes, incident.diagnosis.facts)
-
-
-def test_what_a_run_lost_that_stood_to_the_end_is_told_at_the_end() -> None:
-    cost = Cost(12.5, 64, 0.45, NOW, since=DROP, settled_until=DROP)
-    incident = training_incident(diagnosis=Diagnosis(NOW, cost=cost), resolved_at=NOW + 30)
-    assert investigate(FakePrometheus(), incident, [], NOW + 30).cost == cost
-
-
-def test_numbers_alone_are_news_only_now_and_then() -> None:
-    before = Diagnosis(0.0, (Cause("p", "c", ("1 s",)),))
-    assert not is_news(before, Diagnosis(10.0, (Cause("p", "c", ("11 s",)),)))
-    assert is_news(before, Diagnosis(901.0, (Cause("p", "c", ("902 s",)),)))
-    assert is_news(before, Diagnosis(1.0, (Cause("q", "c", ("1 s",)),)))
-    assert not is_news(before, Diagnosis(99.0, before.causes))
 
 
 def test_a_link_that_is_quiet_since_the_drop_explains_it_less(cluster: Cluster) -> None:
