@@ -3,11 +3,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from alerting_fakes import SILENT, START, FakePrometheus, alert, training_incident
 
 from pyrometer_alerting.diagnosis.evidence import Evidence, _ask
@@ -15,7 +13,6 @@ from pyrometer_alerting.diagnosis.investigation import investigate
 from pyrometer_alerting.diagnosis.look import Look, Questions
 from pyrometer_alerting.model.culprits import culprits
 from pyrometer_alerting.model.incident import Diagnosis, Incident
-from pyrometer_alerting.model.named_causes import NAMED_CAUSES
 from pyrometer_alerting.state.correlation import explained_by
 from pyrometer_alerting.state.lifecycle import fold
 from pyrometer_kit.prometheus import PrometheusError, Series
@@ -391,12 +388,3 @@ def test_an_alert_that_ended_before_the_drop_is_not_its_cause_while_its_incident
     found = diagnose(cluster, [other])
     assert found.causes[0].part == "unknown"
     assert all("ended 3 min before the drop" in cause.against for cause in found.seen)
-
-
-def test_every_alert_that_can_be_a_cause_has_a_rule_about_hardware() -> None:
-    files = (Path(__file__).parents[3] / "alert_rules").glob("*.rules.yaml")
-    groups = [group for path in files for group in yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]]
-    rules = {
-        rule.get("alert"): rule["labels"]["component"] for group in groups for rule in group["rules"] if "alert" in rule
-    }
-    assert {name for name in NAMED_CAUSES if rules.get(name) not in {"gpu", "nic", "host"}} == set()
