@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 
 from month_faults import KINDS, RUN_BEGINS, Kind, begins
 
+from pyrometer_alerting.state.lifecycle import REOPEN_SECONDS
 from pyrometer_simulator.situations import steps as nic
 from pyrometer_simulator.situations.host import NICS, TRAINING, WHOLE_NODE, Hardware, Host
 from pyrometer_simulator.situations.model import MINUTE, Action, Situation, at
@@ -245,11 +246,15 @@ def _split(count: int, most: int) -> list[int]:
 
 
 def judged(window: Window, fired: list[Fired], interval: int) -> tuple[list[str], list[str]]:
-    """Return the critical alerts that nobody should get, and the faults that were not heard once and in time."""
+    """Return the critical alerts that nobody should get, and the faults that were not heard once and in time.
+
+    An alert that ends and returns within half an hour is heard once: the service continues its message.
+    """
     missed = []
     for fault in window.faults:
         own = [each for each in fired if each.name == fault.alert and fault.where in dict(each.labels).values()]
-        heard = len(own) == 1 and own[0].episodes == 1 and own[0].first - fault.at <= fault.within + interval
+        once = len(own) == 1 and (own[0].episodes == 1 or own[0].last - own[0].first <= REOPEN_SECONDS)
+        heard = once and own[0].first - fault.at <= fault.within + interval
         if not heard:
             when = [f"{each.first - fault.at:.0f} s ({each.episodes} times, {each.severity})" for each in own]
             missed.append(f"{fault.alert} of {fault.where} after {when}")
@@ -271,6 +276,7 @@ class Played(NamedTuple):
     faults: int
     unjust: list[str]
     missed: list[str]
+    continued: int
     cpu: float
 
 
@@ -284,9 +290,10 @@ def played(flags: argparse.Namespace, number: int) -> Played:
     (fired,) = evaluate(find_stack(print).promtool, rules, [asked])
     unjust, missed = judged(window, fired, interval)
     nodes = window.nodes + sum(window.copies.values())
-    return Played(
-        window.kind, nodes, interval, len(window.faults), unjust, missed, sum(os.times()[:4]) - sum(begins[:4])
-    )
+    told = {(fault.alert, fault.where) for fault in window.faults}
+    returned = [each for each in fired if each.episodes > 1 and told & {(each.name, label) for _, label in each.labels}]
+    cpu = sum(os.times()[:4]) - sum(begins[:4])
+    return Played(window.kind, nodes, interval, len(window.faults), unjust, missed, len(returned), cpu)
 
 
 def main() -> None:
@@ -311,6 +318,7 @@ def main() -> None:
         print(f"| {kind} | {len(own)} | {sum(one.nodes for one in own)} | {sum(one.faults for one in own)} |")
     print(f"critical alerts that nobody should get: {sum(len(one.unjust) for one in done)}")
     print(f"faults heard once and in time: {flags.faults - sum(len(one.missed) for one in done)} of {flags.faults}")
+    print(f"of them ended and returned within half an hour, as one message: {sum(one.continued for one in done)}")
     print(f"{time.perf_counter() - begins:.0f} s, {sum(one.cpu for one in done):.0f} s of CPU")
 
 

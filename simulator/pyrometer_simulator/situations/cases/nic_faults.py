@@ -40,21 +40,23 @@ SITUATIONS = [
         "a link flaps three times in three minutes",
         steps=(at(300, flaps(3, every=60, times=3)),),
         lasts=15 * MINUTE,
-        fires={"NicLinkFlapping": within(180, series=1, ends_within=500)},
+        fires={"NicLinkFlapping": within(180, series=1, ends_within=360)},
     ),
     Situation(
         "a link flaps five times, two to four minutes apart",
         steps=tuple(at(seconds, port(3, "flap")) for seconds in (300, 420, 580, 800, 1040)),
         lasts=26 * MINUTE,
-        # Two losses of a day are a warning, as long as there is no third.
-        fires={"NicLinkFlapping": within(330, series=1, ends_within=1120)},
+        # Two losses of a day are a warning, as long as there is no third. A pause of four minutes ends the alert; what
+        # returns within half an hour continues the same message.
+        fires={"NicLinkFlapping": within(330, series=1, ends_within=1120, times=3)},
         beside=frozenset({"NicLinkFlappingChronic"}),
     ),
     Situation(
         "a link flaps three times and then stays down",
         steps=(at(300, flaps(3, every=60, times=3)), at(480, port(3, "down"))),
         lasts=18 * MINUTE,
-        fires={"NicLinkFlapping": within(180, series=1), "NicLinkDown": within(480, series=1)},
+        # The loss that it stays down with is news once more.
+        fires={"NicLinkFlapping": within(180, series=1, times=2), "NicLinkDown": within(480, series=1)},
     ),
     Situation(
         "a link flaps right after a driver reload has settled",
