@@ -32,7 +32,9 @@ def test_a_fault_has_to_be_heard_once_and_in_time(month: ModuleType) -> None:
     window = month.Window("faults", faults=[month.Heard("NicLinkDown", "gpu-001", 300.0, 330.0)])
     told = fired("NicLinkDown", "gpu-001", 600)
     assert month.judged(window, [told], 15) == ([], [])
-    for wrong in ([], [told._replace(episodes=2)], [told, told], [told._replace(first=900)]):
+    continued = told._replace(episodes=2, last=told.first + month.REOPEN_SECONDS)
+    assert month.judged(window, [continued], 15) == ([], [])
+    for wrong in ([], [continued._replace(last=continued.last + 1)], [told, told], [told._replace(first=900)]):
         unjust, missed = month.judged(window, wrong, 15)
         assert (unjust, len(missed)) == ([], 1)
 

@@ -6,6 +6,7 @@ Everything is computed on the raw batches. `ratio` is MFU over the expected MFU;
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -162,9 +163,14 @@ def _quietest(relative: Floats) -> float:
 
 
 def _autocorrelation(relative: Floats) -> float:
-    centred = relative - (relative.mean() if len(relative) else 0.0)
-    power = float(np.dot(centred, centred))
-    return float(np.dot(centred[:-1], centred[1:])) / power if len(relative) > 5 and power > 0 else 0.0
+    if len(relative) <= 5:
+        return 0.0
+    centred = relative - relative.mean()
+    largest = float(np.abs(centred).max())
+    if not 0 < largest < math.inf:
+        return 0.0
+    centred = centred / largest  # a stored MFU may be any number, and its square too large for one
+    return float(np.dot(centred[:-1], centred[1:])) / float(np.dot(centred, centred))
 
 
 def _runs(low: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

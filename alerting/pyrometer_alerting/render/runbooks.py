@@ -31,12 +31,14 @@ _HEADERS = {
 def pages() -> dict[str, Callable[[], Response]]:
     """Return the page of each path: all runbooks' names, and the two documents that have them."""
     found: dict[str, Callable[[], Response]] = {BASE: _index, f"{BASE}/": _index}
-    return found | {f"{BASE}/docs/{name}": partial(_document, name) for name in PAGES}
+    for name in PAGES:
+        found[f"{BASE}/docs/{name}"] = partial(_document, name)
+    return found
 
 
 def source(name: str) -> str:
     """Return a document's Markdown: of the installed package, or of the checkout that this runs from."""
-    packaged = resources.files("pyrometer_alerting").joinpath("runbooks", name)
+    packaged = resources.files("pyrometer_alerting") / "runbooks" / name
     if packaged.is_file():
         return packaged.read_text("utf-8")
     return (_CHECKOUT / name).read_text("utf-8")

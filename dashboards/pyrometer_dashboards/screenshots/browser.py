@@ -129,7 +129,9 @@ class Browser:
             self.events.extend(self._received(0.05))
 
     def _received(self, seconds: float) -> Iterator[Json]:
-        if not select.select([self._in], [], [], seconds)[0]:
+        poll = select.poll()  # select takes no descriptor above 1,023
+        poll.register(self._in, select.POLLIN)
+        if not poll.poll(1000 * seconds):
             return
         with contextlib.suppress(BlockingIOError):
             while chunk := os.read(self._in, 1 << 20):

@@ -343,6 +343,7 @@ def test_no_thread_of_the_doctors_keeps_the_process(bench: Bench) -> None:
     assert all(thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread())
 
 
+@pytest.mark.usefixtures("bench")
 def test_a_web_configuration_that_the_exporter_would_refuse_is_refused_here(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -81,6 +81,11 @@ class FakeStack:
         return [{"metric": each, "value": [NOW, each["value"]]} for each in found]
 
 
+@pytest.fixture(autouse=True)
+def own_logging(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyrometer_kit.logs.set_up", lambda *_: None)  # it is for a whole process
+
+
 @pytest.fixture
 def fake() -> Iterator[tuple[FakeStack, stack.Stack]]:
     answers = FakeStack()

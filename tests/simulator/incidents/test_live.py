@@ -104,5 +104,5 @@ def test_rules_evaluated_afterwards_fire_as_they_do_live(
         later = fired(url, begin, world.end)
     assert any(key[0] == "TrainMfuDropped" for key in live), live
     assert set(live) == set(later)
-    # Prometheus spreads the groups over the interval, each by its own offset.
-    assert max(abs(live[key] - later[key]) for key in live) <= 10.0
+    # Each group has its own offset within the interval, an alert may wait for two others, and a busy machine is late.
+    assert max(abs(live[key] - later[key]) for key in live) <= 20.0

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import select
 import signal
@@ -87,12 +88,20 @@ def run_in_lanes(checks: Sequence[Check], node: Node, deadline: float = DEADLINE
     while any(lane.busy for lane in lanes):
         busy = [lane for lane in lanes if lane.busy]
         wait = max(0.0, min(lane.due for lane in busy) - time.monotonic())
-        ready, _, _ = select.select([lane.pipe for lane in busy], [], [], wait)
+        ready = _readable([lane.pipe for lane in busy], wait)
         for lane in busy:
             lane.look(readable=lane.pipe in ready)
     for lane in lanes:
         answers.update(lane.answers)
     return {check.name: answers[check.name] for check in checks}
+
+
+def _readable(descriptors: Sequence[int], seconds: float) -> set[int]:
+    """Wait for the first that can be read; with poll, as select takes no descriptor above 1,023."""
+    poll = select.poll()
+    for descriptor in descriptors:
+        poll.register(descriptor, select.POLLIN)
+    return {descriptor for descriptor, _ in poll.poll(math.ceil(1000 * seconds))}
 
 
 @dataclass
