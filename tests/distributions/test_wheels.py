@@ -20,7 +20,13 @@ DISTRIBUTIONS: dict[str, tuple[str, tuple[str, ...], int]] = {
     "pyrometer-kit": ("pyrometer_kit", (), 200_000),
     "pyrometer-exporters": (
         "pyrometer_exporters",
-        ("pyrometer-cluster-exporter", "pyrometer-doctor", "pyrometer-node-exporter", "pyrometer-targets"),
+        (
+            "pyrometer-cluster-exporter",
+            "pyrometer-check",
+            "pyrometer-doctor",
+            "pyrometer-node-exporter",
+            "pyrometer-targets",
+        ),
         700_000,
     ),
     "pyrometer-alerting": ("pyrometer_alerting", ("pyrometer-alerting",), 400_000),
