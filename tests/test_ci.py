@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 MAKE = """#!/bin/sh
 echo "make $1"
-case $1 in test) exit $TESTS;; test-systems) echo "$2"; exit $TRIAL;; esac
+case $1 in test) exit $TESTS;; test-pythons) exit $OTHERS;; test-systems) echo "$2"; exit $TRIAL;; esac
 """
 
 
@@ -34,13 +34,14 @@ def program(checkout: Path, name: str, text: str) -> None:
     path.chmod(0o755)
 
 
-def run(checkout: Path, tests: int = 0, trial: int = 0) -> subprocess.CompletedProcess[str]:
+def run(checkout: Path, tests: int = 0, trial: int = 0, others: int = 0) -> subprocess.CompletedProcess[str]:
     # Without the system's own folders, where debootstrap may be installed.
     for name in ("bash", "cat", "dirname"):
         link = checkout / "bin" / name
         link.unlink(missing_ok=True)
         link.symlink_to(str(shutil.which(name)))
-    environment = os.environ | {"PATH": str(checkout / "bin"), "TESTS": str(tests), "TRIAL": str(trial)}
+    statuses = {"TESTS": str(tests), "TRIAL": str(trial), "OTHERS": str(others)}
+    environment = os.environ | {"PATH": str(checkout / "bin"), **statuses}
     command = [str(checkout / "bin/bash"), str(checkout / ".ci/run")]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
 
@@ -56,6 +57,12 @@ def test_the_failure_of_either_part_fails_the_whole_and_both_are_shown(
     assert trial_command == "make test-systems"
     assert "--user=ordinary --profile=forbidden" in flags
     assert ("ci: failed: the trial" in answer.stderr) is (trial != 0)
+
+
+def test_a_failure_on_another_python_fails_the_whole(checkout: Path) -> None:
+    answer = run(checkout, others=1)
+    assert answer.returncode == 1
+    assert "ci: failed: the tests on other Pythons" in answer.stderr
 
 
 def test_without_debootstrap_it_fails_instead_of_skipping_the_trial(checkout: Path) -> None:
