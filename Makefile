@@ -133,10 +133,10 @@ smoke: stack
 test-systems: $(STAMP)
 	@echo ">> demo and smoke tests in chroots"; $(BIN)/python -m pyrometer_simulator.systems $(SYSTEMS_FLAGS)
 
-# One process for each group, so that none waits for another: they are few, and mostly sleep.
+# They mostly sleep, so three processes. By file, as the tests of one share what takes minutes.
 E2E := tests/e2e tests/simulator/incidents tests/dashboards
 e2e: stack
-	@echo ">> end-to-end scenario"; $(BIN)/pytest -m "e2e and not compose" --numprocesses=3 --dist=loadgroup $(E2E)
+	@echo ">> end-to-end scenario"; $(BIN)/pytest -m "e2e and not compose" --numprocesses=3 --dist=loadfile $(E2E)
 
 test-recipes: stack
 	@echo ">> recipes of CONTRIBUTING.md"; $(BIN)/pytest -m recipes tests/docs

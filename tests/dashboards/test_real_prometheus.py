@@ -33,7 +33,6 @@ from pyrometer_simulator.http_server import HttpServer, Request, Responder, Resp
 from pyrometer_simulator.stack import StackError, find_stack
 from pyrometer_simulator.stack.prometheus import running
 
-pytestmark = pytest.mark.xdist_group("real-prometheus")
 RULES = Path(__file__).parents[2] / "alert_rules"
 NODES = 9
 # Windows of two minutes have to fill; on a busy machine rules come late.

@@ -26,7 +26,7 @@ from pyrometer_simulator.ports import free_port
 from pyrometer_simulator.stack import StackError, find_stack
 from pyrometer_simulator.stack.prometheus import running
 
-pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("demo"), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
 STEP_SECONDS = 0.1
 CUTS = 3

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("demo"), pytest.mark.timeout(330)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(330)]
 
 LONGEST_SECONDS = 240  # the whole scenario, from start to end
 

@@ -27,7 +27,7 @@ from pyrometer_simulator.slack import FakeSlack
 from pyrometer_simulator.torch_jobs.monitoring import Monitoring
 from pyrometer_simulator.torch_jobs.spec import node_name
 
-pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("hang"), pytest.mark.timeout(330)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(330)]
 
 RANKS, PER_NODE, NODES, STUCK = 32, 8, 4, 21
 CHANNEL, TOKEN = "gpu-alerts", "xoxb-fake-token"

@@ -1,4 +1,4 @@
-"""The rules evaluated afterwards fire as they do in a Prometheus that evaluates them as time goes by."""
+"""Evaluate the rules of an incident live, as time goes by, and afterwards."""
 
 from __future__ import annotations
 
@@ -68,23 +68,16 @@ def fired(url: str, begin: float, end: float) -> dict[tuple[str, ...], float]:
     return {tuple(each.labels.get(key, "") for key in keys): each.points[0][0] for each in series}
 
 
-# The demo takes four minutes, as each of these does: three groups end together.
-@pytest.mark.e2e
-@pytest.mark.parametrize("kind", [
-    pytest.param("hot_gpu", marks=pytest.mark.xdist_group("live")),
-    pytest.param("flapping_link", marks=pytest.mark.xdist_group("real-prometheus")),
-])  # fmt: skip
-def test_rules_evaluated_afterwards_fire_as_they_do_live(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shutil.copytree(RULES, tmp_path / "rules", ignore=shutil.ignore_patterns("tests"))
+def compare(kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Play an incident live and afterwards; fail where the rules fire otherwise. It takes four minutes of real time."""
+    shutil.copytree(RULES, folder / "rules", ignore=shutil.ignore_patterns("tests"))
     recording = Recording()
     monkeypatch.setattr("pyrometer_simulator.incidents.metrics.Batch", lambda: recording)
-    configuration = tmp_path / "live.yaml"
+    configuration = folder / "live.yaml"
     configuration.write_text("global: {evaluation_interval: 5s}\nrule_files: [rules/*.rules.yaml]\n", encoding="utf-8")
-    flags = (f"--config.file={configuration}", f"--storage.tsdb.path={tmp_path / 'live'}")
+    flags = (f"--config.file={configuration}", f"--storage.tsdb.path={folder / 'live'}")
     with running(
-        find_stack().prometheus, lambda _port: (*flags, "--web.enable-remote-write-receiver"), tmp_path / "log"
+        find_stack().prometheus, lambda _port: (*flags, "--web.enable-remote-write-receiver"), folder / "log"
     ) as url:
         begin = time.time()
         world = planted(kind, begin)
@@ -96,8 +89,8 @@ def test_rules_evaluated_afterwards_fire_as_they_do_live(
             written = now
             time.sleep(0.25)
         live = fired(url, begin, world.end)
-    (tmp_path / "later").mkdir()
-    with incidents.prometheus(tmp_path / "later") as url:
+    (folder / "later").mkdir()
+    with incidents.prometheus(folder / "later") as url:
         write(url, recording.between(begin - 3600, world.end))
         evaluation = Evaluation(url, begin, world.end)
         evaluation.run(load(5.0), {labels["__name__"] for labels, _at, _values in recording.kept})
