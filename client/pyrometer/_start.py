@@ -87,7 +87,7 @@ def start(
         peak_flops: Peak dense FLOP/s of one GPU; needed only where the exporter does not know the GPU by its name.
         expected_mfu: MFU that this configuration reaches, 0 to 1; learned from earlier runs if not given.
         model: Name of the model.
-        convention: How ``flops_per_token`` was counted: palm, korthikanti, megatron, bloom_hw or hf.
+        convention: How ``flops_per_token`` was counted: palm, llm_foundry, korthikanti, megatron, bloom_hw or hf.
         dtype: bf16, fp16, fp8, ...
         gpu_model: Name of the GPU; by default torch's, if it is loaded and has initialised CUDA.
         rank: Global rank; this and ``local_rank``, ``world_size``, ``attempt`` and ``job_id`` default to what the
