@@ -27,7 +27,7 @@ class Settings:
 
     def __init__(
         self,
-        run: str = "unnamed",
+        run: str | None = None,
         *,
         flops_per_token: float | None = None,
         tokens_per_step: int | None = None,
@@ -104,7 +104,8 @@ def describe(settings: Settings) -> dict[str, Any]:
         "stage": str(settings.stage),
         "replica": str(settings.replica),
         "recompute": str(settings.recompute),
-        "run": str(settings.run),
+        "run": _environment.run_name(env, sys.argv) if settings.run is None else str(settings.run),
+        "launcher": os.getppid(),  # tells two jobs of one name apart where no scheduler does
         "rank": rank,
         "local_rank": local_rank,
         "world_size": _int(settings.world_size, _environment.world_size(env)),

@@ -46,7 +46,7 @@ def _ignore_unknown_settings(function: Callable[P, Run]) -> Callable[P, Run]:
 
 @_ignore_unknown_settings
 def start(
-    run: str = "unnamed",
+    run: str | None = None,
     *,
     flops_per_token: float | None = None,
     tokens_per_step: int | None = None,
@@ -81,7 +81,8 @@ def start(
     not exist is reported the same way and ignored.
 
     Args:
-        run: Name of the run, the same over restarts. Optional only because nothing here may raise.
+        run: Name of the run, the same over restarts; by default $PYROMETER_RUN, or that of the job in Slurm or
+            Kubernetes, or of the script.
         flops_per_token: Model FLOPs per token, forward and backward.
         tokens_per_step: Tokens of the whole global batch.
         peak_flops: Peak dense FLOP/s of one GPU; needed only where the exporter does not know the GPU by its name.
@@ -129,7 +130,13 @@ def start(
     except Exception as error:  # noqa: BLE001  the promise of this module
         disabled = Run(scratch_memory(), {})
         disabled.disabled = type(error).__name__
-        _warn(settings.local_rank, "not recording run {0!r}: {1}: {2}", run, disabled.disabled, error)
+        _warn(
+            settings.local_rank,
+            "not recording run {0!r}: {1}: {2}",
+            "" if run is None else run,
+            disabled.disabled,
+            error,
+        )
         return disabled
 
 
