@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from pyrometer_dashboards import palette, panels
+from pyrometer_dashboards import palette, panels, proof
 from pyrometer_dashboards.common import CLUSTER, CLUSTERS, DEPLOYS, NODE, NODE_OF_ROW, STACK_HEALTH, link
 from pyrometer_dashboards.grafana_defaults import NO_DATA_MAPPING
 from pyrometer_dashboards.model import Board, Override, Panel, Query, Reading, Row
+from pyrometer_dashboards.proof import Healthy
 
 # Besides the collectors (gpu, nic...): whether each of their parts answers.
 _CHECKS = {
@@ -111,8 +112,7 @@ def _collectors() -> Panel:
             "The table below has the reason.",
             "CollectorFailing",
         ),
-        f"count(node:pyrometer_collector_success:failed{{{CLUSTER}}}) or on () 0 * "
-        f"count(cluster:up:nodes{{{CLUSTER}}})",
+        f"count(node:pyrometer_collector_success:failed{{{CLUSTER}}}) or on () 0 * max({proof.COLLECTORS})",
         unit="locale",
         steps=[(None, palette.QUIET), (1, palette.BAD)],
     )
@@ -143,17 +143,23 @@ def _silent() -> Panel:
             "NodeExporterDown",
         ),
         [Query(f"up{{{CLUSTER}}} == 0", instant=True, table=True)],
-        {"job": "job", "node": "node", "rack": "rack", "instance": "instance"},
-        fields={name: {"custom.width": width} for name, width in (("job", 60), ("node", 90), ("rack", 60))},
+        {"job": "job", "node": "node", "rack": "rack", "instance": "instance", "Value": "answers"},
+        fields={name: {"custom.width": width} for name, width in (("job", 60), ("node", 90), ("rack", 60))}
+        | {"answers": {"mappings": [panels.state("0", "no", palette.WORST, 2)], "custom.width": 80}},
         link=NODE_OF_ROW,
-        no_value="all answer",
+        healthy=Healthy("all answer", proof.TARGETS),
         span=6,
     )
 
 
 def _checks() -> Panel:
     there = [{"title": "Open ${__value.text}", "url": link(NODE, node="${__value.text}")}]
-    states = [NO_DATA_MAPPING, panels.state("0", "failed", palette.WORST, 1), panels.state("1", "ok", palette.QUIET, 2)]
+    states = [
+        NO_DATA_MAPPING,
+        proof.mapping("all checks pass"),
+        panels.state("0", "failed", palette.WORST, 1),
+        panels.state("1", "ok", palette.QUIET, 2),
+    ]
     return Panel(
         "Checks, of nodes where one fails",
         "table",
@@ -167,7 +173,10 @@ def _checks() -> Panel:
         [
             Query(
                 f"max by (node, check) (node:pyrometer_check:ok{{{CLUSTER}}} "
-                f"and on (node) node:pyrometer_check:ok{{{CLUSTER}}} == 0)",
+                f"and on (node) node:pyrometer_check:ok{{{CLUSTER}}} == 0) or on () "
+                # A row without a name: the matrix needs both labels.
+                f'label_replace(label_replace(0 * max({proof.CHECKS}) + {proof.NOTHING}, "node", " ", "", ""), '
+                '"check", "answers", "", "")',
                 instant=True,
                 table=True,
             )
@@ -178,7 +187,6 @@ def _checks() -> Panel:
         custom=panels.CELLS,
         transformations=panels.matrix("node", "check", renamed={"node\\check": "node", **_CHECKS}, first=["answers"]),
         overrides=[Override("node", {**panels.ROW_NAME, "custom.width": 90, "links": there})],
-        no_value="all checks pass",
         span=10,
     )
 
@@ -193,9 +201,10 @@ def _failing() -> Panel:
             "CollectorFailing",
         ),
         [Query(f"node:pyrometer_down_reason:info{{{CLUSTER}}}", instant=True, table=True)],
-        {"node": "node", "collector": "collector", "part": "part", "reason": "reason"},
+        {"node": "node", "collector": "collector", "part": "part", "reason": "reason", "Value": "unread"},
+        fields={"unread": {"mappings": [panels.state("1", "yes", palette.BAD, 2)], "custom.width": 80}},
         link=NODE_OF_ROW,
-        no_value="none",
+        healthy=Healthy("none", proof.COLLECTORS),
         span=8,
     )
 
