@@ -69,7 +69,7 @@ def stat(
 ) -> Panel:
     """Return one number on the colour of its state; ``name`` (a legend) says whose number it is.
 
-    ``healthy`` is what it says of an empty answer whose coverage is proven.
+    ``healthy`` has the words for an empty answer whose coverage is proven.
     """
     if healthy:
         expr, mappings = proof.or_nothing(expr, healthy.proof), [NO_DATA_MAPPING, proof.mapping(healthy.words)]
@@ -156,8 +156,8 @@ def table(
     ``columns`` maps names in Prometheus' answer (a label, ``Value``, with several queries ``Value #A``) to headings, in
     order. ``unit``, ``steps`` and ``decimals`` apply to values: labels are text, even if they look like numbers. Rows
     are sorted by the column with the heading ``sort``, highest first if ``falling``; ``link`` is the title and address
-    of every cell; ``fields`` are further settings of columns, by heading. ``healthy`` is what
-    the first column of values says of an empty answer whose coverage is proven.
+    of every cell; ``fields`` are further settings of columns, by heading. ``healthy`` has the
+    words that the first column of values shows for an empty answer whose coverage is proven.
     """
     fields = dict(fields or {})
     if healthy:

@@ -1,4 +1,4 @@
-"""What must have answered before a panel may say that nothing is wrong.
+"""Proofs that somebody looked, without which no panel may say that nothing is wrong.
 
 An empty answer means that nothing was found, or that nobody looked. A panel says the first only beside a series that
 proves that somebody looked; all else is *no data*.
@@ -33,7 +33,7 @@ ALERTS = f'{TARGETS} and on () ALERTS{{alertname="Watchdog"}}'
 
 
 class Healthy(NamedTuple):
-    """What a panel says where nothing was found, and the query whose answer proves that somebody looked."""
+    """The words of a panel that found nothing, and the query whose answer proves that somebody looked."""
 
     words: str
     proof: str

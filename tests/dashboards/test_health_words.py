@@ -50,7 +50,7 @@ DIES = {
 UNSEEN = {name: "0x120" for name in ONE_NODE if name.startswith("up{")}
 # Each world is a cluster of its own, so that one run of the rules serves them all.
 WORLDS = {"empty": {}, "one_node": ONE_NODE, "dies": DIES, "unseen": UNSEEN}
-# What a node without ports, training and collectives can't know.
+# Queries that a node without ports, training and collectives can't answer.
 ELSEWHERE = re.compile(r"_nic_|_nic:|_train_|_nccl_|pyrometer_run_|_batch_|_slurm_|_fabric_")
 
 Answers = dict[str, list[claims.Sample]]
@@ -65,7 +65,7 @@ def asked(board: Any, world: str) -> Iterator[tuple[Any, list[str]]]:
 
 
 def answers(folder: Path, boards: Mapping[str, Any]) -> Answers:
-    """What Prometheus' engine says of every world after 20 minutes; what has no answer is left out."""
+    """The answers of Prometheus' engine in every world after 20 minutes, without the empty ones."""
     inputs = [
         {"series": name.replace('cluster="c1"', f'cluster="{world}"'), "values": values}
         for world, series in WORLDS.items()
