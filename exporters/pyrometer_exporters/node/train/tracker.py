@@ -312,6 +312,7 @@ def to_point(record: Record, rank: Rank, offset_ms: int) -> Point:
         steps=None if meta.source == "client" else record.steps,
         reported_mfu=record.reported_mfu,
         reported_flops_per_second=record.reported_flops,
+        metrics=record.metrics,
     )
 
 
