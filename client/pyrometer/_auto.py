@@ -19,7 +19,7 @@ _OPTIMIZERS = "torch.optim.optimizer"
 _MAX_OTHER_STEPS = 50
 
 
-def auto(run: str = "unnamed", **settings: Any) -> Run:
+def auto(run: str | None = None, **settings: Any) -> Run:
     """Report every step of PyTorch's optimizer, with no change to the loop. Never raises.
 
     A step lasts from one ``optimizer.step()`` to the next, so accumulated gradients count as one; of several optimizers
@@ -49,7 +49,7 @@ def auto(run: str = "unnamed", **settings: Any) -> Run:
 def watch(
     target: Any,
     name: str,
-    run: str = "unnamed",
+    run: str | None = None,
     *,
     counter: str = "",
     loss: Callable[[Any], Any] | None = None,

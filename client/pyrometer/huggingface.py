@@ -156,7 +156,7 @@ class _Hooks:
 def _trainer_settings(args: Any, state: Any, model: Any) -> dict[str, Any]:
     """Return the settings of the run that the trainer knows."""
     settings: dict[str, Any] = {
-        "run": getattr(args, "run_name", None) or os.path.basename(str(args.output_dir).rstrip("/")) or "unnamed",
+        "run": getattr(args, "run_name", None) or os.path.basename(str(args.output_dir).rstrip("/")) or None,
         "rank": args.process_index,
         "local_rank": args.local_process_index,
         "world_size": args.world_size,
