@@ -34,7 +34,7 @@ MAX_POINTS_OF_ALL_RUNS = 20_000
 MAX_RINGS_PER_CURSOR = 16
 # Origins of points (ring and tags) that one run's buffer tells apart.
 MAX_ORIGINS = 4_096
-# Of the job's own, over all rings of a run and attempt; each is a series.
+# Metrics of the job's own, over all rings of a run and attempt; each is a series.
 MAX_METRICS = 16
 # Prometheus takes nothing that is further ahead of its clock.
 AHEAD_SECONDS = 600.0
