@@ -40,7 +40,7 @@ def auto(run: str | None = None, *unexpected: object, **settings: Unpack[StartSe
     Returns:
         The run, which needs no further call.
     """
-    started = start(run, *unexpected, **settings)  # type: ignore[misc]  # reports them
+    started = start(run, *unexpected, **settings)
     hook = _OptimizerHook(started)
 
     def register(module: Any) -> None:

@@ -3,8 +3,9 @@
 Version 2. Little-endian 64-bit slots throughout. One file per rank, 4,096 bytes of header, then ``CAPACITY`` records
 of sixteen slots. Slot numbers below count 8-byte slots from the start of the file (header) or of the record. A ring of
 version 1 has records of the first eight slots only and zeros where the header has grown; the exporter reads both, so
-that nodes can be upgraded before or after the jobs on them. Later additions to version 2 (the GPU's name, names of parts
-and metrics, values behind the records) are left out by an earlier exporter, and are zeros where an earlier client wrote.
+that nodes can be upgraded before or after the jobs on them. Later additions to version 2 (the GPU's name, names of
+parts and metrics, values behind the records) are left out by an earlier exporter, and zeros where an earlier client
+wrote.
 
 The writer fills a record first and raises the header's count last, so a reader that reads the count, then records
 below it, then the count again, knows which of them are complete: those with ``count < sequence + CAPACITY``.
