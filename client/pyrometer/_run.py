@@ -52,6 +52,11 @@ class Run:
         self._wait_detector: WaitDetector | None = None
         self._fd = fd  # last: __del__ closes a run that has one
 
+    @property
+    def descriptor(self) -> int:
+        """The ring's open file, -1 where there is none."""
+        return self._fd
+
     def step(self) -> Step:
         """Return the step: ``with run.step():`` around everything that belongs to one, data loading included."""
         return self._step
@@ -151,10 +156,17 @@ class Run:
     def crash(self, how: str) -> None:
         """Leave the run as crashed; ``how`` is the exception's name or the exit status, for whoever asks why."""
         if self.disabled is None:
-            words = how.encode("utf-8", "replace")[: ring.EXIT_BYTES].ljust(ring.EXIT_BYTES, b"\0")
-            last = ring.EXIT_SLOT + ring.EXIT_BYTES // 8
-            self._step.slots[ring.EXIT_SLOT : last] = memoryview(words).cast("q")
+            self.write_text(ring.EXIT_SLOT, ring.EXIT_BYTES, how)
             self.abandon("crashed")
+
+    def write_text(self, slot: int, size: int, text: str) -> None:
+        """Write a text of at most ``size`` bytes into the header, from ``slot`` on."""
+        padded = text.encode("utf-8", "replace")[:size].ljust(size, b"\0")
+        self._step.slots[slot : slot + size // 8] = memoryview(padded).cast("q")
+
+    def observe(self, observer: Callable[[], bool]) -> None:
+        """Call ``observer`` at the end of each step as long as it returns True."""
+        self._step.observe(observer)
 
     def dump_stacks(self, signal_number: object) -> None:
         """Have a signal dump the stacks of all threads beside the ring.
@@ -165,7 +177,7 @@ class Run:
         from pyrometer._stack_dumps import dump_stacks_on_signal  # noqa: PLC0415  needed by few
 
         path = self.path.removesuffix(ring.SUFFIX) + ring.STACKS_SUFFIX
-        self._step.slots[ring.STACK_SIGNAL_SLOT] = dump_stacks_on_signal(path, signal_number)
+        self._step.slots[ring.STACK_SIGNAL_SLOT] = dump_stacks_on_signal(path, signal_number, os.fstat(self._fd))
 
     def detect_waits(self, unknown: Callable[[], None]) -> None:
         """Detect the waits of PyTorch's collectives from now on; call ``unknown`` if the first steps show none.

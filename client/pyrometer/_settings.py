@@ -20,8 +20,9 @@ class Settings:
 
     __slots__ = (
         "attempt", "convention", "dtype", "expected_mfu", "first_step", "flops_per_token", "global_batch_size", "gpu",
-        "gpu_model", "job_id", "local_rank", "micro_batch_size", "model", "peak_flops", "rank", "recompute", "replica",
-        "rings", "run", "sequence_length", "stacks", "stage", "tokens_per_step", "uuid", "warmup_steps", "world_size",
+        "gpu_model", "group", "job_id", "local_rank", "micro_batch_size", "model", "peak_flops", "rank", "recompute",
+        "replica", "rings", "run", "sequence_length", "stacks", "stage", "tokens_per_step", "uuid", "warmup_steps",
+        "world_size",
     )  # fmt: skip
 
     def __init__(
@@ -52,6 +53,7 @@ class Settings:
         first_step: int = 0,
         warmup_steps: int = WARMUP_STEPS,
         rings: str | None = None,
+        group: str | None = None,
         stacks: object = None,
     ) -> None:
         self.run = run
@@ -79,6 +81,7 @@ class Settings:
         self.first_step = first_step
         self.warmup_steps = warmup_steps
         self.rings = rings
+        self.group = group
         self.stacks = stacks
 
 

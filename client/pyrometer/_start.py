@@ -72,6 +72,7 @@ def start(
     first_step: int = 0,
     warmup_steps: int = WARMUP_STEPS,
     rings: str | None = None,
+    group: str | None = None,
     stacks: object = None,
 ) -> Run:
     """Start reporting; call once per rank, before the loop.
@@ -86,7 +87,7 @@ def start(
         peak_flops: Peak dense FLOP/s of one GPU; needed only where the exporter does not know the GPU by its name.
         expected_mfu: MFU that this configuration reaches, 0 to 1; learned from earlier runs if not given.
         model: Name of the model.
-        convention: How ``flops_per_token`` was counted: palm, korthikanti, megatron, bloom_hw or hf.
+        convention: How ``flops_per_token`` was counted: palm, llm_foundry, korthikanti, megatron, bloom_hw or hf.
         dtype: bf16, fp16, fp8, ...
         gpu_model: Name of the GPU; by default torch's, if it is loaded and has initialised CUDA.
         rank: Global rank; this and ``local_rank``, ``world_size``, ``attempt`` and ``job_id`` default to what the
@@ -107,6 +108,8 @@ def start(
         warmup_steps: How many of the first steps never alert.
         rings: Folder of the rings; by default $PYROMETER_RINGS, or /dev/shm/pyrometer where root has made that for all,
             or /dev/shm/pyrometer-<uid>.
+        group: Name or number of the only group that may read the ring; by default $PYROMETER_GROUP, or everybody on the
+            node.
         stacks: True to have the exporter request this rank's stacks when the run hangs, with SIGUSR2; a signal's number
             for another signal; by default on with PYROMETER_STACKS=1. The job must not use that signal itself.
 
@@ -119,7 +122,7 @@ def start(
         local_rank=local_rank, world_size=world_size, attempt=attempt, stage=stage, replica=replica,
         global_batch_size=global_batch_size, micro_batch_size=micro_batch_size, sequence_length=sequence_length,
         recompute=recompute, job_id=job_id, gpu=gpu, uuid=uuid, first_step=first_step, warmup_steps=warmup_steps,
-        rings=rings, stacks=stacks,
+        rings=rings, group=group, stacks=stacks,
     )  # fmt: skip
     try:
         return _start(settings)
@@ -136,7 +139,7 @@ def _start(settings: Settings) -> Run:
     description = describe(settings)
     folder = str(settings.rings or os.environ.get("PYROMETER_RINGS") or default_folder())
     name = f"{safe_name(str(description['run']))}.{description['rank']}.{os.getpid()}.{time.monotonic_ns()}"
-    mapping, fd, path = create_ring(folder, name, json.dumps(description).encode())
+    mapping, fd, path = create_ring(folder, name, json.dumps(description).encode(), _group(settings))
     try:
         run = Run(memoryview(mapping), description, fd, path)
     except BaseException:
@@ -146,6 +149,7 @@ def _start(settings: Settings) -> Run:
     close_at_exit(run)
     _enable_stack_dumps(run, settings)
     _detect_waits(run, settings, description)
+    _observe_first_steps(run, description)
     try:
         remove_stale_rings(folder)
     except OSError:
@@ -162,6 +166,22 @@ def _enable_stack_dumps(run: Run, settings: Settings) -> None:
             run.dump_stacks(stacks)
     except Exception as error:  # noqa: BLE001  the promise of this module
         _warn(settings.local_rank, "no stack dumps: {0}", error)
+
+
+def _group(settings: Settings) -> str:
+    return str(os.environ.get("PYROMETER_GROUP", "") if settings.group is None else settings.group)
+
+
+def _observe_first_steps(run: Run, description: dict[str, Any]) -> None:
+    from pyrometer._first_steps import observer  # noqa: PLC0415  would add to what `import pyrometer` costs
+
+    def say(line: str) -> None:
+        _warn(description["local_rank"], "run {0}: {1}", description["run"], line)
+
+    try:
+        run.observe(observer(run, description, say))
+    except Exception:  # noqa: BLE001  the promise of this module
+        pass
 
 
 def _detect_waits(run: Run, settings: Settings, description: dict[str, Any]) -> None:

@@ -49,7 +49,7 @@ class Step:
 
     __slots__ = (
         "count", "default_flops", "default_tokens", "doubles", "ended", "failed_exit_code", "failed_exit_count",
-        "flags", "flops_per_token", "global_batch_size", "longest_tick", "observer", "offset", "persistent_flags",
+        "flags", "flops_per_token", "global_batch_size", "longest_tick", "observers", "offset", "persistent_flags",
         "recompute_index", "sequence_length", "slots", "started", "tick_ready", "ticking", "tokens", "total",
     )  # fmt: skip
 
@@ -63,7 +63,7 @@ class Step:
         self.failed_exit_count = _NEVER
         self.failed_exit_code: object = None
         self.longest_tick = 0
-        self.observer: Callable[[], bool] | None = None
+        self.observers: list[Callable[[], bool]] = []
         self.ticking = self.tick_ready = False
         self.write_to(memory)
 
@@ -137,7 +137,7 @@ class Step:
 
     def observe(self, observer: Callable[[], bool]) -> None:
         """Call ``observer`` at the end of each step as long as it returns True; later steps cost no more for it."""
-        self.observer = observer
+        self.observers.append(observer)
         self.add_persistent_flag(_OBSERVED)
 
     def _update_longest_tick(self, duration: int, flags: int) -> None:
@@ -170,9 +170,10 @@ class Step:
             doubles[at + ring.FLOPS] = tokens * self.flops_per_token
             flags |= ring.FLAG_FLOPS
         flops = doubles[at + ring.FLOPS] if flags & ring.FLAG_FLOPS else tokens * self.flops_per_token
-        if flags & _OBSERVED and (self.observer is None or not self.observer()):
-            self.observer = None
-            self.persistent_flags &= ~_OBSERVED
+        if flags & _OBSERVED:
+            self.observers = [observer for observer in self.observers if observer()]
+            if not self.observers:
+                self.persistent_flags &= ~_OBSERVED
         slots[at + ring.FLAGS] = flags & ~_NOT_IN_RING
         try:
             slots[ring.TOKENS_EXTRA_SLOT] += tokens - self.default_tokens

@@ -51,6 +51,8 @@ LONGEST_TICK_SLOT = 30  # ns of the longest of those steps, without the first te
 EXIT_SLOT = 31  # EXIT_BYTES of UTF-8, padded with zeros: how the process ended, as far as Python knew
 EXIT_BYTES = 64
 EXIT_PART_SLOT = 39  # (1 + COUNT_SLOT) << 8 | 1 + index into PARTS of the part that an exception left first in the step
+GPU_MODEL_SLOT = 40  # GPU_MODEL_BYTES of UTF-8, where CUDA came up after the description was written; before COUNT_SLOT
+GPU_MODEL_BYTES = 64
 # Written at the start, and replaced where an exception or sys.exit ends the process: a signal leaves no time for it.
 SUDDEN_EXIT = b"signal or os._exit"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyrometer_dashboards import palette, panels
+from pyrometer_dashboards import palette, panels, proof
 from pyrometer_dashboards.common import CLUSTER, FABRIC, GPU_MATRIX, RELIABILITY, RUN_OF_ROW, THROTTLING, link, recently
 from pyrometer_dashboards.model import Panel, Query, Reading
 
@@ -171,7 +171,7 @@ def throttling() -> Panel:
         unit="none",
         limits=(0, None),
         custom={"axisSoftMax": 1},
-        no_value="none",
+        watched=proof.GPUS,
         overrides=panels.reasons(),
         links=[
             ("Open throttling", link(THROTTLING)),

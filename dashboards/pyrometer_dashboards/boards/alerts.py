@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyrometer_dashboards import palette, panels
+from pyrometer_dashboards import palette, panels, proof
 from pyrometer_dashboards.common import (
     ALERTS,
     CLUSTER,
@@ -14,6 +14,7 @@ from pyrometer_dashboards.common import (
     RUN_OF_SERIES,
 )
 from pyrometer_dashboards.model import Board, Panel, Query, Reading, Row
+from pyrometer_dashboards.proof import Healthy
 
 _FIRING = f"alert:ALERTS:firing{{{CLUSTER}}}"
 _SEVERITIES = (("critical", palette.WORST), ("warning", palette.BAD), ("info", palette.HEALTHY))
@@ -170,7 +171,7 @@ def _now() -> Panel:
                 "mappings": [panels.state(str(at), name, colour, at) for at, (name, colour) in enumerate(_URGENCIES)],
             },
         },
-        no_value="nothing fires",
+        healthy=Healthy("nothing fires", proof.ALERTS),
         span=14,
     )
 
@@ -196,18 +197,18 @@ def _harm() -> Panel:
         ),
         [
             Query(
-                f"sum by (alertname) (sum_over_time(alert:pyrometer_train_lost:gpus{{{CLUSTER}}}[$__range])) / 60",
+                f"max by (alertname, severity) (count_over_time({_FIRING}[$__range])) * 60",
                 instant=True,
                 table=True,
             ),
             Query(
-                f"max by (alertname, severity) (count_over_time({_FIRING}[$__range])) * 60",
+                f"sum by (alertname) (sum_over_time(alert:pyrometer_train_lost:gpus{{{CLUSTER}}}[$__range])) / 60",
                 instant=True,
                 table=True,
             ),
             Query(f"max by (alertname) (max_over_time({_FIRING}[$__range]))", instant=True, table=True),
         ],
-        {"alertname": "alert", "Value #A": "GPU-hours lost", "Value #B": "fired for", "Value #C": "parts"},
+        {"alertname": "alert", "Value #B": "GPU-hours lost", "Value #A": "fired for", "Value #C": "parts"},
         unit="locale",
         decimals=0,
         sort="GPU-hours lost",
@@ -216,7 +217,7 @@ def _harm() -> Panel:
             "fired for": {"unit": "s", "decimals": 1, "custom.width": 100},
             "parts": {"custom.width": 70},
         },
-        no_value="nothing fired",
+        healthy=Healthy("nothing fired", proof.past(proof.TARGETS)),
         span=10,
     )
 
@@ -247,7 +248,6 @@ def _timeline() -> Panel:
             *(panels.state(str(state), name, dict(_SEVERITIES)[name], state) for state, name in _STATES.items()),
             panels.state("0", "quiet", palette.QUIET, 4),
         ],
-        no_value="not firing",
         options={"showValue": "never"},
         span=24,
     )
@@ -265,7 +265,7 @@ def _volume() -> Panel:
         unit="locale",
         limits=(0, None),
         overrides=[panels.fixed(name, colour) for name, colour in _SEVERITIES],
-        no_value="nothing fired",
+        watched=proof.ALERTS,
     )
 
 
@@ -308,5 +308,5 @@ def _noisy() -> Panel:
         unit="locale",
         sort="times",
         fields={"times": {"custom.width": 90}},
-        no_value="nothing fired",
+        healthy=Healthy("none began", proof.past(proof.TARGETS)),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pyrometer_dashboards import collective_panels, fleet_panels, palette, panels, run_panels
+from pyrometer_dashboards import collective_panels, fleet_panels, palette, panels, proof, run_panels
 from pyrometer_dashboards.common import (
     ALERTS,
     CLUSTER,
@@ -21,6 +21,7 @@ from pyrometer_dashboards.common import (
     recently,
 )
 from pyrometer_dashboards.model import Board, Override, Panel, Query, Reading, Row, Variable
+from pyrometer_dashboards.proof import Healthy
 
 _RUNS = Variable(
     "run",
@@ -306,7 +307,7 @@ def _worst_gpus() -> Panel:
         sort="steps off",
         link=GPU_OF_ROW,
         fields={"steps off": panels.coloured() | {"decimals": 1, "custom.width": 100}},
-        no_value="none by half a step",
+        healthy=Healthy("none by half a step", proof.COMPARED_GPUS),
         span=10,
     )
 
@@ -333,7 +334,7 @@ def _missing() -> Panel:
         fields={"GPUs missing": panels.coloured()},
         sort="GPUs missing",
         link=NODE_OF_ROW,
-        no_value="none missing",
+        healthy=Healthy("none missing", proof.GPUS),
         span=6,
     )
 
@@ -362,6 +363,6 @@ def _links() -> Panel:
         sort="losses",
         link=NODE_OF_ROW,
         fields={"losses": panels.coloured() | {"custom.width": 90}},
-        no_value="none lost",
+        healthy=Healthy("none lost", proof.PORTS),
         span=8,
     )

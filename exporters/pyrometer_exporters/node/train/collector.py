@@ -24,6 +24,7 @@ from pyrometer_exporters.node.train.batches import FAMILIES as BATCH_FAMILIES
 from pyrometer_exporters.node.train.batches import series_of
 from pyrometer_exporters.node.train.consumers import Consumers
 from pyrometer_exporters.node.train.cursor_file import CursorFile
+from pyrometer_exporters.node.train.description import MAX_TEXT
 from pyrometer_exporters.node.train.families import (
     BATCHES_LEFT_OUT,
     CONSUMERS_LEFT_OUT,
@@ -38,6 +39,8 @@ from pyrometer_exporters.node.train.families import (
     LAST_STEP,
     LAST_STEP_NUMBER,
     LONGEST_TICK,
+    MFU_SUSPECT,
+    MFU_UNKNOWN,
     PART_SECONDS,
     PEAK_FLOPS,
     PEAK_UNKNOWN,
@@ -56,9 +59,9 @@ from pyrometer_exporters.node.train.families import (
 from pyrometer_exporters.node.train.flight_recorder import FLIGHT_RECORDER_FAMILIES, FlightRecorder, Writer
 from pyrometer_exporters.node.train.flight_recorder import POLL_SECONDS as DUMP_SECONDS
 from pyrometer_exporters.node.train.halted import HALTED, Halted
+from pyrometer_exporters.node.train.mfu import unknown_reasons
 from pyrometer_exporters.node.train.points import PointStore
 from pyrometer_exporters.node.train.rank import CHANGING_TEXTS, Rank
-from pyrometer_exporters.node.train.rings import MAX_TEXT
 from pyrometer_exporters.node.train.stacks import STACK_INFO, Stacks
 from pyrometer_exporters.node.train.tracker import Tracker
 from pyrometer_kit.http_message import Request
@@ -245,7 +248,9 @@ class Descriptions:
         """Yield those of these ranks, and drop all others."""
         before, self._cache = self._cache, {}
         for rank in ranks:
-            state = (*(rank.text(name) for name in CHANGING_TEXTS), bool(rank.header.flops_extra))
+            header, check = rank.header, rank.mfu_check
+            known = bool(header.flops_extra), bool(header.tokens_extra), rank.peak, check.refused, check.suspect
+            state = (*(rank.text(name) for name in CHANGING_TEXTS), rank.text("gpu_model"), known)
             cached = before.get(rank)
             if cached is None or cached[0] != state:
                 cached = state, tuple(_description(rank))
@@ -261,6 +266,11 @@ def _description(rank: Rank) -> Iterator[Sample]:
     yield RUN_INFO.sample(1, meta.run, meta.attempt, str(meta.world_size or ""), *texts, meta.source)
     if meta.expected_mfu is not None:
         yield EXPECTED_MFU.sample(meta.expected_mfu, meta.run, meta.attempt)
+    if meta.reporting:
+        for reason in unknown_reasons(meta, header, rank.peak, rank.mfu_check):
+            yield MFU_UNKNOWN.sample(1, meta.run, meta.attempt, reason)
+        if rank.mfu_check.suspect:
+            yield MFU_SUSPECT.sample(1, meta.run, meta.attempt)
     if not meta.world_size and (meta.flops_per_token is not None or header.flops_extra):
         yield GPUS_UNKNOWN.sample(1, meta.run, meta.attempt)
     if rank.peak is not None:

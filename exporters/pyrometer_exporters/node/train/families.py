@@ -124,6 +124,19 @@ GPUS_UNKNOWN = Family(
     "1 where the run's FLOPs are counted but its log doesn't say how many GPUs share them: it has no MFU.",
     ("run", "attempt"),
 )
+MFU_UNKNOWN = Family(
+    "pyrometer_train_mfu_unknown_info",
+    "gauge",
+    "1 for each thing that the run's MFU lacks; reason is flops (per token), tokens (of a step), gpus (their number), "
+    "peak (of this GPU and dtype), or implausible: batches came out above 0.9 of the peak and are left out.",
+    ("run", "attempt", "reason"),
+)
+MFU_SUSPECT = Family(
+    "pyrometer_train_mfu_suspect",
+    "gauge",
+    "1 while the run's last ten batches all have an MFU above 0.75, which is more than GPUs reach; absent otherwise.",
+    ("run", "attempt"),
+)
 EXPECTED_MFU = Family(
     "pyrometer_train_expected_mfu_ratio",
     "gauge",
@@ -153,5 +166,5 @@ FAMILIES = (
     RINGS_LEFT_OUT, BATCHES_LEFT_OUT, CONSUMERS_LEFT_OUT, STEPS, STEP_SECONDS, TOKENS, FLOPS, PART_SECONDS,
     LAST_STEP, LAST_STEP_NUMBER, CURRENT_PART, LONGEST_TICK, RANK_UP, RANK_END, RANK_EXIT, RANK_START,
     GC_PAUSES, GC_PAUSE_SECONDS, LAST_GC_STEP, RANK_INFO, RUN_INFO, PEAK_FLOPS, PEAK_UNKNOWN, GPUS_UNKNOWN,
-    EXPECTED_MFU,
+    MFU_UNKNOWN, MFU_SUSPECT, EXPECTED_MFU,
 )  # fmt: skip

@@ -5,8 +5,8 @@ Read with pread rather than mapped: a rank that truncates its file would turn a 
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
-import json
 import math
 import os
 import stat
@@ -16,9 +16,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pyrometer import ring
-
-# A text is a label of each of the ring's series.
-MAX_TEXT = 256
+from pyrometer_exporters.node.train.description import MAX_NUMBER, BadRingError, Meta, padded_text, parse_meta
 
 _HEADER = struct.Struct(f"<{ring.FLOPS_EXTRA_SLOT}qd{ring.LONGEST_TICK_SLOT - ring.FLOPS_EXTRA_SLOT}q")
 _COUNT = struct.Struct("<q")
@@ -33,42 +31,6 @@ _RARE = (
     | ring.FLAG_REPORTED_FLOPS | ring.FLAG_REPORTED_MFU
 )  # fmt: skip
 _HEADER_TRIES = 3
-# No count of steps, ranks or restarts comes near; beyond 2**53 a number is no longer exact in a sample.
-_MAX_NUMBER = 1 << 53
-
-
-class BadRingError(Exception):
-    """A file that is not a ring of a known version; the message is the reason."""
-
-
-@dataclass(frozen=True)
-class Meta:
-    """The description of a rank and its run, from its start. Unknown texts are empty, unknown numbers None.
-
-    ``world_size`` is 0 where a log doesn't print it.
-    """
-
-    run: str
-    attempt: str
-    rank: str
-    local_rank: str
-    world_size: int
-    reporting: bool
-    first_step: int
-    warmup_steps: int
-    tokens_per_step: float | None
-    flops_per_token: float | None
-    peak_flops: float | None
-    expected_mfu: float | None
-    source: str
-    texts: dict[str, str]
-
-    @property
-    def flops_per_step(self) -> float | None:
-        """FLOPs of one step over all ranks, where both factors are known."""
-        if self.tokens_per_step is None or self.flops_per_token is None:
-            return None
-        return _positive(self.tokens_per_step * self.flops_per_token)
 
 
 @dataclass(slots=True)  # not frozen, as that makes each at twice the cost
@@ -211,7 +173,16 @@ class RingFile:
             OSError: the file can't be read.
             BadRingError: it is cut short.
         """
-        return _text(self._read(8 * ring.EXIT_SLOT, ring.EXIT_BYTES).rstrip(b"\0").decode("utf-8", "replace"))
+        return padded_text(self._read(8 * ring.EXIT_SLOT, ring.EXIT_BYTES))
+
+    def gpu_model(self) -> str:
+        """Return the GPU's name that the rank learned at its first step; empty where it knows none.
+
+        Raises:
+            OSError: the file can't be read.
+            BadRingError: it is cut short.
+        """
+        return padded_text(self._read(8 * ring.GPU_MODEL_SLOT, ring.GPU_MODEL_BYTES))
 
     def last_part(self) -> str:
         """Return the part that an exception left in the step that was the last; empty where none did.
@@ -226,6 +197,7 @@ class RingFile:
 
     def alive(self) -> bool:
         """Return whether the rank's process still holds its lock; it loses it by any kind of end, SIGKILL included."""
+        self._show_reading()
         try:
             fcntl.flock(self._fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError:
@@ -238,6 +210,14 @@ class RingFile:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+    def _show_reading(self) -> None:
+        """Hold a lock by which the rank sees that its ring is read, and by whom, until the file is closed.
+
+        Taken again at each look, as this process loses it when another part of it closes the same file.
+        """
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.lockf(self._fd, fcntl.LOCK_SH | fcntl.LOCK_NB, 1)
 
     def _chunk(self, number: int, length: int) -> bytes:
         place = ring.HEADER_BYTES + (number % ring.CAPACITY) * self._record.size
@@ -262,62 +242,6 @@ class RingFile:
             raise BadRingError(msg)
         self._record = _RECORDS[magic]
         return parse_meta(self.path, self._read(ring.META_OFFSET, length))
-
-
-def parse_meta(path: str, data: bytes) -> Meta:
-    """Parse the description in a ring's header, JSON as :func:`pyrometer.start` writes it.
-
-    Raises:
-        BadRingError: it can't be parsed, or lacks a value.
-    """
-    try:
-        return _meta(json.loads(data))
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        msg = f"{path} has an unreadable description: {type(error).__name__}"
-        raise BadRingError(msg) from None
-
-
-def _meta(found: dict[str, Any]) -> Meta:
-    text_keys = (
-        "model", "convention", "dtype", "gpu_model", "recompute", "job_id", "gpu", "uuid", "stage", "replica",
-        "global_batch_size", "micro_batch_size", "sequence_length",
-    )  # fmt: skip
-    source = _text(found.get("source", "client"))  # absent, as expected_mfu, from older clients
-    world = _whole(found["world_size"])
-    return Meta(
-        run=_text(found["run"]),
-        attempt=str(_whole(found["attempt"])),
-        rank=str(_whole(found["rank"])),
-        local_rank=str(_whole(found["local_rank"])),
-        world_size=max(1 if source == "client" else 0, world),
-        reporting=found["reporting"] is True,
-        first_step=_whole(found["first_step"]),
-        warmup_steps=_whole(found["warmup_steps"]),
-        tokens_per_step=_positive(found["tokens_per_step"]),
-        flops_per_token=_positive(found["flops_per_token"]),
-        peak_flops=_positive(found["peak_flops"]),
-        expected_mfu=_positive(found.get("expected_mfu")),
-        source=source,
-        texts={key: "" if found[key] is None else _text(found[key]) for key in text_keys},
-    )
-
-
-def _text(value: object) -> str:
-    return str(value)[:MAX_TEXT]
-
-
-def _whole(value: float) -> int:
-    number = int(value)
-    if abs(number) > _MAX_NUMBER:
-        msg = "too large"
-        raise ValueError(msg)
-    return number
-
-
-def _positive(value: float | None) -> float | None:
-    """Return a finite number above zero, else None: garbage must not become a rate."""
-    number = 0.0 if value is None else float(value)
-    return number if 0.0 < number < 1e30 else None
 
 
 def _runs(first: int, count: int) -> Iterator[tuple[int, int]]:
@@ -364,7 +288,7 @@ def _double(slots: tuple[Any, ...], place: int, flag: int) -> float | None:
 
 def _changed(slots: tuple[Any, ...], place: int, flag: int) -> int | None:
     """Return a number that differs from the description, None where it doesn't."""
-    if len(slots) <= place or not slots[ring.FLAGS] & flag or not 0 < slots[place] <= _MAX_NUMBER:
+    if len(slots) <= place or not slots[ring.FLAGS] & flag or not 0 < slots[place] <= MAX_NUMBER:
         return None
     return int(slots[place])
 

@@ -11,18 +11,18 @@ from pathlib import Path
 from pyrometer import ring
 from pyrometer_exporters.framework.metrics import Down
 from pyrometer_exporters.framework.outcome import reason_of
+from pyrometer_exporters.node.train.description import BadRingError, Meta
 from pyrometer_exporters.node.train.limits import (
     MAX_RECORDS_PER_POLL,
     MAX_RINGS,
     MAX_RINGS_PER_USER,
     fair_shares,
 )
-from pyrometer_exporters.node.train.peaks import peak_flops
 from pyrometer_exporters.node.train.points import Point, PointStore, RunKey
-from pyrometer_exporters.node.train.rank import Rank, choose_loss_ranks, end_of, learn_exit
+from pyrometer_exporters.node.train.rank import Rank, choose_loss_ranks, end_of, learn_exit, peak_of
 from pyrometer_exporters.node.train.rank_exit import Ends, can_hold, hold
 from pyrometer_exporters.node.train.ring_folder import Listed, RingFolder
-from pyrometer_exporters.node.train.rings import BadRingError, Meta, Record, RingFile
+from pyrometer_exporters.node.train.rings import Record, RingFile
 from pyrometer_kit.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -217,12 +217,11 @@ class Tracker:
             why = f"run {meta.run}, attempt {meta.attempt} belongs to uid {owner}, this file to uid {file.uid}"
             self._foreign[name] = file.uid, why
             return
-        peak = meta.peak_flops or peak_flops(meta.texts["gpu_model"], meta.texts["dtype"])
         # From its first record, even if some consumers have it: a new consumer gets the whole ring.
         process = None if self._procfs is None else hold(self._procfs, file.identity)
         if process is not None:
             self._ends.add(process)
-        self._ranks[name] = Rank(file, file.first_header, 0, peak, process=process)
+        self._ranks[name] = Rank(file, file.first_header, 0, peak_of(meta), process=process)
 
     def _follow(self, rank: Rank, now: float, limit: int) -> None:
         if rank.ended_at is not None:
@@ -246,6 +245,7 @@ class Tracker:
 
     def _read_on(self, rank: Rank, limit: int) -> None:
         """Read up to ``limit`` new records of the reporting rank, and only the latest of any other."""
+        rank.learn_gpu_model()
         count = rank.header.count
         first = max(rank.next_record, count - ring.CAPACITY) if rank.reports else count - 1
         until = min(count, first + limit) if rank.reports else count
@@ -301,7 +301,7 @@ def to_point(record: Record, rank: Rank, offset_ms: int) -> Point:
         sequence=record.sequence,
         step=meta.first_step + record.sequence if record.step is None else record.step,
         seconds=seconds / record.steps,
-        mfu=None if rate is None or rank.peak is None else rate / rank.peak,
+        mfu=rank.mfu_check.accept(None if rate is None or rank.peak is None else rate / rank.peak, meta),
         flops_per_second=rate,
         loss=record.loss,
         grad_norm=record.grad_norm,

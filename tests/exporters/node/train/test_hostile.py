@@ -23,6 +23,7 @@ from pyrometer_exporters.node.train import ring_folder as folder_module
 from pyrometer_exporters.node.train import rings as rings_module
 from pyrometer_exporters.node.train import tracker as tracker_module
 from pyrometer_exporters.node.train.collector import TrainCollector
+from pyrometer_exporters.node.train.description import MAX_TEXT
 from pyrometer_exporters.node.train.limits import fair_shares
 from pyrometer_exporters.node.train.points import PointStore
 from pyrometer_exporters.node.train.ring_folder import Listed, RingFolder
@@ -310,8 +311,8 @@ def test_a_long_text_is_cut(tracker: Tracker, rings: Rings) -> None:
     rings("job", run="x" * 1500, model="y" * 900).step(1000, 1001)
     tracker.poll()
     (rank,) = tracker.ranks()
-    assert (len(rank.meta.run), len(rank.text("model"))) == (rings_module.MAX_TEXT, rings_module.MAX_TEXT)
-    assert ring.META_BYTES > 2 * rings_module.MAX_TEXT
+    assert (len(rank.meta.run), len(rank.text("model"))) == (MAX_TEXT, MAX_TEXT)
+    assert ring.META_BYTES > 2 * MAX_TEXT
 
 
 def test_hostile_names_read_back(context: Context, rings: Rings) -> None:
