@@ -19,8 +19,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from typing_extensions import Unpack
 
-def callback(**settings: Any) -> Any:
+    from pyrometer._settings import RunSettings
+
+
+def callback(**settings: Unpack[RunSettings]) -> Any:
     """Return a TrainerCallback that reports every step of the optimizer.
 
     The run's name, ranks, batch sizes, dtype and recomputation default to the training arguments. Tokens per step need
@@ -40,6 +44,10 @@ def callback(**settings: Any) -> Any:
     return type("PyrometerCallback", (_Hooks, base), {})(settings)
 
 
+def _rebuild(settings: RunSettings) -> Any:
+    return callback(**settings)
+
+
 class _Hooks:
     """The methods that the trainer calls.
 
@@ -47,11 +55,15 @@ class _Hooks:
     There is no call for the beginning of an evaluation or a checkpoint; at the step's end, ``control`` announces both.
     """
 
-    def __init__(self, settings: dict[str, Any]) -> None:
+    def __init__(self, settings: RunSettings) -> None:
         self._settings = settings
         self._loop: TrainerLoop | None = None
         self._tokens = 0
         self._awaits_log = False
+
+    def __reduce__(self) -> tuple[Any, tuple[RunSettings]]:
+        """Pickle as a callback with the same settings and no run: Ray and spawn send it to where training is."""
+        return _rebuild, (self._settings,)
 
     @never_raises
     def on_train_begin(self, args: Any, state: Any, _control: Any, model: Any = None, **_: Any) -> None:
@@ -156,7 +168,7 @@ class _Hooks:
 def _trainer_settings(args: Any, state: Any, model: Any) -> dict[str, Any]:
     """Return the settings of the run that the trainer knows."""
     settings: dict[str, Any] = {
-        "run": getattr(args, "run_name", None) or os.path.basename(str(args.output_dir).rstrip("/")) or "unnamed",
+        "run": getattr(args, "run_name", None) or os.path.basename(str(args.output_dir).rstrip("/")) or None,
         "rank": args.process_index,
         "local_rank": args.local_process_index,
         "world_size": args.world_size,
