@@ -86,21 +86,16 @@ def cost() -> Panel:
         ),
         # The cause of an incident may change; what it lost only grows: the highest is the last.
         [Query(f"topk(20, topk by (id) (1, {lost}))", instant=True, table=True)],
-        {"run": "run", "part": "part", "cause": "likely cause", "alert": "alert", "Value": "GPU-hours lost"},
+        {"run": "run", "part": "part", "cause": "likely cause", "Value": "GPU-hours"},
         unit="locale",
         decimals=1,
-        sort="GPU-hours lost",
+        sort="GPU-hours",
         fields={
-            "run": to_run(),
-            "alert": {"links": [{"title": RUNBOOK_OF_ROW[0], "url": RUNBOOK_OF_ROW[1]}]},
-            "GPU-hours lost": {"custom.width": 110},
+            "run": {"links": [{"title": RUN_OF_ROW[0], "url": RUN_OF_ROW[1]}], "custom.width": 120},
+            "part": {"custom.width": 160},
+            "GPU-hours": {"custom.width": 110},
         },
         no_value="no data: is the alerting service scraped?",
         healthy=Healthy("no loss", proof.past(proof.ALERTING)),
-        span=10,
+        span=12,
     )
-
-
-def to_run() -> dict[str, object]:
-    """Return a column that leads to the run it names."""
-    return {"links": [{"title": RUN_OF_ROW[0], "url": RUN_OF_ROW[1]}]}

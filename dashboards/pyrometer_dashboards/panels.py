@@ -175,7 +175,7 @@ def table(
     value: dict[str, Any] = {"unit": unit} | ({} if decimals is None else {"decimals": decimals})
     # A cell without its label is not an empty answer, which is what noValue describes.
     numbers = [
-        Override(heading, value if name.startswith("Value") else {"noValue": "-", "mappings": [_BLANK]})
+        Override(heading, value if name.startswith("Value") else {"noValue": NO_NAME, "mappings": [_BLANK]})
         for name, heading in columns.items()
     ]
     return Panel(
@@ -197,7 +197,8 @@ def table(
 
 
 # A cell without its label: a word would look like a part, and lead nowhere.
-_BLANK = absent_mapping("\u00a0")
+NO_NAME = "\u00a0"
+_BLANK = absent_mapping(NO_NAME)
 
 
 def _saying(words: str, settings: Mapping[str, Any]) -> Json:

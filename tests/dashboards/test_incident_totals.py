@@ -52,7 +52,7 @@ TOLD: tuple[tuple[str, str, str, int, str, str, str, float], ...] = (
     ("a throttled GPU", "throttling", "GPUs' worth of time lost, by reason", 0, "%s > 0", "20m", REASON, 0.8),
     ("a throttled GPU", "node", "Time under each reason", 0, "max by (gpu, reason) (%s)", "20m",
      '{gpu="3", reason="hw_thermal"}', 0.8),
-    ("a throttled GPU", "alerts", "Critical alerts firing", 0, "%s", "20m", "{}", 1),
+    ("a throttled GPU", "alerts", "Critical now", 0, "%s", "20m", "{}", 1),
     ("a flapping rail", "fabric", "Ports down", 0, "%s", "15m30s", "{}", 1),
     ("a flapping rail", "fabric", "Ports down", 0, "%s", "20m", "{}", 0),
     ("a flapping rail", "fabric", "State of ports that were down", 0, "%s", "15m30s",
@@ -68,12 +68,12 @@ TOLD: tuple[tuple[str, str, str, int, str, str, str, float], ...] = (
      'run:pyrometer_train_straggler:ratio{cluster="c1", run="r"}', 0.2),
     ("a dead exporter", "stack-health", "Nodes that answer", 0, "%s", "20m", '{cluster="c1"}', 2 / 3),
     ("a dead exporter", "reliability", "Nodes that failed", 0, "%s", "25m", "{}", 1),
-    ("a dead exporter", "alerts", "Warning alerts firing", 0, "%s", "20m", "{}", 1),
+    ("a dead exporter", "alerts", "Warning now", 0, "%s", "20m", "{}", 1),
     ("a lost GPU", "reliability", "Nodes that failed", 0, "%s", "25m", "{}", 1),
     ("a lost GPU", "reliability", "Xids by code", 0, ONCE, "25m", '{xid="79", class="critical"}', 1),
     ("a lost GPU", "reliability", "Critical Xids, 30 days each", 0, ONCE, "25m", "{}", 1),
     # One is no alert: it takes three.
-    ("a lost batch", "alerts", "Warning alerts firing", 0, "%s", "20m", "{}", 0),
+    ("a lost batch", "alerts", "Warning now", 0, "%s", "20m", "{}", 0),
     ("a lost batch", "stack-health", "Batches lost in 10 minutes", 0, "%s", "20m", "{}", 1),
 )  # fmt: skip
 

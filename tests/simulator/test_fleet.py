@@ -11,6 +11,7 @@ from itertools import pairwise
 
 from pyrometer_exporters import cluster, node
 from pyrometer_exporters.framework.collector import discover
+from pyrometer_alerting.state.metrics import GAUGES as ALERTING_GAUGES
 from pyrometer_exporters.framework.docs import OWN_FAMILIES
 from pyrometer_simulator.fleet.openmetrics import all_families, scrape, write_history
 from pyrometer_simulator.fleet.plan import EPOCH, Faults, Plan, planted, single_faults
@@ -37,6 +38,7 @@ def test_names_and_labels_are_those_of_the_exporters() -> None:
     known: dict[str, set[str]] = {}
     for family in (
         *OWN_FAMILIES,
+        *ALERTING_GAUGES,
         *(f for package in (node, cluster) for spec in discover(package) for f in spec.families),
     ):
         known.setdefault(family.name, set()).update(family.labels)

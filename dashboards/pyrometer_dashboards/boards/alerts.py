@@ -38,16 +38,17 @@ def board() -> Board:
         rows=[
             Row([_critical(), _warning(), _harm_now(), _rising(), _silences(), _held_back()], height=4),
             Row([incident_panels.incidents()], height=7),
-            Row([_now(), incident_panels.cost()], height=10),
+            Row([_now()], height=8),
+            Row([incident_panels.cost(), _often()], height=8),
             Row([_timeline()], height=9),
-            Row([_volume(), _lost(), _often()], height=9),
+            Row([_volume(), _lost()], height=8),
         ],
     )
 
 
 def _count(severity: str, colour: str, healthy: str, first: str) -> Panel:
     return panels.stat(
-        f"{severity.capitalize()} alerts firing",
+        f"{severity.capitalize()} now",
         Reading(f"Alerts of the severity {severity} that fire now, each part counted.", healthy, first),
         f'sum(alert:ALERTS:firing{{{CLUSTER}, severity="{severity}"}}) or on () 0 * '
         f"count(cluster:up:nodes{{{CLUSTER}}})",
@@ -163,8 +164,9 @@ def _now() -> Panel:
         falling=False,
         link=NODE_OF_ROW,
         fields={
-            "alert": {"custom.width": 215, "links": [{"title": RUNBOOK_OF_ROW[0], "url": RUNBOOK_OF_ROW[1]}]},
+            "alert": {"custom.width": 230, "links": [{"title": RUNBOOK_OF_ROW[0], "url": RUNBOOK_OF_ROW[1]}]},
             "gpu": {"custom.width": 60},
+            "node": {"custom.width": 160},
             "device": {"custom.width": 100},
             "run": {"links": [{"title": RUN_OF_ROW[0], "url": RUN_OF_ROW[1]}]},
             "for": {"custom.width": 90, "decimals": 1, "links": []},
@@ -176,7 +178,7 @@ def _now() -> Panel:
             },
         },
         healthy=Healthy("nothing fires", proof.ALERTS),
-        span=14,
+        span=24,
     )
 
 
@@ -224,6 +226,7 @@ def _volume() -> Panel:
         limits=(0, None),
         overrides=[panels.fixed(name, colour) for name, colour in _SEVERITIES],
         watched=proof.ALERTS,
+        span=12,
     )
 
 
@@ -243,6 +246,7 @@ def _lost() -> Panel:
         custom={"lineWidth": 2, "axisSoftMax": 50},
         links=[RUN_OF_SERIES],
         no_value="no run",
+        span=12,
     )
 
 
@@ -272,4 +276,5 @@ def _often() -> Panel:
             "parts": {"custom.width": 70},
         },
         healthy=Healthy("nothing fired", proof.past(proof.TARGETS)),
+        span=12,
     )
