@@ -178,6 +178,7 @@ reference: $(STAMP)
 	@$(BIN)/python tools/reference.py commands docs/reference/commands.md
 	@$(BIN)/python tools/reference.py alerts docs/reference/alerts.md
 	@$(BIN)/python tools/reference.py checks docs/reference/checks.md
+	@$(BIN)/python tools/reference.py peaks docs/reference/peaks.md
 	@$(BIN)/python tools/flops_figures.py docs/reference/flops.md
 	@$(BIN)/pyrometer-dashboards build dashboards/json
 	@$(BIN)/python benchmarks/on_gpu.py --page docs/on-a-gpu.md

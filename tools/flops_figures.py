@@ -35,7 +35,7 @@ FLOPs per token, forward and backward: 6 for each weight that multiplies it, and
 | convention | weights | attention | source |
 |---|---|---|---|
 """
-# What the code counts, in words.
+# Conventions in words: the weights they count, and the keys.
 _WEIGHTS = {
     "palm": ("matrices, norms, output projection", "every key"),
     "llm_foundry": ("every parameter: learned positions, biases and both embeddings too", "every key"),
@@ -45,10 +45,10 @@ _WEIGHTS = {
     "hf": ("all parameters of the layers, idle experts too; output projection unless tied", "none"),
 }
 _NOTES = """
-Of experts only those a token is routed to count, except under `hf`. Where attention has a window (Mistral, Gemma,
+Only the experts that a token is routed to count, except under `hf`. Where attention has a window (Mistral, Gemma,
 gpt-oss) or chunks (Llama 4), the keys in it count; DeepSeek-V3.2's indexer counts beside the keys that it picks. A
-recurrent layer (Mamba, Jamba, Qwen3-Next) has no attention: the update of its state counts. Of a model that reads
-images, the language part counts.
+recurrent layer (Mamba, Jamba, Qwen3-Next) has no attention: the update of its state counts. A model that reads images
+counts with its language part.
 """
 _MODELS = """
 ## Parameters

@@ -1,4 +1,4 @@
-"""What only the first steps can tell: the name of the GPU, and whether anybody reads the ring."""
+"""Find out at the first steps: the name of the GPU, and whether anybody reads the ring."""
 
 from __future__ import annotations
 

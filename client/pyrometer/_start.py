@@ -27,13 +27,19 @@ def _ignore_unknown_settings(function: Callable[P, Run]) -> Callable[P, Run]:
     The signature, and with it every type checker, still refuses it.
     """
     code = function.__code__
+    positional = code.co_argcount
     known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
 
     def lenient(*arguments: P.args, **settings: P.kwargs) -> Run:
+        given, more = arguments[:positional], arguments[positional:]
+        for name in code.co_varnames[: len(given)]:
+            settings.pop(name, None)  # given twice
         unknown = [name for name in settings if name not in known]
         for name in unknown:
             del settings[name]
-        run = function(*arguments, **settings)
+        run = function(*given, **settings)  # type: ignore[arg-type]  # no more than it takes
+        if more:
+            _warn(settings.get("local_rank"), "settings are given by name; ignored: {0!r}", more)
         if unknown:
             _warn(settings.get("local_rank"), "unknown settings ignored: {0}", ", ".join(sorted(unknown)))
         return run
@@ -46,7 +52,7 @@ def _ignore_unknown_settings(function: Callable[P, Run]) -> Callable[P, Run]:
 
 @_ignore_unknown_settings
 def start(
-    run: str = "unnamed",
+    run: str | None = None,
     *,
     flops_per_token: float | None = None,
     tokens_per_step: int | None = None,
@@ -81,7 +87,8 @@ def start(
     not exist is reported the same way and ignored.
 
     Args:
-        run: Name of the run, the same over restarts. Optional only because nothing here may raise.
+        run: Name of the run, the same over restarts; by default $PYROMETER_RUN, or that of the job in Slurm or
+            Kubernetes, or of the script.
         flops_per_token: Model FLOPs per token, forward and backward.
         tokens_per_step: Tokens of the whole global batch.
         peak_flops: Peak dense FLOP/s of one GPU; needed only where the exporter does not know the GPU by its name.
@@ -129,7 +136,13 @@ def start(
     except Exception as error:  # noqa: BLE001  the promise of this module
         disabled = Run(scratch_memory(), {})
         disabled.disabled = type(error).__name__
-        _warn(settings.local_rank, "not recording run {0!r}: {1}: {2}", run, disabled.disabled, error)
+        _warn(
+            settings.local_rank,
+            "not recording run {0!r}: {1}: {2}",
+            "" if run is None else run,
+            disabled.disabled,
+            error,
+        )
         return disabled
 
 
@@ -178,6 +191,7 @@ def _observe_first_steps(run: Run, description: dict[str, Any]) -> None:
     def say(line: str) -> None:
         _warn(description["local_rank"], "run {0}: {1}", description["run"], line)
 
+    run.say_through(say)
     try:
         run.observe(observer(run, description, say))
     except Exception:  # noqa: BLE001  the promise of this module

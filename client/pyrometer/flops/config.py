@@ -44,7 +44,7 @@ def has_other_parts(config: Mapping[str, Any]) -> bool:
 def shape_of_config(config: Mapping[str, Any]) -> Shape:
     """Return the shape that a parsed ``config.json`` describes; nothing is guessed.
 
-    Of a model that reads images as well it is the shape of the language part.
+    A model that reads images as well gives the shape of its language part.
 
     Raises:
         ValueError: the family or the kind of attention is unknown, or a number is missing.

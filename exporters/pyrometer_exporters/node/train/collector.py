@@ -41,6 +41,7 @@ from pyrometer_exporters.node.train.families import (
     LONGEST_TICK,
     MFU_SUSPECT,
     MFU_UNKNOWN,
+    NAME_CLASH,
     PART_SECONDS,
     PEAK_FLOPS,
     PEAK_UNKNOWN,
@@ -83,9 +84,9 @@ class TrainCollector:
         self._store = PointStore(saved.cursors)
         self._consumers = Consumers(saved.cursors, context.clock.monotonic())
         self._tracker = Tracker(
-            context.rings, context.clock, self._store, saved.offset_ms, saved.owners, procfs=context.procfs
+            context.rings, context.clock, self._store, saved.offset_ms, saved.holders, procfs=context.procfs
         )
-        self._saved = saved.offset_ms, dict(saved.owners)
+        self._saved = saved.offset_ms, dict(saved.holders)
         self._stacks = Stacks(context.procfs, context.clock)
         self._halted = Halted(context.procfs)
         self._renderer = Renderer()
@@ -109,6 +110,8 @@ class TrainCollector:
             samples: list[Sample | Down] = list(self._tracker.downs())
             if self._folder_down is not None:
                 samples.append(self._folder_down)
+            for (run, attempt), asked in self._tracker.names.clashes.items():
+                samples.append(NAME_CLASH.sample(1, run, attempt, asked))
             for rank in ranks:
                 samples.extend(rank_samples(rank, now, offset))
             samples.extend(self._descriptions.samples(ranks))
@@ -173,8 +176,8 @@ class TrainCollector:
             self._tracker.close()
 
     def _save(self) -> None:
-        self._saved = offset, owners = self._tracker.offset_ms, self._tracker.owners
-        self._cursor_file.save(self._store.cursors(), offset, owners)
+        self._saved = offset, holders = self._tracker.offset_ms, self._tracker.names.holders
+        self._cursor_file.save(self._store.cursors(), offset, holders)
 
     def _poll_for_ever(self) -> None:
         while not self._stop.is_set():
@@ -203,7 +206,7 @@ class TrainCollector:
     def _poll(self) -> None:
         try:
             self._tracker.poll()
-            if self._tracker.owners != self._saved[1]:
+            if self._tracker.names.holders != self._saved[1]:
                 self._save()  # who was first is known to this process only
             self._stacks.poll(self._tracker.ranks())
             self._halted.look(self._tracker.ranks(), self._clock.monotonic())
@@ -232,6 +235,9 @@ def rank_samples(rank: Rank, now: float, offset: float) -> Iterator[Sample]:
     for part, nanoseconds in zip(PARTS, header.part_totals, strict=True):
         if nanoseconds:
             yield new_sample(PART_SECONDS, (*labels, part), nanoseconds / 1e9)
+    for number, nanoseconds in enumerate(header.named_part_totals):
+        if nanoseconds and (name := rank.file.part_name(len(PARTS) + number)):
+            yield new_sample(PART_SECONDS, (*labels, name), nanoseconds / 1e9)
     if not header.closed:
         yield new_sample(RANK_UP, labels, rank.ended_at is None)
         yield from _position(rank, labels, now, offset)

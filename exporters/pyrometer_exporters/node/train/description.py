@@ -36,6 +36,7 @@ class Meta:
     peak_flops: float | None
     expected_mfu: float | None
     source: str
+    launcher: int
     texts: dict[str, str]
 
     @property
@@ -80,6 +81,7 @@ def _meta(found: dict[str, Any]) -> Meta:
         peak_flops=_positive(found["peak_flops"]),
         expected_mfu=_positive(found.get("expected_mfu")),
         source=source,
+        launcher=_whole(found.get("launcher", 0)),
         texts={key: "" if found[key] is None else text_of(found[key]) for key in text_keys},
     )
 

@@ -146,9 +146,15 @@ EXPECTED_MFU = Family(
 RINGS_LEFT_OUT = Family(
     "pyrometer_train_rings_left_out",
     "gauge",
-    "Rings that are not followed, by the numeric id of the user: budget = more than the user's fair share, foreign = "
-    "their run belongs to another user. Absent at 0.",
+    "Rings that are not followed, by the numeric id of the user: budget = more than the user's fair share. "
+    "Absent at 0.",
     ("user", "reason"),
+)
+NAME_CLASH = Family(
+    "pyrometer_train_run_name_clash_info",
+    "gauge",
+    "1 where two jobs of one name (asked) report on the node at the same time: the later one is served as run.",
+    ("run", "attempt", "asked"),
 )
 BATCHES_LEFT_OUT = Family(
     "pyrometer_train_batches_left_out_total",
@@ -163,7 +169,7 @@ CONSUMERS_LEFT_OUT = Family(
     (),
 )
 FAMILIES = (
-    RINGS_LEFT_OUT, BATCHES_LEFT_OUT, CONSUMERS_LEFT_OUT, STEPS, STEP_SECONDS, TOKENS, FLOPS, PART_SECONDS,
+    RINGS_LEFT_OUT, NAME_CLASH, BATCHES_LEFT_OUT, CONSUMERS_LEFT_OUT, STEPS, STEP_SECONDS, TOKENS, FLOPS, PART_SECONDS,
     LAST_STEP, LAST_STEP_NUMBER, CURRENT_PART, LONGEST_TICK, RANK_UP, RANK_END, RANK_EXIT, RANK_START,
     GC_PAUSES, GC_PAUSE_SECONDS, LAST_GC_STEP, RANK_INFO, RUN_INFO, PEAK_FLOPS, PEAK_UNKNOWN, GPUS_UNKNOWN,
     MFU_UNKNOWN, MFU_SUSPECT, EXPECTED_MFU,

@@ -1,4 +1,4 @@
-"""Whether a run's MFU is known and believable, and if not, why."""
+"""Judge whether a run's MFU is known and believable, and if not, why."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ class MfuCheck:
 
     @property
     def suspect(self) -> bool:
-        """Whether the last batches in a row are beyond SUSPECT_MFU."""
+        """True while the last batches in a row are beyond SUSPECT_MFU."""
         return self.suspect_in_a_row >= _SUSPECT_IN_A_ROW
 
     @property
     def refused(self) -> bool:
-        """Whether one of the last batches was beyond IMPOSSIBLE_MFU."""
+        """True while one of the last batches was beyond IMPOSSIBLE_MFU."""
         return self.judged - self.last_refused < _REMEMBERED
 
 

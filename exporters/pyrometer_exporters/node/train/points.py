@@ -34,6 +34,8 @@ MAX_POINTS_OF_ALL_RUNS = 20_000
 MAX_RINGS_PER_CURSOR = 16
 # Origins of points (ring and tags) that one run's buffer tells apart.
 MAX_ORIGINS = 4_096
+# Metrics of the job's own, over all rings of a run and attempt; each is a series.
+MAX_METRICS = 16
 # Prometheus takes nothing that is further ahead of its clock.
 AHEAD_SECONDS = 600.0
 
@@ -81,15 +83,21 @@ class Point:
     steps: int | None = None
     reported_mfu: float | None = None
     reported_flops_per_second: float | None = None
+    metrics: tuple[tuple[str, float], ...] = ()
 
     def columns(self) -> Iterator[tuple[str, float]]:
-        """Yield the values of this batch by the name of their series; a tag is ``tag:checkpoint`` with value 1."""
+        """Yield the values of this batch by the name of their series.
+
+        A tag is ``tag:checkpoint`` with value 1, a metric of the job's own ``value:lr``.
+        """
         for name in COLUMNS:
             value = getattr(self, name)
             if value is not None:
                 yield name, value
         for tag in self.tags:
             yield f"tag:{tag}", 1.0
+        for name, value in self.metrics:
+            yield f"value:{name}", value
 
 
 @dataclass(frozen=True)
@@ -147,6 +155,10 @@ Cursors = dict[str, dict[RunKey, Cursor]]
 """By consumer and run."""
 
 
+_Origin = tuple[str, tuple[str, ...], tuple[str, ...]]
+"""Ring, tags, and names of metrics, of which there are few."""
+
+
 class PointBuffer:
     """The newest MAX_POINTS points in order of time, packed to bytes.
 
@@ -155,12 +167,12 @@ class PointBuffer:
 
     def __init__(self) -> None:
         self._packed: deque[bytes] = deque(maxlen=MAX_POINTS)
-        self._origins: list[tuple[str, tuple[str, ...]]] = []  # ring and tags, of which there are few
-        self._numbers: dict[tuple[str, tuple[str, ...]], int] = {}
+        self._origins: list[_Origin] = []
+        self._numbers: dict[_Origin, int] = {}
 
     def append(self, point: Point) -> None:
         """Append the newest point."""
-        origin = (point.ring, point.tags)
+        origin = (point.ring, point.tags, tuple([name for name, _ in point.metrics]))
         if len(self._origins) >= MAX_ORIGINS and origin not in self._numbers:
             self._packed.clear()
             self._origins.clear()
@@ -171,7 +183,7 @@ class PointBuffer:
         values = [getattr(point, name) for name in _OPTIONAL]
         known = sum([1 << bit for bit, value in enumerate(values) if value is not None])
         head = _HEAD.pack(point.timestamp, point.sequence, point.step, point.seconds, number, known)
-        numbers = [value for value in values if value is not None]
+        numbers = [value for value in values if value is not None] + [value for _, value in point.metrics]
         self._packed.append(head + struct.pack(f"<{len(numbers)}d", *numbers))
 
     def forget(self, until: float) -> None:
@@ -204,12 +216,13 @@ class PointBuffer:
 
     def _point(self, packed: bytes) -> Point:
         timestamp, sequence, step, seconds, number, known = _HEAD.unpack_from(packed)
-        numbers = iter(struct.unpack_from(f"<{known.bit_count()}d", packed, _HEAD.size))
+        ring, tags, names = self._origins[number]
+        numbers = iter(struct.unpack_from(f"<{known.bit_count() + len(names)}d", packed, _HEAD.size))
         values = {name: next(numbers) for bit, name in enumerate(_OPTIONAL) if known >> bit & 1}
         values |= {name: int(value) for name, value in values.items() if name == "steps"}
-        ring, tags = self._origins[number]
+        metrics = tuple(zip(names, numbers, strict=True))
         return Point(**{**_UNKNOWN, **values}, timestamp=timestamp, sequence=sequence, step=int(step),
-                     seconds=seconds, ring=ring, tags=tags)  # fmt: skip
+                     seconds=seconds, ring=ring, tags=tags, metrics=metrics)  # fmt: skip
 
 
 @dataclass
@@ -219,8 +232,11 @@ class _Series:
     newest: int = 0
     latest: dict[str, Point] = field(default_factory=dict)
     added: dict[str, int] = field(default_factory=dict)  # by ring, the first record that was not added yet
+    metrics: set[str] = field(default_factory=set)
 
     def add(self, point: Point) -> None:
+        if point.metrics:
+            point = replace(point, metrics=tuple([one for one in point.metrics if self._has_place(one[0])]))
         self.newest = point.timestamp
         self.added[point.ring] = max(point.sequence + 1, self.added.pop(point.ring, 0))
         while len(self.added) > MAX_RINGS:
@@ -229,6 +245,11 @@ class _Series:
         for name, _ in point.columns():
             self.latest[name] = point
         self.points.forget(point.timestamp - KEEP_SECONDS * 1000)
+
+    def _has_place(self, metric: str) -> bool:
+        if metric not in self.metrics and len(self.metrics) < MAX_METRICS:
+            self.metrics.add(metric)
+        return metric in self.metrics
 
     def since(self, cursor: Cursor | None, oldest: float, limit: int) -> PendingPoints:
         if cursor is None:
