@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 
+from pyrometer_alerting.state.metrics import GAUGES as ALERTING_GAUGES
 from pyrometer_exporters import cluster, node
 from pyrometer_exporters.framework.collector import discover
-from pyrometer_alerting.state.metrics import GAUGES as ALERTING_GAUGES
 from pyrometer_exporters.framework.docs import OWN_FAMILIES
 from pyrometer_simulator.fleet.openmetrics import all_families, scrape, write_history
 from pyrometer_simulator.fleet.plan import EPOCH, Faults, Plan, planted, single_faults
