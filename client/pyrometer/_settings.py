@@ -9,7 +9,43 @@ from pyrometer import _environment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, TypedDict
+
+    class StartSettings(TypedDict, total=False):
+        """The settings of :func:`pyrometer.start`, but for the run's name, one by one for type checkers."""
+
+        flops_per_token: float | None
+        tokens_per_step: int | None
+        peak_flops: float | None
+        expected_mfu: float | None
+        model: str
+        convention: str
+        dtype: str
+        gpu_model: str | None
+        rank: int | None
+        local_rank: int | None
+        world_size: int | None
+        attempt: int | None
+        stage: str
+        replica: str
+        global_batch_size: int | None
+        micro_batch_size: int | None
+        sequence_length: int | None
+        recompute: str
+        job_id: str | None
+        gpu: str | None
+        uuid: str | None
+        first_step: int
+        warmup_steps: int
+        rings: str | None
+        group: str | None
+        stacks: object
+
+    class RunSettings(StartSettings, total=False):
+        """The same with the run's name."""
+
+        run: str | None
+
 
 # The first steps compile, tune and fill caches; those who published their MFU leave out the first ten or so.
 WARMUP_STEPS = 10

@@ -27,13 +27,19 @@ def _ignore_unknown_settings(function: Callable[P, Run]) -> Callable[P, Run]:
     The signature, and with it every type checker, still refuses it.
     """
     code = function.__code__
+    positional = code.co_argcount
     known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
 
     def lenient(*arguments: P.args, **settings: P.kwargs) -> Run:
+        given, more = arguments[:positional], arguments[positional:]
+        for name in code.co_varnames[: len(given)]:
+            settings.pop(name, None)  # given twice
         unknown = [name for name in settings if name not in known]
         for name in unknown:
             del settings[name]
-        run = function(*arguments, **settings)
+        run = function(*given, **settings)  # type: ignore[arg-type]  # no more than it takes
+        if more:
+            _warn(settings.get("local_rank"), "settings are given by name; ignored: {0!r}", more)
         if unknown:
             _warn(settings.get("local_rank"), "unknown settings ignored: {0}", ", ".join(sorted(unknown)))
         return run
@@ -185,6 +191,7 @@ def _observe_first_steps(run: Run, description: dict[str, Any]) -> None:
     def say(line: str) -> None:
         _warn(description["local_rank"], "run {0}: {1}", description["run"], line)
 
+    run.say_through(say)
     try:
         run.observe(observer(run, description, say))
     except Exception:  # noqa: BLE001  the promise of this module

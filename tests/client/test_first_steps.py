@@ -1,4 +1,4 @@
-"""What the first steps tell: whether anybody reads the ring, and the GPU's name that ``start`` couldn't know."""
+"""First steps: whether anybody reads the ring, and the GPU's name that ``start`` couldn't know."""
 
 from __future__ import annotations
 

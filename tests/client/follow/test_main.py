@@ -17,7 +17,8 @@ import pytest
 
 from pyrometer.follow.log_ring import last_recorded_step
 from pyrometer.follow.main import main
-from pyrometer_exporters.node.train.points import Point, PointStore
+from pyrometer_exporters.node.train.point import Point
+from pyrometer_exporters.node.train.points import PointStore
 from pyrometer_exporters.node.train.rings import RingFile
 from pyrometer_exporters.node.train.tracker import Rank, Tracker, to_point
 from pyrometer_kit.clock import SystemClock

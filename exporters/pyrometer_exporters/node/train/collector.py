@@ -235,6 +235,9 @@ def rank_samples(rank: Rank, now: float, offset: float) -> Iterator[Sample]:
     for part, nanoseconds in zip(PARTS, header.part_totals, strict=True):
         if nanoseconds:
             yield new_sample(PART_SECONDS, (*labels, part), nanoseconds / 1e9)
+    for number, nanoseconds in enumerate(header.named_part_totals):
+        if nanoseconds and (name := rank.file.part_name(len(PARTS) + number)):
+            yield new_sample(PART_SECONDS, (*labels, name), nanoseconds / 1e9)
     if not header.closed:
         yield new_sample(RANK_UP, labels, rank.ended_at is None)
         yield from _position(rank, labels, now, offset)

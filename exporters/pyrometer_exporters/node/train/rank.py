@@ -62,8 +62,8 @@ class Rank:
     def position(self) -> tuple[str, int]:
         """Return the part that the rank is in now, and since when; after a part, the rest of the step begins."""
         header = self.header
-        if 0 < header.part <= len(ring.PARTS):
-            return ring.PARTS[header.part - 1], header.part_started
+        if header.part > 0 and (name := self.file.part_name(header.part - 1)):
+            return name, header.part_started
         if header.step_started > self.last_end:
             return "step", max(header.step_started, header.part_started)
         ticks = _BETWEEN_TICKS.get(header.ticking) if self.last_end else None

@@ -18,7 +18,11 @@ from typing import Any, NamedTuple
 from pyrometer import ring
 from pyrometer_exporters.node.train.description import MAX_NUMBER, BadRingError, Meta, padded_text, parse_meta
 
-_HEADER = struct.Struct(f"<{ring.FLOPS_EXTRA_SLOT}qd{ring.LONGEST_TICK_SLOT - ring.FLOPS_EXTRA_SLOT}q")
+_HEADER = struct.Struct(
+    f"<{ring.FLOPS_EXTRA_SLOT}qd{ring.LONGEST_TICK_SLOT - ring.FLOPS_EXTRA_SLOT}q"
+    f"{8 * (ring.NAMED_PART_TOTALS_SLOT - ring.LONGEST_TICK_SLOT - 1)}x{ring.MAX_NAMED_PARTS}q"
+)
+_VALUES = struct.Struct(f"<{ring.MAX_METRICS}d")
 _COUNT = struct.Struct("<q")
 # By the ring's magic number: its version's record.
 _RECORDS = {
@@ -54,6 +58,7 @@ class Header:
     steps_extra: int
     ticking: int
     longest_tick: int
+    named_part_totals: tuple[int, ...]
 
     @property
     def steps(self) -> int:
@@ -79,6 +84,7 @@ class Record(NamedTuple):
     step: int | None = None
     reported_flops: float | None = None
     reported_mfu: float | None = None
+    metrics: tuple[tuple[str, float], ...] = ()
 
 
 class RingFile:
@@ -89,6 +95,7 @@ class RingFile:
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         self.path = path
         self._last: tuple[bytes, Header] | None = None
+        self._names: dict[int, str] = {}
         self.uid = -1
         """The user who owns the file."""
         self.identity = (0, 0)
@@ -146,6 +153,7 @@ class RingFile:
             steps_extra=slots[ring.STEPS_EXTRA_SLOT],
             ticking=slots[ring.TICKING_SLOT],
             longest_tick=slots[ring.LONGEST_TICK_SLOT],
+            named_part_totals=slots[ring.LONGEST_TICK_SLOT + 1 :],
         )
 
     def records(self, first: int, count: int) -> Iterator[Record]:
@@ -164,7 +172,7 @@ class RingFile:
                 number = start + index
                 # The sequence test also covers processors that make the count visible before the record.
                 if number > oldest_whole and slots[ring.SEQUENCE] == number + 1:
-                    yield _record(slots)
+                    yield self._with_metrics(_record(slots), slots)
 
     def last_words(self) -> str:
         """Return how the process ended as far as Python knew; empty where an older client wrote the ring.
@@ -174,6 +182,17 @@ class RingFile:
             BadRingError: it is cut short.
         """
         return padded_text(self._read(8 * ring.EXIT_SLOT, ring.EXIT_BYTES))
+
+    def part_name(self, number: int) -> str:
+        """Return the name of a part by its number in the header; empty where there is none.
+
+        Raises:
+            OSError: the file can't be read.
+            BadRingError: it is cut short.
+        """
+        if 0 <= number < len(ring.PARTS):
+            return ring.PARTS[number]
+        return self._name(ring.PART_NAMES_SLOT, number - len(ring.PARTS), ring.MAX_NAMED_PARTS)
 
     def gpu_model(self) -> str:
         """Return the GPU's name that the rank learned at its first step; empty where it knows none.
@@ -192,8 +211,7 @@ class RingFile:
             BadRingError: it is cut short.
         """
         (mark,) = _COUNT.unpack(self._read(8 * ring.EXIT_PART_SLOT, _COUNT.size))
-        number = (mark & 0xFF) - 1
-        return ring.PARTS[number] if mark >> 8 == self.header().count + 1 and 0 <= number < len(ring.PARTS) else ""
+        return self.part_name((mark & 0xFF) - 1) if mark >> 8 == self.header().count + 1 else ""
 
     def alive(self) -> bool:
         """Return whether the rank's process still holds its lock; it loses it by any kind of end, SIGKILL included."""
@@ -210,6 +228,30 @@ class RingFile:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+    def _name(self, first: int, number: int, count: int) -> str:
+        """Return a name that the job chose; one that was read stays as it is."""
+        if not 0 <= number < count or not self._has_names:
+            return ""
+        slot = first + number * ring.NAME_BYTES // 8
+        found = self._names.get(slot)
+        if not found:
+            found = self._names[slot] = padded_text(self._read(8 * slot, ring.NAME_BYTES))
+        return found
+
+    def _with_metrics(self, record: Record, slots: tuple[Any, ...]) -> Record:
+        if not record.flags & ring.FLAG_METRICS or len(slots) <= ring.METRICS:
+            return record
+        place = ring.VALUES_OFFSET + record.sequence % ring.CAPACITY * _VALUES.size
+        values = _VALUES.unpack(self._read(place, _VALUES.size))
+        (now,) = _COUNT.unpack(self._read(8 * ring.COUNT_SLOT, _COUNT.size))
+        if now - ring.CAPACITY >= record.sequence:  # meanwhile another step writes there
+            return record
+        bits = slots[ring.METRICS]
+        names = [
+            self._name(ring.METRIC_NAMES_SLOT, n, len(values)) if bits >> n & 1 else "" for n in range(len(values))
+        ]
+        return record._replace(metrics=tuple([pair for pair in zip(names, values, strict=True) if pair[0]]))
 
     def _show_reading(self) -> None:
         """Hold a lock by which the rank sees that its ring is read, and by whom, until the file is closed.
@@ -237,10 +279,11 @@ class RingFile:
             raise BadRingError(msg)
         self.uid, self.identity = status.st_uid, (status.st_dev, status.st_ino)
         magic, _created, self.pid, length = struct.unpack("<4q", self._read(0, 32))
-        if magic not in _RECORDS or not 0 < length <= ring.META_BYTES:
+        if magic not in _RECORDS or not 0 < length <= ring.HEADER_BYTES - ring.META_OFFSET:
             msg = f"{self.path} is not a ring of version 1 or 2: update the exporter to the client's version"
             raise BadRingError(msg)
         self._record = _RECORDS[magic]
+        self._has_names = length <= ring.META_BYTES
         return parse_meta(self.path, self._read(ring.META_OFFSET, length))
 
 
