@@ -13,6 +13,7 @@ import os
 import sys
 
 from pyrometer._hooks import never_raises
+from pyrometer._model_flops import flops_per_token
 from pyrometer._trainer_loop import TrainerLoop
 
 TYPE_CHECKING = False
@@ -29,7 +30,9 @@ def callback(**settings: Unpack[RunSettings]) -> Any:
 
     The run's name, ranks, batch sizes, dtype and recomputation default to the training arguments. Tokens per step need
     ``sequence_length`` (or ``tokens_per_step``), or ``include_num_input_tokens_seen`` in the training arguments. FLOPs
-    per token default to 6 x the parameters without embeddings (convention ``hf``). The loss is the one that the trainer
+    per token default to 6 x the parameters without embeddings (convention ``hf``), of experts those that a token uses,
+    and 4 x those that are frozen under an adapter; with ``convention="megatron"`` or another and ``sequence_length``
+    they are counted from the model's config, sliding windows included. The loss is the one that the trainer
     logs: with ``logging_steps=10`` every tenth step has one, the mean of the ten.
 
     Args:
@@ -69,6 +72,7 @@ class _Hooks:
     def on_train_begin(self, args: Any, state: Any, _control: Any, model: Any = None, **_: Any) -> None:
         """Start the run, perhaps from a checkpoint."""
         defaults = _trainer_settings(args, state, model)
+        defaults |= _flops_settings(model, self._settings)
         length = self._settings.get("sequence_length")
         if length:
             defaults["tokens_per_step"] = defaults["global_batch_size"] * int(length)
@@ -179,8 +183,15 @@ def _trainer_settings(args: Any, state: Any, model: Any) -> dict[str, Any]:
         "first_step": state.global_step,
         "model": str(getattr(getattr(model, "config", None), "name_or_path", "") or type(model).__name__),
     }
-    count = getattr(model, "num_parameters", None)
-    if count is not None:
-        settings["flops_per_token"] = 6.0 * count(exclude_embeddings=True)
-        settings["convention"] = "hf"
     return settings
+
+
+def _flops_settings(model: Any, settings: RunSettings) -> dict[str, Any]:
+    """Return the FLOPs per token and their convention; nothing where they can't be counted."""
+    if model is None or settings.get("flops_per_token") is not None:
+        return {}
+    try:
+        counted = flops_per_token(model, settings.get("sequence_length"), settings.get("convention", ""))
+    except Exception:  # noqa: BLE001  a model of another kind, a shape that isn't known: no MFU, and it says why
+        return {}
+    return {} if counted is None else dict(zip(("flops_per_token", "convention"), counted, strict=True))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyrometer_dashboards import palette, proof
-from pyrometer_dashboards.grafana_defaults import NO_DATA_MAPPING
+from pyrometer_dashboards.grafana_defaults import NO_DATA_MAPPING, absent_mapping
 from pyrometer_dashboards.model import Json, Override, Panel, Query, Reading
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ CELLS: Json = {
 # Lines whose names are not known beforehand, each in the colour of its worst value: Grafana's own palette would give
 # the colours of trouble to healthy lines.
 BY_WORST: Json = {"mode": "thresholds", "seriesBy": "max"}
+# A column that only links use. Grafana 12 reads the first, Grafana 11 the second.
+HIDDEN: Json = {"custom.hideFrom": {"legend": False, "tooltip": False, "viz": True}, "custom.hidden": True}
 ROW_NAME: Json = {"custom.cellOptions": {"type": "auto"}, "unit": "string"}
 
 
@@ -173,7 +175,8 @@ def table(
     value: dict[str, Any] = {"unit": unit} | ({} if decimals is None else {"decimals": decimals})
     # A cell without its label is not an empty answer, which is what noValue describes.
     numbers = [
-        Override(heading, value if name.startswith("Value") else {"noValue": "-"}) for name, heading in columns.items()
+        Override(heading, value if name.startswith("Value") else {"noValue": NO_NAME, "mappings": [_BLANK]})
+        for name, heading in columns.items()
     ]
     return Panel(
         title,
@@ -191,6 +194,11 @@ def table(
         span=span,
         height=height,
     )
+
+
+# A cell without its label: a word would look like a part, and lead nowhere.
+NO_NAME = "\u00a0"
+_BLANK = absent_mapping(NO_NAME)
 
 
 def _saying(words: str, settings: Mapping[str, Any]) -> Json:

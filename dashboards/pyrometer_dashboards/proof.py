@@ -31,6 +31,10 @@ INSPECTOR = f"comm:pyrometer_nccl_bus_bandwidth:per_best1d{{{CLUSTER}}}"
 # The heartbeat is an alert: where it fires, alerts are evaluated. It has no cluster.
 ALERTS = f'{TARGETS} and on () ALERTS{{alertname="Watchdog"}}'
 
+# The alerting service is scraped, and alerts reach it: its heartbeat comes each minute.
+ALERTING = "pyrometer_alerting_watchdog_last_seen_timestamp_seconds"
+INCIDENTS = f"({ALERTING} > time() - 300)"
+
 
 class Healthy(NamedTuple):
     """The words of a panel that found nothing, and the query whose answer proves that somebody looked."""

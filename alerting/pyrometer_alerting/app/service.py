@@ -28,6 +28,7 @@ from pyrometer_alerting.model.text import duration
 from pyrometer_alerting.render import document, page, runbooks
 from pyrometer_alerting.render.messages import Style, ThreadReplies, build
 from pyrometer_alerting.sources.alertmanager import Alertmanager
+from pyrometer_alerting.state.incident_metrics import incident_gauges
 from pyrometer_alerting.state.metrics import Metrics
 from pyrometer_alerting.state.outbox import Operation
 from pyrometer_alerting.state.store import KEPT_RESOLVED_SECONDS, Store, StoreError, Transaction
@@ -68,8 +69,9 @@ class Service:
         reload: Callable[[], tuple[Routing, frozenset[str]]] = lambda: (Routing(), frozenset()),
         app_token: str = "",
         digests: Digests | None = None,
+        page_url: str = "",
     ) -> None:
-        self.metrics = Metrics()
+        self.metrics, self._page_url = Metrics(), page_url
         self._store, self._style, self._clock, self._tokens = store, style, clock, tokens
         replies = ThreadReplies(style)
         self.courier = Courier(store, slack, channel, style=style, clock=clock, metrics=self.metrics)
@@ -310,18 +312,23 @@ class Service:
             with self._store.snapshot() as tx:
                 depth, oldest, dead = tx.outbox.depth()
                 firing, watchdog = tx.firing_count(), tx.fact(WATCHDOG_FACT)
+                incidents = tx.recent_incidents(float("inf"))
         except StoreError:
             return reloaded
         age = self._clock.wall() - oldest if oldest is not None else 0.0
-        gauges = reloaded | {
-            "pyrometer_alerting_incidents_open": {(("severity", name),): count for name, count in firing.items()},
-            "pyrometer_alerting_outbox_depth": {(): depth},
-            "pyrometer_alerting_outbox_oldest_age_seconds": {(): max(age, 0.0)},
-            "pyrometer_alerting_outbox_dead": {(): dead},
-            "pyrometer_alerting_slack_blocked": {
-                (("reason", self.courier.blocked),): 1.0 if self.courier.blocked else 0.0
-            },
-        }
+        gauges = (
+            reloaded
+            | incident_gauges(incidents, self._page_url)
+            | {
+                "pyrometer_alerting_incidents_open": {(("severity", name),): count for name, count in firing.items()},
+                "pyrometer_alerting_outbox_depth": {(): depth},
+                "pyrometer_alerting_outbox_oldest_age_seconds": {(): max(age, 0.0)},
+                "pyrometer_alerting_outbox_dead": {(): dead},
+                "pyrometer_alerting_slack_blocked": {
+                    (("reason", self.courier.blocked),): 1.0 if self.courier.blocked else 0.0
+                },
+            }
+        )
         if self._listener is not None:
             gauges["pyrometer_alerting_socket_mode_connected"] = {(): float(self._listener.connected)}
         if parked := self.courier.parked:

@@ -23,10 +23,11 @@ _CACHE = "max-age=300"  # they change with the version alone
 
 
 def pages() -> dict[str, Callable[[], Response]]:
-    """Return the page of each path: all runbooks' names, and the two documents that have them."""
+    """Return the page of each path: all runbooks' names, the two documents that have them, and each alert's own."""
     found: dict[str, Callable[[], Response]] = {BASE: _index, f"{BASE}/": _index}
     for name in PAGES:
         found[f"{BASE}/docs/{name}"] = partial(_runbooks, name)
+        found |= {f"{BASE}/{heading}": partial(_single, name, heading) for heading in names(name)}
     return found
 
 
@@ -76,6 +77,13 @@ def _link(name: str, heading: str) -> str:
 
 def _runbooks(name: str) -> Response:
     return _page("Runbooks", "".join(_sections(to_html(source(name)))))
+
+
+def _single(name: str, heading: str) -> Response:
+    """Return one alert's runbook, at an address that needs nothing but its name."""
+    start = f'<article id="{_anchor(heading)}">'
+    found = [each for each in _sections(to_html(source(name))) if each.startswith(start)]
+    return _page(heading, "".join(found))
 
 
 def _sections(text: str) -> Iterator[str]:

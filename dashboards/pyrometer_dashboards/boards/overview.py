@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pyrometer_dashboards import collective_panels, fleet_panels, palette, panels, proof, run_panels
+from pyrometer_dashboards import collective_panels, fleet_panels, incident_panels, palette, panels, proof, run_panels
 from pyrometer_dashboards.common import (
+    ALERTING,
     ALERTS,
     CLUSTER,
     CLUSTERS,
@@ -43,25 +44,16 @@ def board() -> Board:
         tags=["on-call"],
         time_from="now-3h",
         refresh="30s",
-        variables=[CLUSTERS, _RUNS],
-        annotations=MARKS,
+        variables=[CLUSTERS, _RUNS, ALERTING],
+        annotations=[replace(mark, switch=False) for mark in MARKS],
         rows=[
-            Row(
-                [
-                    _last_step(),
-                    _step_rate(),
-                    _goodput(),
-                    _mfu(),
-                    run_panels.waited_for("Straggler", _RUN, span=3),
-                    _throttled(),
-                    _faults(),
-                    _spares(),
-                    _freshness(),
-                ],
-                height=4,
-            ),
-            Row([fleet_panels.runs(), _mfu_over_time()], height=8),
+            # The first screen of a laptop: is a run sick, who is to blame, what is being done.
+            Row([fleet_panels.verdict(), _straggler(), _mfu(), _faults(), _freshness()], height=3),
+            Row([fleet_panels.runs()], height=6),
+            Row([incident_panels.incidents()], height=7),
+            Row([_goodput(), _throttled(), _step_rate(), _last_step(), _spares()], height=4),
             Row([_worst_gpus(), _missing(), _links()], height=8),
+            Row([_mfu_over_time(), _steps()], height=8),
             Row(
                 [
                     collective_panels.standing_jobs(),
@@ -70,9 +62,13 @@ def board() -> Board:
                 ],
                 height=5,
             ),
-            Row([fleet_panels.temperature(), fleet_panels.clock(), fleet_panels.throttling(), _steps()], height=7),
+            Row([fleet_panels.temperature(), fleet_panels.clock(), fleet_panels.throttling()], height=7),
         ],
     )
+
+
+def _straggler() -> Panel:
+    return run_panels.waited_for("Straggler", _RUN, span=6)
 
 
 def _last_step() -> Panel:
@@ -88,7 +84,7 @@ def _last_step() -> Panel:
         steps=[(None, palette.QUIET), (60, palette.WATCH), (300, palette.WORST)],
         name="{{run}}",
         link=RUN_OF_SERIES,
-        span=3,
+        span=5,
     )
 
 
@@ -109,7 +105,7 @@ def _step_rate() -> Panel:
         steps=[(None, palette.WORST), (0.0001, palette.QUIET)],
         name="{{run}}",
         link=RUN_OF_SERIES,
-        span=2,
+        span=5,
     )
 
 
@@ -129,7 +125,7 @@ def _goodput() -> Panel:
         steps=[(None, palette.WORST), (0.7, palette.BAD), (0.9, palette.QUIET)],
         name="{{run}}, 24 h",
         link=("Open reliability", link(RELIABILITY)),
-        span=3,
+        span=5,
     )
 
 
@@ -146,7 +142,7 @@ def _spares() -> Panel:
         unit="locale",
         steps=[(None, palette.WATCH), (1, palette.QUIET)],
         name="nodes idle",
-        span=2,
+        span=4,
     )
 
 
@@ -169,7 +165,7 @@ def _mfu() -> Panel:
         steps=panels.KEPT,
         name="{{run}}",
         link=RUN_OF_SERIES,
-        span=3,
+        span=4,
     )
 
 
@@ -192,7 +188,7 @@ def _faults() -> Panel:
         steps=[(None, palette.QUIET), (1, palette.WORST)],
         link=("Open the alerts", link(ALERTS)),
         name="severity",
-        span=3,
+        span=4,
     )
     warning = Override("warning", panels.thresholds([(None, palette.QUIET), (1, palette.BAD)]))
     return replace(shown, queries=[firing("critical"), firing("warning")], overrides=[warning])
@@ -203,7 +199,7 @@ def _throttled() -> Panel:
         "Throttled",
         "Open Throttling: it names them all, and the reason.",
         ("Open throttling", link(THROTTLING)),
-        span=3,
+        span=5,
     )
 
 
@@ -225,7 +221,7 @@ def _freshness() -> Panel:
         steps=[(None, palette.WORST), (0.98, palette.BAD), (0.9999, palette.QUIET)],
         name="{{who}}",
         link=("Open stack health", link(STACK_HEALTH)),
-        span=2,
+        span=4,
     )
 
 
@@ -264,7 +260,7 @@ def _mfu_over_time() -> Panel:
                 "byRegexp",
             ),
         ],
-        span=12,
+        span=14,
     )
 
 
@@ -281,7 +277,7 @@ def _steps() -> Panel:
         limits=(0, None),
         links=[RUN_OF_SERIES],
         overrides=panels.named(),
-        span=6,
+        span=10,
     )
 
 

@@ -10,8 +10,8 @@ from pyrometer_dashboards.lint.finding import Finding, Json, LintContext, panels
 Sample = tuple[Mapping[str, str], float]
 
 _CLAIM = re.compile(
-    r"\b(none|nobody|nothing|nowhere|never|not firing|no failures?|no errors?|all \w+|every \w+|ok|fine|healthy|"
-    r"quiet|steady)\b(?! data)"
+    r"\b(none|nobody|nothing|nowhere|never|not firing|no failures?|no errors?|no loss|no open \w+|all \w+|"
+    r"every \w+|ok|fine|healthy|quiet|steady)\b(?! data)"
 )
 
 

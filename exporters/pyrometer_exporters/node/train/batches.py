@@ -43,7 +43,8 @@ TAG = Family(
 STEPS = Family(
     "pyrometer_train_batch_steps",
     "gauge",
-    "How many steps a point is the mean of, timestamped: a log may have a line for ten. Absent where the job reports.",
+    "How many steps a point is the mean of, timestamped: a log may have a line for ten, and a job that makes more "
+    "steps than a reply holds is served means. Absent where it is one step of a job that reports.",
     _RUN,
 )
 REPORTED_MFU = Family(
