@@ -57,6 +57,7 @@ $(STAMP): pyproject.toml constraints.txt VERSION $(PARTS:%=%/pyproject.toml)
 		|| { echo "make: $(PYTHON) has no venv module: apt-get install python3-venv" >&2; exit 2; }
 	@$(PYTHON) -c 'import os, sys; sys.exit(os.path.expanduser("~") == "~")' \
 		|| { echo "make: this user has no home folder, which pip needs: set HOME to a folder of yours" >&2; exit 2; }
+	@[ ! -L .venv ] || { echo "make: .venv is a link, and what it leads to would be cleared: remove the link" >&2; exit 2; }
 	@echo ">> creating .venv and installing pyrometer with its development tools (a few minutes the first time)"
 	@$(PYTHON) -m venv $(CLEAR) .venv
 	@set -o pipefail; { $(BIN)/python $(PIP) install --constraint constraints.txt 'pip>=25.1' \
@@ -177,6 +178,8 @@ reference: $(STAMP)
 	@$(BIN)/python tools/reference.py commands docs/reference/commands.md
 	@$(BIN)/python tools/reference.py alerts docs/reference/alerts.md
 	@$(BIN)/python tools/reference.py checks docs/reference/checks.md
+	@$(BIN)/python tools/reference.py peaks docs/reference/peaks.md
+	@$(BIN)/python tools/flops_figures.py docs/reference/flops.md
 	@$(BIN)/pyrometer-dashboards build dashboards/json
 	@$(BIN)/python benchmarks/on_gpu.py --page docs/on-a-gpu.md
 

@@ -112,3 +112,13 @@ def test_an_interrupt_ends_both_and_lets_them_clean_up(checkout: Path) -> None:
         made.communicate(timeout=60)
     assert made.returncode != 0
     assert sorted(path.name for path in checkout.glob("*.cleaned")) == ["scenario.cleaned", "tests.cleaned"]
+
+
+def test_an_environment_of_another_checkout_is_not_cleared_through_a_link(checkout: Path, tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    (checkout / ".venv").rename(theirs)
+    (checkout / ".venv").symlink_to(theirs)
+    kept = sorted(theirs.rglob("*"))
+    (checkout / "VERSION").touch()
+    made = subprocess.run(["make", "setup"], cwd=checkout, capture_output=True, text=True, check=False)
+    assert (made.returncode, "link" in made.stderr, sorted(theirs.rglob("*"))) == (2, True, kept)

@@ -1,8 +1,9 @@
-"""Write the manual's reference of commands, alerts and checks from the code: ``make docs``.
+"""Write the manual's reference of commands, alerts, checks and peaks from the code: ``make docs``.
 
     python tools/reference.py commands docs/reference/commands.md
     python tools/reference.py alerts docs/reference/alerts.md
     python tools/reference.py checks docs/reference/checks.md
+    python tools/reference.py peaks docs/reference/peaks.md
 
 Each command is started up to the moment at which it would parse its arguments, and its parser is read there. So a flag
 is listed exactly if the command takes it, wherever its parser is built.
@@ -23,6 +24,7 @@ import yaml
 
 from pyrometer_exporters.node.checks.check import Check, discover
 from pyrometer_exporters.node.checks.config import EXPECTATIONS
+from pyrometer_exporters.node.train.peak_table import PEAKS, Peak
 
 ROOT = Path(__file__).resolve().parents[1]
 # Commands that hand some first words to a parser of their own.
@@ -65,6 +67,20 @@ Generated from the checks' own definitions: change those, then run `make docs`. 
 Critical: a job would fail or be slow on this node. Warning: to be looked at. Anchor: whose practice in the field it is.
 Thresholds and switches are those of `checks` in the configuration.
 
+"""
+PEAKS_HEAD = """\
+# Peaks
+
+Generated from `exporters/pyrometer_exporters/node/train/peak_table.py`: change that, then run `make docs`.
+
+Peak dense TFLOP/s of one GPU, by its exact name as `nvidia-smi -L` and torch print it, with fp32 accumulation; never
+the figures with sparsity, which are twice as high. A GPU or type that isn't listed has no peak: its runs have FLOP/s
+but no MFU, unless they give `peak_flops=`. GeForce cards aren't listed, nor vGPU and MIG names, nor boards made for one
+customer whose peak nobody states.
+`pyrometer-doctor` names GPUs whose power limit or clocks keep them from their peak.
+
+| GPU | BF16 | FP16 | TF32 | FP8 | FP4 | source |
+|---|---|---|---|---|---|---|
 """
 EXPECT_HEAD = """\
 
@@ -240,7 +256,22 @@ def _check_row(check: Check) -> str:
     return f"| `{check.name}` | {' | '.join(map(_cell, cells))} |\n"
 
 
-PAGES: dict[str, Callable[[], str]] = {"commands": commands_page, "alerts": alerts_page, "checks": checks_page}
+def peaks_page() -> str:
+    """Return the table of all peaks as Markdown."""
+    return PEAKS_HEAD + "".join(f"| {name} | {_peak_row(peak)} |\n" for name, peak in PEAKS.items())
+
+
+def _peak_row(peak: Peak) -> str:
+    *numbers, source = peak
+    return " | ".join(["-" if number is None else f"{number:,g}" for number in numbers] + [str(source)])
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "commands": commands_page,
+    "alerts": alerts_page,
+    "checks": checks_page,
+    "peaks": peaks_page,
+}
 
 
 def main(arguments: Sequence[str]) -> int:

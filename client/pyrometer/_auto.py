@@ -12,14 +12,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from typing_extensions import Unpack
+
     from pyrometer._run import Run
+    from pyrometer._settings import StartSettings
 
 _OPTIMIZERS = "torch.optim.optimizer"
 # After as many steps of other optimizers in a row, the one that was counted is no longer in use.
 _MAX_OTHER_STEPS = 50
 
 
-def auto(run: str = "unnamed", **settings: Any) -> Run:
+def auto(run: str | None = None, *unexpected: object, **settings: Unpack[StartSettings]) -> Run:
     """Report every step of PyTorch's optimizer, with no change to the loop. Never raises.
 
     A step lasts from one ``optimizer.step()`` to the next, so accumulated gradients count as one; of several optimizers
@@ -31,12 +34,13 @@ def auto(run: str = "unnamed", **settings: Any) -> Run:
 
     Args:
         run: Name of the run.
+        unexpected: Nothing; reported.
         settings: Those of :func:`pyrometer.start`; an unknown one is reported and ignored.
 
     Returns:
         The run, which needs no further call.
     """
-    started = start(run, **settings)
+    started = start(run, *unexpected, **settings)
     hook = _OptimizerHook(started)
 
     def register(module: Any) -> None:
@@ -49,11 +53,11 @@ def auto(run: str = "unnamed", **settings: Any) -> Run:
 def watch(
     target: Any,
     name: str,
-    run: str = "unnamed",
+    run: str | None = None,
     *,
     counter: str = "",
     loss: Callable[[Any], Any] | None = None,
-    **settings: Any,
+    **settings: Unpack[StartSettings],
 ) -> Run:
     """Report every call of ``target.name`` as a step, by replacing it with a function that counts. Never raises.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 # In order of trust: torchrun (and Kubernetes' training operators), Slurm, Open MPI, PMI (MPICH, Intel MPI), and the
 # pods of an indexed Job in Kubernetes.
@@ -12,6 +12,12 @@ _RANK = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "JOB_COMPLE
 _LOCAL_RANK = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
 _WORLD_SIZE = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 _JOB_ID = ("SLURM_JOB_ID", "TORCHELASTIC_RUN_ID", "JOB_NAME")
+# Slurm's names of jobs that were given none: salloc, sbatch --wrap, sbatch from standard input, srun of a program.
+_UNTOLD = frozenset(("interactive", "wrap", "sbatch", "bash", "sh", "zsh", "python", "python3", "torchrun"))
+# Kubeflow's names of the replicas of a PyTorchJob or an MPIJob, before their number.
+_REPLICAS = frozenset(("master", "worker", "launcher", "chief"))
+# The random part of a pod's name: k8s.io/apimachinery pkg/util/rand, alphanums; five letters in names.go.
+_POD_LETTERS, _POD_LENGTH = frozenset("bcdfghjklmnpqrstvwxz2456789"), 5
 # torchrun's restarts within one start of the job; nobody allows a thousand.
 _RESTARTS_PER_REQUEUE = 1000
 
@@ -29,6 +35,27 @@ def local_rank(environ: Mapping[str, str]) -> int:
 def world_size(environ: Mapping[str, str]) -> int:
     """Return the number of ranks, 1 where no launcher sets it."""
     return max(1, _first_integer(environ, _WORLD_SIZE, 1))
+
+
+def run_name(environ: Mapping[str, str], arguments: Sequence[str]) -> str:
+    """Return the run's name, the same on all ranks and over restarts: of the job in Slurm or Kubernetes, or the script.
+
+    Slurm names an interactive job, or one wrapped from the command line, after the shell; the script says more. The
+    tasks of a job array share their name, so their number is added. Kubernetes has no variable for the job's name: it
+    is the pod's host name without the index or the random part at its end.
+    """
+    if environ.get("PYROMETER_RUN"):
+        return environ["PYROMETER_RUN"]
+    script = _script(arguments)
+    slurm = environ.get("SLURM_JOB_NAME", "")
+    if slurm and (slurm not in _UNTOLD or not script):
+        task = environ.get("SLURM_ARRAY_TASK_ID", "")
+        return f"{slurm}-{task}" if task else slurm
+    if environ.get("KUBERNETES_SERVICE_HOST"):
+        job = environ.get("JOB_NAME") or _without_pod(environ.get("HOSTNAME", ""), environ)
+        if job:
+            return job
+    return script or "unnamed"
 
 
 def attempt(environ: Mapping[str, str]) -> int:
@@ -60,6 +87,24 @@ def gpu(environ: Mapping[str, str], local: int) -> tuple[str, str]:
     else:
         name = visible[local] if local < len(visible) else "" if visible else str(local)
     return ("", name) if name.startswith(("GPU-", "MIG-")) else (name, "")
+
+
+def _script(arguments: Sequence[str]) -> str:
+    folder, _, file = (arguments[0] if arguments else "").replace("\\", "/").rpartition("/")
+    name = file.removesuffix(".py")
+    if name == "__main__":  # python -m package
+        name = folder.rpartition("/")[2]
+    return "" if name in ("-c", "-m", "-") else name
+
+
+def _without_pod(host: str, environ: Mapping[str, str]) -> str:
+    """Return the name of the job that a pod ``llama-8b-worker-3``, ``llama-8b-3`` or ``llama-8b-x7k2p`` belongs to."""
+    name, _, last = host.rpartition("-")
+    if not name:
+        return host
+    if last.isdecimal() and (environ.get("JOB_COMPLETION_INDEX") == last or name.rpartition("-")[2] in _REPLICAS):
+        return name.rpartition("-")[0] if name.rpartition("-")[2] in _REPLICAS else name
+    return name if len(last) == _POD_LENGTH and set(last) <= _POD_LETTERS else host
 
 
 def _first_integer(environ: Mapping[str, str], names: tuple[str, ...], default: int) -> int:

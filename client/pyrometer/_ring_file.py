@@ -72,7 +72,7 @@ def _is_own(path: str, me: int) -> bool:
     return stat.S_ISDIR(found.st_mode) and found.st_uid == me
 
 
-def create_ring(folder: str, name: str, description: bytes) -> tuple[mmap.mmap, int, str]:
+def create_ring(folder: str, name: str, description: bytes, group: str = "") -> tuple[mmap.mmap, int, str]:
     """Make a ring and lock it for as long as this process lives.
 
     The lock ends with the process, however that ends: this is how the exporter tells a dead rank from a slow one,
@@ -82,12 +82,14 @@ def create_ring(folder: str, name: str, description: bytes) -> tuple[mmap.mmap, 
         folder: made, open to all users, where it is missing.
         name: of the file, without its suffix.
         description: the run's description, as JSON.
+        group: name or number of the only group that may read it; by default everybody on the node may.
 
     Returns:
         The mapping, the descriptor that holds the lock, and the path.
 
     Raises:
-        OSError: the folder can't be written or is full, or the description is too long.
+        OSError: the folder can't be written or is full, the description is too long, or the file can't be given to the
+            group.
     """
     if len(description) > ring.META_BYTES:
         msg = f"the run's description is {len(description)} bytes long; {ring.META_BYTES} fit"
@@ -99,7 +101,7 @@ def create_ring(folder: str, name: str, description: bytes) -> tuple[mmap.mmap, 
     try:
         # Writing to a page that a full /dev/shm can't provide is SIGBUS, the end of the job: take all pages now.
         os.posix_fallocate(fd, 0, ring.FILE_BYTES)
-        os.fchmod(fd, 0o644)  # whatever the umask, the exporter reads it
+        _set_readers(fd, group)
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         mapping = mmap.mmap(fd, ring.FILE_BYTES)
         _write_header(mapping, description)
@@ -109,6 +111,34 @@ def create_ring(folder: str, name: str, description: bytes) -> tuple[mmap.mmap, 
         _remove(hidden)
         raise
     return mapping, fd, path
+
+
+def _set_readers(fd: int, group: str) -> None:
+    """Set who may read a file, whatever the umask.
+
+    Raises:
+        OSError: no such group, or this user is not in it.
+    """
+    if group:
+        os.fchmod(fd, 0o640)
+        try:
+            os.fchown(fd, -1, _group_id(group))
+        except OSError as error:
+            msg = f"the ring can't be given to the group {group}: {error.strerror or error}"
+            raise OSError(msg) from None
+    else:
+        os.fchmod(fd, 0o644)
+
+
+def _group_id(group: str) -> int:
+    if group.isdecimal():
+        return int(group)
+    import grp  # noqa: PLC0415  needed by few
+
+    try:
+        return grp.getgrnam(group).gr_gid
+    except KeyError:
+        raise OSError("there is no such group") from None
 
 
 def remove_stale_rings(folder: str) -> None:

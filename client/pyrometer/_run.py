@@ -7,6 +7,7 @@ import os
 from pyrometer import ring
 from pyrometer._cuda import DeferredValues, WaitPart
 from pyrometer._gc_pauses import GcPauseCounter
+from pyrometer._names import Names
 from pyrometer._shutdown import child_failed, exit_of, exit_status
 from pyrometer._step import Part, Step, TaggedPart, UntimedPart, scratch_memory
 from pyrometer.ring import PARTS
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pyrometer._pause_detection import PauseDetector
     from pyrometer._wait_detection import WaitDetector
 
+_SETTINGS = frozenset(("recompute", "flops_per_token", "tokens_per_step", "global_batch_size", "sequence_length"))
 # Values above these are rejected as garbage; the sums in the header could not hold them.
 _MAX_TOKENS, _MAX_FLOPS = 1 << 53, 1e30
 
@@ -45,12 +47,19 @@ class Run:
         tokens, flops_per_token = description.get("tokens_per_step"), description.get("flops_per_token")
         self._step = Step(memory, int(tokens or 0), float(flops_per_token or 0.0))
         self._parts = {name: _make_part(self._step, number, name) for number, name in enumerate(PARTS)}
+        self._numbered: list[Part | None] = [None, *self._parts.values()]
+        self._names = Names(self._step)
         self._unknown_part = Part(scratch_memory().cast("q"), 0)
         self._deferred: DeferredValues | None = None
         self._gc_pauses = GcPauseCounter(self._step) if fd >= 0 else None
         self._pause_detector: PauseDetector | None = None
         self._wait_detector: WaitDetector | None = None
         self._fd = fd  # last: __del__ closes a run that has one
+
+    @property
+    def descriptor(self) -> int:
+        """The ring's open file, -1 where there is none."""
+        return self._fd
 
     def step(self) -> Step:
         """Return the step: ``with run.step():`` around everything that belongs to one, data loading included."""
@@ -71,21 +80,21 @@ class Run:
         step.tick()
 
     def part(self, name: str) -> Part:
-        """Return a part of the step, to be used with ``with``. An unknown name is ignored.
+        """Return a part of the step, to be used with ``with``. Up to eight names of your own are parts as well.
 
         ``wait`` is timed on the GPU where torch uses one; ``checkpoint`` and ``eval`` tag the step; the time of ``gc``
         is that of all garbage collections, wherever they happen.
 
         Args:
-            name: One of :data:`pyrometer.PARTS`.
+            name: One of :data:`pyrometer.PARTS`, or another of at most 32 bytes.
         """
         try:
             return self._parts[name]
-        except Exception:  # noqa: BLE001  an unknown name, or one that can't be hashed
-            return self._unknown_part
+        except Exception:  # noqa: BLE001  a new name, or one that can't be hashed
+            return self._new_part(name)
 
     def tag(self, name: str) -> None:
-        """Tag the step under way or, between steps, the next; tagged steps never alert. An unknown tag is ignored.
+        """Tag the step under way or, between steps, the next; tagged steps never alert. An unknown one is reported.
 
         Args:
             name: One of :data:`pyrometer.TAGS`.
@@ -93,11 +102,11 @@ class Run:
         try:
             self._step.flags |= ring.TAG_BITS[name]
         except Exception:  # noqa: BLE001  as in part
-            pass
+            self._drop("tag", name, f"tags are {', '.join(ring.TAGS)}")
 
     def record(
-        self, *, loss: float | None = None, grad_norm: float | None = None, tokens: int | None = None,
-        flops: float | None = None, **changes: object,
+        self, loss: Any = None, *unexpected: object, grad_norm: float | None = None, tokens: int | None = None,  # noqa: ANN401
+        flops: float | None = None, **values: object,
     ) -> None:  # fmt: skip
         """Record values of the step under way.
 
@@ -105,22 +114,26 @@ class Run:
         same. A tensor on a GPU is not waited for: its number is recorded with the next step that records one.
 
         Args:
-            loss: Loss of the step.
+            loss: Loss of the step; or a dictionary of any of these by their names.
+            unexpected: Nothing; reported once.
             grad_norm: Norm of its gradient.
             tokens: Tokens of this step, where they differ from ``tokens_per_step``.
             flops: FLOPs of this step, where they differ from ``flops_per_token`` times the tokens.
-            changes: Settings that hold from this step on: ``global_batch_size``, ``sequence_length``, ``recompute``,
-                ``tokens_per_step``, ``flops_per_token``. Tokens per step follow the first two; FLOPs per token don't,
-                so give those along with a new sequence length.
+            values: Metrics of your own, at most 16 a run, such as ``lr=1e-4``. Or settings that hold from this step on:
+                ``global_batch_size``, ``sequence_length``, ``recompute``, ``tokens_per_step``, ``flops_per_token``.
+                Tokens per step follow the first two; FLOPs per token don't, so give those along with a new sequence
+                length.
         """
+        if unexpected:
+            self._drop("value", unexpected[0], "give values by name: run.record(loss=..., lr=...)")
         if loss is not None:
             self._put(ring.LOSS, ring.FLAG_LOSS, loss)
         if grad_norm is not None:
             self._put(ring.GRAD_NORM, ring.FLAG_GRAD_NORM, grad_norm)
         if tokens is not None or flops is not None:
             self._override(tokens, flops)
-        if changes:
-            self._change(changes)
+        if values:
+            self._set(values)
 
     def close(self) -> None:
         """Mark the run as ended well: its series end, and its silence is no hang.
@@ -140,6 +153,7 @@ class Run:
             self.disabled = reason
             self._step.slots[ring.STACK_SIGNAL_SLOT] = 0
             self._step.write_to(scratch_memory())
+            self._names.stop()
             for part in self._parts.values():
                 part.slots = self._step.slots
             if self._gc_pauses is not None:
@@ -151,10 +165,21 @@ class Run:
     def crash(self, how: str) -> None:
         """Leave the run as crashed; ``how`` is the exception's name or the exit status, for whoever asks why."""
         if self.disabled is None:
-            words = how.encode("utf-8", "replace")[: ring.EXIT_BYTES].ljust(ring.EXIT_BYTES, b"\0")
-            last = ring.EXIT_SLOT + ring.EXIT_BYTES // 8
-            self._step.slots[ring.EXIT_SLOT : last] = memoryview(words).cast("q")
+            self.write_text(ring.EXIT_SLOT, ring.EXIT_BYTES, how)
             self.abandon("crashed")
+
+    def write_text(self, slot: int, size: int, text: str) -> None:
+        """Write a text of at most ``size`` bytes into the header, from ``slot`` on."""
+        padded = text.encode("utf-8", "replace")[:size].ljust(size, b"\0")
+        self._step.slots[slot : slot + size // 8] = memoryview(padded).cast("q")
+
+    def say_through(self, say: Callable[[str], None]) -> None:
+        """Have what can't be recorded reported by ``say``, one line each."""
+        self._names.say = say
+
+    def observe(self, observer: Callable[[], bool]) -> None:
+        """Call ``observer`` at the end of each step as long as it returns True."""
+        self._step.observe(observer)
 
     def dump_stacks(self, signal_number: object) -> None:
         """Have a signal dump the stacks of all threads beside the ring.
@@ -165,7 +190,7 @@ class Run:
         from pyrometer._stack_dumps import dump_stacks_on_signal  # noqa: PLC0415  needed by few
 
         path = self.path.removesuffix(ring.SUFFIX) + ring.STACKS_SUFFIX
-        self._step.slots[ring.STACK_SIGNAL_SLOT] = dump_stacks_on_signal(path, signal_number)
+        self._step.slots[ring.STACK_SIGNAL_SLOT] = dump_stacks_on_signal(path, signal_number, os.fstat(self._fd))
 
     def detect_waits(self, unknown: Callable[[], None]) -> None:
         """Detect the waits of PyTorch's collectives from now on; call ``unknown`` if the first steps show none.
@@ -175,7 +200,7 @@ class Run:
         """
         from pyrometer._wait_detection import WaitDetector  # noqa: PLC0415  needed by runs of several ranks
 
-        self._wait_detector = WaitDetector(self._step, self._parts)
+        self._wait_detector = WaitDetector(self._step, self._numbered)
         self._step.observe(self._wait_detector.observer(unknown))
 
     def steps_finished(self) -> int:
@@ -198,6 +223,10 @@ class Run:
             self.close()
         else:
             self.crash(exit_of(kind, error))
+
+    def __reduce__(self) -> tuple[Callable[[], Run], tuple[()]]:
+        """Pickle as a run that records nothing: a ring belongs to one process."""
+        return _run_elsewhere, ()
 
     def __del__(self) -> None:
         """Close a run that is no longer referenced; its descriptor, and with it the lock, must not stay behind."""
@@ -223,6 +252,9 @@ class Run:
         step = self._step
         try:
             if type(value) is not float:
+                if type(value) is dict:
+                    self.record(**value)
+                    return
                 value = self._number(slot, value)
                 if value is None:
                     return
@@ -259,12 +291,46 @@ class Run:
         except Exception:  # noqa: BLE001  as in _put
             pass
 
-    def _change(self, changes: dict[str, object]) -> None:
-        for name, value in changes.items():
+    def _set(self, values: dict[str, object]) -> None:
+        for name, value in values.items():
             try:
-                self._change_one(name, value)
+                if name in _SETTINGS:
+                    self._change_one(name, value)
+                else:
+                    self._put_metric(name, value)
             except Exception:  # noqa: BLE001  as in _put
                 pass
+
+    def _put_metric(self, name: str, value: Any) -> None:  # noqa: ANN401  as in _put
+        """Record a metric of the job's own.
+
+        Raises:
+            Exception: those of torch, or there is no memory.
+        """
+        number = None if value is None or self._fd < 0 else self._names.metric(name, self._fd)
+        if number is None:
+            return
+        if type(value) is not float:
+            value = self._number(-1 - number, value)
+        if value is not None:
+            self._names.put(number, value)
+
+    def _new_part(self, name: str) -> Part:
+        try:
+            part = self._names.part(name) if self._fd >= 0 else None
+            if part is not None:
+                self._parts[name] = part
+                self._numbered.append(part)
+                return part
+        except Exception:  # noqa: BLE001  as in part
+            pass
+        return self._unknown_part
+
+    def _drop(self, kind: str, what: object, why: str) -> None:
+        try:
+            self._names.dropped(f"{kind} {what!r:.60}", why)
+        except Exception:  # noqa: BLE001  something that can't be printed
+            pass
 
     def _change_one(self, name: str, value: Any) -> None:  # noqa: ANN401  as in _put
         step = self._step
@@ -296,6 +362,12 @@ class Run:
             step.set_tokens(step.default_tokens * (batch or 1) * (length or 1) // first_size)
         elif batch and length:
             step.set_tokens(batch * length)
+
+
+def _run_elsewhere() -> Run:
+    run = Run(scratch_memory(), {})
+    run.disabled = "belongs to another process"
+    return run
 
 
 def _make_part(step: Step, number: int, name: str) -> Part:

@@ -9,7 +9,43 @@ from pyrometer import _environment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, TypedDict
+
+    class StartSettings(TypedDict, total=False):
+        """The settings of :func:`pyrometer.start`, but for the run's name, one by one for type checkers."""
+
+        flops_per_token: float | None
+        tokens_per_step: int | None
+        peak_flops: float | None
+        expected_mfu: float | None
+        model: str
+        convention: str
+        dtype: str
+        gpu_model: str | None
+        rank: int | None
+        local_rank: int | None
+        world_size: int | None
+        attempt: int | None
+        stage: str
+        replica: str
+        global_batch_size: int | None
+        micro_batch_size: int | None
+        sequence_length: int | None
+        recompute: str
+        job_id: str | None
+        gpu: str | None
+        uuid: str | None
+        first_step: int
+        warmup_steps: int
+        rings: str | None
+        group: str | None
+        stacks: object
+
+    class RunSettings(StartSettings, total=False):
+        """The same with the run's name."""
+
+        run: str | None
+
 
 # The first steps compile, tune and fill caches; those who published their MFU leave out the first ten or so.
 WARMUP_STEPS = 10
@@ -20,13 +56,14 @@ class Settings:
 
     __slots__ = (
         "attempt", "convention", "dtype", "expected_mfu", "first_step", "flops_per_token", "global_batch_size", "gpu",
-        "gpu_model", "job_id", "local_rank", "micro_batch_size", "model", "peak_flops", "rank", "recompute", "replica",
-        "rings", "run", "sequence_length", "stacks", "stage", "tokens_per_step", "uuid", "warmup_steps", "world_size",
+        "gpu_model", "group", "job_id", "local_rank", "micro_batch_size", "model", "peak_flops", "rank", "recompute",
+        "replica", "rings", "run", "sequence_length", "stacks", "stage", "tokens_per_step", "uuid", "warmup_steps",
+        "world_size",
     )  # fmt: skip
 
     def __init__(
         self,
-        run: str = "unnamed",
+        run: str | None = None,
         *,
         flops_per_token: float | None = None,
         tokens_per_step: int | None = None,
@@ -52,6 +89,7 @@ class Settings:
         first_step: int = 0,
         warmup_steps: int = WARMUP_STEPS,
         rings: str | None = None,
+        group: str | None = None,
         stacks: object = None,
     ) -> None:
         self.run = run
@@ -79,6 +117,7 @@ class Settings:
         self.first_step = first_step
         self.warmup_steps = warmup_steps
         self.rings = rings
+        self.group = group
         self.stacks = stacks
 
 
@@ -101,7 +140,8 @@ def describe(settings: Settings) -> dict[str, Any]:
         "stage": str(settings.stage),
         "replica": str(settings.replica),
         "recompute": str(settings.recompute),
-        "run": str(settings.run),
+        "run": _environment.run_name(env, sys.argv) if settings.run is None else str(settings.run),
+        "launcher": os.getppid(),  # tells two jobs of one name apart where no scheduler does
         "rank": rank,
         "local_rank": local_rank,
         "world_size": _int(settings.world_size, _environment.world_size(env)),

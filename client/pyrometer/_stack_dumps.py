@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 _file: BinaryIO | None = None
 
 
-def dump_stacks_on_signal(path: str, signal_number: object) -> int:
+def dump_stacks_on_signal(path: str, signal_number: object, like: os.stat_result) -> int:
     """Have a signal write the stacks of all threads to ``path``, and return its number.
 
     The handler stays until the process ends: without it, a late signal would end the job.
@@ -19,6 +19,7 @@ def dump_stacks_on_signal(path: str, signal_number: object) -> int:
     Args:
         path: the file to make.
         signal_number: True for SIGUSR2, or a signal's number.
+        like: the ring's status: whoever may read that may read the stacks.
 
     Returns:
         The number of the signal; 0 where another run of this process has one already.
@@ -40,7 +41,11 @@ def dump_stacks_on_signal(path: str, signal_number: object) -> int:
         raise ValueError(msg)
     # Unbuffered, as the handler writes to the descriptor itself; one dump follows the other.
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-    file = open(os.open(path, flags, 0o644), "wb", buffering=0)  # noqa: SIM115  open as long as the process lives
+    fd = os.open(path, flags, 0o600)
+    if os.fstat(fd).st_gid != like.st_gid:
+        os.fchown(fd, -1, like.st_gid)
+    os.fchmod(fd, like.st_mode & 0o644)  # whatever the umask
+    file = open(fd, "wb", buffering=0)  # noqa: SIM115  open as long as the process lives
     faulthandler.register(number, file=file, all_threads=True)
     _file = file
     return number

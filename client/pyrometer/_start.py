@@ -27,13 +27,19 @@ def _ignore_unknown_settings(function: Callable[P, Run]) -> Callable[P, Run]:
     The signature, and with it every type checker, still refuses it.
     """
     code = function.__code__
+    positional = code.co_argcount
     known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
 
     def lenient(*arguments: P.args, **settings: P.kwargs) -> Run:
+        given, more = arguments[:positional], arguments[positional:]
+        for name in code.co_varnames[: len(given)]:
+            settings.pop(name, None)  # given twice
         unknown = [name for name in settings if name not in known]
         for name in unknown:
             del settings[name]
-        run = function(*arguments, **settings)
+        run = function(*given, **settings)  # type: ignore[arg-type]  # no more than it takes
+        if more:
+            _warn(settings.get("local_rank"), "settings are given by name; ignored: {0!r}", more)
         if unknown:
             _warn(settings.get("local_rank"), "unknown settings ignored: {0}", ", ".join(sorted(unknown)))
         return run
@@ -46,7 +52,7 @@ def _ignore_unknown_settings(function: Callable[P, Run]) -> Callable[P, Run]:
 
 @_ignore_unknown_settings
 def start(
-    run: str = "unnamed",
+    run: str | None = None,
     *,
     flops_per_token: float | None = None,
     tokens_per_step: int | None = None,
@@ -72,6 +78,7 @@ def start(
     first_step: int = 0,
     warmup_steps: int = WARMUP_STEPS,
     rings: str | None = None,
+    group: str | None = None,
     stacks: object = None,
 ) -> Run:
     """Start reporting; call once per rank, before the loop.
@@ -80,13 +87,14 @@ def start(
     not exist is reported the same way and ignored.
 
     Args:
-        run: Name of the run, the same over restarts. Optional only because nothing here may raise.
+        run: Name of the run, the same over restarts; by default $PYROMETER_RUN, or that of the job in Slurm or
+            Kubernetes, or of the script.
         flops_per_token: Model FLOPs per token, forward and backward.
         tokens_per_step: Tokens of the whole global batch.
         peak_flops: Peak dense FLOP/s of one GPU; needed only where the exporter does not know the GPU by its name.
         expected_mfu: MFU that this configuration reaches, 0 to 1; learned from earlier runs if not given.
         model: Name of the model.
-        convention: How ``flops_per_token`` was counted: palm, korthikanti, megatron, bloom_hw or hf.
+        convention: How ``flops_per_token`` was counted: palm, llm_foundry, korthikanti, megatron, bloom_hw or hf.
         dtype: bf16, fp16, fp8, ...
         gpu_model: Name of the GPU; by default torch's, if it is loaded and has initialised CUDA.
         rank: Global rank; this and ``local_rank``, ``world_size``, ``attempt`` and ``job_id`` default to what the
@@ -107,6 +115,8 @@ def start(
         warmup_steps: How many of the first steps never alert.
         rings: Folder of the rings; by default $PYROMETER_RINGS, or /dev/shm/pyrometer where root has made that for all,
             or /dev/shm/pyrometer-<uid>.
+        group: Name or number of the only group that may read the ring; by default $PYROMETER_GROUP, or everybody on the
+            node.
         stacks: True to have the exporter request this rank's stacks when the run hangs, with SIGUSR2; a signal's number
             for another signal; by default on with PYROMETER_STACKS=1. The job must not use that signal itself.
 
@@ -119,14 +129,20 @@ def start(
         local_rank=local_rank, world_size=world_size, attempt=attempt, stage=stage, replica=replica,
         global_batch_size=global_batch_size, micro_batch_size=micro_batch_size, sequence_length=sequence_length,
         recompute=recompute, job_id=job_id, gpu=gpu, uuid=uuid, first_step=first_step, warmup_steps=warmup_steps,
-        rings=rings, stacks=stacks,
+        rings=rings, group=group, stacks=stacks,
     )  # fmt: skip
     try:
         return _start(settings)
     except Exception as error:  # noqa: BLE001  the promise of this module
         disabled = Run(scratch_memory(), {})
         disabled.disabled = type(error).__name__
-        _warn(settings.local_rank, "not recording run {0!r}: {1}: {2}", run, disabled.disabled, error)
+        _warn(
+            settings.local_rank,
+            "not recording run {0!r}: {1}: {2}",
+            "" if run is None else run,
+            disabled.disabled,
+            error,
+        )
         return disabled
 
 
@@ -136,7 +152,7 @@ def _start(settings: Settings) -> Run:
     description = describe(settings)
     folder = str(settings.rings or os.environ.get("PYROMETER_RINGS") or default_folder())
     name = f"{safe_name(str(description['run']))}.{description['rank']}.{os.getpid()}.{time.monotonic_ns()}"
-    mapping, fd, path = create_ring(folder, name, json.dumps(description).encode())
+    mapping, fd, path = create_ring(folder, name, json.dumps(description).encode(), _group(settings))
     try:
         run = Run(memoryview(mapping), description, fd, path)
     except BaseException:
@@ -146,6 +162,7 @@ def _start(settings: Settings) -> Run:
     close_at_exit(run)
     _enable_stack_dumps(run, settings)
     _detect_waits(run, settings, description)
+    _observe_first_steps(run, description)
     try:
         remove_stale_rings(folder)
     except OSError:
@@ -162,6 +179,23 @@ def _enable_stack_dumps(run: Run, settings: Settings) -> None:
             run.dump_stacks(stacks)
     except Exception as error:  # noqa: BLE001  the promise of this module
         _warn(settings.local_rank, "no stack dumps: {0}", error)
+
+
+def _group(settings: Settings) -> str:
+    return str(os.environ.get("PYROMETER_GROUP", "") if settings.group is None else settings.group)
+
+
+def _observe_first_steps(run: Run, description: dict[str, Any]) -> None:
+    from pyrometer._first_steps import observer  # noqa: PLC0415  would add to what `import pyrometer` costs
+
+    def say(line: str) -> None:
+        _warn(description["local_rank"], "run {0}: {1}", description["run"], line)
+
+    run.say_through(say)
+    try:
+        run.observe(observer(run, description, say))
+    except Exception:  # noqa: BLE001  the promise of this module
+        pass
 
 
 def _detect_waits(run: Run, settings: Settings, description: dict[str, Any]) -> None:

@@ -27,7 +27,7 @@ _CONFIGURED = ring.FLAG_GLOBAL_BATCH_SIZE | ring.FLAG_SEQUENCE_LENGTH | ring.FLA
 # Not in the ring: tokens per step, or FLOPs per token, are no longer those of the description; a step is observed.
 _NEW_TOKENS, _NEW_FLOPS, _OBSERVED = 1 << 40, 1 << 41, 1 << 42
 _NOT_IN_RING = _NEW_TOKENS | _NEW_FLOPS | _OBSERVED
-_UNUSUAL = ring.FLAG_TOKENS | ring.FLAG_FLOPS | _CONFIGURED | _NOT_IN_RING
+_UNUSUAL = ring.FLAG_TOKENS | ring.FLAG_FLOPS | ring.FLAG_METRICS | _CONFIGURED | _NOT_IN_RING
 _NEVER = -1
 
 
@@ -42,6 +42,7 @@ class Step:
     Attributes:
         count: how many steps are finished.
         persistent_flags: flags that every step has from now on, for what changed during the run.
+        metrics: bits of the metrics of its own that the step under way has.
         failed_exit_count: how many steps were finished when ``sys.exit(1)`` or the like left one.
         failed_exit_code: what it was called with.
         tick_ready: False where :class:`Run` has something to prepare before the next tick.
@@ -49,8 +50,9 @@ class Step:
 
     __slots__ = (
         "count", "default_flops", "default_tokens", "doubles", "ended", "failed_exit_code", "failed_exit_count",
-        "flags", "flops_per_token", "global_batch_size", "longest_tick", "observer", "offset", "persistent_flags",
-        "recompute_index", "sequence_length", "slots", "started", "tick_ready", "ticking", "tokens", "total",
+        "flags", "flops_per_token", "global_batch_size", "longest_tick", "metrics", "observers", "offset",
+        "persistent_flags", "recompute_index", "sequence_length", "slots", "started", "tick_ready", "ticking", "tokens",
+        "total",
     )  # fmt: skip
 
     def __init__(self, memory: memoryview, tokens: int, flops_per_token: float) -> None:
@@ -62,8 +64,8 @@ class Step:
         self.count = self.total = self.flags = self.persistent_flags = self.started = self.ended = 0
         self.failed_exit_count = _NEVER
         self.failed_exit_code: object = None
-        self.longest_tick = 0
-        self.observer: Callable[[], bool] | None = None
+        self.longest_tick = self.metrics = 0
+        self.observers: list[Callable[[], bool]] = []
         self.ticking = self.tick_ready = False
         self.write_to(memory)
 
@@ -137,7 +139,7 @@ class Step:
 
     def observe(self, observer: Callable[[], bool]) -> None:
         """Call ``observer`` at the end of each step as long as it returns True; later steps cost no more for it."""
-        self.observer = observer
+        self.observers.append(observer)
         self.add_persistent_flag(_OBSERVED)
 
     def _update_longest_tick(self, duration: int, flags: int) -> None:
@@ -158,6 +160,8 @@ class Step:
         restart.
         """
         slots, doubles = self.slots, self.doubles
+        if flags & ring.FLAG_METRICS:
+            slots[at + ring.METRICS] = self.metrics
         if flags & _CONFIGURED:
             slots[at + ring.GLOBAL_BATCH_SIZE] = self.global_batch_size
             slots[at + ring.SEQUENCE_LENGTH] = self.sequence_length
@@ -170,9 +174,10 @@ class Step:
             doubles[at + ring.FLOPS] = tokens * self.flops_per_token
             flags |= ring.FLAG_FLOPS
         flops = doubles[at + ring.FLOPS] if flags & ring.FLAG_FLOPS else tokens * self.flops_per_token
-        if flags & _OBSERVED and (self.observer is None or not self.observer()):
-            self.observer = None
-            self.persistent_flags &= ~_OBSERVED
+        if flags & _OBSERVED:
+            self.observers = [observer for observer in self.observers if observer()]
+            if not self.observers:
+                self.persistent_flags &= ~_OBSERVED
         slots[at + ring.FLAGS] = flags & ~_NOT_IN_RING
         try:
             slots[ring.TOKENS_EXTRA_SLOT] += tokens - self.default_tokens
@@ -184,11 +189,12 @@ class Step:
 class Part:
     """``with run.part("data"):``."""
 
-    __slots__ = ("number", "slots", "started", "total")
+    __slots__ = ("number", "slots", "started", "total", "total_slot")
 
-    def __init__(self, slots: memoryview[int], number: int) -> None:
+    def __init__(self, slots: memoryview[int], number: int, total_slot: int = 0) -> None:
         self.slots = slots
         self.number = number
+        self.total_slot = total_slot or _PART_TOTALS + number
         self.total = 0
         self.started = 0
 
@@ -203,7 +209,7 @@ class Part:
         slots = self.slots
         end = slots[_PART_STARTED] = _now()
         self.total = total = self.total + end - self.started
-        slots[_PART_TOTALS + self.number] = total
+        slots[self.total_slot] = total
         slots[_PART] = 0
         if kind is not None:
             note_failure(slots, self.number)

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pyrometer._run import Run
+    from pyrometer._settings import RunSettings
     from pyrometer._step import Part
 
 
@@ -18,7 +19,7 @@ class TrainerLoop:
     A step begins where the last one ended, so that it includes the loading of its data.
     """
 
-    def __init__(self, settings: dict[str, Any], defaults: dict[str, Any]) -> None:
+    def __init__(self, settings: RunSettings | dict[str, Any], defaults: dict[str, Any]) -> None:
         """Start the run with the user's ``settings``, which override the ``defaults`` read from the framework."""
         self.run: Run = start(**{**defaults, **settings})
         self.in_step = False

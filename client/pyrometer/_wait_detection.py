@@ -53,9 +53,10 @@ class WaitDetector:
 
     __slots__ = ("__weakref__", "_in_backward", "_parts", "_step", "_tail", "_thread")
 
-    def __init__(self, step: Step, parts: dict[str, Part]) -> None:
+    def __init__(self, step: Step, parts: list[Part | None]) -> None:
+        """Enter ``parts``, by their number in the ring's header; more may be appended."""
         self._step = step
-        self._parts = (None, *(parts[name] for name in ring.PARTS))
+        self._parts = parts
         self._thread = get_ident()
         self._in_backward = False
         self._tail = _NOT_BEGUN

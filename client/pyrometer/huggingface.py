@@ -13,19 +13,26 @@ import os
 import sys
 
 from pyrometer._hooks import never_raises
+from pyrometer._model_flops import flops_per_token
 from pyrometer._trainer_loop import TrainerLoop
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from typing_extensions import Unpack
 
-def callback(**settings: Any) -> Any:
+    from pyrometer._settings import RunSettings
+
+
+def callback(**settings: Unpack[RunSettings]) -> Any:
     """Return a TrainerCallback that reports every step of the optimizer.
 
     The run's name, ranks, batch sizes, dtype and recomputation default to the training arguments. Tokens per step need
     ``sequence_length`` (or ``tokens_per_step``), or ``include_num_input_tokens_seen`` in the training arguments. FLOPs
-    per token default to 6 x the parameters without embeddings (convention ``hf``). The loss is the one that the trainer
+    per token default to 6 x the parameters without embeddings (convention ``hf``), of experts those that a token uses,
+    and 4 x those that are frozen under an adapter; with ``convention="megatron"`` or another and ``sequence_length``
+    they are counted from the model's config, sliding windows included. The loss is the one that the trainer
     logs: with ``logging_steps=10`` every tenth step has one, the mean of the ten.
 
     Args:
@@ -40,6 +47,10 @@ def callback(**settings: Any) -> Any:
     return type("PyrometerCallback", (_Hooks, base), {})(settings)
 
 
+def _rebuild(settings: RunSettings) -> Any:
+    return callback(**settings)
+
+
 class _Hooks:
     """The methods that the trainer calls.
 
@@ -47,16 +58,21 @@ class _Hooks:
     There is no call for the beginning of an evaluation or a checkpoint; at the step's end, ``control`` announces both.
     """
 
-    def __init__(self, settings: dict[str, Any]) -> None:
+    def __init__(self, settings: RunSettings) -> None:
         self._settings = settings
         self._loop: TrainerLoop | None = None
         self._tokens = 0
         self._awaits_log = False
 
+    def __reduce__(self) -> tuple[Any, tuple[RunSettings]]:
+        """Pickle as a callback with the same settings and no run: Ray and spawn send it to where training is."""
+        return _rebuild, (self._settings,)
+
     @never_raises
     def on_train_begin(self, args: Any, state: Any, _control: Any, model: Any = None, **_: Any) -> None:
         """Start the run, perhaps from a checkpoint."""
         defaults = _trainer_settings(args, state, model)
+        defaults |= _flops_settings(model, self._settings)
         length = self._settings.get("sequence_length")
         if length:
             defaults["tokens_per_step"] = defaults["global_batch_size"] * int(length)
@@ -156,7 +172,7 @@ class _Hooks:
 def _trainer_settings(args: Any, state: Any, model: Any) -> dict[str, Any]:
     """Return the settings of the run that the trainer knows."""
     settings: dict[str, Any] = {
-        "run": getattr(args, "run_name", None) or os.path.basename(str(args.output_dir).rstrip("/")) or "unnamed",
+        "run": getattr(args, "run_name", None) or os.path.basename(str(args.output_dir).rstrip("/")) or None,
         "rank": args.process_index,
         "local_rank": args.local_process_index,
         "world_size": args.world_size,
@@ -167,8 +183,15 @@ def _trainer_settings(args: Any, state: Any, model: Any) -> dict[str, Any]:
         "first_step": state.global_step,
         "model": str(getattr(getattr(model, "config", None), "name_or_path", "") or type(model).__name__),
     }
-    count = getattr(model, "num_parameters", None)
-    if count is not None:
-        settings["flops_per_token"] = 6.0 * count(exclude_embeddings=True)
-        settings["convention"] = "hf"
     return settings
+
+
+def _flops_settings(model: Any, settings: RunSettings) -> dict[str, Any]:
+    """Return the FLOPs per token and their convention; nothing where they can't be counted."""
+    if model is None or settings.get("flops_per_token") is not None:
+        return {}
+    try:
+        counted = flops_per_token(model, settings.get("sequence_length"), settings.get("convention", ""))
+    except Exception:  # noqa: BLE001  a model of another kind, a shape that isn't known: no MFU, and it says why
+        return {}
+    return {} if counted is None else dict(zip(("flops_per_token", "convention"), counted, strict=True))

@@ -19,8 +19,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from typing_extensions import Unpack
 
-def callback(**settings: Any) -> Any:
+    from pyrometer._settings import RunSettings
+
+
+def callback(**settings: Unpack[RunSettings]) -> Any:
     """Return a Callback that reports every step of the optimizer.
 
     Ranks, gradient accumulation and the number of the first step are taken from the trainer; the loss is that returned
@@ -38,13 +42,21 @@ def callback(**settings: Any) -> Any:
     return type("PyrometerCallback", (_Hooks, base), {})(settings)
 
 
+def _rebuild(settings: RunSettings) -> Any:
+    return callback(**settings)
+
+
 class _Hooks:
     """The methods that the trainer calls."""
 
-    def __init__(self, settings: dict[str, Any]) -> None:
+    def __init__(self, settings: RunSettings) -> None:
         self._settings = settings
         self._loop: TrainerLoop | None = None
         self._steps = 0
+
+    def __reduce__(self) -> tuple[Any, tuple[RunSettings]]:
+        """Pickle as a callback with the same settings and no run: Ray and spawn send it to where training is."""
+        return _rebuild, (self._settings,)
 
     @never_raises
     def on_train_start(self, trainer: Any, module: Any) -> None:

@@ -3,7 +3,9 @@
 Version 2. Little-endian 64-bit slots throughout. One file per rank, 4,096 bytes of header, then ``CAPACITY`` records
 of sixteen slots. Slot numbers below count 8-byte slots from the start of the file (header) or of the record. A ring of
 version 1 has records of the first eight slots only and zeros where the header has grown; the exporter reads both, so
-that nodes can be upgraded before or after the jobs on them.
+that nodes can be upgraded before or after the jobs on them. Later additions to version 2 (the GPU's name, names of
+parts and metrics, values behind the records) are left out by an earlier exporter, and zeros where an earlier client
+wrote.
 
 The writer fills a record first and raises the header's count last, so a reader that reads the count, then records
 below it, then the count again, knows which of them are complete: those with ``count < sequence + CAPACITY``.
@@ -18,13 +20,20 @@ DEFAULT_FOLDER = "/dev/shm/pyrometer"  # noqa: S108  shared memory on purpose: n
 
 HEADER_BYTES = 4096
 META_OFFSET = 1024
-META_BYTES = HEADER_BYTES - META_OFFSET
+META_BYTES = 2048  # earlier clients wrote up to 3072, and no names
+NAME_BYTES = 32  # of UTF-8, padded with zeros; written before the name's first use, and never changed
+MAX_NAMED_PARTS = 8
+MAX_METRICS = 16
+PART_NAMES_SLOT = (META_OFFSET + META_BYTES) // 8  # of parts beyond PARTS, MAX_NAMED_PARTS times NAME_BYTES
+METRIC_NAMES_SLOT = PART_NAMES_SLOT + MAX_NAMED_PARTS * NAME_BYTES // 8  # of metrics, MAX_METRICS times NAME_BYTES
 RECORD_SLOTS = 16
 RECORD_SLOTS_V1 = 8
 RECORD_BYTES = 8 * RECORD_SLOTS
 CAPACITY = 4096  # a power of two; at 4 steps a second 17 minutes, and the exporter reads every second
 FILE_BYTES = HEADER_BYTES + CAPACITY * RECORD_BYTES
 FIRST_RECORD_SLOT = HEADER_BYTES // 8
+VALUES_OFFSET = FILE_BYTES  # here begin MAX_METRICS doubles for each record, where a job has metrics of its own
+VALUES_BYTES = CAPACITY * MAX_METRICS * 8
 
 # Header slots, written once.
 MAGIC_SLOT = 0
@@ -36,7 +45,7 @@ STATE_SLOT = 8  # RUNNING or CLOSED
 COUNT_SLOT = 9  # steps finished
 STEP_STARTED_SLOT = 10  # monotonic ns; a step is under way while this is later than the end of the last record
 STEP_TOTAL_SLOT = 11  # ns spent in finished steps
-PART_SLOT = 12  # 1 + index into PARTS of the part under way; 0 in none
+PART_SLOT = 12  # 1 + index into PARTS, continued by the names at PART_NAMES_SLOT, of the part under way; 0 in none
 PART_STARTED_SLOT = 13  # monotonic ns at which the part under way began or, in none, the last one ended
 TOKENS_EXTRA_SLOT = 14  # tokens of all finished steps, less those of as many default steps
 FLOPS_EXTRA_SLOT = 15  # the same for FLOPs, as a double
@@ -51,6 +60,9 @@ LONGEST_TICK_SLOT = 30  # ns of the longest of those steps, without the first te
 EXIT_SLOT = 31  # EXIT_BYTES of UTF-8, padded with zeros: how the process ended, as far as Python knew
 EXIT_BYTES = 64
 EXIT_PART_SLOT = 39  # (1 + COUNT_SLOT) << 8 | 1 + index into PARTS of the part that an exception left first in the step
+GPU_MODEL_SLOT = 40  # GPU_MODEL_BYTES of UTF-8, where CUDA came up after the description was written; before COUNT_SLOT
+GPU_MODEL_BYTES = 64
+NAMED_PART_TOTALS_SLOT = 48  # ns per part at PART_NAMES_SLOT, one slot each
 # Written at the start, and replaced where an exception or sys.exit ends the process: a signal leaves no time for it.
 SUDDEN_EXIT = b"signal or os._exit"
 
@@ -73,7 +85,8 @@ GRAD_NORM = 7  # double, where FLAG_GRAD_NORM is set
 GLOBAL_BATCH_SIZE = 8  # sequences, where FLAG_GLOBAL_BATCH_SIZE is set: it differs from the description
 SEQUENCE_LENGTH = 9  # tokens, where FLAG_SEQUENCE_LENGTH is set
 RECOMPUTE_NUMBER = 10  # index into RECOMPUTE, where FLAG_RECOMPUTE is set
-# Read from a trainer's log, where one line may stand for many steps. Slot 15 is unused.
+METRICS = 15  # bits of the metrics that the step has, where FLAG_METRICS is set; their values are at VALUES_OFFSET
+# Read from a trainer's log, where one line may stand for many steps.
 STEPS = 11  # how many steps the record stands for, where FLAG_STEPS is set; TOKENS and FLOPS are their sums
 STEP = 12  # number of the last of these steps, where FLAG_STEPS is set
 REPORTED_FLOPS = 13  # double, FLOP/s per GPU as printed in the log, where FLAG_REPORTED_FLOPS is set
@@ -86,3 +99,4 @@ RECOMPUTE = ("none", "selective", "full")
 FLAG_TOKENS, FLAG_FLOPS, FLAG_LOSS, FLAG_GRAD_NORM = 1 << 16, 1 << 17, 1 << 18, 1 << 19
 FLAG_GLOBAL_BATCH_SIZE, FLAG_SEQUENCE_LENGTH, FLAG_RECOMPUTE = 1 << 20, 1 << 21, 1 << 22
 FLAG_STEPS, FLAG_REPORTED_FLOPS, FLAG_REPORTED_MFU = 1 << 23, 1 << 24, 1 << 25
+FLAG_METRICS = 1 << 26

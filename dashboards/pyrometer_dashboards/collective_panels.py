@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from pyrometer_dashboards import palette, panels
+from pyrometer_dashboards import palette, panels, proof
 from pyrometer_dashboards.common import CLUSTER, NODE_OF_ROW, RUN_IS
 from pyrometer_dashboards.model import Panel, Query, Reading
+from pyrometer_dashboards.proof import Healthy
 
 # The alert's own limits are between a minute and 15: below the first it is a step, a checkpoint, a validation.
 _STANDS = [(None, palette.QUIET), (60, palette.WATCH), (480, palette.WORST)]
@@ -29,7 +30,7 @@ def standing_jobs() -> Panel:
         steps=_STANDS,
         sort="for",
         fields={"for": panels.coloured() | {"custom.width": 90}},
-        no_value="all go on",
+        healthy=Healthy("all go on", proof.RAS),
         span=8,
     )
 
@@ -54,7 +55,7 @@ def awaited_ranks(run: str = CLUSTER, *, span: int = 8) -> Panel:
         sort="behind",
         link=NODE_OF_ROW,
         fields={"behind": panels.coloured() | {"custom.width": 90}},
-        no_value="none",
+        healthy=Healthy("none", proof.RAS if run == CLUSTER else f"pyrometer_nccl_standstill_seconds{{{run}}}"),
         span=span,
     )
 
@@ -83,7 +84,7 @@ def lost_bandwidth() -> Panel:
         sort="of its best",
         falling=False,
         fields={"of its best": panels.coloured() | {"decimals": 0, "custom.width": 100}},
-        no_value="none",
+        healthy=Healthy("none", proof.INSPECTOR),
         span=8,
     )
 

@@ -2,62 +2,112 @@
 
 from __future__ import annotations
 
-from pyrometer_dashboards import palette, panels
-from pyrometer_dashboards.common import CLUSTER, FABRIC, GPU_MATRIX, RELIABILITY, RUN_OF_ROW, THROTTLING, link, recently
+from pyrometer_dashboards import palette, panels, proof
+from pyrometer_dashboards.common import (
+    CLUSTER,
+    FABRIC,
+    GPU_MATRIX,
+    RELIABILITY,
+    RUN_OF_ROW,
+    RUN_OF_SERIES,
+    THROTTLING,
+    link,
+    recently,
+)
+from pyrometer_dashboards.grafana_defaults import NO_DATA_MAPPING, absent_mapping
 from pyrometer_dashboards.model import Panel, Query, Reading
 
 _RUN = 'cluster="$cluster", run=~"$run"'
 
 
-def runs() -> Panel:
+_STATES = (("runs", palette.QUIET), ("slow", palette.BAD), ("stopped", palette.WORST), ("died", palette.WORST))
+_STATE_OF_RUN = (
+    f"3 * group by (run) (run:pyrometer_train_rank_end:first{{{_RUN}}}) "
+    f"or 2 * group by (run) (run:pyrometer_train_current_part_seconds:stalled{{{_RUN}}}) "
+    f"or 1 * group by (run) ({recently('run:pyrometer_train_batch_mfu_ratio:recent_per_best3h', _RUN)} < 0.85) "
+    f"or 0 * group by (run) (run:pyrometer_train_ranks:count{{{_RUN}}})"
+)
+
+
+def _waits_for(run: str) -> str:
+    """Return the part that each run waits for, or the one that died first, in the label ``who``."""
+    silent = f"run:pyrometer_train_rank_end:first{{{run}}} or run:pyrometer_train_last_step:culprit{{{run}}}"
+    late = f"rank:pyrometer_train_spare_gap:with_gpu{{{run}}} > 0.02"
+    first = f"0 * topk by (run) (1, {silent}) + 1"
+    slow = f"topk by (run) (1, {late})"
+    return (
+        f'max by (run, who) (label_join({first}, "who", " rank ", "node", "rank") '
+        f'or on (run) label_join({slow}, "who", " GPU ", "node", "gpu"))'
+    )
+
+
+def verdict() -> Panel:
+    """Return how many runs are in trouble, and the worst of them."""
+    state = f"({_STATE_OF_RUN})"
+    shown = ", ".join(f"{name}" for name, _ in _STATES[1:])
+    named = " or on () ".join(
+        f'label_replace(topk(1, {state} == {at}), "who", "$1 {name}", "run", "(.+)")'
+        for at, (name, _) in reversed([*enumerate(_STATES)][1:])
+    )
+    return panels.stat(
+        "Runs in trouble",
+        Reading(
+            f"How many of the runs are {shown}, and the worst of them; slow is below 85 % of its best of 3 hours.",
+            "0: every run is at its own pace.",
+            "The table below has a row for each run: whom it waits for, since when, and why.",
+            "TrainMfuDropped",
+        ),
+        f"count({state} > 0) * on () group_left (who) group by (who) ({named}) "
+        f'or on () label_replace(0 * max({state}), "who", "all runs are at their pace", "", "")',
+        unit="locale",
+        steps=[(None, palette.QUIET), (1, palette.WORST)],
+        name="{{who}}",
+        link=RUN_OF_SERIES,
+        span=6,
+    )
+
+
+def runs(*, span: int = 24) -> Panel:
     """Return a table with a row for each run."""
 
     def below(*steps: tuple[float | None, str], **more: object) -> dict[str, object]:
         coloured: dict[str, object] = {**panels.coloured(), **panels.thresholds(steps)}
         return coloured | more
 
+    def asked(expr: str) -> Query:
+        return Query(expr, instant=True, table=True)
+
+    incident = f'pyrometer_incident_start_timestamp_seconds{{{_RUN}, run!=""}}'
     return panels.table(
-        "Runs: what each is like now",
+        "Runs: whom each waits for, since when, and why",
         Reading(
-            "Each run: MFU of the moment and its share of the run's best of 3 hours, the share of the time that all "
-            "wait for the slowest rank, what the MFU curve looks like (docs/signatures.md), time since the last step, "
-            "and the training that a crash would lose.",
-            "quiet cells; the curve 'steady'.",
+            "Each run: its state, MFU of the moment and its share of the run's best of 3 hours, the part that it waits "
+            "for (of a stopped run the one that fell silent first) and the share of the time that this costs, the "
+            "cause that the diagnosis named and since when, time since the last step, and whose job it is.",
+            "quiet cells; nobody to wait for.",
             "Open the run: its board says where the time goes and who is slow.",
             "TrainMfuDropped",
         ),
         [
-            Query(
-                f"max by (run) ({recently('run:pyrometer_train_batch_mfu_ratio:recent', _RUN)})",
-                instant=True,
-                table=True,
-            ),
-            Query(
-                f"min by (run) ({recently('run:pyrometer_train_batch_mfu_ratio:recent_per_best3h', _RUN)})",
-                instant=True,
-                table=True,
-            ),
-            Query(f"max by (run) (run:pyrometer_train_straggler:ratio{{{_RUN}}})", instant=True, table=True),
-            Query(
-                f"topk by (run) (1, max by (run, signature) (pyrometer_run_signature{{{_RUN}}}) > 0)",
-                instant=True,
-                table=True,
-            ),
-            Query(
-                f"max by (run) (time() - run:pyrometer_train_last_step:timestamp_seconds{{{_RUN}}})",
-                instant=True,
-                table=True,
-            ),
-            Query(f"max by (run) (pyrometer_run_unsaved_seconds{{{_RUN}}})", instant=True, table=True),
+            asked(f"max by (run) ({_STATE_OF_RUN})"),
+            asked(f"max by (run) ({recently('run:pyrometer_train_batch_mfu_ratio:recent', _RUN)})"),
+            asked(f"min by (run) ({recently('run:pyrometer_train_batch_mfu_ratio:recent_per_best3h', _RUN)})"),
+            asked(_waits_for(_RUN)),
+            asked(f"max by (run, cause) (topk by (run) (1, time() - {incident}))"),
+            asked(f"max by (run) (time() - run:pyrometer_train_last_step:timestamp_seconds{{{_RUN}}})"),
+            asked(f'group by (run, user) (pyrometer_slurm_run_job_info{{{_RUN}, state="RUNNING"}})'),
         ],
         {
             "run": "run",
-            "Value #A": "MFU",
-            "Value #B": "of best",
-            "Value #C": "for slowest",
-            "signature": "curve",
-            "Value #E": "last step",
-            "Value #F": "unsaved",
+            "Value #A": "state",
+            "Value #B": "MFU",
+            "Value #C": "of best",
+            "who": "waits for",
+            "Value #D": "costs",
+            "cause": "likely cause",
+            "Value #E": "for",
+            "Value #F": "last step",
+            "user": "owner",
         },
         unit="s",
         decimals=0,
@@ -65,25 +115,32 @@ def runs() -> Panel:
         falling=False,
         link=RUN_OF_ROW,
         fields={
-            "MFU": {"unit": "percentunit", "decimals": 1, "custom.width": 80},
-            "of best": below(
-                *panels.KEPT,
-                unit="percentunit",
-                **{"custom.width": 85},
-            ),
-            "for slowest": below(
-                *panels.LOST_TIME,
-                unit="percentunit",
-                **{"custom.width": 100},
-            ),
+            "run": {"custom.width": 120},
+            "state": panels.coloured()
+            | {
+                "custom.width": 72,
+                "mappings": [
+                    NO_DATA_MAPPING,
+                    *(panels.state(str(at), name, colour, at + 1) for at, (name, colour) in enumerate(_STATES)),
+                ],
+            },
+            "MFU": {"unit": "percentunit", "decimals": 1, "custom.width": 66},
+            "of best": below(*panels.KEPT, unit="percentunit", **{"custom.width": 88}),
+            "waits for": {"custom.width": 160},
+            "costs": below(*panels.LOST_TIME, unit="percentunit", **{"custom.width": 64, "mappings": _UNNAMED}),
+            "for": {"custom.width": 80, "decimals": 1, "mappings": _UNNAMED},
             "last step": below(
-                (None, palette.QUIET), (60, palette.WATCH), (300, palette.WORST), **{"custom.width": 90}
+                (None, palette.QUIET), (60, palette.WATCH), (300, palette.WORST), **{"custom.width": 76}
             ),
-            "unsaved": {"custom.width": 95},
+            "owner": {"custom.width": 80},
         },
-        no_value="no run",
-        span=12,
+        no_value="no data of a run: docs/tutorial.md says how a job reports its steps",
+        span=span,
     )
+
+
+# A run that waits for nobody, or has no incident, has no number here, which is not a lack of data.
+_UNNAMED = [absent_mapping("-")]
 
 
 def worst_throttled(title: str, first: str, goes_to: tuple[str, str], *, span: int) -> Panel:
@@ -129,7 +186,7 @@ def temperature() -> Panel:
         limits=(20, 95),
         overrides=panels.band("p5", "median", "p95"),
         links=[("Open the GPU matrix", link(GPU_MATRIX))],
-        span=6,
+        span=8,
     )
 
 
@@ -148,7 +205,7 @@ def clock() -> Panel:
         limits=(0, 2200),
         overrides=panels.band("p5", "median", "p95"),
         links=[("Open throttling", link(THROTTLING))],
-        span=6,
+        span=8,
     )
 
 
@@ -171,12 +228,12 @@ def throttling() -> Panel:
         unit="none",
         limits=(0, None),
         custom={"axisSoftMax": 1},
-        no_value="none",
+        watched=proof.GPUS,
         overrides=panels.reasons(),
         links=[
             ("Open throttling", link(THROTTLING)),
             ("Open fabric", link(FABRIC)),
             ("Open reliability", link(RELIABILITY)),
         ],
-        span=6,
+        span=8,
     )

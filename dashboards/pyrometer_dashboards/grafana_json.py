@@ -235,7 +235,7 @@ def _annotation(annotation: Annotation) -> Json:
         "name": annotation.name,
         "datasource": DATASOURCE,
         "enable": annotation.enabled,
-        "hide": False,
+        "hide": not annotation.switch,
         "iconColor": annotation.colour,
         "target": target,
         "titleFormat": annotation.title,

@@ -119,7 +119,10 @@ class Variable:
 
 @dataclass(frozen=True)
 class Annotation:
-    """Annotations over all panels of a board; with ``at_value`` the sample's value is the time in ms."""
+    """Annotations over all panels of a board; with ``at_value`` the sample's value is the time in ms.
+
+    Without ``switch`` the board's head has no switch for it, which costs a line on a small screen.
+    """
 
     name: str
     expr: str
@@ -127,6 +130,7 @@ class Annotation:
     text: str
     colour: str
     enabled: bool = True
+    switch: bool = True
     at_value: bool = False
     step: str = "60s"
 

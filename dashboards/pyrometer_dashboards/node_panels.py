@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from pyrometer_dashboards import panels
+from pyrometer_dashboards import palette, panels, proof
 from pyrometer_dashboards.common import NODE_IS
 from pyrometer_dashboards.model import Panel, Query, Reading
+from pyrometer_dashboards.proof import Healthy
 
 _GPU_IS = f'{NODE_IS}, gpu=~"$gpu"'
 
@@ -30,7 +31,10 @@ def xids() -> Panel:
         unit="locale",
         decimals=0,
         sort="count",
-        no_value="none reported",
+        healthy=Healthy(
+            "none reported",
+            f"increase(pyrometer_gpu_xid_errors_total{{{_GPU_IS}}}[$__rate_interval]) and on () {proof.NODE}",
+        ),
         span=6,
     )
 
@@ -47,7 +51,7 @@ def kernel() -> Panel:
         [panels.counted(f"pyrometer_kernel_events_total{{{NODE_IS}}}", "{{kind}}")],
         unit="locale",
         decimals=0,
-        no_value="none reported",
+        watched=f"increase(pyrometer_kernel_events_total{{{NODE_IS}}}[$__rate_interval]) and on () {proof.NODE}",
         span=6,
     )
 
@@ -64,7 +68,8 @@ def unread() -> Panel:
             "CollectorFailing",
         ),
         [Query(f"node:pyrometer_down_reason:info{{{NODE_IS}}}", instant=True, table=True)],
-        {"collector": "collector", "part": "part", "reason": "reason"},
-        no_value="nothing reported",
+        {"collector": "collector", "part": "part", "reason": "reason", "Value": "unread"},
+        fields={"unread": {"mappings": [panels.state("1", "yes", palette.BAD, 2)], "custom.width": 80}},
+        healthy=Healthy("nothing reported", f"pyrometer_collector_success{{{NODE_IS}}}"),
         span=6,
     )

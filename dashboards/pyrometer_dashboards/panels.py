@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pyrometer_dashboards import palette
+from pyrometer_dashboards import palette, proof
+from pyrometer_dashboards.grafana_defaults import NO_DATA_MAPPING, absent_mapping
 from pyrometer_dashboards.model import Json, Override, Panel, Query, Reading
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ CELLS: Json = {
 # Lines whose names are not known beforehand, each in the colour of its worst value: Grafana's own palette would give
 # the colours of trouble to healthy lines.
 BY_WORST: Json = {"mode": "thresholds", "seriesBy": "max"}
+# A column that only links use. Grafana 12 reads the first, Grafana 11 the second.
+HIDDEN: Json = {"custom.hideFrom": {"legend": False, "tooltip": False, "viz": True}, "custom.hidden": True}
 ROW_NAME: Json = {"custom.cellOptions": {"type": "auto"}, "unit": "string"}
 
 
@@ -64,8 +67,14 @@ def stat(
     decimals: int | None = None,
     mappings: Sequence[Json] = (),
     no_value: str = "no data",
+    healthy: proof.Healthy | None = None,
 ) -> Panel:
-    """Return one number on the colour of its state; ``name`` (a legend) says whose number it is."""
+    """Return one number on the colour of its state; ``name`` (a legend) says whose number it is.
+
+    ``healthy`` has the words for an empty answer whose coverage is proven.
+    """
+    if healthy:
+        expr, mappings = proof.or_nothing(expr, healthy.proof), [NO_DATA_MAPPING, proof.mapping(healthy.words)]
     return Panel(
         title,
         "stat",
@@ -82,12 +91,20 @@ def stat(
     )
 
 
-def lines(title: str, reading: Reading, queries: Sequence[Query], *, unit: str, **more: Unpack[More]) -> Panel:
-    """Return lines over time."""
-    return Panel(title, "timeseries", reading, queries, unit=unit, **more)
+def lines(
+    title: str, reading: Reading, queries: Sequence[Query], *, unit: str, watched: str = "", **more: Unpack[More]
+) -> Panel:
+    """Return lines over time; with ``watched``, the proof that somebody looks, no line at all is an empty chart."""
+    panel = Panel(title, "timeseries", reading, queries, unit=unit, **more)
+    if not watched:
+        return panel
+    seen = [*queries, proof.watched(watched, queries[0].step)]
+    return replace(panel, queries=seen, overrides=[*panel.overrides, proof.UNSEEN])
 
 
-def bars(title: str, reading: Reading, queries: Sequence[Query], *, unit: str, **more: Unpack[More]) -> Panel:
+def bars(
+    title: str, reading: Reading, queries: Sequence[Query], *, unit: str, watched: str = "", **more: Unpack[More]
+) -> Panel:
     """Return stacked bars of events per interval, whose sum can be read; never in the colours of healthy."""
     custom: Json = {
         "drawStyle": "bars",
@@ -97,7 +114,8 @@ def bars(title: str, reading: Reading, queries: Sequence[Query], *, unit: str, *
         "stacking": {"mode": "normal", "group": "A"},
     }
     shades = {"mode": "shades", "fixedColor": palette.BAD}
-    return replace(lines(title, reading, queries, unit=unit, **more), custom=custom, limits=(0, None), colour=shades)
+    drawn = lines(title, reading, queries, unit=unit, watched=watched, **more)
+    return replace(drawn, custom=custom, limits=(0, None), colour=shades)
 
 
 def counted(counter: str, legend: str, by: str = "") -> Query:
@@ -109,10 +127,12 @@ def counted(counter: str, legend: str, by: str = "") -> Query:
     return Query(f"sum by ({by}) ({grown}) > 0" if by else f"({grown}) > 0", legend, step="1m")
 
 
-def stacked(title: str, reading: Reading, queries: Sequence[Query], *, unit: str, **more: Unpack[More]) -> Panel:
+def stacked(
+    title: str, reading: Reading, queries: Sequence[Query], *, unit: str, watched: str = "", **more: Unpack[More]
+) -> Panel:
     """Return stacked areas: parts of a whole."""
     custom: Json = {"fillOpacity": 70, "lineWidth": 0, "stacking": {"mode": "normal", "group": "A"}}
-    return replace(lines(title, reading, queries, unit=unit, **more), custom=custom)
+    return replace(lines(title, reading, queries, unit=unit, watched=watched, **more), custom=custom)
 
 
 def table(
@@ -129,6 +149,7 @@ def table(
     link: tuple[str, str] | None = None,
     fields: Mapping[str, Mapping[str, Any]] | None = None,
     no_value: str = "no data",
+    healthy: proof.Healthy | None = None,
     span: int = 8,
     height: int = 0,
 ) -> Panel:
@@ -137,8 +158,14 @@ def table(
     ``columns`` maps names in Prometheus' answer (a label, ``Value``, with several queries ``Value #A``) to headings, in
     order. ``unit``, ``steps`` and ``decimals`` apply to values: labels are text, even if they look like numbers. Rows
     are sorted by the column with the heading ``sort``, highest first if ``falling``; ``link`` is the title and address
-    of every cell; ``fields`` are further settings of columns, by heading.
+    of every cell; ``fields`` are further settings of columns, by heading. ``healthy`` has the
+    words that the first column of values shows for an empty answer whose coverage is proven.
     """
+    fields = dict(fields or {})
+    if healthy:
+        (first, *rest), value_name = queries, next(name for name in columns if name.startswith("Value"))
+        queries = [replace(first, expr=proof.or_nothing(first.expr, healthy.proof)), *rest]
+        fields[columns[value_name]] = _saying(healthy.words, fields.get(columns[value_name], {}))
     merge = _merged(columns) if len(queries) > 1 else []
     named = {f"{name} (lastNotNull)" if merge and name.startswith("Value") else name: columns[name] for name in columns}
     keep = {"id": "filterFieldsByName", "options": {"include": {"names": list(named)}}}
@@ -148,7 +175,8 @@ def table(
     value: dict[str, Any] = {"unit": unit} | ({} if decimals is None else {"decimals": decimals})
     # A cell without its label is not an empty answer, which is what noValue describes.
     numbers = [
-        Override(heading, value if name.startswith("Value") else {"noValue": "-"}) for name, heading in columns.items()
+        Override(heading, value if name.startswith("Value") else {"noValue": NO_NAME, "mappings": [_BLANK]})
+        for name, heading in columns.items()
     ]
     return Panel(
         title,
@@ -161,11 +189,23 @@ def table(
         transformations=[*merge, keep, shape],
         options={"sortBy": [{"desc": falling, "displayName": sort}]} if sort else {},
         links=[link] if link else [],
-        overrides=[*numbers, *(Override(name, settings) for name, settings in (fields or {}).items())],
+        overrides=[*numbers, *(Override(name, settings) for name, settings in fields.items())],
         no_value=no_value,
         span=span,
         height=height,
     )
+
+
+# A cell without its label: a word would look like a part, and lead nowhere.
+NO_NAME = "\u00a0"
+_BLANK = absent_mapping(NO_NAME)
+
+
+def _saying(words: str, settings: Mapping[str, Any]) -> Json:
+    """Return the settings of a column that says ``words`` for NOTHING: it has room for them, and no link."""
+    width = {"custom.width": max(settings["custom.width"], 20 + 7 * len(words))} if "custom.width" in settings else {}
+    others = [each for each in settings.get("mappings", []) if each.get("type") != "special"]
+    return {**settings, **width, "mappings": [NO_DATA_MAPPING, proof.mapping(words), *others], "links": []}
 
 
 def coloured(mode: str = "basic") -> Json:

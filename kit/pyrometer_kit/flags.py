@@ -20,6 +20,10 @@ class Flags(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
+# Names of this host that no other host can reach it by.
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
 class Address(NamedTuple):
     """Where to listen; an empty host is all interfaces."""
 

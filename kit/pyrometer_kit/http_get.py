@@ -9,7 +9,8 @@ import urllib.request
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from pyrometer_kit.prometheus import LOOPBACK, basic_credentials, place
+from pyrometer_kit.flags import LOOPBACK
+from pyrometer_kit.prometheus import basic_credentials, place
 
 MAX_BYTES = 32 << 20
 SECONDS = 10.0

@@ -18,11 +18,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import SplitResult, unquote, urlencode, urlsplit
 
+from pyrometer_kit.flags import LOOPBACK
+
 DEFAULT_URL = "http://127.0.0.1:9090"
 QUERY_SECONDS = 10.0
 MAX_ANSWER_BYTES = 32 << 20
 _CHUNK = 1 << 16
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 # A connection that was kept open and that the server has closed meanwhile.
 _STALE = (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError)
 # The numbers of name-resolution and TLS errors are not errno's.

@@ -22,6 +22,11 @@ T = TypeVar("T")
 _NO_FOLDER = (errno.ENOTDIR, errno.EEXIST)
 
 
+def default_folder() -> Path:
+    """Return where state files are by default: what systemd names (``StateDirectory=``), else /var/lib/pyrometer."""
+    return Path(os.environ.get("STATE_DIRECTORY") or "/var/lib/pyrometer")
+
+
 def state_folder(path: str | None, default: Path) -> Path | None:
     """Return the folder for state files, created when missing; None where the default one cannot be used.
 

@@ -76,6 +76,7 @@ KNOWN_METRICS = re.compile(
 )
 
 
+@cache
 def _rules() -> list[dict[str, Any]]:
     files = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in RULE_FILES]
     return [rule for file in files for group in file["groups"] for rule in group["rules"]]

@@ -8,6 +8,7 @@ import pytest
 from pyrometer_simulator.situations.model import SCRAPE_INTERVALS, Situation
 from pyrometer_simulator.situations.outcome import NOT_PLAYED, all_situations, cells_of, outcomes, page
 from pyrometer_simulator.situations.recording import STALE, Recording, notation
+from pyrometer_simulator.situations.verdict import Rules, needed_words
 from pyrometer_simulator.stack import Stack
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/situations.md"
@@ -16,7 +17,7 @@ EVERY = all_situations()
 TOGETHER = 5
 # Scrapes every 5 s cost as much as all others together. All situations are played at 15 s, Prometheus' own interval and
 # ours; of the others one in so many here, and all by make situations.
-ONE_IN = {5: 16, 15: 1, 30: 6}
+ONE_IN = {5: 32, 15: 1, 30: 6}
 
 
 def _played() -> Iterator[tuple[list[Situation], int]]:
@@ -33,9 +34,16 @@ def _id(value: object) -> str:
 PLAYED = list(_played())
 
 
+@pytest.fixture(scope="module")
+def rules() -> Rules:
+    return Rules()
+
+
 @pytest.mark.parametrize(("situations", "interval"), PLAYED, ids=_id)
-def test_a_situation_wakes_whom_it_should(stack: Stack, situations: Sequence[Situation], interval: int) -> None:
-    played = outcomes(stack.promtool, situations, [interval])
+def test_a_situation_wakes_whom_it_should(
+    stack: Stack, rules: Rules, situations: Sequence[Situation], interval: int
+) -> None:
+    played = outcomes(stack.promtool, situations, [interval], rules)
     wrong = [f"{each.situation.name}: {what}" for each in played for what in each.objections()]
     assert wrong == []
     told = cells_of(PAGE.read_text(encoding="utf-8"))
@@ -69,3 +77,18 @@ def test_a_series_that_is_no_longer_served_is_stale_and_one_that_comes_late_has_
         'up{node="n"}': "1x1 0 1",
     }
     assert notation([STALE, STALE]) == "stale stale"
+
+
+@pytest.mark.parametrize(
+    ("expr", "words"),
+    [
+        ('a{b="(c or", d="}"}[5m]', {"a"}),
+        ("a unless b", {"a"}),
+        ("a and on (x) b or c unless d", {"a", "c"}),
+        ("sum((a unless b) * c)", {"sum", "a", "c"}),
+        ("(a or (b and c)) > 1", {"a", "b"}),
+        ('absent(up{job="node"}) # or down', {"absent", "up"}),
+    ],
+)
+def test_a_rule_needs_one_of_the_metrics_that_it_does_not_only_restrict_itself_to(expr: str, words: set[str]) -> None:
+    assert needed_words(expr) == words

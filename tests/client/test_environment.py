@@ -80,3 +80,29 @@ def test_what_is_given_goes_before_what_launchers_say(
     run = pyrometer.start("r", rings=rings, rank=0, job_id="mine")
     meta = seen(run.path).meta
     assert (meta.rank, meta.reporting, meta.texts["job_id"]) == ("0", True, "mine")
+
+
+@pytest.mark.parametrize(
+    ("environ", "script", "expected"),
+    [
+        ({"PYROMETER_RUN": "mine", "SLURM_JOB_NAME": "job"}, "train.py", "mine"),
+        ({"SLURM_JOB_NAME": "llama-8b", "SLURM_JOB_ID": "7"}, "/opt/work/train.py", "llama-8b"),
+        ({"SLURM_JOB_NAME": "sweep", "SLURM_ARRAY_TASK_ID": "3"}, "train.py", "sweep-3"),
+        ({"SLURM_JOB_NAME": "interactive"}, "/opt/work/pretrain.py", "pretrain"),
+        ({"SLURM_JOB_NAME": "wrap"}, "", "wrap"),
+        ({"KUBERNETES_SERVICE_HOST": "10.0.0.1", "HOSTNAME": "llama-8b-worker-3"}, "train.py", "llama-8b"),
+        ({"KUBERNETES_SERVICE_HOST": "10.0.0.1", "HOSTNAME": "llama-8b-x7k2p"}, "train.py", "llama-8b"),
+        (
+            {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "HOSTNAME": "llama-8b-3", "JOB_COMPLETION_INDEX": "3"},
+            "train.py",
+            "llama-8b",
+        ),
+        ({"KUBERNETES_SERVICE_HOST": "10.0.0.1", "HOSTNAME": "gpt-2"}, "train.py", "gpt-2"),
+        ({}, "/opt/app/train.py", "train"),
+        ({}, "/opt/nanotron/__main__.py", "nanotron"),
+        ({}, "-c", "unnamed"),
+        ({}, "", "unnamed"),
+    ],
+)
+def test_the_run_is_named_after_the_job_or_the_script(environ: dict[str, str], script: str, expected: str) -> None:
+    assert _environment.run_name(environ, [script] if script else []) == expected

@@ -49,4 +49,4 @@ def test_a_summary_shows_labels_instead_of_templates() -> None:
 
 def test_a_wrong_call_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert reference.main(["nothing"]) == 2
-    assert capsys.readouterr().err == "usage: python tools/reference.py commands|alerts|checks FILE\n"
+    assert capsys.readouterr().err == "usage: python tools/reference.py commands|alerts|checks|peaks FILE\n"

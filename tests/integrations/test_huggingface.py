@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pyrometer import ring
+from pyrometer._model_flops import flops_per_token
 from pyrometer.huggingface import callback
 
 torch = pytest.importorskip("torch")
@@ -101,3 +102,25 @@ def test_an_exception_is_no_good_end(tmp_path: Path, seen: Any) -> None:
     found = seen()
     assert found.header.count == 2
     assert not found.header.closed
+
+
+def test_a_mixture_of_experts_counts_those_that_a_token_uses(tmp_path: Path) -> None:
+    config = transformers.MixtralConfig(
+        hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=4,
+        vocab_size=64, num_local_experts=8, num_experts_per_tok=2, tie_word_embeddings=False,
+    )  # fmt: skip
+    model = transformers.MixtralForCausalLM(config)
+    experts = 2 * 8 * 3 * 32 * 64
+    total = model.num_parameters(exclude_embeddings=True)
+    assert flops_per_token(model, None, "") == (6.0 * (total - experts * 6 / 8), "hf")
+
+
+def test_frozen_weights_under_a_trained_head_have_no_gradients_of_their_own() -> None:
+    config = transformers.LlamaConfig(
+        hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, vocab_size=64,
+        tie_word_embeddings=False,
+    )  # fmt: skip
+    model = transformers.LlamaForCausalLM(config)
+    model.model.requires_grad_(requires_grad=False)
+    total, head = model.num_parameters(exclude_embeddings=True), 32 * 64
+    assert flops_per_token(model, None, "") == (2.0 * (total - head) + 6.0 * head, "hf")

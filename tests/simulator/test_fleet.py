@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 
+from pyrometer_alerting.state.metrics import GAUGES as ALERTING_GAUGES
 from pyrometer_exporters import cluster, node
 from pyrometer_exporters.framework.collector import discover
 from pyrometer_exporters.framework.docs import OWN_FAMILIES
@@ -37,6 +38,7 @@ def test_names_and_labels_are_those_of_the_exporters() -> None:
     known: dict[str, set[str]] = {}
     for family in (
         *OWN_FAMILIES,
+        *ALERTING_GAUGES,
         *(f for package in (node, cluster) for spec in discover(package) for f in spec.families),
     ):
         known.setdefault(family.name, set()).update(family.labels)

@@ -154,9 +154,8 @@ def check_slack(arguments: Sequence[str], environment: Mapping[str, str]) -> int
         list(channels), chosen.slack_app_token, pictures=chosen.charts != "off", post=options.post
     )
     slack = WebSlack(chosen.slack_token, chosen.slack_api_url)
-    logging.getLogger("pyrometer_alerting.slack_sdk").setLevel(
-        logging.CRITICAL
-    )  # the lines below say it without a traceback
+    # The findings say it in a line each, without a traceback.
+    logging.getLogger("pyrometer_alerting.slack_sdk").setLevel(logging.CRITICAL)
     missing = False
     for finding in slack_check.check(slack, wanted):
         missing |= finding.level == "missing"
@@ -171,12 +170,11 @@ def _say(lines: Iterable[str]) -> None:
 def find(arguments: Sequence[str], environment: Mapping[str, str]) -> Callable[[], int] | None:
     """Return the command that these arguments name; None for the service itself."""
     name, rest = (arguments[0], arguments[1:]) if arguments else ("", ())
-    if name == "replay":
-        return lambda: replay(rest)
-    if name == "digest":
-        return lambda: digest(rest, environment)
-    if name == "explain":
-        return lambda: explain(rest)
-    if name == "check-slack":
-        return lambda: check_slack(rest, environment)
-    return (lambda: check_config(rest, environment)) if name == "check-config" else None
+    commands: dict[str, Callable[[], int]] = {
+        "replay": lambda: replay(rest),
+        "digest": lambda: digest(rest, environment),
+        "explain": lambda: explain(rest),
+        "check-slack": lambda: check_slack(rest, environment),
+        "check-config": lambda: check_config(rest, environment),
+    }
+    return commands.get(name)

@@ -119,6 +119,7 @@ def _service(chosen: Settings, configuration: _Configuration) -> Service:
         reload=configuration.read,
         app_token=chosen.slack_app_token,
         digests=Digests(chosen.schedules, chosen.zone, _prometheus(chosen, DIGEST_SECONDS)),
+        page_url=_page_url(chosen, encrypted=configuration.web.tls is not None),
     )
 
 
@@ -131,7 +132,7 @@ def style(chosen: Settings, *, encrypted: bool = False) -> Style:
 
     ``encrypted`` says whether we serve TLS ourselves.
     """
-    own_runbooks = f"{chosen.external_url or _own_url(chosen.address, encrypted)}{runbooks.BASE}"
+    own_runbooks = f"{_page_url(chosen, encrypted=encrypted)}{runbooks.BASE}"
     return Style(
         notice=chosen.notice,
         grafana_url=without_credentials(chosen.grafana_url),
@@ -140,6 +141,11 @@ def style(chosen: Settings, *, encrypted: bool = False) -> Style:
         charts=chosen.charts,
         alertmanager_url=without_credentials(chosen.alertmanager_external_url),
     )
+
+
+def _page_url(chosen: Settings, *, encrypted: bool) -> str:
+    """Return the address of our page for browsers."""
+    return chosen.external_url or _own_url(chosen.address, encrypted)
 
 
 def _own_url(listening: Address, encrypted: bool) -> str:

@@ -25,9 +25,10 @@ from pyrometer_alerting.interact.interactions import Interactions
 from pyrometer_alerting.interact.socket_mode import Listener
 from pyrometer_alerting.model.routing import Routing
 from pyrometer_alerting.model.text import duration
-from pyrometer_alerting.render import page, runbooks
+from pyrometer_alerting.render import document, page, runbooks
 from pyrometer_alerting.render.messages import Style, ThreadReplies, build
 from pyrometer_alerting.sources.alertmanager import Alertmanager
+from pyrometer_alerting.state.incident_metrics import incident_gauges
 from pyrometer_alerting.state.metrics import Metrics
 from pyrometer_alerting.state.outbox import Operation
 from pyrometer_alerting.state.store import KEPT_RESOLVED_SECONDS, Store, StoreError, Transaction
@@ -44,14 +45,8 @@ _log = logging.getLogger(__name__)
 WEBHOOK_PATH = "/api/v1/alertmanager"
 MAX_DELIVERY_BYTES = 16 << 20  # 1000 alerts take about 1 MiB
 _MAX_RELOAD_BYTES = 1 << 10  # of a body without meaning
-_HTML = "text/html; charset=utf-8"
 _METRICS = "text/plain; version=0.0.4; charset=utf-8"
 _OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
-_PAGE_HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'",
-    "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-store",
-}
 _CLEAN_UP_SECONDS = 3600.0
 _FIRST_BACKUP_SECONDS = 60.0
 _WATCHDOG_SECONDS = 180.0  # it arrives every minute; two may be lost to a restart
@@ -74,8 +69,9 @@ class Service:
         reload: Callable[[], tuple[Routing, frozenset[str]]] = lambda: (Routing(), frozenset()),
         app_token: str = "",
         digests: Digests | None = None,
+        page_url: str = "",
     ) -> None:
-        self.metrics = Metrics()
+        self.metrics, self._page_url = Metrics(), page_url
         self._store, self._style, self._clock, self._tokens = store, style, clock, tokens
         replies = ThreadReplies(style)
         self.courier = Courier(store, slack, channel, style=style, clock=clock, metrics=self.metrics)
@@ -271,13 +267,13 @@ class Service:
             trouble = self._trouble(tx, now)
         cards = [page.Card(incident, build(incident, self._style), _delivery(root)) for incident, root in pairs]
         banner = page.Banner(self._style.notice, trouble)
-        return Response(200, page.render(cards, banner, now).encode(), _HTML, _PAGE_HEADERS)
+        return document.response(page.render(cards, banner, now))
 
     def _digest(self) -> Response:
         """Return the digest as a page; while it is rendered, a page that refreshes itself."""
         page_html = self.analysis.digest_scheduler.page()
         body = page_html if page_html is not None else "The digest is being prepared; this page reloads in 3 s."
-        return Response(200, body.encode(), _HTML, _PAGE_HEADERS | ({} if page_html is not None else {"Refresh": "3"}))
+        return document.response(body, refresh="" if page_html is not None else "3")
 
     def _trouble(self, tx: Transaction, now: float) -> tuple[str, ...]:
         depth, oldest, dead = tx.outbox.depth()
@@ -316,18 +312,23 @@ class Service:
             with self._store.snapshot() as tx:
                 depth, oldest, dead = tx.outbox.depth()
                 firing, watchdog = tx.firing_count(), tx.fact(WATCHDOG_FACT)
+                incidents = tx.recent_incidents(float("inf"))
         except StoreError:
             return reloaded
         age = self._clock.wall() - oldest if oldest is not None else 0.0
-        gauges = reloaded | {
-            "pyrometer_alerting_incidents_open": {(("severity", name),): count for name, count in firing.items()},
-            "pyrometer_alerting_outbox_depth": {(): depth},
-            "pyrometer_alerting_outbox_oldest_age_seconds": {(): max(age, 0.0)},
-            "pyrometer_alerting_outbox_dead": {(): dead},
-            "pyrometer_alerting_slack_blocked": {
-                (("reason", self.courier.blocked),): 1.0 if self.courier.blocked else 0.0
-            },
-        }
+        gauges = (
+            reloaded
+            | incident_gauges(incidents, self._page_url)
+            | {
+                "pyrometer_alerting_incidents_open": {(("severity", name),): count for name, count in firing.items()},
+                "pyrometer_alerting_outbox_depth": {(): depth},
+                "pyrometer_alerting_outbox_oldest_age_seconds": {(): max(age, 0.0)},
+                "pyrometer_alerting_outbox_dead": {(): dead},
+                "pyrometer_alerting_slack_blocked": {
+                    (("reason", self.courier.blocked),): 1.0 if self.courier.blocked else 0.0
+                },
+            }
+        )
         if self._listener is not None:
             gauges["pyrometer_alerting_socket_mode_connected"] = {(): float(self._listener.connected)}
         if parked := self.courier.parked:

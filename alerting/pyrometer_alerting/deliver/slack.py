@@ -21,13 +21,13 @@ from slack_sdk.errors import SlackApiError, SlackClientError
 from slack_sdk.web import SlackResponse
 
 from pyrometer_alerting.model.message import Message
+from pyrometer_kit.flags import LOOPBACK
 
 # Well above the time of any normal answer: beyond this the connection is dead and a lookup decides.
 TIMEOUT_SECONDS = 10
 LONGEST_WAIT_SECONDS = 3600.0  # limit of a rate limit's wait, whatever Slack asks for
 MAX_HISTORY_PAGES = 5
 EVENT_TYPE = "pyrometer_incident"
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 class Trouble(Enum):
@@ -163,7 +163,7 @@ class WebSlack:
         self._client = WebClient(
             token=token, base_url=base_url, timeout=TIMEOUT_SECONDS, retry_handlers=[], logger=quiet
         )
-        if urlsplit(base_url).hostname in _LOOPBACK:
+        if urlsplit(base_url).hostname in LOOPBACK:
             self._client.proxy = None  # a proxy from the environment cannot reach our loopback
 
     def post(
@@ -312,7 +312,7 @@ class WebSlack:
             raise SlackFailure(Trouble.PAYLOAD, "upload_to_a_strange_host")
         try:
             with requests.Session() as session:
-                session.trust_env = host not in _LOOPBACK  # a proxy from the environment cannot reach our loopback
+                session.trust_env = host not in LOOPBACK  # a proxy from the environment cannot reach our loopback
                 answer = session.post(address, data=content, timeout=TIMEOUT_SECONDS, allow_redirects=False)
         except requests.RequestException as error:
             raise SlackFailure(Trouble.SAFE, type(error).__name__) from None

@@ -5,26 +5,21 @@ from __future__ import annotations
 import html
 from collections.abc import Sequence
 from datetime import tzinfo
-from importlib import resources
 
 from pyrometer_alerting.digest.data import DigestReport, RunTime
 from pyrometer_alerting.digest.message import facts, headline, overall_goodput
 from pyrometer_alerting.model import text
+from pyrometer_alerting.render.document import document
 
 STATES = ("useful", "rework", "checkpoint", "eval", "init", "down", "other")
 
 
 def render(reports: Sequence[DigestReport], notice: str, zone: tzinfo) -> str:
     """Return the whole page, a section per digest."""
-    style = resources.files("pyrometer_alerting.render").joinpath("page.css").read_text("utf-8")
     banner = f'<p class="notice">{html.escape(notice)}</p>' if notice else ""
     body = "".join(_report(report, zone) for report in reports)
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Digest - Pyrometer</title>'
-        '<meta name="viewport" content="width=device-width,initial-scale=1"><meta name="color-scheme" '
-        f'content="light dark"><style>{style}</style></head><body><header><h1>Pyrometer</h1><a href="/">incidents</a>'
-        f"</header>{banner}<main>{body}</main></body></html>"
-    )
+    header = '<header><h1>Pyrometer</h1><a href="/">incidents</a></header>'
+    return document("Digest", f"{header}{banner}<main>{body}</main>")
 
 
 def _report(report: DigestReport, zone: tzinfo) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import html
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import resources
 from typing import Any
 
 from pyrometer_alerting.model.incident import Incident
 from pyrometer_alerting.model.message import Message
 from pyrometer_alerting.model.text import duration, utc
 from pyrometer_alerting.render.chart_block import svg
+from pyrometer_alerting.render.document import document
 from pyrometer_alerting.render.mrkdwn import Span, texts
 
 _DOTS = {"\U0001f534": "critical", "\U0001f7e0": "warning", "\U0001f535": "info", "\u2705": "resolved"}
@@ -43,20 +43,12 @@ def render(cards: Sequence[Card], banner: Banner, now: float) -> str:
     )
     notice = f'<p class="notice">{html.escape(banner.notice)}</p>' if banner.notice else ""
     trouble = "".join(f'<p class="trouble">{html.escape(line)}</p>' for line in banner.trouble)
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        f"<title>{html.escape(state)} - Pyrometer</title>"
-        '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        '<meta name="color-scheme" content="light dark">'
-        f'<meta http-equiv="refresh" content="5"><style>{_style()}</style></head><body>'
+    body = (
         f'<header><h1>Pyrometer</h1><span class="state {"hot" if firing else "calm"}">{state}</span>'
         f'<a href="runbooks">Runbooks</a><time>{utc(now)}</time></header>'
-        f"{notice}{trouble}<main>{articles}</main></body></html>"
+        f"{notice}{trouble}<main>{articles}</main>"
     )
-
-
-def _style() -> str:
-    return resources.files("pyrometer_alerting.render").joinpath("page.css").read_text("utf-8")
+    return document(html.escape(state), body, reload_seconds=5)
 
 
 def _card(item: Card, now: float) -> str:

@@ -10,6 +10,7 @@ from functools import partial
 from importlib import resources
 from pathlib import Path
 
+from pyrometer_alerting.render.document import document, response
 from pyrometer_kit.http_message import Response
 
 BASE = "/runbooks"
@@ -18,21 +19,15 @@ PAGES = {"alerts.md": "Alerts", "alertmanager.md": "The alerting service's own m
 _CHECKOUT = Path(__file__).resolve().parents[3] / "docs"
 _ALERT = re.compile(r"^##+ ((?:[A-Z][a-z0-9]+)+)$", re.MULTILINE)
 _OTHER_PAGE = re.compile(r'<a href="(?!https?://|#)(?!(?:alerts|alertmanager)\.md)[^"]*">(.*?)</a>', re.DOTALL)
-_HTML = "text/html; charset=utf-8"
-# The pages hold neither scripts nor anything of another host, and change with the version alone.
-_HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'",
-    "Cache-Control": "max-age=300",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-}
+_CACHE = "max-age=300"  # they change with the version alone
 
 
 def pages() -> dict[str, Callable[[], Response]]:
-    """Return the page of each path: all runbooks' names, and the two documents that have them."""
+    """Return the page of each path: all runbooks' names, the two documents that have them, and each alert's own."""
     found: dict[str, Callable[[], Response]] = {BASE: _index, f"{BASE}/": _index}
     for name in PAGES:
-        found[f"{BASE}/docs/{name}"] = partial(_document, name)
+        found[f"{BASE}/docs/{name}"] = partial(_runbooks, name)
+        found |= {f"{BASE}/{heading}": partial(_single, name, heading) for heading in names(name)}
     return found
 
 
@@ -80,8 +75,15 @@ def _link(name: str, heading: str) -> str:
     return f'<li><a href="{BASE}/docs/{name}#{_anchor(heading)}">{html.escape(heading)}</a></li>'
 
 
-def _document(name: str) -> Response:
+def _runbooks(name: str) -> Response:
     return _page("Runbooks", "".join(_sections(to_html(source(name)))))
+
+
+def _single(name: str, heading: str) -> Response:
+    """Return one alert's runbook, at an address that needs nothing but its name."""
+    start = f'<article id="{_anchor(heading)}">'
+    found = [each for each in _sections(to_html(source(name))) if each.startswith(start)]
+    return _page(heading, "".join(found))
 
 
 def _sections(text: str) -> Iterator[str]:
@@ -94,12 +96,5 @@ def _sections(text: str) -> Iterator[str]:
 
 
 def _page(title: str, body: str) -> Response:
-    style = resources.files("pyrometer_alerting.render").joinpath("page.css").read_text("utf-8")
-    text = (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title} - Pyrometer</title>'
-        '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f'<meta name="color-scheme" content="light dark"><style>{style}</style></head><body class="runbooks">'
-        f'<header><h1><a href="/">Pyrometer</a></h1><a href="{BASE}">{title}</a></header><main>{body}</main>'
-        "</body></html>"
-    )
-    return Response(200, text.encode(), _HTML, _HEADERS)
+    header = f'<header><h1><a href="/">Pyrometer</a></h1><a href="{BASE}">{title}</a></header>'
+    return response(document(title, f"{header}<main>{body}</main>", body_class="runbooks"), cache=_CACHE)

@@ -17,6 +17,8 @@ from urllib.parse import quote, urlsplit
 
 import requests
 
+from pyrometer_kit.flags import LOOPBACK
+
 ANSWER_SECONDS = 5.0
 MAX_ANSWER_BYTES = 64 << 20  # enough for tens of thousands of alerts with annotations
 
@@ -92,7 +94,7 @@ class HttpAlertmanager:
     def __init__(self, url: str) -> None:
         self._url = url.rstrip("/")
         self._session = requests.Session()
-        if urlsplit(url).hostname in ("127.0.0.1", "localhost", "::1"):
+        if urlsplit(url).hostname in LOOPBACK:
             self._session.trust_env = False  # a proxy from the environment cannot reach our loopback
 
     def alerts(self, matchers: Sequence[Matcher] = ()) -> list[ActiveAlert]:

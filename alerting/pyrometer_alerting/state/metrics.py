@@ -70,7 +70,32 @@ LATENCY = Family(
     "histogram",
     "From the webhook's arrival to Slack's answer, for first posts.",
 )
+INCIDENT = Family(
+    "pyrometer_incident_start_timestamp_seconds",
+    "gauge",
+    "When the trouble of an incident that is open now began: the culprit, its cause and how sure the diagnosis is, who"
+    " acknowledged it, and the address of its message on the service's page. At most 50, the worst and newest.",
+    (
+        *("cluster", "id", "alert", "severity", "run", "node", "gpu", "part", "cause", "confidence"),
+        *("acknowledged", "link"),
+    ),
+)
+INCIDENT_LOST = Family(
+    "pyrometer_incident_lost_gpu_hours",
+    "gauge",
+    "GPU-hours that an open incident's run has lost to it so far, against its expected MFU; absent while not known.",
+    ("cluster", "id", "alert", "run", "part", "cause"),
+)
+PAGE = Family(
+    "pyrometer_alerting_page_info",
+    "gauge",
+    "1; the address of the service's page as browsers reach it, where boards find incidents and runbooks.",
+    ("url",),
+)
 GAUGES = (
+    PAGE,
+    INCIDENT,
+    INCIDENT_LOST,
     Family(
         "pyrometer_alerting_config_last_reload_successful",
         "gauge",

@@ -22,14 +22,18 @@ from pyrometer.flops.conventions import (
     model_flops,
     reported_flops,
 )
-from pyrometer.flops.shape import Experts, LatentAttention, Shape
+from pyrometer.flops.parts import Experts, Indexer, LatentAttention, Recurrence, Window
+from pyrometer.flops.shape import Shape
 
 __all__ = [
     "CONVENTIONS",
     "RECOMPUTE",
     "Experts",
+    "Indexer",
     "LatentAttention",
+    "Recurrence",
     "Shape",
+    "Window",
     "batch_flops",
     "convert",
     "hardware_flops",

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pyrometer._command_line import add_version_flag, positive, positive_int
-from pyrometer.flops.config import read_config, shape_of_config
+from pyrometer.flops.config import has_other_parts, read_config, shape_of_config
 from pyrometer.flops.conventions import CONVENTIONS, RECOMPUTE, hardware_flops, mfu, model_flops
 from pyrometer.flops.shape import Shape
 
@@ -17,12 +17,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table. Return the exit status: 2, after one line, if the file or a number can't be used."""
     options = _parser().parse_args(arguments)
     try:
-        shape = shape_of_config(read_config(options.config))
-        lines = list(_table(shape, options))
+        config = read_config(options.config)
+        lines = list(_table(shape_of_config(config), options))
     except OSError as error:
         return _fail(f"{options.config}: {error.strerror or error}")
     except ValueError as error:
         return _fail(f"{options.config}: {error}")
+    if has_other_parts(config):
+        lines.insert(0, "The language part only: what reads images or sound is not counted.")
     sys.stdout.write("\n".join(lines) + "\n")
     return 0
 

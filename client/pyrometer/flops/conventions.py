@@ -122,8 +122,8 @@ def _named(convention: str) -> Convention:
 
 
 def _attention(shape: Shape, sequence: float) -> float:
-    """Return the forward FLOPs per token of queries x keys and weights x values, counting every key (full square)."""
-    return 2 * shape.layers * shape.attention_width * sequence
+    """Return the forward FLOPs per token of attention, counting every key (full square)."""
+    return shape.attention_flops(sequence, causal=False)
 
 
 def _palm(shape: Shape, sequence: float) -> float:
@@ -135,7 +135,11 @@ def _full_square(shape: Shape, sequence: float) -> float:
 
 
 def _causal(shape: Shape, sequence: float) -> float:
-    return 6 * (shape.layer_weights + shape.head_weights) + 3 * _attention(shape, sequence) / 2
+    return 6 * (shape.layer_weights + shape.head_weights) + 3 * shape.attention_flops(sequence, causal=True)
+
+
+def _llm_foundry(shape: Shape, sequence: float) -> float:
+    return 6 * shape.all_active_parameters + 3 * _attention(shape, sequence)
 
 
 def _bloom(shape: Shape, sequence: float) -> float:
@@ -153,7 +157,7 @@ def _recompute(shape: Shape, sequence: float, recompute: str) -> float:
 
 
 def _recompute_causal(shape: Shape, sequence: float, recompute: str) -> float:
-    return _recompute_with(_attention(shape, sequence) / 2, shape, recompute)
+    return _recompute_with(shape.attention_flops(sequence, causal=True), shape, recompute)
 
 
 def _recompute_with(attention: float, shape: Shape, recompute: str) -> float:
@@ -169,6 +173,13 @@ def _recompute_korthikanti(shape: Shape, sequence: float, recompute: str) -> flo
     return _recompute(shape, sequence, recompute)
 
 
+def _recompute_llm_foundry(shape: Shape, sequence: float, recompute: str) -> float:
+    # Its HFU is 4/3 of its MFU: a second forward pass of everything.
+    if recompute == "full":
+        return _llm_foundry(shape, sequence) / 3
+    return _recompute(shape, sequence, recompute)
+
+
 def _recompute_bloom(shape: Shape, sequence: float, recompute: str) -> float:
     # With k = 4 its output projection becomes the right 6 h V. It has no selective recompute.
     if recompute == "full":
@@ -177,7 +188,10 @@ def _recompute_bloom(shape: Shape, sequence: float, recompute: str) -> float:
 
 
 CONVENTIONS: Mapping[str, Convention] = {
-    "palm": Convention(_palm, _recompute, "PaLM, arXiv 2204.02311 appendix B; nanoGPT, torchtitan, llm-foundry"),
+    "palm": Convention(_palm, _recompute, "PaLM, arXiv 2204.02311 appendix B; nanoGPT, torchtitan"),
+    "llm_foundry": Convention(
+        _llm_foundry, _recompute_llm_foundry, "llm-foundry scripts/train/benchmarking/README.md; Composer"
+    ),
     "korthikanti": Convention(_full_square, _recompute_korthikanti, "arXiv 2205.05198 appendix A; nanotron"),
     "megatron": Convention(_causal, _recompute_causal, "Megatron-LM num_floating_point_operations; NeMo"),
     "bloom_hw": Convention(
@@ -185,4 +199,10 @@ CONVENTIONS: Mapping[str, Convention] = {
     ),
     "hf": Convention(_hugging_face, _recompute, "transformers Trainer.floating_point_ops: no attention product"),
 }
-"""Conventions by name. ``palm`` counts every key and the norms, ``megatron`` causal attention (half the square)."""
+"""Conventions by name.
+
+``palm`` counts 6 FLOPs for each parameter that multiplies a token: matrices, norms and output projection, but neither
+learned positions nor biases, nor an input embedding of its own. ``llm_foundry`` counts 6 for every parameter there is,
+those included. Both count every key, ``megatron`` causal attention: half the square. Where attention has a window, each
+counts the keys in it, and where a layer is recurrent, the update of its state.
+"""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from pyrometer_dashboards import palette, panels
+from pyrometer_dashboards import incident_panels, palette, panels, proof
 from pyrometer_dashboards.common import (
+    ALERTING,
     ALERTS,
     CLUSTER,
     CLUSTERS,
@@ -12,8 +13,10 @@ from pyrometer_dashboards.common import (
     RESTARTS,
     RUN_OF_ROW,
     RUN_OF_SERIES,
+    RUNBOOK_OF_ROW,
 )
 from pyrometer_dashboards.model import Board, Panel, Query, Reading, Row
+from pyrometer_dashboards.proof import Healthy
 
 _FIRING = f"alert:ALERTS:firing{{{CLUSTER}}}"
 _SEVERITIES = (("critical", palette.WORST), ("warning", palette.BAD), ("info", palette.HEALTHY))
@@ -30,20 +33,22 @@ def board() -> Board:
         tags=["on-call"],
         time_from="now-24h",
         refresh="1m",
-        variables=[CLUSTERS],
+        variables=[CLUSTERS, ALERTING],
         annotations=[RESTARTS, DEPLOYS],
         rows=[
             Row([_critical(), _warning(), _harm_now(), _rising(), _silences(), _held_back()], height=4),
-            Row([_now(), _harm()], height=10),
+            Row([incident_panels.incidents()], height=7),
+            Row([_now()], height=8),
+            Row([incident_panels.cost(), _often()], height=8),
             Row([_timeline()], height=9),
-            Row([_volume(), _lost(), _noisy()], height=9),
+            Row([_volume(), _lost()], height=8),
         ],
     )
 
 
 def _count(severity: str, colour: str, healthy: str, first: str) -> Panel:
     return panels.stat(
-        f"{severity.capitalize()} alerts firing",
+        f"{severity.capitalize()} now",
         Reading(f"Alerts of the severity {severity} that fire now, each part counted.", healthy, first),
         f'sum(alert:ALERTS:firing{{{CLUSTER}, severity="{severity}"}}) or on () 0 * '
         f"count(cluster:up:nodes{{{CLUSTER}}})",
@@ -135,9 +140,10 @@ def _now() -> Panel:
         ),
         [
             Query(
-                _with_urgency(
+                incident_panels.urgency(
                     f'(time() - ALERTS_FOR_STATE{{{CLUSTER}, alertname!="Watchdog"}}) '
-                    f'and ignoring (alertstate) ALERTS{{alertstate="firing", {CLUSTER}}}'
+                    f'and ignoring (alertstate) ALERTS{{alertstate="firing", {CLUSTER}}}',
+                    tuple(name for name, _ in _SEVERITIES),
                 ),
                 instant=True,
                 table=True,
@@ -158,8 +164,9 @@ def _now() -> Panel:
         falling=False,
         link=NODE_OF_ROW,
         fields={
-            "alert": {"custom.width": 215, "links": []},
+            "alert": {"custom.width": 230, "links": [{"title": RUNBOOK_OF_ROW[0], "url": RUNBOOK_OF_ROW[1]}]},
             "gpu": {"custom.width": 60},
+            "node": {"custom.width": 160},
             "device": {"custom.width": 100},
             "run": {"links": [{"title": RUN_OF_ROW[0], "url": RUN_OF_ROW[1]}]},
             "for": {"custom.width": 90, "decimals": 1, "links": []},
@@ -170,54 +177,8 @@ def _now() -> Panel:
                 "mappings": [panels.state(str(at), name, colour, at) for at, (name, colour) in enumerate(_URGENCIES)],
             },
         },
-        no_value="nothing fires",
-        span=14,
-    )
-
-
-def _with_urgency(alerts: str) -> str:
-    """Return the alerts with the position of their severity in ``_URGENCIES`` as a label."""
-    numbered = f'label_replace({alerts}, "urgency", "{len(_SEVERITIES)}", "", "")'
-    for at, (severity, _) in enumerate(_SEVERITIES):
-        numbered = f'label_replace({numbered}, "urgency", "{at}", "severity", "{severity}")'
-    return numbered
-
-
-def _harm() -> Panel:
-    return panels.table(
-        "By harm in the range",
-        Reading(
-            "Each alert of the time range: GPU-hours that the runs lost while it fired, hours that it fired, and the "
-            "most parts "
-            "at once. What fires together shares the loss: the cause is among them.",
-            "large losses only with few names.",
-            "An alert with hours and no loss is a candidate for a lower severity.",
-            "TrainMfuDropped",
-        ),
-        [
-            Query(
-                f"sum by (alertname) (sum_over_time(alert:pyrometer_train_lost:gpus{{{CLUSTER}}}[$__range])) / 60",
-                instant=True,
-                table=True,
-            ),
-            Query(
-                f"max by (alertname, severity) (count_over_time({_FIRING}[$__range])) * 60",
-                instant=True,
-                table=True,
-            ),
-            Query(f"max by (alertname) (max_over_time({_FIRING}[$__range]))", instant=True, table=True),
-        ],
-        {"alertname": "alert", "Value #A": "GPU-hours lost", "Value #B": "fired for", "Value #C": "parts"},
-        unit="locale",
-        decimals=0,
-        sort="GPU-hours lost",
-        fields={
-            "alert": {"custom.width": 215},
-            "fired for": {"unit": "s", "decimals": 1, "custom.width": 100},
-            "parts": {"custom.width": 70},
-        },
-        no_value="nothing fired",
-        span=10,
+        healthy=Healthy("nothing fires", proof.ALERTS),
+        span=24,
     )
 
 
@@ -247,7 +208,6 @@ def _timeline() -> Panel:
             *(panels.state(str(state), name, dict(_SEVERITIES)[name], state) for state, name in _STATES.items()),
             panels.state("0", "quiet", palette.QUIET, 4),
         ],
-        no_value="not firing",
         options={"showValue": "never"},
         span=24,
     )
@@ -265,7 +225,8 @@ def _volume() -> Panel:
         unit="locale",
         limits=(0, None),
         overrides=[panels.fixed(name, colour) for name, colour in _SEVERITIES],
-        no_value="nothing fired",
+        watched=proof.ALERTS,
+        span=12,
     )
 
 
@@ -285,28 +246,35 @@ def _lost() -> Panel:
         custom={"lineWidth": 2, "axisSoftMax": 50},
         links=[RUN_OF_SERIES],
         no_value="no run",
+        span=12,
     )
 
 
-def _noisy() -> Panel:
+def _often() -> Panel:
+    began = f"group by (alertname) ({_FIRING}) unless on (alertname) ({_FIRING} offset 1m)"
     return panels.table(
-        "Alerts that come and go",
+        "Alerts in the range: how long, how often",
         Reading(
-            "How often each alert began in the time range.",
-            "a few times.",
-            "Many short ones: the threshold is within the noise, or the part flaps.",
+            "For how long each alert of the time range fired, how often it began, and on how many parts at once.",
+            "few, and short.",
+            "Often and short: the threshold is within the noise, or the part flaps. Long and without an incident: a "
+            "candidate for a lower severity.",
         ),
         [
-            Query(
-                f"topk(15, count_over_time((group by (alertname) ({_FIRING}) "
-                f"unless on (alertname) ({_FIRING} offset 1m))[$__range:1m]))",
-                instant=True,
-                table=True,
-            )
+            Query(f"max by (alertname) (count_over_time({_FIRING}[$__range])) * 60", instant=True, table=True),
+            Query(f"count_over_time(({began})[$__range:1m])", instant=True, table=True),
+            Query(f"max by (alertname) (max_over_time({_FIRING}[$__range]))", instant=True, table=True),
         ],
-        {"alertname": "alert", "Value": "times"},
+        {"alertname": "alert", "Value #A": "fired for", "Value #B": "began", "Value #C": "parts"},
         unit="locale",
-        sort="times",
-        fields={"times": {"custom.width": 90}},
-        no_value="nothing fired",
+        decimals=0,
+        sort="fired for",
+        fields={
+            "alert": {"links": [{"title": RUNBOOK_OF_ROW[0], "url": RUNBOOK_OF_ROW[1]}]},
+            "fired for": {"unit": "s", "decimals": 1, "custom.width": 100},
+            "began": {"custom.width": 70},
+            "parts": {"custom.width": 70},
+        },
+        healthy=Healthy("nothing fired", proof.past(proof.TARGETS)),
+        span=12,
     )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from pyrometer_dashboards import palette, panels
+from pyrometer_dashboards import palette, panels, proof
 from pyrometer_dashboards.common import CLUSTER, CLUSTERS, FABRIC, FIRING, MARKS, NODE_OF_ROW, NODE_OF_SERIES
 from pyrometer_dashboards.model import Board, Panel, Query, Reading, Row
+from pyrometer_dashboards.proof import Healthy
 
 _PORT = "{{node}} {{device}}/{{port}}"
 _FLAPS = f"port:pyrometer_nic_link_down_events:new5m{{{CLUSTER}}}"
@@ -95,7 +96,7 @@ def _errors_now() -> Panel:
             "Sort the table below: one port with many is a cable.",
         ),
         f"count(count by (node, device, port) (port:pyrometer_nic_errors:increase5m{{{CLUSTER}}})) "
-        f"or on () 0 * count(cluster:up:nodes{{{CLUSTER}}})",
+        f"or on () 0 * max({proof.PORTS})",
         unit="locale",
         span=6,
     )
@@ -131,7 +132,7 @@ def _flaps() -> Panel:
         sort="losses",
         link=NODE_OF_ROW,
         fields={"losses": panels.coloured() | {"custom.width": 80}},
-        no_value="none, counted every 5 minutes",
+        healthy=Healthy("none", proof.past(proof.PORTS)),
         span=10,
     )
 
@@ -153,7 +154,7 @@ def _by_switch() -> Panel:
         {"rail": "rail", "switch": "switch", "Value #A": "losses", "Value #B": "ports"},
         unit="locale",
         sort="losses",
-        no_value="none, counted every 5 minutes",
+        healthy=Healthy("none", proof.past(proof.PORTS)),
         span=6,
     )
 
@@ -184,7 +185,7 @@ def _errors() -> Panel:
         sort="errors",
         fields={name: {"custom.width": width} for name, width in (("node", 85), ("device", 75), ("errors", 95))},
         link=NODE_OF_ROW,
-        no_value="none",
+        healthy=Healthy("none", proof.PORTS),
     )
 
 
@@ -254,7 +255,7 @@ def _over_time() -> Panel:
         ],
         unit="locale",
         decimals=0,
-        no_value="none, counted every 5 minutes",
+        watched=proof.PORTS,
         links=[NODE_OF_SERIES],
         span=14,
     )
@@ -293,7 +294,8 @@ def _states() -> Panel:
             Query(
                 'label_join(max by (node, device, port) (port:pyrometer_nic_link_up:unsteady{cluster="$cluster"}), '
                 '"part", " ", "node", "device") or on () '
-                'label_replace(max(cluster:up:nodes{cluster="$cluster"}) * 0 + 1, "part", "every port", "", "")',
+                'label_replace(0 * max(rail:pyrometer_nic_ports:down{cluster="$cluster"}) + 1, '
+                '"part", "every port", "", "")',
                 "{{part}}",
             )
         ],
@@ -324,7 +326,7 @@ def _slow_links() -> Panel:
         {"node": "node", "device": "device", "port": "port", "Value": "rate"},
         unit="bps",
         link=NODE_OF_ROW,
-        no_value="none",
+        healthy=Healthy("none", proof.PORTS),
         span=12,
     )
 
@@ -339,8 +341,9 @@ def _pinned() -> Panel:
             "NicCounterSaturated",
         ),
         [Query(f"pyrometer_nic_counter_saturated{{{CLUSTER}}} == 1", instant=True, table=True)],
-        {"node": "node", "device": "device", "port": "port", "counter": "counter"},
+        {"node": "node", "device": "device", "port": "port", "counter": "counter", "Value": "pinned"},
         link=NODE_OF_ROW,
-        no_value="none",
+        fields={"pinned": {"mappings": [panels.state("1", "yes", palette.BAD, 2)], "custom.width": 90}},
+        healthy=Healthy("none", proof.PORTS),
         span=12,
     )

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyrometer_dashboards import palette, panels
+from pyrometer_dashboards import palette, panels, proof
 from pyrometer_dashboards.common import CLUSTER, CLUSTERS, GPU_MATRIX, GPU_OF_ROW, MARKS, NODE, NODE_OF_ROW, link
 from pyrometer_dashboards.grafana_defaults import NO_DATA_MAPPING
 from pyrometer_dashboards.model import Board, Json, Override, Panel, Query, Reading, Row, Variable
+from pyrometer_dashboards.proof import Healthy
 
 # The value of an idle GPU, for which quantities that depend on work mean nothing. Far below any real value.
 _IDLE = -1e6
-# The value of a GPU without data in the table of numbers, which puts it above all others. Far above any real value.
+# The value of a GPU without data, which puts it above all others. Far above any real value.
 _GONE = 1e6
 # Sizes of a point in pixels: those of cluster:pyrometer_map:size, which the label y_<size> selects.
 _SIZES = (48, 32, 22, 16, 11, 8, 5, 4, 3)
@@ -56,9 +57,12 @@ def board() -> Board:
     )
 
 
-def _with_missing(absent: str) -> str:
-    """Return the deviation of each expected GPU: idle ones as _IDLE, those without data as 1 with ``absent``."""
-    return f"{_DEVIATION} or {_ON} {_GPU_IDLE} * 0 - {-_IDLE:.0f} or {_ON} {_EXPECTED} {absent}"
+def _with_missing() -> str:
+    """Return the deviation of each expected GPU: idle ones as _IDLE, those without data as _GONE.
+
+    Both are numbers, as VictoriaMetrics leaves NaN out of its answers, and with it the GPUs that are lost.
+    """
+    return f"{_DEVIATION} or {_ON} {_GPU_IDLE} * 0 - {-_IDLE:.0f} or {_ON} {_EXPECTED} + {_GONE:.0f}"
 
 
 def _key() -> Panel:
@@ -124,6 +128,7 @@ def _ranges() -> list[Json]:
     Absent values come first (to JavaScript null is not less than 0), in the theme's colour of text.
     """
     absent = {"match": "null+nan", "result": {"text": "no data", "color": palette.TEXT, "index": 0}}
+    gone = {"from": _GONE, "result": {"text": "no data", "color": palette.TEXT, "index": 1}}
     idle = {"to": _IDLE, "result": {"text": "idle", "color": palette.IDLE, "index": 2}}
     ranges = [
         {"from": 3, "result": {"color": palette.WORST, "index": 3}},
@@ -132,7 +137,7 @@ def _ranges() -> list[Json]:
         {"to": 1, "result": {"color": palette.HEALTHY, "index": 6}},
     ]
     mappings: list[Json] = [{"type": "special", "options": absent}]
-    return [*mappings, *({"type": "range", "options": options} for options in (idle, *ranges))]
+    return [*mappings, *({"type": "range", "options": options} for options in (gone, idle, *ranges))]
 
 
 def _map() -> Panel:
@@ -168,7 +173,7 @@ def _map() -> Panel:
         [
             Query(
                 f'gpu:pyrometer_map:place{{{CLUSTER}, arrange="$arrange"}} '
-                f"* {_ON} group_left (unit, size) ({_with_missing('* NaN')})",
+                f"* {_ON} group_left (unit, size) ({_with_missing()})",
                 instant=True,
                 table=True,
             )
@@ -220,7 +225,12 @@ def _hidden(name: str, low: int, high: int, **more: int) -> Override:
 
 
 def _plain() -> list[Override]:
-    return [Override("from the rail's median", {"mappings": []})]
+    """Return the same in natural units, which have no colours, and where _GONE and _IDLE are no deviations."""
+    marks = [
+        {"type": "range", "options": {"from": _GONE / 100, "result": {"text": "not compared", "index": 0}}},
+        {"type": "range", "options": {"to": _IDLE / 100, "result": {"text": "not compared", "index": 1}}},
+    ]
+    return [Override("from the rail's median", {"mappings": marks})]
 
 
 def _worst() -> Panel:
@@ -253,7 +263,7 @@ def _worst() -> Panel:
             "from median": {"decimals": 1, "custom.width": 110},
             "unit": {"custom.width": 130},
         },
-        no_value="none by half a step",
+        healthy=Healthy("none by half a step", proof.COMPARED_GPUS),
         span=8,
         height=9,
     )
@@ -283,7 +293,7 @@ def _missing() -> Panel:
         sort="node",
         falling=False,
         link=NODE_OF_ROW,
-        no_value="none missing",
+        healthy=Healthy("none missing", proof.GPUS),
         span=8,
         height=7,
     )
@@ -302,7 +312,7 @@ def _seated() -> Panel:
         {"node": "node", "Value": "GPUs"},
         unit="locale",
         link=NODE_OF_ROW,
-        no_value="none",
+        healthy=Healthy("none", proof.GPUS),
         span=6,
     )
 
@@ -328,7 +338,7 @@ def _matrix() -> Panel:
         ),
         [
             Query(
-                f"max by (node, gpu) (({_with_missing(f'+ {_GONE:.0f}')}) and {_ON} {_EXPECTED})",
+                f"max by (node, gpu) (({_with_missing()}) and {_ON} {_EXPECTED})",
                 instant=True,
                 table=True,
             )

@@ -6,6 +6,7 @@ from pyrometer_dashboards import node_panels, palette, panels
 from pyrometer_dashboards.common import CLUSTERS, DEPLOYS, GPUS, NODE, NODE_IS, NODES, RESTARTS, RUN_OF_SERIES, fired
 from pyrometer_dashboards.grafana_defaults import NO_DATA_MAPPING
 from pyrometer_dashboards.model import Annotation, Board, Override, Panel, Query, Reading, Row
+from pyrometer_dashboards.proof import Healthy
 
 _GPU_IS = f'{NODE_IS}, gpu=~"$gpu"'
 _GPU = "GPU {{gpu}}"
@@ -273,7 +274,7 @@ def _throttling() -> Panel:
         ],
         unit="percentunit",
         limits=(0, 1),
-        no_value="none reported",
+        watched=f"pyrometer_gpu_up{{{_GPU_IS}}} == 1",
         overrides=[*panels.reasons(), panels.fixed("power_cap, mean", palette.HEALTHY)],
         span=10,
     )
@@ -320,7 +321,7 @@ def _flaps() -> Panel:
         [panels.counted(f"pyrometer_nic_link_down_events_total{{{NODE_IS}}}", _PORT)],
         unit="locale",
         decimals=0,
-        no_value="none reported",
+        watched=f"increase(pyrometer_nic_link_down_events_total{{{NODE_IS}}}[$__rate_interval])",
     )
 
 
@@ -354,7 +355,7 @@ def _errors() -> Panel:
         unit="locale",
         decimals=0,
         sort="errors",
-        no_value="none reported",
+        healthy=Healthy("none reported", f"pyrometer_nic_link_up{{{NODE_IS}}}"),
     )
 
 
@@ -372,7 +373,7 @@ def _waits() -> Panel:
         limits=(-0.1, 0.5),
         colour=panels.BY_WORST,
         steps=[(None, palette.HEALTHY), *panels.LOST_TIME[1:]],
-        no_value="no training here",
+        no_value="no ranks with data here",
         links=[RUN_OF_SERIES],
         span=6,
     )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pyrometer_dashboards import collective_panels, fleet_panels, palette, panels, run_panels
+from pyrometer_dashboards import collective_panels, fleet_panels, incident_panels, palette, panels, proof, run_panels
 from pyrometer_dashboards.common import (
+    ALERTING,
     ALERTS,
     CLUSTER,
     CLUSTERS,
@@ -21,6 +22,7 @@ from pyrometer_dashboards.common import (
     recently,
 )
 from pyrometer_dashboards.model import Board, Override, Panel, Query, Reading, Row, Variable
+from pyrometer_dashboards.proof import Healthy
 
 _RUNS = Variable(
     "run",
@@ -42,25 +44,16 @@ def board() -> Board:
         tags=["on-call"],
         time_from="now-3h",
         refresh="30s",
-        variables=[CLUSTERS, _RUNS],
-        annotations=MARKS,
+        variables=[CLUSTERS, _RUNS, ALERTING],
+        annotations=[replace(mark, switch=False) for mark in MARKS],
         rows=[
-            Row(
-                [
-                    _last_step(),
-                    _step_rate(),
-                    _goodput(),
-                    _mfu(),
-                    run_panels.waited_for("Straggler", _RUN, span=3),
-                    _throttled(),
-                    _faults(),
-                    _spares(),
-                    _freshness(),
-                ],
-                height=4,
-            ),
-            Row([fleet_panels.runs(), _mfu_over_time()], height=8),
+            # The first screen of a laptop: is a run sick, who is to blame, what is being done.
+            Row([fleet_panels.verdict(), _straggler(), _mfu(), _faults(), _freshness()], height=3),
+            Row([fleet_panels.runs()], height=6),
+            Row([incident_panels.incidents()], height=7),
+            Row([_goodput(), _throttled(), _step_rate(), _last_step(), _spares()], height=4),
             Row([_worst_gpus(), _missing(), _links()], height=8),
+            Row([_mfu_over_time(), _steps()], height=8),
             Row(
                 [
                     collective_panels.standing_jobs(),
@@ -69,9 +62,13 @@ def board() -> Board:
                 ],
                 height=5,
             ),
-            Row([fleet_panels.temperature(), fleet_panels.clock(), fleet_panels.throttling(), _steps()], height=7),
+            Row([fleet_panels.temperature(), fleet_panels.clock(), fleet_panels.throttling()], height=7),
         ],
     )
+
+
+def _straggler() -> Panel:
+    return run_panels.waited_for("Straggler", _RUN, span=6)
 
 
 def _last_step() -> Panel:
@@ -87,7 +84,7 @@ def _last_step() -> Panel:
         steps=[(None, palette.QUIET), (60, palette.WATCH), (300, palette.WORST)],
         name="{{run}}",
         link=RUN_OF_SERIES,
-        span=3,
+        span=5,
     )
 
 
@@ -108,7 +105,7 @@ def _step_rate() -> Panel:
         steps=[(None, palette.WORST), (0.0001, palette.QUIET)],
         name="{{run}}",
         link=RUN_OF_SERIES,
-        span=2,
+        span=5,
     )
 
 
@@ -128,7 +125,7 @@ def _goodput() -> Panel:
         steps=[(None, palette.WORST), (0.7, palette.BAD), (0.9, palette.QUIET)],
         name="{{run}}, 24 h",
         link=("Open reliability", link(RELIABILITY)),
-        span=3,
+        span=5,
     )
 
 
@@ -145,7 +142,7 @@ def _spares() -> Panel:
         unit="locale",
         steps=[(None, palette.WATCH), (1, palette.QUIET)],
         name="nodes idle",
-        span=2,
+        span=4,
     )
 
 
@@ -168,7 +165,7 @@ def _mfu() -> Panel:
         steps=panels.KEPT,
         name="{{run}}",
         link=RUN_OF_SERIES,
-        span=3,
+        span=4,
     )
 
 
@@ -191,7 +188,7 @@ def _faults() -> Panel:
         steps=[(None, palette.QUIET), (1, palette.WORST)],
         link=("Open the alerts", link(ALERTS)),
         name="severity",
-        span=3,
+        span=4,
     )
     warning = Override("warning", panels.thresholds([(None, palette.QUIET), (1, palette.BAD)]))
     return replace(shown, queries=[firing("critical"), firing("warning")], overrides=[warning])
@@ -202,7 +199,7 @@ def _throttled() -> Panel:
         "Throttled",
         "Open Throttling: it names them all, and the reason.",
         ("Open throttling", link(THROTTLING)),
-        span=3,
+        span=5,
     )
 
 
@@ -224,7 +221,7 @@ def _freshness() -> Panel:
         steps=[(None, palette.WORST), (0.98, palette.BAD), (0.9999, palette.QUIET)],
         name="{{who}}",
         link=("Open stack health", link(STACK_HEALTH)),
-        span=2,
+        span=4,
     )
 
 
@@ -263,7 +260,7 @@ def _mfu_over_time() -> Panel:
                 "byRegexp",
             ),
         ],
-        span=12,
+        span=14,
     )
 
 
@@ -280,7 +277,7 @@ def _steps() -> Panel:
         limits=(0, None),
         links=[RUN_OF_SERIES],
         overrides=panels.named(),
-        span=6,
+        span=10,
     )
 
 
@@ -306,7 +303,7 @@ def _worst_gpus() -> Panel:
         sort="steps off",
         link=GPU_OF_ROW,
         fields={"steps off": panels.coloured() | {"decimals": 1, "custom.width": 100}},
-        no_value="none by half a step",
+        healthy=Healthy("none by half a step", proof.COMPARED_GPUS),
         span=10,
     )
 
@@ -333,7 +330,7 @@ def _missing() -> Panel:
         fields={"GPUs missing": panels.coloured()},
         sort="GPUs missing",
         link=NODE_OF_ROW,
-        no_value="none missing",
+        healthy=Healthy("none missing", proof.GPUS),
         span=6,
     )
 
@@ -362,6 +359,6 @@ def _links() -> Panel:
         sort="losses",
         link=NODE_OF_ROW,
         fields={"losses": panels.coloured() | {"custom.width": 90}},
-        no_value="none lost",
+        healthy=Healthy("none lost", proof.PORTS),
         span=8,
     )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pyrometer_dashboards import failure_panels, palette, panels
+from pyrometer_dashboards import failure_panels, palette, panels, proof
 from pyrometer_dashboards.common import CLUSTER, CLUSTERS, DEPLOYS, GPU_OF_ROW, NODE_OF_ROW, RELIABILITY, RUN_OF_ROW
 from pyrometer_dashboards.failure_panels import CRITICAL, ECC, FLAPS, KNOWN, LOST, XIDS
 from pyrometer_dashboards.grafana_defaults import absent_mapping
 from pyrometer_dashboards.model import Board, Panel, Query, Reading, Row
+from pyrometer_dashboards.proof import Healthy
 
 # Node-minutes with an answer, in hours.
 _NODE_HOURS = f"(sum_over_time(cluster:up:nodes{{{CLUSTER}}}[$__range]) / 60)"
@@ -75,7 +76,7 @@ def _mtbf() -> Panel:
         unit="locale",
         decimals=0,
         name="hours",
-        no_value="no failure",
+        healthy=Healthy("no failure", f"max_over_time({proof.NODES_SEEN}[$__range]) > 0"),
         span=5,
     )
 
@@ -110,7 +111,7 @@ def _high() -> Panel:
         unit="locale",
         decimals=0,
         name="hours per failed node",
-        no_value="no failure",
+        healthy=Healthy("no failure", f"max_over_time({proof.NODES_SEEN}[$__range]) > 0"),
         span=5,
     )
 
@@ -237,8 +238,8 @@ def _xids_by_day() -> Panel:
         ),
         [
             Query(
-                f"sum by (class) (sum_over_time({XIDS}[$__interval])) or on () label_replace(0 * count("
-                f'cluster:up:nodes{{{CLUSTER}}}), "class", "none", "", "")',
+                f"sum by (class) (sum_over_time({XIDS}[$__interval])) or on () label_replace(0 * max("
+                f'{proof.GPUS}), "class", "none", "", "")',
                 "{{class}}",
                 step="1d",
             )
@@ -267,12 +268,12 @@ def _offenders() -> Panel:
         ),
         [
             Query(
-                f"topk(20, sum by (node, gpu, uuid) (sum_over_time({CRITICAL}[$__range])))",
+                f"topk(20, sum by (node, gpu, uuid) (sum_over_time({CRITICAL}[$__range])) >= 2)",
                 instant=True,
                 table=True,
             ),
             Query(
-                f"topk(20, sum by (node, gpu) (sum_over_time({ECC}[$__range])))",
+                f"topk(20, sum by (node, gpu) (sum_over_time({ECC}[$__range])) >= 2)",
                 instant=True,
                 table=True,
             ),
@@ -288,7 +289,7 @@ def _offenders() -> Panel:
             "Xids": _AGAIN | {"custom.width": 70},
             "memory": _AGAIN | {"custom.width": 90},
         },
-        no_value="none",
+        healthy=Healthy("none", proof.past(proof.GPUS)),
         span=9,
     )
 
@@ -304,7 +305,7 @@ def _ports() -> Panel:
         ),
         [
             Query(
-                f"topk(20, sum by (node, device, port) (sum_over_time({FLAPS}[$__range])))",
+                f"topk(20, sum by (node, device, port) (sum_over_time({FLAPS}[$__range])) >= 2)",
                 instant=True,
                 table=True,
             )
@@ -316,7 +317,7 @@ def _ports() -> Panel:
         steps=[(None, palette.QUIET), (2, palette.WATCH), (5, palette.BAD), (10, palette.WORST)],
         fields={"losses": panels.coloured() | {"custom.width": 80}},
         link=NODE_OF_ROW,
-        no_value="none",
+        healthy=Healthy("none", proof.past(proof.PORTS)),
         span=8,
     )
 
@@ -341,6 +342,6 @@ def _xid_table() -> Panel:
         {"xid": "xid", "class": "class", "Value #A": "times", "Value #B": "GPUs"},
         unit="locale",
         sort="times",
-        no_value="none",
+        healthy=Healthy("none", proof.past(proof.GPUS)),
         span=7,
     )

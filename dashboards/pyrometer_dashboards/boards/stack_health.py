@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from pyrometer_dashboards import palette, panels
+from pyrometer_dashboards import palette, panels, proof, stack_panels
 from pyrometer_dashboards.common import CLUSTER, CLUSTERS, DEPLOYS, NODE, NODE_OF_ROW, STACK_HEALTH, link
 from pyrometer_dashboards.grafana_defaults import NO_DATA_MAPPING
 from pyrometer_dashboards.model import Board, Override, Panel, Query, Reading, Row
+from pyrometer_dashboards.proof import Healthy
 
 # Besides the collectors (gpu, nic...): whether each of their parts answers.
 _CHECKS = {
@@ -29,11 +30,14 @@ def board() -> Board:
         variables=[CLUSTERS],
         annotations=[DEPLOYS],
         rows=[
-            Row([_nodes(), _heartbeat(), _unsent(), _slow_rules(), _collectors(), _lost()], height=4),
+            Row(
+                [_nodes(), _heartbeat(), _unsent(), stack_panels.slow_rules(), _collectors(), _lost()],
+                height=4,
+            ),
             Row([_silent(), _checks(), _failing()], height=8),
-            Row([_scrapes(), _rules(), _head(), _versions()], height=8),
+            Row([_scrapes(), stack_panels.rules(), _head(), _versions()], height=8),
             Row([_delivery(), _slack(), _notifications()], height=8),
-            Row([_memory(), _cpu(), _ingestion()], height=8),
+            Row([stack_panels.memory(), stack_panels.cpu(), stack_panels.ingestion(), stack_panels.missed()], height=8),
         ],
     )
 
@@ -85,23 +89,6 @@ def _unsent() -> Panel:
     )
 
 
-def _slow_rules() -> Panel:
-    return panels.stat(
-        "Slowest group of rules",
-        Reading(
-            "The group of rules that takes the largest share of its interval.",
-            "below 50 %.",
-            "At 100 % evaluations are skipped and alerts come late: give Prometheus more CPU.",
-        ),
-        "topk(1, label_replace(max by (rule_group) (prometheus_rule_group_last_duration_seconds / "
-        'prometheus_rule_group_interval_seconds), "group", "$1", "rule_group", ".*;(.*)"))',
-        unit="percentunit",
-        decimals=0,
-        steps=[(None, palette.QUIET), (0.5, palette.WATCH), (0.9, palette.WORST)],
-        name="{{group}}",
-    )
-
-
 def _collectors() -> Panel:
     return panels.stat(
         "Collectors that fail",
@@ -111,8 +98,7 @@ def _collectors() -> Panel:
             "The table below has the reason.",
             "CollectorFailing",
         ),
-        f"count(node:pyrometer_collector_success:failed{{{CLUSTER}}}) or on () 0 * "
-        f"count(cluster:up:nodes{{{CLUSTER}}})",
+        f"count(node:pyrometer_collector_success:failed{{{CLUSTER}}}) or on () 0 * max({proof.COLLECTORS})",
         unit="locale",
         steps=[(None, palette.QUIET), (1, palette.BAD)],
     )
@@ -143,17 +129,23 @@ def _silent() -> Panel:
             "NodeExporterDown",
         ),
         [Query(f"up{{{CLUSTER}}} == 0", instant=True, table=True)],
-        {"job": "job", "node": "node", "rack": "rack", "instance": "instance"},
-        fields={name: {"custom.width": width} for name, width in (("job", 60), ("node", 90), ("rack", 60))},
+        {"job": "job", "node": "node", "rack": "rack", "instance": "instance", "Value": "answers"},
+        fields={name: {"custom.width": width} for name, width in (("job", 60), ("node", 90), ("rack", 60))}
+        | {"answers": {"mappings": [panels.state("0", "no", palette.WORST, 2)], "custom.width": 80}},
         link=NODE_OF_ROW,
-        no_value="all answer",
+        healthy=Healthy("all answer", proof.TARGETS),
         span=6,
     )
 
 
 def _checks() -> Panel:
     there = [{"title": "Open ${__value.text}", "url": link(NODE, node="${__value.text}")}]
-    states = [NO_DATA_MAPPING, panels.state("0", "failed", palette.WORST, 1), panels.state("1", "ok", palette.QUIET, 2)]
+    states = [
+        NO_DATA_MAPPING,
+        proof.mapping("all checks pass"),
+        panels.state("0", "failed", palette.WORST, 1),
+        panels.state("1", "ok", palette.QUIET, 2),
+    ]
     return Panel(
         "Checks, of nodes where one fails",
         "table",
@@ -167,7 +159,10 @@ def _checks() -> Panel:
         [
             Query(
                 f"max by (node, check) (node:pyrometer_check:ok{{{CLUSTER}}} "
-                f"and on (node) node:pyrometer_check:ok{{{CLUSTER}}} == 0)",
+                f"and on (node) node:pyrometer_check:ok{{{CLUSTER}}} == 0) or on () "
+                # A row without a name: the matrix needs both labels.
+                f'label_replace(label_replace(0 * max({proof.CHECKS}) + {proof.NOTHING}, "node", " ", "", ""), '
+                '"check", "answers", "", "")',
                 instant=True,
                 table=True,
             )
@@ -178,7 +173,6 @@ def _checks() -> Panel:
         custom=panels.CELLS,
         transformations=panels.matrix("node", "check", renamed={"node\\check": "node", **_CHECKS}, first=["answers"]),
         overrides=[Override("node", {**panels.ROW_NAME, "custom.width": 90, "links": there})],
-        no_value="all checks pass",
         span=10,
     )
 
@@ -193,9 +187,10 @@ def _failing() -> Panel:
             "CollectorFailing",
         ),
         [Query(f"node:pyrometer_down_reason:info{{{CLUSTER}}}", instant=True, table=True)],
-        {"node": "node", "collector": "collector", "part": "part", "reason": "reason"},
+        {"node": "node", "collector": "collector", "part": "part", "reason": "reason", "Value": "unread"},
+        fields={"unread": {"mappings": [panels.state("1", "yes", palette.BAD, 2)], "custom.width": 80}},
         link=NODE_OF_ROW,
-        no_value="none",
+        healthy=Healthy("none", proof.COLLECTORS),
         span=8,
     )
 
@@ -238,39 +233,6 @@ def _scrapes() -> Panel:
         limits=(0, None),
         overrides=[panels.fixed("slowest", palette.BAD), panels.fixed("p95", palette.BAND, lineWidth=2)],
         span=5,
-    )
-
-
-def _rules() -> Panel:
-    group = "max by (rule_group) (prometheus_rule_group_last_duration_seconds)"
-    return panels.lines(
-        "Slowest groups of rules",
-        Reading(
-            "Seconds that Prometheus needs for a group of rules: the six that were slowest at some time of the range.",
-            "below 1 s, and far below the group's interval.",
-            "A group that grows with the cluster: more CPU, or a longer interval.",
-        ),
-        [
-            Query(
-                f"label_replace({group} and topk(6, max_over_time({group}[$__range:1m] @ end())), "
-                '"group", "$1", "rule_group", ".*;(.*)")',
-                "{{group}}",
-            )
-        ],
-        unit="s",
-        limits=(0, None),
-        colour=panels.BY_WORST,
-        steps=[(None, palette.HEALTHY), (1, palette.WATCH), (5, palette.BAD), (15, palette.WORST)],
-        options={
-            "legend": {
-                "displayMode": "table",
-                "placement": "right",
-                "calcs": ["max"],
-                "sortBy": "Max",
-                "sortDesc": True,
-            }
-        },
-        span=9,
     )
 
 
@@ -345,55 +307,4 @@ def _notifications() -> Panel:
         limits=(0, None),
         no_value="no message yet",
         overrides=[panels.fixed("mean", palette.BAND, lineWidth=2)],
-    )
-
-
-def _memory() -> Panel:
-    return panels.lines(
-        "Memory of the node exporters",
-        Reading(
-            "Resident memory of the node exporters: the largest, and the median.",
-            "below 40 MB, constant.",
-            "A slope is a leak: a bug of ours.",
-        ),
-        [
-            Query(f'cluster:process_resident_memory_bytes:quantile{{{CLUSTER}, quantile="1"}}', "largest"),
-            Query(f'cluster:process_resident_memory_bytes:quantile{{{CLUSTER}, quantile="0.5"}}', "median"),
-        ],
-        unit="bytes",
-        limits=(0, None),
-        overrides=[panels.fixed("largest", palette.BAD), panels.fixed("median", palette.BAND, lineWidth=2)],
-    )
-
-
-def _cpu() -> Panel:
-    return panels.lines(
-        "CPU of the node exporters",
-        Reading(
-            "Share of one core that the node exporters use: the largest, and the median.",
-            "below 1 % with the 20 Hz sampler.",
-            "Above: a device that answers slowly keeps it busy.",
-        ),
-        [
-            Query(f'cluster:process_cpu_seconds:quantile{{{CLUSTER}, quantile="1"}}', "largest"),
-            Query(f'cluster:process_cpu_seconds:quantile{{{CLUSTER}, quantile="0.5"}}', "median"),
-        ],
-        unit="percentunit",
-        limits=(0, None),
-        overrides=[panels.fixed("largest", palette.BAD), panels.fixed("median", palette.BAND, lineWidth=2)],
-    )
-
-
-def _ingestion() -> Panel:
-    return panels.lines(
-        "Samples stored per second",
-        Reading(
-            "Samples that Prometheus stores per second.",
-            "constant.",
-            "A fall without a silent node: a scrape hits its sample limit.",
-        ),
-        [Query("sum(rate(prometheus_tsdb_head_samples_appended_total[$__rate_interval]))", "samples")],
-        unit="locale",
-        limits=(0, None),
-        overrides=[panels.fixed("samples", palette.BAND, lineWidth=2)],
     )

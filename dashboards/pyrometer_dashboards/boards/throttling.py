@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyrometer_dashboards import fleet_panels, palette, panels
+from pyrometer_dashboards import fleet_panels, palette, panels, proof
 from pyrometer_dashboards.common import (
     CLUSTER,
     CLUSTERS,
@@ -15,6 +15,7 @@ from pyrometer_dashboards.common import (
     link,
 )
 from pyrometer_dashboards.model import Board, Panel, Query, Reading, Row
+from pyrometer_dashboards.proof import Healthy
 
 _SLOWED = f'gpu:pyrometer_gpu_clock_event_seconds:rate1m{{{CLUSTER}, reason!="power_cap"}}'
 _GPU = "{{node}} GPU {{gpu}} {{reason}}"
@@ -116,7 +117,7 @@ def _table() -> Panel:
         sort="lost",
         link=GPU_OF_ROW,
         fields={"now": panels.coloured() | {"unit": "percentunit", "decimals": 0, "custom.width": 80}},
-        no_value="none",
+        healthy=Healthy("none", proof.past(proof.GPUS)),
         span=10,
     )
 
@@ -134,7 +135,7 @@ def _lines() -> Panel:
         [Query(f"{_SLOWED} and on (node, gpu, reason) topk(10, max_over_time({_SLOWED}[$__range] @ end()))", _GPU)],
         unit="percentunit",
         limits=(0, 1),
-        no_value="none",
+        watched=proof.GPUS,
         overrides=panels.reasons(),
         links=[NODE_OF_SERIES],
         custom={"lineWidth": 2},
@@ -155,7 +156,7 @@ def _reasons() -> Panel:
         [Query(f'cluster:pyrometer_gpu_clock_event_seconds:gpus{{{CLUSTER}, reason!="power_cap"}}', "{{reason}}")],
         unit="none",
         limits=(0, None),
-        no_value="none",
+        watched=proof.GPUS,
         overrides=panels.reasons(),
     )
 
@@ -233,6 +234,6 @@ def _slowest() -> Panel:
         sort="steps of 100 MHz",
         link=GPU_OF_ROW,
         fields={"steps of 100 MHz": panels.coloured()},
-        no_value="none by half a step",
+        healthy=Healthy("none by half a step", proof.COMPARED_GPUS),
         span=10,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyrometer_dashboards import batch_panels, collective_panels, palette, panels, run_panels
+from pyrometer_dashboards import batch_panels, collective_panels, palette, panels, proof, run_panels
 from pyrometer_dashboards.common import (
     CHECKPOINTS,
     CLUSTERS,
@@ -15,6 +15,7 @@ from pyrometer_dashboards.common import (
     recently,
 )
 from pyrometer_dashboards.model import Board, Panel, Query, Reading, Row
+from pyrometer_dashboards.proof import Healthy
 
 # The nodes of the run: hardware series have no run label and are joined by node.
 _ON_RUN_NODES = f"and on (cluster, node) node:pyrometer_train_run:member{{{RUN_IS}}}"
@@ -297,7 +298,7 @@ def _throttled() -> Panel:
         ],
         unit="percentunit",
         limits=(0, 1),
-        no_value="none",
+        watched=f"{proof.GPUS} and on () run:pyrometer_train_ranks:count{{{RUN_IS}}}",
         colour={"mode": "shades", "fixedColor": palette.BAD},
         links=[NODE_OF_SERIES],
     )
@@ -325,7 +326,7 @@ def _links() -> Panel:
         link=NODE_OF_ROW,
         steps=[(None, palette.WATCH), (3, palette.BAD), (10, palette.WORST)],
         fields={"losses": panels.coloured() | {"custom.width": 90}},
-        no_value="none lost",
+        healthy=Healthy("none lost", proof.PORTS_OF_RUN),
     )
 
 

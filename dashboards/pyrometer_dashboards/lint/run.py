@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from pyrometer_dashboards.lint import colours, links, queries, schema, shape, traps
+from pyrometer_dashboards.lint import claims, colours, links, queries, schema, shape, traps
 from pyrometer_dashboards.lint.finding import Finding, Json, LintContext
 
 _NAME = re.compile(r"^\| `([A-Za-z_:][\w:]*)` \|", re.MULTILINE)
@@ -18,7 +18,7 @@ _HEADING = re.compile(r"^## (\w+)$", re.MULTILINE)
 
 def findings(boards: Mapping[str, Json], context: LintContext) -> Iterator[Finding]:
     """Yield the findings of all checks, board by board."""
-    checks = [schema.check_types, shape.check, traps.check, queries.check, links.check, colours.check]
+    checks = [schema.check_types, shape.check, traps.check, claims.check, queries.check, links.check, colours.check]
     if schema.sdk_available():
         checks.append(schema.check_round_trip)
     yield from shape.unique_uids(boards)

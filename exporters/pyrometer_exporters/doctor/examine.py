@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import socket
 import threading
 import time
@@ -28,6 +27,7 @@ from pyrometer_exporters.node.gpu.inventory import PciBus
 from pyrometer_exporters.node.gpu.release import REQUEST
 from pyrometer_kit.clock import SystemClock
 from pyrometer_kit.errors import UsageError
+from pyrometer_kit.statefile import default_folder
 
 # Together with what it takes to start, below 15 s whatever hangs.
 FIRST_SECONDS, SECOND_SECONDS = 6.0, 4.0
@@ -128,8 +128,7 @@ def within(work: Callable[[], None], seconds: float) -> bool:
 
 
 def _released(flags: argparse.Namespace) -> str:
-    given = getattr(flags, "path.state") or os.environ.get("STATE_DIRECTORY") or "/var/lib/pyrometer"
-    request = Path(given) / REQUEST
+    request = Path(getattr(flags, "path.state") or default_folder()) / REQUEST
     try:
         age = time.time() - request.stat().st_mtime
     except OSError:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pyrometer_exporters.doctor.failures import NOT_IN_MIG
 from pyrometer_exporters.doctor.faults import has_no_gpus
+from pyrometer_exporters.doctor.peak import peak_notes
 from pyrometer_exporters.doctor.readings import Readings, is_divided
 from pyrometer_exporters.doctor.report import GpuStatus, Report
 
@@ -91,7 +92,7 @@ def notes(report: Report, readings: Readings) -> list[str]:
             f"GPU {', '.join(sampled)}: times of heat and power brake are sampled, as driver {report.driver['driver']} "
             "has no counters of them, or none with a known field number (575 to 580.65, 580.82 and newer have)"
         )
-    return found
+    return [*found, *peak_notes(report, readings)]
 
 
 def _of_needs(report: Report, readings: Readings) -> Iterator[str]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from pyrometer_kit.finding import Finding
 from pyrometer_kit.http_get import HttpGetError, get, get_json
+from pyrometer_kit.prometheus import PrometheusError, answer
 
 # As many names as fit into a line.
 SHOWN = 5
@@ -64,6 +65,8 @@ def _asked(ask: Callable[[], Iterator[Finding]], name: str) -> Iterator[Finding]
         yield from ask()
     except HttpGetError as error:
         yield Finding("missing", f"{name}: {error}", _access(error.status))
+    except PrometheusError as error:
+        yield Finding("missing", f"{name}: {error}")
     except (KeyError, TypeError, AttributeError, ValueError, IndexError):
         yield Finding("missing", f"{name}: an answer of another form", "is it another program?")
 
@@ -177,15 +180,17 @@ def _grafana(stack: Stack) -> Iterator[Finding]:
                       f"provision or import dashboards/json/: {SETUP}")  # fmt: skip
 
 
-def _query(url: str, query: str) -> list[tuple[dict[str, str], float]]:
-    answer = get_json(url, f"/api/v1/query?query={quote(query)}")
-    return [(each["metric"], float(each["value"][1])) for each in answer["data"]["result"]]
+def _query(url: str, query: str) -> list[tuple[Mapping[str, str], float]]:
+    found = answer(get(url, f"/api/v1/query?query={quote(query)}"))
+    return [(series.labels, series.points[-1][1]) for series in found]
 
 
 def _samples(text: str) -> dict[str, float]:
     """Return the samples without labels of a page of metrics."""
-    pairs = (line.split(" ")[:2] for line in text.splitlines() if line and line[0] != "#" and "{" not in line)
-    return {pair[0]: float(pair[1]) for pair in pairs if len(pair) == 2}
+    from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415  where a service is asked
+
+    samples = (sample for family in text_string_to_metric_families(text) for sample in family.samples)
+    return {sample.name: sample.value for sample in samples if not sample.labels}
 
 
 def _some(names: list[str]) -> str:

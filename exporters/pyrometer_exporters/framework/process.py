@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 
 from pyrometer_exporters.framework.metrics import Family, Sample, new_sample
+from pyrometer_exporters.framework.proc_stat import read_stat
 
 _VIRTUAL_MEMORY = Family("process_virtual_memory_bytes", "gauge", "Virtual memory size in bytes.")
 _RESIDENT_MEMORY = Family("process_resident_memory_bytes", "gauge", "Resident memory size in bytes.")
@@ -55,9 +56,7 @@ def _open_files() -> int:
 
 
 def _start_time() -> float:
-    with open("/proc/self/stat", encoding="ascii", errors="replace") as file:
-        ticks = int(file.read().rpartition(")")[2].split()[19])
-    return _boot_time() + ticks / os.sysconf("SC_CLK_TCK")
+    return _boot_time() + read_stat("/proc", "self").started / os.sysconf("SC_CLK_TCK")
 
 
 def _boot_time() -> float:

@@ -35,7 +35,7 @@ from pyrometer_kit.http_message import Handler, Request, Response, text
 from pyrometer_kit.http_server import WebServer
 from pyrometer_kit.negotiation import prefers_openmetrics
 from pyrometer_kit.reload import WebConfigReload
-from pyrometer_kit.statefile import state_folder
+from pyrometer_kit.statefile import default_folder, state_folder
 from pyrometer_kit.threads import Threads, settle
 
 log = logging.getLogger(__name__)
@@ -189,7 +189,7 @@ def _add_node_paths(parser: FlagGroup) -> None:
 
 
 def _context(flags: argparse.Namespace) -> Context:
-    default = Path(os.environ.get("STATE_DIRECTORY") or "/var/lib/pyrometer")
+    default = default_folder()
     state = state_folder(getattr(flags, "path.state"), default)
     if state is None:
         log.warning("can't write to %s: counts restart at 0 with the exporter; see --path.state", default)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from pyrometer_simulator.fleet.plan import Plan
+from pyrometer_simulator.fleet.plan import Plan, Run
 from pyrometer_simulator.fleet.series import Family, Values, counter, counter_with_turn, family, flatten
 from pyrometer_simulator.fleet.training_metrics import CHECKPOINT_SECONDS
 
@@ -31,7 +32,9 @@ _ALERTMANAGER = {
 def service_families(plan: Plan, names: Sequence[str] = ()) -> list[Family]:
     """Return the families of the services that exist once per cluster; ``names`` replace the plan's nodes."""
     fabric = _fabric(plan, names or plan.names())
-    return flatten(_alerting(plan), _signatures(plan), _alertmanager(plan), fabric, _slurm(plan), _ledger(plan))
+    return flatten(
+        _alerting(plan), _incidents(plan), _signatures(plan), _alertmanager(plan), fabric, _slurm(plan), _ledger(plan)
+    )
 
 
 def _alerting(plan: Plan) -> Iterator[Family]:
@@ -45,6 +48,41 @@ def _alerting(plan: Plan) -> Iterator[Family]:
     yield family("pyrometer_alerting_slack_calls_total", calls, counter(np.array([0.02, 0.0]), 0))
     yield family("pyrometer_alerting_webhook_to_slack_seconds_sum", [where], counter(np.array([0.03])))
     yield family("pyrometer_alerting_webhook_to_slack_seconds_count", [where], counter(np.array([0.02])))
+
+
+def _incidents(plan: Plan) -> Iterator[Family]:
+    """Yield the open incident of each run that a planted fault slows or stops, as the alerting service exports it."""
+    where, since = f'cluster="{plan.cluster}"', plan.faults.since
+    url = "http://127.0.0.1:9937"
+    yield family("pyrometer_alerting_page_info", [f'{where},url="{url}"'], np.ones(1), slow=True)
+    found = [(run, *blamed) for run in plan.runs() if (blamed := _blamed(plan, run)) is not None]
+    own = [
+        f'{where},id="{run.name}",alert="{alert}",run="{run.name}",part="{node} GPU {gpu}",cause="{cause}"'
+        for run, alert, node, gpu, cause in found
+    ]
+    more = [
+        f'severity="critical",node="{node}",gpu="{gpu}",confidence="high",acknowledged="",link="{url}/#{run.name}"'
+        for run, _, node, gpu, _ in found
+    ]
+    if found:
+        labels = [f"{left},{right}" for left, right in zip(own, more, strict=True)]
+        yield family("pyrometer_incident_start_timestamp_seconds", labels, np.full(len(found), since))
+        gpus = np.array([0.1 * run.nodes * plan.gpus for run, *_ in found])
+        yield family("pyrometer_incident_lost_gpu_hours", own, lambda at: gpus * max(at - since, 0.0) / 3600)
+
+
+def _blamed(plan: Plan, run: Run) -> tuple[str, str, int, str] | None:
+    """Return the alert, the node, the GPU and the cause that a diagnosis finds for a run in trouble."""
+    faults = plan.faults
+    if faults.lost is not None and plan.stopped(run) < math.inf:
+        return "TrainStalled", *faults.lost, "the GPU fell off the bus"
+    if faults.hot is not None and plan.rank(run, faults.hot) is not None:
+        return "TrainMfuDropped", *faults.hot, "throttled by heat"
+    slow = plan.slowest(run)
+    if slow is None:
+        return None
+    node = plan.names()[run.first + slow // plan.gpus]
+    return "TrainStraggler", node, slow % plan.gpus, "slower than its stage"
 
 
 def _signatures(plan: Plan) -> Iterator[Family]:
@@ -80,6 +118,12 @@ def _slurm(plan: Plan) -> Iterator[Family]:
     states = {"idle": plan.idle, "allocated": plan.nodes - plan.idle, "drained": 0}
     labels = [f'{_cluster_exporter(plan)},state="{state}"' for state in states]
     yield family("pyrometer_slurm_nodes", labels, np.array([float(count) for count in states.values()]), slow=True)
+    jobs = [
+        f'{_cluster_exporter(plan)},run="{run.name}",job_id="{4711 + at}",job_name="{run.name}",user="ada",'
+        'partition="gpu",state="RUNNING",reason=""'
+        for at, run in enumerate(plan.runs())
+    ]
+    yield family("pyrometer_slurm_run_job_info", jobs, np.ones(len(jobs)), slow=True)
 
 
 def _ledger(plan: Plan) -> Iterator[Family]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pyrometer_simulator.situations.model import SCRAPE_INTERVALS
 from pyrometer_simulator.situations.outcome import all_situations, cells_of, outcomes, page
+from pyrometer_simulator.situations.verdict import Rules
 from pyrometer_simulator.stack import StackError, find_stack
 
 
@@ -29,9 +30,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"situations: {error}", file=sys.stderr)
         return 2
     cells = cells_of(flags.write.read_text(encoding="utf-8")) if flags.write and flags.write.exists() else {}
+    rules = Rules()
     wrong = 0
     for situation in chosen:
-        for outcome in outcomes(promtool, [situation], flags.interval or SCRAPE_INTERVALS):
+        for outcome in outcomes(promtool, [situation], flags.interval or SCRAPE_INTERVALS, rules):
             cells[situation.name, outcome.interval] = outcome.cell()
             print(f"{situation.name}, every {outcome.interval} s: {outcome.cell()}", flush=True)
             objections = list(outcome.objections())

@@ -123,9 +123,8 @@ def play(situation: Situation, interval: int, wanted: Collection[str]) -> Case:
         return Case(series, site.grid or interval, situation.interval_of_rules or interval, situation.lasts)
 
 
-def outcomes(promtool: Path, situations: Sequence[Situation], intervals: Sequence[int]) -> list[Outcome]:
-    """Play situations at scrape intervals, and ask promtool once per interval what fires."""
-    rules = Rules()
+def outcomes(promtool: Path, situations: Sequence[Situation], intervals: Sequence[int], rules: Rules) -> list[Outcome]:
+    """Play situations at scrape intervals, and ask promtool once per interval which of the rules' alerts fire."""
     chosen = [(each, interval) for each in situations for interval in intervals]
     cases = [play(each, interval, rules.metrics) for each, interval in chosen]
     found = evaluate(promtool, rules, cases)

@@ -17,6 +17,10 @@ from pyrometer_simulator.stack.promtool import objections
 RULES = Path(__file__).resolve().parents[3] / "alert_rules"
 # Anything in a rule that can be a metric's name.
 _NAME = re.compile(r"[A-Za-z_:][\w:]*")
+_NO_METRIC = re.compile(r'"(?:[^"\\]|\\.)*"|#[^\n]*|\{[^{}]*\}|\[[^\[\]]*\]')
+_INNERMOST = re.compile(r"\(([^()]*)\)")
+_OR = re.compile(r"\bor\b")
+_RESTRICTION = re.compile(r"\b(?:and|unless)\b")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _SAMPLE = re.compile(r"\{([^{}]*)\} ([0-9.E+-]+)")
 _ANSWER = re.compile(r'case!=\\?"(\d+)\\?".*?kind!=\\?"(\w+)\\?".*?got: (.*)')
@@ -163,8 +167,26 @@ def _records(group: dict[str, Any]) -> set[str]:
 
 
 def _can_answer(rule: dict[str, Any], metrics: Collection[str]) -> bool:
-    words = set(_NAME.findall(rule["expr"]))
+    words = needed_words(rule["expr"])
     return not words.isdisjoint(metrics) or not words.isdisjoint({"vector", "absent", "absent_over_time", "ALERTS"})
+
+
+def needed_words(expr: str) -> set[str]:
+    """Return the words of an expression of which at least one has to be a metric that exists for it to have an answer.
+
+    What follows ``and`` or ``unless`` only takes series away, so it is left out; matchers and windows too.
+
+    >>> sorted(needed_words('sum by (node) (a{b="c"}[5m] unless d) or e and on (node) f'))
+    ['a', 'by', 'e', 'node', 'sum']
+    """
+    flat = _NO_METRIC.sub(" ", expr)
+    while "(" in flat:  # the innermost parentheses first
+        flat = _INNERMOST.sub(lambda match: f" {_first_operands(match[1])} ", flat)
+    return set(_NAME.findall(_first_operands(flat)))
+
+
+def _first_operands(flat: str) -> str:
+    return " ".join(_RESTRICTION.split(branch, maxsplit=1)[0] for branch in _OR.split(flat))
 
 
 def _metric(series: str) -> str:

@@ -73,6 +73,14 @@ def test_the_other_routes(running: Running) -> None:
     } <= names
 
 
+def test_an_open_incident_is_a_metric(running: Running) -> None:
+    running.ask(WEBHOOK_PATH, body(raw_alert("GpuLost", node="gpu-007", gpu="1", severity="critical")))
+    metrics = running.ask("/metrics")[1].decode()
+    (line,) = [each for each in metrics.splitlines() if each.startswith("pyrometer_incident_start_timestamp_seconds{")]
+    assert 'alert="GpuLost"' in line
+    assert 'part="gpu-007 GPU 1"' in line
+
+
 def test_what_is_not_alertmanagers_is_refused_and_counted(running: Running) -> None:
     status, said = running.ask(WEBHOOK_PATH, b"{]")
     assert (status, said) == (400, b"the body is not JSON\n")

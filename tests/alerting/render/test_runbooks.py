@@ -40,6 +40,12 @@ def test_the_list_names_every_runbook_once() -> None:
     assert all(documents[address].count(f'id="{anchor}"') == 1 for address, anchor, _ in listed)
 
 
+def test_an_alert_has_a_page_at_its_own_name() -> None:
+    own = page("/runbooks/GpuLost")
+    assert own.count("<article") == 1
+    assert 'id="gpulost"' in own
+
+
 def test_steps_are_a_list_and_not_a_paragraph() -> None:
     assert "<ol>\n<li>Is it one GPU" in page("/runbooks/docs/alerts.md")
 

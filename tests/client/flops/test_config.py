@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tools.flops_figures import models
 
-from pyrometer.flops import shape_of_config
+from pyrometer.flops import model_flops, shape_of_config
 from pyrometer.flops.__main__ import main
 
 LLAMA: dict[str, Any] = {
@@ -31,6 +32,7 @@ DEEPSEEK: dict[str, Any] = {
     "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
 }  # fmt: skip
 MIXTRAL = LLAMA | {"model_type": "mixtral", "vocab_size": 32000, "num_local_experts": 8, "num_experts_per_tok": 2}
+LLAMA4 = {"model_type": "llama4_text", "num_local_experts": 16, "num_experts_per_tok": 1}
 QWEN_MOE: dict[str, Any] = {
     "model_type": "qwen3_moe", "hidden_size": 2048, "num_hidden_layers": 48, "num_attention_heads": 32,
     "num_key_value_heads": 4, "head_dim": 128, "vocab_size": 151936, "intermediate_size": 6144,
@@ -51,12 +53,25 @@ def test_a_file_gives_the_published_number_of_parameters(config: dict[str, Any],
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"model_type": "mamba"}, "unknown model_type mamba; known are"),
+        ({"model_type": "rwkv"}, "unknown model_type rwkv; known are"),
         ({"model_type": None}, "unknown model_type None; known are"),
         ({"num_hidden_layers": None}, "num_hidden_layers or n_layer is missing"),
         ({"hidden_size": "4096"}, "hidden_size is '4096', not a whole number"),
         ({"vocab_size": True}, "vocab_size is True"),
-        ({"sliding_window": 4096}, "sliding-window attention is not counted"),
+        ({"sliding_window": 4096}, "sliding_window in a llama is not counted"),
+        ({"model_type": "mixtral"}, "n_routed_experts or num_local_experts or num_experts is missing"),
+        ({"model_type": "gemma2"}, "head_dim is missing"),
+        ({"model_type": "gemma2", "head_dim": 256}, "sliding_window is missing"),
+        ({"model_type": "mistral", "sliding_window": 64, "layer_types": ["rotated"] * 32}, "attention of kind rotated"),
+        ({"model_type": "mistral", "sliding_window": 64, "layer_types": ["full_attention"]}, "each of 32 layers"),
+        (
+            {"model_type": "llama4_text", "no_rope_layers": "all", "num_local_experts": 16, "num_experts_per_tok": 1},
+            "no_rope_layers is not a list of whole numbers",
+        ),
+        ({"model_type": "opt", "word_embed_proj_dim": 512, "max_position_embeddings": 2048}, "such an opt"),
+        ({"model_type": "deepseek_v32", "n_routed_experts": 8, "num_experts_per_tok": 2}, "index_n_heads is missing"),
+        ({"model_type": "gemma3", "text_config": {"model_type": "gemma9"}}, "unknown model_type gemma9"),
+        ({"num_hidden_layers": 10**9, "model_type": "qwen2"}, "no model has as many"),
     ],
 )
 def test_what_is_not_known_is_never_guessed(change: dict[str, Any], message: str) -> None:
@@ -64,10 +79,17 @@ def test_what_is_not_known_is_never_guessed(change: dict[str, Any], message: str
         shape_of_config(LLAMA | change)
 
 
-@given(st.dictionaries(st.sampled_from(sorted(LLAMA | DEEPSEEK)), st.none() | st.integers() | st.text(max_size=3)))
-def test_any_file_is_a_shape_or_one_line(change: dict[str, Any]) -> None:
+PUBLISHED = {model.config["model_type"]: model.config for model in models()}
+
+
+@given(st.data())
+def test_any_file_is_a_shape_or_one_line(data: st.DataObject) -> None:
+    config = PUBLISHED[data.draw(st.sampled_from(sorted(PUBLISHED)))]
+    broken = st.none() | st.integers() | st.text(max_size=3) | st.lists(st.integers(), max_size=2) | st.just({"a": 1})
+    change = data.draw(st.dictionaries(st.sampled_from(sorted(config)[:-1]), broken, max_size=3))
     try:
-        said = repr(shape_of_config(DEEPSEEK | change))
+        shape = shape_of_config(config | change)
+        said = repr(shape) + str(model_flops(shape, 4096))
     except ValueError as error:
         said = str(error)
     assert "\n" not in said
@@ -89,6 +111,7 @@ class TestCommand:
             "8.030e9 parameters, 7.505e9 active per token; GFLOP per token:\n"
             "convention        model   hardware     MFU     HFU\n"
             "palm             57.914     76.168   25.6%   33.7%\n"
+            "llm_foundry      61.066     81.422   27.0%   36.0%\n"
             "korthikanti      57.913     76.166   25.6%   33.7%\n"
             "megatron         51.470     67.577   22.8%   29.9%\n"
             "bloom_hw         57.125     76.166   25.3%   33.7%\n"

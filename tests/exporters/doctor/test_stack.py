@@ -59,7 +59,10 @@ class FakeStack:
     def document(self, request: Request) -> Any:
         return {
             "/api/v1/status/buildinfo": lambda: {"data": {"version": "3.5.0"}},
-            "/api/v1/query": lambda: {"data": {"result": self.answer(unquote(request.query["query"]))}},
+            "/api/v1/query": lambda: {
+                "status": "success",
+                "data": {"result": self.answer(unquote(request.query["query"]))},
+            },
             "/api/v1/rules": lambda: {"data": {"groups": self.groups}},
             "/api/v1/alertmanagers": lambda: {"data": {"activeAlertmanagers": self.alertmanagers}},
             "/api/v2/status": lambda: {"versionInfo": {"version": "0.28"}, "config": {"original": self.original}},

@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple
 from pyrometer_exporters.framework.collector import CollectorSpec, Context, FlagGroup
 from pyrometer_exporters.framework.metrics import Down, Family, Sample
 from pyrometer_exporters.framework.outcome import LATE, PartError, reason_of
-from pyrometer_exporters.node.checks.config import DEFAULT_FILE
+from pyrometer_exporters.node.checks.config import chosen_file
 from pyrometer_kit.errors import UsageError
 from pyrometer_kit.flags import number_between
 
@@ -68,7 +68,7 @@ MOST_REASON_CHARACTERS: Final = 300
 
 
 class Checked(NamedTuple):
-    """A check's latest answer: state as in check.py, and when, in seconds since the epoch."""
+    """Hold a check's latest answer: state as in check.py, and when, in seconds since the epoch."""
 
     name: str
     state: str
@@ -198,7 +198,7 @@ def arguments_of(context: Context) -> list[str]:
     found = ["--json", "--keep", *(f"--path.{name}={path}" for name, path in paths.items() if path is not None)]
     rootfs: Path = getattr(flags, ROOTFS_FLAG)
     found.append(f"--path.rootfs={rootfs}")
-    config: Path | None = getattr(flags, CONFIG_FLAG) or (DEFAULT_FILE if DEFAULT_FILE.exists() else None)
+    config = chosen_file(getattr(flags, CONFIG_FLAG))
     if config is not None:
         _refuse_mistakes(config)
         found.append(f"--config.file={config}")

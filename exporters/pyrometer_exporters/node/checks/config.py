@@ -33,6 +33,11 @@ DEFAULT_FILE = Path("/etc/pyrometer/checks.yaml")
 _SWITCH = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
 
 
+def chosen_file(given: Path | None) -> Path | None:
+    """Return the file that a flag gave, else the default one where there is one."""
+    return given if given is not None or not DEFAULT_FILE.exists() else DEFAULT_FILE
+
+
 @dataclass(frozen=True)
 class Settings:
     """The configuration, as it holds for one node."""

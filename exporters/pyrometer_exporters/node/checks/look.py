@@ -7,7 +7,7 @@ import re
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +104,7 @@ class Looker:
             for check in checks
         )
         look = Look(node_name(), self.wall(), results)
-        return Look(look.node, look.at, results, self._keep(look, node, before)) if keep else look
+        return replace(look, notes=self._keep(look, node, before)) if keep else look
 
     def _node(self, settings: Settings, before: kept.Kept) -> Node:
         expected = Expected(settings.expect, before.learned)

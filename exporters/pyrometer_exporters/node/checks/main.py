@@ -22,16 +22,16 @@ from typing import Any
 
 from pyrometer_exporters.node.checks import kept, report
 from pyrometer_exporters.node.checks.check import discover
-from pyrometer_exporters.node.checks.config import DEFAULT_FILE
+from pyrometer_exporters.node.checks.config import DEFAULT_FILE, chosen_file
 from pyrometer_exporters.node.checks.look import Look, Looker
 from pyrometer_exporters.node.checks.node import Paths
 from pyrometer_exporters.node.gpu.inventory import Selection
 from pyrometer_kit.command_line import add_version_flag
 from pyrometer_kit.errors import UsageError, fail
 from pyrometer_kit.flags import Flags, number_between, regexp
+from pyrometer_kit.statefile import default_folder
 
 PROG = "pyrometer-check"
-DEFAULT_STATE = "/var/lib/pyrometer"
 BACKGROUND_NICE = 10
 
 
@@ -54,7 +54,8 @@ def _run(flags: argparse.Namespace, replaced: Mapping[str, Any]) -> int:
     state = _state(flags)
     if flags.forget:
         return _forget(state)
-    looker = Looker(_paths(flags), _config(flags), state, _asker(flags, state), replaced=replaced)
+    config = chosen_file(getattr(flags, "config.file"))
+    looker = Looker(_paths(flags), config, state, _asker(flags, state), replaced=replaced)
     look = partial(looker.look, keep=flags.keep, ignore=flags.ignore)
     found = look(only=_names(flags.only))
     if flags.confirm is not None and found.of("failed"):
@@ -103,15 +104,8 @@ def _names(text: str) -> list[str]:
     return names
 
 
-def _config(flags: argparse.Namespace) -> Path | None:
-    given: Path | None = getattr(flags, "config.file")
-    if given is not None:
-        return given
-    return DEFAULT_FILE if DEFAULT_FILE.exists() else None
-
-
 def _state(flags: argparse.Namespace) -> Path:
-    return Path(getattr(flags, "path.state") or os.environ.get("STATE_DIRECTORY") or DEFAULT_STATE)
+    return Path(getattr(flags, "path.state") or default_folder())
 
 
 def _paths(flags: argparse.Namespace) -> Paths:
@@ -157,7 +151,7 @@ def make_parser() -> Flags:
         add(f"--path.{name}", dest=f"path.{name}", type=Path, default=Path(default), metavar="PATH",
             help=f"{what} (default: %(default)s)")  # fmt: skip
     add("--path.state", dest="path.state", metavar="DIR",
-        help=f"the exporter's state folder (default: $STATE_DIRECTORY, else {DEFAULT_STATE})")  # fmt: skip
+        help="the exporter's state folder (default: $STATE_DIRECTORY, else /var/lib/pyrometer)")  # fmt: skip
     for flag in ("include", "exclude"):
         add(f"--collector.gpu.device-{flag}", dest=f"collector.gpu.device-{flag}", type=regexp, metavar="REGEXP",
             help=f"as the node exporter's flag: GPUs to {flag}")  # fmt: skip

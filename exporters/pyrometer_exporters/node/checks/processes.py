@@ -1,26 +1,17 @@
-"""Processes by ``<procfs>/<pid>/stat``, which the kernel answers without any lock of the process itself.
-
-A line: ``4711 (python) D 1 4711 4711 0 -1 4194560 ... 22 (start time in ticks since the boot) ...``; the name, up to 15
-bytes, may hold spaces and brackets.
-"""
+"""The processes of the node, by their lines in ``/proc``."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import NamedTuple
+
+from pyrometer_exporters.framework.proc_stat import ProcStat, read_stat
 
 KTHREADD = 2
 
 
-class Process(NamedTuple):
-    """A process: state is ``R``, ``S``, ``D``, ``Z``, ...; started is in clock ticks since the boot."""
-
-    pid: int
-    name: str
-    state: str
-    parent: int
-    started: int
+class Process(ProcStat):
+    """A process of this node."""
 
     @property
     def is_of_kernel(self) -> bool:
@@ -41,10 +32,6 @@ def read_processes(procfs: Path) -> tuple[Process, ...]:
 
 def _read(procfs: Path, pid: str) -> Process | None:
     try:
-        with open(f"{procfs}/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            text = file.read()
-        head, _, rest = text.rpartition(")")
-        fields = rest.split()
-        return Process(int(pid), head.partition("(")[2], fields[0], int(fields[1]), int(fields[19]))
-    except (OSError, ValueError, IndexError):
+        return Process(*read_stat(procfs, pid))
+    except (OSError, ValueError):
         return None

@@ -41,7 +41,7 @@ from pyrometer_exporters.node.nccl.local_ranks import LocalRanks, RingRank, loca
 from pyrometer_exporters.node.nccl.progress import Named, Progress
 from pyrometer_exporters.node.nccl.ras_client import Conversation, NobodyListensError
 from pyrometer_exporters.node.nccl.snapshot import Communicator, Snapshot
-from pyrometer_kit.flags import Address, address
+from pyrometer_kit.flags import LOOPBACK, Address, address
 from pyrometer_kit.http_message import Request
 
 log = logging.getLogger(__name__)
@@ -301,7 +301,7 @@ class NcclCollector:
     def __init__(self, context: Context) -> None:
         self._node = LocalNode(context)
         listens = getattr(context.flags, "web.listen-address", None)
-        reachable = isinstance(listens, Address) and listens.host not in ("127.0.0.1", "localhost", "::1")
+        reachable = isinstance(listens, Address) and listens.host not in LOOPBACK
         ask = partial(_probe_at, listens.port) if isinstance(listens, Address) and reachable else None
         self.watches = [
             Watch(where, self._node, Turns(self._node, ask), context)

@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 from pyrometer_exporters.node.gpu.jobs import job_of_cgroup
 from pyrometer_exporters.node.nccl.snapshot import Peer
+from pyrometer_exporters.node.train.description import BadRingError
 from pyrometer_exporters.node.train.ring_folder import RingFolder
-from pyrometer_exporters.node.train.rings import BadRingError, RingFile
+from pyrometer_exporters.node.train.rings import RingFile
 
 # A rank whose ring has no new step for this long, and for this many usual steps, has stopped or nearly so.
 STALLED_SECONDS = 10.0

@@ -43,7 +43,8 @@ TAG = Family(
 STEPS = Family(
     "pyrometer_train_batch_steps",
     "gauge",
-    "How many steps a point is the mean of, timestamped: a log may have a line for ten. Absent where the job reports.",
+    "How many steps a point is the mean of, timestamped: a log may have a line for ten, and a job that makes more "
+    "steps than a reply holds is served means. Absent where it is one step of a job that reports.",
     _RUN,
 )
 REPORTED_MFU = Family(
@@ -58,6 +59,12 @@ REPORTED_FLOPS_PER_SECOND = Family(
     "FLOP/s per GPU as the trainer's own log has it, in the log's own convention, timestamped.",
     _RUN,
 )
+VALUE = Family(
+    "pyrometer_train_batch_value",
+    "gauge",
+    "A metric that the job recorded for the batch by a name of its own, timestamped: run.record(lr=1e-4). At most 16.",
+    (*_RUN, "metric"),
+)
 FAMILIES = (
     MFU,
     FLOPS_PER_SECOND,
@@ -69,6 +76,7 @@ FAMILIES = (
     REPORTED_MFU,
     REPORTED_FLOPS_PER_SECOND,
     TAG,
+    VALUE,
 )
 
 
@@ -93,4 +101,5 @@ def series_of(pending: Mapping[RunKey, PendingPoints]) -> Iterator[Series]:
             if family is not None:
                 yield Series(family, key, points)
             else:
-                yield Series(TAG, (*key, name.partition(":")[2]), points)
+                kind, _, label = name.partition(":")
+                yield Series(VALUE if kind == "value" else TAG, (*key, label), points)

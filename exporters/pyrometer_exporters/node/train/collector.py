@@ -24,6 +24,7 @@ from pyrometer_exporters.node.train.batches import FAMILIES as BATCH_FAMILIES
 from pyrometer_exporters.node.train.batches import series_of
 from pyrometer_exporters.node.train.consumers import Consumers
 from pyrometer_exporters.node.train.cursor_file import CursorFile
+from pyrometer_exporters.node.train.description import MAX_TEXT
 from pyrometer_exporters.node.train.families import (
     BATCHES_LEFT_OUT,
     CONSUMERS_LEFT_OUT,
@@ -38,6 +39,9 @@ from pyrometer_exporters.node.train.families import (
     LAST_STEP,
     LAST_STEP_NUMBER,
     LONGEST_TICK,
+    MFU_SUSPECT,
+    MFU_UNKNOWN,
+    NAME_CLASH,
     PART_SECONDS,
     PEAK_FLOPS,
     PEAK_UNKNOWN,
@@ -56,9 +60,9 @@ from pyrometer_exporters.node.train.families import (
 from pyrometer_exporters.node.train.flight_recorder import FLIGHT_RECORDER_FAMILIES, FlightRecorder, Writer
 from pyrometer_exporters.node.train.flight_recorder import POLL_SECONDS as DUMP_SECONDS
 from pyrometer_exporters.node.train.halted import HALTED, Halted
+from pyrometer_exporters.node.train.mfu import unknown_reasons
 from pyrometer_exporters.node.train.points import PointStore
 from pyrometer_exporters.node.train.rank import CHANGING_TEXTS, Rank
-from pyrometer_exporters.node.train.rings import MAX_TEXT
 from pyrometer_exporters.node.train.stacks import STACK_INFO, Stacks
 from pyrometer_exporters.node.train.tracker import Tracker
 from pyrometer_kit.http_message import Request
@@ -80,9 +84,9 @@ class TrainCollector:
         self._store = PointStore(saved.cursors)
         self._consumers = Consumers(saved.cursors, context.clock.monotonic())
         self._tracker = Tracker(
-            context.rings, context.clock, self._store, saved.offset_ms, saved.owners, procfs=context.procfs
+            context.rings, context.clock, self._store, saved.offset_ms, saved.holders, procfs=context.procfs
         )
-        self._saved = saved.offset_ms, dict(saved.owners)
+        self._saved = saved.offset_ms, dict(saved.holders)
         self._stacks = Stacks(context.procfs, context.clock)
         self._halted = Halted(context.procfs)
         self._renderer = Renderer()
@@ -106,6 +110,8 @@ class TrainCollector:
             samples: list[Sample | Down] = list(self._tracker.downs())
             if self._folder_down is not None:
                 samples.append(self._folder_down)
+            for (run, attempt), asked in self._tracker.names.clashes.items():
+                samples.append(NAME_CLASH.sample(1, run, attempt, asked))
             for rank in ranks:
                 samples.extend(rank_samples(rank, now, offset))
             samples.extend(self._descriptions.samples(ranks))
@@ -170,8 +176,8 @@ class TrainCollector:
             self._tracker.close()
 
     def _save(self) -> None:
-        self._saved = offset, owners = self._tracker.offset_ms, self._tracker.owners
-        self._cursor_file.save(self._store.cursors(), offset, owners)
+        self._saved = offset, holders = self._tracker.offset_ms, self._tracker.names.holders
+        self._cursor_file.save(self._store.cursors(), offset, holders)
 
     def _poll_for_ever(self) -> None:
         while not self._stop.is_set():
@@ -200,7 +206,7 @@ class TrainCollector:
     def _poll(self) -> None:
         try:
             self._tracker.poll()
-            if self._tracker.owners != self._saved[1]:
+            if self._tracker.names.holders != self._saved[1]:
                 self._save()  # who was first is known to this process only
             self._stacks.poll(self._tracker.ranks())
             self._halted.look(self._tracker.ranks(), self._clock.monotonic())
@@ -229,6 +235,9 @@ def rank_samples(rank: Rank, now: float, offset: float) -> Iterator[Sample]:
     for part, nanoseconds in zip(PARTS, header.part_totals, strict=True):
         if nanoseconds:
             yield new_sample(PART_SECONDS, (*labels, part), nanoseconds / 1e9)
+    for number, nanoseconds in enumerate(header.named_part_totals):
+        if nanoseconds and (name := rank.file.part_name(len(PARTS) + number)):
+            yield new_sample(PART_SECONDS, (*labels, name), nanoseconds / 1e9)
     if not header.closed:
         yield new_sample(RANK_UP, labels, rank.ended_at is None)
         yield from _position(rank, labels, now, offset)
@@ -245,7 +254,9 @@ class Descriptions:
         """Yield those of these ranks, and drop all others."""
         before, self._cache = self._cache, {}
         for rank in ranks:
-            state = (*(rank.text(name) for name in CHANGING_TEXTS), bool(rank.header.flops_extra))
+            header, check = rank.header, rank.mfu_check
+            known = bool(header.flops_extra), bool(header.tokens_extra), rank.peak, check.refused, check.suspect
+            state = (*(rank.text(name) for name in CHANGING_TEXTS), rank.text("gpu_model"), known)
             cached = before.get(rank)
             if cached is None or cached[0] != state:
                 cached = state, tuple(_description(rank))
@@ -261,6 +272,11 @@ def _description(rank: Rank) -> Iterator[Sample]:
     yield RUN_INFO.sample(1, meta.run, meta.attempt, str(meta.world_size or ""), *texts, meta.source)
     if meta.expected_mfu is not None:
         yield EXPECTED_MFU.sample(meta.expected_mfu, meta.run, meta.attempt)
+    if meta.reporting:
+        for reason in unknown_reasons(meta, header, rank.peak, rank.mfu_check):
+            yield MFU_UNKNOWN.sample(1, meta.run, meta.attempt, reason)
+        if rank.mfu_check.suspect:
+            yield MFU_SUSPECT.sample(1, meta.run, meta.attempt)
     if not meta.world_size and (meta.flops_per_token is not None or header.flops_extra):
         yield GPUS_UNKNOWN.sample(1, meta.run, meta.attempt)
     if rank.peak is not None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pyrometer_exporters.node.train.points import LOSS, Cursor, Cursors, RunKey
+from pyrometer_exporters.node.train.run_names import Holder
 
 # Larger numbers are not timestamps.
 MAX_TIMESTAMP = 1 << 53
@@ -20,11 +21,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class SavedCursors:
-    """Cursors by consumer and run, the wall clock less CLOCK_MONOTONIC in ms, and the user that each run belongs to."""
+    """Cursors by consumer and run, the wall clock less CLOCK_MONOTONIC in ms, and whose job each run belongs to."""
 
     cursors: Cursors = field(default_factory=dict)
     offset_ms: int | None = None
-    owners: Mapping[RunKey, int] = field(default_factory=dict)
+    holders: Mapping[RunKey, Holder] = field(default_factory=dict)
 
 
 class CursorFile:
@@ -45,15 +46,17 @@ class CursorFile:
                 str(name): {_key(key): _cursor(newest, rings) for *key, newest, rings in of if rings}
                 for name, of in content["consumers"].items()
             }
+            jobs = {_key(key): str(job) for *key, job in content.get("jobs", [])}
             owners = {_key(key): int(uid) for *key, uid in content.get("owners", [])}
-            return SavedCursors(cursors, None if offset is None else int(offset), owners)
+            holders = {key: Holder(uid, jobs.get(key, "")) for key, uid in owners.items()}
+            return SavedCursors(cursors, None if offset is None else int(offset), holders)
         except FileNotFoundError:
             return SavedCursors()
         except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             log.warning("can't read %s (%s): batches still in the rings may be served again", self._path, error)
             return SavedCursors()
 
-    def save(self, cursors: Cursors, offset_ms: int | None, owners: Mapping[RunKey, int]) -> None:
+    def save(self, cursors: Cursors, offset_ms: int | None, holders: Mapping[RunKey, Holder]) -> None:
         """Replace the file; a failure is logged once. Not synced to disk: a power loss ends the ranks as well."""
         if self._path is None:
             return
@@ -61,7 +64,9 @@ class CursorFile:
             name: [[*key, cursor.newest, cursor.rings] for key, cursor in of.items()] for name, of in cursors.items()
         }
         content = {
-            "consumers": consumers, "offset_ms": offset_ms, "owners": [[*key, uid] for key, uid in owners.items()],
+            "consumers": consumers, "offset_ms": offset_ms,
+            "owners": [[*key, holder.uid] for key, holder in holders.items()],
+            "jobs": [[*key, holder.job] for key, holder in holders.items() if holder.job],
         }  # fmt: skip
         try:
             self._replace(json.dumps(content).encode())

@@ -124,6 +124,19 @@ GPUS_UNKNOWN = Family(
     "1 where the run's FLOPs are counted but its log doesn't say how many GPUs share them: it has no MFU.",
     ("run", "attempt"),
 )
+MFU_UNKNOWN = Family(
+    "pyrometer_train_mfu_unknown_info",
+    "gauge",
+    "1 for each thing that the run's MFU lacks; reason is flops (per token), tokens (of a step), gpus (their number), "
+    "peak (of this GPU and dtype), or implausible: batches came out above 0.9 of the peak and are left out.",
+    ("run", "attempt", "reason"),
+)
+MFU_SUSPECT = Family(
+    "pyrometer_train_mfu_suspect",
+    "gauge",
+    "1 while the run's last ten batches all have an MFU above 0.75, which is more than GPUs reach; absent otherwise.",
+    ("run", "attempt"),
+)
 EXPECTED_MFU = Family(
     "pyrometer_train_expected_mfu_ratio",
     "gauge",
@@ -133,9 +146,15 @@ EXPECTED_MFU = Family(
 RINGS_LEFT_OUT = Family(
     "pyrometer_train_rings_left_out",
     "gauge",
-    "Rings that are not followed, by the numeric id of the user: budget = more than the user's fair share, foreign = "
-    "their run belongs to another user. Absent at 0.",
+    "Rings that are not followed, by the numeric id of the user: budget = more than the user's fair share. "
+    "Absent at 0.",
     ("user", "reason"),
+)
+NAME_CLASH = Family(
+    "pyrometer_train_run_name_clash_info",
+    "gauge",
+    "1 where two jobs of one name (asked) report on the node at the same time: the later one is served as run.",
+    ("run", "attempt", "asked"),
 )
 BATCHES_LEFT_OUT = Family(
     "pyrometer_train_batches_left_out_total",
@@ -150,8 +169,8 @@ CONSUMERS_LEFT_OUT = Family(
     (),
 )
 FAMILIES = (
-    RINGS_LEFT_OUT, BATCHES_LEFT_OUT, CONSUMERS_LEFT_OUT, STEPS, STEP_SECONDS, TOKENS, FLOPS, PART_SECONDS,
+    RINGS_LEFT_OUT, NAME_CLASH, BATCHES_LEFT_OUT, CONSUMERS_LEFT_OUT, STEPS, STEP_SECONDS, TOKENS, FLOPS, PART_SECONDS,
     LAST_STEP, LAST_STEP_NUMBER, CURRENT_PART, LONGEST_TICK, RANK_UP, RANK_END, RANK_EXIT, RANK_START,
     GC_PAUSES, GC_PAUSE_SECONDS, LAST_GC_STEP, RANK_INFO, RUN_INFO, PEAK_FLOPS, PEAK_UNKNOWN, GPUS_UNKNOWN,
-    EXPECTED_MFU,
+    MFU_UNKNOWN, MFU_SUSPECT, EXPECTED_MFU,
 )  # fmt: skip

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from pyrometer_exporters.framework.metrics import Family, Sample
+from pyrometer_exporters.framework.proc_stat import read_stat
 from pyrometer_exporters.node.train.rank import Rank
 
 # Only ranks that have not moved for so long are looked at, and only a state that stays so long is served: a process
@@ -58,7 +59,6 @@ class Halted:
         _, since = rank.position()
         if now - max(since, rank.last_end) / 1e9 < QUIET_SECONDS:
             return ""
-        with contextlib.suppress(OSError, IndexError):
-            line = (self._procfs / str(rank.process.pid) / "stat").read_text(encoding="utf-8", errors="replace")
-            return line.rpartition(")")[2].split()[0]
+        with contextlib.suppress(OSError, ValueError):
+            return read_stat(self._procfs, rank.process.pid).state
         return ""

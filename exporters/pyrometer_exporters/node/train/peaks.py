@@ -1,43 +1,39 @@
 """Peak dense FLOP/s of one GPU, by its exact name in NVML and torch, and by dtype.
 
 Nothing is guessed: a GPU that isn't listed has no peak, so its run has FLOP/s but no MFU. Substring matching would give
-"NVIDIA L40S" the L4's peak, and an MFU three times too high. Numbers are the vendor's dense tensor peaks
-(half of the "with sparsity" figures), TFLOP/s.
+"NVIDIA L40S" the L4's peak, and an MFU three times too high.
 """
 
 from __future__ import annotations
 
-# name: (bf16 and fp16, tf32, fp8); None where the part has no such tensor path.
-_TERA: dict[str, tuple[float, float | None, float | None]] = {
-    "NVIDIA A100-SXM4-40GB": (312, 156, None),
-    "NVIDIA A100-SXM4-80GB": (312, 156, None),
-    "NVIDIA A100-PCIE-40GB": (312, 156, None),
-    "NVIDIA A100 80GB PCIe": (312, 156, None),
-    "NVIDIA A800-SXM4-80GB": (312, 156, None),
-    "NVIDIA L4": (121, 60, 242),
-    "NVIDIA L40": (181, 90.5, None),
-    "NVIDIA L40S": (362, 183, 733),
-    "NVIDIA H100 80GB HBM3": (989.4, 494.7, 1979),
-    "NVIDIA H100 PCIe": (756, 378, 1513),
-    "NVIDIA H100 NVL": (835, 418, 1671),
-    "NVIDIA H800": (989.4, 494.7, 1979),
-    "NVIDIA GH200 480GB": (989.4, 494.7, 1979),
-    "NVIDIA H200": (989, 494.5, 1979),
-    "NVIDIA H200 NVL": (835, 418, 1671),
-    "NVIDIA H20": (148, 74, 296),
-    "NVIDIA B200": (2250, 1125, 4500),
-    "NVIDIA GB200": (2500, 1250, 5000),
-}
-_COLUMN = {"bf16": 0, "bfloat16": 0, "fp16": 0, "float16": 0, "": 0, "tf32": 1, "fp8": 2}
+from pyrometer_exporters.node.train.peak_table import PEAKS
+
+# Names of types as trainers spell them, and the column of the table.
+_COLUMNS = {
+    "": "bf16", "bf16": "bf16", "bfloat16": "bf16", "fp16": "fp16", "float16": "fp16", "half": "fp16", "tf32": "tf32",
+    "fp8": "fp8", "float8": "fp8", "mxfp8": "fp8", "fp4": "fp4", "mxfp4": "fp4", "nvfp4": "fp4",
+}  # fmt: skip
+# Block scaling came with FP4.
+_NEEDS_FP4 = "mxfp8"
+_ONLY_NVIDIA = "nvfp4"
 
 
 def peak_flops(gpu_model: str, dtype: str) -> float | None:
-    """Return the peak dense FLOP/s of one GPU, None where the model or dtype is unknown. An empty dtype is bf16.
+    """Return the peak dense FLOP/s of one GPU, None where the model or dtype is unknown.
+
+    Args:
+        gpu_model: Its exact name.
+        dtype: bf16, fp16, tf32, fp8, mxfp8, mxfp4 or nvfp4, in upper or lower case. Empty is bf16, or fp16 on a GPU
+            without it (V100, T4).
 
     >>> peak_flops("NVIDIA H100 80GB HBM3", "bf16")
     989400000000000.0
     """
-    row = _TERA.get(gpu_model)
-    column = _COLUMN.get(dtype.lower())
-    tera = None if row is None or column is None else row[column]
+    row, name = PEAKS.get(gpu_model), dtype.lower()
+    column = _COLUMNS.get(name)
+    if row is None or column is None:
+        return None
+    if (name == _NEEDS_FP4 and row.fp4 is None) or (name == _ONLY_NVIDIA and not gpu_model.startswith("NVIDIA ")):
+        return None
+    tera = row.fp16 if not name and row.bf16 is None else getattr(row, column)
     return None if tera is None else tera * 1e12

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from pyrometer import ring
+from pyrometer_exporters.node.train.description import Meta
+from pyrometer_exporters.node.train.mfu import MfuCheck
+from pyrometer_exporters.node.train.peaks import peak_flops
 from pyrometer_exporters.node.train.points import LOSS, RunKey
 from pyrometer_exporters.node.train.rank_exit import HeldProcess, told
-from pyrometer_exporters.node.train.rings import Header, Meta, Record, RingFile
+from pyrometer_exporters.node.train.rings import Header, Record, RingFile
 
 CHANGING_TEXTS = ("global_batch_size", "sequence_length", "recompute")
 """Texts that may change with each step."""
@@ -33,6 +36,7 @@ class Rank:
     process: HeldProcess | None = None
     exit: str = ""
     exit_part: str = ""
+    mfu_check: MfuCheck = field(default_factory=MfuCheck)
 
     @cached_property
     def ring(self) -> str:
@@ -58,8 +62,8 @@ class Rank:
     def position(self) -> tuple[str, int]:
         """Return the part that the rank is in now, and since when; after a part, the rest of the step begins."""
         header = self.header
-        if 0 < header.part <= len(ring.PARTS):
-            return ring.PARTS[header.part - 1], header.part_started
+        if header.part > 0 and (name := self.file.part_name(header.part - 1)):
+            return name, header.part_started
         if header.step_started > self.last_end:
             return "step", max(header.step_started, header.part_started)
         ticks = _BETWEEN_TICKS.get(header.ticking) if self.last_end else None
@@ -90,6 +94,19 @@ class Rank:
         """The key of its batches in the store."""
         return self.key if self.meta.reporting else (*self.key, LOSS)
 
+    def learn_gpu_model(self) -> None:
+        """Take the GPU's name from the first step where the rank didn't know it at its start.
+
+        Raises:
+            OSError: the file can't be read.
+            BadRingError: it is cut short.
+        """
+        if self.meta.texts["gpu_model"] or not self.header.count or self.meta.source != "client":
+            return
+        if name := self.file.gpu_model():
+            self.file.meta = replace(self.meta, texts={**self.meta.texts, "gpu_model": name})
+            self.peak = peak_of(self.meta)
+
     def release(self) -> None:
         """Close the file and release the process."""
         self.file.close()
@@ -100,6 +117,11 @@ class Rank:
     def age(self) -> tuple[int, str]:
         """For sorting, oldest first."""
         return (self.header.created, self.file.path)
+
+
+def peak_of(meta: Meta) -> float | None:
+    """Return the peak dense FLOP/s of the rank's GPU, as the job gives it or by its name; None where unknown."""
+    return meta.peak_flops or peak_flops(meta.texts["gpu_model"], meta.texts["dtype"])
 
 
 def choose_loss_ranks(ranks: Iterable[Rank]) -> None:

@@ -5,8 +5,8 @@ Read with pread rather than mapped: a rank that truncates its file would turn a 
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
-import json
 import math
 import os
 import stat
@@ -16,11 +16,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pyrometer import ring
+from pyrometer_exporters.node.train.description import MAX_NUMBER, BadRingError, Meta, padded_text, parse_meta
 
-# A text is a label of each of the ring's series.
-MAX_TEXT = 256
-
-_HEADER = struct.Struct(f"<{ring.FLOPS_EXTRA_SLOT}qd{ring.LONGEST_TICK_SLOT - ring.FLOPS_EXTRA_SLOT}q")
+_HEADER = struct.Struct(
+    f"<{ring.FLOPS_EXTRA_SLOT}qd{ring.LONGEST_TICK_SLOT - ring.FLOPS_EXTRA_SLOT}q"
+    f"{8 * (ring.NAMED_PART_TOTALS_SLOT - ring.LONGEST_TICK_SLOT - 1)}x{ring.MAX_NAMED_PARTS}q"
+)
+_VALUES = struct.Struct(f"<{ring.MAX_METRICS}d")
 _COUNT = struct.Struct("<q")
 # By the ring's magic number: its version's record.
 _RECORDS = {
@@ -33,42 +35,6 @@ _RARE = (
     | ring.FLAG_REPORTED_FLOPS | ring.FLAG_REPORTED_MFU
 )  # fmt: skip
 _HEADER_TRIES = 3
-# No count of steps, ranks or restarts comes near; beyond 2**53 a number is no longer exact in a sample.
-_MAX_NUMBER = 1 << 53
-
-
-class BadRingError(Exception):
-    """A file that is not a ring of a known version; the message is the reason."""
-
-
-@dataclass(frozen=True)
-class Meta:
-    """The description of a rank and its run, from its start. Unknown texts are empty, unknown numbers None.
-
-    ``world_size`` is 0 where a log doesn't print it.
-    """
-
-    run: str
-    attempt: str
-    rank: str
-    local_rank: str
-    world_size: int
-    reporting: bool
-    first_step: int
-    warmup_steps: int
-    tokens_per_step: float | None
-    flops_per_token: float | None
-    peak_flops: float | None
-    expected_mfu: float | None
-    source: str
-    texts: dict[str, str]
-
-    @property
-    def flops_per_step(self) -> float | None:
-        """FLOPs of one step over all ranks, where both factors are known."""
-        if self.tokens_per_step is None or self.flops_per_token is None:
-            return None
-        return _positive(self.tokens_per_step * self.flops_per_token)
 
 
 @dataclass(slots=True)  # not frozen, as that makes each at twice the cost
@@ -92,6 +58,7 @@ class Header:
     steps_extra: int
     ticking: int
     longest_tick: int
+    named_part_totals: tuple[int, ...]
 
     @property
     def steps(self) -> int:
@@ -117,6 +84,7 @@ class Record(NamedTuple):
     step: int | None = None
     reported_flops: float | None = None
     reported_mfu: float | None = None
+    metrics: tuple[tuple[str, float], ...] = ()
 
 
 class RingFile:
@@ -127,6 +95,7 @@ class RingFile:
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         self.path = path
         self._last: tuple[bytes, Header] | None = None
+        self._names: dict[int, str] = {}
         self.uid = -1
         """The user who owns the file."""
         self.identity = (0, 0)
@@ -184,6 +153,7 @@ class RingFile:
             steps_extra=slots[ring.STEPS_EXTRA_SLOT],
             ticking=slots[ring.TICKING_SLOT],
             longest_tick=slots[ring.LONGEST_TICK_SLOT],
+            named_part_totals=slots[ring.LONGEST_TICK_SLOT + 1 :],
         )
 
     def records(self, first: int, count: int) -> Iterator[Record]:
@@ -202,7 +172,7 @@ class RingFile:
                 number = start + index
                 # The sequence test also covers processors that make the count visible before the record.
                 if number > oldest_whole and slots[ring.SEQUENCE] == number + 1:
-                    yield _record(slots)
+                    yield self._with_metrics(_record(slots), slots)
 
     def last_words(self) -> str:
         """Return how the process ended as far as Python knew; empty where an older client wrote the ring.
@@ -211,7 +181,27 @@ class RingFile:
             OSError: the file can't be read.
             BadRingError: it is cut short.
         """
-        return _text(self._read(8 * ring.EXIT_SLOT, ring.EXIT_BYTES).rstrip(b"\0").decode("utf-8", "replace"))
+        return padded_text(self._read(8 * ring.EXIT_SLOT, ring.EXIT_BYTES))
+
+    def part_name(self, number: int) -> str:
+        """Return the name of a part by its number in the header; empty where there is none.
+
+        Raises:
+            OSError: the file can't be read.
+            BadRingError: it is cut short.
+        """
+        if 0 <= number < len(ring.PARTS):
+            return ring.PARTS[number]
+        return self._name(ring.PART_NAMES_SLOT, number - len(ring.PARTS), ring.MAX_NAMED_PARTS)
+
+    def gpu_model(self) -> str:
+        """Return the GPU's name that the rank learned at its first step; empty where it knows none.
+
+        Raises:
+            OSError: the file can't be read.
+            BadRingError: it is cut short.
+        """
+        return padded_text(self._read(8 * ring.GPU_MODEL_SLOT, ring.GPU_MODEL_BYTES))
 
     def last_part(self) -> str:
         """Return the part that an exception left in the step that was the last; empty where none did.
@@ -221,11 +211,11 @@ class RingFile:
             BadRingError: it is cut short.
         """
         (mark,) = _COUNT.unpack(self._read(8 * ring.EXIT_PART_SLOT, _COUNT.size))
-        number = (mark & 0xFF) - 1
-        return ring.PARTS[number] if mark >> 8 == self.header().count + 1 and 0 <= number < len(ring.PARTS) else ""
+        return self.part_name((mark & 0xFF) - 1) if mark >> 8 == self.header().count + 1 else ""
 
     def alive(self) -> bool:
         """Return whether the rank's process still holds its lock; it loses it by any kind of end, SIGKILL included."""
+        self._show_reading()
         try:
             fcntl.flock(self._fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError:
@@ -238,6 +228,38 @@ class RingFile:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+    def _name(self, first: int, number: int, count: int) -> str:
+        """Return a name that the job chose; one that was read stays as it is."""
+        if not 0 <= number < count or not self._has_names:
+            return ""
+        slot = first + number * ring.NAME_BYTES // 8
+        found = self._names.get(slot)
+        if not found:
+            found = self._names[slot] = padded_text(self._read(8 * slot, ring.NAME_BYTES))
+        return found
+
+    def _with_metrics(self, record: Record, slots: tuple[Any, ...]) -> Record:
+        if not record.flags & ring.FLAG_METRICS or len(slots) <= ring.METRICS:
+            return record
+        place = ring.VALUES_OFFSET + record.sequence % ring.CAPACITY * _VALUES.size
+        values = _VALUES.unpack(self._read(place, _VALUES.size))
+        (now,) = _COUNT.unpack(self._read(8 * ring.COUNT_SLOT, _COUNT.size))
+        if now - ring.CAPACITY >= record.sequence:  # meanwhile another step writes there
+            return record
+        bits = slots[ring.METRICS]
+        names = [
+            self._name(ring.METRIC_NAMES_SLOT, n, len(values)) if bits >> n & 1 else "" for n in range(len(values))
+        ]
+        return record._replace(metrics=tuple([pair for pair in zip(names, values, strict=True) if pair[0]]))
+
+    def _show_reading(self) -> None:
+        """Hold a lock by which the rank sees that its ring is read, and by whom, until the file is closed.
+
+        Taken again at each look, as this process loses it when another part of it closes the same file.
+        """
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.lockf(self._fd, fcntl.LOCK_SH | fcntl.LOCK_NB, 1)
 
     def _chunk(self, number: int, length: int) -> bytes:
         place = ring.HEADER_BYTES + (number % ring.CAPACITY) * self._record.size
@@ -257,67 +279,12 @@ class RingFile:
             raise BadRingError(msg)
         self.uid, self.identity = status.st_uid, (status.st_dev, status.st_ino)
         magic, _created, self.pid, length = struct.unpack("<4q", self._read(0, 32))
-        if magic not in _RECORDS or not 0 < length <= ring.META_BYTES:
+        if magic not in _RECORDS or not 0 < length <= ring.HEADER_BYTES - ring.META_OFFSET:
             msg = f"{self.path} is not a ring of version 1 or 2: update the exporter to the client's version"
             raise BadRingError(msg)
         self._record = _RECORDS[magic]
+        self._has_names = length <= ring.META_BYTES
         return parse_meta(self.path, self._read(ring.META_OFFSET, length))
-
-
-def parse_meta(path: str, data: bytes) -> Meta:
-    """Parse the description in a ring's header, JSON as :func:`pyrometer.start` writes it.
-
-    Raises:
-        BadRingError: it can't be parsed, or lacks a value.
-    """
-    try:
-        return _meta(json.loads(data))
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        msg = f"{path} has an unreadable description: {type(error).__name__}"
-        raise BadRingError(msg) from None
-
-
-def _meta(found: dict[str, Any]) -> Meta:
-    text_keys = (
-        "model", "convention", "dtype", "gpu_model", "recompute", "job_id", "gpu", "uuid", "stage", "replica",
-        "global_batch_size", "micro_batch_size", "sequence_length",
-    )  # fmt: skip
-    source = _text(found.get("source", "client"))  # absent, as expected_mfu, from older clients
-    world = _whole(found["world_size"])
-    return Meta(
-        run=_text(found["run"]),
-        attempt=str(_whole(found["attempt"])),
-        rank=str(_whole(found["rank"])),
-        local_rank=str(_whole(found["local_rank"])),
-        world_size=max(1 if source == "client" else 0, world),
-        reporting=found["reporting"] is True,
-        first_step=_whole(found["first_step"]),
-        warmup_steps=_whole(found["warmup_steps"]),
-        tokens_per_step=_positive(found["tokens_per_step"]),
-        flops_per_token=_positive(found["flops_per_token"]),
-        peak_flops=_positive(found["peak_flops"]),
-        expected_mfu=_positive(found.get("expected_mfu")),
-        source=source,
-        texts={key: "" if found[key] is None else _text(found[key]) for key in text_keys},
-    )
-
-
-def _text(value: object) -> str:
-    return str(value)[:MAX_TEXT]
-
-
-def _whole(value: float) -> int:
-    number = int(value)
-    if abs(number) > _MAX_NUMBER:
-        msg = "too large"
-        raise ValueError(msg)
-    return number
-
-
-def _positive(value: float | None) -> float | None:
-    """Return a finite number above zero, else None: garbage must not become a rate."""
-    number = 0.0 if value is None else float(value)
-    return number if 0.0 < number < 1e30 else None
 
 
 def _runs(first: int, count: int) -> Iterator[tuple[int, int]]:
@@ -364,7 +331,7 @@ def _double(slots: tuple[Any, ...], place: int, flag: int) -> float | None:
 
 def _changed(slots: tuple[Any, ...], place: int, flag: int) -> int | None:
     """Return a number that differs from the description, None where it doesn't."""
-    if len(slots) <= place or not slots[ring.FLAGS] & flag or not 0 < slots[place] <= _MAX_NUMBER:
+    if len(slots) <= place or not slots[ring.FLAGS] & flag or not 0 < slots[place] <= MAX_NUMBER:
         return None
     return int(slots[place])
 

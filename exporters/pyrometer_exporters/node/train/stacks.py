@@ -21,6 +21,7 @@ from pathlib import Path
 
 from pyrometer import ring
 from pyrometer_exporters.framework.metrics import Family, Sample
+from pyrometer_exporters.framework.proc_stat import read_stat
 from pyrometer_exporters.node.train.points import RunKey
 from pyrometer_exporters.node.train.rank import Rank
 from pyrometer_exporters.node.train.rank_exit import lock_holder
@@ -37,7 +38,6 @@ EVERY_SECONDS = 300.0
 MIN_STEPS = 10
 # Parts of any length, and places where the rank may be done.
 QUIET_PARTS = ("checkpoint", "eval", "between", "between_ticks")
-_START_TIME = 19  # in /proc/<pid>/stat, counted from after the name
 _CLOCK_TICK_SECONDS = 0.02
 MAX_DUMP_BYTES = 256 * 1024
 
@@ -146,9 +146,7 @@ class Stacks:
         return ""
 
     def _began_before(self, pid: int, rank: Rank) -> bool:
-        stat_line = (self._procfs / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
-        ticks = int(stat_line.rpartition(")")[2].split()[_START_TIME])
-        began = ticks / os.sysconf("SC_CLK_TCK") - self._suspended()
+        began = read_stat(self._procfs, pid).started / os.sysconf("SC_CLK_TCK") - self._suspended()
         return began <= rank.header.created / 1e9 + _CLOCK_TICK_SECONDS
 
     @staticmethod

@@ -6,23 +6,26 @@ import contextlib
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from pyrometer import ring
 from pyrometer_exporters.framework.metrics import Down
 from pyrometer_exporters.framework.outcome import reason_of
+from pyrometer_exporters.node.train.description import BadRingError, Meta
 from pyrometer_exporters.node.train.limits import (
     MAX_RECORDS_PER_POLL,
     MAX_RINGS,
     MAX_RINGS_PER_USER,
     fair_shares,
 )
-from pyrometer_exporters.node.train.peaks import peak_flops
-from pyrometer_exporters.node.train.points import Point, PointStore, RunKey
-from pyrometer_exporters.node.train.rank import Rank, choose_loss_ranks, end_of, learn_exit
+from pyrometer_exporters.node.train.point import Point
+from pyrometer_exporters.node.train.points import PointStore, RunKey
+from pyrometer_exporters.node.train.rank import Rank, choose_loss_ranks, end_of, learn_exit, peak_of
 from pyrometer_exporters.node.train.rank_exit import Ends, can_hold, hold
 from pyrometer_exporters.node.train.ring_folder import Listed, RingFolder
-from pyrometer_exporters.node.train.rings import BadRingError, Meta, Record, RingFile
+from pyrometer_exporters.node.train.rings import Record, RingFile
+from pyrometer_exporters.node.train.run_names import Holder, Newcomer, RunNames
 from pyrometer_kit.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -46,7 +49,7 @@ class Tracker:
 
     Attributes:
         offset_ms: Wall clock less CLOCK_MONOTONIC.
-        owners: The user whom each run belongs to: the first who had a ring of it here, until the last of them is gone.
+        names: The names of runs, and whose they are.
         future: Number of batches left out because they end in the future.
     """
 
@@ -56,13 +59,13 @@ class Tracker:
         clock: Clock,
         store: PointStore,
         offset_ms: int | None = None,
-        owners: Mapping[RunKey, int] | None = None,
+        holders: Mapping[RunKey, Holder] | None = None,
         *,
         procfs: Path | None = None,
     ) -> None:
         """Continue with the ``offset_ms`` of an earlier process: a batch that is read again keeps its timestamp."""
         self.offset_ms = offset_ms
-        self.owners = dict(owners or {})
+        self.names = RunNames(holders or {})
         self.future = 0
         self._folder = folder
         self._clock = clock
@@ -73,7 +76,6 @@ class Tracker:
         self._listing = RingFolder(folder)
         self._ranks: dict[str, Rank] = {}
         self._bad: dict[str, str] = {}
-        self._foreign: dict[str, tuple[int, str]] = {}
         self._done: set[str] = set()
         self._left_out: Counter[int] = Counter()
 
@@ -85,7 +87,7 @@ class Tracker:
         """
         listed = self._listing.rings()
         # Bad ones are retried each time: a lack of descriptors or permissions may have passed.
-        self._bad, self._foreign = {}, {}
+        self._bad = {}
         self._done &= listed.keys()
         new = listed.keys() - self._ranks.keys() - self._done
         chosen = self._chosen(listed, new) if new or self._left_out else []
@@ -95,7 +97,7 @@ class Tracker:
         self._follow_all(self._clock.monotonic())
         self._store.trim()
         runs = {rank.key for rank in self._ranks.values()}
-        self.owners = {key: uid for key, uid in self.owners.items() if key in runs}
+        self.names.keep(runs)
         self._store.forget(runs | {rank.points_key for rank in self._ranks.values()})
 
     def _chosen(self, listed: Mapping[str, Listed], new: Iterable[str]) -> list[str]:
@@ -181,7 +183,6 @@ class Tracker:
     def downs(self) -> list[Down]:
         """Return the files that can't be read as rings, and why others are left out."""
         downs = [Down(name, "bad_ring", why) for name, why in sorted(self._bad.items())[:MAX_REPORTED]]
-        downs += [Down(name, "foreign_ring", why) for name, (_, why) in sorted(self._foreign.items())[:MAX_REPORTED]]
         if left_out := self.left_out().get("budget"):
             count = sum(left_out.values())
             downs.append(Down("rings", "too_many_rings", f"{count} of the oldest files are not read"))
@@ -192,8 +193,7 @@ class Tracker:
     def left_out(self) -> dict[str, Counter[int]]:
         """Return the number of rings that are not followed, by reason and user."""
         budget = self._left_out + Counter(self._listing.left_out)
-        foreign = Counter([uid for uid, _ in self._foreign.values()])
-        return {reason: counts for reason, counts in (("budget", budget), ("foreign", foreign)) if counts}
+        return {"budget": budget} if budget else {}
 
     def close(self) -> None:
         """Close all files."""
@@ -210,19 +210,21 @@ class Tracker:
         except (OSError, BadRingError) as error:
             self._bad[name] = str(error)
             return
-        meta = file.meta
-        owner = self.owners.setdefault((meta.run, meta.attempt), file.uid)
-        if owner != file.uid:
-            file.close()
-            why = f"run {meta.run}, attempt {meta.attempt} belongs to uid {owner}, this file to uid {file.uid}"
-            self._foreign[name] = file.uid, why
-            return
-        peak = meta.peak_flops or peak_flops(meta.texts["gpu_model"], meta.texts["dtype"])
         # From its first record, even if some consumers have it: a new consumer gets the whole ring.
         process = None if self._procfs is None else hold(self._procfs, file.identity)
         if process is not None:
             self._ends.add(process)
-        self._ranks[name] = Rank(file, file.first_header, 0, peak, process=process)
+        if not file.first_header.closed:
+            run = self.names.name(Newcomer(file.meta, file.uid, process.pid if process else file.pid), self._living())
+            file.meta = replace(file.meta, run=run)
+        self._ranks[name] = Rank(file, file.first_header, 0, peak_of(file.meta), process=process)
+
+    def _living(self) -> list[Newcomer]:
+        return [
+            Newcomer(rank.meta, rank.file.uid, rank.process.pid if rank.process else rank.file.pid)
+            for rank in self._ranks.values()
+            if rank.ended_at is None and not rank.header.closed and rank.file.alive()
+        ]
 
     def _follow(self, rank: Rank, now: float, limit: int) -> None:
         if rank.ended_at is not None:
@@ -246,6 +248,7 @@ class Tracker:
 
     def _read_on(self, rank: Rank, limit: int) -> None:
         """Read up to ``limit`` new records of the reporting rank, and only the latest of any other."""
+        rank.learn_gpu_model()
         count = rank.header.count
         first = max(rank.next_record, count - ring.CAPACITY) if rank.reports else count - 1
         until = min(count, first + limit) if rank.reports else count
@@ -301,7 +304,7 @@ def to_point(record: Record, rank: Rank, offset_ms: int) -> Point:
         sequence=record.sequence,
         step=meta.first_step + record.sequence if record.step is None else record.step,
         seconds=seconds / record.steps,
-        mfu=None if rate is None or rank.peak is None else rate / rank.peak,
+        mfu=rank.mfu_check.accept(None if rate is None or rank.peak is None else rate / rank.peak, meta),
         flops_per_second=rate,
         loss=record.loss,
         grad_norm=record.grad_norm,
@@ -310,6 +313,7 @@ def to_point(record: Record, rank: Rank, offset_ms: int) -> Point:
         steps=None if meta.source == "client" else record.steps,
         reported_mfu=record.reported_mfu,
         reported_flops_per_second=record.reported_flops,
+        metrics=record.metrics,
     )
 
 

@@ -84,6 +84,19 @@ def trains(*steps: Step, layout_number: int = 0) -> tuple[Step, ...]:
     return (at(0, lambda site: started(site, layout_number)), *steps)
 
 
+def hang(name: str, *ranks: int, layout_number: int = 0) -> Situation:
+    """Return a situation in which ranks stay in their forward pass from the tenth minute on."""
+    return Situation(
+        name,
+        steps=trains(at(600, stops_at_work(*ranks)), layout_number=layout_number),
+        lasts=15 * MINUTE,
+        hardware=NCCL_ALONE,
+        nodes=NODES,
+        fault_at=600,
+        fires={"NcclHang": within(180, not_before=60, series=1)},
+    )
+
+
 SITUATIONS = [
     Situation(
         "a job trains, rank 0 saves for three minutes, and the job ends",
@@ -92,42 +105,10 @@ SITUATIONS = [
         hardware=NCCL_ALONE,
         nodes=NODES,
     ),
-    Situation(
-        "one of 32 ranks stays in its forward pass",
-        steps=trains(at(600, stops_at_work(21))),
-        lasts=15 * MINUTE,
-        hardware=NCCL_ALONE,
-        nodes=NODES,
-        fault_at=600,
-        fires={"NcclHang": within(180, not_before=60, series=1)},
-    ),
-    Situation(
-        "one of 32 ranks of tensor, pipeline and data parallel groups stays in its forward pass",
-        steps=trains(at(600, stops_at_work(21)), layout_number=5),
-        lasts=15 * MINUTE,
-        hardware=NCCL_ALONE,
-        nodes=NODES,
-        fault_at=600,
-        fires={"NcclHang": within(180, not_before=60, series=1)},
-    ),
-    Situation(
-        "all ranks of a node stay in their forward pass",
-        steps=trains(at(600, stops_at_work(*range(16, 24)))),
-        lasts=15 * MINUTE,
-        hardware=NCCL_ALONE,
-        nodes=NODES,
-        fault_at=600,
-        fires={"NcclHang": within(180, not_before=60, series=1)},
-    ),
-    Situation(
-        "two ranks of different tensor-parallel groups stay in their forward pass",
-        steps=trains(at(600, stops_at_work(11, 29)), layout_number=3),
-        lasts=15 * MINUTE,
-        hardware=NCCL_ALONE,
-        nodes=NODES,
-        fault_at=600,
-        fires={"NcclHang": within(180, not_before=60, series=1)},
-    ),
+    hang("one of 32 ranks stays in its forward pass", 21),
+    hang("one of 32 ranks of tensor, pipeline and data parallel groups stays in its forward pass", 21, layout_number=5),
+    hang("all ranks of a node stay in their forward pass", *range(16, 24)),
+    hang("two ranks of different tensor-parallel groups stay in their forward pass", 11, 29, layout_number=3),
     Situation(
         "the process of a rank is killed",
         steps=trains(at(600, is_killed([21]))),

@@ -23,6 +23,7 @@ from pyrometer_exporters.node.train import ring_folder as folder_module
 from pyrometer_exporters.node.train import rings as rings_module
 from pyrometer_exporters.node.train import tracker as tracker_module
 from pyrometer_exporters.node.train.collector import TrainCollector
+from pyrometer_exporters.node.train.description import MAX_TEXT
 from pyrometer_exporters.node.train.limits import fair_shares
 from pyrometer_exporters.node.train.points import PointStore
 from pyrometer_exporters.node.train.ring_folder import Listed, RingFolder
@@ -124,11 +125,7 @@ def test_a_run_belongs_to_the_user_who_opened_it(
     users["forged.ring"] = OTHER
     rings("forged", rank=1).step(1000, 1001)
     tracker.poll()
-    assert [rank.ring for rank in tracker.ranks()] == ["job.ring"]
-    (down,) = tracker.downs()
-    assert (down.part, down.reason) == ("forged.ring", "foreign_ring")
-    assert f"belongs to uid {os.getuid()}, this file to uid {OTHER}" in down.detail
-    assert tracker.left_out() == {"foreign": {OTHER: 1}}
+    assert {rank.ring: rank.meta.run for rank in tracker.ranks()} == {"job.ring": "llama", "forged.ring": "llama@77"}
 
 
 def test_who_was_first_is_known_after_a_restart(  # noqa: PLR0917  fixtures
@@ -139,15 +136,15 @@ def test_who_was_first_is_known_after_a_restart(  # noqa: PLR0917  fixtures
     collector = TrainCollector(context)
     list(collector.collect(time.monotonic() + 5))
     collector.close()
-    rings("job").step(1000, 1001)
+    rings("job", job_id="78").step(1000, 1001)
     os.utime(folder / "forged.ring")
     again = TrainCollector(context)
     try:
         samples = [s for s in again.collect(time.monotonic() + 5) if isinstance(s, Sample)]
     finally:
         again.close()
-    left = [(s.labels, s.value) for s in samples if s.family is collector_module.RINGS_LEFT_OUT]
-    assert left == [((str(os.getuid()), "foreign"), 1)]
+    clashes = [(s.labels, s.value) for s in samples if s.family is collector_module.NAME_CLASH]
+    assert clashes == [(("llama@78", "0", "llama"), 1)]
 
 
 def test_a_run_is_free_again_when_its_owner_is_gone(
@@ -310,8 +307,8 @@ def test_a_long_text_is_cut(tracker: Tracker, rings: Rings) -> None:
     rings("job", run="x" * 1500, model="y" * 900).step(1000, 1001)
     tracker.poll()
     (rank,) = tracker.ranks()
-    assert (len(rank.meta.run), len(rank.text("model"))) == (rings_module.MAX_TEXT, rings_module.MAX_TEXT)
-    assert ring.META_BYTES > 2 * rings_module.MAX_TEXT
+    assert (len(rank.meta.run), len(rank.text("model"))) == (MAX_TEXT, MAX_TEXT)
+    assert ring.META_BYTES > 2 * MAX_TEXT
 
 
 def test_hostile_names_read_back(context: Context, rings: Rings) -> None:

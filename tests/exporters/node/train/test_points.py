@@ -15,7 +15,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from pyrometer_exporters.node.train import cursor_file as cursor_file_module
 from pyrometer_exporters.node.train import points
 from pyrometer_exporters.node.train.cursor_file import CursorFile, SavedCursors
-from pyrometer_exporters.node.train.points import Cursor, PendingPoints, Point, PointBuffer, PointStore
+from pyrometer_exporters.node.train.point import Point
+from pyrometer_exporters.node.train.points import Cursor, PendingPoints, PointBuffer, PointStore
+from pyrometer_exporters.node.train.run_names import Holder
 
 KEY = ("run", "0")
 NUMBERS = st.floats(allow_nan=True)
@@ -159,8 +161,8 @@ def test_memory_survives_hostile_names_and_a_folder_that_is_gone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     cursors = {"\ud800\n": {('"', "0"): Cursor(5, {"\udcff.ring": 7})}}
-    CursorFile(tmp_path).save(cursors, 7, {KEY: 1000})
-    assert CursorFile(tmp_path).load() == SavedCursors(cursors, 7, {KEY: 1000})
+    CursorFile(tmp_path).save(cursors, 7, {KEY: Holder(1000, "77")})
+    assert CursorFile(tmp_path).load() == SavedCursors(cursors, 7, {KEY: Holder(1000, "77")})
     gone = CursorFile(tmp_path / "gone")
     for _ in range(3):
         gone.save(cursors, None, {})

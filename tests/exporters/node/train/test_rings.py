@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyrometer import ring
+from pyrometer_exporters.node.train.description import BadRingError, parse_meta
 from pyrometer_exporters.node.train.points import PointStore
-from pyrometer_exporters.node.train.rings import BadRingError, RingFile, parse_meta
+from pyrometer_exporters.node.train.rings import RingFile
 from pyrometer_exporters.node.train.tracker import Tracker
 
 Rings = Callable[..., Any]

@@ -1,0 +1,101 @@
+"""Panels of open incidents, as the alerting service exports them: the culprit, its cause, since when, how sure."""
+
+from __future__ import annotations
+
+from pyrometer_dashboards import palette, panels, proof
+from pyrometer_dashboards.common import CLUSTER, MESSAGE_OF_ROW, NODE_OF_ROW, RUN_OF_ROW, RUNBOOK_OF_ROW
+from pyrometer_dashboards.model import Panel, Query, Reading
+from pyrometer_dashboards.proof import Healthy
+
+_STARTED = f"pyrometer_incident_start_timestamp_seconds{{{CLUSTER}}}"
+_URGENCIES = (("critical", palette.WORST), ("warning", palette.BAD))
+NO_INCIDENT = Healthy("no open incident", proof.INCIDENTS)
+
+
+def urgency(alerts: str, severities: tuple[str, ...]) -> str:
+    """Return the alerts with the position of their severity as the label ``urgency``, to sort a table by."""
+    numbered = f'label_replace({alerts}, "urgency", "{len(severities)}", "", "")'
+    for at, severity in enumerate(severities):
+        numbered = f'label_replace({numbered}, "urgency", "{at}", "severity", "{severity}")'
+    return numbered
+
+
+def incidents(*, span: int = 24, height: int = 0) -> Panel:
+    """Return the open incidents, the critical ones first."""
+    severities = tuple(name for name, _ in _URGENCIES)
+    states = [panels.state(str(at), name, colour, at) for at, (name, colour) in enumerate(_URGENCIES)]
+
+    def to(link: tuple[str, str], **more: object) -> dict[str, object]:
+        return {"links": [{"title": link[0], "url": link[1]}], **more}
+
+    return panels.table(
+        "Open incidents: who did it, and why",
+        Reading(
+            "What is wrong now, one row for each message in the channel: the part to blame, the likely cause and how "
+            "sure the diagnosis is, who has taken it, and since when.",
+            "'no open incident'.",
+            "Click the part for its node, the cause for the message with the evidence, the alert for the runbook.",
+            "TrainMfuDropped",
+        ),
+        [Query(urgency(f"time() - {_STARTED}", severities), instant=True, table=True)],
+        {
+            "urgency": "severity",
+            "run": "run",
+            "part": "part",
+            "cause": "likely cause",
+            "confidence": "sure",
+            "alert": "alert",
+            "acknowledged": "taken by",
+            "Value": "for",
+            "node": "node",
+            "link": "link",
+        },
+        unit="s",
+        sort="severity",
+        falling=False,
+        fields={
+            "severity": panels.coloured() | {"custom.width": 94, "mappings": states},
+            "run": to(RUN_OF_ROW, **{"custom.width": 120}),
+            "part": to(NODE_OF_ROW, **{"custom.width": 160}),
+            "likely cause": to(MESSAGE_OF_ROW),
+            "sure": {"custom.width": 60},
+            "alert": to(RUNBOOK_OF_ROW, **{"custom.width": 175}),
+            "taken by": {"custom.width": 75},
+            "for": {"custom.width": 85, "decimals": 1},
+            "node": panels.HIDDEN,
+            "link": panels.HIDDEN,
+        },
+        no_value="no data: is the alerting service scraped?",
+        healthy=NO_INCIDENT,
+        span=span,
+        height=height,
+    )
+
+
+def cost() -> Panel:
+    """Return what incidents cost in the time range, by their cause."""
+    lost = f"max_over_time(pyrometer_incident_lost_gpu_hours{{{CLUSTER}}}[$__range])"
+    return panels.table(
+        "By harm in the range: incidents and their cause",
+        Reading(
+            "Each incident of the time range: the GPU-hours that its run lost, charged to the cause that the diagnosis "
+            "named, and to no other alert that fired beside it.",
+            "few GPU-hours.",
+            "The first row is worth a new part, or a change in the job.",
+            "TrainMfuDropped",
+        ),
+        # The cause of an incident may change; what it lost only grows: the highest is the last.
+        [Query(f"topk(20, topk by (id) (1, {lost}))", instant=True, table=True)],
+        {"run": "run", "part": "part", "cause": "likely cause", "Value": "GPU-hours"},
+        unit="locale",
+        decimals=1,
+        sort="GPU-hours",
+        fields={
+            "run": {"links": [{"title": RUN_OF_ROW[0], "url": RUN_OF_ROW[1]}], "custom.width": 120},
+            "part": {"custom.width": 160},
+            "GPU-hours": {"custom.width": 110},
+        },
+        no_value="no data: is the alerting service scraped?",
+        healthy=Healthy("no loss", proof.past(proof.ALERTING)),
+        span=12,
+    )

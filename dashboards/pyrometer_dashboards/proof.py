@@ -1,0 +1,67 @@
+"""Proofs that somebody looked, without which no panel may say that nothing is wrong.
+
+An empty answer means that nothing was found, or that nobody looked. A panel says the first only beside a series that
+proves that somebody looked; all else is *no data*.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pyrometer_dashboards import palette
+from pyrometer_dashboards.common import CLUSTER, NODE_IS, RUN_IS
+from pyrometer_dashboards.model import Json, Override, Query
+
+# The value that stands for "looked, and found nothing": no count, time, rate or share is negative.
+NOTHING = -1
+
+NODES = f"cluster:up:nodes{{{CLUSTER}}} > 0"
+NODES_SEEN = f"cluster:up:nodes{{{CLUSTER}}}"
+NODE = f'up{{job="node", {NODE_IS}}} == 1'
+GPUS = f"cluster:pyrometer_gpu_up:count{{{CLUSTER}}}"
+COMPARED_GPUS = f"cluster:pyrometer_gpu_quantity:quantile{{{CLUSTER}}}"
+CLOCKS = f"cluster:pyrometer_gpu_clock_event_seconds:gpus{{{CLUSTER}}}"
+PORTS = f"rail:pyrometer_nic_ports:down{{{CLUSTER}}}"
+PORTS_OF_RUN = f"{PORTS} and on () run:pyrometer_train_ranks:count{{{RUN_IS}}}"
+COLLECTORS = f'node:pyrometer_check:ok{{{CLUSTER}, check!="answers"}}'
+CHECKS = f"node:pyrometer_check:ok{{{CLUSTER}}}"
+TARGETS = f"up{{{CLUSTER}}}"
+RAS = f"pyrometer_nccl_standstill_seconds{{{CLUSTER}}}"
+INSPECTOR = f"comm:pyrometer_nccl_bus_bandwidth:per_best1d{{{CLUSTER}}}"
+# The heartbeat is an alert: where it fires, alerts are evaluated. It has no cluster.
+ALERTS = f'{TARGETS} and on () ALERTS{{alertname="Watchdog"}}'
+
+# The alerting service is scraped, and alerts reach it: its heartbeat comes each minute.
+ALERTING = "pyrometer_alerting_watchdog_last_seen_timestamp_seconds"
+INCIDENTS = f"({ALERTING} > time() - 300)"
+
+
+class Healthy(NamedTuple):
+    """The words of a panel that found nothing, and the query whose answer proves that somebody looked."""
+
+    words: str
+    proof: str
+
+
+def past(series: str) -> str:
+    """Return whether somebody looked within the time range."""
+    return f"last_over_time({series}[$__range])"
+
+
+def or_nothing(expr: str, proof: str) -> str:
+    """Return ``expr``, or NOTHING where it has no answer though ``proof`` has one."""
+    return f"({expr}) or on () (0 * max({proof}) + {NOTHING})"
+
+
+def mapping(words: str) -> Json:
+    """Return the words for NOTHING."""
+    return {"type": "value", "options": {str(NOTHING): {"text": words, "color": palette.QUIET, "index": 1}}}
+
+
+def watched(proof: str, step: str = "") -> Query:
+    """Return an invisible line at 0 while somebody looks: an empty chart says nothing of what nobody watches."""
+    return Query(f"0 * max({proof})", _WATCHED, step=step)
+
+
+_WATCHED = "watched"
+UNSEEN = Override(_WATCHED, {"custom.hideFrom": {"legend": True, "tooltip": True, "viz": False}, "custom.lineWidth": 0})

@@ -1,0 +1,110 @@
+"""The description of a rank and its run, which its client writes into the ring's header as JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+# A text is a label of each of the ring's series.
+MAX_TEXT = 256
+# No count of steps, ranks or restarts comes near; beyond 2**53 a number is no longer exact in a sample.
+MAX_NUMBER = 1 << 53
+
+
+class BadRingError(Exception):
+    """A file that is not a ring of a known version; the message is the reason."""
+
+
+@dataclass(frozen=True)
+class Meta:
+    """The description of a rank and its run, from its start. Unknown texts are empty, unknown numbers None.
+
+    ``world_size`` is 0 where a log doesn't print it.
+    """
+
+    run: str
+    attempt: str
+    rank: str
+    local_rank: str
+    world_size: int
+    reporting: bool
+    first_step: int
+    warmup_steps: int
+    tokens_per_step: float | None
+    flops_per_token: float | None
+    peak_flops: float | None
+    expected_mfu: float | None
+    source: str
+    launcher: int
+    texts: dict[str, str]
+
+    @property
+    def flops_per_step(self) -> float | None:
+        """FLOPs of one step over all ranks, where both factors are known."""
+        if self.tokens_per_step is None or self.flops_per_token is None:
+            return None
+        return _positive(self.tokens_per_step * self.flops_per_token)
+
+
+def parse_meta(path: str, data: bytes) -> Meta:
+    """Parse the description in a ring's header, JSON as :func:`pyrometer.start` writes it.
+
+    Raises:
+        BadRingError: it can't be parsed, or lacks a value.
+    """
+    try:
+        return _meta(json.loads(data))
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        msg = f"{path} has an unreadable description: {type(error).__name__}"
+        raise BadRingError(msg) from None
+
+
+def _meta(found: dict[str, Any]) -> Meta:
+    text_keys = (
+        "model", "convention", "dtype", "gpu_model", "recompute", "job_id", "gpu", "uuid", "stage", "replica",
+        "global_batch_size", "micro_batch_size", "sequence_length",
+    )  # fmt: skip
+    source = text_of(found.get("source", "client"))  # absent, as expected_mfu, from older clients
+    world = _whole(found["world_size"])
+    return Meta(
+        run=text_of(found["run"]),
+        attempt=str(_whole(found["attempt"])),
+        rank=str(_whole(found["rank"])),
+        local_rank=str(_whole(found["local_rank"])),
+        world_size=max(1 if source == "client" else 0, world),
+        reporting=found["reporting"] is True,
+        first_step=_whole(found["first_step"]),
+        warmup_steps=_whole(found["warmup_steps"]),
+        tokens_per_step=_positive(found["tokens_per_step"]),
+        flops_per_token=_positive(found["flops_per_token"]),
+        peak_flops=_positive(found["peak_flops"]),
+        expected_mfu=_positive(found.get("expected_mfu")),
+        source=source,
+        launcher=_whole(found.get("launcher", 0)),
+        texts={key: "" if found[key] is None else text_of(found[key]) for key in text_keys},
+    )
+
+
+def padded_text(data: bytes) -> str:
+    """Return a text of the header, which zeros fill up."""
+    return text_of(data.rstrip(b"\0").decode("utf-8", "replace"))
+
+
+def text_of(value: object) -> str:
+    """Return a value as a label, at most MAX_TEXT long."""
+    return str(value)[:MAX_TEXT]
+
+
+def _whole(value: float) -> int:
+    number = int(value)
+    if abs(number) > MAX_NUMBER:
+        msg = "too large"
+        raise ValueError(msg)
+    return number
+
+
+def _positive(value: float | None) -> float | None:
+    """Return a finite number above zero, else None: garbage must not become a rate."""
+    number = 0.0 if value is None else float(value)
+    return number if 0.0 < number < 1e30 else None

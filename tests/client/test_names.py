@@ -1,0 +1,125 @@
+"""Accepts metrics and parts by names of the job's own up to a limit, and reports what is dropped once."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+from client_ring_reader import ReadRing
+
+import pyrometer
+from pyrometer import ring
+from pyrometer.huggingface import callback as huggingface_callback
+from pyrometer.lightning import callback as lightning_callback
+
+
+def test_any_metric_is_recorded(rings: str, seen: ReadRing) -> None:
+    run = pyrometer.start("r", rings=rings)
+    with run.step():
+        run.record(loss=2.0, lr=1e-4, los=3)
+    with run.step():
+        run.record(**{"train/accuracy": 0.5})
+    with run.step():
+        pass
+    first, second, third = seen(run.path).records
+    assert (first.loss, first.metrics) == (2.0, (("lr", 1e-4), ("los", 3.0)))
+    assert (second.metrics, third.metrics) == ((("train/accuracy", 0.5),), ())
+
+
+def test_a_job_without_metrics_of_its_own_takes_no_memory_for_them(rings: str) -> None:
+    run = pyrometer.start("r", rings=rings)
+    assert Path(run.path).stat().st_size == ring.FILE_BYTES
+    with run.step():
+        run.record(lr=1.0)
+    assert Path(run.path).stat().st_size == ring.VALUES_OFFSET + ring.VALUES_BYTES
+    run.close()
+
+
+def test_metrics_go_round_with_the_records(rings: str, seen: ReadRing) -> None:
+    run = pyrometer.start("r", rings=rings)
+    for number in range(ring.CAPACITY + 10):
+        with run.step():
+            run.record(number=number)
+    records = seen(run.path).records
+    assert [dict(r.metrics)["number"] for r in records] == [r.sequence for r in records]
+
+
+def test_the_seventeenth_metric_is_dropped_and_reported_once(
+    rings: str, seen: ReadRing, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run = pyrometer.start("r", rings=rings)
+    for _ in range(3):
+        with run.step():
+            run.record(**{f"m{n}": 1.0 for n in range(17)})
+    assert len(seen(run.path).records[2].metrics) == 16
+    assert capfd.readouterr().err == (
+        "pyrometer: run r: metric 'm16' is not recorded: a run has at most 16 of its own\n"
+    )
+
+
+def test_parts_of_the_jobs_own_are_timed(rings: str, seen: ReadRing, capfd: pytest.CaptureFixture[str]) -> None:
+    run = pyrometer.start("r", rings=rings)
+    with run.step():
+        for n in range(10):
+            with run.part(f"part{n}"):
+                if n == 0:
+                    inside = seen(run.path).header
+    header = seen(run.path).header
+    assert inside.part == len(ring.PARTS) + 1
+    assert all(total > 0 for total in header.named_part_totals)
+    assert len(header.named_part_totals) == 8
+    assert capfd.readouterr().err.count("a run has at most 8 of its own") == 2
+
+
+def test_an_exception_in_a_part_of_the_jobs_own_names_it(rings: str, seen: ReadRing) -> None:
+    run = pyrometer.start("r", rings=rings)
+    with pytest.raises(ValueError, match="x"), run, run.step(), run.part("fwd"):
+        raise ValueError("x")
+    assert seen(run.path).last_part == "fwd"
+
+
+def test_an_unknown_tag_is_reported_once(rings: str, capfd: pytest.CaptureFixture[str]) -> None:
+    run = pyrometer.start("r", rings=rings)
+    for _ in range(3):
+        run.tag("foo")
+    assert capfd.readouterr().err == (
+        "pyrometer: run r: tag 'foo' is not recorded: tags are checkpoint, eval, warmup, ramp, restart\n"
+    )
+
+
+def test_values_without_names(rings: str, seen: ReadRing, capfd: pytest.CaptureFixture[str]) -> None:
+    run = pyrometer.start("r", rings=rings)
+    for values in ((3.0,), ({"loss": 4.0, "lr": 1.0},), (5.0, 6.0), ({1: 2},)):
+        with run.step():
+            run.record(*values)
+    assert [r.loss for r in seen(run.path).records] == [3.0, 4.0, 5.0, None]
+    assert capfd.readouterr().err.count("give values by name") == 1
+
+
+def test_settings_without_names(rings: str, capfd: pytest.CaptureFixture[str]) -> None:
+    run: Any = pyrometer.start("a", 1e9, rings=rings)  # type: ignore[call-arg]
+    assert run.disabled is None
+    assert "settings are given by name; ignored: (1000000000.0,)" in capfd.readouterr().err
+    assert pyrometer.auto("a", 1e9, rings=rings).disabled is None
+    assert pyrometer.start("a", run="b", rings=rings).disabled is None  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("callback", [huggingface_callback, lightning_callback])
+def test_a_callback_can_be_sent_to_another_process(callback: Any) -> None:
+    made = callback(run="r", sequence_length=4)
+    for sent in (pickle.loads(pickle.dumps(made)), copy.deepcopy(made)):  # noqa: S301  of our own making
+        assert type(sent).__name__ == "PyrometerCallback"
+        assert sent._settings == {"run": "r", "sequence_length": 4}
+
+
+def test_a_run_sent_to_another_process_records_nothing_there(rings: str) -> None:
+    run = pyrometer.start("r", rings=rings)
+    sent = pickle.loads(pickle.dumps(run))  # noqa: S301  of our own making
+    assert sent.disabled == "belongs to another process"
+    with sent.step():
+        sent.record(loss=1.0, lr=1.0)
+    assert run.disabled is None
+    run.close()

@@ -1,0 +1,66 @@
+"""Metrics and parts by names of the job's own, as they are served."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import pyrometer
+from pyrometer import ring
+from pyrometer_exporters.framework.collector import Context
+from pyrometer_exporters.framework.metrics import Sample
+from pyrometer_exporters.node.train import collector as module
+from pyrometer_exporters.node.train.collector import TrainCollector
+from pyrometer_exporters.node.train.point import Point
+from pyrometer_exporters.node.train.points import MAX_METRICS, PointStore
+from pyrometer_kit.clock import SystemClock
+from pyrometer_kit.http_message import Request
+
+
+@pytest.fixture
+def collector(context: Context, monkeypatch: pytest.MonkeyPatch) -> Iterator[TrainCollector]:
+    monkeypatch.setattr(module, "POLL_SECONDS", 3600.0)
+    context.rings.mkdir()
+    made = TrainCollector(Context(context.flags, SystemClock(), context.sysfs, context.procfs, context.rings, None))
+    yield made
+    made.close()
+
+
+def test_they_are_served(collector: TrainCollector, context: Context) -> None:
+    run = pyrometer.start("r", rings=str(context.rings), rank=0)
+    with run.step():
+        with run.part("fwd"):
+            pass
+        run.record(lr=0.5)
+    samples = {s.labels: s.value for s in collector.collect(time.monotonic() + 5) if isinstance(s, Sample)}
+    assert samples["r", "0", "0", "fwd"] > 0
+    body = collector.batches(Request("GET", "/batches")).body.decode()
+    assert 'pyrometer_train_batch_value{run="r",attempt="0",metric="lr"} 0.5 ' in body
+    with run.step():
+        run.part("fwd").__enter__()
+        samples = {s.labels: s.value for s in collector.collect(time.monotonic() + 5) if isinstance(s, Sample)}
+        assert any(labels[-1] == "fwd" for labels in samples if len(labels) == 4)
+    run.close()
+
+
+def test_a_description_of_an_earlier_client_is_not_taken_for_names(
+    collector: TrainCollector, context: Context, rings: Any
+) -> None:
+    made = rings("long", model="m" * 2300)
+    made.slot(ring.PART_SLOT, len(ring.PARTS) + 1)
+    made.slot(ring.NAMED_PART_TOTALS_SLOT, 5_000_000_000)
+    made.step(999, 1000)
+    parts = {s.labels[3] for s in collector.collect(time.monotonic() + 5)
+             if isinstance(s, Sample) and s.family is module.PART_SECONDS}  # fmt: skip
+    assert parts == set()
+
+
+def test_a_run_has_at_most_sixteen_metrics_over_all_its_rings() -> None:
+    store = PointStore()
+    for n in range(40):
+        store.add(("r", "0"), Point(n, n, n, 1.0, None, None, None, None, (), metrics=((f"m{n}", 1.0),)))
+    series = store.pending("c")["r", "0"].series()
+    assert len([name for name in series if name.startswith("value:")]) == MAX_METRICS

@@ -1,0 +1,115 @@
+"""Two jobs of one name on a node: both are served, and the clash is told."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyrometer_exporters.node.train.points import PointStore
+from pyrometer_exporters.node.train.tracker import Tracker
+
+Rings = Callable[..., Any]
+
+
+@pytest.fixture
+def store() -> PointStore:
+    return PointStore()
+
+
+@pytest.fixture
+def tracker(folder: Path, clock: Any, store: PointStore) -> Iterator[Tracker]:
+    folder.mkdir(exist_ok=True)
+    made = Tracker(folder, clock, store)
+    yield made
+    made.close()
+
+
+def names(tracker: Tracker) -> dict[str, str]:
+    tracker.poll()
+    return {rank.ring.removesuffix(".ring"): rank.meta.run for rank in tracker.ranks()}
+
+
+def test_a_second_job_of_one_name_is_served_beside_the_first(
+    tracker: Tracker, rings: Rings, store: PointStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = rings("a", job_id="77"), rings("b", job_id="78")
+    for n in range(80):
+        first.step(1000 + n, 1001 + n)
+        second.step(1000 + n, 1001 + n)
+    with caplog.at_level(logging.WARNING):
+        assert names(tracker) == {"a": "llama", "b": "llama@78"}
+        tracker.poll()
+    assert [len(p.points) for p in store.pending("c").values()] == [80, 80]
+    assert tracker.names.clashes == {("llama@78", "0"): "llama"}
+    assert len([r for r in caplog.records if "two jobs on this node report as run llama" in r.message]) == 1
+
+
+def test_all_ranks_of_the_later_job_have_one_name(tracker: Tracker, rings: Rings) -> None:
+    for rank in range(3):
+        rings(f"a{rank}", job_id="77", rank=rank).step(1000, 1001)
+    for rank in range(4):
+        rings(f"b{rank}", job_id="78", rank=rank).step(1000, 1001)
+    assert {ring: run for ring, run in names(tracker).items() if ring[0] == "b"} == {
+        f"b{rank}": "llama@78" for rank in range(4)
+    }
+
+
+def test_the_next_job_of_a_chain_continues_the_run(tracker: Tracker, rings: Rings) -> None:
+    first = rings("a", job_id="77")
+    first.step(1000, 1001)
+    assert names(tracker) == {"a": "llama"}
+    first.crash()
+    tracker.poll()
+    rings("b", job_id="78").step(1010, 1011)
+    assert names(tracker) == {"b": "llama"}
+    assert tracker.names.clashes == {}
+
+
+def test_without_a_scheduler_two_living_processes_of_one_rank_clash(tracker: Tracker, rings: Rings) -> None:
+    for name, pid in (("a", 11), ("b", 12)):
+        made = rings(name, job_id="", launcher=pid + 100)
+        made.slot(2, pid)
+        made.step(1000, 1001)
+    assert names(tracker) == {"a": "llama", "b": "llama@launcher112"}
+
+
+def test_a_process_that_starts_again_supersedes_itself(tracker: Tracker, rings: Rings) -> None:
+    for name in ("a", "b"):
+        rings(name, job_id="").step(1000, 1001)
+        tracker.poll()
+    assert names(tracker) == {"b": "llama"}
+
+
+def test_a_follower_beside_the_job_is_no_clash(tracker: Tracker, rings: Rings) -> None:
+    for name, pid, source in (("a", 11, "client"), ("b", 12, "log:megatron")):
+        made = rings(name, source=source)
+        made.slot(2, pid)
+        made.step(1000, 1001)
+    assert names(tracker) == {"b": "llama"}
+
+
+def test_names_stay_after_a_restart_of_the_exporter(folder: Path, rings: Rings, clock: Any) -> None:
+    first, second = rings("a", job_id="77"), rings("b", job_id="78")
+    for made in (first, second):
+        made.step(1000, 1001)
+    before = Tracker(folder, clock, PointStore())
+    names(before)
+    holders = before.names.holders
+    before.close()
+    first.path.unlink()
+    after = Tracker(folder, clock, PointStore(), None, holders)
+    assert names(after) == {"b": "llama@78"}
+    after.close()
+
+
+def test_a_name_that_another_user_took_before_is_not_given(tracker: Tracker, rings: Rings) -> None:
+    rings("z", run="llama@78", job_id="99", rank=5).step(999, 1000)
+    tracker.poll()
+    for name, job in (("a", "77"), ("b", "78")):
+        rings(name, job_id=job).step(1000, 1001)
+        tracker.poll()
+    assert names(tracker)["b"].startswith("llama@78@uid")
