@@ -87,7 +87,7 @@ _BY_NAME = {
 }  # fmt: skip
 
 
-# Of a step that several ranks have values of; times and MFU are those of the reporting rank.
+# Values that any rank of a step may have; times and MFU are those of the reporting rank.
 _JOINED = frozenset((LOSS, "grad_norm"))
 
 
