@@ -258,7 +258,7 @@ class Tracker:
                 self.future += record.sequence >= first
                 continue
             rank.latest = record
-            rank.has_loss = rank.has_loss or record.loss is not None
+            rank.count_loss(record)
             if rank.reports and record.sequence >= first:
                 self._store.add(rank.points_key, to_point(record, rank, self.offset()), rank.file.uid)
         rank.next_record = until
